@@ -1,0 +1,137 @@
+// Command tools builds the unmodified programs the end-to-end tests drive, into
+// e2e/.tools, from Go modules and Debian packages. Nothing is installed on the
+// machine and root is not needed.
+//
+//	go run ./tools               # everything
+//	go run ./tools kubectl       # one of them
+//	go run ./tools -list         # names and versions
+//
+// A program that is already there in the pinned version is left alone, so
+// running it again costs a moment.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A tool is one thing the tests need below .tools.
+type tool struct {
+	name    string
+	version string
+	what    string
+	// present reports whether the tool is installed in this version.
+	present func(d dirs) bool
+	install func(d dirs) error
+}
+
+// dirs are the places tools are put, absolute.
+type dirs struct {
+	module string // folder of the module tidewaiter/e2e
+	root   string // .tools
+	bin    string // .tools/bin
+}
+
+// tools are the pinned versions: this table, and the line of k8s.io/kubernetes
+// in go.mod, are the only places that name one. The slow one is last.
+var tools = []tool{
+	kubectl(),
+	moduleProgram("registry", "github.com/distribution/distribution/v3", "v3.1.2", "cmd/registry",
+		"OCI registry of the CNCF distribution project"),
+	debianProgram("docker-registry", "the same project's release 2.8, as Debian packages it"),
+	moduleData("busybox", "github.com/wagoodman/dive", "v0.13.2-0.20250516191726-d6c691947f8f", ".data/test-docker-image.tar",
+		"a real image of 14 layers, saved by Docker"),
+	moduleData("hello-world", "github.com/google/go-containerregistry", "v0.22.1", "pkg/v1/tarball/testdata/hello-world-v25.tar",
+		"the hello-world image, saved by Docker 25"),
+	moduleProgram("staticcheck", "honnef.co/go/tools", "v0.8.2", "cmd/staticcheck",
+		"linter of .ci/run"),
+	moduleProgram("cosign", "github.com/sigstore/cosign/v3", "v3.1.3", "cmd/cosign",
+		"signing tool of the sigstore project (several minutes to build)"),
+}
+
+func main() {
+	list := flag.Bool("list", false, "print the tools with their versions and whether they are there, build nothing")
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: go run ./tools [-list] [NAME...]")
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	if err := run(*list, flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "tools:", err)
+		os.Exit(1)
+	}
+}
+
+func run(list bool, names []string) error {
+	d, err := locate()
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		if !slices.ContainsFunc(tools, func(t tool) bool { return t.name == n }) {
+			return fmt.Errorf("no tool is called %q; go run ./tools -list prints them", n)
+		}
+	}
+	var failed []error
+	for _, t := range tools {
+		if len(names) > 0 && !slices.Contains(names, t.name) {
+			continue
+		}
+		here := t.present(d)
+		switch {
+		case list:
+			fmt.Printf("%-16s %-10s there=%-5t %s\n", t.name, t.version, here, t.what)
+			continue
+		case here:
+			fmt.Printf("%-16s %-10s is there\n", t.name, t.version)
+			continue
+		}
+		fmt.Printf("%-16s %-10s …\n", t.name, t.version)
+		start := time.Now()
+		if err := t.install(d); err != nil {
+			err = fmt.Errorf("%s: %w", t.name, err)
+			fmt.Fprintf(os.Stderr, "%-16s %-10s FAILED: %v\n", t.name, t.version, err)
+			failed = append(failed, err)
+			continue
+		}
+		fmt.Printf("%-16s %-10s done in %s\n", t.name, t.version, time.Since(start).Round(time.Second))
+	}
+	if len(failed) > 0 {
+		return fmt.Errorf("%d not installed: the tests that need them will fail\n%w", len(failed), errors.Join(failed...))
+	}
+	return nil
+}
+
+// locate finds the e2e module, so that the program works from any folder of it.
+func locate() (dirs, error) {
+	out, err := exec.Command("go", "env", "GOMOD").Output()
+	if err != nil {
+		return dirs{}, fmt.Errorf("go env GOMOD: %w", err)
+	}
+	module := filepath.Dir(strings.TrimSpace(string(out)))
+	if filepath.Base(module) != "e2e" {
+		return dirs{}, errors.New("run me inside the module: go run -C e2e ./tools")
+	}
+	root := filepath.Join(module, ".tools")
+	d := dirs{module: module, root: root, bin: filepath.Join(root, "bin")}
+	return d, os.MkdirAll(d.bin, 0o755)
+}
+
+// command runs a program with its output on ours.
+func command(dir string, env []string, name string, args ...string) error {
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s %s: %w", name, strings.Join(args, " "), err)
+	}
+	return nil
+}
