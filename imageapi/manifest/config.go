@@ -1,0 +1,109 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/openshift/api/image/docker10"
+)
+
+// MaxConfigSize is the largest image config that is read, in bytes.
+const MaxConfigSize = 8 << 20
+
+// Config is an image's configuration (OCI image-spec "config", Docker image spec v1.2), and also
+// the v1Compatibility of a schema 1 manifest, which has the same fields.
+type Config struct {
+	Platform
+	Created *time.Time `json:"created"`
+	Author  string     `json:"author"`
+	// Config is what a container is run with; nil when the image says nothing.
+	Config  *RunConfig `json:"config"`
+	RootFS  RootFS     `json:"rootfs"`
+	History []History  `json:"history"`
+
+	// Fields of Docker's format only.
+	ID              string     `json:"id"`
+	Parent          string     `json:"parent"`
+	Comment         string     `json:"comment"`
+	Container       string     `json:"container"`
+	ContainerConfig *RunConfig `json:"container_config"`
+	DockerVersion   string     `json:"docker_version"`
+}
+
+// RunConfig is docker10.DockerConfig as the wild writes it: early Docker wrote commands as a plain
+// string.
+type RunConfig struct {
+	docker10.DockerConfig
+	Entrypoint command `json:"Entrypoint"`
+	Cmd        command `json:"Cmd"`
+}
+
+// command is a list of arguments, or one string.
+type command []string
+
+// UnmarshalJSON accepts a list of strings, a string, or null.
+func (c *command) UnmarshalJSON(b []byte) error {
+	var one string
+	if len(b) > 0 && b[0] == '"' {
+		if err := json.Unmarshal(b, &one); err != nil {
+			return err
+		}
+		*c = command{one}
+		return nil
+	}
+	var list []string
+	if err := json.Unmarshal(b, &list); err != nil {
+		return err
+	}
+	*c = list
+	return nil
+}
+
+// docker returns the plain docker10 type.
+func (c *RunConfig) docker() *docker10.DockerConfig {
+	if c == nil {
+		return nil
+	}
+	d := c.DockerConfig
+	d.Entrypoint, d.Cmd = c.Entrypoint, c.Cmd
+	return &d
+}
+
+// RootFS lists the digests of the uncompressed layers, the base layer first.
+type RootFS struct {
+	Type    string   `json:"type"`
+	DiffIDs []string `json:"diff_ids"`
+}
+
+// History is one step of an image's making, the first step first.
+type History struct {
+	Created    *time.Time `json:"created"`
+	CreatedBy  string     `json:"created_by"`
+	Author     string     `json:"author"`
+	Comment    string     `json:"comment"`
+	EmptyLayer bool       `json:"empty_layer"`
+}
+
+// ParseConfig reads an image config. It reads as encoding/json does, so that it sees what a
+// container runtime sees; unknown fields are ignored.
+func ParseConfig(raw []byte) (*Config, error) {
+	if len(raw) > MaxConfigSize {
+		return nil, fmt.Errorf("config of %d bytes is %w: the limit is %d", len(raw), ErrTooLarge, MaxConfigSize)
+	}
+	if trimmed := bytes.TrimLeft(raw, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' {
+		return nil, fmt.Errorf("config: %w: not a JSON object", ErrInvalid)
+	}
+	var c Config
+	if err := json.Unmarshal(raw, &c); err != nil {
+		return nil, fmt.Errorf("config: %w JSON: %v", ErrInvalid, err)
+	}
+	if c.Created != nil {
+		// RFC 3339 has four digits for the year; a zone offset can push a time past them.
+		if y := c.Created.UTC().Year(); y < 0 || y > 9999 {
+			return nil, fmt.Errorf("config: %w: created: year %d is outside 0 to 9999", ErrInvalid, y)
+		}
+	}
+	return &c, nil
+}

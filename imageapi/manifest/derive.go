@@ -1,0 +1,241 @@
+package manifest
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/openshift/api/image/docker10"
+	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// PlatformAnnotation holds os/architecture[/variant] of an image, which docker10.DockerImage cannot:
+// it has an architecture only.
+const PlatformAnnotation = "tidewaiter.dev/platform"
+
+// MetadataVersion is the version of dockerImageMetadata: docker10.GroupVersion's.
+const MetadataVersion = "1.0"
+
+// createdAnnotation is the time of making in the annotations of an index (OCI image-spec,
+// "Pre-Defined Annotation Keys").
+const createdAnnotation = "org.opencontainers.image.created"
+
+// Derive fills the fields of image that follow from its dockerImageManifest and dockerImageConfig,
+// replacing what they held: dockerImageMetadata (final bytes), dockerImageMetadataVersion,
+// dockerImageLayers with the annotation that says they are ascending, dockerImageManifests,
+// dockerImageManifestMediaType and the annotation PlatformAnnotation.
+//
+// What the bytes do not tell is kept: the metadata of an image whose config is absent, and the layer
+// sizes of a schema 1 manifest, which holds none. children are the Images of an index's children as
+// far as they are known; the newest of them dates the index.
+//
+// Without a manifest it does nothing. With an error image is unchanged. Deriving twice is the same
+// as deriving once.
+func Derive(image *imagev1.Image, children ...*imagev1.Image) error {
+	if image.DockerImageManifest == "" {
+		return nil
+	}
+	m, err := Parse([]byte(image.DockerImageManifest), image.DockerImageManifestMediaType)
+	if err != nil {
+		return err
+	}
+	if m.Kind == KindArtifact {
+		return fmt.Errorf("manifest %s is %w: %s", m.Digest, ErrNotAnImage, m.describeArtifact())
+	}
+	config, err := m.config(image)
+	if err != nil {
+		return err
+	}
+	metadata, err := m.metadata(image, config, children)
+	if err != nil {
+		return err
+	}
+
+	image.DockerImageMetadata = runtime.RawExtension{Raw: metadata}
+	image.DockerImageMetadataVersion = MetadataVersion
+	image.DockerImageManifestMediaType = m.MediaType
+	image.DockerImageLayers = m.imageLayers(image)
+	image.DockerImageManifests = m.imageManifests()
+	annotations := map[string]string{}
+	for k, v := range image.Annotations {
+		annotations[k] = v
+	}
+	if m.Kind != KindIndex {
+		annotations[imagev1.DockerImageLayersOrderAnnotation] = imagev1.DockerImageLayersOrderAscending
+	}
+	if config != nil {
+		if p := config.Platform.String(); p != "" {
+			annotations[PlatformAnnotation] = p
+		}
+	}
+	if len(annotations) > 0 {
+		image.Annotations = annotations
+	}
+	return nil
+}
+
+// describeArtifact says what an artifact seems to be.
+func (m *Manifest) describeArtifact() string {
+	switch {
+	case m.ArtifactType != "":
+		return "artifactType " + m.ArtifactType
+	case m.Config != nil && !isImageConfig(m.Config.MediaType):
+		return "config of type " + m.Config.MediaType
+	case len(m.Layers) > 0:
+		return "layers of type " + m.Layers[0].MediaType
+	}
+	return m.MediaType
+}
+
+// config parses the config that image carries after checking that it is the manifest's. Nil when
+// there is none.
+func (m *Manifest) config(image *imagev1.Image) (*Config, error) {
+	if m.Kind == KindSchema1 {
+		return m.history, nil
+	}
+	if image.DockerImageConfig == "" {
+		return nil, nil
+	}
+	if m.Config == nil {
+		return nil, fmt.Errorf("config: %w: a manifest of kind %s has none", ErrInvalid, m.Kind)
+	}
+	if err := m.VerifyConfig([]byte(image.DockerImageConfig)); err != nil {
+		return nil, err
+	}
+	return ParseConfig([]byte(image.DockerImageConfig))
+}
+
+// VerifyConfig checks that raw is the config that the manifest names, by digest and size.
+func (m *Manifest) VerifyConfig(raw []byte) error {
+	if m.Config == nil {
+		return fmt.Errorf("config: %w: a manifest of kind %s has none", ErrInvalid, m.Kind)
+	}
+	if err := verify(raw, m.Config.Digest); err != nil {
+		return fmt.Errorf("config: %w", err)
+	}
+	if int64(len(raw)) != m.Config.Size {
+		return fmt.Errorf("config: %w: it has %d bytes but the manifest says %d", ErrInvalid, len(raw), m.Config.Size)
+	}
+	return nil
+}
+
+// metadata is the final JSON of dockerImageMetadata.
+func (m *Manifest) metadata(image *imagev1.Image, config *Config, children []*imagev1.Image) ([]byte, error) {
+	d := docker10.DockerImage{TypeMeta: metav1.TypeMeta{Kind: "DockerImage", APIVersion: docker10.GroupVersion.String()}}
+	switch {
+	case m.Kind == KindIndex:
+		d.ID = m.Digest
+		d.Created = metav1.Time{Time: m.created(children)}
+	case config == nil && len(image.DockerImageMetadata.Raw) > 0:
+		return image.DockerImageMetadata.Raw, nil
+	default:
+		d.Size = m.Size()
+		if m.Config != nil {
+			d.ID = m.Config.Digest
+		}
+	}
+	if config != nil {
+		if m.Kind == KindSchema1 {
+			d.ID = config.ID
+			d.Size = m.sizeWith(image)
+		}
+		d.Parent, d.Comment, d.Container = config.Parent, config.Comment, config.Container
+		d.DockerVersion, d.Author, d.Architecture = config.DockerVersion, config.Author, config.Architecture
+		if config.Created != nil {
+			d.Created = metav1.Time{Time: config.Created.UTC()}
+		}
+		d.Config = config.Config.docker()
+		if c := config.ContainerConfig.docker(); c != nil {
+			d.ContainerConfig = *c
+		}
+	}
+	return json.Marshal(d)
+}
+
+// created dates an index: by its annotation, else by its newest known child, else not at all.
+func (m *Manifest) created(children []*imagev1.Image) time.Time {
+	if t, err := time.Parse(time.RFC3339, m.Annotations[createdAnnotation]); err == nil {
+		if y := t.UTC().Year(); y >= 0 && y <= 9999 {
+			return t.UTC()
+		}
+	}
+	var newest time.Time
+	for _, child := range children {
+		known := slices.ContainsFunc(m.Children, func(d Descriptor) bool { return d.Digest == child.Name })
+		if meta, err := Metadata(child); err == nil && known && meta.Created.After(newest) {
+			newest = meta.Created.UTC()
+		}
+	}
+	return newest
+}
+
+// Metadata decodes the dockerImageMetadata of image. Absent metadata is the zero DockerImage.
+func Metadata(image *imagev1.Image) (*docker10.DockerImage, error) {
+	d := &docker10.DockerImage{}
+	if len(image.DockerImageMetadata.Raw) == 0 {
+		return d, nil
+	}
+	if err := json.Unmarshal(image.DockerImageMetadata.Raw, d); err != nil {
+		return nil, fmt.Errorf("dockerImageMetadata: %w JSON: %v", ErrInvalid, err)
+	}
+	return d, nil
+}
+
+// imageLayers are the manifest's layers. A registry that stores schema 1 images knows the sizes that
+// their manifests lack, so sizes that image already has for the same layers are kept.
+func (m *Manifest) imageLayers(image *imagev1.Image) []imagev1.ImageLayer {
+	if m.Kind == KindIndex || len(m.Layers) == 0 {
+		return nil
+	}
+	keep := m.Kind == KindSchema1 && m.sameLayers(image.DockerImageLayers)
+	layers := make([]imagev1.ImageLayer, len(m.Layers))
+	for i, l := range m.Layers {
+		layers[i] = imagev1.ImageLayer{Name: l.Digest, LayerSize: l.Size, MediaType: l.MediaType}
+		if keep {
+			layers[i].LayerSize = image.DockerImageLayers[i].LayerSize
+		}
+	}
+	return layers
+}
+
+func (m *Manifest) sameLayers(layers []imagev1.ImageLayer) bool {
+	return slices.EqualFunc(m.Layers, layers, func(d Descriptor, l imagev1.ImageLayer) bool {
+		return d.Digest == l.Name && l.LayerSize >= 0
+	})
+}
+
+// sizeWith is Size by the layer sizes that imageLayers chooses; 0 when they cannot be summed.
+func (m *Manifest) sizeWith(image *imagev1.Image) int64 {
+	var sum int64
+	seen := map[string]bool{}
+	for _, l := range m.imageLayers(image) {
+		if seen[l.Name] {
+			continue
+		}
+		seen[l.Name] = true
+		if sum += l.LayerSize; sum < 0 {
+			return 0
+		}
+	}
+	return sum
+}
+
+// imageManifests lists the children of an index that are images; dockerImageManifests points to
+// Images, and attestations are none.
+func (m *Manifest) imageManifests() []imagev1.ImageManifest {
+	var out []imagev1.ImageManifest
+	for _, d := range m.ImageChildren() {
+		p := Platform{}
+		if d.Platform != nil {
+			p = *d.Platform
+		}
+		out = append(out, imagev1.ImageManifest{
+			Digest: d.Digest, MediaType: d.MediaType, ManifestSize: d.Size,
+			Architecture: p.Architecture, OS: p.OS, Variant: p.Variant,
+		})
+	}
+	return out
+}

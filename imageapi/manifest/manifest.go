@@ -1,0 +1,348 @@
+package manifest
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/opencontainers/go-digest"
+	kjson "sigs.k8s.io/json"
+)
+
+// MaxManifestSize is the largest manifest that is read, in bytes: the least that the distribution
+// specification asks registries to accept, and what they enforce.
+const MaxManifestSize = 4 << 20
+
+// Kind tells what a manifest describes.
+type Kind string
+
+const (
+	// KindImage is one image for one platform: OCI image manifest or Docker schema 2.
+	KindImage Kind = "Image"
+	// KindIndex is a list of manifests: OCI index or Docker manifest list.
+	KindIndex Kind = "Index"
+	// KindSchema1 is one image in Docker's first format. It has no config blob.
+	KindSchema1 Kind = "Schema1"
+	// KindArtifact is anything else that is packed in the same formats: signatures, attestations,
+	// SBOMs, charts.
+	KindArtifact Kind = "Artifact"
+)
+
+// Platform is what an image runs on (OCI image index, "platform").
+type Platform struct {
+	Architecture string   `json:"architecture"`
+	OS           string   `json:"os"`
+	OSVersion    string   `json:"os.version,omitempty"`
+	OSFeatures   []string `json:"os.features,omitempty"`
+	Variant      string   `json:"variant,omitempty"`
+}
+
+// String is os/architecture[/variant], as docker and containerd write it; empty when neither is known.
+func (p Platform) String() string {
+	if p.OS == "" && p.Architecture == "" {
+		return ""
+	}
+	s := p.OS + "/" + p.Architecture
+	if p.Variant != "" {
+		s += "/" + p.Variant
+	}
+	return s
+}
+
+// Descriptor points to a blob or a manifest (OCI descriptor).
+type Descriptor struct {
+	MediaType    string            `json:"mediaType"`
+	Digest       string            `json:"digest"`
+	Size         int64             `json:"size"` // bytes
+	Annotations  map[string]string `json:"annotations,omitempty"`
+	ArtifactType string            `json:"artifactType,omitempty"`
+	Platform     *Platform         `json:"platform,omitempty"` // children of an index only; may be absent
+}
+
+// IsAttestation reports whether an index's child is a BuildKit attestation (provenance, SBOM) and
+// not an image. BuildKit marks them by annotation and by platform unknown/unknown.
+func (d Descriptor) IsAttestation() bool {
+	if d.Annotations["vnd.docker.reference.type"] != "" {
+		return true
+	}
+	return d.Platform != nil && d.Platform.OS == "unknown" && d.Platform.Architecture == "unknown"
+}
+
+// Manifest is a parsed manifest. It shares memory with the bytes it was parsed from.
+type Manifest struct {
+	// MediaType is the manifest's own: one of AcceptedMediaTypes.
+	MediaType string
+	Kind      Kind
+	// SchemaVersion is 1 for Docker schema 1, else 2.
+	SchemaVersion int
+	// Digest is the sha256 digest of the canonical bytes.
+	Digest string
+	// Config is nil for an index and for schema 1.
+	Config *Descriptor
+	// Layers are ascending: the base layer first. Empty for an index.
+	Layers []Descriptor
+	// Children are an index's entries, attestations included, in the order of the manifest.
+	Children     []Descriptor
+	Subject      *Descriptor
+	ArtifactType string
+	Annotations  map[string]string
+
+	// canonical is what a digest is computed over: the bytes themselves, but for a signed schema 1
+	// manifest its payload without signatures.
+	canonical []byte
+	// history is the config of a schema 1 manifest: its newest v1Compatibility.
+	history *Config
+}
+
+// wireManifest is the union of the fields of all formats. Presence of a field matters, therefore
+// pointers.
+type wireManifest struct {
+	SchemaVersion int               `json:"schemaVersion"`
+	MediaType     string            `json:"mediaType"`
+	ArtifactType  string            `json:"artifactType"`
+	Config        *Descriptor       `json:"config"`
+	Layers        *[]Descriptor     `json:"layers"`
+	Manifests     *[]Descriptor     `json:"manifests"`
+	Subject       *Descriptor       `json:"subject"`
+	Annotations   map[string]string `json:"annotations"`
+
+	FSLayers   *[]schema1Layer   `json:"fsLayers"`
+	History    *[]schema1History `json:"history"`
+	Signatures *[]jwsSignature   `json:"signatures"`
+}
+
+// Parse reads a manifest. mediaType is what the registry's Content-Type or the referring descriptor
+// said; empty when nothing is known. Its Kind tells an image from an artifact: artifacts are no
+// error here.
+//
+// Rules beyond JSON: the manifest's own mediaType, the given one and its shape must agree
+// (CVE-2021-41190, OCI image-spec "mediaType"); digests are well-formed and sizes not negative; no
+// key occurs twice or in another case than its specification writes it.
+func Parse(raw []byte, mediaType string) (*Manifest, error) {
+	if len(raw) > MaxManifestSize {
+		return nil, fmt.Errorf("manifest of %d bytes is %w: the limit is %d", len(raw), ErrTooLarge, MaxManifestSize)
+	}
+	wire, err := decode(raw)
+	if err != nil {
+		return nil, err
+	}
+	given := normalizeMediaType(mediaType)
+	var m *Manifest
+	switch wire.SchemaVersion {
+	case 1:
+		m, err = parseSchema1(raw, wire, given)
+	case 2:
+		m, err = parseSchema2(raw, wire, given)
+	default:
+		return nil, fmt.Errorf("manifest: %w schemaVersion %d: want 1 or 2", ErrUnsupported, wire.SchemaVersion)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := m.check(); err != nil {
+		return nil, err
+	}
+	m.Digest = Digest(m.canonical)
+	return m, nil
+}
+
+func decode(raw []byte) (*wireManifest, error) {
+	var wire wireManifest
+	strict, err := kjson.UnmarshalStrict(raw, &wire, kjson.DisallowDuplicateFields)
+	if err != nil {
+		return nil, fmt.Errorf("manifest: %w JSON: %v", ErrInvalid, err)
+	}
+	if len(strict) > 0 {
+		return nil, fmt.Errorf("manifest is %w: %v", ErrAmbiguous, strict[0])
+	}
+	if err := checkKeys(raw); err != nil {
+		return nil, err
+	}
+	return &wire, nil
+}
+
+// parseSchema2 reads the four formats with schemaVersion 2.
+func parseSchema2(raw []byte, wire *wireManifest, given string) (*Manifest, error) {
+	if wire.FSLayers != nil || wire.History != nil || wire.Signatures != nil {
+		return nil, fmt.Errorf("manifest is %w: schemaVersion 2 with fields of schemaVersion 1", ErrAmbiguous)
+	}
+	isIndex := wire.Manifests != nil
+	isImage := wire.Layers != nil || wire.Config != nil
+	switch {
+	case isIndex && isImage:
+		return nil, fmt.Errorf("manifest is %w: it has both manifests and layers or config (CVE-2021-41190)", ErrAmbiguous)
+	case !isIndex && !isImage:
+		return nil, fmt.Errorf("manifest: %w: it has neither manifests nor layers and config", ErrInvalid)
+	}
+	if wire.MediaType != "" && given != "" && wire.MediaType != given {
+		return nil, fmt.Errorf("manifest is %w: its mediaType is %q but it was served as %q", ErrAmbiguous, wire.MediaType, given)
+	}
+	m := &Manifest{
+		MediaType: wire.MediaType, SchemaVersion: 2, canonical: raw,
+		Subject: wire.Subject, ArtifactType: wire.ArtifactType, Annotations: wire.Annotations,
+	}
+	if m.MediaType == "" {
+		m.MediaType = given
+	}
+	if m.MediaType == "" {
+		// OCI manifests may omit it; Docker's may not.
+		m.MediaType = MediaTypeOCIManifest
+		if isIndex {
+			m.MediaType = MediaTypeOCIIndex
+		}
+	}
+	switch {
+	case isIndexMediaType(m.MediaType):
+		if !isIndex {
+			return nil, fmt.Errorf("manifest is %w: mediaType %q without manifests", ErrAmbiguous, m.MediaType)
+		}
+		m.Kind, m.Children = KindIndex, *wire.Manifests
+		if m.ArtifactType != "" {
+			m.Kind = KindArtifact
+		}
+	case isImageMediaType(m.MediaType):
+		if isIndex {
+			return nil, fmt.Errorf("manifest is %w: mediaType %q with manifests", ErrAmbiguous, m.MediaType)
+		}
+		if wire.Config == nil || wire.Layers == nil {
+			return nil, fmt.Errorf("manifest: %w: an image manifest needs both config and layers", ErrInvalid)
+		}
+		m.Config, m.Layers = wire.Config, *wire.Layers
+		m.Kind = classify(m)
+	case m.MediaType == MediaTypeSchema1 || m.MediaType == MediaTypeSchema1Signed:
+		return nil, fmt.Errorf("manifest is %w: mediaType %q with schemaVersion 2", ErrAmbiguous, m.MediaType)
+	default:
+		return nil, fmt.Errorf("manifest: %w mediaType %q", ErrUnsupported, m.MediaType)
+	}
+	return m, nil
+}
+
+// classify tells an image from an artifact packed in an image manifest. The config's type alone
+// does not: cosign's .sig manifests and BuildKit's attestations carry the image config type over
+// layers that are no file system.
+func classify(m *Manifest) Kind {
+	if m.ArtifactType != "" || !isImageConfig(m.Config.MediaType) {
+		return KindArtifact
+	}
+	for _, l := range m.Layers {
+		if isRootFSLayer(l.MediaType) {
+			return KindImage
+		}
+	}
+	if len(m.Layers) == 0 { // as built FROM scratch with nothing but a config
+		return KindImage
+	}
+	return KindArtifact
+}
+
+// check validates every descriptor and that sizes can be summed.
+func (m *Manifest) check() error {
+	if m.Config != nil {
+		if err := m.Config.check("config"); err != nil {
+			return err
+		}
+	}
+	if m.Subject != nil {
+		if err := m.Subject.check("subject"); err != nil {
+			return err
+		}
+	}
+	for i, d := range m.Children {
+		if err := d.check(fmt.Sprintf("manifests[%d]", i)); err != nil {
+			return err
+		}
+	}
+	var sum int64
+	if m.Config != nil {
+		sum = m.Config.Size
+	}
+	sizes := make(map[string]int64, len(m.Layers))
+	for i, d := range m.Layers {
+		if err := d.check(fmt.Sprintf("layers[%d]", i)); err != nil {
+			return err
+		}
+		if known, ok := sizes[d.Digest]; ok {
+			// Schema 1 sizes are hearsay; elsewhere one blob has one size.
+			if known != d.Size && m.Kind != KindSchema1 {
+				return fmt.Errorf("manifest: %w: layers[%d].size: %s has size %d and %d", ErrInvalid, i, d.Digest, known, d.Size)
+			}
+			continue
+		}
+		sizes[d.Digest] = d.Size
+		if d.Size > math.MaxInt64-sum {
+			return fmt.Errorf("manifest: %w: layers[%d].size: the sum of sizes overflows 64 bits", ErrInvalid, i)
+		}
+		sum += d.Size
+	}
+	return nil
+}
+
+func (d Descriptor) check(path string) error {
+	if err := digest.Digest(d.Digest).Validate(); err != nil {
+		return fmt.Errorf("manifest: %w: %s.digest: %q: %v", ErrInvalid, path, d.Digest, err)
+	}
+	if d.Size < 0 {
+		return fmt.Errorf("manifest: %w: %s.size: %d is negative", ErrInvalid, path, d.Size)
+	}
+	if !ValidMediaType(d.MediaType) {
+		return fmt.Errorf("manifest: %w: %s.mediaType: %q is no media type", ErrInvalid, path, d.MediaType)
+	}
+	return nil
+}
+
+// Size is the number of bytes that the image takes in a registry, without its manifest: each
+// distinct layer once, plus the config. 0 for an index.
+func (m *Manifest) Size() int64 {
+	var sum int64
+	if m.Config != nil {
+		sum = m.Config.Size
+	}
+	seen := make(map[string]bool, len(m.Layers))
+	for _, l := range m.Layers {
+		if !seen[l.Digest] {
+			seen[l.Digest] = true
+			sum += l.Size
+		}
+	}
+	return sum
+}
+
+// ImageChildren are the children of an index that should be images, or indexes of images: not
+// attestations, artifacts, or media types that are no manifests.
+func (m *Manifest) ImageChildren() []Descriptor {
+	var out []Descriptor
+	for _, d := range m.Children {
+		if d.IsAttestation() || d.ArtifactType != "" || !isManifestMediaType(d.MediaType) {
+			continue
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// Verify checks that dgst, of whatever algorithm, names this manifest. A signed schema 1 manifest
+// is named by its payload without signatures.
+func (m *Manifest) Verify(dgst string) error { return verify(m.canonical, dgst) }
+
+// Digest is the sha256 digest of raw. The digest of a signed schema 1 manifest is not that of its
+// raw bytes: parse it and read Manifest.Digest.
+func Digest(raw []byte) string { return digest.FromBytes(raw).String() }
+
+// ValidDigest reports whether s is a well-formed digest of a registered algorithm (sha256, sha384,
+// sha512).
+func ValidDigest(s string) error {
+	if err := digest.Digest(s).Validate(); err != nil {
+		return fmt.Errorf("%w digest %q: %v", ErrInvalid, s, err)
+	}
+	return nil
+}
+
+func verify(raw []byte, dgst string) error {
+	d := digest.Digest(dgst)
+	if err := ValidDigest(dgst); err != nil {
+		return err
+	}
+	if got := d.Algorithm().FromBytes(raw); got != d {
+		return fmt.Errorf("%w: the bytes are %s, not %s", ErrDigestMismatch, got, d)
+	}
+	return nil
+}

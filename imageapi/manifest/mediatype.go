@@ -1,0 +1,74 @@
+package manifest
+
+import (
+	"mime"
+	"regexp"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// Media types of the manifests that Parse reads.
+const (
+	MediaTypeOCIManifest   = string(types.OCIManifestSchema1)
+	MediaTypeOCIIndex      = string(types.OCIImageIndex)
+	MediaTypeDockerSchema2 = string(types.DockerManifestSchema2)
+	MediaTypeDockerList    = string(types.DockerManifestList)
+	MediaTypeSchema1       = string(types.DockerManifestSchema1)
+	MediaTypeSchema1Signed = string(types.DockerManifestSchema1Signed)
+)
+
+// mediaTypeSchema1Layer is the type that a schema 1 layer has: its manifests carry no media types
+// (distribution, manifest/schema1).
+const mediaTypeSchema1Layer = "application/vnd.docker.container.image.rootfs.diff+x-gtar"
+
+// mediaTypePattern is RFC 6838 §4.2: type "/" subtype, each of at most 127 restricted characters.
+var mediaTypePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}$`)
+
+// ValidMediaType reports whether s is a media type by RFC 6838 §4.2, without parameters.
+func ValidMediaType(s string) bool { return mediaTypePattern.MatchString(s) }
+
+// AcceptedMediaTypes lists the manifest media types that Parse reads, the preferred first: what a
+// client puts into its Accept header.
+func AcceptedMediaTypes() []string {
+	return []string{
+		MediaTypeOCIIndex, MediaTypeOCIManifest,
+		MediaTypeDockerList, MediaTypeDockerSchema2,
+		MediaTypeSchema1Signed, MediaTypeSchema1,
+	}
+}
+
+// normalizeMediaType strips the parameters of a Content-Type header. Types that say nothing about
+// which manifest it is, as static file servers send, count as absent.
+func normalizeMediaType(s string) string {
+	if t, _, err := mime.ParseMediaType(s); err == nil {
+		s = t
+	}
+	switch s {
+	case "application/json", "application/octet-stream", "text/plain":
+		return ""
+	}
+	return s
+}
+
+func isManifestMediaType(s string) bool {
+	return isIndexMediaType(s) || isImageMediaType(s) || s == MediaTypeSchema1 || s == MediaTypeSchema1Signed
+}
+
+func isIndexMediaType(s string) bool { return types.MediaType(s).IsIndex() }
+
+func isImageMediaType(s string) bool { return types.MediaType(s).IsImage() }
+
+// isImageConfig reports whether s is the config of a container image, and not of an artifact that
+// is packed in an image manifest.
+func isImageConfig(s string) bool {
+	return s == string(types.OCIConfigJSON) || s == string(types.DockerConfigJSON)
+}
+
+// isRootFSLayer reports whether s is a file system layer: any compression, encryption or
+// distribution variant of the OCI and Docker layer types.
+func isRootFSLayer(s string) bool {
+	return strings.HasPrefix(s, "application/vnd.oci.image.layer.") ||
+		strings.HasPrefix(s, "application/vnd.docker.image.rootfs.") ||
+		s == mediaTypeSchema1Layer
+}
