@@ -1,0 +1,80 @@
+package importer
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+)
+
+// Registry is what an administrator says about a registry or a part of it.
+type Registry struct {
+	// Prefix is a host with its port, or a host and the beginning of a
+	// repository path: "registry.example.com:5000", "quay.io/acme". It
+	// matches whole path elements, and the longest matching prefix counts
+	// alone.
+	Prefix string
+	// Insecure allows plain HTTP, and TLS whose certificate is not verified.
+	Insecure bool
+	// TokenHosts are hosts, beyond the registry's own domain, to whose token
+	// server credentials for this registry may be sent. A host has the port
+	// that the realm's URL has.
+	TokenHosts []string
+}
+
+// registries is sorted by descending length of the prefix.
+type registries []Registry
+
+func newRegistries(in []Registry) (registries, error) {
+	out := make(registries, 0, len(in))
+	seen := map[string]bool{}
+	for i, r := range in {
+		host, path, _ := strings.Cut(strings.TrimSuffix(r.Prefix, "/"), "/")
+		reg, err := name.NewRegistry(host)
+		if err != nil || host == "" {
+			return nil, fmt.Errorf("registries[%d]: %q does not begin with a registry host", i, r.Prefix)
+		}
+		r.Prefix = reg.RegistryStr()
+		if path != "" {
+			if strings.ContainsAny(path, ":@") || strings.ToLower(path) != path {
+				return nil, fmt.Errorf("registries[%d]: %q is not the beginning of a repository path", i, path)
+			}
+			r.Prefix += "/" + path
+		}
+		if seen[r.Prefix] {
+			return nil, fmt.Errorf("registries[%d]: prefix %q is there twice", i, r.Prefix)
+		}
+		seen[r.Prefix] = true
+		out = append(out, r)
+	}
+	slices.SortStableFunc(out, func(a, b Registry) int { return len(b.Prefix) - len(a.Prefix) })
+	return out, nil
+}
+
+// lookup finds the entry for "host" or "host/repository". The zero Registry is
+// the default.
+func (rs registries) lookup(where string) Registry {
+	for _, r := range rs {
+		if rest, ok := strings.CutPrefix(where, r.Prefix); ok && (rest == "" || rest[0] == '/') {
+			return r
+		}
+	}
+	return Registry{}
+}
+
+// isLoopback reports whether a URL's host, with or without port, is this
+// machine. Names other than localhost are not resolved.
+func isLoopback(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.Trim(host, "[]")
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return addr.Unmap().IsLoopback()
+	}
+	host = strings.TrimSuffix(strings.ToLower(host), ".")
+	return host == "localhost" || strings.HasSuffix(host, ".localhost")
+}
