@@ -1,0 +1,160 @@
+package web
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// adminUser is the name of the administrator whose credential every data
+// directory is born with.
+const adminUser = "tidewaiter-admin"
+
+// Credentials are the files by which a server proves who it is and knows its
+// callers. They live in the data directory:
+//
+//	pki/ca.crt, ca.key            private certificate authority; trust ca.crt
+//	pki/serving.crt, serving.key  the server's certificate
+//	pki/tokens.csv                bearer tokens, in Kubernetes' token file format
+//	admin.kubeconfig              the administrator's credential
+//
+// Everything but ca.crt and serving.crt is readable by its owner alone.
+type Credentials struct {
+	// CAFile is the path of the certificate authority's certificate.
+	CAFile string
+	// Kubeconfig is the path of the administrator's kubeconfig.
+	Kubeconfig string
+
+	caKeyFile       string
+	servingCertFile string
+	servingKeyFile  string
+	tokenFile       string
+}
+
+// LoadCredentials reads the credentials below dir and creates what is missing.
+// The serving certificate is made anew when it does not cover one of hosts (IP
+// addresses or DNS names), does not come from the authority, or ends within 30
+// days of now.
+func LoadCredentials(dir string, hosts []string, now time.Time) (*Credentials, error) {
+	pki := filepath.Join(dir, "pki")
+	if err := os.MkdirAll(pki, 0o700); err != nil {
+		return nil, fmt.Errorf("creating %s: %w", pki, err)
+	}
+	c := &Credentials{
+		CAFile:          filepath.Join(pki, "ca.crt"),
+		Kubeconfig:      filepath.Join(dir, "admin.kubeconfig"),
+		caKeyFile:       filepath.Join(pki, "ca.key"),
+		servingCertFile: filepath.Join(pki, "serving.crt"),
+		servingKeyFile:  filepath.Join(pki, "serving.key"),
+		tokenFile:       filepath.Join(pki, "tokens.csv"),
+	}
+	ca, err := loadOrCreateAuthority(c.CAFile, c.caKeyFile, now)
+	if err != nil {
+		return nil, err
+	}
+	if err := ca.ensureServing(c.servingCertFile, c.servingKeyFile, hosts, now); err != nil {
+		return nil, err
+	}
+	if err := c.ensureAdminToken(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// ensureAdminToken creates the token file with a fresh administrator token
+// unless there is one.
+func (c *Credentials) ensureAdminToken() error {
+	if _, err := os.Stat(c.tokenFile); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	token, err := newToken()
+	if err != nil {
+		return err
+	}
+	line := fmt.Sprintf("%s,%s,%s,%q\n", token, adminUser, adminUser, user.SystemPrivilegedGroup)
+	return writeFile(c.tokenFile, []byte(line), 0o600)
+}
+
+// adminToken is the first token of a member of system:masters.
+func (c *Credentials) adminToken() (string, error) {
+	f, err := os.Open(c.tokenFile)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	r := csv.NewReader(f)
+	r.FieldsPerRecord = -1
+	records, err := r.ReadAll()
+	if err != nil {
+		return "", fmt.Errorf("reading %s: %w", c.tokenFile, err)
+	}
+	for _, rec := range records {
+		if len(rec) < 4 || rec[0] == "" {
+			continue
+		}
+		for g := range strings.SplitSeq(rec[3], ",") {
+			if g == user.SystemPrivilegedGroup {
+				return rec[0], nil
+			}
+		}
+	}
+	return "", fmt.Errorf("%s holds no token of the group %s; remove the file to have a new one made", c.tokenFile, user.SystemPrivilegedGroup)
+}
+
+// newToken is 256 random bits in base64url.
+func newToken() (string, error) {
+	b := make([]byte, 32)
+	if _, err := rand.Read(b); err != nil {
+		return "", err
+	}
+	return base64.RawURLEncoding.EncodeToString(b), nil
+}
+
+// writeFile replaces path in one step, so that a crash leaves the old file or
+// the new one.
+func writeFile(path string, data []byte, mode fs.FileMode) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name())
+	_, err = tmp.Write(data)
+	err = errors.Join(err, tmp.Chmod(mode), tmp.Sync(), tmp.Close())
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return os.Rename(tmp.Name(), path)
+}
+
+// ServingHosts are the names a server bound to ip answers to: localhost, the
+// loopback addresses, and ip itself or, when ip is unspecified, every address
+// of the machine and its host name.
+func ServingHosts(ip net.IP) []string {
+	hosts := []string{"localhost", "127.0.0.1", "::1"}
+	if !ip.IsUnspecified() {
+		return append(hosts, ip.String())
+	}
+	if name, err := os.Hostname(); err == nil {
+		hosts = append(hosts, name)
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return hosts
+	}
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
+			hosts = append(hosts, n.IP.String())
+		}
+	}
+	return hosts
+}

@@ -1,0 +1,114 @@
+package hooks
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// Bounds of the files a receiver reads.
+const (
+	maxFileBytes = 256 << 10
+	maxSecrets   = 8
+)
+
+// fileCache holds what a file says, parsed, and reads it again when the file
+// has changed. A file that goes missing or bad later leaves the last good value
+// in force.
+type fileCache[T any] struct {
+	path  string
+	parse func([]byte) (T, error)
+
+	mu      sync.Mutex
+	value   T
+	size    int64
+	modTime time.Time
+}
+
+func newFileCache[T any](path string, parse func([]byte) (T, error)) (*fileCache[T], error) {
+	c := &fileCache[T]{path: path, parse: parse}
+	return c, c.load()
+}
+
+// get returns the current value.
+func (c *fileCache[T]) get() T {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if fi, err := os.Stat(c.path); err != nil || fi.Size() != c.size || !fi.ModTime().Equal(c.modTime) {
+		if err := c.load(); err != nil {
+			klog.ErrorS(err, "Keeping what was read before from a webhook receiver's file")
+			if fi != nil { // complain once a change, not once a request
+				c.size, c.modTime = fi.Size(), fi.ModTime()
+			}
+		}
+	}
+	return c.value
+}
+
+// load reads the file. Its errors name the file and never quote it.
+func (c *fileCache[T]) load() error {
+	f, err := os.Open(c.path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	if err != nil {
+		return err
+	}
+	if len(b) > maxFileBytes {
+		return fmt.Errorf("%s is over %d bytes", c.path, maxFileBytes)
+	}
+	v, err := c.parse(b)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.path, err)
+	}
+	c.value, c.size, c.modTime = v, fi.Size(), fi.ModTime()
+	return nil
+}
+
+// parseSecrets reads one secret a line; empty lines do not count.
+func parseSecrets(b []byte) ([]string, error) {
+	var secrets []string
+	for line := range bytes.Lines(b) {
+		if s := strings.TrimSpace(string(line)); s != "" {
+			secrets = append(secrets, s)
+		}
+	}
+	switch {
+	case len(secrets) == 0:
+		return nil, fmt.Errorf("the file holds no secret; write one, for example with: openssl rand -hex 32")
+	case len(secrets) > maxSecrets:
+		return nil, fmt.Errorf("the file holds over %d secrets, one a line", maxSecrets)
+	}
+	for _, s := range secrets {
+		if len(s) < 16 {
+			klog.InfoS("A webhook receiver's secret is shorter than 16 characters and may be guessed; openssl rand -hex 32 makes a good one")
+			break
+		}
+	}
+	return secrets, nil
+}
+
+// parsePathTokens reads secrets that stand in a URL's path.
+func parsePathTokens(b []byte) ([]string, error) {
+	secrets, err := parseSecrets(b)
+	for _, s := range secrets {
+		for _, c := range []byte(s) {
+			if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("-._~", c) >= 0) {
+				return nil, fmt.Errorf("a secret that stands in a URL may have letters, digits, '-', '.', '_' and '~' only; openssl rand -hex 32 makes a good one")
+			}
+		}
+	}
+	return secrets, err
+}

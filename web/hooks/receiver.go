@@ -1,0 +1,195 @@
+package hooks
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+)
+
+// Receiver is the configuration of one webhook endpoint, POST /hooks/NAME.
+type Receiver struct {
+	// Name is the path segment: lower-case letters, digits, '-' and '.', at most
+	// 63 characters.
+	Name string `json:"name"`
+	// Type is the vendor's format, one of Types.
+	Type string `json:"type"`
+	// Hosts are the registries, host[:port], the receiver accepts events for. At
+	// least one is required: an event makes the server connect to its host.
+	Hosts []string `json:"hosts"`
+	// Repositories, when not empty, are patterns one of which a repository must
+	// match: path.Match by segment, and a last segment ** for everything below.
+	Repositories []string `json:"repositories,omitempty"`
+	// SecretFile holds the secret: one a line, each accepted, so that one can be
+	// replaced without losing an event. It is read again when it changes.
+	SecretFile string `json:"secretFile,omitempty"`
+	// Header names the request header that carries the secret, for the types that
+	// send it in a header. Empty means Authorization (X-JFrog-Event-Auth for jfrog).
+	Header string `json:"header,omitempty"`
+	// OIDC says how the tokens of a receiver of type gar are checked.
+	OIDC *OIDC `json:"oidc,omitempty"`
+}
+
+// OIDC says which signed tokens are accepted in the Authorization header.
+type OIDC struct {
+	// KeysFile holds the issuer's public keys, a JSON Web Key Set (RFC 7517). It
+	// is read again when it changes; the server never fetches keys.
+	KeysFile string `json:"keysFile"`
+	// Audience is the token's aud, as set on the push subscription.
+	Audience string `json:"audience"`
+	// Email is the service account the token must be of.
+	Email string `json:"email"`
+	// Issuer is the token's iss. Empty means https://accounts.google.com.
+	Issuer string `json:"issuer,omitempty"`
+}
+
+// vendor is how one Receiver.Type authenticates and what its payloads mean.
+type vendor struct {
+	auth auth
+	// header is the default of Receiver.Header, for auths that use one.
+	header string
+	// oneHost is set for payloads that name no host: the receiver must.
+	oneHost bool
+	// decode reads a body that is known to be JSON. An error means the body is not
+	// in the vendor's shape; events not of interest may be left out or returned
+	// with the vendor's own Action.
+	decode func(*delivery) ([]Event, error)
+}
+
+// vendors is the table of Receiver.Types.
+var vendors = map[string]vendor{
+	"acr":          acr,
+	"distribution": distribution,
+	"dockerhub":    dockerHub,
+	"ecr":          ecr,
+	"gar":          gar,
+	"generic":      generic,
+	"gitea":        gitea,
+	"github":       gitHub,
+	"gitlab":       distribution, // GitLab's registry is distribution
+	"harbor":       harbor,
+	"jfrog":        jfrog,
+	"quay":         quay,
+	"zot":          zot,
+}
+
+// Types returns the values Receiver.Type may have, sorted.
+func Types() []string {
+	types := make([]string, 0, len(vendors))
+	for t := range vendors {
+		types = append(types, t)
+	}
+	sort.Strings(types)
+	return types
+}
+
+var receiverName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`)
+
+// Validate reports everything that is wrong with the receiver, files unread.
+func (r Receiver) Validate() error {
+	var errs []error
+	add := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("receiver %q: "+format, append([]any{r.Name}, args...)...))
+	}
+	if !receiverName.MatchString(r.Name) {
+		add("name must be 1 to 63 lower-case letters, digits, '-' or '.', and start and end with a letter or digit")
+	}
+	v, ok := vendors[r.Type]
+	if !ok {
+		add("type %q is not known; use one of %s", r.Type, strings.Join(Types(), ", "))
+		return errors.Join(errs...)
+	}
+	if len(r.Hosts) == 0 {
+		add("hosts is empty; list the registries it may speak for, as in hosts: [registry.example.com:5000]")
+	}
+	for _, h := range r.Hosts {
+		if _, err := canonicalHost(h); err != nil {
+			add("hosts: %w", err)
+		}
+	}
+	if v.oneHost && len(r.Hosts) > 1 {
+		add("hosts must have one entry: events of type %s do not say which registry they are from", r.Type)
+	}
+	for _, p := range r.Repositories {
+		if err := validPattern(p); err != nil {
+			add("%w", err)
+		}
+	}
+	if v.auth.oidc {
+		if r.OIDC == nil || r.OIDC.KeysFile == "" || r.OIDC.Audience == "" || r.OIDC.Email == "" {
+			add("type %s needs oidc with keysFile, audience and email", r.Type)
+		}
+		if r.SecretFile != "" {
+			add("secretFile is not used by type %s, whose requests carry a signed token", r.Type)
+		}
+	} else {
+		if r.SecretFile == "" {
+			add("secretFile is empty; write a secret to a file, for example with: openssl rand -hex 32 >hook-secret")
+		}
+		if r.OIDC != nil {
+			add("oidc is only for type gar")
+		}
+	}
+	if r.Header != "" && v.header == "" {
+		add("header is not used by type %s", r.Type)
+	}
+	if strings.ContainsFunc(r.Header, func(c rune) bool { return !(c == '-' || c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z') }) {
+		add("header %q is not the name of an HTTP header", r.Header)
+	}
+	return errors.Join(errs...)
+}
+
+// receiver is a Receiver at work.
+type receiver struct {
+	Receiver
+	vendor vendor
+	hosts  []string // canonical
+	secret *fileCache[[]string]
+	keys   *fileCache[*keySet]
+	now    func() time.Time
+}
+
+// newReceiver validates the configuration and reads its files, relative names
+// from dir.
+func newReceiver(r Receiver, dir string, now func() time.Time) (*receiver, error) {
+	if err := r.Validate(); err != nil {
+		return nil, err
+	}
+	rc := &receiver{Receiver: r, vendor: vendors[r.Type], now: now}
+	for _, h := range r.Hosts {
+		host, err := canonicalHost(h)
+		if err != nil {
+			return nil, err
+		}
+		rc.hosts = append(rc.hosts, host)
+	}
+	if rc.Header == "" {
+		rc.Header = rc.vendor.header
+	}
+	abs := func(file string) string {
+		if filepath.IsAbs(file) {
+			return file
+		}
+		return filepath.Join(dir, file)
+	}
+	var err error
+	if rc.vendor.auth.oidc {
+		rc.keys, err = newFileCache(abs(r.OIDC.KeysFile), parseKeySet)
+	} else {
+		parse := parseSecrets
+		if rc.vendor.auth.path {
+			parse = parsePathTokens
+		}
+		rc.secret, err = newFileCache(abs(r.SecretFile), parse)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("receiver %q: %w", r.Name, err)
+	}
+	return rc, nil
+}
+
+func (rc *receiver) allows(host string) bool { return slices.Contains(rc.hosts, host) }

@@ -1,0 +1,34 @@
+package web
+
+import (
+	"fmt"
+	"os"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// WriteKubeconfig writes the administrator's kubeconfig for the server at url,
+// for instance https://127.0.0.1:6443. It holds all a client needs: the
+// authority's certificate and a bearer token.
+func (c *Credentials) WriteKubeconfig(url string) error {
+	ca, err := os.ReadFile(c.CAFile)
+	if err != nil {
+		return err
+	}
+	token, err := c.adminToken()
+	if err != nil {
+		return err
+	}
+	const name = "tidewaiter"
+	config := clientcmdapi.NewConfig()
+	config.Clusters[name] = &clientcmdapi.Cluster{Server: url, CertificateAuthorityData: ca}
+	config.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token}
+	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name, Namespace: "default"}
+	config.CurrentContext = name
+	data, err := clientcmd.Write(*config)
+	if err != nil {
+		return fmt.Errorf("encoding the kubeconfig: %w", err)
+	}
+	return writeFile(c.Kubeconfig, data, 0o600)
+}

@@ -1,0 +1,63 @@
+package web
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+)
+
+// localListener hands connections made within the process to an http.Server.
+// It holds no queue: a dial waits until the server accepts.
+type localListener struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newLocalListener() *localListener {
+	return &localListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+// Accept implements net.Listener.
+func (l *localListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (l *localListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+// Addr implements net.Listener.
+func (l *localListener) Addr() net.Addr { return localAddr{} }
+
+// dial connects to the server, whatever the address.
+func (l *localListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	client, server := net.Pipe()
+	select {
+	case l.conns <- server:
+		return client, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// transport speaks plain HTTP over dial. Its idle connections are few and
+// closed with the server.
+func (l *localListener) transport() http.RoundTripper {
+	return &http.Transport{DialContext: l.dial, MaxIdleConnsPerHost: 16, DisableCompression: true}
+}
+
+type localAddr struct{}
+
+func (localAddr) Network() string { return "pipe" }
+func (localAddr) String() string  { return "tidewaiter.local" }

@@ -1,0 +1,187 @@
+package web
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"os"
+	"time"
+
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+)
+
+const (
+	caLifetime      = 10 * 365 * 24 * time.Hour
+	servingLifetime = 365 * 24 * time.Hour
+	// renewBefore is how long before its end a serving certificate is replaced.
+	renewBefore = 30 * 24 * time.Hour
+	// clockSkew is how far a client's clock may be behind ours.
+	clockSkew = time.Hour
+)
+
+// authority is the private certificate authority of one data directory.
+type authority struct {
+	cert *x509.Certificate
+	key  crypto.Signer
+}
+
+// loadOrCreateAuthority reads the authority or makes one. Half an authority is
+// an error: making a new one would cut off everyone who trusts the old.
+func loadOrCreateAuthority(certFile, keyFile string, now time.Time) (*authority, error) {
+	_, certErr := os.Stat(certFile)
+	_, keyErr := os.Stat(keyFile)
+	if errors.Is(certErr, fs.ErrNotExist) && errors.Is(keyErr, fs.ErrNotExist) {
+		return createAuthority(certFile, keyFile, now)
+	}
+	if err := errors.Join(certErr, keyErr); err != nil {
+		return nil, fmt.Errorf("the certificate authority is incomplete: %w (restore the missing file, or remove both to have a new authority made, which every client must then be told to trust)", err)
+	}
+	certs, err := certutil.CertsFromFile(certFile)
+	if err != nil {
+		return nil, err
+	}
+	key, err := readKey(keyFile)
+	if err != nil {
+		return nil, err
+	}
+	return &authority{cert: certs[0], key: key}, nil
+}
+
+func createAuthority(certFile, keyFile string, now time.Time) (*authority, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		Subject:               pkix.Name{CommonName: "tidewaiter-ca"},
+		NotBefore:             now.Add(-clockSkew),
+		NotAfter:              now.Add(caLifetime),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+	}
+	cert, err := sign(template, template, key.Public(), key)
+	if err != nil {
+		return nil, err
+	}
+	// The key first: a certificate without its key would be in the way.
+	if err := writeKey(keyFile, key); err != nil {
+		return nil, err
+	}
+	if err := writeCerts(certFile, cert); err != nil {
+		return nil, err
+	}
+	return &authority{cert: cert, key: key}, nil
+}
+
+// ensureServing makes sure that certFile and keyFile hold a serving certificate
+// of the authority for hosts that is good for a while from now on.
+func (a *authority) ensureServing(certFile, keyFile string, hosts []string, now time.Time) error {
+	if a.servingUsable(certFile, keyFile, hosts, now) {
+		return nil
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	template := &x509.Certificate{
+		Subject:     pkix.Name{CommonName: "tidewaiter"},
+		NotBefore:   now.Add(-clockSkew),
+		NotAfter:    now.Add(servingLifetime),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	for _, h := range hosts {
+		if ip := net.ParseIP(h); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, h)
+		}
+	}
+	cert, err := sign(template, a.cert, key.Public(), a.key)
+	if err != nil {
+		return err
+	}
+	if err := writeKey(keyFile, key); err != nil {
+		return err
+	}
+	return writeCerts(certFile, cert, a.cert)
+}
+
+// servingUsable says whether the files hold what ensureServing would make.
+// Whatever is wrong with them is mended by making new ones.
+func (a *authority) servingUsable(certFile, keyFile string, hosts []string, now time.Time) bool {
+	certs, err := certutil.CertsFromFile(certFile)
+	if err != nil {
+		return false
+	}
+	key, err := readKey(keyFile)
+	if err != nil {
+		return false
+	}
+	cert := certs[0]
+	public, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool })
+	if !ok || !public.Equal(cert.PublicKey) {
+		return false
+	}
+	if cert.CheckSignatureFrom(a.cert) != nil || now.Before(cert.NotBefore) || now.Add(renewBefore).After(cert.NotAfter) {
+		return false
+	}
+	for _, h := range hosts {
+		if cert.VerifyHostname(h) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// sign issues template for public, signed by the parent's key.
+func sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypto.Signer) (*x509.Certificate, error) {
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, err
+	}
+	template.SerialNumber = serial
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, key)
+	if err != nil {
+		return nil, err
+	}
+	return x509.ParseCertificate(der)
+}
+
+func readKey(file string) (crypto.Signer, error) {
+	k, err := keyutil.PrivateKeyFromFile(file)
+	if err != nil {
+		return nil, err
+	}
+	key, ok := k.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("%s: a %T cannot sign", file, k)
+	}
+	return key, nil
+}
+
+func writeKey(file string, key crypto.Signer) error {
+	pem, err := keyutil.MarshalPrivateKeyToPEM(key)
+	if err != nil {
+		return err
+	}
+	return writeFile(file, pem, 0o600)
+}
+
+func writeCerts(file string, certs ...*x509.Certificate) error {
+	pem, err := certutil.EncodeCertificates(certs...)
+	if err != nil {
+		return err
+	}
+	return writeFile(file, pem, 0o644)
+}

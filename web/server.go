@@ -1,0 +1,176 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/endpoints/openapi"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	genericfilters "k8s.io/apiserver/pkg/server/filters"
+	"k8s.io/apiserver/pkg/server/healthz"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/kube-openapi/pkg/common"
+)
+
+// watchDrain is how long open watches may take to end once the server stops;
+// each is told to end at once, and a client that does not read is cut off.
+const watchDrain = 5 * time.Second
+
+// Config says what a [Server] serves. Scheme, Codecs, Groups, OpenAPI and
+// Credentials are required.
+type Config struct {
+	// Scheme knows every served type.
+	Scheme *runtime.Scheme
+	// Codecs encode and decode the types of Scheme.
+	Codecs serializer.CodecFactory
+	// ParameterCodec decodes query parameters such as ListOptions.
+	ParameterCodec runtime.ParameterCodec
+
+	// Groups holds the storages by group and version, and below that by
+	// resource ("images") or subresource ("pods/status").
+	Groups map[schema.GroupVersion]map[string]rest.Storage
+	// OpenAPI describes every served type, for explain, validation and
+	// server-side apply.
+	OpenAPI common.GetOpenAPIDefinitions
+	// PostStartHooks run once the server answers requests.
+	PostStartHooks map[string]genericapiserver.PostStartHookFunc
+	// ReadyChecks join /readyz and /healthz.
+	ReadyChecks []healthz.HealthChecker
+
+	// Listener takes TLS connections; nil serves only [Server.ClientConfig].
+	Listener net.Listener
+	// Credentials are the server's certificates and the callers it knows.
+	Credentials *Credentials
+	// Hooks serves everything below /hooks/; nil answers 404 there.
+	Hooks http.Handler
+
+	// Version is Tidewaiter's own version, shown by /version as build metadata
+	// of the Kubernetes version whose API is served.
+	Version string
+}
+
+// Server is an assembled API server. It serves from [Server.Run] on.
+type Server struct {
+	api   *genericapiserver.GenericAPIServer
+	local *localListener
+	token string
+}
+
+// New assembles the server. It opens no port of its own and starts nothing.
+func New(c Config) (*Server, error) {
+	token, err := newToken()
+	if err != nil {
+		return nil, err
+	}
+	// A request that panics is answered 500 and logged; the others go on.
+	utilruntime.ReallyCrash = false
+	s := &Server{local: newLocalListener(), token: token}
+
+	cfg := genericapiserver.NewConfig(c.Codecs)
+	cfg.EffectiveVersion = servedVersion(c.Version)
+	cfg.LongRunningFunc = genericfilters.BasicLongRunningRequestCheck(sets.NewString("watch"), sets.NewString("log"))
+	cfg.ShutdownWatchTerminationGracePeriod = watchDrain
+	cfg.LoopbackClientConfig = s.ClientConfig()
+	if err := c.Credentials.applyTo(cfg, c.Listener); err != nil {
+		return nil, err
+	}
+	namer := openapi.NewDefinitionNamer(c.Scheme)
+	cfg.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(c.OpenAPI, namer)
+	cfg.OpenAPIConfig.Info.Title = "Tidewaiter"
+	cfg.OpenAPIConfig.Info.Version = c.Version
+	cfg.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(c.OpenAPI, namer)
+	cfg.OpenAPIV3Config.Info.Title = "Tidewaiter"
+	cfg.OpenAPIV3Config.Info.Version = c.Version
+	cfg.AddReadyzChecks(c.ReadyChecks...)
+	cfg.BuildHandlerChainFunc = func(api http.Handler, cfg *genericapiserver.Config) http.Handler {
+		return rootRouter(genericapiserver.DefaultBuildHandlerChain(api, cfg), c.Hooks, cfg.RequestInfoResolver)
+	}
+
+	s.api, err = cfg.Complete(nil).New("tidewaiter", genericapiserver.NewEmptyDelegate())
+	if err != nil {
+		return nil, fmt.Errorf("assembling the API server: %w", err)
+	}
+	if err := installGroups(s.api, c); err != nil {
+		return nil, err
+	}
+	for name, hook := range c.PostStartHooks {
+		if err := s.api.AddPostStartHook(name, hook); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// installGroups installs every version of every group of c.
+func installGroups(api *genericapiserver.GenericAPIServer, c Config) error {
+	infos := map[string]*genericapiserver.APIGroupInfo{}
+	for gv, storages := range c.Groups {
+		info, ok := infos[gv.Group]
+		if !ok {
+			i := genericapiserver.NewDefaultAPIGroupInfo(gv.Group, c.Scheme, c.ParameterCodec, c.Codecs)
+			// The scheme may know versions of a group that are not served here.
+			i.PrioritizedVersions = nil
+			for _, v := range c.Scheme.PrioritizedVersionsForGroup(gv.Group) {
+				if _, served := c.Groups[v]; served {
+					i.PrioritizedVersions = append(i.PrioritizedVersions, v)
+				}
+			}
+			info = &i
+			infos[gv.Group] = info
+		}
+		info.VersionedResourcesStorageMap[gv.Version] = storages
+	}
+	for group, info := range infos {
+		install := api.InstallAPIGroup
+		if group == "" {
+			install = func(info *genericapiserver.APIGroupInfo) error {
+				return api.InstallLegacyAPIGroup(genericapiserver.DefaultLegacyAPIPrefix, info)
+			}
+		}
+		if err := install(info); err != nil {
+			return fmt.Errorf("installing API group %q: %w", group, err)
+		}
+	}
+	return nil
+}
+
+// Run serves until ctx is done, then drains: new requests are refused, running
+// ones finish, watches end. It returns nil after a clean stop.
+func (s *Server) Run(ctx context.Context) error {
+	prepared := s.api.PrepareRun()
+	local := &http.Server{Handler: s.api.Handler, ReadHeaderTimeout: time.Minute}
+	localDone := make(chan error, 1)
+	go func() { localDone <- local.Serve(s.local) }()
+
+	err := prepared.RunWithContext(ctx)
+	// The API server has drained: nobody is left to wait for.
+	closeErr := local.Close()
+	if serveErr := <-localDone; !errors.Is(serveErr, http.ErrServerClosed) {
+		closeErr = errors.Join(closeErr, serveErr)
+	}
+	return errors.Join(err, closeErr)
+}
+
+// ClientConfig reaches the server from within the process, as system:masters,
+// through the same handler chain as any other caller but without TLS or a port.
+// It works from [Server.Run] on; until then requests wait.
+func (s *Server) ClientConfig() *restclient.Config {
+	return &restclient.Config{
+		Host:        "http://tidewaiter.local",
+		Transport:   s.local.transport(),
+		BearerToken: s.token,
+		// The rate limit of a client protects a server it shares with others.
+		QPS:       -1,
+		UserAgent: "tidewaiter",
+	}
+}

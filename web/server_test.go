@@ -1,0 +1,213 @@
+package web_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	_ "k8s.io/kubernetes/pkg/apis/core/install"
+	k8sopenapi "k8s.io/kubernetes/pkg/generated/openapi"
+
+	"tidewaiter/web"
+)
+
+// server is a running API server without any storage: what package web owns.
+type server struct {
+	url         string
+	credentials *web.Credentials
+	web         *web.Server
+	stop        context.CancelFunc
+	stopped     chan error
+}
+
+func start(t *testing.T, hooks http.Handler) *server {
+	t.Helper()
+	return startIn(t, t.TempDir(), hooks)
+}
+
+func startIn(t *testing.T, dir string, hooks http.Handler) *server {
+	t.Helper()
+	credentials, err := web.LoadCredentials(dir, web.ServingHosts(net.IPv4(127, 0, 0, 1)), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := web.New(web.Config{
+		Scheme:         legacyscheme.Scheme,
+		Codecs:         legacyscheme.Codecs,
+		ParameterCodec: legacyscheme.ParameterCodec,
+		OpenAPI:        k8sopenapi.GetOpenAPIDefinitions,
+		Listener:       listener,
+		Credentials:    credentials,
+		Hooks:          hooks,
+		Version:        "0.0.1-test",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "https://" + listener.Addr().String()
+	if err := credentials.WriteKubeconfig(url); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	r := &server{url: url, credentials: credentials, web: s, stop: stop, stopped: make(chan error, 1)}
+	go func() { r.stopped <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-r.stopped; err != nil {
+			t.Errorf("the server did not stop cleanly: %v", err)
+		}
+	})
+	return r
+}
+
+// get asks for path with the given bearer token, trusting only ca.crt.
+func (s *server) get(t *testing.T, path, token string) (int, string) {
+	t.Helper()
+	pem, err := os.ReadFile(s.credentials.CAFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(pem)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}
+	defer transport.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+func (s *server) admin(t *testing.T) *rest.Config {
+	t.Helper()
+	c, err := clientcmd.BuildConfigFromFlags("", s.credentials.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestWhoMayCall(t *testing.T) {
+	s := start(t, nil)
+	admin := s.admin(t).BearerToken
+	tests := []struct {
+		name, path, token string
+		want              int
+	}{
+		{"no credential", "/apis", "", 401},
+		{"no credential, unknown path", "/nowhere", "", 401},
+		{"no credential, version", "/version", "", 401},
+		{"no credential, metrics", "/metrics", "", 401},
+		{"no credential, one health check", "/readyz/ping", "", 401},
+		{"wrong token", "/apis", "wrong", 401},
+		{"admin", "/apis", admin, 200},
+		{"admin, OpenAPI v2", "/openapi/v2", admin, 200},
+		{"admin, OpenAPI v3", "/openapi/v3", admin, 200},
+		{"admin, metrics", "/metrics", admin, 200},
+		{"admin, unknown path", "/nowhere", admin, 404},
+		{"health without a credential", "/healthz", "", 200},
+		{"liveness without a credential", "/livez", "", 200},
+		{"hooks without receivers", "/hooks/any", "", 401},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got, body := s.get(t, tt.path, tt.token); got != tt.want {
+				t.Errorf("GET %s: %d, want %d: %s", tt.path, got, tt.want, body)
+			}
+		})
+	}
+}
+
+func TestOtherIdentitiesAreForbidden(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := web.LoadCredentials(dir, []string{"127.0.0.1"}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	tokens := filepath.Join(dir, "pki", "tokens.csv")
+	f, err := os.OpenFile(tokens, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString("viewer-token,viewer,2\n"); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	s := startIn(t, dir, nil)
+	if got, body := s.get(t, "/apis", "viewer-token"); got != http.StatusForbidden {
+		t.Errorf("a viewer's GET /apis: %d, want 403: %s", got, body)
+	}
+	if got, body := s.get(t, "/healthz", "viewer-token"); got != http.StatusOK {
+		t.Errorf("a viewer's GET /healthz: %d, want 200: %s", got, body)
+	}
+}
+
+func TestVersionNamesKubernetesAndTidewaiter(t *testing.T) {
+	s := start(t, nil)
+	client, err := discovery.NewDiscoveryClientForConfig(s.admin(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v *version.Info
+	if v, err = client.ServerVersion(); err != nil {
+		t.Fatal(err)
+	}
+	if v.Major != "1" || v.Minor != "37" || v.GitVersion != "v1.37.1+tidewaiter.0.0.1-test" {
+		t.Errorf("version %+v", v)
+	}
+}
+
+func TestClientConfigNeedsNoPort(t *testing.T) {
+	s := start(t, nil)
+	client, err := discovery.NewDiscoveryClientForConfig(s.web.ClientConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.ServerVersion(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestHooksAreServedAsTheyAre(t *testing.T) {
+	var got string
+	s := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = r.URL.EscapedPath()
+		if got == "/hooks/panic" {
+			panic("a receiver's defect")
+		}
+		w.WriteHeader(http.StatusAccepted)
+	}))
+	if code, _ := s.get(t, "/hooks/a%2Fb//c", ""); code != http.StatusAccepted || got != "/hooks/a%2Fb//c" {
+		t.Errorf("hook answered %d for path %q", code, got)
+	}
+	if code, _ := s.get(t, "/hooks/panic", ""); code != http.StatusInternalServerError {
+		t.Errorf("a panicking hook answered %d, want 500", code)
+	}
+}
