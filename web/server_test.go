@@ -73,6 +73,11 @@ func startIn(t *testing.T, dir string, hooks http.Handler) *server {
 			t.Errorf("the server did not stop cleanly: %v", err)
 		}
 	})
+	ready, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := s.Ready(ready); err != nil {
+		t.Fatal(err)
+	}
 	return r
 }
 

@@ -29,6 +29,7 @@ type fileCache[T any] struct {
 	value   T
 	size    int64
 	modTime time.Time
+	missing bool // said once, not once a request
 }
 
 func newFileCache[T any](path string, parse func([]byte) (T, error)) (*fileCache[T], error) {
@@ -40,12 +41,18 @@ func newFileCache[T any](path string, parse func([]byte) (T, error)) (*fileCache
 func (c *fileCache[T]) get() T {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if fi, err := os.Stat(c.path); err != nil || fi.Size() != c.size || !fi.ModTime().Equal(c.modTime) {
+	fi, err := os.Stat(c.path)
+	switch {
+	case err != nil:
+		if !c.missing {
+			klog.ErrorS(err, "Keeping what was read before from a webhook receiver's file")
+		}
+		c.missing = true
+	case c.missing || fi.Size() != c.size || !fi.ModTime().Equal(c.modTime):
+		c.missing = false
 		if err := c.load(); err != nil {
 			klog.ErrorS(err, "Keeping what was read before from a webhook receiver's file")
-			if fi != nil { // complain once a change, not once a request
-				c.size, c.modTime = fi.Size(), fi.ModTime()
-			}
+			c.size, c.modTime = fi.Size(), fi.ModTime()
 		}
 	}
 	return c.value

@@ -1,0 +1,260 @@
+package hooks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/gorilla/mux"
+	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
+)
+
+// Bounds of a request.
+const (
+	maxBodyBytes = 1 << 20
+	maxEvents    = 1000
+	// maxBodies is how many bodies are held in memory at once.
+	maxBodies = 64
+	// bodyTimeout is how long a sender may take to send its body, or wait for its
+	// turn to.
+	bodyTimeout = 10 * time.Second
+)
+
+// Options of New.
+type Options struct {
+	// Receivers are the endpoints; names must differ.
+	Receivers []Receiver
+	// Dir is the folder relative file names in Receivers start from, usually the
+	// configuration file's.
+	Dir string
+	// Spool takes the jobs. Required.
+	Spool Spool
+	// RegisterMetrics, when not nil, is called once with the Handler's metrics;
+	// legacyregistry.MustRegister in production.
+	RegisterMetrics func(...metrics.Registerable)
+	// Now is the clock, time.Now when nil.
+	Now func() time.Time
+}
+
+// Handler serves the webhooks of a set of receivers.
+type Handler struct {
+	receivers map[string]*receiver
+	spool     Spool
+	metrics   *hookMetrics
+	bodies    chan struct{}
+	now       func() time.Time
+}
+
+// New validates the receivers and reads their files.
+func New(o Options) (*Handler, error) {
+	if o.Spool == nil {
+		return nil, errors.New("webhooks need a spool")
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	h := &Handler{
+		receivers: map[string]*receiver{},
+		spool:     o.Spool,
+		metrics:   newMetrics(o.RegisterMetrics),
+		bodies:    make(chan struct{}, maxBodies),
+		now:       o.Now,
+	}
+	var errs []error
+	for _, r := range o.Receivers {
+		rc, err := newReceiver(r, o.Dir, o.Now)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if h.receivers[r.Name] != nil {
+			errs = append(errs, fmt.Errorf("receiver %q is declared twice", r.Name))
+		}
+		h.receivers[r.Name] = rc
+	}
+	return h, errors.Join(errs...)
+}
+
+// Register mounts the handler on a router: the API server's, or that of a plain
+// listener which serves nothing else.
+func (h *Handler) Register(r *mux.Router) {
+	r.Handle("/hooks/{name}", h).Methods(http.MethodPost)
+	r.Handle("/hooks/{name}/{token}", h).Methods(http.MethodPost)
+}
+
+// ServeHTTP answers one delivery; it must be reached through Register.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	start := h.now()
+	vars := mux.Vars(r)
+	token, hasToken := vars["token"]
+	rc := h.receivers[vars["name"]]
+	if rc == nil || hasToken && !rc.vendor.auth.path {
+		// The same answer and no label: what the caller sent names nothing of ours.
+		h.metrics.requests.WithLabelValues("", strconv.Itoa(http.StatusNotFound)).Inc()
+		reply(w, http.StatusNotFound, outcome{Message: "no such receiver"})
+		return
+	}
+	out := h.serve(w, r, rc, token, start)
+	reply(w, out.status, out)
+
+	h.metrics.requests.WithLabelValues(rc.Name, strconv.Itoa(out.status)).Inc()
+	h.metrics.duration.WithLabelValues(rc.Name).Observe(h.now().Sub(start).Seconds())
+	// The access log. The path is left out of it: it may hold a secret.
+	klog.FromContext(r.Context()).Info("Webhook", "receiver", rc.Name, "type", rc.Type, "status", out.status,
+		"queued", out.Queued, "refused", out.Refused, "remote", r.RemoteAddr, "duration", h.now().Sub(start), "err", out.err)
+}
+
+// outcome is what became of a delivery; its exported fields are the answer's
+// body.
+type outcome struct {
+	status  int
+	err     error          // for the log
+	Message string         `json:"message,omitempty"`
+	Queued  int            `json:"queued"`
+	Refused map[string]int `json:"refused,omitempty"` // by reason
+}
+
+// delivery is what a decoder gets to see.
+type delivery struct {
+	header http.Header
+	body   []byte
+	hosts  []string // of the receiver, canonical
+}
+
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rc *receiver, token string, start time.Time) outcome {
+	ctx, cancel := context.WithTimeout(r.Context(), bodyTimeout)
+	defer cancel()
+	body := &bodyReader{ctx: ctx, w: w, r: r, slots: h.bodies}
+	defer body.release()
+
+	if err := rc.authenticate(r, token, body.read); err != nil {
+		return failed(err)
+	}
+	b, err := body.read()
+	if err != nil {
+		return failed(err)
+	}
+	if !json.Valid(b) {
+		return failed(errNotJSON)
+	}
+	h.metrics.received.WithLabelValues(rc.Name).Inc()
+
+	out := outcome{status: http.StatusOK, Refused: map[string]int{}}
+	events, err := rc.vendor.decode(&delivery{header: r.Header, body: b, hosts: rc.hosts})
+	if err != nil {
+		out.Refused[reasonMalformed]++
+	} else if len(events) == 0 {
+		out.Refused[reasonAction]++
+	}
+	if len(events) > maxEvents {
+		return failed(errTooManyEvents)
+	}
+	jobs := make([]Job, 0, len(events))
+	for _, e := range events {
+		e, reason := rc.check(e)
+		if reason != "" {
+			out.Refused[reason]++
+			continue
+		}
+		jobs = append(jobs, Job{Receiver: rc.Name, Event: e, Received: start})
+	}
+	for reason, n := range out.Refused {
+		h.metrics.refused.WithLabelValues(rc.Name, reason).Add(float64(n))
+	}
+	if len(jobs) == 0 {
+		out.Message = "nothing of interest"
+		return out
+	}
+	if err := h.spool.Enqueue(r.Context(), jobs); err != nil {
+		out.status, out.Message, out.err = http.StatusServiceUnavailable, "the queue cannot be written; send it again", err
+		return out
+	}
+	for _, j := range jobs {
+		h.metrics.events.WithLabelValues(rc.Name, string(j.Action)).Inc()
+	}
+	out.status, out.Queued = http.StatusAccepted, len(jobs)
+	return out
+}
+
+var (
+	errNotJSON       = errors.New("the body is not JSON; set the content type of the hook to application/json")
+	errTooManyEvents = fmt.Errorf("the body holds over %d events; send fewer at a time", maxEvents)
+	errBusy          = errors.New("too many requests are being read; send it again")
+)
+
+// failed turns an error before the spool into an answer.
+func failed(err error) outcome {
+	out := outcome{err: err, Message: err.Error()}
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.Is(err, errUnauthorized):
+		out.status = http.StatusUnauthorized
+	case errors.As(err, &tooLarge):
+		out.status = http.StatusRequestEntityTooLarge
+		out.Message = fmt.Sprintf("the body is over %d bytes", maxBodyBytes)
+	case errors.Is(err, errTooManyEvents):
+		out.status = http.StatusRequestEntityTooLarge
+	case errors.Is(err, errBusy):
+		out.status = http.StatusServiceUnavailable
+	default: // not JSON, or cut off on the way
+		out.status = http.StatusBadRequest
+	}
+	return out
+}
+
+func reply(w http.ResponseWriter, status int, out outcome) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	switch status {
+	case http.StatusServiceUnavailable:
+		w.Header().Set("Retry-After", "1")
+	case http.StatusUnauthorized:
+		w.Header().Set("WWW-Authenticate", `Bearer realm="tidewaiter hooks"`)
+	}
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(out) // the sender may be gone; what is spooled is spooled
+}
+
+// bodyReader reads a request's body at most once, bounded in size, in time and
+// in how many are held at once.
+type bodyReader struct {
+	ctx   context.Context
+	w     http.ResponseWriter
+	r     *http.Request
+	slots chan struct{}
+	held  bool
+	done  bool
+	body  []byte
+	err   error
+}
+
+func (b *bodyReader) read() ([]byte, error) {
+	if b.done {
+		return b.body, b.err
+	}
+	b.done = true
+	select {
+	case b.slots <- struct{}{}:
+		b.held = true
+	case <-b.ctx.Done():
+		b.err = errBusy
+		return nil, b.err
+	}
+	// Servers without deadlines, such as httptest's recorder, are bounded by their
+	// caller.
+	_ = http.NewResponseController(b.w).SetReadDeadline(time.Now().Add(bodyTimeout))
+	b.body, b.err = io.ReadAll(http.MaxBytesReader(b.w, b.r.Body, maxBodyBytes))
+	return b.body, b.err
+}
+
+func (b *bodyReader) release() {
+	if b.held {
+		<-b.slots
+	}
+}

@@ -1,0 +1,81 @@
+package hooks
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	jose "gopkg.in/go-jose/go-jose.v2"
+	"gopkg.in/go-jose/go-jose.v2/jwt"
+)
+
+// keySet is a JSON Web Key Set of public keys.
+type keySet struct{ jose.JSONWebKeySet }
+
+func parseKeySet(b []byte) (*keySet, error) {
+	var ks keySet
+	if err := json.Unmarshal(b, &ks.JSONWebKeySet); err != nil {
+		return nil, fmt.Errorf("not a JSON Web Key Set (https://www.googleapis.com/oauth2/v3/certs serves Google's): %w", err)
+	}
+	if len(ks.Keys) == 0 {
+		return nil, errors.New("the JSON Web Key Set has no keys")
+	}
+	for _, k := range ks.Keys {
+		if !k.Valid() || !k.IsPublic() {
+			return nil, errors.New("the JSON Web Key Set may hold public keys only")
+		}
+	}
+	return &ks, nil
+}
+
+// Bounds of a token: what Google sends is under 2 KiB, and lives for an hour.
+const (
+	maxTokenBytes = 8 << 10
+	tokenLeeway   = time.Minute
+)
+
+// verify checks a push subscription's token as Pub/Sub's documentation asks:
+// signature, issuer, audience, expiry, and that it is of the named service
+// account. https://cloud.google.com/pubsub/docs/authenticate-push-subscriptions
+func (ks *keySet) verify(token string, want *OIDC, now time.Time) error {
+	if len(token) > maxTokenBytes {
+		return errors.New("token is too long")
+	}
+	t, err := jwt.ParseSigned(token)
+	if err != nil {
+		return err
+	}
+	// The key decides which algorithms make sense; the token does not get to ask
+	// for another (RFC 8725, section 3.1).
+	if len(t.Headers) != 1 || (t.Headers[0].Algorithm != string(jose.RS256) && t.Headers[0].Algorithm != string(jose.ES256)) {
+		return errors.New("token is not signed with RS256 or ES256")
+	}
+	keys := ks.Key(t.Headers[0].KeyID)
+	if len(keys) == 0 {
+		return errors.New("token is signed with an unknown key")
+	}
+	var claims jwt.Claims
+	var google struct {
+		Email    string `json:"email"`
+		Verified bool   `json:"email_verified"`
+	}
+	if err := t.Claims(keys[0].Key, &claims, &google); err != nil {
+		return err
+	}
+	if claims.Expiry == nil {
+		return errors.New("token does not expire")
+	}
+	issuer := want.Issuer
+	if issuer == "" {
+		issuer = "https://accounts.google.com"
+	}
+	expected := jwt.Expected{Issuer: issuer, Audience: jwt.Audience{want.Audience}, Time: now}
+	if err := claims.ValidateWithLeeway(expected, tokenLeeway); err != nil {
+		return err
+	}
+	if google.Email != want.Email || !google.Verified {
+		return errors.New("token is of another account")
+	}
+	return nil
+}

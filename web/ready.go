@@ -1,0 +1,44 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// readyPoll is how often Ready looks. A look is a function call away.
+const readyPoll = 10 * time.Millisecond
+
+// Ready waits until /readyz answers ok, and returns what it answered last when
+// ctx ends first. The server must run.
+func (s *Server) Ready(ctx context.Context) error {
+	client := &http.Client{Transport: s.ClientConfig().Transport}
+	defer client.CloseIdleConnections()
+	last := "nothing yet"
+	err := wait.PollUntilContextCancel(ctx, readyPoll, true, func(ctx context.Context) (bool, error) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.ClientConfig().Host+"/readyz", nil)
+		if err != nil {
+			return false, err
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			last = err.Error()
+			return false, nil
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+		if err != nil {
+			return false, nil
+		}
+		last = string(body)
+		return resp.StatusCode == http.StatusOK, nil
+	})
+	if err != nil {
+		return fmt.Errorf("the server did not become ready: %w; /readyz answered: %s", err, last)
+	}
+	return nil
+}
