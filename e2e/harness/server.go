@@ -1,0 +1,191 @@
+package harness
+
+import (
+	"flag"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"syscall"
+	"testing"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+var attach = flag.String("attach", "", "data directory of a running server: tests that need no server of their own use this one. It must hold no images")
+
+// Server is a running `tidewaiter serve`.
+type Server struct {
+	DataDir    string
+	Kubeconfig string // the administrator's
+	URL        string // as the ready line names it
+
+	process *Process // nil for an attached server
+	home    string   // kubectl's HOME: its discovery cache is keyed by host and port, and ports come round again
+}
+
+// readyLine is the one line a server prints once it serves.
+var readyLine = regexp.MustCompile(`(?m)^.*(https://[^\s"]+).*?(\S+admin\.kubeconfig).*$`)
+
+// StartServer serves a fresh data directory on a free loopback port and waits
+// until it is ready.
+func StartServer(t testing.TB, args ...string) *Server {
+	t.Helper()
+	return StartServerOn(t, filepath.Join(t.TempDir(), "data"), args...)
+}
+
+// SharedServer is for tests that need an empty server but not to own it: the
+// one given by -attach, else a fresh one.
+func SharedServer(t testing.TB) *Server {
+	t.Helper()
+	if *attach == "" {
+		return StartServer(t)
+	}
+	dir, err := filepath.Abs(*attach)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{DataDir: dir, Kubeconfig: filepath.Join(dir, "admin.kubeconfig"), home: t.TempDir()}
+	s.URL = s.Config(t).Host
+	t.Cleanup(func() { s.Kubectl(t, "delete", "images", "--all") })
+	return s
+}
+
+// StartServerOn serves an existing data directory.
+func StartServerOn(t testing.TB, dataDir string, args ...string) *Server {
+	t.Helper()
+	p := Start(t, ServeCommand(t, dataDir, args...))
+	match := p.Stdout.AwaitMatch(t, readyLine)
+	return &Server{DataDir: dataDir, URL: match[1], Kubeconfig: match[2], process: p, home: t.TempDir()}
+}
+
+// ServeCommand is `tidewaiter serve` on a data directory and a free port.
+func ServeCommand(t testing.TB, dataDir string, args ...string) Command {
+	t.Helper()
+	args = append([]string{"serve", "--data-dir", dataDir, "--secure-port", "0"}, args...)
+	return Command{Path: Binary(t), Args: args}
+}
+
+// Kill ends the server as kill -9 does.
+func (s *Server) Kill(t testing.TB) {
+	t.Helper()
+	s.process.Kill(t)
+}
+
+// Terminate sends SIGTERM and returns the exit code.
+func (s *Server) Terminate(t testing.TB) int {
+	t.Helper()
+	s.process.Signal(t, syscall.SIGTERM)
+	return s.process.Wait(t)
+}
+
+// Signal sends a signal and does not wait.
+func (s *Server) Signal(t testing.TB, sig syscall.Signal) {
+	t.Helper()
+	s.process.Signal(t, sig)
+}
+
+// PID is the server's process.
+func (s *Server) PID() int { return s.process.cmd.Process.Pid }
+
+// Logs is what the server has written, both streams.
+func (s *Server) Logs() string { return s.process.Stdout.String() + s.process.Stderr.String() }
+
+// KubectlCommand is kubectl with the administrator's credential.
+func (s *Server) KubectlCommand(t testing.TB, args ...string) Command {
+	t.Helper()
+	return Command{
+		Path: Tool(t, "kubectl"),
+		Args: append([]string{"--kubeconfig", s.Kubeconfig}, args...),
+		Env:  []string{"HOME=" + s.home, "KUBECONFIG="},
+	}
+}
+
+// TryKubectl runs kubectl, whatever its exit code is.
+func (s *Server) TryKubectl(t testing.TB, args ...string) Result {
+	t.Helper()
+	return Run(t, s.KubectlCommand(t, args...))
+}
+
+// Kubectl runs kubectl, fails the test if that fails, and returns its standard
+// output.
+func (s *Server) Kubectl(t testing.TB, args ...string) string {
+	t.Helper()
+	return MustRun(t, s.KubectlCommand(t, args...))
+}
+
+// KubectlStdin is Kubectl with something to read, as in `apply -f -`.
+func (s *Server) KubectlStdin(t testing.TB, stdin string, args ...string) string {
+	t.Helper()
+	c := s.KubectlCommand(t, args...)
+	c.Stdin = stdin
+	return MustRun(t, c)
+}
+
+// TryImport runs `tidewaiter import` against the server, whatever its exit
+// code is.
+func (s *Server) TryImport(t testing.TB, args ...string) Result {
+	t.Helper()
+	return Run(t, ImportCommand(t, append([]string{"--kubeconfig", s.Kubeconfig}, args...)...))
+}
+
+// Import runs `tidewaiter import` against the server, fails the test if that
+// fails, and returns its standard output.
+func (s *Server) Import(t testing.TB, args ...string) string {
+	t.Helper()
+	return MustRun(t, ImportCommand(t, append([]string{"--kubeconfig", s.Kubeconfig}, args...)...))
+}
+
+// ImportCommand is `tidewaiter import` in an environment without anybody's
+// registry credentials or kubeconfig.
+func ImportCommand(t testing.TB, args ...string) Command {
+	t.Helper()
+	home := t.TempDir()
+	return Command{
+		Path: Binary(t),
+		Args: slices.Concat([]string{"import"}, args),
+		Env:  []string{"HOME=" + home, "DOCKER_CONFIG=" + home, "REGISTRY_AUTH_FILE=", "XDG_RUNTIME_DIR=", "KUBECONFIG="},
+		Dir:  home,
+	}
+}
+
+// MustRun runs a program, fails the test unless it exits 0, and returns its
+// standard output.
+func MustRun(t testing.TB, c Command) string {
+	t.Helper()
+	r := Run(t, c)
+	if r.Code != 0 {
+		t.Fatalf("%s: exit code %d\n%s%s", c, r.Code, r.Stdout, r.Stderr)
+	}
+	return r.Stdout
+}
+
+// Config is a client-go configuration with the administrator's credential and
+// no client-side rate limit.
+func (s *Server) Config(t testing.TB) *rest.Config {
+	t.Helper()
+	cfg, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig)
+	if err != nil {
+		t.Fatalf("reading %s: %v", s.Kubeconfig, err)
+	}
+	cfg.QPS = -1
+	return cfg
+}
+
+// Anonymous is Config with the server's certificate authority and no
+// credential.
+func (s *Server) Anonymous(t testing.TB) *rest.Config {
+	t.Helper()
+	return rest.AnonymousClientConfig(s.Config(t))
+}
+
+// Address is the server's host and port.
+func (s *Server) Address(t testing.TB) string {
+	t.Helper()
+	u, err := url.Parse(s.Config(t).Host)
+	if err != nil {
+		t.Fatalf("the kubeconfig's server: %v", err)
+	}
+	return u.Host
+}
