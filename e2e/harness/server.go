@@ -26,7 +26,7 @@ type Server struct {
 }
 
 // readyLine is the one line a server prints once it serves.
-var readyLine = regexp.MustCompile(`(?m)^.*(https://[^\s"]+).*?(\S+admin\.kubeconfig).*$`)
+var readyLine = regexp.MustCompile(`(?m)^.*(https://[^\s",]+).*?(\S+admin\.kubeconfig).*\n`)
 
 // StartServer serves a fresh data directory on a free loopback port and waits
 // until it is ready.
