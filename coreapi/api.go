@@ -1,0 +1,104 @@
+package coreapi
+
+import (
+	"fmt"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	leasestore "k8s.io/kubernetes/pkg/registry/coordination/lease/storage"
+	eventstore "k8s.io/kubernetes/pkg/registry/core/event/storage"
+
+	// The types served, in the scheme k8s.io/kubernetes/pkg/api/legacyscheme.
+	_ "k8s.io/kubernetes/pkg/apis/coordination/install"
+	_ "k8s.io/kubernetes/pkg/apis/core/install"
+	_ "k8s.io/kubernetes/pkg/apis/events/install"
+	_ "k8s.io/kubernetes/pkg/apis/policy/install" // Eviction
+
+	"tidewaiter/coreapi/usage"
+)
+
+// API is what a server installs: the storage of each resource and subresource
+// by group and version, to be served with the scheme and codecs of
+// k8s.io/kubernetes/pkg/api/legacyscheme, and hooks to run once it listens.
+type API struct {
+	Groups         map[schema.GroupVersion]map[string]rest.Storage
+	PostStartHooks map[string]genericapiserver.PostStartHookFunc
+	// Usage tells which pods use an image, once its hook has read the pods.
+	Usage *usage.Index
+}
+
+// New builds the API over the storages that g gives.
+func New(g generic.RESTOptionsGetter, opts Options) (*API, error) {
+	s, err := opts.complete()
+	if err != nil {
+		return nil, fmt.Errorf("coreapi: %w", err)
+	}
+	namespaces, err := newNamespaces(g)
+	if err != nil {
+		return nil, err
+	}
+	pods, err := newPods(g, s.podLogs)
+	if err != nil {
+		return nil, err
+	}
+	services, err := newServices(g, s, pods.rest)
+	if err != nil {
+		return nil, err
+	}
+	events, err := eventstore.NewREST(g, s.eventTTL)
+	if err != nil {
+		return nil, fmt.Errorf("events: %w", err)
+	}
+	leases, err := leasestore.NewREST(g)
+	if err != nil {
+		return nil, fmt.Errorf("leases: %w", err)
+	}
+	for _, store := range []*genericregistry.Store{pods.rest.Store, services.rest.Store, events.Store, leases.Store} {
+		store.BeginCreate = namespaces.ensureBefore(store.BeginCreate)
+	}
+	index := usage.NewIndex(pods.rest)
+
+	return &API{
+		Groups: map[schema.GroupVersion]map[string]rest.Storage{
+			corev1.SchemeGroupVersion: merge(
+				namespaces.storage(), pods.storage(), services.storage(),
+				map[string]rest.Storage{"events": events}),
+			eventsv1.SchemeGroupVersion:       {"events": sharedEvents{events}},
+			coordinationv1.SchemeGroupVersion: {"leases": leases},
+		},
+		PostStartHooks: map[string]genericapiserver.PostStartHookFunc{
+			"coreapi-system-namespaces":    namespaces.createSystem,
+			"coreapi-namespace-controller": runNamespaceController,
+			"coreapi-service-repair":       services.runRepair,
+			"coreapi-server-lease":         keepServerLease(s.identity),
+			"coreapi-image-usage": func(ctx genericapiserver.PostStartHookContext) error {
+				go index.Run(ctx)
+				return nil
+			},
+		},
+		Usage: index,
+	}, nil
+}
+
+// sharedEvents serves the storage of core/v1 events in a second group; the
+// first one releases it.
+type sharedEvents struct{ *eventstore.REST }
+
+// Destroy does nothing.
+func (sharedEvents) Destroy() {}
+
+func merge(parts ...map[string]rest.Storage) map[string]rest.Storage {
+	all := map[string]rest.Storage{}
+	for _, part := range parts {
+		for name, storage := range part {
+			all[name] = storage
+		}
+	}
+	return all
+}

@@ -1,0 +1,25 @@
+// Package coreapi serves pods, services, events, leases and namespaces exactly
+// as Kubernetes does, because it is Kubernetes' own registries, validation,
+// defaulting and printers that serve them, over whatever storage they are given.
+//
+// [New] builds the API groups (core v1, events.k8s.io/v1 and
+// coordination.k8s.io/v1) and the hooks that must run beside them:
+//
+//   - service IPs and node ports are allocated from bitmaps kept in the storage
+//     (package ranges) and repaired at start and every few minutes;
+//   - a namespace comes into being with the first object created in it, and
+//     Kubernetes' namespace controller empties one that is deleted;
+//   - package usage follows the pods to tell which images they use;
+//   - package podlogs reads their logs;
+//   - the server keeps a Lease that says it is alive.
+//
+// [NewEventRecorder] is how the rest of the server reports what it does.
+//
+// # What differs from a cluster
+//
+// There are no nodes and no controllers: a pod runs only if something binds it
+// and plays its kubelet, and one that is assigned to a node and deleted with a
+// grace period stays until its kubelet, or a forced delete, removes it. No
+// admission plugin runs. Evictions find no PodDisruptionBudget, since none is
+// served. Namespaces need not be created first; see namespaces.go.
+package coreapi

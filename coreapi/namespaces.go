@@ -1,0 +1,153 @@
+package coreapi
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/util/dryrun"
+	api "k8s.io/kubernetes/pkg/apis/core"
+	namespacestore "k8s.io/kubernetes/pkg/registry/core/namespace/storage"
+)
+
+// A namespace is made by the first object in it. Kubernetes refuses objects of
+// a namespace that does not exist; here the Namespace is created just before
+// the object is, so that every namespace that holds objects can be listed, and
+// deleted with its contents. A dry run creates neither. A request that is
+// refused after that leaves an empty namespace behind.
+//
+// As in Kubernetes, nothing can be created in a namespace that is being
+// deleted, and the system namespaces cannot be deleted.
+
+// systemNamespaces exist from the start and cannot be deleted.
+var systemNamespaces = sets.New(metav1.NamespaceDefault, metav1.NamespaceSystem)
+
+// namespaces is the namespace resource with its subresources.
+type namespaces struct {
+	rest     *namespacestore.REST
+	status   *namespacestore.StatusREST
+	finalize *namespacestore.FinalizeREST
+}
+
+func newNamespaces(g generic.RESTOptionsGetter) (*namespaces, error) {
+	r, status, finalize, err := namespacestore.NewREST(g)
+	if err != nil {
+		return nil, fmt.Errorf("namespaces: %w", err)
+	}
+	return &namespaces{r, status, finalize}, nil
+}
+
+func (n *namespaces) storage() map[string]rest.Storage {
+	return map[string]rest.Storage{
+		"namespaces":          protected{n.rest},
+		"namespaces/status":   n.status,
+		"namespaces/finalize": n.finalize,
+	}
+}
+
+// protected keeps the system namespaces from being deleted.
+type protected struct{ *namespacestore.REST }
+
+// Delete starts to delete a namespace.
+func (p protected) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, opts *metav1.DeleteOptions) (runtime.Object, bool, error) {
+	if systemNamespaces.Has(name) {
+		return nil, false, apierrors.NewForbidden(api.Resource("namespaces"), name, fmt.Errorf("this namespace may not be deleted"))
+	}
+	return p.REST.Delete(ctx, name, validate, opts)
+}
+
+// ensureBefore puts the creation of an object's namespace before next, which
+// may be nil.
+func (n *namespaces) ensureBefore(next genericregistry.BeginCreateFunc) genericregistry.BeginCreateFunc {
+	return func(ctx context.Context, obj runtime.Object, opts *metav1.CreateOptions) (genericregistry.FinishFunc, error) {
+		if err := n.ensure(ctx, obj, opts); err != nil {
+			return nil, err
+		}
+		if next == nil {
+			return func(context.Context, bool) {}, nil
+		}
+		return next(ctx, obj, opts)
+	}
+}
+
+func (n *namespaces) ensure(ctx context.Context, obj runtime.Object, opts *metav1.CreateOptions) error {
+	object, err := meta.Accessor(obj)
+	if err != nil {
+		return err
+	}
+	name, ok := genericapirequest.NamespaceFrom(ctx)
+	if !ok || name == "" {
+		return nil // the registry says what is wrong
+	}
+	found, err := n.rest.Get(ctx, name, &metav1.GetOptions{})
+	switch {
+	case err == nil:
+		if found.(*api.Namespace).Status.Phase == api.NamespaceTerminating {
+			return terminating(obj, object.GetName(), name)
+		}
+		return nil
+	case !apierrors.IsNotFound(err):
+		return err
+	case dryrun.IsDryRun(opts.DryRun):
+		return nil
+	}
+	err = n.create(ctx, name)
+	if apierrors.IsInvalid(err) {
+		return nil // so is the object's metadata.namespace, and the registry says so
+	}
+	return err
+}
+
+// create creates the namespace, unless it exists.
+func (n *namespaces) create(ctx context.Context, name string) error {
+	ctx = genericapirequest.WithNamespace(ctx, metav1.NamespaceNone)
+	_, err := n.rest.Create(ctx, &api.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name:   name,
+		Labels: map[string]string{corev1.LabelMetadataName: name},
+	}}, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// createSystem creates the system namespaces.
+func (n *namespaces) createSystem(ctx genericapiserver.PostStartHookContext) error {
+	for _, name := range sets.List(systemNamespaces) {
+		if err := n.create(ctx, name); err != nil {
+			return fmt.Errorf("creating namespace %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// terminating is the answer of Kubernetes' NamespaceLifecycle admission, which
+// clients know by its cause.
+func terminating(obj runtime.Object, name, namespace string) error {
+	resource := api.Resource("objects")
+	switch obj.(type) {
+	case *api.Pod:
+		resource = api.Resource("pods")
+	case *api.Service:
+		resource = api.Resource("services")
+	case *api.Event:
+		resource = api.Resource("events")
+	}
+	err := apierrors.NewForbidden(resource, name, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", namespace))
+	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
+		Type:    corev1.NamespaceTerminatingCause,
+		Message: fmt.Sprintf("namespace %s is being terminated", namespace),
+		Field:   "metadata.namespace",
+	})
+	return err
+}

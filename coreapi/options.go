@@ -1,0 +1,136 @@
+package coreapi
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	netutils "k8s.io/utils/net"
+
+	"tidewaiter/coreapi/podlogs"
+)
+
+// Defaults of [Options], Kubernetes' own where it has one.
+const (
+	DefaultEventTTL       = time.Hour
+	DefaultServiceCIDR    = "10.0.0.0/24"
+	DefaultNodePorts      = "30000-32767"
+	DefaultRepairInterval = 3 * time.Minute
+)
+
+// Options are the choices that a server offers; the zero value means the
+// defaults.
+type Options struct {
+	// EventTTL is how long an Event is kept after it was last written, in
+	// whole seconds; 0 means DefaultEventTTL.
+	EventTTL time.Duration
+
+	// ServiceCIDRs are the one or two ranges, one for each IP family, that
+	// cluster IPs come from; the first is the primary family. None means
+	// DefaultServiceCIDR. Of a range, the first 65,536 addresses are used.
+	ServiceCIDRs []string
+	// NodePorts is the range that node ports come from, as "first-last";
+	// empty means DefaultNodePorts.
+	NodePorts string
+	// RepairInterval is how often services are compared with what has been
+	// handed out; 0 means DefaultRepairInterval.
+	RepairInterval time.Duration
+
+	// PodLogs says where the logs of pods come from.
+	PodLogs podlogs.Options
+
+	// Identity names this server as the holder of its Lease in kube-system;
+	// empty means the host's name. It is part of the Lease's name, so it is
+	// a DNS subdomain.
+	Identity string
+}
+
+// settings are options with their defaults filled in and their text read.
+type settings struct {
+	eventTTL       uint64 // seconds
+	cidrs          []*net.IPNet
+	nodePorts      utilnet.PortRange
+	repairInterval time.Duration
+	podLogs        podlogs.Options
+	identity       string
+}
+
+// Validate says what is wrong with the options.
+func (o Options) Validate() error {
+	_, err := o.complete()
+	return err
+}
+
+func (o Options) complete() (*settings, error) {
+	s := &settings{
+		eventTTL:       uint64(o.EventTTL / time.Second),
+		repairInterval: o.RepairInterval,
+		podLogs:        o.PodLogs,
+		identity:       o.Identity,
+	}
+	var problems []error
+	switch {
+	case o.EventTTL == 0:
+		s.eventTTL = uint64(DefaultEventTTL / time.Second)
+	case o.EventTTL < time.Second:
+		problems = append(problems, fmt.Errorf("event TTL %s: give a second or more", o.EventTTL))
+	}
+	switch {
+	case o.RepairInterval == 0:
+		s.repairInterval = DefaultRepairInterval
+	case o.RepairInterval < 0:
+		problems = append(problems, fmt.Errorf("repair interval %s: give a positive duration", o.RepairInterval))
+	}
+	if err := s.readCIDRs(o.ServiceCIDRs); err != nil {
+		problems = append(problems, err)
+	}
+	ports := o.NodePorts
+	if ports == "" {
+		ports = DefaultNodePorts
+	}
+	if r, err := utilnet.ParsePortRange(ports); err != nil {
+		problems = append(problems, fmt.Errorf("node ports: %w", err))
+	} else if r.Base == 0 {
+		problems = append(problems, fmt.Errorf("node ports %q: give a range that starts at 1 or above", ports))
+	} else {
+		s.nodePorts = *r
+	}
+	if s.identity == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			problems = append(problems, fmt.Errorf("no identity given, and no host name: %w", err))
+		}
+		s.identity = leaseSafe(host)
+	}
+	for _, p := range utilvalidation.IsDNS1123Subdomain(s.identity) {
+		problems = append(problems, fmt.Errorf("identity %q: %s", s.identity, p))
+	}
+	return s, errors.Join(problems...)
+}
+
+func (s *settings) readCIDRs(cidrs []string) error {
+	if len(cidrs) == 0 {
+		cidrs = []string{DefaultServiceCIDR}
+	}
+	if len(cidrs) > 2 {
+		return fmt.Errorf("%d service CIDRs: give one, or one for each IP family", len(cidrs))
+	}
+	for _, text := range cidrs {
+		_, cidr, err := netutils.ParseCIDRSloppy(text)
+		if err != nil {
+			return fmt.Errorf("service CIDR: %w", err)
+		}
+		if netutils.RangeSize(cidr) < 8 {
+			return fmt.Errorf("service CIDR %s has fewer than 8 addresses; give a larger one", cidr)
+		}
+		s.cidrs = append(s.cidrs, cidr)
+	}
+	if len(s.cidrs) == 2 && netutils.IsIPv6CIDR(s.cidrs[0]) == netutils.IsIPv6CIDR(s.cidrs[1]) {
+		return fmt.Errorf("service CIDRs %s and %s are of one IP family; give one IPv4 and one IPv6 range", s.cidrs[0], s.cidrs[1])
+	}
+	return nil
+}

@@ -1,0 +1,78 @@
+package podlogs
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	criapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	api "k8s.io/kubernetes/pkg/apis/core"
+	"k8s.io/utils/clock"
+)
+
+// recheck is how long an answer about a container holds: a busy log asks at
+// each write, and each answer is a read of the store.
+const recheck = time.Second
+
+// container is one run of one container of one pod.
+type container struct {
+	get      func(ctx context.Context) (*api.Pod, error)
+	uid      types.UID
+	name     string
+	restarts int // which run
+	clock    clock.PassiveClock
+
+	mu      sync.Mutex
+	checked time.Time
+	ended   bool
+}
+
+// running says whether more lines can come. A pod whose status says nothing of
+// the container, and one that cannot be read just now, may still be writing.
+func (c *container) running(ctx context.Context) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return false
+	}
+	if now := c.clock.Now(); c.checked.IsZero() || now.Sub(c.checked) >= recheck {
+		pod, err := c.get(ctx)
+		c.ended = apierrors.IsNotFound(err) || err == nil && (pod.UID != c.uid || hasEnded(pod, c.name, c.restarts))
+		c.checked = now
+	}
+	return !c.ended
+}
+
+// hasEnded says whether the pod's status shows that the given run of the
+// container is over.
+func hasEnded(pod *api.Pod, name string, restarts int) bool {
+	if pod.Status.Phase == api.PodSucceeded || pod.Status.Phase == api.PodFailed {
+		return true
+	}
+	for _, s := range slices.Concat(pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses, pod.Status.EphemeralContainerStatuses) {
+		if s.Name == name {
+			return int(s.RestartCount) > restarts || s.State.Terminated != nil
+		}
+	}
+	return false
+}
+
+// runtimeService answers the one question that following a log asks of a
+// container runtime, from the pod's status.
+type runtimeService struct {
+	criapi.RuntimeService // nil: nothing else is asked
+	container             *container
+}
+
+// ContainerStatus says whether the container runs.
+func (r *runtimeService) ContainerStatus(ctx context.Context, _ string, _ bool) (*runtimeapi.ContainerStatusResponse, error) {
+	state := runtimeapi.ContainerState_CONTAINER_EXITED
+	if r.container.running(ctx) {
+		state = runtimeapi.ContainerState_CONTAINER_RUNNING
+	}
+	return &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{State: state}}, nil
+}

@@ -1,0 +1,214 @@
+package podlogs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"path"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/cri-client/pkg/logs"
+	api "k8s.io/kubernetes/pkg/apis/core"
+	"k8s.io/kubernetes/pkg/apis/core/validation"
+	"k8s.io/kubernetes/pkg/features"
+	kubeletclient "k8s.io/kubernetes/pkg/kubelet/client"
+	podregistry "k8s.io/kubernetes/pkg/registry/core/pod"
+	podrest "k8s.io/kubernetes/pkg/registry/core/pod/rest"
+	"k8s.io/utils/clock"
+)
+
+// mirrorUID is the annotation that the kubelet puts on the mirror of a static
+// pod; it names the UID that the log directory carries
+// (k8s.io/kubernetes/pkg/kubelet/types.ConfigMirrorAnnotationKey).
+const mirrorUID = "kubernetes.io/config.mirror"
+
+// REST is the log subresource of pods.
+type REST struct {
+	podrest.LogREST // everything but Get, and Get for kubelets
+	opts            Options
+	slots           chan struct{}
+
+	// transports of kubelet requests: verifying, and not
+	verified, unverified http.RoundTripper
+}
+
+var _ rest.GetterWithOptions = (*REST)(nil)
+
+// NewREST returns the log subresource of the pods in store.
+func NewREST(store *genericregistry.Store, opts Options) (*REST, error) {
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	if opts.MaxStreams == 0 {
+		opts.MaxStreams = DefaultMaxStreams
+	}
+	if opts.Clock == nil {
+		opts.Clock = clock.RealClock{}
+	}
+	r := &REST{LogREST: podrest.LogREST{Store: store}, opts: opts, slots: make(chan struct{}, opts.MaxStreams)}
+	if k := opts.Kubelet; k != nil {
+		config := &kubeletclient.KubeletClientConfig{TLSClientConfig: kubeletclient.KubeletTLSConfig{
+			CertFile: k.CertFile, KeyFile: k.KeyFile, CAFile: k.CAFile,
+		}}
+		var err error
+		if r.verified, err = kubeletclient.MakeTransport(config); err != nil {
+			return nil, fmt.Errorf("kubelet client: %w", err)
+		}
+		if r.unverified, err = kubeletclient.MakeInsecureTransport(config); err != nil {
+			return nil, fmt.Errorf("kubelet client: %w", err)
+		}
+	}
+	return r, nil
+}
+
+// Get returns the log of the named pod as a stream: from a file when the pod
+// has a log directory, else from its node's kubelet.
+func (r *REST) Get(ctx context.Context, name string, options runtime.Object) (runtime.Object, error) {
+	opts, ok := options.(*api.PodLogOptions)
+	if !ok {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("log options are %T, not PodLogOptions", options))
+	}
+	pod, err := r.pod(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if r.opts.Dir != "" {
+		stream, err := r.fromFile(ctx, pod, opts)
+		if !errors.Is(err, errNoLog) {
+			return stream, err
+		}
+		if pod.Spec.NodeName == "" || r.opts.Kubelet == nil {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("pod %s has no log in the pod log directory: %v", name, err))
+		}
+	}
+	return r.fromKubelet(ctx, pod, opts)
+}
+
+func (r *REST) pod(ctx context.Context, name string) (*api.Pod, error) {
+	obj, err := r.Store.Get(ctx, name, &metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return obj.(*api.Pod), nil
+}
+
+// fromFile answers from the log directory, or with errNoLog when the pod has
+// none there.
+func (r *REST) fromFile(ctx context.Context, pod *api.Pod, opts *api.PodLogOptions) (runtime.Object, error) {
+	stdout, stderr := true, true
+	splits := utilfeature.DefaultFeatureGate.Enabled(features.PodLogsQuerySplitStreams)
+	if splits {
+		if opts.Stream == nil {
+			all := api.LogStreamAll
+			opts.Stream = &all
+		}
+		stdout = *opts.Stream != api.LogStreamStderr
+		stderr = *opts.Stream != api.LogStreamStdout
+	}
+	if errs := validation.ValidatePodLogOptions(opts, splits); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(api.Kind("PodLogOptions"), pod.Name, errs)
+	}
+	name, err := containerOf(ctx, pod, opts)
+	if err != nil {
+		return nil, err
+	}
+	uid := pod.Annotations[mirrorUID]
+	if uid == "" {
+		uid = string(pod.UID)
+	}
+	file, restarts, err := logFile(r.opts.Dir, podDir(pod.Namespace, pod.Name, uid), name, opts.Previous)
+	if errors.Is(err, errNoLog) {
+		if opts.Previous {
+			err = fmt.Errorf("previous run of %w", err)
+		}
+		return nil, err
+	}
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	var sinceTime metav1.Time
+	if opts.SinceTime != nil {
+		sinceTime = *opts.SinceTime
+	}
+	return &fileStream{
+		path: file,
+		opts: logs.LogOptions{
+			TailLines:  opts.TailLines,
+			LimitBytes: opts.LimitBytes,
+			Since:      since(r.opts.Clock.Now(), opts.SinceSeconds, sinceTime.Time),
+			Follow:     opts.Follow,
+			Timestamp:  opts.Timestamps,
+		},
+		stdout: stdout,
+		stderr: stderr,
+		container: &container{
+			get:      func(ctx context.Context) (*api.Pod, error) { return r.pod(ctx, pod.Name) },
+			uid:      pod.UID,
+			name:     name,
+			restarts: restarts,
+			clock:    r.opts.Clock,
+		},
+		slots: r.slots,
+	}, nil
+}
+
+// containerOf chooses the container by Kubernetes' own rule, which is built
+// into the making of a kubelet's URL: the container is its last element.
+func containerOf(ctx context.Context, pod *api.Pod, opts *api.PodLogOptions) (string, error) {
+	assigned := *pod
+	assigned.Spec.NodeName = "any"
+	location, _, err := podregistry.LogLocation(ctx, fixedPod{&assigned}, fixedKubelet{&kubeletclient.ConnectionInfo{}}, pod.Name, opts)
+	if err != nil {
+		return "", err
+	}
+	return path.Base(location.Path), nil
+}
+
+// fromKubelet answers from the kubelet of the pod's node.
+func (r *REST) fromKubelet(ctx context.Context, pod *api.Pod, opts *api.PodLogOptions) (runtime.Object, error) {
+	upstream := podrest.LogREST{Store: r.Store}
+	if pod.Spec.NodeName == "" {
+		// Kubernetes validates, and answers with nothing: no container ran yet.
+		return upstream.Get(ctx, pod.Name, opts)
+	}
+	if r.opts.Kubelet == nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("no source for the log of pod %s: the server was started with neither a pod log directory nor kubelet credentials", pod.Name))
+	}
+	if r.opts.Kubelet.CAFile == "" && !opts.InsecureSkipTLSVerifyBackend {
+		return nil, apierrors.NewBadRequest("the server has no certificate authority to verify kubelets by; configure one, or ask with insecureSkipTLSVerifyBackend=true")
+	}
+	host, port, err := r.opts.Kubelet.endpoint(pod.Status.HostIP, pod.Spec.NodeName)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("cannot tell the kubelet of pod %s: %v", pod.Name, err))
+	}
+	upstream.KubeletConn = fixedKubelet{&kubeletclient.ConnectionInfo{
+		Scheme: "https", Hostname: host, Port: port,
+		Transport: r.verified, InsecureSkipTLSVerifyTransport: r.unverified,
+	}}
+	return upstream.Get(ctx, pod.Name, opts)
+}
+
+// fixedPod is a getter of one pod.
+type fixedPod struct{ pod *api.Pod }
+
+func (p fixedPod) Get(context.Context, string, *metav1.GetOptions) (runtime.Object, error) {
+	return p.pod, nil
+}
+
+// fixedKubelet is the connection to one kubelet, whatever the node's name.
+type fixedKubelet struct{ info *kubeletclient.ConnectionInfo }
+
+func (k fixedKubelet) GetConnectionInfo(context.Context, types.NodeName) (*kubeletclient.ConnectionInfo, error) {
+	return k.info, nil
+}
+
+func errTooMany(limit int) error {
+	return apierrors.NewTooManyRequests(fmt.Sprintf("%d pod logs are being read already; try again when one has ended", limit), 1)
+}

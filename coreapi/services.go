@@ -1,0 +1,142 @@
+package coreapi
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/kubernetes"
+	api "k8s.io/kubernetes/pkg/apis/core"
+	podstore "k8s.io/kubernetes/pkg/registry/core/pod/storage"
+	"k8s.io/kubernetes/pkg/registry/core/service/allocator"
+	"k8s.io/kubernetes/pkg/registry/core/service/ipallocator"
+	iprepair "k8s.io/kubernetes/pkg/registry/core/service/ipallocator/controller"
+	"k8s.io/kubernetes/pkg/registry/core/service/portallocator"
+	portrepair "k8s.io/kubernetes/pkg/registry/core/service/portallocator/controller"
+	servicestore "k8s.io/kubernetes/pkg/registry/core/service/storage"
+
+	"tidewaiter/coreapi/ranges"
+)
+
+// Kubernetes has two keepers of cluster IPs: a bitmap, and IPAddress objects of
+// networking.k8s.io. The bitmap is used here: node ports need one anyway,
+// whereas IPAddress objects would need two more resources, their informers and
+// a client of this server to itself for each service.
+
+// Names of the stored bitmaps, those that Kubernetes gives them.
+const (
+	primaryIPs   = "serviceips"
+	secondaryIPs = "secondaryserviceips"
+	nodePorts    = "servicenodeports"
+)
+
+// services is the service resource with what hands out its addresses.
+type services struct {
+	rest   *servicestore.REST
+	status *servicestore.StatusREST
+
+	ips      []family // the primary first
+	ports    utilnet.PortRange
+	taken    *ranges.Store // of ports
+	interval time.Duration
+}
+
+// family is one range of cluster IPs.
+type family struct {
+	cidr  *net.IPNet
+	taken *ranges.Store
+}
+
+func newServices(g generic.RESTOptionsGetter, s *settings, pods *podstore.REST) (*services, error) {
+	out := &services{ports: s.nodePorts, interval: s.repairInterval}
+
+	byFamily := map[api.IPFamily]ipallocator.Interface{}
+	var primary api.IPFamily
+	for i, name := range []string{primaryIPs, secondaryIPs}[:len(s.cidrs)] {
+		var taken *ranges.Store
+		ips, err := ipallocator.New(s.cidrs[i], keptIn(g, name, &taken))
+		if err != nil {
+			return nil, fmt.Errorf("service IPs: %w", err)
+		}
+		ips.EnableMetrics()
+		if i == 0 {
+			primary = ips.IPFamily()
+		}
+		byFamily[ips.IPFamily()] = ips
+		out.ips = append(out.ips, family{s.cidrs[i], taken})
+	}
+	ports, err := portallocator.New(s.nodePorts, keptIn(g, nodePorts, &out.taken))
+	if err != nil {
+		return nil, fmt.Errorf("node ports: %w", err)
+	}
+	ports.EnableMetrics()
+
+	// The proxy subresource is not served, so no endpoints and no transport.
+	out.rest, out.status, _, err = servicestore.NewREST(g, primary, byFamily, ports, nil, pods, nil)
+	if err != nil {
+		return nil, fmt.Errorf("services: %w", err)
+	}
+	return out, nil
+}
+
+// keptIn makes an allocator keep what it hands out in the storage, under name.
+func keptIn(g generic.RESTOptionsGetter, name string, kept **ranges.Store) allocator.AllocatorWithOffsetFactory {
+	return func(size int, text string, offset int) (allocator.Interface, error) {
+		s, err := ranges.New(g, name, allocator.NewAllocationMapWithOffset(size, text, offset))
+		*kept = s
+		return s, err
+	}
+}
+
+func (s *services) storage() map[string]rest.Storage {
+	return map[string]rest.Storage{"services": s.rest, "services/status": s.status}
+}
+
+// repairTimeout is how long the first repair may take before the server gives
+// up starting, as in Kubernetes.
+const repairTimeout = time.Minute
+
+// runRepair compares services with what has been handed out, once before it
+// returns and then every interval, by Kubernetes' own repair controllers. Until
+// then nothing is handed out.
+func (s *services) runRepair(ctx genericapiserver.PostStartHookContext) error {
+	client, err := kubernetes.NewForConfig(ctx.LoopbackClientConfig)
+	if err != nil {
+		return err
+	}
+	second := family{cidr: &net.IPNet{}}
+	if len(s.ips) == 2 {
+		second = s.ips[1]
+	}
+	ips := iprepair.NewRepair(s.interval, client.CoreV1(), client.EventsV1(), s.ips[0].cidr, s.ips[0].taken, second.cidr, second.taken)
+	ports := portrepair.NewRepair(s.interval, client.CoreV1(), client.EventsV1(), s.ports, s.taken)
+
+	var first sync.WaitGroup
+	first.Add(2)
+	stop := make(chan struct{})
+	go ips.RunUntil(first.Done, stop)
+	go ports.RunUntil(first.Done, stop)
+	go func() {
+		<-ctx.Done()
+		close(stop)
+	}()
+	repaired := make(chan struct{})
+	go func() {
+		first.Wait()
+		close(repaired)
+	}()
+	select {
+	case <-repaired:
+		return nil
+	case <-ctx.Done():
+		return errors.New("the server stopped before the first repair of service IPs and node ports")
+	case <-time.After(repairTimeout):
+		return fmt.Errorf("service IPs and node ports could not be repaired within %s", repairTimeout)
+	}
+}
