@@ -1,0 +1,257 @@
+package importer
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+	"unicode"
+
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"tidewaiter/imageapi/manifest"
+)
+
+// Reason says in one word why an import failed, for code that branches on it.
+type Reason string
+
+const (
+	// NotFound: the registry has no such repository, tag, digest or platform.
+	NotFound Reason = "NotFound"
+	// Unauthorized: the registry wants credentials, or other ones.
+	Unauthorized Reason = "Unauthorized"
+	// Denied: the credentials are known and do not suffice.
+	Denied Reason = "Denied"
+	// RateLimited: the registry asked to be left alone for Error.RetryAfter.
+	RateLimited Reason = "RateLimited"
+	// DigestMismatch: the registry sent other bytes than the digest names.
+	DigestMismatch Reason = "DigestMismatch"
+	// TooLarge: a manifest, config, index or list is beyond its limit.
+	TooLarge Reason = "TooLarge"
+	// NotAnImage: the reference leads to an artifact, such as a signature.
+	NotAnImage Reason = "NotAnImage"
+	// InvalidImage: a manifest or config breaks the rules of its own format.
+	InvalidImage Reason = "InvalidImage"
+	// TLS: the registry's certificate is not trusted, or it speaks no TLS.
+	TLS Reason = "TLS"
+	// Insecure: plain HTTP would be needed and is not allowed for the host.
+	Insecure Reason = "Insecure"
+	// Unreachable: no connection, or one that broke.
+	Unreachable Reason = "Unreachable"
+	// Timeout: the registry stalled, dripped or took too long.
+	Timeout Reason = "Timeout"
+	// Unavailable: the registry answered 5xx.
+	Unavailable Reason = "Unavailable"
+	// Unexpected: the host answered, but not as a registry does.
+	Unexpected Reason = "Unexpected"
+	// Canceled: the caller gave up.
+	Canceled Reason = "Canceled"
+)
+
+// words is the reason as prose, for messages.
+var words = map[Reason]string{
+	NotFound: "not found", Unauthorized: "unauthorized", Denied: "denied", RateLimited: "rate limited",
+	DigestMismatch: "digest mismatch", TooLarge: "too large", NotAnImage: "not an image",
+	InvalidImage: "invalid image", TLS: "TLS", Insecure: "insecure", Unreachable: "unreachable",
+	Timeout: "timeout", Unavailable: "unavailable", Unexpected: "unexpected answer", Canceled: "canceled",
+}
+
+// Error is every failure of an import that has to do with the registry or with
+// what it sent. Its text is safe to show and to log: URLs have lost their
+// queries, and what a registry wrote is cut and cleaned.
+type Error struct {
+	Reason Reason
+	// Host and Repository are the registry's; Reference is canonical. The
+	// reference of a child of an index has the child's digest.
+	Host, Repository, Reference string
+	// Message says what happened and, where that is known, what to do.
+	Message string
+	// RetryAfter is how long the registry asked to wait, counted from the
+	// moment of the error; 0 if it did not say.
+	RetryAfter time.Duration
+
+	cause error
+}
+
+func (e *Error) Error() string {
+	s := words[e.Reason]
+	if where := e.Reference; where != "" {
+		s = where + ": " + s
+	} else if e.Host != "" {
+		s = e.Host + ": " + s
+	}
+	if e.Message != "" {
+		s += ": " + e.Message
+	}
+	if e.RetryAfter > 0 {
+		s += fmt.Sprintf(" (try again in %s)", e.RetryAfter.Round(time.Second))
+	}
+	return s
+}
+
+// Unwrap returns the cause, for errors.Is and errors.As. Its text may hold what
+// Error's does not: do not print it.
+func (e *Error) Unwrap() error { return e.cause }
+
+// Temporary reports whether the same import may work later as it is.
+func (e *Error) Temporary() bool {
+	switch e.Reason {
+	case RateLimited, Unreachable, Timeout, Unavailable:
+		return true
+	}
+	return false
+}
+
+// ReasonOf is the reason of the first *Error in err's tree, or "".
+func ReasonOf(err error) Reason {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Reason
+	}
+	return ""
+}
+
+// describe makes an *Error about ref out of whatever a request or a parser
+// returned.
+func describe(ref Reference, err error) *Error {
+	e := &Error{}
+	var known *Error
+	if errors.As(err, &known) {
+		*e = *known
+	} else {
+		e.Reason, e.Message = classify(err, ref.Host)
+		e.cause = err
+	}
+	if e.Reference == "" {
+		e.Host, e.Repository = ref.Host, ref.Repository
+		e.Reference = ref.String()
+		if ref.Tag == "" && ref.Digest == "" {
+			e.Reference = ref.name()
+		}
+	}
+	return e
+}
+
+// errPlainHTTP is what a request gets that would go out in clear.
+var errPlainHTTP = errors.New("plain HTTP is not allowed for this host")
+
+// classify orders its questions from the most to the least telling: greeting a
+// host over both TLS and plain HTTP yields two errors in one.
+func classify(err error, host string) (Reason, string) {
+	var answer *transport.Error
+	var authority x509.UnknownAuthorityError
+	var hostname x509.HostnameError
+	var certificate *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
+	var alert tls.AlertError
+	var dns *net.DNSError
+	var dial *net.OpError
+	switch {
+	case errors.Is(err, context.Canceled):
+		return Canceled, ""
+	case errors.As(err, &answer):
+		return classifyAnswer(answer, host)
+	case errors.Is(err, manifest.ErrDigestMismatch):
+		return DigestMismatch, clean(err.Error())
+	case errors.Is(err, manifest.ErrTooLarge):
+		return TooLarge, clean(err.Error())
+	case errors.Is(err, manifest.ErrNotAnImage):
+		return NotAnImage, clean(err.Error())
+	case errors.Is(err, manifest.ErrInvalid), errors.Is(err, manifest.ErrAmbiguous), errors.Is(err, manifest.ErrUnsupported):
+		return InvalidImage, clean(err.Error())
+	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &record):
+		return TLS, fmt.Sprintf("%s does not speak TLS; if it is meant to speak plain HTTP, mark it insecure in the registries configuration", host)
+	case errors.As(err, &authority):
+		return TLS, "the certificate is signed by an unknown authority; add the authority to the system's, or mark the registry insecure"
+	case errors.As(err, &hostname):
+		return TLS, "the certificate is for another host: " + clean(hostname.Error())
+	case errors.As(err, &certificate):
+		return TLS, clean(certificate.Err.Error())
+	case errors.As(err, &alert):
+		return TLS, clean(alert.Error())
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return Unreachable, fmt.Sprintf("there is no host %s", clean(dns.Name))
+	case errors.Is(err, context.DeadlineExceeded), isTimeout(err):
+		return Timeout, "the registry did not answer in time"
+	case errors.As(err, &dial):
+		return Unreachable, clean(dial.Error())
+	case errors.Is(err, errPlainHTTP):
+		return Insecure, "it would be plain HTTP; mark the host insecure in the registries configuration to allow that"
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, net.ErrClosed):
+		return Unreachable, "the connection broke"
+	}
+	return Unexpected, clean(err.Error())
+}
+
+func classifyAnswer(answer *transport.Error, host string) (Reason, string) {
+	var said []string
+	codes := map[transport.ErrorCode]bool{}
+	for _, d := range answer.Errors {
+		codes[d.Code] = true
+		said = append(said, string(d.Code)+": "+d.Message)
+	}
+	message := clean(strings.Join(said, "; "))
+	if message == "" {
+		message = fmt.Sprintf("status %d %s", answer.StatusCode, http.StatusText(answer.StatusCode))
+	}
+	if answer.Request != nil && answer.Request.URL.Host != host && answer.Request.URL.Host != "" {
+		message += " (said " + clean(answer.Request.URL.Host) + ")"
+	}
+	switch status := answer.StatusCode; {
+	case status == http.StatusTooManyRequests || codes[transport.TooManyRequestsErrorCode]:
+		return RateLimited, message
+	case status == http.StatusUnauthorized:
+		return Unauthorized, message + "; log in with docker login or podman login, or check the credentials"
+	case status == http.StatusForbidden:
+		return Denied, message
+	case status == http.StatusNotFound:
+		return NotFound, message
+	case status == http.StatusRequestEntityTooLarge:
+		return TooLarge, message
+	case status == http.StatusRequestTimeout || status == http.StatusGatewayTimeout:
+		return Timeout, message
+	case status >= 500:
+		return Unavailable, message
+	}
+	return Unexpected, message
+}
+
+func isTimeout(err error) bool {
+	var t interface{ Timeout() bool }
+	return errors.As(err, &t) && t.Timeout()
+}
+
+// maxMessage bounds what a stranger can put into a message, in bytes.
+const maxMessage = 300
+
+// clean makes text that a registry may have written fit to show: one line, no
+// control characters, bounded, and no URL query, which is where signed URLs
+// keep their secrets.
+func clean(s string) string {
+	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
+	s = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(s, ""))
+	s = queries.ReplaceAllString(s, "$1?…")
+	s = userinfo.ReplaceAllString(s, "$1")
+	if len(s) > maxMessage {
+		s = strings.ToValidUTF8(s[:maxMessage], "") + "…"
+	}
+	return s
+}
+
+var (
+	queries  = regexp.MustCompile(`(https?://[^\s?"]*)\?[^\s"]*`)
+	userinfo = regexp.MustCompile(`(https?://)[^\s/@"]*@`)
+)

@@ -1,0 +1,115 @@
+package importer
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/lru"
+)
+
+// hosts remembers how much each host may be asked, for the most recently used.
+type hosts struct {
+	limits Limits
+	clock  clock.WithDelayedExecution
+
+	mu    sync.Mutex
+	known *lru.Cache // name → *host
+}
+
+func newHosts(limits Limits, clock clock.WithDelayedExecution) *hosts {
+	return &hosts{limits: limits, clock: clock, known: lru.New(maxHosts)}
+}
+
+func (hs *hosts) get(name string) *host {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	if h, ok := hs.known.Get(name); ok {
+		return h.(*host)
+	}
+	h := &host{
+		name: name, hosts: hs,
+		slots:  make(chan struct{}, hs.limits.HostConcurrency),
+		bucket: rate.NewLimiter(rate.Limit(hs.limits.HostRate), hs.limits.HostBurst),
+	}
+	hs.known.Add(name, h)
+	return h
+}
+
+// host is what one host is spared: requests at a time, requests a second, and
+// all of them for as long as it asked.
+type host struct {
+	name   string
+	hosts  *hosts
+	slots  chan struct{}
+	bucket *rate.Limiter
+
+	mu     sync.Mutex
+	parked time.Time // no request before
+}
+
+// acquire waits until the host may be asked once more. Give the slot back with
+// release. While the host is parked for longer than anybody waits, it fails at
+// once.
+func (h *host) acquire(ctx context.Context) error {
+	for {
+		wait := h.parkedFor()
+		if wait <= 0 {
+			break
+		}
+		if wait > h.hosts.limits.MaxWait {
+			return &Error{Reason: RateLimited, RetryAfter: wait, Message: fmt.Sprintf("%s asked to be left alone", h.name)}
+		}
+		if err := sleep(ctx, h.hosts.clock, wait); err != nil {
+			return err
+		}
+	}
+	select {
+	case h.slots <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	now := h.hosts.clock.Now()
+	turn := h.bucket.ReserveN(now, 1)
+	if err := sleep(ctx, h.hosts.clock, turn.DelayFrom(now)); err != nil {
+		turn.CancelAt(h.hosts.clock.Now())
+		h.release()
+		return err
+	}
+	return nil
+}
+
+func (h *host) release() { <-h.slots }
+
+// park keeps requests from the host for d from now.
+func (h *host) park(d time.Duration) {
+	until := h.hosts.clock.Now().Add(d)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if until.After(h.parked) {
+		h.parked = until
+	}
+}
+
+func (h *host) parkedFor() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.parked.Sub(h.hosts.clock.Now())
+}
+
+func sleep(ctx context.Context, clock clock.Clock, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	timer := clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,188 @@
+package importer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	imagev1 "github.com/openshift/api/image/v1"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/lru"
+)
+
+// Importer imports images. Make one with New and keep it.
+type Importer struct {
+	keychain   authn.Keychain
+	registries registries
+	platforms  []string
+	verify     bool
+	finder     SignatureFinder
+	progress   func(Event)
+	userAgent  string
+	limits     Limits
+	clock      clock.WithDelayedExecution
+
+	verified, unverified *http.Transport
+
+	hosts     *hosts
+	greetings *lru.Cache // host → *greeting
+	sessions  *lru.Cache // host/repository → *session
+	locks     keyLocks
+}
+
+// New checks the options. It does not touch the network.
+func New(o Options) (*Importer, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	registries, err := newRegistries(o.Registries)
+	if err != nil {
+		return nil, err
+	}
+	limits := o.Limits.withDefaults()
+	im := &Importer{
+		keychain:   o.Keychain,
+		registries: registries,
+		platforms:  o.Platforms,
+		verify:     o.Layers == LayersVerify,
+		finder:     o.Signatures,
+		progress:   o.Progress,
+		userAgent:  o.UserAgent,
+		limits:     limits,
+		clock:      o.Clock,
+		verified:   newTransport(o.RootCAs, true, limits.HostConcurrency),
+		unverified: newTransport(o.RootCAs, false, limits.HostConcurrency),
+		greetings:  lru.New(maxHosts),
+		sessions:   lru.New(maxRepositories),
+	}
+	if im.keychain == nil {
+		im.keychain = authn.RefreshingKeychain(authn.DefaultKeychain, credentialsAge)
+	}
+	if im.progress == nil {
+		im.progress = func(Event) {}
+	}
+	if im.userAgent == "" {
+		im.userAgent = "tidewaiter"
+	}
+	if im.clock == nil {
+		im.clock = clock.RealClock{}
+	}
+	im.hosts = newHosts(limits, im.clock)
+	return im, nil
+}
+
+// credentialsAge is how long credentials are used before the docker and podman
+// files and the helpers are asked again: helpers hand out short-lived ones.
+const credentialsAge = 5 * time.Minute
+
+// Close drops the idle connections. An Importer can be used after it.
+func (im *Importer) Close() {
+	im.verified.CloseIdleConnections()
+	im.unverified.CloseIdleConnections()
+}
+
+// Result tells what one import did.
+type Result struct {
+	// Reference is the canonical form of what was asked for.
+	Reference string
+	// Digest is what Reference leads to: the name of Images[0].
+	Digest string
+	// Images are the Image the reference leads to and, if that is an index,
+	// its children in the order of the index, nested ones after their parent.
+	Images []ImageResult
+	// Skipped are children of an index that were not imported.
+	Skipped []Skipped
+	// Warnings are for people.
+	Warnings []string
+}
+
+// ImageResult is one Image of an import.
+type ImageResult struct {
+	// Image is as stored, or as it was found. Its manifest and config make it
+	// large: drop it when it is not needed.
+	Image *imagev1.Image
+	// Platform is os/architecture[/variant]; empty for an index.
+	Platform string
+	Action   Action
+}
+
+// Skipped is a child of an index that was not imported.
+type Skipped struct {
+	Digest, Platform string
+	// Reason is one of the Skipped… constants.
+	Reason string
+}
+
+// Why a child of an index is not imported.
+const (
+	SkippedAttestation = "attestation"            // BuildKit's provenance or SBOM of a sibling
+	SkippedArtifact    = "not an image"           // some other artifact
+	SkippedPlatform    = "platform not asked for" // see Options.Platforms
+	SkippedMissing     = "not in the registry"    // the index is sparse, as a partial mirror's are
+	SkippedDigest      = "unsupported digest algorithm"
+)
+
+// Import reads what reference leads to and stores it in images. Failures have
+// an *[Error] in their tree when they are the registry's, a *[ReferenceError]
+// when the reference is at fault, and else what images returned.
+//
+// With an error the Result, if there is one, tells what was done: one child of
+// an index may fail while the others are stored. Import can be repeated after
+// any error; it does nothing twice.
+func (im *Importer) Import(ctx context.Context, reference string, images Images) (*Result, error) {
+	ref, err := ParseReference(reference)
+	if err != nil {
+		return nil, err
+	}
+	s, err := im.session(ctx, ref)
+	if err != nil {
+		return nil, describe(ref, err)
+	}
+	run := &run{Importer: im, ref: ref, session: s, images: images}
+	out, err := run.root(ctx)
+	if ReasonOf(err) == Unauthorized {
+		im.forget(ref)
+	}
+	if out == nil {
+		return nil, err
+	}
+	result := &Result{Reference: ref.String(), Digest: out.digest, Images: out.images, Skipped: out.skipped, Warnings: out.warnings}
+	return result, err
+}
+
+// root finds the digest of the run's reference and imports it.
+func (r *run) root(ctx context.Context) (*outcome, error) {
+	identifier := r.ref.Digest
+	if identifier == "" {
+		identifier = r.ref.Tag
+	}
+	digest, err := r.session.head(ctx, identifier)
+	if err != nil {
+		return nil, describe(r.ref, err)
+	}
+	if r.ref.Digest != "" && digest != "" && digest != r.ref.Digest {
+		return nil, describe(r.ref, &Error{Reason: DigestMismatch, Message: "the registry says that it is " + digest})
+	}
+	n := node{reference: r.ref, digest: digest}
+	if digest == "" {
+		// The registry does not tell in a HEAD: read the manifest at once.
+		if n.known, err = r.session.manifest(ctx, identifier, r.ref.Digest); err != nil {
+			return nil, describe(r.ref, err)
+		}
+		n.digest = n.known.Digest
+	}
+	r.emit(Event{Kind: EventResolved, Digest: n.digest})
+	out, err := r.importNode(ctx, n)
+	if errors.Is(err, errNotWanted) { // cannot be: only children are chosen
+		err = fmt.Errorf("importing %s: %w", r.ref, err)
+	}
+	return out, err
+}
+
+func (r *run) emit(e Event) {
+	e.Reference = r.ref.String()
+	r.progress(e)
+}

@@ -1,0 +1,151 @@
+package importer
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/klauspost/compress/zstd"
+	godigest "github.com/opencontainers/go-digest"
+
+	"tidewaiter/imageapi/manifest"
+)
+
+// maxZstdWindow bounds the memory that a zstd layer can ask for. RFC 8878 §3.1.1.1.2
+// recommends decoders to support 8 MiB; encoders at their highest level use more.
+const maxZstdWindow = 128 << 20
+
+// verifyLayers streams the layers of m and checks them against m and config.
+// Nothing is kept. done is called after each layer with its digest.
+func (s *session) verifyLayers(ctx context.Context, m *manifest.Manifest, config *manifest.Config, done func(digest string)) error {
+	if len(config.RootFS.DiffIDs) != len(m.Layers) {
+		return &Error{Reason: InvalidImage, Message: fmt.Sprintf("the manifest has %d layers, the config has %d diff IDs", len(m.Layers), len(config.RootFS.DiffIDs))}
+	}
+	verified := map[string]string{} // digest → diff ID
+	for i, layer := range m.Layers {
+		diffID := config.RootFS.DiffIDs[i]
+		if known, ok := verified[layer.Digest]; ok {
+			if known != diffID {
+				return &Error{Reason: DigestMismatch, Message: fmt.Sprintf("layer %s has the diff IDs %s and %s", layer.Digest, known, clean(diffID))}
+			}
+			continue
+		}
+		if !types.MediaType(layer.MediaType).IsDistributable() {
+			continue // its bytes are not in the registry: see the descriptor's urls
+		}
+		if err := s.verifyLayer(ctx, layer, diffID); err != nil {
+			return fmt.Errorf("layer %s: %w", layer.Digest, err)
+		}
+		verified[layer.Digest] = diffID
+		done(layer.Digest)
+	}
+	return nil
+}
+
+func (s *session) verifyLayer(ctx context.Context, layer manifest.Descriptor, diffID string) error {
+	if err := manifest.ValidDigest(diffID); err != nil {
+		return fmt.Errorf("its diff ID: %w", err)
+	}
+	ctx = withBudget(ctx, budget{layer.Size, s.limits.Layer})
+	resp, err := s.do(ctx, http.MethodGet, "blobs/"+layer.Digest, "")
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	size, err := verifyStream(ctx, resp.Body, layer.Digest, diffID)
+	if err != nil {
+		return err
+	}
+	if size != layer.Size {
+		return &Error{Reason: DigestMismatch, Message: fmt.Sprintf("layer %s has %d bytes, the manifest says %d", layer.Digest, size, layer.Size)}
+	}
+	return nil
+}
+
+// verifyStream reads r to its end and checks both digests. It returns how many
+// bytes r had.
+func verifyStream(ctx context.Context, r io.Reader, digest, diffID string) (int64, error) {
+	whole, content := godigest.Digest(digest).Verifier(), godigest.Digest(diffID).Verifier()
+	counted := &counter{r: io.TeeReader(r, whole)}
+	buffered := bufio.NewReaderSize(counted, 64<<10)
+	plain, err := decompress(buffered)
+	if err == nil {
+		_, err = io.Copy(content, &untilDone{ctx, plain})
+		plain.Close()
+	}
+	if counted.err != nil {
+		return 0, counted.err // the registry failed, not the compression
+	}
+	if ctx.Err() != nil {
+		return 0, context.Cause(ctx)
+	}
+	// What follows the compressed data belongs to the blob too.
+	if _, copyErr := io.Copy(io.Discard, buffered); copyErr != nil {
+		return 0, copyErr
+	}
+	switch {
+	case !whole.Verified():
+		return 0, &Error{Reason: DigestMismatch, Message: "the registry sent other bytes for layer " + digest}
+	case err != nil:
+		return 0, &Error{Reason: InvalidImage, Message: fmt.Sprintf("layer %s cannot be decompressed: %s", digest, clean(err.Error())), cause: err}
+	case !content.Verified():
+		return 0, &Error{Reason: DigestMismatch, Message: fmt.Sprintf("the content of layer %s is not %s, which the config names", digest, diffID)}
+	}
+	return counted.n, nil
+}
+
+// decompress goes by the first bytes and not by the media type, as container
+// runtimes do.
+func decompress(r *bufio.Reader) (io.ReadCloser, error) {
+	magic, err := r.Peek(4)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	switch {
+	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
+		return gzip.NewReader(r)
+	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}),
+		len(magic) == 4 && magic[0]&0xf0 == 0x50 && bytes.Equal(magic[1:], []byte{0x2a, 0x4d, 0x18}): // a skippable frame
+		d, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxZstdWindow))
+		if err != nil {
+			return nil, err
+		}
+		return d.IOReadCloser(), nil
+	}
+	return io.NopCloser(r), nil
+}
+
+// counter counts, and remembers how reading failed.
+type counter struct {
+	r   io.Reader
+	n   int64
+	err error
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += int64(n)
+	if err != nil && err != io.EOF {
+		c.err = err
+	}
+	return n, err
+}
+
+// untilDone stops a decompression that goes on long after its input came.
+type untilDone struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (u *untilDone) Read(p []byte) (int, error) {
+	if u.ctx.Err() != nil {
+		return 0, context.Cause(u.ctx)
+	}
+	return u.r.Read(p)
+}

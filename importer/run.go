@@ -1,0 +1,344 @@
+package importer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"tidewaiter/imageapi/manifest"
+)
+
+// run is one import.
+type run struct {
+	*Importer
+	ref     Reference
+	session *session
+	images  Images
+}
+
+// node is one manifest to import: the one the reference leads to, or a child.
+type node struct {
+	// reference is recorded on the Image, and named in errors.
+	reference Reference
+	digest    string
+	depth     int
+	// child is the index's entry; nil at the root.
+	child *manifest.Descriptor
+	// known is the manifest if it was read already.
+	known *fetched
+}
+
+// outcome is what importing a node led to.
+type outcome struct {
+	digest   string
+	images   []ImageResult
+	skipped  []Skipped
+	warnings []string
+}
+
+// errNotWanted: the platform of a child turned out not to be asked for.
+var errNotWanted = errors.New(SkippedPlatform)
+
+// importNode imports a manifest and, if it is an index, what it lists. It holds
+// a lock on the digest, so that imports that meet in it read it once.
+func (r *run) importNode(ctx context.Context, n node) (*outcome, error) {
+	unlock, err := r.locks.lock(ctx, "digest "+n.digest)
+	if err != nil {
+		return nil, describe(n.reference, err)
+	}
+	defer unlock()
+	found, err := r.images.Get(ctx, n.digest, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		found = nil
+	} else if err != nil {
+		return nil, fmt.Errorf("looking up image %s: %w", n.digest, err)
+	}
+	m, err := r.manifest(ctx, n, found)
+	if err != nil {
+		return nil, describe(n.reference, err)
+	}
+	switch m.Kind {
+	case manifest.KindIndex:
+		return r.importIndex(ctx, n, found, m)
+	case manifest.KindImage, manifest.KindSchema1:
+		return r.importImage(ctx, n, found, m)
+	}
+	return nil, describe(n.reference, &Error{Reason: NotAnImage, Message: artifact(m.Manifest)})
+}
+
+// artifact says what it is that is no image.
+func artifact(m *manifest.Manifest) string {
+	kind := m.ArtifactType
+	if kind == "" && m.Config != nil {
+		kind = m.Config.MediaType
+	}
+	return "it is an artifact of type " + clean(kind)
+}
+
+// manifest is the stored one, or comes from the registry.
+func (r *run) manifest(ctx context.Context, n node, found *imagev1.Image) (*fetched, error) {
+	if found != nil && found.DockerImageManifest != "" {
+		raw := []byte(found.DockerImageManifest)
+		m, err := manifest.Parse(raw, found.DockerImageManifestMediaType)
+		if err != nil {
+			return nil, fmt.Errorf("the stored manifest: %w", err)
+		}
+		return &fetched{m, raw}, nil
+	}
+	m := n.known
+	if m == nil {
+		var err error
+		if m, err = r.session.manifest(ctx, n.digest, n.digest); err != nil {
+			return nil, err
+		}
+	}
+	if !utf8.Valid(m.raw) {
+		return nil, &Error{Reason: InvalidImage, Message: "the manifest is not UTF-8"}
+	}
+	return m, nil
+}
+
+// importImage imports an image for one platform.
+func (r *run) importImage(ctx context.Context, n node, found *imagev1.Image, m *fetched) (*outcome, error) {
+	fresh := r.newImage(n, m)
+	out := &outcome{digest: n.digest}
+	platform := ""
+	if m.Kind == manifest.KindSchema1 {
+		fresh.Annotations[LimitedAnnotation] = limitedSchema1
+		out.warnings = append(out.warnings, fmt.Sprintf("%s: Docker schema 1 has no config: its platform and the sizes of its layers are not known", n.reference))
+		if r.verify {
+			out.warnings = append(out.warnings, fmt.Sprintf("%s: Docker schema 1 has no diff IDs: its layers cannot be verified", n.reference))
+		}
+	} else {
+		raw, config, err := r.config(ctx, found, m)
+		if err != nil {
+			return nil, describe(n.reference, err)
+		}
+		platform = config.Platform.String()
+		if n.child != nil && !r.wants(&config.Platform) {
+			return nil, errNotWanted
+		}
+		fresh.DockerImageConfig = string(raw)
+		if r.verify && (found == nil || found.Annotations[LayersAnnotation] != layersVerified) {
+			verified := func(digest string) {
+				r.emit(Event{Kind: EventVerified, Digest: digest, Platform: platform})
+			}
+			if err := r.session.verifyLayers(ctx, m.Manifest, config, verified); err != nil {
+				return nil, describe(n.reference, err)
+			}
+			fresh.Annotations[LayersAnnotation] = layersVerified
+		}
+	}
+	if found == nil {
+		r.emit(Event{Kind: EventFetched, Digest: n.digest, Platform: platform})
+	}
+	err := r.store(ctx, n, found, fresh, platform, out)
+	return out, err
+}
+
+// config is the stored one, or comes from the registry.
+func (r *run) config(ctx context.Context, found *imagev1.Image, m *fetched) ([]byte, *manifest.Config, error) {
+	var raw []byte
+	if found != nil && found.DockerImageConfig != "" {
+		raw = []byte(found.DockerImageConfig)
+	} else {
+		var err error
+		if raw, err = r.session.config(ctx, m); err != nil {
+			return nil, nil, err
+		}
+		if !utf8.Valid(raw) {
+			return nil, nil, &Error{Reason: InvalidImage, Message: "the config is not UTF-8"}
+		}
+	}
+	config, err := manifest.ParseConfig(raw)
+	return raw, config, err
+}
+
+// importIndex imports the children of an index and then the index.
+func (r *run) importIndex(ctx context.Context, n node, found *imagev1.Image, m *fetched) (*outcome, error) {
+	if len(m.Children) > maxChildren {
+		return nil, describe(n.reference, &Error{Reason: TooLarge, Message: fmt.Sprintf("the index has %d entries, at most %d are read", len(m.Children), maxChildren)})
+	}
+	if n.depth == maxDepth {
+		return nil, describe(n.reference, &Error{Reason: TooLarge, Message: fmt.Sprintf("indexes are nested more than %d deep", maxDepth)})
+	}
+	if found == nil {
+		r.emit(Event{Kind: EventFetched, Digest: n.digest})
+	}
+	children, err := r.importChildren(ctx, n, m.Manifest)
+	if err == nil && len(children.images) == 0 {
+		err = describe(n.reference, noChild(children.skipped))
+	}
+	if err != nil {
+		// An index that is stored has all its children: see Images.
+		children.digest = n.digest
+		return children, err
+	}
+	out := &outcome{digest: n.digest}
+	err = r.store(ctx, n, found, r.newImage(n, m), "", out)
+	out.images = append(out.images, children.images...)
+	out.skipped = children.skipped
+	out.warnings = append(out.warnings, children.warnings...)
+	return out, err
+}
+
+// noChild says why an index led to no image.
+func noChild(skipped []Skipped) error {
+	var platforms []string
+	missing := false
+	for _, s := range skipped {
+		if s.Reason == SkippedPlatform && s.Platform != "" {
+			platforms = append(platforms, s.Platform)
+		}
+		missing = missing || s.Reason == SkippedMissing
+	}
+	switch {
+	case len(platforms) > 0:
+		return &Error{Reason: NotFound, Message: "the index has no image for the platforms asked for, but for " + clean(strings.Join(platforms, ", "))}
+	case missing:
+		return &Error{Reason: NotFound, Message: "none of the images that the index lists is in the registry"}
+	}
+	return &Error{Reason: NotAnImage, Message: "the index lists no image"}
+}
+
+// importChildren imports what an index lists, some at a time. One failure does
+// not stop the others.
+func (r *run) importChildren(ctx context.Context, parent node, index *manifest.Manifest) (*outcome, error) {
+	outcomes := make([]*outcome, len(index.Children))
+	errs := make([]error, len(index.Children))
+	seen, images := map[string]bool{}, map[string]bool{}
+	for _, child := range index.ImageChildren() {
+		images[child.Digest] = true
+	}
+	var group errgroup.Group
+	group.SetLimit(r.limits.Concurrency)
+	for i, child := range index.Children {
+		if seen[child.Digest] {
+			continue
+		}
+		seen[child.Digest] = true
+		if reason := r.skip(child, images[child.Digest]); reason != "" {
+			outcomes[i] = r.skipped(child, reason)
+			continue
+		}
+		group.Go(func() error {
+			n := node{reference: r.ref.withDigest(child.Digest), digest: child.Digest, depth: parent.depth + 1, child: &child}
+			outcomes[i], errs[i] = r.importNode(ctx, n)
+			if reason := childReason(n, errs[i]); reason != "" && (outcomes[i] == nil || len(outcomes[i].images) == 0) {
+				outcomes[i], errs[i] = r.skipped(child, reason), nil
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // its functions return nil
+	all := &outcome{}
+	for _, o := range outcomes {
+		if o != nil {
+			all.images = append(all.images, o.images...)
+			all.skipped = append(all.skipped, o.skipped...)
+			all.warnings = append(all.warnings, o.warnings...)
+		}
+	}
+	return all, errors.Join(errs...)
+}
+
+// skip is why a child is not even looked at, or "".
+func (r *run) skip(child manifest.Descriptor, isImage bool) string {
+	switch {
+	case child.IsAttestation():
+		return SkippedAttestation
+	case !isImage:
+		return SkippedArtifact
+	case !strings.HasPrefix(child.Digest, "sha256:"):
+		return SkippedDigest
+	case child.Platform != nil && !r.wants(child.Platform):
+		return SkippedPlatform
+	}
+	return ""
+}
+
+// childReason is why a child was looked at and not imported, or "" when err is
+// none or a failure. Errors of the child's own children are failures.
+func childReason(n node, err error) string {
+	if errors.Is(err, errNotWanted) {
+		return SkippedPlatform
+	}
+	var e *Error
+	if !errors.As(err, &e) || e.Reference != n.reference.String() {
+		return ""
+	}
+	switch e.Reason {
+	case NotAnImage:
+		return SkippedArtifact
+	case NotFound:
+		return SkippedMissing
+	}
+	return ""
+}
+
+func (r *run) skipped(child manifest.Descriptor, reason string) *outcome {
+	s := Skipped{Digest: child.Digest, Reason: reason}
+	if child.Platform != nil {
+		s.Platform = clean(child.Platform.String())
+	}
+	r.emit(Event{Kind: EventSkipped, Digest: s.Digest, Platform: s.Platform, Detail: reason})
+	return &outcome{skipped: []Skipped{s}}
+}
+
+// wants reports whether a platform is among Options.Platforms.
+func (r *run) wants(p *manifest.Platform) bool {
+	if len(r.platforms) == 0 {
+		return true
+	}
+	exact := p.String()
+	family := manifest.Platform{OS: p.OS, Architecture: p.Architecture}.String()
+	return slices.Contains(r.platforms, exact) || slices.Contains(r.platforms, family)
+}
+
+// newImage is what an import knows of an image, except its config.
+func (r *run) newImage(n node, m *fetched) *imagev1.Image {
+	return &imagev1.Image{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        n.digest,
+			Annotations: map[string]string{ReferencesAnnotation: encodeReferences(nil, []string{n.reference.String()})},
+		},
+		DockerImageReference:         r.ref.withDigest(n.digest).String(),
+		DockerImageManifest:          string(m.raw),
+		DockerImageManifestMediaType: m.MediaType,
+	}
+}
+
+// store looks for signatures and writes the Image. If the signatures could not
+// be read the Image is written without them, and the error returned.
+func (r *run) store(ctx context.Context, n node, found, fresh *imagev1.Image, platform string, out *outcome) error {
+	var searchErr error
+	if r.finder != nil {
+		digest := r.session.repository.Digest(n.digest)
+		signatures, annotations, warnings, err := r.finder.Find(ctx, digest, r.session.remoteOptions(ctx))
+		out.warnings = append(out.warnings, warnings...)
+		if err != nil {
+			searchErr = fmt.Errorf("looking for signatures: %w", describe(n.reference, err))
+		} else {
+			fresh.Signatures = signatures
+			own := maps.Clone(fresh.Annotations)
+			maps.Copy(fresh.Annotations, annotations)
+			maps.Copy(fresh.Annotations, own)
+		}
+	}
+	image, action, err := store(ctx, r.images, found, fresh)
+	if err != nil {
+		return errors.Join(storing(n.digest, err), searchErr)
+	}
+	out.images = append(out.images, ImageResult{Image: image, Platform: platform, Action: action})
+	r.emit(Event{Kind: EventStored, Digest: n.digest, Platform: platform, Action: action})
+	return searchErr
+}

@@ -1,0 +1,183 @@
+package importer
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	"golang.org/x/net/publicsuffix"
+)
+
+// session is an authenticated way to one repository. It is shared by all
+// imports from that repository, and made anew after Limits.Recycle.
+type session struct {
+	repository name.Repository
+	transport  http.RoundTripper // always a *transport.Wrapper
+	client     *http.Client
+	scheme     string
+	limits     Limits
+	expires    time.Time
+}
+
+// greeting is how a host answered GET /v2/: whether it speaks TLS, and where
+// tokens come from.
+type greeting struct {
+	challenge *transport.Challenge
+	expires   time.Time
+}
+
+// session returns the way to ref's repository.
+func (im *Importer) session(ctx context.Context, ref Reference) (*session, error) {
+	key := ref.name()
+	unlock, err := im.locks.lock(ctx, "session "+key)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if v, ok := im.sessions.Get(key); ok {
+		if s := v.(*session); im.clock.Now().Before(s.expires) {
+			return s, nil
+		}
+	}
+	s, err := im.newSession(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	im.sessions.Add(key, s)
+	return s, nil
+}
+
+// forget drops what is known of a repository, so that the next import asks for
+// credentials again.
+func (im *Importer) forget(ref Reference) { im.sessions.Remove(ref.name()) }
+
+func (im *Importer) newSession(ctx context.Context, ref Reference) (*session, error) {
+	config := im.registries.lookup(ref.name())
+	var options []name.Option
+	if config.Insecure || isLoopback(ref.Host) {
+		options = append(options, name.Insecure)
+	}
+	repository, err := name.NewRepository(ref.name(), options...)
+	if err != nil {
+		return nil, err
+	}
+	challenge, err := im.greet(ctx, repository.Registry, config.Insecure)
+	if err != nil {
+		return nil, fmt.Errorf("greeting the registry: %w", err)
+	}
+	w := &wire{im: im, host: ref.Host, insecure: config.Insecure, scheme: "https"}
+	if challenge.Insecure {
+		w.scheme = "http"
+	}
+	auth, err := authn.Resolve(ctx, im.keychain, repository)
+	if err != nil {
+		return nil, &Error{Reason: Unauthorized, Message: "reading credentials: " + clean(err.Error()), cause: err}
+	}
+	token := &transport.Token{}
+	if strings.EqualFold(challenge.Scheme, "bearer") {
+		credentials, err := authn.Authorization(ctx, auth)
+		if err != nil {
+			return nil, &Error{Reason: Unauthorized, Message: "reading credentials: " + clean(err.Error()), cause: err}
+		}
+		if *credentials != (authn.AuthConfig{}) && !config.trustsRealm(ref.Host, challenge.Parameters["realm"]) {
+			return nil, untrustedRealm(ref.Host, challenge.Parameters["realm"])
+		}
+		if token.Token = credentials.RegistryToken; token.Token == "" {
+			scope := repository.Scope(transport.PullScope)
+			token, err = transport.Exchange(ctx, repository.Registry, auth, w, []string{scope}, challenge)
+			if err != nil {
+				return nil, fmt.Errorf("asking for a token: %w", err)
+			}
+			if token.Token == "" {
+				token.Token = token.AccessToken
+			}
+		}
+	}
+	authenticated, err := transport.FromToken(repository.Registry, auth, w, challenge, token)
+	if err != nil {
+		return nil, err
+	}
+	return &session{
+		repository: repository, transport: authenticated, scheme: w.scheme, limits: im.limits,
+		client:  &http.Client{Transport: authenticated},
+		expires: im.clock.Now().Add(im.limits.Recycle),
+	}, nil
+}
+
+// greet asks a host once for all its repositories.
+func (im *Importer) greet(ctx context.Context, registry name.Registry, insecure bool) (*transport.Challenge, error) {
+	key := fmt.Sprintf("%s insecure=%t", registry.RegistryStr(), insecure)
+	unlock, err := im.locks.lock(ctx, "greeting "+key)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if v, ok := im.greetings.Get(key); ok {
+		if g := v.(*greeting); im.clock.Now().Before(g.expires) {
+			return g.challenge, nil
+		}
+	}
+	w := &wire{im: im, host: registry.RegistryStr(), insecure: insecure}
+	challenge, err := transport.Ping(ctx, registry, w)
+	if err != nil {
+		return nil, err
+	}
+	im.greetings.Add(key, &greeting{challenge, im.clock.Now().Add(im.limits.Recycle)})
+	return challenge, nil
+}
+
+// trustsRealm reports whether credentials for a registry may be shown to a
+// token server: the same host, a host of the same registered domain (such as
+// auth.docker.io for index.docker.io), or one the administrator named. Anybody
+// may name a token server; that is how CVE-2020-15157 took credentials.
+func (r Registry) trustsRealm(host, realm string) bool {
+	u, err := url.Parse(realm)
+	if err != nil {
+		return false
+	}
+	registry := (&url.URL{Host: host}).Hostname()
+	if u.Host == host || u.Hostname() == registry || slices.Contains(r.TokenHosts, u.Host) {
+		return true
+	}
+	a, b := registeredDomain(registry), registeredDomain(u.Hostname())
+	return a != "" && a == b
+}
+
+// registeredDomain is "" for addresses and for names under no public suffix.
+func registeredDomain(host string) string {
+	if _, err := netip.ParseAddr(host); err == nil {
+		return ""
+	}
+	suffix, icann := publicsuffix.PublicSuffix(host)
+	if !icann && !strings.Contains(suffix, ".") {
+		return ""
+	}
+	domain, err := publicsuffix.EffectiveTLDPlusOne(host)
+	if err != nil {
+		return ""
+	}
+	return domain
+}
+
+func untrustedRealm(host, realm string) error {
+	server := "an unreadable address"
+	if u, err := url.Parse(realm); err == nil {
+		server = clean(u.Host)
+	}
+	return &Error{Reason: Unauthorized, Message: fmt.Sprintf(
+		"%s sends us with its credentials to the token server %s of another domain; if that is right, add it to tokenHosts of the registry's entry in the configuration", host, server)}
+}
+
+// remoteOptions let package remote use the session.
+func (s *session) remoteOptions(ctx context.Context) []remote.Option {
+	return []remote.Option{remote.WithTransport(s.transport), remote.WithContext(ctx)}
+}

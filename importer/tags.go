@@ -1,0 +1,173 @@
+package importer
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"tidewaiter/imageapi/manifest"
+)
+
+const (
+	tagPageSize = 1000 // the most that ECR answers with
+	maxTagPages = 100
+)
+
+// signatureTag is a tag that carries signatures, attestations or referrers of
+// another manifest: cosign's sha256-<hex>.sig, .att and .sbom, and the
+// distribution-spec's referrers tag schema.
+var signatureTag = regexp.MustCompile(`^sha(256|384|512)-[0-9a-f]{64,128}($|\.)`)
+
+// Tags lists the tags of a repository that may be images: those that carry
+// signatures are left out. "latest" comes first, then higher versions before
+// lower ones. At most 100 pages of 1000 tags are read; a repository with more is
+// an error with reason TooLarge. Errors are as of Import.
+func (im *Importer) Tags(ctx context.Context, repository string) ([]string, error) {
+	ref, err := ParseRepository(repository)
+	if err != nil {
+		return nil, err
+	}
+	s, err := im.session(ctx, ref)
+	if err != nil {
+		return nil, describe(ref, err)
+	}
+	tags, err := s.tags(ctx)
+	if err != nil {
+		if e := describe(ref, err); e.Reason == Unauthorized {
+			im.forget(ref)
+		}
+		return nil, describe(ref, err)
+	}
+	tags = slices.DeleteFunc(tags, signatureTag.MatchString)
+	slices.SortFunc(tags, compareTags)
+	return slices.Compact(tags), nil
+}
+
+// tags reads all pages of the distribution-spec's tag listing.
+func (s *session) tags(ctx context.Context) ([]string, error) {
+	ctx = withBudget(ctx, budget{manifest.MaxManifestSize, s.limits.Request})
+	registry := s.repository.RegistryStr()
+	next := &url.URL{
+		Scheme: s.scheme, Host: registry, Path: "/v2/" + s.repository.RepositoryStr() + "/tags/list",
+		RawQuery: fmt.Sprintf("n=%d", tagPageSize),
+	}
+	var all []string
+	for range maxTagPages {
+		page, link, err := s.tagPage(ctx, next)
+		if err != nil {
+			return nil, err
+		}
+		for _, tag := range page {
+			// A tag becomes part of a URL.
+			if ref, err := ParseReference(s.repository.Name() + ":" + tag); err != nil || ref.Tag != tag {
+				return nil, &Error{Reason: Unexpected, Message: fmt.Sprintf("the registry lists %q as a tag", clean(tag))}
+			}
+		}
+		all = append(all, page...)
+		if link == "" {
+			return all, nil
+		}
+		to, err := next.Parse(link)
+		if err != nil || to.Host != registry || to.Scheme != s.scheme {
+			return nil, &Error{Reason: Unexpected, Message: "the next page of the tag list is not on the registry"}
+		}
+		next = to
+	}
+	return nil, &Error{Reason: TooLarge, Message: fmt.Sprintf("the repository has more than %d pages of tags", maxTagPages)}
+}
+
+var nextLink = regexp.MustCompile(`<([^>]*)>`)
+
+// tagPage reads one page, and the link to the next from the Link header
+// (RFC 8288), which registries use for nothing else.
+func (s *session) tagPage(ctx context.Context, page *url.URL) (tags []string, next string, err error) {
+	resp, err := s.doURL(ctx, http.MethodGet, page, "application/json")
+	if err != nil {
+		return nil, "", err
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, "", err
+	}
+	var list struct {
+		Tags []string `json:"tags"`
+	}
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, "", &Error{Reason: Unexpected, Message: "the tag list is not JSON: " + clean(err.Error()), cause: err}
+	}
+	if m := nextLink.FindStringSubmatch(resp.Header.Get("Link")); m != nil {
+		next = m[1]
+	}
+	return list.Tags, next, nil
+}
+
+// compareTags orders "latest" before all, then numbers within tags by value and
+// descending, so that v1.10 comes before v1.9. A release comes before its
+// pre-releases (1.2 before 1.2-rc1), and versions before words.
+func compareTags(a, b string) int {
+	if a == b {
+		return 0
+	}
+	if a == "latest" {
+		return -1
+	}
+	if b == "latest" {
+		return 1
+	}
+	if va, vb := isVersion(a), isVersion(b); va != vb {
+		if va {
+			return -1
+		}
+		return 1
+	} else if !va {
+		return strings.Compare(a, b)
+	}
+	ra, pa, _ := strings.Cut(strings.TrimPrefix(a, "v"), "-")
+	rb, pb, _ := strings.Cut(strings.TrimPrefix(b, "v"), "-")
+	if c := compareChunks(rb, ra); c != 0 {
+		return c
+	}
+	if (pa == "") != (pb == "") {
+		if pa == "" {
+			return -1
+		}
+		return 1
+	}
+	if c := compareChunks(pb, pa); c != 0 {
+		return c
+	}
+	return strings.Compare(a, b)
+}
+
+func isVersion(tag string) bool {
+	tag = strings.TrimPrefix(tag, "v")
+	return tag != "" && tag[0] >= '0' && tag[0] <= '9'
+}
+
+var chunks = regexp.MustCompile(`[0-9]+|[^0-9]+`)
+
+// compareChunks compares digits by value and the rest as text.
+func compareChunks(a, b string) int {
+	as, bs := chunks.FindAllString(a, -1), chunks.FindAllString(b, -1)
+	for i := range min(len(as), len(bs)) {
+		x, y := strings.TrimLeft(as[i], "0"), strings.TrimLeft(bs[i], "0")
+		if isVersion(as[i]) && isVersion(bs[i]) {
+			if c := cmp.Or(cmp.Compare(len(x), len(y)), strings.Compare(x, y)); c != 0 {
+				return c
+			}
+			continue
+		}
+		if c := strings.Compare(as[i], bs[i]); c != 0 {
+			return c
+		}
+	}
+	return cmp.Compare(len(as), len(bs))
+}

@@ -1,0 +1,288 @@
+package importer
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"tidewaiter/imageapi/manifest"
+)
+
+// wire is the http.RoundTripper under the authentication of one repository: all
+// that goes to its registry, to the token server and to where either redirects
+// passes here. It decides whether a request may go out at all, when, how often,
+// and how much of the answer is read.
+type wire struct {
+	im *Importer
+	// host is the registry's, as in a URL.
+	host string
+	// insecure is Registry.Insecure of the repository.
+	insecure bool
+	// scheme is how the registry was found to speak, once it is known.
+	scheme string
+}
+
+// newTransport is the bottom of every wire: one pool of connections for hosts
+// that are verified, one for those that are not.
+func newTransport(roots *x509.CertPool, verify bool, maxConns int) *http.Transport {
+	dialer := &net.Dialer{Timeout: 15 * time.Second, KeepAlive: 30 * time.Second, ControlContext: refuseLinkLocal}
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           dialer.DialContext,
+		TLSClientConfig:       &tls.Config{RootCAs: roots, InsecureSkipVerify: !verify, MinVersion: tls.VersionTLS12},
+		ForceAttemptHTTP2:     true,
+		MaxIdleConns:          100,
+		MaxIdleConnsPerHost:   maxConns,
+		MaxConnsPerHost:       2 * maxConns,
+		IdleConnTimeout:       90 * time.Second,
+		TLSHandshakeTimeout:   15 * time.Second,
+		ExpectContinueTimeout: time.Second,
+	}
+}
+
+// refuseLinkLocal keeps any name from leading to a cloud's metadata service,
+// 169.254.169.254 and fe80::/10: no registry lives there.
+func refuseLinkLocal(_ context.Context, _, address string, _ syscall.RawConn) error {
+	if at, err := netip.ParseAddrPort(address); err == nil && at.Addr().Unmap().IsLinkLocalUnicast() {
+		return fmt.Errorf("%s is a link-local address", at.Addr())
+	}
+	return nil
+}
+
+// budget is what the caller of a request allows its answer.
+type budget struct {
+	bytes int64
+	time  time.Duration
+}
+
+type budgetKey struct{}
+
+func withBudget(ctx context.Context, b budget) context.Context {
+	return context.WithValue(ctx, budgetKey{}, b)
+}
+
+// budgetOf is the caller's budget, or what the request's path deserves: package
+// remote makes requests too, for a SignatureFinder.
+func (w *wire) budgetOf(req *http.Request) budget {
+	if b, ok := req.Context().Value(budgetKey{}).(budget); ok {
+		return b
+	}
+	b := budget{bytes: manifest.MaxManifestSize, time: w.im.limits.Request}
+	if strings.Contains(req.URL.Path, "/blobs/") {
+		b.bytes = manifest.MaxConfigSize
+	}
+	return b
+}
+
+// RoundTrip implements http.RoundTripper.
+func (w *wire) RoundTrip(in *http.Request) (*http.Response, error) {
+	req := in.Clone(in.Context())
+	if w.scheme != "" && req.URL.Host == w.host {
+		req.URL.Scheme = w.scheme
+	}
+	if req.Header.Get("User-Agent") == "" {
+		req.Header.Set("User-Agent", w.im.userAgent)
+	}
+	insecure := w.insecure && req.URL.Host == w.host || w.im.registries.lookup(req.URL.Host).Insecure
+	if req.URL.Scheme != "https" && !insecure && !isLoopback(req.URL.Host) {
+		return nil, fmt.Errorf("%w: %s", errPlainHTTP, req.URL.Host)
+	}
+	if err := w.checkRedirect(req); err != nil {
+		return nil, err
+	}
+	base := w.im.verified
+	if insecure {
+		base = w.im.unverified
+	}
+	return w.attempt(base, req)
+}
+
+// checkRedirect is the rule for a request that a redirect caused.
+func (w *wire) checkRedirect(req *http.Request) error {
+	if req.Response == nil || req.Response.Request == nil {
+		return nil
+	}
+	from, to := req.Response.Request.URL, req.URL
+	if from.Host == to.Host {
+		return nil
+	}
+	if req.Method != http.MethodGet && req.Method != http.MethodHead {
+		// 307 and 308 repeat the body, which for a token server is a secret.
+		return &Error{Reason: Denied, Message: fmt.Sprintf("%s redirects a request with credentials to %s", clean(from.Host), clean(to.Host))}
+	}
+	if isPrivate(to.Hostname()) && !isPrivate(from.Hostname()) && w.im.registries.lookup(to.Host).Prefix == "" {
+		return &Error{Reason: Denied, Message: fmt.Sprintf("%s redirects to the private address %s; name that host in the registries configuration to allow it", clean(from.Host), clean(to.Host))}
+	}
+	return nil
+}
+
+// isPrivate reports whether a URL's host names an address that is not public.
+// What a resolver may take for a number but is no canonical address counts.
+func isPrivate(host string) bool {
+	if isLoopback(host) {
+		return true
+	}
+	host, _, _ = strings.Cut(host, "%")
+	if addr, err := netip.ParseAddr(host); err == nil {
+		addr = addr.Unmap()
+		return addr.IsPrivate() || addr.IsLinkLocalUnicast() || addr.IsUnspecified() || addr.IsMulticast()
+	}
+	last := host[strings.LastIndex(host, ".")+1:]
+	return last != "" && last[0] >= '0' && last[0] <= '9'
+}
+
+// attempt makes the request until it works, fails for good, or has failed
+// often enough.
+func (w *wire) attempt(base http.RoundTripper, req *http.Request) (*http.Response, error) {
+	h := w.im.hosts.get(req.URL.Host)
+	for n := 1; ; n++ {
+		if err := h.acquire(req.Context()); err != nil {
+			return nil, err
+		}
+		resp, err := w.once(base, req, h)
+		again := (req.Method == http.MethodGet || req.Method == http.MethodHead) && n < w.im.limits.Attempts
+		wait := backoff(n)
+		switch {
+		case err != nil:
+			if !again || !passing(err) {
+				return nil, err
+			}
+		case resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable:
+			asked, ok := retryAfter(resp.Header, w.im.clock.Now())
+			if ok {
+				wait = asked
+			} else if !again && resp.StatusCode == http.StatusTooManyRequests {
+				wait = w.im.limits.MaxWait
+			}
+			if ok || resp.StatusCode == http.StatusTooManyRequests {
+				h.park(wait)
+			}
+			if !again || wait > w.im.limits.MaxWait {
+				return nil, refused(resp, wait)
+			}
+		case again && passingStatus(resp.StatusCode):
+		default:
+			return resp, nil
+		}
+		if err := sleep(req.Context(), w.im.clock, wait); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// refused makes an error of the answer of a host that wants to be left alone.
+func refused(resp *http.Response, wait time.Duration) error {
+	err := transport.CheckError(resp)
+	reason, message := classify(err, resp.Request.URL.Host)
+	if resp.StatusCode == http.StatusTooManyRequests {
+		reason = RateLimited
+	}
+	return &Error{Reason: reason, Message: message, RetryAfter: wait, cause: err}
+}
+
+// backoff is half a second, one, two, …, give or take a half of it so that
+// clients do not come back in step.
+func backoff(n int) time.Duration {
+	d := 500 * time.Millisecond << min(n-1, 6)
+	return d/2 + rand.N(d)
+}
+
+// maxRetryAfter bounds what a registry may ask for.
+const maxRetryAfter = 24 * time.Hour
+
+// retryAfter reads the header of RFC 9110 §10.2.3: seconds, or a date.
+func retryAfter(header http.Header, now time.Time) (time.Duration, bool) {
+	value := strings.TrimSpace(header.Get("Retry-After"))
+	if value == "" {
+		return 0, false
+	}
+	var d time.Duration
+	if seconds, err := strconv.ParseInt(value, 10, 64); err == nil {
+		d = time.Duration(min(max(seconds, 0), int64(maxRetryAfter/time.Second))) * time.Second
+	} else if at, err := http.ParseTime(value); err == nil {
+		d = at.Sub(now)
+	} else {
+		return 0, false
+	}
+	return min(max(d, 0), maxRetryAfter), true
+}
+
+func passingStatus(status int) bool {
+	switch status {
+	case http.StatusRequestTimeout, http.StatusInternalServerError, http.StatusBadGateway, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
+}
+
+// passing reports whether a connection failed as connections do now and then.
+// A refused one is not among them: it is how plain HTTP is told from TLS.
+func passing(err error) bool {
+	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)
+}
+
+// maxErrorBody is how much of an error's body is kept, in bytes.
+const maxErrorBody = 64 << 10
+
+// once makes one request. Its slot of the host is given back when the answer's
+// body has been read or closed, or has failed.
+func (w *wire) once(base http.RoundTripper, req *http.Request, h *host) (*http.Response, error) {
+	allowed := w.budgetOf(req)
+	ctx, cancel := context.WithCancelCause(req.Context())
+	deadline := w.im.clock.AfterFunc(allowed.time, func() {
+		cancel(&Error{Reason: Timeout, Message: fmt.Sprintf("%s took longer than %s", req.URL.Host, allowed.time)})
+	})
+	b := &body{
+		ctx: ctx, cancel: cancel, clock: w.im.clock, limits: w.im.limits, left: allowed.bytes, limit: allowed.bytes, host: req.URL.Host,
+		done: func() { deadline.Stop(); h.release() },
+	}
+	var resp *http.Response
+	err := b.waiting(func() (err error) {
+		resp, err = base.RoundTrip(req.WithContext(ctx))
+		return err
+	})
+	if err != nil {
+		b.finish()
+		return nil, err
+	}
+	b.inner = resp.Body
+	resp.Body = b
+	// Only the caller's request, not this copy, is known to http.Client.
+	resp.Request = req
+	switch {
+	case resp.StatusCode >= 400:
+		// The caller of an error does not always close it.
+		b.left, b.limit = maxErrorBody, maxErrorBody
+		said, _ := io.ReadAll(b) // what did not come is not missed
+		b.Close()
+		resp.Body = io.NopCloser(bytes.NewReader(said))
+	case resp.ContentLength > allowed.bytes && resp.StatusCode == http.StatusOK:
+		b.Close()
+		return nil, tooLarge(req.URL.Host, resp.ContentLength, allowed.bytes)
+	case req.Method == http.MethodHead:
+		b.Close()
+	}
+	return resp, nil
+}
+
+func tooLarge(host string, size, limit int64) error {
+	said := "more"
+	if size > 0 {
+		said = fmt.Sprintf("%d bytes", size)
+	}
+	return &Error{Reason: TooLarge, Message: fmt.Sprintf("%s sends %s where at most %d bytes are read", host, said, limit)}
+}
