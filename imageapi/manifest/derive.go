@@ -43,7 +43,7 @@ func Derive(image *imagev1.Image, children ...*imagev1.Image) error {
 		return err
 	}
 	if m.Kind == KindArtifact {
-		return fmt.Errorf("manifest %s is %w: %s", m.Digest, ErrNotAnImage, m.describeArtifact())
+		return NotAnImage(m)
 	}
 	config, err := m.config(image)
 	if err != nil {
@@ -77,7 +77,12 @@ func Derive(image *imagev1.Image, children ...*imagev1.Image) error {
 	return nil
 }
 
-// describeArtifact says what an artifact seems to be.
+// NotAnImage is the error for a manifest of KindArtifact where an image is wanted. It says what the
+// artifact seems to be.
+func NotAnImage(m *Manifest) error {
+	return fmt.Errorf("manifest %s is %w: %s", m.Digest, ErrNotAnImage, m.describeArtifact())
+}
+
 func (m *Manifest) describeArtifact() string {
 	switch {
 	case m.ArtifactType != "":
@@ -93,14 +98,8 @@ func (m *Manifest) describeArtifact() string {
 // config parses the config that image carries after checking that it is the manifest's. Nil when
 // there is none.
 func (m *Manifest) config(image *imagev1.Image) (*Config, error) {
-	if m.Kind == KindSchema1 {
-		return m.history, nil
-	}
 	if image.DockerImageConfig == "" {
-		return nil, nil
-	}
-	if m.Config == nil {
-		return nil, fmt.Errorf("config: %w: a manifest of kind %s has none", ErrInvalid, m.Kind)
+		return m.history, nil // nil but for schema 1
 	}
 	if err := m.VerifyConfig([]byte(image.DockerImageConfig)); err != nil {
 		return nil, err
@@ -113,7 +112,7 @@ func (m *Manifest) VerifyConfig(raw []byte) error {
 	if m.Config == nil {
 		return fmt.Errorf("config: %w: a manifest of kind %s has none", ErrInvalid, m.Kind)
 	}
-	if err := verify(raw, m.Config.Digest); err != nil {
+	if err := VerifyDigest(raw, m.Config.Digest); err != nil {
 		return fmt.Errorf("config: %w", err)
 	}
 	if int64(len(raw)) != m.Config.Size {

@@ -321,7 +321,7 @@ func (m *Manifest) ImageChildren() []Descriptor {
 
 // Verify checks that dgst, of whatever algorithm, names this manifest. A signed schema 1 manifest
 // is named by its payload without signatures.
-func (m *Manifest) Verify(dgst string) error { return verify(m.canonical, dgst) }
+func (m *Manifest) Verify(dgst string) error { return VerifyDigest(m.canonical, dgst) }
 
 // Digest is the sha256 digest of raw. The digest of a signed schema 1 manifest is not that of its
 // raw bytes: parse it and read Manifest.Digest.
@@ -336,7 +336,8 @@ func ValidDigest(s string) error {
 	return nil
 }
 
-func verify(raw []byte, dgst string) error {
+// VerifyDigest checks that dgst, of whatever registered algorithm, is the digest of raw.
+func VerifyDigest(raw []byte, dgst string) error {
 	d := digest.Digest(dgst)
 	if err := ValidDigest(dgst); err != nil {
 		return err

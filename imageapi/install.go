@@ -1,0 +1,38 @@
+package imageapi
+
+import (
+	"github.com/openshift/api/image/docker10"
+	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"tidewaiter/imageapi/manifest"
+)
+
+// internalGroupVersion is the version that the API machinery works in. The Go types are the v1
+// types themselves, so nothing is ever converted.
+var internalGroupVersion = schema.GroupVersion{Group: imagev1.GroupName, Version: runtime.APIVersionInternal}
+
+// Install registers Image, ImageList and ImageSignature with scheme, as internal and as v1 types,
+// and docker10.DockerImage, the kind inside dockerImageMetadata.
+func Install(scheme *runtime.Scheme) error {
+	for _, gv := range []schema.GroupVersion{internalGroupVersion, imagev1.GroupVersion} {
+		scheme.AddKnownTypes(gv, &imagev1.Image{}, &imagev1.ImageList{}, &imagev1.ImageSignature{})
+	}
+	metav1.AddToGroupVersion(scheme, imagev1.GroupVersion)
+	if err := docker10.Install(scheme); err != nil {
+		return err
+	}
+	scheme.AddTypeDefaultingFunc(&imagev1.Image{}, func(obj any) { setDefaults(obj.(*imagev1.Image)) })
+	if err := scheme.AddFieldLabelConversionFunc(imagev1.GroupVersion.WithKind("Image"), convertFieldLabel); err != nil {
+		return err
+	}
+	return scheme.SetVersionPriority(imagev1.GroupVersion)
+}
+
+func setDefaults(image *imagev1.Image) {
+	if image.DockerImageMetadataVersion == "" {
+		image.DockerImageMetadataVersion = manifest.MetadataVersion
+	}
+}

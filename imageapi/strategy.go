@@ -1,0 +1,130 @@
+package imageapi
+
+import (
+	"context"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage/names"
+
+	"tidewaiter/imageapi/manifest"
+)
+
+// maxChildLookups bounds how many children of an index are read to date it.
+const maxChildLookups = 64
+
+// strategy is what happens to an Image between decoding and storing.
+type strategy struct {
+	runtime.ObjectTyper
+	names.NameGenerator
+	verifier Verifier
+	// get reads a stored Image; nil when it is not there. To date an index by its children.
+	get func(ctx context.Context, name string) *imagev1.Image
+}
+
+var (
+	_ rest.RESTCreateStrategy              = &strategy{}
+	_ rest.RESTUpdateStrategy              = &strategy{}
+	_ rest.GarbageCollectionDeleteStrategy = &strategy{}
+)
+
+// NamespaceScoped is false: images are cluster-scoped.
+func (*strategy) NamespaceScoped() bool { return false }
+
+// AllowCreateOnUpdate is false: PUT of an unknown image is 404.
+func (*strategy) AllowCreateOnUpdate(context.Context) bool { return false }
+
+// AllowUnconditionalUpdate is false: an update names the resourceVersion it is based on.
+func (*strategy) AllowUnconditionalUpdate(context.Context) bool { return false }
+
+// DefaultGarbageCollectionPolicy: images have no dependents.
+func (*strategy) DefaultGarbageCollectionPolicy(context.Context) rest.GarbageCollectionPolicy {
+	return rest.Unsupported
+}
+
+// PrepareForCreate computes what a client need not send. Errors of the bytes it computes from are
+// left for Validate to report.
+func (s *strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
+	image := obj.(*imagev1.Image)
+	setDefaults(image)
+	stampMetadata(image)
+	sortLayers(image)
+	removeManagedSignatureAnnotation(image)
+	if err := manifest.Derive(image, s.children(ctx, image)...); err != nil {
+		return
+	}
+	dropStoredManifest(image)
+	verifySignatures(ctx, s.verifier, image, nil)
+}
+
+// Validate reports what is wrong with a new Image.
+func (*strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
+	return ValidateImage(obj.(*imagev1.Image))
+}
+
+// PrepareForUpdate restores what the client left out and computes what new bytes tell.
+func (s *strategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
+	image, oldImage := obj.(*imagev1.Image), old.(*imagev1.Image)
+	setDefaults(image)
+	stampMetadata(image)
+	removeManagedSignatureAnnotation(image)
+	restoreDerived(image, oldImage)
+	verifySignatures(ctx, s.verifier, image, oldImage)
+}
+
+// ValidateUpdate reports what is wrong with a changed Image, immutable fields included.
+func (*strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+	return ValidateImageUpdate(obj.(*imagev1.Image), old.(*imagev1.Image))
+}
+
+// Canonicalize has nothing to do: the object is in its final form before validation.
+func (*strategy) Canonicalize(runtime.Object) {}
+
+// WarningsOnCreate is part of rest.RESTCreateStrategy.
+func (*strategy) WarningsOnCreate(context.Context, runtime.Object) []string { return nil }
+
+// WarningsOnUpdate is part of rest.RESTUpdateStrategy.
+func (*strategy) WarningsOnUpdate(_ context.Context, _, _ runtime.Object) []string { return nil }
+
+// children are the stored Images of an index's children.
+func (s *strategy) children(ctx context.Context, image *imagev1.Image) []*imagev1.Image {
+	if s.get == nil || image.DockerImageManifest == "" {
+		return nil
+	}
+	m, err := manifest.Parse([]byte(image.DockerImageManifest), image.DockerImageManifestMediaType)
+	if err != nil || m.Kind != manifest.KindIndex {
+		return nil
+	}
+	var children []*imagev1.Image
+	for i, d := range m.ImageChildren() {
+		if i == maxChildLookups {
+			break
+		}
+		if child := s.get(ctx, d.Digest); child != nil {
+			children = append(children, child)
+		}
+	}
+	return children
+}
+
+// dropStoredManifest empties manifest and config of an image whose registry keeps them, as
+// OpenShift's registry declares by annotation. Not before they proved to be the image's: what fails
+// validation stays for validation to see.
+func dropStoredManifest(image *imagev1.Image) {
+	if image.Annotations[imagev1.ImageManifestBlobStoredAnnotation] != "true" || len(ValidateImage(image)) > 0 {
+		return
+	}
+	image.DockerImageManifest, image.DockerImageConfig = "", ""
+}
+
+// managedSignatureAnnotation marked signatures that OpenShift's importer owned. It is retired, and
+// signatures may not have annotations.
+const managedSignatureAnnotation = "image.openshift.io/managed-signature"
+
+func removeManagedSignatureAnnotation(image *imagev1.Image) {
+	for i := range image.Signatures {
+		delete(image.Signatures[i].Annotations, managedSignatureAnnotation)
+	}
+}
