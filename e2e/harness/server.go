@@ -86,6 +86,12 @@ func (s *Server) Signal(t testing.TB, sig syscall.Signal) {
 	s.process.Signal(t, sig)
 }
 
+// Wait waits for the server's end and returns its exit code.
+func (s *Server) Wait(t testing.TB) int {
+	t.Helper()
+	return s.process.Wait(t)
+}
+
 // PID is the server's process.
 func (s *Server) PID() int { return s.process.cmd.Process.Pid }
 

@@ -1,0 +1,219 @@
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"tidewaiter/e2e/harness"
+	"tidewaiter/e2e/images"
+	"tidewaiter/e2e/registry"
+)
+
+var update = flag.Bool("update", false, "write the real output of the README's commands into it")
+
+// What the README shows is what happens. A block is run when the line before
+// it is "<!-- e2e -->":
+//
+//	<!-- e2e -->
+//	```console
+//	$ command
+//	its output
+//	```
+//
+// Lines with "$ " are commands, run in order in one empty folder, with
+// tidewaiter and kubectl on PATH; "export NAME=VALUE" holds for those after it.
+// The others are the output, standard error included. A command that goes on
+// when all of that was seen is left running, as a reader would leave it in
+// another terminal. The registry localhost:5000 is a real one that holds
+// library/hello-world:latest, library/busybox:latest and team/app:v1, the last
+// for three platforms. Digests, ports, ages and dates may differ, and a line
+// that is only "…" stands for any lines.
+func TestREADME(t *testing.T) {
+	path := filepath.Join(harness.ModuleDir(t), "..", "README.md")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := readmeBlock.FindAllStringSubmatchIndex(string(text), -1)
+	if len(blocks) == 0 {
+		t.Fatalf("%s has no block to run; mark one with <!-- e2e -->", path)
+	}
+	run := newSession(t)
+	updated, end := strings.Builder{}, 0
+	for _, b := range blocks {
+		var block strings.Builder
+		for _, step := range parseSteps(t, string(text[b[2]:b[3]])) {
+			got := run.step(t, step)
+			if n := normalise(got); !matches(normalise(step.output), n) && !*update {
+				t.Errorf("$ %s\nprinted:\n%s\nthe README shows:\n%s", step.command, n, normalise(step.output))
+			}
+			fmt.Fprintf(&block, "$ %s\n%s", step.command, got)
+		}
+		updated.Write(text[end:b[2]])
+		updated.WriteString(block.String())
+		end = b[3]
+	}
+	if *update && !t.Failed() {
+		updated.Write(text[end:])
+		if err := os.WriteFile(path, []byte(updated.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+var readmeBlock = regexp.MustCompile("(?s)<!-- e2e -->\n```console\n(.*?)```\n")
+
+// A step is a command and the output shown for it, "" or ending in a newline.
+type step struct{ command, output string }
+
+func parseSteps(t *testing.T, block string) []step {
+	t.Helper()
+	var steps []step
+	for line := range strings.Lines(block) {
+		command, isCommand := strings.CutPrefix(line, "$ ")
+		switch {
+		case isCommand:
+			steps = append(steps, step{command: strings.TrimSuffix(command, "\n")})
+		case len(steps) == 0:
+			t.Fatalf("a block begins with output: %q", line)
+		default:
+			steps[len(steps)-1].output += line
+		}
+	}
+	return steps
+}
+
+// session is the terminal the README's commands are typed into.
+type session struct {
+	dir      string
+	env      []string
+	registry string
+}
+
+func newSession(t *testing.T) *session {
+	t.Helper()
+	r := registry.Start(t, registry.Distribution)
+	r.Push(t, "library/hello-world:latest", images.HelloWorld(t))
+	r.Push(t, "library/busybox:latest", images.Busybox(t))
+	r.Push(t, "team/app:v1", images.MultiArch(t))
+	harness.Tool(t, "kubectl")
+	bin := filepath.Dir(harness.Binary(t))
+	home := t.TempDir()
+	s := &session{dir: t.TempDir(), registry: r.Host, env: []string{
+		"PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH"),
+		"HOME=" + home, "DOCKER_CONFIG=" + home, "KUBECONFIG=", "TERM=dumb",
+	}}
+	if err := os.Symlink(harness.Binary(t), filepath.Join(s.dir, "tidewaiter")); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+const readmeRegistry = "localhost:5000"
+
+// step types a command and returns what it printed, once it has ended or has
+// printed as many lines as are shown.
+func (s *session) step(t *testing.T, step step) string {
+	t.Helper()
+	if assignment, ok := strings.CutPrefix(step.command, "export "); ok {
+		s.env = append(s.env, os.Expand(assignment, func(name string) string {
+			for _, e := range s.env {
+				if v, ok := strings.CutPrefix(e, name+"="); ok {
+					return v
+				}
+			}
+			return ""
+		}))
+		return ""
+	}
+	command := strings.TrimSuffix(strings.TrimSpace(step.command), "&")
+	command = strings.ReplaceAll(command, readmeRegistry, s.registry)
+	p := harness.Start(t, harness.Command{Path: "bash", Args: []string{"-c", "exec 2>&1; exec " + command}, Dir: s.dir, Env: s.env})
+	t.Cleanup(func() { p.Signal(t, syscall.SIGTERM); p.Wait(t) })
+
+	shown := strings.Count(step.output, "\n")
+	deadline := time.After(harness.Patience)
+	for {
+		got := p.Stdout.String()
+		if !p.Running() || shown > 0 && strings.Count(got, "\n") >= shown && matches(normalise(step.output), normalise(got)) {
+			break
+		}
+		select {
+		case <-p.Exited():
+		case <-deadline:
+			return p.Stdout.String()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	if !p.Running() {
+		if code := p.Wait(t); code != 0 {
+			t.Errorf("$ %s: exit code %d", step.command, code)
+		}
+	}
+	return strings.ReplaceAll(p.Stdout.String(), s.registry, readmeRegistry)
+}
+
+// normalise replaces what differs from run to run with its name.
+func normalise(s string) string {
+	for _, r := range volatile {
+		s = r.pattern.ReplaceAllString(s, r.name)
+	}
+	return s
+}
+
+var volatile = []struct {
+	pattern *regexp.Regexp
+	name    string
+}{
+	{regexp.MustCompile(`sha256:[0-9a-f]{6,64}(…|\.\.\.)?`), "<digest>"},
+	{regexp.MustCompile(`\b(localhost|127\.0\.0\.1):\d+\b`), "<host>"},
+	{regexp.MustCompile(`/\S*/(admin\.kubeconfig|pki/ca\.crt)\b`), "<dir>/$1"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`), "<time>"},
+	{regexp.MustCompile(`\b(\d+(ms|d|h|m|s))+\b`), "<age>"},
+	{regexp.MustCompile(`\b\d+y(\d+d)?\b`), "<age>"},
+	{regexp.MustCompile(`[ \t]+`), " "}, // columns are as wide as what is in them
+	{regexp.MustCompile(`(?m) $`), ""},
+}
+
+// matches compares line by line; "…" stands for any number of lines.
+func matches(want, got string) bool {
+	pattern := "^"
+	for line := range strings.Lines(want) {
+		if l := strings.TrimSpace(line); l == "…" || l == "..." {
+			pattern += `(?:.*\n)*`
+		} else {
+			pattern += regexp.QuoteMeta(line)
+		}
+	}
+	return regexp.MustCompile(pattern + "$").MatchString(got)
+}
+
+// The comparison itself: it must be able to fail.
+func TestREADMEComparison(t *testing.T) {
+	digest := "sha256:" + strings.Repeat("ab", 32)
+	for name, tc := range map[string]struct {
+		want, got string
+		match     bool
+	}{
+		"same":           {"a  b\n", "a b\n", true},
+		"digest":         {"sha256:0123456789ab… ok\n", digest + "   ok\n", true},
+		"port and age":   {"at localhost:5000 3m\n", "at 127.0.0.1:41234 12s\n", true},
+		"other word":     {"a b\n", "a c\n", false},
+		"line missing":   {"a\nb\n", "a\n", false},
+		"line too many":  {"a\n", "a\nb\n", false},
+		"any lines":      {"a\n…\nz\n", "a\nb\nc\nz\n", true},
+		"any lines, end": {"a\n…\nz\n", "a\nb\nc\n", false},
+		"column gone":    {"NAME AGE\n", "NAME\n", false},
+	} {
+		if got := matches(normalise(tc.want), normalise(tc.got)); got != tc.match {
+			t.Errorf("%s: %t, want %t", name, got, tc.match)
+		}
+	}
+}
