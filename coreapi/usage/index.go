@@ -15,6 +15,7 @@ type Index struct {
 	mu    sync.RWMutex
 	uses  map[string][]string            // pod → keys of its images, sorted
 	users map[string]map[string]struct{} // key of an image → pods
+	named int                            // keys of users that are references
 
 	subscribers map[int]func(Change)
 	nextID      int
@@ -45,9 +46,14 @@ func (x *Index) Synced() bool { return x.synced.Load() }
 // PodsUsing returns how many pods use the image: by its digest, or, for pods
 // that name no digest, by one of its references. A pod counts once.
 func (x *Index) PodsUsing(digest string, references []string) int {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
 	wanted := make([]string, 0, 1+len(references))
 	if digest != "" {
 		wanted = append(wanted, digest)
+	}
+	if x.named == 0 {
+		references = nil // the usual case: every pod tells what digests it runs
 	}
 	for _, ref := range references {
 		// A reference with a digest adds nothing: it is the digest's.
@@ -55,9 +61,6 @@ func (x *Index) PodsUsing(digest string, references []string) int {
 			wanted = append(wanted, i.key())
 		}
 	}
-
-	x.mu.RLock()
-	defer x.mu.RUnlock()
 	var single map[string]struct{}
 	var union map[string]struct{} // made only when pods are found under two keys
 	for _, key := range wanted {
@@ -112,19 +115,13 @@ func (x *Index) set(pod string, now []string) {
 	for _, key := range before {
 		if _, kept := slices.BinarySearch(now, key); !kept {
 			change.add(key)
-			delete(x.users[key], pod)
-			if len(x.users[key]) == 0 {
-				delete(x.users, key)
-			}
+			x.leave(key, pod)
 		}
 	}
 	for _, key := range now {
 		if _, had := slices.BinarySearch(before, key); !had {
 			change.add(key)
-			if x.users[key] == nil {
-				x.users[key] = map[string]struct{}{}
-			}
-			x.users[key][pod] = struct{}{}
+			x.join(key, pod)
 		}
 	}
 	if len(now) == 0 {
@@ -139,6 +136,26 @@ func (x *Index) set(pod string, now []string) {
 	x.mu.Unlock()
 	for _, f := range told {
 		f(change)
+	}
+}
+
+func (x *Index) join(key, pod string) {
+	if x.users[key] == nil {
+		x.users[key] = map[string]struct{}{}
+		if !isDigest(key) {
+			x.named++
+		}
+	}
+	x.users[key][pod] = struct{}{}
+}
+
+func (x *Index) leave(key, pod string) {
+	delete(x.users[key], pod)
+	if len(x.users[key]) == 0 {
+		delete(x.users, key)
+		if !isDigest(key) {
+			x.named--
+		}
 	}
 }
 

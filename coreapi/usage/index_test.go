@@ -1,0 +1,205 @@
+package usage
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	api "k8s.io/kubernetes/pkg/apis/core"
+)
+
+// fakePods serves pages of pods and one watch at a time.
+type fakePods struct {
+	mu    sync.Mutex
+	pages [][]api.Pod
+	lists int
+	watch *watch.FakeWatcher
+	fail  error // of the next Watch
+}
+
+func (f *fakePods) NewList() apiruntime.Object { return &api.PodList{} }
+
+func (f *fakePods) ConvertToTable(context.Context, apiruntime.Object, apiruntime.Object) (*metav1.Table, error) {
+	return nil, fmt.Errorf("not asked")
+}
+
+func (f *fakePods) List(_ context.Context, opts *internalversion.ListOptions) (apiruntime.Object, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lists++
+	page := 0
+	if opts.Continue != "" {
+		if _, err := fmt.Sscan(opts.Continue, &page); err != nil {
+			return nil, err
+		}
+	}
+	list := &api.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}}
+	if page < len(f.pages) {
+		list.Items = f.pages[page]
+	}
+	if page+1 < len(f.pages) {
+		list.Continue = fmt.Sprint(page + 1)
+	}
+	return list, nil
+}
+
+func (f *fakePods) Watch(_ context.Context, opts *internalversion.ListOptions) (watch.Interface, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if opts.ResourceVersion != "7" {
+		return nil, fmt.Errorf("watch from %q, not from the list's version", opts.ResourceVersion)
+	}
+	if err := f.fail; err != nil {
+		f.fail = nil
+		return nil, err
+	}
+	f.watch = watch.NewFake()
+	return f.watch, nil
+}
+
+func (f *fakePods) listed() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lists
+}
+
+// send sends one event and waits until it has been followed.
+func (f *fakePods) send(t watch.EventType, obj apiruntime.Object) {
+	f.mu.Lock()
+	w := f.watch
+	f.mu.Unlock()
+	w.Action(t, obj)
+	synctest.Wait()
+}
+
+func pod(name string, images ...string) api.Pod {
+	p := api.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	for i, image := range images {
+		p.Spec.Containers = append(p.Spec.Containers, api.Container{Name: fmt.Sprint("c", i), Image: image})
+	}
+	return p
+}
+
+func runs(p api.Pod, imageID string) *api.Pod {
+	p.Status.ContainerStatuses = []api.ContainerStatus{{Name: "c0", ImageID: imageID}}
+	return &p
+}
+
+func TestIndexFollowsPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pods := &fakePods{pages: [][]api.Pod{{pod("a", "app:1")}, {pod("b", "app:1", "app@"+digestB)}}}
+		index := NewIndex(pods)
+		var changes []Change
+		cancel := index.Subscribe(func(c Change) { changes = append(changes, c) })
+		if index.Synced() {
+			t.Error("synced before it ran")
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		go index.Run(ctx)
+		synctest.Wait()
+		if !index.Synced() {
+			t.Fatal("not synced")
+		}
+		count := func(digest string, refs ...string) int { return index.PodsUsing(digest, refs) }
+		expect := func(when string, got, want int) {
+			t.Helper()
+			if got != want {
+				t.Errorf("%s: %d pods, want %d", when, got, want)
+			}
+		}
+		expect("by tag, over two pages", count("", "docker.io/library/app:1"), 2)
+		expect("by digest in the spec", count(digestB), 1)
+		expect("by both, a pod counts once", count(digestB, "index.docker.io/library/app:1", "app@"+digestA, "::"), 2)
+		expect("unknown", count(digestA, "app:2"), 0)
+
+		changes = nil
+		pods.send(watch.Modified, runs(pod("a", "app:1"), "docker.io/library/app@"+digestA))
+		expect("a digest in the status replaces the tag", count("", "app:1"), 1)
+		expect("a digest in the status counts", count(digestA), 1)
+		want := []Change{{Digests: []string{digestA}, References: []string{"docker.io/library/app:1"}}}
+		if diff := cmp.Diff(want, changes); diff != "" {
+			t.Errorf("changes (-want +got):\n%s", diff)
+		}
+
+		changes = nil
+		pods.send(watch.Modified, runs(pod("a", "app:1"), "docker.io/library/app@"+digestA))
+		pods.send(watch.Bookmark, &api.Pod{})
+		if len(changes) != 0 {
+			t.Errorf("told of %v when nothing changed", changes)
+		}
+		p := pod("a", "app:1")
+		pods.send(watch.Deleted, &p)
+		expect("after deletion", count(digestA), 0)
+		cancel()
+
+		// A watch that is too old is begun anew from a fresh list.
+		pods.mu.Lock()
+		pods.pages = [][]api.Pod{{pod("c", "app:2")}}
+		lists := pods.lists
+		pods.fail = apierrors.NewResourceExpired("too old")
+		pods.mu.Unlock()
+		expired := apierrors.NewResourceExpired("too old").Status()
+		pods.send(watch.Error, &expired)
+		synctest.Wait()
+		for pods.listed() < lists+2 { // the first attempt meets the failing Watch
+			waitASecond(t)
+		}
+		synctest.Wait()
+		expect("pods that went away unseen", count(digestB, "app:1"), 0)
+		expect("pods that came unseen", count("", "app:2"), 1)
+
+		stop()
+		synctest.Wait()
+		if len(index.uses) != 1 || len(index.users) != 1 || index.named != 1 {
+			t.Errorf("index keeps %v, %v and %d named for one pod with one image", index.uses, index.users, index.named)
+		}
+	})
+}
+
+// BenchmarkIndex/Op=Memory reports the bytes that a pod of one container costs.
+func BenchmarkIndex(b *testing.B) {
+	const pods = 10_000
+	fill := func() *Index {
+		x := NewIndex(nil)
+		for i := range pods {
+			name, found, err := read(runs(pod(fmt.Sprintf("pod-with-a-usual-name-%d", i), "registry.example.com/app:1"),
+				fmt.Sprintf("registry.example.com/app@sha256:%064x", i%1000)))
+			if err != nil {
+				b.Fatal(err)
+			}
+			x.set(name, found)
+		}
+		return x
+	}
+	b.Run("Op=Memory/Pods=10000", func(b *testing.B) {
+		for b.Loop() {
+			var before, after runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			x := fill()
+			runtime.GC()
+			runtime.ReadMemStats(&after)
+			b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/pods, "B/pod")
+			runtime.KeepAlive(x)
+		}
+	})
+	b.Run("Op=PodsUsing/Pods=10000", func(b *testing.B) {
+		x := fill()
+		digest := fmt.Sprintf("sha256:%064x", 7)
+		b.ResetTimer()
+		for b.Loop() {
+			if n := x.PodsUsing(digest, []string{"registry.example.com/app:1", "registry.example.com/app:2"}); n != 10 {
+				b.Fatal(n)
+			}
+		}
+	})
+}
