@@ -89,17 +89,44 @@ func TestImportOutputFormats(t *testing.T) {
 		}
 		wantContains(t, "the output", out, want...)
 	})
-	decode := map[string]func([]byte, any) error{"json": json.Unmarshal, "yaml": func(b []byte, v any) error { return yaml.Unmarshal(b, v) }}
-	for format, unmarshal := range decode {
-		t.Run(format, func(t *testing.T) {
-			out := s.Import(t, append([]string{"-o", format}, refs...)...)
-			var v any
-			if err := unmarshal([]byte(out), &v); err != nil {
-				t.Fatalf("%v:\n%s", err, out)
+	// A list of the Images that the references lead to, as kubectl prints one.
+	checkList := func(t *testing.T, out string, unmarshal func([]byte, any) error) {
+		t.Helper()
+		var list struct {
+			APIVersion, Kind string
+			Items            []struct {
+				APIVersion, Kind string
+				Metadata         struct{ Name, ResourceVersion string }
 			}
-			wantContains(t, "the output", out, append(want, refs...)...)
-		})
+		}
+		if err := unmarshal([]byte(out), &list); err != nil {
+			t.Fatalf("%v:\n%s", err, out)
+		}
+		var got []string
+		for _, item := range list.Items {
+			if item.APIVersion != "image.openshift.io/v1" || item.Kind != "Image" || item.Metadata.ResourceVersion == "" {
+				t.Errorf("not an Image as stored: %+v", item)
+			}
+			got = append(got, item.Metadata.Name)
+		}
+		slices.Sort(got)
+		if list.APIVersion != "v1" || list.Kind != "List" || !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+			t.Errorf("%s %s of %q, want v1 List of %q", list.APIVersion, list.Kind, got, want)
+		}
 	}
+	t.Run("json", func(t *testing.T) {
+		checkList(t, s.Import(t, append([]string{"-o", "json"}, refs...)...), json.Unmarshal)
+	})
+	t.Run("yaml", func(t *testing.T) {
+		checkList(t, s.Import(t, append([]string{"-o", "yaml"}, refs...)...), func(b []byte, v any) error { return yaml.Unmarshal(b, v) })
+	})
+	t.Run("json of nothing", func(t *testing.T) {
+		got := s.TryImport(t, "-o", "json", r.Host+"/team/nothing:1")
+		var list struct{ Items []any }
+		if err := json.Unmarshal([]byte(got.Stdout), &list); err != nil || list.Items == nil || len(list.Items) != 0 {
+			t.Errorf("not an empty list: %v: %s", err, got.Stdout)
+		}
+	})
 	t.Run("wide", func(t *testing.T) {
 		out := s.Import(t, append([]string{"-o", "wide"}, refs...)...)
 		for i := range refs {
@@ -186,6 +213,12 @@ func TestImportDryRunStoresNothing(t *testing.T) {
 	if got := imageNames(t, s); len(got) != 0 {
 		t.Errorf("a dry run stored %v", got)
 	}
+
+	// What it prints is what would be stored: it can be reviewed, and created.
+	img := images.HelloWorld(t)
+	ref = r.Push(t, "library/hello-world:1", img)
+	s.KubectlStdin(t, s.Import(t, "--dry-run", "-o", "yaml", ref), "create", "-f", "-")
+	checkImage(t, s, ref, img)
 }
 
 // A digest that is stored costs one HEAD; another reference to it is added to
