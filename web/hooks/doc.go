@@ -2,7 +2,8 @@
 //
 // A Receiver of the configuration names a vendor's format, the registry hosts
 // it may speak for and the file that holds its secret. New turns the receivers
-// into a Handler, and Handler.Register mounts it on a router:
+// into a Handler, to be served by the API server's listener, by a plain one that
+// serves nothing else, or by both:
 //
 //	POST /hooks/NAME          vendors that can send a header or a signature
 //	POST /hooks/NAME/TOKEN    vendors that can only call a URL

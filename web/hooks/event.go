@@ -3,6 +3,7 @@ package hooks
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -26,21 +27,22 @@ const (
 type Event struct {
 	// ID is the sender's name for this delivery, the same when it is sent again,
 	// or empty when the sender has none.
-	ID string
+	ID string `json:"id,omitempty"`
 	// Action is ActionPush, ActionDelete, or the vendor's own word for anything
 	// else, which is not of interest.
-	Action Action
+	Action Action `json:"action"`
 	// Host is the registry, host[:port].
-	Host string
+	Host string `json:"host"`
 	// Repository is the path within the registry.
-	Repository string
+	Repository string `json:"repository"`
 	// Tag and Digest name the manifest. In a Job of ActionPush at least one is
 	// set; in one of ActionDelete neither means the whole repository.
-	Tag, Digest string
+	Tag    string `json:"tag,omitempty"`
+	Digest string `json:"digest,omitempty"`
 	// MediaType is the manifest's, empty when the sender does not say.
-	MediaType string
+	MediaType string `json:"mediaType,omitempty"`
 	// Time is when the registry says it happened, zero when it does not.
-	Time time.Time
+	Time time.Time `json:"time,omitzero"`
 }
 
 // Job is an Event to act on: of interest, from an allowed host, its names in
@@ -115,7 +117,7 @@ func (rc *receiver) check(e Event) (Event, string) {
 		return Event{}, reasonHost
 	}
 	repo, err := name.NewRepository(host + "/" + e.Repository)
-	if err != nil || repo.RegistryStr() != host {
+	if err != nil || repo.RegistryStr() != host || !repositoryName.MatchString(repo.RepositoryStr()) {
 		return Event{}, reasonRepository
 	}
 	e.Host, e.Repository = host, repo.RepositoryStr()
@@ -137,6 +139,10 @@ func (rc *receiver) check(e Event) (Event, string) {
 	}
 	return e, ""
 }
+
+// repositoryName is the distribution specification's <name>. Looser rules let a
+// "../" through to the URL of a registry's API.
+var repositoryName = regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)
 
 // isDigest reports whether s is a whole, well-formed digest.
 func isDigest(s string) bool {
@@ -166,6 +172,11 @@ func canonicalHost(host string) (string, error) {
 	reg, err := name.NewRegistry(strings.ToLower(host), name.StrictValidation)
 	if err != nil {
 		return "", fmt.Errorf("%q is not a registry host (write host or host:port, without a scheme or a path)", host)
+	}
+	// By the rules of image references, a first segment without a dot or a port is
+	// a repository of Docker Hub, not a host.
+	if repo, err := name.NewRepository(reg.RegistryStr() + "/a"); err != nil || repo.RegistryStr() != reg.RegistryStr() {
+		return "", fmt.Errorf("%q cannot stand in an image reference; give it with its port, as in %s:443", host, host)
 	}
 	return reg.RegistryStr(), nil
 }

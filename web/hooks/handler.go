@@ -42,8 +42,10 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Handler serves the webhooks of a set of receivers.
+// Handler serves the webhooks of a set of receivers. Its paths start with
+// /hooks/, wherever it is mounted.
 type Handler struct {
+	router    *mux.Router
 	receivers map[string]*receiver
 	spool     Spool
 	metrics   *hookMetrics
@@ -78,18 +80,16 @@ func New(o Options) (*Handler, error) {
 		}
 		h.receivers[r.Name] = rc
 	}
+	h.router = mux.NewRouter()
+	h.router.HandleFunc("/hooks/{name}", h.deliver).Methods(http.MethodPost)
+	h.router.HandleFunc("/hooks/{name}/{token}", h.deliver).Methods(http.MethodPost)
 	return h, errors.Join(errs...)
 }
 
-// Register mounts the handler on a router: the API server's, or that of a plain
-// listener which serves nothing else.
-func (h *Handler) Register(r *mux.Router) {
-	r.Handle("/hooks/{name}", h).Methods(http.MethodPost)
-	r.Handle("/hooks/{name}/{token}", h).Methods(http.MethodPost)
-}
+// ServeHTTP answers one delivery.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.router.ServeHTTP(w, r) }
 
-// ServeHTTP answers one delivery; it must be reached through Register.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *Handler) deliver(w http.ResponseWriter, r *http.Request) {
 	start := h.now()
 	vars := mux.Vars(r)
 	token, hasToken := vars["token"]

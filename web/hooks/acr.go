@@ -1,0 +1,18 @@
+package hooks
+
+import "encoding/json"
+
+// acr is Azure Container Registry: one of distribution's events, bare, with
+// actions of its own beside push and delete (quarantine, chart_push, ping).
+// https://learn.microsoft.com/azure/container-registry/container-registry-webhook-reference
+var acr = vendor{
+	auth:   auth{secret: true},
+	header: "Authorization",
+	decode: func(d *delivery) ([]Event, error) {
+		var e distributionEvent
+		if err := json.Unmarshal(d.body, &e); err != nil {
+			return nil, err
+		}
+		return []Event{e.event()}, nil
+	},
+}

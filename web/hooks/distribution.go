@@ -1,0 +1,70 @@
+package hooks
+
+import "encoding/json"
+
+// distribution is the CNCF registry's notification envelope, the same in
+// versions 1 (2.x) and 2 (3.x), which GitLab's registry sends too.
+// https://distribution.github.io/distribution/about/notifications/
+//
+// It sends an event for every layer, and for every read, ours included.
+var distribution = vendor{
+	auth:   auth{secret: true},
+	header: "Authorization",
+	decode: func(d *delivery) ([]Event, error) {
+		// Each event is decoded by itself: one of a strange shape does not take the
+		// others with it.
+		var envelope struct {
+			Events []json.RawMessage `json:"events"`
+		}
+		if err := json.Unmarshal(d.body, &envelope); err != nil {
+			return nil, err
+		}
+		events := make([]Event, 0, len(envelope.Events))
+		var firstErr error
+		for _, raw := range envelope.Events {
+			var e distributionEvent
+			if err := json.Unmarshal(raw, &e); err != nil {
+				if firstErr == nil {
+					firstErr = err
+				}
+				continue
+			}
+			events = append(events, e.event())
+		}
+		return events, firstErr
+	},
+}
+
+// distributionEvent is one event of the envelope. Azure sends it bare.
+type distributionEvent struct {
+	ID        string `json:"id"`
+	Timestamp string `json:"timestamp"`
+	Action    Action `json:"action"`
+	Target    struct {
+		MediaType  string `json:"mediaType"`
+		Digest     string `json:"digest"`
+		Repository string `json:"repository"`
+		Tag        string `json:"tag"`
+		URL        string `json:"url"`
+	} `json:"target"`
+	Request struct {
+		Host string `json:"host"`
+	} `json:"request"`
+}
+
+func (e distributionEvent) event() Event {
+	host := e.Request.Host
+	if host == "" {
+		host = hostOf(e.Target.URL)
+	}
+	return Event{
+		ID:         e.ID,
+		Action:     e.Action,
+		Host:       host,
+		Repository: e.Target.Repository,
+		Tag:        e.Target.Tag,
+		Digest:     e.Target.Digest,
+		MediaType:  e.Target.MediaType,
+		Time:       parseTime(e.Timestamp),
+	}
+}

@@ -1,0 +1,63 @@
+package hooks_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"tidewaiter/web/hooks"
+)
+
+// TestPayloads delivers every vendor's documented payloads, the traps among
+// them, and compares what reaches the spool.
+func TestPayloads(t *testing.T) {
+	for typ, byName := range fixtures(t) {
+		pushes := 0
+		for name, f := range byName {
+			t.Run(typ+"/"+name, func(t *testing.T) {
+				dir, spool := t.TempDir(), &memorySpool{}
+				r := newReceiver(t, dir, typ, f.Hosts...)
+				r.Repositories = f.Repositories
+				h := newHandler(t, dir, spool, r)
+
+				req := newRequest(t, typ, testSecret, f.Body)
+				for k, v := range f.Header {
+					req.Header.Set(k, v)
+				}
+				status, got := serve(t, h, req)
+
+				want := make([]hooks.Job, 0, len(f.Jobs))
+				for _, e := range f.Jobs {
+					// BODY stands for an ID made of the body.
+					sum := sha256.Sum256(f.Body)
+					e.ID = strings.Replace(e.ID, "BODY", hex.EncodeToString(sum[:16]), 1)
+					want = append(want, hooks.Job{Receiver: typ, Event: e, Received: testTime})
+				}
+				if diff := cmp.Diff(want, spool.take(), cmpopts.EquateEmpty()); diff != "" {
+					t.Errorf("jobs (-want +got):\n%s", diff)
+				}
+				wantStatus := http.StatusAccepted
+				if len(want) == 0 {
+					wantStatus = http.StatusOK
+				}
+				if status != wantStatus || got.Queued != len(want) {
+					t.Errorf("status %d, queued %d; want %d, %d", status, got.Queued, wantStatus, len(want))
+				}
+				if diff := cmp.Diff(f.Refused, got.Refused, cmpopts.EquateEmpty()); diff != "" {
+					t.Errorf("refused (-want +got):\n%s", diff)
+				}
+			})
+			if len(f.Jobs) > 0 {
+				pushes++
+			}
+		}
+		if pushes == 0 {
+			t.Errorf("no payload of type %s reaches the spool", typ)
+		}
+	}
+}

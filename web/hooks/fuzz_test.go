@@ -1,0 +1,115 @@
+package hooks_test
+
+import (
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+
+	"tidewaiter/web/hooks"
+)
+
+// FuzzDelivery sends authenticated bodies and headers of every type. Whatever
+// they hold, the answer is one of the contract's and never a 5xx, and a job that
+// reaches the spool names an allowed host and parses as a reference.
+func FuzzDelivery(f *testing.F) {
+	dir, spool := f.TempDir(), &memorySpool{}
+	types := hooks.Types()
+	allowed := []string{"r.example.com", "index.docker.io", "ghcr.io", "quay.io", "harbor.dev", "gcr.io"}
+	var receivers []hooks.Receiver
+	for _, typ := range types {
+		hosts := allowed
+		if typ == "zot" {
+			hosts = allowed[:1]
+		}
+		receivers = append(receivers, newReceiver(f, dir, typ, hosts...))
+	}
+	h := newHandler(f, dir, spool, receivers...)
+	seeds := 0
+	for typ, byName := range fixtures(f) {
+		for _, fx := range byName {
+			key, value := "X-GitHub-Event", "package"
+			for k, v := range fx.Header {
+				if k == "Ce-Type" || k == "X-GitHub-Event" || k == "X-Gitea-Event" {
+					key, value = k, v
+				}
+			}
+			f.Add(uint8(slices.Index(types, typ)), key, value, []byte(fx.Body))
+			seeds++
+		}
+	}
+	if seeds == 0 {
+		f.Fatal("no seeds")
+	}
+	f.Fuzz(func(t *testing.T, typ uint8, key, value string, body []byte) {
+		r := newRequest(t, types[int(typ)%len(types)], testSecret, body)
+		if key != "Authorization" && r.Header.Get(key) == "" {
+			r.Header.Set(key, value)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		jobs := spool.take()
+		switch w.Code {
+		case 202:
+			if len(jobs) == 0 {
+				t.Error("202 with nothing in the spool")
+			}
+		case 200, 400, 413:
+			if len(jobs) > 0 {
+				t.Errorf("%d with %d jobs in the spool", w.Code, len(jobs))
+			}
+		default:
+			t.Errorf("status %d: %s", w.Code, w.Body)
+		}
+		for _, j := range jobs {
+			if !slices.Contains(allowed, j.Host) {
+				t.Errorf("job for host %q", j.Host)
+			}
+			if strings.Contains(j.Repository, "..") || strings.ToLower(j.Repository) != j.Repository {
+				t.Errorf("job for repository %q", j.Repository)
+			}
+			if j.Action == hooks.ActionPush && j.Tag == "" && j.Digest == "" {
+				t.Errorf("push of nothing: %+v", j)
+			}
+			if j.Tag != "" || j.Digest != "" {
+				ref, err := name.ParseReference(j.Reference())
+				if err != nil {
+					t.Fatalf("job %+v: %v", j, err)
+				}
+				if ref.Context().RegistryStr() != j.Host || ref.Context().RepositoryStr() != j.Repository {
+					t.Errorf("job %+v is of %s", j, ref.Context())
+				}
+			}
+		}
+	})
+}
+
+// FuzzAuthentication sends what a stranger may: no header, token or body gets a
+// job into the spool.
+func FuzzAuthentication(f *testing.F) {
+	dir, spool := f.TempDir(), &memorySpool{}
+	types := hooks.Types()
+	var receivers []hooks.Receiver
+	for _, typ := range types {
+		receivers = append(receivers, newReceiver(f, dir, typ, "r.example.com"))
+	}
+	h := newHandler(f, dir, spool, receivers...)
+	f.Add(uint8(0), "Authorization", "Bearer x", []byte(`{}`))
+	f.Add(uint8(1), "Authorization", "Basic Og==", []byte(`{}`))
+	f.Add(uint8(4), "Authorization", "Bearer eyJhbGciOiJub25lIn0.e30.", []byte(`{}`))
+	f.Add(uint8(6), "X-Gitea-Signature", "", []byte(``))
+	f.Add(uint8(7), "X-Hub-Signature-256", "sha256=", []byte(`{}`))
+	f.Fuzz(func(t *testing.T, typ uint8, key, value string, body []byte) {
+		r := newRequest(t, types[int(typ)%len(types)], "", body)
+		r.Header = map[string][]string{}
+		r.Header.Set(key, value)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		// A path token that is empty is another path, which is not there.
+		if w.Code != 401 && w.Code != 404 && w.Code != 413 || len(spool.take()) > 0 {
+			t.Errorf("status %d for a stranger", w.Code)
+		}
+	})
+}

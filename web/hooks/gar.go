@@ -1,0 +1,39 @@
+package hooks
+
+import "encoding/json"
+
+// gar is Google Artifact Registry (and Container Registry) by a Pub/Sub push
+// subscription to the topic gcr, authenticated by a signed token.
+// https://cloud.google.com/artifact-registry/docs/configure-notifications
+var gar = vendor{
+	auth: auth{oidc: true},
+	decode: func(d *delivery) ([]Event, error) {
+		var p struct {
+			Message struct {
+				Data        []byte `json:"data"` // base64
+				MessageID   string `json:"messageId"`
+				PublishTime string `json:"publishTime"`
+			} `json:"message"`
+		}
+		if err := json.Unmarshal(d.body, &p); err != nil {
+			return nil, err
+		}
+		var m struct {
+			Action string `json:"action"`
+			Digest string `json:"digest"` // host/project/repository/image@sha256:…
+			Tag    string `json:"tag"`    // host/project/repository/image:tag
+		}
+		if err := json.Unmarshal(p.Message.Data, &m); err != nil {
+			return nil, err
+		}
+		e := Event{ID: p.Message.MessageID, Time: parseTime(p.Message.PublishTime)}
+		e.Action = map[string]Action{"INSERT": ActionPush, "DELETE": ActionDelete}[m.Action]
+		if m.Tag != "" {
+			e.Host, e.Repository, e.Tag, _ = splitReference(m.Tag)
+		}
+		if m.Digest != "" {
+			e.Host, e.Repository, _, e.Digest = splitReference(m.Digest)
+		}
+		return []Event{e}, nil
+	},
+}

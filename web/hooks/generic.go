@@ -1,0 +1,36 @@
+package hooks
+
+import "encoding/json"
+
+// generic is our own format, for scripts and for registries without a type here:
+//
+//	{"id": "build-117", "action": "push", "references": ["registry.example.com/team/app:1.0"]}
+//
+// A reference is host/repository[:tag][@digest]; to delete, host/repository alone
+// is the whole repository. action is push when it is left out. id, when present,
+// names the delivery: the same id is not acted on twice in 24 hours.
+var generic = vendor{
+	auth:   auth{secret: true, hmac: []string{"X-Hub-Signature-256"}},
+	header: "Authorization",
+	decode: func(d *delivery) ([]Event, error) {
+		var p struct {
+			ID         string   `json:"id"`
+			Action     Action   `json:"action"`
+			References []string `json:"references"`
+			Time       string   `json:"time"`
+		}
+		if err := json.Unmarshal(d.body, &p); err != nil {
+			return nil, err
+		}
+		if p.Action == "" {
+			p.Action = ActionPush
+		}
+		events := make([]Event, 0, len(p.References))
+		for i, ref := range p.References {
+			e := Event{ID: itemID(p.ID, i), Action: p.Action, Time: parseTime(p.Time)}
+			e.Host, e.Repository, e.Tag, e.Digest = splitReference(ref)
+			events = append(events, e)
+		}
+		return events, nil
+	},
+}

@@ -1,0 +1,54 @@
+package hooks
+
+import (
+	"encoding/json"
+	"strings"
+)
+
+// gitea is the package event of Gitea and Forgejo, signed. They send GitHub's
+// headers beside their own; the type of the receiver says which they are.
+// https://docs.gitea.com/usage/webhooks
+//
+// The version is a tag, in lower case whatever its case in the registry, or a
+// digest.
+var gitea = vendor{
+	auth: auth{hmac: []string{"X-Hub-Signature-256", "X-Gitea-Signature", "X-Forgejo-Signature"}},
+	decode: func(d *delivery) ([]Event, error) {
+		event := d.header.Get("X-Gitea-Event")
+		if event == "" {
+			event = d.header.Get("X-Forgejo-Event")
+		}
+		if event != "package" {
+			return nil, nil
+		}
+		var p struct {
+			Action  string `json:"action"`
+			Package struct {
+				Owner struct {
+					Login string `json:"login"`
+				} `json:"owner"`
+				Type      string `json:"type"`
+				Name      string `json:"name"`
+				Version   string `json:"version"`
+				HTMLURL   string `json:"html_url"`
+				CreatedAt string `json:"created_at"`
+			} `json:"package"`
+		}
+		if err := json.Unmarshal(d.body, &p); err != nil {
+			return nil, err
+		}
+		if p.Package.Type != "container" {
+			return nil, nil
+		}
+		id := d.header.Get("X-Gitea-Delivery")
+		if id == "" {
+			id = d.header.Get("X-Forgejo-Delivery")
+		}
+		action := map[string]Action{"created": ActionPush, "deleted": ActionDelete}[p.Action]
+		return []Event{{
+			ID: id, Action: action, Host: hostOf(p.Package.HTMLURL),
+			Repository: strings.ToLower(p.Package.Owner.Login + "/" + p.Package.Name),
+			Tag:        p.Package.Version, Time: parseTime(p.Package.CreatedAt),
+		}}, nil
+	},
+}

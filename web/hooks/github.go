@@ -1,0 +1,92 @@
+package hooks
+
+import (
+	"encoding/json"
+	"strings"
+)
+
+// gitHub is GitHub Packages' package and registry_package events, signed.
+// https://docs.github.com/webhooks/webhook-events-and-payloads#package
+//
+// GitHub does not deliver again by itself, and its own examples hold a package
+// of type npm with a docker ecosystem, an empty tag, a package_url that ends
+// with a colon and digests of 40 hex digits: each field counts only if it is
+// well-formed, and there is more than one place to look.
+var gitHub = vendor{
+	auth: auth{hmac: []string{"X-Hub-Signature-256"}},
+	decode: func(d *delivery) ([]Event, error) {
+		if e := d.header.Get("X-GitHub-Event"); e != "package" && e != "registry_package" {
+			return nil, nil // ping, and whatever else the hook was asked to send
+		}
+		var p struct {
+			Action          string        `json:"action"`
+			Package         gitHubPackage `json:"package"`
+			RegistryPackage gitHubPackage `json:"registry_package"`
+		}
+		if err := json.Unmarshal(d.body, &p); err != nil {
+			return nil, err
+		}
+		pkg := p.Package
+		if pkg.Version.PackageURL == "" {
+			pkg = p.RegistryPackage
+		}
+		if !pkg.isContainer() || p.Action != "published" && p.Action != "updated" {
+			return nil, nil
+		}
+		v := pkg.Version
+		host, repository, tag, _ := splitReference(v.PackageURL)
+		if tag == "" {
+			tag = v.Container.Tag.Name
+		}
+		e := Event{
+			ID: d.header.Get("X-GitHub-Delivery"), Action: ActionPush, Host: host,
+			// An owner keeps its capitals in the payload; a repository name has none.
+			Repository: strings.ToLower(repository),
+			Tag:        tag, MediaType: v.Container.Manifest.MediaType, Time: parseTime(v.UpdatedAt),
+		}
+		for _, dgst := range []string{v.Container.Tag.Digest, v.Container.Manifest.Digest, v.Version} {
+			if isDigest(dgst) {
+				e.Digest = dgst
+				break
+			}
+		}
+		if e.Time.Year() <= 1 { // "0001-01-01T00:00:00Z" stands for unknown
+			e.Time = parseTime(pkg.UpdatedAt)
+		}
+		return []Event{e}, nil
+	},
+}
+
+type gitHubPackage struct {
+	PackageType string `json:"package_type"`
+	Ecosystem   string `json:"ecosystem"`
+	UpdatedAt   string `json:"updated_at"`
+	Version     struct {
+		Version    string `json:"version"`
+		PackageURL string `json:"package_url"` // host/owner/name:tag
+		UpdatedAt  string `json:"updated_at"`
+		Container  struct {
+			Tag struct {
+				Name   string `json:"name"`
+				Digest string `json:"digest"`
+			} `json:"tag"`
+			Manifest struct {
+				Digest    string `json:"digest"`
+				MediaType string `json:"media_type"`
+			} `json:"manifest"`
+		} `json:"container_metadata"`
+	} `json:"package_version"`
+	Registry struct {
+		Type string `json:"type"`
+	} `json:"registry"`
+}
+
+// isContainer reports whether any of the places that may say so do.
+func (p gitHubPackage) isContainer() bool {
+	for _, s := range []string{p.PackageType, p.Ecosystem, p.Registry.Type} {
+		if strings.EqualFold(s, "container") || strings.EqualFold(s, "docker") {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,286 @@
+package hooks_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/testutil"
+	"k8s.io/klog/v2"
+
+	"tidewaiter/web/hooks"
+)
+
+func push(ref string) []byte { return fmt.Appendf(nil, `{"references":[%q]}`, ref) }
+
+func TestStatus(t *testing.T) {
+	dir, spool := t.TempDir(), &memorySpool{}
+	h := newHandler(t, dir, spool, newReceiver(t, dir, "generic", "r.example.com"), newReceiver(t, dir, "quay", "quay.io"))
+	good := push("r.example.com/app:1")
+	many := []byte(`{"references":[` + strings.Repeat(`"r.example.com/app:1",`, 1000) + `"r.example.com/app:1"]}`)
+	tests := map[string]struct {
+		method, path string
+		header       string
+		body         []byte
+		spoolErr     error
+		want         int
+	}{
+		"accepted":               {path: "/hooks/generic", header: "Bearer " + testSecret, body: good, want: 202},
+		"bare secret":            {path: "/hooks/generic", header: testSecret, body: good, want: 202},
+		"scheme in capitals":     {path: "/hooks/generic", header: "BEARER " + testSecret, body: good, want: 202},
+		"nothing of interest":    {path: "/hooks/generic", header: testSecret, body: []byte(`{}`), want: 200},
+		"another shape":          {path: "/hooks/generic", header: testSecret, body: []byte(`{"references":7}`), want: 200},
+		"a JSON string":          {path: "/hooks/generic", header: testSecret, body: []byte(`"push"`), want: 200},
+		"null":                   {path: "/hooks/generic", header: testSecret, body: []byte(`null`), want: 200},
+		"not JSON":               {path: "/hooks/generic", header: testSecret, body: []byte(`payload=%7B%7D`), want: 400},
+		"two documents":          {path: "/hooks/generic", header: testSecret, body: []byte(`{}{}`), want: 400},
+		"empty body":             {path: "/hooks/generic", header: testSecret, want: 400},
+		"no secret":              {path: "/hooks/generic", body: good, want: 401},
+		"wrong secret":           {path: "/hooks/generic", header: "Bearer " + testSecret[1:], body: good, want: 401},
+		"empty secret":           {path: "/hooks/generic", header: "Bearer ", body: good, want: 401},
+		"wrong secret, not JSON": {path: "/hooks/generic", body: []byte("x"), want: 401},
+		"unknown name":           {path: "/hooks/other", header: testSecret, body: good, want: 404},
+		"token where none is":    {path: "/hooks/generic/" + testSecret, body: good, want: 404},
+		"path token":             {path: "/hooks/quay/" + testSecret, body: []byte(`{"docker_url":"quay.io/a/b","updated_tags":["1"]}`), want: 202},
+		"path token missing":     {path: "/hooks/quay", header: testSecret, body: good, want: 401},
+		"path token wrong":       {path: "/hooks/quay/x" + testSecret, body: good, want: 401},
+		"largest body":           {path: "/hooks/generic", header: testSecret, body: pad(good, 1<<20), want: 202},
+		"body too large":         {path: "/hooks/generic", header: testSecret, body: pad(good, 1<<20+1), want: 413},
+		"too many events":        {path: "/hooks/generic", header: testSecret, body: many, want: 413},
+		"spool full":             {path: "/hooks/generic", header: testSecret, body: good, spoolErr: errors.New("full"), want: 503},
+		"spool full, no news":    {path: "/hooks/generic", header: testSecret, body: []byte(`{}`), spoolErr: errors.New("full"), want: 200},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			spool.err = test.spoolErr
+			defer spool.take()
+			r := httptest.NewRequest(http.MethodPost, test.path, bytes.NewReader(test.body))
+			if test.header != "" {
+				r.Header.Set("Authorization", test.header)
+			}
+			status, a := serve(t, h, r)
+			if status != test.want {
+				t.Errorf("status %d (%+v), want %d", status, a, test.want)
+			}
+			if got := len(spool.take()); (got == 1) != (status == http.StatusAccepted) {
+				t.Errorf("status %d with %d jobs", status, got)
+			}
+		})
+	}
+}
+
+func pad(body []byte, size int) []byte {
+	return append(bytes.Repeat([]byte(" "), size-len(body)), body...)
+}
+
+func TestOnlyPost(t *testing.T) {
+	dir := t.TempDir()
+	h := newHandler(t, dir, &memorySpool{}, newReceiver(t, dir, "generic", "r.example.com"))
+	for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodDelete} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(method, "/hooks/generic", nil))
+		if w.Code != http.StatusMethodNotAllowed {
+			t.Errorf("%s: status %d, want 405", method, w.Code)
+		}
+	}
+}
+
+// TestWholeServer goes over a socket, where the body's deadline and its limit
+// are the server's.
+func TestWholeServer(t *testing.T) {
+	dir, spool := t.TempDir(), &memorySpool{}
+	s := httptest.NewServer(newHandler(t, dir, spool, newReceiver(t, dir, "generic", "r.example.com")))
+	defer s.Close()
+	for _, test := range []struct {
+		size, want int
+	}{{100, 202}, {2 << 20, 413}} {
+		r, err := http.NewRequest(http.MethodPost, s.URL+"/hooks/generic", bytes.NewReader(pad(push("r.example.com/app:1"), test.size)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.SetBasicAuth("anybody", testSecret)
+		resp, err := s.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != test.want {
+			t.Errorf("%d bytes: status %d, want %d", test.size, resp.StatusCode, test.want)
+		}
+	}
+	if got := len(spool.take()); got != 1 {
+		t.Errorf("%d jobs, want 1", got)
+	}
+}
+
+// TestUnreadWithoutSecret says that a caller without the secret cannot make the
+// server read a body, where the secret is not made from it.
+func TestUnreadWithoutSecret(t *testing.T) {
+	dir := t.TempDir()
+	h := newHandler(t, dir, &memorySpool{}, newReceiver(t, dir, "generic", "r.example.com"))
+	body := &countingReader{}
+	if status, _ := serve(t, h, httptest.NewRequest(http.MethodPost, "/hooks/generic", body)); status != 401 {
+		t.Errorf("status %d, want 401", status)
+	}
+	if body.n != 0 {
+		t.Errorf("%d bytes of the body were read", body.n)
+	}
+}
+
+type countingReader struct{ n int }
+
+func (c *countingReader) Read(p []byte) (int, error) { c.n += len(p); return len(p), nil }
+
+func TestAllOrNothing(t *testing.T) {
+	dir, spool := t.TempDir(), &memorySpool{}
+	calls := 0
+	counting := spoolFunc(func(jobs []hooks.Job) error { calls++; return spool.Enqueue(context.Background(), jobs) })
+	h := newHandler(t, dir, counting, newReceiver(t, dir, "generic", "r.example.com"))
+	body := []byte(`{"references":["r.example.com/a:1","elsewhere.example.com/b:1","r.example.com/c:1"]}`)
+	if status, _ := serve(t, h, newRequest(t, "generic", testSecret, body)); status != 202 {
+		t.Fatalf("status %d", status)
+	}
+	if jobs := spool.take(); calls != 1 || len(jobs) != 2 {
+		t.Errorf("%d calls with %d jobs, want one with two", calls, len(jobs))
+	}
+}
+
+type spoolFunc func([]hooks.Job) error
+
+func (f spoolFunc) Enqueue(_ context.Context, jobs []hooks.Job) error { return f(jobs) }
+
+// TestNoSecretAnywhere makes every kind of request and searches answers, log and
+// metrics for anything secret.
+func TestNoSecretAnywhere(t *testing.T) {
+	var log strings.Builder
+	logger := funcr.New(func(_, args string) { log.WriteString(args + "\n") }, funcr.Options{Verbosity: 9})
+	ctx := klog.NewContext(t.Context(), logger)
+	registry := metrics.NewKubeRegistry()
+	dir := t.TempDir()
+	var receivers []hooks.Receiver
+	for _, typ := range hooks.Types() {
+		receivers = append(receivers, newReceiver(t, dir, typ, "r.example.com"))
+	}
+	h, err := hooks.New(hooks.Options{
+		Receivers: receivers, Dir: dir, Spool: &memorySpool{err: errors.New("disk full")},
+		RegisterMetrics: registry.MustRegister, Now: func() time.Time { return testTime },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers, tokens := "", []string{testSecret}
+	for typ, byName := range fixtures(t) {
+		for _, f := range byName {
+			for _, secret := range []string{testSecret, "almost-" + testSecret} {
+				r := newRequest(t, typ, secret, f.Body).WithContext(ctx)
+				if a := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "); a != "" && typ == "gar" {
+					tokens = append(tokens, a)
+				}
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, r)
+				answers += w.Body.String()
+			}
+		}
+	}
+	text := ""
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		text += f.String()
+	}
+	if !strings.Contains(log.String(), `"receiver"="quay"`) || !strings.Contains(text, "tidewaiter_webhook_requests_total") {
+		t.Fatalf("the log or the metrics are not what they should be:\n%s\n%s", log.String(), text)
+	}
+	for where, s := range map[string]string{"log": log.String(), "metrics": text, "answers": answers} {
+		for _, secret := range tokens {
+			if strings.Contains(s, secret) {
+				t.Errorf("a secret is in the %s", where)
+			}
+		}
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	dir, spool := t.TempDir(), &memorySpool{}
+	registry := metrics.NewKubeRegistry()
+	h, err := hooks.New(hooks.Options{
+		Receivers: []hooks.Receiver{newReceiver(t, dir, "generic", "r.example.com")}, Dir: dir, Spool: spool,
+		RegisterMetrics: registry.MustRegister,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve(t, h, newRequest(t, "generic", testSecret, []byte(`{"references":["r.example.com/a:1","r.example.com/b:1","x.example.com/a:1"]}`)))
+	serve(t, h, newRequest(t, "generic", "wrong", push("r.example.com/a:1")))
+	serve(t, h, newRequest(t, "nobody", testSecret, push("r.example.com/a:1")))
+	want := `
+# HELP tidewaiter_webhook_events_total [ALPHA] Webhook events written to the queue by receiver and action.
+# TYPE tidewaiter_webhook_events_total counter
+tidewaiter_webhook_events_total{action="push",receiver="generic"} 2
+# HELP tidewaiter_webhook_received_total [ALPHA] Authenticated webhook deliveries by receiver.
+# TYPE tidewaiter_webhook_received_total counter
+tidewaiter_webhook_received_total{receiver="generic"} 1
+# HELP tidewaiter_webhook_refused_total [ALPHA] Webhook events answered with success and not queued, by receiver and reason.
+# TYPE tidewaiter_webhook_refused_total counter
+tidewaiter_webhook_refused_total{reason="host",receiver="generic"} 1
+# HELP tidewaiter_webhook_requests_total [ALPHA] Webhook requests by receiver and HTTP status; the receiver is empty for unknown names.
+# TYPE tidewaiter_webhook_requests_total counter
+tidewaiter_webhook_requests_total{code="202",receiver="generic"} 1
+tidewaiter_webhook_requests_total{code="401",receiver="generic"} 1
+tidewaiter_webhook_requests_total{code="404",receiver=""} 1
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "tidewaiter_webhook_events_total", "tidewaiter_webhook_received_total",
+		"tidewaiter_webhook_refused_total", "tidewaiter_webhook_requests_total"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSecretFileReload(t *testing.T) {
+	dir := t.TempDir()
+	h := newHandler(t, dir, &memorySpool{}, newReceiver(t, dir, "generic", "r.example.com"))
+	file := filepath.Join(dir, "secret")
+	modified := testTime
+	write := func(content string) {
+		writeFile(t, file, []byte(content))
+		// A file system's clock may be too coarse for a test.
+		modified = modified.Add(time.Second)
+		if err := os.Chtimes(file, modified, modified); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect := func(when, secret string, want int) {
+		t.Helper()
+		if status, _ := serve(t, h, newRequest(t, "generic", secret, push("r.example.com/a:1"))); status != want {
+			t.Errorf("%s: status %d, want %d", when, status, want)
+		}
+	}
+	expect("at first", testSecret, 202)
+	write(testSecret + "\n\n  another-secret-of-this-test  \n")
+	expect("with two, the old", testSecret, 202)
+	expect("with two, the new", "another-secret-of-this-test", 202)
+	write("another-secret-of-this-test")
+	expect("with the new, the old", testSecret, 401)
+	write("\n")
+	expect("emptied by mistake, the last good", "another-secret-of-this-test", 202)
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	expect("gone, the last good", "another-secret-of-this-test", 202)
+	write("a-third-secret-of-this-test")
+	expect("back", "a-third-secret-of-this-test", 202)
+	expect("back, the old", "another-secret-of-this-test", 401)
+}

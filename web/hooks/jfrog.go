@@ -1,0 +1,46 @@
+package hooks
+
+import (
+	"encoding/json"
+	"slices"
+)
+
+// jfrog is Artifactory's docker domain: pushed and deleted tags, with the
+// SHA-256 of the manifest. https://docs.jfrog.com/administration/docs/event-types
+//
+// X-JFrog-Event-Auth holds the secret, or the HMAC-SHA-256 of the body when the
+// hook is set to sign with it.
+var jfrog = vendor{
+	auth:   auth{secret: true, hmac: []string{"X-JFrog-Event-Auth"}},
+	header: "X-JFrog-Event-Auth",
+	decode: func(d *delivery) ([]Event, error) {
+		var p struct {
+			Domain    string `json:"domain"`
+			EventType string `json:"event_type"`
+			Data      struct {
+				RepoKey   string `json:"repo_key"`
+				ImageName string `json:"image_name"`
+				Tag       string `json:"tag"`
+				SHA256    string `json:"sha256"`
+			} `json:"data"`
+			Origin string `json:"jpd_origin"`
+		}
+		if err := json.Unmarshal(d.body, &p); err != nil {
+			return nil, err
+		}
+		action := map[string]Action{"pushed": ActionPush, "deleted": ActionDelete}[p.EventType]
+		if p.Domain != "docker" || action == "" {
+			return nil, nil
+		}
+		e := Event{Action: action, Host: hostOf(p.Origin), Repository: p.Data.RepoKey + "/" + p.Data.ImageName, Tag: p.Data.Tag}
+		if p.Data.SHA256 != "" {
+			e.Digest = "sha256:" + p.Data.SHA256
+		}
+		// Artifactory serves a repository below its own host (the default here) or
+		// as a host of its own; the allow-list tells which.
+		if sub, err := canonicalHost(p.Data.RepoKey + "." + e.Host); err == nil && slices.Contains(d.hosts, sub) {
+			e.Host, e.Repository = sub, p.Data.ImageName
+		}
+		return []Event{e}, nil
+	},
+}

@@ -1,0 +1,28 @@
+package hooks
+
+import "encoding/json"
+
+// quay is Quay's repo_push notification: tags, without digests. Other
+// notifications have no updated_tags.
+// https://docs.quay.io/guides/notifications.html
+//
+// It can send no header, has no delivery ID, and disables a hook that failed
+// three times.
+var quay = vendor{
+	auth: auth{path: true},
+	decode: func(d *delivery) ([]Event, error) {
+		var p struct {
+			DockerURL   string   `json:"docker_url"` // host/namespace/name
+			UpdatedTags []string `json:"updated_tags"`
+		}
+		if err := json.Unmarshal(d.body, &p); err != nil {
+			return nil, err
+		}
+		events := make([]Event, 0, len(p.UpdatedTags))
+		for _, tag := range p.UpdatedTags {
+			host, repository, _, _ := splitReference(p.DockerURL)
+			events = append(events, Event{Action: ActionPush, Host: host, Repository: repository, Tag: tag})
+		}
+		return events, nil
+	},
+}

@@ -1,0 +1,40 @@
+package hooks
+
+import "encoding/json"
+
+// zot sends CloudEvents in binary mode: the attributes are headers, the body is
+// the data. It names no host, so the receiver has to.
+// https://zotregistry.dev/latest/articles/events/
+var zot = vendor{
+	auth:    auth{secret: true},
+	header:  "Authorization",
+	oneHost: true,
+	decode: func(d *delivery) ([]Event, error) {
+		var action Action
+		switch d.header.Get("Ce-Type") {
+		case "zotregistry.image.updated":
+			action = ActionPush
+		case "zotregistry.image.deleted":
+			action = ActionDelete
+		default: // image.lint_failed, image.scanned, repository.created
+			return nil, nil
+		}
+		var p struct {
+			Name      string `json:"name"`
+			Reference string `json:"reference"` // a tag or a digest
+			Digest    string `json:"digest"`
+			MediaType string `json:"mediaType"`
+		}
+		if err := json.Unmarshal(d.body, &p); err != nil {
+			return nil, err
+		}
+		id := d.header.Get("Ce-Id")
+		if id != "" {
+			id = d.header.Get("Ce-Source") + " " + id
+		}
+		return []Event{{
+			ID: id, Action: action, Host: d.hosts[0], Repository: p.Name,
+			Tag: p.Reference, Digest: p.Digest, MediaType: p.MediaType, Time: parseTime(d.header.Get("Ce-Time")),
+		}}, nil
+	},
+}
