@@ -1,0 +1,112 @@
+// Package evidence is what the cryptographic checkers (signatures/sigstore, signatures/gpg) hand to the
+// judge (package signatures): Evidence when a signature is good under a root of trust, a Failure when not.
+package evidence
+
+import (
+	"fmt"
+	"time"
+)
+
+// Evidence is what a root of trust vouches for about one signature.
+type Evidence struct {
+	// KeyID identifies the signing key: "sha256:" and the hex SHA-256 of its SubjectPublicKeyInfo, or the
+	// full OpenPGP fingerprint in hex.
+	KeyID string
+	// Subject is whom the key belongs to: the certificate's subject alternative name or the OpenPGP user ID;
+	// "" for a bare key.
+	Subject string
+	// SubjectOrganization is the OpenID Connect issuer that vouched for the subject, if any.
+	SubjectOrganization string
+	// IssuerCommonName and IssuerOrganization name the certificate's issuer; for OpenPGP the common name is
+	// the 16 hex digits of the signing key's ID.
+	IssuerCommonName, IssuerOrganization string
+	// Time is when the signature was made, according to the transparency log, a timestamp authority or the
+	// OpenPGP packet; zero if nobody vouches for a time.
+	Time time.Time
+	// Log is the transparency log entry that was verified, if one was.
+	Log *LogEntry
+	// Claims are further verified facts, such as fulcio.githubWorkflowRepository.
+	Claims map[string]string
+	// NotAfter is when the evidence stops being good although nothing but time changes; zero for never.
+	NotAfter time.Time
+}
+
+// Signer describes the signer in one phrase for a message.
+func (e *Evidence) Signer() string {
+	s := "key " + e.KeyID
+	if e.Subject != "" {
+		s = fmt.Sprintf("%s (key %s)", e.Subject, e.KeyID)
+		if e.SubjectOrganization != "" {
+			s = fmt.Sprintf("%s of %s", e.Subject, e.SubjectOrganization)
+		}
+	}
+	if e.Log != nil {
+		s += fmt.Sprintf(", log index %d", e.Log.Index)
+	}
+	if !e.Time.IsZero() {
+		s += ", at " + e.Time.UTC().Format(time.RFC3339)
+	}
+	return s
+}
+
+// LogEntry is a verified entry of a transparency log.
+type LogEntry struct {
+	ID    string    // hex of the log's key ID
+	Index int64     // index in the log
+	Time  time.Time // when the log promised to include the entry; zero if it made no promise
+}
+
+// Reason says in one word why a signature is not trusted. The values appear as the reason of conditions.
+type Reason string
+
+// Reasons the checkers give. The judge has more of its own.
+const (
+	// NoMatchingKey: not made by a key or CA of the policy, or indistinguishable from that.
+	NoMatchingKey Reason = "NoMatchingKey"
+	// InvalidSignature: malformed, or claims a key of the policy and does not verify under it.
+	InvalidSignature Reason = "InvalidSignature"
+	// UnsupportedFormat: well-formed as far as can be told, but nothing here can check it.
+	UnsupportedFormat Reason = "UnsupportedFormat"
+	// SubjectMismatch: good, but signed by somebody else.
+	SubjectMismatch Reason = "SubjectMismatch"
+	// CertificateExpired: the certificate was not valid at the time that counts.
+	CertificateExpired Reason = "CertificateExpired"
+	// KeyExpired and KeyRevoked: the OpenPGP key is, or the signature itself has expired.
+	KeyExpired Reason = "KeyExpired"
+	KeyRevoked Reason = "KeyRevoked"
+	// TransparencyLogEntryMissing and -Invalid: the policy wants a log entry.
+	TransparencyLogEntryMissing Reason = "TransparencyLogEntryMissing"
+	TransparencyLogEntryInvalid Reason = "TransparencyLogEntryInvalid"
+	// TimestampInvalid: the policy wants a signed time and there is none that it trusts.
+	TimestampInvalid Reason = "TimestampInvalid"
+	// CertificateLogInvalid: the policy wants proof that the certificate was logged (SCT).
+	CertificateLogInvalid Reason = "CertificateLogInvalid"
+)
+
+// Failure is why a root of trust does not vouch for a signature.
+type Failure struct {
+	Reason Reason
+	// Authentic tells that the signature does verify under a key of the policy, so that the digest in it was
+	// really signed; something else is wanting.
+	Authentic bool
+	// Expired and Revoked tell that this is why, whatever the reason says.
+	Expired, Revoked bool
+	// Evidence is set when only the subject is the wrong one (SubjectMismatch).
+	Evidence *Evidence
+	Err      error
+}
+
+func (f *Failure) Error() string { return f.Err.Error() }
+
+func (f *Failure) Unwrap() error { return f.Err }
+
+// Fail makes a Failure with a formatted error.
+func Fail(reason Reason, format string, args ...any) *Failure {
+	return &Failure{Reason: reason, Err: fmt.Errorf(format, args...)}
+}
+
+// AsAuthentic returns f with Authentic set to authentic.
+func (f *Failure) AsAuthentic(authentic bool) *Failure {
+	f.Authentic = authentic
+	return f
+}

@@ -1,0 +1,81 @@
+package payload
+
+import (
+	"encoding/json"
+	"strings"
+)
+
+// MediaTypeInToto is the DSSE payload type of an in-toto statement.
+const MediaTypeInToto = "application/vnd.in-toto+json"
+
+// PredicateCosignSign is the predicate type of a statement that is an image signature. Every other
+// predicate type is an attestation about the image (provenance, SBOM, test result) and says nothing about
+// anybody approving the image.
+const PredicateCosignSign = "https://sigstore.dev/cosign/sign/v1"
+
+// Bounds on a statement, those sigstore-go has against endless subjects (CVE-2024-45395).
+const (
+	maxSubjects       = 1024
+	maxSubjectDigests = 32
+)
+
+// Statement is a parsed in-toto statement without its predicate.
+type Statement struct {
+	PredicateType string
+	// Subjects are the digests of each subject: algorithm → hex.
+	Subjects []map[string]string
+}
+
+// ParseStatement reads an in-toto statement, version 0.1 or 1.
+func ParseStatement(data []byte) (*Statement, error) {
+	s := &Statement{}
+	var typ string
+	ignore := func(string, json.RawMessage) error { return nil }
+	err := Object(data, Fields{
+		"_type":         String(&typ),
+		"predicateType": String(&s.PredicateType),
+		"predicate":     func(json.RawMessage) error { return nil },
+		"subject": Array(maxSubjects, func(raw json.RawMessage) error {
+			var digests map[string]string
+			if err := Object(raw, Fields{"digest": StringMap(&digests)}, ignore); err != nil {
+				return err
+			}
+			if len(digests) > maxSubjectDigests {
+				return malformed("%d digests, at most %d allowed", len(digests), maxSubjectDigests)
+			}
+			s.Subjects = append(s.Subjects, digests)
+			return nil
+		}),
+	}, ignore)
+	if err != nil {
+		return nil, err
+	}
+	if typ != "https://in-toto.io/Statement/v1" && typ != "https://in-toto.io/Statement/v0.1" {
+		return nil, malformed("statement type %q is not in-toto v0.1 or v1", typ)
+	}
+	return s, nil
+}
+
+// Covers tells whether a subject of the statement is the image digest ("algorithm:hex").
+func (s *Statement) Covers(digest string) bool {
+	algorithm, hex, ok := strings.Cut(digest, ":")
+	if !ok || hex == "" {
+		return false
+	}
+	for _, digests := range s.Subjects {
+		if digests[algorithm] == hex {
+			return true
+		}
+	}
+	return false
+}
+
+// Digest returns the first sha256 digest among the subjects, as "sha256:hex", or "".
+func (s *Statement) Digest() string {
+	for _, digests := range s.Subjects {
+		if hex := digests["sha256"]; hex != "" {
+			return "sha256:" + hex
+		}
+	}
+	return ""
+}

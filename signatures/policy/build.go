@@ -1,0 +1,392 @@
+package policy
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/sigstore/sigstore/pkg/cryptoutils"
+	"go.yaml.in/yaml/v3"
+
+	"tidewaiter/signatures/gpg"
+	"tidewaiter/signatures/sigstore"
+)
+
+// builder turns one decoded document into a Policy and knows where in the file each field is.
+type builder struct {
+	doc    *decoded
+	folder string
+}
+
+func (b *builder) fail(field, format string, args ...any) error {
+	return &Error{Line: b.doc.line(field), Field: field, Err: fmt.Errorf(format, args...)}
+}
+
+func parseDocument(node *yaml.Node, file string) (*Policy, error) {
+	doc, err := decodeDocument(node)
+	if err != nil {
+		return nil, err
+	}
+	b := &builder{doc: doc, folder: filepath.Dir(file)}
+	return b.build()
+}
+
+func (b *builder) build() (*Policy, error) {
+	d := &b.doc.Document
+	switch {
+	case d.APIVersion != "config.openshift.io/v1":
+		return nil, b.fail("apiVersion", "is %q, must be config.openshift.io/v1", d.APIVersion)
+	case d.Kind == "ImagePolicy":
+		return nil, b.fail("kind", "ImagePolicy is for one namespace and images here have none; write a ClusterImagePolicy")
+	case d.Kind != "ClusterImagePolicy":
+		return nil, b.fail("kind", "is %q, must be ClusterImagePolicy", d.Kind)
+	case d.Metadata.Name == "":
+		return nil, b.fail("metadata.name", "is required")
+	}
+	p := &Policy{Name: d.Metadata.Name, line: b.doc.line("metadata.name")}
+	var err error
+	if p.Scopes, err = b.scopes(d.Spec.Scopes); err != nil {
+		return nil, err
+	}
+	if p.Identity, err = b.identity(d.Spec.Policy.SignedIdentity); err != nil {
+		return nil, err
+	}
+	if err := b.rootOfTrust(p, &d.Spec.Policy.RootOfTrust); err != nil {
+		return nil, err
+	}
+	// The files that …Path fields name are in the …Data fields by now, so the hash covers their content.
+	d.Status, d.Metadata.Others = nil, nil
+	canonical, err := json.Marshal(d)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(canonical)
+	p.hash = hex.EncodeToString(sum[:])
+	return p, nil
+}
+
+// The grammars of OpenShift's ImageScope and IdentityRepositoryPrefix.
+var (
+	wildcardPattern = regexp.MustCompile(`^\*(?:\.(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9]))+$`)
+	prefixGrammar   = `(?:(?:(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])(?:\.(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9]))+(?::[0-9]+)?)|(?:localhost(?::[0-9]+)?))(?:/[a-z0-9]+(?:(?:[._]|__|-*)[a-z0-9]+)*)*`
+	prefixPattern   = regexp.MustCompile(`^` + prefixGrammar + `$`)
+	scopePattern    = regexp.MustCompile(`^` + prefixGrammar + `(?::\w[\w.-]{0,127})?(?:@[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,})?$`)
+)
+
+const rootField = "spec.policy.rootOfTrust"
+
+func (b *builder) scopes(written []string) ([]string, error) {
+	const field = "spec.scopes"
+	if len(written) == 0 {
+		return nil, b.fail(field, "is required: the policy is for no image at all")
+	}
+	if len(written) > maxScopes {
+		return nil, b.fail(field, "has %d scopes, at most %d are allowed", len(written), maxScopes)
+	}
+	seen := map[string]bool{}
+	var scopes []string
+	for i, s := range written {
+		item := fmt.Sprintf("%s[%d]", field, i)
+		switch {
+		case len(s) > 512:
+			return nil, b.fail(item, "is longer than 512 characters")
+		case strings.Contains(s, "*") && !wildcardPattern.MatchString(s):
+			return nil, b.fail(item, "%q: a wildcard is only allowed as *.domain, for all subdomains", s)
+		case !strings.Contains(s, "*") && !scopePattern.MatchString(s):
+			return nil, b.fail(item, "%q is not host[:port], host[:port]/path, or one image with its tag or digest; the host needs a dot in it or must be localhost", s)
+		}
+		s = expandDocker(s)
+		if strings.Contains(s, "@") && strings.Contains(s[strings.LastIndexByte(s, '/')+1:strings.IndexByte(s, '@')], ":") {
+			return nil, b.fail(item, "%q has both a tag and a digest, which no image matches", s)
+		}
+		if seen[s] {
+			return nil, b.fail(item, "%q is there twice", s)
+		}
+		seen[s] = true
+		scopes = append(scopes, s)
+	}
+	return scopes, nil
+}
+
+// expandDocker gives Docker Hub its one name; some clients call it index.docker.io.
+func expandDocker(scope string) string {
+	if host, path, _ := strings.Cut(scope, "/"); host == "index.docker.io" {
+		return strings.TrimSuffix("docker.io/"+path, "/")
+	}
+	return scope
+}
+
+func (b *builder) identity(s *SignedIdentity) (Identity, error) {
+	const field = "spec.policy.signedIdentity"
+	if s == nil {
+		return Identity{match: MatchRepoDigestOrExact}, nil
+	}
+	id := Identity{match: s.MatchPolicy}
+	switch s.MatchPolicy {
+	case MatchRepoDigestOrExact, MatchRepository, MatchExactRepository, MatchRemapIdentity, MatchDigestOnly:
+	case "":
+		return id, b.fail(field+".matchPolicy", "is required")
+	default:
+		return id, b.fail(field+".matchPolicy", "is %q, must be one of MatchRepoDigestOrExact, MatchRepository, ExactRepository, RemapIdentity, DigestOnly", s.MatchPolicy)
+	}
+	if has, want := s.ExactRepository != nil, s.MatchPolicy == MatchExactRepository; has != want {
+		return id, b.fail(field+".exactRepository", "is required when matchPolicy is ExactRepository, and forbidden otherwise")
+	}
+	if has, want := s.RemapIdentity != nil, s.MatchPolicy == MatchRemapIdentity; has != want {
+		return id, b.fail(field+".remapIdentity", "is required when matchPolicy is RemapIdentity, and forbidden otherwise")
+	}
+	prefix := func(name, value string) (string, error) {
+		if !prefixPattern.MatchString(value) {
+			return "", b.fail(field+"."+name, "%q is not host[:port] or host[:port]/path without tag and digest", value)
+		}
+		return expandDocker(value), nil
+	}
+	var err error
+	if s.ExactRepository != nil {
+		id.repository, err = prefix("exactRepository.repository", s.ExactRepository.Repository)
+		if err == nil && !strings.Contains(id.repository, "/") {
+			err = b.fail(field+".exactRepository.repository", "%q is a host, not a repository", id.repository)
+		}
+	}
+	if s.RemapIdentity != nil && err == nil {
+		if id.prefix, err = prefix("remapIdentity.prefix", s.RemapIdentity.Prefix); err == nil {
+			id.signedPrefix, err = prefix("remapIdentity.signedPrefix", s.RemapIdentity.SignedPrefix)
+		}
+	}
+	return id, err
+}
+
+func (b *builder) rootOfTrust(p *Policy, r *RootOfTrust) error {
+	members := []struct {
+		typ, name string
+		present   bool
+		build     func() error
+	}{
+		{TypePublicKey, "publicKey", r.PublicKey != nil, func() error { return b.publicKey(p, r.PublicKey) }},
+		{TypeFulcioCAWithRekor, "fulcioCAWithRekor", r.FulcioCAWithRekor != nil, func() error { return b.fulcio(p, r.FulcioCAWithRekor) }},
+		{TypePKI, "pki", r.PKI != nil, func() error { return b.pki(p, r.PKI) }},
+		{TypeTrustedRoot, "trustedRoot", r.TrustedRoot != nil, func() error { return b.trustedRoot(p, r.TrustedRoot) }},
+		{TypeGPGKeys, "gpgKeys", r.GPGKeys != nil, func() error { return b.gpgKeys(p, r.GPGKeys) }},
+	}
+	var types []string
+	var chosen func() error
+	for _, m := range members {
+		types = append(types, m.typ)
+		if m.present != (m.typ == r.PolicyType) {
+			return b.fail(rootField+"."+m.name, "is required when policyType is %s, and forbidden otherwise; policyType is %q", m.typ, r.PolicyType)
+		}
+		if m.present {
+			chosen = m.build
+		}
+	}
+	if chosen == nil {
+		return b.fail(rootField+".policyType", "is %q, must be one of %s", r.PolicyType, strings.Join(types, ", "))
+	}
+	return chosen()
+}
+
+func (b *builder) publicKey(p *Policy, k *PublicKey) error {
+	const at = rootField + ".publicKey"
+	public, err := b.key(at, "key", &k.KeyData, &k.KeyPath, true)
+	if err != nil {
+		return err
+	}
+	rekor, err := b.rekorKey(at, &k.RekorKeyData, &k.RekorKeyPath, false)
+	if err != nil {
+		return err
+	}
+	v, err := sigstore.NewKeyVerifier(public, rekor)
+	if err != nil {
+		return b.fail(at, "the key cannot be used: %w", err)
+	}
+	p.Sigstore = v
+	return nil
+}
+
+func (b *builder) fulcio(p *Policy, f *FulcioCAWithRekor) error {
+	const at = rootField + ".fulcioCAWithRekor"
+	cas, err := b.certificates(at, "fulcioCA", &f.FulcioCAData, &f.FulcioCAPath, true)
+	if err != nil {
+		return err
+	}
+	rekor, err := b.rekorKey(at, &f.RekorKeyData, &f.RekorKeyPath, true)
+	if err != nil {
+		return err
+	}
+	subject, err := b.subject(at+".fulcioSubject", f.FulcioSubject)
+	if err != nil {
+		return err
+	}
+	v, err := sigstore.NewFulcioVerifier(cas, rekor, subject)
+	if err != nil {
+		return b.fail(at, "%w", err)
+	}
+	p.Sigstore = v
+	return nil
+}
+
+func (b *builder) pki(p *Policy, k *PKI) error {
+	const at = rootField + ".pki"
+	roots, err := b.certificates(at, "caRoots", &k.CARootsData, &k.CARootsPath, true)
+	if err != nil {
+		return err
+	}
+	intermediates, err := b.certificates(at, "caIntermediates", &k.CAIntermediatesData, &k.CAIntermediatesPath, false)
+	if err != nil {
+		return err
+	}
+	s := k.Subject
+	switch {
+	case s.Email == "" && s.Hostname == "":
+		return b.fail(at+".pkiCertificateSubject", "needs email or hostname: without one, every certificate of the CA would do")
+	case s.Email != "" && !emailPattern.MatchString(s.Email):
+		return b.fail(at+".pkiCertificateSubject.email", "%q is not an e-mail address", s.Email)
+	case s.Hostname != "" && !hostnamePattern.MatchString(s.Hostname):
+		return b.fail(at+".pkiCertificateSubject.hostname", "%q is not a lower-case host name", s.Hostname)
+	}
+	p.Sigstore = sigstore.NewPKIVerifier(roots, intermediates, s.Email, s.Hostname)
+	return nil
+}
+
+func (b *builder) trustedRoot(p *Policy, t *TrustedRoot) error {
+	const at = rootField + ".trustedRoot"
+	data, field, err := b.data(at, "trustedRoot", &t.TrustedRootData, &t.TrustedRootPath, true)
+	if err != nil {
+		return err
+	}
+	subject, err := b.subject(at+".fulcioSubject", t.FulcioSubject)
+	if err != nil {
+		return err
+	}
+	v, err := sigstore.NewTrustedRootVerifier(data, subject)
+	if err != nil {
+		return b.fail(field, "%w", err)
+	}
+	p.Sigstore = v
+	return nil
+}
+
+func (b *builder) gpgKeys(p *Policy, g *GPGKeys) error {
+	data, field, err := b.data(rootField+".gpgKeys", "key", &g.KeyData, &g.KeyPath, true)
+	if err != nil {
+		return err
+	}
+	if p.GPG, err = gpg.ParseKeyring(data); err != nil {
+		return b.fail(field, "%w", err)
+	}
+	return nil
+}
+
+var (
+	emailPattern    = regexp.MustCompile(`^\S+@\S+$`)
+	hostnamePattern = regexp.MustCompile(`^(?:\*\.)?[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*$`)
+)
+
+func (b *builder) subject(at string, s FulcioSubject) (sigstore.Subject, error) {
+	switch issuer, err := url.Parse(s.OIDCIssuer); {
+	case s.OIDCIssuer == "":
+		return sigstore.Subject{}, b.fail(at+".oidcIssuer", "is required")
+	case err != nil || issuer.Scheme == "" || issuer.Host == "":
+		return sigstore.Subject{}, b.fail(at+".oidcIssuer", "%q is not a URL", s.OIDCIssuer)
+	case (s.SignedEmail == "") == (s.SignedURI == ""):
+		return sigstore.Subject{}, b.fail(at, "needs exactly one of signedEmail and signedURI: without one, everybody the issuer knows could sign")
+	case s.SignedEmail != "" && !emailPattern.MatchString(s.SignedEmail):
+		return sigstore.Subject{}, b.fail(at+".signedEmail", "%q is not an e-mail address", s.SignedEmail)
+	}
+	if s.SignedURI != "" {
+		if u, err := url.Parse(s.SignedURI); err != nil || u.Scheme == "" {
+			return sigstore.Subject{}, b.fail(at+".signedURI", "%q is not a URI", s.SignedURI)
+		}
+	}
+	return sigstore.Subject{Issuer: s.OIDCIssuer, Email: s.SignedEmail, URI: s.SignedURI}, nil
+}
+
+// data returns the content of a …Data field or of the file its …Path field names, and the field that was used. It
+// leaves the content in *inline.
+func (b *builder) data(at, name string, inline *[]byte, path *string, required bool) ([]byte, string, error) {
+	dataField, pathField := at+"."+name+"Data", at+"."+name+"Path"
+	switch {
+	case *inline != nil && *path != "":
+		return nil, pathField, b.fail(pathField, "and %sData are both there; give one", name)
+	case *path != "":
+		file := *path
+		if !filepath.IsAbs(file) {
+			file = filepath.Join(b.folder, file)
+		}
+		data, err := readBounded(file)
+		if err != nil {
+			return nil, pathField, b.fail(pathField, "%s: %w", *path, err)
+		}
+		if len(bytes.TrimSpace(data)) == 0 {
+			return nil, pathField, b.fail(pathField, "%s: the file is empty", *path)
+		}
+		*inline, *path = data, ""
+		return data, pathField, nil
+	case len(bytes.TrimSpace(*inline)) > 0:
+		return *inline, dataField, nil
+	case required || *inline != nil:
+		return nil, dataField, b.fail(dataField, "is required and must not be empty (or give a file name in %sPath)", name)
+	}
+	return nil, dataField, nil
+}
+
+func (b *builder) key(at, name string, inline *[]byte, path *string, required bool) (crypto.PublicKey, error) {
+	data, field, err := b.data(at, name, inline, path, required)
+	if err != nil || data == nil {
+		return nil, err
+	}
+	_, rest := pem.Decode(data)
+	if len(bytes.TrimSpace(rest)) > 0 && len(rest) < len(data) {
+		return nil, b.fail(field, "holds more than one PEM block; a policy trusts one key, write a policy for each")
+	}
+	public, err := cryptoutils.UnmarshalPEMToPublicKey(data)
+	if err != nil {
+		return nil, b.fail(field, "is not a public key in PEM form: %w", err)
+	}
+	return public, nil
+}
+
+// rekorKey reads a log's key. Rekor signs its promises with ECDSA, and sigstore-go verifies nothing else; with
+// another key every signature would be refused without a word why.
+func (b *builder) rekorKey(at string, inline *[]byte, path *string, required bool) (*ecdsa.PublicKey, error) {
+	public, err := b.key(at, "rekorKey", inline, path, required)
+	if err != nil || public == nil {
+		return nil, err
+	}
+	k, ok := public.(*ecdsa.PublicKey)
+	if !ok {
+		return nil, b.fail(at, "the Rekor key is of type %T, transparency logs sign with ECDSA", public)
+	}
+	return k, nil
+}
+
+func (b *builder) certificates(at, name string, inline *[]byte, path *string, required bool) ([]*x509.Certificate, error) {
+	data, field, err := b.data(at, name, inline, path, required)
+	if err != nil || data == nil {
+		return nil, err
+	}
+	certs, err := sigstore.ParseCertificates(data)
+	if err == nil && len(certs) == 0 {
+		err = errors.New("holds no certificate")
+	}
+	if err != nil {
+		return nil, b.fail(field, "%w", err)
+	}
+	for _, c := range certs {
+		if !c.IsCA {
+			return nil, b.fail(field, "%q is not a CA certificate", c.Subject)
+		}
+	}
+	return certs, nil
+}

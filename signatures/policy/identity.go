@@ -1,0 +1,73 @@
+package policy
+
+import "strings"
+
+// Identity is a parsed signedIdentity: what the reference inside a signature must be.
+type Identity struct {
+	match        string
+	repository   string // ExactRepository
+	prefix       string // RemapIdentity
+	signedPrefix string
+}
+
+// DigestOnly tells that the reference inside the signature does not matter, only the digest. It is the only
+// rule that a sigstore bundle can meet, since bundles carry no reference.
+func (i Identity) DigestOnly() bool { return i.match == MatchDigestOnly }
+
+// String names the rule for messages.
+func (i Identity) String() string {
+	switch i.match {
+	case MatchExactRepository:
+		return i.match + " " + i.repository
+	case MatchRemapIdentity:
+		return i.match + " " + i.prefix + " to " + i.signedPrefix
+	}
+	return i.match
+}
+
+// Match tells whether an image asked for as intended may carry a signature that names signed, the
+// docker-reference exactly as it was signed. The rules are those of containers/image
+// (signature/policy_reference_match.go):
+//
+//   - MatchRepoDigestOrExact: signed must have a tag or digest; for an intended tag both must be equal, for an
+//     intended digest the repositories must be.
+//   - MatchRepository: equal repositories.
+//   - ExactRepository: signed is in the configured repository.
+//   - RemapIdentity: a prefix of intended is replaced, then as MatchRepoDigestOrExact.
+//   - DigestOnly: always.
+func (i Identity) Match(intended Reference, signed string) bool {
+	if i.match == MatchDigestOnly {
+		return true
+	}
+	s, err := ParseReference(signed)
+	if err != nil {
+		return false
+	}
+	switch i.match {
+	case MatchRepository:
+		return s.Repository == intended.Repository
+	case MatchExactRepository:
+		return s.Repository == i.repository
+	case MatchRemapIdentity:
+		intended.Repository = i.remap(intended.Repository)
+		return matchRepoDigestOrExact(intended, s)
+	}
+	return matchRepoDigestOrExact(intended, s)
+}
+
+func matchRepoDigestOrExact(intended, signed Reference) bool {
+	if signed.Tag == "" && signed.Digest == "" {
+		return false
+	}
+	if intended.Tag != "" {
+		return signed == intended
+	}
+	return intended.Digest != "" && signed.Repository == intended.Repository
+}
+
+func (i Identity) remap(repository string) string {
+	if repository == i.prefix || strings.HasPrefix(repository, i.prefix+"/") {
+		return i.signedPrefix + repository[len(i.prefix):]
+	}
+	return repository
+}

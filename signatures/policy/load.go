@@ -1,0 +1,159 @@
+package policy
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Bounds on what Load reads.
+const (
+	MaxFileSize  = 1 << 20 // bytes of one policy file or of a file that one names
+	MaxFiles     = 256
+	MaxDocuments = 1024
+	maxScopes    = 256 // per document, OpenShift's limit
+)
+
+// Load reads the policy documents of a file, or of every *.yaml, *.yml and *.json file directly in a folder.
+// The error joins an *Error for every document that is wrong; then there is no Set.
+func Load(path string) (*Set, error) {
+	files, err := policyFiles(path)
+	if err != nil {
+		return nil, err
+	}
+	var policies []*Policy
+	var errs []error
+	for _, file := range files {
+		data, err := readBounded(file)
+		if err != nil {
+			errs = append(errs, &Error{File: file, Err: err})
+			continue
+		}
+		more, err := Parse(data, file)
+		policies = append(policies, more...)
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	if len(policies) == 0 {
+		return nil, &Error{File: path, Err: errors.New("holds no ClusterImagePolicy document")}
+	}
+	return NewSet(policies)
+}
+
+func policyFiles(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, &Error{File: path, Err: bare(err)}
+	}
+	if !info.IsDir() {
+		return []string{path}, nil
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, &Error{File: path, Err: bare(err)}
+	}
+	var files []string
+	for _, e := range entries {
+		// Names with a dot in front are editors' and Kubernetes' own business.
+		if e.IsDir() || e.Name()[0] == '.' || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(e.Name())) {
+			continue
+		}
+		files = append(files, filepath.Join(path, e.Name()))
+	}
+	if len(files) > MaxFiles {
+		return nil, &Error{File: path, Err: fmt.Errorf("holds %d policy files, at most %d are read", len(files), MaxFiles)}
+	}
+	return files, nil
+}
+
+// readBounded reads a regular file of at most MaxFileSize bytes.
+func readBounded(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, bare(err)
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil {
+		return nil, bare(err)
+	} else if !info.Mode().IsRegular() {
+		return nil, errors.New("is not a regular file")
+	}
+	data, err := io.ReadAll(io.LimitReader(f, MaxFileSize+1))
+	if err != nil {
+		return nil, bare(err)
+	}
+	if len(data) > MaxFileSize {
+		return nil, fmt.Errorf("is larger than %d bytes", MaxFileSize)
+	}
+	return data, nil
+}
+
+// bare strips the path from a file error, since Error states it already.
+func bare(err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}
+
+// Parse reads the YAML documents in data. file is for messages, and its folder is what …Path fields are relative
+// to. It returns the documents that are right even when others are wrong.
+func Parse(data []byte, file string) ([]*Policy, error) {
+	var policies []*Policy
+	var errs []error
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	for n := 1; ; n++ {
+		var root yaml.Node
+		err := decodeNode(dec, &root)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil && n > MaxDocuments {
+			err = fmt.Errorf("more than %d documents in one file", MaxDocuments)
+		}
+		if err != nil { // the decoder cannot go on after a syntax error
+			errs = append(errs, &Error{File: file, Document: n, Err: err})
+			break
+		}
+		if len(root.Content) == 0 || root.Content[0].Tag == "!!null" {
+			continue // nothing between two "---"
+		}
+		p, err := parseDocument(root.Content[0], file)
+		if err != nil {
+			errs = append(errs, at(err, file, n))
+			continue
+		}
+		p.File, p.Document = file, n
+		policies = append(policies, p)
+	}
+	return policies, errors.Join(errs...)
+}
+
+// decodeNode reads one document. yaml.v3 has panicked on hostile input before; that must be an error.
+func decodeNode(dec *yaml.Decoder, into *yaml.Node) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the YAML parser gave up: %v", r)
+		}
+	}()
+	return dec.Decode(into)
+}
+
+func at(err error, file string, document int) error {
+	var e *Error
+	if !errors.As(err, &e) {
+		return &Error{File: file, Document: document, Err: err}
+	}
+	e.File, e.Document = file, document
+	return e
+}

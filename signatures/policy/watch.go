@@ -1,0 +1,53 @@
+package policy
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// Watcher loads policies again when their files change. It reads the files every Interval and compares what they
+// hold, instead of asking the kernel for changes: the files are few and small, a folder mounted from a ConfigMap
+// changes by a renamed link, and the files that …Path fields name can be anywhere.
+type Watcher struct {
+	Path     string
+	Interval time.Duration    // 10 seconds if zero
+	Clock    clock.WithTicker // the real one if nil
+	// OnChange gets each Set that differs from the one before. OnError is told why the files cannot be used, once
+	// for each new reason; the Set in force stays. Both are called from Run, one at a time.
+	OnChange func(*Set)
+	OnError  func(error)
+}
+
+// Run watches until ctx is done. current is the Set in force, as loaded from the same path before.
+func (w *Watcher) Run(ctx context.Context, current *Set) {
+	c, interval := w.Clock, w.Interval
+	if c == nil {
+		c = clock.RealClock{}
+	}
+	if interval <= 0 {
+		interval = 10 * time.Second
+	}
+	ticker := c.NewTicker(interval)
+	defer ticker.Stop()
+	said := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
+		set, err := Load(w.Path)
+		switch {
+		case err != nil && err.Error() != said:
+			said = err.Error()
+			w.OnError(err)
+		case err == nil && set.Hash() != current.Hash():
+			current, said = set, ""
+			w.OnChange(set)
+		case err == nil:
+			said = ""
+		}
+	}
+}

@@ -1,0 +1,253 @@
+package sigstore
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/sigstore/sigstore-go/pkg/bundle"
+	"github.com/sigstore/sigstore-go/pkg/root"
+	"github.com/sigstore/sigstore-go/pkg/verify"
+
+	"tidewaiter/signatures/evidence"
+)
+
+// CertificateVerifier trusts short-lived certificates for one Subject, at a time that a transparency log or a
+// timestamp authority vouches for.
+type CertificateVerifier struct {
+	material root.TrustedMaterial
+	options  []verify.VerifierOption
+	verifier *verify.Verifier
+	subject  Subject
+	needsLog bool
+}
+
+// NewFulcioVerifier trusts the given CA certificates, and one log by its key, which must be ECDSA because
+// Rekor's promises are (sigstore-go verifies no others).
+func NewFulcioVerifier(cas []*x509.Certificate, rekor *ecdsa.PublicKey, subject Subject) (*CertificateVerifier, error) {
+	logs, err := logOf(rekor)
+	if err != nil {
+		return nil, err
+	}
+	var authorities []root.CertificateAuthority
+	for _, ca := range cas {
+		authorities = append(authorities, &root.FulcioCertificateAuthority{Root: ca})
+	}
+	material, err := root.NewTrustedRoot(root.TrustedRootMediaType01, authorities, nil, nil, logs)
+	if err != nil {
+		return nil, err
+	}
+	return newCertificateVerifier(material, subject, true,
+		verify.WithTransparencyLog(1), verify.WithIntegratedTimestamps(1))
+}
+
+// NewTrustedRootVerifier trusts what a sigstore trusted_root.json names. What the root has is demanded: with
+// transparency logs an entry, with certificate transparency logs an SCT, and always a vouched-for time.
+func NewTrustedRootVerifier(trustedRoot []byte, subject Subject) (*CertificateVerifier, error) {
+	var material *root.TrustedRoot
+	err := guarded(func() (err error) {
+		material, err = root.NewTrustedRootFromJSON(trustedRoot)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return newTrustedMaterialVerifier(material, subject)
+}
+
+func newTrustedMaterialVerifier(material root.TrustedMaterial, subject Subject) (*CertificateVerifier, error) {
+	if len(material.FulcioCertificateAuthorities()) == 0 {
+		return nil, errors.New("names no certificate authority, so no certificate can be trusted")
+	}
+	var options []verify.VerifierOption
+	hasLogs := len(material.RekorLogs()) > 0
+	switch {
+	case hasLogs:
+		options = append(options, verify.WithTransparencyLog(1), verify.WithObserverTimestamps(1))
+	case len(material.TimestampingAuthorities()) > 0:
+		options = append(options, verify.WithSignedTimestamps(1))
+	default:
+		return nil, errors.New("names neither a transparency log nor a timestamp authority, so nothing proves when a signature was made")
+	}
+	if len(material.CTLogs()) > 0 {
+		options = append(options, verify.WithSignedCertificateTimestamps(1))
+	}
+	return newCertificateVerifier(material, subject, hasLogs, options...)
+}
+
+func newCertificateVerifier(m root.TrustedMaterial, s Subject, needsLog bool, o ...verify.VerifierOption) (*CertificateVerifier, error) {
+	v, err := verify.NewVerifier(m, o...)
+	if err != nil {
+		return nil, err
+	}
+	return &CertificateVerifier{material: m, options: o, verifier: v, subject: s, needsLog: needsLog}, nil
+}
+
+// withChain is trusted material whose CAs have a signature's own intermediates to build paths with. They are
+// not trusted: a path still has to end in a root of the material.
+type withChain struct {
+	root.TrustedMaterial
+	chain []*x509.Certificate
+}
+
+func (m withChain) FulcioCertificateAuthorities() []root.CertificateAuthority {
+	var all []root.CertificateAuthority
+	for _, ca := range m.TrustedMaterial.FulcioCertificateAuthorities() {
+		if f, ok := ca.(*root.FulcioCertificateAuthority); ok {
+			extended := *f
+			extended.Intermediates = append(append([]*x509.Certificate{}, f.Intermediates...), m.chain...)
+			ca = &extended
+		}
+		all = append(all, ca)
+	}
+	return all
+}
+
+// Verify implements Verifier. The time now does not matter: certificates count at the time of the signature.
+func (v *CertificateVerifier) Verify(s *Signature, _ time.Time) (e *evidence.Evidence, err error) {
+	err = guarded(func() error {
+		e, err = v.verify(s)
+		return err
+	})
+	return e, err
+}
+
+func (v *CertificateVerifier) verify(s *Signature) (*evidence.Evidence, error) {
+	if s.leaf == nil {
+		return nil, evidence.Fail(evidence.NoMatchingKey, "carries no certificate, the policy trusts certificates of its CA")
+	}
+	material, verifier := v.material, v.verifier
+	if len(s.chain) > 0 {
+		var err error
+		material = withChain{v.material, s.chain}
+		if verifier, err = verify.NewVerifier(material, v.options...); err != nil {
+			return nil, evidence.Fail(evidence.InvalidSignature, "%w", err)
+		}
+	}
+	entity, err := s.entity(false)
+	if err != nil {
+		return nil, v.diagnose(s, material, err)
+	}
+	result, err := verifier.Verify(entity, verify.NewPolicy(s.artifact(), verify.WithoutIdentitiesUnsafe()))
+	if err != nil {
+		return nil, v.diagnose(s, material, err)
+	}
+	e := certificateEvidence(s.leaf)
+	e.Log = verifiedEntry(s, v.material.RekorLogs())
+	for _, t := range result.VerifiedTimestamps {
+		if e.Time.IsZero() || t.Timestamp.Before(e.Time) {
+			e.Time = t.Timestamp.UTC()
+		}
+	}
+	if err := v.subject.check(s.leaf); err != nil {
+		return nil, &evidence.Failure{Reason: evidence.SubjectMismatch, Authentic: true, Evidence: e, Err: err}
+	}
+	return e, nil
+}
+
+// artifact is what sigstore-go shall find signed. For an envelope that is nothing but the envelope: whether its
+// statement is about the right image is not sigstore-go's to say, so that a signature for another image can
+// be told from an invalid one.
+func (s *Signature) artifact() verify.ArtifactPolicyOption {
+	switch {
+	case s.isEnvelope:
+		return verify.WithoutArtifactUnsafe()
+	case s.message != nil:
+		return verify.WithArtifact(bytes.NewReader(s.message))
+	}
+	return verify.WithArtifactDigest("sha256", s.digest)
+}
+
+// diagnose finds the reason for an error of sigstore-go. Its errors are of no type; it looks at the log before
+// anything else, so that a tampered payload comes out as a log entry that does not match, and an absent entry
+// cannot be told from one with a bad promise. Hence what can be looked at here is, in the order in which a
+// reader would ask: is it one of our certificates, did it sign this, is it logged?
+func (v *CertificateVerifier) diagnose(s *Signature, material root.TrustedMaterial, err error) *evidence.Failure {
+	if chainErr := verifyChain(material, s.leaf, s.leaf.NotBefore); chainErr != nil {
+		var invalid x509.CertificateInvalidError
+		if errors.As(chainErr, &invalid) && invalid.Reason == x509.Expired {
+			// Not authentic: the expired certificate may be one that the signature brought along.
+			return &evidence.Failure{Reason: evidence.CertificateExpired, Expired: true,
+				Err: fmt.Errorf("a CA certificate was not valid when %s was issued: %w", describe(s.leaf), chainErr)}
+		}
+		return evidence.Fail(evidence.NoMatchingKey, "%s is not from a CA of the policy: %w", describe(s.leaf), chainErr)
+	}
+	k, keyErr := newKey(s.leaf.PublicKey)
+	if keyErr != nil {
+		return evidence.Fail(evidence.UnsupportedFormat, "%w", keyErr)
+	}
+	if sigErr := k.verify(s); errors.Is(sigErr, errNeedsManifest) {
+		return evidence.Fail(evidence.UnsupportedFormat, "%w", sigErr)
+	} else if sigErr != nil {
+		return evidence.Fail(evidence.InvalidSignature, "does not verify under %s: %w", describe(s.leaf), sigErr)
+	}
+	if v.needsLog && len(s.logs) == 0 {
+		return evidence.Fail(evidence.TransparencyLogEntryMissing, "carries no transparency log entry").AsAuthentic(true)
+	}
+	text := err.Error()
+	switch {
+	case strings.Contains(text, "integrated time outside certificate validity"),
+		strings.HasPrefix(text, "failed to verify leaf certificate"):
+		return expired(s, "%s was not valid when the signature was made: %w", describe(s.leaf), err)
+	case strings.HasPrefix(text, "failed to verify timestamps"):
+		return evidence.Fail(evidence.TimestampInvalid, "%w", err).AsAuthentic(true)
+	case strings.HasPrefix(text, "failed to verify signed certificate timestamp"):
+		return evidence.Fail(evidence.CertificateLogInvalid, "%w", err).AsAuthentic(true)
+	case strings.HasPrefix(text, "failed to verify log inclusion"):
+		return evidence.Fail(evidence.TransparencyLogEntryInvalid, "%w", err).AsAuthentic(true)
+	}
+	return evidence.Fail(evidence.InvalidSignature, "%w", err)
+}
+
+// expired is for a certificate that did come from a CA of the policy.
+func expired(s *Signature, format string, args ...any) *evidence.Failure {
+	f := evidence.Fail(evidence.CertificateExpired, format, args...)
+	f.Expired = true
+	if k, err := newKey(s.leaf.PublicKey); err == nil {
+		f.Authentic = k.verify(s) == nil
+	}
+	return f
+}
+
+// verifyChain looks for a path from leaf to any CA of the material at the given time. If the only obstacle on
+// some path is time, the error says so.
+func verifyChain(material root.TrustedMaterial, leaf *x509.Certificate, at time.Time) error {
+	first := errors.New("the policy names no CA")
+	for i, ca := range material.FulcioCertificateAuthorities() {
+		_, err := ca.Verify(leaf, at)
+		if err == nil {
+			return nil
+		}
+		var invalid x509.CertificateInvalidError
+		if i == 0 || errors.As(err, &invalid) && invalid.Reason == x509.Expired {
+			first = err
+		}
+	}
+	return first
+}
+
+func describe(leaf *x509.Certificate) string {
+	return fmt.Sprintf("the certificate of %q by %q", subjectName(leaf), leaf.Issuer.CommonName)
+}
+
+// certificateEvidence reads what a trusted certificate says.
+func certificateEvidence(leaf *x509.Certificate) *evidence.Evidence {
+	spki := sha256.Sum256(leaf.RawSubjectPublicKeyInfo)
+	e := &evidence.Evidence{
+		KeyID:              "sha256:" + hex.EncodeToString(spki[:]),
+		Subject:            subjectName(leaf),
+		IssuerCommonName:   leaf.Issuer.CommonName,
+		IssuerOrganization: strings.Join(leaf.Issuer.Organization, ", "),
+		Claims:             fulcioClaims(leaf),
+	}
+	e.SubjectOrganization = e.Claims[claimIssuer]
+	return e
+}
+
+var _ verify.SignedEntity = (*bundle.Bundle)(nil)

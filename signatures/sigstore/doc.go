@@ -1,0 +1,10 @@
+// Package sigstore verifies cosign signatures and sigstore bundles: with a public key (KeyVerifier), with
+// certificates of Fulcio or of a whole sigstore deployment (CertificateVerifier), or with an own CA
+// (PKIVerifier). It is the only package that knows sigstore-go.
+//
+// FromBlob and FromBundle parse; a Verifier then says whether its root of trust vouches for the parsed
+// Signature. Whether the digest and the reference inside are the right ones is the caller's to judge, from
+// Signature.SimpleSigning, Signature.Statement or Signature.SignedDigest, and only after Verify succeeded.
+//
+// Nothing here opens a connection or reads the clock.
+package sigstore

@@ -1,0 +1,222 @@
+package sigstore
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/sigstore/sigstore-go/pkg/root"
+	"github.com/sigstore/sigstore-go/pkg/tlog"
+	"github.com/sigstore/sigstore-go/pkg/verify"
+	"github.com/sigstore/sigstore/pkg/signature"
+	"github.com/sigstore/sigstore/pkg/signature/options"
+
+	"tidewaiter/signatures/evidence"
+)
+
+// Verifier says whether a root of trust vouches for a signature at the time now. The error is always an
+// *evidence.Failure. Verifiers are safe for concurrent use.
+type Verifier interface {
+	Verify(s *Signature, now time.Time) (*evidence.Evidence, error)
+}
+
+// key is a public key with the algorithms that signers are known to use with it.
+type key struct {
+	public crypto.PublicKey
+	id     string // sha256:<hex of SubjectPublicKeyInfo>
+	hint   string // the same as sigstore bundles spell it
+	// In the order to try: cosign 3 hashes with the algorithm that fits the curve and uses Ed25519ph for
+	// everything but envelopes; older cosign and containers/image use SHA-256 and pure Ed25519.
+	forMessages, forEnvelopes []signature.Verifier
+}
+
+func newKey(public crypto.PublicKey) (*key, error) {
+	der, err := x509.MarshalPKIXPublicKey(public)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(der)
+	k := &key{
+		public: public,
+		id:     "sha256:" + hex.EncodeToString(sum[:]),
+		hint:   base64.StdEncoding.EncodeToString(sum[:]),
+	}
+	switch p := public.(type) {
+	case ed25519.PublicKey:
+		prehashed, err := signature.LoadED25519phVerifier(p)
+		if err != nil {
+			return nil, err
+		}
+		pure, err := signature.LoadED25519Verifier(p)
+		if err != nil {
+			return nil, err
+		}
+		k.forMessages = []signature.Verifier{prehashed, pure}
+		k.forEnvelopes = []signature.Verifier{pure, prehashed}
+		return k, nil
+	case *rsa.PublicKey:
+		if p.N.BitLen() < 2048 {
+			return nil, fmt.Errorf("RSA key of %d bits is too weak, 2048 are required", p.N.BitLen())
+		}
+	}
+	preferred, err := signature.LoadDefaultVerifier(public)
+	if err != nil {
+		return nil, err
+	}
+	k.forMessages = []signature.Verifier{preferred}
+	if p, ok := public.(*ecdsa.PublicKey); ok && p.Curve.Params().BitSize > 256 {
+		compatible, err := signature.LoadVerifier(public, crypto.SHA256)
+		if err != nil {
+			return nil, err
+		}
+		k.forMessages = append(k.forMessages, compatible)
+	}
+	k.forEnvelopes = k.forMessages
+	return k, nil
+}
+
+var errNeedsManifest = errors.New("this key's algorithm needs the manifest's bytes, which the image does not hold")
+
+// verify checks the bare signature.
+func (k *key) verify(s *Signature) error {
+	verifiers := k.forMessages
+	if s.isEnvelope {
+		verifiers = k.forEnvelopes
+	}
+	var opts []signature.VerifyOption
+	var message io.Reader = bytes.NewReader(s.message)
+	if s.message == nil {
+		if _, ok := k.public.(ed25519.PublicKey); ok {
+			return errNeedsManifest
+		}
+		opts = append(opts, options.WithDigest(s.digest))
+	}
+	var first error
+	for _, v := range verifiers {
+		err := v.VerifySignature(bytes.NewReader(s.signature), message, opts...)
+		if err == nil {
+			return nil
+		}
+		if first == nil {
+			first = err
+		}
+		message = bytes.NewReader(s.message)
+	}
+	return first
+}
+
+// madeWith tells whether the signature itself says, by hint, certificate or log entry, that it was made with
+// the key. Without that, a signature of another key and one that was tampered with look the same.
+func (k *key) madeWith(s *Signature) bool {
+	if s.hint == k.hint {
+		return true
+	}
+	if s.leaf != nil && samePublicKey(s.leaf.PublicKey, k.public) {
+		return true
+	}
+	for _, l := range s.logs {
+		entry, err := tlog.ParseTransparencyLogEntry(l)
+		if err == nil && tlog.ValidateEntry(entry) == nil && samePublicKey(entry.PublicKey(), k.public) {
+			return true
+		}
+	}
+	return false
+}
+
+func samePublicKey(a any, b crypto.PublicKey) bool {
+	p, ok := a.(interface{ Equal(crypto.PublicKey) bool })
+	return ok && p.Equal(b)
+}
+
+// KeyVerifier trusts one public key and, if it was given one, demands an entry in one transparency log.
+type KeyVerifier struct {
+	key  *key
+	logs map[string]*root.TransparencyLog
+	log  *verify.Verifier // nil: no log entry demanded
+}
+
+// NewKeyVerifier makes a KeyVerifier. rekor may be nil.
+func NewKeyVerifier(public crypto.PublicKey, rekor *ecdsa.PublicKey) (*KeyVerifier, error) {
+	k, err := newKey(public)
+	if err != nil {
+		return nil, err
+	}
+	v := &KeyVerifier{key: k}
+	if rekor != nil {
+		if v.logs, err = logOf(rekor); err != nil {
+			return nil, err
+		}
+		v.log, err = verify.NewVerifier(&keyMaterial{key: k, logs: v.logs},
+			verify.WithTransparencyLog(1), verify.WithNoObserverTimestamps())
+		if err != nil {
+			return nil, err
+		}
+	}
+	return v, nil
+}
+
+// Verify implements Verifier.
+func (v *KeyVerifier) Verify(s *Signature, _ time.Time) (e *evidence.Evidence, err error) {
+	err = guarded(func() error {
+		e, err = v.verify(s)
+		return err
+	})
+	return e, err
+}
+
+func (v *KeyVerifier) verify(s *Signature) (*evidence.Evidence, error) {
+	if s.leaf != nil && s.SimpleSigning == nil {
+		return nil, evidence.Fail(evidence.NoMatchingKey, "signed with a certificate, the policy trusts the key %s", v.key.id)
+	}
+	if err := v.key.verify(s); err != nil {
+		switch {
+		case errors.Is(err, errNeedsManifest):
+			return nil, evidence.Fail(evidence.UnsupportedFormat, "%w", err)
+		case v.key.madeWith(s):
+			return nil, evidence.Fail(evidence.InvalidSignature, "names key %s but does not verify under it: %w", v.key.id, err)
+		}
+		return nil, evidence.Fail(evidence.NoMatchingKey, "does not verify under key %s: %w", v.key.id, err)
+	}
+	e := &evidence.Evidence{KeyID: v.key.id}
+	if v.log == nil {
+		return e, nil
+	}
+	if len(s.logs) == 0 {
+		return nil, evidence.Fail(evidence.TransparencyLogEntryMissing, "carries no transparency log entry").AsAuthentic(true)
+	}
+	entity, err := s.entity(true)
+	if err == nil {
+		_, err = v.log.VerifyTransparencyLogInclusion(entity)
+	}
+	if err != nil {
+		return nil, evidence.Fail(evidence.TransparencyLogEntryInvalid, "log entry: %w", err).AsAuthentic(true)
+	}
+	if e.Log = verifiedEntry(s, v.logs); e.Log != nil {
+		e.Time = e.Log.Time
+	}
+	return e, nil
+}
+
+// keyMaterial is one key and one log in sigstore-go's terms.
+type keyMaterial struct {
+	root.BaseTrustedMaterial
+	key  *key
+	logs map[string]*root.TransparencyLog
+}
+
+func (m *keyMaterial) RekorLogs() map[string]*root.TransparencyLog { return m.logs }
+
+// PublicKeyVerifier returns the one key whatever the hint: the hint is not authenticated.
+func (m *keyMaterial) PublicKeyVerifier(string) (root.TimeConstrainedVerifier, error) {
+	return root.NewExpiringKey(m.key.forMessages[0], time.Time{}, time.Time{}), nil
+}

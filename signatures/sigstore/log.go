@@ -1,0 +1,49 @@
+package sigstore
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"time"
+
+	"github.com/sigstore/sigstore-go/pkg/root"
+
+	"tidewaiter/signatures/evidence"
+)
+
+// logOf describes a transparency log of which nothing but its key is known. The key is taken to have been good
+// forever; a window can be stated only in a trusted root.
+func logOf(public *ecdsa.PublicKey) (map[string]*root.TransparencyLog, error) {
+	der, err := x509.MarshalPKIXPublicKey(public)
+	if err != nil {
+		return nil, err
+	}
+	id := sha256.Sum256(der)
+	return map[string]*root.TransparencyLog{hex.EncodeToString(id[:]): {
+		ID:                  id[:],
+		ValidityPeriodStart: time.Unix(0, 0), // sigstore-go refuses a log without one
+		HashFunc:            crypto.SHA256,
+		SignatureHashFunc:   crypto.SHA256,
+		PublicKey:           public,
+	}}, nil
+}
+
+// verifiedEntry describes the entry that sigstore-go will have verified: the first of a known log. Those of
+// unknown logs are skipped by it, and any other one that is wrong fails the whole signature.
+func verifiedEntry(s *Signature, logs map[string]*root.TransparencyLog) *evidence.LogEntry {
+	for _, e := range s.logs {
+		id := hex.EncodeToString(e.GetLogId().GetKeyId())
+		if _, ok := logs[id]; !ok {
+			continue
+		}
+		l := &evidence.LogEntry{ID: id, Index: e.GetLogIndex()}
+		// Only a promise signs the time; without one it is a number beside the entry.
+		if len(e.GetInclusionPromise().GetSignedEntryTimestamp()) > 0 {
+			l.Time = time.Unix(e.GetIntegratedTime(), 0).UTC()
+		}
+		return l
+	}
+	return nil
+}

@@ -1,0 +1,358 @@
+package sigstore
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/sha256"
+	"crypto/sha512"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+
+	protobundle "github.com/sigstore/protobuf-specs/gen/pb-go/bundle/v1"
+	protocommon "github.com/sigstore/protobuf-specs/gen/pb-go/common/v1"
+	protorekor "github.com/sigstore/protobuf-specs/gen/pb-go/rekor/v1"
+	"github.com/sigstore/sigstore-go/pkg/bundle"
+	"github.com/sigstore/sigstore-go/pkg/tlog"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"tidewaiter/signatures/evidence"
+	"tidewaiter/signatures/payload"
+)
+
+// maxCertificates bounds the certificates looked at in one signature's chain.
+const maxCertificates = 16
+
+// Signature is a parsed signature that nobody has believed yet.
+type Signature struct {
+	// What the signature says; one of the first two is set, or neither for a bundle that signs the manifest
+	// itself (SignedDigest).
+	SimpleSigning *payload.SimpleSigning
+	Statement     *payload.Statement
+
+	message    []byte // the exact bytes under the signature; nil if only their digest is known
+	digest     []byte // SHA-256 of the manifest that a message signature bundle claims to sign
+	signature  []byte
+	isEnvelope bool   // message is the pre-authentication encoding of a DSSE envelope
+	hint       string // the key a bundle says it was made with
+
+	leaf  *x509.Certificate
+	chain []*x509.Certificate // only helps path building; never trusted
+
+	// entity is the same in sigstore-go's terms; asKey leaves a certificate out that a cosign signature may
+	// carry although it is checked against a key.
+	entity func(asKey bool) (*bundle.Bundle, error)
+	logs   []*protorekor.TransparencyLogEntry
+	stamps int // number of RFC 3161 timestamps
+}
+
+// SignedDigest is the image digest ("sha256:hex") that a bundle signing the manifest itself is over; "" for
+// every other signature.
+func (s *Signature) SignedDigest() string {
+	if s.digest == nil {
+		return ""
+	}
+	return "sha256:" + hex.EncodeToString(s.digest)
+}
+
+func invalid(format string, args ...any) error {
+	return evidence.Fail(evidence.InvalidSignature, format, args...)
+}
+
+// FromBlob parses a cosign signature. Errors are *evidence.Failure.
+func FromBlob(b *payload.Blob) (*Signature, error) {
+	if b.MediaType != payload.MediaTypeSimpleSigning {
+		return nil, evidence.Fail(evidence.UnsupportedFormat, "payload media type %q is not supported", b.MediaType)
+	}
+	claims, err := payload.ParseSimpleSigning(b.Payload, payload.TypeCosign)
+	if err != nil {
+		return nil, invalid("payload: %w", err)
+	}
+	s := &Signature{SimpleSigning: claims, message: b.Payload}
+	if s.signature, err = base64.StdEncoding.DecodeString(b.Annotations[payload.AnnotationSignature]); err != nil {
+		return nil, invalid("signature annotation is not base64: %w", err)
+	}
+	if len(s.signature) == 0 {
+		return nil, invalid("the signature is empty")
+	}
+	if text := b.Annotations[payload.AnnotationCertificate]; text != "" {
+		leafs, err := ParseCertificates([]byte(text))
+		if err != nil {
+			return nil, invalid("certificate annotation: %w", err)
+		}
+		if len(leafs) != 1 {
+			return nil, invalid("certificate annotation holds %d certificates, must hold exactly one", len(leafs))
+		}
+		s.leaf = leafs[0]
+		if s.chain, err = ParseCertificates([]byte(b.Annotations[payload.AnnotationChain])); err != nil {
+			return nil, invalid("chain annotation: %w", err)
+		}
+	}
+	var stamp []byte
+	if text := b.Annotations[payload.AnnotationLogBundle]; text != "" {
+		entry, err := parseLogBundle([]byte(text))
+		if err != nil {
+			return nil, invalid("log bundle annotation: %w", err)
+		}
+		s.logs = []*protorekor.TransparencyLogEntry{entry}
+	}
+	if text := b.Annotations[payload.AnnotationTimestamp]; text != "" {
+		err := payload.Object([]byte(text), payload.Fields{"SignedRFC3161Timestamp": payload.Bytes(&stamp)}, nil)
+		if err != nil {
+			return nil, invalid("timestamp annotation: %w", err)
+		}
+		s.stamps = 1
+	}
+	s.entity = func(asKey bool) (*bundle.Bundle, error) { return s.asBundle(stamp, asKey) }
+	return s, nil
+}
+
+// asBundle puts a cosign signature into the form of a version 0.1 bundle; later versions demand an inclusion
+// proof, which cosign's annotations do not carry.
+func (s *Signature) asBundle(stamp []byte, asKey bool) (*bundle.Bundle, error) {
+	mediaType, err := bundle.MediaTypeString("0.1")
+	if err != nil {
+		return nil, err
+	}
+	algorithm, digest := s.loggedDigest()
+	material := &protobundle.VerificationMaterial{}
+	if s.leaf != nil && !asKey {
+		material.Content = &protobundle.VerificationMaterial_X509CertificateChain{
+			X509CertificateChain: &protocommon.X509CertificateChain{
+				Certificates: []*protocommon.X509Certificate{{RawBytes: s.leaf.Raw}},
+			},
+		}
+	} else {
+		material.Content = &protobundle.VerificationMaterial_PublicKey{PublicKey: &protocommon.PublicKeyIdentifier{}}
+	}
+	material.TlogEntries = s.logs
+	if s.stamps > 0 {
+		material.TimestampVerificationData = &protobundle.TimestampVerificationData{
+			Rfc3161Timestamps: []*protocommon.RFC3161SignedTimestamp{{SignedTimestamp: stamp}},
+		}
+	}
+	return bundle.NewBundle(&protobundle.Bundle{
+		MediaType:            mediaType,
+		VerificationMaterial: material,
+		Content: &protobundle.Bundle_MessageSignature{MessageSignature: &protocommon.MessageSignature{
+			MessageDigest: &protocommon.HashOutput{Algorithm: algorithm, Digest: digest},
+			Signature:     s.signature,
+		}},
+	})
+}
+
+// loggedDigest computes the message's digest with the algorithm that the log entry names, so that the two
+// can be compared; SHA-256 without an entry.
+func (s *Signature) loggedDigest() (protocommon.HashAlgorithm, []byte) {
+	algorithm, hash := protocommon.HashAlgorithm_SHA2_256, crypto.SHA256
+	if len(s.logs) > 0 {
+		if entry, err := tlog.ParseTransparencyLogEntry(s.logs[0]); err == nil && tlog.ValidateEntry(entry) == nil {
+			switch _, name, _ := entry.GetHashedRekordDigest(); name {
+			case "sha384":
+				algorithm, hash = protocommon.HashAlgorithm_SHA2_384, crypto.SHA384
+			case "sha512":
+				algorithm, hash = protocommon.HashAlgorithm_SHA2_512, crypto.SHA512
+			}
+		}
+	}
+	h := hash.New()
+	h.Write(s.message)
+	return algorithm, h.Sum(nil)
+}
+
+// parseLogBundle reads cosign's bundle annotation: a Rekor entry and the log's signed promise to include it.
+func parseLogBundle(data []byte) (*protorekor.TransparencyLogEntry, error) {
+	var promise, body, keyID []byte
+	var logID string
+	var index, integrated int64
+	err := payload.Object(data, payload.Fields{
+		"SignedEntryTimestamp": payload.Bytes(&promise),
+		"Payload": func(raw json.RawMessage) error {
+			return payload.Object(raw, payload.Fields{
+				"body":           payload.Bytes(&body),
+				"integratedTime": payload.Int(&integrated),
+				"logIndex":       payload.Int(&index),
+				"logID":          payload.String(&logID),
+			}, nil)
+		},
+	}, nil)
+	if err != nil {
+		return nil, err
+	}
+	if keyID, err = hex.DecodeString(logID); err != nil || len(keyID) == 0 {
+		return nil, fmt.Errorf("log ID %q is not hex", logID)
+	}
+	var kind, version string
+	err = payload.Object(body, payload.Fields{"kind": payload.String(&kind), "apiVersion": payload.String(&version)},
+		func(string, json.RawMessage) error { return nil })
+	if err != nil {
+		return nil, fmt.Errorf("entry body: %w", err)
+	}
+	return &protorekor.TransparencyLogEntry{
+		LogIndex:          index,
+		LogId:             &protocommon.LogId{KeyId: keyID},
+		KindVersion:       &protorekor.KindVersion{Kind: kind, Version: version},
+		IntegratedTime:    integrated,
+		InclusionPromise:  &protorekor.InclusionPromise{SignedEntryTimestamp: promise},
+		CanonicalizedBody: body,
+	}, nil
+}
+
+// FromBundle parses a sigstore bundle, version 0.1 to 0.3. manifest is the image manifest if it is at hand;
+// only bundles that sign the manifest itself need it, and of those only ones whose algorithm does not work
+// from a SHA-256 digest. Errors are *evidence.Failure.
+func FromBundle(raw, manifest []byte) (s *Signature, err error) {
+	err = guarded(func() error {
+		s, err = fromBundle(raw, manifest)
+		return err
+	})
+	return s, err
+}
+
+func fromBundle(raw, manifest []byte) (*Signature, error) {
+	b := &bundle.Bundle{}
+	if err := b.UnmarshalJSON(raw); err != nil {
+		if errors.Is(err, bundle.ErrUnsupportedMediaType) {
+			return nil, evidence.Fail(evidence.UnsupportedFormat, "%w", err)
+		}
+		return nil, unparsable(raw, err)
+	}
+	s := &Signature{entity: func(bool) (*bundle.Bundle, error) { return b, nil }}
+	material := b.GetVerificationMaterial()
+	s.logs = material.GetTlogEntries()
+	s.stamps = len(material.GetTimestampVerificationData().GetRfc3161Timestamps())
+	s.hint = material.GetPublicKey().GetHint()
+
+	raws := material.GetX509CertificateChain().GetCertificates()
+	if c := material.GetCertificate(); c != nil {
+		raws = []*protocommon.X509Certificate{c}
+	}
+	if len(raws) > maxCertificates {
+		return nil, invalid("%d certificates, at most %d allowed", len(raws), maxCertificates)
+	}
+	for i, c := range raws {
+		cert, err := x509.ParseCertificate(c.GetRawBytes())
+		if err != nil {
+			return nil, invalid("certificate %d: %w", i, err)
+		}
+		if i == 0 {
+			s.leaf = cert
+		} else {
+			s.chain = append(s.chain, cert)
+		}
+	}
+	if m := b.GetMessageSignature(); m != nil {
+		return s, s.fromMessageSignature(m, manifest)
+	}
+	return s, s.fromEnvelope(b)
+}
+
+func (s *Signature) fromMessageSignature(m *protocommon.MessageSignature, manifest []byte) error {
+	s.signature = m.GetSignature()
+	claimed := m.GetMessageDigest().GetDigest()
+	sum256, sum384, sum512 := sha256.Sum256(manifest), sha512.Sum384(manifest), sha512.Sum512(manifest)
+	var sum []byte
+	switch m.GetMessageDigest().GetAlgorithm() {
+	case protocommon.HashAlgorithm_SHA2_256:
+		sum = sum256[:]
+	case protocommon.HashAlgorithm_SHA2_384:
+		sum = sum384[:]
+	case protocommon.HashAlgorithm_SHA2_512:
+		sum = sum512[:]
+	default:
+		return evidence.Fail(evidence.UnsupportedFormat, "message digest algorithm %s is not supported", m.GetMessageDigest().GetAlgorithm())
+	}
+	switch {
+	case manifest != nil && bytes.Equal(sum, claimed):
+		s.message, s.digest = manifest, sum256[:]
+	case m.GetMessageDigest().GetAlgorithm() == protocommon.HashAlgorithm_SHA2_256 && len(claimed) == sha256.Size:
+		s.digest = claimed
+	default:
+		return evidence.Fail(evidence.UnsupportedFormat,
+			"the signature is over a %s of something that is not the image's manifest at hand", m.GetMessageDigest().GetAlgorithm())
+	}
+	return nil
+}
+
+func (s *Signature) fromEnvelope(b *bundle.Bundle) error {
+	envelope := b.GetDsseEnvelope()
+	// A verifier that looks for one good signature among several, and another that takes the first, would
+	// disagree on who signed.
+	if n := len(envelope.GetSignatures()); n != 1 {
+		return invalid("envelope has %d signatures, must have exactly one", n)
+	}
+	if envelope.GetPayloadType() != payload.MediaTypeInToto {
+		return evidence.Fail(evidence.UnsupportedFormat, "envelope payload type %q is not supported", envelope.GetPayloadType())
+	}
+	statement, err := payload.ParseStatement(envelope.GetPayload())
+	if err != nil {
+		return invalid("statement: %w", err)
+	}
+	if statement.PredicateType != payload.PredicateCosignSign {
+		return evidence.Fail(evidence.UnsupportedFormat,
+			"an attestation of type %q is not an image signature", statement.PredicateType)
+	}
+	s.Statement = statement
+	s.signature = envelope.GetSignatures()[0].GetSig()
+	s.isEnvelope = true
+	s.message = preAuthenticationEncoding(envelope.GetPayloadType(), envelope.GetPayload())
+	return nil
+}
+
+// preAuthenticationEncoding is the PAE function of the DSSE protocol,
+// https://github.com/secure-systems-lab/dsse/blob/master/protocol.md.
+func preAuthenticationEncoding(typ string, body []byte) []byte {
+	return fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(typ), typ, len(body), body)
+}
+
+// unparsable tells a log entry of a kind that sigstore-go does not read (intoto 0.0.1, written until 2023) from
+// plain rubbish.
+func unparsable(raw []byte, err error) error {
+	var b protobundle.Bundle
+	if protojson.Unmarshal(raw, &b) == nil {
+		for _, e := range b.GetVerificationMaterial().GetTlogEntries() {
+			if k := e.GetKindVersion(); k.GetKind() == "intoto" && k.GetVersion() == "0.0.1" {
+				return evidence.Fail(evidence.UnsupportedFormat, "log entries of kind intoto 0.0.1 are not supported: %w", err)
+			}
+		}
+	}
+	return invalid("bundle: %w", err)
+}
+
+// ParseCertificates reads certificates in PEM form, at most 16.
+func ParseCertificates(text []byte) ([]*x509.Certificate, error) {
+	var certs []*x509.Certificate
+	for len(bytes.TrimSpace(text)) > 0 {
+		var block *pem.Block
+		if block, text = pem.Decode(text); block == nil {
+			return nil, errors.New("is not PEM")
+		}
+		if block.Type != "CERTIFICATE" {
+			return nil, fmt.Errorf("holds a PEM block of type %q, expected CERTIFICATE", block.Type)
+		}
+		if len(certs) == maxCertificates {
+			return nil, fmt.Errorf("more than %d certificates", maxCertificates)
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		certs = append(certs, cert)
+	}
+	return certs, nil
+}
+
+// guarded calls f and turns a panic into an error. The parsers beneath read bytes that anybody may have
+// pushed to a registry; a hole in one of them must cost one signature, not the server.
+func guarded(f func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = invalid("the signature makes its parser panic: %v", r)
+		}
+	}()
+	return f()
+}

@@ -1,0 +1,70 @@
+package signatures
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+
+	imagev1 "github.com/openshift/api/image/v1"
+
+	"tidewaiter/signatures/evidence"
+)
+
+// Values of ImageSignature.type. The name is part of what is stored; content is never rewritten.
+const (
+	// TypeAtomic is an OpenPGP signed message; OpenShift's name.
+	TypeAtomic = imagev1.ImageSignatureTypeAtomicImageV1
+	// TypeAtomicAlias is how the registry's signature extension spells TypeAtomic. Both are accepted.
+	TypeAtomicAlias = "atomic"
+	// TypeSimpleSigning is a cosign signature as a sigstore blob (payload.Blob), which containers/image can read
+	// from lookaside storage as it is.
+	TypeSimpleSigning = "SigstoreSimpleSigningV1"
+	// TypeBundle is a sigstore bundle, the JSON as it was in the registry, of version 0.1 to 0.3.
+	TypeBundle = "SigstoreBundleV03"
+	// TypeNotation is a Notary Project signature envelope. It is kept, and judged UnsupportedFormat.
+	TypeNotation = "NotationV1"
+)
+
+// Types of conditions, in the order in which they must stand: openshift-apiserver dereferences nil when any other
+// condition precedes ForImage.
+const (
+	ConditionTrusted  = imagev1.SignatureConditionType("Trusted")
+	ConditionForImage = imagev1.SignatureConditionType("ForImage")
+	ConditionExpired  = imagev1.SignatureConditionType("Expired")
+	ConditionRevoked  = imagev1.SignatureConditionType("Revoked")
+)
+
+// Reasons of conditions, besides those in package evidence.
+const (
+	ReasonSignatureVerified      evidence.Reason = "SignatureVerified"      // Trusted=True
+	ReasonSignedIdentityMismatch evidence.Reason = "SignedIdentityMismatch" // signed as another image
+	ReasonNoSignedIdentity       evidence.Reason = "NoSignedIdentity"       // signs a digest only, the policy wants a name
+	ReasonDigestMismatch         evidence.Reason = "DigestMismatch"         // a good signature of another image
+	ReasonDigestMatches          evidence.Reason = "DigestMatches"          // ForImage=True
+	ReasonNotEvaluated           evidence.Reason = "NotEvaluated"           // ForImage=Unknown: nobody vouches for the digest
+	ReasonNoMatchingPolicy       evidence.Reason = "NoMatchingPolicy"       // nobody said who must sign this image
+)
+
+// Annotations of an Image that this package and its subpackages write.
+const (
+	// AnnotationPolicy is the policy an Image's verdicts were computed with, "<name>@<hash>". Its presence tells
+	// that conditions are ours and not an admin's.
+	AnnotationPolicy = "tidewaiter.dev/signature-policy"
+	// AnnotationRecheck is when, in RFC 3339, time alone may change a verdict.
+	AnnotationRecheck = "tidewaiter.dev/signature-recheck"
+	// AnnotationAttestations lists what else is attached to the image: JSON, an array of find.Attestation.
+	AnnotationAttestations = "tidewaiter.dev/attestations"
+	// AnnotationWarnings says what the search for signatures had to leave out: JSON, an array of strings.
+	AnnotationWarnings = "tidewaiter.dev/signature-warnings"
+)
+
+// MaxContent bounds one signature's content, in bytes.
+const MaxContent = 1 << 20
+
+// MaxStored is how many signatures an Image gets from a registry, as in OpenShift.
+const MaxStored = 10
+
+// Name is the name of an ImageSignature: "<image digest>@<hex SHA-256 of content>".
+func Name(imageDigest string, content []byte) string {
+	sum := sha256.Sum256(content)
+	return imageDigest + "@" + hex.EncodeToString(sum[:])
+}

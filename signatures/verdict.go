@@ -1,0 +1,205 @@
+package signatures
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"tidewaiter/signatures/evidence"
+	"tidewaiter/signatures/policy"
+)
+
+// Condition is a condition without its times.
+type Condition struct {
+	Type    imagev1.SignatureConditionType
+	Status  corev1.ConditionStatus
+	Reason  evidence.Reason
+	Message string
+}
+
+// Verdict is what is known about one signature of one image.
+type Verdict struct {
+	// Policy is the name of the policy that was applied, "" if none covers the image or the format is unknown.
+	Policy string
+	// Conditions are Trusted, ForImage and, when they are True, Expired and Revoked, in this order.
+	Conditions []Condition
+	// NotAfter is when time alone will change the verdict; zero for never.
+	NotAfter time.Time
+
+	// What the signature says and who says it, as the fields of an ImageSignature. They are empty unless a root
+	// of trust vouches for them. IssuedBy is set only when the signature is trusted, because `oc describe image`
+	// prints "Verified" for every signature that has it.
+	ImageIdentity string
+	SignedClaims  map[string]string
+	Created       *metav1.Time
+	IssuedBy      *imagev1.SignatureIssuer
+	IssuedTo      *imagev1.SignatureSubject
+}
+
+// Condition returns the condition of the given type.
+func (v *Verdict) Condition(t imagev1.SignatureConditionType) (Condition, bool) {
+	i := slices.IndexFunc(v.Conditions, func(c Condition) bool { return c.Type == t })
+	if i < 0 {
+		return Condition{}, false
+	}
+	return v.Conditions[i], true
+}
+
+// Trusted tells whether the signature is trusted and is for the image.
+func (v *Verdict) Trusted() bool {
+	t, _ := v.Condition(ConditionTrusted)
+	f, _ := v.Condition(ConditionForImage)
+	return t.Status == corev1.ConditionTrue && f.Status == corev1.ConditionTrue
+}
+
+// Reason is the reason of the Trusted condition.
+func (v *Verdict) Reason() evidence.Reason {
+	c, _ := v.Condition(ConditionTrusted)
+	return c.Reason
+}
+
+var conditionOrder = []imagev1.SignatureConditionType{ConditionTrusted, ConditionForImage, ConditionExpired, ConditionRevoked}
+
+func (v *Verdict) add(c Condition) {
+	v.Conditions = append(v.Conditions, c)
+	slices.SortStableFunc(v.Conditions, func(a, b Condition) int {
+		return slices.Index(conditionOrder, a.Type) - slices.Index(conditionOrder, b.Type)
+	})
+}
+
+func (v *Verdict) set(t imagev1.SignatureConditionType, status bool, reason evidence.Reason, message string) {
+	s := corev1.ConditionFalse
+	if status {
+		s = corev1.ConditionTrue
+	}
+	v.add(Condition{t, s, reason, v.message(message)})
+}
+
+func (v *Verdict) setUnknown(t imagev1.SignatureConditionType, reason evidence.Reason, message string) {
+	v.add(Condition{t, corev1.ConditionUnknown, reason, v.message(message)})
+}
+
+func (v *Verdict) setForImage(what said, image Image) {
+	if what.covers(image.Digest) {
+		v.set(ConditionForImage, true, ReasonDigestMatches, "the signature is over the image's digest")
+		return
+	}
+	v.set(ConditionForImage, false, ReasonDigestMismatch,
+		fmt.Sprintf("the signature is over %s, the image is %s", what.signedDigest(), image.Digest))
+}
+
+const maxMessage = 1024
+
+// message names the policy, and makes text that an attacker may have had a hand in fit for a terminal and for
+// storage: one line, bounded.
+func (v *Verdict) message(text string) string {
+	if v.Policy != "" {
+		text = fmt.Sprintf("policy %q: %s", v.Policy, text)
+	}
+	text = strings.ToValidUTF8(text, "�")
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, text)
+	if len(text) > maxMessage {
+		text = strings.ToValidUTF8(text[:maxMessage-len("…")], "") + "…"
+	}
+	return text
+}
+
+// unjudged is a verdict of which nothing is known.
+func unjudged(reason evidence.Reason, message string) Verdict {
+	var v Verdict
+	v.setUnknown(ConditionTrusted, reason, message)
+	v.setUnknown(ConditionForImage, reason, message)
+	return v
+}
+
+func noPolicy(ref policy.Reference) Verdict {
+	return unjudged(ReasonNoMatchingPolicy, fmt.Sprintf("no policy covers %s", ref))
+}
+
+// Bounds on what is copied from a signature into an Image.
+const (
+	maxClaims     = 64
+	maxClaimBytes = 1024
+)
+
+// describe fills in what the signature says and who signed it, which e vouches for.
+func (v *Verdict) describe(what said, e *evidence.Evidence, p *policy.Policy) {
+	created := e.Time
+	claims := map[string]string{}
+	switch {
+	case what.simple != nil:
+		v.ImageIdentity = what.simple.Reference
+		for key, value := range what.simple.Optional {
+			claims["optional."+key] = value
+		}
+		claims["critical.type"] = what.simple.Type
+		claims["critical.image.docker-manifest-digest"] = what.simple.Digest
+		claims["critical.identity.docker-reference"] = what.simple.Reference
+		if !what.simple.Timestamp.IsZero() {
+			created = what.simple.Timestamp
+		}
+	case what.statement != nil:
+		claims["predicateType"] = what.statement.PredicateType
+		claims["subject.digest"] = what.signedDigest()
+	default:
+		claims["subject.digest"] = what.signedDigest()
+	}
+	maps.Copy(claims, e.Claims)
+	if e.Log != nil {
+		claims["rekor.logID"] = e.Log.ID
+		claims["rekor.logIndex"] = strconv.FormatInt(e.Log.Index, 10)
+		if !e.Log.Time.IsZero() {
+			claims["rekor.integratedTime"] = e.Log.Time.Format(time.RFC3339)
+		}
+	}
+	v.SignedClaims = boundClaims(claims)
+	if !created.IsZero() {
+		t := metav1.NewTime(created.UTC().Truncate(time.Second))
+		v.Created = &t
+	}
+	v.IssuedTo = &imagev1.SignatureSubject{PublicKeyID: e.KeyID}
+	v.IssuedTo.CommonName, v.IssuedTo.Organization = e.Subject, e.SubjectOrganization
+	if e.Subject == "" { // a bare key belongs to whom the policy's name says
+		v.IssuedTo.CommonName = p.Name
+	}
+}
+
+// issue fills in who vouches for the signer: the CA, the OpenPGP key, or for a bare key the policy itself.
+func (v *Verdict) issue(e *evidence.Evidence, p *policy.Policy) {
+	v.IssuedBy = &imagev1.SignatureIssuer{}
+	v.IssuedBy.CommonName, v.IssuedBy.Organization = e.IssuerCommonName, e.IssuerOrganization
+	if e.IssuerCommonName == "" && e.IssuerOrganization == "" {
+		v.IssuedBy.CommonName, v.IssuedBy.Organization = p.Name, "ClusterImagePolicy"
+	}
+}
+
+// boundClaims keeps a signature from filling an Image with claims. What is left out is counted in a claim of our
+// own; a claim is never cut short, because half a claim is another claim.
+func boundClaims(claims map[string]string) map[string]string {
+	kept := map[string]string{}
+	omitted := 0
+	for _, key := range slices.Sorted(maps.Keys(claims)) {
+		if len(kept) >= maxClaims || len(key)+len(claims[key]) > maxClaimBytes {
+			omitted++
+			continue
+		}
+		kept[key] = claims[key]
+	}
+	if omitted > 0 {
+		kept["tidewaiter.dev/omitted"] = strconv.Itoa(omitted)
+	}
+	return kept
+}

@@ -1,0 +1,187 @@
+package signatures
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"tidewaiter/signatures/evidence"
+	"tidewaiter/signatures/payload"
+	"tidewaiter/signatures/policy"
+	"tidewaiter/signatures/sigstore"
+)
+
+// Signature is stored signature material: an ImageSignature's type and content.
+type Signature struct {
+	Type    string
+	Content []byte
+}
+
+// Image is the image that a signature shall be for.
+type Image struct {
+	Digest    string // "sha256:hex", of the manifest
+	Reference string // what it is known as; decides which policy applies and what the signature must name
+	// Manifest is the raw manifest if it is at hand. Only bundles that sign the manifest itself can need it, and
+	// of those only ones made with Ed25519 or hashed with something else than SHA-256.
+	Manifest []byte
+}
+
+// Verify judges one signature of an image by the policy that covers the image, at the time now.
+func Verify(s Signature, image Image, set *policy.Set, now time.Time) Verdict {
+	ref, p, err := cover(image, set)
+	switch {
+	case err != nil:
+		return unjudged(ReasonNoMatchingPolicy, fmt.Sprintf("no policy can be chosen: %v", err))
+	case p == nil:
+		return noPolicy(ref)
+	}
+	return judge(s, image, ref, p, now)
+}
+
+// cover finds the policy for an image. An error means that there are policies but the reference is not one to
+// choose by; then nothing may pass for unpoliced.
+func cover(image Image, set *policy.Set) (policy.Reference, *policy.Policy, error) {
+	ref, err := policy.ParseReference(image.Reference)
+	if err == nil && ref.Digest != "" && ref.Digest != image.Digest {
+		err = fmt.Errorf("image reference %q names another digest than the image %s", image.Reference, image.Digest)
+	}
+	if err != nil {
+		if len(set.Policies()) == 0 {
+			err = nil
+		}
+		return ref, nil, err
+	}
+	return ref, set.For(ref), nil
+}
+
+// said is what a signature says, to be believed only as far as the checker vouches for it.
+type said struct {
+	simple    *payload.SimpleSigning
+	statement *payload.Statement
+	digest    string // when the manifest itself is signed
+}
+
+// covers tells whether the signature is over the image digest.
+func (s said) covers(digest string) bool {
+	switch {
+	case s.simple != nil:
+		return s.simple.Digest == digest
+	case s.statement != nil:
+		return s.statement.Covers(digest)
+	}
+	return s.digest != "" && s.digest == digest
+}
+
+func (s said) signedDigest() string {
+	switch {
+	case s.simple != nil:
+		return s.simple.Digest
+	case s.statement != nil:
+		return s.statement.Digest()
+	}
+	return s.digest
+}
+
+// check does the cryptography. The error is an *evidence.Failure; what the signature says is returned with one
+// that is authentic, too.
+func check(s Signature, image Image, p *policy.Policy, now time.Time) (said, *evidence.Evidence, error) {
+	if len(s.Content) > MaxContent {
+		return said{}, nil, evidence.Fail(evidence.InvalidSignature, "the content has %d bytes, at most %d are looked at", len(s.Content), MaxContent)
+	}
+	switch s.Type {
+	case TypeAtomic, TypeAtomicAlias:
+		// Lookaside storage holds both forms under one name.
+		if payload.IsBlob(s.Content) {
+			return checkBlob(s.Content, p, now)
+		}
+		if p.GPG == nil {
+			return said{}, nil, evidence.Fail(evidence.NoMatchingKey, "an OpenPGP signature, and the policy trusts no OpenPGP keys")
+		}
+		doc, e, err := p.GPG.Verify(s.Content, now)
+		return said{simple: doc}, e, err
+	case TypeSimpleSigning:
+		return checkBlob(s.Content, p, now)
+	case TypeBundle:
+		parsed, err := sigstore.FromBundle(s.Content, image.Manifest)
+		if err != nil {
+			return said{}, nil, err
+		}
+		return checkSigstore(parsed, p, now)
+	}
+	return said{}, nil, evidence.Fail(evidence.UnsupportedFormat, "signatures of type %q cannot be verified", s.Type)
+}
+
+func checkBlob(content []byte, p *policy.Policy, now time.Time) (said, *evidence.Evidence, error) {
+	blob, err := payload.ParseBlob(content)
+	if err != nil {
+		return said{}, nil, evidence.Fail(evidence.InvalidSignature, "%w", err)
+	}
+	parsed, err := sigstore.FromBlob(blob)
+	if err != nil {
+		return said{}, nil, err
+	}
+	return checkSigstore(parsed, p, now)
+}
+
+func checkSigstore(parsed *sigstore.Signature, p *policy.Policy, now time.Time) (said, *evidence.Evidence, error) {
+	if p.Sigstore == nil {
+		return said{}, nil, evidence.Fail(evidence.NoMatchingKey, "a sigstore signature, and the policy trusts OpenPGP keys only")
+	}
+	e, err := p.Sigstore.Verify(parsed, now)
+	return said{simple: parsed.SimpleSigning, statement: parsed.Statement, digest: parsed.SignedDigest()}, e, err
+}
+
+// judge is the table of verdicts. Cryptography first; nothing a signature says counts before it is known who
+// says it. Then the digest, then the name.
+func judge(s Signature, image Image, ref policy.Reference, p *policy.Policy, now time.Time) Verdict {
+	what, e, err := check(s, image, p, now)
+	v := Verdict{Policy: p.Name}
+	if err != nil {
+		var f *evidence.Failure
+		if !errors.As(err, &f) { // the checkers promise not to do this
+			f = evidence.Fail(evidence.InvalidSignature, "%w", err)
+		}
+		if f.Reason == evidence.UnsupportedFormat {
+			return unjudged(f.Reason, v.message(f.Error()))
+		}
+		v.set(ConditionTrusted, false, f.Reason, f.Error())
+		if f.Authentic {
+			v.setForImage(what, image)
+		} else {
+			v.setUnknown(ConditionForImage, ReasonNotEvaluated, "nobody whom the policy trusts vouches for the signed digest")
+		}
+		if f.Expired {
+			v.set(ConditionExpired, true, f.Reason, f.Error())
+		}
+		if f.Revoked {
+			v.set(ConditionRevoked, true, f.Reason, f.Error())
+		}
+		if f.Evidence != nil {
+			v.describe(what, f.Evidence, p)
+		}
+		return v
+	}
+	v.NotAfter = e.NotAfter
+	v.describe(what, e, p)
+	v.setForImage(what, image)
+	switch {
+	case !what.covers(image.Digest):
+		v.set(ConditionTrusted, false, ReasonDigestMismatch,
+			fmt.Sprintf("signed by %s, but for the image %s", e.Signer(), what.signedDigest()))
+	case p.Identity.DigestOnly():
+		v.set(ConditionTrusted, true, ReasonSignatureVerified, fmt.Sprintf("signed by %s", e.Signer()))
+	case what.simple == nil:
+		v.set(ConditionTrusted, false, ReasonNoSignedIdentity,
+			fmt.Sprintf("signed by %s, but names no image: only matchPolicy DigestOnly can accept a bundle", e.Signer()))
+	case !p.Identity.Match(ref, what.simple.Reference):
+		v.set(ConditionTrusted, false, ReasonSignedIdentityMismatch,
+			fmt.Sprintf("signed by %s as %q, which by %s is not the recorded reference %s", e.Signer(), what.simple.Reference, p.Identity, ref))
+	default:
+		v.set(ConditionTrusted, true, ReasonSignatureVerified,
+			fmt.Sprintf("signed by %s as %q, judged for the recorded reference %s", e.Signer(), what.simple.Reference, ref))
+	}
+	if v.Trusted() {
+		v.issue(e, p)
+	}
+	return v
+}
