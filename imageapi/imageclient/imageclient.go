@@ -1,0 +1,72 @@
+// Package imageclient is a typed client for the images of an API server that speaks
+// image.openshift.io/v1: this one, or OpenShift's.
+//
+//	client, err := imageclient.New(config)
+//	list, err := client.List(ctx, metav1.ListOptions{Limit: 500})
+package imageclient
+
+import (
+	"context"
+	"fmt"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/gentype"
+	"k8s.io/client-go/rest"
+)
+
+var (
+	scheme         = runtime.NewScheme()
+	codecs         = serializer.NewCodecFactory(scheme)
+	parameterCodec = runtime.NewParameterCodec(scheme)
+)
+
+func init() {
+	metav1.AddToGroupVersion(scheme, metav1.Unversioned)
+	utilruntime.Must(imagev1.Install(scheme))
+}
+
+// Client reads and writes Images: Get, List, Watch, Create, Update, Patch, Delete, DeleteCollection.
+type Client struct {
+	*gentype.ClientWithList[*imagev1.Image, *imagev1.ImageList]
+	signatures *gentype.Client[*imagev1.ImageSignature]
+}
+
+// New returns a client for the server of config, which is not changed.
+func New(config *rest.Config) (*Client, error) {
+	c := rest.CopyConfig(config)
+	c.GroupVersion = &imagev1.GroupVersion
+	c.APIPath = "/apis"
+	c.NegotiatedSerializer = rest.CodecFactoryForGeneratedClient(scheme, codecs).WithoutConversion()
+	if c.UserAgent == "" {
+		c.UserAgent = rest.DefaultKubernetesUserAgent()
+	}
+	r, err := rest.RESTClientFor(c)
+	if err != nil {
+		return nil, fmt.Errorf("image client: %w", err)
+	}
+	return &Client{
+		ClientWithList: gentype.NewClientWithList[*imagev1.Image, *imagev1.ImageList](
+			"images", r, parameterCodec, "",
+			func() *imagev1.Image { return &imagev1.Image{} },
+			func() *imagev1.ImageList { return &imagev1.ImageList{} },
+		),
+		signatures: gentype.NewClient[*imagev1.ImageSignature](
+			"imagesignatures", r, parameterCodec, "",
+			func() *imagev1.ImageSignature { return &imagev1.ImageSignature{} },
+		),
+	}, nil
+}
+
+// CreateSignature adds a signature, named <image name>@<signature name>, to its image.
+func (c *Client) CreateSignature(ctx context.Context, signature *imagev1.ImageSignature, opts metav1.CreateOptions) (*imagev1.ImageSignature, error) {
+	return c.signatures.Create(ctx, signature, opts)
+}
+
+// DeleteSignature removes the signature of that name from its image.
+func (c *Client) DeleteSignature(ctx context.Context, name string, opts metav1.DeleteOptions) error {
+	return c.signatures.Delete(ctx, name, opts)
+}

@@ -1,0 +1,9 @@
+package openapi
+
+// The generator is pinned by tools.mod, beside the module's own requirements, so that its
+// dependencies are not the server's. To update it: go get -tool -modfile=tools.mod
+// k8s.io/kube-openapi/cmd/openapi-gen@<version of k8s.io/kube-openapi in go.mod>.
+//
+// The report of API rule violations is about github.com/openshift/api and goes nowhere.
+
+//go:generate go tool -modfile=tools.mod openapi-gen --output-dir internal/generated --output-pkg tidewaiter/imageapi/openapi/internal/generated --output-file zz_generated.openapi.go --report-filename /dev/null github.com/openshift/api/image/v1

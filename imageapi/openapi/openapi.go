@@ -1,0 +1,70 @@
+// Package openapi holds the OpenAPI definitions of the kinds of image.openshift.io/v1 that the
+// server serves: what `kubectl explain` shows, and what server-side apply merges by.
+//
+// github.com/openshift/api has definitions of its own, but of all of OpenShift and of an older
+// Kubernetes. These are generated from its Go types: run go generate ./imageapi/openapi.
+package openapi
+
+import (
+	"slices"
+	"strings"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	"k8s.io/kube-openapi/pkg/common"
+	"k8s.io/kube-openapi/pkg/util"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"tidewaiter/imageapi/openapi/internal/generated"
+)
+
+// GetOpenAPIDefinitions returns the definitions of Image, ImageList and ImageSignature and of the
+// types of their package that they refer to, by OpenAPI model name. The definitions of Kubernetes'
+// types are not among them: merge with those of k8s.io/kubernetes/pkg/generated/openapi.
+func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
+	all := generated.GetOpenAPIDefinitions(func(name string) spec.Ref { return ref(modelName(name)) })
+	out := map[string]common.OpenAPIDefinition{}
+	var add func(name string)
+	add = func(name string) {
+		def, ok := all[name]
+		if _, done := out[name]; !ok || done {
+			return
+		}
+		def.Dependencies = slices.Clone(def.Dependencies)
+		for i, d := range def.Dependencies {
+			def.Dependencies[i] = modelName(d)
+		}
+		out[name] = def
+		for _, d := range def.Dependencies {
+			add(d)
+		}
+	}
+	for _, name := range []string{imagev1.Image{}.OpenAPIModelName(), imagev1.ImageList{}.OpenAPIModelName(), imagev1.ImageSignature{}.OpenAPIModelName()} {
+		add(name)
+	}
+	mendImage(out[imagev1.Image{}.OpenAPIModelName()])
+	return out
+}
+
+// modelName turns the Go name of a Kubernetes type into its model name. The generator knows model
+// names only of the packages that it generates for.
+func modelName(name string) string {
+	if strings.HasPrefix(name, "k8s.io/") {
+		return util.ToRESTFriendlyName(name)
+	}
+	return name
+}
+
+// mendImage corrects what the Go type's tags say about merging.
+//
+// Signatures are tagged to merge by the key "name", which an ImageSignature does not have (it has
+// metadata.name): server-side apply and field tracking would fail on every image with a signature.
+// They are one value instead, and so is the metadata, which is never written in parts.
+func mendImage(image common.OpenAPIDefinition) {
+	setExtensions := func(property string, extensions spec.Extensions) {
+		p := image.Schema.Properties[property]
+		p.Extensions = extensions
+		image.Schema.Properties[property] = p
+	}
+	setExtensions("signatures", spec.Extensions{"x-kubernetes-list-type": "atomic"})
+	setExtensions("dockerImageMetadata", spec.Extensions{"x-kubernetes-map-type": "atomic"})
+}
