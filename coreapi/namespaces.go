@@ -111,6 +111,10 @@ func (n *namespaces) ensure(ctx context.Context, obj runtime.Object, opts *metav
 // create creates the namespace, unless it exists.
 func (n *namespaces) create(ctx context.Context, name string) error {
 	ctx = genericapirequest.WithNamespace(ctx, metav1.NamespaceNone)
+	// Validation is told what is validated by the request.
+	ctx = genericapirequest.WithRequestInfo(ctx, &genericapirequest.RequestInfo{
+		IsResourceRequest: true, Verb: "create", APIPrefix: "api", APIVersion: "v1", Resource: "namespaces",
+	})
 	_, err := n.rest.Create(ctx, &api.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name:   name,
 		Labels: map[string]string{corev1.LabelMetadataName: name},

@@ -1,0 +1,208 @@
+package coreapi_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"tidewaiter/coreapi"
+	"tidewaiter/db"
+	"tidewaiter/db/dbtest"
+)
+
+func (s *server) createService(t *testing.T, namespace string, svc *corev1.Service) *corev1.Service {
+	t.Helper()
+	made, err := s.CoreV1().Services(namespace).Create(t.Context(), svc, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+func TestServiceTypes(t *testing.T) {
+	s := start(t, coreapi.Options{ServiceCIDRs: []string{"10.7.0.0/28"}, NodePorts: "31000-31003"})
+	services := s.CoreV1().Services("default")
+	cidr := netip.MustParsePrefix("10.7.0.0/28")
+
+	plain := s.createService(t, "default", service("plain", nil))
+	if ip := netip.MustParseAddr(plain.Spec.ClusterIP); !cidr.Contains(ip) {
+		t.Errorf("cluster IP %s is not in %s", ip, cidr)
+	}
+	headless := s.createService(t, "default", service("headless", func(spec *corev1.ServiceSpec) { spec.ClusterIP = corev1.ClusterIPNone }))
+	if headless.Spec.ClusterIP != corev1.ClusterIPNone {
+		t.Errorf("headless service has cluster IP %q", headless.Spec.ClusterIP)
+	}
+	external := s.createService(t, "default", service("external", func(spec *corev1.ServiceSpec) {
+		spec.Type, spec.ExternalName, spec.Ports = corev1.ServiceTypeExternalName, "example.com", nil
+	}))
+	if external.Spec.ClusterIP != "" {
+		t.Errorf("external name has cluster IP %q", external.Spec.ClusterIP)
+	}
+
+	// ClusterIP → NodePort → ClusterIP gives a port and takes it back.
+	plain.Spec.Type = corev1.ServiceTypeNodePort
+	changed, err := services.Update(t.Context(), plain, metav1.UpdateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := changed.Spec.Ports[0].NodePort
+	if port < 31000 || port > 31003 {
+		t.Errorf("node port %d is not in the range", port)
+	}
+	_, err = services.Create(t.Context(), service("clash", func(spec *corev1.ServiceSpec) {
+		spec.Type, spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, port
+	}), metav1.CreateOptions{})
+	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "already allocated") {
+		t.Errorf("a second service with node port %d: %v", port, err)
+	}
+	changed.Spec.Type = corev1.ServiceTypeClusterIP
+	changed.Spec.Ports[0].NodePort = 0
+	if _, err := services.Update(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.createService(t, "default", service("takes-port", func(spec *corev1.ServiceSpec) {
+		spec.Type, spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, port
+	}))
+
+	// The status is a resource of its own.
+	plain.Status.LoadBalancer.Ingress = nil
+	plain.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Test", LastTransitionTime: metav1.Now()}}
+	plain.ResourceVersion = ""
+	if got, err := services.UpdateStatus(t.Context(), plain, metav1.UpdateOptions{}); err != nil || len(got.Status.Conditions) != 1 {
+		t.Errorf("status: %v, %v", got, err)
+	}
+
+	for name, ip := range map[string]string{"outside": "10.8.0.1", "taken": plain.Spec.ClusterIP} {
+		_, err := services.Create(t.Context(), service(name, func(spec *corev1.ServiceSpec) { spec.ClusterIP = ip }), metav1.CreateOptions{})
+		if !apierrors.IsInvalid(err) {
+			t.Errorf("cluster IP %s (%s): %v, want 422", ip, name, err)
+		}
+	}
+
+	// A dry run and a refused service take nothing: the range still fills to its end.
+	for i := range 40 {
+		if _, err := services.Create(t.Context(), service(fmt.Sprint("dry-", i), nil), metav1.CreateOptions{DryRun: []string{"All"}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := services.Create(t.Context(), service("Refused_"+fmt.Sprint(i), nil), metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
+			t.Fatal(err)
+		}
+	}
+	seen := map[string]string{}
+	for i := 0; ; i++ {
+		made, err := services.Create(t.Context(), service(fmt.Sprint("fill-", i), nil), metav1.CreateOptions{})
+		if err != nil {
+			if !strings.Contains(err.Error(), "range is full") {
+				t.Errorf("past the end of the range: %v", err)
+			}
+			break
+		}
+		if other, dup := seen[made.Spec.ClusterIP]; dup {
+			t.Fatalf("%s and %s both have %s", other, made.Name, made.Spec.ClusterIP)
+		}
+		seen[made.Spec.ClusterIP] = made.Name
+	}
+	if len(seen) != 14-2 { // 16 addresses without the first and last; plain and takes-port have one each
+		t.Errorf("the range filled after %d services, want 12", len(seen))
+	}
+	if err := services.Delete(t.Context(), "plain", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if again := s.createService(t, "default", service("again", nil)); again.Spec.ClusterIP != plain.Spec.ClusterIP {
+		t.Errorf("got %s, want the freed %s", again.Spec.ClusterIP, plain.Spec.ClusterIP)
+	}
+}
+
+func TestServicesAreDualStackByOption(t *testing.T) {
+	s := start(t, coreapi.Options{ServiceCIDRs: []string{"fd00:7::/112", "10.7.0.0/24"}})
+	both := corev1.IPFamilyPolicyRequireDualStack
+	made := s.createService(t, "default", service("both", func(spec *corev1.ServiceSpec) { spec.IPFamilyPolicy = &both }))
+	if len(made.Spec.ClusterIPs) != 2 || !strings.HasPrefix(made.Spec.ClusterIPs[0], "fd00:7::") || !strings.HasPrefix(made.Spec.ClusterIPs[1], "10.7.0.") {
+		t.Errorf("cluster IPs %v, want one of each family, IPv6 first", made.Spec.ClusterIPs)
+	}
+	single := start(t, coreapi.Options{})
+	if _, err := single.CoreV1().Services("default").Create(t.Context(), service("both", func(spec *corev1.ServiceSpec) { spec.IPFamilyPolicy = &both }), metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
+		t.Errorf("dual stack on a server of one family: %v, want 422", err)
+	}
+}
+
+func TestServiceAddressesAreKeptAcrossRestarts(t *testing.T) {
+	dir := t.TempDir()
+	open := func() *db.DB {
+		d, err := db.Open(db.Options{Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	opts := coreapi.Options{ServiceCIDRs: []string{"10.7.0.0/28"}, NodePorts: "31000-31001"}
+	node := func(spec *corev1.ServiceSpec) { spec.Type = corev1.ServiceTypeNodePort }
+
+	d := open()
+	s := startOn(t, d, opts)
+	first := s.createService(t, "default", service("first", node))
+	s.stop()
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	d = open()
+	t.Cleanup(func() { d.Close() })
+	s = startOn(t, d, opts)
+	kept, err := s.CoreV1().Services("default").Get(t.Context(), "first", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kept.Spec.ClusterIP != first.Spec.ClusterIP || kept.Spec.Ports[0].NodePort != first.Spec.Ports[0].NodePort {
+		t.Errorf("after a restart %s:%d, before %s:%d", kept.Spec.ClusterIP, kept.Spec.Ports[0].NodePort, first.Spec.ClusterIP, first.Spec.Ports[0].NodePort)
+	}
+	second := s.createService(t, "default", service("second", node))
+	if second.Spec.ClusterIP == first.Spec.ClusterIP || second.Spec.Ports[0].NodePort == first.Spec.Ports[0].NodePort {
+		t.Errorf("second got what first has: %v", second.Spec)
+	}
+	if _, err := s.CoreV1().Services("default").Create(t.Context(), service("third", node), metav1.CreateOptions{}); err == nil {
+		t.Error("a third node port out of a range of two")
+	}
+}
+
+// Two servers over one storage race for every address of a small range.
+func TestTwoServersNeverHandOutOneAddressTwice(t *testing.T) {
+	d := dbtest.Open(t)
+	opts := coreapi.Options{ServiceCIDRs: []string{"10.7.0.0/26"}, RepairInterval: 50 * time.Millisecond}
+	servers := []*server{startOn(t, d, opts), startOn(t, d, opts)}
+	const wanted = 60 // of 62
+
+	var mu sync.Mutex
+	owners := map[string]string{}
+	var group sync.WaitGroup
+	for worker := range 6 {
+		group.Go(func() {
+			for i := range wanted / 6 {
+				name := fmt.Sprintf("s-%d-%d", worker, i)
+				made, err := servers[worker%2].CoreV1().Services("default").Create(context.Background(), service(name, nil), metav1.CreateOptions{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				if other, taken := owners[made.Spec.ClusterIP]; taken {
+					t.Errorf("%s and %s both have %s", other, name, made.Spec.ClusterIP)
+				}
+				owners[made.Spec.ClusterIP] = name
+				mu.Unlock()
+			}
+		})
+	}
+	group.Wait()
+	if len(owners) != wanted {
+		t.Errorf("%d addresses for %d services", len(owners), wanted)
+	}
+}
