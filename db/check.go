@@ -1,0 +1,52 @@
+package db
+
+import (
+	"database/sql/driver"
+	"fmt"
+	"path/filepath"
+	"strings"
+)
+
+// Check runs SQLite's integrity_check on the database of a data directory and
+// then our own: every live key once, every revision with its contents, every
+// directory's totals true. Fault gives *CorruptError. It reads the whole file.
+func Check(dir string) error {
+	path := filepath.Join(dir, FileName)
+	c, err := openConn(path, readerPragmas...)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	var faults []string
+	err = c.each(func(row []driver.Value) error {
+		if s := fmt.Sprint(row[0]); s != "ok" {
+			faults = append(faults, s)
+		}
+		return nil
+	}, "PRAGMA integrity_check(20)")
+	if err != nil {
+		return &CorruptError{Path: path, Detail: err.Error(), Err: err}
+	}
+	for _, q := range []struct{ what, sql string }{
+		{"revisions without contents", "SELECT count(*) FROM revisions r WHERE until IS NOT rev AND NOT EXISTS (SELECT 1 FROM contents c WHERE c.rev = r.rev)"},
+		{"contents without revision", "SELECT count(*) FROM contents c WHERE NOT EXISTS (SELECT 1 FROM revisions r WHERE r.rev = c.rev)"},
+		{"revisions after the last one", "SELECT count(*) FROM revisions WHERE rev > (SELECT value FROM meta WHERE name = 'revision')"},
+		{"directories miscounted", `SELECT count(*) FROM (
+			SELECT dir, objects, bytes FROM directories
+			EXCEPT
+			SELECT rtrim(key, replace(key, '/', '')) AS dir, count(*), sum(size) FROM revisions WHERE until IS NULL GROUP BY 1)`},
+		{"index entries without revision", "SELECT count(*) FROM index_entries e WHERE NOT EXISTS (SELECT 1 FROM revisions r WHERE r.rev = e.rev AND r.key = e.key)"},
+	} {
+		n, _, err := c.first(q.sql)
+		if err != nil {
+			return &CorruptError{Path: path, Detail: err.Error(), Err: err}
+		}
+		if n != 0 {
+			faults = append(faults, fmt.Sprintf("%d %s", n, q.what))
+		}
+	}
+	if len(faults) > 0 {
+		return &CorruptError{Path: path, Detail: strings.Join(faults, "; ")}
+	}
+	return nil
+}

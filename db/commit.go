@@ -1,0 +1,258 @@
+package db
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Bounds of one group commit: how many writers share it, and after how many
+// bytes of values it is closed. maxBatch bounds the queue before it, too:
+// writers past it wait in write.
+const (
+	maxBatch      = 256
+	maxBatchBytes = 8 << 20
+)
+
+// request is one writer waiting for its commit.
+type request struct {
+	ctx  context.Context
+	fn   func(*tx) error
+	done chan error
+}
+
+var requests = sync.Pool{New: func() any { return &request{done: make(chan error, 1)} }}
+
+// write runs fn in the next transaction and returns after that is durable. fn
+// shares the transaction with other writers: when it returns an error, what it
+// wrote, and only that, is taken back. It runs on the writer's goroutine, so it
+// must be short and must not call back into DB. It may run twice, when a
+// failure of the shared commit makes every writer commit alone.
+func (d *DB) write(ctx context.Context, fn func(*tx) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	r := requests.Get().(*request)
+	r.ctx, r.fn = ctx, fn
+	select {
+	case d.queue <- r:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-d.stop:
+		return ErrClosed
+	}
+	// From here on the outcome matters more than the deadline: returning early
+	// would leave the caller not knowing whether the write happened.
+	err := <-r.done
+	r.ctx, r.fn = nil, nil
+	requests.Put(r)
+	return err
+}
+
+// commitLoop owns the writing connection.
+func (d *DB) commitLoop(c *conn) {
+	defer d.wg.Done()
+	w := &tx{db: d, c: c}
+	batch := make([]*request, 0, maxBatch)
+	for {
+		select {
+		case r := <-d.queue:
+			batch = append(batch[:0], r)
+		case <-d.stop:
+			d.drainQueue()
+			d.closeErr = c.close()
+			return
+		}
+		d.commitBatch(w, batch)
+		clear(batch)
+	}
+}
+
+// drainQueue answers the writers that Close overtook.
+func (d *DB) drainQueue() {
+	for {
+		select {
+		case r := <-d.queue:
+			r.done <- ErrClosed
+		default:
+			return
+		}
+	}
+}
+
+// commitBatch commits the first request together with those that are waiting
+// already. If the commit fails with several in it, each gets a transaction of
+// its own, so that one write too large for the disk fails alone.
+func (d *DB) commitBatch(w *tx, batch []*request) {
+	start := time.Now()
+	errs := make([]error, 0, cap(batch))
+	batch, errs, err := d.tryBatch(w, batch, errs, true)
+	if err != nil && len(batch) > 1 {
+		for i, r := range batch {
+			one, oneErr, err := d.tryBatch(w, []*request{r}, nil, false)
+			_ = one
+			if err == nil {
+				err = oneErr[0]
+			}
+			errs[i] = err
+		}
+	} else if err != nil {
+		errs[0] = err
+	}
+	d.metrics.batch.Observe(float64(len(batch)))
+	d.metrics.commit.Observe(time.Since(start).Seconds())
+	for i, r := range batch {
+		r.done <- errs[i]
+	}
+}
+
+// tryBatch runs the requests, and when more is set those waiting in the queue,
+// in one transaction. errs has one entry for each request; err is the failure
+// of the transaction as a whole.
+func (d *DB) tryBatch(w *tx, batch []*request, errs []error, more bool) (_ []*request, _ []error, err error) {
+	err = w.begin()
+	for i := 0; ; i++ {
+		if i == len(batch) {
+			if !more || len(batch) == maxBatch || w.bytes >= maxBatchBytes {
+				break
+			}
+			select {
+			case r := <-d.queue:
+				batch = append(batch, r)
+			default:
+				more = false
+			}
+			if i == len(batch) {
+				break
+			}
+		}
+		var ferr error
+		if err == nil {
+			ferr, err = w.run(batch[i])
+		}
+		errs = append(errs, ferr)
+		if err != nil {
+			more = false
+		}
+	}
+	if err == nil {
+		err = w.commit()
+	}
+	if err != nil {
+		w.rollback()
+		d.metrics.commitFailures.Inc()
+		return batch, errs, d.translate(err)
+	}
+	return batch, errs, nil
+}
+
+// tx is the transaction under way, seen by the closures of write.
+type tx struct {
+	db *DB
+	c  *conn
+	// now is the time of everything in the transaction, in Unix milliseconds.
+	now    int64
+	rev    int64 // last revision given out
+	bytes  int64
+	events []*Event
+	deltas []delta
+	after  []func() // run once the commit is durable
+	last   int64    // now of the previous transaction
+}
+
+// delta is the change a write makes to its directory's totals.
+type delta struct {
+	dir            string
+	objects, bytes int64
+}
+
+func (t *tx) begin() error {
+	t.now = max(t.db.clock.Now().UnixMilli(), t.last)
+	t.rev = t.db.revision.Load()
+	t.bytes = 0
+	t.events, t.deltas, t.after = nil, t.deltas[:0], nil
+	_, err := t.c.exec("BEGIN IMMEDIATE")
+	return err
+}
+
+// run runs one closure under a savepoint. The first error is the closure's, the
+// second one that spoils the whole transaction.
+func (t *tx) run(r *request) (err, fatal error) {
+	if err := r.ctx.Err(); err != nil {
+		return err, nil
+	}
+	rev, events, deltas, after := t.rev, len(t.events), len(t.deltas), len(t.after)
+	if _, err := t.c.exec("SAVEPOINT writer"); err != nil {
+		return nil, err
+	}
+	if err = r.fn(t); err != nil {
+		if t.db.isSQLite(err) {
+			return nil, err // SQLite may have rolled everything back itself
+		}
+		t.rev, t.events, t.deltas, t.after = rev, t.events[:events], t.deltas[:deltas], t.after[:after]
+		if _, rerr := t.c.exec("ROLLBACK TO writer"); rerr != nil {
+			return nil, rerr
+		}
+	}
+	_, fatal = t.c.exec("RELEASE writer")
+	return err, fatal
+}
+
+func (t *tx) commit() error {
+	if t.rev != t.db.revision.Load() {
+		if _, err := t.c.exec("UPDATE meta SET value = ? WHERE name = 'revision'", t.rev); err != nil {
+			return err
+		}
+	}
+	if err := t.applyDeltas(); err != nil {
+		return err
+	}
+	if _, err := t.c.exec("COMMIT"); err != nil {
+		return err
+	}
+	t.last = t.now
+	t.db.revision.Store(t.rev)
+	t.db.feed.publish(t.events, t.rev)
+	for _, fn := range t.after {
+		fn()
+	}
+	return nil
+}
+
+// rollback undoes the transaction. SQLite may have done so by itself (after
+// SQLITE_FULL or SQLITE_IOERR), in which case there is nothing to roll back.
+func (t *tx) rollback() {
+	if !t.c.raw.AutoCommit() {
+		if _, err := t.c.exec("ROLLBACK"); err != nil {
+			t.db.log.Error("rolling back a failed commit", "err", err)
+		}
+	}
+}
+
+// applyDeltas brings the directories' totals up to date, a statement for each
+// directory touched.
+func (t *tx) applyDeltas() error {
+	if len(t.deltas) == 0 {
+		return nil
+	}
+	sums := make(map[string]delta, 4)
+	for _, d := range t.deltas {
+		s := sums[d.dir]
+		s.objects += d.objects
+		s.bytes += d.bytes
+		sums[d.dir] = s
+	}
+	for dir, s := range sums {
+		if _, err := t.c.exec(`INSERT INTO directories VALUES (?1, ?2, ?3)
+			ON CONFLICT (dir) DO UPDATE SET objects = objects + ?2, bytes = bytes + ?3`, dir, s.objects, s.bytes); err != nil {
+			return fmt.Errorf("count %s: %w", dir, err)
+		}
+		if s.objects < 0 {
+			if _, err := t.c.exec("DELETE FROM directories WHERE dir = ? AND objects = 0", dir); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

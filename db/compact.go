@@ -1,0 +1,130 @@
+package db
+
+import (
+	"context"
+	"database/sql/driver"
+	"fmt"
+	"time"
+)
+
+// Compaction removes the revisions that nobody may ask for any more. It walks
+// the changes in order of revision: each names the revision it superseded, and
+// that one goes when the change itself falls out of the history. So it reads
+// each change once, needs no index, and can stop anywhere.
+
+// Bounds of one step, which holds the writer: rows, and the time after which it
+// stops early.
+const (
+	compactRows = 128
+	compactTime = 2 * time.Millisecond
+)
+
+// Compact removes the history before rev at once, not waiting for the window.
+// Lists, watches and continue tokens older than rev then fail with ErrCompacted.
+func (d *DB) Compact(ctx context.Context, rev int64) error {
+	if cur := d.revision.Load(); rev > cur {
+		return fmt.Errorf("compact to revision %d, current %d: %w", rev, cur, ErrFutureRevision)
+	}
+	for {
+		done, err := d.compactStep(ctx, rev, 1<<62)
+		if done || err != nil {
+			return err
+		}
+	}
+}
+
+// compactStep removes a little of what is before revision to and older than
+// cutoff (Unix milliseconds). done is set when nothing more can be removed.
+func (d *DB) compactStep(ctx context.Context, to, cutoff int64) (done bool, err error) {
+	err = d.write(ctx, func(t *tx) error {
+		start := time.Now()
+		swept, _, err := t.c.first("SELECT value FROM meta WHERE name = 'swept'")
+		if err != nil {
+			return err
+		}
+		reached, removed := swept, int64(0)
+		done = true
+		type change struct {
+			rev, prev int64
+			deletion  bool
+		}
+		var changes []change
+		err = t.c.each(func(row []driver.Value) error {
+			if row[3].(int64) > cutoff {
+				return stop
+			}
+			changes = append(changes, change{row[0].(int64), row[1].(int64), row[2].(int64) != 0})
+			return nil
+		}, "SELECT rev, prev_rev, until IS rev, at FROM revisions WHERE rev > ? AND rev <= ? ORDER BY rev LIMIT ?", swept, to, int64(compactRows))
+		if err != nil {
+			return err
+		}
+		for _, c := range changes {
+			if removed%16 == 15 && time.Since(start) > compactTime {
+				done = false
+				break
+			}
+			if c.prev != 0 {
+				if err := t.remove(c.prev); err != nil {
+					return err
+				}
+				removed++
+			}
+			if c.deletion {
+				if err := t.remove(c.rev); err != nil {
+					return err
+				}
+			}
+			reached = c.rev
+		}
+		if len(changes) == compactRows {
+			done = false
+		}
+		if done && cutoff == 1<<62 {
+			reached = to
+		}
+		if reached <= swept {
+			return nil
+		}
+		if _, err := t.c.exec("UPDATE meta SET value = ? WHERE name = 'swept'", reached); err != nil {
+			return err
+		}
+		compacted := max(reached, d.compacted.Load())
+		if _, err := t.c.exec("UPDATE meta SET value = ? WHERE name = 'compacted'", compacted); err != nil {
+			return err
+		}
+		// Before the commit, so that no reader sees rows missing from a revision
+		// it believes to be whole.
+		d.compacted.Store(compacted)
+		t.after = append(t.after, func() { d.metrics.compactedRevisions.Add(float64(removed)) })
+		return nil
+	})
+	return done, err
+}
+
+// remove deletes a revision with its contents and index entries.
+func (t *tx) remove(rev int64) error {
+	var key string
+	var packed []byte
+	err := t.c.each(func(row []driver.Value) error {
+		key, _ = row[0].(string)
+		packed, _ = row[1].([]byte)
+		return nil
+	}, "DELETE FROM revisions WHERE rev = ? RETURNING key, indexed", rev)
+	if err != nil {
+		return err
+	}
+	if _, err := t.c.exec("DELETE FROM contents WHERE rev = ?", rev); err != nil {
+		return err
+	}
+	entries, err := unpackIndexed(packed)
+	if err != nil {
+		return &CorruptError{Path: t.db.path, Detail: fmt.Sprintf("revision %d of %s: %v", rev, key, err), Err: err}
+	}
+	for _, e := range entries {
+		if _, err := t.c.exec("DELETE FROM index_entries WHERE id = ? AND value = ? AND key = ? AND rev = ?", e.id, e.value, key, rev); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,152 @@
+package db
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+
+	"github.com/mattn/go-sqlite3"
+)
+
+// conn is one SQLite connection with its prepared statements. It speaks to the
+// driver without database/sql, whose pool, locks and reflection cost more than
+// the statements we run. One goroutine uses a conn at a time.
+type conn struct {
+	raw   *sqlite3.SQLiteConn
+	stmts map[string]*stmt
+}
+
+// stmt is a prepared statement with buffers kept from call to call.
+type stmt struct {
+	raw  *sqlite3.SQLiteStmt
+	args []driver.NamedValue
+	row  []driver.Value
+}
+
+// background is what statements run under: a context that can be cancelled
+// would cost a goroutine a call. Queries are kept short instead.
+var background = context.Background()
+
+// openConn opens a connection on the database file. The busy timeout matters
+// only for other programs, such as the sqlite3 shell: within the process there
+// is one writer.
+func openConn(path string, pragmas ...string) (*conn, error) {
+	q := url.Values{"_busy_timeout": {"5000"}, "_mutex": {"no"}}
+	dsn := "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
+	raw, err := (&sqlite3.SQLiteDriver{}).Open(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	c := &conn{raw: raw.(*sqlite3.SQLiteConn), stmts: map[string]*stmt{}}
+	for _, p := range pragmas {
+		if err := c.run("PRAGMA " + p); err != nil {
+			c.close()
+			return nil, fmt.Errorf("open %s: PRAGMA %s: %w", path, p, err)
+		}
+	}
+	return c, nil
+}
+
+func (c *conn) close() error {
+	for _, s := range c.stmts {
+		s.raw.Close()
+	}
+	return c.raw.Close()
+}
+
+// run executes a statement that is not worth preparing, to its end.
+func (c *conn) run(sql string) error {
+	rows, err := c.raw.QueryContext(background, sql, nil)
+	if err != nil {
+		return err
+	}
+	dest := make([]driver.Value, len(rows.Columns()))
+	for err == nil {
+		err = rows.Next(dest)
+	}
+	if cerr := rows.Close(); err == io.EOF {
+		err = cerr
+	}
+	return err
+}
+
+func (c *conn) prepare(sql string) (*stmt, error) {
+	if s := c.stmts[sql]; s != nil {
+		return s, nil
+	}
+	raw, err := c.raw.PrepareContext(background, sql)
+	if err != nil {
+		return nil, fmt.Errorf("prepare %q: %w", sql, err)
+	}
+	s := &stmt{raw: raw.(*sqlite3.SQLiteStmt)}
+	c.stmts[sql] = s
+	return s, nil
+}
+
+func (s *stmt) bind(args []any) []driver.NamedValue {
+	s.args = s.args[:0]
+	for i, a := range args {
+		s.args = append(s.args, driver.NamedValue{Ordinal: i + 1, Value: a})
+	}
+	return s.args
+}
+
+// exec runs a prepared statement that yields no row and returns the number of
+// rows changed. Arguments are int64, string, []byte or nil.
+func (c *conn) exec(sql string, args ...any) (int64, error) {
+	s, err := c.prepare(sql)
+	if err != nil {
+		return 0, err
+	}
+	res, err := s.raw.ExecContext(background, s.bind(args))
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}
+
+// stop ends each without an error.
+var stop = errors.New("stop")
+
+// each runs a prepared query and calls fn with every row. The row is reused;
+// its strings and byte slices are the caller's to keep.
+func (c *conn) each(fn func(row []driver.Value) error, sql string, args ...any) error {
+	s, err := c.prepare(sql)
+	if err != nil {
+		return err
+	}
+	rows, err := s.raw.QueryContext(background, s.bind(args))
+	if err != nil {
+		return err
+	}
+	if s.row == nil {
+		s.row = make([]driver.Value, len(rows.Columns()))
+	}
+	for {
+		if err = rows.Next(s.row); err != nil {
+			break
+		}
+		if err = fn(s.row); err != nil {
+			break
+		}
+	}
+	cerr := rows.Close()
+	clear(s.row) // do not keep a value alive
+	if err == io.EOF || err == stop {
+		err = cerr
+	}
+	return err
+}
+
+// first returns the first column of the first row as an integer, or ok false
+// when there is no row or the column is NULL.
+func (c *conn) first(sql string, args ...any) (n int64, ok bool, err error) {
+	err = c.each(func(row []driver.Value) error {
+		n, ok = row[0].(int64)
+		return stop
+	}, sql, args...)
+	return n, ok, err
+}

@@ -1,0 +1,90 @@
+package db
+
+import (
+	"container/list"
+	"strings"
+	"sync"
+)
+
+// maxPageCounts bounds the remembered pages; a forgotten one is counted again.
+const maxPageCounts = 4096
+
+// pageCounts remembers, for the next page of a list, how many keys it and those
+// after it hold, so that paging through n keys does not count n keys each page.
+// A page is known by its range and revision, under which the count never changes.
+type pageCounts struct {
+	mu    sync.Mutex
+	pages map[pageKey]*list.Element
+	order *list.List // of pageCount, oldest first
+}
+
+type pageKey struct {
+	prefix, from string
+	rev          int64
+}
+
+type pageCount struct {
+	key       pageKey
+	remaining int64
+}
+
+func newPageCounts() *pageCounts {
+	return &pageCounts{pages: map[pageKey]*list.Element{}, order: list.New()}
+}
+
+func (p *pageCounts) get(k pageKey) (int64, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e, ok := p.pages[k]
+	if !ok {
+		return 0, false
+	}
+	return e.Value.(pageCount).remaining, true
+}
+
+func (p *pageCounts) put(k pageKey, remaining int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := p.pages[k]; ok {
+		return
+	}
+	p.pages[k] = p.order.PushBack(pageCount{k, remaining})
+	if len(p.pages) > maxPageCounts {
+		oldest := p.order.Front()
+		delete(p.pages, oldest.Value.(pageCount).key)
+		p.order.Remove(oldest)
+	}
+}
+
+// remaining counts the keys of the range after the page p that o read. It runs
+// in the transaction that read p when o asks for the newest revision.
+func (d *DB) remaining(c *conn, o RangeOptions, p Page) (int64, error) {
+	end := prefixEnd(o.Prefix)
+	first := o.From <= o.Prefix
+	var left int64
+	var known bool
+	switch {
+	case first && o.Rev == 0 && strings.HasSuffix(o.Prefix, "/"):
+		n, _, err := c.first("SELECT sum(objects) FROM directories WHERE dir >= ? AND dir < ?", o.Prefix, end)
+		if err != nil {
+			return 0, err
+		}
+		left, known = n-int64(len(p.KVs)), true
+	case !first && o.Rev != 0:
+		n, ok := d.pages.get(pageKey{o.Prefix, o.From, o.Rev})
+		left, known = n-int64(len(p.KVs)), ok
+	}
+	next := p.KVs[len(p.KVs)-1].Key + "\x00"
+	if !known {
+		var err error
+		left, _, err = c.first(`SELECT
+			(SELECT count(*) FROM revisions INDEXED BY live WHERE until IS NULL AND key >= ?1 AND key < ?2 AND rev <= ?3) +
+			(SELECT count(*) FROM revisions INDEXED BY history WHERE until > ?3 AND key >= ?1 AND key < ?2 AND rev <= ?3)`,
+			next, end, p.Rev)
+		if err != nil {
+			return 0, err
+		}
+	}
+	d.pages.put(pageKey{o.Prefix, next, p.Rev}, left)
+	return left, nil
+}

@@ -1,0 +1,289 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// FileName is the database's file in the data directory; SQLite keeps
+// "-wal" and "-shm" files beside it while it is open.
+const FileName = "tidewaiter.db"
+
+// Clock tells the time; k8s.io/utils/clock.Clock and its fakes satisfy it.
+type Clock interface {
+	Now() time.Time
+	After(time.Duration) <-chan time.Time
+}
+
+type realClock struct{}
+
+func (realClock) Now() time.Time                         { return time.Now() }
+func (realClock) After(d time.Duration) <-chan time.Time { return time.After(d) }
+
+// Options of Open. The zero value of every field but Dir has a sane default.
+type Options struct {
+	// Dir is the data directory; it is created with mode 0700.
+	Dir string
+	// Clock is the source of time for expiry and history. Default: the system's.
+	Clock Clock
+	// HistoryWindow is how long superseded revisions are kept for watches,
+	// continue tokens and lists at an older revision. Default 5 minutes.
+	HistoryWindow time.Duration
+	// MaintenanceInterval is the pause between two rounds of expiry and
+	// compaction. Default 1 second.
+	MaintenanceInterval time.Duration
+	// Readers is the number of read connections. Default: twice the CPUs, 4 to 16.
+	Readers int
+	// FeedBytes bounds the recent events kept in memory for watchers; older
+	// ones are read from the file. Default 32 MiB.
+	FeedBytes int64
+	// Views are the SQL views kept in the file for people and tools, see View.
+	Views []View
+	// MaxPageCount limits the file to that many pages of 4 KiB (SQLite's
+	// max_page_count); 0 is no limit. Writes past it fail with *UnavailableError.
+	MaxPageCount int64
+	// Logger receives what an administrator should know. Default slog.Default().
+	Logger *slog.Logger
+}
+
+func (o *Options) setDefaults() {
+	if o.Clock == nil {
+		o.Clock = realClock{}
+	}
+	if o.HistoryWindow == 0 {
+		o.HistoryWindow = 5 * time.Minute
+	}
+	if o.MaintenanceInterval == 0 {
+		o.MaintenanceInterval = time.Second
+	}
+	if o.Readers == 0 {
+		o.Readers = min(max(2*runtime.GOMAXPROCS(0), 4), 16)
+	}
+	if o.FeedBytes == 0 {
+		o.FeedBytes = 32 << 20
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+}
+
+// DB is an open database. Its methods may be called from any goroutine.
+type DB struct {
+	opts     Options
+	dir      string
+	path     string
+	log      *slog.Logger
+	clock    Clock
+	lockFile *os.File
+
+	readers chan *conn
+	queue   chan *request
+	feed    *feed
+	pages   *pageCounts
+
+	revision  atomic.Int64 // last committed revision
+	compacted atomic.Int64 // oldest revision that can be listed
+
+	corruptions atomic.Int64
+	metrics     *metrics
+
+	stop     chan struct{} // closed by Close
+	stopOnce sync.Once
+	wg       sync.WaitGroup
+	closeErr error
+}
+
+// Open takes the data directory, creates or migrates the database in it and
+// starts its writer. A directory that another process owns gives *LockedError,
+// a database of a newer release *NewerSchemaError, a damaged one *CorruptError.
+func Open(opts Options) (_ *DB, err error) {
+	opts.setDefaults()
+	if opts.Dir == "" {
+		return nil, errors.New("open database: no data directory given")
+	}
+	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	lockFile, err := lock(opts.Dir)
+	if err != nil {
+		return nil, err
+	}
+	d := &DB{
+		opts:     opts,
+		dir:      opts.Dir,
+		path:     filepath.Join(opts.Dir, FileName),
+		log:      opts.Logger,
+		clock:    opts.Clock,
+		lockFile: lockFile,
+		queue:    make(chan *request, maxBatch),
+		pages:    newPageCounts(),
+		stop:     make(chan struct{}),
+	}
+	d.metrics = newMetrics(d)
+	defer func() {
+		if err != nil {
+			err = d.translate(err)
+			d.closeReaders()
+			lockFile.Close()
+		}
+	}()
+
+	writer, err := openConn(d.path, writerPragmas...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			writer.close()
+		}
+	}()
+	if err := d.prepareFile(writer); err != nil {
+		return nil, err
+	}
+	if err := d.openReaders(); err != nil {
+		return nil, err
+	}
+	d.feed = newFeed(d.revision.Load(), opts.FeedBytes)
+
+	d.wg.Add(2)
+	go d.commitLoop(writer)
+	go d.maintain()
+	return d, nil
+}
+
+// The pragmas, with their reasons:
+//   - auto_vacuum before the first table, so that freed pages can be given back
+//     to the file system in steps (https://sqlite.org/pragma.html#pragma_auto_vacuum);
+//   - WAL lets readers go on while the writer commits; FULL makes every commit
+//     wait for the log's fsync, so that an acknowledged write survives power loss;
+//   - cache_size is per connection, in KiB when negative. No mmap: its pages
+//     would count as the process's memory and a failing disk would be SIGBUS.
+var (
+	writerPragmas = []string{"auto_vacuum=INCREMENTAL", "journal_mode=WAL", "synchronous=FULL", "foreign_keys=OFF",
+		"cache_size=-16384", "wal_autocheckpoint=4000", "journal_size_limit=67108864"}
+	readerPragmas = []string{"query_only=ON", "cache_size=-4096"}
+)
+
+// prepareFile migrates the schema, declares the views and reads where the
+// store stands.
+func (d *DB) prepareFile(c *conn) error {
+	if err := migrate(c, d.path, migrations); err != nil {
+		return err
+	}
+	if d.opts.MaxPageCount > 0 {
+		if err := c.run(fmt.Sprintf("PRAGMA max_page_count=%d", d.opts.MaxPageCount)); err != nil {
+			return err
+		}
+	}
+	if err := declareViews(c, d.opts.Views); err != nil {
+		return err
+	}
+	for name, dst := range map[string]*atomic.Int64{"revision": &d.revision, "compacted": &d.compacted} {
+		n, ok, err := c.first("SELECT value FROM meta WHERE name = ?", name)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return &CorruptError{Path: d.path, Detail: "the meta table has no " + name}
+		}
+		dst.Store(n)
+	}
+	return nil
+}
+
+func (d *DB) openReaders() error {
+	d.readers = make(chan *conn, d.opts.Readers)
+	for range d.opts.Readers {
+		c, err := openConn(d.path, readerPragmas...)
+		if err != nil {
+			return err
+		}
+		d.readers <- c
+	}
+	return nil
+}
+
+// Close ends the writer after the commits under way, closes watchers and the
+// file, and gives the data directory up.
+func (d *DB) Close() error {
+	d.stopOnce.Do(func() {
+		close(d.stop)
+		d.feed.close()
+		d.wg.Wait()
+		d.closeReaders()
+		if err := d.lockFile.Close(); d.closeErr == nil {
+			d.closeErr = err
+		}
+	})
+	return d.closeErr
+}
+
+// closeReaders waits for every reader in use.
+func (d *DB) closeReaders() {
+	for range cap(d.readers) {
+		select {
+		case c := <-d.readers:
+			c.close()
+		default:
+			if d.feed == nil { // Open failed half-way
+				return
+			}
+			(<-d.readers).close()
+		}
+	}
+}
+
+// Revision returns the last committed revision.
+func (d *DB) Revision() int64 { return d.revision.Load() }
+
+// CompactedRevision returns the oldest revision that can still be listed or
+// watched from; 0 when everything can.
+func (d *DB) CompactedRevision() int64 { return d.compacted.Load() }
+
+// read runs fn with a read connection. fn keeps it for a bounded time: a
+// statement or two over a bounded number of rows.
+func (d *DB) read(ctx context.Context, fn func(*conn) error) error {
+	var c *conn
+	select {
+	case c = <-d.readers:
+	default:
+		select {
+		case c = <-d.readers:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-d.stop:
+			return ErrClosed
+		}
+	}
+	defer func() { d.readers <- c }()
+	select {
+	case <-d.stop:
+		return ErrClosed
+	default:
+	}
+	d.metrics.reads.Inc()
+	return d.translate(fn(c))
+}
+
+// snapshot runs fn inside a read transaction, in which every statement sees
+// the same state of the file.
+func (d *DB) snapshot(ctx context.Context, fn func(*conn) error) error {
+	return d.read(ctx, func(c *conn) error {
+		if _, err := c.exec("BEGIN"); err != nil {
+			return err
+		}
+		err := fn(c)
+		if _, cerr := c.exec("COMMIT"); err == nil {
+			err = cerr
+		}
+		return err
+	})
+}

@@ -1,0 +1,37 @@
+// Package dbtest opens databases for tests.
+package dbtest
+
+import (
+	"testing"
+
+	"tidewaiter/db"
+)
+
+// Open opens a database in a directory of the test's own. When the test ends
+// it closes it and fails the test if PRAGMA integrity_check finds a fault.
+func Open(t testing.TB, change ...func(*db.Options)) *db.DB {
+	t.Helper()
+	opts := db.Options{Dir: t.TempDir()}
+	for _, c := range change {
+		c(&opts)
+	}
+	return OpenOptions(t, opts)
+}
+
+// OpenOptions is Open with all options the caller's, to open a directory again.
+func OpenOptions(t testing.TB, opts db.Options) *db.DB {
+	t.Helper()
+	d, err := db.Open(opts)
+	if err != nil {
+		t.Fatalf("open database: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Errorf("close database: %v", err)
+		}
+		if err := db.Check(opts.Dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}

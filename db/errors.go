@@ -1,0 +1,81 @@
+package db
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/mattn/go-sqlite3"
+)
+
+// Errors of reads and writes.
+var (
+	// ErrConflict: the key is not at the revision the writer expected. The
+	// writer reads again and decides; nothing was written.
+	ErrConflict = errors.New("key is not at the expected revision")
+	// ErrCompacted: the revision asked for is older than the history kept.
+	ErrCompacted = errors.New("revision has been compacted")
+	// ErrFutureRevision: the revision asked for has not happened yet.
+	ErrFutureRevision = errors.New("revision is in the future")
+	// ErrClosed: the database was closed.
+	ErrClosed = errors.New("database is closed")
+)
+
+// UnavailableError says that the operation failed for a reason outside the
+// data, usually a full disk or a failing device. Nothing was written, reads
+// that need no new disk space go on, and later writes succeed by themselves
+// once the cause is gone.
+type UnavailableError struct {
+	// Reason is what an administrator should look at, in one phrase.
+	Reason string
+	Err    error
+}
+
+func (e *UnavailableError) Error() string { return fmt.Sprintf("%s: %v", e.Reason, e.Err) }
+func (e *UnavailableError) Unwrap() error { return e.Err }
+
+// CorruptError says that SQLite found the file damaged.
+type CorruptError struct {
+	// Path is the database file.
+	Path string
+	// Detail is what was found, with the page where SQLite tells it.
+	Detail string
+	Err    error
+}
+
+func (e *CorruptError) Error() string {
+	return fmt.Sprintf("database file %s is damaged (%s): stop the server, keep the file, and restore a backup; "+
+		"\"sqlite3 FILE .recover\" saves what is readable", e.Path, e.Detail)
+}
+func (e *CorruptError) Unwrap() error { return e.Err }
+
+// NewerSchemaError says that a newer release wrote the database.
+type NewerSchemaError struct {
+	Path        string
+	Have, Known int
+}
+
+func (e *NewerSchemaError) Error() string {
+	return fmt.Sprintf("database %s has schema version %d, this release knows up to %d: run the newer release, or restore a backup made by this one",
+		e.Path, e.Have, e.Known)
+}
+
+// translate gives SQLite's result codes the types above, see
+// https://sqlite.org/rescode.html. Other errors pass unchanged.
+func (d *DB) translate(err error) error {
+	var se sqlite3.Error
+	if err == nil || !errors.As(err, &se) {
+		return err
+	}
+	switch se.Code {
+	case sqlite3.ErrFull:
+		return &UnavailableError{Reason: "the disk or the database's page limit is full, free space in " + d.dir, Err: err}
+	case sqlite3.ErrIoErr, sqlite3.ErrCantOpen, sqlite3.ErrReadonly, sqlite3.ErrPerm, sqlite3.ErrNomem:
+		return &UnavailableError{Reason: "the device that holds " + d.dir + " fails", Err: err}
+	case sqlite3.ErrBusy, sqlite3.ErrLocked, sqlite3.ErrProtocol:
+		return &UnavailableError{Reason: "another program holds a lock on the database in " + d.dir, Err: err}
+	case sqlite3.ErrCorrupt, sqlite3.ErrNotADB:
+		d.corruptions.Add(1)
+		return &CorruptError{Path: d.path, Detail: se.Error(), Err: err}
+	}
+	return err
+}

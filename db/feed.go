@@ -1,0 +1,154 @@
+package db
+
+import (
+	"strings"
+	"sync"
+)
+
+// maxFeedEvents bounds the feed by count, besides Options.FeedBytes.
+const maxFeedEvents = 16384
+
+// eventOverhead is what an event costs beside its value, roughly.
+const eventOverhead = 256
+
+// Event is one change of one key. It is shared by every watcher: nothing in it
+// may be changed.
+type Event struct {
+	Key string
+	// Rev is the revision of the change.
+	Rev int64
+	// PrevRev is the revision it superseded, 0 for a creation.
+	PrevRev int64
+	// Deleted is set for a deletion, which has no Value.
+	Deleted bool
+	Value   []byte
+
+	prev prevValue
+	memo memo
+}
+
+// memo keeps what a consumer derived from an event, see Event.Memo.
+type memo struct {
+	once  sync.Once
+	value any
+}
+
+// Memo returns what the first call's fn returned, so that work on an event,
+// such as decoding it, is done once for all its watchers.
+func (e *Event) Memo(fn func() any) any {
+	e.memo.once.Do(func() { e.memo.value = fn() })
+	return e.memo.value
+}
+
+// feed holds the newest events, in order of revision, for all watchers. A
+// watcher has a place in it, not a queue: one that does not read costs nothing,
+// and reads from the file what the feed has dropped meanwhile.
+type feed struct {
+	maxBytes int64
+
+	mu     sync.Mutex
+	events []*Event // a ring would save the copy in trim, which is rare
+	bytes  int64
+	// floor: every event after this revision is in events.
+	floor int64
+	// last revision published; with no event of its own when a write only bumped it.
+	last   int64
+	closed bool
+	// watchers by what they watch: a prefix ending in "/" or a whole key.
+	watchers map[string]map[*Watcher]struct{}
+	count    int
+}
+
+func newFeed(rev, maxBytes int64) *feed {
+	return &feed{maxBytes: maxBytes, floor: rev, last: rev, watchers: map[string]map[*Watcher]struct{}{}}
+}
+
+// publish appends the events of a commit and wakes the watchers they concern.
+func (f *feed) publish(events []*Event, rev int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last = rev
+	for _, e := range events {
+		f.events = append(f.events, e)
+		f.bytes += int64(len(e.Value)) + eventOverhead
+		if f.count > 0 {
+			f.wake(e)
+		}
+	}
+	f.trim()
+}
+
+// wake finds the watchers of the key and of each of its directories.
+func (f *feed) wake(e *Event) {
+	for w := range f.watchers[e.Key] {
+		w.wake(e.Rev)
+	}
+	for i := strings.LastIndexByte(e.Key, '/'); i >= 0; i = strings.LastIndexByte(e.Key[:i], '/') {
+		if i+1 == len(e.Key) {
+			continue // a key ending in "/" was looked up whole
+		}
+		for w := range f.watchers[e.Key[:i+1]] {
+			w.wake(e.Rev)
+		}
+	}
+	for w := range f.watchers[""] {
+		w.wake(e.Rev)
+	}
+}
+
+func (f *feed) trim() {
+	drop := 0
+	for f.bytes > f.maxBytes || len(f.events)-drop > maxFeedEvents {
+		e := f.events[drop]
+		f.bytes -= int64(len(e.Value)) + eventOverhead
+		f.floor = e.Rev
+		drop++
+	}
+	if drop == 0 {
+		return
+	}
+	// Let go of what is dropped, without copying the rest each time.
+	clear(f.events[:drop])
+	f.events = f.events[drop:]
+}
+
+func (f *feed) add(w *Watcher) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	set := f.watchers[w.prefix]
+	if set == nil {
+		set = map[*Watcher]struct{}{}
+		f.watchers[w.prefix] = set
+	}
+	set[w] = struct{}{}
+	f.count++
+	if f.closed {
+		w.signal()
+	}
+}
+
+func (f *feed) remove(w *Watcher) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	set := f.watchers[w.prefix]
+	if _, ok := set[w]; !ok {
+		return
+	}
+	delete(set, w)
+	if len(set) == 0 {
+		delete(f.watchers, w.prefix)
+	}
+	f.count--
+}
+
+// close wakes every watcher to find the database closed.
+func (f *feed) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	for _, set := range f.watchers {
+		for w := range set {
+			w.signal()
+		}
+	}
+}

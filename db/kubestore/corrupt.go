@@ -1,0 +1,175 @@
+package kubestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/storage"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+)
+
+// This file follows KEP-3926 (handling undecryptable resources): with the
+// feature AllowUnsafeMalformedObjectDeletion on, an object that cannot be read
+// is reported as such, by name, and can be deleted by who may do so unsafely.
+
+// maxCorrupt bounds the unreadable objects one list reports.
+const maxCorrupt = 100
+
+func unsafeDeletionEnabled() bool {
+	return utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion)
+}
+
+type corruptKind string
+
+const (
+	untransformable corruptKind = "data from the storage is not transformable"
+	undecodable     corruptKind = "object not decodable"
+)
+
+// corruptError marks what one stored object's bytes, and not the request or
+// the database, are to blame for.
+type corruptError struct {
+	kind corruptKind
+	rev  int64
+	err  error
+}
+
+func (e *corruptError) Error() string {
+	return fmt.Sprintf("%s revision=%d: %v", e.kind, e.rev, e.err)
+}
+func (e *corruptError) Unwrap() error { return e.err }
+
+// corrupt marks err, when the feature is on and it is not marked already.
+func corrupt(err error, kind corruptKind, rev int64) error {
+	var c *corruptError
+	if !unsafeDeletionEnabled() || errors.As(err, &c) {
+		return err
+	}
+	return &corruptError{kind: kind, rev: rev, err: err}
+}
+
+// corruptDeletedError ends a watch that met the deletion of an object which it
+// cannot show.
+type corruptDeletedError struct{ err error }
+
+func (e *corruptDeletedError) Error() string {
+	return fmt.Sprintf("saw a DELETED event, but object data is corrupt - %v", e.err)
+}
+func (e *corruptDeletedError) Unwrap() error { return e.err }
+
+var errTooMany = errors.New("too many errors, the list is truncated")
+
+// listErrors collects the unreadable objects of a list. With the feature off
+// the first error of any kind ends the list.
+type listErrors struct {
+	corrupt []error
+	abort   error
+}
+
+// add returns true when the list must end.
+func (l *listErrors) add(key string, err error) bool {
+	var c *corruptError
+	switch {
+	case !unsafeDeletionEnabled() || !errors.As(err, &c):
+		l.abort = err
+	default:
+		l.corrupt = append(l.corrupt, storage.NewCorruptObjError(key, c))
+		if len(l.corrupt) >= maxCorrupt {
+			l.abort = errTooMany
+		}
+	}
+	return l.abort != nil
+}
+
+// err returns nil when nothing was added.
+func (l *listErrors) err() error {
+	if len(l.corrupt) == 0 {
+		return l.abort
+	}
+	return &corruptListError{objects: l.corrupt, abort: l.abort}
+}
+
+// corruptListError is the result of a list with unreadable objects.
+type corruptListError struct {
+	objects []error
+	abort   error
+}
+
+func (e *corruptListError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "unable to transform or decode %d objects: {\n", len(e.objects))
+	for _, err := range e.objects {
+		fmt.Fprintf(&b, "\t%s\n", err)
+	}
+	b.WriteString("}")
+	if e.abort != nil {
+		fmt.Fprintf(&b, ", aborted: %v", e.abort)
+	}
+	return b.String()
+}
+
+// status names each unreadable object in the causes of an API status.
+func (e *corruptListError) status(gr schema.GroupResource) *apierrors.StatusError {
+	var causes []metav1.StatusCause
+	for _, err := range e.objects {
+		var se *storage.StorageError
+		if errors.As(err, &se) {
+			causes = append(causes, metav1.StatusCause{Type: metav1.CauseTypeUnexpectedServerResponse, Field: se.Key, Message: err.Error()})
+		}
+	}
+	if e.abort != nil {
+		cause := metav1.StatusCause{Type: metav1.CauseTypeUnexpectedServerResponse, Message: e.abort.Error()}
+		if errors.Is(e.abort, errTooMany) {
+			cause.Type = metav1.CauseTypeTooMany
+		}
+		causes = append(causes, cause)
+	}
+	message := fmt.Sprintf("failed to read one or more %s from the storage: %v", gr, e.objects[0])
+	if more := len(e.objects) - 1; more > 0 {
+		message = fmt.Sprintf("%s (and %d more)", message, more)
+	}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status:  metav1.StatusFailure,
+		Code:    http.StatusInternalServerError,
+		Reason:  metav1.StatusReasonStoreReadError,
+		Details: &metav1.StatusDetails{Group: gr.Group, Kind: gr.Resource, Name: "list", Causes: causes},
+		Message: message,
+	}}
+}
+
+// corruptReporter is a Store whose reads report unreadable objects in the form
+// the registry's unsafe deletion looks for.
+type corruptReporter struct{ *Store }
+
+// Get implements storage.Interface.
+func (s corruptReporter) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {
+	err := s.Store.Get(ctx, key, opts, out)
+	var c *corruptError
+	if errors.As(err, &c) {
+		return storage.NewCorruptObjError(key, c)
+	}
+	return err
+}
+
+// GetList implements storage.Interface.
+func (s corruptReporter) GetList(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
+	err := s.Store.GetList(ctx, key, opts, list)
+	var c *corruptListError
+	if errors.As(err, &c) {
+		return c.status(s.groupResource)
+	}
+	return err
+}
+
+func asCorrupt(err error) (c *corruptError, ok bool) {
+	ok = errors.As(err, &c)
+	return c, ok
+}

@@ -1,0 +1,88 @@
+package kubestore
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/storage"
+
+	"tidewaiter/db"
+)
+
+// What clients are told when a revision is gone. Clients and their tests know
+// these sentences from kube-apiserver, so they are the same.
+const (
+	expiredList  = "The resourceVersion for the provided list is too old."
+	expiredWatch = "The resourceVersion for the provided watch is too old."
+	expiredPage  = "The provided continue parameter is too old to display a consistent list result. " +
+		"You can start a new list without the continue parameter, or use the continue token in this response to " +
+		"retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - " +
+		"objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list."
+)
+
+// interpret gives the engine's errors their API form: a full or failing disk is
+// 503, with what to do about it; a damaged file 500, naming the file.
+func (s *Store) interpret(err error) error {
+	var unavailable *db.UnavailableError
+	var damaged *db.CorruptError
+	switch {
+	case errors.As(err, &unavailable):
+		e := apierrors.NewServiceUnavailable(unavailable.Error())
+		e.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 5}
+		return e
+	case errors.Is(err, db.ErrClosed):
+		return apierrors.NewServiceUnavailable("the server is shutting down")
+	case errors.As(err, &damaged):
+		return apierrors.NewInternalError(damaged)
+	}
+	return err
+}
+
+// interpretList adds what a list at a given revision can meet.
+func (s *Store) interpretList(err error, rev int64, paging bool, continueKey, prefix string) error {
+	switch {
+	case errors.Is(err, db.ErrFutureRevision):
+		return storage.NewTooLargeResourceVersionError(uint64(rev), uint64(s.db.Revision()), 0)
+	case !errors.Is(err, db.ErrCompacted):
+		return s.interpret(err)
+	case !paging:
+		return apierrors.NewResourceExpired(expiredList)
+	}
+	// Revision -1 in the token: continue at the newest revision.
+	token, err := storage.EncodeContinue(continueKey, prefix, -1)
+	if err != nil {
+		return apierrors.NewResourceExpired(expiredList)
+	}
+	e := apierrors.NewResourceExpired(expiredPage)
+	e.ErrStatus.ListMeta.Continue = token
+	return e
+}
+
+// watchError gives the error that ends a watch its API form.
+func (s *Store) watchError(err error) *metav1.Status {
+	var deleted *corruptDeletedError
+	switch {
+	case errors.Is(err, db.ErrCompacted):
+		err = apierrors.NewResourceExpired(expiredWatch)
+	case errors.As(err, &deleted):
+		err = &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status:  metav1.StatusFailure,
+			Code:    http.StatusInternalServerError,
+			Reason:  metav1.StatusReasonStoreReadError,
+			Message: deleted.Error(),
+		}}
+	default:
+		err = s.interpret(err)
+	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		status = apierrors.NewInternalError(err)
+	}
+	st := status.Status()
+	return &st
+}
+
+var _ = fmt.Sprint

@@ -1,0 +1,105 @@
+package kubestore
+
+import (
+	"context"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/storage"
+
+	"tidewaiter/db"
+)
+
+// sharedEvent is what a Store derives from a db.Event, once for all its
+// watchers: the object, the one before it, and through cachedObject their
+// encodings.
+type sharedEvent struct {
+	s *Store
+	e *db.Event
+
+	cur, prev lazyObject
+}
+
+// lazyObject is decoded when first asked for.
+type lazyObject struct {
+	once sync.Once
+	obj  *cachedObject
+	err  error
+}
+
+// shared returns the sharedEvent of e. Another Store over the same keys gets
+// one of its own.
+func (s *Store) shared(e *db.Event) *sharedEvent {
+	se := e.Memo(func() any { return &sharedEvent{s: s, e: e} }).(*sharedEvent)
+	if se.s != s {
+		se = &sharedEvent{s: s, e: e}
+	}
+	return se
+}
+
+// object is the event's object; nil for a deletion.
+func (se *sharedEvent) object(ctx context.Context) (*cachedObject, error) {
+	se.cur.once.Do(func() { se.cur.obj, se.cur.err = se.s.decodeEvent(ctx, se.e.Key, se.e.Value, se.e.Rev) })
+	return se.cur.obj, se.cur.err
+}
+
+// previous is the object before the event, at the event's revision: a watcher
+// that is told of a deletion continues from there.
+func (se *sharedEvent) previous(ctx context.Context) (*cachedObject, error) {
+	se.prev.once.Do(func() {
+		value, err := se.s.db.PrevValue(context.WithoutCancel(ctx), se.e)
+		if err == nil {
+			se.prev.obj, err = se.s.decodeEvent(ctx, se.e.Key, value, se.e.Rev)
+		}
+		se.prev.err = err
+	})
+	return se.prev.obj, se.prev.err
+}
+
+func (s *Store) decodeEvent(ctx context.Context, key string, value []byte, rev int64) (*cachedObject, error) {
+	data, _, err := s.transform(context.WithoutCancel(ctx), key, value)
+	if err != nil {
+		return nil, err
+	}
+	obj, err := runtime.Decode(s.codec, data)
+	if err != nil {
+		return nil, corrupt(err, undecodable, rev)
+	}
+	if err := s.versioner.UpdateObject(obj, uint64(rev)); err != nil {
+		return nil, err
+	}
+	return newCachedObject(obj), nil
+}
+
+// event is what a watcher with predicate pred is told of se; ok false for
+// nothing. An object that comes into the selection is added, one that leaves it
+// deleted.
+func (se *sharedEvent) event(ctx context.Context, pred *storage.SelectionPredicate) (ev watch.Event, ok bool, err error) {
+	var cur, prev *cachedObject
+	all := pred.Empty()
+	if !se.e.Deleted {
+		if cur, err = se.object(ctx); err != nil {
+			return ev, false, err
+		}
+	}
+	if se.e.PrevRev != 0 && (se.e.Deleted || !all) {
+		if prev, err = se.previous(ctx); err != nil {
+			if _, isCorrupt := asCorrupt(err); se.e.Deleted && isCorrupt {
+				err = &corruptDeletedError{err: err}
+			}
+			return ev, false, err
+		}
+	}
+	is := cur != nil && (all || cur.matches(pred))
+	was := prev != nil && (all || prev.matches(pred)) || all && !se.e.Deleted && se.e.PrevRev != 0
+	switch {
+	case is && was:
+		return watch.Event{Type: watch.Modified, Object: cur.shared()}, true, nil
+	case is:
+		return watch.Event{Type: watch.Added, Object: cur.shared()}, true, nil
+	case was:
+		return watch.Event{Type: watch.Deleted, Object: prev.shared()}, true, nil
+	}
+	return ev, false, nil
+}

@@ -1,0 +1,124 @@
+package kubestore
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/registry/generic"
+	serverstorage "k8s.io/apiserver/pkg/server/storage"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/client-go/tools/cache"
+
+	"tidewaiter/db"
+)
+
+// Options of a Getter.
+type Options struct {
+	// EnableGarbageCollection makes deletions honour finalizers and
+	// propagation; it needs a garbage collector.
+	EnableGarbageCollection bool
+	// DeleteCollectionWorkers is how many objects a deletecollection deletes at
+	// a time. Default 4.
+	DeleteCollectionWorkers int
+	// ProgressInterval and BookmarkInterval are as in Config.
+	ProgressInterval, BookmarkInterval time.Duration
+	// CountMetricPollPeriod, when not 0, is how often the registry asks for the
+	// number of objects, for the apiserver_storage_objects metric.
+	CountMetricPollPeriod time.Duration
+}
+
+// Getter gives registries storage in a database. It implements
+// generic.RESTOptionsGetter. Objects are stored as JSON of version v1 of their
+// group, under "/<group, or core>/<resource>/".
+type Getter struct {
+	db     *db.DB
+	codecs serializer.CodecFactory
+	opts   Options
+
+	mu     sync.Mutex
+	stores map[schema.GroupResource]*Store
+}
+
+var _ generic.RESTOptionsGetter = (*Getter)(nil)
+
+// NewGetter returns a Getter over d for the kinds that codecs knows.
+func NewGetter(d *db.DB, codecs serializer.CodecFactory, opts Options) *Getter {
+	if opts.DeleteCollectionWorkers == 0 {
+		opts.DeleteCollectionWorkers = 4
+	}
+	return &Getter{db: d, codecs: codecs, opts: opts, stores: map[schema.GroupResource]*Store{}}
+}
+
+// GetRESTOptions implements generic.RESTOptionsGetter.
+func (g *Getter) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {
+	config, err := g.storageConfig(resource)
+	if err != nil {
+		return generic.RESTOptions{}, fmt.Errorf("storage of %s: %w", resource, err)
+	}
+	group := resource.Group
+	if group == "" {
+		group = "core"
+	}
+	return generic.RESTOptions{
+		StorageConfig:           config,
+		Decorator:               g.decorate,
+		EnableGarbageCollection: g.opts.EnableGarbageCollection,
+		DeleteCollectionWorkers: g.opts.DeleteCollectionWorkers,
+		ResourcePrefix:          "/" + group + "/" + resource.Resource,
+		CountMetricPollPeriod:   g.opts.CountMetricPollPeriod,
+	}, nil
+}
+
+// Store returns the store of a resource that a registry has asked for, nil
+// before that.
+func (g *Getter) Store(resource schema.GroupResource) *Store {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.stores[resource]
+}
+
+func (g *Getter) decorate(config *storagebackend.ConfigForResource, resourcePrefix string,
+	_ func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object,
+	_ storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
+	cfg := Config{
+		DB: g.db, Codec: config.Codec, New: newFunc, NewList: newListFunc,
+		ResourcePrefix: strings.TrimSuffix(resourcePrefix, "/") + "/", GroupResource: config.GroupResource,
+		Triggers: triggers, ProgressInterval: g.opts.ProgressInterval, BookmarkInterval: g.opts.BookmarkInterval,
+	}
+	if indexers != nil {
+		cfg.Indexers = *indexers
+	}
+	s, err := New(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	g.mu.Lock()
+	g.stores[config.GroupResource] = s
+	g.mu.Unlock()
+	if unsafeDeletionEnabled() {
+		return corruptReporter{s}, func() {}, nil
+	}
+	return s, func() {}, nil
+}
+
+// storageConfig is what registries look into: mostly the codec.
+func (g *Getter) storageConfig(resource schema.GroupResource) (*storagebackend.ConfigForResource, error) {
+	codec, versioner, err := serverstorage.NewStorageCodec(serverstorage.StorageCodecConfig{
+		StorageMediaType:  runtime.ContentTypeJSON,
+		StorageSerializer: g.codecs,
+		StorageVersion:    schema.GroupVersion{Group: resource.Group, Version: "v1"},
+		MemoryVersion:     schema.GroupVersion{Group: resource.Group, Version: runtime.APIVersionInternal},
+	})
+	if err != nil {
+		return nil, err
+	}
+	config := storagebackend.Config{Type: "tidewaiter", Codec: codec, EncodeVersioner: versioner}
+	return config.ForResource(resource), nil
+}

@@ -1,0 +1,210 @@
+package kubestore
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/conversion"
+	"k8s.io/apimachinery/pkg/runtime"
+	endpointsrequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/storage"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+
+	"tidewaiter/db"
+)
+
+// Rows read at a time. A list with a limit starts with its limit and doubles,
+// as etcd3's store does, because a selector may drop most of what is read; a
+// list without one reads chunks, so that the stored bytes of a large list are
+// never all in memory beside the decoded objects.
+const (
+	chunkRows    = 500
+	maxChunkRows = db.MaxRangeRows
+)
+
+// GetList implements storage.Interface.
+func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
+	prefix, err := s.prepareKey(key, opts.Recursive)
+	if err != nil {
+		return err
+	}
+	listPtr, err := meta.GetItemsPtr(listObj)
+	if err != nil {
+		return err
+	}
+	v, err := conversion.EnforcePtr(listPtr)
+	if err != nil || v.Kind() != reflect.Slice {
+		return fmt.Errorf("need ptr to slice: %w", err)
+	}
+	rev, continueKey, err := storage.ValidateListOptions(prefix, s.versioner, opts)
+	if err != nil {
+		return err
+	}
+	l := &lister{s: s, prefix: prefix, opts: opts, pred: opts.Predicate, v: v, newItem: newItemFunc(listObj, v)}
+	if err := l.run(ctx, rev, continueKey); err != nil {
+		return err
+	}
+	token, remaining, err := storage.PrepareContinueToken(l.lastKey, prefix, l.rev, l.remaining+l.pred.Limit, l.more, opts)
+	if err != nil {
+		return err
+	}
+	if err := l.errs.err(); err != nil {
+		return err
+	}
+	if v.IsNil() {
+		v.Set(reflect.MakeSlice(v.Type(), 0, 0)) // items is never null
+	}
+	if err := s.versioner.UpdateList(listObj, uint64(l.rev), token, remaining); err != nil {
+		return err
+	}
+	if utilfeature.DefaultFeatureGate.Enabled(features.ShardedListAndWatch) {
+		l.pred.SetShardInfoOnList(listObj)
+	}
+	return nil
+}
+
+// lister is one list under way.
+type lister struct {
+	s       *Store
+	prefix  string
+	opts    storage.ListOptions
+	pred    storage.SelectionPredicate
+	v       reflect.Value
+	newItem func() runtime.Object
+
+	rev       int64
+	lastKey   string
+	more      bool
+	remaining int64 // keys after lastKey; only for a predicate that takes all
+	errs      listErrors
+}
+
+// run reads and decodes until the limit is full or nothing is left.
+func (l *lister) run(ctx context.Context, rev int64, from string) error {
+	paging := l.pred.Limit > 0
+	all := l.pred.Empty()
+	o := db.RangeOptions{Prefix: l.prefix, From: from, Rev: rev, Limit: chunkRows, Count: paging && all}
+	if paging {
+		o.Limit = int(min(l.pred.Limit, maxChunkRows))
+	}
+	if !all {
+		o.Index, o.IndexValue = l.s.indexFor(ctx, l.pred)
+	}
+	l.rev = rev
+	for {
+		page, err := l.s.page(ctx, o, l.opts.Recursive)
+		if err != nil {
+			return l.s.interpretList(err, l.rev, len(l.pred.Continue) > 0, o.From, l.prefix)
+		}
+		if l.rev == 0 {
+			if err := l.s.checkMinimum(l.opts.ResourceVersion, page.Rev); err != nil {
+				return err
+			}
+			l.rev = page.Rev
+		}
+		l.remaining = page.Remaining
+		full, err := l.take(ctx, page.KVs, paging)
+		if err != nil {
+			return err
+		}
+		l.more = page.More || full
+		if full || !page.More || paging && int64(l.v.Len()) >= l.pred.Limit {
+			return nil
+		}
+		o.Rev, o.From = l.rev, l.lastKey+"\x00"
+		if !paging {
+			continue
+		}
+		if all {
+			o.Limit = int(min(l.pred.Limit-int64(l.v.Len()), maxChunkRows))
+		} else {
+			o.Limit = min(2*o.Limit, maxChunkRows)
+		}
+	}
+}
+
+// page reads a page of a recursive list, or the one key of another.
+func (s *Store) page(ctx context.Context, o db.RangeOptions, recursive bool) (p db.Page, err error) {
+	if recursive {
+		return s.db.Range(ctx, o)
+	}
+	var kv db.KV
+	var ok bool
+	p.Rev = o.Rev
+	if o.Rev == 0 {
+		kv, ok, p.Rev, err = s.db.Get(ctx, o.Prefix)
+	} else {
+		kv, ok, err = s.db.GetAt(ctx, o.Prefix, o.Rev)
+	}
+	if ok {
+		p.KVs = []db.KV{kv}
+	}
+	return p, err
+}
+
+// take decodes rows and appends what the predicate wants. It returns true when
+// the limit was reached before the last row.
+func (l *lister) take(ctx context.Context, kvs []db.KV, paging bool) (full bool, err error) {
+	want := len(kvs)
+	if paging {
+		want = int(min(int64(want), l.pred.Limit-int64(l.v.Len())))
+	}
+	if l.pred.Empty() {
+		l.v.Grow(want)
+	}
+	start := time.Now()
+	defer func() { endpointsrequest.TrackDecodeLatency(ctx, time.Since(start)) }()
+	for i := range kvs {
+		if paging && int64(l.v.Len()) >= l.pred.Limit {
+			return true, nil
+		}
+		kv := &kvs[i]
+		l.lastKey = kv.Key
+		if ctx.Err() != nil {
+			return false, storage.NewTimeoutError(kv.Key, "request did not complete within requested timeout")
+		}
+		if err := l.takeOne(ctx, kv); err != nil && l.errs.add(kv.Key, err) {
+			return false, l.errs.err()
+		}
+		kv.Value = nil // free what is decoded
+	}
+	return false, nil
+}
+
+func (l *lister) takeOne(ctx context.Context, kv *db.KV) error {
+	data, _, err := l.s.transform(ctx, kv.Key, kv.Value)
+	if err != nil {
+		return storage.NewInternalError(fmt.Errorf("unable to transform key %q: %w", kv.Key, err))
+	}
+	obj, _, err := l.s.codec.Decode(data, nil, l.newItem())
+	if err != nil {
+		return corrupt(err, undecodable, kv.Rev)
+	}
+	if err := l.s.versioner.UpdateObject(obj, uint64(kv.Rev)); err != nil {
+		return err
+	}
+	// An object whose attributes cannot be computed matches nothing.
+	if ok, err := l.pred.Matches(obj); err == nil && ok {
+		l.v.Set(reflect.Append(l.v, reflect.ValueOf(obj).Elem()))
+	}
+	return nil
+}
+
+// newItemFunc returns what makes an empty item of the list. Items of an
+// unstructured list have the list's version.
+func newItemFunc(listObj runtime.Object, v reflect.Value) func() runtime.Object {
+	if list, ok := listObj.(*unstructured.UnstructuredList); ok {
+		if apiVersion := list.GetAPIVersion(); apiVersion != "" {
+			return func() runtime.Object {
+				return &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion}}
+			}
+		}
+	}
+	elem := v.Type().Elem()
+	return func() runtime.Object { return reflect.New(elem).Interface().(runtime.Object) }
+}

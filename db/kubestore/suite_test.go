@@ -1,0 +1,317 @@
+package kubestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/apitesting"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apiserver/pkg/apis/example"
+	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
+	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/storage"
+	storagetesting "k8s.io/apiserver/pkg/storage/testing"
+	"k8s.io/apiserver/pkg/storage/value"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
+
+	"tidewaiter/db"
+	"tidewaiter/db/dbtest"
+)
+
+var (
+	scheme = runtime.NewScheme()
+	codecs = serializer.NewCodecFactory(scheme)
+)
+
+func init() {
+	metav1.AddToGroupVersion(scheme, metav1.SchemeGroupVersion)
+	utilruntime.Must(example.AddToScheme(scheme))
+	utilruntime.Must(examplev1.AddToScheme(scheme))
+}
+
+// transformerPrefix is put before every value by the suite's transformer.
+const transformerPrefix = "test!"
+
+// fixture is a Store of example Pods, as the upstream suite wants it.
+type fixture struct {
+	*Store
+	db          *db.DB
+	transformer *storagetesting.PrefixTransformer
+}
+
+func setup(t testing.TB, change ...func(*Config)) *fixture {
+	t.Helper()
+	d := dbtest.Open(t, func(o *db.Options) { o.MaintenanceInterval = 20 * time.Millisecond })
+	return setupOn(t, d, change...)
+}
+
+func setupOn(t testing.TB, d *db.DB, change ...func(*Config)) *fixture {
+	t.Helper()
+	tr := storagetesting.NewPrefixTransformer([]byte(transformerPrefix), false)
+	cfg := Config{
+		DB:               d,
+		Codec:            apitesting.TestCodec(codecs, examplev1.SchemeGroupVersion),
+		New:              func() runtime.Object { return &example.Pod{} },
+		NewList:          func() runtime.Object { return &example.PodList{} },
+		ResourcePrefix:   "/pods/",
+		GroupResource:    schema.GroupResource{Resource: "pods"},
+		Transformer:      tr,
+		ProgressInterval: time.Second,
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	s, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &fixture{Store: s, db: d, transformer: tr}
+}
+
+// UpdatePrefixTransformer implements storagetesting.InterfaceWithPrefixTransformer.
+func (f *fixture) UpdatePrefixTransformer(modify storagetesting.PrefixTransformerModifier) func() {
+	orig := f.Store.transformer.(*storagetesting.PrefixTransformer)
+	tr := *orig
+	f.Store.transformer = modify(&tr)
+	return func() { f.Store.transformer = orig }
+}
+
+// UpdateTransformer implements storagetesting.InterfaceWithTransformerOverride.
+func (f *fixture) UpdateTransformer(modify storagetesting.TransformerModifier) func() {
+	orig := f.Store.transformer
+	f.Store.transformer = modify(orig)
+	return func() { f.Store.transformer = orig }
+}
+
+// reporting is a fixture as the registry gets it when unsafe deletion is on.
+type reporting struct {
+	storage.Interface
+	*fixture
+}
+
+func (r reporting) UpdateTransformer(m storagetesting.TransformerModifier) func() {
+	return r.fixture.UpdateTransformer(m)
+}
+
+// storedAsJSON checks what is in the file: plain, without revision.
+func (f *fixture) storedAsJSON(ctx context.Context, t *testing.T, key string) {
+	kv, ok, _, err := f.db.Get(ctx, key)
+	if err != nil || !ok {
+		t.Fatalf("get %s: found %v, %v", key, ok, err)
+	}
+	obj, err := runtime.Decode(f.Store.codec, kv.Value[len(transformerPrefix):])
+	if err != nil {
+		t.Fatalf("decode %q: %v", kv.Value, err)
+	}
+	if pod := obj.(*example.Pod); pod.ResourceVersion != "" || pod.SelfLink != "" {
+		t.Errorf("stored object has resourceVersion %q and selfLink %q, want none", pod.ResourceVersion, pod.SelfLink)
+	}
+}
+
+func (f *fixture) compact(ctx context.Context, t *testing.T, resourceVersion string) {
+	rev, err := f.versioner.ParseResourceVersion(resourceVersion)
+	if err == nil {
+		err = f.db.Compact(ctx, int64(rev))
+	}
+	if err != nil {
+		t.Fatalf("compact: %v", err)
+	}
+}
+
+// increaseRV writes something of another resource.
+func (f *fixture) increaseRV(ctx context.Context, t *testing.T) int64 {
+	kv, _, _, err := f.db.Get(ctx, "/other")
+	if err == nil {
+		kv.Rev, err = f.db.Put(ctx, "/other", kv.Rev, []byte("ok"), db.PutOptions{})
+	}
+	if err != nil {
+		t.Fatalf("increase revision: %v", err)
+	}
+	return kv.Rev
+}
+
+// calls checks that a list decoded as many objects as it had to and no more.
+func (f *fixture) calls(t *testing.T, _, want uint64) {
+	if got := f.transformer.GetReadsAndReset(); got != want {
+		t.Errorf("list read %d objects, want %d", got, want)
+	}
+}
+
+// faulty fails on purpose, in one of the two places a stored object is read.
+type faultyTransformer struct {
+	value.Transformer
+	fail atomic.Bool
+}
+
+func (f *faultyTransformer) TransformFromStorage(ctx context.Context, data []byte, dc value.Context) ([]byte, bool, error) {
+	if f.fail.Load() {
+		return nil, false, errors.New("synthetic error")
+	}
+	return f.Transformer.TransformFromStorage(ctx, data, dc)
+}
+
+type faultyCodec struct {
+	runtime.Codec
+	fail atomic.Bool
+}
+
+func (f *faultyCodec) Decode(data []byte, gvk *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	if f.fail.Load() {
+		return nil, nil, errors.New("synthetic error")
+	}
+	return f.Codec.Decode(data, gvk, into)
+}
+
+func unsafeDeletion(t *testing.T, on bool) {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.AllowUnsafeMalformedObjectDeletion, on)
+}
+
+var errFlipped = &corruptError{kind: untransformable, err: errors.New("bits flipped")}
+
+// TestUpstream runs the contract of storage.Interface: every Run function of
+// k8s.io/apiserver/pkg/storage/testing, but those in notRun.
+func TestUpstream(t *testing.T) {
+	ctx := context.Background()
+	tests := []struct {
+		name string
+		run  func(t *testing.T)
+	}{
+		{"Create", func(t *testing.T) { f := setup(t); storagetesting.RunTestCreate(ctx, t, f, f.storedAsJSON) }},
+		{"CreateWithTTL", func(t *testing.T) { storagetesting.RunTestCreateWithTTL(ctx, t, setup(t)) }},
+		{"CreateWithKeyExist", func(t *testing.T) { storagetesting.RunTestCreateWithKeyExist(ctx, t, setup(t)) }},
+		{"Get", func(t *testing.T) { storagetesting.RunTestGet(ctx, t, setup(t)) }},
+		{"UnconditionalDelete", func(t *testing.T) { storagetesting.RunTestUnconditionalDelete(ctx, t, setup(t)) }},
+		{"ConditionalDelete", func(t *testing.T) { storagetesting.RunTestConditionalDelete(ctx, t, setup(t)) }},
+		{"DeleteWithSuggestion", func(t *testing.T) { storagetesting.RunTestDeleteWithSuggestion(ctx, t, setup(t)) }},
+		{"DeleteWithSuggestionAndConflict", func(t *testing.T) { storagetesting.RunTestDeleteWithSuggestionAndConflict(ctx, t, setup(t)) }},
+		{"DeleteWithConflict", func(t *testing.T) { storagetesting.RunTestDeleteWithConflict(ctx, t, setup(t)) }},
+		{"DeleteWithSuggestionOfDeletedObject", func(t *testing.T) { storagetesting.RunTestDeleteWithSuggestionOfDeletedObject(ctx, t, setup(t)) }},
+		{"ValidateDeletionWithSuggestion", func(t *testing.T) { storagetesting.RunTestValidateDeletionWithSuggestion(ctx, t, setup(t)) }},
+		{"ValidateDeletionWithOnlySuggestionValid", func(t *testing.T) { storagetesting.RunTestValidateDeletionWithOnlySuggestionValid(ctx, t, setup(t)) }},
+		{"PreconditionalDeleteWithSuggestion", func(t *testing.T) { storagetesting.RunTestPreconditionalDeleteWithSuggestion(ctx, t, setup(t)) }},
+		{"PreconditionalDeleteWithOnlySuggestionPass", func(t *testing.T) {
+			storagetesting.RunTestPreconditionalDeleteWithOnlySuggestionPass(ctx, t, setup(t))
+		}},
+		{"List", func(t *testing.T) { f := setup(t); storagetesting.RunTestList(ctx, t, f, f.compact, false, nil) }},
+		{"DeleteWithConflictAndMissingExpectedTransformOrDecodeError", func(t *testing.T) {
+			unsafeDeletion(t, true)
+			c := &faultyCodec{}
+			f := setup(t, func(cfg *Config) { c.Codec = cfg.Codec; cfg.Codec = c })
+			storagetesting.RunTestDeleteWithConflictAndMissingExpectedTransformOrDecodeError(ctx, t, f, c.fail.Store)
+		}},
+		{"DeleteExpectedTransformError", func(t *testing.T) {
+			unsafeDeletion(t, true)
+			tr := &faultyTransformer{}
+			f := setup(t, func(cfg *Config) { tr.Transformer = cfg.Transformer; cfg.Transformer = tr })
+			storagetesting.RunTestDeleteExpectedTransformOrDecodeError(ctx, t, f, tr.fail.Store)
+		}},
+		{"DeleteExpectedDecodeError", func(t *testing.T) {
+			unsafeDeletion(t, true)
+			c := &faultyCodec{}
+			f := setup(t, func(cfg *Config) { c.Codec = cfg.Codec; cfg.Codec = c })
+			storagetesting.RunTestDeleteExpectedTransformOrDecodeError(ctx, t, f, c.fail.Store)
+		}},
+		{"DeleteWithSuggestionAndMissingExpectedTransformOrDecodeError", func(t *testing.T) {
+			unsafeDeletion(t, true)
+			storagetesting.RunTestDeleteWithSuggestionAndMissingExpectedTransformOrDecodeError(ctx, t, setup(t))
+		}},
+		{"ConsistentList", func(t *testing.T) {
+			f := setup(t)
+			storagetesting.RunTestConsistentList(ctx, t, f, f.increaseRV, false, true, false)
+		}},
+		{"GetListNonRecursive", func(t *testing.T) { f := setup(t); storagetesting.RunTestGetListNonRecursive(ctx, t, f.increaseRV, f) }},
+		{"GetListRecursivePrefix", func(t *testing.T) { storagetesting.RunTestGetListRecursivePrefix(ctx, t, setup(t)) }},
+		{"GetListWithErrorAggregation", func(t *testing.T) {
+			unsafeDeletion(t, true)
+			f := setup(t)
+			storagetesting.RunTestGetListWithErrorAggregation(ctx, t, &reporting{corruptReporter{f.Store}, f}, errFlipped)
+		}},
+		{"GetListWithoutErrorAggregation", func(t *testing.T) {
+			unsafeDeletion(t, false)
+			storagetesting.RunTestGetListWithoutErrorAggregation(ctx, t, setup(t), errFlipped)
+		}},
+		{"ListContinuation", func(t *testing.T) { f := setup(t); storagetesting.RunTestListContinuation(ctx, t, f, f.calls) }},
+		{"ListPaginationRareObject", func(t *testing.T) { f := setup(t); storagetesting.RunTestListPaginationRareObject(ctx, t, f, f.calls) }},
+		{"ListContinuationWithFilter", func(t *testing.T) {
+			f := setup(t)
+			storagetesting.RunTestListContinuationWithFilter(ctx, t, f, f.calls)
+		}},
+		{"ListInconsistentContinuation", func(t *testing.T) {
+			f := setup(t)
+			storagetesting.RunTestListInconsistentContinuation(ctx, t, f, f.compact)
+		}},
+		{"ListResourceVersionMatch", func(t *testing.T) { storagetesting.RunTestListResourceVersionMatch(ctx, t, setup(t)) }},
+		{"ListPaging", func(t *testing.T) { storagetesting.RunTestListPaging(ctx, t, setup(t)) }},
+		{"NamespaceScopedList", func(t *testing.T) { storagetesting.RunTestNamespaceScopedList(ctx, t, setup(t)) }},
+		{"GuaranteedUpdate", func(t *testing.T) { f := setup(t); storagetesting.RunTestGuaranteedUpdate(ctx, t, f, f.storedAsJSON) }},
+		{"GuaranteedUpdateWithTTL", func(t *testing.T) { storagetesting.RunTestGuaranteedUpdateWithTTL(ctx, t, setup(t)) }},
+		{"GuaranteedUpdateChecksStoredData", func(t *testing.T) { storagetesting.RunTestGuaranteedUpdateChecksStoredData(ctx, t, setup(t)) }},
+		{"GuaranteedUpdateWithConflict", func(t *testing.T) { storagetesting.RunTestGuaranteedUpdateWithConflict(ctx, t, setup(t)) }},
+		{"GuaranteedUpdateWithSuggestionAndConflict", func(t *testing.T) {
+			storagetesting.RunTestGuaranteedUpdateWithSuggestionAndConflict(ctx, t, setup(t))
+		}},
+		{"TransformationFailure", func(t *testing.T) { storagetesting.RunTestTransformationFailure(ctx, t, setup(t)) }},
+		{"Stats", func(t *testing.T) {
+			f := setup(t)
+			storagetesting.RunTestStats(ctx, t, f, f.codec, f.Store.transformer, false)
+		}},
+		{"StatsWithSizes", func(t *testing.T) {
+			f := setup(t)
+			if err := f.EnableResourceSizeEstimation(func(context.Context) ([]string, error) { return nil, nil }); err != nil {
+				t.Fatal(err)
+			}
+			storagetesting.RunTestStats(ctx, t, f, f.codec, f.Store.transformer, true)
+		}},
+		{"CompactRevision", func(t *testing.T) {
+			f := setup(t)
+			storagetesting.RunTestCompactRevision(ctx, t, f, f.increaseRV, f.compact)
+		}},
+		{"KeySchema", func(t *testing.T) { storagetesting.RunTestKeySchema(ctx, t, setup(t)) }},
+
+		{"Watch", func(t *testing.T) { storagetesting.RunTestWatch(ctx, t, setup(t)) }},
+		{"WatchFromZero", func(t *testing.T) { f := setup(t); storagetesting.RunTestWatchFromZero(ctx, t, f, f.compact) }},
+		{"DeleteTriggerWatch", func(t *testing.T) { storagetesting.RunTestDeleteTriggerWatch(ctx, t, setup(t)) }},
+		{"WatchFromNonZero", func(t *testing.T) { storagetesting.RunTestWatchFromNonZero(ctx, t, setup(t)) }},
+		{"DelayedWatchDelivery", func(t *testing.T) { storagetesting.RunTestDelayedWatchDelivery(ctx, t, setup(t)) }},
+		{"WatchError", func(t *testing.T) { storagetesting.RunTestWatchError(ctx, t, setup(t)) }},
+		{"WatchWithUnsafeDelete", func(t *testing.T) {
+			unsafeDeletion(t, true)
+			storagetesting.RunTestWatchWithUnsafeDelete(ctx, t, setup(t), errFlipped)
+		}},
+		{"WatchContextCancel", func(t *testing.T) { storagetesting.RunTestWatchContextCancel(ctx, t, setup(t)) }},
+		{"WatcherTimeout", func(t *testing.T) { storagetesting.RunTestWatcherTimeout(ctx, t, setup(t)) }},
+		{"WatchDeleteEventObjectHaveLatestRV", func(t *testing.T) { storagetesting.RunTestWatchDeleteEventObjectHaveLatestRV(ctx, t, setup(t)) }},
+		{"WatchInitializationSignal", func(t *testing.T) { storagetesting.RunTestWatchInitializationSignal(ctx, t, setup(t)) }},
+		{"ProgressNotify", func(t *testing.T) {
+			f := setup(t)
+			storagetesting.RunOptionalTestProgressNotify(ctx, t, f, f.increaseRV)
+		}},
+		{"ClusterScopedWatch", func(t *testing.T) { storagetesting.RunTestClusterScopedWatch(ctx, t, setup(t)) }},
+		{"NamespaceScopedWatch", func(t *testing.T) { storagetesting.RunTestNamespaceScopedWatch(ctx, t, setup(t)) }},
+		{"WatchDispatchBookmarkEvents", func(t *testing.T) { storagetesting.RunTestWatchDispatchBookmarkEvents(ctx, t, setup(t), true) }},
+		{"OptionalWatchBookmarksWithCorrectResourceVersion", func(t *testing.T) {
+			storagetesting.RunTestOptionalWatchBookmarksWithCorrectResourceVersion(ctx, t, setup(t))
+		}},
+		{"SendInitialEventsBackwardCompatibility", func(t *testing.T) {
+			storagetesting.RunSendInitialEventsBackwardCompatibility(ctx, t, setup(t))
+		}},
+		{"WatchSemantics", func(t *testing.T) { storagetesting.RunWatchSemantics(ctx, t, setup(t)) }},
+		{"WatchSemanticInitialEventsExtended", func(t *testing.T) { storagetesting.RunWatchSemanticInitialEventsExtended(ctx, t, setup(t)) }},
+		{"WatchListMatchSingle", func(t *testing.T) { storagetesting.RunWatchListMatchSingle(ctx, t, setup(t)) }},
+		{"WatchErrorIsBlockingFurtherEvents", func(t *testing.T) { storagetesting.RunWatchErrorIsBlockingFurtherEvents(ctx, t, setup(t)) }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, tt.run)
+	}
+}
+
+var _ = fmt.Sprint

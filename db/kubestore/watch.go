@@ -1,0 +1,298 @@
+package kubestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/storage"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
+
+	"tidewaiter/db"
+)
+
+// resultBuffer is how many events wait for a reader that is briefly behind;
+// beyond it the watch rests in the database's feed.
+const resultBuffer = 100
+
+// watchChan is one watch. A single goroutine pulls from the database when the
+// reader has room, so a slow reader holds up nobody and keeps nothing in memory.
+type watchChan struct {
+	s         *Store
+	key       string
+	recursive bool
+	pred      storage.SelectionPredicate
+	rev       int64 // where the watch starts, 0 for now
+	// initial: send what exists first, and then a bookmark that says so.
+	initial, initialBookmark bool
+	progressNotify           bool
+	recordTimes              bool
+
+	ctx     context.Context
+	cancel  context.CancelFunc
+	result  chan watch.Event
+	request chan struct{} // a progress notification is asked for
+	sent    int64         // revision of the last event or bookmark sent
+}
+
+// Watch implements storage.Interface.
+func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	key, err := s.prepareKey(key, opts.Recursive)
+	if err != nil {
+		return nil, err
+	}
+	rv, err := s.versioner.ParseResourceVersion(opts.ResourceVersion)
+	if err != nil {
+		return nil, err
+	}
+	if opts.Recursive && !strings.HasSuffix(key, "/") {
+		return nil, fmt.Errorf(`recursive key needs to end with "/"`)
+	}
+	if opts.ProgressNotify && s.newFunc == nil {
+		return nil, apierrors.NewInternalError(errors.New("progress notification needs Config.New, to make a bookmark of"))
+	}
+	watchList := utilfeature.DefaultFeatureGate.Enabled(features.WatchList)
+	w := &watchChan{
+		s: s, key: key, recursive: opts.Recursive, pred: opts.Predicate, rev: int64(rv),
+		progressNotify: opts.ProgressNotify,
+		recordTimes:    opts.RecordTimestamps,
+		result:         make(chan watch.Event, resultBuffer),
+		request:        make(chan struct{}, 1),
+	}
+	if send := opts.SendInitialEvents; send == nil || !watchList {
+		w.initial = rv == 0 // "start with a synthetic ADDED for what exists", as ever
+	} else {
+		w.initial = *send
+		w.initialBookmark = *send && opts.Predicate.AllowWatchBookmarks
+	}
+	w.ctx, w.cancel = context.WithCancel(ctx)
+	if w.rev == 0 && !w.initial {
+		w.rev = s.db.Revision()
+	}
+	s.mu.Lock()
+	s.watches[w] = struct{}{}
+	s.mu.Unlock()
+	go w.run()
+	utilflowcontrol.WatchInitialized(ctx)
+	return w, nil
+}
+
+// RequestWatchProgress implements storage.Interface: every watch that takes
+// bookmarks sends one, as soon as it is up to date.
+func (s *Store) RequestWatchProgress(context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for w := range s.watches {
+		if w.progressNotify || w.pred.AllowWatchBookmarks {
+			select {
+			case w.request <- struct{}{}:
+			default:
+			}
+		}
+	}
+	return nil
+}
+
+// Stop implements watch.Interface.
+func (w *watchChan) Stop() { w.cancel() }
+
+// ResultChan implements watch.Interface.
+func (w *watchChan) ResultChan() <-chan watch.Event { return w.result }
+
+func (w *watchChan) run() {
+	defer func() {
+		w.cancel()
+		w.s.mu.Lock()
+		delete(w.s.watches, w)
+		w.s.mu.Unlock()
+		close(w.result)
+	}()
+	err := w.serve()
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, db.ErrClosed) {
+		return
+	}
+	w.send(watch.Event{Type: watch.Error, Object: w.s.watchError(err)})
+}
+
+// serve sends events until the watch ends.
+func (w *watchChan) serve() error {
+	if w.initial {
+		if cur := w.s.db.Revision(); w.rev > cur {
+			return storage.NewTooLargeResourceVersionError(uint64(w.rev), uint64(cur), int(wait.Jitter(time.Second, 3).Seconds()))
+		}
+		if err := w.sendExisting(); err != nil {
+			return err
+		}
+	}
+	if w.initialBookmark && !w.sendBookmark(w.rev, true) {
+		return nil
+	}
+	watcher, err := w.s.db.Watch(w.key, !w.recursive, w.rev)
+	if err != nil {
+		return err
+	}
+	defer watcher.Stop()
+	w.sent = max(w.sent, w.rev)
+
+	tick, stopTick := w.ticker()
+	defer stopTick()
+	for {
+		events, err := watcher.Poll(w.ctx)
+		if err != nil {
+			return err
+		}
+		for _, e := range events {
+			ev, ok, err := w.s.shared(e).event(w.ctx, &w.pred)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				continue
+			}
+			if w.recordTimes {
+				ev.Object = &timedObject{Object: ev.Object, at: time.Now()}
+			}
+			if !w.send(ev) {
+				return nil
+			}
+			w.sent = e.Rev
+		}
+		if len(events) > 0 {
+			// Bookmarks matter to busy watches, too.
+			select {
+			case <-tick:
+				if rev, _ := watcher.Progress(); !w.sendBookmark(rev, false) {
+					return nil
+				}
+			default:
+			}
+			continue
+		}
+		select {
+		case <-watcher.Ready():
+		case <-tick:
+			if rev, _ := watcher.Progress(); !w.sendBookmark(rev, false) {
+				return nil
+			}
+		case <-w.request:
+			if rev, _ := watcher.Progress(); !w.sendBookmark(rev, false) {
+				return nil
+			}
+		case <-w.ctx.Done():
+			return nil
+		}
+	}
+}
+
+// ticker ticks when a bookmark is due. The context's deadline counts as well:
+// just before a watch times out its client is told how far it has come, so that
+// the next one starts there.
+func (w *watchChan) ticker() (<-chan time.Time, func()) {
+	var every time.Duration
+	switch {
+	case w.s.newFunc == nil:
+		return nil, func() {}
+	case w.progressNotify:
+		every = w.s.progress
+	case w.pred.AllowWatchBookmarks:
+		every = w.s.bookmark
+		if deadline, ok := w.ctx.Deadline(); ok {
+			every = min(every, time.Until(deadline)-2*time.Second)
+		}
+		every = max(every, time.Second)
+	default:
+		return nil, func() {}
+	}
+	t := time.NewTicker(every)
+	return t.C, t.Stop
+}
+
+// sendExisting sends every object as ADDED, as of one revision, and moves the
+// start of the watch there.
+func (w *watchChan) sendExisting() error {
+	o := db.RangeOptions{Prefix: w.key, Limit: chunkRows}
+	for {
+		page, err := w.s.page(w.ctx, o, w.recursive)
+		if err != nil {
+			return err
+		}
+		if o.Rev == 0 {
+			w.rev = page.Rev
+		}
+		for i := range page.KVs {
+			kv := &page.KVs[i]
+			obj, err := w.s.decodeEvent(w.ctx, kv.Key, kv.Value, kv.Rev)
+			if err != nil {
+				return err
+			}
+			kv.Value = nil
+			if !w.pred.Empty() && !obj.matches(&w.pred) {
+				continue
+			}
+			// Nobody else has this object: no copy is needed.
+			if !w.send(watch.Event{Type: watch.Added, Object: obj.object}) {
+				return context.Canceled
+			}
+		}
+		if !page.More {
+			return nil
+		}
+		o.Rev, o.From = w.rev, page.KVs[len(page.KVs)-1].Key+"\x00"
+	}
+}
+
+// sendBookmark tells the reader that it has seen everything up to rev.
+func (w *watchChan) sendBookmark(rev int64, initialEnd bool) bool {
+	if w.s.newFunc == nil || rev < w.sent || rev == 0 {
+		return true
+	}
+	obj := w.s.newFunc()
+	if err := w.s.versioner.UpdateObject(obj, uint64(rev)); err != nil {
+		return true
+	}
+	if initialEnd {
+		if err := storage.AnnotateInitialEventsEndBookmark(obj); err != nil {
+			return true
+		}
+	}
+	w.sent = rev
+	return w.send(watch.Event{Type: watch.Bookmark, Object: obj})
+}
+
+// send hands an event to the reader; false when the watch has ended.
+func (w *watchChan) send(ev watch.Event) bool {
+	select {
+	case w.result <- ev:
+		return true
+	case <-w.ctx.Done():
+		return false
+	}
+}
+
+// timedObject carries the time an event was decoded, for the watch cache's
+// latency metric (ListOptions.RecordTimestamps).
+type timedObject struct {
+	runtime.Object
+	at time.Time
+}
+
+var _ storage.WatchEventWithRecordTime = (*timedObject)(nil)
+
+// RecordTime implements storage.WatchEventWithRecordTime.
+func (t *timedObject) RecordTime() time.Time { return t.at }
+
+// Unwrap implements storage.WatchEventWithRecordTime.
+func (t *timedObject) Unwrap() runtime.Object { return t.Object }
+
+// DeepCopyObject implements runtime.Object.
+func (t *timedObject) DeepCopyObject() runtime.Object {
+	return &timedObject{Object: t.Object.DeepCopyObject(), at: t.at}
+}

@@ -1,0 +1,81 @@
+package db
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+)
+
+// maintain removes what has expired and what is too old to be asked for, a
+// little at a time, once in every Options.MaintenanceInterval.
+func (d *DB) maintain() {
+	defer d.wg.Done()
+	ctx, cancel := context.WithCancel(background)
+	defer cancel()
+	failing := false
+	for {
+		select {
+		case <-d.stop:
+			return
+		case <-d.clock.After(d.opts.MaintenanceInterval):
+		}
+		err := errors.Join(d.expire(ctx), d.compactOld(ctx))
+		if errors.Is(err, ErrClosed) {
+			return
+		}
+		switch {
+		case err != nil && !failing:
+			d.log.Error("database maintenance fails and will be tried again", "dir", d.dir, "err", err)
+		case err == nil && failing:
+			d.log.Info("database maintenance works again", "dir", d.dir)
+		}
+		failing = err != nil
+	}
+}
+
+// expireBatch bounds the keys one commit expires.
+const expireBatch = 100
+
+// expire deletes the keys whose time has come, as a client's deletion would.
+func (d *DB) expire(ctx context.Context) error {
+	type due struct {
+		rev int64
+		key string
+	}
+	for {
+		var keys []due
+		err := d.read(ctx, func(c *conn) error {
+			return c.each(func(row []driver.Value) error {
+				keys = append(keys, due{row[0].(int64), row[1].(string)})
+				return nil
+			}, "SELECT rev, key FROM revisions INDEXED BY expiry WHERE until IS NULL AND expires IS NOT NULL AND expires <= ? ORDER BY expires LIMIT ?",
+				d.clock.Now().UnixMilli(), int64(expireBatch))
+		})
+		if err != nil || len(keys) == 0 {
+			return err
+		}
+		err = d.write(ctx, func(t *tx) error {
+			for _, k := range keys {
+				// A key written since has a new life.
+				if _, err := t.delete(k.key, k.rev); err != nil && !errors.Is(err, ErrConflict) {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// compactOld removes the history before the window.
+func (d *DB) compactOld(ctx context.Context) error {
+	cutoff := d.clock.Now().Add(-d.opts.HistoryWindow).UnixMilli()
+	for {
+		done, err := d.compactStep(ctx, d.revision.Load(), cutoff)
+		if done || err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,207 @@
+package db
+
+import (
+	"context"
+	"database/sql/driver"
+	"fmt"
+)
+
+// KV is a key with the value of one of its revisions. Value must not be changed.
+type KV struct {
+	Key   string
+	Rev   int64
+	Value []byte
+}
+
+// Bounds of one Range call.
+const (
+	// MaxRangeRows is the most rows a Range returns.
+	MaxRangeRows = 10000
+	// maxRangeBytes closes a page early, so that a page of large values does
+	// not take memory out of proportion.
+	maxRangeBytes = 4 << 20
+)
+
+// RangeOptions say what Range reads.
+type RangeOptions struct {
+	// Prefix selects the keys that start with it.
+	Prefix string
+	// From skips keys before it; "" starts at the prefix.
+	From string
+	// Rev reads the state at this revision; 0 is the newest.
+	Rev int64
+	// Limit bounds the rows; at most, and by default, MaxRangeRows.
+	Limit int
+	// Index, with IndexValue, reads only the keys whose indexed value matches;
+	// the index must be usable, see DB.Index.
+	Index      *Index
+	IndexValue string
+	// KeysOnly leaves the values out.
+	KeysOnly bool
+	// Count asks for Page.Remaining.
+	Count bool
+}
+
+// Page is what Range returns.
+type Page struct {
+	// Rev is the revision the page shows. Read the next page at it.
+	Rev int64
+	// KVs are in the order of their keys.
+	KVs []KV
+	// More is set when the range has keys after the last of KVs. The next page
+	// starts at that key followed by a zero byte.
+	More bool
+	// Remaining is the number of keys after the page, when RangeOptions.Count
+	// asked for it and More is set.
+	Remaining int64
+}
+
+// Get returns the newest revision of key, ok false when it does not exist, and
+// a revision that the answer is not older than.
+func (d *DB) Get(ctx context.Context, key string) (kv KV, ok bool, atLeast int64, err error) {
+	atLeast = d.revision.Load()
+	err = d.read(ctx, func(c *conn) error {
+		return c.each(func(row []driver.Value) error {
+			ok = true
+			kv = KV{Key: key, Rev: row[0].(int64)}
+			kv.Value, _ = row[1].([]byte)
+			return stop
+		}, "SELECT r.rev, c.value FROM revisions r JOIN contents c ON c.rev = r.rev WHERE r.key = ? AND r.until IS NULL", key)
+	})
+	if ok && kv.Rev > atLeast {
+		atLeast = kv.Rev
+	}
+	return kv, ok, atLeast, err
+}
+
+// GetAt returns key as it was at rev.
+func (d *DB) GetAt(ctx context.Context, key string, rev int64) (kv KV, ok bool, err error) {
+	if err := d.checkRev(rev); err != nil {
+		return KV{}, false, err
+	}
+	err = d.read(ctx, func(c *conn) error {
+		return c.each(func(row []driver.Value) error {
+			ok = true
+			kv = KV{Key: key, Rev: row[0].(int64)}
+			kv.Value, _ = row[1].([]byte)
+			return stop
+		}, `SELECT s.rev, c.value FROM (
+			SELECT rev FROM revisions WHERE key = ?1 AND until IS NULL AND rev <= ?2
+			UNION ALL SELECT rev FROM revisions WHERE key = ?1 AND until > ?2 AND rev <= ?2) s
+			JOIN contents c ON c.rev = s.rev`, key, rev)
+	})
+	if err == nil {
+		err = d.checkRev(rev)
+	}
+	return kv, ok, err
+}
+
+// checkRev tells whether the state at rev can be read. It is asked again after
+// the read: compaction says what it will remove before it does.
+func (d *DB) checkRev(rev int64) error {
+	if rev < d.compacted.Load() {
+		return fmt.Errorf("revision %d: %w", rev, ErrCompacted)
+	}
+	if cur := d.revision.Load(); rev > cur {
+		return fmt.Errorf("revision %d, current %d: %w", rev, cur, ErrFutureRevision)
+	}
+	return nil
+}
+
+// The range queries. Contents are joined last, row by row, so that a page
+// reads only the values it returns. A snapshot is what is live and was so at
+// the revision, merged with what has been superseded after it.
+const (
+	rangeLive = `SELECT key, rev FROM revisions INDEXED BY live
+		WHERE until IS NULL AND key >= ?1 AND key < ?2 ORDER BY key LIMIT ?3`
+	rangeAt = `SELECT key, rev FROM (
+		SELECT key, rev FROM revisions INDEXED BY live WHERE until IS NULL AND key >= ?1 AND key < ?2 AND rev <= ?4
+		UNION ALL
+		SELECT key, rev FROM revisions INDEXED BY history WHERE until > ?4 AND key >= ?1 AND key < ?2 AND rev <= ?4
+		ORDER BY key) LIMIT ?3`
+	rangeIndexAt = `SELECT e.key AS key, e.rev AS rev FROM index_entries e CROSS JOIN revisions r ON r.rev = e.rev
+		WHERE e.id = ?5 AND e.value = ?6 AND e.key >= ?1 AND e.key < ?2 AND e.rev <= ?4 AND (r.until IS NULL OR r.until > ?4)
+		ORDER BY e.key LIMIT ?3`
+	withValues = `SELECT s.key, s.rev, c.value FROM (%s) s CROSS JOIN contents c ON c.rev = s.rev`
+)
+
+var (
+	rangeLiveValues    = fmt.Sprintf(withValues, rangeLive)
+	rangeAtValues      = fmt.Sprintf(withValues, rangeAt)
+	rangeIndexAtValues = fmt.Sprintf(withValues, rangeIndexAt)
+)
+
+// Range reads a page of keys. See ErrCompacted and ErrFutureRevision for the
+// revisions that cannot be read.
+func (d *DB) Range(ctx context.Context, o RangeOptions) (p Page, err error) {
+	from, end := o.Prefix, prefixEnd(o.Prefix)
+	if o.From > from {
+		from = o.From
+	}
+	limit := o.Limit
+	if limit <= 0 || limit > MaxRangeRows {
+		limit = MaxRangeRows
+	}
+	if o.Rev != 0 {
+		if err := d.checkRev(o.Rev); err != nil {
+			return Page{}, err
+		}
+	}
+	p.Rev = o.Rev
+	var bytes int
+	take := func(row []driver.Value) error {
+		if len(p.KVs) == limit || bytes >= maxRangeBytes {
+			p.More = true
+			return stop
+		}
+		kv := KV{Key: row[0].(string), Rev: row[1].(int64)}
+		if len(row) > 2 {
+			kv.Value, _ = row[2].([]byte)
+			bytes += len(kv.Value)
+		}
+		p.KVs = append(p.KVs, kv)
+		return nil
+	}
+	read := d.read
+	if o.Rev == 0 {
+		read = d.snapshot
+	}
+	err = read(ctx, func(c *conn) error {
+		if o.Rev == 0 {
+			var err error
+			if p.Rev, _, err = c.first("SELECT value FROM meta WHERE name = 'revision'"); err != nil {
+				return err
+			}
+		}
+		pick := func(keys, values string) string {
+			if o.KeysOnly {
+				return keys
+			}
+			return values
+		}
+		var err error
+		switch {
+		case o.Index != nil:
+			err = c.each(take, pick(rangeIndexAt, rangeIndexAtValues), from, end, int64(limit)+1, p.Rev, o.Index.id, o.IndexValue)
+		case o.Rev == 0:
+			err = c.each(take, pick(rangeLive, rangeLiveValues), from, end, int64(limit)+1)
+		default:
+			err = c.each(take, pick(rangeAt, rangeAtValues), from, end, int64(limit)+1, p.Rev)
+		}
+		if err == nil && o.Count && p.More {
+			p.Remaining, err = d.remaining(c, o, p)
+		}
+		return err
+	})
+	if err == nil && o.Rev != 0 {
+		err = d.checkRev(o.Rev)
+	}
+	if err != nil {
+		return Page{}, err
+	}
+	return p, nil
+}
+
+// prefixEnd returns the smallest string after every string that starts with
+// prefix. Keys are UTF-8 text, so 0xff is after all of them.
+func prefixEnd(prefix string) string { return prefix + "\xff" }

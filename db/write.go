@@ -1,0 +1,146 @@
+package db
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/mattn/go-sqlite3"
+)
+
+// MaxKeySize bounds a key, in bytes. Kubernetes' names and namespaces are at
+// most 253 bytes each.
+const MaxKeySize = 1024
+
+// PutOptions are the optional parts of a Put.
+type PutOptions struct {
+	// TTL removes the key by itself after this time; 0 is never.
+	TTL time.Duration
+	// Index are the entries of this revision in the indexes declared for it.
+	Index []IndexEntry
+}
+
+// Put writes value under key if the key is at revision expect (0: does not
+// exist) and returns the new revision, or ErrConflict. value is kept by the
+// database: the caller must not change it any more.
+func (d *DB) Put(ctx context.Context, key string, expect int64, value []byte, opts PutOptions) (rev int64, err error) {
+	if err := checkKey(key); err != nil {
+		return 0, err
+	}
+	err = d.write(ctx, func(t *tx) error {
+		rev, err = t.put(key, expect, value, opts)
+		return err
+	})
+	return rev, err
+}
+
+// Delete removes key if it is at revision expect and returns the revision of
+// the deletion, or ErrConflict.
+func (d *DB) Delete(ctx context.Context, key string, expect int64) (rev int64, err error) {
+	if err := checkKey(key); err != nil {
+		return 0, err
+	}
+	err = d.write(ctx, func(t *tx) error {
+		rev, err = t.delete(key, expect)
+		return err
+	})
+	return rev, err
+}
+
+func checkKey(key string) error {
+	if key == "" || len(key) > MaxKeySize {
+		return fmt.Errorf("key of %d bytes: a key has 1 to %d", len(key), MaxKeySize)
+	}
+	return nil
+}
+
+func (t *tx) put(key string, expect int64, value []byte, opts PutOptions) (int64, error) {
+	rev := t.rev + 1
+	create, oldSize := rev, int64(0)
+	objects := int64(1)
+	if expect != 0 {
+		var err error
+		if create, oldSize, err = t.supersede(key, expect, rev); err != nil {
+			return 0, err
+		}
+		objects = 0
+	}
+	indexed, err := t.encodeIndex(key, opts.Index)
+	if err != nil {
+		return 0, err
+	}
+	var expires, packed any
+	if opts.TTL > 0 {
+		expires = t.now + opts.TTL.Milliseconds()
+	}
+	if indexed != nil {
+		packed = indexed.pack()
+	}
+	n, err := t.c.exec(`INSERT INTO revisions (rev, key, create_rev, prev_rev, at, size, expires, indexed)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) WHERE until IS NULL DO NOTHING`,
+		rev, key, create, expect, t.now, int64(len(value)), expires, packed)
+	if err != nil {
+		return 0, err
+	}
+	if n == 0 {
+		return 0, ErrConflict
+	}
+	if value == nil {
+		value = []byte{}
+	}
+	if _, err := t.c.exec("INSERT INTO contents VALUES (?, ?)", rev, value); err != nil {
+		return 0, err
+	}
+	for _, e := range indexed {
+		if _, err := t.c.exec("INSERT INTO index_entries VALUES (?, ?, ?, ?)", e.id, e.value, key, rev); err != nil {
+			return 0, err
+		}
+	}
+	t.record(&Event{Key: key, Rev: rev, PrevRev: expect, Value: value}, objects, int64(len(value))-oldSize)
+	return rev, nil
+}
+
+func (t *tx) delete(key string, expect int64) (int64, error) {
+	rev := t.rev + 1
+	create, oldSize, err := t.supersede(key, expect, rev)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := t.c.exec(`INSERT INTO revisions (rev, key, create_rev, prev_rev, until, at, size) VALUES (?1, ?2, ?3, ?4, ?1, ?5, 0)`,
+		rev, key, create, expect, t.now); err != nil {
+		return 0, err
+	}
+	t.record(&Event{Key: key, Rev: rev, PrevRev: expect, Deleted: true}, -1, -oldSize)
+	return rev, nil
+}
+
+// supersede ends revision expect of key at rev.
+func (t *tx) supersede(key string, expect, rev int64) (create, size int64, err error) {
+	err = t.c.each(func(row []driver.Value) error {
+		create, _ = row[0].(int64)
+		size, _ = row[1].(int64)
+		return nil
+	}, "UPDATE revisions SET until = ? WHERE rev = ? AND key = ? AND until IS NULL RETURNING create_rev, size", rev, expect, key)
+	if err == nil && create == 0 {
+		err = ErrConflict
+	}
+	return create, size, err
+}
+
+func (t *tx) record(e *Event, objects, bytes int64) {
+	t.rev = e.Rev
+	t.bytes += int64(len(e.Value))
+	t.events = append(t.events, e)
+	t.deltas = append(t.deltas, delta{dir: directory(e.Key), objects: objects, bytes: bytes})
+}
+
+// directory returns the key up to and with its last slash.
+func directory(key string) string { return key[:strings.LastIndexByte(key, '/')+1] }
+
+func (d *DB) isSQLite(err error) bool {
+	var se sqlite3.Error
+	return errors.As(err, &se)
+}
