@@ -1,0 +1,75 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"go.yaml.in/yaml/v3"
+
+	"tidewaiter/importer"
+)
+
+// maxConfigFile bounds the configuration file, in bytes.
+const maxConfigFile = 1 << 20
+
+// config is the file given by --config. Unknown keys are errors, so that a
+// misspelt one is not silently without effect.
+type config struct {
+	Registries []registryConfig `yaml:"registries"`
+}
+
+// registryConfig is what an administrator says about a registry or a part of it.
+type registryConfig struct {
+	// Prefix is a host with its port, or a host and the beginning of a path;
+	// the longest one that matches counts.
+	Prefix string `yaml:"prefix"`
+	// Insecure allows plain HTTP and unverified TLS.
+	Insecure bool `yaml:"insecure"`
+	// TokenHosts are further hosts whose token server may see credentials.
+	TokenHosts []string `yaml:"tokenHosts"`
+}
+
+// loadConfig reads path; no path is an empty configuration.
+func loadConfig(path string) (*config, error) {
+	c := &config{}
+	if path == "" {
+		return c, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, withHint(err, "leave --config out to run with the defaults")
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxConfigFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxConfigFile {
+		return nil, fmt.Errorf("%s is larger than %d bytes", path, maxConfigFile)
+	}
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	d.KnownFields(true)
+	if err := d.Decode(c); err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if err := d.Decode(&struct{}{}); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: it holds more than one YAML document", path)
+	}
+	return c, nil
+}
+
+func (c *config) registries() []importer.Registry {
+	out := make([]importer.Registry, 0, len(c.Registries))
+	for _, r := range c.Registries {
+		out = append(out, importer.Registry{Prefix: r.Prefix, Insecure: r.Insecure, TokenHosts: r.TokenHosts})
+	}
+	return out
+}
+
+// kubeconfigPath is where the server of a data directory keeps the
+// administrator's credential.
+func kubeconfigPath(dir string) string { return filepath.Join(dir, "admin.kubeconfig") }

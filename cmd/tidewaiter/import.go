@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"tidewaiter/importer"
+)
+
+// maxJobs bounds --jobs: every job holds a manifest and a config in memory.
+const maxJobs = 64
+
+type importOptions struct {
+	files      []string
+	allTags    bool
+	platforms  []string
+	layers     string
+	jobs       int
+	dryRun     bool
+	output     string
+	kubeconfig string
+	dataDir    string
+	configFile string
+}
+
+func newImportCommand() *cobra.Command {
+	o := &importOptions{}
+	cmd := &cobra.Command{
+		Use:   "import REFERENCE...",
+		Short: "Import images from their registries",
+		Long: `Import images from their registries: one Image each, and one for every platform
+of a multi-platform image.
+
+Registries are asked with the credentials that docker login and podman login
+left. Images go to the API server of --kubeconfig or, without that flag and
+--data-dir, of the environment's KUBECONFIG; else to the server that holds the
+data directory; else, when none runs, straight into the directory.
+
+A reference that fails does not stop the others. The exit code is 0 when all
+were imported, 1 when some were, and 2 when none was or nothing was attempted.`,
+		Example: `  # One image, with all its platforms
+  tidewaiter import registry.example.com/team/app:v1
+
+  # Every tag of a repository, 16 at a time
+  tidewaiter import --all-tags --jobs 16 registry.example.com/team/app
+
+  # References from a file, one a line; "-" reads standard input
+  tidewaiter import -f references.txt
+
+  # What would be stored, without storing it
+  tidewaiter import --dry-run -o yaml registry.example.com/team/app:v1`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.run(cmd, args)
+		},
+	}
+	f := cmd.Flags()
+	f.StringArrayVarP(&o.files, "filename", "f", nil, `file of references, one a line, # begins a comment; "-" is standard input`)
+	f.BoolVar(&o.allTags, "all-tags", false, "the arguments are repositories: import each of their tags, but not signatures")
+	f.StringArrayVar(&o.platforms, "platform", nil, "import only this os/architecture[/variant] of a multi-platform image; may be repeated")
+	f.StringVar(&o.layers, "layers", string(importer.LayersFromManifest), `"manifest" takes the layers from the manifest, "verify" reads and checks each`)
+	f.IntVar(&o.jobs, "jobs", 4, fmt.Sprintf("how many references to import at a time, 1 to %d", maxJobs))
+	f.BoolVar(&o.dryRun, "dry-run", false, "read and check everything, store nothing")
+	f.StringVarP(&o.output, "output", "o", "", "what to print: "+strings.Join(outputs(), ", ")+" (default: a line for each reference)")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the API server to import into")
+	f.StringVar(&o.dataDir, "data-dir", defaultDataDir, "data directory to import into")
+	f.StringVar(&o.configFile, "config", "", "configuration file (YAML), for its registries")
+	return cmd
+}
+
+// misuse is an error about the command line.
+func misuse(err error, hint string, args ...any) error {
+	return &exitError{code: exitUsage, err: withHint(err, hint, args...)}
+}
+
+func (o *importOptions) validate(cmd *cobra.Command) error {
+	if cmd.Flags().Changed("kubeconfig") && cmd.Flags().Changed("data-dir") {
+		return misuse(errors.New("--kubeconfig and --data-dir name two places to import into"), "give one of them")
+	}
+	if o.jobs < 1 || o.jobs > maxJobs {
+		return misuse(fmt.Errorf("--jobs %d is not between 1 and %d", o.jobs, maxJobs), "tidewaiter import --jobs 8 …")
+	}
+	if o.output != "" && !slices.Contains(outputs(), o.output) {
+		return misuse(fmt.Errorf("-o %s is not known", o.output), "-o is one of %s", strings.Join(outputs(), ", "))
+	}
+	return nil
+}
+
+func (o *importOptions) run(cmd *cobra.Command, args []string) error {
+	if err := o.validate(cmd); err != nil {
+		return err
+	}
+	parse := importer.ParseReference
+	if o.allTags {
+		parse = importer.ParseRepository
+	}
+	references, err := collectReferences(args, o.files, cmd.InOrStdin(), parse)
+	if err != nil {
+		return &exitError{code: exitUsage, err: err}
+	}
+	if len(references) == 0 {
+		return misuse(errors.New("there is nothing to import"), "tidewaiter import registry.example.com/team/app:v1")
+	}
+	cfg, err := loadConfig(o.configFile)
+	if err != nil {
+		return err
+	}
+	progress := newProgress(cmd.ErrOrStderr())
+	im, err := importer.New(importer.Options{
+		Registries: cfg.registries(),
+		Platforms:  o.platforms,
+		Layers:     importer.LayersMode(o.layers),
+		Progress:   progress.event,
+		UserAgent:  "tidewaiter/" + buildVersion(),
+	})
+	if err != nil {
+		return misuse(err, "tidewaiter import --platform linux/amd64 …, --layers manifest or --layers verify")
+	}
+	target, err := o.target(cmd)
+	if err != nil {
+		return err
+	}
+	report := newReport(o.output, o.dryRun, cmd.OutOrStdout(), cmd.ErrOrStderr(), progress)
+	err = target.use(cmd.Context(), func(ctx context.Context, images func() importer.Images) error {
+		b := &batch{importer: im, images: images, jobs: o.jobs, report: report, progress: progress}
+		if o.allTags {
+			return b.importTags(ctx, references)
+		}
+		return b.importAll(ctx, slices.Values(references))
+	})
+	return report.end(err)
+}
+
+// batch imports many references at a time.
+type batch struct {
+	importer *importer.Importer
+	images   func() importer.Images
+	jobs     int
+	report   *report
+	progress *progress
+}
+
+// importAll imports each reference, whatever becomes of the others. It returns
+// an error only if the batch itself could not go on.
+func (b *batch) importAll(ctx context.Context, references func(func(string) bool)) error {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, b.jobs)
+	for ref := range references {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			wg.Wait()
+			return fmt.Errorf("interrupted: %w", context.Cause(ctx))
+		}
+		b.progress.started(ref)
+		wg.Go(func() {
+			defer func() { <-slots }()
+			result, err := b.importer.Import(ctx, ref, b.images())
+			b.report.add(ref, result, err)
+		})
+	}
+	wg.Wait()
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("interrupted: %w", context.Cause(ctx))
+	}
+	return nil
+}
+
+// importTags imports every tag of each repository.
+func (b *batch) importTags(ctx context.Context, repositories []string) error {
+	for _, repository := range repositories {
+		tags, err := b.importer.Tags(ctx, repository)
+		if err != nil {
+			b.report.add(repository, nil, err)
+			continue
+		}
+		if err := b.importAll(ctx, func(yield func(string) bool) {
+			for _, tag := range tags {
+				if !yield(repository + ":" + tag) {
+					return
+				}
+			}
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// forbidden says what each package, with everything below it, must not know,
+// however indirectly.
+var forbidden = []struct {
+	room    string
+	alone   bool // the package itself, without those below it
+	why     string
+	imports []string
+}{
+	{room: "tidewaiter/db", alone: true, why: "the engine is SQL, revisions and nothing of Kubernetes", imports: []string{"k8s.io"}},
+	{room: "tidewaiter/db", why: "the engine knows nothing of Kubernetes or of who uses it",
+		imports: []string{"k8s.io/kubernetes", "github.com/openshift/api", "tidewaiter/imageapi", "tidewaiter/importer", "tidewaiter/signatures", "tidewaiter/coreapi", "tidewaiter/web"}},
+	{room: "tidewaiter/imageapi", why: "the image group knows no SQL, no registries and no server",
+		imports: []string{"github.com/mattn/go-sqlite3", "github.com/google/go-containerregistry/pkg/v1/remote", "tidewaiter/db", "tidewaiter/importer", "tidewaiter/signatures", "tidewaiter/coreapi", "tidewaiter/web"}},
+	{room: "tidewaiter/coreapi", why: "the core kinds know no images and no SQL",
+		imports: []string{"github.com/mattn/go-sqlite3", "github.com/openshift/api", "tidewaiter/db", "tidewaiter/imageapi", "tidewaiter/importer", "tidewaiter/signatures", "tidewaiter/web"}},
+	{room: "tidewaiter/importer", why: "the importer knows no SQL and no handlers",
+		imports: []string{"github.com/mattn/go-sqlite3", "k8s.io/apiserver", "tidewaiter/db", "tidewaiter/coreapi", "tidewaiter/web"}},
+	{room: "tidewaiter/signatures", why: "verification knows no SQL and no handlers",
+		imports: []string{"github.com/mattn/go-sqlite3", "k8s.io/apiserver", "tidewaiter/db", "tidewaiter/coreapi", "tidewaiter/importer", "tidewaiter/web"}},
+	{room: "tidewaiter/web", why: "the server knows no SQL and no rules of any kind it serves",
+		imports: []string{"github.com/mattn/go-sqlite3", "github.com/openshift/api", "tidewaiter/db", "tidewaiter/imageapi", "tidewaiter/importer", "tidewaiter/signatures", "tidewaiter/coreapi"}},
+}
+
+type goPackage struct {
+	ImportPath string
+	Imports    []string
+}
+
+func TestRoomsKnowOnlyWhatTheyMay(t *testing.T) {
+	packages := listPackages(t, "tidewaiter/...")
+	for _, rule := range forbidden {
+		t.Run(strings.TrimPrefix(rule.room, "tidewaiter/"), func(t *testing.T) {
+			seen := 0
+			for path := range packages {
+				if !within(path, rule.room) || rule.alone && path != rule.room {
+					continue
+				}
+				seen++
+				for _, f := range rule.imports {
+					if chain := findImport(packages, path, f); chain != nil {
+						t.Errorf("%s:\n  %s", rule.why, strings.Join(chain, "\n  imports "))
+					}
+				}
+			}
+			if seen == 0 {
+				t.Errorf("%s has no packages: the rule checks nothing", rule.room)
+			}
+		})
+	}
+}
+
+func TestNobodyImportsCommands(t *testing.T) {
+	for path, p := range listPackages(t, "tidewaiter/...") {
+		for _, i := range p.Imports {
+			if within(i, "tidewaiter/cmd") && !within(path, "tidewaiter/cmd") {
+				t.Errorf("%s imports %s: wiring is not to be imported", path, i)
+			}
+		}
+	}
+}
+
+func within(path, root string) bool { return path == root || strings.HasPrefix(path, root+"/") }
+
+// listPackages asks go list for the packages of pattern and everything they
+// need to be built. Test files do not count.
+func listPackages(t *testing.T, pattern string) map[string]goPackage {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Imports", pattern).Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	packages := map[string]goPackage{}
+	for d := json.NewDecoder(strings.NewReader(string(out))); d.More(); {
+		var p goPackage
+		if err := d.Decode(&p); err != nil {
+			t.Fatal(err)
+		}
+		packages[p.ImportPath] = p
+	}
+	if len(packages) == 0 {
+		t.Fatal("go list found no packages")
+	}
+	return packages
+}
+
+// findImport is the shortest chain of imports from one package to a package
+// within root, or nil.
+func findImport(packages map[string]goPackage, from, root string) []string {
+	cameFrom := map[string]string{from: ""}
+	for queue := []string{from}; len(queue) > 0; queue = queue[1:] {
+		at := queue[0]
+		if at != from && within(at, root) {
+			var chain []string
+			for p := at; p != ""; p = cameFrom[p] {
+				chain = append([]string{p}, chain...)
+			}
+			return chain
+		}
+		for _, next := range packages[at].Imports {
+			if _, seen := cameFrom[next]; !seen {
+				cameFrom[next] = at
+				queue = append(queue, next)
+			}
+		}
+	}
+	return nil
+}
+
+func TestFindImportPrintsTheWay(t *testing.T) {
+	packages := map[string]goPackage{
+		"a": {Imports: []string{"b", "c"}}, "b": {Imports: []string{"d"}}, "c": {Imports: []string{"b"}}, "d": {Imports: []string{"x/y"}},
+	}
+	if got := fmt.Sprint(findImport(packages, "a", "x")); got != "[a b d x/y]" {
+		t.Errorf("chain %s", got)
+	}
+	if got := findImport(packages, "a", "z"); got != nil {
+		t.Errorf("chain %v to a package that is not there", got)
+	}
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+
+	"golang.org/x/term"
+
+	"tidewaiter/importer"
+)
+
+// progress keeps one line about a running import on a terminal. On anything
+// else it writes nothing: there, results are the progress.
+type progress struct {
+	mu       sync.Mutex
+	w        io.Writer
+	width    func() int // 0 when w is no terminal
+	shown    bool
+	begun    int
+	finished int
+	layers   int
+	last     string
+}
+
+func newProgress(w io.Writer) *progress {
+	p := &progress{w: w, width: func() int { return 0 }}
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		p.width = func() int {
+			columns, _, err := term.GetSize(int(f.Fd()))
+			if err != nil {
+				return 80
+			}
+			return columns
+		}
+	}
+	return p
+}
+
+// started notes that the import of a reference has begun.
+func (p *progress) started(reference string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.begun++
+	p.last = reference
+	p.draw()
+}
+
+// event notes a step of an import.
+func (p *progress) event(e importer.Event) {
+	if e.Kind != importer.EventVerified {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.layers++
+	p.last = e.Reference
+	p.draw()
+}
+
+// done notes that a reference is finished and calls print, which writes lines
+// that are to stay, with the progress line out of the way.
+func (p *progress) done(print func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.finished++
+	p.clear()
+	print()
+	p.draw()
+}
+
+// end takes the line away for good.
+func (p *progress) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clear()
+	p.width = func() int { return 0 }
+}
+
+func (p *progress) clear() {
+	if p.shown {
+		fmt.Fprint(p.w, "\r\x1b[K")
+		p.shown = false
+	}
+}
+
+func (p *progress) draw() {
+	width := p.width()
+	if width == 0 || p.begun == p.finished {
+		return
+	}
+	line := fmt.Sprintf("%d done, %d under way", p.finished, p.begun-p.finished)
+	if p.layers > 0 {
+		line += fmt.Sprintf(", %d layers checked", p.layers)
+	}
+	line += ": " + p.last
+	if runes := []rune(line); len(runes) >= width {
+		line = string(runes[:width-1])
+	}
+	fmt.Fprintf(p.w, "\r\x1b[K%s", line)
+	p.shown = true
+}

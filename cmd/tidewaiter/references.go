@@ -1,0 +1,84 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"tidewaiter/importer"
+)
+
+const (
+	// maxReferenceLine bounds a line of a file of references, in bytes.
+	maxReferenceLine = 4 << 10
+	// maxReferences bounds what one command imports.
+	maxReferences = 1_000_000
+)
+
+// collectReferences returns the arguments and what the files list, each checked
+// with parse so that a misspelt one is found before anything is done. The file
+// "-" is stdin.
+func collectReferences(args, files []string, stdin io.Reader, parse func(string) (importer.Reference, error)) ([]string, error) {
+	var out []string
+	for _, ref := range args {
+		if _, err := parse(ref); err != nil {
+			return nil, explainReference(err)
+		}
+		out = append(out, ref)
+	}
+	for _, name := range files {
+		listed, err := readReferences(name, stdin, parse)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, listed...)
+		if len(out) > maxReferences {
+			return nil, fmt.Errorf("these are more than %d references: import them in parts", maxReferences)
+		}
+	}
+	return out, nil
+}
+
+func readReferences(name string, stdin io.Reader, parse func(string) (importer.Reference, error)) ([]string, error) {
+	r, display := stdin, "standard input"
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		r, display = f, name
+	}
+	lines := bufio.NewScanner(r)
+	lines.Buffer(make([]byte, 0, maxReferenceLine), maxReferenceLine)
+	var out []string
+	for n := 1; lines.Scan(); n++ {
+		ref := strings.TrimSpace(lines.Text())
+		if ref == "" || strings.HasPrefix(ref, "#") {
+			continue
+		}
+		if len(out) == maxReferences {
+			return nil, fmt.Errorf("%s lists more than %d references: import them in parts", display, maxReferences)
+		}
+		if _, err := parse(ref); err != nil {
+			return nil, fmt.Errorf("%s, line %d: %w", display, n, explainReference(err))
+		}
+		out = append(out, ref)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", display, err)
+	}
+	return out, nil
+}
+
+// explainReference adds the corrected command to an error about a reference.
+func explainReference(err error) error {
+	var bad *importer.ReferenceError
+	if errors.As(err, &bad) && bad.Suggestion != "" {
+		return withHint(err, "tidewaiter import %s", bad.Suggestion)
+	}
+	return err
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+
+	"github.com/spf13/cobra"
+)
+
+// defaultDataDir is where every verb looks unless told otherwise.
+const defaultDataDir = "./tidewaiter-data"
+
+type serveOptions struct {
+	serverOptions
+	bindAddress string
+	securePort  int
+}
+
+func newServeCommand() *cobra.Command {
+	o := &serveOptions{}
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve a data directory as a Kubernetes API",
+		Long: `Serve a data directory as a Kubernetes API, until interrupted.
+
+The directory is created on the first start, with a private certificate
+authority (pki/ca.crt) and an administrator's credential (admin.kubeconfig).
+When the server is ready one line on standard output says where.`,
+		Example: `  # Serve ./tidewaiter-data on https://127.0.0.1:6443
+  tidewaiter serve
+
+  # On any free port; admin.kubeconfig names the real one
+  tidewaiter serve --data-dir /srv/tidewaiter --secure-port 0
+
+  # For other machines
+  tidewaiter serve --bind-address 0.0.0.0`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.run(cmd.Context(), cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	o.addFlags(f)
+	f.StringVar(&o.bindAddress, "bind-address", "127.0.0.1", "IP address to listen on; 0.0.0.0 or :: for all")
+	f.IntVar(&o.securePort, "secure-port", 6443, "port to serve HTTPS on; 0 picks a free one")
+	return cmd
+}
+
+func (o *serveOptions) run(ctx context.Context, out io.Writer) error {
+	ip := net.ParseIP(o.bindAddress)
+	if ip == nil {
+		return &exitError{code: exitUsage, err: withHint(
+			fmt.Errorf("--bind-address %q is not an IP address", o.bindAddress),
+			"tidewaiter serve --bind-address 127.0.0.1")}
+	}
+	if o.securePort < 0 || o.securePort > 65535 {
+		return &exitError{code: exitUsage, err: withHint(
+			fmt.Errorf("--secure-port %d is not a port", o.securePort),
+			"tidewaiter serve --secure-port 6443")}
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(ip.String(), strconv.Itoa(o.securePort)))
+	if err != nil {
+		return withHint(err, "--secure-port 0 picks a free port")
+	}
+	s, err := openServer(ctx, o.serverOptions, listener)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	return s.run(ctx, func(context.Context) error {
+		_, err := fmt.Fprintf(out, "tidewaiter is ready at %s, kubeconfig %s\n", s.url, s.credentials.Kubeconfig)
+		return err
+	})
+}

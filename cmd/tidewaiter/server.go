@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apiserver/pkg/registry/rest"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+
+	"tidewaiter/db"
+	"tidewaiter/db/kubestore"
+	"tidewaiter/imageapi"
+	"tidewaiter/web"
+)
+
+func init() {
+	// The options of requests are of version v1 for every group.
+	metav1.AddToGroupVersion(legacyscheme.Scheme, schema.GroupVersion{Version: "v1"})
+	utilruntime.Must(imageapi.Install(legacyscheme.Scheme))
+}
+
+// readyTimeout is how long a server may take from listening to ready.
+const readyTimeout = time.Minute
+
+// serverOptions are the flags of everything that opens a data directory.
+type serverOptions struct {
+	dataDir    string
+	configFile string
+}
+
+func (o *serverOptions) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.dataDir, "data-dir", defaultDataDir, "directory that holds the database, the certificates and the administrator's credential")
+	f.StringVar(&o.configFile, "config", "", "configuration file (YAML)")
+}
+
+// server is an API server over a data directory.
+type server struct {
+	url         string // empty when nothing listens
+	config      *config
+	db          *db.DB
+	web         *web.Server
+	credentials *web.Credentials
+}
+
+// openServer takes the data directory and assembles a server over it: on
+// listener, or reachable only from within the process if that is nil. It takes
+// over listener when it succeeds.
+func openServer(_ context.Context, o serverOptions, listener net.Listener) (_ *server, err error) {
+	cfg, err := loadConfig(o.configFile)
+	if err != nil {
+		return nil, err
+	}
+	store, err := db.Open(db.Options{Dir: o.dataDir})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, store.Close())
+		}
+	}()
+	s := &server{config: cfg, db: store}
+
+	ip := net.IPv4(127, 0, 0, 1)
+	if listener != nil {
+		addr := listener.Addr().(*net.TCPAddr)
+		ip = addr.IP
+		s.url = "https://" + (&net.TCPAddr{IP: reachable(ip), Port: addr.Port}).String()
+	}
+	s.credentials, err = web.LoadCredentials(o.dataDir, web.ServingHosts(ip), time.Now())
+	if err != nil {
+		return nil, err
+	}
+
+	getter := kubestore.NewGetter(store, legacyscheme.Codecs, kubestore.Options{})
+	images, err := imageapi.Storage(getter, imageapi.Options{Scheme: legacyscheme.Scheme})
+	if err != nil {
+		return nil, err
+	}
+	s.web, err = web.New(web.Config{
+		Scheme:         legacyscheme.Scheme,
+		Codecs:         legacyscheme.Codecs,
+		ParameterCodec: legacyscheme.ParameterCodec,
+		Groups: map[schema.GroupVersion]map[string]rest.Storage{
+			imagev1.GroupVersion: images,
+		},
+		OpenAPI:     openAPIDefinitions,
+		Listener:    listener,
+		Credentials: s.credentials,
+		Version:     buildVersion(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if s.url != "" {
+		if err := errors.Join(s.credentials.WriteKubeconfig(s.url), store.SetInfo(s.url)); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// reachable is an address of this machine under which a server bound to ip
+// answers.
+func reachable(ip net.IP) net.IP {
+	switch {
+	case !ip.IsUnspecified():
+		return ip
+	case ip.To4() != nil:
+		return net.IPv4(127, 0, 0, 1)
+	default:
+		return net.IPv6loopback
+	}
+}
+
+// run serves until ctx is done. It calls ready once the server answers, and
+// stops when that returns an error.
+func (s *server) run(ctx context.Context, ready func(ctx context.Context) error) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	served := make(chan error, 1)
+	go func() { served <- s.web.Run(ctx) }()
+
+	err := s.awaitReady(ctx, served)
+	if err == nil {
+		err = ready(ctx)
+	}
+	if err != nil {
+		stop()
+	}
+	return errors.Join(err, <-served, s.db.Close())
+}
+
+// awaitReady returns nil once the server answers, also if it is told to stop
+// before it does.
+func (s *server) awaitReady(ctx context.Context, served chan error) error {
+	readyCtx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	result := make(chan error, 1)
+	go func() { result <- s.web.Ready(readyCtx) }()
+	select {
+	case err := <-result:
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	case err := <-served:
+		served <- err
+		return nil
+	}
+}
+
+// runLocally serves within the process only, for as long as use runs.
+func (s *server) runLocally(ctx context.Context, use func(ctx context.Context, c *restclient.Config) error) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	return s.run(ctx, func(ctx context.Context) error {
+		defer stop()
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return use(ctx, s.web.ClientConfig())
+	})
+}
+
+// ownerKubeconfig is the credential for the server that holds dir, or "" when
+// none does.
+func ownerKubeconfig(dir string) (string, error) {
+	err := db.Owner(dir)
+	if err == nil {
+		return "", nil
+	}
+	var locked *db.LockedError
+	if !errors.As(err, &locked) {
+		return "", err
+	}
+	if locked.Info == "" {
+		return "", withHint(err, "an import that writes straight into the directory holds it too: wait for it to end")
+	}
+	path := kubeconfigPath(dir)
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("a server holds %s, but its credential cannot be read: %w", dir, err)
+	}
+	return path, nil
+}

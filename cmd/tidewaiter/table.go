@@ -1,0 +1,44 @@
+package main
+
+import (
+	"context"
+	"io"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/cli-runtime/pkg/printers"
+	restclient "k8s.io/client-go/rest"
+)
+
+// tableAccept asks a server for a list as the table that kubectl shows.
+const tableAccept = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+
+// printTable prints what `kubectl get` would for the list at path.
+func printTable(ctx context.Context, w io.Writer, config *restclient.Config, path string, wide bool) error {
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, metav1.Unversioned)
+	if err := metav1.AddMetaToScheme(scheme); err != nil {
+		return err
+	}
+	config = restclient.CopyConfig(config)
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	config.GroupVersion = &metav1.Unversioned
+	client, err := restclient.UnversionedRESTClientFor(config)
+	if err != nil {
+		return err
+	}
+	table := &metav1.Table{}
+	if err := client.Get().AbsPath(path).SetHeader("Accept", tableAccept).Do(ctx).Into(table); err != nil {
+		return err
+	}
+	if len(table.Rows) == 0 {
+		_, err := io.WriteString(w, "No resources found\n")
+		return err
+	}
+	out := printers.GetNewTabWriter(w)
+	if err := printers.NewTablePrinter(printers.PrintOptions{Wide: wide}).PrintObj(table, out); err != nil {
+		return err
+	}
+	return out.Flush()
+}

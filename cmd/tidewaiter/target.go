@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/spf13/cobra"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"tidewaiter/imageapi/imageclient"
+	"tidewaiter/importer"
+)
+
+// target is where an import stores Images.
+type target interface {
+	// use calls do with the place to store, which is good until do returns. do
+	// asks for it anew for every reference.
+	use(ctx context.Context, do func(context.Context, func() importer.Images) error) error
+}
+
+// target picks one, as the command's help says.
+func (o *importOptions) target(cmd *cobra.Command) (target, error) {
+	if o.dryRun {
+		return dryRunTarget{}, nil
+	}
+	dataDirGiven := cmd.Flags().Changed("data-dir")
+	if o.kubeconfig != "" || (!dataDirGiven && os.Getenv(clientcmd.RecommendedConfigPathEnvVar) != "") {
+		return newAPITarget(o.kubeconfig)
+	}
+	kubeconfig, err := ownerKubeconfig(o.dataDir)
+	if err != nil {
+		return nil, err
+	}
+	if kubeconfig != "" {
+		return newAPITarget(kubeconfig)
+	}
+	return directoryTarget{serverOptions{dataDir: o.dataDir, configFile: o.configFile}}, nil
+}
+
+// dryRunTarget stores nothing and knows nothing, so that everything is read. It
+// forgets with every reference, so that it holds no more than a few Images.
+type dryRunTarget struct{}
+
+func (dryRunTarget) use(ctx context.Context, do func(context.Context, func() importer.Images) error) error {
+	return do(ctx, func() importer.Images { return &importer.DryRun{} })
+}
+
+// apiTarget is a running server.
+type apiTarget struct{ config *restclient.Config }
+
+// newAPITarget reads a kubeconfig, or the environment's if path is empty.
+func newAPITarget(path string) (target, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = path
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if err != nil {
+		return nil, withHint(err, "--kubeconfig ./tidewaiter-data/admin.kubeconfig names a local server, --data-dir its directory")
+	}
+	// --jobs is the limit of this client.
+	config.QPS = -1
+	config.UserAgent = "tidewaiter/" + buildVersion()
+	return apiTarget{config}, nil
+}
+
+func (t apiTarget) use(ctx context.Context, do func(context.Context, func() importer.Images) error) error {
+	images, err := imageclient.New(t.config)
+	if err != nil {
+		return err
+	}
+	return do(ctx, func() importer.Images { return images })
+}
+
+// directoryTarget is a data directory that no server holds: one is run over it
+// for the time of the import, without a port, so that the same rules apply.
+type directoryTarget struct{ options serverOptions }
+
+func (t directoryTarget) use(ctx context.Context, do func(context.Context, func() importer.Images) error) error {
+	s, err := openServer(ctx, t.options, nil)
+	if err != nil {
+		return err
+	}
+	return s.runLocally(ctx, func(ctx context.Context, c *restclient.Config) error {
+		return apiTarget{c}.use(ctx, do)
+	})
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// version is the release, set by the linker (-X main.version=…). Builds without
+// it say which commit they are of.
+var version = ""
+
+// buildVersion is the release or, for a build from a checkout,
+// "0.0.0-dev" and the commit.
+func buildVersion() string {
+	if version != "" {
+		return version
+	}
+	const dev = "0.0.0-dev"
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return dev
+	}
+	var commit, dirty string
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision" && len(s.Value) >= 12:
+			commit = "." + s.Value[:12]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			dirty = ".dirty"
+		}
+	}
+	return dev + commit + dirty
+}
+
+func newVersionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		Short:   "Print the version",
+		Example: "  tidewaiter version",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "tidewaiter %s (%s, %s/%s)\n", buildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			return err
+		},
+	}
+}
