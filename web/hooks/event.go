@@ -106,7 +106,8 @@ func (rc *receiver) check(e Event) (Event, string) {
 	}
 	// Registries leave the type out of deletes, and some out of everything; the
 	// importer asks with HEAD.
-	if mt, _, _ := strings.Cut(e.MediaType, ";"); mt != "" && !manifestMediaTypes[mt] {
+	e.MediaType, _, _ = strings.Cut(e.MediaType, ";")
+	if e.MediaType != "" && !manifestMediaTypes[e.MediaType] {
 		return Event{}, reasonMediaType
 	}
 	if e.Host == "" && len(rc.hosts) == 1 {

@@ -15,36 +15,36 @@ import (
 type Receiver struct {
 	// Name is the path segment: lower-case letters, digits, '-' and '.', at most
 	// 63 characters.
-	Name string `json:"name"`
+	Name string `yaml:"name"`
 	// Type is the vendor's format, one of Types.
-	Type string `json:"type"`
+	Type string `yaml:"type"`
 	// Hosts are the registries, host[:port], the receiver accepts events for. At
 	// least one is required: an event makes the server connect to its host.
-	Hosts []string `json:"hosts"`
+	Hosts []string `yaml:"hosts"`
 	// Repositories, when not empty, are patterns one of which a repository must
 	// match: path.Match by segment, and a last segment ** for everything below.
-	Repositories []string `json:"repositories,omitempty"`
+	Repositories []string `yaml:"repositories,omitempty"`
 	// SecretFile holds the secret: one a line, each accepted, so that one can be
 	// replaced without losing an event. It is read again when it changes.
-	SecretFile string `json:"secretFile,omitempty"`
+	SecretFile string `yaml:"secretFile,omitempty"`
 	// Header names the request header that carries the secret, for the types that
 	// send it in a header. Empty means Authorization (X-JFrog-Event-Auth for jfrog).
-	Header string `json:"header,omitempty"`
+	Header string `yaml:"header,omitempty"`
 	// OIDC says how the tokens of a receiver of type gar are checked.
-	OIDC *OIDC `json:"oidc,omitempty"`
+	OIDC *OIDC `yaml:"oidc,omitempty"`
 }
 
 // OIDC says which signed tokens are accepted in the Authorization header.
 type OIDC struct {
 	// KeysFile holds the issuer's public keys, a JSON Web Key Set (RFC 7517). It
 	// is read again when it changes; the server never fetches keys.
-	KeysFile string `json:"keysFile"`
+	KeysFile string `yaml:"keysFile"`
 	// Audience is the token's aud, as set on the push subscription.
-	Audience string `json:"audience"`
+	Audience string `yaml:"audience"`
 	// Email is the service account the token must be of.
-	Email string `json:"email"`
+	Email string `yaml:"email"`
 	// Issuer is the token's iss. Empty means https://accounts.google.com.
-	Issuer string `json:"issuer,omitempty"`
+	Issuer string `yaml:"issuer,omitempty"`
 }
 
 // vendor is how one Receiver.Type authenticates and what its payloads mean.
