@@ -307,11 +307,13 @@ func (m *Manifest) Size() int64 {
 }
 
 // ImageChildren are the children of an index that should be images, or indexes of images: not
-// attestations, artifacts, or media types that are no manifests.
+// attestations, artifacts, or media types that are no manifests. What go-containerregistry builds
+// (crane, ko) names an image's config as the artifactType of its entry.
 func (m *Manifest) ImageChildren() []Descriptor {
 	var out []Descriptor
 	for _, d := range m.Children {
-		if d.IsAttestation() || d.ArtifactType != "" || !isManifestMediaType(d.MediaType) {
+		artifact := d.ArtifactType != "" && !isImageConfig(d.ArtifactType)
+		if d.IsAttestation() || artifact || !isManifestMediaType(d.MediaType) {
 			continue
 		}
 		out = append(out, d)
