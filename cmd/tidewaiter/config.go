@@ -10,6 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"tidewaiter/coreapi/podlogs"
 	"tidewaiter/importer"
 )
 
@@ -20,6 +21,7 @@ const maxConfigFile = 1 << 20
 // misspelt one is not silently without effect.
 type config struct {
 	Registries []registryConfig `yaml:"registries"`
+	Kubelet    *kubeletConfig   `yaml:"kubelet"`
 }
 
 // registryConfig is what an administrator says about a registry or a part of it.
@@ -31,6 +33,34 @@ type registryConfig struct {
 	Insecure bool `yaml:"insecure"`
 	// TokenHosts are further hosts whose token server may see credentials.
 	TokenHosts []string `yaml:"tokenHosts"`
+}
+
+// kubeletConfig says how to reach the kubelets that have the logs of pods.
+// Files are relative to the configuration file.
+type kubeletConfig struct {
+	// Address is host or host:port, with {hostIP} and {nodeName} filled in.
+	Address  string `yaml:"address"`
+	CertFile string `yaml:"certFile"`
+	KeyFile  string `yaml:"keyFile"`
+	CAFile   string `yaml:"caFile"`
+}
+
+func (k *kubeletConfig) options() *podlogs.KubeletOptions {
+	if k == nil {
+		return nil
+	}
+	return &podlogs.KubeletOptions{Address: k.Address, CertFile: k.CertFile, KeyFile: k.KeyFile, CAFile: k.CAFile}
+}
+
+// resolve makes the file names in c absolute or relative to this process.
+func (c *config) resolve(dir string) {
+	if k := c.Kubelet; k != nil {
+		for _, name := range []*string{&k.CertFile, &k.KeyFile, &k.CAFile} {
+			if *name != "" && !filepath.IsAbs(*name) {
+				*name = filepath.Join(dir, *name)
+			}
+		}
+	}
 }
 
 // loadConfig reads path; no path is an empty configuration.
@@ -59,6 +89,7 @@ func loadConfig(path string) (*config, error) {
 	if err := d.Decode(&struct{}{}); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s: it holds more than one YAML document", path)
 	}
+	c.resolve(filepath.Dir(path))
 	return c, nil
 }
 

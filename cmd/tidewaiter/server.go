@@ -4,19 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	"github.com/spf13/pflag"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/apiserver/pkg/registry/rest"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
+	"tidewaiter/coreapi"
+	"tidewaiter/coreapi/podlogs"
 	"tidewaiter/db"
 	"tidewaiter/db/kubestore"
 	"tidewaiter/imageapi"
@@ -24,8 +24,6 @@ import (
 )
 
 func init() {
-	// The options of requests are of version v1 for every group.
-	metav1.AddToGroupVersion(legacyscheme.Scheme, schema.GroupVersion{Version: "v1"})
 	utilruntime.Must(imageapi.Install(legacyscheme.Scheme))
 }
 
@@ -34,13 +32,31 @@ const readyTimeout = time.Minute
 
 // serverOptions are the flags of everything that opens a data directory.
 type serverOptions struct {
-	dataDir    string
-	configFile string
+	dataDir      string
+	configFile   string
+	eventTTL     time.Duration
+	serviceCIDRs []string
+	nodePorts    string
+	podLogsDir   string
 }
 
 func (o *serverOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.dataDir, "data-dir", defaultDataDir, "directory that holds the database, the certificates and the administrator's credential")
 	f.StringVar(&o.configFile, "config", "", "configuration file (YAML)")
+	f.DurationVar(&o.eventTTL, "event-ttl", coreapi.DefaultEventTTL, "how long an Event is kept after it was last written")
+	f.StringSliceVar(&o.serviceCIDRs, "service-cluster-ip-range", []string{coreapi.DefaultServiceCIDR}, "range that cluster IPs come from; two, one of each IP family, for dual stack")
+	f.StringVar(&o.nodePorts, "service-node-port-range", coreapi.DefaultNodePorts, "range that node ports come from, as first-last")
+	f.StringVar(&o.podLogsDir, "pod-logs-dir", "", "absolute path of a directory with the pods' CRI log directories, such as /var/log/pods")
+}
+
+// coreOptions are the options of the core kinds.
+func (o *serverOptions) coreOptions(cfg *config) coreapi.Options {
+	return coreapi.Options{
+		EventTTL:     o.eventTTL,
+		ServiceCIDRs: o.serviceCIDRs,
+		NodePorts:    o.nodePorts,
+		PodLogs:      podlogs.Options{Dir: o.podLogsDir, Kubelet: cfg.Kubelet.options()},
+	}
 }
 
 // server is an API server over a data directory.
@@ -87,17 +103,22 @@ func openServer(_ context.Context, o serverOptions, listener net.Listener) (_ *s
 	if err != nil {
 		return nil, err
 	}
+	core, err := coreapi.New(getter, o.coreOptions(cfg))
+	if err != nil {
+		return nil, err
+	}
+	groups := maps.Clone(core.Groups)
+	groups[imagev1.GroupVersion] = images
 	s.web, err = web.New(web.Config{
 		Scheme:         legacyscheme.Scheme,
 		Codecs:         legacyscheme.Codecs,
 		ParameterCodec: legacyscheme.ParameterCodec,
-		Groups: map[schema.GroupVersion]map[string]rest.Storage{
-			imagev1.GroupVersion: images,
-		},
-		OpenAPI:     openAPIDefinitions,
-		Listener:    listener,
-		Credentials: s.credentials,
-		Version:     buildVersion(),
+		Groups:         groups,
+		OpenAPI:        openAPIDefinitions,
+		PostStartHooks: core.PostStartHooks,
+		Listener:       listener,
+		Credentials:    s.credentials,
+		Version:        buildVersion(),
 	})
 	if err != nil {
 		return nil, err
