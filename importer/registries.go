@@ -33,15 +33,16 @@ func newRegistries(in []Registry) (registries, error) {
 	seen := map[string]bool{}
 	for i, r := range in {
 		host, path, _ := strings.Cut(strings.TrimSuffix(r.Prefix, "/"), "/")
-		reg, err := name.NewRegistry(host)
-		if err != nil || host == "" {
-			return nil, fmt.Errorf("registries[%d]: %q does not begin with a registry host", i, r.Prefix)
+		// What lies below a prefix must be a repository.
+		below, err := ParseRepository(strings.TrimSuffix(r.Prefix, "/") + "/x")
+		if err != nil {
+			return nil, fmt.Errorf("registries[%d]: prefix %q: %w", i, r.Prefix, err)
 		}
-		r.Prefix = reg.RegistryStr()
+		if below.Host != host && (host != "docker.io" || below.Host != name.DefaultRegistry) {
+			return nil, fmt.Errorf("registries[%d]: prefix %q does not begin with a registry host, such as docker.io", i, r.Prefix)
+		}
+		r.Prefix = below.Host
 		if path != "" {
-			if strings.ContainsAny(path, ":@") || strings.ToLower(path) != path {
-				return nil, fmt.Errorf("registries[%d]: %q is not the beginning of a repository path", i, path)
-			}
 			r.Prefix += "/" + path
 		}
 		if seen[r.Prefix] {

@@ -1,0 +1,47 @@
+package importer
+
+import (
+	"context"
+	"net"
+	"net/http"
+)
+
+// DialTo makes every connection of the importer end at address, so that a test
+// can use any host name.
+func (im *Importer) DialTo(address string) {
+	for _, t := range []*http.Transport{im.verified, im.unverified} {
+		t.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, address)
+		}
+	}
+}
+
+// HostsKnown is how many hosts are remembered.
+func (im *Importer) HostsKnown() int { return im.hosts.known.Len() }
+
+// LocksHeld is how many keys are locked or waited for.
+func (im *Importer) LocksHeld() int {
+	im.locks.mu.Lock()
+	defer im.locks.mu.Unlock()
+	return len(im.locks.keys)
+}
+
+const (
+	MaxHosts      = maxHosts
+	MaxReferences = maxReferences
+)
+
+var (
+	CompareTags       = compareTags
+	IsLoopback        = isLoopback
+	IsPrivate         = isPrivate
+	RefuseLinkLocal   = refuseLinkLocal
+	EncodeReferences  = encodeReferences
+	VerifyStream      = verifyStream
+	Clean             = clean
+	TrustsRealm       = Registry.trustsRealm
+	NewRegistriesTest = newRegistries
+)
+
+// Lookup is registries.lookup.
+func (rs registries) Lookup(where string) Registry { return rs.lookup(where) }

@@ -1,0 +1,99 @@
+package importer_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"tidewaiter/importer"
+	"tidewaiter/importer/registrytest"
+	"tidewaiter/importer/registrytest/sample"
+)
+
+// newImporter is New without the credentials of whoever runs the test.
+func newImporter(t testing.TB, o importer.Options) *importer.Importer {
+	t.Helper()
+	if o.Keychain == nil {
+		o.Keychain = authn.NewMultiKeychain()
+	}
+	im, err := importer.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(im.Close)
+	t.Cleanup(func() {
+		if n := im.LocksHeld(); n != 0 {
+			t.Errorf("%d locks are left", n)
+		}
+	})
+	return im
+}
+
+func newImage(t testing.TB, spec sample.Spec) v1.Image {
+	t.Helper()
+	image, err := sample.New(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return image
+}
+
+func newIndex(t testing.TB, spec sample.Spec, attested bool, platforms ...string) v1.ImageIndex {
+	t.Helper()
+	index, err := sample.MultiPlatform(spec, attested, platforms...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return index
+}
+
+// mustImport fails the test if the import does.
+func mustImport(t testing.TB, im *importer.Importer, reference string, images importer.Images) *importer.Result {
+	t.Helper()
+	result, err := im.Import(t.Context(), reference, images)
+	if err != nil {
+		t.Fatalf("importing %s: %v", reference, err)
+	}
+	return result
+}
+
+// wantReason checks that err has a reason, and is complete.
+func wantReason(t testing.TB, err error, want importer.Reason) *importer.Error {
+	t.Helper()
+	var e *importer.Error
+	if !errors.As(err, &e) {
+		t.Fatalf("error is %v, want an *importer.Error with reason %s", err, want)
+	}
+	if e.Reason != want {
+		t.Fatalf("error is %v with reason %s, want %s", err, e.Reason, want)
+	}
+	if e.Host == "" || e.Repository == "" || e.Reference == "" {
+		t.Errorf("error %q does not name host (%q), repository (%q) and reference (%q)", e, e.Host, e.Repository, e.Reference)
+	}
+	return e
+}
+
+func requests(r *registrytest.Registry) []string {
+	var out []string
+	for _, req := range r.Requests() {
+		out = append(out, req.String())
+	}
+	return out
+}
+
+func digests(result *importer.Result) []string {
+	var out []string
+	for _, i := range result.Images {
+		out = append(out, i.Image.Name)
+	}
+	return out
+}
+
+func sorted(in []string) []string {
+	out := slices.Clone(in)
+	slices.Sort(out)
+	return out
+}

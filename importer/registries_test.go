@@ -1,0 +1,97 @@
+package importer_test
+
+import (
+	"testing"
+
+	"tidewaiter/importer"
+)
+
+func TestLongestPrefixWins(t *testing.T) {
+	rs, err := importer.NewRegistriesTest([]importer.Registry{
+		{Prefix: "registry.example.com:5000", Insecure: true, TokenHosts: []string{"host"}},
+		{Prefix: "registry.example.com:5000/team", TokenHosts: []string{"team"}},
+		{Prefix: "registry.example.com:5000/team/app/", TokenHosts: []string{"app"}},
+		{Prefix: "docker.io/acme", TokenHosts: []string{"hub"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for where, want := range map[string]string{
+		"registry.example.com:5000":                  "host",
+		"registry.example.com:5000/other":            "host",
+		"registry.example.com:5000/team":             "team",
+		"registry.example.com:5000/team/x":           "team",
+		"registry.example.com:5000/teams":            "host", // not a whole path element
+		"registry.example.com:5000/team/app":         "app",
+		"registry.example.com:5000/team/app/db":      "app",
+		"registry.example.com:5000/team/application": "team",
+		"registry.example.com:50001/team":            "",
+		"registry.example.com/team":                  "",
+		"index.docker.io/acme/web":                   "hub",
+		"index.docker.io/library/acme":               "",
+	} {
+		got := ""
+		if r := rs.Lookup(where); len(r.TokenHosts) > 0 {
+			got = r.TokenHosts[0]
+		}
+		if got != want {
+			t.Errorf("%s: got the entry for %q, want %q", where, got, want)
+		}
+	}
+	if rs.Lookup("registry.example.com:5000/team/x").Insecure {
+		t.Error("an entry inherits from a shorter one")
+	}
+}
+
+func TestNewRefusesOptions(t *testing.T) {
+	for name, o := range map[string]importer.Options{
+		"empty prefix":   {Registries: []importer.Registry{{}}},
+		"scheme":         {Registries: []importer.Registry{{Prefix: "https://registry.example.com"}}},
+		"tag":            {Registries: []importer.Registry{{Prefix: "registry.example.com/app:v1"}}},
+		"upper case":     {Registries: []importer.Registry{{Prefix: "registry.example.com/App"}}},
+		"twice":          {Registries: []importer.Registry{{Prefix: "docker.io"}, {Prefix: "index.docker.io/"}}},
+		"platform":       {Platforms: []string{"amd64"}},
+		"layers":         {Layers: "all"},
+		"negative limit": {Limits: importer.Limits{HostRate: -1}},
+	} {
+		if _, err := importer.New(o); err == nil {
+			t.Errorf("%s: %+v is accepted", name, o)
+		}
+	}
+}
+
+func TestIsLoopback(t *testing.T) {
+	for host, want := range map[string]bool{
+		"localhost": true, "localhost:5000": true, "LOCALHOST.": true, "a.localhost:1": true,
+		"127.0.0.1": true, "127.1.2.3:80": true, "::1": true, "[::1]": true, "[::1]:5000": true, "::ffff:127.0.0.1": true,
+		"10.0.0.1": false, "192.168.1.1:5000": false, "example.com": false, "localhost.example.com": false, "notlocalhost": false, "0.0.0.0": false, "": false,
+	} {
+		if got := importer.IsLoopback(host); got != want {
+			t.Errorf("IsLoopback(%q) = %t", host, got)
+		}
+	}
+}
+
+func TestIsPrivate(t *testing.T) {
+	for host, want := range map[string]bool{
+		"10.1.2.3": true, "172.16.0.1": true, "192.168.0.1": true, "169.254.169.254": true, "fe80::1%eth0": true, "fd00::1": true,
+		"0.0.0.0": true, "localhost": true, "127.0.0.1": true, "::ffff:10.0.0.1": true,
+		"2130706433": true, "0x7f000001": true, "127.1": true, // read as numbers by some resolvers
+		"8.8.8.8": false, "2001:db8::1": false, "example.com": false, "s3.eu-west-1.amazonaws.com": false, "1e100.net": false,
+	} {
+		if got := importer.IsPrivate(host); got != want {
+			t.Errorf("IsPrivate(%q) = %t", host, got)
+		}
+	}
+}
+
+func TestRefuseLinkLocal(t *testing.T) {
+	for address, refused := range map[string]bool{
+		"169.254.169.254:80": true, "[fe80::1%eth0]:443": true, "[::ffff:169.254.169.254]:80": true,
+		"127.0.0.1:5000": false, "10.0.0.1:443": false, "[2001:db8::1]:443": false,
+	} {
+		if err := importer.RefuseLinkLocal(t.Context(), "tcp", address, nil); (err != nil) != refused {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+}

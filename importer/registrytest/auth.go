@@ -1,0 +1,101 @@
+package registrytest
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// Auth is how a registry asks for credentials.
+type Auth struct {
+	// Scheme is "basic" or "bearer"; empty asks for none.
+	Scheme string
+	// Username and Password are what is right.
+	Username, Password string
+	// Realm is the URL of the token server; empty is /token on the registry.
+	// A Registry serves tokens whatever its Scheme is.
+	Realm string
+	// Anonymous lets the token server give tokens to whoever has no
+	// credentials.
+	Anonymous bool
+}
+
+// authenticate answers a request that may not go on.
+func (r *Registry) authenticate(w http.ResponseWriter, req *http.Request) bool {
+	if req.URL.Path == "/token" {
+		r.serveToken(w, req)
+		return false
+	}
+	switch r.auth.Scheme {
+	case "basic":
+		if user, password, ok := req.BasicAuth(); ok && user == r.auth.Username && password == r.auth.Password {
+			return true
+		}
+		w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
+	case "bearer":
+		scope := scopeOf(req.URL.Path)
+		token := strings.TrimPrefix(req.Header.Get("Authorization"), "Bearer ")
+		r.mu.Lock()
+		granted, ok := r.tokens[token]
+		r.mu.Unlock()
+		if ok && (scope == "" || granted == scope) {
+			return true
+		}
+		realm := r.auth.Realm
+		if realm == "" {
+			realm = r.URL + "/token"
+		}
+		challenge := fmt.Sprintf(`Bearer realm=%q,service="test"`, realm)
+		if scope != "" {
+			challenge += fmt.Sprintf(",scope=%q", scope)
+		}
+		w.Header().Set("WWW-Authenticate", challenge)
+	default:
+		return true
+	}
+	writeError(w, http.StatusUnauthorized, "UNAUTHORIZED", "authentication required")
+	return false
+}
+
+// serveToken is the token server of the distribution project's token
+// authentication.
+func (r *Registry) serveToken(w http.ResponseWriter, req *http.Request) {
+	user, password, ok := req.BasicAuth()
+	if ok && (user != r.auth.Username || password != r.auth.Password) || !ok && !r.auth.Anonymous {
+		writeError(w, http.StatusUnauthorized, "UNAUTHORIZED", "incorrect username or password")
+		return
+	}
+	token := rand.Text()
+	r.mu.Lock()
+	r.tokens[token] = req.URL.Query().Get("scope")
+	r.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]string{"token": token}) // the client may be gone
+}
+
+// RevokeTokens makes all tokens so far invalid, as if they had expired.
+func (r *Registry) RevokeTokens() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.tokens)
+}
+
+// scopeOf is the scope a path needs: "" for /v2/ itself.
+func scopeOf(path string) string {
+	rest := strings.TrimPrefix(path, "/v2/")
+	for _, part := range []string{"/manifests/", "/blobs/", "/tags/", "/referrers/"} {
+		if i := strings.Index(rest, part); i >= 0 {
+			return "repository:" + rest[:i] + ":pull"
+		}
+	}
+	return ""
+}
+
+// writeError answers as the distribution-spec says errors look.
+func writeError(w http.ResponseWriter, status int, code, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]any{"errors": []any{map[string]string{"code": code, "message": message}}})
+}
