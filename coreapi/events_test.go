@@ -1,0 +1,133 @@
+package coreapi_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+
+	"tidewaiter/coreapi"
+)
+
+func TestRecorderAggregates(t *testing.T) {
+	s := start(t, coreapi.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	recorder, err := coreapi.NewEventRecorder(ctx, s.config, legacyscheme.Scheme, "importer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	about := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster-scoped", UID: "1"}}
+	for range 3 {
+		recorder.Eventf(about, corev1.EventTypeNormal, "Imported", "imported %s", "app:1")
+	}
+	eventually(t, "one event that counts three", func() (bool, any) {
+		list, err := s.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=cluster-scoped,reason=Imported"})
+		if err != nil || len(list.Items) != 1 {
+			return false, fmt.Sprint(list, err)
+		}
+		e := list.Items[0]
+		return e.Count == 3 && e.Source.Component == "importer", e
+	})
+}
+
+// A recorder whose server does not answer drops events rather than wait.
+func TestRecorderNeverBlocks(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	hang := make(chan struct{})
+	defer close(hang)
+	recorder, err := coreapi.NewEventRecorder(ctx, &rest.Config{Host: "http://192.0.2.1", Dial: hangingDial(hang)}, legacyscheme.Scheme, "importer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range 5000 { // five times the queue
+			recorder.Event(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(i)}}, corev1.EventTypeNormal, "Imported", "x")
+		}
+	}()
+	select {
+	case <-done:
+	case <-time.After(patience):
+		t.Fatal("recording blocks while the server hangs")
+	}
+}
+
+func TestEventSeriesIsOneObjectInBothGroups(t *testing.T) {
+	s := start(t, coreapi.Options{})
+	made, err := s.CoreV1().Pods("team").Create(t.Context(), pod("a"), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: s.EventsV1()})
+	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+		t.Fatal(err)
+	}
+	defer broadcaster.Shutdown()
+	recorder := broadcaster.NewRecorder(legacyscheme.Scheme, "example.com/controller")
+	for range 2 {
+		recorder.Eventf(made, nil, corev1.EventTypeWarning, "Failing", "Pulling", "again and again")
+	}
+	var found eventsv1.Event
+	eventually(t, "an event with a series of two", func() (bool, any) {
+		list, err := s.EventsV1().Events("team").List(t.Context(), metav1.ListOptions{})
+		if err != nil || len(list.Items) != 1 {
+			return false, fmt.Sprint(list, err)
+		}
+		found = list.Items[0]
+		return found.Series != nil && found.Series.Count == 2, found
+	})
+	core, err := s.CoreV1().Events("team").Get(t.Context(), found.Name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if core.UID != found.UID || core.Message != found.Note || core.InvolvedObject.Name != "a" || core.Series == nil || core.ResourceVersion != found.ResourceVersion {
+		t.Errorf("in core/v1 the event reads %+v, in events.k8s.io/v1 %+v", core, found)
+	}
+	if err := s.EventsV1().Events("team").Delete(t.Context(), found.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := s.CoreV1().Events("team").List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 0 {
+		t.Errorf("deleted in one group, the other has %v, %v", list.Items, err)
+	}
+}
+
+func TestEventsRunOut(t *testing.T) {
+	s := start(t, coreapi.Options{EventTTL: 2 * time.Second})
+	w, err := s.CoreV1().Events("team").Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	if _, err := s.CoreV1().Events("team").Create(t.Context(), &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Name: "short"},
+		InvolvedObject: corev1.ObjectReference{Namespace: "team", Name: "a"},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []watch.EventType{watch.Added, watch.Deleted} {
+		select {
+		case e := <-w.ResultChan():
+			if e.Type != want {
+				t.Fatalf("watch says %s %v, want %s", e.Type, e.Object, want)
+			}
+		case <-time.After(patience):
+			t.Fatalf("no %s", want)
+		}
+	}
+	if list, err := s.CoreV1().Events("team").List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 0 {
+		t.Errorf("after its time there is %v, %v", list.Items, err)
+	}
+}
