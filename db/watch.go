@@ -30,6 +30,8 @@ type Watcher struct {
 	// never falls out of the history, however much else happens.
 	idle bool
 	next int64
+
+	expired bool // the start was before the history
 }
 
 // Watch follows the changes after revision rev: of the one key when exact is
@@ -39,7 +41,7 @@ func (d *DB) Watch(key string, exact bool, rev int64) (*Watcher, error) {
 	if !exact && key != "" && !strings.HasSuffix(key, "/") {
 		return nil, fmt.Errorf("watch of prefix %q: a prefix ends in a slash", key)
 	}
-	w := &Watcher{db: d, prefix: key, exact: exact, cursor: rev, ready: make(chan struct{}, 1)}
+	w := &Watcher{db: d, prefix: key, exact: exact, cursor: rev, ready: make(chan struct{}, 1), expired: rev < d.compacted.Load()}
 	d.feed.add(w)
 	return w, nil
 }
@@ -73,9 +75,13 @@ func (w *Watcher) matches(key string) bool {
 }
 
 // Poll returns the next events in order of revision, at most maxPollEvents, and
-// nothing when there are none yet. It fails with ErrCompacted when the watcher
-// fell behind the history, with ErrClosed when the database was closed.
+// nothing when there are none yet. It fails with ErrCompacted when the watch
+// started before the history or fell behind it, with ErrClosed when the
+// database was closed.
 func (w *Watcher) Poll(ctx context.Context) ([]*Event, error) {
+	if w.expired {
+		return nil, fmt.Errorf("watch from revision %d: %w", w.cursor, ErrCompacted)
+	}
 	f := w.db.feed
 	for {
 		f.mu.Lock()

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/value"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
@@ -47,13 +48,25 @@ func (e *corruptError) Error() string {
 }
 func (e *corruptError) Unwrap() error { return e.err }
 
-// corrupt marks err, when the feature is on and it is not marked already.
-func corrupt(err error, kind corruptKind, rev int64) error {
-	var c *corruptError
-	if !unsafeDeletionEnabled() || errors.As(err, &c) {
+// markUndecodable marks the error of a codec, when the feature is on.
+func markUndecodable(err error, rev int64) error {
+	if !unsafeDeletionEnabled() {
 		return err
 	}
-	return &corruptError{kind: kind, rev: rev, err: err}
+	return &corruptError{kind: undecodable, rev: rev, err: err}
+}
+
+// markingTransformer marks the errors of reading. It is put around the
+// configured transformer when the feature is on.
+type markingTransformer struct{ value.Transformer }
+
+// TransformFromStorage implements value.Transformer.
+func (m markingTransformer) TransformFromStorage(ctx context.Context, data []byte, dataCtx value.Context) ([]byte, bool, error) {
+	out, stale, err := m.Transformer.TransformFromStorage(ctx, data, dataCtx)
+	if err != nil {
+		err = &corruptError{kind: untransformable, err: err}
+	}
+	return out, stale, err
 }
 
 // corruptDeletedError ends a watch that met the deletion of an object which it

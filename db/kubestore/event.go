@@ -58,13 +58,13 @@ func (se *sharedEvent) previous(ctx context.Context) (*cachedObject, error) {
 }
 
 func (s *Store) decodeEvent(ctx context.Context, key string, value []byte, rev int64) (*cachedObject, error) {
-	data, _, err := s.transform(context.WithoutCancel(ctx), key, value)
+	data, _, err := s.transformer.TransformFromStorage(context.WithoutCancel(ctx), value, keyContext(key))
 	if err != nil {
 		return nil, err
 	}
 	obj, err := runtime.Decode(s.codec, data)
 	if err != nil {
-		return nil, corrupt(err, undecodable, rev)
+		return nil, markUndecodable(err, rev)
 	}
 	if err := s.versioner.UpdateObject(obj, uint64(rev)); err != nil {
 		return nil, err

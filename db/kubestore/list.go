@@ -177,13 +177,13 @@ func (l *lister) take(ctx context.Context, kvs []db.KV, paging bool) (full bool,
 }
 
 func (l *lister) takeOne(ctx context.Context, kv *db.KV) error {
-	data, _, err := l.s.transform(ctx, kv.Key, kv.Value)
+	data, _, err := l.s.transformer.TransformFromStorage(ctx, kv.Value, keyContext(kv.Key))
 	if err != nil {
 		return storage.NewInternalError(fmt.Errorf("unable to transform key %q: %w", kv.Key, err))
 	}
 	obj, _, err := l.s.codec.Decode(data, nil, l.newItem())
 	if err != nil {
-		return corrupt(err, undecodable, kv.Rev)
+		return markUndecodable(err, kv.Rev)
 	}
 	if err := l.s.versioner.UpdateObject(obj, uint64(kv.Rev)); err != nil {
 		return err

@@ -98,6 +98,9 @@ func New(cfg Config) (*Store, error) {
 	if s.transformer == nil {
 		s.transformer = identity.NewEncryptCheckTransformer()
 	}
+	if unsafeDeletionEnabled() {
+		s.transformer = markingTransformer{s.transformer}
+	}
 	if !strings.HasSuffix(s.pathPrefix, "/") {
 		s.pathPrefix += "/"
 	}
@@ -135,24 +138,16 @@ func (s *Store) Versioner() storage.Versioner { return s.versioner }
 
 // decode decodes stored bytes into obj and gives it the revision.
 func (s *Store) decode(ctx context.Context, key string, kv db.KV, obj runtime.Object) error {
-	data, _, err := s.transform(ctx, key, kv.Value)
+	data, _, err := s.transformer.TransformFromStorage(ctx, kv.Value, keyContext(key))
 	if err != nil {
 		return storage.NewInternalError(err)
 	}
 	return s.decodeData(data, obj, kv.Rev)
 }
 
-func (s *Store) transform(ctx context.Context, key string, stored []byte) (data []byte, stale bool, err error) {
-	data, stale, err = s.transformer.TransformFromStorage(ctx, stored, keyContext(key))
-	if err != nil {
-		err = corrupt(err, untransformable, 0)
-	}
-	return data, stale, err
-}
-
 func (s *Store) decodeData(data []byte, obj runtime.Object, rev int64) error {
 	if _, _, err := s.codec.Decode(data, nil, obj); err != nil {
-		return corrupt(err, undecodable, rev)
+		return markUndecodable(err, rev)
 	}
 	return s.versioner.UpdateObject(obj, uint64(rev))
 }

@@ -74,13 +74,13 @@ func setupOn(t testing.TB, d *db.DB, change ...func(*Config)) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.transformer = cfg.Transformer // as it is: the suite tells apart what it marks itself
 	return &fixture{Store: s, db: d, transformer: tr}
 }
 
 // UpdatePrefixTransformer implements storagetesting.InterfaceWithPrefixTransformer.
 func (f *fixture) UpdatePrefixTransformer(modify storagetesting.PrefixTransformerModifier) func() {
-	orig := f.Store.transformer.(*storagetesting.PrefixTransformer)
-	tr := *orig
+	orig, tr := f.Store.transformer, *f.transformer
 	f.Store.transformer = modify(&tr)
 	return func() { f.Store.transformer = orig }
 }
@@ -117,6 +117,8 @@ func (f *fixture) storedAsJSON(ctx context.Context, t *testing.T, key string) {
 	}
 }
 
+// compact also moves the revision on by one, as the write of etcd's compactor
+// does and the suite expects.
 func (f *fixture) compact(ctx context.Context, t *testing.T, resourceVersion string) {
 	rev, err := f.versioner.ParseResourceVersion(resourceVersion)
 	if err == nil {
@@ -125,6 +127,7 @@ func (f *fixture) compact(ctx context.Context, t *testing.T, resourceVersion str
 	if err != nil {
 		t.Fatalf("compact: %v", err)
 	}
+	f.increaseRV(ctx, t)
 }
 
 // increaseRV writes something of another resource.

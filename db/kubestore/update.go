@@ -49,7 +49,7 @@ func (r *stateReader) read(ctx context.Context) (*state, error) {
 		return st, runtime.SetZeroValue(st.obj)
 	}
 	st.rev = kv.Rev
-	st.data, st.stale, err = r.s.transform(ctx, r.key, kv.Value)
+	st.data, st.stale, err = r.s.transformer.TransformFromStorage(ctx, kv.Value, keyContext(r.key))
 	if err != nil {
 		err = storage.NewInternalError(err)
 	} else {

@@ -1,0 +1,200 @@
+package db
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Spool is a queue of jobs that survives the process, in the database's file:
+//
+//   - Enqueue returns once the jobs are durable, all of them or none;
+//   - a job is done at least once: it is leased to a worker by Claim, and goes
+//     back when the worker fails, or says nothing until the lease ends, or dies;
+//   - payloads for one key that wait together are one job, and jobs of one key
+//     are never leased together;
+//   - an event that a sender repeats within 24 hours is taken once;
+//   - a failing job waits longer each time, up to a ceiling, and is dead after
+//     MaxAttempts: it is kept for a person to look at (List), try again (Retry)
+//     or drop (Drop);
+//   - it is bounded: when full, the job that has been dead for longest makes room,
+//     and when none is dead Enqueue fails with ErrSpoolFull.
+//
+// What payloads mean is their owner's business. One goroutine at a time may wait
+// in Claim; everything else is safe for concurrent use.
+type Spool struct {
+	db   *DB
+	opts SpoolOptions
+	wake chan struct{} // holds a token when a job may have become due
+}
+
+// SpoolOptions tune a Spool; the zero value of each field has a sane default.
+type SpoolOptions struct {
+	// MaxPayloads bounds the payloads of all jobs, dead ones included. Default
+	// 100,000.
+	MaxPayloads int64
+	// MaxSeen bounds the event IDs remembered; past it the oldest are forgotten
+	// before their 24 hours. Default 1,000,000 (about 50 MB).
+	MaxSeen int64
+	// MaxAttempts is how often a job is leased before it is dead. Default 50,
+	// which with the other defaults is about four hours of trying.
+	MaxAttempts int64
+	// BaseDelay is the wait after the first failure; it doubles with each, up to
+	// MaxDelay. Each wait is shortened by up to a half at random, so that jobs
+	// which failed together do not come back together. Defaults 1 second and 5
+	// minutes.
+	BaseDelay, MaxDelay time.Duration
+}
+
+// Bounds of one job.
+const (
+	seenWindow      = 24 * time.Hour
+	maxJobPayloads  = 256  // more start another job of the same key
+	maxPayloadBytes = 8192 // of one payload
+	maxSpoolError   = 1024 // bytes kept of an error
+)
+
+// Errors of the spool.
+var (
+	// ErrSpoolFull: there is no room and nothing dead to drop. Nothing was
+	// written; the sender tries again.
+	ErrSpoolFull = errors.New("the spool is full of jobs that wait to be done")
+	// ErrLeaseLost: the job is no longer leased to the caller. Another worker has
+	// it, will have it, or is done with it.
+	ErrLeaseLost = errors.New("the lease of the job has ended")
+	// ErrNoSuchJob: no job has that ID, or it is leased and cannot be touched.
+	ErrNoSuchJob = errors.New("there is no such job, or it is being done at this moment")
+)
+
+// Spool returns the database's spool. Leases of an earlier process end: the data
+// directory's lock says that it is gone. Call it once.
+func (d *DB) Spool(opts SpoolOptions) (*Spool, error) {
+	setDefault := func(field *int64, value int64) {
+		if *field == 0 {
+			*field = value
+		}
+	}
+	setDefault(&opts.MaxPayloads, 100_000)
+	setDefault(&opts.MaxSeen, 1_000_000)
+	setDefault(&opts.MaxAttempts, 50)
+	setDefault((*int64)(&opts.BaseDelay), int64(time.Second))
+	setDefault((*int64)(&opts.MaxDelay), int64(5*time.Minute))
+	if opts.MaxPayloads < 0 || opts.MaxSeen < 0 || opts.MaxAttempts < 0 || opts.BaseDelay < 0 || opts.MaxDelay < opts.BaseDelay {
+		return nil, fmt.Errorf("spool options must not be negative, nor MaxDelay less than BaseDelay: %+v", opts)
+	}
+	s := &Spool{db: d, opts: opts, wake: make(chan struct{}, 1)}
+	err := d.write(background, func(t *tx) error {
+		_, err := t.c.exec("UPDATE spool_jobs SET state = 'waiting', due = ? WHERE state = 'leased'", t.now)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open the spool: %w", err)
+	}
+	return s, nil
+}
+
+// SpoolState is where a job stands.
+type SpoolState string
+
+const (
+	// SpoolWaiting: to be done at SpooledJob.Due or after.
+	SpoolWaiting SpoolState = "waiting"
+	// SpoolLeased: being done; due again at SpooledJob.Due if nothing is heard.
+	SpoolLeased SpoolState = "leased"
+	// SpoolDead: given up at SpooledJob.Due.
+	SpoolDead SpoolState = "dead"
+)
+
+// SpooledJob is a job of the spool.
+type SpooledJob struct {
+	ID     int64
+	Key    string
+	Source string // who asked first
+	State  SpoolState
+	// Due is what State says it is, Enqueued when the first payload came.
+	Due, Enqueued time.Time
+	// Attempts counts the leases since the job came or was retried.
+	Attempts int
+	// Error is why the last attempt failed; it may be cut.
+	Error string
+	// Payloads in order of arrival, each once, 1 to 256.
+	Payloads [][]byte
+
+	lease int64
+}
+
+const spoolColumns = "id, key, source, state, due, enqueued, attempts, leases, error"
+
+func scanSpooledJob(row []driver.Value) *SpooledJob {
+	return &SpooledJob{
+		ID: row[0].(int64), Key: row[1].(string), Source: row[2].(string), State: SpoolState(row[3].(string)),
+		Due: time.UnixMilli(row[4].(int64)).UTC(), Enqueued: time.UnixMilli(row[5].(int64)).UTC(),
+		Attempts: int(row[6].(int64)), lease: row[7].(int64), Error: row[8].(string),
+	}
+}
+
+// loadPayloads fills in the jobs' payloads.
+func loadPayloads(c *conn, jobs []*SpooledJob) error {
+	for _, j := range jobs {
+		err := c.each(func(row []driver.Value) error {
+			b, _ := row[0].([]byte)
+			j.Payloads = append(j.Payloads, b)
+			return nil
+		}, "SELECT payload FROM spool_payloads WHERE job = ? ORDER BY seq", j.ID)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// signal says that a job may have become due.
+func (s *Spool) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// SpoolStats are the figures of a spool.
+type SpoolStats struct {
+	Waiting, Leased, Dead int64 // jobs
+	// Payloads of all jobs; MaxPayloads is their bound.
+	Payloads, MaxPayloads int64
+	// Oldest is when the oldest job that is not dead came; zero when there is none.
+	Oldest time.Time
+}
+
+// Stats counts. It reads an index as long as the spool.
+func (s *Spool) Stats(ctx context.Context) (SpoolStats, error) {
+	st := SpoolStats{MaxPayloads: s.opts.MaxPayloads}
+	err := s.db.snapshot(ctx, func(c *conn) error {
+		err := c.each(func(row []driver.Value) error {
+			n := row[1].(int64)
+			switch SpoolState(row[0].(string)) {
+			case SpoolWaiting:
+				st.Waiting = n
+			case SpoolLeased:
+				st.Leased = n
+			case SpoolDead:
+				st.Dead = n
+			}
+			return nil
+		}, "SELECT state, count(*) FROM spool_jobs GROUP BY state")
+		if err != nil {
+			return err
+		}
+		if st.Payloads, _, err = c.first("SELECT value FROM meta WHERE name = 'spooled'"); err != nil {
+			return err
+		}
+		// IDs grow with time, so the first live one is the oldest.
+		oldest, ok, err := c.first("SELECT enqueued FROM spool_jobs WHERE state <> 'dead' ORDER BY id LIMIT 1")
+		if ok {
+			st.Oldest = time.UnixMilli(oldest).UTC()
+		}
+		return err
+	})
+	return st, err
+}

@@ -1,0 +1,146 @@
+package db
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql/driver"
+	"fmt"
+)
+
+// SpoolRequest is one payload to enqueue.
+type SpoolRequest struct {
+	// Key says what the work is on; payloads of one key are done together.
+	Key string
+	// Source and EventID name the event, for 24 hours: a second request with both
+	// the same is acknowledged and not enqueued. An empty EventID is never a repeat.
+	Source, EventID string
+	// Payload is what the worker gets, up to 8 KiB. A payload that waits for its
+	// key already is not added again.
+	Payload []byte
+}
+
+// Enqueue makes the requests durable, all of them or none. It fails with
+// ErrSpoolFull, *UnavailableError or another error of DB.
+func (s *Spool) Enqueue(ctx context.Context, requests []SpoolRequest) error {
+	for _, r := range requests {
+		if err := checkKey(r.Key); err != nil {
+			return err
+		}
+		if len(r.Payload) == 0 || len(r.Payload) > maxPayloadBytes {
+			return fmt.Errorf("spool payload of %d bytes: a payload has 1 to %d", len(r.Payload), maxPayloadBytes)
+		}
+	}
+	return s.db.write(ctx, func(t *tx) error {
+		if err := t.forgetSeen(s.opts.MaxSeen, len(requests)); err != nil {
+			return err
+		}
+		added := int64(0)
+		for _, r := range requests {
+			if fresh, err := t.see(r); err != nil {
+				return err
+			} else if !fresh {
+				continue
+			}
+			n, err := t.addPayload(r)
+			if err != nil {
+				return err
+			}
+			added += n
+		}
+		if added == 0 {
+			return nil
+		}
+		t.after = append(t.after, s.signal)
+		return t.makeRoom(s.opts.MaxPayloads)
+	})
+}
+
+// see remembers the event and reports whether it is new.
+func (t *tx) see(r SpoolRequest) (bool, error) {
+	if r.EventID == "" {
+		return true, nil
+	}
+	sum := sha256.Sum256([]byte(r.Source + "\x00" + r.EventID))
+	id := sum[:16]
+	for {
+		n, err := t.c.exec("INSERT INTO spool_seen (id, at) VALUES (?, ?) ON CONFLICT DO NOTHING", id, t.now)
+		if err != nil || n == 1 {
+			return n == 1, err
+		}
+		// Seen, but perhaps too long ago and not forgotten yet.
+		n, err = t.c.exec("DELETE FROM spool_seen WHERE id = ? AND at <= ?", id, t.now-seenWindow.Milliseconds())
+		if err != nil || n == 0 {
+			return false, err
+		}
+	}
+}
+
+// forgetSeen removes some of the oldest events, more than are about to be added:
+// the table shrinks back to its bounds without ever taking long.
+func (t *tx) forgetSeen(bound int64, adding int) error {
+	last, ok, err := t.c.first("SELECT max(seq) FROM spool_seen")
+	if err != nil || !ok {
+		return err
+	}
+	_, err = t.c.exec(`DELETE FROM spool_seen WHERE seq IN (
+		SELECT seq FROM (SELECT seq, at FROM spool_seen ORDER BY seq LIMIT ?) WHERE seq <= ? OR at <= ?)`,
+		int64(2*adding+16), last-bound+int64(adding), t.now-seenWindow.Milliseconds())
+	return err
+}
+
+// addPayload adds to the newest job that waits for the key, or makes one. It
+// returns 0 when the payload waits already.
+func (t *tx) addPayload(r SpoolRequest) (int64, error) {
+	var job int64
+	err := t.c.each(func(row []driver.Value) error {
+		if row[1].(int64) < maxJobPayloads {
+			job = row[0].(int64)
+		}
+		return stop
+	}, "SELECT id, payloads FROM spool_jobs WHERE key = ? AND state = 'waiting' ORDER BY id DESC LIMIT 1", r.Key)
+	if err != nil {
+		return 0, err
+	}
+	if job == 0 {
+		job, _, err = t.c.first(`INSERT INTO spool_jobs (key, source, state, due, enqueued, payloads)
+			VALUES (?1, ?2, 'waiting', ?3, ?3, 0) RETURNING id`, r.Key, r.Source, t.now)
+		if err != nil {
+			return 0, err
+		}
+	}
+	n, err := t.c.exec("INSERT INTO spool_payloads (job, payload) VALUES (?, ?) ON CONFLICT DO NOTHING", job, r.Payload)
+	if err != nil || n == 0 {
+		return 0, err
+	}
+	_, err = t.c.exec("UPDATE spool_jobs SET payloads = payloads + 1 WHERE id = ?", job)
+	return 1, err
+}
+
+// makeRoom drops the jobs dead for longest until the bound is kept, or fails
+// with ErrSpoolFull, which takes back what the caller wrote.
+func (t *tx) makeRoom(bound int64) error {
+	for {
+		n, _, err := t.c.first("SELECT value FROM meta WHERE name = 'spooled'")
+		if err != nil || n <= bound {
+			return err
+		}
+		job, ok, err := t.c.first("SELECT id FROM spool_jobs WHERE state = 'dead' ORDER BY due, id LIMIT 1")
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return ErrSpoolFull
+		}
+		if err := t.removeJob(job); err != nil {
+			return err
+		}
+	}
+}
+
+func (t *tx) removeJob(id int64) error {
+	if _, err := t.c.exec("DELETE FROM spool_payloads WHERE job = ?", id); err != nil {
+		return err
+	}
+	_, err := t.c.exec("DELETE FROM spool_jobs WHERE id = ?", id)
+	return err
+}
