@@ -1,0 +1,109 @@
+package find
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"tidewaiter/signatures"
+	"tidewaiter/signatures/payload"
+)
+
+// Media types of what cosign and in-toto put into layers.
+const (
+	mediaTypeEnvelope = "application/vnd.dsse.envelope.v1+json"
+	mediaTypeInToto   = "application/vnd.in-toto+json"
+)
+
+// cosignTags looks at the tags that cosign derives from a digest.
+func (s *search) cosignTags(ctx context.Context) error {
+	tag := strings.Replace(s.digest, ":", "-", 1)
+	m, err := s.tag(ctx, tag+".sig")
+	if err == nil && m != nil {
+		err = s.simpleSigningLayers(ctx, m)
+	}
+	if err != nil {
+		return err
+	}
+	if m, err = s.tag(ctx, tag+".att"); err == nil && m != nil {
+		s.attestationLayers(m)
+	}
+	return err
+}
+
+// tag fetches the manifest of a tag; nil if there is none that can be used.
+func (s *search) tag(ctx context.Context, tag string) (*manifest, error) {
+	m, err := s.client.manifest(ctx, tag)
+	if s.leftOut(err, "tag "+tag) {
+		return nil, nil
+	}
+	return m, err
+}
+
+// simpleSigningLayers takes every layer of a manifest that is a cosign signature. The same payload can be in several
+// layers, each with another signature in its annotations.
+func (s *search) simpleSigningLayers(ctx context.Context, m *manifest) error {
+	for _, l := range m.Layers {
+		if l.MediaType != payload.MediaTypeSimpleSigning {
+			continue
+		}
+		if !s.look() {
+			return nil
+		}
+		body, err := s.blob(ctx, l)
+		if s.leftOut(err, "signature "+l.Digest) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		content, err := (&payload.Blob{MediaType: l.MediaType, Payload: body, Annotations: l.Annotations}).Marshal()
+		if err != nil {
+			return err
+		}
+		s.add(signatures.TypeSimpleSigning, content)
+	}
+	return nil
+}
+
+// attestationLayers lists every layer of a manifest that is an attestation.
+func (s *search) attestationLayers(m *manifest) {
+	for _, l := range m.Layers {
+		if l.MediaType == mediaTypeEnvelope || l.MediaType == mediaTypeInToto {
+			s.attest(Attestation{
+				Type:   firstOf(l.Annotations["predicateType"], l.Annotations["in-toto.io/predicate-type"], l.MediaType),
+				Digest: m.digest, Layer: l.Digest, MediaType: l.MediaType, Size: l.Size,
+			})
+		}
+	}
+}
+
+// blob is client.blob with a memory for this search.
+func (s *search) blob(ctx context.Context, d descriptor) ([]byte, error) {
+	if b, ok := s.blobs[d.Digest]; ok {
+		return b, nil
+	}
+	b, err := s.client.blob(ctx, d)
+	if err == nil {
+		s.blobs[d.Digest] = b
+	}
+	return b, err
+}
+
+// leftOut makes a warning of an error that is about one object only, and tells whether it did.
+func (s *search) leftOut(err error, what string) bool {
+	if !errors.Is(err, errUnusable) {
+		return false
+	}
+	s.warn("%s: %v", what, err)
+	return true
+}
+
+func firstOf(values ...string) string {
+	for _, v := range values {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
+}

@@ -1,0 +1,54 @@
+package find
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+
+	"tidewaiter/signatures"
+)
+
+// extension asks OpenShift's signature extension (image-registry, signaturedispatcher.go), if the registry announced
+// it in an answer before.
+func (s *search) extension(ctx context.Context) error {
+	if !s.client.hasExtension {
+		return nil
+	}
+	body, status, _, err := s.client.get(ctx, "/extensions/v2/"+s.client.repo+"/signatures/"+s.digest, "application/json", MaxManifest, http.StatusNotFound)
+	if s.leftOut(err, "signature extension") || status == http.StatusNotFound {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var list struct {
+		Signatures []struct {
+			SchemaVersion int    `json:"schemaVersion"`
+			Name          string `json:"name"`
+			Type          string `json:"type"`
+			Content       string `json:"content"`
+		} `json:"signatures"`
+	}
+	if err := json.Unmarshal(body, &list); err != nil {
+		s.warn("signature extension: %v", err)
+		return nil
+	}
+	for _, e := range list.Signatures {
+		if !s.look() {
+			return nil
+		}
+		// What openshift's controllers store under the default type and what podman stores is the same thing.
+		if e.SchemaVersion != 2 || e.Type != signatures.TypeAtomic && e.Type != signatures.TypeAtomicAlias {
+			s.warn("signature extension: %q of type %q and version %d is not known", clip(e.Name), clip(e.Type), e.SchemaVersion)
+			continue
+		}
+		content, err := base64.StdEncoding.DecodeString(e.Content)
+		if err != nil {
+			s.warn("signature extension: %q is not base64", clip(e.Name))
+			continue
+		}
+		s.add(signatures.TypeAtomic, content)
+	}
+	return nil
+}

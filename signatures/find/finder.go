@@ -1,0 +1,202 @@
+package find
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"tidewaiter/signatures"
+)
+
+// Bounds on one search.
+const (
+	MaxManifest     = 4 << 20               // bytes of a manifest, an index or a page of referrers
+	MaxSignature    = signatures.MaxContent // bytes of a signature, payload, bundle or envelope
+	MaxLooked       = 64                    // signatures and referrers looked at
+	MaxStored       = signatures.MaxStored  // signatures returned
+	MaxAttestations = 64                    // attestations listed
+	maxPages        = 16                    // pages of referrers
+	maxWarnings     = 32
+	maxWarningBytes = 256
+)
+
+// Options configures a Finder.
+type Options struct {
+	// RegistriesDirs are folders of registries.d files, see containers-registries.d(5), the first that exists
+	// is used. Empty: DefaultRegistriesDirs(); to use none, name one that does not exist.
+	RegistriesDirs []string
+	// Lookaside makes requests to lookaside storage; nil: http.DefaultTransport. Registries are not asked with
+	// it but with the transport given to Find.
+	Lookaside http.RoundTripper
+	// Timeout bounds one search; zero: a minute.
+	Timeout time.Duration
+}
+
+// Finder searches registries. It is safe for concurrent use.
+type Finder struct {
+	lookasides *lookasides
+	transport  http.RoundTripper
+	timeout    time.Duration
+}
+
+// New reads the registries.d files and makes a Finder.
+func New(o Options) (*Finder, error) {
+	f := &Finder{transport: o.Lookaside, timeout: o.Timeout}
+	if f.transport == nil {
+		f.transport = http.DefaultTransport
+	}
+	if f.timeout <= 0 {
+		f.timeout = time.Minute
+	}
+	dirs := o.RegistriesDirs
+	if len(dirs) == 0 {
+		dirs = DefaultRegistriesDirs()
+	}
+	var err error
+	f.lookasides, err = loadLookasides(dirs)
+	return f, err
+}
+
+// Attestation is a typed link to something that is attached to an image but is no signature of it.
+type Attestation struct {
+	// Type says what it is: an in-toto predicate type (https://slsa.dev/provenance/v1, https://spdx.dev/Document, …)
+	// or, where there is none, the artifact's media type.
+	Type string `json:"type"`
+	// Digest is of the manifest that holds it, in the image's repository.
+	Digest string `json:"digest"`
+	// Layer is the digest of the blob, when the manifest holds several attestations.
+	Layer string `json:"layer,omitempty"`
+	// MediaType is of the blob, if known.
+	MediaType string `json:"mediaType,omitempty"`
+	// Size is of the blob, in bytes, if known.
+	Size int64 `json:"size,omitempty"`
+}
+
+// Find searches for the signatures of digest. transport talks to the registry and does the authentication.
+//
+// signatures are named as package signatures names them, have type and content and nothing else, and are in the
+// order in which they were found, each once. annotations belong on the Image: AnnotationAttestations and
+// AnnotationWarnings, those for which there is something to say. warnings say, for people, what had to be left out.
+// An error means that the registry could not be asked; what was found until then is returned with it.
+func (f *Finder) Find(ctx context.Context, digest name.Digest, transport http.RoundTripper) (found []imagev1.ImageSignature, annotations map[string]string, warnings []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	s := &search{
+		client: newClient(digest.Context(), transport),
+		digest: digest.DigestStr(),
+		seen:   map[string]bool{},
+		blobs:  map[string][]byte{},
+	}
+	for _, source := range []func(context.Context) error{s.referrers, s.cosignTags, s.extension} {
+		if err = source(ctx); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		// Lookaside storage is another server: its troubles are no reason to import the image again and again.
+		if lerr := f.lookaside(ctx, s, digest.Context()); lerr != nil {
+			s.warn("lookaside storage: %v", lerr)
+		}
+	}
+	annotations, aerr := s.annotations()
+	if err == nil {
+		err = aerr
+	}
+	return s.found, annotations, s.warnings, err
+}
+
+// search is the state of one Find.
+type search struct {
+	client *client
+	digest string
+
+	found        []imagev1.ImageSignature
+	attestations []Attestation
+	warnings     []string
+	seen         map[string]bool   // content digests of found
+	blobs        map[string][]byte // by digest; cosign signs the same payload again and again
+	looked       int
+	dropped      bool // MaxLooked was met
+	overflowed   bool // MaxStored was met
+}
+
+// look counts one more candidate and tells whether it may be looked at.
+func (s *search) look() bool {
+	if s.looked >= MaxLooked {
+		if !s.dropped {
+			s.dropped = true
+			s.warn("more than %d signatures and referrers; the rest was not looked at", MaxLooked)
+		}
+		return false
+	}
+	s.looked++
+	return true
+}
+
+func (s *search) add(typ string, content []byte) {
+	if len(content) == 0 || len(content) > MaxSignature {
+		s.warn("a %s signature of %d bytes was left out; 1 to %d are kept", typ, len(content), MaxSignature)
+		return
+	}
+	sum := sha256.Sum256(content)
+	key := typ + hex.EncodeToString(sum[:])
+	if s.seen[key] {
+		return
+	}
+	s.seen[key] = true
+	if len(s.found) >= MaxStored {
+		if !s.overflowed {
+			s.overflowed = true
+			s.warn("more than %d signatures; the rest was left out", MaxStored)
+		}
+		return
+	}
+	s.found = append(s.found, imagev1.ImageSignature{
+		ObjectMeta: metav1.ObjectMeta{Name: signatures.Name(s.digest, content)},
+		Type:       typ,
+		Content:    content,
+	})
+}
+
+func (s *search) attest(a Attestation) {
+	switch {
+	case len(s.attestations) < MaxAttestations:
+		a.Type, a.MediaType = clip(a.Type), clip(a.MediaType)
+		s.attestations = append(s.attestations, a)
+	case len(s.attestations) == MaxAttestations:
+		s.warn("more than %d attestations; the rest is not listed", MaxAttestations)
+	}
+}
+
+func (s *search) warn(format string, args ...any) {
+	if len(s.warnings) < maxWarnings {
+		s.warnings = append(s.warnings, clip(fmt.Sprintf(format, args...)))
+	}
+}
+
+func (s *search) annotations() (map[string]string, error) {
+	values := map[string]string{}
+	if len(s.attestations) > 0 {
+		b, err := json.Marshal(s.attestations)
+		if err != nil {
+			return nil, err
+		}
+		values[signatures.AnnotationAttestations] = string(b)
+	}
+	if len(s.warnings) > 0 {
+		b, err := json.Marshal(s.warnings)
+		if err != nil {
+			return nil, err
+		}
+		values[signatures.AnnotationWarnings] = string(b)
+	}
+	return values, nil
+}

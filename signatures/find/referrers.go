@@ -1,0 +1,213 @@
+package find
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"tidewaiter/signatures"
+	"tidewaiter/signatures/payload"
+)
+
+// Artifact and media types of referrers.
+const (
+	bundlePrefix       = "application/vnd.dev.sigstore.bundle"
+	artifactCosignSig  = "application/vnd.dev.cosign.artifact.sig.v1+json"
+	artifactNotation   = "application/vnd.cncf.notary.signature"
+	annotationPredType = "dev.sigstore.bundle.predicateType"
+	annotationContent  = "dev.sigstore.bundle.content"
+	mediaTypeIndex     = "application/vnd.oci.image.index.v1+json"
+)
+
+// referrers looks at every manifest whose subject is the image.
+func (s *search) referrers(ctx context.Context) error {
+	list, err := s.listReferrers(ctx)
+	if err != nil {
+		return err
+	}
+	for _, d := range list {
+		if !s.look() {
+			return nil
+		}
+		if !digestPattern.MatchString(d.Digest) {
+			s.warn("referrer %q: its digest is not sha256", clip(d.Digest))
+			continue
+		}
+		m, err := s.client.manifest(ctx, d.Digest)
+		if s.leftOut(err, "referrer "+d.Digest) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		switch {
+		case m == nil:
+			s.warn("referrer %s: the registry lists it but does not have it", d.Digest)
+		case m.Subject == nil || m.Subject.Digest != s.digest:
+			s.warn("referrer %s: it is listed for the image but refers to another one", d.Digest)
+		default:
+			if err := s.referrer(ctx, m); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// listReferrers asks the API (OCI distribution specification 1.1, "Listing Referrers") for all its pages, and reads
+// the fallback tag when there is no API.
+func (s *search) listReferrers(ctx context.Context) ([]descriptor, error) {
+	var list []descriptor
+	here := "/v2/" + s.client.repo + "/referrers/" + s.digest
+	visited := map[string]bool{}
+	for page := 0; here != ""; page++ {
+		if page == maxPages || visited[here] {
+			s.warn("more than %d pages of referrers, or a page that leads back; the rest was not read", maxPages)
+			return list, nil
+		}
+		visited[here] = true
+		body, status, header, err := s.client.get(ctx, here, mediaTypeIndex, MaxManifest,
+			http.StatusNotFound, http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusNotAcceptable, http.StatusNotImplemented)
+		if s.leftOut(err, "referrers") {
+			return list, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		var index manifest
+		// The media type is not looked at beyond this: registries answer with all sorts of JSON.
+		if status != http.StatusOK || json.Unmarshal(body, &index) != nil {
+			if page == 0 {
+				return s.fallbackTag(ctx)
+			}
+			s.warn("page %d of the referrers cannot be read", page+1)
+			return list, nil
+		}
+		list = append(list, index.Manifests...)
+		if len(list) > MaxLooked {
+			break // look() will say so
+		}
+		here = nextPage(header, here, s.client.base)
+	}
+	return list, nil
+}
+
+// nextPage reads the Link header (RFC 8288) for the next page. Only pages of the same registry are followed.
+func nextPage(header http.Header, here, base string) string {
+	for _, value := range header.Values("Link") {
+		target, params, ok := strings.Cut(value, ">")
+		target, opened := strings.CutPrefix(strings.TrimSpace(target), "<")
+		rel := strings.ReplaceAll(strings.ToLower(strings.ReplaceAll(params, " ", "")), `"`, "")
+		if !ok || !opened || !strings.Contains(rel+";", ";rel=next;") {
+			continue
+		}
+		root, err := url.Parse(base)
+		if err != nil {
+			return ""
+		}
+		from, err := root.Parse(here)
+		if err != nil {
+			return ""
+		}
+		to, err := from.Parse(target)
+		if err != nil || to.Host != root.Host {
+			return ""
+		}
+		return to.RequestURI()
+	}
+	return ""
+}
+
+// fallbackTag reads the index that clients keep at a tag where the registry has no referrers API.
+func (s *search) fallbackTag(ctx context.Context) ([]descriptor, error) {
+	index, err := s.tag(ctx, strings.Replace(s.digest, ":", "-", 1))
+	if err != nil || index == nil {
+		return nil, err
+	}
+	return index.Manifests, nil
+}
+
+// referrer tells what a referrer is and takes it. It goes by the manifest itself: descriptors in a listing may lack
+// annotations or state a wrong artifact type.
+func (s *search) referrer(ctx context.Context, m *manifest) error {
+	kind := firstOf(m.ArtifactType, m.Config.MediaType)
+	var first descriptor
+	if len(m.Layers) > 0 {
+		first = m.Layers[0]
+	}
+	switch {
+	case strings.HasPrefix(kind, bundlePrefix) || strings.HasPrefix(first.MediaType, bundlePrefix):
+		return s.bundle(ctx, m, first)
+	case kind == artifactCosignSig || first.MediaType == payload.MediaTypeSimpleSigning:
+		return s.simpleSigningLayers(ctx, m)
+	case kind == artifactNotation || m.Config.MediaType == artifactNotation:
+		body, err := s.blob(ctx, first)
+		if s.leftOut(err, "Notary signature "+m.digest) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		s.add(signatures.TypeNotation, body)
+	case first.MediaType == mediaTypeEnvelope || first.MediaType == mediaTypeInToto:
+		s.attestationLayers(m)
+	default:
+		s.attest(Attestation{Type: firstOf(kind, first.MediaType, "unknown"), Digest: m.digest, MediaType: first.MediaType, Size: first.Size})
+	}
+	return nil
+}
+
+// bundle takes a sigstore bundle, as a signature if it is one and as an attestation otherwise. Where the manifest's
+// annotations say that it is an attestation the bundle is not fetched: SBOMs are large, and whoever could put a false
+// annotation on a signature could as well take the signature away.
+func (s *search) bundle(ctx context.Context, m *manifest, layer descriptor) error {
+	predicate := m.Annotations[annotationPredType]
+	isSignature := predicate == payload.PredicateCosignSign || m.Annotations[annotationContent] == "message-signature"
+	var body []byte
+	if predicate == "" || isSignature {
+		var err error
+		body, err = s.blob(ctx, layer)
+		if s.leftOut(err, "bundle "+m.digest) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if predicate, err = predicateOf(body); err != nil {
+			s.warn("bundle %s: %v", m.digest, err)
+			return nil
+		}
+		isSignature = predicate == "" || predicate == payload.PredicateCosignSign
+	}
+	if isSignature {
+		s.add(signatures.TypeBundle, body)
+		return nil
+	}
+	s.attest(Attestation{Type: predicate, Digest: m.digest, MediaType: layer.MediaType, Size: layer.Size})
+	return nil
+}
+
+// predicateOf reads the predicate type of the statement in a bundle; "" for a bundle without a statement. It sorts,
+// it does not judge: a bundle taken for a signature here is parsed strictly when it is verified.
+func predicateOf(bundle []byte) (string, error) {
+	var b struct {
+		Envelope *struct {
+			Payload []byte `json:"payload"`
+		} `json:"dsseEnvelope"`
+	}
+	if err := json.Unmarshal(bundle, &b); err != nil {
+		return "", unusable("%w", err)
+	}
+	if b.Envelope == nil {
+		return "", nil
+	}
+	var statement struct {
+		PredicateType string `json:"predicateType"`
+	}
+	if err := json.Unmarshal(b.Envelope.Payload, &statement); err != nil {
+		return "", unusable("statement: %w", err)
+	}
+	return firstOf(statement.PredicateType, "unknown"), nil
+}
