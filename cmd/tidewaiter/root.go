@@ -94,7 +94,6 @@ Images in one SQLite file, and answers kubectl and oc about them.`,
   kubectl --kubeconfig ./tidewaiter-data/admin.kubeconfig get images -o wide`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			return setUpLogging(cmd.ErrOrStderr(), verbosity)

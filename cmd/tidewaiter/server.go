@@ -107,6 +107,12 @@ func openServer(_ context.Context, o serverOptions, listener net.Listener) (_ *s
 	if err != nil {
 		return nil, err
 	}
+	hooks := core.PostStartHooks
+	if listener == nil {
+		// Nobody is there to be served: controllers and the server's Lease are
+		// for servers.
+		hooks = nil
+	}
 	groups := maps.Clone(core.Groups)
 	groups[imagev1.GroupVersion] = images
 	s.web, err = web.New(web.Config{
@@ -115,7 +121,7 @@ func openServer(_ context.Context, o serverOptions, listener net.Listener) (_ *s
 		ParameterCodec: legacyscheme.ParameterCodec,
 		Groups:         groups,
 		OpenAPI:        openAPIDefinitions,
-		PostStartHooks: core.PostStartHooks,
+		PostStartHooks: hooks,
 		Listener:       listener,
 		Credentials:    s.credentials,
 		Version:        buildVersion(),
