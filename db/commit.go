@@ -153,6 +153,7 @@ type tx struct {
 	c  *conn
 	// now is the time of everything in the transaction, in Unix milliseconds.
 	now    int64
+	base   int64 // last revision before the transaction
 	rev    int64 // last revision given out
 	bytes  int64
 	events []*Event
@@ -169,7 +170,8 @@ type delta struct {
 
 func (t *tx) begin() error {
 	t.now = max(t.db.clock.Now().UnixMilli(), t.last)
-	t.rev = t.db.revision.Load()
+	t.base = t.db.revision.Load()
+	t.rev = t.base
 	t.bytes = 0
 	t.events, t.deltas, t.after = nil, t.deltas[:0], nil
 	_, err := t.c.exec("BEGIN IMMEDIATE")
@@ -200,7 +202,7 @@ func (t *tx) run(r *request) (err, fatal error) {
 }
 
 func (t *tx) commit() error {
-	if t.rev != t.db.revision.Load() {
+	if t.rev != t.base {
 		if _, err := t.c.exec("UPDATE meta SET value = ? WHERE name = 'revision'", t.rev); err != nil {
 			return err
 		}
@@ -212,7 +214,7 @@ func (t *tx) commit() error {
 		return err
 	}
 	t.last = t.now
-	t.db.revision.Store(t.rev)
+	t.db.observe(t.rev)
 	t.db.feed.publish(t.events, t.rev)
 	for _, fn := range t.after {
 		fn()

@@ -68,10 +68,20 @@ func (d *DB) Get(ctx context.Context, key string) (kv KV, ok bool, atLeast int64
 			return stop
 		}, "SELECT r.rev, c.value FROM revisions r JOIN contents c ON c.rev = r.rev WHERE r.key = ? AND r.until IS NULL", key)
 	})
-	if ok && kv.Rev > atLeast {
-		atLeast = kv.Rev
+	if ok {
+		d.observe(kv.Rev)
+		atLeast = max(atLeast, kv.Rev)
 	}
 	return kv, ok, atLeast, err
+}
+
+// observe notes a revision read from the file. Readers can see a commit a
+// moment before the writer has counted it; what they have seen must not be
+// "in the future" when they come back with it.
+func (d *DB) observe(rev int64) {
+	for cur := d.revision.Load(); rev > cur && !d.revision.CompareAndSwap(cur, rev); {
+		cur = d.revision.Load()
+	}
 }
 
 // GetAt returns key as it was at rev.
@@ -172,6 +182,7 @@ func (d *DB) Range(ctx context.Context, o RangeOptions) (p Page, err error) {
 			if p.Rev, _, err = c.first("SELECT value FROM meta WHERE name = 'revision'"); err != nil {
 				return err
 			}
+			d.observe(p.Rev)
 		}
 		pick := func(keys, values string) string {
 			if o.KeysOnly {

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	clocktesting "k8s.io/utils/clock/testing"
@@ -46,40 +44,493 @@ func (s *spoolTest) enqueue(requests ...db.SpoolRequest) {
 	}
 }
 
-// claim leases for a minute what is due now; it waits for nothing.
+// claim leases for a minute what is due now.
 func (s *spoolTest) claim(n int) []*db.SpooledJob {
 	s.t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	type result struct {
-		jobs []*db.SpooledJob
-		err  error
+	jobs, err := s.ClaimNow(n, time.Minute)
+	if err != nil {
+		s.t.Fatal(err)
 	}
-	done := make(chan result, 1)
-	waiting := make(chan struct{})
-	go func() {
-		jobs, err := s.Claim(ctx, n, time.Minute)
-		done <- result{jobs, err}
-	}()
-	go func() {
-		// Claim has nothing to do once it waits for the clock or the wake-up; a
-		// cancelled Claim that has jobs returns them.
-		time.Sleep(50 * time.Millisecond)
-		close(waiting)
-	}()
-	select {
-	case r := <-done:
-		cancel()
-		if r.err != nil {
-			s.t.Fatal(r.err)
+	return jobs
+}
+
+// claimOne fails the test unless just one job is due.
+func (s *spoolTest) claimOne() *db.SpooledJob {
+	s.t.Helper()
+	jobs := s.claim(10)
+	if len(jobs) != 1 {
+		s.t.Fatalf("%d jobs are due, want 1", len(jobs))
+	}
+	return jobs[0]
+}
+
+func (s *spoolTest) ok(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *spoolTest) stats() db.SpoolStats {
+	s.t.Helper()
+	st, err := s.Stats(context.Background())
+	s.ok(err)
+	return st
+}
+
+// payloads shows a job's payloads.
+func payloads(j *db.SpooledJob) string {
+	var out []string
+	for _, p := range j.Payloads {
+		out = append(out, string(p))
+	}
+	return strings.Join(out, " ")
+}
+
+func TestSpoolLifeOfAJob(t *testing.T) {
+	s, ctx := openSpool(t, db.SpoolOptions{}), context.Background()
+	start := s.clock.Now()
+	s.enqueue(request("app:1", "e1", "a"))
+	if st := s.stats(); st.Waiting != 1 || st.Payloads != 1 || !st.Oldest.Equal(start) {
+		t.Errorf("after Enqueue: %+v", st)
+	}
+	j := s.claimOne()
+	if j.Key != "app:1" || j.Source != "local" || payloads(j) != "a" || j.Attempts != 1 || !j.Enqueued.Equal(start) || !j.Due.Equal(start.Add(time.Minute)) {
+		t.Errorf("claimed %+v", j)
+	}
+	if again := s.claim(10); len(again) != 0 {
+		t.Errorf("claimed twice: %+v", again)
+	}
+	s.ok(s.Done(ctx, j))
+	if st := s.stats(); st.Waiting+st.Leased+st.Dead+st.Payloads != 0 || !st.Oldest.IsZero() {
+		t.Errorf("after Done: %+v", st)
+	}
+	if err := s.Done(ctx, j); !errors.Is(err, db.ErrLeaseLost) {
+		t.Errorf("Done twice: %v", err)
+	}
+}
+
+func TestSpoolSeesAnEventOnce(t *testing.T) {
+	s, ctx := openSpool(t, db.SpoolOptions{}), context.Background()
+	take := func() string {
+		t.Helper()
+		var got []string
+		for _, j := range s.claim(10) {
+			got = append(got, payloads(j))
+			s.ok(s.Done(ctx, j))
 		}
-		return r.jobs
-	case <-waiting:
+		return strings.Join(got, ";")
 	}
+	expect := func(when, want string) {
+		t.Helper()
+		if got := take(); got != want {
+			t.Errorf("%s: got %q, want %q", when, got, want)
+		}
+	}
+	s.enqueue(request("k", "e1", "a"), request("k", "e1", "b"))
+	expect("the same ID in one batch", "a")
+	s.enqueue(request("k", "e1", "c"))
+	expect("the same ID again", "")
+	s.enqueue(db.SpoolRequest{Key: "k", Source: "other", EventID: "e1", Payload: []byte("d")})
+	expect("the same ID of another source", "d")
+	s.enqueue(request("k", "", "e"))
+	s.enqueue(request("k", "", "f"))
+	expect("no ID", "e f")
+	s.clock.Step(24*time.Hour - time.Millisecond)
+	s.enqueue(request("k", "e1", "g"))
+	expect("just within 24 hours", "")
+	s.clock.Step(time.Millisecond)
+	s.enqueue(request("k", "e1", "h"))
+	expect("after 24 hours", "h")
+}
+
+// TestSpoolForgets keeps the memory of events within its bound, the newest kept.
+func TestSpoolForgets(t *testing.T) {
+	s := openSpool(t, db.SpoolOptions{MaxSeen: 10})
+	for i := range 100 {
+		s.enqueue(request("k", fmt.Sprint("e", i), "p"))
+	}
+	n := 0
+	for i := range 100 {
+		before := s.stats().Payloads
+		s.enqueue(request("k", fmt.Sprint("e", 99-i), fmt.Sprint("again ", i)))
+		if s.stats().Payloads == before {
+			n++
+		} else if i < 9 {
+			t.Fatalf("event %d of the last ten is forgotten", 99-i)
+		} else {
+			break
+		}
+	}
+	if n > 11 {
+		t.Errorf("%d events are remembered, want about 10", n)
+	}
+}
+
+func TestSpoolCoalesces(t *testing.T) {
+	s, ctx := openSpool(t, db.SpoolOptions{}), context.Background()
+	s.enqueue(request("k", "1", "a"), request("k", "2", "b"), request("k", "3", "a"), request("other", "4", "a"))
+	jobs := s.claim(10)
+	if len(jobs) != 2 || payloads(jobs[0]) != "a b" || payloads(jobs[1]) != "a" {
+		t.Fatalf("claimed %+v", jobs)
+	}
+	// What comes while the job is being done is another job, due when it is over.
+	s.enqueue(request("k", "5", "a"), request("k", "6", "c"))
+	if more := s.claim(10); len(more) != 0 {
+		t.Fatalf("two jobs of one key are leased: %+v", more)
+	}
+	s.ok(s.Done(ctx, jobs[0]))
+	if j := s.claimOne(); payloads(j) != "a c" {
+		t.Errorf("claimed %q, want a c", payloads(j))
+	}
+}
+
+// TestSpoolLosesNoPayload sends more different payloads for a key than a job has
+// room for.
+func TestSpoolLosesNoPayload(t *testing.T) {
+	s, ctx := openSpool(t, db.SpoolOptions{}), context.Background()
+	const n = 600
+	for i := range n {
+		s.enqueue(request("k", "", fmt.Sprint("p", i)))
+	}
+	seen := map[string]bool{}
+	for range 3 {
+		j := s.claimOne()
+		if len(j.Payloads) > 256 {
+			t.Errorf("a job of %d payloads", len(j.Payloads))
+		}
+		for _, p := range j.Payloads {
+			seen[string(p)] = true
+		}
+		s.ok(s.Done(ctx, j))
+	}
+	if len(seen) != n || len(s.claim(1)) != 0 {
+		t.Errorf("%d payloads came out, want %d", len(seen), n)
+	}
+}
+
+func TestSpoolLease(t *testing.T) {
+	s, ctx := openSpool(t, db.SpoolOptions{}), context.Background()
+	s.enqueue(request("k", "", "a"))
+	first := s.claimOne()
+	s.clock.Step(40 * time.Second)
+	s.ok(s.Renew(ctx, first, time.Minute))
+	s.clock.Step(59 * time.Second)
+	if jobs := s.claim(1); len(jobs) != 0 {
+		t.Fatalf("a renewed lease ended early: %+v", jobs)
+	}
+	s.clock.Step(time.Second)
+	second := s.claimOne()
+	if second.ID != first.ID || second.Attempts != 2 || !strings.Contains(second.Error, "lease ended") {
+		t.Errorf("claimed %+v", second)
+	}
+	for name, err := range map[string]error{
+		"Renew": s.Renew(ctx, first, time.Minute), "Done": s.Done(ctx, first),
+		"Fail": s.Fail(ctx, first, db.SpoolFailure{}), "Release": s.Release(ctx, first),
+	} {
+		if !errors.Is(err, db.ErrLeaseLost) {
+			t.Errorf("%s with a lease that ended: %v", name, err)
+		}
+	}
+	s.ok(s.Release(ctx, second))
+	if third := s.claimOne(); third.Attempts != 2 {
+		t.Errorf("a released job counts %d attempts, want 2", third.Attempts)
+	}
+}
+
+// TestSpoolReopened gives back what a process that is gone had leased.
+func TestSpoolReopened(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	opts := db.Options{Dir: t.TempDir(), Clock: clock}
+	d, err := db.Open(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := d.Spool(db.SpoolOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Enqueue(context.Background(), []db.SpoolRequest{request("k", "e1", "a")}); err != nil {
+		t.Fatal(err)
+	}
+	if jobs, err := s.ClaimNow(1, time.Hour); err != nil || len(jobs) != 1 {
+		t.Fatal(jobs, err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d = dbtest.OpenOptions(t, opts)
+	if s, err = d.Spool(db.SpoolOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	jobs, err := s.ClaimNow(1, time.Hour)
+	if err != nil || len(jobs) != 1 || jobs[0].Attempts != 2 {
+		t.Fatalf("after reopening: %+v, %v", jobs, err)
+	}
+	if err := s.Enqueue(context.Background(), []db.SpoolRequest{request("k", "e1", "b")}); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := s.Stats(context.Background()); err != nil || st.Payloads != 1 {
+		t.Errorf("an event is forgotten by reopening: %+v, %v", st, err)
+	}
+}
+
+func TestSpoolBacksOffAndGivesUp(t *testing.T) {
+	s, ctx := openSpool(t, db.SpoolOptions{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 4 * time.Second}), context.Background()
+	s.enqueue(request("k", "", "a"))
+	for i, limit := range []time.Duration{1, 2, 4, 4} {
+		limit *= time.Second
+		j := s.claimOne()
+		failed := s.clock.Now()
+		s.ok(s.Fail(ctx, j, db.SpoolFailure{Error: "no route"}))
+		jobs, err := s.List(ctx, db.SpoolWaiting, 0, 10)
+		s.ok(err)
+		if wait := jobs[0].Due.Sub(failed); wait < limit/2 || wait > limit {
+			t.Errorf("after %d failures it waits %v, want %v to %v", i+1, wait, limit/2, limit)
+		}
+		if len(s.claim(1)) != 0 {
+			t.Errorf("after %d failures it is due at once", i+1)
+		}
+		s.clock.Step(limit)
+	}
+	s.ok(s.Fail(ctx, s.claimOne(), db.SpoolFailure{Error: strings.Repeat("no route ", 1000)}))
+	s.clock.Step(time.Hour)
+	if jobs := s.claim(1); len(jobs) != 0 {
+		t.Fatalf("a dead job was claimed: %+v", jobs)
+	}
+	dead, err := s.List(ctx, db.SpoolDead, 0, 10)
+	s.ok(err)
+	if len(dead) != 1 || dead[0].Attempts != 5 || !strings.HasPrefix(dead[0].Error, "no route") || len(dead[0].Error) > 1100 || payloads(dead[0]) != "a" {
+		t.Fatalf("dead: %+v", dead)
+	}
+
+	s.enqueue(request("k2", "", "b"))
+	s.ok(s.Fail(ctx, s.claimOne(), db.SpoolFailure{Error: "not an image", Permanent: true}))
+	if st := s.stats(); st.Dead != 2 || st.Waiting != 0 {
+		t.Errorf("a permanent failure is not dead: %+v", st)
+	}
+	s.enqueue(request("k3", "", "b"))
+	s.ok(s.Fail(ctx, s.claimOne(), db.SpoolFailure{Error: "429", After: time.Hour}))
+	s.clock.Step(time.Hour - time.Second)
+	if len(s.claim(1)) != 0 {
+		t.Error("a job is due before the time it was told to wait for")
+	}
+}
+
+// TestSpoolPoison says that a job which ends its workers is dead in the end.
+func TestSpoolPoison(t *testing.T) {
+	s := openSpool(t, db.SpoolOptions{MaxAttempts: 3})
+	s.enqueue(request("k", "", "a"))
+	for range 3 {
+		s.claimOne()
+		s.clock.Step(time.Minute)
+	}
+	if jobs := s.claim(1); len(jobs) != 0 || s.stats().Dead != 1 {
+		t.Errorf("after three workers died: %+v, %+v", jobs, s.stats())
+	}
+}
+
+func TestSpoolDelayBounds(t *testing.T) {
+	s := openSpool(t, db.SpoolOptions{})
+	for attempts := range 200 {
+		limit := 5 * time.Minute
+		if attempts < 10 {
+			limit = time.Second << max(attempts-1, 0)
+		}
+		for range 20 {
+			if d := s.Delay(attempts); d < limit/2 || d > limit {
+				t.Fatalf("after %d attempts it waits %v, want %v to %v", attempts, d, limit/2, limit)
+			}
+		}
+	}
+}
+
+func TestSpoolAdmin(t *testing.T) {
+	s, ctx := openSpool(t, db.SpoolOptions{}), context.Background()
+	for i := range 5 {
+		s.enqueue(request(fmt.Sprint("k", i), "", "p"))
+	}
+	for _, j := range s.claim(3) {
+		s.ok(s.Fail(ctx, j, db.SpoolFailure{Error: "gone", Permanent: true}))
+	}
+	list := func(state db.SpoolState, after int64, limit int) (ids []int64) {
+		t.Helper()
+		jobs, err := s.List(ctx, state, after, limit)
+		s.ok(err)
+		for _, j := range jobs {
+			ids = append(ids, j.ID)
+		}
+		return ids
+	}
+	if got := list("", 0, 0); !slices.Equal(got, []int64{1, 2, 3, 4, 5}) {
+		t.Errorf("all: %v", got)
+	}
+	if got := list(db.SpoolDead, 1, 1); !slices.Equal(got, []int64{2}) {
+		t.Errorf("the second page of the dead: %v", got)
+	}
+	s.ok(s.Retry(ctx, 1))
+	s.ok(s.Drop(ctx, 2))
+	if got := list(db.SpoolDead, 0, 0); !slices.Equal(got, []int64{3}) {
+		t.Errorf("dead after Retry and Drop: %v", got)
+	}
+	for _, id := range []int64{2, 99} {
+		if err := errors.Join(s.Retry(ctx, id), s.Drop(ctx, id)); !errors.Is(err, db.ErrNoSuchJob) {
+			t.Errorf("job %d: %v", id, err)
+		}
+	}
+	jobs := s.claim(10)
+	if len(jobs) != 3 {
+		t.Fatalf("%d jobs are due after Retry, want 3", len(jobs))
+	}
+	if err := s.Drop(ctx, jobs[0].ID); !errors.Is(err, db.ErrNoSuchJob) {
+		t.Errorf("a leased job was dropped: %v", err)
+	}
+	for _, j := range jobs {
+		s.ok(s.Fail(ctx, j, db.SpoolFailure{Permanent: true}))
+	}
+	if n, err := s.RetryDead(ctx); n != 4 || err != nil {
+		t.Errorf("RetryDead: %d, %v; want 4", n, err)
+	}
+	for _, j := range s.claim(10) {
+		if j.Attempts != 1 {
+			t.Errorf("retried, job %d counts %d attempts", j.ID, j.Attempts)
+		}
+		s.ok(s.Fail(ctx, j, db.SpoolFailure{Permanent: true}))
+	}
+	if n, err := s.DropDead(ctx); n != 4 || err != nil {
+		t.Errorf("DropDead: %d, %v; want 4", n, err)
+	}
+	if st := s.stats(); st.Payloads != 0 || st.Dead != 0 {
+		t.Errorf("after DropDead: %+v", st)
+	}
+}
+
+// TestSpoolFull drops the dead, oldest first, then refuses, and never drops live
+// work. What is refused leaves nothing behind, its event ID included.
+func TestSpoolFull(t *testing.T) {
+	s, ctx := openSpool(t, db.SpoolOptions{MaxPayloads: 4}), context.Background()
+	for i := range 4 {
+		s.enqueue(request(fmt.Sprint("k", i), "", "p"))
+	}
+	for _, j := range s.claim(2) {
+		s.ok(s.Fail(ctx, j, db.SpoolFailure{Permanent: true}))
+		s.clock.Step(time.Second)
+	}
+	s.enqueue(request("k4", "", "p"))
+	if dead, err := s.List(ctx, db.SpoolDead, 0, 0); err != nil || len(dead) != 1 || dead[0].Key != "k1" {
+		t.Fatalf("the dead after one made room: %+v, %v", dead, err)
+	}
+	err := s.Enqueue(ctx, []db.SpoolRequest{request("k5", "e5", "p"), request("k6", "e6", "p")})
+	if !errors.Is(err, db.ErrSpoolFull) {
+		t.Fatalf("a full spool took two more: %v", err)
+	}
+	if st := s.stats(); st.Payloads != 4 || st.Dead != 1 || st.Waiting != 3 {
+		t.Errorf("the refused batch changed something: %+v", st)
+	}
+	s.enqueue(request("k5", "e5", "p"))
+	if st := s.stats(); st.Payloads != 4 || st.Dead != 0 || st.Waiting != 4 {
+		t.Errorf("after the last dead made room: %+v", st)
+	}
+	if err := s.Enqueue(ctx, []db.SpoolRequest{request("k6", "e6", "p")}); !errors.Is(err, db.ErrSpoolFull) {
+		t.Errorf("a spool full of live work took one more: %v", err)
+	}
+	s.enqueue(request("k5", "", "p")) // waits already
+	s.ok(s.Done(ctx, s.claim(1)[0]))
+	s.enqueue(request("k6", "e6", "p"))
+}
+
+func TestSpoolRefusesBadRequests(t *testing.T) {
+	s := openSpool(t, db.SpoolOptions{})
+	for name, r := range map[string]db.SpoolRequest{
+		"no key":        request("", "", "p"),
+		"long key":      request(strings.Repeat("k", 1025), "", "p"),
+		"no payload":    request("k", "", ""),
+		"large payload": request("k", "", strings.Repeat("p", 8193)),
+	} {
+		if err := s.Enqueue(context.Background(), []db.SpoolRequest{request("good", "", "p"), r}); err == nil {
+			t.Errorf("%s was taken", name)
+		}
+	}
+	if st := s.stats(); st.Payloads != 0 {
+		t.Errorf("a refused batch left something: %+v", st)
+	}
+	if _, err := s.Claim(context.Background(), 0, time.Minute); err == nil {
+		t.Error("a claim of no jobs was taken")
+	}
+}
+
+// TestSpoolClaimWaits covers what ends the waiting: a new job, a time, and the
+// key of a due job coming free.
+func TestSpoolClaimWaits(t *testing.T) {
+	s, ctx := openSpool(t, db.SpoolOptions{}), context.Background()
+	claimed := make(chan *db.SpooledJob)
+	errs := make(chan error, 1)
+	claim := func() {
+		jobs, err := s.Claim(ctx, 1, time.Hour)
+		if err != nil {
+			errs <- err
+			return
+		}
+		claimed <- jobs[0]
+	}
+	wait := func(what string) *db.SpooledJob {
+		t.Helper()
+		select {
+		case j := <-claimed:
+			return j
+		case err := <-errs:
+			t.Fatalf("%s: %v", what, err)
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%s does not end Claim", what)
+		}
+		return nil
+	}
+	go claim()
+	s.enqueue(request("k", "", "a"))
+	j := wait("a new job")
+
+	s.ok(s.Fail(ctx, j, db.SpoolFailure{After: time.Minute}))
+	go claim()
+	s.clock.Step(time.Minute + time.Second)
+	s.enqueue(request("wake", "", "x")) // if Claim read the time before the step
+	j = wait("the end of a back-off")
+	if j.Key == "wake" {
+		t.Fatal("the job that was due first came second")
+	}
+
+	go claim()
+	s.ok(s.Done(ctx, wait("the job that woke it")))
+	s.enqueue(request("k", "", "b"))
+	go claim()
+	s.ok(s.Done(ctx, j))
+	if j = wait("the end of the lease before"); payloads(j) != "b" {
+		t.Errorf("claimed %q, want b", payloads(j))
+	}
+}
+
+func TestSpoolClaimEnds(t *testing.T) {
+	d, err := db.Open(db.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := d.Spool(db.SpoolOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if r := <-done; r.err == nil {
-		return r.jobs
-	} else if !errors.Is(r.err, context.Canceled) {
-		s.t.Fatal(r.err)
+	if _, err := s.Claim(ctx, 1, time.Minute); !errors.Is(err, context.Canceled) {
+		t.Errorf("Claim with a context that ended: %v", err)
 	}
-	return nil
+	done := make(chan error)
+	go func() {
+		_, err := s.Claim(context.Background(), 1, time.Minute)
+		done <- err
+	}()
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; !errors.Is(err, db.ErrClosed) {
+		t.Errorf("Claim of a closed database: %v", err)
+	}
 }

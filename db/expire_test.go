@@ -1,0 +1,108 @@
+package db_test
+
+import (
+	"testing"
+	"time"
+
+	testclock "k8s.io/utils/clock/testing"
+
+	"tidewaiter/db"
+	"tidewaiter/db/dbtest"
+)
+
+// step moves a fake clock when the maintenance loop waits for it.
+func step(t *testing.T, clock *testclock.FakeClock, by time.Duration, done func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for !clock.HasWaiters() {
+		if time.Now().After(deadline) {
+			t.Fatal("maintenance does not wait for the clock")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	clock.Step(by)
+	for !done() {
+		if time.Now().After(deadline) {
+			t.Fatal("nothing happened in time")
+		}
+		if clock.HasWaiters() {
+			clock.Step(time.Second)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestExpire(t *testing.T) {
+	clock := testclock.NewFakeClock(time.Now())
+	d := dbtest.Open(t, func(o *db.Options) { o.Clock = clock })
+	ctx := t.Context()
+	const many = 250 // more than a batch
+	for i := range many {
+		if _, err := d.Put(ctx, "/e/"+string(rune('a'+i)), 0, []byte("v"), db.PutOptions{TTL: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	renewed, err := d.Put(ctx, "/renewed", 0, []byte("v"), db.PutOptions{TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Put(ctx, "/renewed", renewed, []byte("v"), db.PutOptions{TTL: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	put(t, d, "/forever", 0, "v")
+	w, _ := d.Watch("/e/", false, d.Revision())
+	defer w.Stop()
+	count := func() int64 { n, _, _ := d.Totals(ctx, "/"); return n }
+
+	clock.Step(30 * time.Second)
+	if n := count(); n != many+2 {
+		t.Fatalf("%d keys before their time, want %d", n, many+2)
+	}
+	step(t, clock, 31*time.Second, func() bool { return count() == 2 })
+	var deleted int
+	for {
+		events, err := w.Poll(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(events) == 0 {
+			break
+		}
+		for _, e := range events {
+			if !e.Deleted {
+				t.Errorf("event %+v, want a deletion", e)
+			}
+			deleted++
+		}
+	}
+	if deleted != many {
+		t.Errorf("watcher saw %d deletions, want %d", deleted, many)
+	}
+}
+
+// TestHistoryWindow: revisions go when they are older than the window, by the
+// injected clock, and no sooner.
+func TestHistoryWindow(t *testing.T) {
+	clock := testclock.NewFakeClock(time.Now())
+	d := dbtest.Open(t, func(o *db.Options) { o.Clock = clock; o.HistoryWindow = time.Minute })
+	ctx := t.Context()
+	r1 := put(t, d, "/a/k", 0, "one")
+	r2 := put(t, d, "/a/k", r1, "two")
+	clock.Step(50 * time.Second)
+	r3 := put(t, d, "/a/k", r2, "three")
+	if _, err := d.Range(ctx, db.RangeOptions{Prefix: "/", Rev: r1}); err != nil {
+		t.Fatalf("list inside the window: %v", err)
+	}
+	step(t, clock, 11*time.Second, func() bool { return d.CompactedRevision() >= r2 })
+	if got := d.CompactedRevision(); got != r2 {
+		t.Errorf("compacted to %d, want %d", got, r2)
+	}
+	if n, err := d.QueryInt("SELECT count(*) FROM revisions"); err != nil || n != 2 {
+		t.Errorf("%d revisions kept, %v; want the live one and the one before it", n, err)
+	}
+	page, err := d.Range(ctx, db.RangeOptions{Prefix: "/", Rev: r2})
+	if err != nil || len(page.KVs) != 1 || string(page.KVs[0].Value) != "two" {
+		t.Errorf("list at the compacted revision: %v, %v", page.KVs, err)
+	}
+	_ = r3
+}

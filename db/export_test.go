@@ -1,0 +1,45 @@
+package db
+
+import "context"
+
+// Tx is tx for tests outside the package.
+type Tx = tx
+
+// Write is write.
+func (d *DB) Write(ctx context.Context, fn func(*Tx) error) error { return d.write(ctx, fn) }
+
+// PutTx is put.
+func (t *Tx) PutTx(key string, expect int64, value []byte) (int64, error) {
+	return t.put(key, expect, value, PutOptions{})
+}
+
+// ExecSQL runs any SQL on the writing connection.
+func (t *Tx) ExecSQL(sql string) error { _, err := t.c.raw.ExecContext(background, sql, nil); return err }
+
+// QueryInt reads one integer.
+func (d *DB) QueryInt(sql string, args ...any) (n int64, err error) {
+	err = d.read(background, func(c *conn) error {
+		n, _, err = c.first(sql, args...)
+		return err
+	})
+	return n, err
+}
+
+// Migrate runs migration steps on a file.
+func Migrate(path string, steps []string) error {
+	c, err := openConn(path)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	return migrate(c, path, steps)
+}
+
+// Migrations are the released steps.
+var Migrations = migrations
+
+// UnpackIndexed is unpackIndexed, packed again.
+func UnpackIndexed(b []byte) ([]byte, error) {
+	v, err := unpackIndexed(b)
+	return v.pack(), err
+}

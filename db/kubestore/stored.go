@@ -1,0 +1,186 @@
+package kubestore
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	metainternalversionvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/metrics"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/storage"
+	storeerr "k8s.io/apiserver/pkg/storage/errors"
+
+	"tidewaiter/db"
+)
+
+// StoredKind is a cluster-scoped kind whose stored bytes are its served bytes:
+// its internal and its v1 Go type are the same, so that nothing is converted.
+type StoredKind struct {
+	Resource schema.GroupVersionResource
+	Kind     string
+}
+
+// storedPageLimit is the longest limited list that is answered from stored
+// bytes: its rows are in memory until the continue token is known.
+const storedPageLimit = chunkRows
+
+// ServeStored answers plain JSON reads of kinds with the bytes that are stored,
+// without decoding them, and leaves every other request to next: tables, other
+// encodings, selectors, watches and whatever is malformed. It stands behind
+// authentication and authorization. What it answers differs from next's answer
+// in the order of the fields of metadata only.
+func (g *Getter) ServeStored(next http.Handler, kinds ...StoredKind) http.Handler {
+	byResource := map[schema.GroupVersionResource]*storedReader{}
+	for _, k := range kinds {
+		if s := g.Store(k.Resource.GroupResource()); s != nil {
+			byResource[k.Resource] = newStoredReader(g, s, k)
+		}
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		info, ok := request.RequestInfoFrom(req.Context())
+		if !ok || !info.IsResourceRequest || info.Subresource != "" || info.Namespace != "" || req.Method != http.MethodGet || !wantsPlainJSON(req) {
+			next.ServeHTTP(w, req)
+			return
+		}
+		r := byResource[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}]
+		switch {
+		case r != nil && info.Verb == "get" && info.Name != "" && req.URL.RawQuery == "":
+			r.instrumented("GET", "resource", func(w http.ResponseWriter, req *http.Request) { r.get(w, req, info.Name) })(w, req)
+		case r != nil && info.Verb == "list" && info.Name == "":
+			opts, ok := storedListOptions(req.URL.Query())
+			if !ok {
+				next.ServeHTTP(w, req)
+				return
+			}
+			r.instrumented("LIST", "cluster", func(w http.ResponseWriter, req *http.Request) { r.list(w, req, opts) })(w, req)
+		default:
+			next.ServeHTTP(w, req)
+		}
+	})
+}
+
+// wantsPlainJSON is true of a request whose answer, by Kubernetes' rules of
+// negotiation, is JSON on one line.
+func wantsPlainJSON(req *http.Request) bool {
+	for _, accept := range req.Header.Values("Accept") {
+		for media := range strings.SplitSeq(accept, ",") {
+			switch strings.TrimSpace(media) {
+			case "", "application/json", "*/*", "application/*":
+			default:
+				return false
+			}
+		}
+	}
+	// Command line tools and browsers get indented JSON.
+	agent := req.UserAgent()
+	return !strings.HasPrefix(agent, "curl") && !strings.HasPrefix(agent, "Wget") && !strings.HasPrefix(agent, "Mozilla/5.0")
+}
+
+// storedListOptions are the storage's options for a list without a selector; ok
+// is false for anything else, and for what the API server refuses.
+func storedListOptions(query url.Values) (_ storage.ListOptions, ok bool) {
+	for name := range query {
+		switch name {
+		case "limit", "continue", "resourceVersion", "resourceVersionMatch", "timeoutSeconds":
+		default:
+			return storage.ListOptions{}, false
+		}
+	}
+	in := metainternalversion.ListOptions{}
+	if err := metainternalversionscheme.ParameterCodec.DecodeParameters(query, metav1.SchemeGroupVersion, &in); err != nil {
+		return storage.ListOptions{}, false
+	}
+	if errs := metainternalversionvalidation.ValidateListOptions(&in, true); len(errs) > 0 || in.Limit < 0 || in.Limit > storedPageLimit {
+		return storage.ListOptions{}, false
+	}
+	out := storage.ListOptions{
+		ResourceVersion:      in.ResourceVersion,
+		ResourceVersionMatch: in.ResourceVersionMatch,
+		Predicate:            storage.Everything,
+		Recursive:            true,
+	}
+	out.Predicate.Limit, out.Predicate.Continue = in.Limit, in.Continue
+	return out, true
+}
+
+// storedReader answers reads of one kind.
+type storedReader struct {
+	g    *Getter
+	s    *Store
+	kind StoredKind
+	// head is how every stored object begins, up to and with the brace that
+	// opens its metadata.
+	head []byte
+}
+
+func newStoredReader(g *Getter, s *Store, k StoredKind) *storedReader {
+	head := `{"kind":` + strconv.Quote(k.Kind) + `,"apiVersion":` + strconv.Quote(k.Resource.GroupVersion().String()) + `,"metadata":{`
+	return &storedReader{g: g, s: s, kind: k, head: []byte(head)}
+}
+
+func (r *storedReader) instrumented(verb, scope string, h http.HandlerFunc) http.HandlerFunc {
+	gvr := r.kind.Resource
+	return metrics.InstrumentHandlerFunc(verb, gvr.Group, gvr.Version, gvr.Resource, "", scope, metrics.APIServerComponent, false, "", h)
+}
+
+func (r *storedReader) fail(w http.ResponseWriter, req *http.Request, err error) {
+	responsewriters.ErrorNegotiated(err, r.g.codecs, r.kind.Resource.GroupVersion(), w, req)
+}
+
+// get answers with one object.
+func (r *storedReader) get(w http.ResponseWriter, req *http.Request, name string) {
+	key, err := r.s.prepareKey(r.s.resourcePrefix+name, false)
+	if err != nil {
+		r.fail(w, req, storeerr.InterpretGetError(err, r.kind.Resource.GroupResource(), name))
+		return
+	}
+	kv, ok, _, err := r.s.db.Get(req.Context(), key)
+	switch {
+	case err != nil:
+		err = r.s.interpret(err)
+	case !ok:
+		err = storage.NewKeyNotFoundError(key, 0)
+	}
+	if err != nil {
+		r.fail(w, req, storeerr.InterpretGetError(err, r.kind.Resource.GroupResource(), name))
+		return
+	}
+	body, err := r.object(req.Context(), nil, &kv, r.head)
+	if err != nil {
+		r.fail(w, req, storeerr.InterpretGetError(err, r.kind.Resource.GroupResource(), name))
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	_, _ = w.Write(body) // the client is gone
+}
+
+// object appends the stored object to buf, beginning with head and with its
+// resourceVersion in place.
+func (r *storedReader) object(ctx context.Context, buf []byte, kv *db.KV, head []byte) ([]byte, error) {
+	data, _, err := r.s.transformer.TransformFromStorage(ctx, kv.Value, keyContext(kv.Key))
+	if err != nil {
+		return buf, storage.NewInternalError(err)
+	}
+	rest, ok := bytes.CutPrefix(data, r.head)
+	if !ok || len(rest) < 2 || rest[0] != '"' || !closesLikeObject(rest) {
+		return buf, markUndecodable(errNotStoredForm, kv.Rev)
+	}
+	buf = append(buf, head...)
+	buf = append(buf, `"resourceVersion":"`...)
+	buf = strconv.AppendInt(buf, kv.Rev, 10)
+	buf = append(buf, `",`...)
+	return append(buf, rest...), nil
+}
+
+var _ io.Writer = (*bytes.Buffer)(nil)

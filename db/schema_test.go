@@ -1,0 +1,61 @@
+package db_test
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"tidewaiter/db"
+	"tidewaiter/db/dbtest"
+)
+
+// TestMigrate goes from every released schema version to the newest and checks
+// that what was stored is still there.
+func TestMigrate(t *testing.T) {
+	for from := range len(db.Migrations) + 1 {
+		dir := t.TempDir()
+		path := filepath.Join(dir, db.FileName)
+		if err := db.Migrate(path, db.Migrations[:from]); err != nil {
+			t.Fatalf("to version %d: %v", from, err)
+		}
+		d := dbtest.OpenOptions(t, db.Options{Dir: dir})
+		if v, err := d.QueryInt("PRAGMA user_version"); err != nil || v != int64(len(db.Migrations)) {
+			t.Errorf("from version %d: at %d, %v; want %d", from, v, err, len(db.Migrations))
+		}
+		put(t, d, "/a/k", 0, "v")
+	}
+}
+
+func TestMigrateFails(t *testing.T) {
+	path := filepath.Join(t.TempDir(), db.FileName)
+	good := append([]string{}, db.Migrations...)
+	if err := db.Migrate(path, good); err != nil {
+		t.Fatal(err)
+	}
+	bad := append(good, "CREATE TABLE half (x); INSERT INTO no_such_table VALUES (1);")
+	err := db.Migrate(path, bad)
+	if err == nil || !strings.Contains(err.Error(), "schema version") {
+		t.Fatalf("a failing step: %v, want an error naming the version", err)
+	}
+	// The half that worked must be gone, so that a mended step can run.
+	if err := db.Migrate(path, append(good, "CREATE TABLE half (x);")); err != nil {
+		t.Errorf("after the failed step: %v", err)
+	}
+}
+
+func TestNewerSchema(t *testing.T) {
+	dir := t.TempDir()
+	newer := append(append([]string{}, db.Migrations...), "CREATE TABLE future (x);")
+	if err := db.Migrate(filepath.Join(dir, db.FileName), newer); err != nil {
+		t.Fatal(err)
+	}
+	_, err := db.Open(db.Options{Dir: dir})
+	var ns *db.NewerSchemaError
+	if !errors.As(err, &ns) || ns.Have != len(newer) || ns.Known != len(db.Migrations) {
+		t.Fatalf("open: %v, want *NewerSchemaError{%d, %d}", err, len(newer), len(db.Migrations))
+	}
+	if err := db.Owner(dir); err != nil {
+		t.Errorf("a refused database keeps the lock: %v", err)
+	}
+}

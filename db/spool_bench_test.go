@@ -1,0 +1,104 @@
+package db_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"tidewaiter/db"
+	"tidewaiter/db/dbtest"
+)
+
+// BenchmarkSpoolEnqueue is the disk's part of acknowledging a push, into an
+// empty spool and into a deep one. p99-ms is over single calls.
+func BenchmarkSpoolEnqueue(b *testing.B) {
+	for _, senders := range []int{1, 16, 64} {
+		for _, depth := range []int{0, 50_000} {
+			b.Run(fmt.Sprintf("Senders=%d/Depth=%d", senders, depth), func(b *testing.B) {
+				d := dbtest.Open(b)
+				s, err := d.Spool(db.SpoolOptions{MaxPayloads: 1 << 40})
+				if err != nil {
+					b.Fatal(err)
+				}
+				ctx := context.Background()
+				for i := 0; i < depth; i += 1000 {
+					var batch []db.SpoolRequest
+					for j := range 1000 {
+						batch = append(batch, benchRequest("old", i+j))
+					}
+					if err := s.Enqueue(ctx, batch); err != nil {
+						b.Fatal(err)
+					}
+				}
+				var next atomic.Int64
+				took := make([]time.Duration, b.N)
+				b.ResetTimer()
+				var wg sync.WaitGroup
+				for range senders {
+					wg.Go(func() {
+						for {
+							i := int(next.Add(1)) - 1
+							if i >= b.N {
+								return
+							}
+							start := time.Now()
+							if err := s.Enqueue(ctx, []db.SpoolRequest{benchRequest("new", i)}); err != nil {
+								b.Error(err)
+								return
+							}
+							took[i] = time.Since(start)
+						}
+					})
+				}
+				wg.Wait()
+				b.StopTimer()
+				slices.Sort(took)
+				b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+			})
+		}
+	}
+}
+
+func benchRequest(prefix string, i int) db.SpoolRequest {
+	return db.SpoolRequest{
+		Key: prefix + "/registry.example.com/team/app:" + strconv.Itoa(i), Source: "bench", EventID: prefix + strconv.Itoa(i),
+		Payload: fmt.Appendf(nil, `{"action":"push","host":"registry.example.com","repository":"team/app","tag":"%d","digest":"sha256:%064d"}`, i, i),
+	}
+}
+
+// BenchmarkSpoolWork claims and ends jobs, eight at a time.
+func BenchmarkSpoolWork(b *testing.B) {
+	d := dbtest.Open(b)
+	s, err := d.Spool(db.SpoolOptions{MaxPayloads: 1 << 40})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx := context.Background()
+	for i := range b.N {
+		if err := s.Enqueue(ctx, []db.SpoolRequest{benchRequest("new", i)}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ResetTimer()
+	for done := 0; done < b.N; {
+		jobs, err := s.Claim(ctx, 8, time.Minute)
+		if err != nil {
+			b.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for _, j := range jobs {
+			wg.Go(func() {
+				if err := s.Done(ctx, j); err != nil {
+					b.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		done += len(jobs)
+	}
+}

@@ -1,0 +1,14 @@
+package db
+
+import (
+	"context"
+	"time"
+)
+
+// ClaimNow is Claim without the waiting.
+func (s *Spool) ClaimNow(n int, lease time.Duration) ([]*SpooledJob, error) {
+	return s.claim(context.Background(), n, lease)
+}
+
+// Delay is the wait after so many attempts.
+func (s *Spool) Delay(attempts int) time.Duration { return s.delay(attempts) }

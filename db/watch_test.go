@@ -1,0 +1,162 @@
+package db_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"tidewaiter/db"
+	"tidewaiter/db/dbtest"
+)
+
+// poll collects events until there are none.
+func poll(t *testing.T, w *db.Watcher) (keys []string) {
+	t.Helper()
+	for {
+		events, err := w.Poll(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(events) == 0 {
+			return keys
+		}
+		for _, e := range events {
+			keys = append(keys, e.Key)
+		}
+	}
+}
+
+func TestWatchScope(t *testing.T) {
+	d := dbtest.Open(t)
+	if _, err := d.Watch("/a", false, 1); err == nil {
+		t.Error("a prefix that ends within a name was taken")
+	}
+	tests := []struct {
+		key   string
+		exact bool
+		want  []string
+	}{
+		{"", false, []string{"/a/1", "/a/x/1", "/ab/1", "/a/"}},
+		{"/", false, []string{"/a/1", "/a/x/1", "/ab/1", "/a/"}},
+		{"/a/", false, []string{"/a/1", "/a/x/1", "/a/"}},
+		{"/a/x/", false, []string{"/a/x/1"}},
+		{"/a/1", true, []string{"/a/1"}},
+		{"/a", true, nil},
+		{"/a/", true, []string{"/a/"}},
+	}
+	start := d.Revision()
+	var early []*db.Watcher
+	for _, tt := range tests {
+		w, err := d.Watch(tt.key, tt.exact, start)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Stop()
+		early = append(early, w)
+	}
+	for _, k := range []string{"/a/1", "/a/x/1", "/ab/1", "/a/"} {
+		put(t, d, k, 0, "v")
+	}
+	for i, tt := range tests {
+		late, err := d.Watch(tt.key, tt.exact, start)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer late.Stop()
+		for what, w := range map[string]*db.Watcher{"early": early[i], "late": late} {
+			if got := poll(t, w); fmt.Sprint(got) != fmt.Sprint(tt.want) {
+				t.Errorf("%s watch of %q (exact %v): %v, want %v", what, tt.key, tt.exact, got, tt.want)
+			}
+		}
+		if tt.want != nil {
+			select {
+			case <-early[i].Ready():
+			default:
+				t.Errorf("watch of %q (exact %v) was not woken", tt.key, tt.exact)
+			}
+		}
+	}
+}
+
+// TestSlowWatcher leaves a watcher asleep while the feed and then the history
+// move past it.
+func TestSlowWatcher(t *testing.T) {
+	d := dbtest.Open(t, func(o *db.Options) { o.FeedBytes = 2000; o.MaintenanceInterval = time.Hour })
+	slow, _ := d.Watch("/a/", false, d.Revision())
+	defer slow.Stop()
+	fast, _ := d.Watch("/a/", false, d.Revision())
+	defer fast.Stop()
+	for i := range 50 {
+		put(t, d, fmt.Sprintf("/a/%d", i), 0, "a value of some length")
+		if got := poll(t, fast); len(got) != 1 {
+			t.Fatalf("fast watcher got %v", got)
+		}
+	}
+	if got := poll(t, slow); len(got) != 50 {
+		t.Errorf("slow watcher got %d events, want 50 from the file", len(got))
+	}
+	for i := range 50 {
+		put(t, d, fmt.Sprintf("/a/b%d", i), 0, "a value of some length")
+	}
+	if err := d.Compact(t.Context(), d.Revision()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := slow.Poll(t.Context()); !errors.Is(err, db.ErrCompacted) {
+		t.Errorf("slow watcher behind the history: %v, want ErrCompacted", err)
+	}
+}
+
+// TestQuietWatcher: a watcher of something that does not change survives any
+// amount of history of other things.
+func TestQuietWatcher(t *testing.T) {
+	d := dbtest.Open(t, func(o *db.Options) { o.FeedBytes = 2000; o.MaintenanceInterval = time.Hour })
+	w, _ := d.Watch("/quiet/", false, d.Revision())
+	defer w.Stop()
+	poll(t, w)
+	for i := range 100 {
+		put(t, d, fmt.Sprintf("/busy/%d", i), 0, "a value of some length")
+	}
+	if err := d.Compact(t.Context(), d.Revision()); err != nil {
+		t.Fatal(err)
+	}
+	rev := put(t, d, "/quiet/k", 0, "v")
+	if got := poll(t, w); len(got) != 1 {
+		t.Errorf("got %v, want the one event", got)
+	}
+	if got, current := w.Progress(); got != rev || !current {
+		t.Errorf("progress %d, current %v; want %d", got, current, rev)
+	}
+}
+
+// TestWatchFuture: a watch from a revision that has not happened waits for it.
+func TestWatchFuture(t *testing.T) {
+	d := dbtest.Open(t)
+	w, _ := d.Watch("/a/", false, d.Revision()+2)
+	defer w.Stop()
+	for i := range 4 {
+		put(t, d, fmt.Sprintf("/a/%d", i), 0, "v")
+	}
+	if got := poll(t, w); fmt.Sprint(got) != "[/a/2 /a/3]" {
+		t.Errorf("got %v, want what follows the revision", got)
+	}
+}
+
+func TestPrevValue(t *testing.T) {
+	d := dbtest.Open(t)
+	w, _ := d.Watch("/a/", false, d.Revision())
+	defer w.Stop()
+	rev := put(t, d, "/a/k", 0, "one")
+	if _, err := d.Delete(t.Context(), "/a/k", rev); err != nil {
+		t.Fatal(err)
+	}
+	events, err := w.Poll(t.Context())
+	if err != nil || len(events) != 2 {
+		t.Fatalf("%d events, %v", len(events), err)
+	}
+	for i, want := range []string{"", "one"} {
+		if got, err := d.PrevValue(t.Context(), events[i]); err != nil || string(got) != want {
+			t.Errorf("event %d: previous value %q, %v; want %q", i, got, err, want)
+		}
+	}
+}
