@@ -25,6 +25,7 @@ const (
 	killPushes = 5000
 	kills      = 20
 	killKeys   = 700 // fewer keys than pushes, so that jobs coalesce
+	killWindow = 64  // pushes under way at a time
 )
 
 // spoolChildDir, in the environment, makes this test binary a server that is
@@ -101,21 +102,30 @@ func killRequest(n int) db.SpoolRequest {
 
 func spoolChildWorker(ctx context.Context, d *db.DB, s *db.Spool) error {
 	for {
-		jobs, err := s.Claim(ctx, 8, time.Minute)
+		jobs, err := s.Claim(ctx, 64, time.Minute)
 		if err != nil {
 			return err
 		}
+		errs := make(chan error, len(jobs))
 		for _, j := range jobs {
-			for _, p := range j.Payloads {
-				if _, err := d.Put(ctx, "/pushes/"+string(p), 0, p, db.PutOptions{}); err != nil && !errors.Is(err, db.ErrConflict) {
-					return err
-				}
-			}
-			if err := s.Done(ctx, j); err != nil {
+			go func() { errs <- doPushes(ctx, d, s, j) }()
+		}
+		for range jobs {
+			if err := <-errs; err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// doPushes does a job as the importer would: what is there is left as it is.
+func doPushes(ctx context.Context, d *db.DB, s *db.Spool, j *db.SpooledJob) error {
+	for _, p := range j.Payloads {
+		if _, err := d.Put(ctx, "/pushes/"+string(p), 0, p, db.PutOptions{}); err != nil && !errors.Is(err, db.ErrConflict) {
+			return err
+		}
+	}
+	return s.Done(ctx, j)
 }
 
 // TestSpoolSurvivesKill sends 5,000 pushes to a process that is killed with
@@ -161,13 +171,8 @@ func TestSpoolSurvivesKill(t *testing.T) {
 			break
 		}
 		for _, j := range jobs {
-			for _, p := range j.Payloads {
-				left++
-				if _, err := d.Put(t.Context(), "/pushes/"+string(p), 0, p, db.PutOptions{}); err != nil && !errors.Is(err, db.ErrConflict) {
-					t.Fatal(err)
-				}
-			}
-			if err := s.Done(t.Context(), j); err != nil {
+			left += len(j.Payloads)
+			if err := doPushes(t.Context(), d, s, j); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -217,9 +222,11 @@ func runSpoolChild(t *testing.T, dir string, acked []bool, want int, kill bool) 
 			todo = append(todo, n)
 		}
 	}
+	window := make(chan struct{}, killWindow)
 	go func() {
 		defer close(sender)
 		for _, n := range todo {
+			window <- struct{}{}
 			if _, err := fmt.Fprintln(in, n); err != nil {
 				return // killed
 			}
@@ -239,6 +246,7 @@ func runSpoolChild(t *testing.T, dir string, acked []bool, want int, kill bool) 
 		}
 		acked[n] = true
 		got++
+		<-window
 		if got == want && !killed {
 			killed = true
 			time.AfterFunc(time.Duration(rand.IntN(2000))*time.Microsecond, func() { _ = cmd.Process.Kill() })
@@ -249,7 +257,13 @@ func runSpoolChild(t *testing.T, dir string, acked []bool, want int, kill bool) 
 	}
 	_ = in.Close()
 	_ = cmd.Wait() // killed: always an error
-	<-sender
+	for draining := true; draining; {
+		select {
+		case <-window: // the sender may wait for a place
+		case <-sender:
+			draining = false
+		}
+	}
 	if got < want {
 		t.Fatalf("the process ended by itself after %d of %d answers: %s", got, want, &stderr)
 	}
