@@ -17,7 +17,7 @@ func TestDemo(t *testing.T) {
 		Path: harness.Binary(t), Args: []string{"demo"}, Dir: tmp,
 		Env: []string{"HOME=" + tmp, "TMPDIR=" + tmp, "KUBECONFIG=", "HTTP_PROXY=http://127.0.0.1:1", "HTTPS_PROXY=http://127.0.0.1:1"},
 	})
-	kubeconfig := p.Stdout.AwaitMatch(t, regexp.MustCompile(`(\S*admin\.kubeconfig)`))[1]
+	kubeconfig := p.Stdout.AwaitMatch(t, regexp.MustCompile(`KUBECONFIG=(\S+admin\.kubeconfig)`))[1]
 	shown := p.Stdout.Await(t, "commands to type next", func(out string) bool {
 		return strings.Contains(out, "kubectl") && strings.Contains(out, "IMAGE REFERENCE") && strings.HasSuffix(out, "\n")
 	})

@@ -289,18 +289,18 @@ func TestImmutableContent(t *testing.T) {
 	s.Import(t, r.Push(t, "library/hello-world:1", img))
 	name := images.Digest(t, img).String()
 	before := getImage(t, s, name)
-	for what, patch := range map[string]string{
-		"dockerImageLayers":   `{"dockerImageLayers":[]}`,
-		"dockerImageMetadata": `{"dockerImageMetadata":{"Architecture":"s390x"}}`,
-		"dockerImageManifest": `{"dockerImageManifest":"{}"}`,
-		"dockerImageConfig":   `{"dockerImageConfig":"{}"}`,
+	for patch, named := range map[string]string{
+		`{"dockerImageLayers":[{"name":"sha256:` + strings.Repeat("0", 64) + `","size":1,"mediaType":"a/b"}]}`: "dockerImageLayers",
+		`{"dockerImageMetadata":{"Architecture":"s390x"}}`:                                                     "dockerImageMetadata",
+		`{"dockerImageManifest":"{}"}`:                                                                         "dockerImageManifest",
+		`{"dockerImageConfig":"{}"}`:                                                                           "dockerImageConfig",
 	} {
-		t.Run(what, func(t *testing.T) {
+		t.Run(patch, func(t *testing.T) {
 			got := s.TryKubectl(t, "patch", "image", name, "--type=merge", "-p", patch)
 			if got.Code == 0 {
 				t.Fatalf("accepted: %s", patch)
 			}
-			wantContains(t, "the message", got.Stderr, "invalid", what)
+			wantContains(t, "the message", got.Stderr, "invalid", named)
 		})
 	}
 	if after := getImage(t, s, name); after.GetResourceVersion() != before.GetResourceVersion() {

@@ -31,7 +31,7 @@ var update = flag.Bool("update", false, "write the real output of the README's c
 // tidewaiter and kubectl on PATH; "export NAME=VALUE" holds for those after it.
 // The others are the output, standard error included. A command that goes on
 // when all of that was seen is left running, as a reader would leave it in
-// another terminal. The registry localhost:5000 is a real one that holds
+// another terminal. "go run ./cmd/tidewaiter" runs the program under test. The registry localhost:5000 is a real one that holds
 // library/hello-world:latest, library/busybox:latest and team/app:v1, the last
 // for three platforms. Digests, ports, ages and dates may differ, and a line
 // that is only "…" stands for any lines.
@@ -103,16 +103,16 @@ func newSession(t *testing.T) *session {
 	r.Push(t, "library/hello-world:latest", images.HelloWorld(t))
 	r.Push(t, "library/busybox:latest", images.Busybox(t))
 	r.Push(t, "team/app:v1", images.MultiArch(t))
-	harness.Tool(t, "kubectl")
-	bin := filepath.Dir(harness.Binary(t))
-	home := t.TempDir()
+	bin, home := t.TempDir(), t.TempDir()
+	for name, path := range map[string]string{"tidewaiter": harness.Binary(t), "kubectl": harness.Tool(t, "kubectl")} {
+		if err := os.Symlink(path, filepath.Join(bin, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	s := &session{dir: t.TempDir(), registry: r.Host, env: []string{
 		"PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH"),
 		"HOME=" + home, "DOCKER_CONFIG=" + home, "KUBECONFIG=", "TERM=dumb",
 	}}
-	if err := os.Symlink(harness.Binary(t), filepath.Join(s.dir, "tidewaiter")); err != nil {
-		t.Fatal(err)
-	}
 	return s
 }
 
@@ -135,6 +135,7 @@ func (s *session) step(t *testing.T, step step) string {
 	}
 	command := strings.TrimSuffix(strings.TrimSpace(step.command), "&")
 	command = strings.ReplaceAll(command, readmeRegistry, s.registry)
+	command = strings.Replace(command, "go run ./cmd/tidewaiter", "tidewaiter", 1)
 	p := harness.Start(t, harness.Command{Path: "bash", Args: []string{"-c", "exec 2>&1; exec " + command}, Dir: s.dir, Env: s.env})
 	t.Cleanup(func() { p.Signal(t, syscall.SIGTERM); p.Wait(t) })
 

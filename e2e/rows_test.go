@@ -211,6 +211,12 @@ func do(t testing.TB, c *rest.RESTClient, r row, query url.Values) (int, string)
 		q.Param(k, v[0])
 	}
 	switch r.verb {
+	case "DELETE":
+		// Without a body Kubernetes reads the query's resourceVersion, which
+		// selects the list, as a precondition on each Image too.
+		if query.Has("resourceVersion") {
+			q.Body([]byte(`{"apiVersion":"v1","kind":"DeleteOptions","dryRun":["All"]}`))
+		}
 	case "POST":
 		q.Body([]byte(plainImage("row-new")))
 	case "PUT":

@@ -185,7 +185,6 @@ func TestServerEndpoints(t *testing.T) {
 		"/readyz?verbose":                        {"readyz check passed"},
 		"/version":                               {`"gitVersion"`, `"major"`},
 		"/metrics":                               {"apiserver_request_total", "process_resident_memory_bytes"},
-		"/api":                                   {"APIVersions"},
 		"/apis":                                  {"image.openshift.io"},
 		"/apis/image.openshift.io":               {`"preferredVersion"`, "image.openshift.io/v1"},
 		"/apis/image.openshift.io/v1":            {`"name":"images"`, `"name":"imagesignatures"`, `"deletecollection"`},

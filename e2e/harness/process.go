@@ -76,8 +76,9 @@ func Start(t testing.TB, c Command) *Process {
 		p.Stderr.close()
 	}()
 	t.Cleanup(func() {
+		served := p.Running() // what ended by itself has been reported by who ran it
 		p.Kill(t)
-		if t.Failed() {
+		if t.Failed() && served {
 			t.Logf("%s\n--- its standard output:\n%s\n--- its standard error:\n%s", c, tail(p.Stdout.String()), tail(p.Stderr.String()))
 		}
 	})
@@ -86,7 +87,7 @@ func Start(t testing.TB, c Command) *Process {
 
 // tail keeps a failing test's log readable.
 func tail(s string) string {
-	const limit = 32 << 10
+	const limit = 4 << 10
 	if len(s) <= limit {
 		return s
 	}

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,9 +44,11 @@ func Tool(t testing.TB, name string) string {
 	return path
 }
 
-// Binary is the path of the tidewaiter program under test, built once from the
-// parent module. It stays in .tools, so that an unchanged one is not linked
-// again.
+var given = flag.String("tidewaiter", "", "program to test, for instance a release; default: built from the parent module")
+
+// Binary is the path of the tidewaiter program under test: the one given by
+// -tidewaiter, else built once from the parent module. It stays in .tools, so
+// that an unchanged one is not linked again.
 func Binary(t testing.TB) string {
 	t.Helper()
 	path, err := binary()
@@ -56,6 +59,9 @@ func Binary(t testing.TB) string {
 }
 
 var binary = sync.OnceValues(func() (string, error) {
+	if *given != "" {
+		return filepath.Abs(*given)
+	}
 	dir, err := moduleDir()
 	if err != nil {
 		return "", err
