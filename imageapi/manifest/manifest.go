@@ -196,7 +196,7 @@ func parseSchema2(raw []byte, wire *wireManifest, given string) (*Manifest, erro
 			return nil, fmt.Errorf("manifest is %w: mediaType %q without manifests", ErrAmbiguous, m.MediaType)
 		}
 		m.Kind, m.Children = KindIndex, *wire.Manifests
-		if m.ArtifactType != "" {
+		if isArtifactType(m.ArtifactType) {
 			m.Kind = KindArtifact
 		}
 	case isImageMediaType(m.MediaType):
@@ -220,7 +220,7 @@ func parseSchema2(raw []byte, wire *wireManifest, given string) (*Manifest, erro
 // does not: cosign's .sig manifests and BuildKit's attestations carry the image config type over
 // layers that are no file system.
 func classify(m *Manifest) Kind {
-	if m.ArtifactType != "" || !isImageConfig(m.Config.MediaType) {
+	if isArtifactType(m.ArtifactType) || !isImageConfig(m.Config.MediaType) {
 		return KindArtifact
 	}
 	for _, l := range m.Layers {
@@ -307,13 +307,11 @@ func (m *Manifest) Size() int64 {
 }
 
 // ImageChildren are the children of an index that should be images, or indexes of images: not
-// attestations, artifacts, or media types that are no manifests. What go-containerregistry builds
-// (crane, ko) names an image's config as the artifactType of its entry.
+// attestations, artifacts, or media types that are no manifests.
 func (m *Manifest) ImageChildren() []Descriptor {
 	var out []Descriptor
 	for _, d := range m.Children {
-		artifact := d.ArtifactType != "" && !isImageConfig(d.ArtifactType)
-		if d.IsAttestation() || artifact || !isManifestMediaType(d.MediaType) {
+		if d.IsAttestation() || isArtifactType(d.ArtifactType) || !isManifestMediaType(d.MediaType) {
 			continue
 		}
 		out = append(out, d)

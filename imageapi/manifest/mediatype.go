@@ -65,6 +65,10 @@ func isImageConfig(s string) bool {
 	return s == string(types.OCIConfigJSON) || s == string(types.DockerConfigJSON)
 }
 
+// isArtifactType reports whether an artifactType says that something is no image. go-containerregistry,
+// and so crane and ko, writes the config's type there for images.
+func isArtifactType(s string) bool { return s != "" && !isImageConfig(s) }
+
 // isRootFSLayer reports whether s is a file system layer: any compression, encryption or
 // distribution variant of the OCI and Docker layer types.
 func isRootFSLayer(s string) bool {

@@ -184,6 +184,26 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
+// go-containerregistry names an image's config as the artifactType of its index entry.
+func TestParseImageWithArtifactType(t *testing.T) {
+	const typed = `"artifactType":"application/vnd.oci.image.config.v1+json"`
+	entry := `"manifests":[{` + typed + `,"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":"` + digestOCIImage + `","size":906}]`
+	index, err := manifest.Parse([]byte(`{"schemaVersion":2,`+entry+`}`), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(index.ImageChildren()) != 1 {
+		t.Errorf("image children %v, want one", index.ImageChildren())
+	}
+	image, err := manifest.Parse([]byte(`{"schemaVersion":2,`+typed+`,`+config+`,`+layers+`}`), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if image.Kind != manifest.KindImage {
+		t.Errorf("kind %s, want %s", image.Kind, manifest.KindImage)
+	}
+}
+
 // Keys of annotations are free: they are not fields that a reader could mistake.
 func TestParseAllowsAnyAnnotation(t *testing.T) {
 	raw := `{"schemaVersion":2,` + config + `,` + layers + `,"annotations":{"Digest":"x","layers":"y","LAYERS":"z"}}`

@@ -1,0 +1,157 @@
+package imageapi_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"tidewaiter/db/dbtest"
+	"tidewaiter/db/kubestore"
+	"tidewaiter/imageapi"
+	"tidewaiter/imageapi/manifest"
+)
+
+var (
+	scheme = newScheme()
+	codecs = serializer.NewCodecFactory(scheme)
+)
+
+func newScheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	metav1.AddToGroupVersion(s, metav1.Unversioned)
+	utilruntime.Must(imageapi.Install(s))
+	return s
+}
+
+// ctx is the context of a request for a cluster-scoped resource.
+func requestContext() context.Context {
+	return genericapirequest.WithNamespace(genericapirequest.NewContext(), metav1.NamespaceNone)
+}
+
+// storages is the REST storage over a database of the test's own.
+type storages struct {
+	images     *genericregistry.Store
+	signatures interface {
+		rest.Creater
+		rest.GracefulDeleter
+	}
+}
+
+func newStorages(t testing.TB, verifier imageapi.Verifier) storages {
+	t.Helper()
+	getter := kubestore.NewGetter(dbtest.Open(t), codecs, kubestore.Options{})
+	m, err := imageapi.Storage(getter, imageapi.Options{Scheme: scheme, Verifier: verifier})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := storages{images: m["images"].(*genericregistry.Store)}
+	s.signatures = m["imagesignatures"].(interface {
+		rest.Creater
+		rest.GracefulDeleter
+	})
+	t.Cleanup(s.images.Destroy)
+	return s
+}
+
+func (s storages) create(image *imagev1.Image) (*imagev1.Image, error) {
+	obj, err := s.images.Create(requestContext(), image.DeepCopy(), rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return obj.(*imagev1.Image), nil
+}
+
+func (s storages) mustCreate(t testing.TB, image *imagev1.Image) *imagev1.Image {
+	t.Helper()
+	created, err := s.create(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return created
+}
+
+func (s storages) update(image *imagev1.Image) (*imagev1.Image, error) {
+	obj, _, err := s.images.Update(requestContext(), image.Name, rest.DefaultUpdatedObjectInfo(image.DeepCopy()), rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return obj.(*imagev1.Image), nil
+}
+
+func (s storages) get(t testing.TB, name string) *imagev1.Image {
+	t.Helper()
+	obj, err := s.images.Get(requestContext(), name, &metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return obj.(*imagev1.Image)
+}
+
+// read returns a file of package manifest's test data.
+func read(t testing.TB, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("manifest", "testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// bareImage is an Image as an importer sends it: bytes, and nothing computed. config may be "".
+func bareImage(t testing.TB, manifestFile, configFile string) *imagev1.Image {
+	t.Helper()
+	raw := read(t, manifestFile)
+	m, err := manifest.Parse([]byte(raw), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	image := &imagev1.Image{
+		ObjectMeta:           metav1.ObjectMeta{Name: m.Digest},
+		DockerImageReference: "registry.example.com/acme/web@" + m.Digest,
+		DockerImageManifest:  raw,
+	}
+	if configFile != "" {
+		image.DockerImageConfig = read(t, configFile)
+	}
+	return image
+}
+
+func ociImage(t testing.TB) *imagev1.Image { return bareImage(t, "oci-image.json", "oci-config.json") }
+
+// plainImage is an Image without a manifest, valid as it stands.
+func plainImage() *imagev1.Image {
+	return &imagev1.Image{
+		ObjectMeta:                 metav1.ObjectMeta{Name: "plain"},
+		DockerImageReference:       "registry.example.com/acme/plain:1",
+		DockerImageMetadata:        runtime.RawExtension{Raw: []byte(`{"kind":"DockerImage","apiVersion":"image.openshift.io/1.0","Id":"x","Architecture":"s390x"}`)},
+		DockerImageMetadataVersion: "1.0",
+	}
+}
+
+func signature(image, name, signatureType, content string) imagev1.ImageSignature {
+	return imagev1.ImageSignature{
+		ObjectMeta: metav1.ObjectMeta{Name: image + "@" + name},
+		Type:       signatureType,
+		Content:    []byte(content),
+	}
+}
+
+// fields returns "<error type> <field>" of each error, in order.
+func fields(errs field.ErrorList) []string {
+	out := []string{}
+	for _, e := range errs {
+		out = append(out, string(e.Type)+" "+e.Field)
+	}
+	return out
+}
