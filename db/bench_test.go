@@ -1,0 +1,126 @@
+package db_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+
+	"tidewaiter/db"
+	"tidewaiter/db/dbtest"
+)
+
+// benchValue is about what an Image takes.
+const benchValue = 20 << 10
+
+func benchDB(b *testing.B, objects, size int) *db.DB {
+	d := dbtest.Open(b, func(o *db.Options) { o.Logger = slog.New(slog.DiscardHandler) })
+	value := make([]byte, size)
+	fill(b, d, objects, value)
+	return d
+}
+
+// fill creates objects, many to a commit.
+func fill(b testing.TB, d *db.DB, objects int, value []byte) {
+	for i := 0; i < objects; {
+		err := d.Write(context.Background(), func(t *db.Tx) error {
+			for end := min(i+500, objects); i < end; i++ {
+				if _, err := t.PutTx(benchKey(i), 0, value); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// benchKey scatters the keys as digests are.
+func benchKey(i int) string {
+	r := rand.New(rand.NewPCG(uint64(i), 0))
+	return fmt.Sprintf("/g/images/sha256:%016x%016x%016x%016x", r.Uint64(), r.Uint64(), r.Uint64(), r.Uint64())
+}
+
+func BenchmarkPut(b *testing.B) {
+	for _, writers := range []int{1, 16, 64} {
+		for _, size := range []int{2 << 10, benchValue} {
+			b.Run(fmt.Sprintf("Op=Create/Writers=%d/Size=%d", writers, size), func(b *testing.B) {
+				d := benchDB(b, 0, size)
+				value := make([]byte, size)
+				var n atomic.Int64
+				b.SetBytes(int64(size))
+				b.SetParallelism(max(1, writers/2)) // times GOMAXPROCS
+				b.ResetTimer()
+				b.RunParallel(func(pb *testing.PB) {
+					for pb.Next() {
+						if _, err := d.Put(context.Background(), benchKey(int(n.Add(1))), 0, value, db.PutOptions{}); err != nil {
+							b.Error(err)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+func BenchmarkGet(b *testing.B) {
+	for _, objects := range []int{1000, 10000} {
+		b.Run(fmt.Sprintf("Op=Get/Objects=%d", objects), func(b *testing.B) {
+			d := benchDB(b, objects, benchValue)
+			b.SetBytes(benchValue)
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range b.N {
+				if _, ok, _, err := d.Get(context.Background(), benchKey(i%objects)); !ok || err != nil {
+					b.Fatal(ok, err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkRange(b *testing.B) {
+	const objects = 10000
+	d := benchDB(b, objects, benchValue)
+	for _, bench := range []struct {
+		name string
+		o    db.RangeOptions
+	}{
+		{"Op=Page/Limit=500/At=now", db.RangeOptions{Limit: 500, Count: true}},
+		{"Op=Page/Limit=500/At=revision", db.RangeOptions{Limit: 500, Count: true, Rev: d.Revision()}},
+		{"Op=Page/Limit=500/At=end", db.RangeOptions{Limit: 500, From: "/g/images/sha256:f", Rev: d.Revision()}},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			bench.o.Prefix = "/g/images/"
+			b.ReportAllocs()
+			var bytes int64
+			for b.Loop() {
+				page, err := d.Range(context.Background(), bench.o)
+				if err != nil || len(page.KVs) == 0 {
+					b.Fatal(err)
+				}
+				bytes += int64(len(page.KVs)) * benchValue
+			}
+			b.SetBytes(bytes / int64(b.N))
+		})
+	}
+	b.Run(fmt.Sprintf("Op=List/Objects=%d", objects), func(b *testing.B) {
+		b.ReportAllocs()
+		b.SetBytes(objects * benchValue)
+		for b.Loop() {
+			o := db.RangeOptions{Prefix: "/g/images/", Limit: 500}
+			for n := 0; n < objects; {
+				page, err := d.Range(context.Background(), o)
+				if err != nil {
+					b.Fatal(err)
+				}
+				n += len(page.KVs)
+				o.Rev, o.From = page.Rev, page.KVs[len(page.KVs)-1].Key+"\x00"
+			}
+		}
+	})
+}

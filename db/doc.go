@@ -1,0 +1,32 @@
+// Package db is a store of revisioned keys and values in one SQLite file. It
+// knows nothing of what the values are.
+//
+// [Open] takes a data directory for this process. [DB.Put] and [DB.Delete]
+// write a key that is at a known revision, [DB.Get] and [DB.Range] read now or
+// at a revision of the recent past, [DB.Watch] follows the changes.
+//
+// What it promises:
+//
+//   - One revision counter over all keys, never going back, one revision for
+//     each change.
+//   - A write that was acknowledged is in the log on the disk (WAL with
+//     synchronous=FULL) and survives the process and the machine. A write that
+//     failed left nothing.
+//   - Any revision inside the history window can be listed, exactly as it was,
+//     and watched from, without a lost or doubled event. Before the window the
+//     answer is [ErrCompacted].
+//   - Bounded memory: pages, batches, queues and the event feed have limits,
+//     and a slow watcher holds nothing but its place.
+//
+// How it is built, and why, is in docs/db.md. In short: one goroutine owns the
+// writing connection and commits waiting writers together; readers have
+// connections of their own and never wait for it. The values are in a table
+// apart from the revisions, so that superseding one rewrites a small row; live
+// keys and history have each a partial index, so that a list reads what it
+// returns.
+//
+// Caveats: keys are UTF-8 text of at most [MaxKeySize] bytes, ordered by their
+// bytes. Values are handed over: neither caller nor reader may change one. The
+// file belongs to one process at a time; others may read it with the sqlite3
+// shell, through the view objects and the views declared in [Options].
+package db
