@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/http"
 	"os"
 	"time"
 
@@ -124,7 +125,10 @@ func openServer(_ context.Context, o serverOptions, listener net.Listener) (_ *s
 		PostStartHooks: hooks,
 		Listener:       listener,
 		Credentials:    s.credentials,
-		Version:        buildVersion(),
+		Reads: func(api http.Handler) http.Handler {
+			return getter.ServeStored(api, kubestore.StoredKind{Resource: imagev1.GroupVersion.WithResource("images"), Kind: "Image"})
+		},
+		Version: buildVersion(),
 	})
 	if err != nil {
 		return nil, err

@@ -3,7 +3,7 @@ package kubestore
 import (
 	"bytes"
 	"context"
-	"io"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -13,6 +13,7 @@ import (
 	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metainternalversionvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/metrics"
@@ -139,48 +140,65 @@ func (r *storedReader) fail(w http.ResponseWriter, req *http.Request, err error)
 
 // get answers with one object.
 func (r *storedReader) get(w http.ResponseWriter, req *http.Request, name string) {
-	key, err := r.s.prepareKey(r.s.resourcePrefix+name, false)
-	if err != nil {
-		r.fail(w, req, storeerr.InterpretGetError(err, r.kind.Resource.GroupResource(), name))
-		return
-	}
-	kv, ok, _, err := r.s.db.Get(req.Context(), key)
-	switch {
-	case err != nil:
-		err = r.s.interpret(err)
-	case !ok:
-		err = storage.NewKeyNotFoundError(key, 0)
-	}
-	if err != nil {
-		r.fail(w, req, storeerr.InterpretGetError(err, r.kind.Resource.GroupResource(), name))
-		return
-	}
-	body, err := r.object(req.Context(), nil, &kv, r.head)
+	body, err := r.read(req.Context(), name)
 	if err != nil {
 		r.fail(w, req, storeerr.InterpretGetError(err, r.kind.Resource.GroupResource(), name))
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	_, _ = w.Write(body) // the client is gone
+	_, _ = w.Write(body) // an error means that the client is gone
 }
 
-// object appends the stored object to buf, beginning with head and with its
-// resourceVersion in place.
-func (r *storedReader) object(ctx context.Context, buf []byte, kv *db.KV, head []byte) ([]byte, error) {
+func (r *storedReader) read(ctx context.Context, name string) ([]byte, error) {
+	key, err := r.s.prepareKey(r.s.resourcePrefix+name, false)
+	if err != nil {
+		return nil, err
+	}
+	kv, ok, _, err := r.s.db.Get(ctx, key)
+	if err != nil {
+		return nil, r.s.interpret(err)
+	}
+	if !ok {
+		return nil, storage.NewKeyNotFoundError(key, 0)
+	}
+	return r.object(ctx, make([]byte, 0, len(kv.Value)+64), &kv)
+}
+
+// object appends the stored object to buf, with its resourceVersion in place.
+func (r *storedReader) object(ctx context.Context, buf []byte, kv *db.KV) ([]byte, error) {
 	data, _, err := r.s.transformer.TransformFromStorage(ctx, kv.Value, keyContext(kv.Key))
 	if err != nil {
-		return buf, storage.NewInternalError(err)
+		return buf, storage.NewInternalError(fmt.Errorf("unable to transform key %q: %w", kv.Key, err))
 	}
-	rest, ok := bytes.CutPrefix(data, r.head)
-	if !ok || len(rest) < 2 || rest[0] != '"' || !closesLikeObject(rest) {
-		return buf, markUndecodable(errNotStoredForm, kv.Rev)
+	rest, ok := r.metadata(data)
+	if !ok {
+		// Not as the encoder writes it: by an older release, or by hand.
+		if data, err = r.encodeAnew(data, kv.Rev); err != nil {
+			return buf, err
+		}
+		if rest, ok = r.metadata(data); !ok {
+			return buf, storage.NewInternalError(fmt.Errorf("key %q: its encoding does not begin with its kind", kv.Key))
+		}
 	}
-	buf = append(buf, head...)
+	buf = append(buf, r.head...)
 	buf = append(buf, `"resourceVersion":"`...)
 	buf = strconv.AppendInt(buf, kv.Rev, 10)
 	buf = append(buf, `",`...)
 	return append(buf, rest...), nil
 }
 
-var _ io.Writer = (*bytes.Buffer)(nil)
+// metadata is what follows head in a stored object, without the line's end.
+func (r *storedReader) metadata(data []byte) (rest []byte, ok bool) {
+	rest, ok = bytes.CutPrefix(data, r.head)
+	rest = bytes.TrimSuffix(rest, []byte("\n"))
+	return rest, ok && len(rest) > 2 && rest[0] == '"' && rest[len(rest)-1] == '}'
+}
+
+func (r *storedReader) encodeAnew(data []byte, rev int64) ([]byte, error) {
+	obj, err := runtime.Decode(r.s.codec, data)
+	if err != nil {
+		return nil, markUndecodable(err, rev)
+	}
+	return runtime.Encode(r.s.codec, obj)
+}

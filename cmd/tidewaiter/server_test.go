@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"net"
+	"testing"
+
+	restclient "k8s.io/client-go/rest"
+)
+
+// serve runs the whole server over a data directory of its own until the test
+// ends, and returns an administrator's configuration for it.
+func serve(t *testing.T) *restclient.Config {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serveOn(t, t.TempDir(), listener)
+}
+
+func serveOn(t *testing.T, dir string, listener net.Listener) *restclient.Config {
+	t.Helper()
+	s, err := openServer(t.Context(), serverOptions{dataDir: dir}, listener)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ready, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- s.run(ctx, func(context.Context) error {
+			close(ready)
+			return nil
+		})
+	}()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Errorf("the server ended with %v", err)
+		}
+	})
+	select {
+	case <-ready:
+	case err := <-done:
+		done <- nil
+		t.Fatalf("the server ended before it was ready: %v", err)
+	}
+	config, err := newAPITarget(s.credentials.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config.(apiTarget).config
+}

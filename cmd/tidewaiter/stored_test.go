@@ -1,0 +1,258 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	restclient "k8s.io/client-go/rest"
+
+	"tidewaiter/imageapi/imageclient"
+	"tidewaiter/importer/registrytest/sample"
+)
+
+// Reads that are answered with stored bytes say the same as those that the API
+// server decodes and encodes: whatever is in an object, on every page, at every
+// revision, compressed or not, and also when the answer is an error.
+func TestStoredReadsAnswerAsDecodedOnes(t *testing.T) {
+	config := serve(t)
+	client, err := imageclient.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	var names, revisions []string
+	for i := range 40 {
+		image := randomImage(t, r, i)
+		created, err := client.Create(t.Context(), image, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, created.Name)
+		revisions = append(revisions, created.ResourceVersion)
+		if r.IntN(4) == 0 {
+			created.Labels = map[string]string{"changed": "yes"}
+			if created, err = client.Update(t.Context(), created, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			revisions = append(revisions, created.ResourceVersion)
+		}
+		if r.IntN(8) == 0 {
+			if err := client.Delete(t.Context(), created.Name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	const collection = "/apis/image.openshift.io/v1/images"
+	c := newComparer(t, config)
+	for _, name := range append(names, "absent", "sha256:00") {
+		c.compare(collection+"/"+url.PathEscape(name), nil)
+	}
+	c.compare(collection, nil)
+	for _, rv := range append(revisions, "0", "99999999", "yesterday", "-1") {
+		for _, match := range []string{"", "Exact", "NotOlderThan", "Sometimes"} {
+			c.compare(collection, url.Values{"resourceVersion": {rv}, "resourceVersionMatch": {match}, "limit": {fmt.Sprint(r.IntN(50))}})
+		}
+	}
+	for _, limit := range []string{"1", "7", "39", "40", "41", "500", "501", "-1", "many"} {
+		query := url.Values{"limit": {limit}}
+		for pages := 0; pages < 60; pages++ {
+			next := c.compare(collection, query)
+			if next == "" {
+				break
+			}
+			query.Set("continue", next)
+		}
+	}
+	c.compare(collection, url.Values{"continue": {"nonsense"}})
+	c.compare(collection, url.Values{"continue": {"e30"}, "limit": {"3"}})
+}
+
+// randomImage is an Image with or without a manifest, with texts that need
+// escaping in JSON.
+func randomImage(t *testing.T, r *rand.Rand, i int) *imagev1.Image {
+	t.Helper()
+	image := &imagev1.Image{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        fmt.Sprintf("image-%02d", r.IntN(100)*100+i),
+			Annotations: map[string]string{"text": strings.Repeat("<\"\\&\u2028é\x00>", r.IntN(4)), "metadata": `{"metadata":{`},
+		},
+		DockerImageReference: fmt.Sprintf("registry.example.com/team/app:%d", i),
+	}
+	if r.IntN(2) == 0 {
+		img, err := sample.New(sample.Spec{Name: fmt.Sprint(i), Layers: 1 + r.IntN(5)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		manifest, err := img.RawManifest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, err := img.RawConfigFile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		digest, err := img.Digest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		image.Name, image.DockerImageManifest, image.DockerImageConfig = digest.String(), string(manifest), string(config)
+	}
+	return image
+}
+
+// comparer asks the same question twice.
+type comparer struct {
+	t      *testing.T
+	client *http.Client
+	host   string
+}
+
+func newComparer(t *testing.T, config *restclient.Config) *comparer {
+	t.Helper()
+	config = restclient.CopyConfig(config)
+	config.DisableCompression = true
+	client, err := restclient.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &comparer{t: t, client: client, host: config.Host}
+}
+
+// compare gets path from stored bytes, plain and compressed, and then by the
+// API server's own handlers, which "pretty" leads to. It returns the continue
+// token of the answer.
+func (c *comparer) compare(path string, query url.Values) (next string) {
+	c.t.Helper()
+	stored := c.get(path, query, "identity")
+	zipped := c.get(path, query, "gzip")
+	slow := url.Values{"pretty": {"false"}}
+	for k, v := range query {
+		slow[k] = v
+	}
+	decoded := c.get(path, slow, "identity")
+	for name, fast := range map[string]answer{"stored": stored, "stored, compressed": zipped} {
+		if fast.code != decoded.code || fast.contentType != decoded.contentType || !reflect.DeepEqual(fast.body, decoded.body) {
+			c.t.Errorf("GET %s?%s, %s: %d %s\n%s\ndecoded: %d %s\n%s", path, query.Encode(), name,
+				fast.code, fast.contentType, fast.text, decoded.code, decoded.contentType, decoded.text)
+		}
+	}
+	metadata, _ := decoded.body["metadata"].(map[string]any)
+	next, _ = metadata["continue"].(string)
+	return next
+}
+
+type answer struct {
+	code        int
+	contentType string
+	body        map[string]any
+	text        string
+}
+
+func (c *comparer) get(path string, query url.Values, encoding string) answer {
+	c.t.Helper()
+	req, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.host+path+"?"+query.Encode(), nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if len(query) == 0 {
+		req.URL.ForceQuery = false
+		req.URL.RawQuery = ""
+	}
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("Accept-Encoding", encoding)
+	resp, err := c.client.Do(req)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if resp.Header.Get("Content-Encoding") == "gzip" {
+		z, err := gzip.NewReader(bytes.NewReader(body))
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if body, err = io.ReadAll(z); err != nil {
+			c.t.Fatal(err)
+		}
+	} else if encoding == "gzip" && len(body) > 200<<10 {
+		c.t.Errorf("%s: %d bytes are not compressed", path, len(body))
+	}
+	a := answer{code: resp.StatusCode, contentType: resp.Header.Get("Content-Type"), text: string(body[:min(len(body), 300)])}
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.UseNumber()
+	if err := d.Decode(&a.body); err != nil {
+		c.t.Fatalf("%s: %v: %s", path, err, a.text)
+	}
+	return a
+}
+
+// The answers above are of stored bytes: if the shortcut were never taken, the
+// comparison would compare nothing.
+func TestStoredReadsAreTaken(t *testing.T) {
+	config := serve(t)
+	client, err := imageclient.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Create(t.Context(), &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: "one"}, DockerImageReference: "registry.example.com/a:1"}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c := newComparer(t, config)
+	order := func(query url.Values) []string {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.host+"/apis/image.openshift.io/v1/images/one?"+query.Encode(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.URL.ForceQuery = false
+		resp, err := c.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		var object struct{ Metadata json.RawMessage }
+		if err := json.NewDecoder(resp.Body).Decode(&object); err != nil {
+			t.Fatal(err)
+		}
+		var fields []string
+		d := json.NewDecoder(bytes.NewReader(object.Metadata))
+		for depth := 0; ; {
+			token, err := d.Token()
+			if err != nil {
+				return fields
+			}
+			switch token {
+			case json.Delim('{'), json.Delim('['):
+				depth++
+			case json.Delim('}'), json.Delim(']'):
+				depth--
+			case "name", "resourceVersion":
+				if depth == 1 {
+					fields = append(fields, token.(string))
+				}
+			}
+		}
+	}
+	if got := order(nil); !slices.Equal(got, []string{"resourceVersion", "name"}) {
+		t.Errorf("a plain read has the fields in the order %v: it is not the stored bytes", got)
+	}
+	if got := order(url.Values{"pretty": {"false"}}); !slices.Equal(got, []string{"name", "resourceVersion"}) {
+		t.Errorf("a read with parameters has the fields in the order %v: it is not the API server's", got)
+	}
+}

@@ -1,0 +1,238 @@
+package kubestore
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/klauspost/compress/gzip"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/storage"
+	storeerr "k8s.io/apiserver/pkg/storage/errors"
+	"k8s.io/klog/v2"
+
+	"tidewaiter/db"
+)
+
+const (
+	// storedChunkRows are read at a time by a list that streams. A page is also
+	// closed by the database's own bound on bytes.
+	storedChunkRows = 100
+	// gzipThreshold is the length from which the API server compresses, too.
+	gzipThreshold = 128 << 10
+)
+
+// list answers with all objects, or a page of them.
+func (r *storedReader) list(w http.ResponseWriter, req *http.Request, opts storage.ListOptions) {
+	l := &storedList{r: r, opts: opts, limit: int(opts.Predicate.Limit)}
+	head, err := l.begin(req.Context())
+	if err != nil {
+		r.fail(w, req, storeerr.InterpretListError(err, r.kind.Resource.GroupResource()))
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	var out io.Writer = w
+	if l.size > gzipThreshold && acceptsGzip(req) {
+		w.Header().Set("Content-Encoding", "gzip")
+		w.Header().Add("Vary", "Accept-Encoding")
+		compressor := gzipWriters.Get().(*gzip.Writer)
+		compressor.Reset(w)
+		defer func() {
+			compressor.Reset(nil)
+			gzipWriters.Put(compressor)
+		}()
+		out = compressor
+	}
+	err = l.write(req.Context(), out, head)
+	if c, ok := out.(io.Closer); ok && err == nil {
+		err = c.Close()
+	}
+	if err != nil {
+		// The status is out: all that is left is to show that this is not the end.
+		klog.FromContext(req.Context()).V(2).Info("A list ended early", "resource", r.kind.Resource, "err", err)
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// acceptsGzip is the API server's rule (responsewriters.responseContentEncodingSupported).
+func acceptsGzip(req *http.Request) bool {
+	for encoding := range strings.SplitSeq(req.Header.Get("Accept-Encoding"), ",") {
+		if encoding, _, _ = strings.Cut(encoding, ";"); strings.TrimSpace(encoding) == "gzip" {
+			return true
+		}
+	}
+	return false
+}
+
+var gzipWriters = sync.Pool{New: func() any {
+	w, err := gzip.NewWriterLevel(nil, gzip.BestSpeed)
+	if err != nil {
+		panic(err) // the level is one of the package's own
+	}
+	return w
+}}
+
+// storedList is one list under way.
+type storedList struct {
+	r      *storedReader
+	opts   storage.ListOptions
+	limit  int // 0 for all
+	prefix string
+	rev    int64
+	next   db.RangeOptions
+
+	pages []db.Page // read before anything is written
+	size  int       // bytes of them
+	more  bool      // of a list without a limit: there are pages to read
+}
+
+// begin reads what has to be known before the first byte is written: all rows of
+// a list with a limit, else the first page. It returns the list up to its items.
+func (l *storedList) begin(ctx context.Context) (head []byte, err error) {
+	s := l.r.s
+	if l.prefix, err = s.prepareKey(s.resourcePrefix, true); err != nil {
+		return nil, err
+	}
+	rev, from, err := storage.ValidateListOptions(l.prefix, s.versioner, l.opts)
+	if err != nil {
+		return nil, err
+	}
+	l.rev = rev
+	l.next = db.RangeOptions{Prefix: l.prefix, From: from, Rev: rev, Limit: storedChunkRows, Count: l.limit > 0}
+	rows := 0
+	for {
+		if l.limit > 0 {
+			l.next.Limit = l.limit - rows
+		}
+		page, err := l.page(ctx)
+		if err != nil {
+			return nil, err
+		}
+		rows += len(page.KVs)
+		l.pages = append(l.pages, page)
+		for i := range page.KVs {
+			l.size += len(page.KVs[i].Value)
+		}
+		if l.limit == 0 || !page.More || rows >= l.limit {
+			break
+		}
+	}
+	last := l.pages[len(l.pages)-1]
+	token, remaining := "", (*int64)(nil)
+	if l.limit > 0 && last.More {
+		lastKey := last.KVs[len(last.KVs)-1].Key
+		if token, remaining, err = storage.PrepareContinueToken(lastKey, l.prefix, l.rev, last.Remaining+int64(l.limit), true, l.opts); err != nil {
+			return nil, err
+		}
+	}
+	l.more = l.limit == 0 && last.More
+	return l.head(token, remaining), nil
+}
+
+// page reads the next page and moves on.
+func (l *storedList) page(ctx context.Context) (db.Page, error) {
+	page, err := l.r.s.db.Range(ctx, l.next)
+	if err != nil {
+		return page, l.r.s.interpretList(err, l.rev, len(l.opts.Predicate.Continue) > 0, l.next.From, l.prefix)
+	}
+	if l.rev == 0 {
+		if err := l.r.s.checkMinimum(l.opts.ResourceVersion, page.Rev); err != nil {
+			return page, err
+		}
+		l.rev, l.next.Rev = page.Rev, page.Rev
+	}
+	if page.More {
+		l.next.From = page.KVs[len(page.KVs)-1].Key + "\x00"
+	}
+	return page, nil
+}
+
+// head is the list up to its items.
+func (l *storedList) head(token string, remaining *int64) []byte {
+	b := []byte(`{"kind":` + strconv.Quote(l.r.kind.Kind+"List") + `,"apiVersion":` + strconv.Quote(l.r.kind.Resource.GroupVersion().String()) +
+		`,"metadata":{"resourceVersion":"` + strconv.FormatInt(l.rev, 10) + `"`)
+	if token != "" {
+		b = append(b, `,"continue":`+strconv.Quote(token)...) // base64: nothing to escape
+	}
+	if remaining != nil {
+		b = append(b, `,"remainingItemCount":`...)
+		b = strconv.AppendInt(b, *remaining, 10)
+	}
+	return append(b, `},"items":[`...)
+}
+
+// write writes the list. One page is read ahead while another is written.
+func (l *storedList) write(ctx context.Context, w io.Writer, buf []byte) error {
+	ctx, cancel := context.WithCancel(ctx)
+	pages := make(chan readPage, 1)
+	var reader sync.WaitGroup
+	reader.Go(func() { l.readAhead(ctx, pages) })
+	defer reader.Wait()
+	defer cancel()
+
+	separator := ""
+	for p := range pages {
+		if p.err != nil {
+			return p.err
+		}
+		for i := range p.KVs {
+			buf = append(buf, separator...)
+			separator = ","
+			var err error
+			if buf, err = l.r.object(ctx, buf, &p.KVs[i]); err != nil {
+				return err
+			}
+			p.KVs[i].Value = nil
+			if len(buf) >= 64<<10 {
+				if _, err := w.Write(buf); err != nil {
+					return err
+				}
+				buf = buf[:0]
+			}
+		}
+	}
+	// The reader also ends when the request does: that is not the list's end.
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	_, err := w.Write(append(buf, "]}\n"...))
+	return err
+}
+
+type readPage struct {
+	db.Page
+	err error
+}
+
+// readAhead sends the pages that begin read and then all others.
+func (l *storedList) readAhead(ctx context.Context, pages chan<- readPage) {
+	defer close(pages)
+	send := func(p readPage) bool {
+		select {
+		case pages <- p:
+			return p.err == nil
+		case <-ctx.Done():
+			return false
+		}
+	}
+	for i, p := range l.pages {
+		l.pages[i] = db.Page{} // its values are the receiver's to let go of
+		if !send(readPage{Page: p}) {
+			return
+		}
+	}
+	for l.more {
+		page, err := l.page(ctx)
+		if err == nil && ctx.Err() != nil {
+			err = apierrors.NewTimeoutError(fmt.Sprintf("request did not complete within requested timeout: %v", ctx.Err()), 0)
+		}
+		l.more = page.More
+		if !send(readPage{Page: page, err: err}) {
+			return
+		}
+	}
+}
