@@ -26,12 +26,16 @@ type body struct {
 	waited time.Duration
 	got    int64
 
+	err  error // of the last Read, if it was one
 	once sync.Once
 	done func()
 }
 
 // Read implements io.Reader.
 func (b *body) Read(p []byte) (int, error) {
+	if b.err != nil {
+		return 0, b.err
+	}
 	if int64(len(p)) > b.left+1 {
 		p = p[:b.left+1] // one more than allowed, to see whether it is there
 	}
@@ -51,6 +55,7 @@ func (b *body) Read(p []byte) (int, error) {
 			b.host, b.got, b.waited.Round(time.Millisecond), b.limits.MinRate)}
 	}
 	if err != nil {
+		b.err = err
 		b.finish()
 	}
 	return n, err

@@ -26,6 +26,18 @@ func (im *Importer) LocksHeld() int {
 	return len(im.locks.keys)
 }
 
+// Host is the memory of one host.
+func (im *Importer) Host(name string) *host { return im.hosts.get(name) }
+
+// Acquire and Release take and give back a slot.
+func (h *host) Acquire(ctx context.Context) error { return h.acquire(ctx) }
+func (h *host) Release()                          { h.release() }
+
+// Lock locks a key.
+func (im *Importer) Lock(ctx context.Context, key string) (func(), error) {
+	return im.locks.lock(ctx, key)
+}
+
 const (
 	MaxHosts      = maxHosts
 	MaxReferences = maxReferences

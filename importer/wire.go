@@ -97,12 +97,12 @@ func (w *wire) RoundTrip(in *http.Request) (*http.Response, error) {
 	if req.Header.Get("User-Agent") == "" {
 		req.Header.Set("User-Agent", w.im.userAgent)
 	}
+	if err := w.checkRedirect(req); err != nil {
+		return nil, err
+	}
 	insecure := w.insecure && req.URL.Host == w.host || w.im.registries.lookup(req.URL.Host).Insecure
 	if req.URL.Scheme != "https" && !insecure && !isLoopback(req.URL.Host) {
 		return nil, fmt.Errorf("%w: %s", errPlainHTTP, req.URL.Host)
-	}
-	if err := w.checkRedirect(req); err != nil {
-		return nil, err
 	}
 	base := w.im.verified
 	if insecure {

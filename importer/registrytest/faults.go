@@ -182,6 +182,9 @@ func rewrite(send func(w http.ResponseWriter, req *http.Request, body []byte)) F
 			next.ServeHTTP(answer, req)
 			copyHeader(w, answer)
 			w.WriteHeader(answer.Code)
+			if req.Method == http.MethodHead {
+				return // the headers are all there is
+			}
 			send(w, req, answer.Body.Bytes())
 		})
 	}

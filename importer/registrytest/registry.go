@@ -1,9 +1,11 @@
 package registrytest
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -76,12 +78,16 @@ func New(t testing.TB, options ...Option) *Registry {
 	r.server = httptest.NewUnstartedServer(http.HandlerFunc(r.serve))
 	// A client that tries TLS first is no news.
 	r.server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	// Requests that a fault holds end with the test.
+	ctx, cancel := context.WithCancel(context.Background())
+	r.server.Config.BaseContext = func(net.Listener) context.Context { return ctx }
 	if c.tls {
 		r.server.StartTLS()
 	} else {
 		r.server.Start()
 	}
 	t.Cleanup(func() {
+		cancel()
 		r.server.CloseClientConnections()
 		r.server.Close()
 	})

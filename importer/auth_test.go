@@ -1,0 +1,324 @@
+package importer_test
+
+import (
+	"encoding/base64"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+
+	"tidewaiter/importer"
+	"tidewaiter/importer/registrytest"
+	"tidewaiter/importer/registrytest/sample"
+)
+
+// keychain has the same credentials for everybody.
+type keychain struct{ config authn.AuthConfig }
+
+func (k keychain) Resolve(authn.Resource) (authn.Authenticator, error) {
+	return authn.FromConfig(k.config), nil
+}
+
+var (
+	secret  = keychain{authn.AuthConfig{Username: "user", Password: "s3cr3t"}}
+	rightly = registrytest.Auth{Username: "user", Password: "s3cr3t"}
+)
+
+func with(scheme string, change func(*registrytest.Auth)) registrytest.Auth {
+	a := rightly
+	a.Scheme = scheme
+	if change != nil {
+		change(&a)
+	}
+	return a
+}
+
+func TestCredentials(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		auth     registrytest.Auth
+		keychain authn.Keychain
+		want     importer.Reason
+	}{
+		{"basic", with("basic", nil), secret, ""},
+		{"basic, wrong", with("basic", nil), keychain{authn.AuthConfig{Username: "user", Password: "wrong"}}, importer.Unauthorized},
+		{"basic, none", with("basic", nil), nil, importer.Unauthorized},
+		{"bearer", with("bearer", nil), secret, ""},
+		{"bearer, wrong", with("bearer", nil), keychain{authn.AuthConfig{Username: "user", Password: "wrong"}}, importer.Unauthorized},
+		{"bearer, none", with("bearer", nil), nil, importer.Unauthorized},
+		{"bearer, anonymous", with("bearer", func(a *registrytest.Auth) { a.Anonymous = true }), nil, ""},
+		{"bearer, same host by another port", with("bearer", nil), secret, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			registry := registrytest.New(t, registrytest.WithAuth(tc.auth))
+			registry.Push("team/app:v1", newImage(t, sample.Spec{}))
+			im := newImporter(t, importer.Options{Keychain: tc.keychain})
+			_, err := im.Import(t.Context(), registry.Host+"/team/app:v1", &registrytest.Images{})
+			if tc.want == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if e := wantReason(t, err, tc.want); !strings.Contains(e.Message, "docker login") || strings.Contains(e.Error(), "wrong") {
+				t.Errorf("%v", e)
+			}
+		})
+	}
+}
+
+func TestExpiredTokenIsRenewed(t *testing.T) {
+	registry := registrytest.New(t, registrytest.WithAuth(with("bearer", nil)))
+	image := newImage(t, sample.Spec{})
+	registry.Push("team/app:v1", image)
+	images := &registrytest.Images{}
+	im := newImporter(t, importer.Options{Keychain: secret})
+	mustImport(t, im, registry.Host+"/team/app:v1", images)
+	registry.Reset()
+	mustImport(t, im, registry.Host+"/team/app:v1", images)
+	if n := len(registry.AllRequests()); n != 1 {
+		t.Errorf("a token at hand costs %d requests, want 1: %v", n, registry.AllRequests())
+	}
+	registry.RevokeTokens()
+	mustImport(t, im, registry.Host+"/team/app:v1", images)
+}
+
+func TestDockerConfigIsRead(t *testing.T) {
+	registry := registrytest.New(t, registrytest.WithAuth(with("basic", nil)))
+	registry.Push("team/app:v1", newImage(t, sample.Spec{}))
+	for _, tc := range []struct{ name, env, file string }{
+		{"docker", "DOCKER_CONFIG", "config.json"},
+		{"podman", "REGISTRY_AUTH_FILE", "auth.json"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := t.TempDir()
+			t.Setenv("HOME", dir)
+			t.Setenv("XDG_RUNTIME_DIR", "")
+			t.Setenv("XDG_CONFIG_HOME", "")
+			t.Setenv("DOCKER_CONFIG", "")
+			t.Setenv("REGISTRY_AUTH_FILE", "")
+			path := filepath.Join(dir, tc.file)
+			value := dir
+			if tc.env == "REGISTRY_AUTH_FILE" {
+				value = path
+			}
+			t.Setenv(tc.env, value)
+			auth := base64.StdEncoding.EncodeToString([]byte("user:s3cr3t"))
+			if err := os.WriteFile(path, []byte(`{"auths":{"`+registry.Host+`":{"auth":"`+auth+`"}}}`), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			im, err := importer.New(importer.Options{}) // the default keychain
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer im.Close()
+			mustImport(t, im, registry.Host+"/team/app:v1", &registrytest.Images{})
+		})
+	}
+}
+
+func TestCredentialHelperIsAsked(t *testing.T) {
+	registry := registrytest.New(t, registrytest.WithAuth(with("basic", nil)))
+	registry.Push("team/app:v1", newImage(t, sample.Spec{}))
+	dir := t.TempDir()
+	t.Setenv("HOME", dir)
+	t.Setenv("DOCKER_CONFIG", dir)
+	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	script := "#!/bin/sh\necho '{\"ServerURL\":\"x\",\"Username\":\"user\",\"Secret\":\"s3cr3t\"}'\n"
+	if err := os.WriteFile(filepath.Join(dir, "docker-credential-test"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(`{"credHelpers":{"`+registry.Host+`":"test"}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	im, err := importer.New(importer.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer im.Close()
+	mustImport(t, im, registry.Host+"/team/app:v1", &registrytest.Images{})
+}
+
+// Changed credentials count at once after a refusal, and after Limits.Recycle
+// in any case.
+func TestCredentialsAreReadAgain(t *testing.T) {
+	registry := registrytest.New(t, registrytest.WithAuth(with("basic", nil)))
+	registry.Push("team/app:v1", newImage(t, sample.Spec{}))
+	keys := &keychain{}
+	im := newImporter(t, importer.Options{Keychain: keys})
+	_, err := im.Import(t.Context(), registry.Host+"/team/app:v1", &registrytest.Images{})
+	wantReason(t, err, importer.Unauthorized)
+	*keys = secret
+	mustImport(t, im, registry.Host+"/team/app:v1", &registrytest.Images{})
+}
+
+// The registry is 127.0.0.1, the other host localhost: two names, so two hosts.
+func TestRedirectsCarryNoCredentials(t *testing.T) {
+	for _, scheme := range []string{"basic", "bearer"} {
+		for _, match := range []string{"HEAD .*/manifests/", "GET .*/manifests/", "/blobs/"} {
+			for _, status := range []int{301, 302, 303, 307, 308} {
+				registry := registrytest.New(t, registrytest.WithAuth(with(scheme, nil)))
+				other := registrytest.New(t)
+				image := newImage(t, sample.Spec{})
+				registry.Push("team/app:v1", image)
+				other.Push("team/app:v1", image)
+				registry.Inject(match, 0, redirectIfAuthenticated(registry, status, other.AliasURL()))
+				im := newImporter(t, importer.Options{Keychain: secret})
+				mustImport(t, im, registry.Host+"/team/app:v1", &registrytest.Images{})
+				if len(other.AllRequests()) == 0 {
+					t.Errorf("%s %s %d: the redirect was not followed", scheme, match, status)
+				}
+				checkNoSecrets(t, other)
+			}
+		}
+	}
+}
+
+// redirectIfAuthenticated lets the registry see to its credentials first.
+func redirectIfAuthenticated(_ *registrytest.Registry, status int, to string) registrytest.Fault {
+	return func(next http.Handler) http.Handler {
+		redirect := registrytest.Redirect(status, to)(next)
+		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			if req.Header.Get("Authorization") == "" {
+				next.ServeHTTP(w, req)
+				return
+			}
+			redirect.ServeHTTP(w, req)
+		})
+	}
+}
+
+func checkNoSecrets(t *testing.T, heard *registrytest.Registry) {
+	t.Helper()
+	for _, req := range heard.AllRequests() {
+		for name, values := range req.Header {
+			if name == "Authorization" || name == "Cookie" || strings.Contains(strings.Join(values, " "), "s3cr3t") {
+				t.Errorf("%s heard %s: %v", req, name, values)
+			}
+		}
+	}
+}
+
+// Where the other host asks for credentials itself, it gets none of ours.
+func TestRedirectedHostThatAsksForCredentialsGetsNone(t *testing.T) {
+	for _, scheme := range []string{"basic", "bearer"} {
+		registry := registrytest.New(t, registrytest.WithAuth(with("bearer", nil)))
+		other := registrytest.New(t, registrytest.WithAuth(with(scheme, nil)))
+		image := newImage(t, sample.Spec{})
+		registry.Push("team/app:v1", image)
+		other.Push("team/app:v1", image)
+		registry.Inject("/blobs/", 0, redirectIfAuthenticated(registry, 307, other.AliasURL()))
+		im := newImporter(t, importer.Options{Keychain: secret})
+		_, err := im.Import(t.Context(), registry.Host+"/team/app:v1", &registrytest.Images{})
+		wantReason(t, err, importer.Unauthorized)
+		checkNoSecrets(t, other)
+	}
+}
+
+func TestTokenRealmOfAnotherHostGetsNoCredentials(t *testing.T) {
+	tokens := registrytest.New(t, registrytest.WithAuth(with("", nil)))
+	realm := func(a *registrytest.Auth) { a.Realm = tokens.AliasURL() + "/token" }
+	registry := registrytest.New(t, registrytest.WithAuth(with("bearer", realm)))
+	registry.Push("team/app:v1", newImage(t, sample.Spec{}))
+
+	im := newImporter(t, importer.Options{Keychain: secret})
+	_, err := im.Import(t.Context(), registry.Host+"/team/app:v1", &registrytest.Images{})
+
+	alias, _ := url.Parse(tokens.AliasURL())
+	if e := wantReason(t, err, importer.Unauthorized); !strings.Contains(e.Message, alias.Host) || !strings.Contains(e.Message, "tokenHosts") {
+		t.Errorf("%v does not say what to do", e)
+	}
+	if n := len(tokens.AllRequests()); n != 0 {
+		t.Errorf("it heard %v", tokens.AllRequests())
+	}
+
+	// Named by the administrator it gets them.
+	im = newImporter(t, importer.Options{Keychain: secret, Registries: []importer.Registry{{Prefix: registry.Host, TokenHosts: []string{alias.Host}}}})
+	_, _ = im.Import(t.Context(), registry.Host+"/team/app:v1", &registrytest.Images{})
+	if reqs := tokens.AllRequests(); len(reqs) == 0 || reqs[0].Authorization == "" {
+		t.Errorf("it heard %v", reqs)
+	}
+}
+
+func TestTokenServerThatRedirectsGivesNothingAway(t *testing.T) {
+	for name, config := range map[string]authn.AuthConfig{
+		"password":      {Username: "user", Password: "s3cr3t"},
+		"refresh token": {IdentityToken: "s3cr3t"},
+	} {
+		for _, status := range []int{302, 307, 308} {
+			t.Run(name, func(t *testing.T) {
+				other := registrytest.New(t)
+				registry := registrytest.New(t, registrytest.WithAuth(with("bearer", nil)))
+				registry.Push("team/app:v1", newImage(t, sample.Spec{}))
+				registry.Inject("(GET|POST) /token", 0, registrytest.Redirect(status, other.AliasURL()))
+				im := newImporter(t, importer.Options{Keychain: keychain{config}})
+				_, err := im.Import(t.Context(), registry.Host+"/team/app:v1", &registrytest.Images{})
+				if err == nil {
+					t.Error("no error")
+				}
+				checkNoSecrets(t, other)
+				for _, req := range other.AllRequests() {
+					if req.Method == http.MethodPost {
+						t.Errorf("%s was repeated there, body and all", req)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestTrustsRealm(t *testing.T) {
+	for _, tc := range []struct {
+		host, realm string
+		want        bool
+	}{
+		{"index.docker.io", "https://auth.docker.io/token", true},
+		{"registry.gitlab.com", "https://gitlab.com/jwt/auth", true},
+		{"ghcr.io", "https://ghcr.io/token", true},
+		{"registry.example.co.uk", "https://auth.example.co.uk/token", true},
+		{"registry.example.com:5000", "https://registry.example.com:5001/auth", true},
+		{"registry.example.com", "https://evil.com/token", false},
+		{"registry.example.com", "https://example.com.evil.com/token", false},
+		{"a.co.uk", "https://b.co.uk/token", false},
+		{"acme.github.io", "https://evil.github.io/token", false},
+		{"127.0.0.1:5000", "https://127.0.0.2/token", false},
+		{"10.0.0.1", "https://20.0.0.1/token", false},
+		{"registry.cluster.local", "https://evil.cluster.local/token", false},
+		{"localhost:5000", "http://127.0.0.1:5001/token", false},
+		{"registry.example.com", "://", false},
+		{"registry.example.com", "", false},
+	} {
+		if got := importer.TrustsRealm(importer.Registry{}, tc.host, tc.realm); got != tc.want {
+			t.Errorf("%s, %s: %t", tc.host, tc.realm, got)
+		}
+	}
+	if !importer.TrustsRealm(importer.Registry{TokenHosts: []string{"sso.example.org"}}, "registry.example.com", "https://sso.example.org/token") {
+		t.Error("a named token server is not trusted")
+	}
+}
+
+func TestKeychainThatFails(t *testing.T) {
+	registry := registrytest.New(t)
+	registry.Push("team/app:v1", newImage(t, sample.Spec{}))
+	im := newImporter(t, importer.Options{Keychain: broken{}})
+	_, err := im.Import(t.Context(), registry.Host+"/team/app:v1", &registrytest.Images{})
+	if e := wantReason(t, err, importer.Unauthorized); !strings.Contains(e.Message, "helper is missing") {
+		t.Errorf("%v", e)
+	}
+}
+
+type broken struct{}
+
+func (broken) Resolve(authn.Resource) (authn.Authenticator, error) {
+	return nil, &os.PathError{Op: "exec", Path: "docker-credential-x", Err: errHelper}
+}
+
+var errHelper = errorString("the helper is missing")
+
+type errorString string
+
+func (e errorString) Error() string { return string(e) }

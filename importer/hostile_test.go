@@ -1,0 +1,354 @@
+package importer_test
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"tidewaiter/imageapi/manifest"
+	"tidewaiter/importer"
+	"tidewaiter/importer/registrytest"
+	"tidewaiter/importer/registrytest/sample"
+)
+
+// short limits, for registries that never answer.
+var short = importer.Limits{Stall: 50 * time.Millisecond, Request: 10 * time.Second, Attempts: 1}
+
+func TestRegistryThatLies(t *testing.T) {
+	for _, tc := range []struct {
+		name, match string
+		fault       registrytest.Fault
+		want        importer.Reason
+	}{
+		{"manifest of another digest", "GET .*/manifests/", registrytest.Corrupt(), importer.DigestMismatch},
+		{"config of another digest", "/blobs/", registrytest.Corrupt(), importer.DigestMismatch},
+		{"manifest cut short", "GET .*/manifests/", registrytest.Truncate(), importer.Unreachable},
+		{"config cut short", "/blobs/", registrytest.Truncate(), importer.Unreachable},
+		{"config with a tail", "/blobs/", registrytest.Append(1, false), importer.DigestMismatch},
+		{"manifest that says it is too large", "GET .*/manifests/", registrytest.Append(manifest.MaxManifestSize, true), importer.TooLarge},
+		{"manifest that grows too large", "GET .*/manifests/", registrytest.Append(manifest.MaxManifestSize, false), importer.TooLarge},
+		{"config that says it is too large", "/blobs/", registrytest.Append(manifest.MaxConfigSize, true), importer.TooLarge},
+		{"config that grows too large", "/blobs/", registrytest.Append(manifest.MaxConfigSize, false), importer.TooLarge},
+		{"manifest that is HTML", "GET .*/manifests/", html, importer.DigestMismatch},
+		{"config that is missing", "/blobs/", registrytest.Status(404, "BLOB_UNKNOWN"), importer.NotFound},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			registry, images := registrytest.New(t), &registrytest.Images{}
+			registry.Push("team/app:v1", newImage(t, sample.Spec{}))
+			registry.Inject(tc.match, 0, tc.fault)
+			_, err := newImporter(t, importer.Options{Limits: importer.Limits{Attempts: 1}}).Import(t.Context(), registry.Host+"/team/app:v1", images)
+			e := wantReason(t, err, tc.want)
+			if e.Host != registry.Host || e.Repository != "team/app" || e.Reference != registry.Host+"/team/app:v1" {
+				t.Errorf("the error is about %s, %s, %s", e.Host, e.Repository, e.Reference)
+			}
+			if len(images.Writes()) != 0 {
+				t.Errorf("stored %v", images.Writes())
+			}
+		})
+	}
+}
+
+func html(http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>please log in</html>") })
+}
+
+func TestManifestThatIsTooLargeIsRefusedByItsHead(t *testing.T) {
+	registry := registrytest.New(t)
+	raw := []byte(`{"schemaVersion":2,"x":"` + strings.Repeat("x", manifest.MaxManifestSize) + `"}`)
+	registry.PushManifest("app:v1", string(types.OCIManifestSchema1), manifest.Digest(raw), raw)
+	_, err := newImporter(t, importer.Options{}).Import(t.Context(), registry.Host+"/app:v1", &registrytest.Images{})
+	wantReason(t, err, importer.TooLarge)
+	if n := registry.Count("GET"); n != 0 {
+		t.Errorf("it was read nevertheless: %v", requests(registry))
+	}
+}
+
+func TestConfigThatClaimsToBeTooLargeIsNotAskedFor(t *testing.T) {
+	registry := registrytest.New(t)
+	m, _ := newImage(t, sample.Spec{}).Manifest()
+	m = m.DeepCopy()
+	m.Config.Size = manifest.MaxConfigSize + 1
+	raw, _ := json.Marshal(m)
+	registry.PushManifest("app:v1", string(types.OCIManifestSchema1), manifest.Digest(raw), raw)
+	_, err := newImporter(t, importer.Options{}).Import(t.Context(), registry.Host+"/app:v1", &registrytest.Images{})
+	wantReason(t, err, importer.TooLarge)
+	if n := registry.Count("/blobs/"); n != 0 {
+		t.Errorf("it was read nevertheless: %v", requests(registry))
+	}
+}
+
+func TestManifestWithTwoReadingsIsInvalid(t *testing.T) {
+	registry := registrytest.New(t)
+	raw := []byte(`{"schemaVersion":2,"manifests":[],"config":{},"layers":[]}`)
+	registry.PushManifest("app:v1", string(types.OCIManifestSchema1), manifest.Digest(raw), raw)
+	_, err := newImporter(t, importer.Options{}).Import(t.Context(), registry.Host+"/app:v1", &registrytest.Images{})
+	wantReason(t, err, importer.InvalidImage)
+}
+
+func TestManifestThatIsNotUTF8IsInvalid(t *testing.T) {
+	registry := registrytest.New(t)
+	raw, _ := newImage(t, sample.Spec{}).RawManifest()
+	raw = bytes.Replace(raw, []byte(`"schemaVersion"`), []byte("\"x\":\"\xff\",\"schemaVersion\""), 1)
+	registry.PushManifest("app:v1", string(types.OCIManifestSchema1), manifest.Digest(raw), raw)
+	_, err := newImporter(t, importer.Options{}).Import(t.Context(), registry.Host+"/app:v1", &registrytest.Images{})
+	wantReason(t, err, importer.InvalidImage)
+}
+
+func TestRegistryThatStallsOrDripsIsCut(t *testing.T) {
+	for _, tc := range []struct {
+		name, match string
+		fault       registrytest.Fault
+		limits      importer.Limits
+	}{
+		{"greeting stalls", "GET /v2/$", registrytest.StallHeaders(), short},
+		{"HEAD stalls", "HEAD ", registrytest.StallHeaders(), short},
+		{"manifest stalls", "GET .*/manifests/", registrytest.StallBody(), short},
+		{"config stalls", "/blobs/", registrytest.StallBody(), short},
+		{"layer stalls", "/blobs/", registrytest.StallBody(), short},
+		{"manifest drips", "GET .*/manifests/", registrytest.Drip(5 * time.Millisecond), importer.Limits{Stall: 100 * time.Millisecond, Request: time.Minute, Attempts: 1}},
+		{"config takes too long", "/blobs/", registrytest.Drip(5 * time.Millisecond), importer.Limits{Stall: time.Minute, Request: 100 * time.Millisecond, Attempts: 1}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			registry := registrytest.New(t)
+			registry.Push("app:v1", newImage(t, sample.Spec{}))
+			registry.Inject(tc.match, 0, tc.fault)
+			_, err := newImporter(t, importer.Options{Limits: tc.limits}).Import(t.Context(), registry.Host+"/app:v1", &registrytest.Images{})
+			if e := wantReason(t, err, importer.Timeout); !e.Temporary() {
+				t.Error("it is not temporary")
+			}
+		})
+	}
+}
+
+func TestErrorsByStatus(t *testing.T) {
+	for _, tc := range []struct {
+		status    int
+		code      string
+		want      importer.Reason
+		temporary bool
+	}{
+		{401, "UNAUTHORIZED", importer.Unauthorized, false},
+		{403, "DENIED", importer.Denied, false},
+		{404, "MANIFEST_UNKNOWN", importer.NotFound, false},
+		{404, "NAME_UNKNOWN", importer.NotFound, false},
+		{418, "TEAPOT", importer.Unexpected, false},
+		{429, "TOOMANYREQUESTS", importer.RateLimited, true},
+		{500, "UNKNOWN", importer.Unavailable, true},
+		{503, "UNAVAILABLE", importer.Unavailable, true},
+		{504, "UNKNOWN", importer.Timeout, true},
+	} {
+		t.Run(fmt.Sprint(tc.status, tc.code), func(t *testing.T) {
+			registry := registrytest.New(t)
+			registry.Push("app:v1", newImage(t, sample.Spec{}))
+			registry.Inject("GET .*/manifests/", 0, registrytest.Status(tc.status, tc.code))
+			_, err := newImporter(t, importer.Options{Limits: importer.Limits{Attempts: 1}}).Import(t.Context(), registry.Host+"/app:v1", &registrytest.Images{})
+			e := wantReason(t, err, tc.want)
+			if e.Temporary() != tc.temporary {
+				t.Errorf("temporary is %t", e.Temporary())
+			}
+			if !strings.Contains(e.Error(), "injected "+tc.code) || !strings.Contains(e.Error(), registry.Host+"/app:v1") {
+				t.Errorf("%q does not say what the registry said, or about what", e)
+			}
+		})
+	}
+}
+
+func TestRateLimitNamesTheWait(t *testing.T) {
+	registry := registrytest.New(t)
+	registry.Push("app:v1", newImage(t, sample.Spec{}))
+	registry.Inject("HEAD ", 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "120"))
+	im := newImporter(t, importer.Options{})
+	_, err := im.Import(t.Context(), registry.Host+"/app:v1", &registrytest.Images{})
+	if e := wantReason(t, err, importer.RateLimited); e.RetryAfter != 2*time.Minute || !strings.Contains(e.Error(), "try again in 2m0s") {
+		t.Errorf("%v has RetryAfter %s", e, e.RetryAfter)
+	}
+	registry.Reset()
+	_, err = im.Import(t.Context(), registry.Host+"/app:other", &registrytest.Images{})
+	if e := wantReason(t, err, importer.RateLimited); e.RetryAfter <= time.Minute || e.RetryAfter > 2*time.Minute {
+		t.Errorf("%v has RetryAfter %s", e, e.RetryAfter)
+	}
+	if n := len(registry.AllRequests()); n != 0 {
+		t.Errorf("the host was not left alone: %v", registry.AllRequests())
+	}
+}
+
+func TestTLS(t *testing.T) {
+	registry := registrytest.New(t, registrytest.WithTLS())
+	registry.Push("app:v1", newImage(t, sample.Spec{}))
+	roots := x509.NewCertPool()
+	roots.AddCert(registry.Server().Certificate())
+	insecure := []importer.Registry{{Prefix: "example.com", Insecure: true}, {Prefix: "other.test", Insecure: true}}
+	for _, tc := range []struct {
+		name, host string
+		options    importer.Options
+		want       importer.Reason
+	}{
+		{"unknown authority", "example.com", importer.Options{}, importer.TLS},
+		{"known authority", "example.com", importer.Options{RootCAs: roots}, ""},
+		{"another host's certificate", "other.test", importer.Options{RootCAs: roots}, importer.TLS},
+		{"insecure", "example.com", importer.Options{Registries: insecure}, ""},
+		{"insecure and another host's certificate", "other.test", importer.Options{Registries: insecure}, ""},
+		{"insecure elsewhere", "example.com", importer.Options{Registries: []importer.Registry{{Prefix: "example.com/team", Insecure: true}}}, importer.TLS},
+		{"insecure here only", "example.com", importer.Options{Registries: []importer.Registry{{Prefix: "example.com/app", Insecure: true}}}, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			im := newImporter(t, tc.options)
+			im.DialTo(registry.Host)
+			_, err := im.Import(t.Context(), tc.host+"/app:v1", &registrytest.Images{})
+			if tc.want == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if e := wantReason(t, err, tc.want); e.Message == "" {
+				t.Error("it says nothing")
+			}
+		})
+	}
+}
+
+// A registry that answers in clear, and credentials that must not be heard.
+func TestPlainHTTPIsForLoopbackAndInsecureHostsOnly(t *testing.T) {
+	for _, tc := range []struct {
+		host    string
+		entries []importer.Registry
+		allowed bool
+	}{
+		{"localhost:5000", nil, true},
+		{"127.0.0.1:5000", nil, true},
+		{"127.1.2.3:5000", nil, true},
+		{"[::1]:5000", nil, true},
+		{"registry.example.com", nil, false},
+		{"registry.example.com:5000", nil, false},
+		{"10.1.2.3:5000", nil, false}, // go-containerregistry falls back to HTTP for these three
+		{"172.16.0.1:5000", nil, false},
+		{"192.168.0.1", nil, false},
+		{"192.168.0.1", []importer.Registry{{Prefix: "192.168.0.1", Insecure: true}}, true},
+		{"registry.example.com:5000", []importer.Registry{{Prefix: "registry.example.com:5000", Insecure: true}}, true},
+		{"registry.example.com:5000", []importer.Registry{{Prefix: "registry.example.com", Insecure: true}}, false},
+		{"registry.example.com:5000", []importer.Registry{{Prefix: "registry.example.com:5000/team", Insecure: true}}, false},
+	} {
+		t.Run(fmt.Sprint(tc.host, tc.entries), func(t *testing.T) {
+			registry := registrytest.New(t)
+			registry.Push("app:v1", newImage(t, sample.Spec{}))
+			im := newImporter(t, importer.Options{Registries: tc.entries, Keychain: secret})
+			im.DialTo(registry.Host)
+			_, err := im.Import(t.Context(), tc.host+"/app:v1", &registrytest.Images{})
+			if tc.allowed {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if e := wantReason(t, err, importer.TLS); !strings.Contains(e.Message, "insecure") {
+				t.Errorf("%v does not say what to do", e)
+			}
+			if n := len(registry.AllRequests()); n != 0 {
+				t.Errorf("the registry heard %v in clear", registry.AllRequests())
+			}
+		})
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	registry := registrytest.New(t)
+	registry.Server().Close()
+	_, err := newImporter(t, importer.Options{}).Import(t.Context(), registry.Host+"/app:v1", &registrytest.Images{})
+	if e := wantReason(t, err, importer.Unreachable); !e.Temporary() {
+		t.Error("it is not temporary")
+	}
+	_, err = newImporter(t, importer.Options{}).Import(t.Context(), "registry.invalid/app:v1", &registrytest.Images{})
+	wantReason(t, err, importer.Unreachable)
+}
+
+func TestErrorsShowNoSecret(t *testing.T) {
+	registry, other := registrytest.New(t), registrytest.New(t)
+	registry.Push("app:v1", newImage(t, sample.Spec{}))
+	// Blob storage is reached by signed URLs; what it says goes on for pages.
+	registry.Inject("/blobs/", 0, func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			http.Redirect(w, req, other.AliasURL()+"/storage?X-Amz-Signature=s3cr3t", http.StatusTemporaryRedirect)
+		})
+	})
+	for name, fault := range map[string]registrytest.Fault{
+		"status": registrytest.Status(403, "DENIED"),
+		"body":   registrytest.Truncate(),
+		"page": func(http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				w.WriteHeader(http.StatusForbidden)
+				fmt.Fprintf(w, "\x1b[31m<pre>%s\n%s", req.URL, strings.Repeat("at com.example.Storage\n", 1000))
+			})
+		},
+		"stall": registrytest.StallHeaders(),
+		"loop":  registrytest.Redirect(307, other.AliasURL()),
+	} {
+		t.Run(name, func(t *testing.T) {
+			other.Heal()
+			other.Inject("/storage", 0, fault)
+			_, err := newImporter(t, importer.Options{Limits: short}).Import(t.Context(), registry.Host+"/app:v1", &registrytest.Images{})
+			if err == nil {
+				t.Fatal("no error")
+			}
+			text := err.Error()
+			if strings.Contains(text, "s3cr3t") || strings.ContainsAny(text, "\n\x1b") || len(text) > 1024 {
+				t.Errorf("%q", text)
+			}
+		})
+	}
+}
+
+func TestRedirectToAPrivateAddressIsRefused(t *testing.T) {
+	inside := registrytest.New(t)
+	for _, tc := range []struct {
+		name    string
+		entries []importer.Registry
+		want    importer.Reason
+	}{
+		{"unnamed", []importer.Registry{{Prefix: "registry.example.com", Insecure: true}}, importer.Denied},
+		{"named", []importer.Registry{{Prefix: "registry.example.com", Insecure: true}, {Prefix: "10.0.0.1:9000", Insecure: true}}, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			image := newImage(t, sample.Spec{})
+			inside.Reset()
+			inside.Push("app:v1", image)
+			inside.Inject("/blobs/", 1, registrytest.Redirect(307, "http://10.0.0.1:9000"))
+			im := newImporter(t, importer.Options{Registries: tc.entries})
+			im.DialTo(inside.Host)
+			_, err := im.Import(t.Context(), "registry.example.com/app:v1", &registrytest.Images{})
+			inside.Heal()
+			if tc.want == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			wantReason(t, err, tc.want)
+			if n := inside.Count("/blobs/"); n != 1 {
+				t.Errorf("the redirect was followed: %v", requests(inside))
+			}
+		})
+	}
+}
+
+func TestRedirectToPlainHTTPIsRefused(t *testing.T) {
+	registry, plain := registrytest.New(t, registrytest.WithTLS()), registrytest.New(t)
+	registry.Push("app:v1", newImage(t, sample.Spec{}))
+	roots := x509.NewCertPool()
+	roots.AddCert(registry.Server().Certificate())
+	registry.Inject("/blobs/", 0, registrytest.Redirect(307, "http://cdn.example.com"))
+	im := newImporter(t, importer.Options{RootCAs: roots})
+	im.DialTo(registry.Host)
+	_, err := im.Import(t.Context(), "example.com/app:v1", &registrytest.Images{})
+	wantReason(t, err, importer.Insecure)
+	if n := len(plain.AllRequests()); n != 0 {
+		t.Errorf("heard %v", plain.AllRequests())
+	}
+}

@@ -1,0 +1,272 @@
+package importer_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"runtime"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/klauspost/compress/zstd"
+	godigest "github.com/opencontainers/go-digest"
+
+	"tidewaiter/importer"
+	"tidewaiter/importer/registrytest"
+	"tidewaiter/importer/registrytest/sample"
+)
+
+func TestVerifyLayers(t *testing.T) {
+	for name, spec := range map[string]sample.Spec{
+		"gzip":         {Packing: sample.Gzip, Layers: 4},
+		"zstd":         {Packing: sample.Zstd, Layers: 4},
+		"not packed":   {Packing: sample.None, Layers: 4},
+		"Docker, gzip": {Format: sample.Docker, Layers: 4},
+		"foreign":      {Foreign: true, Layers: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			registry, images := registrytest.New(t), &registrytest.Images{}
+			registry.Push("app:v1", newImage(t, spec))
+			verified := 0
+			im := newImporter(t, importer.Options{Layers: importer.LayersVerify, Progress: func(e importer.Event) {
+				if e.Kind == importer.EventVerified {
+					verified++
+				}
+			}})
+			result := mustImport(t, im, registry.Host+"/app:v1", images)
+			if result.Images[0].Image.Annotations[importer.LayersAnnotation] != "verified" || verified != 4 {
+				t.Errorf("%d layers verified, annotations %v", verified, result.Images[0].Image.Annotations)
+			}
+			if n := registry.Count("/blobs/"); n != 5 {
+				t.Errorf("%d blobs were read, want config and 4 layers: %v", n, requests(registry))
+			}
+			registry.Reset()
+			mustImport(t, im, registry.Host+"/app:v1", images)
+			if n := len(registry.Requests()); n != 1 {
+				t.Errorf("verified layers are read again: %v", requests(registry))
+			}
+		})
+	}
+}
+
+func TestVerifyLayersOfAStoredImage(t *testing.T) {
+	registry, images := registrytest.New(t), &registrytest.Images{}
+	registry.Push("app:v1", newImage(t, sample.Spec{}))
+	mustImport(t, newImporter(t, importer.Options{}), registry.Host+"/app:v1", images)
+	registry.Reset()
+	result := mustImport(t, newImporter(t, importer.Options{Layers: importer.LayersVerify}), registry.Host+"/app:v1", images)
+	if result.Images[0].Action != importer.Updated || result.Images[0].Image.Annotations[importer.LayersAnnotation] != "verified" {
+		t.Errorf("result is %+v", result.Images[0])
+	}
+	if n := len(registry.Requests()); n != 1+3 {
+		t.Errorf("want HEAD and 3 layers: %v", requests(registry))
+	}
+}
+
+func TestVerifyLayersFindsWhatIsWrong(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		fault registrytest.Fault
+		want  importer.Reason
+	}{
+		{"other bytes", registrytest.Corrupt(), importer.DigestMismatch},
+		{"a tail", registrytest.Append(1, false), importer.TooLarge},
+		{"cut short", registrytest.Truncate(), importer.Unreachable},
+		{"missing", registrytest.Status(404, "BLOB_UNKNOWN"), importer.NotFound},
+		{"stalls", registrytest.StallBody(), importer.Timeout},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			registry, images := registrytest.New(t), &registrytest.Images{}
+			image := newImage(t, sample.Spec{})
+			registry.Push("app:v1", image)
+			m, _ := image.Manifest()
+			registry.Inject("/blobs/"+m.Layers[1].Digest.String(), 0, tc.fault)
+			_, err := newImporter(t, importer.Options{Layers: importer.LayersVerify, Limits: short}).Import(t.Context(), registry.Host+"/app:v1", images)
+			wantReason(t, err, tc.want)
+			if len(images.Writes()) != 0 {
+				t.Errorf("stored %v", images.Writes())
+			}
+		})
+	}
+}
+
+func TestVerifyLayersAgainstTheConfig(t *testing.T) {
+	image := newImage(t, sample.Spec{})
+	file, _ := image.ConfigFile()
+	swapped, short := file.DeepCopy(), file.DeepCopy()
+	ids := swapped.RootFS.DiffIDs
+	ids[0], ids[1] = ids[1], ids[0]
+	short.RootFS.DiffIDs = short.RootFS.DiffIDs[:2]
+
+	registry := registrytest.New(t)
+	im := newImporter(t, importer.Options{Layers: importer.LayersVerify})
+	lying, err := mutate.ConfigFile(image, swapped)
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry.Push("app:swapped", lying)
+	_, err = im.Import(t.Context(), registry.Host+"/app:swapped", &registrytest.Images{})
+	wantReason(t, err, importer.DigestMismatch)
+
+	lacking, err := mutate.ConfigFile(image, short)
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry.Push("app:short", lacking)
+	_, err = im.Import(t.Context(), registry.Host+"/app:short", &registrytest.Images{})
+	wantReason(t, err, importer.InvalidImage)
+
+	// Without verification nobody looks.
+	mustImport(t, newImporter(t, importer.Options{}), registry.Host+"/app:swapped", &registrytest.Images{})
+}
+
+func TestVerifyStream(t *testing.T) {
+	content := bytes.Repeat([]byte("some content "), 1000)
+	zipped, zstandard := pack(t, content)
+	skippable := append([]byte{0x51, 0x2a, 0x4d, 0x18, 1, 0, 0, 0, 'x'}, zstandard...)
+	for _, tc := range []struct {
+		name    string
+		blob    []byte
+		content []byte
+		want    importer.Reason
+	}{
+		{"gzip", zipped, content, ""},
+		{"two gzip members", append(bytes.Clone(zipped), zipped...), append(bytes.Clone(content), content...), ""},
+		{"zstd", zstandard, content, ""},
+		{"zstd behind a skippable frame", skippable, content, ""},
+		{"plain", content, content, ""},
+		{"empty", nil, nil, ""},
+		{"short", []byte{0x1f}, []byte{0x1f}, ""},
+		{"gzip cut short", zipped[:len(zipped)-4], content, importer.InvalidImage},
+		{"zstd cut short", zstandard[:len(zstandard)-4], content, importer.InvalidImage},
+		{"gzip in name only", []byte{0x1f, 0x8b, 0, 0}, nil, importer.InvalidImage},
+		{"other content", zipped, []byte("x"), importer.DigestMismatch},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			n, err := importer.VerifyStream(t.Context(), bytes.NewReader(tc.blob), godigest.FromBytes(tc.blob).String(), godigest.FromBytes(tc.content).String())
+			if importer.ReasonOf(err) != tc.want || (err == nil) != (tc.want == "") {
+				t.Fatalf("%v, want %q", err, tc.want)
+			}
+			if err == nil && n != int64(len(tc.blob)) {
+				t.Errorf("counted %d of %d bytes", n, len(tc.blob))
+			}
+			_, err = importer.VerifyStream(t.Context(), bytes.NewReader(tc.blob), godigest.FromString("another").String(), godigest.FromBytes(tc.content).String())
+			if importer.ReasonOf(err) != importer.DigestMismatch {
+				t.Errorf("with another digest: %v", err)
+			}
+		})
+	}
+}
+
+func pack(t testing.TB, content []byte) (zipped, zstandard []byte) {
+	t.Helper()
+	var g, z bytes.Buffer
+	gw := gzip.NewWriter(&g)
+	zw, err := zstd.NewWriter(&z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range []io.WriteCloser{gw, zw} {
+		if _, err := w.Write(content); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return g.Bytes(), z.Bytes()
+}
+
+// A layer is never in memory, neither as it comes nor unpacked.
+func TestVerifyStreamNeedsLittleMemory(t *testing.T) {
+	const size = 256 << 20
+	diffID := godigest.SHA256.Digester()
+	if _, err := io.Copy(diffID.Hash(), io.LimitReader(zeros{}, size)); err != nil {
+		t.Fatal(err)
+	}
+	for _, packing := range []sample.Compression{sample.Gzip, sample.Zstd, sample.None} {
+		t.Run(string(packing), func(t *testing.T) {
+			var blob bytes.Buffer // small: zeros pack well
+			var stream io.Reader = &blob
+			digester := godigest.SHA256.Digester()
+			switch packing {
+			case sample.Gzip:
+				w := gzip.NewWriter(&blob)
+				copyClose(t, w, io.LimitReader(zeros{}, size))
+				digester.Hash().Write(blob.Bytes())
+			case sample.Zstd:
+				w, err := zstd.NewWriter(&blob)
+				if err != nil {
+					t.Fatal(err)
+				}
+				copyClose(t, w, io.LimitReader(zeros{}, size))
+				digester.Hash().Write(blob.Bytes())
+			case sample.None:
+				stream, digester = io.LimitReader(zeros{}, size), diffID
+			}
+			digest := digester.Digest().String()
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := importer.VerifyStream(t.Context(), stream, digest, diffID.Digest().String())
+			runtime.ReadMemStats(&after)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if took := after.TotalAlloc - before.TotalAlloc; took > 24<<20 {
+				t.Errorf("%d MiB were allocated for %d MiB", took>>20, size>>20)
+			}
+		})
+	}
+}
+
+func copyClose(t testing.TB, w io.WriteCloser, r io.Reader) {
+	t.Helper()
+	if _, err := io.Copy(w, r); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// A few kilobytes can unpack to more than anybody waits for.
+func TestVerifyStreamStopsWithItsContext(t *testing.T) {
+	var blob bytes.Buffer
+	w, err := zstd.NewWriter(&blob)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copyClose(t, w, io.LimitReader(zeros{}, 64<<20))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("enough")
+	cancel(cause)
+	_, err = importer.VerifyStream(ctx, &blob, godigest.FromBytes(blob.Bytes()).String(), godigest.FromString("x").String())
+	if !errors.Is(err, cause) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Whatever the bytes: no panic, and a digest that does not fit is never
+// accepted.
+func FuzzVerifyStream(f *testing.F) {
+	zipped, zstandard := pack(f, []byte("some content"))
+	for _, seed := range [][]byte{zipped, zstandard, []byte("plain"), nil, {0x1f, 0x8b}, zipped[:12], zstandard[:8], {0x50, 0x2a, 0x4d, 0x18, 0xff, 0xff, 0xff, 0xff}} {
+		f.Add(seed)
+	}
+	wrong := godigest.FromString("nothing that is tried").String()
+	f.Fuzz(func(t *testing.T, blob []byte) {
+		digest := godigest.FromBytes(blob).String()
+		if n, err := importer.VerifyStream(t.Context(), bytes.NewReader(blob), digest, wrong); err == nil {
+			t.Fatalf("%d bytes of %q have the content of another", n, blob)
+		}
+		if n, err := importer.VerifyStream(t.Context(), bytes.NewReader(blob), wrong, digest); err == nil {
+			t.Fatalf("%d bytes of %q have the digest of another", n, blob)
+		}
+	})
+}

@@ -1,0 +1,311 @@
+package importer_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"tidewaiter/importer"
+	"tidewaiter/importer/registrytest"
+	"tidewaiter/importer/registrytest/sample"
+)
+
+// skippingClock does not wait: a timer fires at once and takes the time with
+// it. Functions that are to run later run in real time.
+type skippingClock struct {
+	clock.RealClock
+	mu    sync.Mutex
+	ahead time.Duration
+	waits []time.Duration
+}
+
+func (c *skippingClock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Now().Add(c.ahead)
+}
+
+func (c *skippingClock) NewTimer(d time.Duration) clock.Timer {
+	c.advance(d)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waits = append(c.waits, d)
+	return c.RealClock.NewTimer(0)
+}
+
+func (c *skippingClock) advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ahead += d
+}
+
+func (c *skippingClock) waited() []time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.waits)
+}
+
+func hangUp(http.Handler) http.Handler {
+	return http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+}
+
+func TestRetries(t *testing.T) {
+	const get = "GET .*/manifests/"
+	for _, tc := range []struct {
+		name   string
+		times  int
+		fault  registrytest.Fault
+		want   importer.Reason
+		made   int
+		waited [][2]time.Duration // from, below
+	}{
+		{"500 twice", 2, registrytest.Status(500, "UNKNOWN"), "", 3, [][2]time.Duration{{250 * time.Millisecond, 750 * time.Millisecond}, {500 * time.Millisecond, 1500 * time.Millisecond}}},
+		{"500 always", 0, registrytest.Status(500, "UNKNOWN"), importer.Unavailable, 3, [][2]time.Duration{{250 * time.Millisecond, 750 * time.Millisecond}, {500 * time.Millisecond, 1500 * time.Millisecond}}},
+		{"503 with Retry-After", 1, registrytest.Status(503, "UNAVAILABLE", "Retry-After", "7"), "", 2, [][2]time.Duration{{7 * time.Second, 7*time.Second + 1}}},
+		{"429 with Retry-After", 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "5"), "", 2, [][2]time.Duration{{5 * time.Second, 5*time.Second + 1}}},
+		{"429 with a date", 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", time.Now().Add(10*time.Second).UTC().Format(http.TimeFormat)), "", 2, [][2]time.Duration{{8 * time.Second, 11 * time.Second}}},
+		{"429 with nonsense", 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "soon"), "", 2, [][2]time.Duration{{250 * time.Millisecond, 750 * time.Millisecond}}},
+		{"429 with a past", 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "-5"), "", 2, nil},
+		{"429 for too long", 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "21"), importer.RateLimited, 1, nil},
+		{"429 for ever", 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "9223372036854775807"), importer.RateLimited, 1, nil},
+		// The first is on a connection used before, which net/http retries itself.
+		{"connection breaks", 2, hangUp, "", 3, [][2]time.Duration{{250 * time.Millisecond, 750 * time.Millisecond}}},
+		{"404", 1, registrytest.Status(404, "MANIFEST_UNKNOWN"), importer.NotFound, 1, nil},
+		{"403", 1, registrytest.Status(403, "DENIED"), importer.Denied, 1, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			registry := registrytest.New(t)
+			registry.Push("app:v1", newImage(t, sample.Spec{}))
+			registry.Inject(get, tc.times, tc.fault)
+			skipping := &skippingClock{}
+			_, err := newImporter(t, importer.Options{Clock: skipping}).Import(t.Context(), registry.Host+"/app:v1", &registrytest.Images{})
+			if tc.want == "" && err != nil {
+				t.Fatal(err)
+			} else if tc.want != "" {
+				wantReason(t, err, tc.want)
+			}
+			if made := registry.Count(get); made != tc.made {
+				t.Errorf("%d requests, want %d", made, tc.made)
+			}
+			waited := skipping.waited()
+			if len(waited) != len(tc.waited) {
+				t.Fatalf("waited %v, want %v", waited, tc.waited)
+			}
+			for i, w := range waited {
+				if w < tc.waited[i][0] || w >= tc.waited[i][1] {
+					t.Errorf("wait %d was %s, want it within %v", i, w, tc.waited[i])
+				}
+			}
+		})
+	}
+}
+
+func TestBackoffIsJittered(t *testing.T) {
+	registry := registrytest.New(t)
+	registry.Push("app:v1", newImage(t, sample.Spec{}))
+	seen := map[time.Duration]bool{}
+	for range 5 {
+		registry.Inject("HEAD ", 1, registrytest.Status(500, "UNKNOWN"))
+		skipping := &skippingClock{}
+		mustImport(t, newImporter(t, importer.Options{Clock: skipping}), registry.Host+"/app:v1", &registrytest.Images{})
+		seen[skipping.waited()[0]] = true
+	}
+	if len(seen) < 2 {
+		t.Errorf("five clients all wait %v", seen)
+	}
+}
+
+func TestParkedHostIsWaitedForIfNotForLong(t *testing.T) {
+	registry := registrytest.New(t)
+	registry.Push("app:v1", newImage(t, sample.Spec{}))
+	registry.Inject("HEAD ", 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "60"))
+	skipping := &skippingClock{}
+	im := newImporter(t, importer.Options{Clock: skipping})
+	_, err := im.Import(t.Context(), registry.Host+"/app:v1", &registrytest.Images{})
+	wantReason(t, err, importer.RateLimited)
+	skipping.advance(50 * time.Second)
+	mustImport(t, im, registry.Host+"/app:v1", &registrytest.Images{})
+	if w := skipping.waited(); len(w) != 1 || w[0] < 9*time.Second || w[0] > 10*time.Second {
+		t.Errorf("waited %v, want the 10 s that were left", w)
+	}
+}
+
+func TestGreetingAndCredentialsAreRecycled(t *testing.T) {
+	registry := registrytest.New(t, registrytest.WithAuth(with("bearer", nil)))
+	registry.Push("app:v1", newImage(t, sample.Spec{}))
+	skipping, images := &skippingClock{}, &registrytest.Images{}
+	im := newImporter(t, importer.Options{Clock: skipping, Keychain: secret})
+	for i, want := range []int{6, 1, 3, 1} { // greeting, token, HEAD, GET, GET, GET
+		if i == 2 {
+			skipping.advance(31 * time.Minute)
+		}
+		registry.Reset()
+		mustImport(t, im, registry.Host+"/app:v1", images)
+		if got := len(registry.AllRequests()); i > 0 && got != want {
+			t.Errorf("import %d cost %d requests, want %d: %v", i, got, want, registry.AllRequests())
+		}
+	}
+}
+
+func TestHostConcurrencyIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		im, err := importer.New(importer.Options{Limits: importer.Limits{HostConcurrency: 2}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		host := im.Host("registry.example.com")
+		for range 2 {
+			if err := host.Acquire(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := false
+		go func() {
+			if err := host.Acquire(t.Context()); err != nil {
+				t.Error(err)
+			}
+			got = true
+		}()
+		if synctest.Wait(); got {
+			t.Error("a third request went out beside two")
+		}
+		host.Release()
+		if synctest.Wait(); !got {
+			t.Error("a slot that was given back is lost")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := host.Acquire(ctx); err == nil {
+			t.Error("a canceled request got a slot")
+		}
+		if err := im.Host("other.example.com").Acquire(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestHostRateIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		im, err := importer.New(importer.Options{Limits: importer.Limits{HostRate: 10, HostBurst: 5}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		start, host := time.Now(), im.Host("registry.example.com")
+		for range 25 {
+			if err := host.Acquire(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			host.Release()
+		}
+		if took := time.Since(start).Round(time.Millisecond); took != 2*time.Second {
+			t.Errorf("25 requests took %s, want 5 at once and 20 at 10 a second", took)
+		}
+	})
+}
+
+func TestHostsAreForgotten(t *testing.T) {
+	im := newImporter(t, importer.Options{})
+	first := im.Host("host0.example.com")
+	for i := range 2 * importer.MaxHosts {
+		im.Host(fmt.Sprintf("host%d.example.com", i))
+		im.Host("always.example.com")
+	}
+	if n := im.HostsKnown(); n != importer.MaxHosts {
+		t.Errorf("%d hosts are remembered, want %d", n, importer.MaxHosts)
+	}
+	if im.Host("host0.example.com") == first {
+		t.Error("the host longest unused is not the one forgotten")
+	}
+}
+
+// A request that fails gives its slot back, whatever way it fails.
+func TestNoSlotIsLost(t *testing.T) {
+	registry := registrytest.New(t)
+	registry.Push("app:v1", newImage(t, sample.Spec{}))
+	limits := short
+	limits.HostConcurrency = 1
+	im := newImporter(t, importer.Options{Limits: limits})
+	for _, match := range []string{"GET .*/manifests/", "/blobs/", "HEAD "} {
+		for _, fault := range []registrytest.Fault{
+			registrytest.Status(404, "X"), registrytest.Status(500, "X"), registrytest.StallHeaders(), registrytest.StallBody(),
+			registrytest.Truncate(), registrytest.Append(10<<20, true), registrytest.Append(10<<20, false), hangUp,
+			registrytest.Redirect(307, "ftp://example.com"), registrytest.Redirect(302, "http://example.com"),
+		} {
+			registry.Heal()
+			registry.Inject(match, 0, fault)
+			// Not every fault hurts a HEAD, which has no body.
+			_, _ = im.Import(t.Context(), registry.Host+"/app:v1", &registrytest.Images{})
+			registry.Heal()
+			mustImport(t, im, registry.Host+"/app:v1", &registrytest.Images{})
+		}
+	}
+}
+
+func TestImportStopsWithItsContext(t *testing.T) {
+	registry := registrytest.New(t)
+	registry.Push("app:v1", newImage(t, sample.Spec{}))
+	for _, match := range []string{"HEAD ", "GET .*/manifests/", "/blobs/"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		registry.Heal()
+		registry.Inject(match, 0, func(http.Handler) http.Handler {
+			return http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+				cancel()
+				<-req.Context().Done()
+			})
+		})
+		_, err := newImporter(t, importer.Options{}).Import(ctx, registry.Host+"/app:v1", &registrytest.Images{})
+		wantReason(t, err, importer.Canceled)
+	}
+}
+
+func TestLocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		im, err := importer.New(importer.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		unlock, err := im.Lock(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := im.Lock(t.Context(), "b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		other()
+		got := false
+		go func() {
+			unlock, err := im.Lock(t.Context(), "a")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			got = true
+			unlock()
+		}()
+		ctx, cancel := context.WithCancel(t.Context())
+		gaveUp := false
+		go func() {
+			_, err := im.Lock(ctx, "a")
+			gaveUp = err != nil
+		}()
+		if synctest.Wait(); got || im.LocksHeld() != 1 {
+			t.Errorf("got it: %t, held: %d", got, im.LocksHeld())
+		}
+		cancel()
+		if synctest.Wait(); !gaveUp {
+			t.Error("waiting goes on after its context")
+		}
+		unlock()
+		if synctest.Wait(); !got || im.LocksHeld() != 0 {
+			t.Errorf("got it: %t, held: %d", got, im.LocksHeld())
+		}
+	})
+}
