@@ -1,0 +1,106 @@
+package importer_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"tidewaiter/importer"
+	"tidewaiter/importer/registrytest"
+	"tidewaiter/importer/registrytest/sample"
+)
+
+// tagFinder finds a cosign-like tag with the options it is given.
+type tagFinder struct {
+	mu    sync.Mutex
+	asked []string
+	fail  error
+}
+
+func (f *tagFinder) Find(_ context.Context, digest name.Digest, options []remote.Option) ([]imagev1.ImageSignature, map[string]string, []string, error) {
+	f.mu.Lock()
+	f.asked = append(f.asked, digest.DigestStr())
+	f.mu.Unlock()
+	if f.fail != nil {
+		return nil, nil, nil, f.fail
+	}
+	tag := digest.Context().Tag(strings.Replace(digest.DigestStr(), ":", "-", 1) + ".sig")
+	descriptor, err := remote.Get(tag, options...)
+	if err != nil {
+		return nil, nil, []string{"no signature of " + digest.DigestStr()}, nil
+	}
+	signature := imagev1.ImageSignature{
+		ObjectMeta: metav1.ObjectMeta{Name: digest.DigestStr() + "@" + descriptor.Digest.Hex},
+		Type:       "test", Content: descriptor.Manifest,
+	}
+	return []imagev1.ImageSignature{signature}, map[string]string{"test/found": "yes"}, nil, nil
+}
+
+func TestSignaturesAreFoundThroughTheSession(t *testing.T) {
+	registry, images := registrytest.New(t, registrytest.WithAuth(with("bearer", nil))), &registrytest.Images{}
+	index := newIndex(t, sample.Spec{}, false, "linux/amd64", "linux/arm64")
+	digest := registry.PushIndex("team/app:v1", index)
+	finder := &tagFinder{}
+	im := newImporter(t, importer.Options{Keychain: secret, Signatures: finder})
+
+	result := mustImport(t, im, registry.Host+"/team/app:v1", images)
+	if !slices.Equal(sorted(finder.asked), images.Names()) || len(result.Warnings) != 3 {
+		t.Errorf("asked for %v, warnings %v", finder.asked, result.Warnings)
+	}
+	if n := len(registry.AllRequests()) - len(registry.Requests()); n != 1 {
+		t.Errorf("the finder greets the registry again: %v", registry.AllRequests())
+	}
+
+	// Signatures come after the image.
+	signature, err := sample.Artifact("application/vnd.test.signature", []byte("signature"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry.Push("team/app:"+strings.Replace(digest, ":", "-", 1)+".sig", signature)
+	result = mustImport(t, im, registry.Host+"/team/app:v1", images)
+	root := result.Images[0]
+	if root.Action != importer.Updated || len(root.Image.Signatures) != 1 || root.Image.Annotations["test/found"] != "yes" || len(result.Images[1].Image.Signatures) != 0 {
+		t.Errorf("result is %s with %v, %v", root.Action, root.Image.Signatures, root.Image.Annotations)
+	}
+	// And are found once.
+	result = mustImport(t, im, registry.Host+"/team/app:v1", images)
+	if root := result.Images[0]; root.Action != importer.Unchanged || len(root.Image.Signatures) != 1 {
+		t.Errorf("result is %s with %v", root.Action, root.Image.Signatures)
+	}
+}
+
+func TestSignaturesThatCannotBeReadFailTheImportNotTheImage(t *testing.T) {
+	registry, images := registrytest.New(t), &registrytest.Images{}
+	digest := registry.Push("app:v1", newImage(t, sample.Spec{}))
+	broken := errors.New("broken")
+	im := newImporter(t, importer.Options{Signatures: &tagFinder{fail: broken}})
+	result, err := im.Import(t.Context(), registry.Host+"/app:v1", images)
+	if !errors.Is(err, broken) || result == nil || len(result.Images) != 1 || !slices.Equal(images.Names(), []string{digest}) {
+		t.Errorf("result is %+v, %v", result, err)
+	}
+}
+
+// What is found cannot replace what the import itself notes.
+func TestFinderCannotRewriteReferences(t *testing.T) {
+	registry, images := registrytest.New(t), &registrytest.Images{}
+	registry.Push("app:v1", newImage(t, sample.Spec{}))
+	im := newImporter(t, importer.Options{Signatures: annotator{importer.ReferencesAnnotation: "[]"}})
+	result := mustImport(t, im, registry.Host+"/app:v1", images)
+	if r := importer.References(result.Images[0].Image); len(r) != 1 {
+		t.Errorf("references are %v", r)
+	}
+}
+
+type annotator map[string]string
+
+func (a annotator) Find(context.Context, name.Digest, []remote.Option) ([]imagev1.ImageSignature, map[string]string, []string, error) {
+	return nil, a, nil, nil
+}

@@ -1,0 +1,139 @@
+package importer_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"tidewaiter/importer"
+	"tidewaiter/importer/registrytest"
+	"tidewaiter/importer/registrytest/sample"
+)
+
+func TestTags(t *testing.T) {
+	registry := registrytest.New(t)
+	image := newImage(t, sample.Spec{})
+	for _, tag := range []string{
+		"v1.9", "v1.10", "latest", "main", "v2.0-rc1", "v2.0", "1.0", "sha256-" + hex64, "sha256-" + hex64 + ".sig", "sha256-" + hex64 + ".att", "sha256-short",
+	} {
+		registry.Push("team/app:"+tag, image)
+	}
+	got, err := newImporter(t, importer.Options{}).Tags(t.Context(), registry.Host+"/team/app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"latest", "v2.0", "v2.0-rc1", "v1.10", "v1.9", "1.0", "main", "sha256-short"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestTagsFail(t *testing.T) {
+	registry := registrytest.New(t)
+	registry.Push("team/app:v1", newImage(t, sample.Spec{}))
+	im := newImporter(t, importer.Options{Limits: importer.Limits{Attempts: 1}})
+	_, err := im.Tags(t.Context(), registry.Host+"/team/none")
+	if e := wantReason(t, err, importer.NotFound); e.Reference != registry.Host+"/team/none" {
+		t.Errorf("%v", e)
+	}
+	if _, err := im.Tags(t.Context(), registry.Host+"/team/app:v1"); err == nil {
+		t.Error("a tag of a tag")
+	}
+	page := func(body, link string) registrytest.Fault {
+		return func(http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				if link != "" {
+					w.Header().Set("Link", strings.ReplaceAll(link, "SELF", req.URL.Path))
+				}
+				fmt.Fprint(w, body)
+			})
+		}
+	}
+	for name, tc := range map[string]struct {
+		fault registrytest.Fault
+		want  importer.Reason
+	}{
+		"not JSON":           {page("<html>", ""), importer.Unexpected},
+		"a tag that is none": {page(`{"tags":["../../x"]}`, ""), importer.Unexpected},
+		"endless":            {page(`{"tags":["a"]}`, `<SELF?last=a&n=1>; rel="next"`), importer.TooLarge},
+		"another host":       {page(`{"tags":["a"]}`, `<http://localhost:1/v2/x/tags/list>; rel="next"`), importer.Unexpected},
+		"huge":               {registrytest.Append(5<<20, false), importer.TooLarge},
+		"rate limit":         {registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "0"), importer.RateLimited},
+	} {
+		t.Run(name, func(t *testing.T) {
+			registry.Heal()
+			registry.Inject("/tags/list", 0, tc.fault)
+			_, err := im.Tags(t.Context(), registry.Host+"/team/app")
+			wantReason(t, err, tc.want)
+		})
+	}
+}
+
+func TestTagsArePaged(t *testing.T) {
+	registry := registrytest.New(t)
+	registry.Push("team/app:v1", newImage(t, sample.Spec{}))
+	var want []string
+	registry.Inject("/tags/list", 0, func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			n := 0
+			fmt.Sscan(req.URL.Query().Get("last"), &n)
+			var tags []string
+			for i := range 10 {
+				tags = append(tags, fmt.Sprint(n+i+1))
+			}
+			if n < 40 {
+				w.Header().Set("Link", fmt.Sprintf(`</v2/team/app/tags/list?last=%d>; rel="next"`, n+10))
+			}
+			if err := json.NewEncoder(w).Encode(map[string]any{"name": "team/app", "tags": tags}); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+	for i := 50; i > 0; i-- {
+		want = append(want, fmt.Sprint(i))
+	}
+	got, err := newImporter(t, importer.Options{}).Tags(t.Context(), registry.Host+"/team/app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestCompareTags(t *testing.T) {
+	want := []string{
+		"latest", "2024.01.15", "10.0.0", "v9.2.10", "v9.2.9", "9.2.9-rc.10", "9.2.9-rc.2", "1.1", "1", "v1", "1-alpine", "0.1", "alpine", "main", "sha-0a1b",
+	}
+	got := slices.Clone(want)
+	slices.Reverse(got)
+	slices.SortFunc(got, importer.CompareTags)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// The order is total: what SortFunc needs.
+func FuzzCompareTags(f *testing.F) {
+	f.Add("v1.9", "v1.10", "latest")
+	f.Add("1", "01", "001")
+	f.Add("v", "1-", "1-rc1")
+	f.Add("1.a", "1.1", "1-")
+	f.Fuzz(func(t *testing.T, a, b, c string) {
+		ab, bc, ac := importer.CompareTags(a, b), importer.CompareTags(b, c), importer.CompareTags(a, c)
+		if importer.CompareTags(b, a) != -ab {
+			t.Fatalf("%q and %q are each before the other", a, b)
+		}
+		if (ab == 0) != (a == b) {
+			t.Fatalf("%q and %q are the same", a, b)
+		}
+		if ab < 0 && bc < 0 && ac >= 0 {
+			t.Fatalf("%q < %q < %q, yet not %[1]q < %[3]q", a, b, c)
+		}
+	})
+}
