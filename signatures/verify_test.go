@@ -84,6 +84,7 @@ const trusted = "True SignatureVerified / True"
 func TestVerifyKeys(t *testing.T) {
 	d := signaturestest.NewDeployment(t)
 	for _, kind := range signaturestest.Kinds {
+		stranger := signaturestest.NewKey(t, kind)
 		for _, old := range []bool{false, true} {
 			key := signaturestest.NewKey(t, kind)
 			key.Old = old
@@ -120,7 +121,7 @@ func TestVerifyKeys(t *testing.T) {
 						t.Errorf("message %q does not name the log index", c.Message)
 					}
 
-					other := signaturestest.Set(t, signaturestest.TrustKey(signaturestest.NewKey(t, kind), logKey), matchRepository)
+					other := signaturestest.Set(t, signaturestest.TrustKey(stranger, logKey), matchRepository)
 					want(t, verify(t, signatures.TypeSimpleSigning, signaturestest.Marshal(t, blob), other), "False NoMatchingKey / Unknown")
 				})
 			}
@@ -136,7 +137,7 @@ func TestVerifyKeys(t *testing.T) {
 			}
 			want(t, verify(t, signatures.TypeBundle, content, signaturestest.Set(t, trust, matchRepository)), "False NoSignedIdentity / True")
 			want(t, verify(t, signatures.TypeBundle, content, signaturestest.Set(t, trust, "")), "False NoSignedIdentity / True")
-			other := signaturestest.Set(t, signaturestest.TrustKey(signaturestest.NewKey(t, kind), nil), "{matchPolicy: DigestOnly}")
+			other := signaturestest.Set(t, signaturestest.TrustKey(stranger, nil), "{matchPolicy: DigestOnly}")
 			want(t, verify(t, signatures.TypeBundle, content, other), "False NoMatchingKey / Unknown")
 		})
 		t.Run(kind+"/manifest-bundle", func(t *testing.T) {

@@ -54,7 +54,10 @@ func (b *builder) build() (*Policy, error) {
 	case d.Metadata.Name == "":
 		return nil, b.fail("metadata.name", "is required")
 	}
-	p := &Policy{Name: d.Metadata.Name, line: b.doc.line("metadata.name")}
+	p := &Policy{Name: d.Metadata.Name, lines: map[string]int{}}
+	for _, field := range []string{"metadata.name", "spec.scopes"} {
+		p.lines[field] = b.doc.line(field)
+	}
 	var err error
 	if p.Scopes, err = b.scopes(d.Spec.Scopes); err != nil {
 		return nil, err

@@ -24,8 +24,8 @@ type Policy struct {
 	Sigstore sigstore.Verifier
 	GPG      *gpg.Keyring
 
-	line int
-	hash string
+	lines map[string]int // of the fields that a set can find fault with
+	hash  string
 }
 
 // Hash changes whenever the policy's meaning may have changed: it covers the document and the content of the
@@ -48,7 +48,7 @@ func NewSet(policies []*Policy) (*Set, error) {
 	h := sha256.New()
 	for _, p := range policies {
 		refuse := func(field, format string, args ...any) {
-			errs = append(errs, &Error{File: p.File, Document: p.Document, Line: p.line, Field: field, Err: fmt.Errorf(format, args...)})
+			errs = append(errs, &Error{File: p.File, Document: p.Document, Line: p.lines[field], Field: field, Err: fmt.Errorf(format, args...)})
 		}
 		if other, ok := byName[p.Name]; ok {
 			refuse("metadata.name", "%q is the name of another policy, in %s", p.Name, other.where())

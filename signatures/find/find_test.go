@@ -1,0 +1,650 @@
+package find_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	imagev1 "github.com/openshift/api/image/v1"
+
+	"tidewaiter/signatures"
+	"tidewaiter/signatures/find"
+	"tidewaiter/signatures/payload"
+	"tidewaiter/signatures/signaturestest"
+)
+
+// fixture is a registry in the process with one image in it.
+type fixture struct {
+	t      *testing.T
+	host   string
+	digest string
+	// around, if set, handles requests before the registry does.
+	around   func(http.ResponseWriter, *http.Request, http.Handler)
+	requests []string
+}
+
+const emptyConfig = "application/vnd.oci.empty.v1+json"
+
+func newFixture(t *testing.T, referrersAPI bool) *fixture {
+	f := &fixture{t: t}
+	inner := registry.New(registry.WithReferrersSupport(referrersAPI), registry.Logger(log.New(io.Discard, "", 0)))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f.requests = append(f.requests, r.Method+" "+r.URL.Path)
+		if f.around != nil && r.Method == http.MethodGet {
+			f.around(w, r, inner)
+			return
+		}
+		inner.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	f.host = strings.TrimPrefix(server.URL, "http://")
+	f.digest = f.push("v1", map[string]any{"config": f.blob("application/vnd.oci.image.config.v1+json", []byte("{}"))})
+	return f
+}
+
+func (f *fixture) repository() string { return f.host + "/demo/app" }
+
+func (f *fixture) send(method, path, contentType string, body []byte) {
+	f.t.Helper()
+	req, err := http.NewRequest(method, "http://"+f.host+path, bytes.NewReader(body))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", contentType)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= 300 {
+		text, _ := io.ReadAll(resp.Body)
+		f.t.Fatalf("%s %s: %s: %s", method, path, resp.Status, text)
+	}
+}
+
+func digestOf(b []byte) string {
+	sum := sha256.Sum256(b)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// blob pushes a blob and returns its descriptor.
+func (f *fixture) blob(mediaType string, content []byte) map[string]any {
+	f.t.Helper()
+	f.send(http.MethodPost, "/v2/demo/app/blobs/uploads/?digest="+digestOf(content), "application/octet-stream", content)
+	return map[string]any{"mediaType": mediaType, "digest": digestOf(content), "size": len(content)}
+}
+
+// push pushes a manifest to a tag, or by its digest if that is "", and returns the digest.
+func (f *fixture) push(tag string, m map[string]any) string {
+	f.t.Helper()
+	m["schemaVersion"] = 2
+	if m["mediaType"] == nil {
+		m["mediaType"] = "application/vnd.oci.image.manifest.v1+json"
+	}
+	if m["layers"] == nil && m["manifests"] == nil {
+		m["layers"] = []any{}
+	}
+	b, err := json.Marshal(m)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if tag == "" {
+		tag = digestOf(b)
+	}
+	f.send(http.MethodPut, "/v2/demo/app/manifests/"+tag, m["mediaType"].(string), b)
+	return digestOf(b)
+}
+
+// refer pushes a referrer of the image.
+func (f *fixture) refer(artifactType string, annotations map[string]string, layers ...map[string]any) string {
+	f.t.Helper()
+	return f.push("", map[string]any{
+		"artifactType": artifactType, "config": f.blob(emptyConfig, []byte("{}")), "layers": layers, "annotations": annotations,
+		"subject": map[string]any{"mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": f.digest, "size": 1},
+	})
+}
+
+// cosignLayer pushes a cosign signature as cosign lays it out.
+func (f *fixture) cosignLayer(b *payload.Blob) map[string]any {
+	f.t.Helper()
+	l := f.blob(b.MediaType, b.Payload)
+	l["annotations"] = b.Annotations
+	return l
+}
+
+func (f *fixture) tag(suffix string) string { return strings.Replace(f.digest, ":", "-", 1) + suffix }
+
+type result struct {
+	found       []imagev1.ImageSignature
+	annotations map[string]string
+	warnings    []string
+	err         error
+}
+
+func (f *fixture) find(o find.Options) result {
+	f.t.Helper()
+	if o.RegistriesDirs == nil {
+		o.RegistriesDirs = []string{filepath.Join(f.t.TempDir(), "absent")}
+	}
+	finder, err := find.New(o)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	digest, err := name.NewDigest(f.repository() + "@" + f.digest)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.requests = nil
+	var r result
+	r.found, r.annotations, r.warnings, r.err = finder.Find(f.t.Context(), digest, http.DefaultTransport)
+	for _, s := range r.found {
+		if s.Name != signatures.Name(f.digest, s.Content) || len(s.Conditions) > 0 {
+			f.t.Errorf("signature %q of type %s", s.Name, s.Type)
+		}
+	}
+	return r
+}
+
+func (r result) types() string {
+	var types []string
+	for _, s := range r.found {
+		types = append(types, s.Type)
+	}
+	return strings.Join(types, " ")
+}
+
+func (r result) attestations(t *testing.T) []find.Attestation {
+	t.Helper()
+	var list []find.Attestation
+	if text := r.annotations[signatures.AnnotationAttestations]; text != "" {
+		if err := json.Unmarshal([]byte(text), &list); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return list
+}
+
+func (r result) expect(t *testing.T, types string, warnings ...string) {
+	t.Helper()
+	if r.err != nil {
+		t.Errorf("error: %v", r.err)
+	}
+	if got := r.types(); got != types {
+		t.Errorf("found %q, want %q", got, types)
+	}
+	if len(r.warnings) != len(warnings) {
+		t.Errorf("warnings %q, want %q", r.warnings, warnings)
+		return
+	}
+	for i, w := range warnings {
+		if !strings.Contains(r.warnings[i], w) {
+			t.Errorf("warning %q, want %q", r.warnings[i], w)
+		}
+	}
+	if (r.annotations[signatures.AnnotationWarnings] != "") != (len(warnings) > 0) {
+		t.Errorf("annotations %v", r.annotations)
+	}
+}
+
+func TestFindNothing(t *testing.T) {
+	for _, api := range []bool{true, false} {
+		f := newFixture(t, api)
+		r := f.find(find.Options{})
+		r.expect(t, "")
+		if len(r.annotations) != 0 {
+			t.Errorf("annotations %v", r.annotations)
+		}
+		want := 3 // referrers, .sig, .att
+		if !api {
+			want++ // fallback tag
+		}
+		if len(f.requests) != want {
+			t.Errorf("an image without signatures costs %d requests: %v", len(f.requests), f.requests)
+		}
+	}
+}
+
+// What is found verifies: the bytes come through unharmed.
+func TestFindCosignTag(t *testing.T) {
+	f := newFixture(t, false)
+	key := signaturestest.NewKey(t, signaturestest.P256)
+	one, two := key.SimpleSigning(t, f.digest, f.repository()), key.SimpleSigning(t, f.digest, f.repository())
+	if bytes.Equal(signaturestest.Marshal(t, one), signaturestest.Marshal(t, two)) {
+		t.Fatal("the two signatures are the same")
+	}
+	f.push(f.tag(".sig"), map[string]any{"config": f.blob("application/vnd.oci.image.config.v1+json", []byte("{}")),
+		"layers": []any{f.cosignLayer(one), f.cosignLayer(two), f.cosignLayer(one), f.blob("text/plain", []byte("x"))}})
+	r := f.find(find.Options{})
+	r.expect(t, signatures.TypeSimpleSigning+" "+signatures.TypeSimpleSigning)
+	blobs := 0
+	for _, req := range f.requests {
+		if strings.Contains(req, "/blobs/") {
+			blobs++
+		}
+	}
+	if blobs != 1 {
+		t.Errorf("the payload that all share was fetched %d times", blobs)
+	}
+	set := signaturestest.SetFrom(t, signaturestest.Document("demo", "['*.example.com', localhost]", signaturestest.TrustKey(key, nil), "{matchPolicy: DigestOnly}"))
+	for _, s := range r.found {
+		v := signatures.Verify(signatures.Signature{Type: s.Type, Content: s.Content},
+			signatures.Image{Digest: f.digest, Reference: "registry.example.com/demo/app@" + f.digest}, set, time.Unix(0, 0))
+		if !v.Trusted() {
+			t.Errorf("not trusted: %+v", v.Conditions)
+		}
+	}
+}
+
+func TestFindReferrers(t *testing.T) {
+	for _, how := range []string{"api", "fallback tag", "api in pages"} {
+		t.Run(how, func(t *testing.T) {
+			f := newFixture(t, how != "fallback tag")
+			key := signaturestest.NewKey(t, signaturestest.P256)
+			const bundleType = "application/vnd.dev.sigstore.bundle.v0.3+json"
+			bundle := func(predicate string) map[string]any {
+				return f.blob(bundleType, signaturestest.Marshal(t, key.Bundle(t, signaturestest.Statement(f.digest, predicate))))
+			}
+			annotated := func(predicate string) map[string]string {
+				return map[string]string{"dev.sigstore.bundle.content": "dsse-envelope", "dev.sigstore.bundle.predicateType": predicate}
+			}
+			sbom := make([]byte, find.MaxSignature+1) // larger than a signature may be, and never fetched
+			digests := []string{
+				f.refer(bundleType, annotated(payload.PredicateCosignSign), bundle(payload.PredicateCosignSign)),
+				f.refer(bundleType, nil, bundle("https://slsa.dev/provenance/v1")),
+				f.refer(bundleType, annotated("https://spdx.dev/Document"), f.blob(bundleType, sbom)),
+				f.refer(bundleType, nil, f.blob(bundleType, signaturestest.Marshal(t, key.ManifestBundle(t, []byte("x"))))),
+				f.refer("application/vnd.dev.cosign.artifact.sig.v1+json", nil, f.cosignLayer(key.SimpleSigning(t, f.digest, f.repository()))),
+				f.refer("application/vnd.cncf.notary.signature", nil, f.blob("application/jose+json", []byte(`{"payload":""}`))),
+				f.refer("application/spdx+json", nil, f.blob("application/spdx+json", []byte("{}"))),
+				f.refer("", nil, f.blob("application/vnd.in-toto+json", []byte("{}"))),
+			}
+			switch how {
+			case "fallback tag": // with descriptors as bare as cosign writes them
+				var list []any
+				for _, d := range digests {
+					list = append(list, map[string]any{"mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": d, "size": 1})
+				}
+				f.push(f.tag(""), map[string]any{"mediaType": "application/vnd.oci.image.index.v1+json", "manifests": list})
+			case "api in pages": // of three, and with a media type that is not quite right
+				f.around = func(w http.ResponseWriter, r *http.Request, inner http.Handler) {
+					if !strings.Contains(r.URL.Path, "/referrers/") {
+						inner.ServeHTTP(w, r)
+						return
+					}
+					from := 0
+					fmt.Sscan(r.URL.Query().Get("last"), &from)
+					until := min(from+3, len(digests))
+					var list []any
+					for _, d := range digests[from:until] {
+						list = append(list, map[string]any{"digest": d})
+					}
+					w.Header().Set("Content-Type", "application/json; charset=utf-8")
+					if until < len(digests) {
+						w.Header().Set("Link", fmt.Sprintf(`<%s?last=%d>; rel="next"`, r.URL.Path, until))
+					}
+					json.NewEncoder(w).Encode(map[string]any{"manifests": list})
+				}
+			}
+			r := f.find(find.Options{})
+			if r.err != nil || len(r.warnings) > 0 {
+				t.Fatalf("error %v, warnings %q", r.err, r.warnings)
+			}
+			count := map[string]int{}
+			for _, s := range r.found {
+				count[s.Type]++
+			}
+			if diff := cmp.Diff(map[string]int{signatures.TypeBundle: 2, signatures.TypeSimpleSigning: 1, signatures.TypeNotation: 1}, count); diff != "" {
+				t.Error(diff)
+			}
+			types := map[string]bool{}
+			for _, a := range r.attestations(t) {
+				types[a.Type] = true
+				if a.Digest == "" {
+					t.Errorf("%+v has no digest", a)
+				}
+			}
+			if diff := cmp.Diff(map[string]bool{"https://slsa.dev/provenance/v1": true, "https://spdx.dev/Document": true, "application/spdx+json": true, "application/vnd.in-toto+json": true}, types); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestFindAttestationTag(t *testing.T) {
+	f := newFixture(t, false)
+	layer := f.blob("application/vnd.dsse.envelope.v1+json", []byte("{}"))
+	layer["annotations"] = map[string]string{"predicateType": "https://slsa.dev/provenance/v0.2", "dev.cosignproject.cosign/signature": ""}
+	d := f.push(f.tag(".att"), map[string]any{"config": f.blob(emptyConfig, []byte("{}")), "layers": []any{layer}})
+	r := f.find(find.Options{})
+	r.expect(t, "")
+	want := []find.Attestation{{Type: "https://slsa.dev/provenance/v0.2", Digest: d, Layer: digestOf([]byte("{}")), MediaType: "application/vnd.dsse.envelope.v1+json", Size: 2}}
+	if diff := cmp.Diff(want, r.attestations(t)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestFindBounds(t *testing.T) {
+	key := signaturestest.NewKey(t, signaturestest.P256)
+	t.Run("signatures stored", func(t *testing.T) {
+		f := newFixture(t, false)
+		var layers []any
+		for range 12 {
+			layers = append(layers, f.cosignLayer(key.SimpleSigning(t, f.digest, f.repository())))
+		}
+		f.push(f.tag(".sig"), map[string]any{"config": f.blob(emptyConfig, []byte("{}")), "layers": layers})
+		f.find(find.Options{}).expect(t, strings.TrimSpace(strings.Repeat(signatures.TypeSimpleSigning+" ", find.MaxStored)), "more than 10 signatures")
+	})
+	t.Run("referrers looked at", func(t *testing.T) {
+		f := newFixture(t, true)
+		for i := range 70 {
+			f.refer("application/x", nil, f.blob("text/plain", fmt.Appendf(nil, "%d", i)))
+		}
+		r := f.find(find.Options{})
+		r.expect(t, "", "more than 64 signatures and referrers")
+		if len(f.requests) > find.MaxLooked+4 || len(r.attestations(t)) != find.MaxLooked {
+			t.Errorf("%d requests, %d attestations", len(f.requests), len(r.attestations(t)))
+		}
+	})
+	t.Run("pages", func(t *testing.T) {
+		f := newFixture(t, true)
+		pages := 0
+		f.around = func(w http.ResponseWriter, r *http.Request, inner http.Handler) {
+			if !strings.Contains(r.URL.Path, "/referrers/") {
+				inner.ServeHTTP(w, r)
+				return
+			}
+			pages++
+			w.Header().Set("Link", fmt.Sprintf(`<%s?n=%d>; rel=next`, r.URL.Path, pages))
+			io.WriteString(w, `{"manifests":[]}`)
+		}
+		f.find(find.Options{}).expect(t, "", "pages of referrers")
+		if pages > 16 {
+			t.Errorf("%d pages were read", pages)
+		}
+	})
+	t.Run("a page that leads back, or elsewhere", func(t *testing.T) {
+		f := newFixture(t, true)
+		link, pages := "", 0
+		f.around = func(w http.ResponseWriter, r *http.Request, inner http.Handler) {
+			if !strings.Contains(r.URL.Path, "/referrers/") {
+				inner.ServeHTTP(w, r)
+				return
+			}
+			pages++
+			w.Header().Set("Link", link)
+			io.WriteString(w, `{"manifests":[]}`)
+		}
+		link = fmt.Sprintf(`</v2/demo/app/referrers/%s>; rel="next"`, f.digest)
+		f.find(find.Options{}).expect(t, "", "leads back")
+		link = `<http://169.254.169.254/latest>; rel="next"`
+		f.find(find.Options{}).expect(t, "")
+		if pages != 2 {
+			t.Errorf("%d pages were read", pages)
+		}
+	})
+	for _, declared := range []bool{true, false} {
+		t.Run(fmt.Sprintf("endless manifest, declared=%v", declared), func(t *testing.T) {
+			f := newFixture(t, false)
+			var sent int
+			f.around = func(w http.ResponseWriter, r *http.Request, inner http.Handler) {
+				if !strings.HasSuffix(r.URL.Path, ".sig") {
+					inner.ServeHTTP(w, r)
+					return
+				}
+				sent = endless(w, declared, 1<<30)
+			}
+			f.find(find.Options{}).expect(t, "", "4194304")
+			if sent > 16<<20 || declared && sent > 1<<20 {
+				t.Errorf("%d bytes were taken", sent)
+			}
+		})
+		t.Run(fmt.Sprintf("endless blob, declared=%v", declared), func(t *testing.T) {
+			f := newFixture(t, false)
+			f.push(f.tag(".sig"), map[string]any{"config": f.blob(emptyConfig, []byte("{}")), "layers": []any{f.cosignLayer(key.SimpleSigning(t, f.digest, f.repository()))}})
+			var sent int
+			f.around = func(w http.ResponseWriter, r *http.Request, inner http.Handler) {
+				if !strings.Contains(r.URL.Path, "/blobs/") {
+					inner.ServeHTTP(w, r)
+					return
+				}
+				sent = endless(w, declared, 1<<30)
+			}
+			f.find(find.Options{}).expect(t, "", "1048576")
+			if sent > 16<<20 || declared && sent > 1<<20 {
+				t.Errorf("%d bytes were taken", sent)
+			}
+		})
+	}
+	t.Run("large blob by its descriptor", func(t *testing.T) {
+		f := newFixture(t, false)
+		layer := f.cosignLayer(key.SimpleSigning(t, f.digest, f.repository()))
+		layer["size"] = find.MaxSignature + 1
+		f.push(f.tag(".sig"), map[string]any{"config": f.blob(emptyConfig, []byte("{}")), "layers": []any{layer}})
+		f.find(find.Options{}).expect(t, "", "1048577 bytes, at most 1048576")
+		for _, r := range f.requests {
+			if strings.Contains(r, "/blobs/") {
+				t.Errorf("%s: it was asked for", r)
+			}
+		}
+	})
+	t.Run("time", func(t *testing.T) {
+		f := newFixture(t, true)
+		f.around = func(_ http.ResponseWriter, r *http.Request, _ http.Handler) { <-r.Context().Done() }
+		if r := f.find(find.Options{Timeout: 20 * time.Millisecond}); !errors.Is(r.err, context.DeadlineExceeded) {
+			t.Errorf("error %v", r.err)
+		}
+	})
+}
+
+// endless sends zeros until the client has enough.
+func endless(w http.ResponseWriter, declare bool, n int) (sent int) {
+	if declare {
+		w.Header().Set("Content-Length", fmt.Sprint(n))
+	}
+	w.WriteHeader(http.StatusOK)
+	chunk := make([]byte, 64<<10)
+	for sent < n {
+		m, err := w.Write(chunk)
+		sent += m
+		if err != nil {
+			break
+		}
+		if f, ok := w.(http.Flusher); ok {
+			f.Flush()
+		}
+		if declare && sent > 512<<10 {
+			break // what fits in socket buffers tells nothing
+		}
+	}
+	return sent
+}
+
+func TestFindBrokenThings(t *testing.T) {
+	key := signaturestest.NewKey(t, signaturestest.P256)
+	t.Run("blob of another digest", func(t *testing.T) {
+		f := newFixture(t, false)
+		good := key.SimpleSigning(t, f.digest, f.repository())
+		f.push(f.tag(".sig"), map[string]any{"config": f.blob(emptyConfig, []byte("{}")), "layers": []any{f.cosignLayer(good)}})
+		f.around = func(w http.ResponseWriter, r *http.Request, inner http.Handler) {
+			if strings.Contains(r.URL.Path, "/blobs/") {
+				io.WriteString(w, "something else")
+				return
+			}
+			inner.ServeHTTP(w, r)
+		}
+		f.find(find.Options{}).expect(t, "", "has the digest")
+	})
+	t.Run("referrer of another image, gone, of another digest", func(t *testing.T) {
+		f := newFixture(t, false)
+		own := f.digest
+		f.digest = "sha256:" + strings.Repeat("1", 64)
+		foreign := f.refer("application/x", nil, f.blob("text/plain", []byte("x")))
+		f.digest = own
+		real := f.refer("application/x", nil, f.blob("text/plain", []byte("y")))
+		f.push(f.tag(""), map[string]any{"mediaType": "application/vnd.oci.image.index.v1+json", "manifests": []any{
+			map[string]any{"digest": foreign}, map[string]any{"digest": "sha256:" + strings.Repeat("2", 64)}, map[string]any{"digest": real},
+		}})
+		f.around = func(w http.ResponseWriter, r *http.Request, inner http.Handler) {
+			if strings.HasSuffix(r.URL.Path, real) {
+				io.WriteString(w, "{}")
+				return
+			}
+			inner.ServeHTTP(w, r)
+		}
+		f.find(find.Options{}).expect(t, "", "refers to another one", "does not have it", "has the digest")
+	})
+	t.Run("not JSON", func(t *testing.T) {
+		f := newFixture(t, true)
+		f.around = func(w http.ResponseWriter, r *http.Request, inner http.Handler) { io.WriteString(w, "<html>") }
+		f.find(find.Options{}).expect(t, "", "invalid character", "invalid character", "invalid character")
+	})
+	for _, status := range []int{401, 403, 429, 500, 503} {
+		t.Run(fmt.Sprintf("status %d", status), func(t *testing.T) {
+			f := newFixture(t, true)
+			f.around = func(w http.ResponseWriter, r *http.Request, inner http.Handler) {
+				http.Error(w, `{"errors":[{"code":"DENIED","message":"no"}]}`, status)
+			}
+			var e *transport.Error
+			if r := f.find(find.Options{}); !errors.As(r.err, &e) || e.StatusCode != status {
+				t.Errorf("error %v", r.err)
+			}
+		})
+	}
+	t.Run("no secret of a redirect in an error", func(t *testing.T) {
+		f := newFixture(t, true)
+		f.around = func(w http.ResponseWriter, r *http.Request, inner http.Handler) {
+			http.Redirect(w, r, "http://127.0.0.1:1/blob?X-Amz-Signature=topsecret", http.StatusTemporaryRedirect)
+		}
+		if r := f.find(find.Options{}); r.err == nil || strings.Contains(r.err.Error(), "topsecret") {
+			t.Errorf("error %v", r.err)
+		}
+	})
+}
+
+func TestFindExtension(t *testing.T) {
+	f := newFixture(t, false)
+	announce := true
+	var answer string
+	f.around = func(w http.ResponseWriter, r *http.Request, inner http.Handler) {
+		if announce {
+			w.Header().Set("X-Registry-Supports-Signatures", "1")
+		}
+		if r.URL.Path == "/extensions/v2/demo/app/signatures/"+f.digest {
+			io.WriteString(w, answer)
+			return
+		}
+		inner.ServeHTTP(w, r)
+	}
+	entry := func(typ string, version int, content string) string {
+		return fmt.Sprintf(`{"schemaVersion":%d,"name":%q,"type":%q,"content":%q}`, version, f.digest+"@x", typ, base64.StdEncoding.EncodeToString([]byte(content)))
+	}
+	answer = `{"signatures":[` + entry("atomic", 2, "one") + "," + entry("AtomicImageV1", 2, "two") + "," + entry("atomic", 2, "one") + "," + entry("other", 2, "three") + "," + entry("atomic", 1, "four") + `]}`
+	f.find(find.Options{}).expect(t, "AtomicImageV1 AtomicImageV1", `of type "other"`, "version 1")
+	answer = "{"
+	f.find(find.Options{}).expect(t, "", "signature extension")
+	announce = false
+	f.find(find.Options{}).expect(t, "")
+	for _, r := range f.requests {
+		if strings.Contains(r, "/extensions/") {
+			t.Error("a registry that did not announce the extension was asked for it")
+		}
+	}
+}
+
+func TestFindLookaside(t *testing.T) {
+	f := newFixture(t, false)
+	gpg := signaturestest.NewGPG(t, "Release", time.Unix(1700000000, 0), 0)
+	messages := [][]byte{
+		gpg.SimpleSigning(t, f.digest, f.repository(), time.Unix(1700000001, 0)),
+		signaturestest.Marshal(t, signaturestest.NewKey(t, signaturestest.P256).SimpleSigning(t, f.digest, f.repository())),
+	}
+	prefix := "/sigs/demo/app@" + strings.Replace(f.digest, ":", "=", 1) + "/signature-"
+	var paths []string
+	store := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		paths = append(paths, r.URL.Path)
+		var n int
+		if fmt.Sscanf(r.URL.Path, prefix+"%d", &n); n < 1 || n > len(messages) {
+			http.NotFound(w, r)
+			return
+		}
+		w.Write(messages[n-1])
+	}))
+	defer store.Close()
+	dir := t.TempDir()
+	configure := func(content string) find.Options {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, "default.yaml"), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return find.Options{RegistriesDirs: []string{filepath.Join(dir, "absent"), dir}}
+	}
+	both := signatures.TypeAtomic + " " + signatures.TypeSimpleSigning
+	f.find(configure("default-docker:\n  lookaside: "+store.URL+"/sigs\n  use-sigstore-attachments: true\n")).expect(t, both)
+	if diff := cmp.Diff([]string{prefix + "1", prefix + "2", prefix + "3"}, paths); diff != "" {
+		t.Error(diff)
+	}
+	scoped := fmt.Sprintf("default-docker: {lookaside: 'https://127.0.0.1:1/'}\ndocker:\n  %s: {lookaside-staging: 'file:///nowhere', sigstore: '%s/sigs'}\n", f.repository(), store.URL)
+	f.find(configure(scoped)).expect(t, both)
+
+	// As files, which is where containers/image writes them.
+	for i, m := range messages {
+		file := filepath.Join(dir, "store", "demo/app@"+strings.Replace(f.digest, ":", "=", 1), fmt.Sprintf("signature-%d", i+1))
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, m, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.find(configure("default-docker: {lookaside: 'file://"+filepath.Join(dir, "store")+"'}")).expect(t, both)
+
+	// Trouble with this other server is no trouble with the registry.
+	f.find(configure("default-docker: {lookaside: 'http://127.0.0.1:1/'}")).expect(t, "", "lookaside storage")
+	messages = append(messages, make([]byte, find.MaxSignature+1))
+	f.find(configure("default-docker: {lookaside: '"+store.URL+"/sigs'}")).expect(t, both, "lookaside signature-3")
+	endless := len(messages)
+	for len(messages) < 200 {
+		messages = append(messages, fmt.Appendf(nil, "%d", len(messages)))
+	}
+	paths = nil
+	f.find(configure("default-docker: {lookaside: '"+store.URL+"/sigs'}")).expect(t,
+		both+strings.Repeat(" "+signatures.TypeAtomic, 8), "lookaside signature-3", "more than 10")
+	if len(paths) > find.MaxLooked {
+		t.Errorf("%d signatures were asked for, %d of them in vain", len(paths), endless)
+	}
+
+	for what, content := range map[string]string{
+		"not YAML":   "docker: [",
+		"ftp":        "default-docker: {lookaside: 'ftp://x/'}",
+		"wrong type": "docker: 1",
+	} {
+		if _, err := find.New(configure(content)); err == nil || !strings.Contains(err.Error(), "default.yaml") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	configure("docker:\n  quay.io: {lookaside: 'https://a/'}\n")
+	if err := os.WriteFile(filepath.Join(dir, "second.yaml"), []byte("docker:\n  quay.io: {lookaside: 'https://b/'}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := find.New(find.Options{RegistriesDirs: []string{dir}}); err == nil || !strings.Contains(err.Error(), "quay.io is configured in") {
+		t.Errorf("two files for one scope: %v", err)
+	}
+}

@@ -1,0 +1,218 @@
+package policy_test
+
+import (
+	"crypto/rsa"
+	"errors"
+	"fmt"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sigstore/sigstore/pkg/cryptoutils"
+
+	"tidewaiter/signatures/policy"
+	"tidewaiter/signatures/signaturestest"
+)
+
+func write(t *testing.T, dir, name, content string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestLoadFolder(t *testing.T) {
+	dir := t.TempDir()
+	key, rekor := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
+	d := signaturestest.NewDeployment(t)
+	gpg := signaturestest.NewGPG(t, "x", d.Root.NotBefore, 0)
+	write(t, dir, "keys/cosign.pub", string(key.PEM))
+	write(t, dir, "keys/ca.pem", string(signaturestest.CertPEM(t, d.Root)))
+	write(t, dir, "keys/root.json", string(d.TrustedRoot(t, nil)))
+	write(t, dir, "keys/release.gpg", string(gpg.Public(t)))
+	write(t, dir, "keys/rekor.pub", string(rekor.PEM))
+	doc := signaturestest.Document
+	write(t, dir, "a.yaml", "# a comment\n"+doc("key", "[a.example.com]", "{policyType: PublicKey, publicKey: {keyPath: keys/cosign.pub, rekorKeyPath: keys/rekor.pub}}", "")+
+		"---\n---\n"+doc("fulcio", "[b.example.com]", `{policyType: FulcioCAWithRekor, fulcioCAWithRekor: {fulcioCAPath: keys/ca.pem, rekorKeyPath: keys/rekor.pub, fulcioSubject: {oidcIssuer: "https://i", signedEmail: a@b}}}`, ""))
+	write(t, dir, "b.yml", doc("pki", "[c.example.com]", `{policyType: PKI, pki: {caRootsPath: keys/ca.pem, caIntermediatesPath: keys/ca.pem, pkiCertificateSubject: {hostname: "*.example.com"}}}`, ""))
+	write(t, dir, "c.json", fmt.Sprintf(`{"apiVersion":"config.openshift.io/v1","kind":"ClusterImagePolicy","metadata":{"name":"root","uid":"1","managedFields":[{"a":1}]},"spec":{"scopes":["d.example.com"],"policy":{"rootOfTrust":{"policyType":"TrustedRoot","trustedRoot":{"trustedRootPath":%q,"fulcioSubject":{"oidcIssuer":"https://i","signedURI":"https://x/y"}}}}},"status":{"conditions":[]}}`,
+		filepath.Join(dir, "keys/root.json")))
+	write(t, dir, "d.yaml", doc("gpg", `["*.corp.example"]`, "{policyType: GPGKeys, gpgKeys: {keyPath: keys/release.gpg}}", "{matchPolicy: DigestOnly}"))
+	write(t, dir, ".hidden.yaml", "nonsense: [")
+	write(t, dir, "README.md", "nonsense: [")
+	set, err := policy.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, p := range set.Policies() {
+		names = append(names, p.Name)
+		if (p.Sigstore == nil) == (p.GPG == nil) || p.Hash() == "" {
+			t.Errorf("%s: sigstore %v, gpg %v", p.Name, p.Sigstore, p.GPG)
+		}
+	}
+	if got := strings.Join(names, " "); got != "fulcio gpg key pki root" {
+		t.Errorf("policies %s", got)
+	}
+	// The hash covers what the files hold that a document names.
+	write(t, dir, "keys/cosign.pub", string(rekor.PEM))
+	again, err := policy.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again.Hash() == set.Hash() {
+		t.Error("another key, the same hash")
+	}
+	for i, p := range again.Policies() {
+		if (p.Hash() == set.Policies()[i].Hash()) != (p.Name != "key") {
+			t.Errorf("hash of %s", p.Name)
+		}
+	}
+}
+
+// Every document that is refused, with the line and the field that the message names.
+func TestLoadRefuses(t *testing.T) {
+	key := signaturestest.NewKey(t, signaturestest.P256)
+	d := signaturestest.NewDeployment(t)
+	good := signaturestest.TrustKey(key, nil)
+	b64 := signaturestest.B64
+	leaf, _ := d.Identity(t, "a@b.c", nil)
+	ca, pem := b64(signaturestest.CertPEM(t, d.Root)), b64(key.PEM)
+	subject := `fulcioSubject: {oidcIssuer: "https://i", signedEmail: a@b}`
+	doc := func(scopes, trust, identity string) string {
+		return signaturestest.Document("x", scopes, trust, identity)
+	}
+	trust := func(trust string) string { return doc("[a.example.com]", trust, "") }
+	identity := func(identity string) string { return doc("[a.example.com]", good, identity) }
+	const root = "spec.policy.rootOfTrust."
+	for _, tc := range []struct {
+		name, yaml string
+		line       int
+		field      string
+		message    string
+	}{
+		{"unknown key", strings.Replace(trust(good), "keyData", "keyDat", 1), 8, root + "publicKey.keyDat", "known here: keyData, keyPath, rekorKeyData, rekorKeyPath"},
+		{"case of a key", strings.Replace(trust(good), "keyData", "KeyData", 1), 8, root + "publicKey.KeyData", "unknown field"},
+		{"key twice", strings.Replace(trust(good), "  scopes:", "  scopes: [b.example.com]\n  scopes:", 1), 7, "spec.scopes", "appears twice, first at line 6"},
+		{"alias", strings.Replace(trust(good), "[a.example.com]", "&s [a.example.com]\n  policy2: *s", 1), 7, "spec.policy2", "unknown field"},
+		{"alias of a value", "apiVersion: &a config.openshift.io/v1\nkind: *a\n", 2, "kind", "aliases"},
+		{"merge key", "<<: {kind: ClusterImagePolicy}\napiVersion: config.openshift.io/v1\n", 1, "<<", "plain strings"},
+		{"wrong type", strings.Replace(trust(good), "[a.example.com]", "a.example.com", 1), 6, "spec.scopes", "must be a list"},
+		{"number for a string", strings.Replace(trust(good), "[a.example.com]", "[12]", 1), 6, "spec.scopes[0]", "must be a string"},
+		{"list for a mapping", strings.Replace(trust(good), "{name: x}", "[x]", 1), 4, "metadata", "must be a mapping"},
+		{"no mapping", "hello\n", 1, "", "must be a mapping"},
+		{"syntax", "a: [\n", 0, "", "yaml:"},
+		{"not base64", trust("{policyType: PublicKey, publicKey: {keyData: '***'}}"), 8, root + "publicKey.keyData", "not base64"},
+		{"another API", strings.Replace(trust(good), "openshift.io/v1", "openshift.io/v1alpha1", 1), 2, "apiVersion", "must be config.openshift.io/v1"},
+		{"ImagePolicy", strings.Replace(trust(good), "ClusterImagePolicy", "ImagePolicy", 1), 3, "kind", "write a ClusterImagePolicy"},
+		{"another kind", strings.Replace(trust(good), "ClusterImagePolicy", "List", 1), 3, "kind", "must be ClusterImagePolicy"},
+		{"no name", strings.Replace(trust(good), "{name: x}", "{}", 1), 4, "metadata.name", "required"},
+
+		{"no scopes", doc("[]", good, ""), 6, "spec.scopes", "no image at all"},
+		{"too many scopes", doc("["+strings.Repeat("a.example.com,", 257)+"]", good, ""), 6, "spec.scopes", "at most 256"},
+		{"scope without dot", doc("[registry]", good, ""), 6, "spec.scopes[0]", "localhost"},
+		{"wildcard inside", doc(`["a.*.example.com"]`, good, ""), 6, "spec.scopes[0]", "wildcard"},
+		{"wildcard with path", doc(`["*.example.com/x"]`, good, ""), 6, "spec.scopes[0]", "wildcard"},
+		{"upper case path", doc("[a.example.com/X]", good, ""), 6, "spec.scopes[0]", "is not host"},
+		{"scope with tag and digest", doc("[a.example.com/x:v1@sha256:"+strings.Repeat("0", 64)+"]", good, ""), 6, "spec.scopes[0]", "both a tag and a digest"},
+		{"scope twice", doc("[docker.io/library, index.docker.io/library]", good, ""), 6, "spec.scopes[1]", "there twice"},
+
+		{"no match policy", identity("{}"), 9, "spec.policy.signedIdentity.matchPolicy", "required"},
+		{"unknown match policy", identity("{matchPolicy: Any}"), 9, "spec.policy.signedIdentity.matchPolicy", "MatchRepository"},
+		{"exact without repository", identity("{matchPolicy: ExactRepository}"), 9, "spec.policy.signedIdentity.exactRepository", "required"},
+		{"repository without exact", identity("{matchPolicy: MatchRepository, exactRepository: {repository: a.example.com/x}}"), 9, "spec.policy.signedIdentity.exactRepository", "forbidden"},
+		{"remap without prefix", identity("{matchPolicy: RemapIdentity, remapIdentity: {signedPrefix: b.example.com}}"), 9, "spec.policy.signedIdentity.remapIdentity.prefix", "is not host"},
+		{"prefix with tag", identity("{matchPolicy: ExactRepository, exactRepository: {repository: 'a.example.com/x:v1'}}"), 9, "spec.policy.signedIdentity.exactRepository.repository", "without tag"},
+		{"host for a repository", identity("{matchPolicy: ExactRepository, exactRepository: {repository: a.example.com}}"), 9, "spec.policy.signedIdentity.exactRepository.repository", "not a repository"},
+
+		{"no policy type", trust("{}"), 8, root + "policyType", "must be one of PublicKey"},
+		{"type without member", trust("{policyType: PKI}"), 8, root + "pki", "required"},
+		{"member without type", trust("{policyType: PublicKey, publicKey: {keyData: " + pem + "}, gpgKeys: {}}"), 8, root + "gpgKeys", "forbidden"},
+		{"no key", trust("{policyType: PublicKey, publicKey: {}}"), 8, root + "publicKey.keyData", "required"},
+		{"empty key", trust("{policyType: PublicKey, publicKey: {keyData: ''}}"), 8, root + "publicKey.keyData", "must not be empty"},
+		{"empty Rekor key", trust("{policyType: PublicKey, publicKey: {keyData: " + pem + ", rekorKeyData: ''}}"), 8, root + "publicKey.rekorKeyData", "must not be empty"},
+		{"key and path", trust("{policyType: PublicKey, publicKey: {keyPath: x, keyData: " + pem + "}}"), 8, root + "publicKey.keyPath", "give one"},
+		{"no such file", trust("{policyType: PublicKey, publicKey: {keyPath: x.pub}}"), 8, root + "publicKey.keyPath", "no such file"},
+		{"not PEM", trust("{policyType: PublicKey, publicKey: {keyData: aGVsbG8=}}"), 8, root + "publicKey.keyData", "PEM"},
+		{"a certificate for a key", trust("{policyType: PublicKey, publicKey: {keyData: " + ca + "}}"), 8, root + "publicKey.keyData", "not a public key"},
+		{"two keys", trust("{policyType: PublicKey, publicKey: {keyData: " + b64(append(append([]byte{}, key.PEM...), key.PEM...)) + "}}"), 8, root + "publicKey.keyData", "more than one"},
+		{"no Rekor key", trust("{policyType: FulcioCAWithRekor, fulcioCAWithRekor: {fulcioCAData: " + ca + ", " + subject + "}}"), 8, root + "fulcioCAWithRekor.rekorKeyData", "required"},
+		{"no identity", trust("{policyType: FulcioCAWithRekor, fulcioCAWithRekor: {fulcioCAData: " + ca + ", rekorKeyData: " + pem + "}}"), 8, root + "fulcioCAWithRekor.fulcioSubject.oidcIssuer", "required"},
+		{"issuer only", trust("{policyType: FulcioCAWithRekor, fulcioCAWithRekor: {fulcioCAData: " + ca + ", rekorKeyData: " + pem + `, fulcioSubject: {oidcIssuer: "https://i"}}}`), 8, root + "fulcioCAWithRekor.fulcioSubject", "everybody"},
+		{"mail and URI", trust("{policyType: FulcioCAWithRekor, fulcioCAWithRekor: {fulcioCAData: " + ca + ", rekorKeyData: " + pem + `, fulcioSubject: {oidcIssuer: "https://i", signedEmail: a@b, signedURI: "https://x"}}}`), 8, root + "fulcioCAWithRekor.fulcioSubject", "exactly one"},
+		{"issuer no URL", trust("{policyType: FulcioCAWithRekor, fulcioCAWithRekor: {fulcioCAData: " + ca + ", rekorKeyData: " + pem + `, fulcioSubject: {oidcIssuer: google, signedEmail: a@b}}}`), 8, root + "fulcioCAWithRekor.fulcioSubject.oidcIssuer", "not a URL"},
+		{"leaf for a CA", trust("{policyType: FulcioCAWithRekor, fulcioCAWithRekor: {fulcioCAData: " + b64(signaturestest.CertPEM(t, leaf)) + ", rekorKeyData: " + pem + ", " + subject + "}}"), 8, root + "fulcioCAWithRekor.fulcioCAData", "not a CA"},
+		{"PKI without subject", trust("{policyType: PKI, pki: {caRootsData: " + ca + "}}"), 8, root + "pki.pkiCertificateSubject", "every certificate"},
+		{"PKI with a bad host name", trust("{policyType: PKI, pki: {caRootsData: " + ca + ", pkiCertificateSubject: {hostname: 'a b'}}}"), 8, root + "pki.pkiCertificateSubject.hostname", "host name"},
+		{"trusted root of nothing", trust("{policyType: TrustedRoot, trustedRoot: {trustedRootData: e30=, " + subject + "}}"), 8, root + "trustedRoot.trustedRootData", "media type"},
+		{"trusted root without time", trust(strings.Replace(d.TrustRoot(t, "signedEmail: a@b", func(p *signaturestest.TrustedRootParts) { p.Logs, p.TSAs = nil, nil }), "{", "{", 1)), 8, root + "trustedRoot.trustedRootData", "when a signature was made"},
+		{"trusted root without CA", trust(d.TrustRoot(t, "signedEmail: a@b", func(p *signaturestest.TrustedRootParts) { p.CAs = nil })), 8, root + "trustedRoot.trustedRootData", "no certificate authority"},
+		{"no keyring", trust("{policyType: GPGKeys, gpgKeys: {keyData: aGVsbG8=}}"), 8, root + "gpgKeys.keyData", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			file := write(t, t.TempDir(), "p.yaml", tc.yaml)
+			set, err := policy.Load(file)
+			var e *policy.Error
+			if set != nil || !errors.As(err, &e) {
+				t.Fatalf("set %v, error %v", set, err)
+			}
+			if e.File != file || e.Document != 1 || e.Line != tc.line || e.Field != tc.field || !strings.Contains(err.Error(), tc.message) {
+				t.Errorf("document %d, line %d, field %q\nwant line %d, field %q, %q in\n%v", e.Document, e.Line, e.Field, tc.line, tc.field, tc.message, err)
+			}
+		})
+	}
+	t.Run("weak key", func(t *testing.T) {
+		weak, err := cryptoutils.MarshalPublicKeyToPEM(&rsa.PublicKey{N: new(big.Int).SetBit(big.NewInt(1), 1023, 1), E: 65537})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = policy.Parse([]byte(trust("{policyType: PublicKey, publicKey: {keyData: "+b64(weak)+"}}")), "")
+		if err == nil || !strings.Contains(err.Error(), "1024 bits is too weak") {
+			t.Errorf("a 1024-bit RSA key: %v", err)
+		}
+	})
+	t.Run("no documents", func(t *testing.T) {
+		dir := t.TempDir()
+		if _, err := policy.Load(dir); err == nil || !strings.Contains(err.Error(), "holds no ClusterImagePolicy") {
+			t.Error(err)
+		}
+		if _, err := policy.Load(filepath.Join(dir, "absent")); err == nil || !strings.Contains(err.Error(), "no such file") {
+			t.Error(err)
+		}
+	})
+	t.Run("overlap", func(t *testing.T) {
+		dir := t.TempDir()
+		write(t, dir, "a.yaml", signaturestest.Document("one", "[docker.io/library]", good, ""))
+		write(t, dir, "b.yaml", signaturestest.Document("one", "[quay.io]", good, "")+signaturestest.Document("two", "[index.docker.io/library]", good, ""))
+		_, err := policy.Load(dir)
+		for _, part := range []string{"b.yaml:4: document 1: metadata.name: \"one\" is the name of another policy", `b.yaml:14: document 2: spec.scopes: "docker.io/library" is a scope of policy "one"`} {
+			if err == nil || !strings.Contains(err.Error(), part) {
+				t.Errorf("want %q in\n%v", part, err)
+			}
+		}
+	})
+	t.Run("all that is wrong at once", func(t *testing.T) {
+		dir := t.TempDir()
+		write(t, dir, "a.yaml", trust("{}")+trust("{}"))
+		write(t, dir, "b.yaml", trust("{}"))
+		_, err := policy.Load(dir)
+		for _, part := range []string{"a.yaml:8: document 1", "a.yaml:16: document 2", "b.yaml:8: document 1"} {
+			if err == nil || !strings.Contains(err.Error(), part) {
+				t.Errorf("want %q in\n%v", part, err)
+			}
+		}
+	})
+	t.Run("too large", func(t *testing.T) {
+		file := write(t, t.TempDir(), "p.yaml", strings.Repeat("#", policy.MaxFileSize+1))
+		if _, err := policy.Load(file); err == nil || !strings.Contains(err.Error(), "larger than") {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,144 @@
+package policy_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"tidewaiter/signatures/policy"
+	"tidewaiter/signatures/signaturestest"
+)
+
+const hex64 = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+func TestScopes(t *testing.T) {
+	for in, want := range map[string]string{
+		"busybox":                           "docker.io/library/busybox docker.io/library docker.io *.io",
+		"index.docker.io/library/busybox:1": "docker.io/library/busybox:1 docker.io/library/busybox docker.io/library docker.io *.io",
+		"a.b.example.com:5000/x/y@sha256:" + hex64: "a.b.example.com:5000/x/y@sha256:" + hex64 +
+			" a.b.example.com:5000/x/y a.b.example.com:5000/x a.b.example.com:5000 *.b.example.com *.example.com *.com",
+		"localhost:5000/x": "localhost:5000/x localhost:5000",
+	} {
+		r, err := policy.ParseReference(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, strings.Join(r.Scopes(), " ")); diff != "" {
+			t.Errorf("%s: %s", in, diff)
+		}
+	}
+	for _, bad := range []string{"", "x:1@sha256:" + hex64, "X", "x@sha256:1", "http://x/y", hex64} {
+		if r, err := policy.ParseReference(bad); err == nil {
+			t.Errorf("%q: %v", bad, r)
+		}
+	}
+}
+
+func TestFor(t *testing.T) {
+	trust := signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil)
+	var doc string
+	for name, scope := range map[string]string{
+		"exact-tag":    "registry.example.com/a/b:v1",
+		"exact-digest": "registry.example.com/a/b@sha256:" + hex64,
+		"repository":   "registry.example.com/a/b",
+		"namespace":    "registry.example.com/a",
+		"host":         "registry.example.com",
+		"host-port":    "registry.example.com:5000",
+		"wildcard":     "'*.example.com'",
+		"narrow-wild":  "'*.eu.example.com'",
+		"hub":          "index.docker.io/library",
+	} {
+		doc += signaturestest.Document(name, "["+scope+"]", trust, "")
+	}
+	set := signaturestest.SetFrom(t, doc)
+	for ref, want := range map[string]string{
+		"registry.example.com/a/b:v1":              "exact-tag",
+		"registry.example.com/a/b:v2":              "repository",
+		"registry.example.com/a/b@sha256:" + hex64: "exact-digest",
+		"registry.example.com/a/bc":                "namespace",
+		"registry.example.com/ab":                  "host",
+		// A host without a port is no parent of one with a port, but a wildcard does not care about ports.
+		"registry.example.com:5000/a/b": "host-port",
+		"registry.example.com:5001/a/b": "wildcard",
+		"x.eu.example.com/a":            "narrow-wild",
+		"x.us.example.com/a":            "wildcard",
+		"example.com/a":                 "",
+		"registry.example.com.evil/a":   "",
+		"evilregistry.example.org/a":    "",
+		"busybox":                       "hub",
+		"docker.io/library/busybox:1":   "hub",
+		"index.docker.io/busybox":       "hub",
+		"docker.io/acme/busybox":        "",
+	} {
+		r, err := policy.ParseReference(ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if p := set.For(r); p != nil {
+			got = p.Name
+		}
+		if got != want {
+			t.Errorf("%s: policy %q, want %q", ref, got, want)
+		}
+	}
+	var none *policy.Set
+	if none.For(policy.Reference{Repository: "a.example.com/x"}) != nil || none.Hash() != "" || none.Policies() != nil {
+		t.Error("a nil set is not empty")
+	}
+}
+
+// The rules are those of containers/image's signature/policy_reference_match_test.go.
+func TestIdentityMatch(t *testing.T) {
+	trust := signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil)
+	const digest = "@sha256:" + hex64
+	const exact = "{matchPolicy: ExactRepository, exactRepository: {repository: index.docker.io/library/busybox}}"
+	const remap = "{matchPolicy: RemapIdentity, remapIdentity: {prefix: mirror.example.com/vendor, signedPrefix: vendor.example.com}}"
+	for _, tc := range []struct {
+		identity, intended, signed string
+		want                       bool
+	}{
+		{"", "a.example.com/x:v1", "a.example.com/x:v1", true},
+		{"", "a.example.com/x:v1", "a.example.com/x:v2", false},
+		{"", "a.example.com/x:v1", "a.example.com/x", false},
+		{"", "a.example.com/x:v1", "a.example.com/x" + digest, false},
+		{"", "a.example.com/x" + digest, "a.example.com/x:v1", true},
+		{"", "a.example.com/x" + digest, "a.example.com/x" + strings.ReplaceAll(digest, "0", "1"), true},
+		{"", "a.example.com/x" + digest, "a.example.com/x", false}, // cosign's default name
+		{"", "a.example.com/x" + digest, "a.example.com/y:v1", false},
+		{"", "a.example.com/x", "a.example.com/x:v1", false},
+		{"", "busybox:1", "index.docker.io/library/busybox:1", true},
+		{"{matchPolicy: MatchRepoDigestOrExact}", "a.example.com/x:v1", "a.example.com/x:v1", true},
+
+		{"{matchPolicy: MatchRepository}", "a.example.com/x" + digest, "a.example.com/x", true},
+		{"{matchPolicy: MatchRepository}", "a.example.com/x:v1", "a.example.com/x:v2", true},
+		{"{matchPolicy: MatchRepository}", "a.example.com/x:v1", "a.example.com/xy", false},
+		{"{matchPolicy: MatchRepository}", "a.example.com/x:v1", "a.example.com:443/x", false},
+		{"{matchPolicy: MatchRepository}", "a.example.com/x:v1", "UPPER", false},
+		{"{matchPolicy: MatchRepository}", "a.example.com/x:v1", "", false},
+		{"{matchPolicy: MatchRepository}", "docker.io/library/busybox" + digest, "busybox", true},
+		{"{matchPolicy: MatchRepository}", "index.docker.io/library/busybox" + digest, "docker.io/busybox", true},
+
+		{exact, "mirror.example.com/busybox" + digest, "docker.io/library/busybox", true},
+		{exact, "mirror.example.com/busybox" + digest, "mirror.example.com/busybox", false},
+
+		{remap, "mirror.example.com/vendor/x" + digest, "vendor.example.com/x:v1", true},
+		{remap, "mirror.example.com/vendor/x" + digest, "vendor.example.com/x", false},
+		{remap, "mirror.example.com/vendor/x:v1", "vendor.example.com/x:v1", true},
+		{remap, "mirror.example.com/vendor/x:v1", "mirror.example.com/vendor/x:v1", false},
+		{remap, "mirror.example.com/vendors/x:v1", "vendor.example.coms/x:v1", false},
+		{remap, "mirror.example.com/vendors/x:v1", "mirror.example.com/vendors/x:v1", true},
+
+		{"{matchPolicy: DigestOnly}", "a.example.com/x:v1", "not a reference", true},
+	} {
+		set := signaturestest.SetFrom(t, signaturestest.Document("p", "[a.example.com]", trust, tc.identity))
+		intended, err := policy.ParseReference(tc.intended)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := set.Policies()[0].Identity.Match(intended, tc.signed); got != tc.want {
+			t.Errorf("%s: intended %s, signed %s: %v", tc.identity, tc.intended, tc.signed, got)
+		}
+	}
+}

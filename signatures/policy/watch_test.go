@@ -1,0 +1,74 @@
+package policy_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"tidewaiter/signatures/policy"
+	"tidewaiter/signatures/signaturestest"
+)
+
+func TestWatcher(t *testing.T) {
+	dir := t.TempDir()
+	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
+	write(t, dir, "keys/cosign.pub", string(key.PEM))
+	file := write(t, dir, "p.yaml", signaturestest.Document("demo", "[a.example.com]", "{policyType: PublicKey, publicKey: {keyPath: keys/cosign.pub}}", ""))
+	first, err := policy.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// In a synctest bubble time passes only when everybody waits.
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var sets []*policy.Set
+		var errs []error
+		w := policy.Watcher{
+			Path: dir, Interval: 10 * time.Second,
+			OnChange: func(s *policy.Set) { sets = append(sets, s) },
+			OnError:  func(err error) { errs = append(errs, err) },
+		}
+		done := make(chan struct{})
+		go func() { defer close(done); w.Run(ctx, first) }()
+		pass := func(wantSets, wantErrs int, what string) {
+			t.Helper()
+			time.Sleep(30 * time.Second) // three looks
+			synctest.Wait()
+			if len(sets) != wantSets || len(errs) != wantErrs {
+				t.Errorf("%s: %d sets and %d errors, want %d and %d: %v", what, len(sets), len(errs), wantSets, wantErrs, errs)
+			}
+		}
+		pass(0, 0, "nothing changed")
+		write(t, dir, "keys/cosign.pub", string(other.PEM))
+		pass(1, 0, "a key that a document names")
+		write(t, dir, "p.yaml", "broken: [")
+		pass(1, 1, "a broken file is said once")
+		if !strings.Contains(errs[0].Error(), file) {
+			t.Errorf("error %v does not name %s", errs[0], file)
+		}
+		write(t, dir, "p.yaml", "kind: nonsense")
+		pass(1, 2, "broken in another way")
+		if err := os.Remove(filepath.Join(dir, "p.yaml")); err != nil {
+			t.Fatal(err)
+		}
+		pass(1, 3, "gone: the policies stay in force")
+		write(t, dir, "p.yaml", signaturestest.Document("demo", "[a.example.com]", "{policyType: PublicKey, publicKey: {keyPath: keys/cosign.pub}}", ""))
+		pass(1, 3, "as it was")
+		write(t, dir, "p.yaml", "broken: [")
+		pass(1, 4, "broken again is said again")
+		write(t, dir, "q.yaml", signaturestest.Document("more", "[b.example.com]", signaturestest.TrustKey(key, nil), ""))
+		if err := os.Remove(filepath.Join(dir, "p.yaml")); err != nil {
+			t.Fatal(err)
+		}
+		pass(2, 4, "another file")
+		if p := sets[1].Policies(); len(p) != 1 || p[0].Name != "more" {
+			t.Errorf("policies %v", p)
+		}
+		cancel()
+		<-done
+	})
+}
