@@ -158,43 +158,54 @@ func (s *Spool) signal() {
 	}
 }
 
-// SpoolStats are the figures of a spool.
-type SpoolStats struct {
-	Waiting, Leased, Dead int64 // jobs
-	// Payloads of all jobs; MaxPayloads is their bound.
-	Payloads, MaxPayloads int64
+// SpoolCount are the figures of the jobs of one source, or of all.
+type SpoolCount struct {
+	Waiting, Leased, Dead int64
 	// Oldest is when the oldest job that is not dead came; zero when there is none.
 	Oldest time.Time
 }
 
-// Stats counts. It reads an index as long as the spool.
+// SpoolStats are the figures of a spool.
+type SpoolStats struct {
+	SpoolCount
+	// Payloads of all jobs; MaxPayloads is their bound.
+	Payloads, MaxPayloads int64
+	// BySource counts by SpoolRequest.Source; a job has that of its first payload.
+	BySource map[string]SpoolCount
+}
+
+// Stats counts. It reads as many rows as there are jobs.
 func (s *Spool) Stats(ctx context.Context) (SpoolStats, error) {
-	st := SpoolStats{MaxPayloads: s.opts.MaxPayloads}
+	st := SpoolStats{MaxPayloads: s.opts.MaxPayloads, BySource: map[string]SpoolCount{}}
 	err := s.db.snapshot(ctx, func(c *conn) error {
 		err := c.each(func(row []driver.Value) error {
-			n := row[1].(int64)
-			switch SpoolState(row[0].(string)) {
-			case SpoolWaiting:
-				st.Waiting = n
-			case SpoolLeased:
-				st.Leased = n
-			case SpoolDead:
-				st.Dead = n
-			}
+			source, state, n, oldest := row[0].(string), SpoolState(row[1].(string)), row[2].(int64), time.UnixMilli(row[3].(int64)).UTC()
+			count := st.BySource[source]
+			count.add(state, n, oldest)
+			st.BySource[source] = count
+			st.add(state, n, oldest)
 			return nil
-		}, "SELECT state, count(*) FROM spool_jobs GROUP BY state")
+		}, "SELECT source, state, count(*), min(enqueued) FROM spool_jobs GROUP BY source, state")
 		if err != nil {
 			return err
 		}
-		if st.Payloads, _, err = c.first("SELECT value FROM meta WHERE name = 'spooled'"); err != nil {
-			return err
-		}
-		// IDs grow with time, so the first live one is the oldest.
-		oldest, ok, err := c.first("SELECT enqueued FROM spool_jobs WHERE state <> 'dead' ORDER BY id LIMIT 1")
-		if ok {
-			st.Oldest = time.UnixMilli(oldest).UTC()
-		}
+		st.Payloads, _, err = c.first("SELECT value FROM meta WHERE name = 'spooled'")
 		return err
 	})
 	return st, err
+}
+
+func (c *SpoolCount) add(state SpoolState, n int64, oldest time.Time) {
+	switch state {
+	case SpoolWaiting:
+		c.Waiting += n
+	case SpoolLeased:
+		c.Leased += n
+	case SpoolDead:
+		c.Dead += n
+		return
+	}
+	if c.Oldest.IsZero() || oldest.Before(c.Oldest) {
+		c.Oldest = oldest
+	}
 }

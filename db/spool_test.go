@@ -91,7 +91,7 @@ func TestSpoolLifeOfAJob(t *testing.T) {
 	s, ctx := openSpool(t, db.SpoolOptions{}), context.Background()
 	start := s.clock.Now()
 	s.enqueue(request("app:1", "e1", "a"))
-	if st := s.stats(); st.Waiting != 1 || st.Payloads != 1 || !st.Oldest.Equal(start) {
+	if st := s.stats(); st.Waiting != 1 || st.Payloads != 1 || !st.Oldest.Equal(start) || st.BySource["local"] != st.SpoolCount {
 		t.Errorf("after Enqueue: %+v", st)
 	}
 	j := s.claimOne()
