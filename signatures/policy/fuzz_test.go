@@ -1,0 +1,60 @@
+package policy_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"tidewaiter/signatures/policy"
+	"tidewaiter/signatures/signaturestest"
+)
+
+// What is accepted can be used: a name, scopes, one root of trust; and every refusal says where.
+func FuzzParse(f *testing.F) {
+	key := signaturestest.NewKey(f, signaturestest.P256)
+	d := signaturestest.NewDeployment(f)
+	for _, trust := range []string{
+		signaturestest.TrustKey(key, d.RekorKey(f)), d.TrustFulcio(f, "signedURI: https://x"),
+		"{policyType: PKI, pki: {caRootsData: " + signaturestest.B64(signaturestest.CertPEM(f, d.Root)) + ", pkiCertificateSubject: {email: a@b}}}",
+		signaturestest.TrustGPG(signaturestest.NewGPG(f, "x", d.Root.NotBefore, 0).Public(f)),
+	} {
+		f.Add([]byte(signaturestest.Document("x", `["*.example.com", localhost:5000/a]`, trust, "{matchPolicy: RemapIdentity, remapIdentity: {prefix: a.b, signedPrefix: c.d}}")))
+	}
+	f.Add([]byte("a: &a [*a, *a]\n---\n? [x]\n: y\n--- !!binary aGk=\n...\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		policies, err := policy.Parse(data, "")
+		if err != nil && !strings.Contains(err.Error(), "document ") {
+			t.Fatalf("no place in %v", err)
+		}
+		for _, p := range policies {
+			if p.Name == "" || len(p.Scopes) == 0 || (p.Sigstore == nil) == (p.GPG == nil) || p.Hash() == "" {
+				t.Fatalf("%+v", p)
+			}
+		}
+		// The hash is of what is meant: reading the same bytes again gives it again.
+		again, _ := policy.Parse(data, "")
+		if !slices.EqualFunc(policies, again, func(a, b *policy.Policy) bool { return a.Hash() == b.Hash() }) {
+			t.Fatal("another hash for the same document")
+		}
+	})
+}
+
+// A reference that is accepted is normal: it reads the same after being written, and its repository is among its scopes.
+func FuzzParseReference(f *testing.F) {
+	for _, s := range []string{"busybox", "index.docker.io/library/x:1", "a.b:5000/c/d@sha256:" + hex64, "localhost/x", "x:1@sha256:" + hex64} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		r, err := policy.ParseReference(s)
+		if err != nil {
+			return
+		}
+		again, err := policy.ParseReference(r.String())
+		if err != nil || again != r {
+			t.Fatalf("%q is %q, which is %q: %v", s, r, again, err)
+		}
+		if !slices.Contains(r.Scopes(), r.Repository) || strings.HasPrefix(r.Repository, "index.docker.io/") {
+			t.Fatalf("%q: %q", s, r.Scopes())
+		}
+	})
+}
