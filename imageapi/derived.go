@@ -146,13 +146,15 @@ func restoreDerived(image, old *imagev1.Image) {
 // restoreLayers does the layers' part of restoreDerived: they may also come in the other order, when
 // the annotation says so.
 func restoreLayers(image, old, want *imagev1.Image) {
-	order := image.Annotations[imagev1.DockerImageLayersOrderAnnotation]
-	same := len(image.DockerImageLayers) == 0 || slices.Equal(image.DockerImageLayers, old.DockerImageLayers)
-	if !same && order == imagev1.DockerImageLayersOrderDescending {
-		sortLayers(image)
-		same = slices.Equal(image.DockerImageLayers, old.DockerImageLayers)
+	if image.Annotations[imagev1.DockerImageLayersOrderAnnotation] == imagev1.DockerImageLayersOrderDescending {
+		ascending := slices.Clone(image.DockerImageLayers)
+		slices.Reverse(ascending)
+		if slices.Equal(ascending, old.DockerImageLayers) {
+			image.DockerImageLayers = ascending
+			setAnnotation(image, imagev1.DockerImageLayersOrderAnnotation, imagev1.DockerImageLayersOrderAscending)
+		}
 	}
-	if same {
+	if len(image.DockerImageLayers) == 0 || slices.Equal(image.DockerImageLayers, old.DockerImageLayers) {
 		image.DockerImageLayers = want.DockerImageLayers
 	}
 }
@@ -164,8 +166,7 @@ func sameMetadata(a, b []byte) bool {
 		return true
 	}
 	var treeA, treeB any
-	if kjson.UnmarshalCaseSensitivePreserveInts(a, &treeA) == nil && kjson.UnmarshalCaseSensitivePreserveInts(b, &treeB) == nil &&
-		apiequality.Semantic.DeepEqual(treeA, treeB) {
+	if decodeStrict(a, &treeA) && decodeStrict(b, &treeB) && apiequality.Semantic.DeepEqual(treeA, treeB) {
 		return true
 	}
 	var imageA, imageB docker10.DockerImage

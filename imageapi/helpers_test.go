@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/opencontainers/go-digest"
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -155,3 +156,5 @@ func fields(errs field.ErrorList) []string {
 	}
 	return out
 }
+
+func sha512(s string) string { return digest.SHA512.FromString(s).String() }

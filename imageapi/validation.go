@@ -1,7 +1,6 @@
 package imageapi
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/distribution/reference"
@@ -11,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
 
 	"tidewaiter/imageapi/manifest"
 )
@@ -32,7 +32,8 @@ func validateName(name string, prefix bool) []string {
 	return content.IsPathSegmentName(name)
 }
 
-// ValidateImageUpdate reports everything that is wrong with image as the successor of old.
+// ValidateImageUpdate reports everything that is wrong with image as the successor of old, but for
+// its metadata, which the registry checks on every update.
 func ValidateImageUpdate(image, old *imagev1.Image) field.ErrorList {
 	errs := validateImmutable(image, old)
 	errs = append(errs, validateFields(image)...)
@@ -67,7 +68,11 @@ func validateMetadata(image *imagev1.Image, fldPath *field.Path) field.ErrorList
 		return nil
 	}
 	var metadata docker10.DockerImage
-	if err := json.Unmarshal(raw, &metadata); err != nil {
+	strict, err := kjson.UnmarshalStrict(raw, &metadata, kjson.DisallowDuplicateFields)
+	if err == nil && len(strict) > 0 {
+		err = strict[0]
+	}
+	if err != nil {
 		return field.ErrorList{field.Invalid(fldPath, field.OmitValueType{}, fmt.Sprintf("must be a DockerImage of %s: %v", docker10.GroupVersion, err))}
 	}
 	var errs field.ErrorList
@@ -155,7 +160,7 @@ func validateDerived(image, want *imagev1.Image) field.ErrorList {
 // validateImmutable refuses changes of what describes content. Fields that the client left out have
 // been restored by then.
 func validateImmutable(image, old *imagev1.Image) field.ErrorList {
-	errs := validation.ValidateObjectMetaUpdate(&image.ObjectMeta, &old.ObjectMeta, field.NewPath("metadata"))
+	var errs field.ErrorList
 	immutable := func(name string) {
 		errs = append(errs, field.Invalid(field.NewPath(name), field.OmitValueType{}, "field is immutable; leave it out to keep it"))
 	}

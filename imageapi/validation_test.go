@@ -51,6 +51,9 @@ func TestValidateImage(t *testing.T) {
 
 		{"metadata: no JSON", func(i *imagev1.Image) { i.DockerImageMetadata.Raw = []byte("x") }, []string{"FieldValueInvalid dockerImageMetadata"}},
 		{"metadata: field of a wrong type", func(i *imagev1.Image) { i.DockerImageMetadata.Raw = []byte(`{"Size":"big"}`) }, []string{"FieldValueInvalid dockerImageMetadata"}},
+		{"metadata: a field twice", func(i *imagev1.Image) {
+			i.DockerImageMetadata.Raw = []byte(`{"kind":"DockerImage","apiVersion":"image.openshift.io/1.0","Size":1,"Size":2}`)
+		}, []string{"FieldValueInvalid dockerImageMetadata"}},
 		{"metadata: another kind", func(i *imagev1.Image) {
 			i.DockerImageMetadata.Raw = []byte(`{"kind":"Pod","apiVersion":"v1"}`)
 		}, []string{"FieldValueNotSupported dockerImageMetadata.kind", "FieldValueNotSupported dockerImageMetadata.apiVersion"}},

@@ -10,6 +10,7 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	kjson "sigs.k8s.io/json"
 )
 
 // PlatformAnnotation holds os/architecture[/variant] of an image, which docker10.DockerImage cannot:
@@ -171,13 +172,14 @@ func (m *Manifest) created(children []*imagev1.Image) time.Time {
 	return newest
 }
 
-// Metadata decodes the dockerImageMetadata of image. Absent metadata is the zero DockerImage.
+// Metadata decodes the dockerImageMetadata of image, as Kubernetes' clients do. Absent metadata is the
+// zero DockerImage.
 func Metadata(image *imagev1.Image) (*docker10.DockerImage, error) {
 	d := &docker10.DockerImage{}
 	if len(image.DockerImageMetadata.Raw) == 0 {
 		return d, nil
 	}
-	if err := json.Unmarshal(image.DockerImageMetadata.Raw, d); err != nil {
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(image.DockerImageMetadata.Raw, d); err != nil {
 		return nil, fmt.Errorf("dockerImageMetadata: %w JSON: %v", ErrInvalid, err)
 	}
 	return d, nil
