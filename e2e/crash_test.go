@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,37 +18,46 @@ import (
 // Killing whoever writes, in the middle of a bulk import, loses no image that
 // was acknowledged and leaves a sound database; the import run again finishes.
 func TestKillDuringBulkImport(t *testing.T) {
-	const n, killAfter = 600, 150
+	const n, killAfter = 300, 80
 	r := registry.Start(t, registry.Distribution)
-	imgs := images.Numbered(t, n)
-	r.PushAll(t, "team/app", imgs)
-	repository := r.Host + "/team/app"
+	r.PushAll(t, "team/app", images.Numbered(t, n))
+	references := r.References("team/app", n)
 
 	for name, tc := range map[string]struct {
-		// start makes a data directory and an import into it, and says which
-		// process to kill.
-		start func(t *testing.T, dataDir string) (importing *harness.Process, kill func())
+		// start makes a data directory and imports into it, and says how to
+		// kill the process that writes.
+		start func(t *testing.T, dataDir string) (importing []*harness.Process, kill func())
 	}{
-		"server": {func(t *testing.T, dataDir string) (*harness.Process, func()) {
+		"server": {func(t *testing.T, dataDir string) ([]*harness.Process, func()) {
 			s := harness.StartServerOn(t, dataDir)
-			p := harness.Start(t, harness.ImportCommand(t, "--kubeconfig", s.Kubeconfig, "--all-tags", repository))
-			return p, func() { s.Kill(t) }
+			return startImports(t, 4, references, "--kubeconfig", s.Kubeconfig), func() { s.Kill(t) }
 		}},
-		"import without a server": {func(t *testing.T, dataDir string) (*harness.Process, func()) {
-			p := harness.Start(t, harness.ImportCommand(t, "--data-dir", dataDir, "--all-tags", repository))
-			return p, func() { p.Kill(t) }
+		"import without a server": {func(t *testing.T, dataDir string) ([]*harness.Process, func()) {
+			p := startImports(t, 1, references, "--data-dir", dataDir)
+			return p, func() { p[0].Kill(t) }
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dataDir := filepath.Join(t.TempDir(), "data")
-			p, kill := tc.start(t, dataDir)
-			p.Stdout.Await(t, "150 acknowledged images", func(out string) bool { return len(acknowledged(out)) >= killAfter })
+			importing, kill := tc.start(t, dataDir)
+			harness.Eventually(t, func() error {
+				got := len(acknowledged(importing))
+				if got < killAfter && !importing[0].Running() {
+					t.Fatalf("the import ended after %d images, with exit code %d: %s", got, importing[0].Wait(t), importing[0].Stderr)
+				}
+				if got < killAfter {
+					return fmt.Errorf("%d images are acknowledged, %d are wanted before the kill", got, killAfter)
+				}
+				return nil
+			})
 			kill()
-			if code := p.Wait(t); code == 0 {
-				t.Fatalf("the import was over before the kill: %d acknowledged", len(acknowledged(p.Stdout.String())))
+			for _, p := range importing {
+				if code := p.Wait(t); code == 0 {
+					t.Errorf("an import was over before the kill")
+				}
 			}
-			promised := acknowledged(p.Stdout.String())
-			t.Logf("killed after %d of %d acknowledged images", len(promised), n)
+			promised := acknowledged(importing)
+			t.Logf("killed when %d of %d images were acknowledged", len(promised), n)
 			checkIntegrity(t, dataDir)
 
 			s := harness.StartServerOn(t, dataDir)
@@ -60,7 +70,11 @@ func TestKillDuringBulkImport(t *testing.T) {
 					t.Errorf("%s was acknowledged and is gone", digest)
 				}
 			}
-			s.Import(t, "--all-tags", repository)
+			for _, p := range startImports(t, 4, references, "--kubeconfig", s.Kubeconfig) {
+				if code := p.Wait(t); code != 0 {
+					t.Errorf("running the import again: exit code %d: %s", code, p.Stderr)
+				}
+			}
 			if got := len(imageNames(t, s)); got != n {
 				t.Errorf("after the import ran again %d images are stored, want %d", got, n)
 			}
@@ -72,16 +86,32 @@ func TestKillDuringBulkImport(t *testing.T) {
 	}
 }
 
-// acknowledged are the digests an import has said are done. A line that was
-// cut off in the middle promises nothing.
-func acknowledged(out string) []string {
-	end := strings.LastIndexByte(out, '\n') + 1
-	return digests(out[:end])
+// startImports imports references with several processes at a time, as several
+// people would: one process asks a registry for no more than its share.
+func startImports(t *testing.T, processes int, references []string, target ...string) []*harness.Process {
+	t.Helper()
+	var out []*harness.Process
+	for part := range slices.Chunk(references, (len(references)+processes-1)/processes) {
+		c := harness.ImportCommand(t, append(target, "-f", "-")...)
+		c.Stdin = strings.Join(part, "\n")
+		out = append(out, harness.Start(t, c))
+	}
+	return out
 }
 
-// checkIntegrity has SQLite verify the whole database. It opens a copy of the
-// connection's world, as any program would: whatever is in the write-ahead log
-// is recovered first.
+// acknowledged are the digests that imports have said are done. A line that was
+// cut off in the middle promises nothing.
+func acknowledged(importing []*harness.Process) []string {
+	var out []string
+	for _, p := range importing {
+		written := p.Stdout.String()
+		out = append(out, digests(written[:strings.LastIndexByte(written, '\n')+1])...)
+	}
+	return out
+}
+
+// checkIntegrity has SQLite verify the whole database, after it recovered what
+// is in the write-ahead log, as it does for whoever opens the file first.
 func checkIntegrity(t *testing.T, dataDir string) {
 	t.Helper()
 	db, err := sql.Open("sqlite3", "file:"+filepath.Join(dataDir, "tidewaiter.db"))

@@ -47,7 +47,11 @@ func TestInformerSeesEveryImportOnce(t *testing.T) {
 		t.Fatal("the informer did not sync")
 	}
 
-	s.Import(t, "--all-tags", "--jobs", "8", r.Host+"/team/app")
+	for _, p := range startImports(t, 4, r.References("team/app", n), "--kubeconfig", s.Kubeconfig) {
+		if code := p.Wait(t); code != 0 {
+			t.Errorf("exit code %d: %s", code, p.Stderr)
+		}
+	}
 	harness.Eventually(t, func() error {
 		mu.Lock()
 		defer mu.Unlock()

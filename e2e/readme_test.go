@@ -119,7 +119,7 @@ func newSession(t *testing.T) *session {
 const readmeRegistry = "localhost:5000"
 
 // step types a command and returns what it printed, once it has ended or has
-// printed as many lines as are shown.
+// printed what is shown.
 func (s *session) step(t *testing.T, step step) string {
 	t.Helper()
 	if assignment, ok := strings.CutPrefix(step.command, "export "); ok {
@@ -139,18 +139,24 @@ func (s *session) step(t *testing.T, step step) string {
 	p := harness.Start(t, harness.Command{Path: "bash", Args: []string{"-c", "exec 2>&1; exec " + command}, Dir: s.dir, Env: s.env})
 	t.Cleanup(func() { p.Signal(t, syscall.SIGTERM); p.Wait(t) })
 
-	shown := strings.Count(step.output, "\n")
-	deadline := time.After(harness.Patience)
-	for {
-		got := p.Stdout.String()
-		if !p.Running() || shown > 0 && strings.Count(got, "\n") >= shown && matches(normalise(step.output), normalise(got)) {
-			break
-		}
+	done := func(got string) bool {
+		return strings.Count(got, "\n") > 0 && matches(normalise(step.output), normalise(got))
+	}
+	patience := harness.Patience
+	if *update { // nobody knows what will come: take what there is when it goes quiet
+		done, patience = func(string) bool { return false }, 5*time.Second
+	}
+	quiet := time.NewTimer(patience)
+	for last := ""; p.Running() && !done(last); {
 		select {
 		case <-p.Exited():
-		case <-deadline:
-			return p.Stdout.String()
+		case <-quiet.C:
+			return s.restore(p.Stdout.String())
 		case <-time.After(20 * time.Millisecond):
+			if got := p.Stdout.String(); got != last {
+				last = got
+				quiet.Reset(patience)
+			}
 		}
 	}
 	if !p.Running() {
@@ -158,7 +164,12 @@ func (s *session) step(t *testing.T, step step) string {
 			t.Errorf("$ %s: exit code %d", step.command, code)
 		}
 	}
-	return strings.ReplaceAll(p.Stdout.String(), s.registry, readmeRegistry)
+	return s.restore(p.Stdout.String())
+}
+
+// restore puts the README's registry where the real one was printed.
+func (s *session) restore(output string) string {
+	return strings.ReplaceAll(output, s.registry, readmeRegistry)
 }
 
 // normalise replaces what differs from run to run with its name.

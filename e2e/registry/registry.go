@@ -114,9 +114,10 @@ func (r *Registry) PushAll(t testing.TB, repository string, images []v1.Image) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	references := r.References(repository, len(images))
 	refs := make(map[name.Reference]remote.Taggable, len(images))
 	for i, img := range images {
-		ref, err := name.ParseReference(fmt.Sprintf("%s/%s:%d", r.Host, repository, i), name.Insecure)
+		ref, err := name.ParseReference(references[i], name.Insecure)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,6 +126,15 @@ func (r *Registry) PushAll(t testing.TB, repository string, images []v1.Image) {
 	if err := remote.MultiWrite(refs, remote.Reuse(pusher)); err != nil {
 		t.Fatalf("pushing %d images to %s: %v", len(images), repository, err)
 	}
+}
+
+// References are those of [Registry.PushAll].
+func (r *Registry) References(repository string, n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = fmt.Sprintf("%s/%s:%d", r.Host, repository, i)
+	}
+	return out
 }
 
 // BlobPath is the file that holds a blob, for tests that tamper with it.
