@@ -48,7 +48,7 @@ func runNamespaceController(ctx genericapiserver.PostStartHookContext) error {
 		if err != nil {
 			return // the server stops
 		}
-		shared := informers.NewSharedInformerFactory(client, 0)
+		shared := informers.NewSharedInformerFactory(client, namespaceResync)
 		controller := namespace.NewNamespaceController(ctx, client, objects, discover,
 			shared.Core().V1().Namespaces(), namespaceResync, corev1.FinalizerKubernetes)
 		shared.Start(ctx.Done())

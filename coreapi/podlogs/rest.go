@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
@@ -149,7 +150,10 @@ func (r *REST) fromFile(ctx context.Context, pod *api.Pod, opts *api.PodLogOptio
 		stdout: stdout,
 		stderr: stderr,
 		container: &container{
-			get:      func(ctx context.Context) (*api.Pod, error) { return r.pod(ctx, pod.Name) },
+			get: func(ctx context.Context) (*api.Pod, error) {
+				// A stream is given the request's context, without its namespace.
+				return r.pod(genericapirequest.WithNamespace(ctx, pod.Namespace), pod.Name)
+			},
 			uid:      pod.UID,
 			name:     name,
 			restarts: restarts,

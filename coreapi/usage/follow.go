@@ -136,6 +136,10 @@ func (x *Index) apply(event watch.Event) error {
 
 // read returns the name of a pod and the keys of its images.
 func read(obj runtime.Object) (name string, found []string, err error) {
+	// A storage may send one object to many watchers with its encodings.
+	if shared, ok := obj.(runtime.CacheableObject); ok {
+		obj = shared.GetObject()
+	}
 	in, ok := obj.(*api.Pod)
 	if !ok {
 		return "", nil, fmt.Errorf("%T is no pod", obj)
