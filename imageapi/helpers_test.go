@@ -148,8 +148,8 @@ func signature(image, name, signatureType, content string) imagev1.ImageSignatur
 	}
 }
 
-// fields returns "<error type> <field>" of each error, in order.
-func fields(errs field.ErrorList) []string {
+// problems returns "<error type> <field>" of each error, in order.
+func problems(errs field.ErrorList) []string {
 	out := []string{}
 	for _, e := range errs {
 		out = append(out, string(e.Type)+" "+e.Field)

@@ -74,7 +74,7 @@ func TestValidateImage(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			image := plainImage()
 			tt.change(image)
-			if diff := cmp.Diff(append([]string{}, tt.want...), fields(imageapi.ValidateImage(image))); diff != "" {
+			if diff := cmp.Diff(append([]string{}, tt.want...), problems(imageapi.ValidateImage(image))); diff != "" {
 				t.Errorf("errors (-want +got):\n%s", diff)
 			}
 		})
@@ -141,7 +141,7 @@ func TestValidateImageSignatures(t *testing.T) {
 			s := signature("plain", "a", "AtomicImageV1", "bytes")
 			tt.change(&s)
 			image.Signatures = []imagev1.ImageSignature{s}
-			if diff := cmp.Diff(append([]string{}, tt.want...), fields(imageapi.ValidateImage(image))); diff != "" {
+			if diff := cmp.Diff(append([]string{}, tt.want...), problems(imageapi.ValidateImage(image))); diff != "" {
 				t.Errorf("errors (-want +got):\n%s", diff)
 			}
 		})
@@ -149,7 +149,7 @@ func TestValidateImageSignatures(t *testing.T) {
 	t.Run("two of one name", func(t *testing.T) {
 		image := plainImage()
 		image.Signatures = []imagev1.ImageSignature{signature("plain", "a", "x", "1"), signature("plain", "a", "x", "2")}
-		if diff := cmp.Diff([]string{"FieldValueDuplicate signatures[1].metadata.name"}, fields(imageapi.ValidateImage(image))); diff != "" {
+		if diff := cmp.Diff([]string{"FieldValueDuplicate signatures[1].metadata.name"}, problems(imageapi.ValidateImage(image))); diff != "" {
 			t.Errorf("errors (-want +got):\n%s", diff)
 		}
 	})
