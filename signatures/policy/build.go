@@ -69,7 +69,7 @@ func (b *builder) build() (*Policy, error) {
 		return nil, err
 	}
 	// The files that …Path fields name are in the …Data fields by now, so the hash covers their content.
-	d.Status, d.Metadata.Others = nil, nil
+	d.Status = nil
 	canonical, err := json.Marshal(d)
 	if err != nil {
 		return nil, err

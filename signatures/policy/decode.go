@@ -135,7 +135,7 @@ func (d *decoded) structure(n *yaml.Node, v reflect.Value, path string) error {
 	lenient := false
 	for i := range v.NumField() {
 		tag := v.Type().Field(i).Tag.Get("json")
-		if tag == ",rest" {
+		if tag == "-" { // a struct with such a field is read leniently
 			lenient = true
 			continue
 		}
@@ -174,7 +174,7 @@ func (d *decoded) structure(n *yaml.Node, v reflect.Value, path string) error {
 func keysOf(t reflect.Type) []string {
 	var keys []string
 	for i := range t.NumField() {
-		if tag := t.Field(i).Tag.Get("json"); tag != ",rest" {
+		if tag := t.Field(i).Tag.Get("json"); tag != "-" {
 			keys = append(keys, tag)
 		}
 	}

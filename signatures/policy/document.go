@@ -16,8 +16,8 @@ type Document struct {
 // Metadata is the object's metadata; everything but the name is read over, so that the output of
 // `kubectl get clusterimagepolicy NAME -o yaml` can be used as it is.
 type Metadata struct {
-	Name   string         `json:"name"`
-	Others map[string]any `json:",rest"`
+	Name string   `json:"name"`
+	_    struct{} `json:"-"` // makes decodeDocument read over keys that are not listed
 }
 
 // DocumentSpec is the policy and the images it is for.
@@ -95,7 +95,7 @@ type PKISubject struct {
 	Hostname string `json:"hostname"`
 }
 
-// TrustedRoot, ours, trusts a sigstore trusted_root.json: its certificate authorities, transparency logs (of
+// TrustedRoot trusts (an addition of ours) a sigstore trusted_root.json: its certificate authorities, transparency logs (of
 // both versions), timestamp authorities and certificate transparency logs.
 type TrustedRoot struct {
 	TrustedRootData []byte        `json:"trustedRootData"`
@@ -103,7 +103,7 @@ type TrustedRoot struct {
 	FulcioSubject   FulcioSubject `json:"fulcioSubject"`
 }
 
-// GPGKeys, ours, trusts every key of an OpenPGP keyring, armored or binary.
+// GPGKeys trusts (an addition of ours) every key of an OpenPGP keyring, armored or binary.
 type GPGKeys struct {
 	KeyData []byte `json:"keyData"`
 	KeyPath string `json:"keyPath"`

@@ -1,7 +1,6 @@
 package signaturestest
 
 import (
-	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
 	"fmt"
@@ -64,8 +63,3 @@ func (d *Deployment) TrustRoot(t testing.TB, subject string, edit func(*TrustedR
 
 // B64 is how policies spell binary data.
 func B64(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
-
-func sha256Sum(b []byte) []byte {
-	sum := sha256.Sum256(b)
-	return sum[:]
-}

@@ -2,6 +2,7 @@ package sigstore
 
 import (
 	"crypto/x509"
+	"encoding/asn1"
 	"errors"
 	"fmt"
 	"reflect"
@@ -41,6 +42,9 @@ func (s Subject) check(leaf *x509.Certificate) error {
 	return fmt.Errorf("signed by %s of %s, the policy wants %s", subjectName(leaf), issuer, s)
 }
 
+// oidIssuerV1 is the extension that Fulcio put the issuer in at first, and still does beside the new one.
+var oidIssuerV1 = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57264, 1, 1}
+
 // oidcIssuer reads the issuer from Fulcio's extensions, of which there is an old one (raw bytes) and a new one
 // (DER). A certificate in which the two disagree would name one issuer to us and another to someone else.
 func oidcIssuer(leaf *x509.Certificate) (string, error) {
@@ -48,7 +52,7 @@ func oidcIssuer(leaf *x509.Certificate) (string, error) {
 	var has1, has2 bool
 	for _, x := range leaf.Extensions {
 		switch {
-		case x.Id.Equal(certificate.OIDIssuer):
+		case x.Id.Equal(oidIssuerV1):
 			v1, has1 = string(x.Value), true
 		case x.Id.Equal(certificate.OIDIssuerV2):
 			if err := certificate.ParseDERString(x.Value, &v2); err != nil {
