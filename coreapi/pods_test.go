@@ -113,7 +113,7 @@ func TestPodLifeCycle(t *testing.T) {
 	if got, err := pods.UpdateEphemeralContainers(t.Context(), "c", owned, metav1.UpdateOptions{}); err != nil || len(got.Spec.EphemeralContainers) != 1 {
 		t.Errorf("ephemeral containers: %v, %v", got, err)
 	}
-	if err := s.PolicyV1().Evictions("team").Evict(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "c"}}); err != nil {
+	if err := s.PolicyV1().Evictions("team").Evict(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "c"}}); err != nil {
 		t.Errorf("eviction: %v", err)
 	}
 	if _, err := pods.Get(t.Context(), "c", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -132,7 +132,7 @@ func TestEvictionOfARunningPod(t *testing.T) {
 	if _, err := s.CoreV1().Pods("team").UpdateStatus(t.Context(), p, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.PolicyV1().Evictions("team").Evict(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "a"}}); err != nil {
+	if err := s.PolicyV1().Evictions("team").Evict(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "a"}}); err != nil {
 		t.Error(err)
 	}
 }
@@ -173,6 +173,7 @@ func TestInformerSeesEveryChange(t *testing.T) {
 	if err := s.CoreV1().Pods("team").Delete(t.Context(), "before", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	expect("update before") // its deletion timestamp
 	expect("delete before")
 }
 
