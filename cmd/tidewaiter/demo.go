@@ -71,7 +71,7 @@ func (o *demoOptions) run(ctx context.Context, dir string, out io.Writer) error 
 		if err := showImport(ctx, out, s, references); err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "\n$ kubectl get images -o wide\n")
+		fmt.Fprintf(out, "\n> kubectl get images -o wide\n")
 		if err := printTable(ctx, out, s.web.ClientConfig(), "/apis/image.openshift.io/v1/images", true); err != nil {
 			return err
 		}
@@ -105,7 +105,7 @@ func showImport(ctx context.Context, out io.Writer, s *server, references []stri
 	report := newReport("", false, out, out, progress)
 	return apiTarget{s.web.ClientConfig()}.use(ctx, func(ctx context.Context, images func() importer.Images) error {
 		for _, ref := range references {
-			fmt.Fprintf(out, "$ tidewaiter import %s\n", ref)
+			fmt.Fprintf(out, "> tidewaiter import %s\n", ref)
 			result, err := im.Import(ctx, ref, images())
 			report.add(ref, result, err)
 		}
