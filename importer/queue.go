@@ -1,0 +1,167 @@
+package importer
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Hint is what a registry said happened. It is believed as far as it names
+// something to ask the registry about, and no further.
+type Hint struct {
+	// Action is HintPush or HintDelete.
+	Action string `json:"action"`
+	// Host is the registry, Repository the path within it, both canonical.
+	Host       string `json:"host"`
+	Repository string `json:"repository"`
+	// Tag and Digest: a push has at least one; a delete without either is of the
+	// whole repository.
+	Tag    string `json:"tag,omitempty"`
+	Digest string `json:"digest,omitempty"`
+}
+
+// Actions of a Hint.
+const (
+	HintPush   = "push"
+	HintDelete = "delete"
+)
+
+// Key names what the hint is about. Hints of one key are one Job.
+func (h Hint) Key() string {
+	switch {
+	case h.Tag != "":
+		return h.name() + ":" + h.Tag
+	case h.Digest != "":
+		return h.name() + "@" + h.Digest
+	}
+	return h.name()
+}
+
+func (h Hint) name() string { return h.Host + "/" + h.Repository }
+
+// Encode is the form of a Hint in a queue. Equal hints have equal forms.
+func (h Hint) Encode() []byte {
+	b, _ := json.Marshal(h) // strings always marshal
+	return b
+}
+
+// DecodeHint reads Encode's form, and checks it: a queue may be old.
+func DecodeHint(b []byte) (Hint, error) {
+	var h Hint
+	if err := json.Unmarshal(b, &h); err != nil {
+		return Hint{}, fmt.Errorf("hint: %w", err)
+	}
+	if h.Action != HintPush && h.Action != HintDelete {
+		return Hint{}, fmt.Errorf("hint: action %q is neither %s nor %s", h.Action, HintPush, HintDelete)
+	}
+	if h.Action == HintPush && h.Tag == "" && h.Digest == "" {
+		return Hint{}, fmt.Errorf("hint: a push of %s has neither tag nor digest", h.name())
+	}
+	for _, suffix := range []string{":" + h.Tag, "@" + h.Digest} {
+		if len(suffix) == 1 {
+			suffix = ""
+		}
+		ref, err := ParseReference(h.name() + suffix)
+		if err != nil {
+			return Hint{}, fmt.Errorf("hint: %w", err)
+		}
+		if ref.Host != h.Host || ref.Repository != h.Repository {
+			return Hint{}, fmt.Errorf("hint: %s is not canonical, %s is", h.name(), ref.name())
+		}
+	}
+	return h, nil
+}
+
+// Job is a lease of hints with the same Key.
+type Job struct {
+	// ID names the job in logs.
+	ID int64
+	// Receiver is who was told.
+	Receiver string
+	// Received is when the first hint came.
+	Received time.Time
+	// Attempt counts from 1.
+	Attempt int
+	// Hints in order of arrival, at least one.
+	Hints []Hint
+	// Lease is the queue's own.
+	Lease any
+}
+
+// Queue keeps jobs until they are done, across restarts.
+type Queue interface {
+	// Claim waits for jobs and leases up to n of them, for so long.
+	Claim(ctx context.Context, n int, lease time.Duration) ([]Job, error)
+	// Renew extends the lease of a job. It and the methods below fail when the
+	// lease has ended.
+	Renew(ctx context.Context, j Job, lease time.Duration) error
+	// Done removes the job.
+	Done(ctx context.Context, j Job) error
+	// Fail has the job tried again later, or never.
+	Fail(ctx context.Context, j Job, f JobFailure) error
+	// Release gives the job back as if it had not been claimed.
+	Release(ctx context.Context, j Job) error
+	// Depth counts the jobs by receiver.
+	Depth(ctx context.Context) (map[string]QueueDepth, error)
+}
+
+// JobFailure says why an attempt failed and what is to come of the job.
+type JobFailure struct {
+	// Error is for people; it is safe to show.
+	Error string
+	// Permanent says that trying again cannot help.
+	Permanent bool
+	// After is the least time to wait, 0 when that is not known.
+	After time.Duration
+}
+
+// QueueDepth are the jobs of one receiver.
+type QueueDepth struct {
+	Waiting, Leased, Dead int64
+	// Oldest is when the oldest that is not dead came; zero when there is none.
+	Oldest time.Time
+}
+
+// Finder finds Images by where they are from.
+type Finder interface {
+	// FindImages calls visit with every Image that has a reference (see References)
+	// in the repository, given as host/path, until visit fails.
+	FindImages(ctx context.Context, repository string, visit func(*imagev1.Image) error) error
+}
+
+// Lister lists Images in pages.
+type Lister interface {
+	List(ctx context.Context, options metav1.ListOptions) (*imagev1.ImageList, error)
+}
+
+// Notice is something to tell the people who look at an Image.
+type Notice struct {
+	// Reason is one of the Notice… constants.
+	Reason string
+	// Warning is set when somebody may have to do something.
+	Warning bool
+	// Image is the name of the Image, a digest; empty when it is not known which.
+	Image string
+	// Reference is what the registry spoke of.
+	Reference string
+	// Message is one sentence.
+	Message string
+}
+
+// Reasons of a Notice, as they are written in a Kubernetes Event.
+const (
+	NoticePushReceived     = "PushReceived"
+	NoticeImported         = "Imported"
+	NoticeImportFailed     = "ImportFailed"
+	NoticeGoneFromRegistry = "GoneFromRegistry"
+)
+
+// Notifier passes Notices on, usually as Kubernetes Events. It must not wait
+// long: it is called while a job is done.
+type Notifier interface {
+	Notify(ctx context.Context, n Notice)
+}

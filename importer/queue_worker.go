@@ -1,0 +1,243 @@
+package importer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+// WorkerOptions configure a Worker. Importer, Images and Queue are required.
+type WorkerOptions struct {
+	Importer *Importer
+	Images   Images
+	Queue    Queue
+	// Finder finds the Images a deleted tag or repository is recorded on, for
+	// registries that do not say which digest it had. Nil leaves those unmarked.
+	Finder Finder
+	// Notifier is told what happens; nil tells nobody.
+	Notifier Notifier
+	// Concurrency is how many jobs are done at a time (4).
+	Concurrency int
+	// Lease is how long a job stays with a worker that is not heard of (1 min).
+	Lease time.Duration
+	// Grace is how long running jobs may take to end once Run is told to (10 s).
+	Grace time.Duration
+	// RegisterMetrics, when not nil, is called once with the Worker's metrics;
+	// legacyregistry.MustRegister in production.
+	RegisterMetrics func(...metrics.Registerable)
+	// Clock is for tests; nil is the real one.
+	Clock clock.WithTicker
+}
+
+// Worker does the jobs of a Queue: it turns hints into Images.
+type Worker struct {
+	WorkerOptions
+	metrics *queueMetrics
+}
+
+// NewWorker checks the options.
+func NewWorker(o WorkerOptions) (*Worker, error) {
+	if o.Importer == nil || o.Images == nil || o.Queue == nil {
+		return nil, errors.New("a worker needs an importer, images and a queue")
+	}
+	setDefault(&o.Concurrency, 4)
+	setDefault(&o.Lease, time.Minute)
+	setDefault(&o.Grace, 10*time.Second)
+	if o.Concurrency < 0 || o.Lease < 0 || o.Grace < 0 {
+		return nil, fmt.Errorf("concurrency %d, lease %v and grace %v must not be negative", o.Concurrency, o.Lease, o.Grace)
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	return &Worker{WorkerOptions: o, metrics: newQueueMetrics(o.RegisterMetrics)}, nil
+}
+
+// Intervals of Run.
+const (
+	depthInterval = 5 * time.Second // between two looks at the queue's depth
+	claimPause    = time.Second     // after a claim that failed
+)
+
+// Run does jobs until ctx is done. Then running jobs get Grace to end, and what
+// has not ended is given back to the queue. It returns nil after a stop, and
+// leaves no goroutine behind.
+func (w *Worker) Run(ctx context.Context) error {
+	// Jobs outlive ctx by Grace.
+	jobs, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	var running sync.WaitGroup
+	running.Go(func() { w.watchDepth(ctx) })
+
+	slots := make(chan struct{}, w.Concurrency)
+	for ctx.Err() == nil {
+		n := takeSlots(ctx, slots)
+		if n == 0 {
+			break
+		}
+		claimed, err := w.Queue.Claim(ctx, n, w.Lease)
+		if err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Claiming from the queue")
+			select {
+			case <-w.Clock.After(claimPause):
+			case <-ctx.Done():
+			}
+		}
+		for range n - len(claimed) {
+			<-slots
+		}
+		for _, j := range claimed {
+			running.Go(func() {
+				defer func() { <-slots }()
+				w.lead(jobs, j)
+			})
+		}
+	}
+
+	ended := make(chan struct{})
+	go func() {
+		running.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-w.Clock.After(w.Grace):
+		cancel()
+		<-ended
+	}
+	return nil
+}
+
+// takeSlots waits for a slot and takes all that are free; 0 when ctx is done.
+func takeSlots(ctx context.Context, slots chan struct{}) int {
+	select {
+	case slots <- struct{}{}:
+	case <-ctx.Done():
+		return 0
+	}
+	for n := 1; ; n++ {
+		select {
+		case slots <- struct{}{}:
+		default:
+			return n
+		}
+	}
+}
+
+// lead leads a job to its end and keeps its lease meanwhile.
+func (w *Worker) lead(ctx context.Context, j Job) {
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "job", j.ID, "receiver", j.Receiver, "reference", j.Hints[0].Key(), "attempt", j.Attempt)
+	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logger))
+	defer cancel()
+	stopped := ctx.Done()
+	work, lost := context.WithCancel(ctx)
+	defer lost()
+	var renewing sync.WaitGroup
+	renewing.Go(func() { w.renew(work, j, lost) })
+	err := w.try(work, j)
+	leaseHeld := work.Err() == nil
+	lost()
+	renewing.Wait()
+
+	// The end of a job is written even if the server is stopping.
+	ending, done := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer done()
+	result := "done"
+	switch {
+	case err == nil:
+		if err = w.Queue.Done(ending, j); !j.Hints[0].isDelete() {
+			w.metrics.delay.WithLabelValues(j.Receiver).Observe(w.Clock.Since(j.Received).Seconds())
+		}
+	case isClosed(stopped):
+		result, err = "released", w.Queue.Release(ending, j)
+	case !leaseHeld:
+		result = "lost"
+	default:
+		f := failure(err, j.Attempt)
+		result = "failed"
+		if f.Permanent {
+			result = "dead"
+		}
+		logger.Info("Import failed", "err", f.Error, "permanent", f.Permanent)
+		w.notifyFailure(ctx, j, f)
+		err = w.Queue.Fail(ending, j, f)
+	}
+	w.metrics.jobs.WithLabelValues(j.Receiver, result).Inc()
+	if err != nil {
+		// The lease ends by itself, and the job is done again: to no effect, if it
+		// was done.
+		logger.Error(err, "Ending a job", "result", result)
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// renew extends the lease until ctx is done, and calls lost when it cannot.
+func (w *Worker) renew(ctx context.Context, j Job, lost func()) {
+	ticker := w.Clock.NewTicker(w.Lease / 3)
+	defer ticker.Stop()
+	for failed := 0; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
+		switch err := w.Queue.Renew(ctx, j, w.Lease); {
+		case err == nil:
+			failed = 0
+		case ctx.Err() != nil:
+			return
+		default:
+			klog.FromContext(ctx).Error(err, "Renewing the lease of a job")
+			if failed++; failed == 3 {
+				lost()
+				return
+			}
+		}
+	}
+}
+
+// try is do, with a panic as an error: one registry's answer does not end the
+// server.
+func (w *Worker) try(ctx context.Context, j Job) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			klog.FromContext(ctx).Error(nil, "Panic in an import", "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("%w: %v", errPanic, p)
+		}
+	}()
+	return w.do(ctx, j)
+}
+
+var errPanic = errors.New("the importer panicked; please report it with the server's log")
+
+// watchDepth keeps the metrics of the queue.
+func (w *Worker) watchDepth(ctx context.Context) {
+	ticker := w.Clock.NewTicker(depthInterval)
+	defer ticker.Stop()
+	for {
+		if depth, err := w.Queue.Depth(ctx); err == nil {
+			w.metrics.setDepth(depth, w.Clock.Now())
+		} else if ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Counting the jobs of the queue")
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
+	}
+}
