@@ -44,10 +44,19 @@ func (d *DB) write(ctx context.Context, fn func(*tx) error) error {
 	}
 	// From here on the outcome matters more than the deadline: returning early
 	// would leave the caller not knowing whether the write happened.
-	err := <-r.done
-	r.ctx, r.fn = nil, nil
-	requests.Put(r)
-	return err
+	select {
+	case err := <-r.done:
+		r.ctx, r.fn = nil, nil
+		requests.Put(r)
+		return err
+	case <-d.writerDone:
+	}
+	select {
+	case err := <-r.done:
+		return err
+	default: // put into the queue after the writer had left
+		return ErrClosed
+	}
 }
 
 // commitLoop owns the writing connection.
@@ -60,24 +69,12 @@ func (d *DB) commitLoop(c *conn) {
 		case r := <-d.queue:
 			batch = append(batch[:0], r)
 		case <-d.stop:
-			d.drainQueue()
 			d.closeErr = c.close()
+			close(d.writerDone)
 			return
 		}
 		d.commitBatch(w, batch)
 		clear(batch)
-	}
-}
-
-// drainQueue answers the writers that Close overtook.
-func (d *DB) drainQueue() {
-	for {
-		select {
-		case r := <-d.queue:
-			r.done <- ErrClosed
-		default:
-			return
-		}
 	}
 }
 

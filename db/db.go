@@ -95,10 +95,11 @@ type DB struct {
 	corruptions atomic.Int64
 	metrics     *metrics
 
-	stop     chan struct{} // closed by Close
-	stopOnce sync.Once
-	wg       sync.WaitGroup
-	closeErr error
+	stop       chan struct{} // closed by Close
+	writerDone chan struct{} // closed when no commit will come any more
+	stopOnce   sync.Once
+	wg         sync.WaitGroup
+	closeErr   error
 }
 
 // Open takes the data directory, creates or migrates the database in it and
@@ -126,6 +127,8 @@ func Open(opts Options) (_ *DB, err error) {
 		queue:    make(chan *request, maxBatch),
 		pages:    newPageCounts(),
 		stop:     make(chan struct{}),
+
+		writerDone: make(chan struct{}),
 	}
 	d.metrics = newMetrics(d)
 	defer func() {

@@ -14,7 +14,10 @@ func (t *Tx) PutTx(key string, expect int64, value []byte) (int64, error) {
 }
 
 // ExecSQL runs any SQL on the writing connection.
-func (t *Tx) ExecSQL(sql string) error { _, err := t.c.raw.ExecContext(background, sql, nil); return err }
+func (t *Tx) ExecSQL(sql string) error {
+	_, err := t.c.raw.ExecContext(background, sql, nil)
+	return err
+}
 
 // QueryInt reads one integer.
 func (d *DB) QueryInt(sql string, args ...any) (n int64, err error) {

@@ -12,7 +12,7 @@ func (d *DB) maintain() {
 	defer d.wg.Done()
 	ctx, cancel := context.WithCancel(background)
 	defer cancel()
-	failing := false
+	failing, orphans := false, true
 	for {
 		select {
 		case <-d.stop:
@@ -20,6 +20,10 @@ func (d *DB) maintain() {
 		case <-d.clock.After(d.opts.MaintenanceInterval):
 		}
 		err := errors.Join(d.expire(ctx), d.compactOld(ctx))
+		if orphans && err == nil {
+			err = d.dropOrphans(ctx)
+			orphans = err != nil
+		}
 		if errors.Is(err, ErrClosed) {
 			return
 		}

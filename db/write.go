@@ -68,16 +68,13 @@ func (t *tx) put(key string, expect int64, value []byte, opts PutOptions) (int64
 		}
 		objects = 0
 	}
-	indexed, err := t.encodeIndex(key, opts.Index)
-	if err != nil {
-		return 0, err
-	}
+	entries := indexed(opts.Index)
 	var expires, packed any
 	if opts.TTL > 0 {
 		expires = t.now + opts.TTL.Milliseconds()
 	}
-	if indexed != nil {
-		packed = indexed.pack()
+	if entries != nil {
+		packed = entries.pack()
 	}
 	n, err := t.c.exec(`INSERT INTO revisions (rev, key, create_rev, prev_rev, at, size, expires, indexed)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) WHERE until IS NULL DO NOTHING`,
@@ -94,8 +91,8 @@ func (t *tx) put(key string, expect int64, value []byte, opts PutOptions) (int64
 	if _, err := t.c.exec("INSERT INTO contents VALUES (?, ?)", rev, value); err != nil {
 		return 0, err
 	}
-	for _, e := range indexed {
-		if _, err := t.c.exec("INSERT INTO index_entries VALUES (?, ?, ?, ?)", e.id, e.value, key, rev); err != nil {
+	for _, e := range entries {
+		if err := t.addEntry(key, rev, e); err != nil {
 			return 0, err
 		}
 	}

@@ -3,6 +3,8 @@ package kubestore
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
@@ -20,8 +22,38 @@ type index struct {
 	db     *db.Index
 }
 
-// declareIndexes keeps an index for each trigger and indexer.
+// declareIndexes keeps an index for each trigger and indexer. One that both
+// declare, as registries for the watch cache do, is kept once.
 func (s *Store) declareIndexes(triggers storage.IndexerFuncs, indexers cache.Indexers) error {
+	byName := map[string]*index{}
+	for field, fn := range triggers {
+		name := storage.FieldIndex(field)
+		byName[name] = &index{name: name, values: func(obj runtime.Object) ([]string, error) { return []string{fn(obj)}, nil }}
+	}
+	for name, fn := range indexers {
+		if byName[name] == nil {
+			byName[name] = &index{name: name, values: func(obj runtime.Object) ([]string, error) { return fn(obj) }}
+		}
+	}
+	names := slices.Sorted(maps.Keys(byName))
+	prefix, err := s.prepareKey(s.resourcePrefix, true)
+	if err != nil {
+		return err
+	}
+	declared, err := s.db.DeclareIndexes(context.Background(), prefix, names, func(name string, kv db.KV) ([]string, error) {
+		obj := s.newFunc()
+		if err := s.decode(context.Background(), kv.Key, kv, obj); err != nil {
+			return nil, err
+		}
+		return byName[name].values(obj)
+	})
+	if err != nil {
+		return err
+	}
+	for i, name := range names {
+		byName[name].db = declared[i]
+		s.indexes = append(s.indexes, byName[name])
+	}
 	return nil
 }
 

@@ -1,0 +1,215 @@
+package db_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"tidewaiter/db"
+	"tidewaiter/db/dbtest"
+)
+
+// color is the index of these tests: the value up to its first space.
+func color(_ string, kv db.KV) ([]string, error) {
+	c, _, _ := strings.Cut(string(kv.Value), " ")
+	if c == "bad" {
+		return nil, errors.New("no color")
+	}
+	return []string{c}, nil
+}
+
+func declare(t testing.TB, d *db.DB, names ...string) []*db.Index {
+	t.Helper()
+	indexes, err := d.DeclareIndexes(t.Context(), "/a/", names, color)
+	if err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(20 * time.Second)
+	for _, ix := range indexes {
+		for !ix.Ready() {
+			if time.Now().After(deadline) {
+				t.Fatalf("index %s is not built in time", ix.Name)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	return indexes
+}
+
+func putIndexed(t testing.TB, d *db.DB, key string, expect int64, value string, indexes []*db.Index) int64 {
+	t.Helper()
+	var entries []db.IndexEntry
+	for _, ix := range indexes {
+		values, _ := color(ix.Name, db.KV{Value: []byte(value)})
+		for _, v := range values {
+			entries = append(entries, db.IndexEntry{Index: ix, Value: v})
+		}
+	}
+	rev, err := d.Put(t.Context(), key, expect, []byte(value), db.PutOptions{Index: entries})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rev
+}
+
+func keysOf(t testing.TB, d *db.DB, o db.RangeOptions) string {
+	t.Helper()
+	o.Prefix = "/a/"
+	var keys []string
+	for {
+		page, err := d.Range(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, kv := range page.KVs {
+			keys = append(keys, strings.TrimPrefix(kv.Key, "/a/"))
+		}
+		if !page.More {
+			return strings.Join(keys, " ")
+		}
+		o.Rev, o.From = page.Rev, page.KVs[len(page.KVs)-1].Key+"\x00"
+	}
+}
+
+func TestIndex(t *testing.T) {
+	d := dbtest.Open(t)
+	ix := declare(t, d, "color")
+	if !ix[0].Ready() {
+		t.Error("an index over nothing is not ready at once")
+	}
+	r1 := putIndexed(t, d, "/a/1", 0, "red", ix)
+	putIndexed(t, d, "/a/2", 0, "blue", ix)
+	putIndexed(t, d, "/a/3", 0, "red wine", ix)
+	before := d.Revision()
+	r1b := putIndexed(t, d, "/a/1", r1, "blue", ix)
+	if _, err := d.Delete(t.Context(), "/a/3", before); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		value string
+		rev   int64
+		want  string
+	}{
+		{"red", before, "1 3"}, {"blue", before, "2"}, {"green", before, ""},
+		{"red", 0, ""}, {"blue", 0, "1 2"},
+		{"red", r1b, "3"}, {"red", r1, "1"},
+	}
+	for _, tt := range tests {
+		for _, limit := range []int{0, 1} {
+			if got := keysOf(t, d, db.RangeOptions{Index: ix[0], IndexValue: tt.value, Rev: tt.rev, Limit: limit}); got != tt.want {
+				t.Errorf("%s at revision %d, limit %d: %q, want %q", tt.value, tt.rev, limit, got, tt.want)
+			}
+		}
+	}
+	if err := d.Compact(t.Context(), d.Revision()); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := d.QueryInt("SELECT count(*) FROM index_entries"); err != nil || n != 2 {
+		t.Errorf("%d entries after compaction, %v; want those of the 2 live keys", n, err)
+	}
+}
+
+func TestIndexRebuild(t *testing.T) {
+	dir := t.TempDir()
+	quiet := slog.New(slog.DiscardHandler)
+	open := func() *db.DB { return dbtest.OpenOptions(t, db.Options{Dir: dir, Logger: quiet}) }
+	d := open()
+	const n = 400 // several steps
+	for i := range n {
+		value := []string{"red", "blue", "bad"}[i%3]
+		rev := put(t, d, fmt.Sprintf("/a/%03d", i), 0, value)
+		if i%10 == 0 {
+			put(t, d, fmt.Sprintf("/a/%03d", i), rev, "green") // leaves history
+		}
+		put(t, d, fmt.Sprintf("/other/%03d", i), 0, value)
+	}
+	past := d.Revision()
+	ix := declare(t, d, "color")
+	check := func(what string, ix *db.Index) {
+		t.Helper()
+		for _, value := range []string{"red", "blue", "green"} {
+			for _, rev := range []int64{past, 0} {
+				all, err := d.Range(t.Context(), db.RangeOptions{Prefix: "/a/", Rev: rev})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var want []string
+				for _, kv := range all.KVs {
+					if string(kv.Value) == value {
+						want = append(want, strings.TrimPrefix(kv.Key, "/a/"))
+					}
+				}
+				if got := keysOf(t, d, db.RangeOptions{Index: ix, IndexValue: value, Rev: rev, Limit: 7}); got != strings.Join(want, " ") {
+					t.Errorf("%s: %s at revision %d: %q, want %q", what, value, rev, got, want)
+				}
+			}
+		}
+	}
+	check("built", ix[0])
+	putIndexed(t, d, "/a/new", 0, "red", ix)
+
+	// The same index at the next start needs no building; another name does.
+	d.Close()
+	d = open()
+	again, err := d.DeclareIndexes(t.Context(), "/a/", []string{"color"}, func(string, db.KV) ([]string, error) {
+		t.Error("a complete index is built again")
+		return nil, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("opened again", again[0])
+	other := declare(t, d, "shade")
+	check("renamed", other[0])
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		left, err := d.QueryInt("SELECT count(DISTINCT id) FROM index_entries")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if left == 1 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("entries of a dropped index are still there")
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// TestIndexRebuildUnderWrites builds an index while its keys change.
+func TestIndexRebuildUnderWrites(t *testing.T) {
+	d := dbtest.Open(t, func(o *db.Options) { o.Logger = slog.New(slog.DiscardHandler) })
+	for i := range 300 {
+		put(t, d, fmt.Sprintf("/a/%03d", i), 0, "red")
+	}
+	indexes, err := d.DeclareIndexes(t.Context(), "/a/", []string{"color"}, color)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 300 {
+		kv, _, _, err := d.Get(context.Background(), fmt.Sprintf("/a/%03d", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i%2 == 0 {
+			putIndexed(t, d, kv.Key, kv.Rev, "blue", indexes)
+		}
+		if i == 150 {
+			if err := d.Compact(context.Background(), d.Revision()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	declare(t, d, "color") // waits
+	for value, want := range map[string]int{"red": 150, "blue": 150} {
+		page, err := d.Range(t.Context(), db.RangeOptions{Prefix: "/a/", Index: indexes[0], IndexValue: value})
+		if err != nil || len(page.KVs) != want {
+			t.Errorf("%s: %d keys, %v; want %d", value, len(page.KVs), err, want)
+		}
+	}
+}
