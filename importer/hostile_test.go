@@ -106,22 +106,23 @@ func TestRegistryThatStallsOrDripsIsCut(t *testing.T) {
 		name, match string
 		fault       registrytest.Fault
 		limits      importer.Limits
+		says        string
 	}{
-		{"greeting stalls", "GET /v2/$", registrytest.StallHeaders(), short},
-		{"HEAD stalls", "HEAD ", registrytest.StallHeaders(), short},
-		{"manifest stalls", "GET .*/manifests/", registrytest.StallBody(), short},
-		{"config stalls", "/blobs/", registrytest.StallBody(), short},
-		{"layer stalls", "/blobs/", registrytest.StallBody(), short},
-		{"manifest drips", "GET .*/manifests/", registrytest.Drip(5 * time.Millisecond), importer.Limits{Stall: 100 * time.Millisecond, Request: time.Minute, Attempts: 1}},
-		{"config takes too long", "/blobs/", registrytest.Drip(5 * time.Millisecond), importer.Limits{Stall: time.Minute, Request: 100 * time.Millisecond, Attempts: 1}},
+		{"greeting stalls", "GET /v2/$", registrytest.StallHeaders(), short, "sent nothing for"},
+		{"HEAD stalls", "HEAD ", registrytest.StallHeaders(), short, "sent nothing for"},
+		{"manifest stalls", "GET .*/manifests/", registrytest.StallBody(), short, "sent nothing for"},
+		{"config stalls", "/blobs/", registrytest.StallBody(), short, "sent nothing for"},
+		{"layer stalls", "/blobs/", registrytest.StallBody(), short, "sent nothing for"},
+		{"manifest drips", "GET .*/manifests/", registrytest.Drip(5 * time.Millisecond), importer.Limits{Stall: 500 * time.Millisecond, Request: time.Minute, Attempts: 1}, "less than 1024 a second"},
+		{"config takes too long", "/blobs/", registrytest.Drip(5 * time.Millisecond), importer.Limits{Stall: time.Minute, Request: 100 * time.Millisecond, Attempts: 1}, "took longer than"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			registry := registrytest.New(t)
 			registry.Push("app:v1", newImage(t, sample.Spec{}))
 			registry.Inject(tc.match, 0, tc.fault)
 			_, err := newImporter(t, importer.Options{Limits: tc.limits}).Import(t.Context(), registry.Host+"/app:v1", &registrytest.Images{})
-			if e := wantReason(t, err, importer.Timeout); !e.Temporary() {
-				t.Error("it is not temporary")
+			if e := wantReason(t, err, importer.Timeout); !e.Temporary() || !strings.Contains(e.Message, tc.says) {
+				t.Errorf("%v is temporary: %t; want it to say %q", e, e.Temporary(), tc.says)
 			}
 		})
 	}
