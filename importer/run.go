@@ -9,7 +9,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/google/go-containerregistry/pkg/v1/types"
 	imagev1 "github.com/openshift/api/image/v1"
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -219,13 +218,6 @@ func (r *run) importChildren(ctx context.Context, parent node, index *manifest.M
 	seen, images := map[string]bool{}, map[string]bool{}
 	for _, child := range index.ImageChildren() {
 		images[child.Digest] = true
-	}
-	for _, child := range index.Children {
-		// ko, crane and others built on go-containerregistry write the type
-		// of an image's config as the artifactType of its entry.
-		if types.MediaType(child.ArtifactType).IsConfig() && types.MediaType(child.MediaType).IsImage() {
-			images[child.Digest] = true
-		}
 	}
 	var group errgroup.Group
 	group.SetLimit(r.limits.Concurrency)

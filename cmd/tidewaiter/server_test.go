@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"net"
+	"os"
 	"testing"
 
 	restclient "k8s.io/client-go/rest"
@@ -50,4 +51,18 @@ func serveOn(t *testing.T, dir string, listener net.Listener) *restclient.Config
 		t.Fatal(err)
 	}
 	return config.(apiTarget).config
+}
+
+// entries are the names in a folder.
+func entries(t *testing.T, dir string) []string {
+	t.Helper()
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := make([]string, 0, len(list))
+	for _, e := range list {
+		names = append(names, e.Name())
+	}
+	return names
 }

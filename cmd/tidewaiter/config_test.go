@@ -1,0 +1,99 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func writeConfig(t testing.TB, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const goodConfig = `registries:
+- prefix: registry.example.com:5000
+  insecure: true
+- prefix: quay.io/acme
+  tokenHosts: [auth.example.com]
+kubelet:
+  address: "{nodeName}:10250"
+  certFile: kubelet.crt
+  keyFile: /etc/kubelet.key
+`
+
+func TestLoadConfig(t *testing.T) {
+	path := writeConfig(t, goodConfig)
+	got, err := loadConfig(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &config{
+		Registries: []registryConfig{
+			{Prefix: "registry.example.com:5000", Insecure: true},
+			{Prefix: "quay.io/acme", TokenHosts: []string{"auth.example.com"}},
+		},
+		Kubelet: &kubeletConfig{Address: "{nodeName}:10250", CertFile: filepath.Join(filepath.Dir(path), "kubelet.crt"), KeyFile: "/etc/kubelet.key"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestEmptyConfigs(t *testing.T) {
+	for _, path := range []string{"", writeConfig(t, ""), writeConfig(t, "# nothing\n")} {
+		if got, err := loadConfig(path); err != nil || len(got.Registries) != 0 {
+			t.Errorf("%q: %+v, %v", path, got, err)
+		}
+	}
+}
+
+func TestConfigErrorsSayWhere(t *testing.T) {
+	for name, tt := range map[string]struct {
+		text string
+		want []string
+	}{
+		"misspelt key":       {"registries:\n- prefix: a\n  insecur: true\n", []string{"line 3", "insecur"}},
+		"unknown section":    {"mirrors: []\n", []string{"line 1", "mirrors"}},
+		"wrong type":         {"registries:\n- prefix: a\n  insecure: perhaps\n", []string{"line 3", "perhaps"}},
+		"no YAML":            {"registries: [\n", []string{"line"}},
+		"key twice":          {"registries: []\nregistries: []\n", []string{"registries", "already"}},
+		"two documents":      {"registries: []\n---\nregistries: []\n", []string{"more than one"}},
+		"beyond every limit": {strings.Repeat("#", maxConfigFile+1), []string{"larger"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := writeConfig(t, tt.text)
+			got, err := loadConfig(path)
+			if err == nil {
+				t.Fatalf("accepted as %+v", got)
+			}
+			for _, w := range append(tt.want, path) {
+				if !strings.Contains(err.Error(), w) {
+					t.Errorf("%q does not contain %q", err, w)
+				}
+			}
+		})
+	}
+}
+
+// Whatever the file holds, it is read or refused, never both, and reading it is
+// no danger.
+func FuzzLoadConfig(f *testing.F) {
+	f.Add(goodConfig)
+	f.Add("registries: &a [*a]\n")
+	f.Add("registries:\n- {prefix: a, insecure: true}\n---\n")
+	f.Add("\x00\xff: {")
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := loadConfig(writeConfig(t, text))
+		if (c == nil) == (err == nil) {
+			t.Errorf("config %v and error %v", c, err)
+		}
+	})
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// tidewaiter runs one command line.
+func tidewaiter(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	code = run(t.Context(), args, strings.NewReader(""), &out, &errOut)
+	return code, out.String(), errOut.String()
+}
+
+func TestMisuseIsExplained(t *testing.T) {
+	t.Setenv("KUBECONFIG", "")
+	for name, tt := range map[string]struct {
+		args []string
+		want []string
+	}{
+		"misspelt verb":        {[]string{"serv"}, []string{"unknown command", "serve"}},
+		"misspelt verb, flags": {[]string{"serv", "--secure-port", "0"}, []string{"unknown command", "serve"}},
+		"misspelt flag":        {[]string{"serve", "--data-di", "x"}, []string{"--data-di", "tidewaiter serve --data-dir"}},
+		"flag of no kind":      {[]string{"serve", "--frobnicate"}, []string{"--frobnicate", "tidewaiter serve --help"}},
+		"argument to serve":    {[]string{"serve", "x"}, []string{"unknown command"}},
+		"no port":              {[]string{"serve", "--secure-port", "70000"}, []string{"70000"}},
+		"no address":           {[]string{"serve", "--bind-address", "localhost"}, []string{"localhost", "--bind-address 127.0.0.1"}},
+		"no number":            {[]string{"import", "--jobs", "many", "a"}, []string{"many"}},
+		"reference":            {[]string{"import", "Quay.io/Acme/Web:V1"}, []string{"lower case", "tidewaiter import quay.io/acme/web:V1"}},
+		"kubeconfig":           {[]string{"import", "--kubeconfig", "absent", "a"}, []string{"absent", "hint: "}},
+		"config":               {[]string{"import", "--config", "absent", "a"}, []string{"absent", "hint: "}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, stdout, stderr := tidewaiter(t, tt.args...)
+			if code != exitUsage || stdout != "" {
+				t.Errorf("exit code %d, standard output %q", code, stdout)
+			}
+			for _, w := range tt.want {
+				if !strings.Contains(stderr, w) {
+					t.Errorf("%q does not contain %q", stderr, w)
+				}
+			}
+		})
+	}
+}
+
+// Every verb has an example, and help is no error.
+func TestHelp(t *testing.T) {
+	for _, c := range newRootCommand().Commands() {
+		if c.Name() == "help" || c.Hidden {
+			continue
+		}
+		code, stdout, stderr := tidewaiter(t, c.Name(), "--help")
+		if code != exitOK || stderr != "" || !strings.Contains(stdout, "Examples:\n") || !strings.Contains(stdout, "tidewaiter "+c.Name()) {
+			t.Errorf("tidewaiter %s --help: exit code %d, %s%s", c.Name(), code, stdout, stderr)
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	code, stdout, _ := tidewaiter(t, "version")
+	if code != exitOK || !strings.HasPrefix(stdout, "tidewaiter "+buildVersion()+" (go") {
+		t.Errorf("exit code %d, %q", code, stdout)
+	}
+}
+
+// The demonstration shows an import and its table, and leaves nothing behind.
+func TestDemoOnce(t *testing.T) {
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	code, stdout, stderr := tidewaiter(t, "demo", "--once")
+	if code != exitOK {
+		t.Fatalf("exit code %d: %s", code, stderr)
+	}
+	for _, w := range []string{"harbour/lighthouse:v1 sha256:", "(imported, 3 images)", "linux/amd64,linux/arm64", "MEDIA TYPE"} {
+		if !strings.Contains(stdout, w) {
+			t.Errorf("the output lacks %q:\n%s", w, stdout)
+		}
+	}
+	if left := entries(t, tmp); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
