@@ -39,6 +39,7 @@ func TestVerifyGPG(t *testing.T) {
 		{"unknown key", stranger.SimpleSigning(t, digest, repository, made), "False NoMatchingKey / Unknown", ""},
 		{"expired key", short.SimpleSigning(t, digest, repository, made), "False KeyExpired / True", "Expired"},
 		{"expired key, another digest", short.SimpleSigning(t, otherImage, repository, made), "False KeyExpired / False", "Expired"},
+		{"expired key, no document", short.Sign(t, []byte("hello"), made), "False KeyExpired / Unknown", "Expired"},
 		{"revoked key", revokedMessage, "False KeyRevoked / True", "Revoked"},
 		{"tampered", flipped, "False InvalidSignature / Unknown", ""},
 		{"truncated", good[:len(good)-20], "False InvalidSignature / Unknown", ""},

@@ -68,6 +68,9 @@ func (k *Keyring) Verify(message []byte, now time.Time) (doc *payload.SimpleSign
 	}
 	e.Time = md.Signature.CreationTime.UTC()
 	doc, err = payload.ParseSimpleSigning(body, payload.TypeAtomic)
+	if err != nil && failure != nil {
+		return nil, nil, failure.AsAuthentic(false) // it said nothing that could be for an image
+	}
 	if err != nil {
 		return nil, nil, evidence.Fail(evidence.InvalidSignature, "payload signed by %s: %w", e.Signer(), err)
 	}
