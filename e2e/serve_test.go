@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -32,6 +33,26 @@ func TestDataDirectoryHasOneOwner(t *testing.T) {
 	// A process that was killed holds nothing.
 	s.Kill(t)
 	harness.StartServerOn(t, s.DataDir)
+}
+
+// So does an import without a server, for as long as it runs.
+func TestImportOwnsDataDirectory(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	dataDir := filepath.Join(t.TempDir(), "data")
+	first := harness.Start(t, harness.ImportCommand(t, "--data-dir", dataDir, silent.Addr().String()+"/team/app:v1"))
+	harness.Eventually(t, func() error {
+		_, err := os.Stat(filepath.Join(dataDir, "tidewaiter.db"))
+		return err
+	})
+	second := harness.Run(t, harness.ImportCommand(t, "--data-dir", dataDir, "127.0.0.1:1/team/app:v1"))
+	if second.Code != 2 {
+		t.Errorf("exit code %d, want 2", second.Code)
+	}
+	wantContains(t, "the message", second.Stderr, dataDir, fmt.Sprint(first.PID()), "wait")
 }
 
 // A database of a newer program is refused, not guessed at.
@@ -185,6 +206,7 @@ func TestServerEndpoints(t *testing.T) {
 		"/readyz?verbose":                        {"readyz check passed"},
 		"/version":                               {`"gitVersion"`, `"major"`},
 		"/metrics":                               {"apiserver_request_total", "process_resident_memory_bytes"},
+		"/api":                                   {"APIVersions"},
 		"/apis":                                  {"image.openshift.io"},
 		"/apis/image.openshift.io":               {`"preferredVersion"`, "image.openshift.io/v1"},
 		"/apis/image.openshift.io/v1":            {`"name":"images"`, `"name":"imagesignatures"`, `"deletecollection"`},

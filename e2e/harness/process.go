@@ -131,6 +131,9 @@ func (p *Process) Running() bool {
 	}
 }
 
+// PID is the program's process ID.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
 // Exited is closed when the program has ended.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 

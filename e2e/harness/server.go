@@ -93,7 +93,7 @@ func (s *Server) Wait(t testing.TB) int {
 }
 
 // PID is the server's process.
-func (s *Server) PID() int { return s.process.cmd.Process.Pid }
+func (s *Server) PID() int { return s.process.PID() }
 
 // Logs is what the server has written, both streams.
 func (s *Server) Logs() string { return s.process.Stdout.String() + s.process.Stderr.String() }
