@@ -1,6 +1,7 @@
 package signatures
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"tidewaiter/signatures/evidence"
 	"tidewaiter/signatures/policy"
 )
 
@@ -20,6 +22,9 @@ const rules = "v1"
 // not write every Image again.
 const probeInterval = 24 * time.Hour
 
+// maxJudged bounds the signatures judged in one Image, however many a client wrote into it.
+const maxJudged = 64
+
 // VerifyImage computes the verdict on every signature of an Image and writes it into the Image: conditions and
 // the fields that say who signed what. The Image's annotation AnnotationPolicy then names the policy used, and
 // AnnotationRecheck when to look again.
@@ -28,7 +33,8 @@ const probeInterval = 24 * time.Hour
 // they are (`oc adm verify-image-signature --save` works), verdicts left by a policy that is gone are reset to
 // Unknown, and so are signatures without conditions.
 //
-// changed tells whether the Image differs from before. A condition's lastTransitionTime changes only with its
+// What the Image says of its verdicts before does not count, but for the times: it has to come from storage and not from a
+// client. changed tells whether the Image differs from before. A condition's lastTransitionTime changes only with its
 // status; its lastProbeTime when anything in it changes, or after a day.
 func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time) (changed, covered bool) {
 	target := Image{Digest: image.Name, Reference: image.DockerImageReference, Manifest: []byte(image.DockerImageManifest)}
@@ -43,6 +49,8 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time) (changed,
 		s := &image.Signatures[i]
 		var v Verdict
 		switch {
+		case covered && i >= maxJudged:
+			v = unjudged(evidence.UnsupportedFormat, fmt.Sprintf("only the first %d signatures of an image are judged", maxJudged))
 		case err != nil:
 			v = unjudged(ReasonNoMatchingPolicy, "no policy can be chosen: "+err.Error())
 		case p == nil && !wasOurs && len(s.Conditions) > 0 && !isNoPolicy(s.Conditions):
@@ -64,34 +72,6 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time) (changed,
 		next = recheck.UTC().Add(time.Second).Format(time.RFC3339)
 	}
 	return annotate(image, AnnotationRecheck, next) || changed, covered
-}
-
-// VerifyUpdate is VerifyImage for an Image that a client sent to replace old (nil on creation). On a covered image
-// no verdict that the client sent survives, times included: they are taken from old where the signature is the
-// same, and dropped where it is new.
-func VerifyUpdate(image, old *imagev1.Image, set *policy.Set, now time.Time) (covered bool) {
-	if Covered(image, set) {
-		for i := range image.Signatures {
-			s := &image.Signatures[i]
-			clear(s)
-			if old == nil {
-				continue
-			}
-			if j := slices.IndexFunc(old.Signatures, func(o imagev1.ImageSignature) bool {
-				return o.Name == s.Name && o.Type == s.Type && slices.Equal(o.Content, s.Content)
-			}); j >= 0 {
-				s.Conditions = slices.Clone(old.Signatures[j].Conditions)
-			}
-		}
-	}
-	_, covered = VerifyImage(image, set, now)
-	return covered
-}
-
-// Covered tells whether a policy covers the image, so that its verdicts are the server's to set.
-func Covered(image *imagev1.Image, set *policy.Set) bool {
-	_, p, err := cover(Image{Digest: image.Name, Reference: image.DockerImageReference}, set)
-	return p != nil || err != nil
 }
 
 // Stale tells whether VerifyImage may find something new: the policy is another one or has changed, a signature

@@ -9,6 +9,7 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"tidewaiter/signatures"
 	"tidewaiter/signatures/signaturestest"
@@ -149,7 +150,7 @@ func TestVerifyImageExpiry(t *testing.T) {
 	}
 }
 
-func TestVerifyUpdate(t *testing.T) {
+func TestVerifyImageOfOthers(t *testing.T) {
 	key, stranger := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
 	covering := signaturestest.Set(t, signaturestest.TrustKey(key, nil), matchRepository)
 	elsewhere := signaturestest.SetFrom(t, signaturestest.Document("x", "[quay.io]", signaturestest.TrustKey(key, nil), matchRepository))
@@ -164,7 +165,7 @@ func TestVerifyUpdate(t *testing.T) {
 
 	t.Run("a client cannot set a verdict on a covered image", func(t *testing.T) {
 		img := object(*forged.DeepCopy())
-		if !signatures.VerifyUpdate(img, nil, covering, now) {
+		if _, covered := signatures.VerifyImage(img, covering, now); !covered {
 			t.Error("not covered")
 		}
 		s := img.Signatures[0]
@@ -173,24 +174,11 @@ func TestVerifyUpdate(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	})
-	t.Run("nor its times", func(t *testing.T) {
-		genuine := stored(t, signatures.TypeSimpleSigning, key.SimpleSigning(t, digest, repository))
-		have := object(genuine)
-		signatures.VerifyImage(have, covering, old)
-		sent := have.DeepCopy()
-		for i := range sent.Signatures[0].Conditions {
-			sent.Signatures[0].Conditions[i].LastTransitionTime = metav1.NewTime(old.AddDate(-10, 0, 0))
-		}
-		signatures.VerifyUpdate(sent, have, covering, now)
-		if c := condition(sent.Signatures[0], "Trusted"); !c.LastTransitionTime.Time.Equal(old) || c.Status != corev1.ConditionTrue {
-			t.Errorf("%+v", c)
-		}
-	})
 	t.Run("an admin can on one that no policy covers", func(t *testing.T) {
 		img := object(*forged.DeepCopy())
 		before := img.DeepCopy()
-		if signatures.VerifyUpdate(img, nil, elsewhere, now) {
-			t.Error("covered")
+		if changed, covered := signatures.VerifyImage(img, elsewhere, now); changed || covered {
+			t.Error("changed or covered")
 		}
 		if diff := cmp.Diff(before, img); diff != "" {
 			t.Error(diff)
@@ -206,7 +194,7 @@ func TestVerifyUpdate(t *testing.T) {
 	t.Run("an ambiguous reference is no way round a policy", func(t *testing.T) {
 		img := object(*forged.DeepCopy())
 		img.DockerImageReference = repository + ":v1@" + digest
-		if !signatures.VerifyUpdate(img, nil, covering, now) {
+		if _, covered := signatures.VerifyImage(img, covering, now); !covered {
 			t.Error("not covered")
 		}
 		if c := condition(img.Signatures[0], "Trusted"); c.Status != corev1.ConditionUnknown {
@@ -261,16 +249,38 @@ func TestSummary(t *testing.T) {
 
 func TestLive(t *testing.T) {
 	key := signaturestest.NewKey(t, signaturestest.P256)
-	var live signatures.Live
+	live := signatures.NewLive(nil, clocktesting.NewFakePassiveClock(now))
 	img := object(stored(t, signatures.TypeSimpleSigning, key.SimpleSigning(t, digest, repository)))
-	if live.Covered(img) {
-		t.Error("covered by no policies")
+	before := img.DeepCopy()
+	if live.Verify(t.Context(), img) || !cmp.Equal(before, img) {
+		t.Errorf("judged without policies: %s", cmp.Diff(before, img))
 	}
 	live.Replace(signaturestest.Set(t, signaturestest.TrustKey(key, nil), matchRepository))
-	if !live.Covered(img) || !live.Stale(img, now) {
-		t.Error("not covered")
+	if !live.Stale(img) {
+		t.Error("not stale under the new policies")
 	}
-	if changed, covered := live.VerifyImage(img, now); !changed || !covered || live.VerifyUpdate(img, nil, now) != true {
-		t.Error("not verified")
+	if !live.Verify(t.Context(), img) || live.Stale(img) {
+		t.Error("not judged")
+	}
+	if c := condition(img.Signatures[0], "Trusted"); c.Status != corev1.ConditionTrue || !c.LastProbeTime.Time.Equal(now) {
+		t.Errorf("%+v", c)
+	}
+	if changed, covered := live.VerifyImage(img); changed || !covered {
+		t.Errorf("changed %v, covered %v", changed, covered)
+	}
+}
+
+func TestVerifyImageBound(t *testing.T) {
+	key := signaturestest.NewKey(t, signaturestest.P256)
+	set := signaturestest.Set(t, signaturestest.TrustKey(key, nil), matchRepository)
+	img := object()
+	for i := range 65 {
+		img.Signatures = append(img.Signatures, stored(t, signatures.TypeNotation, []byte{byte(i)}))
+	}
+	img.Signatures[63] = stored(t, signatures.TypeSimpleSigning, key.SimpleSigning(t, digest, repository))
+	img.Signatures[64] = stored(t, signatures.TypeSimpleSigning, key.SimpleSigning(t, digest, repository))
+	signatures.VerifyImage(img, set, now)
+	if a, b := condition(img.Signatures[63], "Trusted"), condition(img.Signatures[64], "Trusted"); a.Status != corev1.ConditionTrue || b.Status != corev1.ConditionUnknown {
+		t.Errorf("%+v\n%+v", a, b)
 	}
 }

@@ -1,18 +1,27 @@
 package signatures
 
 import (
+	"context"
 	"sync/atomic"
-	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
+	"k8s.io/utils/clock"
 
 	"tidewaiter/signatures/policy"
 )
 
-// Live is the policies in force in a running server: a Set that can be replaced while others use it. Its zero
-// value has no policies.
+// Live is the policies in force in a running server: a Set that can be replaced while others use it, and a clock. It is
+// what the image API asks for a verdict (its Verifier). NewLive makes one.
 type Live struct {
-	set atomic.Pointer[policy.Set]
+	clock clock.PassiveClock
+	set   atomic.Pointer[policy.Set]
+}
+
+// NewLive puts a set in force; nil is one without policies.
+func NewLive(set *policy.Set, c clock.PassiveClock) *Live {
+	l := &Live{clock: c}
+	l.set.Store(set)
+	return l
 }
 
 // Set returns the policies in force, nil if there are none. A caller that judges more than once by the same
@@ -22,18 +31,21 @@ func (l *Live) Set() *policy.Set { return l.set.Load() }
 // Replace puts other policies in force.
 func (l *Live) Replace(set *policy.Set) { l.set.Store(set) }
 
-// VerifyImage is VerifyImage by the policies in force.
-func (l *Live) VerifyImage(image *imagev1.Image, now time.Time) (changed, covered bool) {
-	return VerifyImage(image, l.Set(), now)
+// Verify judges the signatures of an Image if a policy covers it, and tells whether one does. An Image that none
+// covers is left alone.
+func (l *Live) Verify(_ context.Context, image *imagev1.Image) (covered bool) {
+	set := l.Set()
+	if _, p, err := cover(Image{Digest: image.Name, Reference: image.DockerImageReference}, set); p == nil && err == nil {
+		return false
+	}
+	VerifyImage(image, set, l.clock.Now())
+	return true
 }
 
-// VerifyUpdate is VerifyUpdate by the policies in force.
-func (l *Live) VerifyUpdate(image, old *imagev1.Image, now time.Time) (covered bool) {
-	return VerifyUpdate(image, old, l.Set(), now)
+// VerifyImage is VerifyImage by the policies in force, now.
+func (l *Live) VerifyImage(image *imagev1.Image) (changed, covered bool) {
+	return VerifyImage(image, l.Set(), l.clock.Now())
 }
 
-// Covered is Covered by the policies in force.
-func (l *Live) Covered(image *imagev1.Image) bool { return Covered(image, l.Set()) }
-
-// Stale is Stale by the policies in force.
-func (l *Live) Stale(image *imagev1.Image, now time.Time) bool { return Stale(image, l.Set(), now) }
+// Stale is Stale by the policies in force, now.
+func (l *Live) Stale(image *imagev1.Image) bool { return Stale(image, l.Set(), l.clock.Now()) }
