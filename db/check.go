@@ -45,6 +45,20 @@ func Check(dir string) error {
 			faults = append(faults, fmt.Sprintf("%d %s", n, q.what))
 		}
 	}
+	damaged := 0
+	err = c.each(func(row []driver.Value) error {
+		value, _ := row[2].([]byte)
+		if row[1] != checksum(row[0].(string), value) {
+			damaged++
+			if damaged <= 20 {
+				faults = append(faults, fmt.Sprintf("the value of %s fails its checksum", row[0]))
+			}
+		}
+		return nil
+	}, "SELECT r.key, c.sum, c.value FROM contents c JOIN revisions r ON r.rev = c.rev")
+	if err != nil {
+		return &CorruptError{Path: path, Detail: err.Error(), Err: err}
+	}
 	if len(faults) > 0 {
 		return &CorruptError{Path: path, Detail: strings.Join(faults, "; ")}
 	}

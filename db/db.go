@@ -92,8 +92,8 @@ type DB struct {
 	revision  atomic.Int64 // last committed revision
 	compacted atomic.Int64 // oldest revision that can be listed
 
-	corruptions atomic.Int64
-	metrics     *metrics
+	diagnosis diagnosis
+	metrics   *metrics
 
 	stop       chan struct{} // closed by Close
 	writerDone chan struct{} // closed when no commit will come any more
@@ -129,6 +129,7 @@ func Open(opts Options) (_ *DB, err error) {
 		stop:     make(chan struct{}),
 
 		writerDone: make(chan struct{}),
+		diagnosis:  diagnosis{done: make(chan struct{})},
 	}
 	d.metrics = newMetrics(d)
 	defer func() {
@@ -290,3 +291,6 @@ func (d *DB) snapshot(ctx context.Context, fn func(*conn) error) error {
 		return err
 	})
 }
+
+// Path is the database's file.
+func (d *DB) Path() string { return d.path }

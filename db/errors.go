@@ -48,6 +48,18 @@ func (e *CorruptError) Error() string {
 }
 func (e *CorruptError) Unwrap() error { return e.Err }
 
+// DamagedError says that the stored bytes of one revision are not those that
+// were written. Other objects are not concerned.
+type DamagedError struct {
+	Path string
+	Key  string
+	Rev  int64
+}
+
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("the value of %s at revision %d in %s fails its checksum: check the disk, then delete the object or restore a backup", e.Key, e.Rev, e.Path)
+}
+
 // NewerSchemaError says that a newer release wrote the database.
 type NewerSchemaError struct {
 	Path        string
@@ -74,8 +86,8 @@ func (d *DB) translate(err error) error {
 	case sqlite3.ErrBusy, sqlite3.ErrLocked, sqlite3.ErrProtocol:
 		return &UnavailableError{Reason: "another program holds a lock on the database in " + d.dir, Err: err}
 	case sqlite3.ErrCorrupt, sqlite3.ErrNotADB:
-		d.corruptions.Add(1)
-		return &CorruptError{Path: d.path, Detail: se.Error(), Err: err}
+		d.metrics.damaged.Inc()
+		return &CorruptError{Path: d.path, Detail: d.diagnose(se), Err: err}
 	}
 	return err
 }

@@ -205,8 +205,10 @@ func (b *indexBuilder) batch(ctx context.Context, from int64) (kvs []KV, to int6
 		return c.each(func(row []driver.Value) (err error) {
 			kv := KV{Rev: row[0].(int64), Key: row[1].(string)}
 			if row[2].(int64) != 0 && len(kv.Key) > len(b.prefix) && kv.Key[:len(b.prefix)] == b.prefix {
-				if kv.Value, err = contents(c, kv.Rev); err != nil {
-					return err
+				kv.Value, kv.Err = b.db.contents(c, kv.Key, kv.Rev)
+				var damaged *DamagedError
+				if kv.Err != nil && !errors.As(kv.Err, &damaged) {
+					return kv.Err
 				}
 				bytes += len(kv.Value)
 				kvs = append(kvs, kv)
@@ -231,7 +233,7 @@ func (b *indexBuilder) store(ctx context.Context, kvs []KV, to int64) error {
 	entries := make([]indexedValues, len(kvs))
 	for i, kv := range kvs {
 		for _, ix := range b.indexes {
-			values, err := b.values(ix.Name, kv)
+			values, err := b.valuesOf(ix, kv)
 			if err != nil {
 				b.db.log.Warn("object left out of an index", "key", kv.Key, "index", ix.Name, "err", err)
 				continue
@@ -254,6 +256,13 @@ func (b *indexBuilder) store(ctx context.Context, kvs []KV, to int64) error {
 		}
 		return nil
 	})
+}
+
+func (b *indexBuilder) valuesOf(ix *Index, kv KV) ([]string, error) {
+	if kv.Err != nil {
+		return nil, kv.Err
+	}
+	return b.values(ix.Name, kv)
 }
 
 // addEntries adds entries to a revision, unless it has been compacted away.

@@ -10,6 +10,7 @@ type metrics struct {
 	reads          prometheus.Counter
 
 	compactedRevisions prometheus.Counter
+	damaged            prometheus.Counter
 }
 
 func newMetrics(d *DB) *metrics {
@@ -31,6 +32,9 @@ func newMetrics(d *DB) *metrics {
 		}),
 		compactedRevisions: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "tidewaiter_db_compacted_revisions_total", Help: "Superseded revisions removed.",
+		}),
+		damaged: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "tidewaiter_db_damaged_reads_total", Help: "Reads that met damage in the file or in a value.",
 		}),
 	}
 }

@@ -11,6 +11,9 @@ type KV struct {
 	Key   string
 	Rev   int64
 	Value []byte
+	// Err is a *DamagedError when the stored bytes are not those that were
+	// written; Value is nil then.
+	Err error
 }
 
 // Bounds of one Range call.
@@ -62,11 +65,9 @@ func (d *DB) Get(ctx context.Context, key string) (kv KV, ok bool, atLeast int64
 	atLeast = d.revision.Load()
 	err = d.read(ctx, func(c *conn) error {
 		return c.each(func(row []driver.Value) error {
-			ok = true
-			kv = KV{Key: key, Rev: row[0].(int64)}
-			kv.Value, _ = row[1].([]byte)
+			ok, kv = true, d.kv(key, row[0], row[1], row[2])
 			return stop
-		}, "SELECT r.rev, c.value FROM revisions r JOIN contents c ON c.rev = r.rev WHERE r.key = ? AND r.until IS NULL", key)
+		}, "SELECT r.rev, c.sum, c.value FROM revisions r JOIN contents c ON c.rev = r.rev WHERE r.key = ? AND r.until IS NULL", key)
 	})
 	if ok {
 		d.observe(kv.Rev)
@@ -91,11 +92,9 @@ func (d *DB) GetAt(ctx context.Context, key string, rev int64) (kv KV, ok bool, 
 	}
 	err = d.read(ctx, func(c *conn) error {
 		return c.each(func(row []driver.Value) error {
-			ok = true
-			kv = KV{Key: key, Rev: row[0].(int64)}
-			kv.Value, _ = row[1].([]byte)
+			ok, kv = true, d.kv(key, row[0], row[1], row[2])
 			return stop
-		}, `SELECT s.rev, c.value FROM (
+		}, `SELECT s.rev, c.sum, c.value FROM (
 			SELECT rev FROM revisions WHERE key = ?1 AND until IS NULL AND rev <= ?2
 			UNION ALL SELECT rev FROM revisions WHERE key = ?1 AND until > ?2 AND rev <= ?2) s
 			JOIN contents c ON c.rev = s.rev`, key, rev)
@@ -132,7 +131,7 @@ const (
 	rangeIndexAt = `SELECT e.key AS key, e.rev AS rev FROM index_entries e CROSS JOIN revisions r ON r.rev = e.rev
 		WHERE e.id = ?5 AND e.value = ?6 AND e.key >= ?1 AND e.key < ?2 AND e.rev <= ?4 AND (r.until IS NULL OR r.until > ?4)
 		ORDER BY e.key LIMIT ?3`
-	withValues = `SELECT s.key, s.rev, c.value FROM (%s) s CROSS JOIN contents c ON c.rev = s.rev`
+	withValues = `SELECT s.key, s.rev, c.sum, c.value FROM (%s) s CROSS JOIN contents c ON c.rev = s.rev`
 )
 
 var (
@@ -164,11 +163,13 @@ func (d *DB) Range(ctx context.Context, o RangeOptions) (p Page, err error) {
 			p.More = true
 			return stop
 		}
-		kv := KV{Key: row[0].(string), Rev: row[1].(int64)}
-		if len(row) > 2 {
-			kv.Value, _ = row[2].([]byte)
-			bytes += len(kv.Value)
+		key := row[0].(string)
+		if len(row) == 2 {
+			p.KVs = append(p.KVs, KV{Key: key, Rev: row[1].(int64)})
+			return nil
 		}
+		kv := d.kv(key, row[1], row[2], row[3])
+		bytes += len(kv.Value)
 		p.KVs = append(p.KVs, kv)
 		return nil
 	}

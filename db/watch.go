@@ -187,7 +187,7 @@ func (d *DB) eventsBetween(ctx context.Context, w *Watcher, from, to int64) (eve
 				events = append(events, e)
 				if !e.Deleted {
 					// A nested statement: values of other keys are never read.
-					if e.Value, err = contents(c, rev); err != nil {
+					if e.Value, err = d.contents(c, key, rev); err != nil {
 						return err
 					}
 					bytes += len(e.Value)
@@ -209,14 +209,15 @@ func (d *DB) eventsBetween(ctx context.Context, w *Watcher, from, to int64) (eve
 	return events, cursor, nil
 }
 
-// contents reads the bytes of a revision.
-func contents(c *conn, rev int64) (value []byte, err error) {
+// contents reads the value of a revision of key.
+func (d *DB) contents(c *conn, key string, rev int64) (value []byte, err error) {
 	found := false
 	err = c.each(func(row []driver.Value) error {
 		found = true
-		value, _ = row[0].([]byte)
-		return stop
-	}, "SELECT value FROM contents WHERE rev = ?", rev)
+		kv := d.kv(key, rev, row[0], row[1])
+		value = kv.Value
+		return kv.Err
+	}, "SELECT sum, value FROM contents WHERE rev = ?", rev)
 	if err == nil && !found {
 		err = fmt.Errorf("contents of revision %d: %w", rev, ErrCompacted)
 	}
@@ -241,7 +242,7 @@ func (d *DB) PrevValue(ctx context.Context, e *Event) ([]byte, error) {
 		return e.prev.value, nil
 	}
 	err := d.read(ctx, func(c *conn) (err error) {
-		e.prev.value, err = contents(c, e.PrevRev)
+		e.prev.value, err = d.contents(c, e.Key, e.PrevRev)
 		return err
 	})
 	e.prev.done = err == nil

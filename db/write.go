@@ -88,7 +88,7 @@ func (t *tx) put(key string, expect int64, value []byte, opts PutOptions) (int64
 	if value == nil {
 		value = []byte{}
 	}
-	if _, err := t.c.exec("INSERT INTO contents VALUES (?, ?)", rev, value); err != nil {
+	if _, err := t.c.exec("INSERT INTO contents VALUES (?, ?, ?)", rev, checksum(key, value), value); err != nil {
 		return 0, err
 	}
 	for _, e := range entries {

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/value"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+
+	"tidewaiter/db"
 )
 
 // This file follows KEP-3926 (handling undecryptable resources): with the
@@ -33,6 +35,7 @@ type corruptKind string
 const (
 	untransformable corruptKind = "data from the storage is not transformable"
 	undecodable     corruptKind = "object not decodable"
+	damaged         corruptKind = "data in the storage is damaged"
 )
 
 // corruptError marks what one stored object's bytes, and not the request or
@@ -54,6 +57,15 @@ func markUndecodable(err error, rev int64) error {
 		return err
 	}
 	return &corruptError{kind: undecodable, rev: rev, err: err}
+}
+
+// markDamaged marks an error of the database about one object's bytes.
+func markDamaged(err error, rev int64) error {
+	var d *db.DamagedError
+	if !unsafeDeletionEnabled() || !errors.As(err, &d) {
+		return err
+	}
+	return &corruptError{kind: damaged, rev: rev, err: err}
 }
 
 // markingTransformer marks the errors of reading. It is put around the

@@ -2,7 +2,6 @@ package kubestore
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,7 +26,7 @@ const (
 // 503, with what to do about it; a damaged file 500, naming the file.
 func (s *Store) interpret(err error) error {
 	var unavailable *db.UnavailableError
-	var damaged *db.CorruptError
+	var corrupt *db.CorruptError
 	switch {
 	case errors.As(err, &unavailable):
 		e := apierrors.NewServiceUnavailable(unavailable.Error())
@@ -35,8 +34,8 @@ func (s *Store) interpret(err error) error {
 		return e
 	case errors.Is(err, db.ErrClosed):
 		return apierrors.NewServiceUnavailable("the server is shutting down")
-	case errors.As(err, &damaged):
-		return apierrors.NewInternalError(damaged)
+	case errors.As(err, &corrupt):
+		return apierrors.NewInternalError(corrupt)
 	}
 	return err
 }
@@ -84,5 +83,3 @@ func (s *Store) watchError(err error) *metav1.Status {
 	st := status.Status()
 	return &st
 }
-
-var _ = fmt.Sprint

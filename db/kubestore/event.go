@@ -40,7 +40,9 @@ func (s *Store) shared(e *db.Event) *sharedEvent {
 
 // object is the event's object; nil for a deletion.
 func (se *sharedEvent) object(ctx context.Context) (*cachedObject, error) {
-	se.cur.once.Do(func() { se.cur.obj, se.cur.err = se.s.decodeEvent(ctx, se.e.Key, se.e.Value, se.e.Rev) })
+	se.cur.once.Do(func() {
+		se.cur.obj, se.cur.err = se.s.decodeEvent(ctx, db.KV{Key: se.e.Key, Value: se.e.Value, Rev: se.e.Rev})
+	})
 	return se.cur.obj, se.cur.err
 }
 
@@ -49,24 +51,25 @@ func (se *sharedEvent) object(ctx context.Context) (*cachedObject, error) {
 func (se *sharedEvent) previous(ctx context.Context) (*cachedObject, error) {
 	se.prev.once.Do(func() {
 		value, err := se.s.db.PrevValue(context.WithoutCancel(ctx), se.e)
+		err = markDamaged(err, se.e.PrevRev)
 		if err == nil {
-			se.prev.obj, err = se.s.decodeEvent(ctx, se.e.Key, value, se.e.Rev)
+			se.prev.obj, err = se.s.decodeEvent(ctx, db.KV{Key: se.e.Key, Value: value, Rev: se.e.Rev})
 		}
 		se.prev.err = err
 	})
 	return se.prev.obj, se.prev.err
 }
 
-func (s *Store) decodeEvent(ctx context.Context, key string, value []byte, rev int64) (*cachedObject, error) {
-	data, _, err := s.transformer.TransformFromStorage(context.WithoutCancel(ctx), value, keyContext(key))
+func (s *Store) decodeEvent(ctx context.Context, kv db.KV) (*cachedObject, error) {
+	data, _, err := s.plain(context.WithoutCancel(ctx), kv)
 	if err != nil {
 		return nil, err
 	}
 	obj, err := runtime.Decode(s.codec, data)
 	if err != nil {
-		return nil, markUndecodable(err, rev)
+		return nil, markUndecodable(err, kv.Rev)
 	}
-	if err := s.versioner.UpdateObject(obj, uint64(rev)); err != nil {
+	if err := s.versioner.UpdateObject(obj, uint64(kv.Rev)); err != nil {
 		return nil, err
 	}
 	return newCachedObject(obj), nil

@@ -42,7 +42,7 @@ func (s *Store) declareIndexes(triggers storage.IndexerFuncs, indexers cache.Ind
 	}
 	declared, err := s.db.DeclareIndexes(context.Background(), prefix, names, func(name string, kv db.KV) ([]string, error) {
 		obj := s.newFunc()
-		if err := s.decode(context.Background(), kv.Key, kv, obj); err != nil {
+		if err := s.decode(context.Background(), kv, obj); err != nil {
 			return nil, err
 		}
 		return byName[name].values(obj)

@@ -177,7 +177,7 @@ func (l *lister) take(ctx context.Context, kvs []db.KV, paging bool) (full bool,
 }
 
 func (l *lister) takeOne(ctx context.Context, kv *db.KV) error {
-	data, _, err := l.s.transformer.TransformFromStorage(ctx, kv.Value, keyContext(kv.Key))
+	data, _, err := l.s.plain(ctx, *kv)
 	if err != nil {
 		return storage.NewInternalError(fmt.Errorf("unable to transform key %q: %w", kv.Key, err))
 	}

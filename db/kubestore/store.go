@@ -40,6 +40,9 @@ type Config struct {
 	// predicate names one of them read only what matches.
 	Triggers storage.IndexerFuncs
 	Indexers cache.Indexers
+	// Unconverted says that objects have the same Go type in memory and in
+	// storage, so that what was written is not decoded to be returned.
+	Unconverted bool
 	// ProgressInterval is the pause between progress notifications of a watch
 	// that asked for them. Default 5 seconds.
 	ProgressInterval time.Duration
@@ -60,6 +63,7 @@ type Store struct {
 	groupResource  schema.GroupResource
 	newFunc        func() runtime.Object
 	objectType     string
+	unconverted    bool
 	indexes        []*index
 	progress       time.Duration
 	bookmark       time.Duration
@@ -91,6 +95,7 @@ func New(cfg Config) (*Store, error) {
 		groupResource:  cfg.GroupResource,
 		newFunc:        cfg.New,
 		objectType:     "<unknown>",
+		unconverted:    cfg.Unconverted,
 		progress:       cfg.ProgressInterval,
 		bookmark:       cfg.BookmarkInterval,
 		watches:        map[*watchChan]struct{}{},
@@ -137,12 +142,21 @@ func (s *Store) prepareKey(key string, recursive bool) (string, error) {
 func (s *Store) Versioner() storage.Versioner { return s.versioner }
 
 // decode decodes stored bytes into obj and gives it the revision.
-func (s *Store) decode(ctx context.Context, key string, kv db.KV, obj runtime.Object) error {
-	data, _, err := s.transformer.TransformFromStorage(ctx, kv.Value, keyContext(key))
+func (s *Store) decode(ctx context.Context, kv db.KV, obj runtime.Object) error {
+	data, _, err := s.plain(ctx, kv)
 	if err != nil {
 		return storage.NewInternalError(err)
 	}
 	return s.decodeData(data, obj, kv.Rev)
+}
+
+// plain returns the encoded object of a stored value, and whether the
+// transformer wants it written anew.
+func (s *Store) plain(ctx context.Context, kv db.KV) (data []byte, stale bool, err error) {
+	if kv.Err != nil {
+		return nil, false, markDamaged(kv.Err, kv.Rev)
+	}
+	return s.transformer.TransformFromStorage(ctx, kv.Value, keyContext(kv.Key))
 }
 
 func (s *Store) decodeData(data []byte, obj runtime.Object, rev int64) error {
@@ -171,7 +185,7 @@ func (s *Store) Get(ctx context.Context, key string, opts storage.GetOptions, ou
 		}
 		return storage.NewKeyNotFoundError(key, 0)
 	}
-	return s.decode(ctx, key, kv, out)
+	return s.decode(ctx, kv, out)
 }
 
 // Create implements storage.Interface.
@@ -200,7 +214,16 @@ func (s *Store) Create(ctx context.Context, key string, obj, out runtime.Object,
 	if out == nil {
 		return nil
 	}
-	return s.decodeData(data, out, rev)
+	return s.returnWritten(data, obj, out, rev)
+}
+
+// returnWritten sets out to what was written at rev: obj, whose encoding is data.
+func (s *Store) returnWritten(data []byte, obj, out runtime.Object, rev int64) error {
+	if !s.unconverted || reflect.TypeOf(obj) != reflect.TypeOf(out) {
+		return s.decodeData(data, out, rev)
+	}
+	reflect.ValueOf(out).Elem().Set(reflect.ValueOf(obj.DeepCopyObject()).Elem())
+	return s.versioner.UpdateObject(out, uint64(rev))
 }
 
 // put writes the encoded obj. Errors other than db.ErrConflict are interpreted.

@@ -3,7 +3,6 @@ package kubestore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -316,5 +315,3 @@ func TestUpstream(t *testing.T) {
 		t.Run(tt.name, tt.run)
 	}
 }
-
-var _ = fmt.Sprint

@@ -49,7 +49,7 @@ func (r *stateReader) read(ctx context.Context) (*state, error) {
 		return st, runtime.SetZeroValue(st.obj)
 	}
 	st.rev = kv.Rev
-	st.data, st.stale, err = r.s.transformer.TransformFromStorage(ctx, kv.Value, keyContext(r.key))
+	st.data, st.stale, err = r.s.plain(ctx, kv)
 	if err != nil {
 		err = storage.NewInternalError(err)
 	} else {
@@ -181,7 +181,7 @@ func (s *Store) GuaranteedUpdate(ctx context.Context, key string, destination ru
 		if err != nil {
 			return err
 		}
-		return s.decodeData(data, destination, rev)
+		return s.returnWritten(data, next, destination, rev)
 	}
 }
 

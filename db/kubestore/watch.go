@@ -229,7 +229,7 @@ func (w *watchChan) sendExisting() error {
 		}
 		for i := range page.KVs {
 			kv := &page.KVs[i]
-			obj, err := w.s.decodeEvent(w.ctx, kv.Key, kv.Value, kv.Rev)
+			obj, err := w.s.decodeEvent(w.ctx, *kv)
 			if err != nil {
 				return err
 			}

@@ -22,7 +22,9 @@ CREATE UNIQUE INDEX live    ON revisions (key)        WHERE until IS NULL;
 CREATE INDEX        history ON revisions (key, until) WHERE until IS NOT NULL;
 CREATE INDEX        expiry  ON revisions (expires)    WHERE until IS NULL AND expires IS NOT NULL;
 
-CREATE TABLE contents (rev INTEGER PRIMARY KEY, value BLOB NOT NULL);
+-- "sum" is the CRC-32C of key and value: SQLite itself has no checksums, and a
+-- flipped bit in a value would go unseen.
+CREATE TABLE contents (rev INTEGER PRIMARY KEY, sum INTEGER NOT NULL, value BLOB NOT NULL);
 
 -- Live objects and their bytes by directory (the key up to its last slash),
 -- kept with each commit so that counting never scans.

@@ -1,0 +1,225 @@
+package db_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"tidewaiter/db"
+	"tidewaiter/db/dbtest"
+)
+
+func quiet(o *db.Options) { o.Logger = slog.New(slog.DiscardHandler) }
+
+// TestFull fills the database up to its page limit, and then makes space.
+func TestFull(t *testing.T) {
+	d := dbtest.Open(t, quiet, func(o *db.Options) { o.MaxPageCount = 500; o.MaintenanceInterval = 5 * time.Millisecond })
+	value := strings.Repeat("x", 10000)
+	var stored []int64
+	var full *db.UnavailableError
+	for i := 0; ; i++ {
+		rev, err := d.Put(t.Context(), fmt.Sprintf("/a/%04d", i), 0, []byte(value), db.PutOptions{})
+		if errors.As(err, &full) {
+			break
+		}
+		if err != nil || i > 1000 {
+			t.Fatalf("put %d: %v", i, err)
+		}
+		stored = append(stored, rev)
+	}
+	if !strings.Contains(full.Error(), "full") {
+		t.Errorf("message %q does not say that the disk is full", full)
+	}
+	rev := d.Revision()
+	page, err := d.Range(t.Context(), db.RangeOptions{Prefix: "/a/", KeysOnly: true})
+	if err != nil || len(page.KVs) != len(stored) {
+		t.Errorf("list on a full disk: %d keys of %d, %v", len(page.KVs), len(stored), err)
+	}
+	if d.Revision() != rev || rev != stored[len(stored)-1] {
+		t.Errorf("failed writes moved the revision: %d, last stored %d", d.Revision(), stored[len(stored)-1])
+	}
+	// Space returns: the next write works, with nobody having done anything.
+	if err := d.Write(t.Context(), func(t *db.Tx) error { return t.ExecSQL("PRAGMA max_page_count = 100000") }); err != nil {
+		t.Fatal(err)
+	}
+	put(t, d, "/a/after", 0, value)
+}
+
+// TestFailingWrites makes the kernel refuse to let files grow (EFBIG), which
+// SQLite sees as a device that fails, under writers and readers; then it lets it.
+func TestFailingWrites(t *testing.T) {
+	signal.Ignore(syscall.SIGXFSZ) // or the first refusal ends the process
+	defer signal.Reset(syscall.SIGXFSZ)
+	d := dbtest.Open(t, quiet, func(o *db.Options) { o.MaintenanceInterval = time.Millisecond })
+	big := strings.Repeat("x", 50000)
+	for i := range 20 {
+		put(t, d, fmt.Sprintf("/a/%d", i), 0, big)
+	}
+	var before syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &before); err != nil {
+		t.Fatal(err)
+	}
+	for round := range 3 {
+		limit := before
+		limit.Cur = 100000 // below what the log already has
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+			t.Fatal(err)
+		}
+		rev := d.Revision()
+		for i := range 5 {
+			_, err := d.Put(t.Context(), fmt.Sprintf("/failed/%d-%d", round, i), 0, []byte(big), db.PutOptions{})
+			var unavailable *db.UnavailableError
+			if !errors.As(err, &unavailable) {
+				t.Errorf("write on a failing device: %v, want *UnavailableError", err)
+			}
+		}
+		kv, ok, _, err := d.Get(t.Context(), "/a/7")
+		if err != nil || !ok || string(kv.Value) != big {
+			t.Errorf("get while writes fail: found %v, %v", ok, err)
+		}
+		if d.Revision() != rev {
+			t.Errorf("failed writes moved the revision from %d to %d", rev, d.Revision())
+		}
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &before); err != nil {
+			t.Fatal(err)
+		}
+		put(t, d, fmt.Sprintf("/a/after-%d", round), 0, big)
+	}
+	page, err := d.Range(t.Context(), db.RangeOptions{Prefix: "/failed/"})
+	if err != nil || len(page.KVs) != 0 {
+		t.Errorf("failed writes are there: %d keys, %v", len(page.KVs), err)
+	}
+}
+
+// TestDamagedValue: a flipped bit in one value concerns that one alone.
+func TestDamagedValue(t *testing.T) {
+	d, err := db.Open(db.Options{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := d.Revision()
+	for _, k := range []string{"/a/1", "/a/2", "/a/3"} {
+		put(t, d, k, 0, "value of "+k)
+	}
+	dbtest.Damage(t, d, "/a/2")
+	var damaged *db.DamagedError
+	kv, ok, _, err := d.Get(t.Context(), "/a/2")
+	if err != nil || !ok || !errors.As(kv.Err, &damaged) || damaged.Key != "/a/2" || kv.Value != nil {
+		t.Errorf("get: %+v, found %v, %v; want a *DamagedError", kv, ok, err)
+	}
+	page, err := d.Range(t.Context(), db.RangeOptions{Prefix: "/a/"})
+	if err != nil || len(page.KVs) != 3 {
+		t.Fatalf("list: %d keys, %v", len(page.KVs), err)
+	}
+	for _, kv := range page.KVs {
+		if bad := kv.Err != nil; bad != (kv.Key == "/a/2") {
+			t.Errorf("%s: %v", kv.Key, kv.Err)
+		}
+	}
+	dir := filepath.Dir(d.Path())
+	d.Close()
+	if err := db.Check(dir); err == nil || !strings.Contains(err.Error(), "/a/2") {
+		t.Errorf("check: %v, want it to name the key", err)
+	}
+	d, err = db.Open(db.Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	w, err := d.Watch("/a/", false, start) // not in memory any more
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	if events, err := w.Poll(t.Context()); !errors.As(err, &damaged) {
+		t.Errorf("watch from before: %d events, %v; want a *DamagedError", len(events), err)
+	}
+}
+
+// TestDamagedFile overwrites parts of the file. Either Open says so or what
+// reads it, always with the file's name; and nothing that is returned as good
+// is bad.
+func TestDamagedFile(t *testing.T) {
+	dir := t.TempDir()
+	d, err := db.Open(db.Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 300 {
+		put(t, d, fmt.Sprintf("/a/%04d", i), 0, strings.Repeat(fmt.Sprintf("%04d ", i), 400))
+	}
+	d.Close()
+	whole, err := os.ReadFile(filepath.Join(dir, db.FileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const page = 4096
+	found := 0
+	for n := 0; n < len(whole)/page; n += 1 + n/4 { // the first pages all, then fewer
+		t.Run(fmt.Sprintf("page=%d", n+1), func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, db.FileName)
+			bad := bytes.Clone(whole)
+			for i := n * page; i < n*page+200; i++ {
+				bad[i] ^= 0xff
+			}
+			if err := os.WriteFile(path, bad, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := readAll(t, dir); err != nil {
+				found++
+				if !strings.Contains(err.Error(), path) {
+					t.Errorf("error %q does not name the file", err)
+				}
+				var corrupt *db.CorruptError
+				var damaged *db.DamagedError
+				if !errors.As(err, &corrupt) && !errors.As(err, &damaged) {
+					t.Errorf("error %T: %v", err, err)
+				}
+			} else if err := db.Check(dir); err == nil {
+				t.Error("neither reading nor Check met the damage")
+			}
+		})
+	}
+	if found < 5 {
+		t.Errorf("reading met damage in %d pages only", found)
+	}
+}
+
+// readAll opens a database and reads all of it; what it gets without an error
+// must be what TestDamagedFile wrote.
+func readAll(t *testing.T, dir string) error {
+	d, err := db.Open(db.Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	for i := range 300 {
+		key := fmt.Sprintf("/a/%04d", i)
+		kv, ok, _, err := d.Get(t.Context(), key)
+		if err != nil {
+			return err
+		}
+		if kv.Err != nil {
+			return kv.Err
+		}
+		if ok && string(kv.Value) != strings.Repeat(fmt.Sprintf("%04d ", i), 400) {
+			t.Errorf("%s has another value, and no error", key)
+		}
+	}
+	page, err := d.Range(t.Context(), db.RangeOptions{Prefix: "/"})
+	for _, kv := range page.KVs {
+		if kv.Err != nil {
+			return kv.Err
+		}
+	}
+	return err
+}
