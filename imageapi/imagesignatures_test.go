@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	imagev1 "github.com/openshift/api/image/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -205,9 +206,9 @@ func (v *stubVerifier) Verify(_ context.Context, image *imagev1.Image) bool {
 	}
 	for i := range image.Signatures {
 		s := &image.Signatures[i]
-		status := imagev1.SignatureCondition{}.Status
-		if status = "False"; string(s.Content) == "good" {
-			status = "True"
+		status := corev1.ConditionFalse
+		if string(s.Content) == "good" {
+			status = corev1.ConditionTrue
 		}
 		s.Conditions = []imagev1.SignatureCondition{condition(imageapi.SignatureTrusted, status, v.calls), condition(imageapi.SignatureForImage, "True", v.calls)}
 		s.ImageIdentity = "verified"

@@ -148,7 +148,7 @@ func TestServerSideApply(t *testing.T) {
 	}
 	owned := map[string]string{}
 	for _, m := range applied.ManagedFields {
-		owned[m.Manager] = string(m.FieldsV1.Raw)
+		owned[m.Manager] = m.FieldsV1.GetRawString()
 	}
 	if got, want := owned["kubectl"], `{"f:metadata":{"f:labels":{"f:team":{}}}}`; got != want {
 		t.Errorf("kubectl owns %s, want %s", got, want)
