@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"net/http"
 	"os"
 	"time"
 
@@ -99,7 +98,9 @@ func openServer(_ context.Context, o serverOptions, listener net.Listener) (_ *s
 		return nil, err
 	}
 
-	getter := kubestore.NewGetter(store, legacyscheme.Codecs, kubestore.Options{})
+	getter := kubestore.NewGetter(store, legacyscheme.Codecs, kubestore.Options{
+		StoredKinds: []kubestore.StoredKind{{Resource: imagev1.GroupVersion.WithResource("images"), Kind: "Image"}},
+	})
 	images, err := imageapi.Storage(getter, imageapi.Options{Scheme: legacyscheme.Scheme})
 	if err != nil {
 		return nil, err
@@ -125,9 +126,7 @@ func openServer(_ context.Context, o serverOptions, listener net.Listener) (_ *s
 		PostStartHooks: hooks,
 		Listener:       listener,
 		Credentials:    s.credentials,
-		Reads: func(api http.Handler) http.Handler {
-			return getter.ServeStored(api, kubestore.StoredKind{Resource: imagev1.GroupVersion.WithResource("images"), Kind: "Image"})
-		},
+		Reads:          getter.ServeStored,
 		Version: buildVersion(),
 	})
 	if err != nil {

@@ -27,6 +27,8 @@ type Options struct {
 	// DeleteCollectionWorkers is how many objects a deletecollection deletes at
 	// a time. Default 4.
 	DeleteCollectionWorkers int
+	// StoredKinds are the kinds whose stored bytes are their served bytes.
+	StoredKinds []StoredKind
 	// ProgressInterval and BookmarkInterval are as in Config.
 	ProgressInterval, BookmarkInterval time.Duration
 	// CountMetricPollPeriod, when not 0, is how often the registry asks for the
@@ -91,6 +93,9 @@ func (g *Getter) decorate(config *storagebackend.ConfigForResource, resourcePref
 		DB: g.db, Codec: config.Codec, New: newFunc, NewList: newListFunc,
 		ResourcePrefix: strings.TrimSuffix(resourcePrefix, "/") + "/", GroupResource: config.GroupResource,
 		Triggers: triggers, ProgressInterval: g.opts.ProgressInterval, BookmarkInterval: g.opts.BookmarkInterval,
+	}
+	for _, k := range g.opts.StoredKinds {
+		cfg.Unconverted = cfg.Unconverted || k.Resource.GroupResource() == config.GroupResource
 	}
 	if indexers != nil {
 		cfg.Indexers = *indexers

@@ -35,14 +35,14 @@ type StoredKind struct {
 // bytes: its rows are in memory until the continue token is known.
 const storedPageLimit = chunkRows
 
-// ServeStored answers plain JSON reads of kinds with the bytes that are stored,
-// without decoding them, and leaves every other request to next: tables, other
+// ServeStored answers plain JSON reads of Options.StoredKinds with the bytes
+// that are stored, without decoding them, and leaves every other request to next: tables, other
 // encodings, selectors, watches and whatever is malformed. It stands behind
 // authentication and authorization. What it answers differs from next's answer
 // in the order of the fields of metadata only.
-func (g *Getter) ServeStored(next http.Handler, kinds ...StoredKind) http.Handler {
+func (g *Getter) ServeStored(next http.Handler) http.Handler {
 	byResource := map[schema.GroupVersionResource]*storedReader{}
-	for _, k := range kinds {
+	for _, k := range g.opts.StoredKinds {
 		if s := g.Store(k.Resource.GroupResource()); s != nil {
 			byResource[k.Resource] = newStoredReader(g, s, k)
 		}
