@@ -28,28 +28,26 @@ func Gone(image *imagev1.Image) map[string]string {
 	return gone
 }
 
-// gone asks the registry about a tag or a digest that was deleted, and marks the
-// Images it was recorded on when the answer is that it is not there.
-func (w *Worker) gone(ctx context.Context, ref Reference, hints []Hint) error {
-	if exists, err := w.Importer.exists(ctx, ref); err != nil || exists {
-		return err
+// gone asks the registry about a tag or a digest that was deleted. When it is not
+// there, it marks the Images it is recorded on: those of digests, if any, which the
+// registry says a tag led to, and else those that we remember.
+func (w *Worker) gone(ctx context.Context, ref Reference, digests []string) (bool, error) {
+	now, err := w.settle(ctx, ref, func(digest string) bool { return digest == "" })
+	if err != nil || now != "" {
+		return false, err
 	}
 	if ref.Digest != "" {
-		return w.markGone(ctx, ref.Digest, ref)
+		digests = []string{ref.Digest}
 	}
-	// The Image of a tag: the registry says which it was, or we remember.
-	if digests := digestsOf(hints, HintDelete); len(digests) > 0 {
-		for _, digest := range digests {
-			if err := w.markGone(ctx, digest, ref); err != nil {
-				return err
-			}
+	for _, digest := range digests {
+		if err := w.markGone(ctx, digest, ref); err != nil {
+			return true, err
 		}
-		return nil
 	}
-	if w.Finder == nil {
-		return nil
+	if len(digests) > 0 || w.Finder == nil {
+		return true, nil
 	}
-	return w.Finder.FindImages(ctx, ref.name(), func(image *imagev1.Image) error {
+	return true, w.Finder.FindImages(ctx, ref.name(), func(image *imagev1.Image) error {
 		if !slices.Contains(References(image), ref.String()) {
 			return nil
 		}
@@ -71,11 +69,11 @@ func (w *Worker) goneRepository(ctx context.Context, repository Reference) error
 		}
 		var gone []Reference
 		for _, ref := range references {
-			exists, err := w.Importer.exists(ctx, ref)
+			digest, err := w.Importer.resolve(ctx, ref)
 			if err != nil {
 				return err
 			}
-			if !exists {
+			if digest == "" {
 				gone = append(gone, ref)
 			}
 		}
@@ -83,11 +81,12 @@ func (w *Worker) goneRepository(ctx context.Context, repository Reference) error
 	})
 }
 
-// exists asks the registry whether it has the tag or digest.
-func (im *Importer) exists(ctx context.Context, ref Reference) (bool, error) {
+// resolve asks the registry for the digest behind a tag or digest; "" is that
+// there is none.
+func (im *Importer) resolve(ctx context.Context, ref Reference) (string, error) {
 	s, err := im.session(ctx, ref)
 	if err != nil {
-		return false, describe(ref, err)
+		return "", describe(ref, err)
 	}
 	identifier := ref.Digest
 	if identifier == "" {
@@ -95,21 +94,23 @@ func (im *Importer) exists(ctx context.Context, ref Reference) (bool, error) {
 	}
 	digest, err := s.head(ctx, identifier)
 	if err == nil && digest == "" {
-		_, err = s.manifest(ctx, identifier, ref.Digest) // it does not tell in a HEAD
+		// It does not tell in a HEAD.
+		var m *fetched
+		if m, err = s.manifest(ctx, identifier, ref.Digest); err == nil {
+			digest = m.Digest
+		}
 	}
 	if err == nil {
-		return true, nil
+		return digest, nil
 	}
 	e := describe(ref, err)
 	switch e.Reason {
 	case NotFound:
-		return false, nil
-	case InvalidImage, TooLarge, NotAnImage: // it is there, whatever it is
-		return true, nil
+		return "", nil
 	case Unauthorized:
 		im.forget(ref)
 	}
-	return false, e
+	return "", e
 }
 
 // markGone records on an Image that references are gone.

@@ -17,65 +17,114 @@ func (h Hint) isDelete() bool { return h.Action == HintDelete }
 // agree. Doing it again changes nothing.
 //
 // Hints come late, twice and out of order, so only the registry knows where a tag
-// points: it is asked first. Digests that were pushed and that the tag does not
-// lead to, any more or yet, are imported as well.
+// points. They come early, too: distribution tells of a push before it has moved
+// the tag. So what was pushed is imported by its digest, and the tag is looked at
+// until it leads there, or long enough.
 func (w *Worker) do(ctx context.Context, j Job) error {
-	hints := j.Hints
-	repository, tag := Reference{Host: hints[0].Host, Repository: hints[0].Repository}, hints[0].Tag
-	if tag != "" && signatureTag.MatchString(tag) {
-		return w.resign(ctx, repository.withDigest(subjectOfTag(tag)))
+	hint := j.Hints[0]
+	repository := Reference{Host: hint.Host, Repository: hint.Repository}
+	if signatureTag.MatchString(hint.Tag) {
+		return w.resign(ctx, repository.withDigest(subjectOfTag(hint.Tag)))
 	}
-	pushed, deleted := digestsOf(hints, HintPush), slices.ContainsFunc(hints, Hint.isDelete)
+	pushed, deleted := digestsOf(j.Hints, HintPush), digestsOf(j.Hints, HintDelete)
 	if j.Attempt == 1 {
 		for _, digest := range pushed {
-			w.pushReceived(ctx, digest, hints[0])
+			w.pushReceived(ctx, digest, hint)
 		}
 	}
-
-	var missing error // NotFound of something that was pushed
-	if tag != "" {
-		ref := repository
-		ref.Tag = tag
-		digest, err := w.importOne(ctx, ref, hints[0])
-		switch {
-		case ReasonOf(err) == NotFound && deleted:
-			err = w.gone(ctx, ref, hints)
-		case ReasonOf(err) == NotFound:
-			missing, err = err, nil
-		}
-		if err != nil {
+	switch {
+	case hint.Tag == "" && hint.Digest == "":
+		return w.goneRepository(ctx, repository)
+	case hint.Tag == "":
+		return w.doDigest(ctx, repository.withDigest(hint.Digest), j.Hints)
+	}
+	tag := repository
+	tag.Tag = hint.Tag
+	if err := w.doTag(ctx, tag, pushed, j); err != nil {
+		return err
+	}
+	for _, digest := range deleted {
+		if _, err := w.gone(ctx, repository.withDigest(digest), nil); err != nil {
 			return err
 		}
-		pushed = slices.DeleteFunc(pushed, func(d string) bool { return d == digest })
+	}
+	return nil
+}
+
+// doDigest does the hints about one digest.
+func (w *Worker) doDigest(ctx context.Context, ref Reference, hints []Hint) error {
+	if slices.ContainsFunc(hints, Hint.isDelete) {
+		if gone, err := w.gone(ctx, ref, nil); err != nil || gone {
+			return err
+		}
+		// Deleted and pushed again, or the hint was wrong.
+	}
+	_, err := w.importOne(ctx, ref, hints[0])
+	return err
+}
+
+// doTag does the hints about one tag, of which pushed are the digests it was said
+// to lead to.
+func (w *Worker) doTag(ctx context.Context, tag Reference, pushed []string, j Job) error {
+	isDeleted := slices.ContainsFunc(j.Hints, Hint.isDelete)
+	if isDeleted && !slices.ContainsFunc(j.Hints, func(h Hint) bool { return !h.isDelete() }) {
+		if gone, err := w.gone(ctx, tag, digestsOf(j.Hints, HintDelete)); err != nil || gone {
+			return err
+		}
+	}
+	now, err := w.importOne(ctx, tag, j.Hints[0])
+	missing := err
+	if err != nil && ReasonOf(err) != NotFound {
+		return err
 	}
 	stored := false
 	for _, digest := range pushed {
-		switch _, err := w.importOne(ctx, repository.withDigest(digest), hints[0]); {
+		if digest == now {
+			continue
+		}
+		switch _, err := w.importOne(ctx, tag.withDigest(digest), j.Hints[0]); {
 		case err == nil:
 			stored = true
-		case ReasonOf(err) == NotFound && (deleted || tag != ""):
-			// Replaced or deleted since.
-		case ReasonOf(err) == NotFound:
-			missing = err
-		default:
+		case ReasonOf(err) != NotFound: // else replaced or deleted since
 			return err
 		}
 	}
-	if !deleted {
-		if stored && j.Attempt >= doubtfulAttempts {
-			return nil // the tag was deleted without a word; the Image is there
-		}
-		return missing // not visible yet, perhaps
-	}
-	for _, digest := range digestsOf(hints, HintDelete) {
-		if err := w.gone(ctx, repository.withDigest(digest), hints); err != nil {
+	if len(pushed) > 0 && !slices.Contains(pushed, now) && !isDeleted {
+		then, err := w.settle(ctx, tag, func(digest string) bool { return slices.Contains(pushed, digest) })
+		if err != nil {
 			return err
 		}
+		if then != "" && then != now {
+			_, missing = w.importOne(ctx, tag, j.Hints[0])
+		}
 	}
-	if tag == "" && hints[0].Digest == "" {
-		return w.goneRepository(ctx, repository)
+	switch {
+	case missing == nil:
+		return nil
+	case isDeleted:
+		_, err := w.gone(ctx, tag, digestsOf(j.Hints, HintDelete))
+		return err
+	case stored && j.Attempt >= doubtfulAttempts:
+		return nil // the tag was deleted without a word; the Image is there
 	}
-	return nil
+	return missing
+}
+
+// settle looks at a tag or digest until ok says that it is as expected, or for as
+// long as a registry may take to make its own words true. It returns what it saw
+// last: a digest, or "" for none.
+func (w *Worker) settle(ctx context.Context, ref Reference, ok func(digest string) bool) (string, error) {
+	for delay := w.Settle / 32; ; delay *= 2 {
+		digest, err := w.Importer.resolve(ctx, ref)
+		if err != nil || ok(digest) || delay > w.Settle/2 {
+			return digest, err
+		}
+		select {
+		case <-w.Clock.After(delay):
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
 }
 
 // digestsOf are the digests in the hints of an action, each once.

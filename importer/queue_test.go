@@ -198,7 +198,7 @@ func startWorker(t *testing.T, change ...func(*importer.WorkerOptions)) *workerT
 	w := &workerTest{t: t, registry: registrytest.New(t), images: &registrytest.Images{}, finder: &tagFinder{}, notices: &notices{}, queue: newQueue()}
 	o := importer.WorkerOptions{
 		Importer: newImporter(t, importer.Options{Signatures: w.finder, Limits: importer.Limits{Attempts: 1}}),
-		Images:   w.images, Queue: w.queue, Finder: importer.ListFinder{Images: listed{w.images}}, Notifier: w.notices,
+		Images:   w.images, Queue: w.queue, Settle: 64 * time.Millisecond, Finder: importer.ListFinder{Images: listed{w.images}}, Notifier: w.notices,
 	}
 	for _, c := range change {
 		c(&o)
@@ -348,6 +348,55 @@ func TestWorkerAsksWhereTheTagPoints(t *testing.T) {
 	d := w.push("team/app:1.0", "d")
 	w.do("push team/app:1.0@" + c)
 	w.expect("images", w.images.Names(), sorted([]string{a, b, d}))
+}
+
+// TestWorkerIsToldTooEarly gets the hint before the registry has written the tag,
+// as distribution sends it: the first time the tag is missing, then it leads to
+// what was there before.
+func TestWorkerIsToldTooEarly(t *testing.T) {
+	t.Run("no tag yet", func(t *testing.T) {
+		w := startWorker(t)
+		digest := w.push("team/app:1.0", "a")
+		w.registry.Inject("HEAD .*/manifests/1.0$", 2, registrytest.Status(404, "MANIFEST_UNKNOWN"))
+		w.do("push team/app:1.0@" + digest)
+		w.expect("references", w.references(digest), []string{"team/app@" + digest, "team/app:1.0"})
+		w.expect("notices", w.notices.take(), []string{"PushReceived " + digest, "Imported " + digest, "Imported " + digest})
+	})
+	t.Run("the tag of before", func(t *testing.T) {
+		w := startWorker(t)
+		before := w.push("team/app:1.0", "a")
+		w.do("push team/app:1.0@" + before)
+		after := w.push("team/app:2.0", "b") // in the registry, and not under its tag
+		looks := 0
+		w.registry.Inject("HEAD .*/manifests/1.0$", 0, func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
+				if looks++; looks == 3 {
+					w.push("team/app:1.0", "b")
+				}
+				next.ServeHTTP(rw, req)
+			})
+		})
+		w.do("push team/app:1.0@" + after)
+		if got := w.references(after); !slices.Contains(got, "team/app:1.0") {
+			t.Errorf("references: %v, want the tag among them", got)
+		}
+	})
+	t.Run("a deletion", func(t *testing.T) {
+		w := startWorker(t)
+		digest := w.push("team/app:1.0", "a")
+		w.do("push team/app:1.0@" + digest)
+		looks := 0
+		w.registry.Inject("HEAD .*/manifests/1.0$", 0, func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
+				if looks++; looks == 3 {
+					w.delete("team/app", "1.0")
+				}
+				next.ServeHTTP(rw, req)
+			})
+		})
+		w.do("delete team/app:1.0")
+		w.expect("marked", w.gone(digest), []string{"team/app:1.0"})
+	})
 }
 
 func TestWorkerImportsAnIndex(t *testing.T) {

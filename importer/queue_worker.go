@@ -23,10 +23,13 @@ type WorkerOptions struct {
 	Finder Finder
 	// Notifier is told what happens; nil tells nobody.
 	Notifier Notifier
-	// Concurrency is how many jobs are done at a time (4).
+	// Concurrency is how many jobs are done at a time (8).
 	Concurrency int
 	// Lease is how long a job stays with a worker that is not heard of (1 min).
 	Lease time.Duration
+	// Settle is how long a registry may take to make true what it has told: a
+	// tag that does not lead to what was pushed is looked at for that long (1 s).
+	Settle time.Duration
 	// Grace is how long running jobs may take to end once Run is told to (10 s).
 	Grace time.Duration
 	// RegisterMetrics, when not nil, is called once with the Worker's metrics;
@@ -47,11 +50,12 @@ func NewWorker(o WorkerOptions) (*Worker, error) {
 	if o.Importer == nil || o.Images == nil || o.Queue == nil {
 		return nil, errors.New("a worker needs an importer, images and a queue")
 	}
-	setDefault(&o.Concurrency, 4)
+	setDefault(&o.Concurrency, 8)
 	setDefault(&o.Lease, time.Minute)
+	setDefault(&o.Settle, time.Second)
 	setDefault(&o.Grace, 10*time.Second)
-	if o.Concurrency < 0 || o.Lease < 0 || o.Grace < 0 {
-		return nil, fmt.Errorf("concurrency %d, lease %v and grace %v must not be negative", o.Concurrency, o.Lease, o.Grace)
+	if o.Concurrency < 0 || o.Lease < 0 || o.Settle < 0 || o.Grace < 0 {
+		return nil, fmt.Errorf("concurrency %d, lease %v, settling time %v and grace %v must not be negative", o.Concurrency, o.Lease, o.Settle, o.Grace)
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
