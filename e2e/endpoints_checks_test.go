@@ -135,8 +135,8 @@ var checks = map[string]func(*probe) (good, bad string){
 	"resourceVersionMatch": (*probe).resourceVersionMatch,
 	"timeoutSeconds":       (*probe).timeoutSeconds,
 	"watch":                (*probe).watchParameter,
-	"allowWatchBookmarks":  (*probe).initialEvents,
-	"sendInitialEvents":    (*probe).initialEvents,
+	"allowWatchBookmarks":  (*probe).bookmarks,
+	"sendInitialEvents":    (*probe).sendInitialEvents,
 
 	"container":                    (*probe).container,
 	"follow":                       func(p *probe) (string, string) { return p.logFlag("follow", "one\ntwo\n") },
@@ -405,34 +405,40 @@ func (p *probe) resourceVersion() (good, bad string) {
 	return "", ""
 }
 
-// initialEvents asks a watch for what exists, and a bookmark after it. A list
-// has no initial events to send.
-func (p *probe) initialEvents() (good, bad string) {
-	query := url.Values{"sendInitialEvents": {"true"}, "resourceVersionMatch": {"NotOlderThan"}, "allowWatchBookmarks": {"true"}}
-	switch p.form() {
-	case list, watchEvents:
-		refusal, events := p.watch(query, func(got []frame) bool { return len(got) > 0 && got[len(got)-1].Type == "BOOKMARK" })
-		if refusal != 0 || len(events) != p.watched()+1 {
-			p.Errorf("watch with %s: %d, %v", query.Encode(), refusal, events)
-		} else if notes, _ := events[len(events)-1].Object["metadata"].(object)["annotations"].(object); notes["k8s.io/initial-events-end"] != "true" {
-			p.Errorf("the bookmark does not say that the initial events end: %v", events)
-		}
-		good = "200 then a bookmark"
-		if p.form() == watchEvents {
-			return good, p.refused(url.Values{"sendInitialEvents": {"true"}}, 422) + " without resourceVersionMatch"
-		}
-	case removeCollection:
-		query := url.Values{"sendInitialEvents": {"false"}}
-		if a := p.do(query); a.code == 422 {
-			good = "422 only watches have it"
-		} else {
-			good = p.expect(query, a)
-		}
-		p.fresh()
-	default:
-		return "", ""
+// initialEvents opens the endpoint as a watch that sends what exists and then,
+// with bookmarks allowed, a bookmark that says so.
+func (p *probe) initialEvents(bookmarks string) string {
+	p.Helper()
+	// The deprecated paths are known to be watches too late for validation, so
+	// they need watch=true for this, as they do in Kubernetes.
+	query := url.Values{"watch": {"true"}, "sendInitialEvents": {"true"}, "resourceVersionMatch": {"NotOlderThan"}, "allowWatchBookmarks": {bookmarks}}
+	refusal, events := p.watch(query, func(got []frame) bool { return len(got) > 0 && got[len(got)-1].Type == "BOOKMARK" })
+	if refusal != 0 || len(events) != p.watched()+1 {
+		p.Errorf("watch with %s: %d, %v", query.Encode(), refusal, events)
+	} else if notes, _ := events[len(events)-1].Object["metadata"].(object)["annotations"].(object); notes["k8s.io/initial-events-end"] != "true" {
+		p.Errorf("the bookmark does not say that the initial events end: %v", events)
 	}
-	return good, p.refused(url.Values{"sendInitialEvents": {"true"}, "resourceVersionMatch": {"NotOlderThan"}}, 422) + " without a watch"
+	return "200 then a bookmark"
+}
+
+func (p *probe) bookmarks() (good, bad string) {
+	return p.initialEvents("true"), p.initialEvents("maybe") + ", " + anyText
+}
+
+// sendInitialEvents is for watches; a list and a deletion have none to send.
+func (p *probe) sendInitialEvents() (good, bad string) {
+	asked := url.Values{"sendInitialEvents": {"true"}, "resourceVersionMatch": {"NotOlderThan"}}
+	switch p.form() {
+	case list:
+		return p.initialEvents("true"), p.refused(asked, 422) + " without a watch"
+	case watchEvents:
+		return p.initialEvents("true"), p.refused(url.Values{"watch": {"true"}, "sendInitialEvents": {"true"}}, 422) + " without resourceVersionMatch"
+	case removeCollection:
+		good = p.refused(url.Values{"sendInitialEvents": {"false"}}, 422) + " only watches have it"
+		p.want("after a refused deletion", "a", "b")
+		return good, p.refused(asked, 422)
+	}
+	return "", ""
 }
 
 func (p *probe) resourceVersionMatch() (good, bad string) {
@@ -451,8 +457,7 @@ func (p *probe) resourceVersionMatch() (good, bad string) {
 		p.refused(url.Values{"resourceVersionMatch": {"Exact"}}, 422)
 		return good + " NotOlderThan, Exact", bad
 	case watchEvents:
-		good, _ = p.initialEvents()
-		return good, p.refused(url.Values{"resourceVersionMatch": {"NotOlderThan"}, "resourceVersion": {"0"}}, 422) + " without sendInitialEvents"
+		return p.initialEvents("true"), p.refused(url.Values{"watch": {"true"}, "resourceVersionMatch": {"NotOlderThan"}, "resourceVersion": {"0"}}, 422) + " without sendInitialEvents"
 	}
 	return "", ""
 }
