@@ -98,7 +98,7 @@ func (d *DB) commitBatch(w *tx, batch []*request) {
 		errs[0] = err
 	}
 	d.metrics.batch.Observe(float64(len(batch)))
-	d.metrics.commit.Observe(time.Since(start).Seconds())
+	since(d.metrics.commit, start)
 	for i, r := range batch {
 		r.done <- errs[i]
 	}

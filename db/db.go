@@ -273,7 +273,7 @@ func (d *DB) read(ctx context.Context, fn func(*conn) error) error {
 		return ErrClosed
 	default:
 	}
-	d.metrics.reads.Inc()
+	defer since(d.metrics.read, time.Now())
 	return d.translate(fn(c))
 }
 

@@ -46,3 +46,10 @@ func UnpackIndexed(b []byte) ([]byte, error) {
 	v, err := unpackIndexed(b)
 	return v.pack(), err
 }
+
+// SetWALLimit sets walLimit until undo is called.
+func SetWALLimit(bytes int64) (undo func()) {
+	old := walLimit
+	walLimit = bytes
+	return func() { walLimit = old }
+}

@@ -3,6 +3,7 @@ package db
 import (
 	"strings"
 	"sync"
+	"time"
 )
 
 // maxFeedEvents bounds the feed by count, besides Options.FeedBytes.
@@ -23,8 +24,9 @@ type Event struct {
 	Deleted bool
 	Value   []byte
 
-	prev prevValue
-	memo memo
+	published time.Time
+	prev      prevValue
+	memo      memo
 }
 
 // memo keeps what a consumer derived from an event, see Event.Memo.
@@ -68,7 +70,9 @@ func (f *feed) publish(events []*Event, rev int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last = rev
+	now := time.Now()
 	for _, e := range events {
+		e.published = now
 		f.events = append(f.events, e)
 		f.bytes += int64(len(e.Value)) + eventOverhead
 		if f.count > 0 {
@@ -139,6 +143,12 @@ func (f *feed) remove(w *Watcher) {
 		delete(f.watchers, w.prefix)
 	}
 	f.count--
+}
+
+func (f *feed) watching() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.count
 }
 
 // close wakes every watcher to find the database closed.

@@ -19,7 +19,7 @@ func (d *DB) maintain() {
 			return
 		case <-d.clock.After(d.opts.MaintenanceInterval):
 		}
-		err := errors.Join(d.expire(ctx), d.compactOld(ctx))
+		err := errors.Join(d.expire(ctx), d.compactOld(ctx), d.shrink(ctx))
 		if orphans && err == nil {
 			err = d.dropOrphans(ctx)
 			orphans = err != nil
@@ -58,15 +58,20 @@ func (d *DB) expire(ctx context.Context) error {
 		if err != nil || len(keys) == 0 {
 			return err
 		}
+		expired := 0
 		err = d.write(ctx, func(t *tx) error {
+			expired = 0
 			for _, k := range keys {
-				// A key written since has a new life.
-				if _, err := t.delete(k.key, k.rev); err != nil && !errors.Is(err, ErrConflict) {
+				switch _, err := t.delete(k.key, k.rev); {
+				case err == nil:
+					expired++
+				case !errors.Is(err, ErrConflict): // else the key was written since and has a new life
 					return err
 				}
 			}
 			return nil
 		})
+		d.metrics.expired.Add(float64(expired))
 		if err != nil {
 			return err
 		}

@@ -1,40 +1,80 @@
 package db
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"time"
 
-// metrics are the figures DB counts; see Describe for those it reads.
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are the figures DB counts. Those that are read when asked for are in
+// Collect.
 type metrics struct {
-	db             *DB
-	commit, batch  prometheus.Histogram
-	commitFailures prometheus.Counter
-	reads          prometheus.Counter
+	commit, batch, read, lag prometheus.Histogram
+	commitFailures           prometheus.Counter
+	compactedRevisions       prometheus.Counter
+	expired                  prometheus.Counter
+	damaged                  prometheus.Counter
+	gauges                   []gauge
+}
 
-	compactedRevisions prometheus.Counter
-	damaged            prometheus.Counter
+// gauge is a figure read when it is asked for.
+type gauge struct {
+	desc  *prometheus.Desc
+	value func() float64
 }
 
 func newMetrics(d *DB) *metrics {
-	return &metrics{
-		db: d,
-		commit: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "tidewaiter_db_commit_duration_seconds", Help: "Time of a group commit, from its first writer to the durable log.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
-		}),
-		batch: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "tidewaiter_db_commit_writers", Help: "Writers that shared a commit.",
-			Buckets: prometheus.ExponentialBuckets(1, 2, 9),
-		}),
-		commitFailures: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "tidewaiter_db_commit_failures_total", Help: "Commits that failed; nothing of them was written.",
-		}),
-		reads: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "tidewaiter_db_reads_total", Help: "Reads from the database file.",
-		}),
-		compactedRevisions: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "tidewaiter_db_compacted_revisions_total", Help: "Superseded revisions removed.",
-		}),
-		damaged: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "tidewaiter_db_damaged_reads_total", Help: "Reads that met damage in the file or in a value.",
-		}),
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "tidewaiter_db_" + name, Help: help})
+	}
+	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "tidewaiter_db_" + name, Help: help, Buckets: buckets})
+	}
+	m := &metrics{
+		commit:             histogram("commit_duration_seconds", "Time of a shared commit, from its first writer to the synced log.", prometheus.ExponentialBuckets(0.0005, 2, 14)),
+		batch:              histogram("commit_writers", "Writers that shared a commit.", prometheus.ExponentialBuckets(1, 2, 9)),
+		read:               histogram("read_duration_seconds", "Time of a read from the file: a key, a page, or a look for events.", prometheus.ExponentialBuckets(0.00001, 4, 10)),
+		lag:                histogram("event_lag_seconds", "Time from a commit to a watcher fetching its events.", prometheus.ExponentialBuckets(0.0001, 4, 10)),
+		commitFailures:     counter("commit_failures_total", "Commits that failed; nothing of them was written."),
+		compactedRevisions: counter("compacted_revisions_total", "Superseded revisions removed."),
+		expired:            counter("expired_keys_total", "Keys deleted because their time to live was over."),
+		damaged:            counter("damaged_reads_total", "Reads that met damage in the file or in a value."),
+	}
+	add := func(name, help string, labels prometheus.Labels, value func() float64) {
+		m.gauges = append(m.gauges, gauge{prometheus.NewDesc("tidewaiter_db_"+name, help, nil, labels), value})
+	}
+	add("revision", "Last revision given out.", nil, func() float64 { return float64(d.revision.Load()) })
+	add("compacted_revision", "Oldest revision that can be listed or watched from.", nil, func() float64 { return float64(d.compacted.Load()) })
+	add("watchers", "Open watches.", nil, func() float64 { return float64(d.feed.watching()) })
+	add("queued_writers", "Writers waiting for a commit.", nil, func() float64 { return float64(len(d.queue)) })
+	size := "Size of a file on the disk."
+	add("file_size_bytes", size, prometheus.Labels{"file": "database"}, func() float64 { return float64(fileSize(d.path)) })
+	add("file_size_bytes", size, prometheus.Labels{"file": "wal"}, func() float64 { return float64(fileSize(d.path + "-wal")) })
+	return m
+}
+
+func (m *metrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.commit, m.batch, m.read, m.lag, m.commitFailures, m.compactedRevisions, m.expired, m.damaged}
+}
+
+// Describe implements prometheus.Collector.
+func (d *DB) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range d.metrics.collectors() {
+		c.Describe(ch)
+	}
+	for _, g := range d.metrics.gauges {
+		ch <- g.desc
 	}
 }
+
+// Collect implements prometheus.Collector.
+func (d *DB) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range d.metrics.collectors() {
+		c.Collect(ch)
+	}
+	for _, g := range d.metrics.gauges {
+		ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, g.value())
+	}
+}
+
+func since(h prometheus.Histogram, start time.Time) { h.Observe(time.Since(start).Seconds()) }

@@ -1,27 +1,84 @@
 package db
 
 import (
+	"database/sql/driver"
+	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 )
 
-// View is a SQL view over the stored objects for people with the sqlite3 shell
-// and for reports. It belongs to whoever owns the kind. Select it from the view
-// objects(key, resource_version, expires, value), whose value is the object's
-// JSON; nothing else of the schema is stable.
+// View is a SQL view over the stored objects, for people with the sqlite3 shell
+// and for reports. It belongs to whoever owns the kind, who selects it from the
+// view objects (key, resource_version, expires, value), where value is the
+// object's JSON as text. Nothing else of the schema is stable.
 type View struct {
-	// Name matches [a-z][a-z0-9_]*.
+	// Name matches [a-z][a-z0-9_]*, and is no table of the store.
 	Name string
-	// SQL is the SELECT statement.
+	// SQL is the SELECT statement, without a semicolon.
 	SQL string
 }
 
 var viewName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`)
 
-// declareViews makes the views anew when their text changed, and drops those
-// that are no longer declared.
-func declareViews(c *conn, views []View) error {
-	return nil
-}
+// objectsView is the view of the schema itself.
+const objectsView = "objects"
 
-var _ = fmt.Sprint
+// declareViews brings the file's views to those declared: it makes new and
+// changed ones and drops what is no longer declared, in one transaction. A view
+// that SQLite cannot run is refused here and not when somebody selects it.
+func declareViews(c *conn, views []View) (err error) {
+	want := map[string]string{}
+	var names []string
+	for _, v := range views {
+		if !viewName.MatchString(v.Name) || v.Name == objectsView {
+			return fmt.Errorf("view %q: a name is lower-case letters, digits and _, and not %q", v.Name, objectsView)
+		}
+		if _, twice := want[v.Name]; twice {
+			return fmt.Errorf("view %q is declared twice", v.Name)
+		}
+		want[v.Name] = "CREATE VIEW " + v.Name + " AS\n" + strings.TrimSpace(v.SQL)
+		names = append(names, v.Name)
+	}
+	var drop []string
+	err = c.each(func(row []driver.Value) error {
+		name, _ := row[0].(string)
+		if sql, _ := row[1].(string); want[name] == sql {
+			delete(want, name)
+		} else if name != objectsView {
+			drop = append(drop, name)
+		}
+		return nil
+	}, "SELECT name, sql FROM sqlite_schema WHERE type = 'view'")
+	if err != nil || len(drop) == 0 && len(want) == 0 {
+		return err
+	}
+	if err := c.run("BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.run("ROLLBACK"))
+		}
+	}()
+	for _, name := range drop {
+		if err := c.run("DROP VIEW " + name); err != nil {
+			return fmt.Errorf("drop view %s: %w", name, err)
+		}
+	}
+	for _, name := range names { // in the order given: a view may use an earlier one
+		sql, ok := want[name]
+		if !ok {
+			continue
+		}
+		if err := c.run(sql); err != nil {
+			return fmt.Errorf("create view %s: %w", name, err)
+		}
+	}
+	for _, v := range views { // one that stays may use one that went
+		if err := c.run("SELECT * FROM " + v.Name + " LIMIT 0"); err != nil {
+			return fmt.Errorf("view %s cannot be selected from: %w", v.Name, err)
+		}
+	}
+	return c.run("COMMIT")
+}

@@ -99,6 +99,7 @@ func (w *Watcher) Poll(ctx context.Context) ([]*Event, error) {
 			events := w.fromFeed()
 			f.mu.Unlock()
 			if len(events) > 0 {
+				since(w.db.metrics.lag, events[0].published)
 				return events, nil
 			}
 			continue

@@ -1,0 +1,216 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// backupPages are copied between two looks at the context.
+const backupPages = 1024
+
+// Backup copies the database of a data directory to a new file, with SQLite's
+// backup API. The directory may be in use, also by another process: the copy
+// shows one moment, and writes go on meanwhile (the log grows while it runs). A
+// file that exists is not overwritten; a backup that fails leaves none.
+func Backup(ctx context.Context, dir, file string) (err error) {
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("backup to %s: the file exists: move it away or choose another name", file)
+	}
+	if err != nil {
+		return fmt.Errorf("backup: %w", err)
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	src, err := openForeign(dir)
+	if err != nil {
+		os.Remove(file)
+		return fmt.Errorf("backup: %w", err)
+	}
+	defer src.close()
+	if err := copyDatabase(ctx, src, file); err != nil {
+		os.Remove(file)
+		return fmt.Errorf("backup to %s: %w", file, err)
+	}
+	return nil
+}
+
+// BackupTo is Backup to a stream, by way of a temporary file in the data
+// directory.
+func BackupTo(ctx context.Context, dir string, w io.Writer) error {
+	tmp, err := os.MkdirTemp(dir, "backup-")
+	if err != nil {
+		return fmt.Errorf("backup: %w", err)
+	}
+	defer os.RemoveAll(tmp)
+	file := filepath.Join(tmp, FileName)
+	if err := Backup(ctx, dir, file); err != nil {
+		return err
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := io.Copy(w, f); err != nil {
+		return fmt.Errorf("backup: %w", err)
+	}
+	return nil
+}
+
+// copyDatabase copies what src sees now to file, and syncs it.
+func copyDatabase(ctx context.Context, src *conn, file string) error {
+	// An open read transaction: without one every commit of others would make
+	// the copy start again.
+	if _, err := src.exec("BEGIN"); err != nil {
+		return err
+	}
+	defer src.exec("COMMIT")
+	if _, _, err := src.first("SELECT value FROM meta WHERE name = 'revision'"); err != nil {
+		return err
+	}
+	dst, err := openConn(file, "synchronous=FULL")
+	if err != nil {
+		return err
+	}
+	defer dst.close()
+	b, err := dst.raw.Backup("main", src.raw, "main")
+	if err != nil {
+		return err
+	}
+	for {
+		done, err := b.Step(backupPages)
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			b.Finish()
+			return err
+		}
+		if done {
+			return b.Finish()
+		}
+	}
+}
+
+// revisionJump is how far a restored database is ahead of its backup: more than
+// any server wrote after it.
+const revisionJump = 1 << 30
+
+// Restore makes a database from a backup in a data directory that has none. The
+// backup is checked whole. Its revision goes far ahead, and everything before
+// counts as compacted: clients that knew the lost future are told to start
+// again (410) instead of being shown a past.
+func Restore(ctx context.Context, file, dir string) (err error) {
+	if fi, err := os.Stat(file); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	} else if !fi.Mode().IsRegular() {
+		return fmt.Errorf("restore: %s is no file", file)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	lockFile, err := lock(dir)
+	if err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	defer lockFile.Close()
+	path := filepath.Join(dir, FileName)
+	if _, err := os.Stat(path); err == nil {
+		return fmt.Errorf("restore: %s has a database: move it away, or use another directory", dir)
+	}
+	tmp, err := os.MkdirTemp(dir, "restore-")
+	if err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	defer os.RemoveAll(tmp)
+	if err := restoreInto(ctx, file, tmp); err != nil {
+		return fmt.Errorf("restore from %s: %w", file, err)
+	}
+	if err := os.Rename(filepath.Join(tmp, FileName), path); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	return syncDir(dir)
+}
+
+// restoreInto copies the backup into an empty directory, checks it and moves
+// its revision.
+func restoreInto(ctx context.Context, file, tmp string) error {
+	copied := filepath.Join(tmp, FileName)
+	// As plain bytes: opening the backup with SQLite would leave files beside it.
+	if err := copyFile(file, copied); err != nil {
+		return err
+	}
+	if err := checkBackup(tmp); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	c, err := openConn(copied, writerPragmas...)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	if err := migrate(c, copied, migrations); err != nil {
+		return err
+	}
+	for _, sql := range []string{
+		"BEGIN IMMEDIATE",
+		fmt.Sprintf("UPDATE meta SET value = value + %d WHERE name = 'revision'", revisionJump),
+		"UPDATE meta SET value = (SELECT value FROM meta WHERE name = 'revision') WHERE name = 'compacted'",
+		"COMMIT",
+		"PRAGMA wal_checkpoint(TRUNCATE)", // the one file is all there is to move
+	} {
+		if err := c.run(sql); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkBackup refuses what is no whole database of ours.
+func checkBackup(dir string) error {
+	c, err := openForeign(dir)
+	if err != nil {
+		return err
+	}
+	n, _, err := c.first("SELECT count(*) FROM sqlite_schema WHERE name IN ('meta', 'revisions', 'contents')")
+	c.close()
+	if err != nil {
+		return err
+	}
+	if n != 3 {
+		return errors.New("it is a SQLite database, but no backup of this program")
+	}
+	return Check(dir)
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Sync(), out.Close())
+}
+
+// syncDir makes a rename in dir durable.
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

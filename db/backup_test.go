@@ -1,0 +1,185 @@
+package db_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"tidewaiter/db"
+	"tidewaiter/db/dbtest"
+)
+
+// TestBackupAndRestore backs up while writers go on, and restores.
+func TestBackupAndRestore(t *testing.T) {
+	d := dbtest.Open(t, quiet)
+	ctx := t.Context()
+	dir := filepath.Dir(d.Path())
+	// Each writer counts up two keys in one write: a backup must never show them apart.
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for w := range 4 {
+		wg.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				err := d.Write(context.Background(), func(t *db.Tx) error {
+					for _, side := range []string{"left", "right"} {
+						if _, err := t.PutTx(fmt.Sprintf("/w%d/%s-%06d", w, side, i), 0, []byte(strings.Repeat("x", 2000))); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for d.Revision() < 500 {
+	}
+	before := d.Revision()
+	file := filepath.Join(t.TempDir(), "backup.db")
+	if err := db.Backup(ctx, dir, file); err != nil {
+		t.Fatal(err)
+	}
+	after := d.Revision()
+	if err := db.Backup(ctx, dir, file); err == nil || !strings.Contains(err.Error(), "exists") {
+		t.Errorf("a second backup to the same file: %v, want a refusal", err)
+	}
+	var stream bytes.Buffer
+	if err := db.BackupTo(ctx, dir, &stream); err != nil {
+		t.Fatal(err)
+	}
+	close(stop)
+	wg.Wait()
+	if after == before {
+		t.Error("nobody wrote during the backup: the test shows nothing")
+	}
+	streamed := filepath.Join(t.TempDir(), "stream.db")
+	if err := os.WriteFile(streamed, stream.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{file, streamed} {
+		to := filepath.Join(t.TempDir(), "new")
+		if err := db.Restore(ctx, file, to); err != nil {
+			t.Fatal(err)
+		}
+		r := dbtest.OpenOptions(t, db.Options{Dir: to})
+		sides := map[string]int{}
+		o := db.RangeOptions{Prefix: "/", KeysOnly: true}
+		for {
+			page, err := r.Range(ctx, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, kv := range page.KVs {
+				sides[strings.NewReplacer("left", "", "right", "").Replace(kv.Key)]++
+			}
+			if !page.More {
+				break
+			}
+			o.Rev, o.From = page.Rev, page.KVs[len(page.KVs)-1].Key+"\x00"
+		}
+		if len(sides) == 0 {
+			t.Error("the restored database is empty")
+		}
+		for key, n := range sides {
+			if n != 2 {
+				t.Errorf("%s: half a write was backed up", key)
+			}
+		}
+		// Whoever knew the lost future starts again.
+		for _, rev := range []int64{before, d.Revision(), d.Revision() + 1000000} {
+			w, err := r.Watch("/", false, rev)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Poll(ctx); !errors.Is(err, db.ErrCompacted) {
+				t.Errorf("watch of the restored database from %d: %v, want ErrCompacted", rev, err)
+			}
+			w.Stop()
+			if _, err := r.Range(ctx, db.RangeOptions{Prefix: "/", Rev: rev}); !errors.Is(err, db.ErrCompacted) {
+				t.Errorf("list of the restored database at %d: %v, want ErrCompacted", rev, err)
+			}
+		}
+		put(t, r, "/new", 0, "v")
+	}
+}
+
+func TestRestoreRefuses(t *testing.T) {
+	ctx := t.Context()
+	d := dbtest.Open(t, quiet)
+	put(t, d, "/a/1", 0, strings.Repeat("x", 20000))
+	good := filepath.Join(t.TempDir(), "good.db")
+	if err := db.Backup(ctx, filepath.Dir(d.Path()), good); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := func(b []byte) string {
+		f := filepath.Join(t.TempDir(), "bad.db")
+		if err := os.WriteFile(f, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	flipped := bytes.Replace(content, []byte("xxxxxxxx"), []byte("xxxyxxxx"), 1)
+	newer := filepath.Join(t.TempDir(), db.FileName)
+	if err := db.Migrate(newer, append(append([]string{}, db.Migrations...), "CREATE TABLE future (x);")); err != nil {
+		t.Fatal(err)
+	}
+	foreign := filepath.Join(t.TempDir(), db.FileName)
+	if err := db.Migrate(foreign, []string{"CREATE TABLE other (x);"}); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name, file, dir, want string
+	}{
+		{"missing", "no-such-file", t.TempDir(), "no-such-file"},
+		{"directory", t.TempDir(), t.TempDir(), "no file"},
+		{"text", file([]byte("this is no database at all, only text")), t.TempDir(), "not a database"},
+		{"empty", file(nil), t.TempDir(), "empty"},
+		{"cut short", file(content[:len(content)/2]), t.TempDir(), ""},
+		{"flipped bit", file(flipped), t.TempDir(), "checksum"},
+		{"newer", newer, t.TempDir(), "newer release"},
+		{"foreign", foreign, t.TempDir(), "no backup of this program"},
+		{"directory in use", good, filepath.Dir(d.Path()), "in use"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			err := db.Restore(ctx, tt.file, tt.dir)
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v, want an error with %q", err, tt.want)
+			}
+			if tt.name == "directory in use" {
+				return
+			}
+			if left, _ := filepath.Glob(filepath.Join(tt.dir, "*")); len(left) > 1 { // the lock
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+	to := t.TempDir()
+	if err := db.Restore(ctx, good, to); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Restore(ctx, good, to); err == nil || !strings.Contains(err.Error(), "has a database") {
+		t.Errorf("restore over a database: %v, want a refusal", err)
+	}
+	if err := db.Backup(ctx, t.TempDir(), filepath.Join(t.TempDir(), "x.db")); err == nil || !strings.Contains(err.Error(), "no database") {
+		t.Errorf("backup of an empty directory: %v", err)
+	}
+}

@@ -1,0 +1,154 @@
+package db
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"time"
+)
+
+// Stats is what an administrator wants to know about a database.
+type Stats struct {
+	// Revision is the last one given out, Compacted the oldest that can be
+	// listed or watched from, Oldest the oldest still stored and since when.
+	Revision  int64     `json:"revision"`
+	Compacted int64     `json:"compacted"`
+	Oldest    int64     `json:"oldest"`
+	OldestAt  time.Time `json:"oldestAt"`
+	// PageSize in bytes; Pages of the file, FreePages of them unused.
+	PageSize  int64 `json:"pageSize"`
+	Pages     int64 `json:"pages"`
+	FreePages int64 `json:"freePages"`
+	// FileBytes and WALBytes are sizes of the files on the disk.
+	FileBytes int64 `json:"fileBytes"`
+	WALBytes  int64 `json:"walBytes"`
+	// Resources by prefix, in its order.
+	Resources []ResourceStats `json:"resources"`
+}
+
+// ResourceStats are the figures of the keys below a prefix of two segments, as
+// "/core/pods/".
+type ResourceStats struct {
+	Prefix string `json:"prefix"`
+	// Objects that exist, and the Bytes of their values.
+	Objects int64 `json:"objects"`
+	Bytes   int64 `json:"bytes"`
+	// Revisions stored: one for each object, and the history.
+	Revisions int64 `json:"revisions"`
+}
+
+// ReadStats reads the Stats of the database in a data directory, which another
+// process may own.
+func ReadStats(ctx context.Context, dir string) (s Stats, err error) {
+	c, err := openForeign(dir)
+	if err != nil {
+		return s, err
+	}
+	defer c.close()
+	return s, readStats(ctx, c, filepath.Join(dir, FileName), &s)
+}
+
+// Stats reads the Stats of an open database.
+func (d *DB) Stats(ctx context.Context) (s Stats, err error) {
+	err = d.snapshot(ctx, func(c *conn) error { return readStats(ctx, c, d.path, &s) })
+	return s, err
+}
+
+// openForeign opens the database of a data directory for reading, whoever owns it.
+func openForeign(dir string) (*conn, error) {
+	path := filepath.Join(dir, FileName)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s has no database: it is not a data directory, or no server has run there", dir)
+	} else if err != nil {
+		return nil, err
+	}
+	c, err := openConn(path, readerPragmas...)
+	if err != nil {
+		return nil, err
+	}
+	version, _, err := c.first("PRAGMA user_version")
+	if err == nil && version > int64(len(migrations)) {
+		err = &NewerSchemaError{Path: path, Have: int(version), Known: len(migrations)}
+	} else if err == nil && version == 0 {
+		err = fmt.Errorf("%s is empty: no server has opened it yet", path)
+	}
+	if err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func readStats(ctx context.Context, c *conn, path string, s *Stats) error {
+	for _, q := range []struct {
+		dst *int64
+		sql string
+	}{
+		{&s.Revision, "SELECT value FROM meta WHERE name = 'revision'"},
+		{&s.Compacted, "SELECT value FROM meta WHERE name = 'compacted'"},
+		{&s.Oldest, "SELECT min(rev) FROM revisions"},
+		{&s.PageSize, "PRAGMA page_size"},
+		{&s.Pages, "PRAGMA page_count"},
+		{&s.FreePages, "PRAGMA freelist_count"},
+	} {
+		var err error
+		if *q.dst, _, err = c.first(q.sql); err != nil {
+			return err
+		}
+	}
+	if at, ok, err := c.first("SELECT at FROM revisions WHERE rev = ?", s.Oldest); err != nil {
+		return err
+	} else if ok {
+		s.OldestAt = time.UnixMilli(at).UTC()
+	}
+	s.FileBytes, s.WALBytes = fileSize(path), fileSize(path+"-wal")
+
+	byPrefix := map[string]*ResourceStats{}
+	err := c.each(func(row []driver.Value) error {
+		prefix := resourcePrefix(row[0].(string))
+		r := byPrefix[prefix]
+		if r == nil {
+			r = &ResourceStats{Prefix: prefix}
+			byPrefix[prefix] = r
+		}
+		r.Objects += row[1].(int64)
+		r.Bytes += row[2].(int64)
+		return ctx.Err()
+	}, "SELECT dir, objects, bytes FROM directories")
+	if err != nil {
+		return err
+	}
+	for _, r := range byPrefix {
+		n, _, err := c.first("SELECT count(*) FROM revisions INDEXED BY history WHERE until IS NOT NULL AND key >= ? AND key < ?", r.Prefix, prefixEnd(r.Prefix))
+		if err != nil {
+			return err
+		}
+		r.Revisions = r.Objects + n
+		s.Resources = append(s.Resources, *r)
+	}
+	sort.Slice(s.Resources, func(i, j int) bool { return s.Resources[i].Prefix < s.Resources[j].Prefix })
+	return nil
+}
+
+// resourcePrefix is the first two segments of a directory.
+func resourcePrefix(dir string) string {
+	if parts := strings.SplitN(dir, "/", 4); len(parts) == 4 {
+		return "/" + parts[1] + "/" + parts[2] + "/"
+	}
+	return dir
+}
+
+// fileSize is 0 for a file that is not there.
+func fileSize(path string) int64 {
+	fi, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return fi.Size()
+}
