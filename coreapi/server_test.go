@@ -37,13 +37,13 @@ type server struct {
 }
 
 // start serves a fresh database until the test ends.
-func start(t *testing.T, opts coreapi.Options) *server {
+func start(t testing.TB, opts coreapi.Options) *server {
 	t.Helper()
 	return startOn(t, dbtest.Open(t), opts)
 }
 
 // startOn serves d, which may serve others at the same time.
-func startOn(t *testing.T, d *db.DB, opts coreapi.Options) *server {
+func startOn(t testing.TB, d *db.DB, opts coreapi.Options) *server {
 	t.Helper()
 	if opts.Identity == "" {
 		opts.Identity = "test"

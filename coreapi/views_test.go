@@ -1,0 +1,96 @@
+package coreapi_test
+
+import (
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	_ "github.com/mattn/go-sqlite3"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"tidewaiter/coreapi"
+	"tidewaiter/db"
+	"tidewaiter/db/dbtest"
+)
+
+// What the API serves can be read as tables.
+func TestViews(t *testing.T) {
+	var dir string
+	d := dbtest.Open(t, func(o *db.Options) {
+		dir = o.Dir
+		for name, text := range coreapi.Views() {
+			o.Views = append(o.Views, db.View{Name: name, SQL: text})
+		}
+	})
+	s := startOn(t, d, coreapi.Options{})
+	p := pod("a")
+	p.Spec.NodeName = "worker-1"
+	p.Spec.InitContainers = []corev1.Container{{Name: "init", Image: "registry.example.com/init:1"}}
+	p = s.createPod(t, "team", p)
+	p.Status = corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{Name: "main", ImageID: "registry.example.com/app@sha256:1"}}}
+	if _, err := s.CoreV1().Pods("team").UpdateStatus(t.Context(), p, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.CoreV1().Events("team").Create(t.Context(), &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Name: "e"},
+		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "team", Name: "a"},
+		Reason:         "Pulled", Type: corev1.EventTypeNormal, Message: "m", Count: 3,
+		Source: corev1.EventSource{Component: "kubelet"}, LastTimestamp: metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)),
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+
+	reader, err := sql.Open("sqlite3", "file:"+filepath.Join(dir, "tidewaiter.db")+"?mode=ro")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	for query, want := range map[string][]string{
+		"SELECT namespace, name, phase, node, deleted FROM pods":                                                             {"team|a|Running|worker-1|<nil>"},
+		"SELECT namespace, pod, container, image, image_id FROM pod_images ORDER BY container":                               {"team|a|init|registry.example.com/init:1|<nil>", "team|a|main|registry.example.com/app:1|registry.example.com/app@sha256:1"},
+		"SELECT last_seen, count, type, reason, object_kind, object_name, message, source, expires > datetime() FROM events": {"2026-01-02T03:04:05Z|3|Normal|Pulled|Pod|a|m|kubelet|1"},
+	} {
+		if diff := cmp.Diff(want, rows(t, reader, query)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", query, diff)
+		}
+	}
+}
+
+// rows are the results of a query, columns joined by |.
+func rows(t *testing.T, reader *sql.DB, query string) []string {
+	t.Helper()
+	result, err := reader.Query(query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer result.Close()
+	columns, err := result.Columns()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for result.Next() {
+		values := make([]any, len(columns))
+		into := make([]any, len(columns))
+		for i := range values {
+			into[i] = &values[i]
+		}
+		if err := result.Scan(into...); err != nil {
+			t.Fatal(err)
+		}
+		var texts []string
+		for _, v := range values {
+			texts = append(texts, fmt.Sprint(v))
+		}
+		found = append(found, strings.Join(texts, "|"))
+	}
+	if err := result.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
