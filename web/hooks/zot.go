@@ -1,9 +1,13 @@
 package hooks
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"strings"
+)
 
 // zot sends CloudEvents in binary mode: the attributes are headers, the body is
-// the data. It names no host, so the receiver has to.
+// the data. It names no host, so the receiver has to. The prefix of its types can
+// be configured; unless it is, it is "zotregistry".
 // https://zotregistry.dev/latest/articles/events/
 var zot = vendor{
 	auth:    auth{secret: true},
@@ -11,10 +15,10 @@ var zot = vendor{
 	oneHost: true,
 	decode: func(d *delivery) ([]Event, error) {
 		var action Action
-		switch d.header.Get("Ce-Type") {
-		case "zotregistry.image.updated":
+		switch t := d.header.Get("Ce-Type"); {
+		case strings.HasSuffix(t, ".image.updated"):
 			action = ActionPush
-		case "zotregistry.image.deleted":
+		case strings.HasSuffix(t, ".image.deleted"):
 			action = ActionDelete
 		default: // image.lint_failed, image.scanned, repository.created
 			return nil, nil
