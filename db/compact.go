@@ -51,7 +51,7 @@ func (d *DB) compactStep(ctx context.Context, to, cutoff int64) (done bool, err 
 		var changes []change
 		err = t.c.each(func(row []driver.Value) error {
 			if row[3].(int64) > cutoff {
-				return stop
+				return errStop
 			}
 			changes = append(changes, change{row[0].(int64), row[1].(int64), row[2].(int64) != 0})
 			return nil

@@ -108,8 +108,8 @@ func (c *conn) exec(sql string, args ...any) (int64, error) {
 	return res.RowsAffected()
 }
 
-// stop ends each without an error.
-var stop = errors.New("stop")
+// errStop ends each without an error.
+var errStop = errors.New("stop")
 
 // each runs a prepared query and calls fn with every row. The row is reused;
 // its strings and byte slices are the caller's to keep.
@@ -135,7 +135,7 @@ func (c *conn) each(fn func(row []driver.Value) error, sql string, args ...any) 
 	}
 	cerr := rows.Close()
 	clear(s.row) // do not keep a value alive
-	if err == io.EOF || err == stop {
+	if err == io.EOF || err == errStop {
 		err = cerr
 	}
 	return err
@@ -146,7 +146,7 @@ func (c *conn) each(fn func(row []driver.Value) error, sql string, args ...any) 
 func (c *conn) first(sql string, args ...any) (n int64, ok bool, err error) {
 	err = c.each(func(row []driver.Value) error {
 		n, ok = row[0].(int64)
-		return stop
+		return errStop
 	}, sql, args...)
 	return n, ok, err
 }

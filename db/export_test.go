@@ -1,6 +1,9 @@
 package db
 
-import "context"
+import (
+	"context"
+	"database/sql/driver"
+)
 
 // Tx is tx for tests outside the package.
 type Tx = tx
@@ -52,4 +55,18 @@ func SetWALLimit(bytes int64) (undo func()) {
 	old := walLimit
 	walLimit = bytes
 	return func() { walLimit = old }
+}
+
+// PutIndexed creates a key with one index entry.
+func (t *Tx) PutIndexed(key string, value []byte, e IndexEntry) error {
+	_, err := t.put(key, 0, value, PutOptions{Index: []IndexEntry{e}})
+	return err
+}
+
+// QueryText reads one text.
+func (d *DB) QueryText(sql string, args ...any) (s string, err error) {
+	err = d.read(background, func(c *conn) error {
+		return c.each(func(row []driver.Value) error { s, _ = row[0].(string); return nil }, sql, args...)
+	})
+	return s, err
 }

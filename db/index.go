@@ -215,7 +215,7 @@ func (b *indexBuilder) batch(ctx context.Context, from int64) (kvs []KV, to int6
 			}
 			looked, to = looked+1, kv.Rev
 			if bytes > maxRangeBytes {
-				return stop
+				return errStop
 			}
 			return nil
 		}, "SELECT rev, key, until IS NOT rev FROM revisions WHERE rev > ? AND rev <= ? ORDER BY rev LIMIT ?", from, b.target, int64(buildRows))

@@ -52,7 +52,6 @@ type (
 		expect  int64
 		deleted bool
 		value   []byte
-		ttl     bool
 	}
 	listed struct {
 		prefix, from string

@@ -66,7 +66,7 @@ func (d *DB) Get(ctx context.Context, key string) (kv KV, ok bool, atLeast int64
 	err = d.read(ctx, func(c *conn) error {
 		return c.each(func(row []driver.Value) error {
 			ok, kv = true, d.kv(key, row[0], row[1], row[2])
-			return stop
+			return errStop
 		}, "SELECT r.rev, c.sum, c.value FROM revisions r JOIN contents c ON c.rev = r.rev WHERE r.key = ? AND r.until IS NULL", key)
 	})
 	if ok {
@@ -93,7 +93,7 @@ func (d *DB) GetAt(ctx context.Context, key string, rev int64) (kv KV, ok bool, 
 	err = d.read(ctx, func(c *conn) error {
 		return c.each(func(row []driver.Value) error {
 			ok, kv = true, d.kv(key, row[0], row[1], row[2])
-			return stop
+			return errStop
 		}, `SELECT s.rev, c.sum, c.value FROM (
 			SELECT rev FROM revisions WHERE key = ?1 AND until IS NULL AND rev <= ?2
 			UNION ALL SELECT rev FROM revisions WHERE key = ?1 AND until > ?2 AND rev <= ?2) s
@@ -161,7 +161,7 @@ func (d *DB) Range(ctx context.Context, o RangeOptions) (p Page, err error) {
 	take := func(row []driver.Value) error {
 		if len(p.KVs) == limit || bytes >= maxRangeBytes {
 			p.More = true
-			return stop
+			return errStop
 		}
 		key := row[0].(string)
 		if len(row) == 2 {

@@ -96,7 +96,7 @@ func (t *tx) addPayload(r SpoolRequest) (int64, error) {
 		if row[1].(int64) < maxJobPayloads {
 			job = row[0].(int64)
 		}
-		return stop
+		return errStop
 	}, "SELECT id, payloads FROM spool_jobs WHERE key = ? AND state = 'waiting' ORDER BY id DESC LIMIT 1", r.Key)
 	if err != nil {
 		return 0, err

@@ -182,7 +182,7 @@ func (d *DB) eventsBetween(ctx context.Context, w *Watcher, from, to int64) (eve
 			if w.matches(key) {
 				if len(events) == maxPollEvents || bytes >= maxPollBytes {
 					full = true
-					return stop
+					return errStop
 				}
 				e := &Event{Key: key, Rev: rev, PrevRev: row[2].(int64), Deleted: row[3].(int64) != 0}
 				events = append(events, e)

@@ -111,8 +111,8 @@ func (f *fixture) storedAsJSON(ctx context.Context, t *testing.T, key string) {
 	if err != nil {
 		t.Fatalf("decode %q: %v", kv.Value, err)
 	}
-	if pod := obj.(*example.Pod); pod.ResourceVersion != "" || pod.SelfLink != "" {
-		t.Errorf("stored object has resourceVersion %q and selfLink %q, want none", pod.ResourceVersion, pod.SelfLink)
+	if pod := metav1.Object(obj.(*example.Pod)); pod.GetResourceVersion() != "" || pod.GetSelfLink() != "" {
+		t.Errorf("stored object has resourceVersion %q and selfLink %q, want none", pod.GetResourceVersion(), pod.GetSelfLink())
 	}
 }
 
