@@ -43,7 +43,8 @@ type Options struct {
 	// Readers is the number of read connections. Default: twice the CPUs, 4 to 16.
 	Readers int
 	// FeedBytes bounds the recent events kept in memory for watchers; older
-	// ones are read from the file. Default 32 MiB.
+	// ones are read from the file, and of those a quarter as much is kept.
+	// Default 32 MiB.
 	FeedBytes int64
 	// Views are the SQL views kept in the file for people and tools, see View.
 	Views []View
@@ -87,6 +88,7 @@ type DB struct {
 	readers chan *conn
 	queue   chan *request
 	feed    *feed
+	replay  *replay
 	pages   *pageCounts
 
 	revision  atomic.Int64 // last committed revision
@@ -140,6 +142,17 @@ func Open(opts Options) (_ *DB, err error) {
 		}
 	}()
 
+	// SQLite would make it readable for all; its other files follow this one's mode.
+	f, err := os.OpenFile(d.path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	if err := f.Close(); err != nil {
+		return nil, err
+	}
+	if err := createPrivate(d.path); err != nil {
+		return nil, err
+	}
 	writer, err := openConn(d.path, writerPragmas...)
 	if err != nil {
 		return nil, err
@@ -156,6 +169,7 @@ func Open(opts Options) (_ *DB, err error) {
 		return nil, err
 	}
 	d.feed = newFeed(d.revision.Load(), opts.FeedBytes)
+	d.replay = newReplay(opts.FeedBytes / 4)
 
 	d.wg.Add(2)
 	go d.commitLoop(writer)
@@ -294,3 +308,14 @@ func (d *DB) snapshot(ctx context.Context, fn func(*conn) error) error {
 
 // Path is the database's file.
 func (d *DB) Path() string { return d.path }
+
+// createPrivate makes sure that the file exists, readable by its owner alone.
+// SQLite creates files with the process's umask, and its "-wal" and "-shm" files
+// with the mode of the database's.
+func createPrivate(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}

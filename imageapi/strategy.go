@@ -93,7 +93,7 @@ func (s *strategy) children(ctx context.Context, image *imagev1.Image) []*imagev
 	if s.get == nil || image.DockerImageManifest == "" {
 		return nil
 	}
-	m, err := manifest.Parse([]byte(image.DockerImageManifest), image.DockerImageManifestMediaType)
+	m, err := manifest.Of(image)
 	if err != nil || m.Kind != manifest.KindIndex {
 		return nil
 	}

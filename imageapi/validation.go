@@ -118,7 +118,7 @@ func validateContent(image *imagev1.Image, namePath *field.Path) field.ErrorList
 	if image.DockerImageManifest == "" {
 		return nil
 	}
-	m, err := manifest.Parse([]byte(image.DockerImageManifest), image.DockerImageManifestMediaType)
+	m, err := manifest.Of(image)
 	if err != nil {
 		return field.ErrorList{field.Invalid(manifestPath, field.OmitValueType{}, err.Error())}
 	}

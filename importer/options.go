@@ -58,8 +58,8 @@ type Limits struct {
 	Concurrency int
 	// HostConcurrency is how many requests one host serves us at a time (8).
 	HostConcurrency int
-	// HostRate is how many requests a second one host gets (50), after a
-	// burst of HostBurst (100).
+	// HostRate is how many requests a second one host gets (200), after a
+	// burst of HostBurst (400).
 	HostRate  float64
 	HostBurst int
 	// Attempts is how often a request is made that fails for a passing
@@ -94,8 +94,8 @@ const (
 func (l Limits) withDefaults() Limits {
 	setDefault(&l.Concurrency, 4)
 	setDefault(&l.HostConcurrency, 8)
-	setDefault(&l.HostRate, 50)
-	setDefault(&l.HostBurst, 100)
+	setDefault(&l.HostRate, 200)
+	setDefault(&l.HostBurst, 400)
 	setDefault(&l.Attempts, 3)
 	setDefault(&l.MaxWait, 20*time.Second)
 	setDefault(&l.Stall, 30*time.Second)

@@ -86,6 +86,10 @@ func New(c Config) (*Server, error) {
 	cfg.LongRunningFunc = genericfilters.BasicLongRunningRequestCheck(sets.NewString("watch"), sets.NewString("log"))
 	cfg.ShutdownWatchTerminationGracePeriod = watchDrain
 	cfg.LoopbackClientConfig = s.ClientConfig()
+	if c.Listener == nil {
+		// Completing the configuration derives this from the listener.
+		cfg.ExternalAddress = "localhost:443"
+	}
 	if err := c.Credentials.applyTo(cfg, c.Listener); err != nil {
 		return nil, err
 	}
@@ -160,7 +164,16 @@ func (s *Server) Run(ctx context.Context) error {
 	localDone := make(chan error, 1)
 	go func() { localDone <- local.Serve(s.local) }()
 
-	err := prepared.RunWithContext(ctx)
+	var err error
+	if s.api.SecureServingInfo != nil {
+		err = prepared.RunWithContext(ctx)
+	} else {
+		// RunWithContext would wait for a listener to close.
+		if _, _, err = prepared.NonBlockingRunWithContext(ctx, 0); err == nil {
+			<-ctx.Done()
+			s.api.Destroy()
+		}
+	}
 	// The API server has drained: nobody is left to wait for.
 	closeErr := local.Close()
 	if serveErr := <-localDone; !errors.Is(serveErr, http.ErrServerClosed) {

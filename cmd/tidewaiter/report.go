@@ -64,7 +64,11 @@ func (r *report) add(reference string, result *importer.Result, err error) {
 		}
 		if err != nil {
 			r.failed++
-			fmt.Fprintf(r.errOut, "error: %s: %v\n", reference, err)
+			text := err.Error()
+			if !strings.Contains(text, reference) {
+				text = reference + ": " + text
+			}
+			fmt.Fprintf(r.errOut, "error: %s\n", text)
 			return
 		}
 		r.done++

@@ -51,7 +51,7 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 	}
 	rv, err := s.versioner.ParseResourceVersion(opts.ResourceVersion)
 	if err != nil {
-		return nil, err
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
 	}
 	if opts.Recursive && !strings.HasSuffix(key, "/") {
 		return nil, fmt.Errorf(`recursive key needs to end with "/"`)

@@ -39,7 +39,7 @@ func Derive(image *imagev1.Image, children ...*imagev1.Image) error {
 	if image.DockerImageManifest == "" {
 		return nil
 	}
-	m, err := Parse([]byte(image.DockerImageManifest), image.DockerImageManifestMediaType)
+	m, err := Of(image)
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (m *Manifest) config(image *imagev1.Image) (*Config, error) {
 	if err := m.VerifyConfig([]byte(image.DockerImageConfig)); err != nil {
 		return nil, err
 	}
-	return ParseConfig([]byte(image.DockerImageConfig))
+	return configOf(image)
 }
 
 // VerifyConfig checks that raw is the config that the manifest names, by digest and size.

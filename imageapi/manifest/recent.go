@@ -1,0 +1,52 @@
+package manifest
+
+import (
+	imagev1 "github.com/openshift/api/image/v1"
+	"k8s.io/utils/lru"
+)
+
+const (
+	// recentSize is how many manifests and how many configs are remembered.
+	recentSize = 64
+	// recentBytes is the longest text that is remembered: all together are at
+	// most 8 MiB of text, and what was read of it.
+	recentBytes = 64 << 10
+)
+
+// One write reads the same manifest and config several times: to compute what
+// the client left out, to validate what it sent, to find an index's children.
+// What was read last is remembered.
+var (
+	recentManifests = lru.New(recentSize)
+	recentConfigs   = lru.New(recentSize)
+)
+
+type recentKey struct{ raw, mediaType string }
+
+// Of parses the manifest that image carries, as Parse does. The result may be
+// shared and must not be changed.
+func Of(image *imagev1.Image) (*Manifest, error) {
+	key := recentKey{image.DockerImageManifest, image.DockerImageManifestMediaType}
+	if m, ok := recentManifests.Get(key); ok {
+		return m.(*Manifest), nil
+	}
+	m, err := Parse([]byte(key.raw), key.mediaType)
+	if err == nil && len(key.raw) <= recentBytes {
+		recentManifests.Add(key, m)
+	}
+	return m, err
+}
+
+// configOf parses the config that image carries, as ParseConfig does. The result
+// may be shared and must not be changed.
+func configOf(image *imagev1.Image) (*Config, error) {
+	key := image.DockerImageConfig
+	if c, ok := recentConfigs.Get(key); ok {
+		return c.(*Config), nil
+	}
+	c, err := ParseConfig([]byte(key))
+	if err == nil && len(key) <= recentBytes {
+		recentConfigs.Add(key, c)
+	}
+	return c, err
+}
