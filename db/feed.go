@@ -29,6 +29,9 @@ type Event struct {
 	memo      memo
 }
 
+// cost is what an event counts for in the bounds of feed and replay.
+func (e *Event) cost() int64 { return int64(len(e.Value)) + eventOverhead }
+
 // memo keeps what a consumer derived from an event, see Event.Memo.
 type memo struct {
 	once  sync.Once
@@ -74,7 +77,7 @@ func (f *feed) publish(events []*Event, rev int64) {
 	for _, e := range events {
 		e.published = now
 		f.events = append(f.events, e)
-		f.bytes += int64(len(e.Value)) + eventOverhead
+		f.bytes += e.cost()
 		if f.count > 0 {
 			f.wake(e)
 		}
@@ -104,7 +107,7 @@ func (f *feed) trim() {
 	drop := 0
 	for f.bytes > f.maxBytes || len(f.events)-drop > maxFeedEvents {
 		e := f.events[drop]
-		f.bytes -= int64(len(e.Value)) + eventOverhead
+		f.bytes -= e.cost()
 		f.floor = e.Rev
 		drop++
 	}

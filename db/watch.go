@@ -184,15 +184,19 @@ func (d *DB) eventsBetween(ctx context.Context, w *Watcher, from, to int64) (eve
 					full = true
 					return errStop
 				}
-				e := &Event{Key: key, Rev: rev, PrevRev: row[2].(int64), Deleted: row[3].(int64) != 0}
-				events = append(events, e)
-				if !e.Deleted {
-					// A nested statement: values of other keys are never read.
-					if e.Value, err = d.contents(c, key, rev); err != nil {
-						return err
+				e := d.replay.get(rev)
+				if e == nil {
+					e = &Event{Key: key, Rev: rev, PrevRev: row[2].(int64), Deleted: row[3].(int64) != 0}
+					if !e.Deleted {
+						// A nested statement: values of other keys are never read.
+						if e.Value, err = d.contents(c, key, rev); err != nil {
+							return err
+						}
 					}
-					bytes += len(e.Value)
+					e = d.replay.add(e)
 				}
+				events = append(events, e)
+				bytes += len(e.Value)
 			}
 			cursor = rev
 			return nil

@@ -1,8 +1,13 @@
 package kubestore
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"go/build"
+	"os"
+	"path/filepath"
+	"regexp"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -178,6 +183,53 @@ func unsafeDeletion(t *testing.T, on bool) {
 }
 
 var errFlipped = &corruptError{kind: untransformable, err: errors.New("bits flipped")}
+
+// notRun names the Run functions of the upstream suite that are not run here,
+// with the reason. There is none: those that take hooks into etcd get hooks of
+// ours, and the one that takes a recorder of etcd's client (List) uses it only
+// to look behind a watch cache.
+var notRun = map[string]string{}
+
+// TestUpstreamIsWhole reads the suite's source and fails when this package does
+// not call a function of it.
+func TestUpstreamIsWhole(t *testing.T) {
+	const suite = "k8s.io/apiserver/pkg/storage/testing"
+	pkg, err := build.Import(suite, ".", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, err := filepath.Glob("*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var calls []byte
+	for _, file := range ours {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls = append(calls, b...)
+	}
+	run := regexp.MustCompile(`(?m)^func (Run\w+)\(`)
+	functions := 0
+	for _, file := range pkg.GoFiles {
+		b, err := os.ReadFile(filepath.Join(pkg.Dir, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range run.FindAllSubmatch(b, -1) {
+			functions++
+			name := string(m[1])
+			called := bytes.Contains(calls, []byte("storagetesting."+name+"("))
+			if reason, skipped := notRun[name]; called == skipped {
+				t.Errorf("%s: called %v, reason not to: %q", name, called, reason)
+			}
+		}
+	}
+	if functions < 60 {
+		t.Errorf("found %d functions in %s, which has more than 60", functions, pkg.Dir)
+	}
+}
 
 // TestUpstream runs the contract of storage.Interface: every Run function of
 // k8s.io/apiserver/pkg/storage/testing, but those in notRun.

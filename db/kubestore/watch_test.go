@@ -1,0 +1,149 @@
+package kubestore
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/storage"
+
+	"tidewaiter/db"
+	"tidewaiter/db/dbtest"
+)
+
+// TestSlowWatch: a watch that nobody reads keeps nobody waiting, and ends with
+// 410 once the history has gone past it. The others see everything.
+func TestSlowWatch(t *testing.T) {
+	ctx := t.Context()
+	d := dbtest.Open(t, func(o *db.Options) { o.FeedBytes = 100_000; o.MaintenanceInterval = time.Hour })
+	f := setupOn(t, d)
+	open := func() watch.Interface {
+		w, err := f.Watch(ctx, "/pods/", storage.ListOptions{ResourceVersion: fmt.Sprint(d.Revision()), Recursive: true, Predicate: storage.Everything})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(w.Stop)
+		return w
+	}
+	const events = 1000
+	slow, fast := open(), open()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := range events {
+			ev := <-fast.ResultChan()
+			if pod, ok := object(ev).(*example.Pod); !ok || pod.Name != fmt.Sprint(i) {
+				t.Errorf("event %d: %v %v", i, ev.Type, ev.Object)
+				return
+			}
+		}
+	})
+	for i := range events {
+		pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint(i), Annotations: map[string]string{"a": string(make([]byte, 1000))}}}
+		if err := f.Create(ctx, fmt.Sprintf("/pods/ns/%d", i), pod, nil, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wg.Wait()
+	if err := d.Compact(ctx, d.Revision()); err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for ev := range slow.ResultChan() {
+		if ev.Type != watch.Error {
+			seen++
+			continue
+		}
+		if status, ok := ev.Object.(*metav1.Status); !ok || status.Code != http.StatusGone || status.Reason != metav1.StatusReasonExpired {
+			t.Errorf("the slow watch ends with %v, want 410 Expired", ev.Object)
+		}
+		if seen >= events {
+			t.Errorf("the slow watch was sent all %d events: the test shows nothing", seen)
+		}
+		return
+	}
+	t.Errorf("the slow watch was closed without an error, after %d events", seen)
+}
+
+func object(ev watch.Event) runtime.Object {
+	if c, ok := ev.Object.(runtime.CacheableObject); ok {
+		return c.GetObject()
+	}
+	return ev.Object
+}
+
+// TestWatchesShareDecoding: however many watches, each event is decoded once;
+// also for watches that come later and read from the file.
+func TestWatchesShareDecoding(t *testing.T) {
+	d := dbtest.Open(t)
+	f := setupOn(t, d)
+	start := fmt.Sprint(d.Revision())
+	const watches, events = 20, 50
+	read := func(n int) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var wg sync.WaitGroup
+		for range n {
+			w, err := f.Watch(ctx, "/pods/", storage.ListOptions{ResourceVersion: start, Recursive: true, Predicate: storage.Everything})
+			if err != nil {
+				t.Fatal(err)
+			}
+			wg.Go(func() {
+				for range events {
+					if ev := <-w.ResultChan(); ev.Type != watch.Added {
+						t.Errorf("event %v", ev.Type)
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+	}
+	for i := range events {
+		pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint(i)}}
+		if err := f.Create(t.Context(), fmt.Sprintf("/pods/ns/%d", i), pod, nil, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.transformer.GetReadsAndReset()
+	read(watches)
+	if got := f.transformer.GetReadsAndReset(); got != events {
+		t.Errorf("%d watches of %d events decoded %d objects, want each once", watches, events, got)
+	}
+}
+
+// TestRequestWatchProgress: a quiet watch that takes bookmarks is told at once
+// how far the store is.
+func TestRequestWatchProgress(t *testing.T) {
+	ctx := t.Context()
+	f := setup(t, func(c *Config) { c.ProgressInterval = time.Hour })
+	w, err := f.Watch(ctx, "/pods/", storage.ListOptions{ResourceVersion: fmt.Sprint(f.db.Revision()), Recursive: true, Predicate: storage.Everything, ProgressNotify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	want := f.increaseRV(ctx, t)
+	for {
+		if err := f.RequestWatchProgress(ctx); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case ev := <-w.ResultChan():
+			rv, err := f.versioner.ObjectResourceVersion(ev.Object)
+			if err != nil || ev.Type != watch.Bookmark {
+				t.Fatalf("event %v, %v", ev, err)
+			}
+			if int64(rv) == want {
+				return
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("no bookmark")
+		}
+	}
+}

@@ -1,0 +1,44 @@
+package db
+
+import "sync"
+
+// replay keeps the events last read from the file, so that watchers that are
+// behind by about as much, or that all come back after a restart, share them and
+// what consumers have derived from them (Event.Memo), as they share the feed.
+type replay struct {
+	maxBytes int64
+
+	mu     sync.Mutex
+	events map[int64]*Event // by revision
+	order  []int64          // oldest first
+	bytes  int64
+}
+
+func newReplay(maxBytes int64) *replay {
+	return &replay{maxBytes: maxBytes, events: map[int64]*Event{}}
+}
+
+func (r *replay) get(rev int64) *Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.events[rev]
+}
+
+// add keeps e and returns it, or the same event that another watcher added first.
+func (r *replay) add(e *Event) *Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if have := r.events[e.Rev]; have != nil {
+		return have
+	}
+	r.events[e.Rev] = e
+	r.order = append(r.order, e.Rev)
+	r.bytes += e.cost()
+	for r.bytes > r.maxBytes {
+		oldest := r.events[r.order[0]]
+		delete(r.events, oldest.Rev)
+		r.order = r.order[1:]
+		r.bytes -= oldest.cost()
+	}
+	return e
+}
