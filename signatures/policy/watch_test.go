@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,12 +26,13 @@ func TestWatcher(t *testing.T) {
 	// In a synctest bubble time passes only when everybody waits.
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
+		var mu sync.Mutex
 		var sets []*policy.Set
 		var errs []error
 		w := policy.Watcher{
 			Path: dir, Interval: 10 * time.Second,
-			OnChange: func(s *policy.Set) { sets = append(sets, s) },
-			OnError:  func(err error) { errs = append(errs, err) },
+			OnChange: func(s *policy.Set) { mu.Lock(); defer mu.Unlock(); sets = append(sets, s) },
+			OnError:  func(err error) { mu.Lock(); defer mu.Unlock(); errs = append(errs, err) },
 		}
 		done := make(chan struct{})
 		go func() { defer close(done); w.Run(ctx, first) }()
@@ -38,6 +40,8 @@ func TestWatcher(t *testing.T) {
 			t.Helper()
 			time.Sleep(30 * time.Second) // three looks
 			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
 			if len(sets) != wantSets || len(errs) != wantErrs {
 				t.Errorf("%s: %d sets and %d errors, want %d and %d: %v", what, len(sets), len(errs), wantSets, wantErrs, errs)
 			}
