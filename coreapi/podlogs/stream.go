@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -55,19 +56,59 @@ func (s *fileStream) InputStream(ctx context.Context, _, _ string) (io.ReadClose
 // copyTo writes the log to w. An error in the middle has no place in an HTTP
 // answer that has begun, so it is written as a last line, as the kubelet does.
 func (s *fileStream) copyTo(ctx context.Context, w io.Writer) error {
-	var stdout, stderr io.Writer // a nil interface leaves the stream out
-	if s.stdout {
-		stdout = w
-	}
-	if s.stderr {
-		stderr = w
-	}
-	err := logs.ReadLogs(ctx, s.path, "", &s.opts, &runtimeService{container: s.container}, stdout, stderr)
+	err := s.read(ctx, w)
 	if err == nil || ctx.Err() != nil {
 		return nil
 	}
 	_, err = fmt.Fprintf(w, "\nthe log ends here, reading on failed: %v\n", err)
 	return err
+}
+
+// read reads the file, and the one that replaced it if that happened before
+// rotation was watched for.
+func (s *fileStream) read(ctx context.Context, w io.Writer) error {
+	counted := &countingWriter{Writer: w}
+	var stdout, stderr io.Writer // a nil interface leaves the stream out
+	if s.stdout {
+		stdout = counted
+	}
+	if s.stderr {
+		stderr = counted
+	}
+	opts := s.opts
+	for {
+		file, err := os.Lstat(s.path)
+		if err != nil {
+			return err
+		}
+		if !file.Mode().IsRegular() {
+			return fmt.Errorf("the log is a %s now; links are not followed", fileKind(file.Mode()))
+		}
+		service := &runtimeService{container: s.container, path: s.path, file: file}
+		if err := logs.ReadLogs(ctx, s.path, "", &opts, service, stdout, stderr); err != nil || !service.missed {
+			return err
+		}
+		opts.TailLines = nil
+		if s.opts.LimitBytes != nil {
+			left := *s.opts.LimitBytes - counted.written
+			if left <= 0 {
+				return nil
+			}
+			opts.LimitBytes = &left
+		}
+	}
+}
+
+// countingWriter counts the bytes written through it.
+type countingWriter struct {
+	io.Writer
+	written int64
+}
+
+func (c *countingWriter) Write(p []byte) (int, error) {
+	n, err := c.Writer.Write(p)
+	c.written += int64(n)
+	return n, err
 }
 
 // closer ends a stream whose reader has gone, also one that waits for lines.

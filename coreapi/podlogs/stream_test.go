@@ -149,6 +149,29 @@ func TestFollowThroughRotationUntilTheContainerEnds(t *testing.T) {
 	}
 }
 
+// The log is rotated while its first part is being read, before the reader
+// watches for that: the reader is held up by a client that does not read.
+func TestRotationWhileTheBacklogIsRead(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "0.log")
+	write(t, dir, "0.log", line(1, "one")+line(2, "two"))
+	limit := int64(len("one\ntwo\nthree\nfo"))
+	stream := open(t, t.Context(), dir, running(), make(chan struct{}, 1), logs.LogOptions{Follow: true, LimitBytes: &limit})
+	defer stream.Close()
+	r := bufio.NewReaderSize(stream, 16) // one line at a time
+	if got := next(t, r); got != "one" {
+		t.Fatal(got)
+	}
+	if err := os.Rename(path, path+".20260101-000002"); err != nil {
+		t.Fatal(err)
+	}
+	appendLine(t, path, line(3, "three")+line(4, "four"))
+	got, err := io.ReadAll(r)
+	if want := "two\nthree\nfo"; err != nil || string(got) != want {
+		t.Errorf("got %q, %v; want %q", got, err, want)
+	}
+}
+
 func TestContainerHasEnded(t *testing.T) {
 	status := func(restarts int32, state api.ContainerState) *livePod {
 		l := running()
