@@ -113,8 +113,9 @@ type SpooledJob struct {
 	Key    string
 	Source string // who asked first
 	State  SpoolState
-	// Due is what State says it is, Enqueued when the first payload came.
-	Due, Enqueued time.Time
+	// Due is what State says it is, Enqueued when the first request for it came and
+	// Latest when the last did.
+	Due, Enqueued, Latest time.Time
 	// Attempts counts the leases since the job came or was retried.
 	Attempts int
 	// Error is why the last attempt failed; it may be cut.
@@ -125,13 +126,13 @@ type SpooledJob struct {
 	lease int64
 }
 
-const spoolColumns = "id, key, source, state, due, enqueued, attempts, leases, error"
+const spoolColumns = "id, key, source, state, due, enqueued, latest, attempts, leases, error"
 
 func scanSpooledJob(row []driver.Value) *SpooledJob {
 	return &SpooledJob{
 		ID: row[0].(int64), Key: row[1].(string), Source: row[2].(string), State: SpoolState(row[3].(string)),
-		Due: time.UnixMilli(row[4].(int64)).UTC(), Enqueued: time.UnixMilli(row[5].(int64)).UTC(),
-		Attempts: int(row[6].(int64)), lease: row[7].(int64), Error: row[8].(string),
+		Due: time.UnixMilli(row[4].(int64)).UTC(), Enqueued: time.UnixMilli(row[5].(int64)).UTC(), Latest: time.UnixMilli(row[6].(int64)).UTC(),
+		Attempts: int(row[7].(int64)), lease: row[8].(int64), Error: row[9].(string),
 	}
 }
 

@@ -102,18 +102,18 @@ func (t *tx) addPayload(r SpoolRequest) (int64, error) {
 		return 0, err
 	}
 	if job == 0 {
-		job, _, err = t.c.first(`INSERT INTO spool_jobs (key, source, state, due, enqueued, payloads)
-			VALUES (?1, ?2, 'waiting', ?3, ?3, 0) RETURNING id`, r.Key, r.Source, t.now)
+		job, _, err = t.c.first(`INSERT INTO spool_jobs (key, source, state, due, enqueued, latest, payloads)
+			VALUES (?1, ?2, 'waiting', ?3, ?3, ?3, 0) RETURNING id`, r.Key, r.Source, t.now)
 		if err != nil {
 			return 0, err
 		}
 	}
 	n, err := t.c.exec("INSERT INTO spool_payloads (job, payload) VALUES (?, ?) ON CONFLICT DO NOTHING", job, r.Payload)
-	if err != nil || n == 0 {
+	if err != nil {
 		return 0, err
 	}
-	_, err = t.c.exec("UPDATE spool_jobs SET payloads = payloads + 1 WHERE id = ?", job)
-	return 1, err
+	_, err = t.c.exec("UPDATE spool_jobs SET payloads = payloads + ?, latest = ? WHERE id = ?", n, t.now, job)
+	return n, err
 }
 
 // makeRoom drops the jobs dead for longest until the bound is kept, or fails

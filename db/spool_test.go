@@ -169,10 +169,16 @@ func TestSpoolForgets(t *testing.T) {
 
 func TestSpoolCoalesces(t *testing.T) {
 	s, ctx := openSpool(t, db.SpoolOptions{}), context.Background()
-	s.enqueue(request("k", "1", "a"), request("k", "2", "b"), request("k", "3", "a"), request("other", "4", "a"))
+	start := s.clock.Now()
+	s.enqueue(request("k", "1", "a"), request("k", "2", "b"), request("other", "4", "a"))
+	s.clock.Step(time.Second)
+	s.enqueue(request("k", "3", "a"))
 	jobs := s.claim(10)
 	if len(jobs) != 2 || payloads(jobs[0]) != "a b" || payloads(jobs[1]) != "a" {
 		t.Fatalf("claimed %+v", jobs)
+	}
+	if !jobs[0].Enqueued.Equal(start) || !jobs[0].Latest.Equal(start.Add(time.Second)) || !jobs[1].Latest.Equal(start) {
+		t.Errorf("the times of the first and the latest request: %+v", jobs)
 	}
 	// What comes while the job is being done is another job, due when it is over.
 	s.enqueue(request("k", "5", "a"), request("k", "6", "c"))

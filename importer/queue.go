@@ -82,8 +82,8 @@ type Job struct {
 	ID int64
 	// Receiver is who was told.
 	Receiver string
-	// Received is when the first hint came.
-	Received time.Time
+	// Received is when the first hint came, Latest when the last did.
+	Received, Latest time.Time
 	// Attempt counts from 1.
 	Attempt int
 	// Hints in order of arrival, at least one.

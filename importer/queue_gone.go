@@ -30,9 +30,9 @@ func Gone(image *imagev1.Image) map[string]string {
 
 // gone asks the registry about a tag or a digest that was deleted. When it is not
 // there, it marks the Images it is recorded on: those of digests, if any, which the
-// registry says a tag led to, and else those that we remember.
-func (w *Worker) gone(ctx context.Context, ref Reference, digests []string) (bool, error) {
-	now, err := w.settle(ctx, ref, func(digest string) bool { return digest == "" })
+// registry says a tag led to, and else those that we remember. It was told of then.
+func (w *Worker) gone(ctx context.Context, ref Reference, digests []string, then time.Time) (bool, error) {
+	now, err := w.settle(ctx, ref, then, func(digest string) bool { return digest == "" })
 	if err != nil || now != "" {
 		return false, err
 	}

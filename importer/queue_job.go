@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -23,10 +24,15 @@ func (h Hint) isDelete() bool { return h.Action == HintDelete }
 func (w *Worker) do(ctx context.Context, j Job) error {
 	hint := j.Hints[0]
 	repository := Reference{Host: hint.Host, Repository: hint.Repository}
+	tag := repository
+	tag.Tag = hint.Tag
+	pushed, deleted := digestsOf(j.Hints, HintPush), digestsOf(j.Hints, HintDelete)
 	if signatureTag.MatchString(hint.Tag) {
+		if _, err := w.awaitTag(ctx, tag, pushed, j.Latest); err != nil {
+			return err
+		}
 		return w.resign(ctx, repository.withDigest(subjectOfTag(hint.Tag)))
 	}
-	pushed, deleted := digestsOf(j.Hints, HintPush), digestsOf(j.Hints, HintDelete)
 	if j.Attempt == 1 {
 		for _, digest := range pushed {
 			w.pushReceived(ctx, digest, hint)
@@ -36,15 +42,13 @@ func (w *Worker) do(ctx context.Context, j Job) error {
 	case hint.Tag == "" && hint.Digest == "":
 		return w.goneRepository(ctx, repository)
 	case hint.Tag == "":
-		return w.doDigest(ctx, repository.withDigest(hint.Digest), j.Hints)
+		return w.doDigest(ctx, repository.withDigest(hint.Digest), j)
 	}
-	tag := repository
-	tag.Tag = hint.Tag
 	if err := w.doTag(ctx, tag, pushed, j); err != nil {
 		return err
 	}
 	for _, digest := range deleted {
-		if _, err := w.gone(ctx, repository.withDigest(digest), nil); err != nil {
+		if _, err := w.gone(ctx, repository.withDigest(digest), nil, j.Latest); err != nil {
 			return err
 		}
 	}
@@ -52,14 +56,14 @@ func (w *Worker) do(ctx context.Context, j Job) error {
 }
 
 // doDigest does the hints about one digest.
-func (w *Worker) doDigest(ctx context.Context, ref Reference, hints []Hint) error {
-	if slices.ContainsFunc(hints, Hint.isDelete) {
-		if gone, err := w.gone(ctx, ref, nil); err != nil || gone {
+func (w *Worker) doDigest(ctx context.Context, ref Reference, j Job) error {
+	if slices.ContainsFunc(j.Hints, Hint.isDelete) {
+		if gone, err := w.gone(ctx, ref, nil, j.Latest); err != nil || gone {
 			return err
 		}
 		// Deleted and pushed again, or the hint was wrong.
 	}
-	_, err := w.importOne(ctx, ref, hints[0])
+	_, err := w.importOne(ctx, ref, j.Hints[0])
 	return err
 }
 
@@ -68,7 +72,7 @@ func (w *Worker) doDigest(ctx context.Context, ref Reference, hints []Hint) erro
 func (w *Worker) doTag(ctx context.Context, tag Reference, pushed []string, j Job) error {
 	isDeleted := slices.ContainsFunc(j.Hints, Hint.isDelete)
 	if isDeleted && !slices.ContainsFunc(j.Hints, func(h Hint) bool { return !h.isDelete() }) {
-		if gone, err := w.gone(ctx, tag, digestsOf(j.Hints, HintDelete)); err != nil || gone {
+		if gone, err := w.gone(ctx, tag, digestsOf(j.Hints, HintDelete), j.Latest); err != nil || gone {
 			return err
 		}
 	}
@@ -90,11 +94,11 @@ func (w *Worker) doTag(ctx context.Context, tag Reference, pushed []string, j Jo
 		}
 	}
 	if len(pushed) > 0 && !slices.Contains(pushed, now) && !isDeleted {
-		then, err := w.settle(ctx, tag, func(digest string) bool { return slices.Contains(pushed, digest) })
+		later, err := w.awaitTag(ctx, tag, pushed, j.Latest)
 		if err != nil {
 			return err
 		}
-		if then != "" && then != now {
+		if later != "" && later != now {
 			_, missing = w.importOne(ctx, tag, j.Hints[0])
 		}
 	}
@@ -102,7 +106,7 @@ func (w *Worker) doTag(ctx context.Context, tag Reference, pushed []string, j Jo
 	case missing == nil:
 		return nil
 	case isDeleted:
-		_, err := w.gone(ctx, tag, digestsOf(j.Hints, HintDelete))
+		_, err := w.gone(ctx, tag, digestsOf(j.Hints, HintDelete), j.Latest)
 		return err
 	case stored && j.Attempt >= doubtfulAttempts:
 		return nil // the tag was deleted without a word; the Image is there
@@ -110,13 +114,19 @@ func (w *Worker) doTag(ctx context.Context, tag Reference, pushed []string, j Jo
 	return missing
 }
 
-// settle looks at a tag or digest until ok says that it is as expected, or for as
-// long as a registry may take to make its own words true. It returns what it saw
-// last: a digest, or "" for none.
-func (w *Worker) settle(ctx context.Context, ref Reference, ok func(digest string) bool) (string, error) {
+// awaitTag waits until a tag leads to something that was pushed, or long enough,
+// and returns where it leads.
+func (w *Worker) awaitTag(ctx context.Context, tag Reference, pushed []string, then time.Time) (string, error) {
+	return w.settle(ctx, tag, then, func(digest string) bool { return len(pushed) == 0 || slices.Contains(pushed, digest) })
+}
+
+// settle looks at a tag or digest until ok says that it is as expected, or until
+// the registry has had Settle, from then on, to make its own words true. It
+// returns what it saw last: a digest, or "" for none.
+func (w *Worker) settle(ctx context.Context, ref Reference, then time.Time, ok func(digest string) bool) (string, error) {
 	for delay := w.Settle / 32; ; delay *= 2 {
 		digest, err := w.Importer.resolve(ctx, ref)
-		if err != nil || ok(digest) || delay > w.Settle/2 {
+		if err != nil || ok(digest) || w.Clock.Since(then)+delay > w.Settle {
 			return digest, err
 		}
 		select {
@@ -139,11 +149,11 @@ func digestsOf(hints []Hint, action string) []string {
 }
 
 // importOne imports what ref leads to, be it an image or what belongs to one, and
-// returns its digest if it is an image.
+// returns its digest.
 func (w *Worker) importOne(ctx context.Context, ref Reference, hint Hint) (digest string, err error) {
 	result, err := w.Importer.Import(ctx, ref.String(), w.Images)
 	if ReasonOf(err) == NotAnImage {
-		return "", w.resignSubject(ctx, ref)
+		return w.resignSubject(ctx, ref)
 	}
 	if err != nil {
 		return "", err
@@ -176,11 +186,11 @@ func (w *Worker) pushReceived(ctx context.Context, digest string, hint Hint) {
 }
 
 // resignSubject finds out which image the artifact belongs to, if any, and has
-// its signatures looked for again.
-func (w *Worker) resignSubject(ctx context.Context, ref Reference) error {
+// its signatures looked for again. It returns the artifact's digest.
+func (w *Worker) resignSubject(ctx context.Context, ref Reference) (digest string, err error) {
 	s, err := w.Importer.session(ctx, ref)
 	if err != nil {
-		return describe(ref, err)
+		return "", describe(ref, err)
 	}
 	identifier := ref.Digest
 	if identifier == "" {
@@ -188,12 +198,12 @@ func (w *Worker) resignSubject(ctx context.Context, ref Reference) error {
 	}
 	m, err := s.manifest(ctx, identifier, ref.Digest)
 	if err != nil {
-		return describe(ref, err)
+		return "", describe(ref, err)
 	}
 	if m.Subject == nil {
-		return nil // a chart, a policy, …: none of ours
+		return m.Digest, nil // a chart, a policy, …: none of ours
 	}
-	return w.resign(ctx, ref.withDigest(m.Subject.Digest))
+	return m.Digest, w.resign(ctx, ref.withDigest(m.Subject.Digest))
 }
 
 // resign looks for the signatures of an image again, as every import does. A

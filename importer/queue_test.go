@@ -229,7 +229,7 @@ func (w *workerTest) hint(s string) importer.Hint {
 
 func (w *workerTest) start(attempt int, hints ...string) {
 	w.nextID++
-	j := importer.Job{ID: w.nextID, Receiver: "local", Received: time.Now(), Attempt: attempt}
+	j := importer.Job{ID: w.nextID, Receiver: "local", Received: time.Now(), Latest: time.Now(), Attempt: attempt}
 	for _, s := range hints {
 		j.Hints = append(j.Hints, w.hint(s))
 	}
@@ -381,6 +381,25 @@ func TestWorkerIsToldTooEarly(t *testing.T) {
 			t.Errorf("references: %v, want the tag among them", got)
 		}
 	})
+	t.Run("a signature", func(t *testing.T) {
+		w := startWorker(t)
+		digest := w.push("team/app:1.0", "a")
+		w.do("push team/app:1.0@" + digest)
+		artifact, tag, looks := newArtifact(t), strings.Replace(digest, ":", "-", 1)+".sig", 0
+		signature := w.registry.Push("team/app:other", artifact)
+		w.registry.Inject("HEAD .*/manifests/"+tag+"$", 0, func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
+				if looks++; looks == 3 {
+					w.registry.Push("team/app:"+tag, artifact)
+				}
+				next.ServeHTTP(rw, req)
+			})
+		})
+		w.do("push team/app:" + tag + "@" + signature)
+		if n := len(w.image(digest).Signatures); n != 1 {
+			t.Errorf("%d signatures, want 1", n)
+		}
+	})
 	t.Run("a deletion", func(t *testing.T) {
 		w := startWorker(t)
 		digest := w.push("team/app:1.0", "a")
@@ -470,6 +489,9 @@ func TestWorkerSeesSignaturesThatComeLater(t *testing.T) {
 		chart := w.registry.Push("team/chart:1.0", newArtifact(t))
 		w.do("push team/chart:1.0@" + chart)
 		w.expect("images", w.images.Names(), nil)
+		if n := w.registry.Count("manifests"); n != 3 {
+			t.Errorf("%d requests, want a HEAD and two GETs: %v", n, requests(w.registry))
+		}
 	})
 }
 

@@ -27,8 +27,9 @@ type WorkerOptions struct {
 	Concurrency int
 	// Lease is how long a job stays with a worker that is not heard of (1 min).
 	Lease time.Duration
-	// Settle is how long a registry may take to make true what it has told: a
-	// tag that does not lead to what was pushed is looked at for that long (1 s).
+	// Settle is how long a registry may take to make true what it has told: for so
+	// long after Job.Latest a tag is looked at again that does not lead to what was
+	// pushed (1 s).
 	Settle time.Duration
 	// Grace is how long running jobs may take to end once Run is told to (10 s).
 	Grace time.Duration

@@ -6,7 +6,8 @@ CREATE TABLE spool_jobs (
   source   TEXT    NOT NULL,           -- who asked first
   state    TEXT    NOT NULL CHECK (state IN ('waiting', 'leased', 'dead')),
   due      INTEGER NOT NULL,           -- Unix milliseconds: waiting until, leased until, or dead since
-  enqueued INTEGER NOT NULL,           -- Unix milliseconds of the first payload
+  enqueued INTEGER NOT NULL,           -- Unix milliseconds of the first request
+  latest   INTEGER NOT NULL,           -- and of the latest
   payloads INTEGER NOT NULL,           -- rows of spool_payloads
   attempts INTEGER NOT NULL DEFAULT 0, -- leases since the job was last told to start afresh
   leases   INTEGER NOT NULL DEFAULT 0, -- leases ever: tells a holder of the present one from one of an earlier
