@@ -69,7 +69,7 @@ func (o *Options) setDefaults() {
 		o.Readers = min(max(2*runtime.GOMAXPROCS(0), 4), 16)
 	}
 	if o.FeedBytes == 0 {
-		o.FeedBytes = 32 << 20
+		o.FeedBytes = 8 << 20
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
