@@ -97,10 +97,11 @@ func readLimited(resp *http.Response, limit int64) ([]byte, error) {
 		return nil, unusable("%d bytes, at most %d are read", resp.ContentLength, limit)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
-	if err != nil {
+	if err != nil && int64(len(body)) < limit {
 		return nil, err
 	}
-	if int64(len(body)) > limit {
+	// An error at the limit is a transport that has the same bound.
+	if err != nil || int64(len(body)) > limit {
 		return nil, unusable("more than %d bytes", limit)
 	}
 	return body, nil

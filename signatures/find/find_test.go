@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -433,6 +434,20 @@ func TestFindBounds(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a transport with the same bound", func(t *testing.T) {
+		finder, err := find.New(find.Options{RegistriesDirs: []string{filepath.Join(t.TempDir(), "absent")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		digest, err := name.NewDigest("registry.example.com/demo/app@sha256:" + strings.Repeat("0", 64))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, warnings, err := finder.Find(t.Context(), digest, cutting{})
+		if err != nil || len(warnings) != 3 {
+			t.Errorf("error %v, warnings %q", err, warnings)
+		}
+	})
 	t.Run("large blob by its descriptor", func(t *testing.T) {
 		f := newFixture(t, false)
 		layer := f.cosignLayer(key.SimpleSigning(t, f.digest, f.repository()))
@@ -453,6 +468,18 @@ func TestFindBounds(t *testing.T) {
 		}
 	})
 }
+
+// cutting answers everything with a body that is cut at the bound of manifests.
+type cutting struct{}
+
+func (cutting) RoundTrip(r *http.Request) (*http.Response, error) {
+	body := io.MultiReader(io.LimitReader(zeros{}, find.MaxManifest), iotest.ErrReader(errors.New("cut")))
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(body), ContentLength: -1, Request: r}, nil
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
 // endless sends zeros until the client has enough.
 func endless(w http.ResponseWriter, declare bool, n int) (sent int) {
