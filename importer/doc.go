@@ -42,8 +42,8 @@
 // remote.Puller is not used to read manifests: it greets the registry once more
 // for every repository, keeps what it learned forever, admits 100 MiB
 // manifests, and reports a digest mismatch or an incomplete HEAD as plain text.
-// A [SignatureFinder] can still use package remote: it is given options that
-// carry this package's authenticated transport.
+// A [SignatureFinder] can still use package remote: it is given this package's
+// authenticated transport.
 //
 // # Limits
 //

@@ -323,7 +323,7 @@ func (r *run) store(ctx context.Context, n node, found, fresh *imagev1.Image, pl
 	var searchErr error
 	if r.finder != nil {
 		digest := r.session.repository.Digest(n.digest)
-		signatures, annotations, warnings, err := r.finder.Find(ctx, digest, r.session.remoteOptions(ctx))
+		signatures, annotations, warnings, err := r.finder.Find(ctx, digest, r.session.transport)
 		out.warnings = append(out.warnings, warnings...)
 		if err != nil {
 			searchErr = fmt.Errorf("looking for signatures: %w", describe(n.reference, err))

@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"golang.org/x/net/publicsuffix"
 )
@@ -175,9 +174,4 @@ func untrustedRealm(host, realm string) error {
 	}
 	return &Error{Reason: Unauthorized, Message: fmt.Sprintf(
 		"%s sends us with its credentials to the token server %s of another domain; if that is right, add it to tokenHosts of the registry's entry in the configuration", host, server)}
-}
-
-// remoteOptions let package remote use the session.
-func (s *session) remoteOptions(ctx context.Context) []remote.Option {
-	return []remote.Option{remote.WithTransport(s.transport), remote.WithContext(ctx)}
 }

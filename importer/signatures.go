@@ -2,9 +2,9 @@ package importer
 
 import (
 	"context"
+	"net/http"
 
 	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 	imagev1 "github.com/openshift/api/image/v1"
 )
 
@@ -15,10 +15,11 @@ import (
 // images that were stored before as well, because signatures are pushed after
 // the image they sign. It must be safe for concurrent use.
 //
-// options make package remote talk through the importer's transport for the
-// repository of digest: already authenticated, rate limited, retried, with
-// bodies capped (manifests and referrers at 4 MiB, blobs at 8 MiB) and with ctx
-// applied. They are valid for that repository and only during the call.
+// transport is the importer's way to the repository of digest: already
+// authenticated, rate limited, retried, with bodies capped (manifests and
+// referrers at 4 MiB, blobs at 8 MiB). It is valid for that repository and only
+// during the call. Package remote takes it with remote.WithTransport and does
+// not authenticate again.
 //
 // signatures are added to the Image: each must have metadata.name
 // "<digest>@<unique name>", type and content. A signature whose name the Image
@@ -29,5 +30,5 @@ import (
 // without the signatures, and Import returns the error beside its result so
 // that a queue tries again.
 type SignatureFinder interface {
-	Find(ctx context.Context, digest name.Digest, options []remote.Option) (signatures []imagev1.ImageSignature, annotations map[string]string, warnings []string, err error)
+	Find(ctx context.Context, digest name.Digest, transport http.RoundTripper) (signatures []imagev1.ImageSignature, annotations map[string]string, warnings []string, err error)
 }

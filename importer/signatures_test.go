@@ -3,6 +3,7 @@ package importer_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -18,14 +19,14 @@ import (
 	"tidewaiter/importer/registrytest/sample"
 )
 
-// tagFinder finds a cosign-like tag with the options it is given.
+// tagFinder finds a cosign-like tag through the transport it is given.
 type tagFinder struct {
 	mu    sync.Mutex
 	asked []string
 	fail  error
 }
 
-func (f *tagFinder) Find(_ context.Context, digest name.Digest, options []remote.Option) ([]imagev1.ImageSignature, map[string]string, []string, error) {
+func (f *tagFinder) Find(ctx context.Context, digest name.Digest, transport http.RoundTripper) ([]imagev1.ImageSignature, map[string]string, []string, error) {
 	f.mu.Lock()
 	f.asked = append(f.asked, digest.DigestStr())
 	f.mu.Unlock()
@@ -33,7 +34,7 @@ func (f *tagFinder) Find(_ context.Context, digest name.Digest, options []remote
 		return nil, nil, nil, f.fail
 	}
 	tag := digest.Context().Tag(strings.Replace(digest.DigestStr(), ":", "-", 1) + ".sig")
-	descriptor, err := remote.Get(tag, options...)
+	descriptor, err := remote.Get(tag, remote.WithContext(ctx), remote.WithTransport(transport))
 	if err != nil {
 		return nil, nil, []string{"no signature of " + digest.DigestStr()}, nil
 	}
@@ -101,6 +102,6 @@ func TestFinderCannotRewriteReferences(t *testing.T) {
 
 type annotator map[string]string
 
-func (a annotator) Find(context.Context, name.Digest, []remote.Option) ([]imagev1.ImageSignature, map[string]string, []string, error) {
+func (a annotator) Find(context.Context, name.Digest, http.RoundTripper) ([]imagev1.ImageSignature, map[string]string, []string, error) {
 	return nil, a, nil, nil
 }
