@@ -54,6 +54,9 @@ type Config struct {
 	// Hooks serves everything below /hooks/; nil leaves it to the API server,
 	// which knows no such path.
 	Hooks http.Handler
+	// Admin holds handlers of paths outside the Kubernetes API, such as
+	// /tidewaiter/spool, for administrators alone.
+	Admin map[string]http.Handler
 	// Reads, if set, is asked before the API server's own handlers, behind
 	// authentication and authorization. It answers what it can answer faster
 	// and leaves the rest to the handler it is given.
@@ -114,6 +117,9 @@ func New(c Config) (*Server, error) {
 	}
 	if err := installGroups(s.api, c); err != nil {
 		return nil, err
+	}
+	for path, handler := range c.Admin {
+		s.api.Handler.NonGoRestfulMux.Handle(path, handler)
 	}
 	for name, hook := range c.PostStartHooks {
 		if err := s.api.AddPostStartHook(name, hook); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"tidewaiter/coreapi/podlogs"
 	"tidewaiter/importer"
+	"tidewaiter/web/hooks"
 )
 
 // maxConfigFile bounds the configuration file, in bytes.
@@ -22,6 +23,17 @@ const maxConfigFile = 1 << 20
 type config struct {
 	Registries []registryConfig `yaml:"registries"`
 	Kubelet    *kubeletConfig   `yaml:"kubelet"`
+	Receivers  []hooks.Receiver `yaml:"receivers"`
+	Hooks      hooksConfig      `yaml:"hooks"`
+
+	file string // the path it was read from
+}
+
+// hooksConfig says where webhooks are taken beside the server's own port.
+type hooksConfig struct {
+	// PlainAddress, as host:port, serves /hooks/ and nothing else over plain
+	// HTTP, for registries that cannot be told to trust ca.crt.
+	PlainAddress string `yaml:"plainAddress"`
 }
 
 // registryConfig is what an administrator says about a registry or a part of it.
@@ -65,7 +77,7 @@ func (c *config) resolve(dir string) {
 
 // loadConfig reads path; no path is an empty configuration.
 func loadConfig(path string) (*config, error) {
-	c := &config{}
+	c := &config{file: path}
 	if path == "" {
 		return c, nil
 	}

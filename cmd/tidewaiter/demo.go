@@ -96,7 +96,7 @@ Ctrl-C ends it and removes what it made.
 
 // showImport imports the references as `tidewaiter import` does.
 func showImport(ctx context.Context, out io.Writer, s *server, references []string) error {
-	im, err := importer.New(importer.Options{Keychain: noCredentials, UserAgent: "tidewaiter/" + buildVersion()})
+	im, err := importer.New(importer.Options{Keychain: noCredentials, UserAgent: userAgent()})
 	if err != nil {
 		return err
 	}

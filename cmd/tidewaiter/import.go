@@ -116,7 +116,7 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 		Platforms:  o.platforms,
 		Layers:     importer.LayersMode(o.layers),
 		Progress:   progress.event,
-		UserAgent:  "tidewaiter/" + buildVersion(),
+		UserAgent:  userAgent(),
 	})
 	if err != nil {
 		return misuse(err, "tidewaiter import --platform linux/amd64 …, --layers manifest or --layers verify")

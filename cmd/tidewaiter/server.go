@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/http"
 	"os"
 	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
@@ -20,6 +22,7 @@ import (
 	"tidewaiter/db"
 	"tidewaiter/db/kubestore"
 	"tidewaiter/imageapi"
+	"tidewaiter/importer"
 	"tidewaiter/web"
 )
 
@@ -66,12 +69,15 @@ type server struct {
 	db          *db.DB
 	web         *web.Server
 	credentials *web.Credentials
+	events      *eventRecorder
+	// tasks run beside a listening server from when it is ready until it stops.
+	tasks []func(context.Context) error
 }
 
 // openServer takes the data directory and assembles a server over it: on
 // listener, or reachable only from within the process if that is nil. It takes
 // over listener when it succeeds.
-func openServer(_ context.Context, o serverOptions, listener net.Listener) (_ *server, err error) {
+func openServer(ctx context.Context, o serverOptions, listener net.Listener) (_ *server, err error) {
 	cfg, err := loadConfig(o.configFile)
 	if err != nil {
 		return nil, err
@@ -85,7 +91,7 @@ func openServer(_ context.Context, o serverOptions, listener net.Listener) (_ *s
 			err = errors.Join(err, store.Close())
 		}
 	}()
-	s := &server{config: cfg, db: store}
+	s := &server{config: cfg, db: store, events: &eventRecorder{}}
 
 	ip := net.IPv4(127, 0, 0, 1)
 	if listener != nil {
@@ -109,11 +115,21 @@ func openServer(_ context.Context, o serverOptions, listener net.Listener) (_ *s
 	if err != nil {
 		return nil, err
 	}
-	hooks := core.PostStartHooks
+	var pushed *pushes
+	postStart, admin := core.PostStartHooks, map[string]http.Handler{}
 	if listener == nil {
-		// Nobody is there to be served: controllers and the server's Lease are
-		// for servers.
-		hooks = nil
+		// Nobody is there to be served: controllers, webhooks and the server's
+		// Lease are for servers.
+		postStart = nil
+	} else {
+		if pushed, err = openPushes(ctx, store, cfg, importer.Options{Registries: cfg.registries(), UserAgent: userAgent()}); err != nil {
+			return nil, err
+		}
+		admin[spoolPath] = spoolHandler{pushed.spool}
+		s.tasks = append(s.tasks, func(ctx context.Context) error { return pushed.work(ctx, s.web.ClientConfig(), s.events) })
+		if pushed.plain != nil {
+			s.tasks = append(s.tasks, pushed.servePlain)
+		}
 	}
 	groups := maps.Clone(core.Groups)
 	groups[imagev1.GroupVersion] = images
@@ -123,11 +139,13 @@ func openServer(_ context.Context, o serverOptions, listener net.Listener) (_ *s
 		ParameterCodec: legacyscheme.ParameterCodec,
 		Groups:         groups,
 		OpenAPI:        openAPIDefinitions,
-		PostStartHooks: hooks,
+		PostStartHooks: postStart,
 		Listener:       listener,
 		Credentials:    s.credentials,
 		Reads:          getter.ServeStored,
-		Version: buildVersion(),
+		Admin:          admin,
+		Hooks:          pushed.hooks(),
+		Version:        buildVersion(),
 	})
 	if err != nil {
 		return nil, err
@@ -156,20 +174,54 @@ func reachable(ip net.IP) net.IP {
 // run serves until ctx is done. It calls ready once the server answers, and
 // stops when that returns an error.
 func (s *server) run(ctx context.Context, ready func(ctx context.Context) error) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
+	// The server outlives its tasks, which use it.
+	webCtx, stopWeb := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWeb()
 	served := make(chan error, 1)
-	go func() { served <- s.web.Run(ctx) }()
+	go func() { served <- s.web.Run(webCtx) }()
 
 	err := s.awaitReady(ctx, served)
 	if err == nil {
-		err = ready(ctx)
+		err = s.work(ctx, served, ready)
 	}
-	if err != nil {
-		stop()
-	}
+	stopWeb()
 	return errors.Join(err, <-served, s.db.Close())
 }
+
+// work runs the tasks until ctx is done, the server has ended, or ready or a
+// task fails.
+func (s *server) work(ctx context.Context, served chan error, ready func(ctx context.Context) error) error {
+	tasks, ctx := errgroup.WithContext(ctx)
+	if s.url != "" {
+		recording, stop := context.WithCancel(context.WithoutCancel(ctx))
+		defer stop()
+		if err := s.events.start(recording, s.web.ClientConfig()); err != nil {
+			return err
+		}
+	}
+	for _, task := range s.tasks {
+		tasks.Go(func() error { return task(ctx) })
+	}
+	tasks.Go(func() error {
+		if err := ready(ctx); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-served:
+			served <- err
+			return errServerEnded
+		}
+	})
+	if err := tasks.Wait(); !errors.Is(err, errServerEnded) {
+		return err
+	}
+	return nil
+}
+
+// errServerEnded ends the tasks of a server that ended by itself.
+var errServerEnded = errors.New("the server has ended")
 
 // awaitReady returns nil once the server answers, also if it is told to stop
 // before it does.

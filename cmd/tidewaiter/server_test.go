@@ -46,11 +46,11 @@ func serveOn(t *testing.T, dir string, listener net.Listener) *restclient.Config
 		done <- nil
 		t.Fatalf("the server ended before it was ready: %v", err)
 	}
-	config, err := newAPITarget(s.credentials.Kubeconfig)
+	target, err := newAPITarget(s.credentials.Kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return config.(apiTarget).config
+	return target.config
 }
 
 // entries are the names in a folder.

@@ -50,16 +50,16 @@ func (dryRunTarget) use(ctx context.Context, do func(context.Context, func() imp
 type apiTarget struct{ config *restclient.Config }
 
 // newAPITarget reads a kubeconfig, or the environment's if path is empty.
-func newAPITarget(path string) (target, error) {
+func newAPITarget(path string) (apiTarget, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = path
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
 	if err != nil {
-		return nil, withHint(err, "--kubeconfig ./tidewaiter-data/admin.kubeconfig names a local server, --data-dir its directory")
+		return apiTarget{}, withHint(err, "--kubeconfig ./tidewaiter-data/admin.kubeconfig names a local server, --data-dir its directory")
 	}
 	// --jobs is the limit of this client.
 	config.QPS = -1
-	config.UserAgent = "tidewaiter/" + buildVersion()
+	config.UserAgent = userAgent()
 	return apiTarget{config}, nil
 }
 

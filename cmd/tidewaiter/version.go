@@ -35,6 +35,9 @@ func buildVersion() string {
 	return dev + commit + dirty
 }
 
+// userAgent is what registries and API servers are told.
+func userAgent() string { return "tidewaiter/" + buildVersion() }
+
 func newVersionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",

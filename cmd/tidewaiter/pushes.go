@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
+
+	"tidewaiter/db"
+	"tidewaiter/imageapi/imageclient"
+	"tidewaiter/importer"
+	"tidewaiter/web/hooks"
+)
+
+// pushes is the way of a push: receivers put what registries tell into the
+// spool, a worker turns it into Images.
+type pushes struct {
+	spool    *db.Spool
+	handler  http.Handler // nil when no receiver is configured
+	importer *importer.Importer
+	plain    net.Listener // nil unless configured
+}
+
+// openPushes prepares the spool, and the receivers if there are any.
+func openPushes(ctx context.Context, store *db.DB, cfg *config, options importer.Options) (_ *pushes, err error) {
+	p := &pushes{}
+	if p.spool, err = store.Spool(db.SpoolOptions{}); err != nil {
+		return nil, err
+	}
+	if p.importer, err = importer.New(options); err != nil {
+		return nil, err
+	}
+	if len(cfg.Receivers) == 0 {
+		if cfg.Hooks.PlainAddress != "" {
+			return nil, withHint(errors.New("hooks.plainAddress is set, but there are no receivers to serve there"), "add a section receivers to %s", cfg.file)
+		}
+		return p, nil
+	}
+	handler, err := hooks.New(hooks.Options{
+		Receivers:       cfg.Receivers,
+		Dir:             filepath.Dir(cfg.file),
+		Spool:           hookSpool{p.spool},
+		RegisterMetrics: registerMetrics,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", cfg.file, err)
+	}
+	p.handler = handler
+	if cfg.Hooks.PlainAddress != "" {
+		if p.plain, err = (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Hooks.PlainAddress); err != nil {
+			return nil, fmt.Errorf("%s: hooks.plainAddress: %w", cfg.file, err)
+		}
+	}
+	return p, nil
+}
+
+// hooks is what serves /hooks/, nil when there are no receivers.
+func (p *pushes) hooks() http.Handler {
+	if p == nil {
+		return nil
+	}
+	return p.handler
+}
+
+// registerMetrics registers with the registry that /metrics shows. A second
+// server in one process, as in tests, leaves the first one's in place.
+func registerMetrics(all ...metrics.Registerable) {
+	for _, m := range all {
+		_ = legacyregistry.Register(m)
+	}
+}
+
+// work imports what is pushed until ctx ends.
+func (p *pushes) work(ctx context.Context, client *restclient.Config, notifier importer.Notifier) error {
+	defer p.importer.Close()
+	images, err := imageclient.New(client)
+	if err != nil {
+		return err
+	}
+	worker, err := importer.NewWorker(importer.WorkerOptions{
+		Importer:        p.importer,
+		Images:          images,
+		Queue:           importQueue{p.spool},
+		Finder:          importer.ListFinder{Images: images},
+		Notifier:        notifier,
+		RegisterMetrics: registerMetrics,
+	})
+	if err != nil {
+		return err
+	}
+	return worker.Run(ctx)
+}
+
+// servePlain serves the receivers, and nothing else, over plain HTTP until ctx
+// ends.
+func (p *pushes) servePlain(ctx context.Context) error {
+	s := &http.Server{Handler: p.handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+	context.AfterFunc(ctx, func() {
+		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if err := s.Shutdown(drain); err != nil {
+			klog.FromContext(ctx).Error(err, "Closing the plain listener for webhooks")
+		}
+	})
+	if err := s.Serve(p.plain); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// hookSpool is the receivers' view of the spool.
+type hookSpool struct{ spool *db.Spool }
+
+// Enqueue implements hooks.Spool.
+func (s hookSpool) Enqueue(ctx context.Context, jobs []hooks.Job) error {
+	requests := make([]db.SpoolRequest, 0, len(jobs))
+	for _, j := range jobs {
+		hint := importer.Hint{Action: string(j.Action), Host: j.Host, Repository: j.Repository, Tag: j.Tag, Digest: j.Digest}
+		requests = append(requests, db.SpoolRequest{Key: hint.Key(), Source: j.Receiver, EventID: j.ID, Payload: hint.Encode()})
+	}
+	return s.spool.Enqueue(ctx, requests)
+}
+
+// importQueue is the worker's view of the spool.
+type importQueue struct{ spool *db.Spool }
+
+// Claim implements importer.Queue. Payloads that are no hints are of another
+// release: such a job is dead at once.
+func (q importQueue) Claim(ctx context.Context, n int, lease time.Duration) ([]importer.Job, error) {
+	spooled, err := q.spool.Claim(ctx, n, lease)
+	jobs := make([]importer.Job, 0, len(spooled))
+	for _, s := range spooled {
+		j := importer.Job{ID: s.ID, Receiver: s.Source, Received: s.Enqueued, Latest: s.Latest, Attempt: s.Attempts, Lease: s}
+		var bad error
+		for _, p := range s.Payloads {
+			hint, err := importer.DecodeHint(p)
+			if err != nil {
+				bad = err
+				break
+			}
+			j.Hints = append(j.Hints, hint)
+		}
+		if bad != nil {
+			err = errors.Join(err, q.spool.Fail(ctx, s, db.SpoolFailure{Error: bad.Error(), Permanent: true}))
+			continue
+		}
+		jobs = append(jobs, j)
+	}
+	return jobs, err
+}
+
+// Renew implements importer.Queue.
+func (q importQueue) Renew(ctx context.Context, j importer.Job, lease time.Duration) error {
+	return q.spool.Renew(ctx, j.Lease.(*db.SpooledJob), lease)
+}
+
+// Done implements importer.Queue.
+func (q importQueue) Done(ctx context.Context, j importer.Job) error {
+	return q.spool.Done(ctx, j.Lease.(*db.SpooledJob))
+}
+
+// Fail implements importer.Queue.
+func (q importQueue) Fail(ctx context.Context, j importer.Job, f importer.JobFailure) error {
+	return q.spool.Fail(ctx, j.Lease.(*db.SpooledJob), db.SpoolFailure(f))
+}
+
+// Release implements importer.Queue.
+func (q importQueue) Release(ctx context.Context, j importer.Job) error {
+	return q.spool.Release(ctx, j.Lease.(*db.SpooledJob))
+}
+
+// Depth implements importer.Queue.
+func (q importQueue) Depth(ctx context.Context) (map[string]importer.QueueDepth, error) {
+	stats, err := q.spool.Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	depths := make(map[string]importer.QueueDepth, len(stats.BySource))
+	for receiver, c := range stats.BySource {
+		depths[receiver] = importer.QueueDepth(c)
+	}
+	return depths, nil
+}
