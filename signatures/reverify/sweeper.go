@@ -1,0 +1,293 @@
+package reverify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"tidewaiter/signatures"
+)
+
+const (
+	// pageSize is how many Images are read, and held in memory, at a time.
+	pageSize = 100
+	// DefaultResync is the time between sweeps when nothing else calls for one.
+	DefaultResync = time.Hour
+	// retryAfter is the time to the next sweep when one has failed for some Images.
+	retryAfter = time.Minute
+	// share is the part of its time that a sweep works; the rest it pauses.
+	share = 0.5
+	// maxPause bounds one pause.
+	maxPause = 5 * time.Second
+)
+
+// Images is where Images are kept.
+type Images interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*imagev1.Image, error)
+	List(ctx context.Context, opts metav1.ListOptions) (*imagev1.ImageList, error)
+	Update(ctx context.Context, image *imagev1.Image, opts metav1.UpdateOptions) (*imagev1.Image, error)
+}
+
+// Judge computes verdicts by the policies in force; signatures.Live is one.
+type Judge interface {
+	// Stale tells whether VerifyImage may find something new.
+	Stale(image *imagev1.Image) bool
+	// VerifyImage writes the verdicts into the Image and tells whether that changed it.
+	VerifyImage(image *imagev1.Image) (changed, covered bool)
+}
+
+// Progress is how far a sweep has come.
+type Progress struct {
+	// Sweep counts sweeps since the start, from 1; 0 before the first.
+	Sweep int64 `json:"sweep"`
+	// Running is true until the sweep has ended.
+	Running bool `json:"running"`
+	// Total is how many Images there are, as far as is known.
+	Total int64 `json:"total"`
+	// Examined is how many Images were read; Changed is how many of those were written with a new verdict, Failed
+	// how many should have been.
+	Examined int64 `json:"examined"`
+	Changed  int64 `json:"changed"`
+	Failed   int64 `json:"failed"`
+	// Verified counts the Images examined by their verdict: True, False, Unknown, Unsigned.
+	Verified map[string]int64 `json:"verified"`
+	// Error is why the sweep could not go on.
+	Error string `json:"error,omitempty"`
+}
+
+// Sweeper keeps verdicts up to date. New makes one.
+type Sweeper struct {
+	images  Images
+	judge   Judge
+	clock   clock.WithTicker
+	trigger chan struct{}
+
+	mu       sync.Mutex
+	progress Progress
+	next     time.Time
+}
+
+// New makes a Sweeper. c is nil for the real clock.
+func New(images Images, judge Judge, c clock.WithTicker) *Sweeper {
+	if c == nil {
+		c = clock.RealClock{}
+	}
+	registerMetrics()
+	return &Sweeper{images: images, judge: judge, clock: c, trigger: make(chan struct{}, 1)}
+}
+
+// Trigger asks for a sweep that begins from now on, and returns its number. One that is under way is not taken for
+// it: it may be past Images that have to be looked at again. It does not wait.
+func (s *Sweeper) Trigger() (sweep int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case s.trigger <- struct{}{}:
+	default: // asked for already
+	}
+	return s.progress.Sweep + 1
+}
+
+// Progress tells how far the current sweep has come, or how the last one ended.
+func (s *Sweeper) Progress() Progress {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.progress
+	p.Verified = make(map[string]int64, len(s.progress.Verified))
+	for k, v := range s.progress.Verified {
+		p.Verified[k] = v
+	}
+	return p
+}
+
+// Run sweeps until ctx is done.
+func (s *Sweeper) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := s.Sweep(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		wait := s.untilNext()
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Verifying signatures again failed, will retry", "after", retryAfter)
+			wait = retryAfter
+		}
+		timer := s.clock.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+		case <-timer.C():
+		case <-s.trigger:
+		}
+		timer.Stop()
+	}
+}
+
+// untilNext is the time to the next sweep: an hour, or less if a verdict expires.
+func (s *Sweeper) untilNext() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.next.IsZero() {
+		return DefaultResync
+	}
+	// Not more often than once a second, whatever the Images say.
+	return min(max(s.next.Sub(s.clock.Now()), time.Second), DefaultResync)
+}
+
+// Sweep goes through all Images once. The error tells that it could not, or not for all of them.
+func (s *Sweeper) Sweep(ctx context.Context) error {
+	s.mu.Lock()
+	s.progress = Progress{Sweep: s.progress.Sweep + 1, Running: true, Verified: map[string]int64{}}
+	s.next = time.Time{}
+	s.mu.Unlock()
+
+	started := s.clock.Now()
+	err := s.pages(ctx)
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.progress.Running = false
+	if err == nil && s.progress.Failed > 0 {
+		err = fmt.Errorf("%d of %d images could not be written", s.progress.Failed, s.progress.Examined)
+	}
+	if err != nil {
+		s.progress.Error = err.Error()
+	}
+	recordSweep(err, s.clock.Now(), s.clock.Since(started))
+	return err
+}
+
+// pages reads all Images, pausing between pages.
+func (s *Sweeper) pages(ctx context.Context) error {
+	opts := metav1.ListOptions{Limit: pageSize}
+	for {
+		began := s.clock.Now()
+		list, err := s.images.List(ctx, opts)
+		if next := continueOf(err); next != "" {
+			// The sweep took longer than old revisions are kept. It goes on where it was, with Images as they are now.
+			opts.Continue = next
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("listing images: %w", err)
+		}
+		s.counted(list)
+		for i := range list.Items {
+			if err := s.one(ctx, &list.Items[i]); err != nil {
+				return err
+			}
+		}
+		if list.Continue == "" {
+			return nil
+		}
+		opts.Continue = list.Continue
+		if err := s.pause(ctx, s.clock.Since(began)); err != nil {
+			return err
+		}
+	}
+}
+
+// continueOf is the token with which a list that has expired can go on, "" for any other error.
+func continueOf(err error) string {
+	var status apierrors.APIStatus
+	if apierrors.IsResourceExpired(err) && errors.As(err, &status) {
+		return status.Status().Continue
+	}
+	return ""
+}
+
+// pause waits in proportion to the time that was worked.
+func (s *Sweeper) pause(ctx context.Context, worked time.Duration) error {
+	d := min(time.Duration(float64(worked)*(1-share)/share), maxPause)
+	if d <= 0 {
+		return ctx.Err()
+	}
+	timer := s.clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C():
+		return nil
+	}
+}
+
+// counted notes a page that was read, before its Images are judged.
+func (s *Sweeper) counted(list *imagev1.ImageList) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.progress.Total = s.progress.Examined + int64(len(list.Items))
+	if list.RemainingItemCount != nil {
+		s.progress.Total += *list.RemainingItemCount
+	}
+	remaining.Set(float64(s.progress.Total - s.progress.Examined))
+}
+
+// one brings one Image up to date. It returns an error only if ctx is done: other errors are counted and logged.
+func (s *Sweeper) one(ctx context.Context, image *imagev1.Image) error {
+	result := resultUnchanged
+	image, changed, err := s.update(ctx, image)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		result = resultFailed
+		klog.FromContext(ctx).Error(err, "Verifying signatures again failed", "image", image.Name)
+	case changed:
+		result = resultChanged
+	}
+	verified, _, expiry := signatures.Summary(image)
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.progress.Examined++
+	s.progress.Verified[verified]++
+	switch result {
+	case resultChanged:
+		s.progress.Changed++
+	case resultFailed:
+		s.progress.Failed++
+	}
+	if !expiry.IsZero() && expiry.After(s.clock.Now()) && (s.next.IsZero() || expiry.Before(s.next)) {
+		s.next = expiry
+	}
+	examined.WithLabelValues(result).Inc()
+	remaining.Set(float64(s.progress.Total - s.progress.Examined))
+	return nil
+}
+
+// update judges an Image and writes it if that changed it. When somebody else has written it since it was read, it is read
+// again; when it is gone, there is nothing to do.
+func (s *Sweeper) update(ctx context.Context, image *imagev1.Image) (_ *imagev1.Image, changed bool, err error) {
+	read := true
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		if !read {
+			current, err := s.images.Get(ctx, image.Name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			image = current
+		}
+		read = false
+		if !s.judge.Stale(image) {
+			return nil
+		}
+		if changed, _ = s.judge.VerifyImage(image); !changed {
+			return nil
+		}
+		_, err := s.images.Update(ctx, image, metav1.UpdateOptions{})
+		return err
+	})
+	if apierrors.IsNotFound(err) {
+		return image, false, nil
+	}
+	return image, changed && err == nil, err
+}

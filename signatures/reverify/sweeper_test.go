@@ -1,0 +1,403 @@
+package reverify_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"tidewaiter/signatures"
+	"tidewaiter/signatures/policy"
+	"tidewaiter/signatures/reverify"
+	"tidewaiter/signatures/signaturestest"
+)
+
+var start = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+
+// patience bounds what is waited for with the real clock.
+const patience = 30 * time.Second
+
+// store is Images in memory, listed in pages.
+type store struct {
+	mu      sync.Mutex
+	images  map[string]*imagev1.Image
+	lists   int
+	updates []string
+
+	onList   func(opts metav1.ListOptions) error
+	onUpdate func(image *imagev1.Image) error
+}
+
+func (s *store) Get(_ context.Context, name string, _ metav1.GetOptions) (*imagev1.Image, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if image, ok := s.images[name]; ok {
+		return image.DeepCopy(), nil
+	}
+	return nil, apierrors.NewNotFound(imagev1.Resource("images"), name)
+}
+
+func (s *store) List(_ context.Context, opts metav1.ListOptions) (*imagev1.ImageList, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lists++
+	if s.onList != nil {
+		if err := s.onList(opts); err != nil {
+			return nil, err
+		}
+	}
+	list := &imagev1.ImageList{}
+	for _, name := range slices.Sorted(maps.Keys(s.images)) {
+		if name < opts.Continue {
+			continue
+		}
+		if int64(len(list.Items)) == opts.Limit {
+			left := int64(0)
+			for n := range s.images {
+				if n >= name {
+					left++
+				}
+			}
+			list.Continue, list.RemainingItemCount = name, &left
+			break
+		}
+		list.Items = append(list.Items, *s.images[name].DeepCopy())
+	}
+	return list, nil
+}
+
+func (s *store) Update(_ context.Context, image *imagev1.Image, _ metav1.UpdateOptions) (*imagev1.Image, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.onUpdate != nil {
+		if err := s.onUpdate(image); err != nil {
+			return nil, err
+		}
+	}
+	if s.images[image.Name].ResourceVersion != image.ResourceVersion {
+		return nil, apierrors.NewConflict(imagev1.Resource("images"), image.Name, errors.New("changed"))
+	}
+	s.updates = append(s.updates, image.Name)
+	image = image.DeepCopy()
+	image.ResourceVersion += "."
+	s.images[image.Name] = image
+	return image, nil
+}
+
+func (s *store) updated() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.updates)
+}
+
+// counts are the stored Images by verdict.
+func (s *store) counts() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[string]int{}
+	for _, image := range s.images {
+		verified, _, _ := signatures.Summary(image)
+		out[verified]++
+	}
+	return out
+}
+
+// signedImages are n Images: each tenth has no signature, the others one of key.
+func signedImages(t testing.TB, key *signaturestest.Key, n int) *store {
+	t.Helper()
+	s := &store{images: map[string]*imagev1.Image{}}
+	for i := range n {
+		digest := fmt.Sprintf("sha256:%064x", i)
+		image := &imagev1.Image{
+			ObjectMeta:           metav1.ObjectMeta{Name: digest},
+			DockerImageReference: "registry.example.com/team/app@" + digest,
+		}
+		if i%10 != 0 {
+			content := signaturestest.Marshal(t, key.SimpleSigning(t, digest, "registry.example.com/team/app:v1"))
+			image.Signatures = []imagev1.ImageSignature{{
+				ObjectMeta: metav1.ObjectMeta{Name: signatures.Name(digest, content)},
+				Type:       signatures.TypeSimpleSigning, Content: content,
+			}}
+		}
+		s.images[digest] = image
+	}
+	return s
+}
+
+func trust(t testing.TB, key *signaturestest.Key) *policy.Set {
+	t.Helper()
+	return signaturestest.Set(t, signaturestest.TrustKey(key, nil), "")
+}
+
+func wantCounts(t *testing.T, s *store, want map[string]int) {
+	t.Helper()
+	if got := s.counts(); !maps.Equal(got, want) {
+		t.Errorf("images by verdict: %v, want %v", got, want)
+	}
+}
+
+// A sweep judges every Image once; a second has nothing to write until the policy changes.
+func TestSweep(t *testing.T) {
+	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
+	images := signedImages(t, key, 250)
+	clock := clocktesting.NewFakeClock(start)
+	live := signatures.NewLive(trust(t, key), clock)
+	s := reverify.New(images, live, clock)
+	for _, step := range []struct {
+		name    string
+		set     *policy.Set
+		changed int64
+		want    map[string]int
+	}{
+		{"first", trust(t, key), 225, map[string]int{"True": 225, "Unsigned": 25}},
+		{"again", trust(t, key), 0, map[string]int{"True": 225, "Unsigned": 25}},
+		{"another key", trust(t, other), 225, map[string]int{"False": 225, "Unsigned": 25}},
+		{"no policy", nil, 225, map[string]int{"Unknown": 225, "Unsigned": 25}},
+		{"no policy again", nil, 0, map[string]int{"Unknown": 225, "Unsigned": 25}},
+		{"the key again", trust(t, key), 225, map[string]int{"True": 225, "Unsigned": 25}},
+	} {
+		t.Run(step.name, func(t *testing.T) {
+			live.Replace(step.set)
+			lists, updates := images.lists, images.updated()
+			if err := s.Sweep(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			p := s.Progress()
+			if p.Changed != step.changed || p.Examined != 250 || p.Total != 250 || p.Failed != 0 || p.Running {
+				t.Errorf("progress %+v", p)
+			}
+			if got := images.updated() - updates; int64(got) != step.changed {
+				t.Errorf("%d writes, want %d", got, step.changed)
+			}
+			if got := images.lists - lists; got != 3 {
+				t.Errorf("%d lists, want 3 pages", got)
+			}
+			wantCounts(t, images, step.want)
+			for verdict, n := range step.want {
+				if p.Verified[verdict] != int64(n) {
+					t.Errorf("the progress counts %d images %s, want %d", p.Verified[verdict], verdict, n)
+				}
+			}
+		})
+	}
+}
+
+// A sweep that is cut short is taken up by the next process: nothing is judged or written twice.
+func TestSweepIsResumed(t *testing.T) {
+	key := signaturestest.NewKey(t, signaturestest.P256)
+	images := signedImages(t, key, 300)
+	clock := clocktesting.NewFakeClock(start)
+	ctx, stop := context.WithCancel(t.Context())
+	images.onUpdate = func(*imagev1.Image) error {
+		if len(images.updates) == 99 {
+			stop()
+		}
+		return nil
+	}
+	err := reverify.New(images, signatures.NewLive(trust(t, key), clock), clock).Sweep(ctx)
+	if !errors.Is(err, context.Canceled) || images.updated() != 100 {
+		t.Fatalf("the first sweep: %v after %d writes", err, images.updated())
+	}
+	images.onUpdate = nil
+	if err := reverify.New(images, signatures.NewLive(trust(t, key), clock), clock).Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if twice := len(images.updates) - len(slices.Compact(slices.Sorted(slices.Values(images.updates)))); images.updated() != 270 || twice != 0 {
+		t.Errorf("%d writes, %d of them twice", images.updated(), twice)
+	}
+	wantCounts(t, images, map[string]int{"True": 270, "Unsigned": 30})
+}
+
+// What others do meanwhile is no failure: old revisions go, Images are written and deleted.
+func TestSweepAmongOthers(t *testing.T) {
+	key := signaturestest.NewKey(t, signaturestest.P256)
+	images := signedImages(t, key, 250)
+	expired := false
+	images.onList = func(opts metav1.ListOptions) error {
+		if opts.Continue == "" || expired {
+			return nil
+		}
+		expired = true
+		err := apierrors.NewResourceExpired("the list is too old")
+		err.ErrStatus.Continue = opts.Continue
+		return err
+	}
+	labelled, deleted := fmt.Sprintf("sha256:%064x", 111), fmt.Sprintf("sha256:%064x", 112)
+	images.onUpdate = func(image *imagev1.Image) error {
+		switch image.Name {
+		case labelled:
+			if stored := images.images[labelled]; stored.Labels == nil {
+				stored.Labels, stored.ResourceVersion = map[string]string{"mine": "yes"}, "later"
+			}
+		case deleted:
+			delete(images.images, deleted)
+			return apierrors.NewNotFound(imagev1.Resource("images"), deleted)
+		}
+		return nil
+	}
+	clock := clocktesting.NewFakeClock(start)
+	s := reverify.New(images, signatures.NewLive(trust(t, key), clock), clock)
+	if err := s.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !expired {
+		t.Error("no list expired: the test shows nothing")
+	}
+	wantCounts(t, images, map[string]int{"True": 224, "Unsigned": 25})
+	if images.images[labelled].Labels["mine"] != "yes" {
+		t.Error("another's write was lost")
+	}
+}
+
+// An Image that cannot be written does not keep others from it, and is reported.
+func TestSweepReportsFailures(t *testing.T) {
+	key := signaturestest.NewKey(t, signaturestest.P256)
+	images := signedImages(t, key, 20)
+	bad := fmt.Sprintf("sha256:%064x", 3)
+	images.onUpdate = func(image *imagev1.Image) error {
+		if image.Name == bad {
+			return errors.New("disk full")
+		}
+		return nil
+	}
+	clock := clocktesting.NewFakeClock(start)
+	s := reverify.New(images, signatures.NewLive(trust(t, key), clock), clock)
+	err := s.Sweep(t.Context())
+	if p := s.Progress(); err == nil || !strings.Contains(err.Error(), "1 of 20") || p.Failed != 1 || p.Changed != 17 || p.Error == "" {
+		t.Errorf("error %v, progress %+v", err, p)
+	}
+	images.onList = func(metav1.ListOptions) error { return errors.New("no such table") }
+	if err := s.Sweep(t.Context()); err == nil || !strings.Contains(err.Error(), "no such table") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// running is a Sweeper that runs until the test ends.
+func running(t *testing.T, s *reverify.Sweeper) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-done
+	})
+}
+
+// await waits until the Sweeper has ended that many sweeps and sleeps.
+func await(t *testing.T, s *reverify.Sweeper, clock *clocktesting.FakeClock, sweeps int64) {
+	t.Helper()
+	eventually(t, func() bool {
+		p := s.Progress()
+		return p.Sweep == sweeps && !p.Running && clock.HasWaiters()
+	}, fmt.Sprintf("sweep %d has not ended", sweeps))
+}
+
+func eventually(t *testing.T, cond func() bool, what string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !cond(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal(what)
+		}
+	}
+}
+
+func TestRunSweepsWhenItHasTo(t *testing.T) {
+	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
+	images := signedImages(t, key, 10)
+	clock := clocktesting.NewFakeClock(start)
+	live := signatures.NewLive(trust(t, key), clock)
+	s := reverify.New(images, live, clock)
+	running(t, s)
+	await(t, s, clock, 1)
+	wantCounts(t, images, map[string]int{"True": 9, "Unsigned": 1})
+
+	live.Replace(trust(t, other))
+	if n := s.Trigger(); n != 2 {
+		t.Errorf("the trigger promises sweep %d", n)
+	}
+	await(t, s, clock, 2)
+	wantCounts(t, images, map[string]int{"False": 9, "Unsigned": 1})
+
+	clock.Step(reverify.DefaultResync)
+	await(t, s, clock, 3)
+
+	// An expiry comes before the hour is over.
+	images.mu.Lock()
+	for _, image := range images.images {
+		if len(image.Signatures) > 0 {
+			image.Annotations[signatures.AnnotationRecheck] = clock.Now().Add(10 * time.Minute).Format(time.RFC3339)
+		}
+	}
+	images.mu.Unlock()
+	s.Trigger()
+	await(t, s, clock, 4)
+	clock.Step(9 * time.Minute)
+	if p := s.Progress(); p.Sweep != 4 || p.Running {
+		t.Errorf("it does not wait for the expiry: %+v", p)
+	}
+	clock.Step(time.Minute)
+	await(t, s, clock, 5)
+	if p := s.Progress(); p.Changed != 9 {
+		t.Errorf("%d images were judged again at their expiry, want 9", p.Changed)
+	}
+}
+
+// Failures are tried again soon.
+func TestRunRetries(t *testing.T) {
+	key := signaturestest.NewKey(t, signaturestest.P256)
+	images := signedImages(t, key, 10)
+	images.onUpdate = func(*imagev1.Image) error { return errors.New("disk full") }
+	clock := clocktesting.NewFakeClock(start)
+	s := reverify.New(images, signatures.NewLive(trust(t, key), clock), clock)
+	running(t, s)
+	await(t, s, clock, 1)
+	images.mu.Lock()
+	images.onUpdate = nil
+	images.mu.Unlock()
+	clock.Step(time.Minute)
+	await(t, s, clock, 2)
+	wantCounts(t, images, map[string]int{"True": 9, "Unsigned": 1})
+}
+
+// A sweep pauses for as long as it worked, so that it leaves at least half of the time to others.
+func TestSweepPauses(t *testing.T) {
+	key := signaturestest.NewKey(t, signaturestest.P256)
+	images := signedImages(t, key, 250)
+	clock := clocktesting.NewFakeClock(start)
+	const took = 300 * time.Millisecond
+	images.onList = func(metav1.ListOptions) error {
+		clock.Step(took)
+		return nil
+	}
+	s := reverify.New(images, signatures.NewLive(trust(t, key), clock), clock)
+	ended := make(chan error, 1)
+	go func() { ended <- s.Sweep(t.Context()) }()
+	for page := int64(1); page <= 2; page++ {
+		eventually(t, clock.HasWaiters, "no pause")
+		if p := s.Progress(); p.Examined != 100*page || p.Total != 250 || !p.Running {
+			t.Errorf("progress %+v", p)
+		}
+		clock.Step(took - time.Millisecond)
+		if !clock.HasWaiters() {
+			t.Error("the pause is shorter than the work")
+		}
+		clock.Step(time.Millisecond)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
