@@ -2,6 +2,8 @@ package imageapi
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -14,12 +16,66 @@ import (
 	"tidewaiter/imageapi/manifest"
 )
 
-// selectableFields are the field selectors of images beside metadata.name. Each is also an index of
-// the storage.
-var selectableFields = storage.IndexerFuncs{
-	"dockerImageReference":             func(obj runtime.Object) string { return obj.(*imagev1.Image).DockerImageReference },
-	"dockerImageManifestMediaType":     func(obj runtime.Object) string { return obj.(*imagev1.Image).DockerImageManifestMediaType },
-	"dockerImageMetadata.Architecture": func(obj runtime.Object) string { return architecture(obj.(*imagev1.Image)) },
+// The fields that images are selected by.
+const (
+	nameField         = "metadata.name"
+	referenceField    = "dockerImageReference"
+	mediaTypeField    = "dockerImageManifestMediaType"
+	architectureField = "dockerImageMetadata.Architecture"
+	verifiedField     = "signatures.verified"
+	signerField       = "signatures.signer" // has as many values as the image has signers
+	usedField         = "used"              // is about the moment, and not stored
+)
+
+// indexedFields are those that the storage answers from an index. A selector that names several is
+// answered from the first of them, so the most selective come first.
+var indexedFields = []string{referenceField, signerField, verifiedField, architectureField, mediaTypeField}
+
+// fieldValues are the selectable fields and the values they can have; nil for any.
+var fieldValues = map[string][]string{
+	nameField:         nil,
+	referenceField:    nil,
+	mediaTypeField:    nil,
+	architectureField: nil,
+	signerField:       nil,
+	verifiedField:     {verifiedTrue, verifiedFalse, verifiedUnknown, unsigned},
+	usedField:         {"true", "false"},
+}
+
+// convertFieldLabel accepts the selectable fields as they are. The API server answers 400 to any
+// other, and to a value that a field cannot have: nothing would ever be selected by it.
+func convertFieldLabel(label, value string) (string, string, error) {
+	values, ok := fieldValues[label]
+	if !ok {
+		return "", "", fmt.Errorf("field label %q is not supported for images: select by %s, %s or %s",
+			label, nameField, strings.Join(indexedFields, ", "), usedField)
+	}
+	if values != nil && !slices.Contains(values, value) {
+		return "", "", fmt.Errorf("field label %q of images cannot be %q: it is one of %s", label, value, strings.Join(values, ", "))
+	}
+	return label, value, nil
+}
+
+// values of a field of an image, at least one: "" where it has none.
+func (f *facts) values(field string, image *imagev1.Image) []string {
+	switch field {
+	case referenceField:
+		return []string{image.DockerImageReference}
+	case mediaTypeField:
+		return []string{image.DockerImageManifestMediaType}
+	case architectureField:
+		return []string{architecture(image)}
+	case verifiedField:
+		verified, _ := f.summarize(image)
+		return []string{verified}
+	case signerField:
+		if _, signers := f.summarize(image); len(signers) > 0 {
+			return signers
+		}
+	case usedField:
+		return []string{fmt.Sprint(f.pods(image) > 0)}
+	}
+	return []string{""}
 }
 
 // architecture is "" for images without readable metadata and for indexes.
@@ -31,47 +87,79 @@ func architecture(image *imagev1.Image) string {
 	return metadata.Architecture
 }
 
-// convertFieldLabel accepts the selectable fields as they are. The API server answers 400 to any other.
-func convertFieldLabel(label, value string) (string, string, error) {
-	if _, ok := selectableFields[label]; ok || label == "metadata.name" {
-		return label, value, nil
+// attributes returns what label and field selectors match against: labels, and these fields. One
+// with several values is there by each of them, see signerTerm.
+func (f *facts) attributes(names []string) storage.AttrFunc {
+	return func(obj runtime.Object) (labels.Set, fields.Set, error) {
+		image, ok := obj.(*imagev1.Image)
+		if !ok {
+			return nil, nil, fmt.Errorf("%T is no Image", obj)
+		}
+		set := make(fields.Set, len(names)+1)
+		for _, name := range names {
+			for _, value := range f.values(name, image) {
+				key := name
+				if name == signerField {
+					key, value = signerTerm(value)
+				}
+				set[key] = value
+			}
+		}
+		return image.Labels, generic.AddObjectMetaFieldsSet(set, &image.ObjectMeta, false), nil
 	}
-	return "", "", fmt.Errorf("field label %q is not supported for images: select by metadata.name, dockerImageReference, dockerImageManifestMediaType or dockerImageMetadata.Architecture", label)
-}
-
-// attributes are what label and field selectors match against.
-func attributes(obj runtime.Object) (labels.Set, fields.Set, error) {
-	image, ok := obj.(*imagev1.Image)
-	if !ok {
-		return nil, nil, fmt.Errorf("%T is no Image", obj)
-	}
-	set := fields.Set{}
-	for name, value := range selectableFields {
-		set[name] = value(image)
-	}
-	return image.Labels, generic.AddObjectMetaFieldsSet(set, &image.ObjectMeta, false), nil
 }
 
 // predicate selects images. Naming the indexed fields lets the storage answer from an index.
-func predicate(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
-	p := storage.SelectionPredicate{Label: label, Field: field, GetAttrs: attributes}
-	for name := range selectableFields {
-		p.IndexFields = append(p.IndexFields, name)
+func (f *facts) predicate(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
+	var names []string // a list looks into every image for these only
+	for _, r := range field.Requirements() {
+		names = append(names, r.Field)
 	}
-	return p
+	return storage.SelectionPredicate{Label: label, Field: newSelector(field), GetAttrs: f.attributes(names), IndexFields: indexedFields}
 }
 
-// indexers are selectableFields in the form that caches take.
-func indexers() *cache.Indexers {
+// indexers compute the index entries of an image.
+func (f *facts) indexers() *cache.Indexers {
 	out := cache.Indexers{}
-	for name, value := range selectableFields {
-		out[storage.FieldIndex(name)] = func(obj any) ([]string, error) {
+	for _, field := range indexedFields {
+		out[storage.FieldIndex(field)] = func(obj any) ([]string, error) {
 			image, ok := obj.(*imagev1.Image)
 			if !ok {
 				return nil, fmt.Errorf("%T is no Image", obj)
 			}
-			return []string{value(image)}, nil
+			return f.values(field, image), nil
 		}
 	}
 	return &out
+}
+
+// selector is a field selector one of whose fields, the signer, has several values. It is what was
+// asked for (and what indexes are chosen by), and matches by a term for each signer.
+type selector struct {
+	fields.Selector
+	terms fields.Selector
+}
+
+func newSelector(asked fields.Selector) fields.Selector {
+	terms, err := asked.Transform(func(field, value string) (string, string, error) {
+		if field == signerField {
+			field, value = signerTerm(value)
+		}
+		return field, value, nil
+	})
+	if err != nil {
+		return fields.Nothing() // the function above returns none
+	}
+	return selector{asked, terms}
+}
+
+// signerTerm is the field, and its value, that an image has if that is one of its signers.
+func signerTerm(signer string) (field, value string) { return signerField + "=" + signer, "true" }
+
+// Matches is part of fields.Selector.
+func (s selector) Matches(f fields.Fields) bool { return s.terms.Matches(f) }
+
+// DeepCopySelector is part of fields.Selector.
+func (s selector) DeepCopySelector() fields.Selector {
+	return selector{s.Selector.DeepCopySelector(), s.terms.DeepCopySelector()}
 }

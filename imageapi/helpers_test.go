@@ -14,7 +14,6 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
-	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"tidewaiter/db/dbtest"
@@ -42,7 +41,10 @@ func requestContext() context.Context {
 
 // storages is the REST storage over a database of the test's own.
 type storages struct {
-	images     *genericregistry.Store
+	images interface {
+		rest.StandardStorage
+		rest.TableConvertor
+	}
 	signatures interface {
 		rest.Creater
 		rest.GracefulDeleter
@@ -51,12 +53,21 @@ type storages struct {
 
 func newStorages(t testing.TB, verifier imageapi.Verifier) storages {
 	t.Helper()
+	return newStoragesWith(t, imageapi.Options{Verifier: verifier})
+}
+
+func newStoragesWith(t testing.TB, opts imageapi.Options) (s storages) {
+	t.Helper()
 	getter := kubestore.NewGetter(dbtest.Open(t), codecs, kubestore.Options{})
-	m, err := imageapi.Storage(getter, imageapi.Options{Scheme: scheme, Verifier: verifier})
+	opts.Scheme = scheme
+	m, err := imageapi.Storage(getter, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := storages{images: m["images"].(*genericregistry.Store)}
+	s.images = m["images"].(interface {
+		rest.StandardStorage
+		rest.TableConvertor
+	})
 	s.signatures = m["imagesignatures"].(interface {
 		rest.Creater
 		rest.GracefulDeleter

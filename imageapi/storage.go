@@ -19,6 +19,13 @@ type Options struct {
 	Scheme *runtime.Scheme
 	// Verifier judges signatures whenever they are written; nil judges none.
 	Verifier Verifier
+	// Summarize reads the verdicts stored in an image: verified is True, False, Unknown or Unsigned;
+	// signers, distinct, are whom its trusted signatures are from. It is an index function: it
+	// depends on the image alone, and one that changes its mind needs the index built anew. nil
+	// knows no verdicts: what is signed is Unknown.
+	Summarize func(image *imagev1.Image) (verified string, signers []string)
+	// Usage counts the pods that use an image; nil when there are none to count.
+	Usage Usage
 }
 
 // Storage returns the REST storage of image.openshift.io/v1, by resource: "images" and
@@ -27,17 +34,18 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 	if opts.Scheme == nil {
 		return nil, fmt.Errorf("imageapi: Options.Scheme is required")
 	}
+	f := newFacts(opts)
 	s := &strategy{ObjectTyper: opts.Scheme, NameGenerator: names.SimpleNameGenerator, verifier: opts.Verifier}
 	images := &genericregistry.Store{
 		NewFunc:                   func() runtime.Object { return &imagev1.Image{} },
 		NewListFunc:               func() runtime.Object { return &imagev1.ImageList{} },
-		PredicateFunc:             predicate,
+		PredicateFunc:             f.predicate,
 		DefaultQualifiedResource:  imagev1.Resource("images"),
 		SingularQualifiedResource: imagev1.Resource("image"),
 		CreateStrategy:            s,
 		UpdateStrategy:            s,
 		DeleteStrategy:            s,
-		TableConvertor:            tableConvertor{},
+		TableConvertor:            tableConvertor{f},
 	}
 	s.get = func(ctx context.Context, name string) *imagev1.Image {
 		obj, err := images.Get(ctx, name, &metav1.GetOptions{})
@@ -48,14 +56,13 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 	}
 	if err := images.CompleteWithOptions(&generic.StoreOptions{
 		RESTOptions: g,
-		AttrFunc:    attributes,
-		TriggerFunc: selectableFields,
-		Indexers:    indexers(),
+		AttrFunc:    f.attributes(indexedFields),
+		Indexers:    f.indexers(),
 	}); err != nil {
 		return nil, fmt.Errorf("imageapi: %w", err)
 	}
 	return map[string]rest.Storage{
-		"images": images,
+		"images": &imagesREST{images, f},
 		"imagesignatures": &signaturesREST{
 			images:   images,
 			strategy: signatureStrategy{ObjectTyper: opts.Scheme, NameGenerator: names.SimpleNameGenerator},

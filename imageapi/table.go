@@ -3,6 +3,7 @@ package imageapi
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,69 +20,96 @@ import (
 // none is what kubectl's tables say for nothing.
 const none = "<none>"
 
+// unknown is what they say for what is not known yet.
+const unknown = "<unknown>"
+
 // maxPlatforms is how many platforms of an index a cell names.
 const maxPlatforms = 4
 
-// column is one column of the table. cell gets the image and its decoded metadata.
+// maxSigners is how many signers a cell names.
+const maxSigners = 2
+
+// column is one column of the table.
 type column struct {
 	metav1.TableColumnDefinition
-	cell func(image *imagev1.Image, metadata *docker10.DockerImage) any
+	cell func(r row) any
+}
+
+// row is what the cells of a row are made of.
+type row struct {
+	*imagev1.Image
+	metadata *docker10.DockerImage
+	verified string
+	signers  []string
+	pods     string
 }
 
 // columns of `kubectl get images`. Those of priority 1 are shown by -o wide.
 var columns = []column{
 	{
 		metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name", Description: "The digest of the image's manifest."},
-		func(image *imagev1.Image, _ *docker10.DockerImage) any { return image.Name },
+		func(r row) any { return r.Name },
 	},
 	{
 		metav1.TableColumnDefinition{Name: "Image Reference", Type: "string", Description: "The reference the image can be pulled by."},
-		func(image *imagev1.Image, _ *docker10.DockerImage) any { return image.DockerImageReference },
+		func(r row) any { return r.DockerImageReference },
 	},
 	{
 		metav1.TableColumnDefinition{Name: "Size", Type: "string", Priority: 1, Description: "Bytes in the registry, each layer counted once."},
-		func(_ *imagev1.Image, metadata *docker10.DockerImage) any { return humanSize(metadata.Size) },
+		func(r row) any { return humanSize(r.metadata.Size) },
 	},
 	{
 		metav1.TableColumnDefinition{Name: "Layers", Type: "integer", Priority: 1, Description: "Number of layers."},
-		func(image *imagev1.Image, _ *docker10.DockerImage) any { return int64(len(image.DockerImageLayers)) },
+		func(r row) any { return int64(len(r.DockerImageLayers)) },
 	},
 	{
 		metav1.TableColumnDefinition{Name: "Platform", Type: "string", Priority: 1, Description: "Operating system and architecture; of an index, those of its images."},
-		func(image *imagev1.Image, metadata *docker10.DockerImage) any { return platforms(image, metadata) },
+		func(r row) any { return platforms(r.Image, r.metadata) },
 	},
 	{
 		metav1.TableColumnDefinition{Name: "Signatures", Type: "integer", Priority: 1, Description: "Number of signatures, trusted or not."},
-		func(image *imagev1.Image, _ *docker10.DockerImage) any { return int64(len(image.Signatures)) },
+		func(r row) any { return int64(len(r.Signatures)) },
 	},
 	{
 		metav1.TableColumnDefinition{Name: "Media Type", Type: "string", Priority: 1, Description: "Media type of the manifest."},
-		func(image *imagev1.Image, _ *docker10.DockerImage) any {
-			return orNone(image.DockerImageManifestMediaType)
+		func(r row) any {
+			return orNone(r.DockerImageManifestMediaType)
 		},
 	},
 	{
 		metav1.TableColumnDefinition{Name: "Created", Type: "string", Format: "date-time", Priority: 1, Description: "When the image was built, by its own account."},
-		func(_ *imagev1.Image, metadata *docker10.DockerImage) any {
-			if metadata.Created.IsZero() {
+		func(r row) any {
+			if r.metadata.Created.IsZero() {
 				return none
 			}
-			return metadata.Created.UTC().Format(time.RFC3339)
+			return r.metadata.Created.UTC().Format(time.RFC3339)
 		},
 	},
 	{
 		metav1.TableColumnDefinition{Name: "Age", Type: "string", Priority: 1, Description: "Time since the Image object was created."},
-		func(image *imagev1.Image, _ *docker10.DockerImage) any {
-			return metatable.ConvertToHumanReadableDateType(image.CreationTimestamp)
+		func(r row) any {
+			return metatable.ConvertToHumanReadableDateType(r.CreationTimestamp)
 		},
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Verified", Type: "string", Priority: 1, Description: "Whether a signature is trusted: True, False, Unknown, or Unsigned."},
+		func(r row) any { return r.verified },
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Signer", Type: "string", Priority: 1, Description: "Whom the trusted signatures are from."},
+		func(r row) any { return orNone(some(r.signers, maxSigners)) },
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Pods", Type: "string", Priority: 1, Description: "Number of pods that use the image now."},
+		func(r row) any { return r.pods },
 	},
 }
 
 // tableConvertor implements rest.TableConvertor for Image and ImageList.
-type tableConvertor struct{}
+type tableConvertor struct{ facts *facts }
 
 // ConvertToTable prints an Image or an ImageList.
-func (tableConvertor) ConvertToTable(_ context.Context, object runtime.Object, tableOptions runtime.Object) (*metav1.Table, error) {
+func (c tableConvertor) ConvertToTable(_ context.Context, object runtime.Object, tableOptions runtime.Object) (*metav1.Table, error) {
 	table := &metav1.Table{}
 	if opt, ok := tableOptions.(*metav1.TableOptions); !ok || !opt.NoHeaders {
 		for _, c := range columns {
@@ -93,7 +121,7 @@ func (tableConvertor) ConvertToTable(_ context.Context, object runtime.Object, t
 		if !ok {
 			return fmt.Errorf("%T is no Image", obj)
 		}
-		table.Rows = append(table.Rows, row(image))
+		table.Rows = append(table.Rows, c.row(image))
 		return nil
 	}
 	if meta.IsListType(object) {
@@ -110,16 +138,26 @@ func (tableConvertor) ConvertToTable(_ context.Context, object runtime.Object, t
 	return table, addRow(object)
 }
 
-func row(image *imagev1.Image) metav1.TableRow {
-	metadata, err := manifest.Metadata(image)
-	if err != nil {
-		metadata = &docker10.DockerImage{}
+func (c tableConvertor) row(image *imagev1.Image) metav1.TableRow {
+	r := row{Image: image}
+	var err error
+	if r.metadata, err = manifest.Metadata(image); err != nil {
+		r.metadata = &docker10.DockerImage{}
 	}
-	r := metav1.TableRow{Object: runtime.RawExtension{Object: image}}
-	for _, c := range columns {
-		r.Cells = append(r.Cells, c.cell(image, metadata))
+	r.verified, r.signers = c.facts.summarize(image)
+	switch {
+	case c.facts.usage == nil:
+		r.pods = none
+	case !c.facts.usage.Synced():
+		r.pods = unknown
+	default:
+		r.pods = strconv.Itoa(c.facts.pods(image))
 	}
-	return r
+	out := metav1.TableRow{Object: runtime.RawExtension{Object: image}}
+	for _, column := range columns {
+		out.Cells = append(out.Cells, column.cell(r))
+	}
+	return out
 }
 
 func orNone(s string) string {
@@ -138,12 +176,16 @@ func platforms(image *imagev1.Image, metadata *docker10.DockerImage) string {
 		return orNone(metadata.Architecture)
 	}
 	var all []string
-	for i, m := range image.DockerImageManifests {
-		if i == maxPlatforms {
-			all = append(all, fmt.Sprintf("+%d", len(image.DockerImageManifests)-i))
-			break
-		}
+	for _, m := range image.DockerImageManifests {
 		all = append(all, orNone(manifest.Platform{OS: m.OS, Architecture: m.Architecture, Variant: m.Variant}.String()))
+	}
+	return some(all, maxPlatforms)
+}
+
+// some names at most limit of all and counts the others.
+func some(all []string, limit int) string {
+	if n := len(all) - limit; n > 0 {
+		all = append(all[:limit:limit], fmt.Sprintf("+%d", n))
 	}
 	return strings.Join(all, ",")
 }

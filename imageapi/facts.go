@@ -1,0 +1,72 @@
+package imageapi
+
+import (
+	"encoding/json"
+
+	imagev1 "github.com/openshift/api/image/v1"
+)
+
+// What Options.Summarize says of an image.
+const (
+	verifiedTrue    = "True"     // at least one signature is trusted and for the image
+	verifiedFalse   = "False"    // none is, and at least one was judged untrusted
+	verifiedUnknown = "Unknown"  // there are signatures, none could be judged
+	unsigned        = "Unsigned" // there is no signature
+)
+
+// referencesAnnotation is a JSON array of references that an importer knows the image by.
+const referencesAnnotation = "tidewaiter.dev/references"
+
+// Usage knows the pods.
+type Usage interface {
+	// PodsUsing returns how many pods use the image with this digest, or, of pods that name no
+	// digest, one of these references. It is asked for each image of a list, so it must be quick.
+	PodsUsing(digest string, references []string) int
+	// Synced reports whether all pods are known, so that a count of zero means that there is none.
+	Synced() bool
+}
+
+// facts are what is asked about images that their own fields do not say.
+type facts struct {
+	summarize func(image *imagev1.Image) (verified string, signers []string)
+	usage     Usage // nil when nobody knows
+}
+
+func newFacts(opts Options) *facts {
+	f := &facts{summarize: opts.Summarize, usage: opts.Usage}
+	if f.summarize == nil {
+		f.summarize = summarizeUnjudged
+	}
+	return f
+}
+
+// summarizeUnjudged is the summary where nobody judges signatures.
+func summarizeUnjudged(image *imagev1.Image) (verified string, signers []string) {
+	if len(image.Signatures) == 0 {
+		return unsigned, nil
+	}
+	return verifiedUnknown, nil
+}
+
+// pods counts the pods that use the image now; 0 when nobody knows.
+func (f *facts) pods(image *imagev1.Image) int {
+	if f.usage == nil {
+		return 0
+	}
+	return f.usage.PodsUsing(image.Name, references(image))
+}
+
+// references are all that the image is known by.
+func references(image *imagev1.Image) []string {
+	var known []string
+	if text := image.Annotations[referencesAnnotation]; text != "" {
+		// Anybody may write annotations: one that cannot be read names nothing.
+		if err := json.Unmarshal([]byte(text), &known); err != nil {
+			known = nil
+		}
+	}
+	if image.DockerImageReference != "" {
+		known = append(known, image.DockerImageReference)
+	}
+	return known
+}
