@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"tidewaiter/db"
 	"tidewaiter/db/dbtest"
@@ -123,4 +126,68 @@ func BenchmarkRange(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkPutDuringMaintenance measures what compaction, vacuum and expiry of
+// many large objects do to a writer beside them.
+func BenchmarkPutDuringMaintenance(b *testing.B) {
+	for _, busy := range []bool{false, true} {
+		b.Run(fmt.Sprintf("Compacting=%v", busy), func(b *testing.B) {
+			d := dbtest.Open(b, func(o *db.Options) {
+				quiet(o)
+				o.HistoryWindow, o.MaintenanceInterval = time.Millisecond, time.Hour
+				if busy {
+					o.MaintenanceInterval = time.Millisecond
+				}
+			})
+			value := make([]byte, benchValue)
+			stop := make(chan struct{})
+			var wg sync.WaitGroup
+			if busy {
+				wg.Go(func() { churn(b, d, value, stop) })
+			}
+			latencies := make([]time.Duration, 0, b.N)
+			b.ResetTimer()
+			for i := range b.N {
+				start := time.Now()
+				if _, err := d.Put(context.Background(), fmt.Sprintf("/p/%d", i), 0, value, db.PutOptions{}); err != nil {
+					b.Fatal(err)
+				}
+				latencies = append(latencies, time.Since(start))
+			}
+			b.StopTimer()
+			close(stop)
+			wg.Wait()
+			slices.Sort(latencies)
+			b.ReportMetric(float64(latencies[len(latencies)*99/100].Microseconds())/1000, "p99-ms")
+			b.ReportMetric(float64(latencies[len(latencies)-1].Microseconds())/1000, "max-ms")
+		})
+	}
+}
+
+// churn writes thousands of objects and deletes them, again and again.
+func churn(b *testing.B, d *db.DB, value []byte, stop chan struct{}) {
+	revs := map[string]int64{}
+	for i := 0; ; i++ {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		err := d.Write(context.Background(), func(t *db.Tx) error {
+			for j := range 20 {
+				key := fmt.Sprintf("/churn/%d", (i*20+j)%2000)
+				rev, err := t.PutTx(key, revs[key], value)
+				if err != nil {
+					return err
+				}
+				revs[key] = rev
+			}
+			return nil
+		})
+		if err != nil {
+			b.Error(err)
+			return
+		}
+	}
 }

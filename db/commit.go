@@ -157,6 +157,7 @@ type tx struct {
 	deltas []delta
 	after  []func() // run once the commit is durable
 	last   int64    // now of the previous transaction
+	logged int64    // bytes since the last checkpoint
 }
 
 // delta is the change a write makes to its directory's totals.
@@ -211,6 +212,7 @@ func (t *tx) commit() error {
 		return err
 	}
 	t.last = t.now
+	t.grown(t.bytes)
 	t.db.observe(t.rev)
 	t.db.feed.publish(t.events, t.rev)
 	for _, fn := range t.after {

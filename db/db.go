@@ -97,6 +97,7 @@ type DB struct {
 	diagnosis diagnosis
 	metrics   *metrics
 
+	checkpoint chan struct{} // the log has grown, see checkpointLoop
 	stop       chan struct{} // closed by Close
 	writerDone chan struct{} // closed when no commit will come any more
 	stopOnce   sync.Once
@@ -130,6 +131,7 @@ func Open(opts Options) (_ *DB, err error) {
 		pages:    newPageCounts(),
 		stop:     make(chan struct{}),
 
+		checkpoint: make(chan struct{}, 1),
 		writerDone: make(chan struct{}),
 		diagnosis:  diagnosis{done: make(chan struct{})},
 	}
@@ -171,8 +173,13 @@ func Open(opts Options) (_ *DB, err error) {
 	d.feed = newFeed(d.revision.Load(), opts.FeedBytes)
 	d.replay = newReplay(opts.FeedBytes / 4)
 
-	d.wg.Add(2)
+	checkpointer, err := openConn(d.path)
+	if err != nil {
+		return nil, err
+	}
+	d.wg.Add(3)
 	go d.commitLoop(writer)
+	go d.checkpointLoop(checkpointer)
 	go d.maintain()
 	return d, nil
 }
@@ -182,11 +189,13 @@ func Open(opts Options) (_ *DB, err error) {
 //     to the file system in steps (https://sqlite.org/pragma.html#pragma_auto_vacuum);
 //   - WAL lets readers go on while the writer commits; FULL makes every commit
 //     wait for the log's fsync, so that an acknowledged write survives power loss;
+//   - wal_autocheckpoint, in pages, is the writer's own checkpoint; it finds
+//     little to do, see checkpointLoop;
 //   - cache_size is per connection, in KiB when negative. No mmap: its pages
 //     would count as the process's memory and a failing disk would be SIGBUS.
 var (
 	writerPragmas = []string{"auto_vacuum=INCREMENTAL", "journal_mode=WAL", "synchronous=FULL", "foreign_keys=OFF",
-		"cache_size=-16384", "wal_autocheckpoint=4000", "journal_size_limit=67108864"}
+		"cache_size=-16384", "wal_autocheckpoint=12000", "journal_size_limit=67108864"}
 	readerPragmas = []string{"query_only=ON", "cache_size=-4096"}
 )
 

@@ -19,7 +19,7 @@ func (d *DB) maintain() {
 			return
 		case <-d.clock.After(d.opts.MaintenanceInterval):
 		}
-		err := errors.Join(d.expire(ctx), d.compactOld(ctx), d.shrink(ctx))
+		err := errors.Join(d.expire(ctx), d.compactOld(ctx), d.shrink(ctx), d.boundLog())
 		if orphans && err == nil {
 			err = d.dropOrphans(ctx)
 			orphans = err != nil
