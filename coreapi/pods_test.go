@@ -93,7 +93,8 @@ func TestPodLifeCycle(t *testing.T) {
 	// delete options
 	s.createPod(t, "team", pod("b"))
 	background := metav1.DeletePropagationBackground
-	err = pods.Delete(t.Context(), "b", metav1.DeleteOptions{PropagationPolicy: &background, OrphanDependents: ptr.To(true)}) //nolint:staticcheck // the deprecated field is what is tested
+	//lint:ignore SA1019 the deprecated field is what is tested
+	err = pods.Delete(t.Context(), "b", metav1.DeleteOptions{PropagationPolicy: &background, OrphanDependents: ptr.To(true)})
 	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "orphanDependents and deletionPropagation cannot be both set") {
 		t.Errorf("orphanDependents with propagationPolicy: %v, want 422", err)
 	}
