@@ -40,9 +40,10 @@ func TestLoadConfig(t *testing.T) {
 			{Prefix: "registry.example.com:5000", Insecure: true},
 			{Prefix: "quay.io/acme", TokenHosts: []string{"auth.example.com"}},
 		},
+		file:    path,
 		Kubelet: &kubeletConfig{Address: "{nodeName}:10250", CertFile: filepath.Join(filepath.Dir(path), "kubelet.crt"), KeyFile: "/etc/kubelet.key"},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(config{})); diff != "" {
 		t.Error(diff)
 	}
 }
