@@ -1,0 +1,89 @@
+package importer_test
+
+import (
+	"strings"
+	"testing"
+
+	"tidewaiter/importer"
+	"tidewaiter/importer/registrytest"
+)
+
+func TestWorkerMarksWhatIsGone(t *testing.T) {
+	t.Run("tag", func(t *testing.T) {
+		w := startWorker(t)
+		digest, other := w.push("team/app:1.0", "a"), w.push("team/other:1.0", "b")
+		w.push("team/app:latest", "a")
+		w.do("push team/app:1.0@" + digest)
+		w.do("push team/app:latest@" + digest)
+		w.do("push team/other:1.0@" + other)
+		w.notices.take()
+
+		w.do("delete team/app:1.0") // a lie: it is there
+		w.expect("marked after a lie", w.gone(digest), nil)
+		w.notices.take()
+
+		w.delete("team/app", "1.0")
+		w.do("delete team/app:1.0")
+		w.expect("marked", w.gone(digest), []string{"team/app:1.0"})
+		w.expect("references", w.references(digest), []string{"team/app:latest"})
+		w.expect("notices", w.notices.take(), []string{"GoneFromRegistry " + digest})
+		w.expect("marked of another repository", w.gone(other), nil)
+		writes := w.images.Writes()
+		w.do("delete team/app:1.0")
+		w.expect("writes of doing it again", w.images.Writes(), writes)
+
+		w.push("team/app:1.0", "a")
+		w.do("push team/app:1.0@" + digest)
+		w.expect("marked after it came back", w.gone(digest), nil)
+		if _, ok := w.image(digest).Annotations[importer.GoneAnnotation]; ok {
+			t.Error("an empty mark is left")
+		}
+	})
+	t.Run("tag and digest", func(t *testing.T) {
+		w := startWorker(t, func(o *importer.WorkerOptions) { o.Finder = nil })
+		digest := w.push("team/app:1.0", "a")
+		w.do("push team/app:1.0@" + digest)
+		w.delete("team/app", "1.0")
+		w.delete("team/app", digest)
+		w.do("delete team/app:1.0@" + digest)
+		w.expect("marked", w.gone(digest), []string{"team/app:1.0", "team/app@" + digest})
+		w.expect("images", w.images.Names(), []string{digest})
+	})
+	t.Run("digest", func(t *testing.T) {
+		w := startWorker(t)
+		digest := w.push("team/app:1.0", "a")
+		w.do("push team/app:1.0@" + digest)
+		w.delete("team/app", digest)
+		w.do("delete team/app@" + digest)
+		w.expect("marked", w.gone(digest), []string{"team/app@" + digest})
+	})
+	t.Run("repository", func(t *testing.T) {
+		w := startWorker(t)
+		a, b, other := w.push("team/app:1.0", "a"), w.push("team/app:2.0", "b"), w.push("team/app2:1.0", "c")
+		for tag, digest := range map[string]string{"app:1.0": a, "app:2.0": b, "app2:1.0": other} {
+			w.do("push team/" + tag + "@" + digest)
+		}
+		w.delete("team/app", "1.0")
+		w.delete("team/app", a)
+		w.do("delete team/app")
+		w.expect("marked", w.gone(a), []string{"team/app:1.0", "team/app@" + a})
+		w.expect("marked, though still there", w.gone(b), nil)
+		w.expect("marked of another repository", w.gone(other), nil)
+	})
+	t.Run("never imported", func(t *testing.T) {
+		w := startWorker(t)
+		w.push("team/app:1.0", "a")
+		w.do("delete team/app:2.0", "delete team/app:2.0@sha256:"+strings.Repeat("0", 64))
+		w.expect("images", w.images.Names(), nil)
+	})
+	t.Run("registry away", func(t *testing.T) {
+		w := startWorker(t)
+		digest := w.push("team/app:1.0", "a")
+		w.do("push team/app:1.0@" + digest)
+		w.registry.Inject("manifests", 0, registrytest.Status(503, "UNAVAILABLE"))
+		if e := w.try(1, "delete team/app:1.0"); e.How != "failed" || e.Failure.Permanent {
+			t.Errorf("%s: %+v, want it to be tried again", e.How, e.Failure)
+		}
+		w.expect("marked", w.gone(digest), nil)
+	})
+}

@@ -1,0 +1,311 @@
+package importer_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"tidewaiter/importer"
+	"tidewaiter/importer/registrytest"
+	"tidewaiter/importer/registrytest/sample"
+)
+
+// memoryQueue is a Queue of what a test puts in. Failed jobs are not tried again
+// by themselves.
+type memoryQueue struct {
+	mu      sync.Mutex
+	waiting []importer.Job
+	leased  map[int64]importer.Job
+	ended   chan ending // one for each job that ended, in any way
+	wake    chan struct{}
+	renewed map[int64]int
+	lost    bool // leases cannot be renewed
+	claims  int
+}
+
+type ending struct {
+	Job     importer.Job
+	How     string // done, failed or released
+	Failure importer.JobFailure
+}
+
+func newQueue(jobs ...importer.Job) *memoryQueue {
+	q := &memoryQueue{leased: map[int64]importer.Job{}, renewed: map[int64]int{}, ended: make(chan ending, 100), wake: make(chan struct{}, 100)}
+	q.add(jobs...)
+	return q
+}
+
+func (q *memoryQueue) add(jobs ...importer.Job) {
+	q.mu.Lock()
+	q.waiting = append(q.waiting, jobs...)
+	q.mu.Unlock()
+	q.wake <- struct{}{}
+}
+
+func (q *memoryQueue) Claim(ctx context.Context, n int, _ time.Duration) ([]importer.Job, error) {
+	for {
+		q.mu.Lock()
+		n := min(n, len(q.waiting))
+		jobs := slices.Clone(q.waiting[:n])
+		q.waiting = q.waiting[n:]
+		for _, j := range jobs {
+			q.leased[j.ID] = j
+		}
+		q.claims++
+		q.mu.Unlock()
+		if n > 0 {
+			return jobs, nil
+		}
+		select {
+		case <-q.wake:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (q *memoryQueue) Renew(_ context.Context, j importer.Job, _ time.Duration) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.renewed[j.ID]++
+	if q.lost {
+		return errors.New("lease lost")
+	}
+	return nil
+}
+
+func (q *memoryQueue) end(j importer.Job, how string, f importer.JobFailure) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if _, ok := q.leased[j.ID]; !ok {
+		return errors.New("not leased")
+	}
+	delete(q.leased, j.ID)
+	q.ended <- ending{j, how, f}
+	return nil
+}
+
+func (q *memoryQueue) Done(_ context.Context, j importer.Job) error {
+	return q.end(j, "done", importer.JobFailure{})
+}
+
+func (q *memoryQueue) Fail(_ context.Context, j importer.Job, f importer.JobFailure) error {
+	return q.end(j, "failed", f)
+}
+
+func (q *memoryQueue) Release(_ context.Context, j importer.Job) error {
+	return q.end(j, "released", importer.JobFailure{})
+}
+
+func (q *memoryQueue) Depth(context.Context) (map[string]importer.QueueDepth, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return map[string]importer.QueueDepth{"local": {Waiting: int64(len(q.waiting)), Leased: int64(len(q.leased)), Dead: 7, Oldest: time.Now().Add(-time.Minute)}}, nil
+}
+
+// await returns the next job that ends.
+func (q *memoryQueue) await(t *testing.T) ending {
+	t.Helper()
+	select {
+	case e := <-q.ended:
+		return e
+	case <-time.After(30 * time.Second):
+		t.Fatal("no job ends")
+	}
+	return ending{}
+}
+
+// notices records what a Worker tells.
+type notices struct {
+	mu  sync.Mutex
+	all []importer.Notice
+}
+
+func (n *notices) Notify(_ context.Context, notice importer.Notice) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.all = append(n.all, notice)
+}
+
+func (n *notices) take() (out []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, notice := range n.all {
+		out = append(out, notice.Reason+" "+notice.Image)
+	}
+	n.all = nil
+	return out
+}
+
+// listed adds List to registrytest.Images, in pages of one.
+type listed struct{ *registrytest.Images }
+
+func (l listed) List(ctx context.Context, o metav1.ListOptions) (*imagev1.ImageList, error) {
+	names := l.Names()
+	i := 0
+	if o.Continue != "" {
+		i, _ = slices.BinarySearch(names, o.Continue)
+	}
+	list := &imagev1.ImageList{}
+	if i < len(names) {
+		image, err := l.Get(ctx, names[i], metav1.GetOptions{})
+		if err != nil {
+			return nil, err
+		}
+		list.Items = append(list.Items, *image)
+	}
+	if i+1 < len(names) {
+		list.Continue = names[i+1]
+	}
+	return list, nil
+}
+
+// workerTest is a worker with a registry.
+type workerTest struct {
+	t        *testing.T
+	registry *registrytest.Registry
+	images   *registrytest.Images
+	finder   *tagFinder
+	notices  *notices
+	queue    *memoryQueue
+	nextID   int64
+}
+
+// startWorker runs a Worker until the test ends.
+func startWorker(t *testing.T, change ...func(*importer.WorkerOptions)) *workerTest {
+	t.Helper()
+	w := &workerTest{t: t, registry: registrytest.New(t), images: &registrytest.Images{}, finder: &tagFinder{}, notices: &notices{}, queue: newQueue()}
+	o := importer.WorkerOptions{
+		Importer: newImporter(t, importer.Options{Signatures: w.finder, Limits: importer.Limits{Attempts: 1}}),
+		Images:   w.images, Queue: w.queue, Settle: 64 * time.Millisecond, Finder: importer.ListFinder{Images: listed{w.images}}, Notifier: w.notices,
+	}
+	for _, c := range change {
+		c(&o)
+	}
+	worker, err := importer.NewWorker(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logr.Discard()))
+	done := make(chan error, 1)
+	go func() { done <- worker.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	return w
+}
+
+// hint is "push repository[:tag][@digest]" or "delete …", of the test's registry.
+func (w *workerTest) hint(s string) importer.Hint {
+	action, ref, _ := strings.Cut(s, " ")
+	ref, digest, _ := strings.Cut(ref, "@")
+	repository, tag, _ := strings.Cut(ref, ":")
+	return importer.Hint{Action: action, Host: w.registry.Host, Repository: repository, Tag: tag, Digest: digest}
+}
+
+func (w *workerTest) start(attempt int, hints ...string) {
+	w.nextID++
+	j := importer.Job{ID: w.nextID, Receiver: "local", Received: time.Now(), Latest: time.Now(), Attempt: attempt}
+	for _, s := range hints {
+		j.Hints = append(j.Hints, w.hint(s))
+	}
+	w.queue.add(j)
+}
+
+// do has a job done and fails the test if it is not.
+func (w *workerTest) do(hints ...string) {
+	w.t.Helper()
+	if e := w.try(1, hints...); e.How != "done" {
+		w.t.Fatalf("%v: %s: %+v", hints, e.How, e.Failure)
+	}
+}
+
+func (w *workerTest) try(attempt int, hints ...string) ending {
+	w.t.Helper()
+	w.start(attempt, hints...)
+	return w.queue.await(w.t)
+}
+
+// delete deletes a tag or digest in the registry.
+func (w *workerTest) delete(repository, identifier string) {
+	w.t.Helper()
+	req, err := http.NewRequest(http.MethodDelete, w.registry.URL+"/v2/"+repository+"/manifests/"+identifier, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode/100 != 2 {
+		w.t.Fatalf("deleting %s of %s: %s", identifier, repository, resp.Status)
+	}
+}
+
+func (w *workerTest) image(digest string) *imagev1.Image {
+	w.t.Helper()
+	image, err := w.images.Get(context.Background(), digest, metav1.GetOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return image
+}
+
+// references are an Image's, without the host.
+func (w *workerTest) references(digest string) (out []string) {
+	w.t.Helper()
+	for _, s := range importer.References(w.image(digest)) {
+		out = append(out, strings.TrimPrefix(s, w.registry.Host+"/"))
+	}
+	return out
+}
+
+// gone are the references of an Image that are marked, without the host.
+func (w *workerTest) gone(digest string) (out []string) {
+	w.t.Helper()
+	for s, at := range importer.Gone(w.image(digest)) {
+		if _, err := time.Parse(time.RFC3339, at); err != nil {
+			w.t.Errorf("the mark's time: %v", err)
+		}
+		out = append(out, strings.TrimPrefix(s, w.registry.Host+"/"))
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (w *workerTest) expect(what string, got, want []string) {
+	w.t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		w.t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+func (w *workerTest) push(reference, content string) string {
+	w.t.Helper()
+	return w.registry.Push(reference, newImage(w.t, sample.Spec{Name: content}))
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited for %s in vain", what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
