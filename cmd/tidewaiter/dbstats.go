@@ -1,0 +1,93 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"tidewaiter/db"
+)
+
+func newDBCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "db",
+		Short: "Look into a data directory's database",
+		Example: `  tidewaiter db stats
+  tidewaiter db check`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	var dataDir, output string
+	stats := &cobra.Command{
+		Use:   "stats",
+		Short: "Print objects, bytes and revisions of each resource, and how the file is used",
+		Long: `Print objects, bytes and revisions of each resource, and how the file is used. A
+server may hold the directory.`,
+		Example: "  tidewaiter db stats\n  tidewaiter db stats -o json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if output != "" && output != "json" {
+				return misuse(fmt.Errorf("-o %s is not known", output), "tidewaiter db stats -o json")
+			}
+			s, err := db.ReadStats(cmd.Context(), dataDir)
+			if err != nil {
+				return err
+			}
+			if output == "json" {
+				e := json.NewEncoder(cmd.OutOrStdout())
+				e.SetIndent("", "  ")
+				return e.Encode(s)
+			}
+			return printStats(cmd.OutOrStdout(), s)
+		},
+	}
+	stats.Flags().StringVarP(&output, "output", "o", "", `"json" for a program to read`)
+	check := &cobra.Command{
+		Use:   "check",
+		Short: "Look for damage in the database",
+		Long: `Look for damage in the database: SQLite's integrity check of every page. It reads
+the whole file, so it takes a while for a large one. A server may hold the
+directory.`,
+		Example: "  tidewaiter db check",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := db.Check(dataDir); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is sound\n", dataDir)
+			return err
+		},
+	}
+	for _, c := range []*cobra.Command{stats, check} {
+		c.Flags().StringVar(&dataDir, "data-dir", defaultDataDir, "data directory to look into")
+		cmd.AddCommand(c)
+	}
+	return cmd
+}
+
+func printStats(out io.Writer, s db.Stats) error {
+	w := printers.GetNewTabWriter(out)
+	fmt.Fprintln(w, "RESOURCE\tOBJECTS\tBYTES\tREVISIONS")
+	for _, r := range s.Resources {
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\n", r.Prefix, r.Objects, r.Bytes, r.Revisions)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	oldest := "none"
+	if s.Oldest > 0 {
+		oldest = fmt.Sprintf("%d, of %s", s.Oldest, s.OldestAt.UTC().Format(time.RFC3339))
+	}
+	_, err := fmt.Fprintf(out, `
+revision         %d
+oldest revision  %s
+listable from    %d
+file             %d bytes, %d pages of %d, %d of them free
+log (WAL)        %d bytes
+`, s.Revision, oldest, s.Compacted, s.FileBytes, s.Pages, s.PageSize, s.FreePages, s.WALBytes)
+	return err
+}
