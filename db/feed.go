@@ -34,15 +34,26 @@ func (e *Event) cost() int64 { return int64(len(e.Value)) + eventOverhead }
 
 // memo keeps what a consumer derived from an event, see Event.Memo.
 type memo struct {
-	once  sync.Once
+	mu    sync.Mutex
 	value any
 }
 
 // Memo returns what the first call's fn returned, so that work on an event,
-// such as decoding it, is done once for all its watchers.
+// such as decoding it, is done once for all its watchers. What hangs on an event
+// that most watchers have left behind may be dropped, and made anew.
 func (e *Event) Memo(fn func() any) any {
-	e.memo.once.Do(func() { e.memo.value = fn() })
+	e.memo.mu.Lock()
+	defer e.memo.mu.Unlock()
+	if e.memo.value == nil {
+		e.memo.value = fn()
+	}
 	return e.memo.value
+}
+
+func (e *Event) dropMemo() {
+	e.memo.mu.Lock()
+	defer e.memo.mu.Unlock()
+	e.memo.value = nil
 }
 
 // feed holds the newest events, in order of revision, for all watchers. A
@@ -54,6 +65,10 @@ type feed struct {
 	mu     sync.Mutex
 	events []*Event // a ring would save the copy in trim, which is rare
 	bytes  int64
+	// The newest events, those from index hot on, keep their memos: what is
+	// derived from an event can be several times its size.
+	hot      int
+	hotBytes int64
 	// floor: every event after this revision is in events.
 	floor int64
 	// last revision published; with no event of its own when a write only bumped it.
@@ -78,11 +93,21 @@ func (f *feed) publish(events []*Event, rev int64) {
 		e.published = now
 		f.events = append(f.events, e)
 		f.bytes += e.cost()
+		f.hotBytes += e.cost()
 		if f.count > 0 {
 			f.wake(e)
 		}
 	}
+	f.cool()
 	f.trim()
+}
+
+// cool drops the memos of events that are no longer among the newest.
+func (f *feed) cool() {
+	for ; f.hotBytes > f.maxBytes/4 && f.hot < len(f.events); f.hot++ {
+		f.hotBytes -= f.events[f.hot].cost()
+		f.events[f.hot].dropMemo()
+	}
 }
 
 // wake finds the watchers of the key and of each of its directories.
@@ -117,6 +142,7 @@ func (f *feed) trim() {
 	// Let go of what is dropped, without copying the rest each time.
 	clear(f.events[:drop])
 	f.events = f.events[drop:]
+	f.hot = max(0, f.hot-drop)
 }
 
 func (f *feed) add(w *Watcher) {

@@ -1,0 +1,51 @@
+package db
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+// TestFeedBounds publishes events of many sizes and checks the feed's bounds
+// and that it holds exactly the events after its floor.
+func TestFeedBounds(t *testing.T) {
+	const maxBytes = 100_000
+	f := newFeed(0, maxBytes)
+	rnd := rand.New(rand.NewPCG(1, 1))
+	var all []*Event
+	rev := int64(0)
+	for range 2000 {
+		var batch []*Event
+		for range 1 + rnd.IntN(4) {
+			rev++
+			size := rnd.IntN(5000)
+			if rnd.IntN(100) == 0 {
+				size = 2 * maxBytes // larger than the feed
+			}
+			batch = append(batch, &Event{Key: fmt.Sprintf("/a/%d", rev), Rev: rev, Value: make([]byte, size)})
+			batch[len(batch)-1].Memo(func() any { return "derived" })
+		}
+		all = append(all, batch...)
+		f.publish(batch, rev)
+
+		var bytes, memoBytes int64
+		for _, e := range f.events {
+			bytes += e.cost()
+			if e.memo.value != nil {
+				memoBytes += e.cost()
+			}
+		}
+		if bytes != f.bytes || bytes > maxBytes || len(f.events) > maxFeedEvents {
+			t.Fatalf("%d events of %d bytes, counted %d, at most %d", len(f.events), bytes, f.bytes, maxBytes)
+		}
+		if memoBytes > maxBytes/4 {
+			t.Fatalf("memos on %d bytes of events, at most %d", memoBytes, maxBytes/4)
+		}
+		if got := int(f.last - f.floor); got != len(f.events) || len(f.events) > 0 && f.events[0] != all[f.floor] {
+			t.Fatalf("floor %d, last %d, %d events", f.floor, f.last, len(f.events))
+		}
+	}
+	if f.floor == 0 {
+		t.Error("nothing was dropped: the test shows nothing")
+	}
+}
