@@ -2,11 +2,14 @@ package imageapi
 
 import (
 	"context"
+	"strings"
 
+	imagev1 "github.com/openshift/api/image/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -45,6 +48,21 @@ func (r *imagesREST) Watch(ctx context.Context, options *internalversion.ListOpt
 	}
 	return r.Store.Watch(ctx, options)
 }
+
+// Update is part of rest.Updater.
+func (r *imagesREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, validateCreate rest.ValidateObjectFunc, validateUpdate rest.ValidateObjectUpdateFunc, createOnUpdate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+	obj, created, err := r.Store.Update(ctx, name, info, validateCreate, validateUpdate, createOnUpdate, options)
+	if err != nil && strings.Contains(err.Error(), noMergeKey) {
+		err = apierrors.NewInvalid(imagev1.GroupVersion.WithKind("Image").GroupKind(), name, field.ErrorList{field.Forbidden(field.NewPath("signatures"),
+			"a strategic merge patch cannot merge signatures, which have no key to merge by: use a merge patch (kubectl patch --type=merge) or server-side apply")})
+	}
+	return obj, created, err
+}
+
+// noMergeKey is in the error of a strategic merge patch whose items lack the key that the Go type's
+// tag declares, as signatures do: the tag says name, where they have metadata.name. The error has no
+// type (mergepatch.ErrNoMergeKey), so it would be a 500, and it quotes the signature with its content.
+const noMergeKey = "does not contain declared merge key"
 
 // canSelect refuses a selector by use when use is not known. To answer that nothing is used would
 // have somebody delete what is.

@@ -70,7 +70,19 @@ func TestFieldLabels(t *testing.T) {
 			t.Errorf("%s: %q %q %v", label, got, value, err)
 		}
 	}
-	for _, label := range []string{"metadata.namespace", "dockerImageMetadata.Size", "nonsense", ""} {
+	for label, values := range map[string][]string{"signatures.verified": {"True", "False", "Unknown", "Unsigned"}, "signatures.signer": {"", "anybody"}, "used": {"true", "false"}} {
+		for _, want := range values {
+			if got, value, err := scheme.ConvertFieldLabel(kind, label, want); got != label || value != want || err != nil {
+				t.Errorf("%s=%s: %q %q %v", label, want, got, value, err)
+			}
+		}
+	}
+	for label, value := range map[string]string{"signatures.verified": "true", "used": "yes"} {
+		if _, _, err := scheme.ConvertFieldLabel(kind, label, value); err == nil {
+			t.Errorf("%s=%s is accepted", label, value)
+		}
+	}
+	for _, label := range []string{"signatures", "metadata.namespace", "dockerImageMetadata.Size", "nonsense", ""} {
 		if _, _, err := scheme.ConvertFieldLabel(kind, label, "x"); err == nil {
 			t.Errorf("%q is accepted", label)
 		}

@@ -1,0 +1,327 @@
+package imageapi_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"tidewaiter/imageapi"
+)
+
+// saidSummary is a summary that the image itself brings, as "verified|signer|signer".
+func saidSummary(image *imagev1.Image) (verified string, signers []string) {
+	parts := strings.Split(image.Annotations["summary"], "|")
+	return parts[0], parts[1:]
+}
+
+// plain is an Image named by the last part of its reference.
+func plain(name, summary string) *imagev1.Image {
+	image := plainImage()
+	image.Name, image.DockerImageReference = name, "registry.example.com/"+name+":1"
+	image.Annotations = map[string]string{"summary": summary}
+	return image
+}
+
+func selecting(selector string) *internalversion.ListOptions {
+	return &internalversion.ListOptions{FieldSelector: fields.ParseSelectorOrDie(selector), LabelSelector: labels.Everything()}
+}
+
+// selected are the names of the images that a field selector selects.
+func (s storages) selected(t *testing.T, selector string) string {
+	t.Helper()
+	var names []string
+	for _, reference := range s.list(t, selecting(selector)) {
+		names = append(names, strings.TrimSuffix(strings.TrimPrefix(reference, "registry.example.com/"), ":1"))
+	}
+	return strings.Join(names, " ")
+}
+
+func TestSelectByVerdict(t *testing.T) {
+	var asked atomic.Int64
+	s := newStoragesWith(t, imageapi.Options{Summarize: func(image *imagev1.Image) (string, []string) {
+		asked.Add(1)
+		return saidSummary(image)
+	}})
+	for name, summary := range map[string]string{
+		"both": "True|ann|bob", "ann": "True|ann", "keyless": "True|https://example.com/a=b,c",
+		"bad": "False", "unknown": "Unknown", "unsigned": "Unsigned",
+	} {
+		s.mustCreate(t, plain(name, summary))
+	}
+	for _, tt := range []struct {
+		selector, want string
+		looked         int64 // images looked at; all six where no index helps
+	}{
+		{"signatures.verified=True", "ann both keyless", 3},
+		{"signatures.verified=False", "bad", 1},
+		{"signatures.verified=Unknown", "unknown", 1},
+		{"signatures.verified=Unsigned", "unsigned", 1},
+		{"signatures.verified!=True", "bad unknown unsigned", 6},
+		{"signatures.verified!=True,signatures.verified!=Unsigned", "bad unknown", 6},
+		{"signatures.signer=ann", "ann both", 2},
+		{"signatures.signer=bob", "both", 1},
+		{"signatures.signer==bob,signatures.signer=ann", "both", 1},
+		{"signatures.signer=ann,signatures.signer!=bob", "ann", 2},
+		{"signatures.signer!=ann", "bad keyless unknown unsigned", 6},
+		{"signatures.signer!=ann,signatures.signer!=bob,signatures.verified=True", "keyless", 3},
+		{"signatures.signer=" + fields.EscapeValue("https://example.com/a=b,c"), "keyless", 1},
+		{"signatures.signer=", "bad unknown unsigned", 3},
+		{"signatures.signer!=", "ann both keyless", 6},
+		{"signatures.signer=carol", "", 0},
+		{"signatures.signer=true", "", 0},
+		{"signatures.signer=ann,signatures.verified=False", "", 2},
+		{"signatures.signer=ann,metadata.name=both", "both", 1},
+		{"signatures.signer=bob,metadata.name=ann", "", 1},
+	} {
+		t.Run(tt.selector, func(t *testing.T) {
+			asked.Store(0)
+			if got := s.selected(t, tt.selector); got != tt.want {
+				t.Errorf("selected %q, want %q", got, tt.want)
+			}
+			// A selector may ask for the summary once for each of the two fields.
+			if n := asked.Load(); n < tt.looked || n > 3*tt.looked {
+				t.Errorf("%d summaries were asked for; an index leaves %d images to look at", n, tt.looked)
+			}
+		})
+	}
+}
+
+// The index follows the verdict of an image that is otherwise the same, and so does a watch.
+func TestVerdictChanges(t *testing.T) {
+	s := newStoragesWith(t, imageapi.Options{Summarize: saidSummary})
+	image := s.mustCreate(t, plain("image", "Unsigned"))
+	options := selecting("signatures.signer=bob")
+	options.ResourceVersion = image.ResourceVersion
+	w, err := s.images.Watch(requestContext(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+
+	selectors := []string{
+		"signatures.verified=Unsigned", "signatures.verified=True", "signatures.verified=False",
+		"signatures.signer=ann", "signatures.signer=bob", "signatures.signer=",
+	}
+	for _, step := range []struct {
+		summary string
+		found   []string // the selectors that find it
+		event   watch.EventType
+	}{
+		{"True|ann", []string{"signatures.verified=True", "signatures.signer=ann"}, ""},
+		{"True|ann|bob", []string{"signatures.verified=True", "signatures.signer=ann", "signatures.signer=bob"}, watch.Added},
+		{"True|bob", []string{"signatures.verified=True", "signatures.signer=bob"}, watch.Modified},
+		{"False", []string{"signatures.verified=False", "signatures.signer="}, watch.Deleted},
+		{"Unsigned", []string{"signatures.verified=Unsigned", "signatures.signer="}, ""},
+	} {
+		image.Annotations["summary"] = step.summary
+		if image, err = s.update(image); err != nil {
+			t.Fatal(err)
+		}
+		var found []string
+		for _, selector := range selectors {
+			if s.selected(t, selector) == "image" {
+				found = append(found, selector)
+			}
+		}
+		slices.Sort(found)
+		slices.Sort(step.found)
+		if diff := cmp.Diff(step.found, found); diff != "" {
+			t.Errorf("%s is found by (-want +got):\n%s", step.summary, diff)
+		}
+		if step.event != "" {
+			if event := <-w.ResultChan(); event.Type != step.event {
+				t.Errorf("%s: event %s %v, want %s", step.summary, event.Type, event.Object, step.event)
+			}
+		}
+	}
+}
+
+// Where nobody judges, a signature is unknown.
+func TestVerdictsWithoutAJudge(t *testing.T) {
+	s := newStorages(t, nil)
+	signed := plain("signed", "")
+	signed.Signatures = []imagev1.ImageSignature{signature("signed", "a", "atomic", "x")}
+	s.mustCreate(t, signed)
+	s.mustCreate(t, plain("unsigned", ""))
+	for selector, want := range map[string]string{
+		"signatures.verified=Unknown": "signed", "signatures.verified=Unsigned": "unsigned", "signatures.signer=": "signed unsigned",
+	} {
+		if got := s.selected(t, selector); got != want {
+			t.Errorf("%s selected %q, want %q", selector, got, want)
+		}
+	}
+}
+
+// pods is what uses images: pods by digest or reference.
+type pods struct {
+	using  map[string]int
+	synced bool
+}
+
+func (p *pods) Synced() bool { return p.synced }
+
+func (p *pods) PodsUsing(digest string, references []string) int {
+	n := p.using[digest]
+	for _, reference := range references {
+		n += p.using[reference]
+	}
+	return n
+}
+
+func (s storages) cell(t *testing.T, image *imagev1.Image, column string) any {
+	t.Helper()
+	table, err := s.images.ConvertToTable(requestContext(), image, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range table.ColumnDefinitions {
+		if c.Name == column {
+			return table.Rows[0].Cells[i]
+		}
+	}
+	t.Fatalf("there is no column %s", column)
+	return nil
+}
+
+func TestUsed(t *testing.T) {
+	p := &pods{synced: true, using: map[string]int{"digest": 2, "registry.example.com/reference:1": 1, "registry.example.com/former:3": 4}}
+	s := newStoragesWith(t, imageapi.Options{Usage: p, Summarize: saidSummary})
+	for name, known := range map[string]string{
+		"digest": "", "reference": "not JSON", "annotated": `["registry.example.com/former:3","registry.example.com/annotated:1"]`, "idle": `[]`,
+	} {
+		image := plain(name, "True|"+name)
+		image.Annotations["tidewaiter.dev/references"] = known
+		s.mustCreate(t, image)
+	}
+	for selector, want := range map[string]string{
+		"used=true":                           "annotated digest reference",
+		"used=false":                          "idle",
+		"used!=true":                          "idle",
+		"used=true,used=false":                "",
+		"used=true,metadata.name!=digest":     "annotated reference",
+		"used=true,signatures.signer=digest":  "digest",
+		"used=false,signatures.signer=digest": "",
+		"used=true,metadata.name=idle":        "",
+	} {
+		if got := s.selected(t, selector); got != want {
+			t.Errorf("%s selected %q, want %q", selector, got, want)
+		}
+	}
+	for name, want := range map[string]string{"digest": "2", "reference": "1", "annotated": "4", "idle": "0"} {
+		if got := s.cell(t, s.get(t, name), "Pods"); got != want {
+			t.Errorf("%s: column PODS %v, want %s", name, got, want)
+		}
+	}
+
+	// Pods come and go without a change of any image.
+	p.using = map[string]int{"idle": 1}
+	if got := s.selected(t, "used=true"); got != "idle" {
+		t.Errorf("used=true selected %q after the pods have changed", got)
+	}
+	if _, err := s.images.DeleteCollection(requestContext(), rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}, selecting("used=false")); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.selected(t, "used!=maybe"); got != "idle" {
+		t.Errorf("after those not used were deleted there are %q", got)
+	}
+}
+
+// What is not known is not answered: least of all that nothing is used.
+func TestUsedIsNotKnown(t *testing.T) {
+	for _, tt := range []struct {
+		name, cell string
+		usage      imageapi.Usage
+		is         func(error) bool
+	}{
+		{"no pods", "<none>", nil, apierrors.IsBadRequest},
+		{"pods not yet read", "<unknown>", &pods{}, apierrors.IsServiceUnavailable},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newStoragesWith(t, imageapi.Options{Usage: tt.usage})
+			image := s.mustCreate(t, plain("image", ""))
+			if got := s.cell(t, image, "Pods"); got != tt.cell {
+				t.Errorf("column PODS %v, want %s", got, tt.cell)
+			}
+			for _, selector := range []string{"used=true", "used!=true", "metadata.name=image,used=false"} {
+				if list, err := s.images.List(requestContext(), selecting(selector)); !tt.is(err) {
+					t.Errorf("list %s: %v, %v", selector, list, err)
+				}
+			}
+			if _, err := s.images.DeleteCollection(requestContext(), rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}, selecting("used=false")); !tt.is(err) {
+				t.Errorf("deletecollection: %v", err)
+			}
+			if got := s.selected(t, "metadata.name=image"); got != "image" {
+				t.Errorf("left: %q", got)
+			}
+		})
+	}
+}
+
+// A watch cannot see pods change, so it is refused.
+func TestUsedIsNotWatched(t *testing.T) {
+	s := newStoragesWith(t, imageapi.Options{Usage: &pods{synced: true}})
+	w, err := s.images.Watch(requestContext(), selecting("used=true"))
+	if !apierrors.IsBadRequest(err) {
+		t.Errorf("watch: %v", err)
+	}
+	if err == nil {
+		w.Stop()
+	}
+}
+
+func TestSignerColumn(t *testing.T) {
+	s := newStoragesWith(t, imageapi.Options{Summarize: saidSummary})
+	for summary, want := range map[string][2]string{
+		"Unsigned": {"Unsigned", "<none>"}, "True|a": {"True", "a"}, "True|a|b": {"True", "a,b"}, "True|a|b|c|d": {"True", "a,b,+2"},
+	} {
+		image := plain("image", summary)
+		if got := [2]string{s.cell(t, image, "Verified").(string), s.cell(t, image, "Signer").(string)}; got != want {
+			t.Errorf("%s: %q, want %q", summary, got, want)
+		}
+	}
+}
+
+// heard keeps the references that the last image was asked for with.
+type heard struct{ references []string }
+
+func (*heard) Synced() bool { return true }
+
+func (h *heard) PodsUsing(_ string, references []string) int {
+	h.references = references
+	return len(references)
+}
+
+// Whatever stands in the annotation, the image's own reference counts, and what is an array of
+// strings counts with it.
+func FuzzReferencesAnnotation(f *testing.F) {
+	for _, seed := range []string{"", `[]`, `["registry.example.com/a:1","b@sha256:x"]`, `null`, `{"a":1}`, `[1,"x"]`, `["\u0000"]`, `[[]]`, `["a"`} {
+		f.Add(seed)
+	}
+	h := &heard{}
+	s := newStoragesWith(f, imageapi.Options{Usage: h})
+	f.Fuzz(func(t *testing.T, annotation string) {
+		image := plain("image", "")
+		image.Annotations["tidewaiter.dev/references"] = annotation
+		var want []string
+		if json.Unmarshal([]byte(annotation), &want) != nil {
+			want = nil
+		}
+		want = append(want, image.DockerImageReference)
+		if got := s.cell(t, image, "Pods"); got != fmt.Sprint(len(want)) || !slices.Equal(h.references, want) {
+			t.Errorf("%q: %v pods by %q, want by %q", annotation, got, h.references, want)
+		}
+	})
+}
