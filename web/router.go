@@ -2,22 +2,41 @@ package web
 
 import (
 	"net/http"
+	"runtime/debug"
 
 	"github.com/gorilla/mux"
-	apirequest "k8s.io/apiserver/pkg/endpoints/request"
-	genericfilters "k8s.io/apiserver/pkg/server/filters"
+	"k8s.io/klog/v2"
 )
 
 // rootRouter sends /hooks/ to the receivers and everything else to the API
 // server's handler chain.
-func rootRouter(api, hooks http.Handler, resolver apirequest.RequestInfoResolver) http.Handler {
+func rootRouter(api, hooks http.Handler) http.Handler {
 	// Paths go through untouched: the API server has its own idea of a clean
 	// path, and a redirect would lose the body of a request.
 	router := mux.NewRouter().SkipClean(true).UseEncodedPath()
 	if hooks != nil {
-		router.PathPrefix("/hooks/").Handler(genericfilters.WithPanicRecovery(hooks, resolver))
+		router.PathPrefix("/hooks/").Handler(recovering(hooks))
 	}
 	router.NotFoundHandler = api
 	router.MethodNotAllowedHandler = api
 	return router
+}
+
+// recovering answers 500 for a handler that panics, and logs why. The API
+// server's own filter would log the path as well, which may hold a receiver's
+// secret.
+func recovering(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			switch p := recover(); p {
+			case nil:
+			case http.ErrAbortHandler:
+				panic(p)
+			default:
+				klog.FromContext(r.Context()).Error(nil, "A webhook's handler panicked", "panic", p, "stack", string(debug.Stack()))
+				http.Error(w, "the server failed; it has logged why", http.StatusInternalServerError)
+			}
+		}()
+		next.ServeHTTP(w, r)
+	})
 }

@@ -108,7 +108,7 @@ func New(c Config) (*Server, error) {
 		if c.Reads != nil {
 			api = c.Reads(api)
 		}
-		return rootRouter(genericapiserver.DefaultBuildHandlerChain(api, cfg), c.Hooks, cfg.RequestInfoResolver)
+		return rootRouter(genericapiserver.DefaultBuildHandlerChain(api, cfg), c.Hooks)
 	}
 
 	s.api, err = cfg.Complete(nil).New("tidewaiter", genericapiserver.NewEmptyDelegate())

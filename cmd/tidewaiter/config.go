@@ -31,9 +31,9 @@ type config struct {
 
 // hooksConfig says where webhooks are taken beside the server's own port.
 type hooksConfig struct {
-	// PlainAddress, as host:port, serves /hooks/ and nothing else over plain
-	// HTTP, for registries that cannot be told to trust ca.crt.
-	PlainAddress string `yaml:"plainAddress"`
+	// Listen, as host:port, serves /hooks/ and nothing else over plain HTTP,
+	// for registries that cannot be told to trust ca.crt.
+	Listen string `yaml:"listen"`
 }
 
 // registryConfig is what an administrator says about a registry or a part of it.

@@ -39,8 +39,8 @@ func openPushes(ctx context.Context, store *db.DB, cfg *config, options importer
 		return nil, err
 	}
 	if len(cfg.Receivers) == 0 {
-		if cfg.Hooks.PlainAddress != "" {
-			return nil, withHint(errors.New("hooks.plainAddress is set, but there are no receivers to serve there"), "add a section receivers to %s", cfg.file)
+		if cfg.Hooks.Listen != "" {
+			return nil, withHint(errors.New("hooks.listen is set, but there are no receivers to serve there"), "add a section receivers to %s", cfg.file)
 		}
 		return p, nil
 	}
@@ -54,9 +54,9 @@ func openPushes(ctx context.Context, store *db.DB, cfg *config, options importer
 		return nil, fmt.Errorf("%s: %w", cfg.file, err)
 	}
 	p.handler = handler
-	if cfg.Hooks.PlainAddress != "" {
-		if p.plain, err = (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Hooks.PlainAddress); err != nil {
-			return nil, fmt.Errorf("%s: hooks.plainAddress: %w", cfg.file, err)
+	if cfg.Hooks.Listen != "" {
+		if p.plain, err = (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Hooks.Listen); err != nil {
+			return nil, fmt.Errorf("%s: hooks.listen: %w", cfg.file, err)
 		}
 	}
 	return p, nil
