@@ -1,0 +1,52 @@
+package importer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// errNoFinder is a mistake in the calling program.
+var errNoFinder = errors.New("importer: Options.Signatures is not set")
+
+// Find reads what reference leads to and looks for its signatures, without
+// storing anything. The Image has its name, reference, manifest, media type,
+// signatures and annotations; nothing of an index's platforms is read.
+//
+// Errors are those of Import. When the registry could not be asked for
+// signatures, Find returns the error and no Image.
+func (im *Importer) Find(ctx context.Context, reference string) (image *imagev1.Image, warnings []string, err error) {
+	if im.finder == nil {
+		return nil, nil, errNoFinder
+	}
+	ref, err := ParseReference(reference)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := im.session(ctx, ref)
+	if err != nil {
+		return nil, nil, describe(ref, err)
+	}
+	identifier := ref.Digest
+	if identifier == "" {
+		identifier = ref.Tag
+	}
+	m, err := s.manifest(ctx, identifier, ref.Digest)
+	if err != nil {
+		return nil, nil, describe(ref, err)
+	}
+	image = &imagev1.Image{
+		ObjectMeta:                   metav1.ObjectMeta{Name: m.Digest},
+		DockerImageReference:         ref.withDigest(m.Digest).String(),
+		DockerImageManifest:          string(m.raw),
+		DockerImageManifestMediaType: m.MediaType,
+	}
+	image.Signatures, image.Annotations, warnings, err = im.finder.Find(ctx, s.repository.Digest(m.Digest), s.transport)
+	if err != nil {
+		return nil, warnings, fmt.Errorf("looking for signatures: %w", describe(ref, err))
+	}
+	return image, warnings, nil
+}

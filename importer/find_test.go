@@ -1,0 +1,59 @@
+package importer_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"tidewaiter/importer"
+	"tidewaiter/importer/registrytest"
+	"tidewaiter/importer/registrytest/sample"
+)
+
+// Find looks at what a reference leads to and at nothing below it.
+func TestFind(t *testing.T) {
+	registry := registrytest.New(t)
+	digest := registry.PushIndex("team/app:v1", newIndex(t, sample.Spec{}, false, "linux/amd64", "linux/arm64"))
+	signature, err := sample.Artifact("application/vnd.test.signature", []byte("signature"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry.Push("team/app:"+strings.Replace(digest, ":", "-", 1)+".sig", signature)
+	for name, reference := range map[string]string{"tag": ":v1", "digest": "@" + digest} {
+		t.Run(name, func(t *testing.T) {
+			finder := &tagFinder{}
+			im := newImporter(t, importer.Options{Signatures: finder})
+			image, warnings, err := im.Find(t.Context(), registry.Host+"/team/app"+reference)
+			if err != nil || len(warnings) > 0 {
+				t.Fatal(warnings, err)
+			}
+			if image.Name != digest || image.DockerImageReference != registry.Host+"/team/app@"+digest || !strings.Contains(image.DockerImageManifest, `"manifests"`) || len(image.Signatures) != 1 || image.Annotations["test/found"] != "yes" {
+				t.Errorf("found %+v", image)
+			}
+			if !slices.Equal(finder.asked, []string{digest}) {
+				t.Errorf("asked for %v", finder.asked)
+			}
+		})
+	}
+}
+
+func TestFindFails(t *testing.T) {
+	registry := registrytest.New(t)
+	registry.Push("app:v1", newImage(t, sample.Spec{}))
+	broken := errors.New("broken")
+	im := newImporter(t, importer.Options{Signatures: &tagFinder{fail: broken}})
+	if image, _, err := im.Find(t.Context(), registry.Host+"/app:v1"); !errors.Is(err, broken) || image != nil {
+		t.Errorf("found %v, %v", image, err)
+	}
+	if _, _, err := im.Find(t.Context(), registry.Host+"/app:v2"); importer.ReasonOf(err) != importer.NotFound {
+		t.Errorf("an absent tag: %v", err)
+	}
+	var bad *importer.ReferenceError
+	if _, _, err := im.Find(t.Context(), "App"); !errors.As(err, &bad) {
+		t.Errorf("no reference: %v", err)
+	}
+	if _, _, err := newImporter(t, importer.Options{}).Find(t.Context(), registry.Host+"/app:v1"); err == nil {
+		t.Error("found without a finder")
+	}
+}
