@@ -35,6 +35,12 @@ func (r *eventRecorder) start(ctx context.Context, config *restclient.Config) er
 
 // event records one about the Image of that name. It never blocks.
 func (r *eventRecorder) event(image string, warning bool, reason, message string) {
+	about := &corev1.ObjectReference{APIVersion: imagev1.GroupVersion.String(), Kind: "Image", Name: image}
+	r.record(about, warning, reason, message)
+}
+
+// record records one about an object. It never blocks.
+func (r *eventRecorder) record(about *corev1.ObjectReference, warning bool, reason, message string) {
 	r.mu.RLock()
 	recorder := r.recorder
 	r.mu.RUnlock()
@@ -45,7 +51,6 @@ func (r *eventRecorder) event(image string, warning bool, reason, message string
 	if warning {
 		kind = corev1.EventTypeWarning
 	}
-	about := &corev1.ObjectReference{APIVersion: imagev1.GroupVersion.String(), Kind: "Image", Name: image}
 	recorder.Event(about, kind, reason, message)
 }
 

@@ -27,6 +27,7 @@ type importOptions struct {
 	kubeconfig string
 	dataDir    string
 	configFile string
+	pods       podSource
 }
 
 func newImportCommand() *cobra.Command {
@@ -53,6 +54,9 @@ were imported, 1 when some were, and 2 when none was or nothing was attempted.`,
   # References from a file, one a line; "-" reads standard input
   tidewaiter import -f references.txt
 
+  # Every image that the pods of a cluster run
+  tidewaiter import --from-pods -A --source-kubeconfig ~/.kube/config
+
   # What would be stored, without storing it
   tidewaiter import --dry-run -o yaml registry.example.com/team/app:v1`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -62,6 +66,7 @@ were imported, 1 when some were, and 2 when none was or nothing was attempted.`,
 	f := cmd.Flags()
 	f.StringArrayVarP(&o.files, "filename", "f", nil, `file of references, one a line, # begins a comment; "-" is standard input`)
 	f.BoolVar(&o.allTags, "all-tags", false, "the arguments are repositories: import each of their tags, but not signatures")
+	o.pods.addFlags(f)
 	f.StringArrayVar(&o.platforms, "platform", nil, "import only this os/architecture[/variant] of a multi-platform image; may be repeated")
 	f.StringVar(&o.layers, "layers", string(importer.LayersFromManifest), `"manifest" takes the layers from the manifest, "verify" reads and checks each`)
 	f.IntVar(&o.jobs, "jobs", 4, fmt.Sprintf("how many references to import at a time, 1 to %d", maxJobs))
@@ -88,7 +93,7 @@ func (o *importOptions) validate(cmd *cobra.Command) error {
 	if o.output != "" && !slices.Contains(outputs(), o.output) {
 		return misuse(fmt.Errorf("-o %s is not known", o.output), "-o is one of %s", strings.Join(outputs(), ", "))
 	}
-	return nil
+	return o.pods.validate(o.allTags, o.dryRun)
 }
 
 func (o *importOptions) run(cmd *cobra.Command, args []string) error {
@@ -103,7 +108,7 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return &exitError{code: exitUsage, err: err}
 	}
-	if len(references) == 0 {
+	if len(references) == 0 && !o.pods.enabled {
 		return misuse(errors.New("there is nothing to import"), "tidewaiter import registry.example.com/team/app:v1")
 	}
 	cfg, err := loadConfig(o.configFile)
@@ -111,10 +116,15 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	progress := newProgress(cmd.ErrOrStderr())
+	finder, err := newFinder()
+	if err != nil {
+		return err
+	}
 	im, err := importer.New(importer.Options{
 		Registries: cfg.registries(),
 		Platforms:  o.platforms,
 		Layers:     importer.LayersMode(o.layers),
+		Signatures: finder,
 		Progress:   progress.event,
 		UserAgent:  userAgent(),
 	})
@@ -126,8 +136,12 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	report := newReport(o.output, o.dryRun, cmd.OutOrStdout(), cmd.ErrOrStderr(), progress)
-	err = target.use(cmd.Context(), func(ctx context.Context, images func() importer.Images) error {
-		b := &batch{importer: im, images: images, jobs: o.jobs, report: report, progress: progress}
+	err = target.use(cmd.Context(), func(ctx context.Context, at place) error {
+		references, err := o.pods.add(ctx, references, at.config)
+		if err != nil {
+			return err
+		}
+		b := &batch{importer: im, images: at.images, jobs: o.jobs, report: report, progress: progress}
 		if o.allTags {
 			return b.importTags(ctx, references)
 		}

@@ -86,15 +86,22 @@ func (p *progress) clear() {
 }
 
 func (p *progress) draw() {
-	width := p.width()
-	if width == 0 || p.begun == p.finished {
+	if p.begun == p.finished {
 		return
 	}
 	line := fmt.Sprintf("%d done, %d under way", p.finished, p.begun-p.finished)
 	if p.layers > 0 {
 		line += fmt.Sprintf(", %d layers checked", p.layers)
 	}
-	line += ": " + p.last
+	p.show(line + ": " + p.last)
+}
+
+// show replaces the line, cut to the terminal's width.
+func (p *progress) show(line string) {
+	width := p.width()
+	if width == 0 {
+		return
+	}
 	if runes := []rune(line); len(runes) >= width {
 		line = string(runes[:width-1])
 	}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	restclient "k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	"tidewaiter/coreapi"
@@ -41,6 +42,7 @@ type serverOptions struct {
 	serviceCIDRs []string
 	nodePorts    string
 	podLogsDir   string
+	policy       string
 }
 
 func (o *serverOptions) addFlags(f *pflag.FlagSet) {
@@ -49,6 +51,7 @@ func (o *serverOptions) addFlags(f *pflag.FlagSet) {
 	f.DurationVar(&o.eventTTL, "event-ttl", coreapi.DefaultEventTTL, "how long an Event is kept after it was last written")
 	f.StringSliceVar(&o.serviceCIDRs, "service-cluster-ip-range", []string{coreapi.DefaultServiceCIDR}, "range that cluster IPs come from; two, one of each IP family, for dual stack")
 	f.StringVar(&o.nodePorts, "service-node-port-range", coreapi.DefaultNodePorts, "range that node ports come from, as first-last")
+	f.StringVar(&o.policy, "policy", "", "file or folder of ClusterImagePolicy documents, which say who must have signed what; read again when it changes")
 	f.StringVar(&o.podLogsDir, "pod-logs-dir", "", "absolute path of a directory with the pods' CRI log directories, such as /var/log/pods")
 }
 
@@ -64,12 +67,13 @@ func (o *serverOptions) coreOptions(cfg *config) coreapi.Options {
 
 // server is an API server over a data directory.
 type server struct {
-	url         string // empty when nothing listens
-	config      *config
-	db          *db.DB
-	web         *web.Server
-	credentials *web.Credentials
-	events      *eventRecorder
+	url          string // empty when nothing listens
+	config       *config
+	db           *db.DB
+	web          *web.Server
+	credentials  *web.Credentials
+	events       *eventRecorder
+	verification *verification
 	// tasks run beside a listening server from when it is ready until it stops.
 	tasks []func(context.Context) error
 }
@@ -82,7 +86,11 @@ func openServer(ctx context.Context, o serverOptions, listener net.Listener) (_ 
 	if err != nil {
 		return nil, err
 	}
-	store, err := db.Open(db.Options{Dir: o.dataDir})
+	trust, err := openVerification(o.policy)
+	if err != nil {
+		return nil, err
+	}
+	store, err := db.Open(db.Options{Dir: o.dataDir, Views: views()})
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +99,7 @@ func openServer(ctx context.Context, o serverOptions, listener net.Listener) (_ 
 			err = errors.Join(err, store.Close())
 		}
 	}()
-	s := &server{config: cfg, db: store, events: &eventRecorder{}}
+	s := &server{config: cfg, db: store, events: &eventRecorder{}, verification: trust}
 
 	ip := net.IPv4(127, 0, 0, 1)
 	if listener != nil {
@@ -107,7 +115,7 @@ func openServer(ctx context.Context, o serverOptions, listener net.Listener) (_ 
 	getter := kubestore.NewGetter(store, legacyscheme.Codecs, kubestore.Options{
 		StoredKinds: []kubestore.StoredKind{{Resource: imagev1.GroupVersion.WithResource("images"), Kind: "Image"}},
 	})
-	images, err := imageapi.Storage(getter, imageapi.Options{Scheme: legacyscheme.Scheme})
+	images, err := imageapi.Storage(getter, imageapi.Options{Scheme: legacyscheme.Scheme, Verifier: trust.live, Summarize: summarize})
 	if err != nil {
 		return nil, err
 	}
@@ -122,10 +130,18 @@ func openServer(ctx context.Context, o serverOptions, listener net.Listener) (_ 
 		// Lease are for servers.
 		postStart = nil
 	} else {
-		if pushed, err = openPushes(ctx, store, cfg, importer.Options{Registries: cfg.registries(), UserAgent: userAgent()}); err != nil {
+		finder, err := newFinder()
+		if err != nil {
 			return nil, err
 		}
+		if pushed, err = openPushes(ctx, store, cfg, importer.Options{Registries: cfg.registries(), Signatures: finder, UserAgent: userAgent()}); err != nil {
+			return nil, err
+		}
+		admin[verificationPath] = trust
+		s.tasks = append(s.tasks, func(ctx context.Context) error { return trust.work(ctx, s.events) })
 		admin[spoolPath] = spoolHandler{pushed.spool}
+		// A second server in one process, as in tests, is not shown.
+		_ = legacyregistry.Registerer().Register(store)
 		s.tasks = append(s.tasks, func(ctx context.Context) error { return pushed.work(ctx, s.web.ClientConfig(), s.events) })
 		if pushed.plain != nil {
 			s.tasks = append(s.tasks, pushed.servePlain)
@@ -148,6 +164,9 @@ func openServer(ctx context.Context, o serverOptions, listener net.Listener) (_ 
 		Version:        buildVersion(),
 	})
 	if err != nil {
+		return nil, err
+	}
+	if err := trust.connect(s.web.ClientConfig()); err != nil {
 		return nil, err
 	}
 	if s.url != "" {

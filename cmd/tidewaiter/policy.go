@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	corev1 "k8s.io/api/core/v1"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"tidewaiter/imageapi/imageclient"
+	"tidewaiter/signatures"
+	"tidewaiter/signatures/find"
+	"tidewaiter/signatures/policy"
+	"tidewaiter/signatures/reverify"
+)
+
+// verification is what a server knows of trust: the policies in force, their
+// files, and the sweeper that has stored verdicts follow them.
+type verification struct {
+	path    string // of the policies; empty when there are none
+	live    *signatures.Live
+	sweeper *reverify.Sweeper // nil until connect
+}
+
+// openVerification loads the policies of path, none if it is empty. Policies
+// that cannot work are refused.
+func openVerification(path string) (*verification, error) {
+	set, err := loadPolicies(path)
+	if err != nil {
+		return nil, err
+	}
+	return &verification{path: path, live: signatures.NewLive(set, clock.RealClock{})}, nil
+}
+
+func loadPolicies(path string) (*policy.Set, error) {
+	if path == "" {
+		return nil, nil
+	}
+	set, err := policy.Load(path)
+	if err != nil {
+		return nil, withHint(err, "docs/signatures.md has policies by example")
+	}
+	return set, nil
+}
+
+// newFinder finds signatures in registries, and in the lookaside storage that
+// the user's or the system's registries.d files name.
+func newFinder() (*find.Finder, error) { return find.New(find.Options{}) }
+
+// summarize is what the image API's column and indexes show of verdicts.
+func summarize(image *imagev1.Image) (verified string, signers []string) {
+	verified, signers, _ = signatures.Summary(image)
+	return verified, signers
+}
+
+// connect makes the sweeper, which reads and writes Images with config.
+func (v *verification) connect(config *restclient.Config) error {
+	images, err := imageclient.New(config)
+	if err != nil {
+		return err
+	}
+	v.sweeper = reverify.New(images, v.live, nil)
+	return nil
+}
+
+// work keeps policies and verdicts up to date until ctx ends.
+func (v *verification) work(ctx context.Context, events *eventRecorder) error {
+	policyMetrics()
+	policyLoaded.Set(1)
+	if v.path != "" {
+		w := &policy.Watcher{
+			Path:     v.path,
+			OnChange: func(set *policy.Set) { v.changed(ctx, set, events) },
+			OnError:  func(err error) { v.broken(ctx, err, events) },
+		}
+		watched := make(chan struct{})
+		defer func() { <-watched }()
+		go func() {
+			defer close(watched)
+			w.Run(ctx, v.live.Set())
+		}()
+	}
+	v.sweeper.Run(ctx)
+	return nil
+}
+
+func (v *verification) changed(ctx context.Context, set *policy.Set, events *eventRecorder) {
+	v.live.Replace(set)
+	v.sweeper.Trigger()
+	policyReloads.WithLabelValues("success").Inc()
+	policyLoaded.Set(1)
+	klog.FromContext(ctx).Info("Policies were reloaded", "path", v.path, "policies", len(set.Policies()))
+	events.record(v.object(), false, "PolicyReloaded", "signatures are verified by the new policies")
+}
+
+func (v *verification) broken(ctx context.Context, err error, events *eventRecorder) {
+	policyReloads.WithLabelValues("error").Inc()
+	policyLoaded.Set(0)
+	klog.FromContext(ctx).Error(err, "Policies cannot be reloaded, the old ones stay in force", "path", v.path)
+	events.record(v.object(), true, "PolicyInvalid", "the old policies stay in force: "+err.Error())
+}
+
+// object is what Events about the policies are about. There is no such object:
+// the policies are files.
+func (v *verification) object() *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "config.openshift.io/v1", Kind: "ClusterImagePolicy", Name: filepath.Base(v.path)}
+}
+
+var (
+	policyReloads = metrics.NewCounterVec(&metrics.CounterOpts{
+		Namespace: "tidewaiter", Subsystem: "policy", Name: "reloads_total", StabilityLevel: metrics.ALPHA,
+		Help: "Attempts to reload policy files that changed, by result: success, error.",
+	}, []string{"result"})
+	policyLoaded = metrics.NewGauge(&metrics.GaugeOpts{
+		Namespace: "tidewaiter", Subsystem: "policy", Name: "last_reload_successful", StabilityLevel: metrics.ALPHA,
+		Help: "1 if the policies in force are those of the files, 0 if the files are broken and older policies are in force.",
+	})
+)
+
+func policyMetrics() { registerMetrics(policyReloads, policyLoaded) }

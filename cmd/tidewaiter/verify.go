@@ -1,0 +1,225 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"tidewaiter/importer"
+	"tidewaiter/signatures"
+	"tidewaiter/signatures/policy"
+)
+
+// Exit codes of verify. Two is also that of any other failure: whoever asks
+// whether an image is trusted must not take "I could not tell" for a no, nor
+// for a yes.
+const (
+	exitTrusted    = 0
+	exitUntrusted  = 1
+	exitUndeclared = 2
+)
+
+type verifyOptions struct {
+	clientOptions
+	all        bool
+	policy     string
+	configFile string
+	output     string
+}
+
+func newVerifyCommand() *cobra.Command {
+	o := &verifyOptions{}
+	cmd := &cobra.Command{
+		Use:   "verify REFERENCE",
+		Short: "Tell whether a trusted signer signed an image",
+		Long: `Tell whether a trusted signer signed an image: read the signatures of what the
+reference leads to straight from its registry, with the credentials that docker
+login and podman login left, and judge them by the policy. No server is asked and
+nothing is stored. A multi-platform image is judged by itself, without its
+platforms.
+
+The exit code is 0 when a signature is trusted, 1 when none is, and 2 when that
+could not be told: no policy covers the image, no signature can be judged, or the
+registry could not be read.
+
+With --all, a running server judges all its images again by the policies in force.
+That happens by itself when policies change or time passes an expiry; this does
+it now and shows how far it has come. The exit code is 0 when all were judged, 2
+when not.`,
+		Example: `  # Is this image signed by a key that the policy trusts?
+  tidewaiter verify --policy policies/ registry.example.com/team/app:v1
+
+  # In a script
+  tidewaiter verify --policy policy.yaml -o json registry.example.com/team/app:v1 | jq .verified
+
+  # Judge all images of the server of ./tidewaiter-data again
+  tidewaiter verify --all
+
+  # The same while no server runs
+  tidewaiter verify --all --policy policies/`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.output != "" && o.output != "json" {
+				return misuse(fmt.Errorf("-o %s is not known", o.output), "-o json, or without -o a table")
+			}
+			switch {
+			case o.all && len(args) == 0:
+				return o.sweep(cmd)
+			case !o.all && len(args) == 1:
+				return o.verify(cmd, args[0])
+			}
+			return misuse(errors.New("give one reference, or --all"), "tidewaiter verify --policy policies/ registry.example.com/team/app:v1")
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.policy, "policy", "", "file or folder of ClusterImagePolicy documents")
+	f.StringVar(&o.configFile, "config", "", "configuration file (YAML), for its registries")
+	f.StringVarP(&o.output, "output", "o", "", "json, instead of a table")
+	f.BoolVar(&o.all, "all", false, "judge all images of a server again")
+	o.addFlags(cmd)
+	return cmd
+}
+
+// verdictReport is the answer about one image, and what -o json prints.
+type verdictReport struct {
+	Reference string `json:"reference"`
+	Digest    string `json:"digest"`
+	// Verified is True, False, Unknown or Unsigned, as in the column VERIFIED.
+	Verified string `json:"verified"`
+	// Policy is the name of the policy that covers the image; empty when none
+	// does.
+	Policy     string                   `json:"policy,omitempty"`
+	Signers    []string                 `json:"signers,omitempty"`
+	Signatures []imagev1.ImageSignature `json:"signatures"`
+	Warnings   []string                 `json:"warnings,omitempty"`
+}
+
+func (o *verifyOptions) verify(cmd *cobra.Command, reference string) error {
+	set, err := loadPolicies(o.policy)
+	if err != nil {
+		return err
+	}
+	cfg, err := loadConfig(o.configFile)
+	if err != nil {
+		return err
+	}
+	finder, err := newFinder()
+	if err != nil {
+		return err
+	}
+	im, err := importer.New(importer.Options{Registries: cfg.registries(), Signatures: finder, UserAgent: userAgent()})
+	if err != nil {
+		return err
+	}
+	defer im.Close()
+	image, warnings, err := im.Find(cmd.Context(), reference)
+	for _, w := range warnings {
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", w)
+	}
+	if err != nil {
+		return explainReference(err)
+	}
+	report, err := judgeImage(reference, image, set, time.Now())
+	if err != nil {
+		return err
+	}
+	report.Warnings = warnings
+	if err := report.print(cmd.OutOrStdout(), o.output); err != nil {
+		return err
+	}
+	return report.exit()
+}
+
+// judgeImage computes the verdicts on an Image that comes from a registry.
+func judgeImage(reference string, image *imagev1.Image, set *policy.Set, now time.Time) (*verdictReport, error) {
+	name, err := policy.ParseReference(image.DockerImageReference)
+	if err != nil {
+		return nil, err
+	}
+	signatures.VerifyImage(image, set, now)
+	r := &verdictReport{Reference: reference, Digest: image.Name, Signatures: image.Signatures}
+	if r.Signatures == nil {
+		r.Signatures = []imagev1.ImageSignature{}
+	}
+	if p := set.For(name); p != nil {
+		r.Policy = p.Name
+	}
+	r.Verified, r.Signers, _ = signatures.Summary(image)
+	return r, nil
+}
+
+// exit turns the answer into an exit code. That nobody signed an image is a no
+// only if a policy wants somebody to.
+func (r *verdictReport) exit() error {
+	switch {
+	case r.Verified == signatures.VerifiedTrue:
+		return nil
+	case r.Policy == "":
+		return &exitError{code: exitUndeclared, err: withHint(
+			fmt.Errorf("no policy covers %s: nobody said who must have signed it", r.Reference),
+			"tidewaiter verify --policy FILE %s, with a scope that covers it", r.Reference)}
+	case r.Verified == signatures.VerifiedUnknown:
+		return &exitError{code: exitUndeclared}
+	default:
+		return &exitError{code: exitUntrusted}
+	}
+}
+
+func (r *verdictReport) print(out io.Writer, format string) error {
+	if format == "json" {
+		e := json.NewEncoder(out)
+		e.SetIndent("", "    ")
+		return e.Encode(r)
+	}
+	covered := "by policy " + r.Policy
+	if r.Policy == "" {
+		covered = "no policy covers it"
+	}
+	fmt.Fprintf(out, "%s %s\nverified: %s (%s)\n", r.Reference, r.Digest, r.Verified, covered)
+	if len(r.Signatures) == 0 {
+		return nil
+	}
+	w := printers.GetNewTabWriter(out)
+	fmt.Fprintln(w, "\nSIGNATURE\tTYPE\tTRUSTED\tFOR IMAGE\tSIGNER\tREASON\tMESSAGE")
+	for i := range r.Signatures {
+		s := &r.Signatures[i]
+		trusted, forImage := conditionOf(s, signatures.ConditionTrusted), conditionOf(s, signatures.ConditionForImage)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", shortName(s.Name), s.Type, trusted.Status, forImage.Status, signerOf(s), trusted.Reason, trusted.Message)
+	}
+	return w.Flush()
+}
+
+func conditionOf(s *imagev1.ImageSignature, t imagev1.SignatureConditionType) imagev1.SignatureCondition {
+	for _, c := range s.Conditions {
+		if c.Type == t {
+			return c
+		}
+	}
+	return imagev1.SignatureCondition{Type: t, Status: "Unknown"}
+}
+
+// signerOf is who a root of trust says has signed, trusted or not.
+func signerOf(s *imagev1.ImageSignature) string {
+	if s.IssuedTo == nil {
+		return "<unknown>"
+	}
+	if s.IssuedTo.CommonName != "" {
+		return s.IssuedTo.CommonName
+	}
+	return s.IssuedTo.PublicKeyID
+}
+
+// shortName is the beginning of the part of a signature's name that tells it
+// from others of the image.
+func shortName(name string) string {
+	const digits = 12
+	if len(name) < 64 {
+		return name
+	}
+	return name[len(name)-64:][:digits]
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	restclient "k8s.io/client-go/rest"
+
+	"tidewaiter/signatures"
+	"tidewaiter/signatures/reverify"
+)
+
+// verificationPath is where a server tells administrators how far it has come
+// with judging its images again, and begins to when they ask.
+const verificationPath = "/tidewaiter/verification"
+
+// pollInterval is the time between two looks at a server's progress.
+const pollInterval = 200 * time.Millisecond
+
+// ServeHTTP implements http.Handler: GET answers the reverify.Progress, POST
+// asks for a sweep and answers a Progress with its number.
+func (v *verification) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var answer reverify.Progress
+	switch r.Method {
+	case http.MethodGet:
+		answer = v.sweeper.Progress()
+	case http.MethodPost:
+		answer.Sweep = v.sweeper.Trigger()
+	default:
+		w.Header().Set("Allow", "GET, POST")
+		http.Error(w, "GET tells the progress, POST begins", http.StatusMethodNotAllowed)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(answer) // an error means that the client is gone
+}
+
+// sweep has a server judge all its images again, or a data directory's when no
+// server holds it and there are policies to do it by.
+func (o *verifyOptions) sweep(cmd *cobra.Command) error {
+	if o.policy != "" {
+		kubeconfig := o.kubeconfig
+		if kubeconfig == "" {
+			var err error
+			if kubeconfig, err = ownerKubeconfig(o.dataDir); err != nil {
+				return err
+			}
+		}
+		if kubeconfig == "" {
+			return o.sweepDirectory(cmd)
+		}
+		return misuse(errors.New("a server judges by the policies it was started with, not by --policy"), "tidewaiter verify --all")
+	}
+	client, err := o.plainClient(cmd)
+	if err != nil {
+		return err
+	}
+	asked, err := askVerification(cmd.Context(), client.Post())
+	if err != nil {
+		return err
+	}
+	return o.follow(cmd, asked.Sweep, func(ctx context.Context) (reverify.Progress, error) {
+		return askVerification(ctx, client.Get())
+	})
+}
+
+func (o *verifyOptions) sweepDirectory(cmd *cobra.Command) error {
+	if _, err := os.Stat(filepath.Join(o.dataDir, "tidewaiter.db")); err != nil {
+		return withHint(err, "--data-dir names the directory of a server")
+	}
+	s, err := openServer(cmd.Context(), serverOptions{dataDir: o.dataDir, policy: o.policy}, nil)
+	if err != nil {
+		return err
+	}
+	return s.runLocally(cmd.Context(), func(ctx context.Context, _ *restclient.Config) error {
+		swept := make(chan struct{})
+		go func() {
+			defer close(swept)
+			_ = s.verification.sweeper.Sweep(ctx) // the progress tells
+		}()
+		defer func() { <-swept }()
+		return o.follow(cmd, 1, func(context.Context) (reverify.Progress, error) { return s.verification.sweeper.Progress(), nil })
+	})
+}
+
+// follow shows the progress of a sweep until it ends, and reports its result.
+func (o *verifyOptions) follow(cmd *cobra.Command, sweep int64, ask func(context.Context) (reverify.Progress, error)) error {
+	line := newProgress(cmd.ErrOrStderr())
+	defer line.end()
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	for {
+		p, err := ask(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if p.Sweep >= sweep && !p.Running {
+			line.end()
+			return o.finish(cmd, p)
+		}
+		if p.Sweep >= sweep {
+			line.show(fmt.Sprintf("%d of %d images judged, %d verdicts changed", p.Examined, p.Total, p.Changed))
+		}
+		select {
+		case <-cmd.Context().Done():
+			return fmt.Errorf("interrupted; the server goes on: %w", context.Cause(cmd.Context()))
+		case <-tick.C:
+		}
+	}
+}
+
+func (o *verifyOptions) finish(cmd *cobra.Command, p reverify.Progress) error {
+	if o.output == "json" {
+		if err := json.NewEncoder(cmd.OutOrStdout()).Encode(p); err != nil {
+			return err
+		}
+	} else {
+		var counts []string
+		for _, verdict := range []string{signatures.VerifiedTrue, signatures.VerifiedFalse, signatures.VerifiedUnknown, signatures.Unsigned} {
+			counts = append(counts, fmt.Sprintf("%d %s", p.Verified[verdict], verdict))
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "%d images: %s; %d verdicts changed\n", p.Examined, strings.Join(counts, ", "), p.Changed)
+	}
+	if p.Error != "" {
+		return errors.New(p.Error)
+	}
+	return nil
+}
+
+func askVerification(ctx context.Context, request *restclient.Request) (p reverify.Progress, err error) {
+	body, err := request.AbsPath(verificationPath).DoRaw(ctx)
+	if err != nil {
+		return p, fmt.Errorf("asking the server: %w", err)
+	}
+	return p, json.Unmarshal(body, &p)
+}
