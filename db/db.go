@@ -43,8 +43,8 @@ type Options struct {
 	// Readers is the number of read connections. Default: twice the CPUs, 4 to 16.
 	Readers int
 	// FeedBytes bounds the recent events kept in memory for watchers; older
-	// ones are read from the file, and of those a quarter as much is kept.
-	// Default 32 MiB.
+	// ones are read from the file, and of those as much is kept.
+	// Default 8 MiB.
 	FeedBytes int64
 	// Views are the SQL views kept in the file for people and tools, see View.
 	Views []View
@@ -171,7 +171,7 @@ func Open(opts Options) (_ *DB, err error) {
 		return nil, err
 	}
 	d.feed = newFeed(d.revision.Load(), opts.FeedBytes)
-	d.replay = newReplay(opts.FeedBytes / 4)
+	d.replay = newReplay(opts.FeedBytes)
 
 	checkpointer, err := openConn(d.path)
 	if err != nil {
