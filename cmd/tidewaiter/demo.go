@@ -103,10 +103,10 @@ func showImport(ctx context.Context, out io.Writer, s *server, references []stri
 	defer im.Close()
 	progress := newProgress(io.Discard)
 	report := newReport("", false, out, out, progress)
-	return apiTarget{s.web.ClientConfig()}.use(ctx, func(ctx context.Context, images func() importer.Images) error {
+	return apiTarget{s.web.ClientConfig()}.use(ctx, func(ctx context.Context, at place) error {
 		for _, ref := range references {
 			fmt.Fprintf(out, "> tidewaiter import %s\n", ref)
-			result, err := im.Import(ctx, ref, images())
+			result, err := im.Import(ctx, ref, at.images())
 			report.add(ref, result, err)
 		}
 		return report.end(nil)

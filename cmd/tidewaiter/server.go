@@ -115,11 +115,11 @@ func openServer(ctx context.Context, o serverOptions, listener net.Listener) (_ 
 	getter := kubestore.NewGetter(store, legacyscheme.Codecs, kubestore.Options{
 		StoredKinds: []kubestore.StoredKind{{Resource: imagev1.GroupVersion.WithResource("images"), Kind: "Image"}},
 	})
-	images, err := imageapi.Storage(getter, imageapi.Options{Scheme: legacyscheme.Scheme, Verifier: trust.live, Summarize: summarize})
+	core, err := coreapi.New(getter, o.coreOptions(cfg))
 	if err != nil {
 		return nil, err
 	}
-	core, err := coreapi.New(getter, o.coreOptions(cfg))
+	images, err := imageapi.Storage(getter, imageapi.Options{Scheme: legacyscheme.Scheme, Verifier: trust.live, Summarize: summarize, Usage: core.Usage})
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/pager"
+
+	"tidewaiter/coreapi/usage"
+)
+
+// podSource finds references in the pods of a cluster.
+type podSource struct {
+	enabled       bool
+	allNamespaces bool
+	namespace     string
+	kubeconfig    string
+}
+
+func (s *podSource) addFlags(f *pflag.FlagSet) {
+	f.BoolVar(&s.enabled, "from-pods", false, "import every image that pods run, by the digest they run where it is known")
+	f.BoolVarP(&s.allNamespaces, "all-namespaces", "A", false, "with --from-pods: the pods of all namespaces")
+	f.StringVarP(&s.namespace, "namespace", "n", metav1.NamespaceDefault, "with --from-pods: the pods of this namespace")
+	f.StringVar(&s.kubeconfig, "source-kubeconfig", "", "with --from-pods: the cluster that has the pods (default: the server that is imported into)")
+}
+
+func (s *podSource) validate(allTags, dryRun bool) error {
+	switch {
+	case !s.enabled && (s.allNamespaces || s.kubeconfig != "" || s.namespace != metav1.NamespaceDefault):
+		return misuse(errors.New("-A, -n and --source-kubeconfig are about pods"), "tidewaiter import --from-pods -A")
+	case s.enabled && allTags:
+		return misuse(errors.New("--from-pods gives references, --all-tags wants repositories"), "give one of them")
+	case s.enabled && dryRun && s.kubeconfig == "":
+		return misuse(errors.New("a dry run asks no server, so it has no pods"), "tidewaiter import --from-pods --dry-run --source-kubeconfig tidewaiter-data/admin.kubeconfig")
+	}
+	return nil
+}
+
+// add returns references with those of the pods after them, each once. server
+// is asked unless another source is given.
+func (s *podSource) add(ctx context.Context, references []string, server *restclient.Config) ([]string, error) {
+	if !s.enabled {
+		return references, nil
+	}
+	config := server
+	if s.kubeconfig != "" {
+		source, err := newAPITarget(s.kubeconfig)
+		if err != nil {
+			return nil, err
+		}
+		config = source.config
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	namespace := s.namespace
+	if s.allNamespaces {
+		namespace = metav1.NamespaceAll
+	}
+	seen := map[string]bool{}
+	for _, ref := range references {
+		seen[ref] = true
+	}
+	references = slices.Clone(references)
+	pods := pager.New(pager.SimplePageFunc(func(options metav1.ListOptions) (runtime.Object, error) {
+		return client.CoreV1().Pods(namespace).List(ctx, options)
+	}))
+	err = pods.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
+		for _, ref := range usage.Images(obj.(*corev1.Pod)) {
+			if seen[ref] {
+				continue
+			}
+			if len(references) == maxReferences {
+				return fmt.Errorf("these pods run more than %d images: import them by namespace", maxReferences)
+			}
+			seen[ref] = true
+			references = append(references, ref)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing pods: %w", err)
+	}
+	if len(references) == 0 {
+		return nil, withHint(errors.New("no pod there runs an image"), "-A looks into all namespaces")
+	}
+	return references, nil
+}

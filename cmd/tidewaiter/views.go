@@ -1,0 +1,21 @@
+package main
+
+import (
+	"maps"
+	"slices"
+
+	"tidewaiter/coreapi"
+	"tidewaiter/db"
+)
+
+// views are the SQL views of every kind, by name. Each belongs to the package of
+// its kind.
+func views() []db.View {
+	all := map[string]string{}
+	maps.Copy(all, coreapi.Views())
+	views := make([]db.View, 0, len(all))
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		views = append(views, db.View{Name: name, SQL: all[name]})
+	}
+	return views
+}
