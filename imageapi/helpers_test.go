@@ -16,6 +16,7 @@ import (
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"tidewaiter/db"
 	"tidewaiter/db/dbtest"
 	"tidewaiter/db/kubestore"
 	"tidewaiter/imageapi"
@@ -58,7 +59,12 @@ func newStorages(t testing.TB, verifier imageapi.Verifier) storages {
 
 func newStoragesWith(t testing.TB, opts imageapi.Options) (s storages) {
 	t.Helper()
-	getter := kubestore.NewGetter(dbtest.Open(t), codecs, kubestore.Options{})
+	return newStoragesOn(t, dbtest.Open(t), opts)
+}
+
+func newStoragesOn(t testing.TB, d *db.DB, opts imageapi.Options) (s storages) {
+	t.Helper()
+	getter := kubestore.NewGetter(d, codecs, kubestore.Options{})
 	opts.Scheme = scheme
 	m, err := imageapi.Storage(getter, opts)
 	if err != nil {
