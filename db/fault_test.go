@@ -17,7 +17,9 @@ import (
 	"tidewaiter/db/dbtest"
 )
 
-func quiet(o *db.Options) { o.Logger = slog.New(slog.DiscardHandler) }
+var quietLogger = slog.New(slog.DiscardHandler)
+
+func quiet(o *db.Options) { o.Logger = quietLogger }
 
 // TestFull fills the database up to its page limit, and then makes space.
 func TestFull(t *testing.T) {
