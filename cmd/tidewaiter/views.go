@@ -6,6 +6,7 @@ import (
 
 	"tidewaiter/coreapi"
 	"tidewaiter/db"
+	"tidewaiter/imageapi"
 )
 
 // views are the SQL views of every kind, by name. Each belongs to the package of
@@ -13,6 +14,7 @@ import (
 func views() []db.View {
 	all := map[string]string{}
 	maps.Copy(all, coreapi.Views())
+	maps.Copy(all, imageapi.Views())
 	views := make([]db.View, 0, len(all))
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		views = append(views, db.View{Name: name, SQL: all[name]})
