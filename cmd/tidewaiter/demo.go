@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tidewaiter/importer"
+	"tidewaiter/signatures/find"
 )
 
 type demoOptions struct {
@@ -24,8 +25,8 @@ func newDemoCommand() *cobra.Command {
 		Use:   "demo",
 		Short: "Show it all: a throw-away registry, a server, an import",
 		Long: `Show it all, with nothing but this binary and no network: start a registry with a
-few images and a server, both on loopback and on free ports, import the images
-and print what kubectl would. The server then runs until interrupted, for you to
+few images, signed, unsigned and tampered with, and a server, both on loopback and
+on free ports, import the images and print what kubectl would. The server then runs until interrupted, for you to
 try things; everything it made is removed when it stops.`,
 		Example: `  tidewaiter demo
 
@@ -51,16 +52,24 @@ func (o *demoOptions) run(ctx context.Context, dir string, out io.Writer) error 
 		return err
 	}
 	defer registry.close()
-	references, err := registry.fill()
+	signer, err := newDemoSigner()
+	if err != nil {
+		return err
+	}
+	references, err := registry.fill(signer)
 	if err != nil {
 		return fmt.Errorf("filling the registry: %w", err)
+	}
+	policy, err := signer.writePolicy(dir, registry.host)
+	if err != nil {
+		return err
 	}
 
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	s, err := openServer(ctx, serverOptions{dataDir: filepath.Join(dir, "data")}, listener)
+	s, err := openServer(ctx, serverOptions{dataDir: filepath.Join(dir, "data"), policy: policy}, listener)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -85,18 +94,25 @@ Try, in another terminal:
   export KUBECONFIG=%s
   kubectl get images -o wide
   kubectl get images --field-selector dockerImageMetadata.Architecture=arm64
+  kubectl get images --field-selector signatures.verified=False
   kubectl explain image.signatures
   kubectl get images --watch
+  tidewaiter verify --policy %s %s
 
 Ctrl-C ends it and removes what it made.
-`, s.credentials.Kubeconfig)
+`, s.credentials.Kubeconfig, policy, references[len(references)-1])
 		return nil
 	})
 }
 
 // showImport imports the references as `tidewaiter import` does.
 func showImport(ctx context.Context, out io.Writer, s *server, references []string) error {
-	im, err := importer.New(importer.Options{Keychain: noCredentials, UserAgent: userAgent()})
+	// The user's lookaside storage is as little of its business as the helpers.
+	finder, err := find.New(find.Options{RegistriesDirs: []string{filepath.Join(filepath.Dir(s.credentials.Kubeconfig), "registries.d")}})
+	if err != nil {
+		return err
+	}
+	im, err := importer.New(importer.Options{Keychain: noCredentials, Signatures: finder, UserAgent: userAgent()})
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"tidewaiter/importer/registrytest/sample"
@@ -51,18 +52,27 @@ func (r *demoRegistry) close() {
 	<-r.served
 }
 
-// fill pushes the demo's images and returns their references.
-func (r *demoRegistry) fill() ([]string, error) {
-	single, err := sample.New(sample.Spec{Name: "buoy"})
+// fill pushes the demo's images and returns their references: one that signer
+// signed, one that nobody signed, and one that was changed after it was signed.
+func (r *demoRegistry) fill(signer *demoSigner) ([]string, error) {
+	signed, err := sample.MultiPlatform(sample.Spec{Name: "lighthouse", Layers: 4}, true, "linux/amd64", "linux/arm64")
 	if err != nil {
 		return nil, err
 	}
-	multi, err := sample.MultiPlatform(sample.Spec{Name: "lighthouse", Layers: 4}, true, "linux/amd64", "linux/arm64")
+	unsigned, err := sample.New(sample.Spec{Name: "buoy"})
+	if err != nil {
+		return nil, err
+	}
+	genuine, err := sample.New(sample.Spec{Name: "ferry"})
+	if err != nil {
+		return nil, err
+	}
+	tampered, err := sample.New(sample.Spec{Name: "ferry", Labels: map[string]string{"cargo": "contraband"}})
 	if err != nil {
 		return nil, err
 	}
 	var references []string
-	push := func(path string, put func(name.Reference) error) error {
+	push := func(path string, put func(name.Reference) error, signed partial.Describable, image partial.Describable) error {
 		ref, err := name.ParseReference(r.host + "/" + path)
 		if err != nil {
 			return err
@@ -71,11 +81,23 @@ func (r *demoRegistry) fill() ([]string, error) {
 		if err := put(ref); err != nil {
 			return fmt.Errorf("pushing %s: %w", ref, err)
 		}
-		return nil
+		if signed == nil {
+			return nil
+		}
+		was, err := signed.Digest()
+		if err != nil {
+			return err
+		}
+		is, err := image.Digest()
+		if err != nil {
+			return err
+		}
+		return signer.sign(ref.Context(), was, is)
 	}
 	err = errors.Join(
-		push("harbour/lighthouse:v1", func(ref name.Reference) error { return remote.WriteIndex(ref, multi) }),
-		push("harbour/buoy:v1", func(ref name.Reference) error { return remote.Write(ref, single) }),
+		push("harbour/lighthouse:v1", func(ref name.Reference) error { return remote.WriteIndex(ref, signed) }, signed, signed),
+		push("harbour/buoy:v1", func(ref name.Reference) error { return remote.Write(ref, unsigned) }, nil, unsigned),
+		push("harbour/ferry:v1", func(ref name.Reference) error { return remote.Write(ref, tampered) }, genuine, tampered),
 	)
 	return references, err
 }

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/sigstore/sigstore/pkg/cryptoutils"
+	"github.com/sigstore/sigstore/pkg/signature"
+
+	"tidewaiter/signatures/payload"
+)
+
+// demoSigner signs as cosign does, with a key that lives as long as the demo.
+type demoSigner struct{ key *ecdsa.PrivateKey }
+
+func newDemoSigner() (*demoSigner, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	return &demoSigner{key}, err
+}
+
+// writePolicy writes a policy that trusts the signer for all of host into dir,
+// and returns its path.
+func (s *demoSigner) writePolicy(dir, host string) (string, error) {
+	public, err := cryptoutils.MarshalPublicKeyToPEM(s.key.Public())
+	if err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "harbour-master.pub"), public, 0o600); err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "policy.yaml")
+	return path, os.WriteFile(path, fmt.Appendf(nil, `apiVersion: config.openshift.io/v1
+kind: ClusterImagePolicy
+metadata:
+  name: harbour-master
+spec:
+  scopes: [%q]
+  policy:
+    rootOfTrust:
+      policyType: PublicKey
+      publicKey: {keyPath: harbour-master.pub}
+    signedIdentity: {matchPolicy: MatchRepository}
+`, host), 0o600)
+}
+
+// sign signs a digest and puts the signature where it is looked for beside
+// image: the tag sha256-<hex>.sig. Who signs another digest than image's has
+// been had by somebody who changed the image afterwards.
+func (s *demoSigner) sign(repository name.Repository, signed, image v1.Hash) error {
+	signer, err := signature.LoadECDSASigner(s.key, crypto.SHA256)
+	if err != nil {
+		return err
+	}
+	doc, err := payload.MarshalSimpleSigning(payload.TypeCosign, signed.String(), repository.Name(), nil)
+	if err != nil {
+		return err
+	}
+	sig, err := signer.SignMessage(bytes.NewReader(doc))
+	if err != nil {
+		return err
+	}
+	manifest := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	artifact, err := mutate.Append(manifest, mutate.Addendum{
+		Layer:       static.NewLayer(doc, payload.MediaTypeSimpleSigning),
+		Annotations: map[string]string{payload.AnnotationSignature: base64.StdEncoding.EncodeToString(sig)},
+	})
+	if err != nil {
+		return err
+	}
+	return remote.Write(repository.Tag(strings.Replace(image.String(), ":", "-", 1)+".sig"), artifact)
+}
