@@ -94,6 +94,9 @@ type DB struct {
 	revision  atomic.Int64 // last committed revision
 	compacted atomic.Int64 // oldest revision that can be listed
 
+	declareMu sync.Mutex
+	declared  map[string][]*Index // by prefix
+
 	diagnosis diagnosis
 	metrics   *metrics
 
@@ -129,6 +132,7 @@ func Open(opts Options) (_ *DB, err error) {
 		lockFile: lockFile,
 		queue:    make(chan *request, maxBatch),
 		pages:    newPageCounts(),
+		declared: map[string][]*Index{},
 		stop:     make(chan struct{}),
 
 		checkpoint: make(chan struct{}, 1),

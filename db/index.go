@@ -35,8 +35,18 @@ type IndexFunc func(name string, kv KV) (values []string, err error)
 // no others. From then on every Put below prefix must give the entries of its
 // value. An index that is new is built from what is stored, by values, in the
 // background and in small steps; until it is Ready nothing uses it. An index
-// that is no longer named is dropped, in small steps, too.
+// that is no longer named is dropped, in small steps, too. While the database is
+// open a prefix can be declared again with the same names only: who does not
+// know of an index would write below the prefix without entries.
 func (d *DB) DeclareIndexes(ctx context.Context, prefix string, names []string, values IndexFunc) ([]*Index, error) {
+	d.declareMu.Lock()
+	defer d.declareMu.Unlock()
+	if have, ok := d.declared[prefix]; ok {
+		if !slices.EqualFunc(have, names, func(ix *Index, name string) bool { return ix.Name == name }) {
+			return nil, fmt.Errorf("indexes of %s are declared already, and differently: not %q", prefix, names)
+		}
+		return have, nil
+	}
 	indexes := make([]*Index, len(names))
 	for i, name := range names {
 		if name == "" || slices.Contains(names[:i], name) {
@@ -82,6 +92,7 @@ func (d *DB) DeclareIndexes(ctx context.Context, prefix string, names []string, 
 	if err != nil {
 		return nil, fmt.Errorf("declare the indexes of %s: %w", prefix, err)
 	}
+	d.declared[prefix] = indexes
 	if len(build) == 0 && len(drop) == 0 {
 		return indexes, nil
 	}

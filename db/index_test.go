@@ -163,6 +163,11 @@ func TestIndexRebuild(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("opened again", again[0])
+	if _, err := d.DeclareIndexes(t.Context(), "/a/", nil, color); err == nil {
+		t.Error("a declaration that would drop an index in use was taken")
+	}
+	d.Close()
+	d = open()
 	other := declare(t, d, "shade")
 	check("renamed", other[0])
 	deadline := time.Now().Add(10 * time.Second)

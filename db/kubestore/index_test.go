@@ -15,6 +15,9 @@ import (
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
+
+	"tidewaiter/db"
+	"tidewaiter/db/dbtest"
 )
 
 func podAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {
@@ -106,14 +109,16 @@ func TestIndexedList(t *testing.T) {
 // TestIndexIsBuiltFromStored declares an index over objects that are stored.
 func TestIndexIsBuiltFromStored(t *testing.T) {
 	ctx := context.Background()
-	plain := setup(t)
+	dir := t.TempDir()
+	plain := setupOn(t, dbtest.OpenOptions(t, db.Options{Dir: dir}))
 	for i := range 20 {
 		pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint(i)}, Spec: example.PodSpec{NodeName: fmt.Sprintf("node-%d", i%4)}}
 		if err := plain.Create(ctx, fmt.Sprintf("/pods/ns/%d", i), pod, nil, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
-	f := setupOn(t, plain.db, nodeNameIndex)
+	plain.db.Close()
+	f := setupOn(t, dbtest.OpenOptions(t, db.Options{Dir: dir}), nodeNameIndex)
 	for deadline := time.Now().Add(10 * time.Second); !f.indexes[0].db.Ready(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the index is not built in time")
