@@ -22,7 +22,12 @@ func serve(t *testing.T) *restclient.Config {
 
 func serveOn(t *testing.T, dir string, listener net.Listener) *restclient.Config {
 	t.Helper()
-	s, err := openServer(t.Context(), serverOptions{dataDir: dir}, listener)
+	return serveWith(t, serverOptions{dataDir: dir}, listener)
+}
+
+func serveWith(t *testing.T, o serverOptions, listener net.Listener) *restclient.Config {
+	t.Helper()
+	s, err := openServer(t.Context(), o, listener)
 	if err != nil {
 		t.Fatal(err)
 	}

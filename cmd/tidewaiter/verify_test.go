@@ -1,0 +1,209 @@
+package main
+
+import (
+	"encoding/json"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"tidewaiter/imageapi/imageclient"
+	"tidewaiter/signatures"
+	"tidewaiter/signatures/reverify"
+)
+
+// signedRegistry is the demo's registry with its images and a policy for them.
+func signedRegistry(t *testing.T) (host, policy string) {
+	t.Helper()
+	t.Setenv("HOME", t.TempDir()) // no credentials, no lookaside storage
+	t.Setenv("KUBECONFIG", "")
+	r, err := startDemoRegistry(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.close)
+	signer, err := newDemoSigner()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.fill(signer); err != nil {
+		t.Fatal(err)
+	}
+	policy, err = signer.writePolicy(t.TempDir(), r.host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.host, policy
+}
+
+func TestVerify(t *testing.T) {
+	host, policy := signedRegistry(t)
+	for _, tt := range []struct {
+		name      string
+		reference string
+		policy    string
+		code      int
+		out, err  []string
+	}{
+		{"signed", "/harbour/lighthouse:v1", policy, exitTrusted, []string{"verified: True (by policy harbour-master)", "SignatureVerified", "SigstoreSimpleSigningV1"}, nil},
+		{"tampered with", "/harbour/ferry:v1", policy, exitUntrusted, []string{"verified: False (by policy harbour-master)", "DigestMismatch"}, nil},
+		{"unsigned", "/harbour/buoy:v1", policy, exitUntrusted, []string{"verified: Unsigned (by policy harbour-master)"}, nil},
+		{"no policy", "/harbour/lighthouse:v1", "", exitUndeclared, []string{"verified: Unknown (no policy covers it)", "NoMatchingPolicy"}, []string{"no policy covers", "hint: "}},
+		{"unsigned, no policy", "/harbour/buoy:v1", "", exitUndeclared, []string{"verified: Unsigned (no policy covers it)"}, []string{"no policy covers"}},
+		{"absent", "/harbour/raft:v1", policy, exitUndeclared, nil, []string{"harbour/raft:v1"}},
+		{"no reference", "/Harbour/Raft:v1", policy, exitUndeclared, nil, []string{"lower case", "hint: "}},
+		{"no such policy", "/harbour/buoy:v1", policy + ".absent", exitUndeclared, nil, []string{"policy.yaml.absent", "hint: "}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			args := []string{"verify", host + tt.reference}
+			if tt.policy != "" {
+				args = append(args, "--policy", tt.policy)
+			}
+			code, stdout, stderr := tidewaiter(t, args...)
+			if code != tt.code {
+				t.Errorf("exit code %d, want %d", code, tt.code)
+			}
+			for _, w := range tt.out {
+				if !strings.Contains(stdout, w) {
+					t.Errorf("standard output lacks %q:\n%s", w, stdout)
+				}
+			}
+			if len(tt.out) == 0 && stdout != "" {
+				t.Errorf("standard output %q", stdout)
+			}
+			for _, w := range tt.err {
+				if !strings.Contains(stderr, w) {
+					t.Errorf("standard error lacks %q:\n%s", w, stderr)
+				}
+			}
+			if len(tt.err) == 0 && stderr != "" {
+				t.Errorf("standard error %q", stderr)
+			}
+		})
+	}
+}
+
+func TestVerifyJSON(t *testing.T) {
+	host, policy := signedRegistry(t)
+	code, stdout, stderr := tidewaiter(t, "verify", "--policy", policy, "-o", "json", host+"/harbour/lighthouse:v1")
+	var r verdictReport
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil || code != exitTrusted {
+		t.Fatalf("exit code %d, %v: %s%s", code, err, stdout, stderr)
+	}
+	if r.Verified != signatures.VerifiedTrue || r.Policy != "harbour-master" || len(r.Signatures) != 1 || len(r.Signers) != 1 || !strings.HasPrefix(r.Digest, "sha256:") {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestVerifyMisuse(t *testing.T) {
+	t.Setenv("KUBECONFIG", "")
+	for name, args := range map[string][]string{
+		"nothing":          {"verify"},
+		"two":              {"verify", "a", "b"},
+		"all and one":      {"verify", "--all", "a"},
+		"format":           {"verify", "a", "-o", "yaml"},
+		"no server":        {"verify", "--all", "--data-dir", "absent"},
+		"no server, trust": {"verify", "--all", "--data-dir", "absent", "--policy", "absent"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			code, stdout, stderr := tidewaiter(t, args...)
+			if code != exitUsage || stdout != "" || !strings.Contains(stderr, "hint: ") {
+				t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+			}
+			if left := entries(t, "."); len(left) > 0 {
+				t.Errorf("it made %v", left)
+			}
+		})
+	}
+}
+
+// A server does not start with a policy that cannot work, and says which.
+func TestServeRefusesABrokenPolicy(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "p.yaml"), []byte(`apiVersion: config.openshift.io/v1
+kind: ClusterImagePolicy
+metadata: {name: broken}
+spec:
+  scopes: [registry.example.com]
+  policy:
+    rootOfTrust: {policyType: PublicKey, publicKey: {keyDat: TUlJ}}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := tidewaiter(t, "serve", "--data-dir", filepath.Join(dir, "data"), "--secure-port", "0", "--policy", dir)
+	if code == exitOK || stdout != "" {
+		t.Errorf("exit code %d, %q", code, stdout)
+	}
+	for _, w := range []string{"p.yaml", "document 1", "spec.policy.rootOfTrust.publicKey", "keyDat", "hint: "} {
+		if !strings.Contains(stderr, w) {
+			t.Errorf("%q lacks %q", stderr, w)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "data")); !os.IsNotExist(err) {
+		t.Errorf("a data directory was made: %v", err)
+	}
+}
+
+// importDemo imports the demo's images into the server of a data directory, or
+// the directory.
+func importDemo(t *testing.T, host, dir string) {
+	t.Helper()
+	code, _, stderr := tidewaiter(t, "import", "--data-dir", dir, host+"/harbour/lighthouse:v1", host+"/harbour/buoy:v1", host+"/harbour/ferry:v1")
+	if code != exitOK {
+		t.Fatalf("import: exit code %d: %s", code, stderr)
+	}
+}
+
+// What was imported without a policy is judged once there is one: by a server
+// that is told of it, and in a directory that no server holds.
+func TestVerifyAll(t *testing.T) {
+	host, policy := signedRegistry(t)
+	const want = "5 images: 1 True, 1 False, 0 Unknown, 3 Unsigned; "
+
+	t.Run("directory", func(t *testing.T) {
+		dir := t.TempDir()
+		importDemo(t, host, dir)
+		for _, changed := range []string{"2 verdicts changed", "0 verdicts changed"} {
+			code, stdout, stderr := tidewaiter(t, "verify", "--all", "--data-dir", dir, "--policy", policy)
+			if code != exitOK || stdout != want+changed+"\n" {
+				t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+			}
+		}
+	})
+	t.Run("server", func(t *testing.T) {
+		dir := t.TempDir()
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := serveWith(t, serverOptions{dataDir: dir, policy: policy}, listener)
+		importDemo(t, host, dir)
+		code, stdout, stderr := tidewaiter(t, "verify", "--all", "--data-dir", dir)
+		if code != exitOK || stdout != want+"0 verdicts changed\n" {
+			t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+		}
+		code, stdout, stderr = tidewaiter(t, "verify", "--all", "--data-dir", dir, "-o", "json")
+		var p reverify.Progress
+		if err := json.Unmarshal([]byte(stdout), &p); err != nil || code != exitOK || p.Examined != 5 || p.Running || p.Sweep < 2 {
+			t.Errorf("exit code %d, %v, %+v, %q", code, err, p, stderr)
+		}
+		if code, _, stderr := tidewaiter(t, "verify", "--all", "--data-dir", dir, "--policy", policy); code != exitUsage || !strings.Contains(stderr, "started with") {
+			t.Errorf("a policy for a running server: exit code %d, %q", code, stderr)
+		}
+
+		images, err := imageclient.New(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for selector, n := range map[string]int{"signatures.verified=True": 1, "signatures.verified=False": 1, "signatures.verified=Unsigned": 3, "signatures.signer=harbour-master": 1} {
+			list, err := images.List(t.Context(), metav1.ListOptions{FieldSelector: selector})
+			if err != nil || len(list.Items) != n {
+				t.Errorf("%s: %d images, want %d: %v", selector, len(list.Items), n, err)
+			}
+		}
+	})
+}
