@@ -4,6 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -176,4 +179,47 @@ func queried(t *testing.T, reader *sql.DB, query string) (found []string) {
 		t.Fatal(err)
 	}
 	return found
+}
+
+// The queries in docs/sql.md run as they stand there.
+func TestDocumentedQueries(t *testing.T) {
+	text, err := os.ReadFile("../docs/sql.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := dbtest.Open(t, func(o *db.Options) {
+		for name, text := range imageapi.Views() {
+			o.Views = append(o.Views, db.View{Name: name, SQL: text})
+		}
+		files, err := filepath.Glob("../coreapi/views/*.sql")
+		if err != nil || len(files) == 0 {
+			t.Fatal(err, "no views of the core kinds")
+		}
+		for _, f := range files {
+			text, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.Views = append(o.Views, db.View{Name: strings.TrimSuffix(filepath.Base(f), ".sql"), SQL: string(text)})
+		}
+	})
+	s := newStoragesOn(t, d, imageapi.Options{})
+	s.mustCreate(t, ociImage(t))
+	reader, err := sql.Open("sqlite3", "file:"+d.Path()+"?mode=ro")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	rows, blocks := 0, regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(string(text), -1)
+	for _, block := range blocks {
+		rows += len(queried(t, reader, block[1]))
+	}
+	if len(blocks) < 9 || rows < 5 {
+		t.Errorf("%d queries found %d rows", len(blocks), rows)
+	}
+	for name := range imageapi.Views() {
+		if !strings.Contains(string(text), "\n| `"+name+"` |") {
+			t.Errorf("the view %s is not in the table", name)
+		}
+	}
 }
