@@ -10,5 +10,10 @@
 // changes again: a write that tries is answered with 422 naming the field. A write that leaves such a
 // field out keeps it.
 //
+// What an Image's own fields do not say comes through [Options]: who judges its signatures and sums
+// them up, which pods use it. They are columns of the table and field selectors; the verdict and its
+// signers are index entries of the storage, use is asked for at each read. [Views] says the same to
+// SQL.
+//
 // Behaviour follows openshift-apiserver's; docs/images.md lists every deliberate difference.
 package imageapi
