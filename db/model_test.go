@@ -11,6 +11,7 @@ import (
 	"sort"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -86,7 +87,7 @@ func TestModel(t *testing.T) {
 	const workers = 8
 	ctx := context.Background()
 	d := dbtest.Open(t, func(o *db.Options) {
-		o.HistoryWindow = 500 * time.Millisecond
+		o.HistoryWindow = time.Hour // the workers compact, see compact
 		o.MaintenanceInterval = 3 * time.Millisecond
 		o.FeedBytes = 8 << 10 // so that watchers read from the file, too
 	})
@@ -99,10 +100,11 @@ func TestModel(t *testing.T) {
 	}
 
 	histories := make([]history, workers)
+	all := append(others, tail)
 	var wg sync.WaitGroup
 	for i := range workers {
 		wg.Go(func() {
-			w := &worker{d: d, rnd: rand.New(rand.NewPCG(seed, uint64(i))), h: &histories[i]}
+			w := &worker{d: d, rnd: rand.New(rand.NewPCG(seed, uint64(i))), h: &histories[i], followers: all}
 			w.run(ctx, *stepsFlag)
 		})
 	}
@@ -257,9 +259,10 @@ func checkLists(t *testing.T, m *model, histories []history) {
 
 // worker does random operations.
 type worker struct {
-	d   *db.DB
-	rnd *rand.Rand
-	h   *history
+	d         *db.DB
+	rnd       *rand.Rand
+	h         *history
+	followers []*follower
 }
 
 var modelDirs = []string{"/a/", "/a/x/", "/a/y/", "/b/"}
@@ -274,13 +277,23 @@ func (w *worker) run(ctx context.Context, steps int) {
 		case op < 19:
 			err = w.list(ctx)
 		default:
-			err = w.d.Compact(ctx, w.d.Revision()-w.rnd.Int64N(200)-1)
+			err = w.compact(ctx)
 		}
 		if err != nil {
 			w.h.err = err
 			return
 		}
 	}
+}
+
+// compact removes history, but none that a follower has still to read: being
+// dropped for slowness is right, and would end the test.
+func (w *worker) compact(ctx context.Context) error {
+	to := w.d.Revision() - w.rnd.Int64N(200) - 1
+	for _, f := range w.followers {
+		to = min(to, f.seen.Load())
+	}
+	return w.d.Compact(ctx, to)
 }
 
 func (w *worker) write(ctx context.Context, key string, i int) error {
@@ -345,6 +358,7 @@ func (w *worker) list(ctx context.Context) error {
 // follower collects the events of a prefix.
 type follower struct {
 	prefix string
+	seen   atomic.Int64 // everything up to this revision was collected
 	want   chan int64
 	done   chan error
 	events []*db.Event
@@ -356,6 +370,7 @@ func follow(t *testing.T, d *db.DB, prefix string, rev int64) *follower {
 		t.Fatal(err)
 	}
 	f := &follower{prefix: prefix, want: make(chan int64, 1), done: make(chan error, 1)}
+	f.seen.Store(rev)
 	go func() {
 		defer w.Stop()
 		end := int64(-1)
@@ -366,10 +381,12 @@ func follow(t *testing.T, d *db.DB, prefix string, rev int64) *follower {
 				return
 			}
 			f.events = append(f.events, events...)
+			rev, _ := w.Progress()
+			f.seen.Store(rev)
 			if len(events) > 0 {
 				continue
 			}
-			if rev, _ := w.Progress(); end >= 0 && rev >= end {
+			if end >= 0 && rev >= end {
 				f.done <- nil
 				return
 			}
