@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
@@ -28,6 +30,7 @@ func benchSetup(b *testing.B, change ...func(*Config)) *fixture {
 func benchPod(i int) *example.Pod {
 	return &example.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "ns", Name: fmt.Sprintf("pod-%07d", i),
+		Labels:      map[string]string{"app": fmt.Sprint(i % 200)},
 		Annotations: map[string]string{"payload": strings.Repeat("x", 16<<10)},
 	}}
 }
@@ -85,6 +88,16 @@ func BenchmarkStore(b *testing.B) {
 		for b.Loop() {
 			list := &example.PodList{}
 			if err := f.GetList(ctx, "/pods/", storage.ListOptions{Predicate: storage.Everything, Recursive: true}, list); err != nil || len(list.Items) != objects {
+				b.Fatal(len(list.Items), err)
+			}
+		}
+	})
+	b.Run(fmt.Sprintf("Op=ListByLabel/Objects=%d/Matches=%d", objects, objects/200), func(b *testing.B) {
+		pred := storage.SelectionPredicate{Label: labels.SelectorFromSet(labels.Set{"app": "7"}), Field: fields.Everything(), GetAttrs: podAttrs}
+		b.ReportAllocs()
+		for b.Loop() {
+			list := &example.PodList{}
+			if err := f.GetList(ctx, "/pods/", storage.ListOptions{Predicate: pred, Recursive: true}, list); err != nil || len(list.Items) != objects/200 {
 				b.Fatal(len(list.Items), err)
 			}
 		}
