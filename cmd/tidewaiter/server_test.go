@@ -11,7 +11,7 @@ import (
 
 // serve runs the whole server over a data directory of its own until the test
 // ends, and returns an administrator's configuration for it.
-func serve(t *testing.T) *restclient.Config {
+func serve(t testing.TB) *restclient.Config {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -20,12 +20,12 @@ func serve(t *testing.T) *restclient.Config {
 	return serveOn(t, t.TempDir(), listener)
 }
 
-func serveOn(t *testing.T, dir string, listener net.Listener) *restclient.Config {
+func serveOn(t testing.TB, dir string, listener net.Listener) *restclient.Config {
 	t.Helper()
 	return serveWith(t, serverOptions{dataDir: dir}, listener)
 }
 
-func serveWith(t *testing.T, o serverOptions, listener net.Listener) *restclient.Config {
+func serveWith(t testing.TB, o serverOptions, listener net.Listener) *restclient.Config {
 	t.Helper()
 	s, err := openServer(t.Context(), o, listener)
 	if err != nil {

@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	restclient "k8s.io/client-go/rest"
+
+	"tidewaiter/imageapi/imageclient"
+	"tidewaiter/imageapi/manifest"
+	"tidewaiter/importer/registrytest/sample"
+)
+
+// imageMaker makes Images of about 20 kB, as an import sends them: ten layers, a
+// config with history, environment and labels, and the raw bytes of both.
+type imageMaker struct {
+	manifest, config string
+	made             int
+}
+
+func newImageMaker(b *testing.B) *imageMaker {
+	b.Helper()
+	labels := map[string]string{}
+	for i := range 60 {
+		labels[fmt.Sprintf("org.example.label%02d", i)] = strings.Repeat("text ", 20)
+	}
+	img, err := sample.New(sample.Spec{Name: "bench", Layers: 10, LayerSize: 64, Labels: labels})
+	if err != nil {
+		b.Fatal(err)
+	}
+	raw, err := img.RawManifest()
+	if err != nil {
+		b.Fatal(err)
+	}
+	config, err := img.RawConfigFile()
+	if err != nil {
+		b.Fatal(err)
+	}
+	return &imageMaker{manifest: string(raw), config: string(config)}
+}
+
+// make returns n Images that differ from all others.
+func (m *imageMaker) make(b *testing.B, n int) (names []string, bodies [][]byte) {
+	b.Helper()
+	for range n {
+		m.made++
+		raw := strings.TrimSuffix(m.manifest, "}") + fmt.Sprintf(`,"annotations":{"number":"%d"}}`, m.made)
+		digest := manifest.Digest([]byte(raw))
+		body, err := json.Marshal(&imagev1.Image{
+			TypeMeta:             metav1.TypeMeta{APIVersion: imagev1.GroupVersion.String(), Kind: "Image"},
+			ObjectMeta:           metav1.ObjectMeta{Name: digest},
+			DockerImageReference: "registry.example.com/team/app@" + digest,
+			DockerImageManifest:  raw,
+			DockerImageConfig:    m.config,
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		names, bodies = append(names, digest), append(bodies, body)
+	}
+	return names, bodies
+}
+
+const benchPath = "/apis/image.openshift.io/v1/images"
+
+// benchServer is a server and the client side of its connections.
+type benchServer struct {
+	client *http.Client
+	config *restclient.Config
+}
+
+func newBenchServer(b *testing.B) *benchServer {
+	b.Helper()
+	if err := setUpLogging(io.Discard, 0); err != nil {
+		b.Fatal(err)
+	}
+	config := serve(b)
+	config.DisableCompression = true
+	config.QPS = -1
+	client, err := restclient.HTTPClientFor(config)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return &benchServer{client: client, config: config}
+}
+
+// create posts the bodies over 16 connections.
+func (s *benchServer) create(b *testing.B, bodies [][]byte) {
+	b.Helper()
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; int(i) < len(bodies); i = next.Add(1) - 1 {
+				if err := s.do(http.MethodPost, benchPath, string(bodies[i]), "", http.StatusCreated); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// do makes a request and reads its answer away.
+func (s *benchServer) do(method, path, body, encoding string, want int) error {
+	req, err := http.NewRequest(method, s.config.Host+path, strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json")
+	if encoding != "" {
+		req.Header.Set("Accept-Encoding", encoding)
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != want {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 500))
+		return fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, text)
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err
+}
+
+// BenchmarkServer measures a whole server over TLS on loopback; the client
+// shares the machine's cores with it.
+func BenchmarkServer(b *testing.B) {
+	const stored = 2000
+	s, images := newBenchServer(b), newImageMaker(b)
+	names, bodies := images.make(b, stored)
+	s.create(b, bodies)
+	b.Run(fmt.Sprintf("Op=Get/Objects=%d", stored), func(b *testing.B) {
+		b.SetParallelism(8)
+		var next atomic.Int64
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				name := names[int(next.Add(1))%len(names)]
+				if err := s.do(http.MethodGet, benchPath+"/"+name, "", "", http.StatusOK); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	})
+	for _, encoding := range []string{"identity", "gzip"} {
+		b.Run(fmt.Sprintf("Op=List/Objects=%d/Encoding=%s", stored, encoding), func(b *testing.B) {
+			b.SetBytes(listSize(b, s))
+			b.ResetTimer()
+			for range b.N {
+				if err := s.do(http.MethodGet, benchPath, "", encoding, http.StatusOK); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	b.Run("Op=Create", func(b *testing.B) {
+		_, bodies := images.make(b, b.N)
+		b.SetBytes(int64(len(bodies[0])))
+		b.ResetTimer()
+		s.create(b, bodies)
+	})
+	b.Run("Op=Watch/Watchers=100", func(b *testing.B) {
+		client, err := imageclient.New(s.config)
+		if err != nil {
+			b.Fatal(err)
+		}
+		list, err := client.List(b.Context(), metav1.ListOptions{Limit: 1})
+		if err != nil {
+			b.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(b.Context())
+		defer cancel()
+		var seen sync.WaitGroup
+		for range 100 {
+			w, err := client.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+			if err != nil {
+				b.Fatal(err)
+			}
+			seen.Go(func() {
+				defer w.Stop()
+				for range b.N {
+					if _, ok := <-w.ResultChan(); !ok {
+						b.Error("a watch ended early")
+						return
+					}
+				}
+			})
+		}
+		_, bodies := images.make(b, b.N)
+		b.ResetTimer()
+		s.create(b, bodies)
+		seen.Wait()
+		b.ReportMetric(100*float64(b.N)/b.Elapsed().Seconds(), "events/s")
+	})
+}
+
+// listSize is the length of the whole list, uncompressed.
+func listSize(b *testing.B, s *benchServer) int64 {
+	b.Helper()
+	resp, err := s.client.Get(s.config.Host + benchPath)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer resp.Body.Close()
+	n, err := io.Copy(io.Discard, resp.Body)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return n
+}
