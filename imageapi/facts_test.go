@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	imagev1 "github.com/openshift/api/image/v1"
@@ -142,8 +143,13 @@ func TestVerdictChanges(t *testing.T) {
 			t.Errorf("%s is found by (-want +got):\n%s", step.summary, diff)
 		}
 		if step.event != "" {
-			if event := <-w.ResultChan(); event.Type != step.event {
-				t.Errorf("%s: event %s %v, want %s", step.summary, event.Type, event.Object, step.event)
+			select {
+			case event := <-w.ResultChan():
+				if event.Type != step.event {
+					t.Errorf("%s: event %s %v, want %s", step.summary, event.Type, event.Object, step.event)
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatalf("%s: no event, want %s", step.summary, step.event)
 			}
 		}
 	}
