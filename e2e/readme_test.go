@@ -187,7 +187,7 @@ var volatile = []struct {
 }{
 	{regexp.MustCompile(`sha256:[0-9a-f]{6,64}(…|\.\.\.)?`), "<digest>"},
 	{regexp.MustCompile(`\b(localhost|127\.0\.0\.1):\d+\b`), "<host>"},
-	{regexp.MustCompile(`/\S*/(admin\.kubeconfig|pki/ca\.crt)\b`), "<dir>/$1"},
+	{regexp.MustCompile(`/\S*/(admin\.kubeconfig|pki/ca\.crt|policy\.yaml)\b`), "<dir>/$1"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`), "<time>"},
 	{regexp.MustCompile(`\b(\d+(ms|d|h|m|s))+\b`), "<age>"},
 	{regexp.MustCompile(`\b\d+y(\d+d)?\b`), "<age>"},

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apiserver/pkg/server/healthz"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
@@ -125,10 +126,16 @@ func openServer(ctx context.Context, o serverOptions, listener net.Listener) (_ 
 	}
 	var pushed *pushes
 	postStart, admin := core.PostStartHooks, map[string]http.Handler{}
+	ready := []healthz.HealthChecker{healthz.NamedCheck("image-usage", func(*http.Request) error {
+		if !core.Usage.Synced() {
+			return errors.New("the pods that use images are still being read")
+		}
+		return nil
+	})}
 	if listener == nil {
 		// Nobody is there to be served: controllers, webhooks and the server's
 		// Lease are for servers.
-		postStart = nil
+		postStart, ready = nil, nil
 	} else {
 		finder, err := newFinder()
 		if err != nil {
@@ -156,6 +163,7 @@ func openServer(ctx context.Context, o serverOptions, listener net.Listener) (_ 
 		Groups:         groups,
 		OpenAPI:        openAPIDefinitions,
 		PostStartHooks: postStart,
+		ReadyChecks:    ready,
 		Listener:       listener,
 		Credentials:    s.credentials,
 		Reads:          getter.ServeStored,

@@ -167,6 +167,9 @@ func (r *storedReader) read(ctx context.Context, name string) ([]byte, error) {
 
 // object appends the stored object to buf, with its resourceVersion in place.
 func (r *storedReader) object(ctx context.Context, buf []byte, kv *db.KV) ([]byte, error) {
+	if kv.Err != nil {
+		return buf, markDamaged(kv.Err, kv.Rev)
+	}
 	data, _, err := r.s.transformer.TransformFromStorage(ctx, kv.Value, keyContext(kv.Key))
 	if err != nil {
 		return buf, storage.NewInternalError(fmt.Errorf("unable to transform key %q: %w", kv.Key, err))
