@@ -53,7 +53,18 @@ type Registry struct {
 	Host string // 127.0.0.1:port
 	Root string // folder of its files
 
+	kind    Kind
+	notify  *Endpoint
 	process *harness.Process
+}
+
+// Endpoint is where a registry sends notifications of pushes and deletions.
+type Endpoint struct {
+	URL           string
+	Authorization string // the header's value
+	// CertDir is a folder with certificates to trust beside the system's. It is
+	// read when the first notification is sent.
+	CertDir string
 }
 
 var listening = regexp.MustCompile(`listening on (127\.0\.0\.1:\d+)`)
@@ -61,27 +72,68 @@ var listening = regexp.MustCompile(`listening on (127\.0\.0\.1:\d+)`)
 // Start starts a registry with empty storage.
 func Start(t testing.TB, kind Kind) *Registry {
 	t.Helper()
-	dir := t.TempDir()
-	root := filepath.Join(dir, "storage")
-	config := filepath.Join(dir, "config.yml")
+	return start(t, kind, nil)
+}
+
+// StartNotifying is Start for a registry that tells an endpoint what happens.
+func StartNotifying(t testing.TB, kind Kind, to Endpoint) *Registry {
+	t.Helper()
+	return start(t, kind, &to)
+}
+
+func start(t testing.TB, kind Kind, notify *Endpoint) *Registry {
+	t.Helper()
+	r := &Registry{Host: "127.0.0.1:0", Root: filepath.Join(t.TempDir(), "storage"), kind: kind, notify: notify}
+	r.Resume(t)
+	return r
+}
+
+// Stop ends the registry. Its files stay.
+func (r *Registry) Stop(t testing.TB) {
+	t.Helper()
+	r.process.Kill(t)
+}
+
+// Resume starts a stopped registry again, at the same address.
+func (r *Registry) Resume(t testing.TB) {
+	t.Helper()
 	yaml := fmt.Sprintf(`version: 0.1
 log: {level: info}
 storage:
   filesystem: {rootdirectory: %q}
   delete: {enabled: true}
 http:
-  addr: 127.0.0.1:0
+  addr: %s
   secret: of no importance here
-`, root)
+`, r.Root, r.Host)
+	env := []string{"OTEL_TRACES_EXPORTER=none"} // release 3 exports traces by default
+	if n := r.notify; n != nil {
+		yaml += fmt.Sprintf(`notifications:
+  endpoints:
+  - name: tidewaiter
+    url: %s
+    headers: {Authorization: [%q]}
+    timeout: 1s
+    threshold: 3
+    backoff: 1s
+    ignore:
+      actions: [pull]
+      mediatypes: [application/octet-stream]
+`, n.URL, n.Authorization)
+		if n.CertDir != "" {
+			env = append(env, "SSL_CERT_DIR="+n.CertDir)
+		}
+	}
+	config := filepath.Join(t.TempDir(), "config.yml")
 	if err := os.WriteFile(config, []byte(yaml), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := harness.Start(t, harness.Command{
-		Path: harness.Tool(t, programs[kind]),
+	r.process = harness.Start(t, harness.Command{
+		Path: harness.Tool(t, programs[r.kind]),
 		Args: []string{"serve", config},
-		Env:  []string{"OTEL_TRACES_EXPORTER=none"}, // release 3 exports traces by default
+		Env:  env,
 	})
-	return &Registry{Host: p.Stderr.AwaitMatch(t, listening)[1], Root: root, process: p}
+	r.Host = r.process.Stderr.AwaitMatch(t, listening)[1]
 }
 
 // Push stores an image or an index under repository:tag and returns the
