@@ -8,6 +8,7 @@ import (
 	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
@@ -20,6 +21,8 @@ import (
 const (
 	// pageSize is how many Images are read, and held in memory, at a time.
 	pageSize = 100
+	// writers is how many Images are judged and written at a time.
+	writers = 4
 	// DefaultResync is the time between sweeps when nothing else calls for one.
 	DefaultResync = time.Hour
 	// retryAfter is the time to the next sweep when one has failed for some Images.
@@ -180,10 +183,8 @@ func (s *Sweeper) pages(ctx context.Context) error {
 			return fmt.Errorf("listing images: %w", err)
 		}
 		s.counted(list)
-		for i := range list.Items {
-			if err := s.one(ctx, &list.Items[i]); err != nil {
-				return err
-			}
+		if err := s.page(ctx, list.Items); err != nil {
+			return err
 		}
 		if list.Continue == "" {
 			return nil
@@ -193,6 +194,21 @@ func (s *Sweeper) pages(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// page brings Images up to date, a few at a time: writers that meet share a commit of the database.
+func (s *Sweeper) page(ctx context.Context, images []imagev1.Image) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(writers)
+	for i := range images {
+		group.Go(func() error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			return s.one(ctx, &images[i])
+		})
+	}
+	return group.Wait()
 }
 
 // continueOf is the token with which a list that has expired can go on, "" for any other error.

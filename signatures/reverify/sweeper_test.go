@@ -199,13 +199,14 @@ func TestSweepIsResumed(t *testing.T) {
 	clock := clocktesting.NewFakeClock(start)
 	ctx, stop := context.WithCancel(t.Context())
 	images.onUpdate = func(*imagev1.Image) error {
-		if len(images.updates) == 99 {
+		if len(images.updates) >= 99 {
 			stop()
 		}
 		return nil
 	}
 	err := reverify.New(images, signatures.NewLive(trust(t, key), clock), clock).Sweep(ctx)
-	if !errors.Is(err, context.Canceled) || images.updated() != 100 {
+	// Writers that were under way when it was stopped finish.
+	if n := images.updated(); !errors.Is(err, context.Canceled) || n < 100 || n > 110 {
 		t.Fatalf("the first sweep: %v after %d writes", err, images.updated())
 	}
 	images.onUpdate = nil
