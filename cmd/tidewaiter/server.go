@@ -69,7 +69,6 @@ func (o *serverOptions) coreOptions(cfg *config) coreapi.Options {
 // server is an API server over a data directory.
 type server struct {
 	url          string // empty when nothing listens
-	config       *config
 	db           *db.DB
 	web          *web.Server
 	credentials  *web.Credentials
@@ -100,7 +99,7 @@ func openServer(ctx context.Context, o serverOptions, listener net.Listener) (_ 
 			err = errors.Join(err, store.Close())
 		}
 	}()
-	s := &server{config: cfg, db: store, events: &eventRecorder{}, verification: trust}
+	s := &server{db: store, events: &eventRecorder{}, verification: trust}
 
 	ip := net.IPv4(127, 0, 0, 1)
 	if listener != nil {

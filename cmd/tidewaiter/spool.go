@@ -11,9 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/printers"
 	restclient "k8s.io/client-go/rest"
@@ -160,7 +157,7 @@ func (o *spoolOptions) changeCommand(do, short string) *cobra.Command {
 }
 
 func (o *spoolOptions) list(cmd *cobra.Command) error {
-	client, err := o.plainClient(cmd)
+	client, err := o.plainClient()
 	if err != nil {
 		return err
 	}
@@ -194,7 +191,7 @@ func (o *spoolOptions) change(cmd *cobra.Command, do string, ids []string) error
 	if o.all == (len(ids) > 0) {
 		return misuse(errors.New("give the IDs of jobs, or --all"), "tidewaiter spool list shows the IDs")
 	}
-	client, err := o.plainClient(cmd)
+	client, err := o.plainClient()
 	if err != nil {
 		return err
 	}
@@ -229,47 +226,4 @@ func askSpool(ctx context.Context, request *restclient.Request, query url.Values
 		return a, err
 	}
 	return a, json.Unmarshal(body, &a)
-}
-
-// clientOptions are the flags of verbs that ask a running server.
-type clientOptions struct {
-	kubeconfig string
-	dataDir    string
-}
-
-func (o *clientOptions) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the server (default: that of the data directory)")
-	cmd.Flags().StringVar(&o.dataDir, "data-dir", defaultDataDir, "data directory of a server on this machine")
-	cmd.MarkFlagsMutuallyExclusive("kubeconfig", "data-dir")
-}
-
-// config reaches the server that --kubeconfig names or that holds the data
-// directory.
-func (o *clientOptions) config() (*restclient.Config, error) {
-	path := o.kubeconfig
-	if path == "" {
-		var err error
-		if path, err = ownerKubeconfig(o.dataDir); err != nil {
-			return nil, err
-		}
-		if path == "" {
-			return nil, withHint(fmt.Errorf("no server holds %s", o.dataDir), "tidewaiter serve --data-dir %s, or name a server with --kubeconfig", o.dataDir)
-		}
-	}
-	t, err := newAPITarget(path)
-	if err != nil {
-		return nil, err
-	}
-	return t.config, nil
-}
-
-// plainClient asks for paths outside the Kubernetes API.
-func (o *clientOptions) plainClient(*cobra.Command) (restclient.Interface, error) {
-	config, err := o.config()
-	if err != nil {
-		return nil, err
-	}
-	config.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
-	config.GroupVersion = &metav1.Unversioned
-	return restclient.UnversionedRESTClientFor(config)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	restclient "k8s.io/client-go/rest"
 
+	"tidewaiter/db"
 	"tidewaiter/signatures"
 	"tidewaiter/signatures/reverify"
 )
@@ -59,7 +60,7 @@ func (o *verifyOptions) sweep(cmd *cobra.Command) error {
 		}
 		return misuse(errors.New("a server judges by the policies it was started with, not by --policy"), "tidewaiter verify --all")
 	}
-	client, err := o.plainClient(cmd)
+	client, err := o.plainClient()
 	if err != nil {
 		return err
 	}
@@ -73,7 +74,7 @@ func (o *verifyOptions) sweep(cmd *cobra.Command) error {
 }
 
 func (o *verifyOptions) sweepDirectory(cmd *cobra.Command) error {
-	if _, err := os.Stat(filepath.Join(o.dataDir, "tidewaiter.db")); err != nil {
+	if _, err := os.Stat(filepath.Join(o.dataDir, db.FileName)); err != nil {
 		return withHint(err, "--data-dir names the directory of a server")
 	}
 	s, err := openServer(cmd.Context(), serverOptions{dataDir: o.dataDir, policy: o.policy}, nil)
