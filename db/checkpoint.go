@@ -1,9 +1,6 @@
 package db
 
-import (
-	"database/sql/driver"
-	"time"
-)
+import "database/sql/driver"
 
 // checkpointBytes of values written since the last checkpoint start the next.
 const checkpointBytes = 8 << 20
@@ -24,7 +21,10 @@ func (d *DB) checkpointLoop(c *conn) {
 			return
 		case <-d.checkpoint:
 		}
-		if _, err := checkpoint(c, "PASSIVE"); err != nil {
+		d.checkpointing.Lock()
+		_, err := checkpoint(c, "PASSIVE")
+		d.checkpointing.Unlock()
+		if err != nil {
 			d.log.Error("copying the database's log fails and will be tried again", "file", d.path+"-wal", "err", d.translate(err))
 		}
 	}
@@ -43,25 +43,53 @@ func (t *tx) grown(bytes int64) {
 }
 
 // boundLog restarts a log that has grown too large: readers that always overlap
-// keep SQLite from reusing it. They hold it for milliseconds each; the
-// checkpoint waits for them, and the writer for the checkpoint. See
-// https://sqlite.org/wal.html, "Avoiding Excessively Large WAL Files".
+// keep SQLite from reusing it. See https://sqlite.org/wal.html, "Avoiding
+// Excessively Large WAL Files". Another program that reads for long, or a
+// backup, can prevent it; the next attempt then waits for as much growth again.
 func (d *DB) boundLog() error {
-	if fileSize(d.path+"-wal") <= walLimit {
+	size := fileSize(d.path + "-wal")
+	if size <= d.logBound {
 		return nil
 	}
-	c, err := openConn(d.path)
-	if err != nil {
-		return d.translate(err)
-	}
-	defer c.close()
-	start := time.Now()
-	busy, err := checkpoint(c, "TRUNCATE")
+	busy := false
+	err := d.alone(func() error {
+		c, err := openConn(d.path, "busy_timeout=100") // ms: nobody can write meanwhile
+		if err != nil {
+			return err
+		}
+		defer c.close()
+		busy, err = checkpoint(c, "TRUNCATE")
+		return err
+	})
+	d.logBound = walLimit
 	if err == nil && busy {
-		d.log.Warn("the database's log cannot be restarted: a program reads the database for long", "file", d.path+"-wal",
-			"bytes", fileSize(d.path+"-wal"), "waited", time.Since(start).String())
+		d.logBound += size
+		d.log.Warn("the database's log cannot be restarted: a program reads the database for long", "file", d.path+"-wal", "bytes", size)
 	}
 	return d.translate(err)
+}
+
+// alone runs fn while nothing else in the process uses the database. Locks of
+// SQLite's would do it too, but waiting for them is polling, which readers and
+// commits that follow each other closely can starve.
+func (d *DB) alone(fn func() error) error {
+	for range cap(d.readers) {
+		select {
+		case c := <-d.readers:
+			defer func() { d.readers <- c }()
+		case <-d.stop:
+			return ErrClosed
+		}
+	}
+	d.checkpointing.Lock()
+	defer d.checkpointing.Unlock()
+	done := make(chan error)
+	select {
+	case d.between <- func() { done <- fn() }:
+		return <-done
+	case <-d.stop:
+		return ErrClosed
+	}
 }
 
 // checkpoint runs a checkpoint. busy: it could not be finished.

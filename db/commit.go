@@ -68,6 +68,9 @@ func (d *DB) commitLoop(c *conn) {
 		select {
 		case r := <-d.queue:
 			batch = append(batch[:0], r)
+		case fn := <-d.between:
+			fn()
+			continue
 		case <-d.stop:
 			d.closeErr = c.close()
 			close(d.writerDone)

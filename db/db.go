@@ -100,7 +100,11 @@ type DB struct {
 	diagnosis diagnosis
 	metrics   *metrics
 
-	checkpoint chan struct{} // the log has grown, see checkpointLoop
+	checkpoint    chan struct{} // the log has grown, see checkpointLoop
+	checkpointing sync.Mutex    // SQLite refuses a second checkpoint at a time
+	logBound      int64         // of maintain, see boundLog
+
+	between    chan func()   // run between two commits
 	stop       chan struct{} // closed by Close
 	writerDone chan struct{} // closed when no commit will come any more
 	stopOnce   sync.Once
@@ -133,9 +137,11 @@ func Open(opts Options) (_ *DB, err error) {
 		queue:    make(chan *request, maxBatch),
 		pages:    newPageCounts(),
 		declared: map[string][]*Index{},
-		stop:     make(chan struct{}),
 
 		checkpoint: make(chan struct{}, 1),
+		logBound:   walLimit,
+		between:    make(chan func()),
+		stop:       make(chan struct{}),
 		writerDone: make(chan struct{}),
 		diagnosis:  diagnosis{done: make(chan struct{})},
 	}
