@@ -13,7 +13,7 @@ import (
 // step moves a fake clock when the maintenance loop waits for it.
 func step(t *testing.T, clock *testclock.FakeClock, by time.Duration, done func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !clock.HasWaiters() {
 		if time.Now().After(deadline) {
 			t.Fatal("maintenance does not wait for the clock")
@@ -89,20 +89,19 @@ func TestHistoryWindow(t *testing.T) {
 	r1 := put(t, d, "/a/k", 0, "one")
 	r2 := put(t, d, "/a/k", r1, "two")
 	clock.Step(50 * time.Second)
-	r3 := put(t, d, "/a/k", r2, "three")
+	put(t, d, "/a/k", r2, "three")
 	if _, err := d.Range(ctx, db.RangeOptions{Prefix: "/", Rev: r1}); err != nil {
 		t.Fatalf("list inside the window: %v", err)
 	}
-	step(t, clock, 11*time.Second, func() bool { return d.CompactedRevision() >= r2 })
+	step(t, clock, 11*time.Second, func() bool {
+		n, err := d.QueryInt("SELECT count(*) FROM revisions")
+		return err == nil && n == 2 // the live one and the one before it
+	})
 	if got := d.CompactedRevision(); got != r2 {
 		t.Errorf("compacted to %d, want %d", got, r2)
-	}
-	if n, err := d.QueryInt("SELECT count(*) FROM revisions"); err != nil || n != 2 {
-		t.Errorf("%d revisions kept, %v; want the live one and the one before it", n, err)
 	}
 	page, err := d.Range(ctx, db.RangeOptions{Prefix: "/", Rev: r2})
 	if err != nil || len(page.KVs) != 1 || string(page.KVs[0].Value) != "two" {
 		t.Errorf("list at the compacted revision: %v, %v", page.KVs, err)
 	}
-	_ = r3
 }

@@ -28,7 +28,7 @@ func declare(t testing.TB, d *db.DB, names ...string) []*db.Index {
 	if err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for _, ix := range indexes {
 		for !ix.Ready() {
 			if time.Now().After(deadline) {
@@ -170,7 +170,7 @@ func TestIndexRebuild(t *testing.T) {
 	d = open()
 	other := declare(t, d, "shade")
 	check("renamed", other[0])
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		left, err := d.QueryInt("SELECT count(DISTINCT id) FROM index_entries")
 		if err != nil {

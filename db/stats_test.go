@@ -79,7 +79,7 @@ func TestMetrics(t *testing.T) {
 	if err := reg.Register(d); err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		families, err := reg.Gather()
 		if err != nil {
@@ -141,7 +141,7 @@ func TestFileShrinks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		if s, err = d.Stats(ctx); err != nil {
 			t.Fatal(err)
 		}
