@@ -23,15 +23,16 @@ import (
 // pushes is the way of a push: receivers put what registries tell into the
 // spool, a worker turns it into Images.
 type pushes struct {
-	spool    *db.Spool
-	handler  http.Handler // nil when no receiver is configured
-	importer *importer.Importer
-	plain    net.Listener // nil unless configured
+	spool     *db.Spool
+	receivers []hooks.Receiver
+	handler   http.Handler // nil when no receiver is configured
+	importer  *importer.Importer
+	plain     net.Listener // nil unless configured
 }
 
 // openPushes prepares the spool, and the receivers if there are any.
 func openPushes(ctx context.Context, store *db.DB, cfg *config, options importer.Options) (_ *pushes, err error) {
-	p := &pushes{}
+	p := &pushes{receivers: cfg.Receivers}
 	if p.spool, err = store.Spool(db.SpoolOptions{}); err != nil {
 		return nil, err
 	}
@@ -88,7 +89,7 @@ func (p *pushes) work(ctx context.Context, client *restclient.Config, notifier i
 	worker, err := importer.NewWorker(importer.WorkerOptions{
 		Importer:        p.importer,
 		Images:          images,
-		Queue:           importQueue{p.spool},
+		Queue:           importQueue{p.spool, p.receivers},
 		Finder:          importer.ListFinder{Images: images},
 		Notifier:        notifier,
 		RegisterMetrics: registerMetrics,
@@ -130,7 +131,10 @@ func (s hookSpool) Enqueue(ctx context.Context, jobs []hooks.Job) error {
 }
 
 // importQueue is the worker's view of the spool.
-type importQueue struct{ spool *db.Spool }
+type importQueue struct {
+	spool     *db.Spool
+	receivers []hooks.Receiver
+}
 
 // Claim implements importer.Queue. Payloads that are no hints are of another
 // release: such a job is dead at once.
@@ -177,13 +181,17 @@ func (q importQueue) Release(ctx context.Context, j importer.Job) error {
 	return q.spool.Release(ctx, j.Lease.(*db.SpooledJob))
 }
 
-// Depth implements importer.Queue.
+// Depth implements importer.Queue. A receiver without jobs has none, and one that
+// has left the configuration may have some.
 func (q importQueue) Depth(ctx context.Context) (map[string]importer.QueueDepth, error) {
 	stats, err := q.spool.Stats(ctx)
 	if err != nil {
 		return nil, err
 	}
-	depths := make(map[string]importer.QueueDepth, len(stats.BySource))
+	depths := map[string]importer.QueueDepth{}
+	for _, r := range q.receivers {
+		depths[r.Name] = importer.QueueDepth{}
+	}
 	for receiver, c := range stats.BySource {
 		depths[receiver] = importer.QueueDepth(c)
 	}

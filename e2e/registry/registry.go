@@ -162,6 +162,13 @@ func (r *Registry) Push(t testing.TB, repositoryTag string, what remote.Taggable
 // PushAll stores images as repository:0 … repository:n-1.
 func (r *Registry) PushAll(t testing.TB, repository string, images []v1.Image) {
 	t.Helper()
+	r.StartPushAll(t, repository, images)()
+}
+
+// StartPushAll begins what PushAll does. The function it returns waits for the
+// end, and has to be called.
+func (r *Registry) StartPushAll(t testing.TB, repository string, images []v1.Image) (wait func()) {
+	t.Helper()
 	pusher, err := remote.NewPusher(remote.WithJobs(8))
 	if err != nil {
 		t.Fatal(err)
@@ -175,8 +182,13 @@ func (r *Registry) PushAll(t testing.TB, repository string, images []v1.Image) {
 		}
 		refs[ref] = img
 	}
-	if err := remote.MultiWrite(refs, remote.Reuse(pusher)); err != nil {
-		t.Fatalf("pushing %d images to %s: %v", len(images), repository, err)
+	done := make(chan error, 1)
+	go func() { done <- remote.MultiWrite(refs, remote.Reuse(pusher)) }()
+	return func() {
+		t.Helper()
+		if err := <-done; err != nil {
+			t.Fatalf("pushing %d images to %s: %v", len(images), repository, err)
+		}
 	}
 }
 
@@ -218,4 +230,11 @@ func (r *Registry) Requests(t testing.TB) []Request {
 		out = append(out, Request{Method: m[1], Path: m[2], Status: m[3]})
 	}
 	return slices.DeleteFunc(out, func(q Request) bool { return strings.Contains(q.Path, "marker=") })
+}
+
+// AwaitRequest waits until a request for a path that begins so was answered with
+// success: it is in the access log then.
+func (r *Registry) AwaitRequest(t testing.TB, method, path string) {
+	t.Helper()
+	r.process.Stdout.AwaitMatch(t, regexp.MustCompile(`"`+method+` `+regexp.QuoteMeta(path)+`\S* HTTP/[\d.]+" 2\d\d`))
 }

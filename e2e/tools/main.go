@@ -46,6 +46,8 @@ var tools = []tool{
 	moduleProgram("registry", "github.com/distribution/distribution/v3", "v3.1.2", "cmd/registry",
 		"OCI registry of the CNCF distribution project"),
 	debianProgram("docker-registry", "the same project's release 2.8, as Debian packages it"),
+	moduleProgram("crane", "github.com/google/go-containerregistry", "v0.22.1", "cmd/crane",
+		"client of registries"),
 	moduleData("busybox", "github.com/wagoodman/dive", "v0.13.2-0.20250516191726-d6c691947f8f", ".data/test-docker-image.tar",
 		"a real image of 14 layers, saved by Docker"),
 	moduleData("hello-world", "github.com/google/go-containerregistry", "v0.22.1", "pkg/v1/tarball/testdata/hello-world-v25.tar",
