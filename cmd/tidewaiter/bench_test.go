@@ -83,7 +83,12 @@ func newBenchServer(b *testing.B) *benchServer {
 	if err := setUpLogging(io.Discard, 0); err != nil {
 		b.Fatal(err)
 	}
-	config := serve(b)
+	return connect(b, serve(b))
+}
+
+// connect makes the client side.
+func connect(b *testing.B, config *restclient.Config) *benchServer {
+	b.Helper()
 	config.DisableCompression = true
 	config.QPS = -1
 	client, err := restclient.HTTPClientFor(config)

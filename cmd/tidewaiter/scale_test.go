@@ -1,0 +1,390 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+
+	"tidewaiter/db"
+	"tidewaiter/db/kubestore"
+	"tidewaiter/imageapi"
+	"tidewaiter/imageapi/manifest"
+)
+
+var (
+	scaleImages = flag.String("images", "1000,10000", "numbers of Images of BenchmarkScale")
+	scaleDir    = flag.String("scaledir", "", "keep and reuse the data directories of BenchmarkScale in this directory")
+)
+
+// serveEnv makes this test binary the tidewaiter command.
+const serveEnv = "TIDEWAITER_TEST_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(serveEnv) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// BenchmarkScale shows how the cost of a server, in a process of its own,
+// grows with the number of Images it holds. A million take 20 GB and minutes to
+// write: -images=1000,1000000 -scaledir=DIR keeps them for the next run.
+func BenchmarkScale(b *testing.B) {
+	for text := range strings.SplitSeq(*scaleImages, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run("Images="+text, func(b *testing.B) { benchScale(b, n) })
+	}
+}
+
+// scaleMatches is the number of Images that each selector of BenchmarkScale selects.
+const scaleMatches = 10
+
+const imagesKey = "/image.openshift.io/images/"
+
+func benchScale(b *testing.B, n int) {
+	dir := b.TempDir()
+	if *scaleDir != "" {
+		dir = filepath.Join(*scaleDir, strconv.Itoa(n))
+	}
+	names := seed(b, dir, n)
+	s := startProcess(b, dir)
+	maker := newImageMaker(b)
+	maker.made = int(time.Now().UnixNano()) // other Images than those of the seed and of earlier runs
+
+	b.Run("Op=Get", func(b *testing.B) {
+		b.SetParallelism(8)
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				if err := s.do(http.MethodGet, benchPath+"/"+names[rand.IntN(n)], "", "", http.StatusOK); err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	})
+	b.Run("Op=Create", func(b *testing.B) {
+		_, bodies := maker.make(b, b.N)
+		b.ResetTimer()
+		s.create(b, bodies)
+	})
+	list := func(query string) func(b *testing.B) {
+		return func(b *testing.B) {
+			for b.Loop() {
+				if err := s.do(http.MethodGet, benchPath+"?"+query, "", "", http.StatusOK); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+	}
+	b.Run("Op=List/Field=signer", list("fieldSelector=signatures.signer%3Drare"))
+	b.Run("Op=List/Label=rare", list("labelSelector=rare"))
+	b.Run("Op=Page/At=first", list("limit=500"))
+	b.Run("Op=Page/At=last", func(b *testing.B) { list("limit=500&continue=" + url.QueryEscape(lastPage(b, s, names)))(b) })
+	b.Run("Op=PageAllListWatch", func(b *testing.B) {
+		for b.Loop() {
+			pageListWatch(b, s, maker)
+		}
+	})
+	b.Run("Op=DeleteCollection", func(b *testing.B) {
+		for b.Loop() {
+			deleteBesideReads(b, s, maker, names)
+		}
+	})
+}
+
+// seed writes n Images into the store, past the API, and returns their names.
+func seed(b *testing.B, dir string, n int) (names []string) {
+	b.Helper()
+	maker := newImageMaker(b)
+	raw := func(i int) string {
+		return strings.TrimSuffix(maker.manifest, "}") + fmt.Sprintf(`,"annotations":{"seed":"%d"}}`, i)
+	}
+	names = make([]string, n)
+	for i := range names {
+		names[i] = manifest.Digest([]byte(raw(i)))
+	}
+	store, err := db.Open(db.Options{Dir: dir, Views: views()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer store.Close()
+	getter := kubestore.NewGetter(store, legacyscheme.Codecs, kubestore.Options{})
+	if _, err := imageapi.Storage(getter, imageapi.Options{Scheme: legacyscheme.Scheme, Summarize: summarize}); err != nil {
+		b.Fatal(err)
+	}
+	have, _, err := store.Totals(b.Context(), imagesKey)
+	if err != nil {
+		b.Fatal(err)
+	}
+	images := getter.Store(imagev1.Resource("images"))
+	var writers errgroup.Group
+	writers.SetLimit(16)
+	for i := int(have); i < n; i++ {
+		writers.Go(func() error {
+			img := &imagev1.Image{
+				ObjectMeta: metav1.ObjectMeta{
+					Name: names[i], UID: "00000000-0000-4000-8000-000000000000", CreationTimestamp: metav1.Now(),
+					Labels: map[string]string{"repo": fmt.Sprint("team-", i%50)},
+				},
+				DockerImageReference: "registry.example.com/team/app@" + names[i],
+				DockerImageManifest:  raw(i),
+				DockerImageConfig:    maker.config,
+				Signatures: []imagev1.ImageSignature{{
+					ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s@%032x", names[i], i)},
+					Type:       imagev1.ImageSignatureTypeAtomicImageV1,
+					Content:    make([]byte, 2000),
+				}},
+			}
+			if err := manifest.Derive(img); err != nil {
+				return err
+			}
+			if i%(n/scaleMatches) == 0 {
+				img.Labels["rare"] = "true"
+				img.Signatures[0].IssuedTo = &imagev1.SignatureSubject{SignatureGenericEntity: imagev1.SignatureGenericEntity{CommonName: "rare"}}
+				for _, t := range []imagev1.SignatureConditionType{"Trusted", "ForImage"} {
+					img.Signatures[0].Conditions = append(img.Signatures[0].Conditions, imagev1.SignatureCondition{Type: t, Status: corev1.ConditionTrue})
+				}
+			}
+			return images.Create(context.Background(), imagesKey+img.Name, img, &imagev1.Image{}, 0)
+		})
+	}
+	if err := writers.Wait(); err != nil {
+		b.Fatal(err)
+	}
+	return names
+}
+
+// process is a server in a process of its own.
+type process struct {
+	*benchServer
+	pid int
+}
+
+// startProcess runs the server over dir until the benchmark ends, and reports
+// how long it took from its start until it was ready, and the disk it takes.
+func startProcess(b *testing.B, dir string) *process {
+	b.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	listener.Close()
+	self, err := os.Executable()
+	if err != nil {
+		b.Fatal(err)
+	}
+	cmd := exec.Command(self, "serve", "--data-dir", dir, "--secure-port", port)
+	cmd.Env = append(os.Environ(), serveEnv+"=1")
+	cmd.Stderr, err = os.Create(filepath.Join(b.TempDir(), "stderr"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	start := time.Now()
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		cmd.Process.Signal(os.Interrupt)
+		cmd.Wait()
+	})
+	lines := bufio.NewScanner(out)
+	for !strings.Contains(lines.Text(), "ready") {
+		if !lines.Scan() {
+			b.Fatal("the server ended before it was ready: ", lines.Err())
+		}
+	}
+	ready := time.Since(start)
+	go io.Copy(io.Discard, out)
+	file, err := os.Stat(filepath.Join(dir, db.FileName))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("Op=Start", func(b *testing.B) {
+		for b.Loop() {
+		}
+		b.ReportMetric(0, "ns/op")
+		b.ReportMetric(ready.Seconds(), "s-to-ready")
+		b.ReportMetric(float64(file.Size())/(1<<30), "GiB-of-disk")
+	})
+	target, err := newAPITarget(kubeconfigPath(dir))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return &process{connect(b, target.config), cmd.Process.Pid}
+}
+
+// mostMemory is the most memory the process ever had resident, in MiB.
+func (p *process) mostMemory(b *testing.B) float64 {
+	b.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
+	if err != nil {
+		b.Skip("only Linux tells: ", err)
+	}
+	_, line, _ := strings.Cut(string(status), "VmHWM:")
+	var kib float64
+	fmt.Sscan(line, &kib)
+	return kib / 1024
+}
+
+// lastPage is a continue token for the last 500 of the seed.
+func lastPage(b *testing.B, s *process, names []string) string {
+	b.Helper()
+	sorted := slices.Sorted(slices.Values(names))
+	_, rv := firstPage(b, s, "limit=1")
+	token, err := storage.EncodeContinue(imagesKey+sorted[len(sorted)-500]+"\x00", imagesKey, rv)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return token
+}
+
+// listMeta finds the resourceVersion and the continue token at the start of a list.
+var listMeta = regexp.MustCompile(`"resourceVersion":"(\d+)"(?:,"continue":"([^"]+)")?`)
+
+// firstPage reads a list, without decoding it.
+func firstPage(b *testing.B, s *process, query string) (token string, rv int64) {
+	b.Helper()
+	resp, err := s.client.Get(s.config.Host + benchPath + "?" + query)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer resp.Body.Close()
+	head := make([]byte, 2048)
+	n, err := io.ReadFull(resp.Body, head)
+	if _, cerr := io.Copy(io.Discard, resp.Body); err != nil || cerr != nil || resp.StatusCode != http.StatusOK {
+		b.Fatal(resp.Status, err, cerr)
+	}
+	found := listMeta.FindSubmatch(head[:n])
+	if found == nil {
+		b.Fatalf("no list: %s", head[:n])
+	}
+	rv, err = strconv.ParseInt(string(found[1]), 10, 64)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return string(found[2]), rv
+}
+
+// pageListWatch pages through all Images while another client lists by label
+// and ten watch.
+func pageListWatch(b *testing.B, s *process, maker *imageMaker) {
+	ctx, stop := context.WithCancel(b.Context())
+	var others sync.WaitGroup
+	for range 10 {
+		others.Go(func() {
+			req, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.config.Host+benchPath+"?watch=true", nil)
+			resp, err := s.client.Do(req)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			defer resp.Body.Close()
+			io.Copy(io.Discard, resp.Body) // until stop
+		})
+	}
+	others.Go(func() {
+		for ctx.Err() == nil {
+			_, bodies := maker.make(b, 1)
+			s.create(b, bodies)
+			if err := s.do(http.MethodGet, benchPath+"?labelSelector=rare", "", "", http.StatusOK); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+	pages := 0
+	for token := ""; token != "" || pages == 0; pages++ {
+		token, _ = firstPage(b, s, "limit=500&continue="+url.QueryEscape(token))
+	}
+	stop()
+	others.Wait()
+	b.ReportMetric(float64(pages), "pages")
+	b.ReportMetric(s.mostMemory(b), "MiB-resident-at-most")
+}
+
+// deleteBesideReads reports what gets and creates take while 1,000 Images, found
+// among all by their label, are deleted, and what they take otherwise.
+func deleteBesideReads(b *testing.B, s *process, maker *imageMaker, names []string) {
+	_, bodies := maker.make(b, 1000)
+	for i, body := range bodies {
+		bodies[i] = bytes.Replace(body, []byte(`"metadata":{`), []byte(`"metadata":{"labels":{"doomed":"true"},`), 1)
+	}
+	s.create(b, bodies)
+	before := latencies(b, s, maker, names, func() { time.Sleep(3 * time.Second) })
+	during := latencies(b, s, maker, names, func() {
+		if err := s.do(http.MethodDelete, benchPath+"?labelSelector=doomed", "", "", http.StatusOK); err != nil {
+			b.Error(err)
+		}
+	})
+	b.ReportMetric(before.Seconds()*1000, "ms-p99-before")
+	b.ReportMetric(during.Seconds()*1000, "ms-p99-during")
+}
+
+// latencies returns the 99th percentile of what requests take while do runs:
+// four clients get, one creates.
+func latencies(b *testing.B, s *process, maker *imageMaker, names []string, do func()) time.Duration {
+	var mu sync.Mutex
+	var took []time.Duration
+	var clients sync.WaitGroup
+	var done atomic.Bool
+	client := func(request func()) {
+		clients.Go(func() {
+			for !done.Load() {
+				start := time.Now()
+				request()
+				mu.Lock()
+				took = append(took, time.Since(start))
+				mu.Unlock()
+			}
+		})
+	}
+	for range 4 {
+		client(func() {
+			if err := s.do(http.MethodGet, benchPath+"/"+names[rand.IntN(len(names))], "", "", http.StatusOK); err != nil {
+				b.Error(err)
+			}
+		})
+	}
+	client(func() {
+		_, bodies := maker.make(b, 1)
+		if err := s.do(http.MethodPost, benchPath, string(bodies[0]), "", http.StatusCreated); err != nil {
+			b.Error(err)
+		}
+	})
+	do()
+	done.Store(true)
+	clients.Wait()
+	slices.Sort(took)
+	return took[len(took)*99/100]
+}
