@@ -57,3 +57,6 @@ var (
 
 // Lookup is registries.lookup.
 func (rs registries) Lookup(where string) Registry { return rs.lookup(where) }
+
+// SweepOnce is one sweep.
+func (w *Worker) SweepOnce(ctx context.Context) { w.sweep(ctx) }

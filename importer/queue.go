@@ -129,8 +129,8 @@ type QueueDepth struct {
 // Finder finds Images by where they are from.
 type Finder interface {
 	// FindImages calls visit with every Image that has a reference (see References)
-	// in the repository, given as host/path, until visit fails.
-	FindImages(ctx context.Context, repository string, visit func(*imagev1.Image) error) error
+	// in one of the repositories, given as host/path, until visit fails.
+	FindImages(ctx context.Context, repositories []string, visit func(*imagev1.Image) error) error
 }
 
 // Lister lists Images in pages.

@@ -47,7 +47,7 @@ func (w *Worker) gone(ctx context.Context, ref Reference, digests []string, then
 	if len(digests) > 0 || w.Finder == nil {
 		return true, nil
 	}
-	return true, w.Finder.FindImages(ctx, ref.name(), func(image *imagev1.Image) error {
+	return true, w.Finder.FindImages(ctx, []string{ref.name()}, func(image *imagev1.Image) error {
 		if !slices.Contains(References(image), ref.String()) {
 			return nil
 		}
@@ -55,20 +55,18 @@ func (w *Worker) gone(ctx context.Context, ref Reference, digests []string, then
 	})
 }
 
-// goneRepository asks about every reference in the repository.
-func (w *Worker) goneRepository(ctx context.Context, repository Reference) error {
-	if w.Finder == nil {
+// goneRepositories asks about every reference in the repositories.
+func (w *Worker) goneRepositories(ctx context.Context, repositories ...Reference) error {
+	if w.Finder == nil || len(repositories) == 0 {
 		return nil
 	}
-	return w.Finder.FindImages(ctx, repository.name(), func(image *imagev1.Image) error {
-		references := []Reference{repository.withDigest(image.Name)}
-		for _, s := range References(image) {
-			if ref, err := ParseReference(s); err == nil && ref.name() == repository.name() && ref.Tag != "" {
-				references = append(references, ref)
-			}
-		}
+	var names []string
+	for _, r := range repositories {
+		names = append(names, r.name())
+	}
+	return w.Finder.FindImages(ctx, names, func(image *imagev1.Image) error {
 		var gone []Reference
-		for _, ref := range references {
+		for _, ref := range referencesIn(image, repositories) {
 			digest, err := w.Importer.resolve(ctx, ref)
 			if err != nil {
 				return err
@@ -79,6 +77,27 @@ func (w *Worker) goneRepository(ctx context.Context, repository Reference) error
 		}
 		return w.markGone(ctx, image.Name, gone...)
 	})
+}
+
+// referencesIn are an Image's digest and tags in those of the repositories that
+// it has a reference in.
+func referencesIn(image *imagev1.Image, repositories []Reference) (out []Reference) {
+	for _, repository := range repositories {
+		var tags []Reference
+		known := false
+		for _, s := range References(image) {
+			if ref, err := ParseReference(s); err == nil && ref.name() == repository.name() {
+				known = true
+				if ref.Tag != "" {
+					tags = append(tags, ref)
+				}
+			}
+		}
+		if known {
+			out = append(append(out, repository.withDigest(image.Name)), tags...)
+		}
+	}
+	return out
 }
 
 // resolve asks the registry for the digest behind a tag or digest; "" is that
@@ -222,8 +241,14 @@ const listPage = 100
 type ListFinder struct{ Images Lister }
 
 // FindImages implements Finder.
-func (f ListFinder) FindImages(ctx context.Context, repository string, visit func(*imagev1.Image) error) error {
+func (f ListFinder) FindImages(ctx context.Context, repositories []string, visit func(*imagev1.Image) error) error {
 	options := metav1.ListOptions{Limit: listPage}
+	in := func(ref string) bool {
+		return slices.ContainsFunc(repositories, func(repository string) bool {
+			rest, ok := strings.CutPrefix(ref, repository)
+			return ok && (strings.HasPrefix(rest, ":") || strings.HasPrefix(rest, "@"))
+		})
+	}
 	for {
 		list, err := f.Images.List(ctx, options)
 		if err != nil {
@@ -234,10 +259,6 @@ func (f ListFinder) FindImages(ctx context.Context, repository string, visit fun
 			return fmt.Errorf("listing images: %w", err)
 		}
 		for i := range list.Items {
-			in := func(ref string) bool {
-				rest, ok := strings.CutPrefix(ref, repository)
-				return ok && (strings.HasPrefix(rest, ":") || strings.HasPrefix(rest, "@"))
-			}
 			if slices.ContainsFunc(References(&list.Items[i]), in) {
 				if err := visit(&list.Items[i]); err != nil {
 					return err

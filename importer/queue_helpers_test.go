@@ -185,28 +185,41 @@ type workerTest struct {
 // startWorker runs a Worker until the test ends.
 func startWorker(t *testing.T, change ...func(*importer.WorkerOptions)) *workerTest {
 	t.Helper()
-	w := &workerTest{t: t, registry: registrytest.New(t), images: &registrytest.Images{}, finder: &tagFinder{}, notices: &notices{}, queue: newQueue()}
-	o := importer.WorkerOptions{
-		Importer: newImporter(t, importer.Options{Signatures: w.finder, Limits: importer.Limits{Attempts: 1}}),
-		Images:   w.images, Queue: w.queue, Settle: 64 * time.Millisecond, Finder: importer.ListFinder{Images: listed{w.images}}, Notifier: w.notices,
-	}
+	w, o := prepareWorker(t)
 	for _, c := range change {
 		c(&o)
 	}
+	w.run(o)
+	return w
+}
+
+// prepareWorker leaves the Worker to run, for tests whose options depend on what
+// is in the registry.
+func prepareWorker(t *testing.T) (*workerTest, importer.WorkerOptions) {
+	t.Helper()
+	w := &workerTest{t: t, registry: registrytest.New(t), images: &registrytest.Images{}, finder: &tagFinder{}, notices: &notices{}, queue: newQueue()}
+	return w, importer.WorkerOptions{
+		Importer: newImporter(t, importer.Options{Signatures: w.finder, Limits: importer.Limits{Attempts: 1}}),
+		Images:   w.images, Queue: w.queue, Settle: 64 * time.Millisecond, Finder: importer.ListFinder{Images: listed{w.images}}, Notifier: w.notices,
+	}
+}
+
+// run runs a Worker until the test ends.
+func (w *workerTest) run(o importer.WorkerOptions) {
+	w.t.Helper()
 	worker, err := importer.NewWorker(o)
 	if err != nil {
-		t.Fatal(err)
+		w.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logr.Discard()))
 	done := make(chan error, 1)
 	go func() { done <- worker.Run(ctx) }()
-	t.Cleanup(func() {
+	w.t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
+			w.t.Errorf("Run: %v", err)
 		}
 	})
-	return w
 }
 
 // hint is "push repository[:tag][@digest]" or "delete …", of the test's registry.

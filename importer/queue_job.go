@@ -40,7 +40,7 @@ func (w *Worker) do(ctx context.Context, j Job) error {
 	}
 	switch {
 	case hint.Tag == "" && hint.Digest == "":
-		return w.goneRepository(ctx, repository)
+		return w.goneRepositories(ctx, repository)
 	case hint.Tag == "":
 		return w.doDigest(ctx, repository.withDigest(hint.Digest), j)
 	}
@@ -151,7 +151,7 @@ func digestsOf(hints []Hint, action string) []string {
 // importOne imports what ref leads to, be it an image or what belongs to one, and
 // returns its digest.
 func (w *Worker) importOne(ctx context.Context, ref Reference, hint Hint) (digest string, err error) {
-	result, err := w.Importer.Import(ctx, ref.String(), w.Images)
+	result, err := w.importPresent(ctx, ref)
 	if ReasonOf(err) == NotAnImage {
 		return w.resignSubject(ctx, ref)
 	}
@@ -159,11 +159,6 @@ func (w *Worker) importOne(ctx context.Context, ref Reference, hint Hint) (diges
 		return "", err
 	}
 	root := result.Images[0]
-	for _, i := range result.Images {
-		if err := w.back(ctx, i.Image, ref, ref.withDigest(i.Image.Name)); err != nil {
-			return "", err
-		}
-	}
 	if hint.Digest == "" {
 		w.pushReceived(ctx, result.Digest, hint) // only now it is known of what
 	}
@@ -177,6 +172,21 @@ func (w *Worker) importOne(ctx context.Context, ref Reference, hint Hint) (diges
 		return result.Digest, w.resign(ctx, ref.withDigest(m.Subject.Digest))
 	}
 	return result.Digest, nil
+}
+
+// importPresent imports what is in the registry, and so takes the mark off that it
+// is gone.
+func (w *Worker) importPresent(ctx context.Context, ref Reference) (*Result, error) {
+	result, err := w.Importer.Import(ctx, ref.String(), w.Images)
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range result.Images {
+		if err := w.back(ctx, i.Image, ref, ref.withDigest(i.Image.Name)); err != nil {
+			return nil, err
+		}
+	}
+	return result, nil
 }
 
 func (w *Worker) pushReceived(ctx context.Context, digest string, hint Hint) {

@@ -13,6 +13,7 @@ type queueMetrics struct {
 	oldest *metrics.GaugeVec     // receiver
 	delay  *metrics.HistogramVec // receiver
 	jobs   *metrics.CounterVec   // receiver, result
+	swept  *metrics.CounterVec   // result
 }
 
 func newQueueMetrics(register func(...metrics.Registerable)) *queueMetrics {
@@ -33,9 +34,14 @@ func newQueueMetrics(register func(...metrics.Registerable)) *queueMetrics {
 			Help:           "Attempts at a job by receiver and result (done, failed, dead, released, lost).",
 			StabilityLevel: metrics.ALPHA,
 		}, []string{"receiver", "result"}),
+		swept: metrics.NewCounterVec(&metrics.CounterOpts{
+			Namespace: "tidewaiter", Subsystem: "sweep", Name: "tags_total",
+			Help:           "Tags looked at by sweeps, by result (known, imported, failed).",
+			StabilityLevel: metrics.ALPHA,
+		}, []string{"result"}),
 	}
 	if register != nil {
-		register(m.depth, m.oldest, m.delay, m.jobs)
+		register(m.depth, m.oldest, m.delay, m.jobs, m.swept)
 	}
 	return m
 }

@@ -21,6 +21,8 @@ type WorkerOptions struct {
 	// Finder finds the Images a deleted tag or repository is recorded on, for
 	// registries that do not say which digest it had. Nil leaves those unmarked.
 	Finder Finder
+	// Sweep is the net below notifications that are lost.
+	Sweep SweepOptions
 	// Notifier is told what happens; nil tells nobody.
 	Notifier Notifier
 	// Concurrency is how many jobs are done at a time (8).
@@ -43,6 +45,7 @@ type WorkerOptions struct {
 // Worker does the jobs of a Queue: it turns hints into Images.
 type Worker struct {
 	WorkerOptions
+	swept   []Reference // repositories
 	metrics *queueMetrics
 }
 
@@ -55,13 +58,18 @@ func NewWorker(o WorkerOptions) (*Worker, error) {
 	setDefault(&o.Lease, time.Minute)
 	setDefault(&o.Settle, time.Second)
 	setDefault(&o.Grace, 10*time.Second)
+	setDefault(&o.Sweep.Every, 6*time.Hour)
 	if o.Concurrency < 0 || o.Lease < 0 || o.Settle < 0 || o.Grace < 0 {
 		return nil, fmt.Errorf("concurrency %d, lease %v, settling time %v and grace %v must not be negative", o.Concurrency, o.Lease, o.Settle, o.Grace)
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	return &Worker{WorkerOptions: o, metrics: newQueueMetrics(o.RegisterMetrics)}, nil
+	swept, err := o.Sweep.parse()
+	if err != nil {
+		return nil, fmt.Errorf("sweep: %w", err)
+	}
+	return &Worker{WorkerOptions: o, swept: swept, metrics: newQueueMetrics(o.RegisterMetrics)}, nil
 }
 
 // Intervals of Run.
@@ -79,6 +87,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer cancel()
 	var running sync.WaitGroup
 	running.Go(func() { w.watchDepth(ctx) })
+	running.Go(func() { w.sweepEvery(ctx) })
 
 	slots := make(chan struct{}, w.Concurrency)
 	for ctx.Err() == nil {
@@ -145,7 +154,7 @@ func (w *Worker) lead(ctx context.Context, j Job) {
 	defer lost()
 	var renewing sync.WaitGroup
 	renewing.Go(func() { w.renew(work, j, lost) })
-	err := w.try(work, j)
+	err := guard(work, func() error { return w.do(work, j) })
 	leaseHeld := work.Err() == nil
 	lost()
 	renewing.Wait()
@@ -215,16 +224,16 @@ func (w *Worker) renew(ctx context.Context, j Job, lost func()) {
 	}
 }
 
-// try is do, with a panic as an error: one registry's answer does not end the
+// guard is f, with a panic as an error: one registry's answer does not end the
 // server.
-func (w *Worker) try(ctx context.Context, j Job) (err error) {
+func guard(ctx context.Context, f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			klog.FromContext(ctx).Error(nil, "Panic in an import", "panic", p, "stack", string(debug.Stack()))
 			err = fmt.Errorf("%w: %v", errPanic, p)
 		}
 	}()
-	return w.do(ctx, j)
+	return f()
 }
 
 var errPanic = errors.New("the importer panicked; please report it with the server's log")

@@ -45,6 +45,11 @@ func (r Reference) withDigest(digest string) Reference {
 	return Reference{Host: r.Host, Repository: r.Repository, Digest: digest}
 }
 
+// withTag is the reference of a tag of the same repository.
+func (r Reference) withTag(tag string) Reference {
+	return Reference{Host: r.Host, Repository: r.Repository, Tag: tag}
+}
+
 // ReferenceError says why a string is not an image reference.
 type ReferenceError struct {
 	// Input is the string as given, cut if very long.

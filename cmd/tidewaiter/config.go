@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -25,6 +26,7 @@ type config struct {
 	Kubelet    *kubeletConfig   `yaml:"kubelet"`
 	Receivers  []hooks.Receiver `yaml:"receivers"`
 	Hooks      hooksConfig      `yaml:"hooks"`
+	Sweep      sweepConfig      `yaml:"sweep"`
 
 	file string // the path it was read from
 }
@@ -34,6 +36,14 @@ type hooksConfig struct {
 	// Listen, as host:port, serves /hooks/ and nothing else over plain HTTP,
 	// for registries that cannot be told to trust ca.crt.
 	Listen string `yaml:"listen"`
+}
+
+// sweepConfig is the net below webhooks that are lost.
+type sweepConfig struct {
+	// Repositories are given as host/path; none are looked through by default.
+	Repositories []string `yaml:"repositories"`
+	// Every is how often they are looked through, such as 6h.
+	Every time.Duration `yaml:"every"`
 }
 
 // registryConfig is what an administrator says about a registry or a part of it.

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -27,6 +28,9 @@ kubelet:
   address: "{nodeName}:10250"
   certFile: kubelet.crt
   keyFile: /etc/kubelet.key
+sweep:
+  every: 12h
+  repositories: [registry.example.com:5000/team/app]
 `
 
 func TestLoadConfig(t *testing.T) {
@@ -42,6 +46,7 @@ func TestLoadConfig(t *testing.T) {
 		},
 		file:    path,
 		Kubelet: &kubeletConfig{Address: "{nodeName}:10250", CertFile: filepath.Join(filepath.Dir(path), "kubelet.crt"), KeyFile: "/etc/kubelet.key"},
+		Sweep:   sweepConfig{Every: 12 * time.Hour, Repositories: []string{"registry.example.com:5000/team/app"}},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(config{})); diff != "" {
 		t.Error(diff)
@@ -64,6 +69,7 @@ func TestConfigErrorsSayWhere(t *testing.T) {
 		"misspelt key":       {"registries:\n- prefix: a\n  insecur: true\n", []string{"line 3", "insecur"}},
 		"unknown section":    {"mirrors: []\n", []string{"line 1", "mirrors"}},
 		"wrong type":         {"registries:\n- prefix: a\n  insecure: perhaps\n", []string{"line 3", "perhaps"}},
+		"not a duration":     {"sweep:\n  every: daily\n", []string{"line 2", "daily"}},
 		"no YAML":            {"registries: [\n", []string{"line"}},
 		"key twice":          {"registries: []\nregistries: []\n", []string{"registries", "already"}},
 		"two documents":      {"registries: []\n---\nregistries: []\n", []string{"more than one"}},

@@ -23,16 +23,19 @@ import (
 // pushes is the way of a push: receivers put what registries tell into the
 // spool, a worker turns it into Images.
 type pushes struct {
-	spool     *db.Spool
-	receivers []hooks.Receiver
-	handler   http.Handler // nil when no receiver is configured
-	importer  *importer.Importer
-	plain     net.Listener // nil unless configured
+	cfg      *config
+	spool    *db.Spool
+	handler  http.Handler // nil when no receiver is configured
+	importer *importer.Importer
+	plain    net.Listener // nil unless configured
 }
 
 // openPushes prepares the spool, and the receivers if there are any.
 func openPushes(ctx context.Context, store *db.DB, cfg *config, options importer.Options) (_ *pushes, err error) {
-	p := &pushes{receivers: cfg.Receivers}
+	if err := importer.SweepOptions(cfg.Sweep).Validate(); err != nil {
+		return nil, fmt.Errorf("%s: sweep: %w", cfg.file, err)
+	}
+	p := &pushes{cfg: cfg}
 	if p.spool, err = store.Spool(db.SpoolOptions{}); err != nil {
 		return nil, err
 	}
@@ -89,8 +92,9 @@ func (p *pushes) work(ctx context.Context, client *restclient.Config, notifier i
 	worker, err := importer.NewWorker(importer.WorkerOptions{
 		Importer:        p.importer,
 		Images:          images,
-		Queue:           importQueue{p.spool, p.receivers},
+		Queue:           importQueue{p.spool, p.cfg.Receivers},
 		Finder:          importer.ListFinder{Images: images},
+		Sweep:           importer.SweepOptions(p.cfg.Sweep),
 		Notifier:        notifier,
 		RegisterMetrics: registerMetrics,
 	})

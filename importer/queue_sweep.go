@@ -1,0 +1,129 @@
+package importer
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// SweepOptions have repositories looked through for what no notification told
+// of: some registries drop notifications (zot, GitHub), and some have none for a
+// tag that was added or removed (Harbor).
+//
+// A sweep imports every tag of a repository, which costs a few small requests for
+// an image that is known, and then asks about what was known and is not there any
+// more. What has no tag is not listed, so it is not found.
+type SweepOptions struct {
+	// Repositories, host/path, at most 1,000. None is no sweep.
+	Repositories []string
+	// Every is the time from the beginning of one sweep to the next (6 h), at
+	// least a minute. The first begins with Run, and a slow one delays the next.
+	Every time.Duration
+}
+
+// Bounds of SweepOptions.
+const (
+	maxSwept      = 1000
+	minSweepEvery = time.Minute
+)
+
+// Validate reports what is wrong with the options.
+func (o SweepOptions) Validate() error {
+	_, err := o.parse()
+	return err
+}
+
+// parse returns the repositories.
+func (o SweepOptions) parse() ([]Reference, error) {
+	if o.Every != 0 && o.Every < minSweepEvery {
+		return nil, fmt.Errorf("every %v is less than %v", o.Every, minSweepEvery)
+	}
+	if len(o.Repositories) > maxSwept {
+		return nil, fmt.Errorf("%d repositories are more than %d", len(o.Repositories), maxSwept)
+	}
+	var out []Reference
+	for _, s := range o.Repositories {
+		ref, err := ParseRepository(s)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, ref)
+	}
+	return out, nil
+}
+
+// sweepEvery sweeps until ctx is done.
+func (w *Worker) sweepEvery(ctx context.Context) {
+	if len(w.swept) == 0 {
+		return
+	}
+	ticker := w.Clock.NewTicker(w.Sweep.Every)
+	defer ticker.Stop()
+	for {
+		w.sweep(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
+	}
+}
+
+// sweep goes through the repositories, one tag at a time: it is in no hurry, and
+// pushes go first.
+func (w *Worker) sweep(ctx context.Context) {
+	logger, start := klog.FromContext(ctx), w.Clock.Now()
+	var listed []Reference
+	for _, repository := range w.swept {
+		if err := guard(ctx, func() error { return w.sweepRepository(ctx, repository) }); err == nil {
+			listed = append(listed, repository)
+		} else if ctx.Err() == nil {
+			logger.Info("A sweep left a repository before its end", "repository", repository.name(), "err", err)
+		}
+	}
+	if err := guard(ctx, func() error { return w.goneRepositories(ctx, listed...) }); err != nil && ctx.Err() == nil {
+		logger.Info("A sweep did not get to all that may be gone", "err", err)
+	}
+	logger.V(2).Info("Swept", "repositories", len(listed), "of", len(w.swept), "duration", w.Clock.Since(start))
+}
+
+// sweepRepository imports every tag. It goes on after an image that cannot be
+// imported, and gives up when the registry does not answer.
+func (w *Worker) sweepRepository(ctx context.Context, repository Reference) error {
+	tags, err := w.Importer.Tags(ctx, repository.name())
+	if err != nil && ReasonOf(err) != NotFound {
+		return err
+	}
+	for _, tag := range tags {
+		result, err := w.sweepTag(ctx, repository.withTag(tag))
+		w.metrics.swept.WithLabelValues(result).Inc()
+		if err == nil {
+			continue
+		}
+		if ctx.Err() != nil || temporary(err) {
+			return err
+		}
+		klog.FromContext(ctx).Info("A sweep could not import a tag", "err", err)
+	}
+	return nil
+}
+
+// sweepTag imports a tag and tells of it if it was new.
+func (w *Worker) sweepTag(ctx context.Context, ref Reference) (result string, err error) {
+	imported, err := w.importPresent(ctx, ref)
+	switch {
+	case ReasonOf(err) == NotAnImage, ReasonOf(err) == NotFound: // a chart, say, or deleted since
+		return "known", nil
+	case err != nil:
+		return "failed", err
+	}
+	for _, i := range imported.Images {
+		if i.Action != Unchanged {
+			w.notify(ctx, Notice{Reason: NoticeImported, Image: imported.Digest, Reference: ref.String(), Message: "Found by a sweep: " + ref.String()})
+			return "imported", nil
+		}
+	}
+	return "known", nil
+}

@@ -1,0 +1,113 @@
+package importer_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/testutil"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"tidewaiter/importer"
+	"tidewaiter/importer/registrytest"
+)
+
+// What nobody told of is found: new tags, tags that moved or came back, and what
+// is gone.
+func TestSweep(t *testing.T) {
+	w, o := prepareWorker(t)
+	// The one in the middle does not answer, the one after it does not exist.
+	for _, name := range []string{"app", "broken", "none", "last"} {
+		o.Sweep.Repositories = append(o.Sweep.Repositories, w.registry.Host+"/team/"+name)
+	}
+	w.registry.Inject("GET /v2/team/broken/tags/list", 0, registrytest.Status(503, "UNAVAILABLE"))
+	registry := metrics.NewKubeRegistry()
+	o.RegisterMetrics = registry.MustRegister
+	worker, err := importer.NewWorker(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, last := w.push("team/app:1.0", "a"), w.push("team/last:1.0", "last")
+	w.push("team/stranger:1.0", "stranger") // is not to be swept
+
+	worker.SweepOnce(t.Context())
+	w.expect("images", w.images.Names(), sorted([]string{a, last}))
+	w.expect("notices", w.notices.take(), []string{"Imported " + a, "Imported " + last})
+
+	writes := w.images.Writes()
+	worker.SweepOnce(t.Context())
+	w.expect("notices of nothing new", w.notices.take(), nil)
+	w.expect("writes of nothing new", w.images.Writes(), writes)
+
+	b := w.push("team/app:2.0", "b")
+	w.delete("team/app", "1.0")
+	worker.SweepOnce(t.Context())
+	w.expect("images", w.images.Names(), sorted([]string{a, b, last}))
+	w.expect("gone", w.gone(a), []string{"team/app:1.0"})
+	w.expect("notices", w.notices.take(), []string{"Imported " + b, "GoneFromRegistry " + a})
+
+	w.push("team/app:1.0", "a")
+	w.delete("team/last", "1.0")
+	w.delete("team/last", last)
+	worker.SweepOnce(t.Context())
+	w.expect("gone after it came back", w.gone(a), nil)
+	w.expect("gone", w.gone(last), []string{"team/last:1.0", "team/last@" + last})
+
+	want := `
+# HELP tidewaiter_sweep_tags_total [ALPHA] Tags looked at by sweeps, by result (known, imported, failed).
+# TYPE tidewaiter_sweep_tags_total counter
+tidewaiter_sweep_tags_total{result="imported"} 4
+tidewaiter_sweep_tags_total{result="known"} 4
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "tidewaiter_sweep_tags_total"); err != nil {
+		t.Error(err)
+	}
+}
+
+// Run sweeps when it begins, and then after each interval.
+func TestSweepsAgain(t *testing.T) {
+	w, o := prepareWorker(t)
+	clock := clocktesting.NewFakeClock(time.Now())
+	o.Clock = clock
+	o.Sweep = importer.SweepOptions{Every: time.Hour, Repositories: []string{w.registry.Host + "/team/app"}}
+	var want []string
+	for i, name := range []string{"a", "b", "c"} {
+		want = append(want, w.push("team/app:"+name, name))
+		if i == 0 {
+			w.run(o)
+		} else {
+			clock.Step(time.Hour)
+		}
+		eventually(t, "image "+name, func() bool { return slices.Equal(w.images.Names(), sorted(want)) })
+	}
+}
+
+// A tag that cannot be imported does not keep the others from it.
+func TestSweepGoesOn(t *testing.T) {
+	w, o := prepareWorker(t)
+	o.Sweep.Repositories = []string{w.registry.Host + "/team/app"}
+	w.registry.PushManifest("team/app:1-bad", "application/vnd.oci.image.manifest.v1+json", "", []byte(`{"schemaVersion":2,"config":{}}`))
+	good := w.push("team/app:0-good", "a")
+	w.run(o)
+	eventually(t, "the good one", func() bool { return slices.Equal(w.images.Names(), []string{good}) })
+}
+
+func TestSweepOptions(t *testing.T) {
+	for name, bad := range map[string]struct {
+		options importer.SweepOptions
+		want    string
+	}{
+		"too often":   {importer.SweepOptions{Every: time.Second, Repositories: []string{"r.example.com/a"}}, "less than 1m0s"},
+		"a tag":       {importer.SweepOptions{Repositories: []string{"r.example.com/a:1.0"}}, "without tag"},
+		"no name":     {importer.SweepOptions{Repositories: []string{"https://r.example.com"}}, "URL scheme"},
+		"a great lot": {importer.SweepOptions{Repositories: slices.Repeat([]string{"r.example.com/a"}, 1001)}, "more than 1000"},
+	} {
+		_, o := prepareWorker(t)
+		o.Sweep = bad.options
+		if _, err := importer.NewWorker(o); err == nil || !strings.Contains(err.Error(), bad.want) {
+			t.Errorf("%s: %v, want an error with %q", name, err, bad.want)
+		}
+	}
+}
