@@ -39,15 +39,15 @@ func New(g generic.RESTOptionsGetter, opts Options) (*API, error) {
 	if err != nil {
 		return nil, fmt.Errorf("coreapi: %w", err)
 	}
-	namespaces, err := newNamespaces(g)
+	namespaces, err := newNamespaces(collected{g})
 	if err != nil {
 		return nil, err
 	}
-	pods, err := newPods(g, s.podLogs)
+	pods, err := newPods(collected{g}, s.podLogs)
 	if err != nil {
 		return nil, err
 	}
-	services, err := newServices(g, s, pods.rest)
+	services, err := newServices(collected{g}, s, pods.rest)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func New(g generic.RESTOptionsGetter, opts Options) (*API, error) {
 	if err != nil {
 		return nil, fmt.Errorf("events: %w", err)
 	}
-	leases, err := leasestore.NewREST(g)
+	leases, err := leasestore.NewREST(collected{g})
 	if err != nil {
 		return nil, fmt.Errorf("leases: %w", err)
 	}
@@ -75,6 +75,7 @@ func New(g generic.RESTOptionsGetter, opts Options) (*API, error) {
 		PostStartHooks: map[string]genericapiserver.PostStartHookFunc{
 			"coreapi-system-namespaces":    namespaces.createSystem,
 			"coreapi-namespace-controller": runNamespaceController,
+			"coreapi-garbage-collector":    runGarbageCollector(s.uncollected),
 			"coreapi-service-repair":       services.runRepair,
 			"coreapi-server-lease":         keepServerLease(s.identity),
 			"coreapi-image-usage": func(ctx genericapiserver.PostStartHookContext) error {

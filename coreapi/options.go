@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	netutils "k8s.io/utils/net"
@@ -43,6 +44,10 @@ type Options struct {
 	// PodLogs says where the logs of pods come from.
 	PodLogs podlogs.Options
 
+	// Uncollected are resources that the server serves beside those of this
+	// package and whose objects are not deleted with their owners.
+	Uncollected []schema.GroupResource
+
 	// Identity names this server as the holder of its Lease in kube-system;
 	// empty means the host's name. It is part of the Lease's name, so it is
 	// a DNS subdomain.
@@ -56,6 +61,7 @@ type settings struct {
 	nodePorts      utilnet.PortRange
 	repairInterval time.Duration
 	podLogs        podlogs.Options
+	uncollected    []schema.GroupResource
 	identity       string
 }
 
@@ -70,6 +76,7 @@ func (o Options) complete() (*settings, error) {
 		eventTTL:       uint64(o.EventTTL / time.Second),
 		repairInterval: o.RepairInterval,
 		podLogs:        o.PodLogs,
+		uncollected:    o.Uncollected,
 		identity:       o.Identity,
 	}
 	var problems []error

@@ -106,9 +106,10 @@ func TestPodLifeCycle(t *testing.T) {
 	}
 
 	// eviction, ephemeral containers, owner references
+	owner := s.createPod(t, "team", pod("owner"))
 	owned := pod("c")
 	owned.Labels = map[string]string{"app": "c"}
-	owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "x", UID: "1", Controller: ptr.To(true)}}
+	owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: owner.Name, UID: owner.UID, Controller: ptr.To(true)}}
 	owned = s.createPod(t, "team", owned)
 	owned.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", Image: "busybox", TerminationMessagePolicy: corev1.TerminationMessageReadFile, ImagePullPolicy: corev1.PullAlways}}}
 	if got, err := pods.UpdateEphemeralContainers(t.Context(), "c", owned, metav1.UpdateOptions{}); err != nil || len(got.Spec.EphemeralContainers) != 1 {

@@ -2,10 +2,13 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+
+	"tidewaiter/e2e/harness"
 )
 
 // anyText marks parameters that Kubernetes reads as a bool: every text but
@@ -257,14 +260,20 @@ func (p *probe) gracePeriodSeconds() (good, bad string) {
 	return good + " gone", p.refused(url.Values{"gracePeriodSeconds": {"soon"}}, 400)
 }
 
-// gone checks that the endpoint's deletion was carried out.
+// gone waits until the endpoint's deletion was carried out: one that looks for
+// dependents is ended by the garbage collector.
 func (p *probe) gone() {
 	p.Helper()
+	var left []string
 	if p.form() == remove {
-		p.want("after a deletion", "b")
-	} else {
-		p.want("after the collection's deletion")
+		left = []string{"b"}
 	}
+	harness.Eventually(p, func() error {
+		if got := p.stored(); !slices.Equal(got, left) {
+			return fmt.Errorf("the store holds %q after a deletion, want %q", got, left)
+		}
+		return nil
+	})
 }
 
 func (p *probe) orphanDependents() (good, bad string) {
@@ -280,8 +289,8 @@ func (p *probe) propagationPolicy() (good, bad string) {
 		p.fresh()
 		query := url.Values{"propagationPolicy": {policy}}
 		good = p.expect(query, p.do(query))
+		p.gone()
 	}
-	p.gone()
 	p.fresh()
 	return good + " each of three", p.refused(url.Values{"propagationPolicy": {"Foreman"}}, 422)
 }

@@ -13,6 +13,7 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apiserver/pkg/server/healthz"
 	restclient "k8s.io/client-go/rest"
@@ -63,6 +64,7 @@ func (o *serverOptions) coreOptions(cfg *config) coreapi.Options {
 		ServiceCIDRs: o.serviceCIDRs,
 		NodePorts:    o.nodePorts,
 		PodLogs:      podlogs.Options{Dir: o.podLogsDir, Kubelet: cfg.Kubelet.options()},
+		Uncollected:  []schema.GroupResource{imagev1.Resource("images")},
 	}
 }
 

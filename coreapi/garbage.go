@@ -1,0 +1,89 @@
+package coreapi
+
+import (
+	"maps"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/kubernetes/pkg/controller/garbagecollector"
+)
+
+// garbageWorkers is how many objects are deleted, and how many let go of their
+// dependents, at once.
+const garbageWorkers = 2
+
+// garbageResync is how often discovery is asked what there is to collect, as in
+// Kubernetes.
+const garbageResync = 30 * time.Second
+
+// collected gives storage whose objects the garbage collector looks after: a
+// deletion in the foreground, or one that orphans dependents, leaves the object
+// with a finalizer that the collector takes away.
+type collected struct{ generic.RESTOptionsGetter }
+
+// GetRESTOptions implements generic.RESTOptionsGetter.
+func (c collected) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+	options, err := c.RESTOptionsGetter.GetRESTOptions(resource, example)
+	options.EnableGarbageCollection = true
+	return options, err
+}
+
+// runGarbageCollector runs Kubernetes' garbage collector: it deletes what is
+// owned only by objects that are gone, and ends deletions in the foreground and
+// those that orphan. It ignores events, as in Kubernetes, and the resources in
+// ignored. It holds the names and owners of all other objects in memory.
+func runGarbageCollector(ignored []schema.GroupResource) genericapiserver.PostStartHookFunc {
+	ignore := maps.Clone(garbagecollector.DefaultIgnoredResources())
+	for _, resource := range ignored {
+		ignore[resource] = struct{}{}
+	}
+	return func(ctx genericapiserver.PostStartHookContext) error {
+		client, err := kubernetes.NewForConfig(ctx.LoopbackClientConfig)
+		if err != nil {
+			return err
+		}
+		objects, err := metadata.NewForConfig(ctx.LoopbackClientConfig)
+		if err != nil {
+			return err
+		}
+		mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery()))
+		watched := metadatainformer.NewSharedInformerFactoryWithOptions(objects, 0, metadatainformer.WithTransform(onlyOwners))
+		started := make(chan struct{})
+		close(started) // there is no other controller whose start to wait for
+		collector, err := garbagecollector.NewGarbageCollector(ctx, client, objects, mapper, ignore, garbageInformers{watched}, started)
+		if err != nil {
+			return err
+		}
+		go collector.Run(ctx, garbageWorkers, garbageResync)
+		go collector.Sync(ctx, client.Discovery(), garbageResync)
+		return nil
+	}
+}
+
+// garbageInformers are the informers of the collector.
+type garbageInformers struct {
+	metadatainformer.SharedInformerFactory
+}
+
+// ForResource returns an informer of the metadata of a resource.
+func (g garbageInformers) ForResource(resource schema.GroupVersionResource) (informers.GenericInformer, error) {
+	return g.SharedInformerFactory.ForResource(resource), nil
+}
+
+// onlyOwners drops what the collector does not look at.
+func onlyOwners(obj any) (any, error) {
+	if object, ok := obj.(*metav1.PartialObjectMetadata); ok {
+		object.Labels, object.Annotations, object.ManagedFields = nil, nil, nil
+	}
+	return obj, nil
+}
