@@ -13,24 +13,46 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"tidewaiter/e2e/harness"
 	"tidewaiter/e2e/images"
 	"tidewaiter/e2e/registry"
+	"tidewaiter/e2e/rekor"
 )
 
 // cosign is the real signing tool, with a folder of keys that it can use without services on the internet.
 type cosign struct {
 	t   *testing.T
 	dir string
+	log *rekor.Log // what it signs is put there; nil: into no log
 }
 
 func newCosign(t *testing.T) *cosign {
-	c := &cosign{t: t, dir: t.TempDir()}
-	c.run("signing-config", "create", "--with-default-services=false", "--out", "signing-config.json")
-	c.run("trusted-root", "create", "--with-default-services=false", "--out", "trusted-root.json")
+	return newCosignWithLog(t, nil)
+}
+
+func newCosignWithLog(t *testing.T, log *rekor.Log) *cosign {
+	c := &cosign{t: t, dir: t.TempDir(), log: log}
+	config := []string{"signing-config", "create", "--with-default-services=false", "--out", "signing-config.json"}
+	root := []string{"trusted-root", "create", "--with-default-services=false", "--out", "trusted-root.json"}
+	const since = ",start-time=2020-01-01T00:00:00Z"
+	if log != nil {
+		config = append(config, "--rekor-config=ANY", fmt.Sprintf("--rekor=url=%s,api-version=%d,operator=tests%s", log.URL, log.Version, since))
+		server := "--rekor=url=" + log.URL + ",public-key=" + log.Key + since
+		if log.Origin != "" {
+			server += ",origin=" + log.Origin
+		}
+		root = append(root, server)
+	}
+	if log != nil && log.TSA != "" {
+		config = append(config, "--tsa-config=ANY", "--tsa=url="+log.TSA+",api-version=1,operator=tests"+since)
+		root = append(root, "--tsa=url="+log.TSA+",certificate-chain="+log.TSAChain)
+	}
+	c.run(config...)
+	c.run(root...)
 	return c
 }
 
@@ -82,16 +104,28 @@ func (c *cosign) sign(format, key, ref string, more ...string) {
 
 func (c *cosign) signArgs(format, key, ref string, more ...string) []string {
 	args := []string{"sign", "--yes", "--key", key + ".key", "--allow-http-registry"}
-	if format == "legacy" {
-		args = append(args, "--tlog-upload=false", "--use-signing-config=false", "--new-bundle-format=false")
-	} else {
+	switch {
+	case format == "bundle":
 		args = append(args, "--signing-config", "signing-config.json", "--trusted-root", "trusted-root.json")
+	case c.log == nil:
+		args = append(args, "--tlog-upload=false", "--use-signing-config=false", "--new-bundle-format=false")
+	default:
+		args = append(args, "--tlog-upload=true", "--use-signing-config=false", "--new-bundle-format=false", "--rekor-url", c.log.URL, "--trusted-root", "trusted-root.json")
 	}
 	return append(append(args, more...), ref)
 }
 
-// policyOf is a policy document that trusts a key for a scope.
+// policyOf is a policy document that trusts a key for a scope, and demands an entry in the log if there is one.
 func (c *cosign) policyOf(name, scope, key, matchPolicy string) string {
+	public := filepath.Join(c.dir, key+".pub")
+	trust := fmt.Sprintf("{policyType: PublicKey, publicKey: {keyPath: %s}}", public)
+	switch {
+	case c.log == nil:
+	case c.log.Version == 1:
+		trust = fmt.Sprintf("{policyType: PublicKey, publicKey: {keyPath: %s, rekorKeyPath: %s}}", public, c.log.Key)
+	default:
+		trust = fmt.Sprintf("{policyType: TrustedRoot, trustedRoot: {keyPath: %s, trustedRootPath: %s}}", public, filepath.Join(c.dir, "trusted-root.json"))
+	}
 	return fmt.Sprintf(`---
 apiVersion: config.openshift.io/v1
 kind: ClusterImagePolicy
@@ -99,25 +133,35 @@ metadata: {name: %s}
 spec:
   scopes: ["%s"]
   policy:
-    rootOfTrust: {policyType: PublicKey, publicKey: {keyPath: %s}}
+    rootOfTrust: %s
     signedIdentity: {matchPolicy: %s}
-`, name, scope, filepath.Join(c.dir, key+".pub"), matchPolicy)
+`, name, scope, trust, matchPolicy)
+}
+
+// storedSignature is a signature of an Image, as the API tells it.
+type storedSignature struct {
+	Type               string
+	Conditions         []struct{ Type, Status, Reason, Message string }
+	ImageIdentity      string
+	SignedClaims       map[string]string
+	IssuedBy, IssuedTo *struct{ CommonName, Organization, PublicKeyID string }
+	Created            string
+}
+
+func signaturesOf(t *testing.T, s *harness.Server, digest string) []storedSignature {
+	t.Helper()
+	var image struct{ Signatures []storedSignature }
+	if err := json.Unmarshal([]byte(s.Kubectl(t, "get", "image", digest, "-o", "json")), &image); err != nil {
+		t.Fatal(err)
+	}
+	return image.Signatures
 }
 
 // verdicts are what an Image says of its signatures: "type Trusted=… ForImage=…", in order.
 func verdicts(t *testing.T, s *harness.Server, digest string) []string {
 	t.Helper()
-	var image struct {
-		Signatures []struct {
-			Type       string
-			Conditions []struct{ Type, Status, Reason string }
-		}
-	}
-	if err := json.Unmarshal([]byte(s.Kubectl(t, "get", "image", digest, "-o", "json")), &image); err != nil {
-		t.Fatal(err)
-	}
 	var out []string
-	for _, signature := range image.Signatures {
+	for _, signature := range signaturesOf(t, s, digest) {
 		text := signature.Type
 		for i, c := range signature.Conditions {
 			text += fmt.Sprintf(" %s=%s", c.Type, c.Status)
@@ -142,50 +186,78 @@ const (
 	bundleTrusted = "SigstoreBundleV03 Trusted=True/SignatureVerified ForImage=True"
 )
 
-// Every kind of key and both formats, signed by the real cosign in real registries.
+// Every kind of key, both formats, without a log and with one, signed by the real cosign in real registries.
 func TestCosignKeys(t *testing.T) {
 	for _, kind := range registry.Kinds(t) {
 		t.Run(string(kind), func(t *testing.T) {
-			r := registry.Start(t, kind)
-			c := newCosign(t)
-			var policies string
-			for key := range keyKinds {
-				c.key(key, key)
-				policies += c.policyOf("legacy-"+key, r.Host+"/legacy/"+key, key, "MatchRepository")
-				policies += c.policyOf("bundle-"+key, r.Host+"/bundle/"+key, key, "DigestOnly")
-			}
-			s := harness.StartServer(t, "--policy", writePolicy(t, policies))
-			// An image of its own for each: the registry is one and an Image is known by its digest.
-			all := images.Numbered(t, 2*len(keyKinds))
-			for key := range keyKinds {
-				for _, format := range []string{"legacy", "bundle"} {
-					image := all[0]
-					all = all[1:]
-					t.Run(key+"/"+format, func(t *testing.T) {
-						c := &cosign{t: t, dir: c.dir}
-						digest := images.Digest(t, image).String()
-						repository := r.Host + "/" + format + "/" + key
-						ref := r.Push(t, format+"/"+key+":v1", image)
-						if key == "ed25519" && format == "bundle" {
-							// cosign 3.1.3 signs the envelope with Ed25519ph and then refuses its own signature. A later one that
-							// does not ends here, and belongs below.
-							if got := harness.Run(t, c.command(c.signArgs(format, key, repository+"@"+digest)...)); got.Code == 0 {
-								t.Error("this cosign can sign a bundle with Ed25519: have its signature verified")
-							}
-							return
-						}
-						c.sign(format, key, repository+"@"+digest)
-						s.Import(t, ref)
-						want := legacyTrusted
-						if format == "bundle" {
-							want = bundleTrusted
-						}
-						expectVerdicts(t, s, digest, want)
-					})
-				}
-			}
+			signWithEveryKey(t, registry.Start(t, kind), newCosign(t), "legacy", "bundle")
 		})
 	}
+	// A log of version 1 takes every legacy signature, and of bundles those over SHA-256; one of version 2 takes bundles only.
+	t.Run("log of version 1", func(t *testing.T) {
+		signWithEveryKey(t, registry.Start(t, registry.Distribution), newCosignWithLog(t, rekor.Start(t)), "legacy", "bundle")
+	})
+	t.Run("log of version 2", func(t *testing.T) {
+		signWithEveryKey(t, registry.Start(t, registry.Distribution), newCosignWithLog(t, rekor.StartV2(t)), "bundle")
+	})
+}
+
+func signWithEveryKey(t *testing.T, r *registry.Registry, c *cosign, formats ...string) {
+	var policies string
+	for key := range keyKinds {
+		c.key(key, key)
+		policies += c.policyOf("legacy-"+key, r.Host+"/legacy/"+key, key, "MatchRepository")
+		policies += c.policyOf("bundle-"+key, r.Host+"/bundle/"+key, key, "DigestOnly")
+	}
+	s := harness.StartServer(t, "--policy", writePolicy(t, policies))
+	// An image of its own for each: the registry is one and an Image is known by its digest.
+	all := images.Numbered(t, len(formats)*len(keyKinds))
+	for key := range keyKinds {
+		for _, format := range formats {
+			image := all[0]
+			all = all[1:]
+			t.Run(key+"/"+format, func(t *testing.T) {
+				c := &cosign{t: t, dir: c.dir, log: c.log}
+				digest := images.Digest(t, image).String()
+				ref := r.Push(t, format+"/"+key+":v1", image)
+				sign := c.command(c.signArgs(format, key, r.Host+"/"+format+"/"+key+"@"+digest)...)
+				if format == "bundle" && c.log != nil && c.log.Version == 1 && !strings.HasPrefix(key, "rsa") && key != "p256" {
+					// The log's client checks envelopes as if every key signed with SHA-256.
+					if got := harness.Run(t, sign); got.Code == 0 {
+						t.Error("this log takes such bundles: have them verified")
+					}
+					return
+				}
+				if format == "bundle" && key == "ed25519" {
+					// cosign 3.1.3 signs the envelope with Ed25519ph and checks it as Ed25519.
+					if got := harness.Run(t, sign); got.Code == 0 {
+						t.Error("this cosign can check its own Ed25519 bundles: let it")
+					}
+					sign = c.unchecked(sign)
+				}
+				harness.MustRun(t, sign)
+				s.Import(t, ref)
+				want := legacyTrusted
+				if format == "bundle" {
+					want = bundleTrusted
+				}
+				expectVerdicts(t, s, digest, want)
+				if index := signaturesOf(t, s, digest)[0].SignedClaims["rekor.logIndex"]; (index != "") != (c.log != nil) {
+					t.Errorf("log index %q", index)
+				}
+			})
+		}
+	}
+}
+
+// unchecked has cosign not check what it signed: it has no trusted root to do it with, and finds no server to ask for one.
+func (c *cosign) unchecked(sign harness.Command) harness.Command {
+	i := slices.Index(sign.Args, "--trusted-root")
+	sign.Args = slices.Delete(slices.Clone(sign.Args), i, i+2)
+	// A second signature over the same bytes would not be a new one to a log of version 2.
+	sign.Args = append(sign.Args, "--annotations", "attempt=2")
+	sign.Env = append(sign.Env, "TUF_ROOT="+c.t.TempDir(), "TUF_MIRROR=http://127.0.0.1:1")
+	return sign
 }
 
 func writePolicy(t *testing.T, documents string) string {
@@ -262,4 +334,54 @@ func TestCosignImages(t *testing.T) {
 			t.Errorf("attestations %s", got)
 		}
 	})
+}
+
+// What a log vouches for: that the signature is in it, at a time and by the key that made it.
+func TestCosignLogged(t *testing.T) {
+	r := registry.Start(t, registry.Distribution)
+	ours, other := newCosignWithLog(t, rekor.Start(t)), newCosignWithLog(t, rekor.Start(t))
+	ours.key("ours", "p256")
+	unlogged := &cosign{t: t, dir: ours.dir}
+	elsewhere := &cosign{t: t, dir: other.dir, log: other.log}
+	for _, suffix := range []string{".key", ".pub"} {
+		b, err := os.ReadFile(filepath.Join(ours.dir, "ours"+suffix))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(other.dir, "ours"+suffix), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := harness.StartServer(t, "--policy", writePolicy(t, ours.policyOf("logged", r.Host, "ours", "MatchRepository")))
+	image := images.Busybox(t)
+	digest := images.Digest(t, image).String()
+	ref := r.Push(t, "app:v1", image)
+	for _, c := range []*cosign{unlogged, elsewhere, ours} {
+		c.sign("legacy", "ours", r.Host+"/app@"+digest)
+	}
+	s.Import(t, ref)
+	expectVerdicts(t, s, digest,
+		"SigstoreSimpleSigningV1 Trusted=False/TransparencyLogEntryMissing ForImage=True",
+		"SigstoreSimpleSigningV1 Trusted=False/TransparencyLogEntryInvalid ForImage=True",
+		legacyTrusted)
+
+	got := signaturesOf(t, s, digest)[2]
+	if got.ImageIdentity != r.Host+"/app" {
+		t.Errorf("imageIdentity %q", got.ImageIdentity)
+	}
+	for claim, want := range map[string]string{
+		"critical.type":                         "cosign container image signature",
+		"critical.image.docker-manifest-digest": digest,
+		"critical.identity.docker-reference":    r.Host + "/app",
+		"rekor.logIndex":                        "0",
+		"rekor.integratedTime":                  got.Created,
+	} {
+		if got.SignedClaims[claim] != want {
+			t.Errorf("claim %s is %q, want %q", claim, got.SignedClaims[claim], want)
+		}
+	}
+	if got.Created == "" || got.IssuedBy == nil || got.IssuedTo == nil || !strings.HasPrefix(got.IssuedTo.PublicKeyID, "sha256:") {
+		t.Errorf("created %q, issued by %v to %v", got.Created, got.IssuedBy, got.IssuedTo)
+	}
+	wantContains(t, "the message", got.Conditions[0].Message, `policy "logged": signed by key sha256:`, "log index 0, at "+got.Created)
 }

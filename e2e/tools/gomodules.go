@@ -63,6 +63,18 @@ func moduleProgram(name, module, version, pkg, what string) tool {
 	}
 }
 
+// ownProgram is a program in a folder beside this one, which is a module of its
+// own. Whether it has to be built again is for Go to know.
+func ownProgram(name, what string) tool {
+	return tool{
+		name: name, version: "ours", what: what,
+		present: func(dirs) bool { return false },
+		install: func(d dirs) error {
+			return command(filepath.Join(d.module, name), nil, "go", "build", "-ldflags", "-s -w", "-o", filepath.Join(d.bin, name), ".")
+		},
+	}
+}
+
 // builtFrom reports whether a program carries the build information of a
 // module in a version.
 func builtFrom(program, module, version string) bool {

@@ -40,7 +40,8 @@ type dirs struct {
 }
 
 // tools are the pinned versions: this table, and the line of k8s.io/kubernetes
-// in go.mod, are the only places that name one. The slow one is last.
+// in go.mod (of Trillian: in trillian/go.mod), are the only places that name one.
+// The slow ones are last.
 var tools = []tool{
 	kubectl(),
 	moduleProgram("registry", "github.com/distribution/distribution/v3", "v3.1.2", "cmd/registry",
@@ -56,6 +57,13 @@ var tools = []tool{
 		"linter of .ci/run"),
 	moduleProgram("cosign", "github.com/sigstore/cosign/v3", "v3.1.3", "cmd/cosign",
 		"signing tool of the sigstore project (several minutes to build)"),
+	ownProgram("trillian", "Merkle tree below rekor-server: Google's Trillian in memory"),
+	moduleProgram("rekor-server", "github.com/sigstore/rekor", "v1.5.4", "cmd/rekor-server",
+		"transparency log of the sigstore project, version 1 (some minutes to build)"),
+	moduleProgram("posix", "github.com/sigstore/rekor-tiles/v2", "v2.3.0", "cmd/rekor-server/posix",
+		"the same, version 2, in files"),
+	moduleProgram("timestamp-server", "github.com/sigstore/timestamp-authority/v2", "v2.1.3", "cmd/timestamp-server",
+		"timestamp authority of the sigstore project, for version 2, whose entries have no time"),
 }
 
 func main() {

@@ -268,15 +268,25 @@ func (b *builder) trustedRoot(p *Policy, t *TrustedRoot) error {
 	if err != nil {
 		return err
 	}
-	subject, err := b.subject(at+".fulcioSubject", t.FulcioSubject)
+	public, err := b.key(at, "key", &t.KeyData, &t.KeyPath, false)
 	if err != nil {
 		return err
 	}
-	v, err := sigstore.NewTrustedRootVerifier(data, subject)
+	switch {
+	case (public == nil) == (t.FulcioSubject == nil):
+		return b.fail(at, "needs exactly one of fulcioSubject and a key: without one, everybody the root knows could sign")
+	case public != nil:
+		p.Sigstore, err = sigstore.NewTrustedRootKeyVerifier(public, data)
+	default:
+		var subject sigstore.Subject
+		if subject, err = b.subject(at+".fulcioSubject", *t.FulcioSubject); err != nil {
+			return err
+		}
+		p.Sigstore, err = sigstore.NewTrustedRootVerifier(data, subject)
+	}
 	if err != nil {
 		return b.fail(field, "%w", err)
 	}
-	p.Sigstore = v
 	return nil
 }
 

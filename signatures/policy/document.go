@@ -96,11 +96,14 @@ type PKISubject struct {
 }
 
 // TrustedRoot trusts (an addition of ours) a sigstore trusted_root.json: its certificate authorities, transparency logs (of
-// both versions), timestamp authorities and certificate transparency logs.
+// both versions), timestamp authorities and certificate transparency logs. Who must have signed is either a subject of
+// its certificate authorities or a key.
 type TrustedRoot struct {
-	TrustedRootData []byte        `json:"trustedRootData"`
-	TrustedRootPath string        `json:"trustedRootPath"`
-	FulcioSubject   FulcioSubject `json:"fulcioSubject"`
+	TrustedRootData []byte         `json:"trustedRootData"`
+	TrustedRootPath string         `json:"trustedRootPath"`
+	FulcioSubject   *FulcioSubject `json:"fulcioSubject"`
+	KeyData         []byte         `json:"keyData"`
+	KeyPath         string         `json:"keyPath"`
 }
 
 // GPGKeys trusts (an addition of ours) every key of an OpenPGP keyring, armored or binary.

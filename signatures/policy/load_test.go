@@ -153,6 +153,8 @@ func TestLoadRefuses(t *testing.T) {
 		{"PKI with a bad host name", trust("{policyType: PKI, pki: {caRootsData: " + ca + ", pkiCertificateSubject: {hostname: 'a b'}}}"), 8, root + "pki.pkiCertificateSubject.hostname", "host name"},
 		{"trusted root of nothing", trust("{policyType: TrustedRoot, trustedRoot: {trustedRootData: e30=, " + subject + "}}"), 8, root + "trustedRoot.trustedRootData", "media type"},
 		{"trusted root without time", trust(strings.Replace(d.TrustRoot(t, "signedEmail: a@b", func(p *signaturestest.TrustedRootParts) { p.Logs, p.TSAs = nil, nil }), "{", "{", 1)), 8, root + "trustedRoot.trustedRootData", "when a signature was made"},
+		{"trusted root for nobody", trust("{policyType: TrustedRoot, trustedRoot: {trustedRootData: " + signaturestest.B64(d.TrustedRoot(t, nil)) + "}}"), 8, root + "trustedRoot", "exactly one of fulcioSubject and a key"},
+		{"trusted root with subject and key", trust("{policyType: TrustedRoot, trustedRoot: {trustedRootData: " + signaturestest.B64(d.TrustedRoot(t, nil)) + ", keyData: " + signaturestest.B64(key.PEM) + ", " + subject + "}}"), 8, root + "trustedRoot", "exactly one of fulcioSubject and a key"},
 		{"trusted root without CA", trust(d.TrustRoot(t, "signedEmail: a@b", func(p *signaturestest.TrustedRootParts) { p.CAs = nil })), 8, root + "trustedRoot.trustedRootData", "no certificate authority"},
 		{"no keyring", trust("{policyType: GPGKeys, gpgKeys: {keyData: aGVsbG8=}}"), 8, root + "gpgKeys.keyData", ""},
 	} {

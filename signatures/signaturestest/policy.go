@@ -61,5 +61,10 @@ func (d *Deployment) TrustRoot(t testing.TB, subject string, edit func(*TrustedR
 		B64(d.TrustedRoot(t, edit)), Issuer, subject)
 }
 
+// TrustRootKey is a rootOfTrust of a key and a trusted_root.json.
+func (d *Deployment) TrustRootKey(t testing.TB, key *Key, edit func(*TrustedRootParts)) string {
+	return fmt.Sprintf("{policyType: TrustedRoot, trustedRoot: {trustedRootData: %s, keyData: %s}}", B64(d.TrustedRoot(t, edit)), B64(key.PEM))
+}
+
 // B64 is how policies spell binary data.
 func B64(b []byte) string { return base64.StdEncoding.EncodeToString(b) }

@@ -22,10 +22,9 @@ import (
 // timestamp authority vouches for.
 type CertificateVerifier struct {
 	material root.TrustedMaterial
-	options  []verify.VerifierOption
+	demands  demands
 	verifier *verify.Verifier
 	subject  Subject
-	needsLog bool
 }
 
 // NewFulcioVerifier trusts the given CA certificates, and one log by its key, which must be ECDSA because
@@ -43,18 +42,13 @@ func NewFulcioVerifier(cas []*x509.Certificate, rekor *ecdsa.PublicKey, subject 
 	if err != nil {
 		return nil, err
 	}
-	return newCertificateVerifier(material, subject, true,
-		verify.WithTransparencyLog(1), verify.WithIntegratedTimestamps(1))
+	return newCertificateVerifier(material, subject, demands{log: true, time: verify.WithIntegratedTimestamps(1)})
 }
 
 // NewTrustedRootVerifier trusts what a sigstore trusted_root.json names. What the root has is demanded: with
 // transparency logs an entry, with certificate transparency logs an SCT, and always a vouched-for time.
 func NewTrustedRootVerifier(trustedRoot []byte, subject Subject) (*CertificateVerifier, error) {
-	var material *root.TrustedRoot
-	err := guarded(func() (err error) {
-		material, err = root.NewTrustedRootFromJSON(trustedRoot)
-		return err
-	})
+	material, err := parseTrustedRoot(trustedRoot)
 	if err != nil {
 		return nil, err
 	}
@@ -65,28 +59,19 @@ func newTrustedMaterialVerifier(material root.TrustedMaterial, subject Subject) 
 	if len(material.FulcioCertificateAuthorities()) == 0 {
 		return nil, errors.New("names no certificate authority, so no certificate can be trusted")
 	}
-	var options []verify.VerifierOption
-	hasLogs := len(material.RekorLogs()) > 0
-	switch {
-	case hasLogs:
-		options = append(options, verify.WithTransparencyLog(1), verify.WithObserverTimestamps(1))
-	case len(material.TimestampingAuthorities()) > 0:
-		options = append(options, verify.WithSignedTimestamps(1))
-	default:
-		return nil, errors.New("names neither a transparency log nor a timestamp authority, so nothing proves when a signature was made")
-	}
-	if len(material.CTLogs()) > 0 {
-		options = append(options, verify.WithSignedCertificateTimestamps(1))
-	}
-	return newCertificateVerifier(material, subject, hasLogs, options...)
-}
-
-func newCertificateVerifier(m root.TrustedMaterial, s Subject, needsLog bool, o ...verify.VerifierOption) (*CertificateVerifier, error) {
-	v, err := verify.NewVerifier(m, o...)
+	d, err := demandsOf(material)
 	if err != nil {
 		return nil, err
 	}
-	return &CertificateVerifier{material: m, options: o, verifier: v, subject: s, needsLog: needsLog}, nil
+	return newCertificateVerifier(material, subject, d)
+}
+
+func newCertificateVerifier(m root.TrustedMaterial, s Subject, d demands) (*CertificateVerifier, error) {
+	v, err := verify.NewVerifier(m, d.options()...)
+	if err != nil {
+		return nil, err
+	}
+	return &CertificateVerifier{material: m, demands: d, verifier: v, subject: s}, nil
 }
 
 // withChain is trusted material whose CAs have a signature's own intermediates to build paths with. They are
@@ -126,7 +111,7 @@ func (v *CertificateVerifier) verify(s *Signature) (*evidence.Evidence, error) {
 	if len(s.chain) > 0 {
 		var err error
 		material = withChain{v.material, s.chain}
-		if verifier, err = verify.NewVerifier(material, v.options...); err != nil {
+		if verifier, err = verify.NewVerifier(material, v.demands.options()...); err != nil {
 			return nil, evidence.Fail(evidence.InvalidSignature, "%w", err)
 		}
 	}
@@ -140,11 +125,7 @@ func (v *CertificateVerifier) verify(s *Signature) (*evidence.Evidence, error) {
 	}
 	e := certificateEvidence(s.leaf)
 	e.Log = verifiedEntry(s, v.material.RekorLogs())
-	for _, t := range result.VerifiedTimestamps {
-		if e.Time.IsZero() || t.Timestamp.Before(e.Time) {
-			e.Time = t.Timestamp.UTC()
-		}
-	}
+	e.Time = earliest(result.VerifiedTimestamps)
 	if err := v.subject.check(s.leaf); err != nil {
 		return nil, &evidence.Failure{Reason: evidence.SubjectMismatch, Authentic: true, Evidence: e, Err: err}
 	}
@@ -187,7 +168,7 @@ func (v *CertificateVerifier) diagnose(s *Signature, material root.TrustedMateri
 	} else if sigErr != nil {
 		return evidence.Fail(evidence.InvalidSignature, "does not verify under %s: %w", describe(s.leaf), sigErr)
 	}
-	if v.needsLog && len(s.logs) == 0 {
+	if v.demands.log && len(s.logs) == 0 {
 		return evidence.Fail(evidence.TransparencyLogEntryMissing, "carries no transparency log entry").AsAuthentic(true)
 	}
 	text := err.Error()

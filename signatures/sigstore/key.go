@@ -138,31 +138,54 @@ func samePublicKey(a any, b crypto.PublicKey) bool {
 	return ok && p.Equal(b)
 }
 
-// KeyVerifier trusts one public key and, if it was given one, demands an entry in one transparency log.
+// KeyVerifier trusts one public key. It may demand besides that a transparency log has the signature, and that somebody
+// vouches for its time.
 type KeyVerifier struct {
-	key  *key
-	logs map[string]*root.TransparencyLog
-	log  *verify.Verifier // nil: no log entry demanded
+	key      *key
+	material root.TrustedMaterial
+	verifier *verify.Verifier // nil: nothing is demanded but the key
+	demands  demands
 }
 
-// NewKeyVerifier makes a KeyVerifier. rekor may be nil.
+// NewKeyVerifier makes a KeyVerifier that demands an entry in the log with the key rekor, which may be nil.
 func NewKeyVerifier(public crypto.PublicKey, rekor *ecdsa.PublicKey) (*KeyVerifier, error) {
+	k, err := newKey(public)
+	if err != nil || rekor == nil {
+		return &KeyVerifier{key: k}, err
+	}
+	logs, err := logOf(rekor)
+	if err != nil {
+		return nil, err
+	}
+	material, err := root.NewTrustedRoot(root.TrustedRootMediaType01, nil, nil, nil, logs)
+	if err != nil {
+		return nil, err
+	}
+	return newKeyVerifier(k, material, demands{log: true})
+}
+
+// NewTrustedRootKeyVerifier makes a KeyVerifier that demands what a sigstore trusted_root.json names, as
+// [NewTrustedRootVerifier] does. Certificate authorities in it are of no account: the key is nobody's but the policy's.
+func NewTrustedRootKeyVerifier(public crypto.PublicKey, trustedRoot []byte) (*KeyVerifier, error) {
 	k, err := newKey(public)
 	if err != nil {
 		return nil, err
 	}
-	v := &KeyVerifier{key: k}
-	if rekor != nil {
-		if v.logs, err = logOf(rekor); err != nil {
-			return nil, err
-		}
-		v.log, err = verify.NewVerifier(&keyMaterial{key: k, logs: v.logs},
-			verify.WithTransparencyLog(1), verify.WithNoObserverTimestamps())
-		if err != nil {
-			return nil, err
-		}
+	material, err := parseTrustedRoot(trustedRoot)
+	if err != nil {
+		return nil, err
 	}
-	return v, nil
+	d, err := demandsOf(material)
+	if err != nil {
+		return nil, err
+	}
+	d.certificateLog = false
+	return newKeyVerifier(k, material, d)
+}
+
+func newKeyVerifier(k *key, material root.TrustedMaterial, d demands) (*KeyVerifier, error) {
+	v, err := verify.NewVerifier(&keyMaterial{TrustedMaterial: material, key: k}, d.options()...)
+	return &KeyVerifier{key: k, material: material, verifier: v, demands: d}, err
 }
 
 // Verify implements Verifier.
@@ -188,33 +211,43 @@ func (v *KeyVerifier) verify(s *Signature) (*evidence.Evidence, error) {
 		return nil, evidence.Fail(evidence.NoMatchingKey, "does not verify under key %s: %w", v.key.id, err)
 	}
 	e := &evidence.Evidence{KeyID: v.key.id}
-	if v.log == nil {
+	if v.verifier == nil {
 		return e, nil
 	}
-	if len(s.logs) == 0 {
-		return nil, evidence.Fail(evidence.TransparencyLogEntryMissing, "carries no transparency log entry").AsAuthentic(true)
-	}
-	entity, err := s.entity(true)
-	if err == nil {
-		_, err = v.log.VerifyTransparencyLogInclusion(entity)
-	}
-	if err != nil {
-		return nil, evidence.Fail(evidence.TransparencyLogEntryInvalid, "log entry: %w", err).AsAuthentic(true)
-	}
-	if e.Log = verifiedEntry(s, v.logs); e.Log != nil {
-		e.Time = e.Log.Time
+	if err := v.witnessed(s, e); err != nil {
+		return nil, err
 	}
 	return e, nil
 }
 
-// keyMaterial is one key and one log in sigstore-go's terms.
-type keyMaterial struct {
-	root.BaseTrustedMaterial
-	key  *key
-	logs map[string]*root.TransparencyLog
+// witnessed demands the log's entry and the time, and notes them in e. The signature itself is good.
+func (v *KeyVerifier) witnessed(s *Signature, e *evidence.Evidence) error {
+	if v.demands.log && len(s.logs) == 0 {
+		return evidence.Fail(evidence.TransparencyLogEntryMissing, "carries no transparency log entry").AsAuthentic(true)
+	}
+	entity, err := s.entity(true)
+	var times []verify.TimestampVerificationResult
+	if err == nil {
+		times, err = v.verifier.VerifyTransparencyLogInclusion(entity)
+	}
+	if err != nil {
+		return evidence.Fail(evidence.TransparencyLogEntryInvalid, "log entry: %w", err).AsAuthentic(true)
+	}
+	if times, err = v.verifier.VerifyObserverTimestamps(entity, times); err != nil {
+		return evidence.Fail(evidence.TimestampInvalid, "%w", err).AsAuthentic(true)
+	}
+	e.Time = earliest(times)
+	if e.Log = verifiedEntry(s, v.material.RekorLogs()); e.Log != nil && e.Time.IsZero() {
+		e.Time = e.Log.Time
+	}
+	return nil
 }
 
-func (m *keyMaterial) RekorLogs() map[string]*root.TransparencyLog { return m.logs }
+// keyMaterial is trusted material with one key more.
+type keyMaterial struct {
+	root.TrustedMaterial
+	key *key
+}
 
 // PublicKeyVerifier returns the one key whatever the hint: the hint is not authenticated.
 func (m *keyMaterial) PublicKeyVerifier(string) (root.TimeConstrainedVerifier, error) {

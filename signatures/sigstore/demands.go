@@ -1,0 +1,64 @@
+package sigstore
+
+import (
+	"errors"
+	"time"
+
+	"github.com/sigstore/sigstore-go/pkg/root"
+	"github.com/sigstore/sigstore-go/pkg/verify"
+)
+
+// demands are what a signature has to come with besides being one.
+type demands struct {
+	log            bool                  // an entry in a transparency log
+	certificateLog bool                  // a promise of a certificate transparency log (SCT)
+	time           verify.VerifierOption // who has to vouch for the time; nil: nobody
+}
+
+// demandsOf are what a trusted root names: with transparency logs an entry, with certificate transparency logs an SCT,
+// and always a time that one of its logs or timestamp authorities vouches for.
+func demandsOf(material root.TrustedMaterial) (demands, error) {
+	d := demands{log: len(material.RekorLogs()) > 0, certificateLog: len(material.CTLogs()) > 0}
+	switch {
+	case d.log: // of either version: promises of the first tell the time, entries of the second come with a timestamp
+		d.time = verify.WithObserverTimestamps(1)
+	case len(material.TimestampingAuthorities()) > 0:
+		d.time = verify.WithSignedTimestamps(1)
+	default:
+		return d, errors.New("names neither a transparency log nor a timestamp authority, so nothing proves when a signature was made")
+	}
+	return d, nil
+}
+
+// options are the demands in sigstore-go's terms.
+func (d demands) options() []verify.VerifierOption {
+	options := []verify.VerifierOption{d.time}
+	if d.time == nil {
+		options[0] = verify.WithNoObserverTimestamps()
+	}
+	if d.log {
+		options = append(options, verify.WithTransparencyLog(1))
+	}
+	if d.certificateLog {
+		options = append(options, verify.WithSignedCertificateTimestamps(1))
+	}
+	return options
+}
+
+func parseTrustedRoot(trustedRoot []byte) (material *root.TrustedRoot, err error) {
+	err = guarded(func() error {
+		material, err = root.NewTrustedRootFromJSON(trustedRoot)
+		return err
+	})
+	return material, err
+}
+
+// earliest is the time by which a signature was there, zero if nobody says.
+func earliest(times []verify.TimestampVerificationResult) (first time.Time) {
+	for _, t := range times {
+		if first.IsZero() || t.Timestamp.Before(first) {
+			first = t.Timestamp.UTC()
+		}
+	}
+	return first
+}
