@@ -2,17 +2,24 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"time"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	restclient "k8s.io/client-go/rest"
 
-	"tidewaiter/importer"
-	"tidewaiter/signatures/find"
+	"tidewaiter/imageapi/imageclient"
 )
 
 type demoOptions struct {
@@ -23,11 +30,12 @@ func newDemoCommand() *cobra.Command {
 	o := &demoOptions{}
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Show it all: a throw-away registry, a server, an import",
-		Long: `Show it all, with nothing but this binary and no network: start a registry with a
-few images, signed, unsigned and tampered with, and a server, both on loopback and
-on free ports, import the images and print what kubectl would. The server then runs until interrupted, for you to
-try things; everything it made is removed when it stops.`,
+		Short: "Show it all: a throw-away registry, a server, pushes",
+		Long: `Show it all, with nothing but this binary and no network: start a registry and a
+server, both on loopback and on free ports, push a few images, signed, unsigned
+and tampered with, and print what kubectl would. The registry tells the server of
+each push by webhook. Both then run until interrupted, for you to try things;
+everything they made is removed when they stop.`,
 		Example: `  tidewaiter demo
 
   # Leave once it has been shown
@@ -47,6 +55,9 @@ try things; everything it made is removed when it stops.`,
 }
 
 func (o *demoOptions) run(ctx context.Context, dir string, out io.Writer) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	quietOnceDone(ctx)
 	registry, err := startDemoRegistry(ctx)
 	if err != nil {
 		return err
@@ -56,11 +67,12 @@ func (o *demoOptions) run(ctx context.Context, dir string, out io.Writer) error 
 	if err != nil {
 		return err
 	}
-	references, err := registry.fill(signer)
-	if err != nil {
-		return fmt.Errorf("filling the registry: %w", err)
-	}
 	policy, err := signer.writePolicy(dir, registry.host)
+	if err != nil {
+		return err
+	}
+	secret := rand.Text()
+	config, err := registry.writeReceiver(dir, secret)
 	if err != nil {
 		return err
 	}
@@ -69,15 +81,15 @@ func (o *demoOptions) run(ctx context.Context, dir string, out io.Writer) error 
 	if err != nil {
 		return err
 	}
-	s, err := openServer(ctx, serverOptions{dataDir: filepath.Join(dir, "data"), policy: policy}, listener)
+	s, err := openServer(ctx, serverOptions{dataDir: filepath.Join(dir, "data"), configFile: config, policy: policy, isolated: true}, listener)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
+	s.tasks = append(s.tasks, func(ctx context.Context) error { return registry.tell(ctx, s, secret) })
 	return s.run(ctx, func(ctx context.Context) error {
-		fmt.Fprintf(out, "A registry runs at %s, Tidewaiter at %s.\n\n", registry.host, s.url)
-		if err := showImport(ctx, out, s, references); err != nil {
+		fmt.Fprintf(out, "A registry runs at %s, Tidewaiter at %s.\nThe registry tells Tidewaiter of every push. Nobody imports anything.\n\n", registry.host, s.url)
+		reference, err := showPushes(ctx, out, registry, signer, s.web.ClientConfig())
+		if err != nil {
 			return err
 		}
 		fmt.Fprintf(out, "\n> kubectl get images -o wide\n")
@@ -97,34 +109,59 @@ Try, in another terminal:
   kubectl get images --field-selector signatures.verified=False
   kubectl explain image.signatures
   kubectl get images --watch
+  kubectl get events
   tidewaiter verify --policy %s %s
 
 Ctrl-C ends it and removes what it made.
-`, s.credentials.Kubeconfig, policy, references[len(references)-1])
+`, s.credentials.Kubeconfig, policy, reference)
 		return nil
 	})
 }
 
-// showImport imports the references as `tidewaiter import` does.
-func showImport(ctx context.Context, out io.Writer, s *server, references []string) error {
-	// The user's lookaside storage is as little of its business as the helpers.
-	finder, err := find.New(find.Options{RegistriesDirs: []string{filepath.Join(filepath.Dir(s.credentials.Kubeconfig), "registries.d")}})
+// showPushes pushes the demo's images and waits for each to be there with its
+// verdict. It returns the reference of the last.
+func showPushes(ctx context.Context, out io.Writer, registry *demoRegistry, signer *demoSigner, config *restclient.Config) (reference string, err error) {
+	images, err := imageclient.New(config)
 	if err != nil {
-		return err
+		return "", err
 	}
-	im, err := importer.New(importer.Options{Keychain: noCredentials, Signatures: finder, UserAgent: userAgent()})
+	pushes, err := demoPushes()
 	if err != nil {
-		return err
+		return "", err
 	}
-	defer im.Close()
-	progress := newProgress(io.Discard)
-	report := newReport("", false, out, out, progress)
-	return apiTarget{s.web.ClientConfig()}.use(ctx, func(ctx context.Context, at place) error {
-		for _, ref := range references {
-			fmt.Fprintf(out, "> tidewaiter import %s\n", ref)
-			result, err := im.Import(ctx, ref, at.images())
-			report.add(ref, result, err)
+	for _, p := range pushes {
+		var digest v1.Hash
+		if reference, digest, err = registry.push(p, signer); err != nil {
+			return "", err
 		}
-		return report.end(nil)
-	})
+		pushed := time.Now()
+		err := wait.PollUntilContextTimeout(ctx, 2*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+			image, err := images.Get(ctx, digest.String(), metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				return false, nil
+			}
+			if err != nil {
+				return false, err
+			}
+			verified, _ := summarize(image)
+			return verified == p.verdict, nil
+		})
+		if err != nil {
+			return "", fmt.Errorf("waiting for the Image of %s: %w", p.tag, err)
+		}
+		fmt.Fprintf(out, "Pushed %s (%s). %dms later its Image is there, verified: %s\n", p.tag, p.about, time.Since(pushed).Milliseconds(), p.verdict)
+	}
+	return reference, nil
+}
+
+// quietOnceDone drops, once ctx is done, the complaints of Kubernetes' controllers
+// that they were stopped before they had begun.
+func quietOnceDone(ctx context.Context) {
+	for i, handle := range utilruntime.ErrorHandlers {
+		utilruntime.ErrorHandlers[i] = func(about context.Context, err error, msg string, keysAndValues ...any) {
+			if ctx.Err() == nil {
+				handle(about, err, msg, keysAndValues...)
+			}
+		}
+	}
 }

@@ -10,21 +10,19 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"tidewaiter/importer/registrytest/sample"
 )
 
-// noCredentials asks nobody for credentials: the demo's registry wants none, and
-// the user's helpers are none of its business.
-var noCredentials = authn.NewMultiKeychain()
-
-// demoRegistry is a registry on loopback that lives in memory.
+// demoRegistry is a registry on loopback that lives in memory and tells of what
+// is pushed to it.
 type demoRegistry struct {
+	*notifier
 	host   string
 	server *http.Server
 	served chan error
@@ -35,13 +33,13 @@ func startDemoRegistry(ctx context.Context) (*demoRegistry, error) {
 	if err != nil {
 		return nil, err
 	}
+	host := listener.Addr().String()
+	n := newNotifier(host, registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithReferrersSupport(true)))
 	r := &demoRegistry{
-		host: listener.Addr().String(),
-		server: &http.Server{
-			Handler:           registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithReferrersSupport(true)),
-			ReadHeaderTimeout: time.Minute,
-		},
-		served: make(chan error, 1),
+		notifier: n,
+		host:     host,
+		server:   &http.Server{Handler: n, ReadHeaderTimeout: time.Minute},
+		served:   make(chan error, 1),
 	}
 	go func() { r.served <- r.server.Serve(listener) }()
 	return r, nil
@@ -52,52 +50,61 @@ func (r *demoRegistry) close() {
 	<-r.served
 }
 
-// fill pushes the demo's images and returns their references: one that signer
-// signed, one that nobody signed, and one that was changed after it was signed.
-func (r *demoRegistry) fill(signer *demoSigner) ([]string, error) {
-	signed, err := sample.MultiPlatform(sample.Spec{Name: "lighthouse", Layers: 4}, true, "linux/amd64", "linux/arm64")
+// demoPush is an image to push.
+type demoPush struct {
+	tag   string // repository:tag
+	about string // for people
+	image demoImage
+	// signed is what was signed under this name: the image, or another that
+	// somebody put the image in the place of, or nothing.
+	signed  partial.Describable
+	verdict string // to expect
+}
+
+// demoImage is an image or an index.
+type demoImage interface {
+	remote.Taggable
+	partial.Describable
+}
+
+// demoPushes are an image that is signed, one that nobody signed, and one that
+// was changed after it was signed.
+func demoPushes() ([]demoPush, error) {
+	lighthouse, err1 := sample.MultiPlatform(sample.Spec{Name: "lighthouse", Layers: 4}, true, "linux/amd64", "linux/arm64")
+	buoy, err2 := sample.New(sample.Spec{Name: "buoy"})
+	ferry, err3 := sample.New(sample.Spec{Name: "ferry"})
+	smuggler, err4 := sample.New(sample.Spec{Name: "ferry", Labels: map[string]string{"cargo": "contraband"}})
+	return []demoPush{
+		{"harbour/lighthouse:v1", "signed, for two platforms", lighthouse, lighthouse, "True"},
+		{"harbour/buoy:v1", "signed by nobody", buoy, nil, "Unsigned"},
+		{"harbour/ferry:v1", "changed after it was signed", smuggler, ferry, "False"},
+	}, errors.Join(err1, err2, err3, err4)
+}
+
+// push pushes an image and then its signature, and returns the reference and the
+// digest.
+func (r *demoRegistry) push(p demoPush, signer *demoSigner) (reference string, digest v1.Hash, err error) {
+	ref, err := name.ParseReference(r.host + "/" + p.tag)
 	if err != nil {
-		return nil, err
+		return "", digest, err
 	}
-	unsigned, err := sample.New(sample.Spec{Name: "buoy"})
+	if digest, err = p.image.Digest(); err != nil {
+		return "", digest, err
+	}
+	switch image := p.image.(type) {
+	case v1.ImageIndex:
+		err = remote.WriteIndex(ref, image)
+	case v1.Image:
+		err = remote.Write(ref, image)
+	}
+	if err == nil && p.signed != nil {
+		var was v1.Hash
+		if was, err = p.signed.Digest(); err == nil {
+			err = signer.sign(ref.Context(), was, digest)
+		}
+	}
 	if err != nil {
-		return nil, err
+		err = fmt.Errorf("pushing %s: %w", ref, err)
 	}
-	genuine, err := sample.New(sample.Spec{Name: "ferry"})
-	if err != nil {
-		return nil, err
-	}
-	tampered, err := sample.New(sample.Spec{Name: "ferry", Labels: map[string]string{"cargo": "contraband"}})
-	if err != nil {
-		return nil, err
-	}
-	var references []string
-	push := func(path string, put func(name.Reference) error, signed partial.Describable, image partial.Describable) error {
-		ref, err := name.ParseReference(r.host + "/" + path)
-		if err != nil {
-			return err
-		}
-		references = append(references, ref.Name())
-		if err := put(ref); err != nil {
-			return fmt.Errorf("pushing %s: %w", ref, err)
-		}
-		if signed == nil {
-			return nil
-		}
-		was, err := signed.Digest()
-		if err != nil {
-			return err
-		}
-		is, err := image.Digest()
-		if err != nil {
-			return err
-		}
-		return signer.sign(ref.Context(), was, is)
-	}
-	err = errors.Join(
-		push("harbour/lighthouse:v1", func(ref name.Reference) error { return remote.WriteIndex(ref, signed) }, signed, signed),
-		push("harbour/buoy:v1", func(ref name.Reference) error { return remote.Write(ref, unsigned) }, nil, unsigned),
-		push("harbour/ferry:v1", func(ref name.Reference) error { return remote.Write(ref, tampered) }, genuine, tampered),
-	)
-	return references, err
+	return ref.Name(), digest, err
 }

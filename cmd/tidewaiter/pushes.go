@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/authn"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
@@ -17,6 +18,7 @@ import (
 	"tidewaiter/db"
 	"tidewaiter/imageapi/imageclient"
 	"tidewaiter/importer"
+	"tidewaiter/signatures/find"
 	"tidewaiter/web/hooks"
 )
 
@@ -31,7 +33,7 @@ type pushes struct {
 }
 
 // openPushes prepares the spool, and the receivers if there are any.
-func openPushes(ctx context.Context, store *db.DB, cfg *config, options importer.Options) (_ *pushes, err error) {
+func openPushes(ctx context.Context, store *db.DB, cfg *config, isolated bool) (_ *pushes, err error) {
 	if err := importer.SweepOptions(cfg.Sweep).Validate(); err != nil {
 		return nil, fmt.Errorf("%s: sweep: %w", cfg.file, err)
 	}
@@ -39,7 +41,7 @@ func openPushes(ctx context.Context, store *db.DB, cfg *config, options importer
 	if p.spool, err = store.Spool(db.SpoolOptions{}); err != nil {
 		return nil, err
 	}
-	if p.importer, err = importer.New(options); err != nil {
+	if p.importer, err = newPushImporter(cfg, isolated); err != nil {
 		return nil, err
 	}
 	if len(cfg.Receivers) == 0 {
@@ -64,6 +66,21 @@ func openPushes(ctx context.Context, store *db.DB, cfg *config, options importer
 		}
 	}
 	return p, nil
+}
+
+// newPushImporter imports what is pushed; see serverOptions.isolated.
+func newPushImporter(cfg *config, isolated bool) (*importer.Importer, error) {
+	o, lookaside := importer.Options{Registries: cfg.registries(), UserAgent: userAgent()}, find.Options{}
+	if isolated {
+		o.Keychain = authn.NewMultiKeychain() // of nobody
+		lookaside.RegistriesDirs = []string{filepath.Join(filepath.Dir(cfg.file), "registries.d")}
+	}
+	finder, err := find.New(lookaside)
+	if err != nil {
+		return nil, err
+	}
+	o.Signatures = finder
+	return importer.New(o)
 }
 
 // hooks is what serves /hooks/, nil when there are no receivers.

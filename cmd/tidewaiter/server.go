@@ -25,7 +25,6 @@ import (
 	"tidewaiter/db"
 	"tidewaiter/db/kubestore"
 	"tidewaiter/imageapi"
-	"tidewaiter/importer"
 	"tidewaiter/web"
 )
 
@@ -45,6 +44,9 @@ type serverOptions struct {
 	nodePorts    string
 	podLogsDir   string
 	policy       string
+	// isolated imports what is pushed without the credentials and the lookaside
+	// storage of whoever runs the server.
+	isolated bool
 }
 
 func (o *serverOptions) addFlags(f *pflag.FlagSet) {
@@ -138,11 +140,7 @@ func openServer(ctx context.Context, o serverOptions, listener net.Listener) (_ 
 		// Lease are for servers.
 		postStart, ready = nil, nil
 	} else {
-		finder, err := newFinder()
-		if err != nil {
-			return nil, err
-		}
-		if pushed, err = openPushes(ctx, store, cfg, importer.Options{Registries: cfg.registries(), Signatures: finder, UserAgent: userAgent()}); err != nil {
+		if pushed, err = openPushes(ctx, store, cfg, o.isolated); err != nil {
 			return nil, err
 		}
 		admin[verificationPath] = trust

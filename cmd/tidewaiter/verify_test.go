@@ -29,8 +29,14 @@ func signedRegistry(t *testing.T) (host, policy string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.fill(signer); err != nil {
+	pushes, err := demoPushes()
+	if err != nil {
 		t.Fatal(err)
+	}
+	for _, p := range pushes {
+		if _, _, err := r.push(p, signer); err != nil {
+			t.Fatal(err)
+		}
 	}
 	policy, err = signer.writePolicy(t.TempDir(), r.host)
 	if err != nil {
