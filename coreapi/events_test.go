@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
@@ -21,13 +22,13 @@ func TestRecorderAggregates(t *testing.T) {
 	s := start(t, coreapi.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	recorder, err := coreapi.NewEventRecorder(ctx, s.config, legacyscheme.Scheme, "importer")
+	recorder, err := coreapi.NewEventRecorder(ctx, s.config, legacyscheme.Scheme, "importer", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	about := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster-scoped", UID: "1"}}
 	for range 3 {
-		recorder.Eventf(about, corev1.EventTypeNormal, "Imported", "imported %s", "app:1")
+		recorder.Event(about, corev1.EventTypeNormal, "Imported", "imported app:1")
 	}
 	eventually(t, "one event that counts three", func() (bool, any) {
 		list, err := s.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=cluster-scoped,reason=Imported"})
@@ -45,7 +46,7 @@ func TestRecorderNeverBlocks(t *testing.T) {
 	defer cancel()
 	hang := make(chan struct{})
 	defer close(hang)
-	recorder, err := coreapi.NewEventRecorder(ctx, &rest.Config{Host: "http://192.0.2.1", Dial: hangingDial(hang)}, legacyscheme.Scheme, "importer")
+	recorder, err := coreapi.NewEventRecorder(ctx, &rest.Config{Host: "http://192.0.2.1", Dial: hangingDial(hang)}, legacyscheme.Scheme, "importer", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,5 +130,38 @@ func TestEventsRunOut(t *testing.T) {
 	}
 	if list, err := s.CoreV1().Events("team").List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 0 {
 		t.Errorf("after its time there is %v, %v", list.Items, err)
+	}
+}
+
+// After a flush, what was recorded can be read; events carry what identify
+// knows of the object.
+func TestRecorderFlushes(t *testing.T) {
+	s := start(t, coreapi.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	recorder, err := coreapi.NewEventRecorder(ctx, s.config, legacyscheme.Scheme, "importer", func(_ context.Context, about *corev1.ObjectReference) {
+		about.UID = types.UID("uid-of-" + about.Name)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const events = 10 // twice this is fewer than the recorder takes at once
+	for i := range events {
+		about := &corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: fmt.Sprint(i)}
+		recorder.Event(about, corev1.EventTypeNormal, "Imported", "x")
+		recorder.Event(about, corev1.EventTypeNormal, "Imported", "x")
+	}
+	recorder.Flush()
+	list, err := s.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=Imported"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list.Items {
+		if e.Count != 2 || string(e.InvolvedObject.UID) != "uid-of-"+e.InvolvedObject.Name {
+			t.Errorf("event about %+v counts %d, want 2", e.InvolvedObject, e.Count)
+		}
+	}
+	if len(list.Items) != events {
+		t.Errorf("%d events after the flush, want %d", len(list.Items), events)
 	}
 }

@@ -3,30 +3,111 @@ package coreapi
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
-
-	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/flowcontrol"
 )
+
+// A recorder sends as many Events as eventBurst at once and eventsPerSecond
+// after that, whatever there is to tell: what a sweep over a million images
+// finds must not become a million writes. What is more is dropped.
+const (
+	eventBurst      = 500
+	eventsPerSecond = 20
+)
+
+// flushPatience is how long a flush waits for the next Event to be sent.
+const flushPatience = 2 * time.Second
+
+// EventRecorder records Kubernetes Events with client-go's recorder, which
+// aggregates similar ones. [NewEventRecorder] makes one.
+type EventRecorder struct {
+	recorder record.EventRecorder
+	rate     flowcontrol.PassiveRateLimiter
+	recorded atomic.Int64
+	sent     atomic.Int64
+	progress chan struct{} // filled when sent grew
+}
 
 // NewEventRecorder returns a recorder of Events in the name of component, sent
 // with config until ctx ends. The objects that events are about must be known
 // to scheme; events about a cluster-scoped object go to the namespace default.
-//
-// Recording never blocks: events wait in a queue of 1,000 and are dropped when
-// it is full. Similar events are aggregated, and a source that records more
-// than 25 about one object in a short time is slowed to one in five minutes
-// (client-go's EventCorrelator).
-func NewEventRecorder(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, component string) (record.EventRecorder, error) {
+// identify, if not nil, completes the reference of what an event is about
+// before it is sent, in the background: kubectl describe finds the events of an
+// object by its UID.
+func NewEventRecorder(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, component string, identify func(context.Context, *corev1.ObjectReference)) (*EventRecorder, error) {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("event recorder: %w", err)
 	}
-	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
-	return broadcaster.NewRecorder(scheme, corev1.EventSource{Component: component}), nil
+	if identify == nil {
+		identify = func(context.Context, *corev1.ObjectReference) {}
+	}
+	r := &EventRecorder{rate: flowcontrol.NewTokenBucketPassiveRateLimiter(eventsPerSecond, eventBurst), progress: make(chan struct{}, 1)}
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx), record.WithCorrelatorOptions(record.CorrelatorOptions{BurstSize: eventBurst}))
+	broadcaster.StartRecordingToSink(&eventSink{&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")}, func(about *corev1.ObjectReference) { identify(ctx, about) }, r})
+	r.recorder = broadcaster.NewRecorder(scheme, corev1.EventSource{Component: component})
+	return r, nil
+}
+
+// Event records an event about an object; kind is Normal or Warning. It never
+// blocks.
+func (r *EventRecorder) Event(about runtime.Object, kind, reason, message string) {
+	if !r.rate.TryAccept() {
+		return
+	}
+	r.recorded.Add(1)
+	r.recorder.Event(about, kind, reason, message)
+}
+
+// Flush waits until what was recorded is sent, as long as the server takes
+// events. It is for programs that are about to end.
+func (r *EventRecorder) Flush() {
+	for r.sent.Load() < r.recorded.Load() {
+		select {
+		case <-r.progress:
+		case <-time.After(flushPatience):
+			return
+		}
+	}
+}
+
+// eventSink counts what was sent, or will not be.
+type eventSink struct {
+	record.EventSink
+	identify func(*corev1.ObjectReference)
+	recorder *EventRecorder
+}
+
+// Create implements record.EventSink.
+func (s *eventSink) Create(event *corev1.Event) (*corev1.Event, error) {
+	defer s.sent()
+	s.identify(&event.InvolvedObject)
+	return s.EventSink.Create(event)
+}
+
+// Patch implements record.EventSink. The recorder creates an event that is no
+// longer there.
+func (s *eventSink) Patch(event *corev1.Event, data []byte) (*corev1.Event, error) {
+	out, err := s.EventSink.Patch(event, data)
+	if !apierrors.IsNotFound(err) {
+		s.sent()
+	}
+	return out, err
+}
+
+func (s *eventSink) sent() {
+	s.recorder.sent.Add(1)
+	select {
+	case s.recorder.progress <- struct{}{}:
+	default: // there is word already
+	}
 }

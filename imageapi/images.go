@@ -15,13 +15,15 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// imagesREST is the storage of images: the generic one, and a guard before selectors by use.
+// imagesREST is the storage of images: the generic one, a guard before selectors by use, and word of
+// verdicts that change.
 //
 // Whether an image is used is decided when it is asked: pods come and go without a change of any
 // image. A list by it therefore looks at every image that the rest of the selector leaves.
 type imagesREST struct {
 	*genericregistry.Store
-	facts *facts
+	facts          *facts
+	verdictChanged func(image *imagev1.Image, verified string, signers []string)
 }
 
 // List is part of rest.Lister.
@@ -49,9 +51,26 @@ func (r *imagesREST) Watch(ctx context.Context, options *internalversion.ListOpt
 	return r.Store.Watch(ctx, options)
 }
 
+// Create is part of rest.Creater.
+func (r *imagesREST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	out, err := r.Store.Create(ctx, obj, validate, options)
+	if err == nil {
+		r.reportVerdict(out, verdict{verified: unsigned}, options.DryRun)
+	}
+	return out, err
+}
+
 // Update is part of rest.Updater.
 func (r *imagesREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, validateCreate rest.ValidateObjectFunc, validateUpdate rest.ValidateObjectUpdateFunc, createOnUpdate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+	var before verdict
+	info = rest.WrapUpdatedObjectInfo(info, func(_ context.Context, obj, old runtime.Object) (runtime.Object, error) {
+		before = r.facts.verdict(old)
+		return obj, nil
+	})
 	obj, created, err := r.Store.Update(ctx, name, info, validateCreate, validateUpdate, createOnUpdate, options)
+	if err == nil {
+		r.reportVerdict(obj, before, options.DryRun)
+	}
 	if err != nil && strings.Contains(err.Error(), noMergeKey) {
 		err = apierrors.NewInvalid(imagev1.GroupVersion.WithKind("Image").GroupKind(), name, field.ErrorList{field.Forbidden(field.NewPath("signatures"),
 			"a strategic merge patch cannot merge signatures, which have no key to merge by: use a merge patch (kubectl patch --type=merge) or server-side apply")})

@@ -24,6 +24,10 @@ type Options struct {
 	// depends on the image alone, and one that changes its mind needs the index built anew. nil
 	// knows no verdicts: what is signed is Unknown.
 	Summarize func(image *imagev1.Image) (verified string, signers []string)
+	// VerdictChanged is told of each write after which Summarize says something else of an image than
+	// before, by whomever it was: a new image that is signed, a signature that was added, policies
+	// that changed. It must not wait. nil is told nothing.
+	VerdictChanged func(image *imagev1.Image, verified string, signers []string)
 	// Usage counts the pods that use an image; nil when there are none to count.
 	Usage Usage
 }
@@ -61,10 +65,11 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 	}); err != nil {
 		return nil, fmt.Errorf("imageapi: %w", err)
 	}
+	served := &imagesREST{Store: images, facts: f, verdictChanged: opts.VerdictChanged}
 	return map[string]rest.Storage{
-		"images": &imagesREST{images, f},
+		"images": served,
 		"imagesignatures": &signaturesREST{
-			images:   images,
+			images:   served,
 			strategy: signatureStrategy{ObjectTyper: opts.Scheme, NameGenerator: names.SimpleNameGenerator},
 		},
 	}, nil

@@ -2,48 +2,64 @@ package main
 
 import (
 	"context"
-	"sync"
+	"strings"
+	"sync/atomic"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	restclient "k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	"tidewaiter/coreapi"
+	"tidewaiter/imageapi/imageclient"
 	"tidewaiter/importer"
+	"tidewaiter/signatures"
 )
 
-// eventRecorder records Kubernetes Events about Images. Until start it drops
-// them: there is no server to send them to.
+// Reasons of Events about Images, beside those of importer.Notice.
+const (
+	reasonSignatureVerified = "SignatureVerified"
+	reasonSignatureRejected = "SignatureRejected"
+)
+
+// eventRecorder records Kubernetes Events about Images, of servers and of
+// imports alike. Until start it drops them: there is no server to send them to.
 type eventRecorder struct {
-	mu       sync.RWMutex
-	recorder record.EventRecorder
+	recorder atomic.Pointer[coreapi.EventRecorder]
 }
 
-// start sends events with config until ctx ends.
-func (r *eventRecorder) start(ctx context.Context, config *restclient.Config) error {
-	recorder, err := coreapi.NewEventRecorder(ctx, config, legacyscheme.Scheme, "tidewaiter")
+// start sends events with config until ctx ends, in the name of component.
+func (r *eventRecorder) start(ctx context.Context, config *restclient.Config, component string) error {
+	images, err := imageclient.New(config)
 	if err != nil {
 		return err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.recorder = recorder
+	recorder, err := coreapi.NewEventRecorder(ctx, config, legacyscheme.Scheme, component, func(ctx context.Context, about *corev1.ObjectReference) {
+		if about.Kind != "Image" || about.UID != "" {
+			return
+		}
+		if image, err := images.Get(ctx, about.Name, metav1.GetOptions{}); err == nil {
+			about.UID = image.UID
+		}
+	})
+	if err != nil {
+		return err
+	}
+	r.recorder.Store(recorder)
 	return nil
 }
 
-// event records one about the Image of that name. It never blocks.
-func (r *eventRecorder) event(image string, warning bool, reason, message string) {
-	about := &corev1.ObjectReference{APIVersion: imagev1.GroupVersion.String(), Kind: "Image", Name: image}
-	r.record(about, warning, reason, message)
+// flush waits until what was recorded is sent.
+func (r *eventRecorder) flush() {
+	if recorder := r.recorder.Load(); recorder != nil {
+		recorder.Flush()
+	}
 }
 
 // record records one about an object. It never blocks.
 func (r *eventRecorder) record(about *corev1.ObjectReference, warning bool, reason, message string) {
-	r.mu.RLock()
-	recorder := r.recorder
-	r.mu.RUnlock()
+	recorder := r.recorder.Load()
 	if recorder == nil {
 		return
 	}
@@ -54,6 +70,10 @@ func (r *eventRecorder) record(about *corev1.ObjectReference, warning bool, reas
 	recorder.Event(about, kind, reason, message)
 }
 
+func aboutImage(name string) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: imagev1.GroupVersion.String(), Kind: "Image", Name: name}
+}
+
 // Notify implements importer.Notifier. An image whose digest is not known goes
 // by its reference.
 func (r *eventRecorder) Notify(_ context.Context, n importer.Notice) {
@@ -61,5 +81,52 @@ func (r *eventRecorder) Notify(_ context.Context, n importer.Notice) {
 	if name == "" {
 		name = n.Reference
 	}
-	r.event(name, n.Warning, n.Reason, n.Message)
+	r.record(aboutImage(name), n.Warning, n.Reason, n.Message)
+}
+
+// imported tells what became of a reference that was to be imported.
+func (r *eventRecorder) imported(ctx context.Context, reference string, result *importer.Result, err error) {
+	n := importer.Notice{Reason: importer.NoticeImported, Reference: reference, Message: "Imported " + reference}
+	if result != nil {
+		n.Image = result.Digest
+	}
+	if err != nil {
+		n.Reason, n.Warning, n.Message = importer.NoticeImportFailed, true, err.Error()
+	}
+	r.Notify(ctx, n)
+}
+
+// verdictChanged tells what an image's signatures are found to be, when that is
+// something to go by: an image that became unsigned, or whose signatures cannot
+// be judged, makes no event.
+func (r *eventRecorder) verdictChanged(image *imagev1.Image, verified string, signers []string) {
+	about := aboutImage(image.Name)
+	about.UID = image.UID
+	switch verified {
+	case signatures.VerifiedTrue:
+		message := "A signature is trusted"
+		if len(signers) > 0 {
+			message = "Signed by " + strings.Join(signers, ", ")
+		}
+		r.record(about, false, reasonSignatureVerified, message)
+	case signatures.VerifiedFalse:
+		message := "No signature is trusted"
+		if why := rejection(image); why != "" {
+			message += ": " + why
+		}
+		r.record(about, true, reasonSignatureRejected, message)
+	}
+}
+
+// rejection is why the first signature that was judged is not trusted, or not
+// for the image.
+func rejection(image *imagev1.Image) string {
+	for _, s := range image.Signatures {
+		for _, c := range s.Conditions {
+			if c.Status == corev1.ConditionFalse && c.Message != "" {
+				return c.Message
+			}
+		}
+	}
+	return ""
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
 
 	"tidewaiter/importer"
 )
@@ -141,7 +142,16 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 		if err != nil {
 			return err
 		}
-		b := &batch{importer: im, images: at.images, jobs: o.jobs, report: report, progress: progress}
+		b := &batch{importer: im, images: at.images, jobs: o.jobs, events: &eventRecorder{}, report: report, progress: progress}
+		if at.config != nil {
+			// Events are by the way: what becomes of them is no concern of who imports.
+			recording, stop := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), klog.Logger{}))
+			defer stop()
+			if err := b.events.start(recording, at.config, "tidewaiter-import"); err != nil {
+				return err
+			}
+			defer b.events.flush()
+		}
 		if o.allTags {
 			return b.importTags(ctx, references)
 		}
@@ -155,6 +165,7 @@ type batch struct {
 	importer *importer.Importer
 	images   func() importer.Images
 	jobs     int
+	events   *eventRecorder
 	report   *report
 	progress *progress
 }
@@ -175,6 +186,7 @@ func (b *batch) importAll(ctx context.Context, references func(func(string) bool
 		wg.Go(func() {
 			defer func() { <-slots }()
 			result, err := b.importer.Import(ctx, ref, b.images())
+			b.events.imported(ctx, ref, result, err)
 			b.report.add(ref, result, err)
 		})
 	}

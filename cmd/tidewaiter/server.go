@@ -123,7 +123,7 @@ func openServer(ctx context.Context, o serverOptions, listener net.Listener) (_ 
 	if err != nil {
 		return nil, err
 	}
-	images, err := imageapi.Storage(getter, imageapi.Options{Scheme: legacyscheme.Scheme, Verifier: trust.live, Summarize: summarize, Usage: core.Usage})
+	images, err := imageapi.Storage(getter, imageapi.Options{Scheme: legacyscheme.Scheme, Verifier: trust.live, Summarize: summarize, VerdictChanged: s.events.verdictChanged, Usage: core.Usage})
 	if err != nil {
 		return nil, err
 	}
@@ -218,12 +218,13 @@ func (s *server) run(ctx context.Context, ready func(ctx context.Context) error)
 // task fails.
 func (s *server) work(ctx context.Context, served chan error, ready func(ctx context.Context) error) error {
 	tasks, ctx := errgroup.WithContext(ctx)
-	if s.url != "" {
-		recording, stop := context.WithCancel(context.WithoutCancel(ctx))
-		defer stop()
-		if err := s.events.start(recording, s.web.ClientConfig()); err != nil {
-			return err
-		}
+	recording, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	if err := s.events.start(recording, s.web.ClientConfig(), "tidewaiter"); err != nil {
+		return err
+	}
+	if s.url == "" {
+		defer s.events.flush() // who listens has told of all but the last moment
 	}
 	for _, task := range s.tasks {
 		tasks.Go(func() error { return task(ctx) })

@@ -1,0 +1,63 @@
+package imageapi_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"tidewaiter/imageapi"
+)
+
+// Whoever is told of verdicts is told of each that changed, and of no other.
+func TestVerdictChangedIsTold(t *testing.T) {
+	var told []string
+	s := newStoragesWith(t, imageapi.Options{
+		Summarize: saidSummary,
+		VerdictChanged: func(image *imagev1.Image, verified string, signers []string) {
+			if image.UID == "" || image.ResourceVersion == "" {
+				t.Errorf("told of %q before it was stored", image.Name)
+			}
+			told = append(told, fmt.Sprint(image.Name, " ", verified, signers))
+		},
+	})
+	step := func(what string, do func() error, want ...string) {
+		t.Helper()
+		told = nil
+		if err := do(); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if diff := cmp.Diff(want, told); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+	create := func(name, summary string) func() error {
+		return func() error { _, err := s.create(plain(name, summary)); return err }
+	}
+	say := func(summary, label string, dryRun ...string) func() error {
+		return func() error {
+			image := s.get(t, "a").DeepCopy()
+			image.Annotations["summary"], image.Labels = summary, map[string]string{"label": label}
+			_, _, err := s.images.Update(requestContext(), "a", rest.DefaultUpdatedObjectInfo(image), rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{DryRun: dryRun})
+			return err
+		}
+	}
+	step("a new unsigned image", create("a", "Unsigned"))
+	step("a new signed image", create("b", "True|ann"), "b True[ann]")
+	step("a signature is added", say("True|ann", "1"), "a True[ann]")
+	step("another change", say("True|ann", "2"))
+	step("a dry run", say("False", "2", metav1.DryRunAll))
+	step("another signer", say("True|ann|bob", "2"), "a True[ann bob]")
+	step("no longer trusted", say("False", "2"), "a False[]")
+	step("signatures are removed", say("Unsigned", "2"), "a Unsigned[]")
+
+	refused := s.get(t, "a").DeepCopy()
+	refused.Annotations["summary"], refused.ResourceVersion = "True|ann", "1"
+	told = nil
+	if _, err := s.update(refused); err == nil || told != nil {
+		t.Errorf("a refused write: %v, told %q", err, told)
+	}
+}
