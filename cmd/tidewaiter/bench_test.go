@@ -20,17 +20,18 @@ import (
 	"tidewaiter/importer/registrytest/sample"
 )
 
-// imageMaker makes Images of about 20 kB, as an import sends them: ten layers, a
-// config with history, environment and labels, and the raw bytes of both.
+// imageMaker makes Images as an import sends them: ten layers, a config with
+// history, environment and labels, and the raw bytes of both.
 type imageMaker struct {
 	manifest, config string
 	made             int
 }
 
-func newImageMaker(b *testing.B) *imageMaker {
+// newImageMaker makes Images of 12.6 kB with 60 labels.
+func newImageMaker(b *testing.B, labelled int) *imageMaker {
 	b.Helper()
 	labels := map[string]string{}
-	for i := range 60 {
+	for i := range labelled {
 		labels[fmt.Sprintf("org.example.label%02d", i)] = strings.Repeat("text ", 20)
 	}
 	img, err := sample.New(sample.Spec{Name: "bench", Layers: 10, LayerSize: 64, Labels: labels})
@@ -144,7 +145,7 @@ func (s *benchServer) do(method, path, body, encoding string, want int) error {
 // shares the machine's cores with it.
 func BenchmarkServer(b *testing.B) {
 	const stored = 2000
-	s, images := newBenchServer(b), newImageMaker(b)
+	s, images := newBenchServer(b), newImageMaker(b, 60)
 	names, bodies := images.make(b, stored)
 	s.create(b, bodies)
 	b.Run(fmt.Sprintf("Op=Get/Objects=%d", stored), func(b *testing.B) {

@@ -67,6 +67,9 @@ func BenchmarkScale(b *testing.B) {
 // scaleMatches is the number of Images that each selector of BenchmarkScale selects.
 const scaleMatches = 10
 
+// scaleLabels make a stored Image take about 20 kB.
+const scaleLabels = 36
+
 const imagesKey = "/image.openshift.io/images/"
 
 func benchScale(b *testing.B, n int) {
@@ -76,7 +79,7 @@ func benchScale(b *testing.B, n int) {
 	}
 	names := seed(b, dir, n)
 	s := startProcess(b, dir)
-	maker := newImageMaker(b)
+	maker := newImageMaker(b, scaleLabels)
 	maker.made = int(time.Now().UnixNano()) // other Images than those of the seed and of earlier runs
 
 	b.Run("Op=Get", func(b *testing.B) {
@@ -122,7 +125,7 @@ func benchScale(b *testing.B, n int) {
 // seed writes n Images into the store, past the API, and returns their names.
 func seed(b *testing.B, dir string, n int) (names []string) {
 	b.Helper()
-	maker := newImageMaker(b)
+	maker := newImageMaker(b, scaleLabels)
 	raw := func(i int) string {
 		return strings.TrimSuffix(maker.manifest, "}") + fmt.Sprintf(`,"annotations":{"seed":"%d"}}`, i)
 	}
@@ -191,6 +194,27 @@ type process struct {
 // how long it took from its start until it was ready, and the disk it takes.
 func startProcess(b *testing.B, dir string) *process {
 	b.Helper()
+	start := time.Now()
+	s := runProcess(b, dir)
+	ready := time.Since(start)
+	file, err := os.Stat(filepath.Join(dir, db.FileName))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("Op=Start", func(b *testing.B) {
+		for b.Loop() {
+		}
+		b.ReportMetric(0, "ns/op")
+		b.ReportMetric(ready.Seconds(), "s-to-ready")
+		b.ReportMetric(float64(file.Size())/(1<<30), "GiB-of-disk")
+	})
+	return s
+}
+
+// runProcess runs the server over dir until the benchmark ends, and returns when
+// it is ready.
+func runProcess(b *testing.B, dir string, flags ...string) *process {
+	b.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
@@ -201,7 +225,7 @@ func startProcess(b *testing.B, dir string) *process {
 	if err != nil {
 		b.Fatal(err)
 	}
-	cmd := exec.Command(self, "serve", "--data-dir", dir, "--secure-port", port)
+	cmd := exec.Command(self, append([]string{"serve", "--data-dir", dir, "--secure-port", port}, flags...)...)
 	cmd.Env = append(os.Environ(), serveEnv+"=1")
 	cmd.Stderr, err = os.Create(filepath.Join(b.TempDir(), "stderr"))
 	if err != nil {
@@ -211,7 +235,6 @@ func startProcess(b *testing.B, dir string) *process {
 	if err != nil {
 		b.Fatal(err)
 	}
-	start := time.Now()
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)
 	}
@@ -225,19 +248,7 @@ func startProcess(b *testing.B, dir string) *process {
 			b.Fatal("the server ended before it was ready: ", lines.Err())
 		}
 	}
-	ready := time.Since(start)
 	go io.Copy(io.Discard, out)
-	file, err := os.Stat(filepath.Join(dir, db.FileName))
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Run("Op=Start", func(b *testing.B) {
-		for b.Loop() {
-		}
-		b.ReportMetric(0, "ns/op")
-		b.ReportMetric(ready.Seconds(), "s-to-ready")
-		b.ReportMetric(float64(file.Size())/(1<<30), "GiB-of-disk")
-	})
 	target, err := newAPITarget(kubeconfigPath(dir))
 	if err != nil {
 		b.Fatal(err)
