@@ -66,7 +66,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// The demonstration shows an import and its table, and leaves nothing behind.
+// The demonstration shows what pushes become, and leaves nothing behind.
 func TestDemoOnce(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
@@ -74,7 +74,7 @@ func TestDemoOnce(t *testing.T) {
 	if code != exitOK {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
-	for _, w := range []string{"harbour/lighthouse:v1 sha256:", "(imported, 3 images)", "linux/amd64,linux/arm64", "MEDIA TYPE"} {
+	for _, w := range []string{"verified: True", "verified: Unsigned", "verified: False", "harbour-master", "linux/amd64,linux/arm64", "MEDIA TYPE"} {
 		if !strings.Contains(stdout, w) {
 			t.Errorf("the output lacks %q:\n%s", w, stdout)
 		}
