@@ -68,3 +68,30 @@ func TestDocumentedPayloads(t *testing.T) {
 		}
 	}
 }
+
+// TestDocumentedVendors says that each vendor's section has what its reader
+// needs: settings, how the registry trusts the server, and a test.
+func TestDocumentedVendors(t *testing.T) {
+	text, err := os.ReadFile("../../docs/webhooks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sections := map[string]string{}
+	for section := range strings.SplitSeq(string(text), "\n## ") {
+		title, rest, _ := strings.Cut(section, "\n")
+		sections[title] = rest
+	}
+	for _, title := range []string{"distribution", "GitLab", "Harbor", "zot", "Quay", "GitHub Packages", "Gitea and Forgejo", "Docker Hub",
+		"Azure Container Registry", "JFrog Artifactory", "Google Artifact Registry", "Amazon ECR", "Anything else"} {
+		section := sections[title]
+		for what, pattern := range map[string]string{
+			"settings": `/hooks/|"references"`,
+			"trust":    `\* Trust: `,
+			"a test":   `\* Test[,:]|The test is distribution's`,
+		} {
+			if !regexp.MustCompile(pattern).MatchString(section) {
+				t.Errorf("the section %q has no %s", title, what)
+			}
+		}
+	}
+}
