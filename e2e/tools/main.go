@@ -55,6 +55,7 @@ var tools = []tool{
 		"the hello-world image, saved by Docker 25"),
 	moduleProgram("staticcheck", "honnef.co/go/tools", "v0.8.2", "cmd/staticcheck",
 		"linter of .ci/run"),
+	conformance(),
 	moduleProgram("cosign", "github.com/sigstore/cosign/v3", "v3.1.3", "cmd/cosign",
 		"signing tool of the sigstore project (several minutes to build)"),
 	ownProgram("trillian", "Merkle tree below rekor-server: Google's Trillian in memory"),

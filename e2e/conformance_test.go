@@ -1,0 +1,108 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"tidewaiter/e2e/harness"
+)
+
+// conformanceSpecs are Kubernetes' own end-to-end specs that run here: those
+// about the kinds served, that need neither a node nor another kind.
+// docs/coreapi.md says what the others need.
+var conformanceSpecs = []string{
+	"[sig-api-machinery] Discovery should validate PreferredVersion for each APIGroup [Conformance]",
+	"[sig-api-machinery] Garbage collector should not be blocked by dependency circle [Conformance]",
+	"[sig-api-machinery] Namespaces should apply a finalizer to a Namespace [Conformance] [Serial]",
+	"[sig-api-machinery] Namespaces should apply an update to a Namespace [Conformance] [Serial]",
+	"[sig-api-machinery] Namespaces should apply changes to a namespace status [Conformance] [Serial]",
+	"[sig-api-machinery] Namespaces should patch a Namespace [Conformance] [Serial]",
+	"[sig-api-machinery] server version should find the server version [Conformance]",
+	"[sig-cli] Kubectl client Kubectl api-versions should check if v1 is in available api versions [Conformance]",
+	"[sig-cli] Kubectl client Kubectl cluster-info should check if Kubernetes control plane services is included in cluster-info [Conformance]",
+	"[sig-cli] Kubectl client Kubectl version should check is all data is printed [Conformance]",
+	"[sig-cli] Kubectl client Proxy server should support --unix-socket=/path [Conformance]",
+	"[sig-cli] Kubectl client Proxy server should support proxy with --port 0 [Conformance]",
+	"[sig-instrumentation] Events API should delete a collection of events [Conformance]",
+	"[sig-instrumentation] Events API should ensure that an event can be fetched, patched, deleted, and listed [Conformance]",
+	"[sig-instrumentation] Events should delete a collection of events [Conformance]",
+	"[sig-instrumentation] Events should manage the lifecycle of an event [Conformance]",
+	"[sig-network] Services should complete a service status lifecycle [Conformance]",
+	"[sig-network] Services should delete a collection of services [Conformance]",
+	"[sig-network] Services should find a service from listing all namespaces [Conformance]",
+	"[sig-node] Lease lease API should be available [Conformance]",
+}
+
+// specReport is what the specs' runner, Ginkgo, reports of one.
+type specReport struct {
+	ContainerHierarchyTexts []string
+	LeafNodeText            string
+	LeafNodeType            string
+	State                   string
+	Failure                 struct{ Message string }
+}
+
+// TestConformance runs the specs with Kubernetes' own program, as it is.
+func TestConformance(t *testing.T) {
+	s := harness.StartServer(t)
+	// A kube-apiserver makes this Service, of itself; the program reads the
+	// cluster's IP family from it.
+	s.Kubectl(t, "create", "service", "clusterip", "kubernetes", "--tcp=443")
+
+	focus := make([]string, len(conformanceSpecs))
+	for i, name := range conformanceSpecs {
+		focus[i] = regexp.QuoteMeta(name)
+	}
+	report := filepath.Join(t.TempDir(), "report.json")
+	result := harness.Run(t, harness.Command{
+		Path: harness.Tool(t, "e2e.test"),
+		Args: []string{
+			"--kubeconfig", s.Kubeconfig, "--kubectl-path", harness.Tool(t, "kubectl"), "--provider=skeleton",
+			// There are no nodes to wait for, no pods of the system and no service accounts.
+			"--num-nodes=1", "--allowed-not-ready-nodes=-1", "--minStartupPods=0", "--e2e-verify-service-account=false",
+			"--dump-logs-on-failure=false", "--disable-log-dump",
+			"--ginkgo.focus", strings.Join(focus, "|"), "--ginkgo.json-report", report, "--ginkgo.no-color", "--ginkgo.succinct",
+		},
+		Dir: t.TempDir(),
+		Env: []string{"KUBECONFIG=", "HOME=" + t.TempDir()},
+	})
+	text, err := os.ReadFile(report)
+	if err != nil {
+		t.Fatalf("%v\n%s%s", err, result.Stdout, result.Stderr)
+	}
+	var suites []struct{ SpecReports []specReport }
+	if err := json.Unmarshal(text, &suites); err != nil {
+		t.Fatal(err)
+	}
+	ran := map[string]specReport{}
+	for _, suite := range suites {
+		for _, spec := range suite.SpecReports {
+			name := strings.Join(append(spec.ContainerHierarchyTexts, spec.LeafNodeText), " ")
+			switch {
+			case spec.State == "skipped":
+			case spec.LeafNodeType == "It":
+				ran[name] = spec
+				if !slices.Contains(conformanceSpecs, name) {
+					t.Errorf("%q ran and is not in the table", name)
+				}
+			case spec.State != "passed": // what comes before and after all specs
+				t.Errorf("%s: %s: %s", spec.LeafNodeType, spec.State, spec.Failure.Message)
+			}
+		}
+	}
+	for _, name := range conformanceSpecs {
+		t.Run(name, func(t *testing.T) {
+			if spec := ran[name]; spec.State != "passed" {
+				t.Errorf("%q: %s", spec.State, spec.Failure.Message)
+			}
+		})
+	}
+	if result.Code != 0 {
+		t.Errorf("exit code %d\n%s%s", result.Code, result.Stdout, result.Stderr)
+	}
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// conformance is the program with all of Kubernetes' end-to-end specs. It needs
+// modules of Kubernetes that nothing else here does, so it is built in a copy of
+// our module that requires them, too: our go.mod stays short, and most packages
+// come from the compile cache.
+func conformance() tool {
+	version := requiredVersion(kubernetes)
+	return tool{
+		name: "e2e.test", version: version, what: "Kubernetes' own end-to-end specs (some minutes to build)",
+		present: func(d dirs) bool { return builtFrom(filepath.Join(d.bin, "e2e.test"), kubernetes, version) },
+		install: func(d dirs) error {
+			copied, err := os.MkdirTemp("", "tidewaiter-tools-*")
+			if err != nil {
+				return err
+			}
+			defer os.RemoveAll(copied)
+			for _, file := range []string{"go.mod", "go.sum"} {
+				if err := copyFile(filepath.Join(copied, file), filepath.Join(d.module, file)); err != nil {
+					return err
+				}
+			}
+			edits, err := stagingRequirements(version)
+			if err != nil {
+				return err
+			}
+			if err := command(copied, nil, "go", append([]string{"mod", "edit"}, edits...)...); err != nil {
+				return err
+			}
+			return command(copied, nil, "go", "test", "-mod=mod", "-vet=off", "-c", "-o", filepath.Join(d.bin, "e2e.test"),
+				"-ldflags", versionFlags(version), kubernetes+"/test/e2e")
+		},
+	}
+}
+
+// stagingRequirements are edits of a go.mod that require the modules which
+// Kubernetes develops in its own repository. Its go.mod names them v0.0.0; those
+// of release 1.2.3 are published as v0.2.3.
+func stagingRequirements(version string) (edits []string, err error) {
+	folder, err := download(kubernetes, version)
+	if err != nil {
+		return nil, err
+	}
+	out, err := exec.Command("go", "mod", "edit", "-json", filepath.Join(folder, "go.mod")).Output()
+	if err != nil {
+		return nil, fmt.Errorf("reading go.mod of %s: %w", kubernetes, err)
+	}
+	var file struct {
+		Require []struct{ Path, Version string }
+	}
+	if err := json.Unmarshal(out, &file); err != nil {
+		return nil, fmt.Errorf("reading go.mod of %s: %w", kubernetes, err)
+	}
+	published := "v0" + strings.TrimPrefix(version, "v1")
+	for _, r := range file.Require {
+		if r.Version == "v0.0.0" {
+			edits = append(edits, "-require="+r.Path+"@"+published)
+		}
+	}
+	return edits, nil
+}
