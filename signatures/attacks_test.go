@@ -74,6 +74,17 @@ func TestAttackLogEntryOfAnotherSignature(t *testing.T) {
 		edited(f.honest, payload.AnnotationLogBundle, again.Annotations[payload.AnnotationLogBundle]), "False TransparencyLogEntryInvalid / True")
 }
 
+// The same in a log of version 2, whose entries say nothing by themselves: what was logged is computed from the bundle.
+func TestAttackLogEntryV2OfAnotherSignature(t *testing.T) {
+	d := signaturestest.NewDeployment(t)
+	set := signaturestest.Set(t, d.TrustRoot(t, "signedEmail: "+mail, nil), digestOnly)
+	statement := signaturestest.Statement(digest, cosignSign)
+	honest, other := d.KeylessV2Bundle(t, mail, statement), d.KeylessV2Bundle(t, mail, statement)
+	want(t, verify(t, signatures.TypeBundle, signaturestest.Marshal(t, honest), set), trusted)
+	honest.VerificationMaterial.TlogEntries = other.VerificationMaterial.TlogEntries
+	want(t, verify(t, signatures.TypeBundle, signaturestest.Marshal(t, honest), set), "False TransparencyLogEntryInvalid / True")
+}
+
 // A log entry of another artifact by the same key (CVE-2022-23649).
 func TestAttackLogEntryOfAnotherDigest(t *testing.T) {
 	f := newLogFixture(t)

@@ -164,7 +164,7 @@ func (v *Verdict) conditions(before []imagev1.SignatureCondition, now time.Time)
 				continue
 			}
 			trusted, _ := v.Condition(ConditionTrusted)
-			c = Condition{t, corev1.ConditionFalse, trusted.Reason, ""}
+			c = Condition{t, corev1.ConditionFalse, trusted.Reason, v.message("no longer")} // oc prints the message, not the status
 		}
 		n := imagev1.SignatureCondition{
 			Type: c.Type, Status: c.Status, Reason: string(c.Reason), Message: c.Message,

@@ -142,7 +142,7 @@ func TestVerifyImageExpiry(t *testing.T) {
 	// The key's owner prolongs it: Expired stays, as False.
 	longer := signaturestest.Set(t, signaturestest.TrustGPG(key.Prolong(t, now.Add(time.Hour), 100*24*time.Hour)), matchRepository)
 	signatures.VerifyImage(img, longer, next.Add(time.Hour))
-	if c := condition(img.Signatures[0], "Expired"); c.Status != corev1.ConditionFalse {
+	if c := condition(img.Signatures[0], "Expired"); c.Status != corev1.ConditionFalse || !strings.Contains(c.Message, "no longer") {
 		t.Errorf("Expired after prolonging: %+v", c)
 	}
 	if c := condition(img.Signatures[0], "Trusted"); c.Status != corev1.ConditionTrue {

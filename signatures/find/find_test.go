@@ -145,6 +145,9 @@ func (f *fixture) find(o find.Options) result {
 	if o.RegistriesDirs == nil {
 		o.RegistriesDirs = []string{filepath.Join(f.t.TempDir(), "absent")}
 	}
+	if o.Storage == "" {
+		o.Storage = filepath.Join(f.t.TempDir(), "absent")
+	}
 	finder, err := find.New(o)
 	if err != nil {
 		f.t.Fatal(err)
@@ -650,6 +653,11 @@ func TestFindLookaside(t *testing.T) {
 		}
 	}
 	f.find(configure("default-docker: {lookaside: 'file://"+filepath.Join(dir, "store")+"'}")).expect(t, both)
+	// Where nothing is configured, the folder that containers/image uses then.
+	f.find(find.Options{Storage: filepath.Join(dir, "store")}).expect(t, both)
+	o := configure("docker: {quay.io: {lookaside: 'https://127.0.0.1:1/'}}")
+	o.Storage = filepath.Join(dir, "store")
+	f.find(o).expect(t, both)
 
 	// Trouble with this other server is no trouble with the registry.
 	f.find(configure("default-docker: {lookaside: 'http://127.0.0.1:1/'}")).expect(t, "", "lookaside storage")
@@ -675,6 +683,21 @@ func TestFindLookaside(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+	// Two folders: a file replaces one of its name in a folder that comes later, and others count as well.
+	first := t.TempDir()
+	if err := os.WriteFile(filepath.Join(first, "default.yaml"), []byte("docker: {quay.io: {lookaside: 'https://127.0.0.1:1/'}}"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "ours.yaml"), fmt.Appendf(nil, "docker: {%s: {lookaside: 'file://%s'}}", f.repository(), filepath.Join(dir, "store")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	o = configure("default-docker: {lookaside: 'https://127.0.0.1:1/'}")
+	o.RegistriesDirs = []string{first, dir}
+	f.find(o).expect(t, both)
+	if err := os.Remove(filepath.Join(dir, "ours.yaml")); err != nil {
+		t.Fatal(err)
+	}
+
 	configure("docker:\n  quay.io: {lookaside: 'https://a/'}\n")
 	if err := os.WriteFile(filepath.Join(dir, "second.yaml"), []byte("docker:\n  quay.io: {lookaside: 'https://b/'}\n"), 0o644); err != nil {
 		t.Fatal(err)

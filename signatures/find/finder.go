@@ -30,9 +30,11 @@ const (
 
 // Options configures a Finder.
 type Options struct {
-	// RegistriesDirs are folders of registries.d files, see containers-registries.d(5), the first that exists
-	// is used. Empty: DefaultRegistriesDirs(); to use none, name one that does not exist.
+	// RegistriesDirs are folders of registries.d files, see containers-registries.d(5); where two have a file of one
+	// name, the first one's is read. Empty: DefaultRegistriesDirs(); to use none, name one that does not exist.
 	RegistriesDirs []string
+	// Storage is the folder of signatures of images that none of the files says anything of. Empty: DefaultStorage().
+	Storage string
 	// Lookaside makes requests to lookaside storage; nil: http.DefaultTransport. Registries are not asked with
 	// it but with the transport given to Find.
 	Lookaside http.RoundTripper
@@ -60,8 +62,12 @@ func New(o Options) (*Finder, error) {
 	if len(dirs) == 0 {
 		dirs = DefaultRegistriesDirs()
 	}
+	storage := o.Storage
+	if storage == "" {
+		storage = DefaultStorage()
+	}
 	var err error
-	f.lookasides, err = loadLookasides(dirs)
+	f.lookasides, err = loadLookasides(dirs, storage)
 	return f, err
 }
 

@@ -1,0 +1,173 @@
+package find
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"tidewaiter/signatures/policy"
+)
+
+// lookasides is what registries.d files say: where signatures of which images are kept.
+type lookasides struct {
+	fallback string            // of default-docker, or the folder that is used when nothing is said
+	byScope  map[string]string // base URL by scope
+}
+
+const (
+	maxRegistriesFiles = 256
+	maxRegistriesSize  = 1 << 20
+)
+
+// DefaultRegistriesDirs are the folders that containers/image reads (containers-registries.d(5)), most specific
+// first: the user's own, the administrator's and the vendor's, of the latter two those for the superuser or for
+// everybody else before those for all.
+func DefaultRegistriesDirs() []string {
+	return registriesDirs(os.Getuid())
+}
+
+func registriesDirs(uid int) []string {
+	var dirs []string
+	if config, ok := os.LookupEnv("XDG_CONFIG_HOME"); ok {
+		dirs = append(dirs, filepath.Join(config, "containers/registries.d"))
+	} else if home, err := os.UserHomeDir(); err == nil {
+		dirs = append(dirs, filepath.Join(home, ".config/containers/registries.d"))
+	}
+	for _, dir := range []string{"/etc/containers", "/usr/share/containers"} {
+		if uid == 0 {
+			dirs = append(dirs, filepath.Join(dir, "registries.rootful.d"))
+		} else if uid > 0 {
+			dirs = append(dirs, filepath.Join(dir, "registries.rootless.d", strconv.Itoa(uid)), filepath.Join(dir, "registries.rootless.d"))
+		}
+		dirs = append(dirs, filepath.Join(dir, "registries.d"))
+	}
+	return dirs
+}
+
+// DefaultStorage is the folder of signatures that containers/image uses for images of which no registries.d file says
+// anything; "" if the user has no home.
+func DefaultStorage() string {
+	if os.Geteuid() == 0 {
+		return "/var/lib/containers/sigstore"
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(home, ".local/share/containers/sigstore")
+}
+
+// namespace is an entry of a registries.d file (containers-registries.d(5)). Keys for writing are read over.
+type namespace struct {
+	Lookaside string `json:"lookaside"`
+	Sigstore  string `json:"sigstore"` // the older name
+}
+
+// loadLookasides reads the *.yaml files of the folders, of each name the first folder's. storage is used for images that
+// none of them says anything of.
+func loadLookasides(dirs []string, storage string) (*lookasides, error) {
+	l := &lookasides{byScope: map[string]string{}}
+	files := map[string]string{}
+	for _, dir := range slices.Backward(dirs) {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		for _, e := range entries {
+			if !e.IsDir() && strings.HasSuffix(e.Name(), ".yaml") {
+				files[e.Name()] = filepath.Join(dir, e.Name())
+			}
+		}
+		if len(files) > maxRegistriesFiles {
+			return nil, fmt.Errorf("%s: %d files, at most %d are read", dir, len(files), maxRegistriesFiles)
+		}
+	}
+	origin := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if err := l.load(files[name], origin); err != nil {
+			return nil, fmt.Errorf("%s: %w", files[name], err)
+		}
+	}
+	if l.fallback == "" && storage != "" {
+		l.fallback = (&url.URL{Scheme: "file", Path: storage}).String()
+	}
+	return l, nil
+}
+
+func (l *lookasides) load(file string, origin map[string]string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxRegistriesSize+1))
+	if err != nil {
+		return err
+	}
+	if len(data) > maxRegistriesSize {
+		return fmt.Errorf("larger than %d bytes", maxRegistriesSize)
+	}
+	return l.parse(data, file, origin)
+}
+
+// parse adds what a file says. origin tells which file spoke of what: of one thing only one may.
+func (l *lookasides) parse(data []byte, file string, origin map[string]string) error {
+	var content struct {
+		Default *namespace           `json:"default-docker"`
+		Docker  map[string]namespace `json:"docker"`
+	}
+	if err := yaml.Unmarshal(data, &content); err != nil {
+		return err
+	}
+	claim := func(key string, n namespace) (string, error) {
+		if other, ok := origin[key]; ok {
+			return "", fmt.Errorf("%s is configured in %s already", key, other)
+		}
+		origin[key] = file
+		base := firstOf(n.Lookaside, n.Sigstore)
+		if base == "" {
+			return "", nil
+		}
+		u, err := url.Parse(base)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "file" {
+			return "", fmt.Errorf("%s: lookaside %q is not an http, https or file URL", key, base)
+		}
+		return base, nil
+	}
+	var err error
+	if content.Default != nil {
+		if l.fallback, err = claim("default-docker", *content.Default); err != nil {
+			return err
+		}
+	}
+	for scope, n := range content.Docker {
+		base, err := claim(scope, n)
+		if err != nil {
+			return err
+		}
+		if base != "" {
+			l.byScope[scope] = base
+		}
+	}
+	return nil
+}
+
+// base returns the base URL for an image, "" if there is none. The most specific scope with a URL wins.
+func (l *lookasides) base(r policy.Reference) string {
+	for _, scope := range r.Scopes() {
+		if b := l.byScope[scope]; b != "" {
+			return b
+		}
+	}
+	return l.fallback
+}

@@ -1,0 +1,110 @@
+package find
+
+import (
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"tidewaiter/signatures/policy"
+)
+
+// The folders of containers-registries.d(5), in its order.
+func TestRegistriesDirs(t *testing.T) {
+	t.Setenv("XDG_CONFIG_HOME", "") // restored at the end
+	os.Unsetenv("XDG_CONFIG_HOME")
+	t.Setenv("HOME", "/home/a")
+	for _, tc := range []struct {
+		name string
+		uid  int
+		xdg  string
+		want []string
+	}{
+		{"root", 0, "", []string{"/home/a/.config/containers/registries.d",
+			"/etc/containers/registries.rootful.d", "/etc/containers/registries.d",
+			"/usr/share/containers/registries.rootful.d", "/usr/share/containers/registries.d"}},
+		{"user", 1000, "/xdg", []string{"/xdg/containers/registries.d",
+			"/etc/containers/registries.rootless.d/1000", "/etc/containers/registries.rootless.d", "/etc/containers/registries.d",
+			"/usr/share/containers/registries.rootless.d/1000", "/usr/share/containers/registries.rootless.d", "/usr/share/containers/registries.d"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if tc.xdg != "" {
+				t.Setenv("XDG_CONFIG_HOME", tc.xdg)
+			}
+			if diff := cmp.Diff(tc.want, registriesDirs(tc.uid)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// The most specific scope that names a place wins, and a host is not that host at another port.
+func TestLookasideOfAnImage(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(`
+default-docker: {lookaside: "https://default"}
+docker:
+  registry.example.com: {lookaside: "https://host"}
+  registry.example.com/team: {sigstore: "https://team"}
+  registry.example.com/team/app: {lookaside: "https://app", sigstore: "https://older-name", lookaside-staging: "https://staging", sigstore-staging: "https://staging"}
+  registry.example.com/team/written: {lookaside-staging: "https://staging", sigstore-staging: "https://staging"}
+  registry.example.com/team/app:v1: {lookaside: "https://tag"}
+  registry.example.com:5000/team: {lookaside: "https://port"}
+  "*.corp.example": {lookaside: "https://corp"}
+  docker.io/library/busybox: {lookaside: "https://busybox"}
+`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	l, err := loadLookasides([]string{dir}, "/storage")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for image, want := range map[string]string{
+		"registry.example.com/team/app:v1":     "https://tag",
+		"registry.example.com/team/app:v2":     "https://app",
+		"registry.example.com/team/app/sub":    "https://app",
+		"registry.example.com/team/apple":      "https://team",
+		"registry.example.com/team/written":    "https://team", // keys for writing say nothing of reading
+		"registry.example.com/other":           "https://host",
+		"registry.example.com:5000/team/app":   "https://port",
+		"registry.example.com:5000/other":      "https://default",
+		"a.b.corp.example/x":                   "https://corp",
+		"busybox":                              "https://busybox",
+		"index.docker.io/library/busybox:1.36": "https://busybox",
+		"quay.io/x":                            "https://default",
+	} {
+		r, err := policy.ParseReference(image)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := l.base(r); got != want {
+			t.Errorf("%s is kept at %s, want %s", image, got, want)
+		}
+	}
+	if l, err = loadLookasides(nil, "/storage"); err != nil || l.base(policy.Reference{Repository: "quay.io/x"}) != "file:///storage" {
+		t.Errorf("%v, %v", l, err)
+	}
+}
+
+// Whatever a file says, what is taken from it is a URL of a kind that can be read.
+func FuzzRegistriesFile(f *testing.F) {
+	f.Add([]byte("default-docker: {lookaside: 'https://a/b'}\ndocker: {quay.io: {sigstore: 'file:///c'}}\n"))
+	f.Add([]byte("docker: {a: {lookaside: 'ftp://x'}}"))
+	f.Add([]byte("docker: 1"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		l := &lookasides{byScope: map[string]string{}}
+		if l.parse(data, "fuzz.yaml", map[string]string{}) != nil {
+			return
+		}
+		for _, base := range slices.AppendSeq([]string{l.fallback}, maps.Values(l.byScope)) {
+			u, err := url.Parse(base)
+			if err != nil || !slices.Contains([]string{"", "http", "https", "file"}, u.Scheme) {
+				t.Errorf("%q was taken: %v", base, err)
+			}
+		}
+	})
+}
