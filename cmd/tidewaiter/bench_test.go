@@ -88,13 +88,13 @@ func newBenchServer(b *testing.B) *benchServer {
 }
 
 // connect makes the client side.
-func connect(b *testing.B, config *restclient.Config) *benchServer {
-	b.Helper()
+func connect(t testing.TB, config *restclient.Config) *benchServer {
+	t.Helper()
 	config.DisableCompression = true
 	config.QPS = -1
 	client, err := restclient.HTTPClientFor(config)
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
 	return &benchServer{client: client, config: config}
 }

@@ -23,6 +23,10 @@ const maxConfigFile = 1 << 20
 // misspelt one is not silently without effect.
 type config struct {
 	Registries []registryConfig `yaml:"registries"`
+	// RegistriesDir is a folder of registries.d files to be read instead of the
+	// user's and the system's (containers-registries.d(5)): they say where
+	// signatures are kept that are not in registries.
+	RegistriesDir string `yaml:"registriesDir"`
 	Kubelet    *kubeletConfig   `yaml:"kubelet"`
 	Receivers  []hooks.Receiver `yaml:"receivers"`
 	Hooks      hooksConfig      `yaml:"hooks"`
@@ -76,11 +80,13 @@ func (k *kubeletConfig) options() *podlogs.KubeletOptions {
 
 // resolve makes the file names in c absolute or relative to this process.
 func (c *config) resolve(dir string) {
+	names := []*string{&c.RegistriesDir}
 	if k := c.Kubelet; k != nil {
-		for _, name := range []*string{&k.CertFile, &k.KeyFile, &k.CAFile} {
-			if *name != "" && !filepath.IsAbs(*name) {
-				*name = filepath.Join(dir, *name)
-			}
+		names = append(names, &k.CertFile, &k.KeyFile, &k.CAFile)
+	}
+	for _, name := range names {
+		if *name != "" && !filepath.IsAbs(*name) {
+			*name = filepath.Join(dir, *name)
 		}
 	}
 }

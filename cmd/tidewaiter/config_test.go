@@ -24,6 +24,7 @@ const goodConfig = `registries:
   insecure: true
 - prefix: quay.io/acme
   tokenHosts: [auth.example.com]
+registriesDir: registries.d
 kubelet:
   address: "{nodeName}:10250"
   certFile: kubelet.crt
@@ -44,9 +45,10 @@ func TestLoadConfig(t *testing.T) {
 			{Prefix: "registry.example.com:5000", Insecure: true},
 			{Prefix: "quay.io/acme", TokenHosts: []string{"auth.example.com"}},
 		},
-		file:    path,
-		Kubelet: &kubeletConfig{Address: "{nodeName}:10250", CertFile: filepath.Join(filepath.Dir(path), "kubelet.crt"), KeyFile: "/etc/kubelet.key"},
-		Sweep:   sweepConfig{Every: 12 * time.Hour, Repositories: []string{"registry.example.com:5000/team/app"}},
+		RegistriesDir: filepath.Join(filepath.Dir(path), "registries.d"),
+		file:          path,
+		Kubelet:       &kubeletConfig{Address: "{nodeName}:10250", CertFile: filepath.Join(filepath.Dir(path), "kubelet.crt"), KeyFile: "/etc/kubelet.key"},
+		Sweep:         sweepConfig{Every: 12 * time.Hour, Repositories: []string{"registry.example.com:5000/team/app"}},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(config{})); diff != "" {
 		t.Error(diff)

@@ -117,7 +117,7 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	progress := newProgress(cmd.ErrOrStderr())
-	finder, err := newFinder()
+	finder, err := newFinder(cfg)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"path/filepath"
 
 	imagev1 "github.com/openshift/api/image/v1"
@@ -48,8 +50,25 @@ func loadPolicies(path string) (*policy.Set, error) {
 }
 
 // newFinder finds signatures in registries, and in the lookaside storage that
-// the user's or the system's registries.d files name.
-func newFinder() (*find.Finder, error) { return find.New(find.Options{}) }
+// registries.d files name: those of the configuration, else the user's and the
+// system's.
+func newFinder(cfg *config) (*find.Finder, error) {
+	var o find.Options
+	if dir := cfg.RegistriesDir; dir != "" {
+		if _, err := os.ReadDir(dir); err != nil {
+			return nil, withHint(fmt.Errorf("%s: registriesDir: %w", cfg.file, err), "name a folder of registries.d files, or leave it out to use the user's and the system's")
+		}
+		o.RegistriesDirs = []string{dir}
+	}
+	return find.New(o)
+}
+
+// newIsolatedFinder finds signatures in registries, and in lookaside storage only
+// if files beside the configuration name it.
+func newIsolatedFinder(cfg *config) (*find.Finder, error) {
+	dir := filepath.Dir(cfg.file)
+	return find.New(find.Options{RegistriesDirs: []string{filepath.Join(dir, "registries.d")}, Storage: filepath.Join(dir, "sigstore")})
+}
 
 // summarize is what the image API's column and indexes show of verdicts.
 func summarize(image *imagev1.Image) (verified string, signers []string) {

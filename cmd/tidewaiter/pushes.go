@@ -18,7 +18,6 @@ import (
 	"tidewaiter/db"
 	"tidewaiter/imageapi/imageclient"
 	"tidewaiter/importer"
-	"tidewaiter/signatures/find"
 	"tidewaiter/web/hooks"
 )
 
@@ -70,12 +69,13 @@ func openPushes(ctx context.Context, store *db.DB, cfg *config, isolated bool) (
 
 // newPushImporter imports what is pushed; see serverOptions.isolated.
 func newPushImporter(cfg *config, isolated bool) (*importer.Importer, error) {
-	o, lookaside := importer.Options{Registries: cfg.registries(), UserAgent: userAgent()}, find.Options{}
+	o := importer.Options{Registries: cfg.registries(), UserAgent: userAgent()}
+	signatures := newFinder
 	if isolated {
 		o.Keychain = authn.NewMultiKeychain() // of nobody
-		lookaside.RegistriesDirs = []string{filepath.Join(filepath.Dir(cfg.file), "registries.d")}
+		signatures = newIsolatedFinder
 	}
-	finder, err := find.New(lookaside)
+	finder, err := signatures(cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -187,7 +187,7 @@ func seed(b *testing.B, dir string, n int) (names []string) {
 // process is a server in a process of its own.
 type process struct {
 	*benchServer
-	pid int
+	cmd *exec.Cmd
 }
 
 // startProcess runs the server over dir until the benchmark ends, and reports
@@ -211,55 +211,61 @@ func startProcess(b *testing.B, dir string) *process {
 	return s
 }
 
-// runProcess runs the server over dir until the benchmark ends, and returns when
+// runProcess runs the server over dir until the test ends, and returns when
 // it is ready.
-func runProcess(b *testing.B, dir string, flags ...string) *process {
-	b.Helper()
+func runProcess(t testing.TB, dir string, flags ...string) *process {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
 	_, port, _ := net.SplitHostPort(listener.Addr().String())
 	listener.Close()
 	self, err := os.Executable()
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
 	cmd := exec.Command(self, append([]string{"serve", "--data-dir", dir, "--secure-port", port}, flags...)...)
 	cmd.Env = append(os.Environ(), serveEnv+"=1")
-	cmd.Stderr, err = os.Create(filepath.Join(b.TempDir(), "stderr"))
+	cmd.Stderr, err = os.Create(filepath.Join(t.TempDir(), "stderr"))
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
-	b.Cleanup(func() {
+	t.Cleanup(func() {
 		cmd.Process.Signal(os.Interrupt)
 		cmd.Wait()
 	})
 	lines := bufio.NewScanner(out)
 	for !strings.Contains(lines.Text(), "ready") {
 		if !lines.Scan() {
-			b.Fatal("the server ended before it was ready: ", lines.Err())
+			t.Fatal("the server ended before it was ready: ", lines.Err())
 		}
 	}
 	go io.Copy(io.Discard, out)
 	target, err := newAPITarget(kubeconfigPath(dir))
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
-	return &process{connect(b, target.config), cmd.Process.Pid}
+	return &process{connect(t, target.config), cmd}
+}
+
+// kill ends the process as kill -9 does, and waits until it is gone.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait() // it was killed
 }
 
 // mostMemory is the most memory the process ever had resident, in MiB.
 func (p *process) mostMemory(b *testing.B) float64 {
 	b.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {
 		b.Skip("only Linux tells: ", err)
 	}

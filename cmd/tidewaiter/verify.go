@@ -108,7 +108,7 @@ func (o *verifyOptions) verify(cmd *cobra.Command, reference string) error {
 	if err != nil {
 		return err
 	}
-	finder, err := newFinder()
+	finder, err := newFinder(cfg)
 	if err != nil {
 		return err
 	}

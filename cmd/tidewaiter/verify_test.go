@@ -127,6 +127,29 @@ func TestVerifyMisuse(t *testing.T) {
 	}
 }
 
+// Whoever looks for signatures is told of a folder of registries.d files that is
+// not there: the signatures it should lead to would be missed without a word.
+func TestAbsentRegistriesDir(t *testing.T) {
+	config := writeConfig(t, "registriesDir: absent\n")
+	for _, args := range [][]string{
+		{"import", "--dry-run", "127.0.0.1:1/app:v1"},
+		{"verify", "127.0.0.1:1/app:v1"},
+		{"serve", "--secure-port", "0", "--data-dir", filepath.Join(t.TempDir(), "data")},
+	} {
+		t.Run(args[0], func(t *testing.T) {
+			code, _, stderr := tidewaiter(t, append(args, "--config", config)...)
+			if code == exitOK {
+				t.Error("exit code 0")
+			}
+			for _, w := range []string{config, "registriesDir", filepath.Join(filepath.Dir(config), "absent"), "hint: "} {
+				if !strings.Contains(stderr, w) {
+					t.Errorf("%q lacks %q", stderr, w)
+				}
+			}
+		})
+	}
+}
+
 // A server does not start with a policy that cannot work, and says which.
 func TestServeRefusesABrokenPolicy(t *testing.T) {
 	dir := t.TempDir()
