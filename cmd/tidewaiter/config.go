@@ -26,11 +26,11 @@ type config struct {
 	// RegistriesDir is a folder of registries.d files to be read instead of the
 	// user's and the system's (containers-registries.d(5)): they say where
 	// signatures are kept that are not in registries.
-	RegistriesDir string `yaml:"registriesDir"`
-	Kubelet    *kubeletConfig   `yaml:"kubelet"`
-	Receivers  []hooks.Receiver `yaml:"receivers"`
-	Hooks      hooksConfig      `yaml:"hooks"`
-	Sweep      sweepConfig      `yaml:"sweep"`
+	RegistriesDir string           `yaml:"registriesDir"`
+	Kubelet       *kubeletConfig   `yaml:"kubelet"`
+	Receivers     []hooks.Receiver `yaml:"receivers"`
+	Hooks         hooksConfig      `yaml:"hooks"`
+	Sweep         sweepConfig      `yaml:"sweep"`
 
 	file string // the path it was read from
 }
