@@ -144,6 +144,7 @@ func openServer(ctx context.Context, o serverOptions, listener net.Listener) (_ 
 			return nil, err
 		}
 		admin[verificationPath] = trust
+		admin[currentUserPath] = http.HandlerFunc(serveCurrentUser)
 		s.tasks = append(s.tasks, func(ctx context.Context) error { return trust.work(ctx, s.events) })
 		admin[spoolPath] = spoolHandler{pushed.spool}
 		// A second server in one process, as in tests, is not shown.
