@@ -186,7 +186,7 @@ func TestUsageFollowsTheServersPods(t *testing.T) {
 	uses := func(want int) {
 		t.Helper()
 		eventually(t, fmt.Sprint(want, " pods use the image"), func() (bool, any) {
-			got := s.api.Usage.PodsUsing(digest, []string{"registry.example.com/app:1"})
+			got := s.api.Usage.PodsUsing([]string{digest}, []string{"registry.example.com/app:1"})
 			return s.api.Usage.Synced() && got == want, got
 		})
 	}

@@ -19,9 +19,14 @@ const referencesAnnotation = "tidewaiter.dev/references"
 
 // Usage knows the pods.
 type Usage interface {
-	// PodsUsing returns how many pods use the image with this digest, or, of pods that name no
-	// digest, one of these references. It is asked for each image of a list, so it must be quick.
-	PodsUsing(digest string, references []string) int
+	// PodsUsing returns how many pods use an image with one of these digests, or, of pods that name
+	// no digest, one of these references. It is asked for each image of a list, so it must be quick.
+	PodsUsing(digests, references []string) int
+	// InUse returns the digests that pods use, and the references of those that name no digest, in
+	// full form: docker.io/library/nginx:latest.
+	InUse() (digests, references []string)
+	// Subscribe has f called with digests whose number of pods has changed.
+	Subscribe(f func(digests []string)) (cancel func())
 	// Synced reports whether all pods are known, so that a count of zero means that there is none.
 	Synced() bool
 }
@@ -30,6 +35,7 @@ type Usage interface {
 type facts struct {
 	summarize func(image *imagev1.Image) (verified string, signers []string)
 	usage     Usage // nil when nobody knows
+	indexes   *usedIndexes
 }
 
 func newFacts(opts Options) *facts {
@@ -53,7 +59,7 @@ func (f *facts) pods(image *imagev1.Image) int {
 	if f.usage == nil {
 		return 0
 	}
-	return f.usage.PodsUsing(image.Name, references(image))
+	return f.usage.PodsUsing(append(f.indexes.of(image.Name), image.Name), references(image))
 }
 
 // references are all that the image is known by.

@@ -3,6 +3,7 @@ package imageapi_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -175,16 +176,44 @@ func TestVerdictsWithoutAJudge(t *testing.T) {
 type pods struct {
 	using  map[string]int
 	synced bool
+	asked  atomic.Int64 // calls of PodsUsing
+	told   func(digests []string)
 }
 
 func (p *pods) Synced() bool { return p.synced }
 
-func (p *pods) PodsUsing(digest string, references []string) int {
-	n := p.using[digest]
-	for _, reference := range references {
-		n += p.using[reference]
+func (p *pods) PodsUsing(digests, references []string) (n int) {
+	p.asked.Add(1)
+	for _, key := range slices.Concat(digests, references) {
+		n += p.using[key]
 	}
 	return n
+}
+
+func (p *pods) InUse() (digests, references []string) {
+	for key := range p.using {
+		if strings.Contains(key, "/") {
+			references = append(references, key)
+		} else {
+			digests = append(digests, key)
+		}
+	}
+	return digests, references
+}
+
+func (p *pods) Subscribe(f func(digests []string)) (cancel func()) {
+	p.told = f
+	return func() { p.told = nil }
+}
+
+// use has one pod each use these, and no other.
+func (p *pods) use(keys ...string) {
+	changed := slices.Collect(maps.Keys(p.using))
+	p.using = map[string]int{}
+	for _, key := range keys {
+		p.using[key] = 1
+	}
+	p.told(append(changed, keys...))
 }
 
 func (s storages) cell(t *testing.T, image *imagev1.Image, column string) any {
@@ -233,7 +262,7 @@ func TestUsed(t *testing.T) {
 	}
 
 	// Pods come and go without a change of any image.
-	p.using = map[string]int{"idle": 1}
+	p.use("idle")
 	if got := s.selected(t, "used=true"); got != "idle" {
 		t.Errorf("used=true selected %q after the pods have changed", got)
 	}
@@ -305,7 +334,11 @@ type heard struct{ references []string }
 
 func (*heard) Synced() bool { return true }
 
-func (h *heard) PodsUsing(_ string, references []string) int {
+func (*heard) InUse() (digests, references []string) { return nil, nil }
+
+func (*heard) Subscribe(func([]string)) (cancel func()) { return func() {} }
+
+func (h *heard) PodsUsing(_, references []string) int {
 	h.references = references
 	return len(references)
 }

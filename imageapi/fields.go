@@ -130,6 +130,13 @@ func (f *facts) indexers() *cache.Indexers {
 			return f.values(field, image), nil
 		}
 	}
+	out[storage.FieldIndex(tagsField)] = func(obj any) ([]string, error) {
+		image, ok := obj.(*imagev1.Image)
+		if !ok {
+			return nil, fmt.Errorf("%T is no Image", obj)
+		}
+		return tags(image), nil
+	}
 	return &out
 }
 

@@ -19,7 +19,8 @@ import (
 // verdicts that change.
 //
 // Whether an image is used is decided when it is asked: pods come and go without a change of any
-// image. A list by it therefore looks at every image that the rest of the selector leaves.
+// image. A list of those that are used reads what pods use (listUsed), one of those that are not looks
+// at every image that the rest of the selector leaves.
 type imagesREST struct {
 	*genericregistry.Store
 	facts          *facts
@@ -30,6 +31,9 @@ type imagesREST struct {
 func (r *imagesREST) List(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
 	if err := r.canSelect(options); err != nil {
 		return nil, err
+	}
+	if selectsUsed(options) {
+		return r.listUsed(ctx, options)
 	}
 	return r.Store.List(ctx, options)
 }

@@ -65,6 +65,11 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 	}); err != nil {
 		return nil, fmt.Errorf("imageapi: %w", err)
 	}
+	if f.usage != nil {
+		f.indexes = followIndexes(f.usage, func(digest string) *imagev1.Image { return s.get(context.Background(), digest) })
+		images.AfterCreate = func(obj runtime.Object, _ *metav1.CreateOptions) { f.indexes.changed(obj.(*imagev1.Image)) }
+		images.AfterDelete = func(obj runtime.Object, _ *metav1.DeleteOptions) { f.indexes.changed(obj.(*imagev1.Image)) }
+	}
 	served := &imagesREST{Store: images, facts: f, verdictChanged: opts.VerdictChanged}
 	return map[string]rest.Storage{
 		"images": served,

@@ -17,16 +17,8 @@ type Index struct {
 	users map[string]map[string]struct{} // key of an image → pods
 	named int                            // keys of users that are references
 
-	subscribers map[int]func(Change)
+	subscribers map[int]func(digests []string)
 	nextID      int
-}
-
-// Change names images whose number of pods has changed: the digests and the
-// references that pods use. References are in their full form, such as
-// docker.io/library/nginx:latest.
-type Change struct {
-	Digests    []string
-	References []string
 }
 
 // NewIndex returns an index over pods, empty until it is run.
@@ -35,7 +27,7 @@ func NewIndex(pods Pods) *Index {
 		pods:        pods,
 		uses:        map[string][]string{},
 		users:       map[string]map[string]struct{}{},
-		subscribers: map[int]func(Change){},
+		subscribers: map[int]func([]string){},
 	}
 }
 
@@ -43,15 +35,13 @@ func NewIndex(pods Pods) *Index {
 // means that no pod uses the image.
 func (x *Index) Synced() bool { return x.synced.Load() }
 
-// PodsUsing returns how many pods use the image: by its digest, or, for pods
-// that name no digest, by one of its references. A pod counts once.
-func (x *Index) PodsUsing(digest string, references []string) int {
+// PodsUsing returns how many pods use an image: by one of these digests, or, for
+// pods that name no digest, by one of these references. A pod counts once.
+func (x *Index) PodsUsing(digests, references []string) int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	wanted := make([]string, 0, 1+len(references))
-	if digest != "" {
-		wanted = append(wanted, digest)
-	}
+	wanted := make([]string, 0, len(digests)+len(references))
+	wanted = append(wanted, digests...)
 	if x.named == 0 {
 		references = nil // the usual case: every pod tells what digests it runs
 	}
@@ -87,10 +77,26 @@ func (x *Index) PodsUsing(digest string, references []string) int {
 	return len(single)
 }
 
-// Subscribe calls f after each change, in order, from the goroutine that runs
-// the index: f must be quick, must not block and must not call Subscribe. The
-// returned function ends the subscription.
-func (x *Index) Subscribe(f func(Change)) (cancel func()) {
+// InUse returns the digests that pods use, and the references that pods use
+// which name no digest, in their full form: docker.io/library/nginx:latest.
+func (x *Index) InUse() (digests, references []string) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for key := range x.users {
+		if isDigest(key) {
+			digests = append(digests, key)
+		} else {
+			references = append(references, key)
+		}
+	}
+	return digests, references
+}
+
+// Subscribe calls f with the digests whose number of pods has changed, after
+// each such change and in order, from the goroutine that runs the index: f must
+// be quick and must not call Subscribe. The returned function ends the
+// subscription.
+func (x *Index) Subscribe(f func(digests []string)) (cancel func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	id := x.nextID
@@ -111,16 +117,16 @@ func (x *Index) set(pod string, now []string) {
 		x.mu.Unlock()
 		return
 	}
-	var change Change
+	var changed []string
 	for _, key := range before {
 		if _, kept := slices.BinarySearch(now, key); !kept {
-			change.add(key)
+			changed = append(changed, key)
 			x.leave(key, pod)
 		}
 	}
 	for _, key := range now {
 		if _, had := slices.BinarySearch(before, key); !had {
-			change.add(key)
+			changed = append(changed, key)
 			x.join(key, pod)
 		}
 	}
@@ -129,13 +135,17 @@ func (x *Index) set(pod string, now []string) {
 	} else {
 		x.uses[pod] = now
 	}
-	told := make([]func(Change), 0, len(x.subscribers))
+	told := make([]func([]string), 0, len(x.subscribers))
 	for _, f := range x.subscribers {
 		told = append(told, f)
 	}
 	x.mu.Unlock()
+	changed = slices.DeleteFunc(changed, func(key string) bool { return !isDigest(key) })
+	if len(changed) == 0 {
+		return
+	}
 	for _, f := range told {
-		f(change)
+		f(changed)
 	}
 }
 
@@ -171,13 +181,5 @@ func (x *Index) retain(alive map[string]struct{}) {
 	x.mu.RUnlock()
 	for _, pod := range gone {
 		x.set(pod, nil)
-	}
-}
-
-func (c *Change) add(key string) {
-	if isDigest(key) {
-		c.Digests = append(c.Digests, key)
-	} else {
-		c.References = append(c.References, key)
 	}
 }

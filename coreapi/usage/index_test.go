@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -98,8 +99,8 @@ func TestIndexFollowsPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pods := &fakePods{pages: [][]api.Pod{{pod("a", "app:1")}, {pod("b", "app:1", "app@"+digestB)}}}
 		index := NewIndex(pods)
-		var changes []Change
-		cancel := index.Subscribe(func(c Change) { changes = append(changes, c) })
+		var changes [][]string
+		cancel := index.Subscribe(func(digests []string) { changes = append(changes, digests) })
 		if index.Synced() {
 			t.Error("synced before it ran")
 		}
@@ -109,7 +110,7 @@ func TestIndexFollowsPods(t *testing.T) {
 		if !index.Synced() {
 			t.Fatal("not synced")
 		}
-		count := func(digest string, refs ...string) int { return index.PodsUsing(digest, refs) }
+		count := func(digest string, refs ...string) int { return index.PodsUsing([]string{digest}, refs) }
 		expect := func(when string, got, want int) {
 			t.Helper()
 			if got != want {
@@ -120,12 +121,17 @@ func TestIndexFollowsPods(t *testing.T) {
 		expect("by digest in the spec", count(digestB), 1)
 		expect("by both, a pod counts once", count(digestB, "index.docker.io/library/app:1", "app@"+digestA, "::"), 2)
 		expect("unknown", count(digestA, "app:2"), 0)
+		expect("by two digests", index.PodsUsing([]string{digestA, digestB}, nil), 1)
+		digests, references := index.InUse()
+		if !slices.Equal(digests, []string{digestB}) || !slices.Equal(references, []string{"docker.io/library/app:1"}) {
+			t.Errorf("in use are %q and %q", digests, references)
+		}
 
 		changes = nil
 		pods.send(watch.Modified, runs(pod("a", "app:1"), "docker.io/library/app@"+digestA))
 		expect("a digest in the status replaces the tag", count("", "app:1"), 1)
 		expect("a digest in the status counts", count(digestA), 1)
-		want := []Change{{Digests: []string{digestA}, References: []string{"docker.io/library/app:1"}}}
+		want := [][]string{{digestA}}
 		if diff := cmp.Diff(want, changes); diff != "" {
 			t.Errorf("changes (-want +got):\n%s", diff)
 		}
@@ -197,7 +203,7 @@ func BenchmarkIndex(b *testing.B) {
 		digest := fmt.Sprintf("sha256:%064x", 7)
 		b.ResetTimer()
 		for b.Loop() {
-			if n := x.PodsUsing(digest, []string{"registry.example.com/app:1", "registry.example.com/app:2"}); n != 10 {
+			if n := x.PodsUsing([]string{digest}, []string{"registry.example.com/app:1", "registry.example.com/app:2"}); n != 10 {
 				b.Fatal(n)
 			}
 		}

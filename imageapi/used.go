@@ -1,0 +1,144 @@
+package imageapi
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/kubernetes/pkg/util/parsers"
+)
+
+// tagsField is an index, and no field to select by: the references with a tag that an image is known
+// by, in full form. A pod that has not started names such a reference and no digest.
+const tagsField = "tags"
+
+// tags returns the values of the index, which are none for most images that are kept by digest only.
+func tags(image *imagev1.Image) []string {
+	var found []string
+	for _, reference := range references(image) {
+		repository, tag, digest, err := parsers.ParseImageName(reference)
+		if err == nil && digest == "" {
+			found = append(found, repository+":"+tag)
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+// selectsUsed reports whether only images that are used are selected.
+func selectsUsed(options *internalversion.ListOptions) bool {
+	if options == nil || options.FieldSelector == nil {
+		return false
+	}
+	return slices.ContainsFunc(options.FieldSelector.Requirements(), func(r fields.Requirement) bool {
+		return r.Field == usedField && (r.Value == "true") == (r.Operator != selection.NotEquals)
+	})
+}
+
+// listUsed lists the images that pods use by reading just these: they are few, also among a million.
+// All are read as of one revision, and a page begins where the last one ended.
+func (r *imagesREST) listUsed(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
+	names, err := r.namesInUse(ctx)
+	if err != nil {
+		return nil, err
+	}
+	label := labels.Everything()
+	if options.LabelSelector != nil {
+		label = options.LabelSelector
+	}
+	const prefix = "/" // of keys in continue tokens
+	asked := storage.ListOptions{
+		ResourceVersion: options.ResourceVersion, ResourceVersionMatch: options.ResourceVersionMatch, Recursive: true,
+		Predicate: storage.SelectionPredicate{Label: label, Field: options.FieldSelector, Limit: options.Limit, Continue: options.Continue},
+	}
+	revision, from, err := storage.ValidateListOptions(prefix, storage.APIObjectVersioner{}, asked)
+	if err != nil {
+		return nil, err
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return prefix+name < from })
+
+	one := &internalversion.ListOptions{ResourceVersion: options.ResourceVersion, ResourceVersionMatch: options.ResourceVersionMatch}
+	at := func(revision int64) {
+		one.ResourceVersion, one.ResourceVersionMatch = fmt.Sprint(revision), metav1.ResourceVersionMatchExact
+	}
+	if revision > 0 {
+		at(revision)
+	}
+	list := &imagev1.ImageList{Items: []imagev1.Image{}}
+	read := func(name string) error {
+		field := fields.AndSelectors(options.FieldSelector, fields.OneTermEqualSelector(nameField, name))
+		obj, err := r.Store.ListPredicate(ctx, r.facts.predicate(label, field), one)
+		if err != nil {
+			return err
+		}
+		found := obj.(*imagev1.ImageList)
+		list.Items = append(list.Items, found.Items...)
+		if revision == 0 {
+			version, err := storage.APIObjectVersioner{}.ParseResourceVersion(found.ResourceVersion)
+			if err != nil {
+				return err
+			}
+			revision = int64(version)
+			at(revision)
+		}
+		return nil
+	}
+	if len(names) == 0 {
+		names = []string{"none"} // is not used: what is read is the revision
+	}
+	last, more := "", false
+	for i, name := range names {
+		if err := read(name); err != nil {
+			return nil, err
+		}
+		if options.Limit > 0 && int64(len(list.Items)) == options.Limit {
+			last, more = name, i+1 < len(names)
+			break
+		}
+	}
+	list.ResourceVersion = fmt.Sprint(revision)
+	list.Continue, _, err = storage.PrepareContinueToken(prefix+last, prefix, revision, 0, more, asked)
+	return list, err
+}
+
+// namesInUse returns the names of the images that pods use, sorted. Not all need exist.
+func (r *imagesREST) namesInUse(ctx context.Context) ([]string, error) {
+	names, references := r.facts.usage.InUse()
+	names = append(names, r.facts.indexes.images()...)
+	for _, reference := range references {
+		list, err := r.Store.ListPredicate(ctx, tagged(reference), nil)
+		if err != nil {
+			return nil, err
+		}
+		for i := range list.(*imagev1.ImageList).Items {
+			names = append(names, list.(*imagev1.ImageList).Items[i].Name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// tagged selects the images that are known by a reference with a tag.
+func tagged(reference string) storage.SelectionPredicate {
+	return storage.SelectionPredicate{
+		Label: labels.Everything(), Field: fields.OneTermEqualSelector(tagsField, reference), IndexFields: []string{tagsField},
+		GetAttrs: func(obj runtime.Object) (labels.Set, fields.Set, error) {
+			image, ok := obj.(*imagev1.Image)
+			if !ok {
+				return nil, nil, fmt.Errorf("%T is no Image", obj)
+			}
+			if slices.Contains(tags(image), reference) {
+				return nil, fields.Set{tagsField: reference}, nil
+			}
+			return nil, nil, nil
+		},
+	}
+}

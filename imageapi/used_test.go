@@ -1,0 +1,179 @@
+package imageapi_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"tidewaiter/imageapi"
+	"tidewaiter/imageapi/manifest"
+)
+
+// A list of what is used looks at that alone.
+func TestUsedReadsNothingElse(t *testing.T) {
+	p := &pods{synced: true}
+	s := newStoragesWith(t, imageapi.Options{Usage: p})
+	for i := range 50 {
+		s.mustCreate(t, plain(fmt.Sprintf("image-%02d", i), ""))
+	}
+	p.use("image-07", "registry.example.com/image-03:1", "never-imported")
+	p.asked.Store(0)
+	if got := s.selected(t, "used=true"); got != "image-03 image-07" {
+		t.Errorf("selected %q", got)
+	}
+	if n := p.asked.Load(); n > 3 {
+		t.Errorf("looked at %d images to find two of fifty", n)
+	}
+}
+
+func TestUsedInPages(t *testing.T) {
+	p := &pods{synced: true}
+	s := newStoragesWith(t, imageapi.Options{Usage: p})
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		s.mustCreate(t, plain(name, ""))
+	}
+	p.use("e", "a", "missing", "c")
+	options := selecting("used=true")
+	options.Limit = 2
+	page := func() (names []string, list *imagev1.ImageList) {
+		t.Helper()
+		obj, err := s.images.List(requestContext(), options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = obj.(*imagev1.ImageList)
+		for _, image := range list.Items {
+			names = append(names, image.Name)
+		}
+		return names, list
+	}
+	first, list := page()
+	if !slices.Equal(first, []string{"a", "c"}) || list.Continue == "" {
+		t.Fatalf("the first page has %q and continues with %q", first, list.Continue)
+	}
+	// The second page shows the state of the first.
+	changed := s.get(t, "e").DeepCopy()
+	changed.Labels = map[string]string{"changed": "later"}
+	if _, err := s.update(changed); err != nil {
+		t.Fatal(err)
+	}
+	options.Continue = list.Continue
+	second, next := page()
+	if !slices.Equal(second, []string{"e"}) || next.Continue != "" || next.ResourceVersion != list.ResourceVersion || next.Items[0].Labels != nil {
+		t.Errorf("the second page has %q with labels %v at %s, continues with %q; the first was at %s", second, next.Items[0].Labels, next.ResourceVersion, next.Continue, list.ResourceVersion)
+	}
+	options.Continue = "made up"
+	if _, err := s.images.List(requestContext(), options); !apierrors.IsBadRequest(err) {
+		t.Errorf("with a made-up token: %v", err)
+	}
+
+	// A list of nothing has a version to watch from, too, and past states can be read.
+	p.use()
+	options = selecting("used=true")
+	if none, list := page(); len(none) != 0 || list.ResourceVersion == "" {
+		t.Errorf("%q at %q", none, list.ResourceVersion)
+	}
+	p.use("e")
+	options.ResourceVersion, options.ResourceVersionMatch = list.ResourceVersion, metav1.ResourceVersionMatchExact
+	if then, list := page(); !slices.Equal(then, []string{"e"}) || list.Items[0].Labels != nil || list.ResourceVersion != options.ResourceVersion {
+		t.Errorf("as it was: %q with labels %v at %s", then, list.Items[0].Labels, list.ResourceVersion)
+	}
+}
+
+// Pods that run an index run one of its images, whichever came first: the pod,
+// the index or the image.
+func TestImagesOfAUsedIndex(t *testing.T) {
+	index := bareImage(t, "oci-index.json", "")
+	m, err := manifest.Of(index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := m.ImageChildren()[0].Digest
+	p := &pods{synced: true}
+	s := newStoragesWith(t, imageapi.Options{Usage: p})
+	used := func(when string, want ...string) {
+		t.Helper()
+		obj, err := s.images.List(requestContext(), selecting("used=true"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, image := range obj.(*imagev1.ImageList).Items {
+			names = append(names, image.Name)
+		}
+		slices.Sort(want)
+		if !slices.Equal(names, want) {
+			t.Errorf("%s: used are %q, want %q", when, names, want)
+		}
+		obj, err = s.images.List(requestContext(), &internalversion.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, image := range obj.(*imagev1.ImageList).Items {
+			pods := "0"
+			if slices.Contains(want, image.Name) {
+				pods = "1"
+			}
+			if got := s.cell(t, &image, "Pods"); got != pods {
+				t.Errorf("%s: column PODS of %s is %v, want %s", when, image.Name, got, pods)
+			}
+		}
+	}
+	remove := func(name string) {
+		t.Helper()
+		if _, _, err := s.images.Delete(requestContext(), name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	image := plainImage()
+	image.Name, image.DockerImageReference = child, "registry.example.com/acme/web@"+child
+	s.mustCreate(t, image)
+	s.mustCreate(t, plain("idle", ""))
+	p.use(index.Name)
+	used("the pod runs an index that is not there")
+	s.mustCreate(t, index)
+	used("the index is created", index.Name, child)
+	p.use()
+	used("the pod is gone")
+	p.use(index.Name)
+	used("another pod runs it", index.Name, child)
+	remove(index.Name)
+	used("the index is deleted")
+	s.mustCreate(t, index)
+	used("the index is back", index.Name, child)
+	p.use(index.Name, child)
+	if got := s.cell(t, s.get(t, child), "Pods"); got != "2" {
+		t.Errorf("a pod runs the index and another the image: PODS is %v", got)
+	}
+}
+
+// BenchmarkUsed/Op=List/Used=100/Images=N lists what pods use.
+func BenchmarkUsed(b *testing.B) {
+	for _, images := range []int{1_000, 10_000} {
+		b.Run(fmt.Sprintf("Op=List/Used=100/Images=%d", images), func(b *testing.B) {
+			p := &pods{synced: true}
+			s := newStoragesWith(b, imageapi.Options{Usage: p})
+			var used []string
+			for i := range images {
+				name := fmt.Sprintf("image-%06d", i)
+				s.mustCreate(b, plain(name, ""))
+				if i%(images/100) == 0 {
+					used = append(used, name)
+				}
+			}
+			p.use(used...)
+			for b.Loop() {
+				obj, err := s.images.List(requestContext(), selecting("used=true"))
+				if err != nil || len(obj.(*imagev1.ImageList).Items) != 100 {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
