@@ -78,8 +78,14 @@ func (f *facts) values(field string, image *imagev1.Image) []string {
 	return []string{""}
 }
 
-// architecture is "" for images without readable metadata and for indexes.
+// architecture is "" for images without readable metadata and for indexes. The metadata of an image
+// with a config is derived from that, which has been read a moment ago when the image is written.
 func architecture(image *imagev1.Image) string {
+	if image.DockerImageManifest != "" && image.DockerImageConfig != "" {
+		if config, err := manifest.ConfigOf(image); err == nil {
+			return config.Architecture
+		}
+	}
 	metadata, err := manifest.Metadata(image)
 	if err != nil {
 		return ""

@@ -49,10 +49,13 @@ func (*strategy) DefaultGarbageCollectionPolicy(context.Context) rest.GarbageCol
 func (s *strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	image := obj.(*imagev1.Image)
 	setDefaults(image)
-	stampMetadata(image)
 	sortLayers(image)
 	removeManagedSignatureAnnotation(image)
-	if err := manifest.Derive(image, s.children(ctx, image)...); err != nil {
+	err := manifest.Derive(image, s.children(ctx, image)...)
+	if err != nil || image.DockerImageConfig == "" {
+		stampMetadata(image) // it is the client's
+	}
+	if err != nil {
 		return
 	}
 	dropStoredManifest(image)

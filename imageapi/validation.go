@@ -1,6 +1,7 @@
 package imageapi
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/distribution/reference"
@@ -21,7 +22,11 @@ import (
 func ValidateImage(image *imagev1.Image) field.ErrorList {
 	errs := validation.ValidateObjectMeta(&image.ObjectMeta, false, validateName, field.NewPath("metadata"))
 	errs = append(errs, validateFields(image)...)
-	return append(errs, validateContent(image, field.NewPath("metadata", "name"))...)
+	derived, contentErrs := validateContent(image, field.NewPath("metadata", "name"))
+	if !derived {
+		errs = append(errs, validateMetadata(image, field.NewPath("dockerImageMetadata"))...)
+	}
+	return append(errs, contentErrs...)
 }
 
 // validateName allows any path segment: digests, and whatever an image without a manifest is called.
@@ -37,13 +42,15 @@ func validateName(name string, prefix bool) []string {
 func ValidateImageUpdate(image, old *imagev1.Image) field.ErrorList {
 	errs := validateImmutable(image, old)
 	errs = append(errs, validateFields(image)...)
+	errs = append(errs, validateMetadata(image, field.NewPath("dockerImageMetadata"))...)
 	if image.DockerImageManifest != old.DockerImageManifest || image.DockerImageConfig != old.DockerImageConfig {
-		errs = append(errs, validateContent(image, field.NewPath("dockerImageManifest"))...)
+		_, contentErrs := validateContent(image, field.NewPath("dockerImageManifest"))
+		errs = append(errs, contentErrs...)
 	}
 	return errs
 }
 
-// validateFields checks each field by itself.
+// validateFields checks each field by itself, but for dockerImageMetadata.
 func validateFields(image *imagev1.Image) field.ErrorList {
 	var errs field.ErrorList
 	if image.DockerImageReference == "" {
@@ -51,7 +58,6 @@ func validateFields(image *imagev1.Image) field.ErrorList {
 	} else if _, err := reference.ParseNormalizedNamed(image.DockerImageReference); err != nil {
 		errs = append(errs, field.Invalid(field.NewPath("dockerImageReference"), image.DockerImageReference, err.Error()))
 	}
-	errs = append(errs, validateMetadata(image, field.NewPath("dockerImageMetadata"))...)
 	for i := range image.DockerImageManifests {
 		errs = append(errs, validateImageManifest(&image.DockerImageManifests[i], image.DockerImageManifest != "", field.NewPath("dockerImageManifests").Index(i))...)
 	}
@@ -109,21 +115,22 @@ func validateImageManifest(m *imagev1.ImageManifest, derived bool, fldPath *fiel
 
 // validateContent checks the manifest and the config that image carries, that image is named by the
 // manifest's digest (reported at namePath, since an update cannot change the name), and that the
-// computed fields say what the bytes say.
-func validateContent(image *imagev1.Image, namePath *field.Path) field.ErrorList {
+// computed fields say what the bytes say. derived is true when the metadata is what the config says,
+// to the byte: then it needs no validation.
+func validateContent(image *imagev1.Image, namePath *field.Path) (derived bool, _ field.ErrorList) {
 	manifestPath, configPath := field.NewPath("dockerImageManifest"), field.NewPath("dockerImageConfig")
 	if len(image.DockerImageConfig) > manifest.MaxConfigSize {
-		return field.ErrorList{field.TooLong(configPath, "", manifest.MaxConfigSize)}
+		return false, field.ErrorList{field.TooLong(configPath, "", manifest.MaxConfigSize)}
 	}
 	if image.DockerImageManifest == "" {
-		return nil
+		return false, nil
 	}
 	m, err := manifest.Of(image)
 	if err != nil {
-		return field.ErrorList{field.Invalid(manifestPath, field.OmitValueType{}, err.Error())}
+		return false, field.ErrorList{field.Invalid(manifestPath, field.OmitValueType{}, err.Error())}
 	}
 	if m.Kind == manifest.KindArtifact {
-		return field.ErrorList{field.Invalid(manifestPath, field.OmitValueType{}, manifest.NotAnImage(m).Error())}
+		return false, field.ErrorList{field.Invalid(manifestPath, field.OmitValueType{}, manifest.NotAnImage(m).Error())}
 	}
 	var errs field.ErrorList
 	if m.Verify(image.Name) != nil {
@@ -136,9 +143,10 @@ func validateContent(image *imagev1.Image, namePath *field.Path) field.ErrorList
 	}
 	want := *image
 	if err := manifest.Derive(&want); err != nil {
-		return append(errs, field.Invalid(configPath, field.OmitValueType{}, err.Error()))
+		return false, append(errs, field.Invalid(configPath, field.OmitValueType{}, err.Error()))
 	}
-	return append(errs, validateDerived(image, &want)...)
+	derived = image.DockerImageConfig != "" && bytes.Equal(image.DockerImageMetadata.Raw, want.DockerImageMetadata.Raw)
+	return derived, append(errs, validateDerived(image, &want)...)
 }
 
 // validateDerived checks that the fields that mirror a manifest are as want has them.

@@ -3,6 +3,7 @@ package imageapi
 import (
 	"bytes"
 	"context"
+	"maps"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -30,7 +31,14 @@ func verifySignatures(ctx context.Context, v Verifier, image, old *imagev1.Image
 	if old != nil && old.DockerImageReference == image.DockerImageReference && apiequality.Semantic.DeepEqual(old.Signatures, image.Signatures) {
 		return
 	}
-	judged := image.DeepCopy()
+	// A copy of what a verifier may change.
+	judged := new(imagev1.Image)
+	*judged = *image
+	judged.Annotations = maps.Clone(image.Annotations)
+	judged.Signatures = make([]imagev1.ImageSignature, len(image.Signatures))
+	for i := range image.Signatures {
+		image.Signatures[i].DeepCopyInto(&judged.Signatures[i])
+	}
 	for i := range judged.Signatures {
 		clearVerdict(&judged.Signatures[i])
 		if stored := findSignature(old, &judged.Signatures[i]); stored != nil {

@@ -50,7 +50,7 @@ func Derive(image *imagev1.Image, children ...*imagev1.Image) error {
 	if err != nil {
 		return err
 	}
-	metadata, err := m.metadata(image, config, children)
+	metadata, err := m.recentMetadata(image, config, children)
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (m *Manifest) config(image *imagev1.Image) (*Config, error) {
 	if err := m.VerifyConfig([]byte(image.DockerImageConfig)); err != nil {
 		return nil, err
 	}
-	return configOf(image)
+	return ConfigOf(image)
 }
 
 // VerifyConfig checks that raw is the config that the manifest names, by digest and size.

@@ -147,7 +147,13 @@ func Parse(raw []byte, mediaType string) (*Manifest, error) {
 
 func decode(raw []byte) (*wireManifest, error) {
 	var wire wireManifest
-	strict, err := kjson.UnmarshalStrict(raw, &wire, kjson.DisallowDuplicateFields)
+	strict, err := kjson.UnmarshalStrict(raw, &wire)
+	if err == nil && len(strict) == 0 && wire.Signatures == nil {
+		// No key is unknown, so none is a known one in another case.
+		return &wire, nil
+	}
+	wire = wireManifest{}
+	strict, err = kjson.UnmarshalStrict(raw, &wire, kjson.DisallowDuplicateFields)
 	if err != nil {
 		return nil, fmt.Errorf("manifest: %w JSON: %v", ErrInvalid, err)
 	}
@@ -321,7 +327,12 @@ func (m *Manifest) ImageChildren() []Descriptor {
 
 // Verify checks that dgst, of whatever algorithm, names this manifest. A signed schema 1 manifest
 // is named by its payload without signatures.
-func (m *Manifest) Verify(dgst string) error { return VerifyDigest(m.canonical, dgst) }
+func (m *Manifest) Verify(dgst string) error {
+	if dgst == m.Digest {
+		return nil
+	}
+	return VerifyDigest(m.canonical, dgst)
+}
 
 // Digest is the sha256 digest of raw. The digest of a signed schema 1 manifest is not that of its
 // raw bytes: parse it and read Manifest.Digest.

@@ -19,6 +19,7 @@ const (
 var (
 	recentManifests = lru.New(recentSize)
 	recentConfigs   = lru.New(recentSize)
+	recentMetadata  = lru.New(recentSize)
 )
 
 type recentKey struct{ raw, mediaType string }
@@ -37,9 +38,9 @@ func Of(image *imagev1.Image) (*Manifest, error) {
 	return m, err
 }
 
-// configOf parses the config that image carries, as ParseConfig does. The result
+// ConfigOf parses the config that image carries, as ParseConfig does. The result
 // may be shared and must not be changed.
-func configOf(image *imagev1.Image) (*Config, error) {
+func ConfigOf(image *imagev1.Image) (*Config, error) {
 	key := image.DockerImageConfig
 	if c, ok := recentConfigs.Get(key); ok {
 		return c.(*Config), nil
@@ -49,4 +50,26 @@ func configOf(image *imagev1.Image) (*Config, error) {
 		recentConfigs.Add(key, c)
 	}
 	return c, err
+}
+
+type metadataKey struct {
+	manifest *Manifest
+	config   *Config
+}
+
+// recentMetadata is metadata, whose bytes may be shared and must not be changed. Where there is a
+// config, manifest and config are all that it depends on.
+func (m *Manifest) recentMetadata(image *imagev1.Image, config *Config, children []*imagev1.Image) ([]byte, error) {
+	if m.Kind != KindImage || config == nil {
+		return m.metadata(image, config, children)
+	}
+	key := metadataKey{m, config}
+	if raw, ok := recentMetadata.Get(key); ok {
+		return raw.([]byte), nil
+	}
+	raw, err := m.metadata(image, config, children)
+	if err == nil && len(raw) <= recentBytes {
+		recentMetadata.Add(key, raw)
+	}
+	return raw, err
 }
