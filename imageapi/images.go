@@ -25,6 +25,7 @@ type imagesREST struct {
 	*genericregistry.Store
 	facts          *facts
 	verdictChanged func(image *imagev1.Image, verified string, signers []string)
+	answer         func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
 }
 
 // List is part of rest.Lister.
@@ -57,11 +58,13 @@ func (r *imagesREST) Watch(ctx context.Context, options *internalversion.ListOpt
 
 // Create is part of rest.Creater.
 func (r *imagesREST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	ctx, answer := r.answer(ctx)
 	out, err := r.Store.Create(ctx, obj, validate, options)
-	if err == nil {
-		r.reportVerdict(out, verdict{verified: unsigned}, options.DryRun)
+	if err != nil {
+		return nil, err
 	}
-	return out, err
+	r.reportVerdict(out, verdict{verified: unsigned}, options.DryRun)
+	return answer(out), nil
 }
 
 // Update is part of rest.Updater.

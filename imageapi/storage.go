@@ -28,6 +28,9 @@ type Options struct {
 	// before, by whomever it was: a new image that is signed, a signature that was added, policies
 	// that changed. It must not wait. nil is told nothing.
 	VerdictChanged func(image *imagev1.Image, verified string, signers []string)
+	// Answer, if set, is asked before a creation for the context to create with, and after it for
+	// what to answer with: the object, or one that knows its encoding (runtime.CacheableObject).
+	Answer func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
 	// Usage counts the pods that use an image; nil when there are none to count.
 	Usage Usage
 }
@@ -70,7 +73,12 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 		images.AfterCreate = func(obj runtime.Object, _ *metav1.CreateOptions) { f.indexes.changed(obj.(*imagev1.Image)) }
 		images.AfterDelete = func(obj runtime.Object, _ *metav1.DeleteOptions) { f.indexes.changed(obj.(*imagev1.Image)) }
 	}
-	served := &imagesREST{Store: images, facts: f, verdictChanged: opts.VerdictChanged}
+	served := &imagesREST{Store: images, facts: f, verdictChanged: opts.VerdictChanged, answer: opts.Answer}
+	if served.answer == nil {
+		served.answer = func(ctx context.Context) (context.Context, func(runtime.Object) runtime.Object) {
+			return ctx, func(obj runtime.Object) runtime.Object { return obj }
+		}
+	}
 	return map[string]rest.Storage{
 		"images": served,
 		"imagesignatures": &signaturesREST{

@@ -124,6 +124,9 @@ func (c tableConvertor) ConvertToTable(_ context.Context, object runtime.Object,
 		table.Rows = append(table.Rows, c.row(image))
 		return nil
 	}
+	if c, ok := object.(runtime.CacheableObject); ok {
+		object = c.GetObject()
+	}
 	if meta.IsListType(object) {
 		list, err := meta.ListAccessor(object)
 		if err != nil {

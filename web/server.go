@@ -33,6 +33,8 @@ type Config struct {
 	Scheme *runtime.Scheme
 	// Codecs encode and decode the types of Scheme.
 	Codecs serializer.CodecFactory
+	// Serializers are used for the requests of these groups, instead of Codecs.
+	Serializers map[string]runtime.NegotiatedSerializer
 	// ParameterCodec decodes query parameters such as ListOptions.
 	ParameterCodec runtime.ParameterCodec
 
@@ -142,6 +144,9 @@ func installGroups(api *genericapiserver.GenericAPIServer, c Config) error {
 				if _, served := c.Groups[v]; served {
 					i.PrioritizedVersions = append(i.PrioritizedVersions, v)
 				}
+			}
+			if s, ok := c.Serializers[gv.Group]; ok {
+				i.NegotiatedSerializer = s
 			}
 			info = &i
 			infos[gv.Group] = info

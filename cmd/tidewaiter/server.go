@@ -13,6 +13,7 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apiserver/pkg/server/healthz"
@@ -123,7 +124,7 @@ func openServer(ctx context.Context, o serverOptions, listener net.Listener) (_ 
 	if err != nil {
 		return nil, err
 	}
-	images, err := imageapi.Storage(getter, imageapi.Options{Scheme: legacyscheme.Scheme, Verifier: trust.live, Summarize: summarize, VerdictChanged: s.events.verdictChanged, Usage: core.Usage})
+	images, err := imageapi.Storage(getter, imageapi.Options{Scheme: legacyscheme.Scheme, Verifier: trust.live, Summarize: summarize, VerdictChanged: s.events.verdictChanged, Usage: core.Usage, Answer: getter.Answer})
 	if err != nil {
 		return nil, err
 	}
@@ -159,6 +160,7 @@ func openServer(ctx context.Context, o serverOptions, listener net.Listener) (_ 
 	s.web, err = web.New(web.Config{
 		Scheme:         legacyscheme.Scheme,
 		Codecs:         legacyscheme.Codecs,
+		Serializers:    map[string]runtime.NegotiatedSerializer{imagev1.GroupName: imageapi.NewSerializer(legacyscheme.Codecs)},
 		ParameterCodec: legacyscheme.ParameterCodec,
 		Groups:         groups,
 		OpenAPI:        openAPIDefinitions,

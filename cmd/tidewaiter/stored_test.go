@@ -17,6 +17,7 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	restclient "k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
 
 	"tidewaiter/imageapi/imageclient"
 	"tidewaiter/importer/registrytest/sample"
@@ -159,7 +160,8 @@ type answer struct {
 	code        int
 	contentType string
 	body        map[string]any
-	text        string
+	text        string // its beginning
+	whole       string
 }
 
 func (c *comparer) get(path string, query url.Values, encoding string) answer {
@@ -194,7 +196,7 @@ func (c *comparer) get(path string, query url.Values, encoding string) answer {
 	} else if encoding == "gzip" && len(body) > 200<<10 {
 		c.t.Errorf("%s: %d bytes are not compressed", path, len(body))
 	}
-	a := answer{code: resp.StatusCode, contentType: resp.Header.Get("Content-Type"), text: string(body[:min(len(body), 300)])}
+	a := answer{code: resp.StatusCode, contentType: resp.Header.Get("Content-Type"), text: string(body[:min(len(body), 300)]), whole: string(body)}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
 	if err := d.Decode(&a.body); err != nil {
@@ -254,5 +256,84 @@ func TestStoredReadsAreTaken(t *testing.T) {
 	}
 	if got := order(url.Values{"pretty": {"false"}}); !slices.Equal(got, []string{"name", "resourceVersion"}) {
 		t.Errorf("a read with parameters has the fields in the order %v: it is not the API server's", got)
+	}
+}
+
+// A creation is answered with the stored bytes, too: they say what a read that
+// is decoded says of the object, in every form that a client may ask for.
+func TestCreationsAnswerWhatIsStored(t *testing.T) {
+	config := serve(t)
+	c := newComparer(t, config)
+	const collection = "/apis/image.openshift.io/v1/images"
+	post := func(body []byte, accept, query string) (code int, text []byte) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.host+collection+query, bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Accept", accept)
+		resp, err := c.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if text, err = io.ReadAll(resp.Body); err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, text
+	}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	for i := range 40 {
+		image := randomImage(t, r, i)
+		image.APIVersion, image.Kind = imagev1.GroupVersion.String(), "Image"
+		body, err := json.Marshal(image)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i%8 == 0 {
+			code, text := post(body, "application/json", "?dryRun=All")
+			if code != http.StatusCreated || bytes.Contains(text, []byte(`"resourceVersion"`)) {
+				t.Fatalf("dry run: %d %s", code, text)
+			}
+		}
+		accept := []string{"application/json", "application/yaml", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", "application/json;as=Table;g=meta.k8s.io;v=v1"}[i%4]
+		code, text := post(body, accept, "")
+		if code != http.StatusCreated {
+			t.Fatalf("%s: %d %s", accept, code, text)
+		}
+		var got, want map[string]any
+		if err := yaml.Unmarshal(text, &got); err != nil {
+			t.Fatalf("%s: %v: %s", accept, err, text)
+		}
+		stored := c.get(collection+"/"+image.Name, url.Values{"pretty": {"false"}}, "identity")
+		if err := yaml.Unmarshal([]byte(stored.whole), &want); err != nil {
+			t.Fatal(err)
+		}
+		switch got["kind"] {
+		case "Image":
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: created\n%s\nread\n%s", accept, text, stored.whole)
+			}
+			if taken := bytes.HasPrefix(text, []byte(`{"kind":"Image","apiVersion":"image.openshift.io/v1","metadata":{"resourceVersion":"`)); taken != (accept == "application/json") {
+				t.Errorf("%s: answered with stored bytes: %v", accept, taken)
+			}
+		case "PartialObjectMetadata":
+			if !reflect.DeepEqual(got["metadata"], want["metadata"]) {
+				t.Errorf("%s: %s", accept, text)
+			}
+		case "Table":
+			object := got["rows"].([]any)[0].(map[string]any)["object"].(map[string]any)
+			if !reflect.DeepEqual(object["metadata"], want["metadata"]) {
+				t.Errorf("%s: %s", accept, text)
+			}
+		default:
+			t.Errorf("%s: %s", accept, text)
+		}
+		if code, text := post(body, "application/json", ""); code != http.StatusConflict {
+			t.Errorf("created twice: %d %s", code, text)
+		}
 	}
 }

@@ -104,6 +104,11 @@ func (g *Getter) decorate(config *storagebackend.ConfigForResource, resourcePref
 	if err != nil {
 		return nil, nil, err
 	}
+	for _, k := range g.opts.StoredKinds {
+		if k.Resource.GroupResource() == config.GroupResource {
+			s.reader = newStoredReader(g, s, k)
+		}
+	}
 	g.mu.Lock()
 	g.stores[config.GroupResource] = s
 	g.mu.Unlock()

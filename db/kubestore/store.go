@@ -64,6 +64,7 @@ type Store struct {
 	newFunc        func() runtime.Object
 	objectType     string
 	unconverted    bool
+	reader         *storedReader // of a StoredKind, else nil
 	indexes        []*index
 	progress       time.Duration
 	bookmark       time.Duration
@@ -237,7 +238,10 @@ func (s *Store) put(ctx context.Context, key string, expect int64, data []byte, 
 		return 0, err
 	}
 	rev, err := s.db.Put(ctx, key, expect, stored, db.PutOptions{TTL: seconds(ttl), Index: entries})
-	if err != nil && !errors.Is(err, db.ErrConflict) {
+	switch {
+	case err == nil:
+		s.note(ctx, db.KV{Key: key, Rev: rev, Value: stored})
+	case !errors.Is(err, db.ErrConflict):
 		err = s.interpret(err)
 	}
 	return rev, err

@@ -44,7 +44,7 @@ func (g *Getter) ServeStored(next http.Handler) http.Handler {
 	byResource := map[schema.GroupVersionResource]*storedReader{}
 	for _, k := range g.opts.StoredKinds {
 		if s := g.Store(k.Resource.GroupResource()); s != nil {
-			byResource[k.Resource] = newStoredReader(g, s, k)
+			byResource[k.Resource] = s.reader
 		}
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -122,11 +122,18 @@ type storedReader struct {
 	// head is how every stored object begins, up to and with the brace that
 	// opens its metadata.
 	head []byte
+	// encoder identifies the API server's encoder to plain JSON.
+	encoder runtime.Identifier
 }
 
 func newStoredReader(g *Getter, s *Store, k StoredKind) *storedReader {
-	head := `{"kind":` + strconv.Quote(k.Kind) + `,"apiVersion":` + strconv.Quote(k.Resource.GroupVersion().String()) + `,"metadata":{`
-	return &storedReader{g: g, s: s, kind: k, head: []byte(head)}
+	gv := k.Resource.GroupVersion()
+	head := `{"kind":` + strconv.Quote(k.Kind) + `,"apiVersion":` + strconv.Quote(gv.String()) + `,"metadata":{`
+	r := &storedReader{g: g, s: s, kind: k, head: []byte(head)}
+	if info, ok := runtime.SerializerInfoForMediaType(g.codecs.SupportedMediaTypes(), runtime.ContentTypeJSON); ok {
+		r.encoder = g.codecs.EncoderForVersion(info.Serializer, gv).Identifier()
+	}
+	return r
 }
 
 func (r *storedReader) instrumented(verb, scope string, h http.HandlerFunc) http.HandlerFunc {
@@ -140,55 +147,56 @@ func (r *storedReader) fail(w http.ResponseWriter, req *http.Request, err error)
 
 // get answers with one object.
 func (r *storedReader) get(w http.ResponseWriter, req *http.Request, name string) {
-	body, err := r.read(req.Context(), name)
+	head, rest, err := r.read(req.Context(), name)
 	if err != nil {
 		r.fail(w, req, storeerr.InterpretGetError(err, r.kind.Resource.GroupResource(), name))
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	_, _ = w.Write(body) // an error means that the client is gone
+	w.Header().Set("Content-Length", strconv.Itoa(len(head)+len(rest)))
+	_, _ = w.Write(head) // an error means that the client is gone
+	_, _ = w.Write(rest)
 }
 
-func (r *storedReader) read(ctx context.Context, name string) ([]byte, error) {
+func (r *storedReader) read(ctx context.Context, name string) (head, rest []byte, err error) {
 	key, err := r.s.prepareKey(r.s.resourcePrefix+name, false)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	kv, ok, _, err := r.s.db.Get(ctx, key)
 	if err != nil {
-		return nil, r.s.interpret(err)
+		return nil, nil, r.s.interpret(err)
 	}
 	if !ok {
-		return nil, storage.NewKeyNotFoundError(key, 0)
+		return nil, nil, storage.NewKeyNotFoundError(key, 0)
 	}
-	return r.object(ctx, make([]byte, 0, len(kv.Value)+64), &kv)
+	return r.object(ctx, make([]byte, 0, len(r.head)+48), &kv)
 }
 
-// object appends the stored object to buf, with its resourceVersion in place.
-func (r *storedReader) object(ctx context.Context, buf []byte, kv *db.KV) ([]byte, error) {
+// object is the stored object with its resourceVersion in place, in two parts:
+// head is appended to buf, rest is what follows.
+func (r *storedReader) object(ctx context.Context, buf []byte, kv *db.KV) (head, rest []byte, err error) {
 	if kv.Err != nil {
-		return buf, markDamaged(kv.Err, kv.Rev)
+		return buf, nil, markDamaged(kv.Err, kv.Rev)
 	}
 	data, _, err := r.s.transformer.TransformFromStorage(ctx, kv.Value, keyContext(kv.Key))
 	if err != nil {
-		return buf, storage.NewInternalError(fmt.Errorf("unable to transform key %q: %w", kv.Key, err))
+		return buf, nil, storage.NewInternalError(fmt.Errorf("unable to transform key %q: %w", kv.Key, err))
 	}
 	rest, ok := r.metadata(data)
 	if !ok {
 		// Not as the encoder writes it: by an older release, or by hand.
 		if data, err = r.encodeAnew(data, kv.Rev); err != nil {
-			return buf, err
+			return buf, nil, err
 		}
 		if rest, ok = r.metadata(data); !ok {
-			return buf, storage.NewInternalError(fmt.Errorf("key %q: its encoding does not begin with its kind", kv.Key))
+			return buf, nil, storage.NewInternalError(fmt.Errorf("key %q: its encoding does not begin with its kind", kv.Key))
 		}
 	}
-	buf = append(buf, r.head...)
-	buf = append(buf, `"resourceVersion":"`...)
-	buf = strconv.AppendInt(buf, kv.Rev, 10)
-	buf = append(buf, `",`...)
-	return append(buf, rest...), nil
+	head = append(buf, r.head...)
+	head = append(head, `"resourceVersion":"`...)
+	head = strconv.AppendInt(head, kv.Rev, 10)
+	return append(head, `",`...), rest, nil
 }
 
 // metadata is what follows head in a stored object, without the line's end.

@@ -22,6 +22,8 @@ const (
 	// storedChunkRows are read at a time by a list that streams. A page is also
 	// closed by the database's own bound on bytes.
 	storedChunkRows = 100
+	// storedWriteBytes are written at a time, at least.
+	storedWriteBytes = 128 << 10
 	// gzipThreshold is the length from which the API server compresses, too.
 	gzipThreshold = 128 << 10
 )
@@ -182,12 +184,13 @@ func (l *storedList) write(ctx context.Context, w io.Writer, buf []byte) error {
 		for i := range p.KVs {
 			buf = append(buf, separator...)
 			separator = ","
-			var err error
-			if buf, err = l.r.object(ctx, buf, &p.KVs[i]); err != nil {
+			head, rest, err := l.r.object(ctx, buf, &p.KVs[i])
+			if err != nil {
 				return err
 			}
+			buf = append(head, rest...)
 			p.KVs[i].Value = nil
-			if len(buf) >= 64<<10 {
+			if len(buf) >= storedWriteBytes {
 				if _, err := w.Write(buf); err != nil {
 					return err
 				}

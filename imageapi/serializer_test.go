@@ -1,0 +1,137 @@
+package imageapi
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+)
+
+// readers are the readers of JSON that requests are read with, and the API machinery's own.
+func readers(tb testing.TB) (ours, upstream map[string]runtime.Serializer) {
+	tb.Helper()
+	scheme := runtime.NewScheme()
+	if err := Install(scheme); err != nil {
+		tb.Fatal(err)
+	}
+	codecs := serializer.NewCodecFactory(scheme)
+	pick := func(s runtime.NegotiatedSerializer) map[string]runtime.Serializer {
+		info, ok := runtime.SerializerInfoForMediaType(s.SupportedMediaTypes(), runtime.ContentTypeJSON)
+		if !ok {
+			tb.Fatal("no JSON")
+		}
+		return map[string]runtime.Serializer{"lenient": info.Serializer, "strict": info.StrictSerializer}
+	}
+	return pick(NewSerializer(codecs)), pick(codecs)
+}
+
+func sampleImage(tb testing.TB) []byte {
+	tb.Helper()
+	raw, err := json.Marshal(&imagev1.Image{
+		TypeMeta:             metav1.TypeMeta{APIVersion: "image.openshift.io/v1", Kind: "Image"},
+		ObjectMeta:           metav1.ObjectMeta{Name: "a", Labels: map[string]string{"b": "<\"\\&\u2028é\x00>"}},
+		DockerImageReference: "registry.example.com/a",
+		DockerImageMetadata:  runtime.RawExtension{Raw: []byte(`{"kind":"DockerImage","Size":1.5e3,"Config":{"Cmd":["a","b"]}}`)},
+		DockerImageManifest:  "{\n\t\"schemaVersion\":2,\"x\":\"<\\\"\\\\&\u2028é\x00>\"}",
+		DockerImageConfig:    strings.Repeat(`{"os":"linux"}`, 3),
+		DockerImageLayers:    []imagev1.ImageLayer{{Name: "sha256:00", LayerSize: 3, MediaType: "t"}},
+		Signatures:           []imagev1.ImageSignature{{Type: "atomic", Content: []byte("content")}},
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return raw
+}
+
+// FuzzImageReader: whatever is read, the object, its kind, errors and warnings are the API
+// machinery's.
+func FuzzImageReader(f *testing.F) {
+	f.Add(sampleImage(f))
+	for _, seed := range []string{
+		``, `{}`, `[]`, `null`, ` { } `, `{"dockerImageConfig":"a"`, `{"dockerImageConfig":"a"}x`, `{"dockerImageConfig":"a",}`,
+		`{"kind":"Image","apiVersion":"image.openshift.io/v1","dockerImageConfig":"a"}`,
+		"\t{ \"dockerImageConfig\" : \"a\" ,\r\n \"dockerImageManifest\":\"\\u00e9\\/\\b\\f\\n\\r\\t\" } \n",
+		`{"dockerImageConfig":"a","dockerImageConfig":"b"}`,
+		`{"dockerImageConfig":"a","docker\u0049mageConfig":"b"}`,
+		`{"dockerImageConfig":"a","DockerImageConfig":"b"}`,
+		`{"dockerImageConfig":null,"dockerImageManifest":7}`,
+		`{"dockerImageConfig":"a","unknown":1,"kind":"Image","KIND":"Pod"}`,
+		`{"dockerImageConfig":"\ud83d\ude00","dockerImageManifest":"\ud83d"}`,
+		`{"dockerImageConfig":"\'","dockerImageManifest":"\u12"}`,
+		"{\"dockerImageConfig\":\"\xff\",\"dockerImageManifest\":\"\x01\"}",
+		`{"dockerImageConfig":"\\\\\"","dockerImageManifest":"\\"}`,
+		`{"dockerImageMetadata":{"a":[1,{"b":"}"}]},"metadata":{"name":"a"}}`,
+		`{"dockerImageMetadata":{"a":[1},"metadata":{"name":"a"}}`,
+		`{"dockerImageMetadata":{"a":1,"a":2},"metadata":{"name":"a","name":"b"}}`,
+		`{"dockerImageMetadata":null,"dockerImageConfig":"a"}`,
+		`{"dockerImageConfig":"a","metadata":[}],"x":{]}`,
+		`{"dockerImageConfig":"a","dockerImageLayers":[1}}`,
+		`{"dockerImageConfig":"a","dockerImageLayers":` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + `}`,
+		`{"kind":"ImageList","apiVersion":"image.openshift.io/v1","dockerImageConfig":"a"}`,
+		`{"kind":"Image","apiVersion":"image.openshift.io/v2","dockerImageConfig":"a"}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	ours, upstream := readers(f)
+	gvk := imagev1.GroupVersion.WithKind("Image")
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for name := range ours {
+			got, gotKind, gotErr := ours[name].Decode(data, &gvk, &imagev1.Image{})
+			want, wantKind, wantErr := upstream[name].Decode(data, &gvk, &imagev1.Image{})
+			if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(gotKind, wantKind) {
+				t.Errorf("%s: %v %+v, want %v %+v", name, gotKind, got, wantKind, want)
+			}
+			if (gotErr == nil) != (wantErr == nil) || gotErr != nil && gotErr.Error() != wantErr.Error() {
+				t.Errorf("%s: %v, want %v", name, gotErr, wantErr)
+			}
+		}
+	})
+}
+
+// If the long fields were never taken, the comparison above would compare nothing.
+func TestLongFieldsAreTaken(t *testing.T) {
+	data := sampleImage(t)
+	rest, long, ok := takeLongFields(data)
+	if !ok {
+		t.Fatal("nothing was taken")
+	}
+	var want imagev1.Image
+	if err := json.Unmarshal(data, &want); err != nil {
+		t.Fatal(err)
+	}
+	if long.manifest != want.DockerImageManifest || long.config != want.DockerImageConfig || string(long.metadata) != string(want.DockerImageMetadata.Raw) {
+		t.Errorf("took %+v", long)
+	}
+	if !json.Valid(rest) || strings.Contains(string(rest), "dockerImageConfig") || strings.Contains(string(rest), "dockerImageManifest\"") || strings.Contains(string(rest), "dockerImageMetadata\"") {
+		t.Errorf("left %s", rest)
+	}
+}
+
+func BenchmarkImageReader(b *testing.B) {
+	image := imagev1.Image{}
+	if err := json.Unmarshal(sampleImage(b), &image); err != nil {
+		b.Fatal(err)
+	}
+	image.DockerImageManifest = strings.Repeat(`{"digest":"sha256:0123456789abcdef","size":12345},`, 50)
+	image.DockerImageConfig = strings.Repeat(`{"Env":["PATH=/usr/bin:/bin"],"created_by":"RUN x"},`, 150)
+	data, err := json.Marshal(image)
+	if err != nil {
+		b.Fatal(err)
+	}
+	ours, upstream := readers(b)
+	for name, r := range map[string]runtime.Serializer{"Image": ours["strict"], "Any": upstream["strict"]} {
+		b.Run("Reader="+name, func(b *testing.B) {
+			b.SetBytes(int64(len(data)))
+			for b.Loop() {
+				if _, _, err := r.Decode(data, nil, &imagev1.Image{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
