@@ -1,6 +1,7 @@
 package kubestore
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -22,7 +23,7 @@ const (
 	// storedChunkRows are read at a time by a list that streams. A page is also
 	// closed by the database's own bound on bytes.
 	storedChunkRows = 100
-	// storedWriteBytes are written at a time, at least.
+	// storedWriteBytes are written at a time.
 	storedWriteBytes = 128 << 10
 	// gzipThreshold is the length from which the API server compresses, too.
 	gzipThreshold = 128 << 10
@@ -37,21 +38,30 @@ func (r *storedReader) list(w http.ResponseWriter, req *http.Request, opts stora
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	var out io.Writer = w
+	var out io.Writer
+	var finish func() error
 	if l.size > gzipThreshold && acceptsGzip(req) {
 		w.Header().Set("Content-Encoding", "gzip")
 		w.Header().Add("Vary", "Accept-Encoding")
-		compressor := gzipWriters.Get().(*gzip.Writer)
-		compressor.Reset(w)
+		z := gzipWriters.Get().(*gzip.Writer)
+		z.Reset(w)
 		defer func() {
-			compressor.Reset(nil)
-			gzipWriters.Put(compressor)
+			z.Reset(nil)
+			gzipWriters.Put(z)
 		}()
-		out = compressor
+		out, finish = z, z.Close
+	} else {
+		b := plainWriters.Get().(*bufio.Writer)
+		b.Reset(w)
+		defer func() {
+			b.Reset(nil)
+			plainWriters.Put(b)
+		}()
+		out, finish = b, b.Flush
 	}
 	err = l.write(req.Context(), out, head)
-	if c, ok := out.(io.Closer); ok && err == nil {
-		err = c.Close()
+	if err == nil {
+		err = finish()
 	}
 	if err != nil {
 		// The status is out: all that is left is to show that this is not the end.
@@ -77,6 +87,9 @@ var gzipWriters = sync.Pool{New: func() any {
 	}
 	return w
 }}
+
+// plainWriters gather objects, so that TLS gets long writes.
+var plainWriters = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, storedWriteBytes) }}
 
 // storedList is one list under way.
 type storedList struct {
@@ -167,7 +180,8 @@ func (l *storedList) head(token string, remaining *int64) []byte {
 	return append(b, `},"items":[`...)
 }
 
-// write writes the list. One page is read ahead while another is written.
+// write writes the list, which begins with buf. One page is read ahead while
+// another is written.
 func (l *storedList) write(ctx context.Context, w io.Writer, buf []byte) error {
 	ctx, cancel := context.WithCancel(ctx)
 	pages := make(chan readPage, 1)
@@ -176,31 +190,31 @@ func (l *storedList) write(ctx context.Context, w io.Writer, buf []byte) error {
 	defer reader.Wait()
 	defer cancel()
 
-	separator := ""
 	for p := range pages {
 		if p.err != nil {
 			return p.err
 		}
 		for i := range p.KVs {
-			buf = append(buf, separator...)
-			separator = ","
 			head, rest, err := l.r.object(ctx, buf, &p.KVs[i])
 			if err != nil {
 				return err
 			}
-			buf = append(head, rest...)
-			p.KVs[i].Value = nil
-			if len(buf) >= storedWriteBytes {
-				if _, err := w.Write(buf); err != nil {
-					return err
-				}
-				buf = buf[:0]
+			if _, err := w.Write(head); err != nil {
+				return err
 			}
+			if _, err := w.Write(rest); err != nil {
+				return err
+			}
+			p.KVs[i].Value = nil
+			buf = append(head[:0], ',')
 		}
 	}
 	// The reader also ends when the request does: that is not the list's end.
 	if err := ctx.Err(); err != nil {
 		return err
+	}
+	if len(buf) == 1 {
+		buf = buf[:0] // no comma after the last
 	}
 	_, err := w.Write(append(buf, "]}\n"...))
 	return err
