@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/util/dryrun"
+	"k8s.io/kubernetes/pkg/apis/coordination"
 	api "k8s.io/kubernetes/pkg/apis/core"
 	namespacestore "k8s.io/kubernetes/pkg/registry/core/namespace/storage"
 )
@@ -146,6 +147,8 @@ func terminating(obj runtime.Object, name, namespace string) error {
 		resource = api.Resource("services")
 	case *api.Event:
 		resource = api.Resource("events")
+	case *coordination.Lease:
+		resource = coordination.Resource("leases")
 	}
 	err := apierrors.NewForbidden(resource, name, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", namespace))
 	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{

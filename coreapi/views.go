@@ -1,13 +1,15 @@
 package coreapi
 
-import (
-	"embed"
-	"fmt"
-	"strings"
-)
+import _ "embed" // the views
 
-//go:embed views/*.sql
-var viewFiles embed.FS
+var (
+	//go:embed views/events.sql
+	eventsView string
+	//go:embed views/pod_images.sql
+	podImagesView string
+	//go:embed views/pods.sql
+	podsView string
+)
 
 // Views returns SQL views of the kinds served here, by name: SELECT statements
 // over a view objects (key, resource_version, expires, value), where keys are
@@ -15,17 +17,9 @@ var viewFiles embed.FS
 // text and expires is in milliseconds since 1970. Who opens the database
 // declares them.
 func Views() map[string]string {
-	files, err := viewFiles.ReadDir("views")
-	if err != nil {
-		panic(fmt.Sprintf("embedded views: %v", err)) // of this very program
+	return map[string]string{
+		"events":     eventsView,
+		"pod_images": podImagesView,
+		"pods":       podsView,
 	}
-	views := make(map[string]string, len(files))
-	for _, f := range files {
-		text, err := viewFiles.ReadFile("views/" + f.Name())
-		if err != nil {
-			panic(fmt.Sprintf("embedded view %s: %v", f.Name(), err))
-		}
-		views[strings.TrimSuffix(f.Name(), ".sql")] = string(text)
-	}
-	return views
 }
