@@ -9,6 +9,7 @@
 //     (package ranges) and repaired at start and every few minutes;
 //   - a namespace comes into being with the first object created in it, and
 //     Kubernetes' namespace controller empties one that is deleted;
+//   - Kubernetes' garbage collector deletes what is owned by what is gone;
 //   - package usage follows the pods to tell which images they use;
 //   - package podlogs reads their logs;
 //   - the server keeps a Lease that says it is alive.
@@ -17,7 +18,7 @@
 //
 // # What differs from a cluster
 //
-// There are no nodes and no controllers: a pod runs only if something binds it
+// There are no nodes and no scheduler: a pod runs only if something binds it
 // and plays its kubelet, and one that is assigned to a node and deleted with a
 // grace period stays until its kubelet, or a forced delete, removes it. No
 // admission plugin runs. Evictions find no PodDisruptionBudget, since none is
