@@ -22,8 +22,8 @@ type index struct {
 	db     *db.Index
 }
 
-// declareIndexes keeps an index for each trigger and indexer. One that both
-// declare, as registries for the watch cache do, is kept once.
+// declareIndexes keeps an index for each trigger and indexer, and one of labels.
+// One that both declare, as registries for the watch cache do, is kept once.
 func (s *Store) declareIndexes(triggers storage.IndexerFuncs, indexers cache.Indexers) error {
 	byName := map[string]*index{}
 	for field, fn := range triggers {
@@ -35,6 +35,7 @@ func (s *Store) declareIndexes(triggers storage.IndexerFuncs, indexers cache.Ind
 			byName[name] = &index{name: name, values: func(obj runtime.Object) ([]string, error) { return fn(obj) }}
 		}
 	}
+	byName[labelIndex] = &index{name: labelIndex, values: labelValues}
 	names := slices.Sorted(maps.Keys(byName))
 	prefix, err := s.prepareKey(s.resourcePrefix, true)
 	if err != nil {
@@ -72,12 +73,14 @@ func (s *Store) indexEntries(obj runtime.Object) ([]db.IndexEntry, error) {
 	return entries, nil
 }
 
-// indexFor returns an index that answers pred, nil if there is none.
+// indexFor returns an index, and the value in it under which all that matches
+// pred stands; nil if there is none.
 func (s *Store) indexFor(ctx context.Context, pred storage.SelectionPredicate) (*db.Index, string) {
-	if len(s.indexes) == 0 {
-		return nil, ""
+	wanted := pred.MatcherIndex(ctx)
+	if value, ok := labelValueFor(pred.Label); ok {
+		wanted = append(wanted, storage.MatchValue{IndexName: labelIndex, Value: value})
 	}
-	for _, m := range pred.MatcherIndex(ctx) {
+	for _, m := range wanted {
 		for _, ix := range s.indexes {
 			if ix.name == m.IndexName && ix.db.Ready() {
 				return ix.db, m.Value

@@ -45,7 +45,7 @@ func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOption
 	if err != nil {
 		return err
 	}
-	l := &lister{s: s, prefix: prefix, opts: opts, pred: opts.Predicate, v: v, newItem: newItemFunc(listObj, v), filter: newPrefilter(opts.Predicate.Label)}
+	l := &lister{s: s, prefix: prefix, opts: opts, pred: opts.Predicate, v: v, newItem: newItemFunc(listObj, v)}
 	if err := l.run(ctx, rev, continueKey); err != nil {
 		return err
 	}
@@ -76,7 +76,6 @@ type lister struct {
 	pred    storage.SelectionPredicate
 	v       reflect.Value
 	newItem func() runtime.Object
-	filter  prefilter
 
 	rev       int64
 	lastKey   string
@@ -181,9 +180,6 @@ func (l *lister) takeOne(ctx context.Context, kv *db.KV) error {
 	data, _, err := l.s.plain(ctx, *kv)
 	if err != nil {
 		return storage.NewInternalError(fmt.Errorf("unable to transform key %q: %w", kv.Key, err))
-	}
-	if !l.filter.mayMatch(data) {
-		return nil
 	}
 	obj, _, err := l.s.codec.Decode(data, nil, l.newItem())
 	if err != nil {
