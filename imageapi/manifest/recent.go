@@ -1,6 +1,8 @@
 package manifest
 
 import (
+	"slices"
+
 	imagev1 "github.com/openshift/api/image/v1"
 	"k8s.io/utils/lru"
 )
@@ -57,19 +59,18 @@ type metadataKey struct {
 	config   *Config
 }
 
-// recentMetadata is metadata, whose bytes may be shared and must not be changed. Where there is a
-// config, manifest and config are all that it depends on.
+// recentMetadata is metadata. Where there is a config, manifest and config are all that it depends on.
 func (m *Manifest) recentMetadata(image *imagev1.Image, config *Config, children []*imagev1.Image) ([]byte, error) {
 	if m.Kind != KindImage || config == nil {
 		return m.metadata(image, config, children)
 	}
 	key := metadataKey{m, config}
 	if raw, ok := recentMetadata.Get(key); ok {
-		return raw.([]byte), nil
+		return slices.Clone(raw.([]byte)), nil
 	}
 	raw, err := m.metadata(image, config, children)
 	if err == nil && len(raw) <= recentBytes {
-		recentMetadata.Add(key, raw)
+		recentMetadata.Add(key, slices.Clone(raw)) // who decodes into an Image writes over its bytes
 	}
 	return raw, err
 }
