@@ -36,6 +36,18 @@ var conformanceSpecs = []string{
 	"[sig-network] Services should delete a collection of services [Conformance]",
 	"[sig-network] Services should find a service from listing all namespaces [Conformance]",
 	"[sig-node] Lease lease API should be available [Conformance]",
+	// These are not part of conformance, and about the same kinds.
+	"[sig-api-machinery] OpenAPIV3 should round trip OpenAPI V3 for all built-in group versions",
+	"[sig-api-machinery] Server request timeout default timeout should be used if the specified timeout in the request URL is 0s",
+	"[sig-api-machinery] Server request timeout should return HTTP status code 400 if the user specifies an invalid timeout in the request URL",
+	"[sig-api-machinery] Server request timeout the request should be served with a default timeout if the specified timeout in the request URL exceeds maximum allowed",
+	"[sig-api-machinery] ServerSideApply should create an applied object if it does not already exist",
+	"[sig-api-machinery] ServerSideApply should work for subresources",
+	"[sig-api-machinery] Servers with support for Table transformation should return pod details",
+	"[sig-instrumentation] MetricsGrabber should grab all metrics from API server.",
+	"[sig-instrumentation] MetricsGrabber should grab all metrics slis from API server.",
+	"[sig-network] Services should check NodePort out-of-range",
+	"[sig-network] Services should prevent NodePort collisions",
 }
 
 // specReport is what the specs' runner, Ginkgo, reports of one.
