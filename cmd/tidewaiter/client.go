@@ -2,12 +2,14 @@ package main
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 // clientOptions are the flags of verbs that ask a running server.
@@ -17,37 +19,35 @@ type clientOptions struct {
 }
 
 func (o *clientOptions) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the server (default: that of the data directory)")
+	cmd.Flags().StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the server (default: the environment's KUBECONFIG, else that of the data directory)")
 	cmd.Flags().StringVar(&o.dataDir, "data-dir", defaultDataDir, "data directory of a server on this machine")
 	cmd.MarkFlagsMutuallyExclusive("kubeconfig", "data-dir")
 }
 
-// config reaches the server that --kubeconfig names or that holds the data
-// directory.
-func (o *clientOptions) config() (*restclient.Config, error) {
+// server is the server of --kubeconfig or, without that flag and --data-dir, of
+// the environment's KUBECONFIG; else the one that holds the data directory. It is
+// not found when none holds it.
+func (o *clientOptions) server(cmd *cobra.Command) (server apiTarget, found bool, err error) {
 	path := o.kubeconfig
-	if path == "" {
-		var err error
-		if path, err = ownerKubeconfig(o.dataDir); err != nil {
-			return nil, err
-		}
-		if path == "" {
-			return nil, withHint(fmt.Errorf("no server holds %s", o.dataDir), "tidewaiter serve --data-dir %s, or name a server with --kubeconfig", o.dataDir)
+	if path == "" && (cmd.Flags().Changed("data-dir") || os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == "") {
+		if path, err = ownerKubeconfig(o.dataDir); path == "" || err != nil {
+			return server, false, err
 		}
 	}
-	t, err := newAPITarget(path)
-	if err != nil {
-		return nil, err
-	}
-	return t.config, nil
+	server, err = newAPITarget(path)
+	return server, err == nil, err
 }
 
-// plainClient asks for paths outside the Kubernetes API.
-func (o *clientOptions) plainClient() (restclient.Interface, error) {
-	config, err := o.config()
+// plainClient asks a server for paths outside the Kubernetes API.
+func (o *clientOptions) plainClient(cmd *cobra.Command) (restclient.Interface, error) {
+	server, found, err := o.server(cmd)
+	if err == nil && !found {
+		err = withHint(fmt.Errorf("no server holds %s", o.dataDir), "tidewaiter serve --data-dir %s, or name a server with --kubeconfig", o.dataDir)
+	}
 	if err != nil {
 		return nil, err
 	}
+	config := restclient.CopyConfig(server.config)
 	config.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
 	config.GroupVersion = &metav1.Unversioned
 	return restclient.UnversionedRESTClientFor(config)

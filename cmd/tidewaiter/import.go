@@ -25,10 +25,9 @@ type importOptions struct {
 	jobs       int
 	dryRun     bool
 	output     string
-	kubeconfig string
-	dataDir    string
 	configFile string
 	pods       podSource
+	clientOptions
 }
 
 func newImportCommand() *cobra.Command {

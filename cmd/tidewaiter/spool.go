@@ -157,7 +157,7 @@ func (o *spoolOptions) changeCommand(do, short string) *cobra.Command {
 }
 
 func (o *spoolOptions) list(cmd *cobra.Command) error {
-	client, err := o.plainClient()
+	client, err := o.plainClient(cmd)
 	if err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func (o *spoolOptions) change(cmd *cobra.Command, do string, ids []string) error
 	if o.all == (len(ids) > 0) {
 		return misuse(errors.New("give the IDs of jobs, or --all"), "tidewaiter spool list shows the IDs")
 	}
-	client, err := o.plainClient()
+	client, err := o.plainClient(cmd)
 	if err != nil {
 		return err
 	}

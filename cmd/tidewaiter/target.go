@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"os"
 
 	"github.com/spf13/cobra"
 	restclient "k8s.io/client-go/rest"
@@ -31,16 +30,8 @@ func (o *importOptions) target(cmd *cobra.Command) (target, error) {
 	if o.dryRun {
 		return dryRunTarget{}, nil
 	}
-	dataDirGiven := cmd.Flags().Changed("data-dir")
-	if o.kubeconfig != "" || (!dataDirGiven && os.Getenv(clientcmd.RecommendedConfigPathEnvVar) != "") {
-		return newAPITarget(o.kubeconfig)
-	}
-	kubeconfig, err := ownerKubeconfig(o.dataDir)
-	if err != nil {
-		return nil, err
-	}
-	if kubeconfig != "" {
-		return newAPITarget(kubeconfig)
+	if server, found, err := o.server(cmd); found || err != nil {
+		return server, err
 	}
 	return directoryTarget{serverOptions{dataDir: o.dataDir, configFile: o.configFile}}, nil
 }

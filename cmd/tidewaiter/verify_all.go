@@ -48,19 +48,16 @@ func (v *verification) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // server holds it and there are policies to do it by.
 func (o *verifyOptions) sweep(cmd *cobra.Command) error {
 	if o.policy != "" {
-		kubeconfig := o.kubeconfig
-		if kubeconfig == "" {
-			var err error
-			if kubeconfig, err = ownerKubeconfig(o.dataDir); err != nil {
-				return err
-			}
+		_, found, err := o.server(cmd)
+		switch {
+		case err != nil:
+			return err
+		case found:
+			return misuse(errors.New("a server judges by the policies it was started with, not by --policy"), "tidewaiter verify --all")
 		}
-		if kubeconfig == "" {
-			return o.sweepDirectory(cmd)
-		}
-		return misuse(errors.New("a server judges by the policies it was started with, not by --policy"), "tidewaiter verify --all")
+		return o.sweepDirectory(cmd)
 	}
-	client, err := o.plainClient()
+	client, err := o.plainClient(cmd)
 	if err != nil {
 		return err
 	}

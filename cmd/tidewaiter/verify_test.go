@@ -223,6 +223,14 @@ func TestVerifyAll(t *testing.T) {
 		if code, _, stderr := tidewaiter(t, "verify", "--all", "--data-dir", dir, "--policy", policy); code != exitUsage || !strings.Contains(stderr, "started with") {
 			t.Errorf("a policy for a running server: exit code %d, %q", code, stderr)
 		}
+		// A server is named as it is for an import.
+		t.Setenv("KUBECONFIG", kubeconfigPath(dir))
+		if code, stdout, stderr := tidewaiter(t, "verify", "--all"); code != exitOK || stdout != want+"0 verdicts changed\n" {
+			t.Errorf("by KUBECONFIG: exit code %d, %q, %q", code, stdout, stderr)
+		}
+		if code, _, stderr := tidewaiter(t, "verify", "--all", "--data-dir", t.TempDir()); code != exitUsage || !strings.Contains(stderr, "no server holds") {
+			t.Errorf("--data-dir beside KUBECONFIG: exit code %d, %q", code, stderr)
+		}
 
 		images, err := imageclient.New(config)
 		if err != nil {
