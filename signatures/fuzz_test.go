@@ -178,8 +178,9 @@ func FuzzVerifyImage(f *testing.F) {
 	f.Add(signatures.TypeSimpleSigning, signaturestest.Marshal(f, z.key.SimpleSigning(f, signedInstead, repository)), image.Reference, manifest)
 	f.Add(signatures.TypeAtomic, z.gpg.SimpleSigning(f, signedInstead, repository, now), repository+":v1@"+digest, "")
 	f.Add("", []byte{}, "", "")
+	f.Add("", []byte{}, "\xd2", "\xa9") // halves of a character
 	f.Fuzz(func(t *testing.T, typ string, content []byte, reference, manifest string) {
-		if !utf8.ValidString(typ + reference + manifest) {
+		if !utf8.ValidString(typ) || !utf8.ValidString(reference) || !utf8.ValidString(manifest) {
 			return // an object that came through the API has no such strings
 		}
 		for _, set := range z.sets {
