@@ -298,6 +298,16 @@ func TestCosignImages(t *testing.T) {
 		s.Import(t, ref)
 		expectVerdicts(t, s, digest, "SigstoreSimpleSigningV1 Trusted=False/SignedIdentityMismatch ForImage=True", legacyTrusted)
 	})
+	t.Run("as a referrer, in the legacy format", func(t *testing.T) {
+		image := images.Numbered(t, 2)[1]
+		digest := images.Digest(t, image).String()
+		ref := r.Push(t, "referrer:v1", image)
+		sign := c.command(c.signArgs("legacy", "ours", r.Host+"/referrer@"+digest, "--registry-referrers-mode=oci-1-1")...)
+		sign.Env = append(sign.Env, "COSIGN_EXPERIMENTAL=1")
+		harness.MustRun(t, sign)
+		s.Import(t, ref)
+		expectVerdicts(t, s, digest, legacyTrusted)
+	})
 	t.Run("index signed, platforms not", func(t *testing.T) {
 		index := images.MultiArch(t)
 		digest := images.Digest(t, index).String()

@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"tidewaiter/e2e/harness"
 	"tidewaiter/e2e/images"
@@ -169,8 +172,14 @@ func TestVerdictsOfAServer(t *testing.T) {
 		expectVerdicts(t, s, digest, "SigstoreSimpleSigningV1 Trusted=False/NoMatchingKey ForImage=Unknown", legacyTrusted)
 	})
 	t.Run("describe", func(t *testing.T) {
-		wantContains(t, "the image", s.Kubectl(t, "get", "image", digest, "-o", "jsonpath={.signatures[1].issuedTo.commonName} {.signatures[1].conditions[0].message}"),
-			`ours policy "ours": signed by key sha256:`)
+		all := signaturesOf(t, s, digest)
+		if got := ocStatus(all[0]) + " " + ocStatus(all[1]); got != "Unverified Verified" {
+			t.Errorf("oc describe image prints %s", got)
+		}
+		if all[1].IssuedTo == nil || all[1].IssuedTo.CommonName != "ours" {
+			t.Errorf("issued to %v", all[1].IssuedTo)
+		}
+		wantContains(t, "the message", all[1].Conditions[0].Message, `policy "ours": signed by key sha256:`)
 	})
 	write := func(text string) {
 		t.Helper()
@@ -231,27 +240,100 @@ func TestVerdictsOfAServer(t *testing.T) {
 	})
 }
 
-// On an image that no policy covers, what an administrator saves stays, also when all images are judged again. Once a policy
-// covers it, the server judges.
+// ocStatus is what `oc describe image` prints as the status of a signature: by oc's
+// pkg/helpers/describe (describeImageSignature) it is Verified if issuedBy is there at all, whatever the conditions say.
+func ocStatus(s storedSignature) string {
+	if s.IssuedBy == nil {
+		return "Unverified"
+	}
+	return "Verified"
+}
+
+// On an image that no policy covers, what an administrator saves with `oc adm verify-image-signature --save` stays, also when
+// all images are judged again. Once a policy covers it, the server judges. The requests are those that oc makes
+// (pkg/cli/admin/verifyimagesignature): it asks who its user is, gets the Image, and puts it back with its own conditions.
 func TestAdministratorsVerdict(t *testing.T) {
+	g := newGPG(t)
+	keyring := g.keys("ed25519")
 	dir := filepath.Join(t.TempDir(), "data")
 	s := harness.StartServerOn(t, dir)
 	digest := "sha256:" + strings.Repeat("ab", 32)
-	s.KubectlStdin(t, fmt.Sprintf(`{"apiVersion":"image.openshift.io/v1","kind":"Image","metadata":{"name":%[1]q},"dockerImageReference":"registry.example.com/team/app@%[1]s",
-		"signatures":[{"metadata":{"name":"%[1]s@one"},"type":"atomic","content":"AAAA","issuedBy":{"commonName":"somebody"},
-		"conditions":[{"type":"Trusted","status":"True"},{"type":"ForImage","status":"True"}]}]}`, digest), "create", "-f", "-")
-	harness.MustRun(t, harness.Command{Path: harness.Binary(t), Args: []string{"verify", "--all", "--data-dir", dir}})
-	expectVerdicts(t, s, digest, "atomic Trusted=True/ ForImage=True")
+	ref := "registry.example.com/team/app"
+	output := filepath.Join(g.home, "signature")
+	g.sign("ed25519", digest, ref+":v1", output)
+	content, err := os.ReadFile(output)
+	must(t, err)
+	signature := map[string]any{"metadata": map[string]any{"name": digest + "@one"}, "type": "AtomicImageV1", "content": content}
+	image := map[string]any{"apiVersion": "image.openshift.io/v1", "kind": "Image", "metadata": map[string]any{"name": digest},
+		"dockerImageReference": ref + "@" + digest, "signatures": []any{signature}}
+	body, err := json.Marshal(image)
+	must(t, err)
+	s.KubectlStdin(t, string(body), "create", "-f", "-")
+	judgeAll := func() { // and when it returns, the server writes nothing by itself
+		t.Helper()
+		harness.MustRun(t, harness.Command{Path: harness.Binary(t), Args: []string{"verify", "--all", "--data-dir", dir}})
+	}
+	judgeAll()
+	expectVerdicts(t, s, digest, "AtomicImageV1 Trusted=Unknown/NoMatchingPolicy ForImage=Unknown")
+
+	client := restClient(t, s.Config(t))
+	code, text := answer(t, client.Get().AbsPath("/apis/user.openshift.io/v1/users/~"))
+	var user struct{ Metadata struct{ Name string } }
+	if err := json.Unmarshal([]byte(text), &user); err != nil || code != http.StatusOK || user.Metadata.Name == "" {
+		t.Fatalf("who am I: %d: %v: %s", code, err, text)
+	}
+	stored := getImage(t, s, digest)
+	signatures, _, err := unstructured.NestedSlice(stored.Object, "signatures")
+	must(t, err)
+	now := time.Now().UTC().Format(time.RFC3339)
+	saved := signatures[0].(map[string]any)
+	saved["conditions"] = []any{
+		map[string]any{"type": "Trusted", "status": "True", "lastProbeTime": now, "lastTransitionTime": now,
+			"reason": "manually verified", "message": fmt.Sprintf("verified by user %q", user.Metadata.Name)},
+		map[string]any{"type": "ForImage", "status": "True", "lastProbeTime": now, "lastTransitionTime": now},
+	}
+	saved["issuedBy"] = map[string]any{"commonName": "199E2F91FD431D51"}
+	must(t, unstructured.SetNestedSlice(stored.Object, signatures, "signatures"))
+	body, err = json.Marshal(stored.Object)
+	must(t, err)
+	if code, text := answer(t, client.Put().AbsPath(imagesPath, digest).Body(body)); code != http.StatusOK {
+		t.Fatalf("PUT: %d: %s", code, text)
+	}
+
+	judgeAll()
+	expectVerdicts(t, s, digest, "AtomicImageV1 Trusted=True/manually verified ForImage=True")
+	got := signaturesOf(t, s, digest)[0]
+	if ocStatus(got) != "Verified" || got.IssuedBy.CommonName != "199E2F91FD431D51" {
+		t.Errorf("oc describe image prints %s, issued by %v", ocStatus(got), got.IssuedBy)
+	}
+	rows := lines(s.Kubectl(t, "get", "image", digest, "-o", "wide"))
+	if c := cells(rows[0], rows[1]); c["VERIFIED"] != "True" {
+		t.Errorf("the table:\n%s", strings.Join(rows, "\n"))
+	}
 	if code := s.Terminate(t); code != 0 {
 		t.Fatalf("exit code %d", code)
 	}
 
-	c := newCosign(t)
-	c.key("ours", "p256")
-	s = harness.StartServerOn(t, dir, "--policy", writePolicy(t, c.policyOf("ours", "registry.example.com", "ours", "MatchRepository")))
+	// A policy for somebody else's key: the server's word counts.
+	theirs := newGPG(t)
+	s = harness.StartServerOn(t, dir, "--policy", writePolicy(t, gpgPolicy("registry.example.com", theirs.keys("rsa2048"))))
 	harness.Eventually(t, func() error {
-		if got := verdicts(t, s, digest); !strings.Contains(got[0], "Trusted=Unknown/") && !strings.Contains(got[0], "Trusted=False/") {
+		if got := verdicts(t, s, digest); got[0] != "AtomicImageV1 Trusted=False/NoMatchingKey ForImage=Unknown" {
 			return fmt.Errorf("verdicts %v", got)
+		}
+		return nil
+	})
+	if got := signaturesOf(t, s, digest)[0]; ocStatus(got) != "Unverified" {
+		t.Errorf("oc describe image prints %s", ocStatus(got))
+	}
+	// Nor does the key that did sign it, once a policy trusts it, need an administrator.
+	if code := s.Terminate(t); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	s = harness.StartServerOn(t, dir, "--policy", writePolicy(t, gpgPolicy("registry.example.com", keyring)))
+	harness.Eventually(t, func() error {
+		if got := signaturesOf(t, s, digest)[0]; ocStatus(got) != "Verified" || got.Conditions[0].Reason != "SignatureVerified" {
+			return fmt.Errorf("%+v", got)
 		}
 		return nil
 	})
