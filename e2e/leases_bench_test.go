@@ -1,0 +1,101 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"tidewaiter/e2e/harness"
+)
+
+// BenchmarkLeases/Leases=N has N leases renewed every ten seconds, as nodes
+// renew theirs, and reports what that costs the server beyond what it costs
+// when nobody asks anything of it, in thousandths of a core. It runs for a few
+// minutes: -bench BenchmarkLeases -benchtime 1x.
+func BenchmarkLeases(b *testing.B) {
+	const interval, span = 10 * time.Second, time.Minute
+	for _, leases := range []int{1000} {
+		b.Run(fmt.Sprintf("Leases=%d", leases), func(b *testing.B) {
+			for b.Loop() {
+				s := harness.StartServer(b)
+				client := kubernetes.NewForConfigOrDie(s.Config(b)).CoordinationV1().Leases("nodes")
+				<-time.After(interval) // what starting leaves to do is not measured
+				idle := serverTime(b, s.PID(), span)
+
+				stop := make(chan struct{})
+				var renewing sync.WaitGroup
+				for i := range leases {
+					holder := fmt.Sprintf("node-%d", i)
+					now, seconds := metav1.NowMicro(), int32(40)
+					lease, err := client.Create(b.Context(), &coordinationv1.Lease{
+						ObjectMeta: metav1.ObjectMeta{Name: holder},
+						Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &now},
+					}, metav1.CreateOptions{})
+					if err != nil {
+						b.Fatal(err)
+					}
+					renewing.Go(func() {
+						<-time.After(interval * time.Duration(i) / time.Duration(leases)) // not all at once
+						for tick := time.NewTicker(interval); ; {
+							select {
+							case <-stop:
+								tick.Stop()
+								return
+							case <-tick.C:
+							}
+							now := metav1.NowMicro()
+							lease.Spec.RenewTime = &now
+							if lease, err = client.Update(b.Context(), lease, metav1.UpdateOptions{}); err != nil {
+								b.Errorf("renewing %s: %v", holder, err)
+								return
+							}
+						}
+					})
+				}
+				<-time.After(2 * interval)
+				busy := serverTime(b, s.PID(), span)
+				close(stop)
+				renewing.Wait()
+				b.ReportMetric(1000*idle.Seconds()/span.Seconds(), "idle-millicores")
+				b.ReportMetric(1000*(busy-idle).Seconds()/span.Seconds(), "millicores")
+			}
+		})
+	}
+}
+
+// serverTime is the processor time that a process uses in the next span.
+func serverTime(b *testing.B, pid int, span time.Duration) time.Duration {
+	b.Helper()
+	before := processorTime(b, pid)
+	<-time.After(span)
+	return processorTime(b, pid) - before
+}
+
+// processorTime is what a process has used so far: fields 14 and 15 of
+// /proc/<pid>/stat, in hundredths of a second (proc(5); USER_HZ is 100 on Linux).
+func processorTime(b *testing.B, pid int) time.Duration {
+	b.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	// The second field is a name in parentheses that may hold spaces.
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	var ticks int
+	for _, field := range fields[11:13] {
+		n, err := strconv.Atoi(field)
+		if err != nil {
+			b.Fatal(err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
+}
