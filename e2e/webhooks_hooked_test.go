@@ -134,19 +134,24 @@ func awaitRow(t *testing.T, watch *harness.Process, digest string, parts ...stri
 	})
 }
 
+// stored counts those of the images that are stored.
+func (h *hooked) stored(t *testing.T, pushed []v1.Image) (n int) {
+	t.Helper()
+	names := imageNames(t, h.Server)
+	for _, image := range pushed {
+		if slices.Contains(names, images.Digest(t, image).String()) {
+			n++
+		}
+	}
+	return n
+}
+
 // awaitStored waits until every image is stored.
 func (h *hooked) awaitStored(t *testing.T, pushed ...v1.Image) {
 	t.Helper()
 	harness.Eventually(t, func() error {
-		stored := imageNames(t, h.Server)
-		missing := 0
-		for _, image := range pushed {
-			if !slices.Contains(stored, images.Digest(t, image).String()) {
-				missing++
-			}
-		}
-		if missing > 0 {
-			return fmt.Errorf("%d of %d images are not stored", missing, len(pushed))
+		if n := h.stored(t, pushed); n < len(pushed) {
+			return fmt.Errorf("%d of %d images are stored", n, len(pushed))
 		}
 		return nil
 	})

@@ -11,21 +11,19 @@ import (
 	"tidewaiter/e2e/registry"
 )
 
-// A server that is killed, as kill -9 does, over and over while 200 images are
-// pushed has them all in the end. A registry sends what was not acknowledged
-// again, and nothing else: what was is imported from the spool.
+// A server that is killed, as kill -9 does, in the middle of each of four waves
+// of pushes has all of their images in the end. The registry sends what was not
+// acknowledged again, and nothing else: what was is imported from the spool.
 func TestKillDuringPushes(t *testing.T) {
-	const n, kills = 200, 4
+	const n, waves = 200, 4
 	h := startHooked(t, registry.Distribution, false)
 	pushed := images.Numbered(t, n)
-	wait := h.registry.StartPushAll(t, "team/app", pushed)
 	acknowledged := 0
-	for range kills {
-		// Some more have been acknowledged, and others are on their way.
-		enough := len(imageNames(t, h.Server)) + n/(2*kills)
+	for wave := range slices.Chunk(pushed, n/waves) {
+		wait := h.registry.StartPushAll(t, "team/"+images.Digest(t, wave[0]).Hex, wave)
 		harness.Eventually(t, func() error {
-			if got := len(imageNames(t, h.Server)); got < enough {
-				return fmt.Errorf("%d images are stored, %d are awaited before the next kill", got, enough)
+			if got := h.stored(t, wave); got < 10 {
+				return fmt.Errorf("%d images of this wave are stored, 10 are awaited before the kill", got)
 			}
 			return nil
 		})
@@ -33,9 +31,9 @@ func TestKillDuringPushes(t *testing.T) {
 		acknowledged += strings.Count(h.Logs(), "status=202")
 		checkIntegrity(t, h.DataDir)
 		h.resume(t)
+		wait()
 	}
 	t.Logf("at the last kill at least %d of %d notifications were acknowledged", acknowledged, n)
-	wait()
 	h.awaitStored(t, pushed...)
 	h.awaitEmptySpool(t)
 
