@@ -1,7 +1,6 @@
 package kubestore
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -23,8 +22,9 @@ const (
 	// storedChunkRows are read at a time by a list that streams. A page is also
 	// closed by the database's own bound on bytes.
 	storedChunkRows = 100
-	// storedWriteBytes are written at a time.
-	storedWriteBytes = 128 << 10
+	// storedWriteBytes are written at a time, at least. Larger writes, and writing
+	// each object without gathering, gained nothing.
+	storedWriteBytes = 64 << 10
 	// gzipThreshold is the length from which the API server compresses, too.
 	gzipThreshold = 128 << 10
 )
@@ -38,30 +38,21 @@ func (r *storedReader) list(w http.ResponseWriter, req *http.Request, opts stora
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	var out io.Writer
-	var finish func() error
+	var out io.Writer = w
 	if l.size > gzipThreshold && acceptsGzip(req) {
 		w.Header().Set("Content-Encoding", "gzip")
 		w.Header().Add("Vary", "Accept-Encoding")
-		z := gzipWriters.Get().(*gzip.Writer)
-		z.Reset(w)
+		compressor := gzipWriters.Get().(*gzip.Writer)
+		compressor.Reset(w)
 		defer func() {
-			z.Reset(nil)
-			gzipWriters.Put(z)
+			compressor.Reset(nil)
+			gzipWriters.Put(compressor)
 		}()
-		out, finish = z, z.Close
-	} else {
-		b := plainWriters.Get().(*bufio.Writer)
-		b.Reset(w)
-		defer func() {
-			b.Reset(nil)
-			plainWriters.Put(b)
-		}()
-		out, finish = b, b.Flush
+		out = compressor
 	}
 	err = l.write(req.Context(), out, head)
-	if err == nil {
-		err = finish()
+	if c, ok := out.(io.Closer); ok && err == nil {
+		err = c.Close()
 	}
 	if err != nil {
 		// The status is out: all that is left is to show that this is not the end.
@@ -87,9 +78,6 @@ var gzipWriters = sync.Pool{New: func() any {
 	}
 	return w
 }}
-
-// plainWriters gather objects, so that TLS gets long writes.
-var plainWriters = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, storedWriteBytes) }}
 
 // storedList is one list under way.
 type storedList struct {
@@ -180,8 +168,7 @@ func (l *storedList) head(token string, remaining *int64) []byte {
 	return append(b, `},"items":[`...)
 }
 
-// write writes the list, which begins with buf. One page is read ahead while
-// another is written.
+// write writes the list. One page is read ahead while another is written.
 func (l *storedList) write(ctx context.Context, w io.Writer, buf []byte) error {
 	ctx, cancel := context.WithCancel(ctx)
 	pages := make(chan readPage, 1)
@@ -190,31 +177,31 @@ func (l *storedList) write(ctx context.Context, w io.Writer, buf []byte) error {
 	defer reader.Wait()
 	defer cancel()
 
+	separator := ""
 	for p := range pages {
 		if p.err != nil {
 			return p.err
 		}
 		for i := range p.KVs {
+			buf = append(buf, separator...)
+			separator = ","
 			head, rest, err := l.r.object(ctx, buf, &p.KVs[i])
 			if err != nil {
 				return err
 			}
-			if _, err := w.Write(head); err != nil {
-				return err
-			}
-			if _, err := w.Write(rest); err != nil {
-				return err
-			}
+			buf = append(head, rest...)
 			p.KVs[i].Value = nil
-			buf = append(head[:0], ',')
+			if len(buf) >= storedWriteBytes {
+				if _, err := w.Write(buf); err != nil {
+					return err
+				}
+				buf = buf[:0]
+			}
 		}
 	}
 	// The reader also ends when the request does: that is not the list's end.
 	if err := ctx.Err(); err != nil {
 		return err
-	}
-	if len(buf) == 1 {
-		buf = buf[:0] // no comma after the last
 	}
 	_, err := w.Write(append(buf, "]}\n"...))
 	return err
