@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -30,17 +31,20 @@ import (
 )
 
 // A server that is killed while it judges all its Images goes on, when it is
-// started again, with those that it had not come to.
+// started again, with those that it had not come to. The metrics tell how far it is.
 func TestSweepGoesOnAfterAKill(t *testing.T) {
-	const n = 600
+	const n = 1500
 	dir := t.TempDir()
 	_, trust := seedSigned(t, dir, n)
 	s := runProcess(t, dir, "--policy", trust)
-	first := s.swept(t, func(p reverify.Progress) bool { return p.Changed >= n/4 })
+	first := s.swept(t, func(p reverify.Progress) bool {
+		if p.Changed == n {
+			t.Fatal("it is done before it could be killed: the test shows nothing")
+		}
+		remaining := s.metric(t, "tidewaiter_reverify_remaining_images")
+		return p.Changed > 0 && remaining > 0 && remaining <= n*3/4
+	})
 	s.kill()
-	if first.Changed == n {
-		t.Fatal("it was done before it was killed: the test shows nothing")
-	}
 	s = runProcess(t, dir, "--policy", trust)
 	second := s.swept(t, func(p reverify.Progress) bool { return !p.Running })
 	if second.Examined != n || second.Verified[signatures.VerifiedTrue] != n {
@@ -49,6 +53,37 @@ func TestSweepGoesOnAfterAKill(t *testing.T) {
 	if second.Changed == 0 || second.Changed > n-first.Changed {
 		t.Errorf("%d Images had been written when it was killed, and %d of %d were afterwards", first.Changed, second.Changed, n)
 	}
+	for name, want := range map[string]int64{
+		"tidewaiter_reverify_remaining_images":                 0,
+		`tidewaiter_reverify_images_total{result="changed"}`:   second.Changed,
+		`tidewaiter_reverify_images_total{result="unchanged"}`: n - second.Changed,
+		`tidewaiter_reverify_sweeps_total{result="success"}`:   1,
+	} {
+		if got := s.metric(t, name); got != float64(want) {
+			t.Errorf("%s is %v, want %d", name, got, want)
+		}
+	}
+}
+
+// metric is the value of a metric of the process, -1 if it shows none.
+func (p *process) metric(t testing.TB, name string) float64 {
+	t.Helper()
+	resp, err := p.client.Get(p.config.Host + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		if text, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
+			value, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return value
+		}
+	}
+	return -1
 }
 
 // BenchmarkSweep has a server, in a process of its own, judge Images that it
