@@ -101,6 +101,34 @@ func TestSelectByVerdict(t *testing.T) {
 	}
 }
 
+// An image is selected by each reference that it is known by, and by each repository of one.
+func TestSelectByReference(t *testing.T) {
+	s := newStorages(t, nil)
+	for name, known := range map[string]string{
+		"app": `["r.example.com:5000/team/app:1","r.example.com:5000/team/app:latest"]`, "old": `["r.example.com:5000/team/app@sha256:` + strings.Repeat("ab", 32) + `"]`,
+		"moved": `["r.example.com:5000/team/app:0","r.example.com:5000/team/app2:1"]`, "bad": `{`, "none": ``, "hub": `["index.docker.io/library/busybox:1"]`,
+	} {
+		image := plain(name, "")
+		image.Annotations["tidewaiter.dev/references"] = known
+		s.mustCreate(t, image)
+	}
+	for selector, want := range map[string]string{
+		"references=r.example.com:5000/team/app":                   "app moved old",
+		"references=r.example.com:5000/team/app2":                  "moved",
+		"references=r.example.com:5000/team/app:1":                 "app",
+		"references=r.example.com:5000/team":                       "",
+		"references=registry.example.com/bad":                      "bad",
+		"references!=r.example.com:5000/team/app":                  "bad hub none",
+		"references=docker.io/library/busybox":                     "hub",
+		"references=docker.io/library/busybox:1":                   "hub",
+		"references=r.example.com:5000/team/app,metadata.name=old": "old",
+	} {
+		if got := s.selected(t, selector); got != want {
+			t.Errorf("%s selects %q, want %q", selector, got, want)
+		}
+	}
+}
+
 // The index follows the verdict of an image that is otherwise the same, and so does a watch.
 func TestVerdictChanges(t *testing.T) {
 	s := newStoragesWith(t, imageapi.Options{Summarize: saidSummary})

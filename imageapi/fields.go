@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/kubernetes/pkg/util/parsers"
 
 	"tidewaiter/imageapi/manifest"
 )
@@ -24,12 +25,13 @@ const (
 	architectureField = "dockerImageMetadata.Architecture"
 	verifiedField     = "signatures.verified"
 	signerField       = "signatures.signer" // has as many values as the image has signers
+	knownField        = "references"        // and as the references and repositories that it is known by
 	usedField         = "used"              // is about the moment, and not stored
 )
 
 // indexedFields are those that the storage answers from an index. A selector that names several is
 // answered from the first of them, so the most selective come first.
-var indexedFields = []string{referenceField, signerField, verifiedField, architectureField, mediaTypeField}
+var indexedFields = []string{referenceField, knownField, signerField, verifiedField, architectureField, mediaTypeField}
 
 // fieldValues are the selectable fields and the values they can have; nil for any.
 var fieldValues = map[string][]string{
@@ -38,6 +40,7 @@ var fieldValues = map[string][]string{
 	mediaTypeField:    nil,
 	architectureField: nil,
 	signerField:       nil,
+	knownField:        nil,
 	verifiedField:     {verifiedTrue, verifiedFalse, verifiedUnknown, unsigned},
 	usedField:         {"true", "false"},
 }
@@ -52,6 +55,9 @@ func convertFieldLabel(label, value string) (string, string, error) {
 	}
 	if values != nil && !slices.Contains(values, value) {
 		return "", "", fmt.Errorf("field label %q of images cannot be %q: it is one of %s", label, value, strings.Join(values, ", "))
+	}
+	if rest, ok := strings.CutPrefix(value, "index.docker.io/"); ok && label == knownField {
+		value = "docker.io/" + rest // as go-containerregistry, and so the importer, has it
 	}
 	return label, value, nil
 }
@@ -72,10 +78,32 @@ func (f *facts) values(field string, image *imagev1.Image) []string {
 		if _, signers := f.summarize(image); len(signers) > 0 {
 			return signers
 		}
+	case knownField:
+		if all := knownBy(image); len(all) > 0 {
+			return all
+		}
 	case usedField:
 		return []string{fmt.Sprint(f.pods(image) > 0)}
 	}
 	return []string{""}
+}
+
+// knownBy are the references an image is known by and their repositories, each once, in the form in
+// which Kubernetes compares the images of pods: Docker Hub is docker.io.
+func knownBy(image *imagev1.Image) []string {
+	var out []string
+	for _, reference := range references(image) {
+		repository, tag, digest, err := parsers.ParseImageName(reference)
+		switch {
+		case err != nil:
+		case digest != "":
+			out = append(out, repository, repository+"@"+digest)
+		default:
+			out = append(out, repository, repository+":"+tag)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // architecture is "" for images without readable metadata and for indexes. The metadata of an image
@@ -94,7 +122,7 @@ func architecture(image *imagev1.Image) string {
 }
 
 // attributes returns what label and field selectors match against: labels, and these fields. One
-// with several values is there by each of them, see signerTerm.
+// with several values is there by each of them, see term.
 func (f *facts) attributes(names []string) storage.AttrFunc {
 	return func(obj runtime.Object) (labels.Set, fields.Set, error) {
 		image, ok := obj.(*imagev1.Image)
@@ -104,10 +132,7 @@ func (f *facts) attributes(names []string) storage.AttrFunc {
 		set := make(fields.Set, len(names)+1)
 		for _, name := range names {
 			for _, value := range f.values(name, image) {
-				key := name
-				if name == signerField {
-					key, value = signerTerm(value)
-				}
+				key, value := term(name, value)
 				set[key] = value
 			}
 		}
@@ -136,18 +161,11 @@ func (f *facts) indexers() *cache.Indexers {
 			return f.values(field, image), nil
 		}
 	}
-	out[storage.FieldIndex(tagsField)] = func(obj any) ([]string, error) {
-		image, ok := obj.(*imagev1.Image)
-		if !ok {
-			return nil, fmt.Errorf("%T is no Image", obj)
-		}
-		return tags(image), nil
-	}
 	return &out
 }
 
-// selector is a field selector one of whose fields, the signer, has several values. It is what was
-// asked for (and what indexes are chosen by), and matches by a term for each signer.
+// selector is a field selector some of whose fields, signers and references, have several values. It
+// is what was asked for (and what indexes are chosen by), and matches by a term for each value.
 type selector struct {
 	fields.Selector
 	terms fields.Selector
@@ -155,9 +173,7 @@ type selector struct {
 
 func newSelector(asked fields.Selector) fields.Selector {
 	terms, err := asked.Transform(func(field, value string) (string, string, error) {
-		if field == signerField {
-			field, value = signerTerm(value)
-		}
+		field, value = term(field, value)
 		return field, value, nil
 	})
 	if err != nil {
@@ -166,8 +182,14 @@ func newSelector(asked fields.Selector) fields.Selector {
 	return selector{asked, terms}
 }
 
-// signerTerm is the field, and its value, that an image has if that is one of its signers.
-func signerTerm(signer string) (field, value string) { return signerField + "=" + signer, "true" }
+// term is what a field with a value is matched by: of a field with several, that the value is one.
+func term(field, value string) (string, string) {
+	switch field {
+	case signerField, knownField:
+		return field + "=" + value, "true"
+	}
+	return field, value
+}
 
 // Matches is part of fields.Selector.
 func (s selector) Matches(f fields.Fields) bool { return s.terms.Matches(f) }

@@ -70,12 +70,15 @@ func TestFieldLabels(t *testing.T) {
 			t.Errorf("%s: %q %q %v", label, got, value, err)
 		}
 	}
-	for label, values := range map[string][]string{"signatures.verified": {"True", "False", "Unknown", "Unsigned"}, "signatures.signer": {"", "anybody"}, "used": {"true", "false"}} {
+	for label, values := range map[string][]string{"signatures.verified": {"True", "False", "Unknown", "Unsigned"}, "signatures.signer": {"", "anybody"}, "references": {"registry.example.com/team/app"}, "used": {"true", "false"}} {
 		for _, want := range values {
 			if got, value, err := scheme.ConvertFieldLabel(kind, label, want); got != label || value != want || err != nil {
 				t.Errorf("%s=%s: %q %q %v", label, want, got, value, err)
 			}
 		}
+	}
+	if _, value, err := scheme.ConvertFieldLabel(kind, "references", "index.docker.io/library/busybox"); value != "docker.io/library/busybox" || err != nil {
+		t.Errorf("the other name of Docker Hub: %q %v", value, err)
 	}
 	for label, value := range map[string]string{"signatures.verified": "true", "used": "yes"} {
 		if _, _, err := scheme.ConvertFieldLabel(kind, label, value); err == nil {

@@ -13,25 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/kubernetes/pkg/util/parsers"
 )
-
-// tagsField is an index, and no field to select by: the references with a tag that an image is known
-// by, in full form. A pod that has not started names such a reference and no digest.
-const tagsField = "tags"
-
-// tags returns the values of the index, which are none for most images that are kept by digest only.
-func tags(image *imagev1.Image) []string {
-	var found []string
-	for _, reference := range references(image) {
-		repository, tag, digest, err := parsers.ParseImageName(reference)
-		if err == nil && digest == "" {
-			found = append(found, repository+":"+tag)
-		}
-	}
-	slices.Sort(found)
-	return slices.Compact(found)
-}
 
 // selectsUsed reports whether only images that are used are selected.
 func selectsUsed(options *internalversion.ListOptions) bool {
@@ -114,7 +96,7 @@ func (r *imagesREST) namesInUse(ctx context.Context) ([]string, error) {
 	names, references := r.facts.usage.InUse()
 	names = append(names, r.facts.indexes.images()...)
 	for _, reference := range references {
-		list, err := r.Store.ListPredicate(ctx, tagged(reference), nil)
+		list, err := r.Store.ListPredicate(ctx, r.facts.predicate(labels.Everything(), fields.OneTermEqualSelector(knownField, reference)), nil)
 		if err != nil {
 			return nil, err
 		}
@@ -124,21 +106,4 @@ func (r *imagesREST) namesInUse(ctx context.Context) ([]string, error) {
 	}
 	slices.Sort(names)
 	return slices.Compact(names), nil
-}
-
-// tagged selects the images that are known by a reference with a tag.
-func tagged(reference string) storage.SelectionPredicate {
-	return storage.SelectionPredicate{
-		Label: labels.Everything(), Field: fields.OneTermEqualSelector(tagsField, reference), IndexFields: []string{tagsField},
-		GetAttrs: func(obj runtime.Object) (labels.Set, fields.Set, error) {
-			image, ok := obj.(*imagev1.Image)
-			if !ok {
-				return nil, nil, fmt.Errorf("%T is no Image", obj)
-			}
-			if slices.Contains(tags(image), reference) {
-				return nil, fields.Set{tagsField: reference}, nil
-			}
-			return nil, nil, nil
-		},
-	}
 }

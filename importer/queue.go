@@ -128,9 +128,10 @@ type QueueDepth struct {
 
 // Finder finds Images by where they are from.
 type Finder interface {
-	// FindImages calls visit with every Image that has a reference (see References)
-	// in one of the repositories, given as host/path, until visit fails.
-	FindImages(ctx context.Context, repositories []string, visit func(*imagev1.Image) error) error
+	// FindImages calls visit with every Image that is known (see References) by the
+	// reference, or by one in the repository if that is a repository, host/path,
+	// until visit fails.
+	FindImages(ctx context.Context, reference string, visit func(*imagev1.Image) error) error
 }
 
 // Lister lists Images in pages.

@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/util/retry"
 )
 
@@ -47,7 +47,7 @@ func (w *Worker) gone(ctx context.Context, ref Reference, digests []string, then
 	if len(digests) > 0 || w.Finder == nil {
 		return true, nil
 	}
-	return true, w.Finder.FindImages(ctx, []string{ref.name()}, func(image *imagev1.Image) error {
+	return true, w.Finder.FindImages(ctx, ref.String(), func(image *imagev1.Image) error {
 		if !slices.Contains(References(image), ref.String()) {
 			return nil
 		}
@@ -55,18 +55,20 @@ func (w *Worker) gone(ctx context.Context, ref Reference, digests []string, then
 	})
 }
 
-// goneRepositories asks about every reference in the repositories.
-func (w *Worker) goneRepositories(ctx context.Context, repositories ...Reference) error {
-	if w.Finder == nil || len(repositories) == 0 {
+// goneRepository asks about every reference in the repository.
+func (w *Worker) goneRepository(ctx context.Context, repository Reference) error {
+	if w.Finder == nil {
 		return nil
 	}
-	var names []string
-	for _, r := range repositories {
-		names = append(names, r.name())
-	}
-	return w.Finder.FindImages(ctx, names, func(image *imagev1.Image) error {
+	return w.Finder.FindImages(ctx, repository.name(), func(image *imagev1.Image) error {
+		references := []Reference{repository.withDigest(image.Name)}
+		for _, s := range References(image) {
+			if ref, err := ParseReference(s); err == nil && ref.name() == repository.name() && ref.Tag != "" {
+				references = append(references, ref)
+			}
+		}
 		var gone []Reference
-		for _, ref := range referencesIn(image, repositories) {
+		for _, ref := range references {
 			digest, err := w.Importer.resolve(ctx, ref)
 			if err != nil {
 				return err
@@ -77,27 +79,6 @@ func (w *Worker) goneRepositories(ctx context.Context, repositories ...Reference
 		}
 		return w.markGone(ctx, image.Name, gone...)
 	})
-}
-
-// referencesIn are an Image's digest and tags in those of the repositories that
-// it has a reference in.
-func referencesIn(image *imagev1.Image, repositories []Reference) (out []Reference) {
-	for _, repository := range repositories {
-		var tags []Reference
-		known := false
-		for _, s := range References(image) {
-			if ref, err := ParseReference(s); err == nil && ref.name() == repository.name() {
-				known = true
-				if ref.Tag != "" {
-					tags = append(tags, ref)
-				}
-			}
-		}
-		if known {
-			out = append(append(out, repository.withDigest(image.Name)), tags...)
-		}
-	}
-	return out
 }
 
 // resolve asks the registry for the digest behind a tag or digest; "" is that
@@ -237,18 +218,16 @@ func (w *Worker) annotate(ctx context.Context, name string, change func(*imagev1
 // 12 MiB, usually some 20 KiB.
 const listPage = 100
 
-// ListFinder is a Finder that reads every Image. It suits what happens seldom.
+// ListFinder is a Finder that lists the Images whose field ReferencesField has the
+// reference among its values.
 type ListFinder struct{ Images Lister }
 
+// ReferencesField is what ListFinder selects Images by.
+const ReferencesField = "references"
+
 // FindImages implements Finder.
-func (f ListFinder) FindImages(ctx context.Context, repositories []string, visit func(*imagev1.Image) error) error {
-	options := metav1.ListOptions{Limit: listPage}
-	in := func(ref string) bool {
-		return slices.ContainsFunc(repositories, func(repository string) bool {
-			rest, ok := strings.CutPrefix(ref, repository)
-			return ok && (strings.HasPrefix(rest, ":") || strings.HasPrefix(rest, "@"))
-		})
-	}
+func (f ListFinder) FindImages(ctx context.Context, reference string, visit func(*imagev1.Image) error) error {
+	options := metav1.ListOptions{Limit: listPage, FieldSelector: fields.OneTermEqualSelector(ReferencesField, reference).String()}
 	for {
 		list, err := f.Images.List(ctx, options)
 		if err != nil {
@@ -259,10 +238,8 @@ func (f ListFinder) FindImages(ctx context.Context, repositories []string, visit
 			return fmt.Errorf("listing images: %w", err)
 		}
 		for i := range list.Items {
-			if slices.ContainsFunc(References(&list.Items[i]), in) {
-				if err := visit(&list.Items[i]); err != nil {
-					return err
-				}
+			if err := visit(&list.Items[i]); err != nil {
+				return err
 			}
 		}
 		if options.Continue = list.Continue; options.Continue == "" {

@@ -148,7 +148,7 @@ func (n *notices) take() (out []string) {
 	return out
 }
 
-// listed adds List to registrytest.Images, in pages of one.
+// listed adds List to registrytest.Images, by reference or repository and in pages of one.
 type listed struct{ *registrytest.Images }
 
 func (l listed) List(ctx context.Context, o metav1.ListOptions) (*imagev1.ImageList, error) {
@@ -163,7 +163,12 @@ func (l listed) List(ctx context.Context, o metav1.ListOptions) (*imagev1.ImageL
 		if err != nil {
 			return nil, err
 		}
-		list.Items = append(list.Items, *image)
+		want := strings.TrimPrefix(o.FieldSelector, importer.ReferencesField+"=")
+		if slices.ContainsFunc(importer.References(image), func(ref string) bool {
+			return ref == want || strings.HasPrefix(ref, want+":") || strings.HasPrefix(ref, want+"@")
+		}) {
+			list.Items = append(list.Items, *image)
+		}
 	}
 	if i+1 < len(names) {
 		list.Continue = names[i+1]

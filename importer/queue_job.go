@@ -40,7 +40,7 @@ func (w *Worker) do(ctx context.Context, j Job) error {
 	}
 	switch {
 	case hint.Tag == "" && hint.Digest == "":
-		return w.goneRepositories(ctx, repository)
+		return w.goneRepository(ctx, repository)
 	case hint.Tag == "":
 		return w.doDigest(ctx, repository.withDigest(hint.Digest), j)
 	}

@@ -75,22 +75,20 @@ func (w *Worker) sweepEvery(ctx context.Context) {
 // pushes go first.
 func (w *Worker) sweep(ctx context.Context) {
 	logger, start := klog.FromContext(ctx), w.Clock.Now()
-	var listed []Reference
+	swept := 0
 	for _, repository := range w.swept {
 		if err := guard(ctx, func() error { return w.sweepRepository(ctx, repository) }); err == nil {
-			listed = append(listed, repository)
+			swept++
 		} else if ctx.Err() == nil {
 			logger.Info("A sweep left a repository before its end", "repository", repository.name(), "err", err)
 		}
 	}
-	if err := guard(ctx, func() error { return w.goneRepositories(ctx, listed...) }); err != nil && ctx.Err() == nil {
-		logger.Info("A sweep did not get to all that may be gone", "err", err)
-	}
-	logger.V(2).Info("Swept", "repositories", len(listed), "of", len(w.swept), "duration", w.Clock.Since(start))
+	logger.V(2).Info("Swept", "repositories", swept, "of", len(w.swept), "duration", w.Clock.Since(start))
 }
 
-// sweepRepository imports every tag. It goes on after an image that cannot be
-// imported, and gives up when the registry does not answer.
+// sweepRepository imports every tag, and asks about what else is known. It goes on
+// after an image that cannot be imported, and gives up when the registry does not
+// answer.
 func (w *Worker) sweepRepository(ctx context.Context, repository Reference) error {
 	tags, err := w.Importer.Tags(ctx, repository.name())
 	if err != nil && ReasonOf(err) != NotFound {
@@ -107,7 +105,7 @@ func (w *Worker) sweepRepository(ctx context.Context, repository Reference) erro
 		}
 		klog.FromContext(ctx).Info("A sweep could not import a tag", "err", err)
 	}
-	return nil
+	return w.goneRepository(ctx, repository)
 }
 
 // sweepTag imports a tag and tells of it if it was new.

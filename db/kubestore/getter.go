@@ -21,9 +21,6 @@ import (
 
 // Options of a Getter.
 type Options struct {
-	// EnableGarbageCollection makes deletions honour finalizers and
-	// propagation; it needs a garbage collector.
-	EnableGarbageCollection bool
 	// DeleteCollectionWorkers is how many objects a deletecollection deletes at
 	// a time. Default 4.
 	DeleteCollectionWorkers int
@@ -71,7 +68,6 @@ func (g *Getter) GetRESTOptions(resource schema.GroupResource, _ runtime.Object)
 	return generic.RESTOptions{
 		StorageConfig:           config,
 		Decorator:               g.decorate,
-		EnableGarbageCollection: g.opts.EnableGarbageCollection,
 		DeleteCollectionWorkers: g.opts.DeleteCollectionWorkers,
 		ResourcePrefix:          "/" + group + "/" + resource.Resource,
 		CountMetricPollPeriod:   g.opts.CountMetricPollPeriod,
