@@ -38,15 +38,24 @@ func runNamespaceController(ctx genericapiserver.PostStartHookContext) error {
 		return err
 	}
 	go func() {
-		// The controller ends the process when discovery fails as it is
-		// made, so it is made once discovery has answered.
-		discover := client.Discovery().ServerPreferredNamespacedResources
+		// The controller ends the process when discovery has no answer as it
+		// is made. So it is made once there is one, and that is repeated when
+		// there is none later, as when the server stops at that moment.
+		var first []*metav1.APIResourceList
 		err := wait.PollUntilContextCancel(ctx, time.Second, true, func(context.Context) (bool, error) {
-			found, err := discover()
+			found, err := client.Discovery().ServerPreferredNamespacedResources()
+			first = found
 			return err == nil && len(found) > 0, nil
 		})
 		if err != nil {
 			return // the server stops
+		}
+		discover := func() ([]*metav1.APIResourceList, error) {
+			found, err := client.Discovery().ServerPreferredNamespacedResources()
+			if len(found) == 0 {
+				found = first
+			}
+			return found, err
 		}
 		shared := informers.NewSharedInformerFactory(client, namespaceResync)
 		controller := namespace.NewNamespaceController(ctx, client, objects, discover,
