@@ -24,16 +24,23 @@ const namespaceWorkers = 2
 // Kubernetes.
 const namespaceResync = 5 * time.Minute
 
+// controllerClients are what Kubernetes' controllers reach the server with:
+// typed, and of nothing but metadata.
+func controllerClients(ctx genericapiserver.PostStartHookContext) (kubernetes.Interface, metadata.Interface, error) {
+	client, err := kubernetes.NewForConfig(ctx.LoopbackClientConfig)
+	if err != nil {
+		return nil, nil, err
+	}
+	objects, err := metadata.NewForConfig(ctx.LoopbackClientConfig)
+	return client, objects, err
+}
+
 // runNamespaceController runs Kubernetes' namespace controller: five seconds
 // after a namespace was deleted it deletes the namespace's objects of every
 // resource that the server's discovery lists, says in the status what remains,
 // and lets the namespace go when nothing does.
 func runNamespaceController(ctx genericapiserver.PostStartHookContext) error {
-	client, err := kubernetes.NewForConfig(ctx.LoopbackClientConfig)
-	if err != nil {
-		return err
-	}
-	objects, err := metadata.NewForConfig(ctx.LoopbackClientConfig)
+	client, objects, err := controllerClients(ctx)
 	if err != nil {
 		return err
 	}

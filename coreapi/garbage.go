@@ -11,8 +11,6 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/restmapper"
 	"k8s.io/kubernetes/pkg/controller/garbagecollector"
@@ -48,11 +46,7 @@ func runGarbageCollector(ignored []schema.GroupResource) genericapiserver.PostSt
 		ignore[resource] = struct{}{}
 	}
 	return func(ctx genericapiserver.PostStartHookContext) error {
-		client, err := kubernetes.NewForConfig(ctx.LoopbackClientConfig)
-		if err != nil {
-			return err
-		}
-		objects, err := metadata.NewForConfig(ctx.LoopbackClientConfig)
+		client, objects, err := controllerClients(ctx)
 		if err != nil {
 			return err
 		}

@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	restclient "k8s.io/client-go/rest"
 
@@ -152,16 +151,4 @@ func showPushes(ctx context.Context, out io.Writer, registry *demoRegistry, sign
 		fmt.Fprintf(out, "Pushed %s (%s). %dms later its Image is there, verified: %s\n", p.tag, p.about, time.Since(pushed).Milliseconds(), p.verdict)
 	}
 	return reference, nil
-}
-
-// quietOnceDone drops, once ctx is done, the complaints of Kubernetes' controllers
-// that they were stopped before they had begun.
-func quietOnceDone(ctx context.Context) {
-	for i, handle := range utilruntime.ErrorHandlers {
-		utilruntime.ErrorHandlers[i] = func(about context.Context, err error, msg string, keysAndValues ...any) {
-			if ctx.Err() == nil {
-				handle(about, err, msg, keysAndValues...)
-			}
-		}
-	}
 }

@@ -305,3 +305,15 @@ func ownerKubeconfig(dir string) (string, error) {
 	}
 	return path, nil
 }
+
+// quietOnceDone drops, once ctx is done, the complaints of Kubernetes' controllers
+// that they were stopped before they had begun.
+func quietOnceDone(ctx context.Context) {
+	for i, handle := range utilruntime.ErrorHandlers {
+		utilruntime.ErrorHandlers[i] = func(about context.Context, err error, msg string, keysAndValues ...any) {
+			if ctx.Err() == nil {
+				handle(about, err, msg, keysAndValues...)
+			}
+		}
+	}
+}
