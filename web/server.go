@@ -60,8 +60,9 @@ type Config struct {
 	// /tidewaiter/spool, for administrators alone.
 	Admin map[string]http.Handler
 	// Reads, if set, is asked before the API server's own handlers, behind
-	// authentication and authorization. It answers what it can answer faster
-	// and leaves the rest to the handler it is given.
+	// authentication and authorization. It answers what it can answer faster,
+	// within the deadline of the request's context, and leaves the rest to the
+	// handler it is given.
 	Reads func(http.Handler) http.Handler
 
 	// Version is Tidewaiter's own version, shown by /version as build metadata
@@ -107,10 +108,7 @@ func New(c Config) (*Server, error) {
 	cfg.OpenAPIV3Config.Info.Version = c.Version
 	cfg.AddReadyzChecks(c.ReadyChecks...)
 	cfg.BuildHandlerChainFunc = func(api http.Handler, cfg *genericapiserver.Config) http.Handler {
-		if c.Reads != nil {
-			api = c.Reads(api)
-		}
-		return rootRouter(genericapiserver.DefaultBuildHandlerChain(api, cfg), c.Hooks)
+		return rootRouter(handlerChain(api, c.Reads, cfg), c.Hooks)
 	}
 
 	s.api, err = cfg.Complete(nil).New("tidewaiter", genericapiserver.NewEmptyDelegate())

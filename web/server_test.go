@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -34,10 +36,10 @@ type server struct {
 
 func start(t *testing.T, hooks http.Handler) *server {
 	t.Helper()
-	return startIn(t, t.TempDir(), hooks)
+	return startIn(t, t.TempDir(), func(c *web.Config) { c.Hooks = hooks })
 }
 
-func startIn(t *testing.T, dir string, hooks http.Handler) *server {
+func startIn(t *testing.T, dir string, edit func(*web.Config)) *server {
 	t.Helper()
 	credentials, err := web.LoadCredentials(dir, web.ServingHosts(net.IPv4(127, 0, 0, 1)), time.Now())
 	if err != nil {
@@ -47,16 +49,17 @@ func startIn(t *testing.T, dir string, hooks http.Handler) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := web.New(web.Config{
+	config := web.Config{
 		Scheme:         legacyscheme.Scheme,
 		Codecs:         legacyscheme.Codecs,
 		ParameterCodec: legacyscheme.ParameterCodec,
 		OpenAPI:        k8sopenapi.GetOpenAPIDefinitions,
 		Listener:       listener,
 		Credentials:    credentials,
-		Hooks:          hooks,
 		Version:        "0.0.1-test",
-	})
+	}
+	edit(&config)
+	s, err := web.New(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,6 +87,12 @@ func startIn(t *testing.T, dir string, hooks http.Handler) *server {
 // get asks for path with the given bearer token, trusting only ca.crt.
 func (s *server) get(t *testing.T, path, token string) (int, string) {
 	t.Helper()
+	return s.getAs(t, path, token, "")
+}
+
+// getAs is get, impersonating a user unless that is "".
+func (s *server) getAs(t *testing.T, path, token, user string) (int, string) {
+	t.Helper()
 	pem, err := os.ReadFile(s.credentials.CAFile)
 	if err != nil {
 		t.Fatal(err)
@@ -98,6 +107,9 @@ func (s *server) get(t *testing.T, path, token string) (int, string) {
 	}
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	if user != "" {
+		req.Header.Set("Impersonate-User", user)
 	}
 	resp, err := transport.RoundTrip(req)
 	if err != nil {
@@ -152,7 +164,20 @@ func TestWhoMayCall(t *testing.T) {
 }
 
 func TestOtherIdentitiesAreForbidden(t *testing.T) {
-	dir := t.TempDir()
+	s := startIn(t, withViewer(t), func(*web.Config) {})
+	if got, body := s.get(t, "/apis", "viewer-token"); got != http.StatusForbidden {
+		t.Errorf("a viewer's GET /apis: %d, want 403: %s", got, body)
+	}
+	if got, body := s.get(t, "/healthz", "viewer-token"); got != http.StatusOK {
+		t.Errorf("a viewer's GET /healthz: %d, want 200: %s", got, body)
+	}
+}
+
+// withViewer is a directory of credentials with one more: the viewer-token of a
+// user who may do nothing.
+func withViewer(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
 	if _, err := web.LoadCredentials(dir, []string{"127.0.0.1"}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -165,12 +190,53 @@ func TestOtherIdentitiesAreForbidden(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close()
-	s := startIn(t, dir, nil)
-	if got, body := s.get(t, "/apis", "viewer-token"); got != http.StatusForbidden {
-		t.Errorf("a viewer's GET /apis: %d, want 403: %s", got, body)
-	}
-	if got, body := s.get(t, "/healthz", "viewer-token"); got != http.StatusOK {
-		t.Errorf("a viewer's GET /healthz: %d, want 200: %s", got, body)
+	return dir
+}
+
+// What answers reads early is asked only by those who may, and like any handler
+// has a deadline and may fail.
+func TestReadsAreGuarded(t *testing.T) {
+	asked := 0
+	s := startIn(t, withViewer(t), func(c *web.Config) {
+		c.Reads = func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				switch r.URL.Path {
+				case "/apis/early":
+				case "/apis/early/panic":
+					panic("a defect")
+				default:
+					next.ServeHTTP(w, r)
+					return
+				}
+				asked++
+				user, _ := request.UserFrom(r.Context())
+				deadline, ok := r.Context().Deadline()
+				fmt.Fprint(w, user.GetName(), ok && time.Until(deadline) <= time.Minute)
+			})
+		}
+	})
+	admin := s.admin(t).BearerToken
+	for _, tt := range []struct {
+		path, token, as string
+		code, asked     int
+	}{
+		{"/apis/early", "", "", 401, 0},
+		{"/apis/early", "wrong", "", 401, 0},
+		{"/apis/early", "viewer-token", "", 403, 0},
+		{"/apis/early", admin, "viewer", 403, 0},
+		{"/apis/early", "viewer-token", "system:admin", 403, 0},
+		{"/apis/early/panic", admin, "", 500, 0},
+		{"/apis/other", admin, "", 404, 0},
+		{"/apis/early", admin, "", 200, 1},
+	} {
+		before := asked
+		code, body := s.getAs(t, tt.path, tt.token, tt.as)
+		if code != tt.code || asked-before != tt.asked {
+			t.Errorf("GET %s with %q as %q: %d, want %d; %d asked: %s", tt.path, tt.token, tt.as, code, tt.code, asked-before, body)
+		}
+		if code == 200 && body != "tidewaiter-admintrue" {
+			t.Errorf("the early answer: %q", body)
+		}
 	}
 }
 

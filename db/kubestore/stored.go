@@ -3,12 +3,15 @@ package kubestore
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metainternalversionvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
@@ -38,8 +41,9 @@ const storedPageLimit = chunkRows
 // ServeStored answers plain JSON reads of Options.StoredKinds with the bytes
 // that are stored, without decoding them, and leaves every other request to next: tables, other
 // encodings, selectors, watches and whatever is malformed. It stands behind
-// authentication and authorization. What it answers differs from next's answer
-// in the order of the fields of metadata only.
+// authentication and authorization, and ends with the deadline of the request's
+// context, also when the client does not read. What it answers differs from
+// next's answer in the order of the fields of metadata only.
 func (g *Getter) ServeStored(next http.Handler) http.Handler {
 	byResource := map[schema.GroupVersionResource]*storedReader{}
 	for _, k := range g.opts.StoredKinds {
@@ -56,6 +60,7 @@ func (g *Getter) ServeStored(next http.Handler) http.Handler {
 		r := byResource[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}]
 		switch {
 		case r != nil && info.Verb == "get" && info.Name != "" && req.URL.RawQuery == "":
+			defer boundWrites(w, req)()
 			r.instrumented("GET", "resource", func(w http.ResponseWriter, req *http.Request) { r.get(w, req, info.Name) })(w, req)
 		case r != nil && info.Verb == "list" && info.Name == "":
 			opts, ok := storedListOptions(req.URL.Query())
@@ -63,11 +68,23 @@ func (g *Getter) ServeStored(next http.Handler) http.Handler {
 				next.ServeHTTP(w, req)
 				return
 			}
+			defer boundWrites(w, req)()
 			r.instrumented("LIST", "cluster", func(w http.ResponseWriter, req *http.Request) { r.list(w, req, opts) })(w, req)
 		default:
 			next.ServeHTTP(w, req)
 		}
 	})
+}
+
+// boundWrites has writes fail from the request's deadline on, until the function
+// that it returns is called.
+func boundWrites(w http.ResponseWriter, req *http.Request) (release func()) {
+	deadline, ok := req.Context().Deadline()
+	c := http.NewResponseController(w)
+	if !ok || c.SetWriteDeadline(deadline) != nil {
+		return func() {}
+	}
+	return func() { _ = c.SetWriteDeadline(time.Time{}) } // an error means that the client is gone
 }
 
 // wantsPlainJSON is true of a request whose answer, by Kubernetes' rules of
@@ -142,6 +159,9 @@ func (r *storedReader) instrumented(verb, scope string, h http.HandlerFunc) http
 }
 
 func (r *storedReader) fail(w http.ResponseWriter, req *http.Request, err error) {
+	if errors.Is(req.Context().Err(), context.DeadlineExceeded) {
+		err = apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
+	}
 	responsewriters.ErrorNegotiated(err, r.g.codecs, r.kind.Resource.GroupVersion(), w, req)
 }
 

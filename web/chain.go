@@ -1,0 +1,47 @@
+package web
+
+import (
+	"net/http"
+
+	"k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	genericfilters "k8s.io/apiserver/pkg/server/filters"
+)
+
+// handlerChain puts Kubernetes' filters before api. It is
+// genericapiserver.DefaultBuildHandlerChain without those that do nothing here
+// but cost as much as a read does (tracing and audit, which nothing is
+// configured for, and the timing of each filter), and in an order that lets
+// reads, if it is not nil, answer before the goroutine, the copies and the
+// trackers that what may run long needs. Whatever reads answers has passed
+// authentication, impersonation, the limit of requests in flight and
+// authorization like any other request, and has the request's deadline in its
+// context, which it must honour itself.
+func handlerChain(api http.Handler, reads func(http.Handler) http.Handler, c *genericapiserver.Config) http.Handler {
+	h := filters.WithWarningRecorder(api)
+	h = genericfilters.WithTimeoutForNonLongRunningRequests(h, c.LongRunningFunc)
+	h = filters.WithLatencyTrackers(h)
+	if reads != nil {
+		h = reads(h)
+	}
+	h = filters.WithAuthorization(h, c.Authorization.Authorizer, c.Serializer)
+	h = genericfilters.WithMaxInFlightLimit(h, c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight, c.LongRunningFunc)
+	h = impersonation.WithConstrainedImpersonation(h, c.Authorization.Authorizer, c.Serializer)
+	h = filters.WithAuthentication(h, c.Authentication.Authenticator, filters.Unauthorized(c.Serializer), c.Authentication.APIAudiences, c.Authentication.RequestHeaderConfig)
+	h = filters.WithRequestDeadline(h, nil, nil, c.LongRunningFunc, c.Serializer, c.RequestTimeout)
+	h = genericfilters.WithWaitGroup(h, c.LongRunningFunc, c.NonLongRunningRequestWaitGroup)
+	h = genericfilters.WithWatchTerminationDuringShutdown(h, shutdownSignal(c.ShutdownInitiatedNotify()), c.WatchRequestWaitGroup)
+	h = filters.WithCacheControl(h)
+	h = genericfilters.WithHTTPLogging(h)
+	h = filters.WithRequestInfo(h, c.RequestInfoResolver)
+	h = filters.WithRequestReceivedTimestamp(h)
+	h = genericfilters.WithPanicRecovery(h, c.RequestInfoResolver)
+	return filters.WithAuditInit(h)
+}
+
+// shutdownSignal tells watches that the server shuts down.
+type shutdownSignal <-chan struct{}
+
+// ShuttingDown implements request.ServerShutdownSignal.
+func (s shutdownSignal) ShuttingDown() <-chan struct{} { return s }
