@@ -70,6 +70,43 @@ func BenchmarkPut(b *testing.B) {
 	}
 }
 
+// BenchmarkPutIndexed puts objects that stand in a dozen places of an index, as an
+// Image does: some of its values are shared by all objects, some by few.
+func BenchmarkPutIndexed(b *testing.B) {
+	d := benchDB(b, 0, benchValue)
+	ix, err := d.DeclareIndexes(b.Context(), "/g/images/", []string{"values"}, func(string, db.KV) ([]string, error) { return nil, nil })
+	if err != nil {
+		b.Fatal(err)
+	}
+	for !ix[0].Ready() {
+		<-time.After(time.Millisecond)
+	}
+	value := make([]byte, benchValue)
+	var n atomic.Int64
+	b.SetParallelism(8) // times GOMAXPROCS
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			i := int(n.Add(1))
+			key := benchKey(i)
+			entries := make([]db.IndexEntry, 12)
+			for j := range entries {
+				v := fmt.Sprintf("field-%d=shared by all", j)
+				switch {
+				case j < 3:
+					v = fmt.Sprintf("field-%d=registry.example.com/team/app@%s", j, key)
+				case j < 6:
+					v = fmt.Sprintf("field-%d=team-%d", j, i%50)
+				}
+				entries[j] = db.IndexEntry{Index: ix[0], Value: v}
+			}
+			if _, err := d.Put(context.Background(), key, 0, value, db.PutOptions{Index: entries}); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+}
+
 func BenchmarkGet(b *testing.B) {
 	for _, objects := range []int{1000, 10000} {
 		b.Run(fmt.Sprintf("Op=Get/Objects=%d", objects), func(b *testing.B) {

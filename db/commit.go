@@ -17,9 +17,10 @@ const (
 
 // request is one writer waiting for its commit.
 type request struct {
-	ctx  context.Context
-	fn   func(*tx) error
-	done chan error
+	ctx   context.Context
+	fn    func(*tx) error
+	whole bool // see writeWhole
+	done  chan error
 }
 
 var requests = sync.Pool{New: func() any { return &request{done: make(chan error, 1)} }}
@@ -30,11 +31,22 @@ var requests = sync.Pool{New: func() any { return &request{done: make(chan error
 // must be short and must not call back into DB. It may run twice, when a
 // failure of the shared commit makes every writer commit alone.
 func (d *DB) write(ctx context.Context, fn func(*tx) error) error {
+	return d.enqueue(ctx, fn, false)
+}
+
+// writeWhole is write for an fn that has written nothing when it returns an error
+// of its own, so that there is nothing to take back. It needs no savepoint, for
+// which SQLite would keep a copy of every page that fn changes.
+func (d *DB) writeWhole(ctx context.Context, fn func(*tx) error) error {
+	return d.enqueue(ctx, fn, true)
+}
+
+func (d *DB) enqueue(ctx context.Context, fn func(*tx) error, whole bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	r := requests.Get().(*request)
-	r.ctx, r.fn = ctx, fn
+	r.ctx, r.fn, r.whole = ctx, fn, whole
 	select {
 	case d.queue <- r:
 	case <-ctx.Done():
@@ -179,10 +191,16 @@ func (t *tx) begin() error {
 	return err
 }
 
-// run runs one closure under a savepoint. The first error is the closure's, the
-// second one that spoils the whole transaction.
+// run runs one closure, under a savepoint if it may have to be taken back. The
+// first error is the closure's, the second one that spoils the whole transaction.
 func (t *tx) run(r *request) (err, fatal error) {
 	if err := r.ctx.Err(); err != nil {
+		return err, nil
+	}
+	if r.whole {
+		if err = r.fn(t); t.db.isSQLite(err) {
+			return nil, err
+		}
 		return err, nil
 	}
 	rev, events, deltas, after := t.rev, len(t.events), len(t.deltas), len(t.after)

@@ -30,7 +30,7 @@ func (d *DB) Put(ctx context.Context, key string, expect int64, value []byte, op
 	if err := checkKey(key); err != nil {
 		return 0, err
 	}
-	err = d.write(ctx, func(t *tx) error {
+	err = d.writeWhole(ctx, func(t *tx) error {
 		rev, err = t.put(key, expect, value, opts)
 		return err
 	})
@@ -43,7 +43,7 @@ func (d *DB) Delete(ctx context.Context, key string, expect int64) (rev int64, e
 	if err := checkKey(key); err != nil {
 		return 0, err
 	}
-	err = d.write(ctx, func(t *tx) error {
+	err = d.writeWhole(ctx, func(t *tx) error {
 		rev, err = t.delete(key, expect)
 		return err
 	})
