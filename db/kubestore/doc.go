@@ -15,5 +15,8 @@
 //     only what matches.
 //   - Watches that allow bookmarks get them, as from the watch cache.
 //   - Every object on a watch is a runtime.CacheableObject.
+//   - An update of a small object that was written a moment ago begins with what
+//     was written, not with a read; as with etcd3's store behind a watch cache,
+//     that may be out of date, and is read anew if it decides anything.
 //   - A full or failing disk is answered with 503 and the reason.
 package kubestore

@@ -66,6 +66,7 @@ type Store struct {
 	unconverted    bool
 	reader         *storedReader // of a StoredKind, else nil
 	indexes        []*index
+	recents        recents
 	progress       time.Duration
 	bookmark       time.Duration
 
@@ -215,13 +216,17 @@ func (s *Store) Create(ctx context.Context, key string, obj, out runtime.Object,
 	if out == nil {
 		return nil
 	}
-	return s.returnWritten(data, obj, out, rev)
+	return s.returnWritten(key, data, obj, out, rev)
 }
 
 // returnWritten sets out to what was written at rev: obj, whose encoding is data.
-func (s *Store) returnWritten(data []byte, obj, out runtime.Object, rev int64) error {
+func (s *Store) returnWritten(key string, data []byte, obj, out runtime.Object, rev int64) error {
 	if !s.unconverted || reflect.TypeOf(obj) != reflect.TypeOf(out) {
-		return s.decodeData(data, out, rev)
+		err := s.decodeData(data, out, rev)
+		if err == nil {
+			s.recents.add(key, out, rev, data)
+		}
+		return err
 	}
 	reflect.ValueOf(out).Elem().Set(reflect.ValueOf(obj.DeepCopyObject()).Elem())
 	return s.versioner.UpdateObject(out, uint64(rev))

@@ -20,7 +20,7 @@ type state struct {
 	rev   int64          // 0 when the key does not exist
 	data  []byte         // the encoded object, without revision
 	stale bool           // the transformer wants the value written anew
-	// current is false for a suggestion of the caller's, which may be out of date.
+	// current is false for a suggestion, which may be out of date.
 	current bool
 }
 
@@ -128,9 +128,14 @@ func (s *Store) GuaranteedUpdate(ctx context.Context, key string, destination ru
 		return fmt.Errorf("unable to convert output object to pointer: %w", err)
 	}
 	reader := &stateReader{s: s, key: key, v: v, missingOK: ignoreNotFound}
-	st, err := reader.start(ctx, suggestion)
-	if err != nil {
-		return err
+	var st *state
+	if suggestion == nil {
+		st = s.recents.take(key, v.Type())
+	}
+	if st == nil {
+		if st, err = reader.start(ctx, suggestion); err != nil {
+			return err
+		}
 	}
 	for {
 		if err := preconditions.Check(key, st.obj); err != nil {
@@ -181,7 +186,7 @@ func (s *Store) GuaranteedUpdate(ctx context.Context, key string, destination ru
 		if err != nil {
 			return err
 		}
-		return s.returnWritten(data, next, destination, rev)
+		return s.returnWritten(key, data, next, destination, rev)
 	}
 }
 

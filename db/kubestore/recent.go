@@ -1,0 +1,69 @@
+package kubestore
+
+import (
+	"reflect"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+const (
+	// recentObjectBytes is the longest encoding of an object that is remembered.
+	recentObjectBytes = 4 << 10
+	// recentBytes is how much encoding of a resource's objects is remembered;
+	// decoded they take a few times as much.
+	recentBytes = 2 << 20
+)
+
+// recents are the small objects of a resource that were written last. What is
+// written again and again, as a Lease or the status of a pod, starts its next
+// update from what the last one left, without reading and decoding that. What is
+// remembered may be out of date; it is what a caller of storage.Interface may give
+// as well, a suggestion, and treated as one.
+type recents struct {
+	mu    sync.Mutex
+	young map[string]*state // at most half of recentBytes
+	old   map[string]*state // what young was before
+	bytes int               // of young
+}
+
+// add remembers that an object, whose encoding is data, is at a revision.
+func (r *recents) add(key string, obj runtime.Object, rev int64, data []byte) {
+	size := len(key) + len(data)
+	if size > recentObjectBytes {
+		return
+	}
+	st := &state{obj: obj.DeepCopyObject(), rev: rev, data: data}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.bytes+size > recentBytes/2 || r.young == nil {
+		r.old, r.young, r.bytes = r.young, map[string]*state{}, 0
+	}
+	if have := r.young[key]; have != nil {
+		if have.rev > rev {
+			return // writers that met
+		}
+		r.bytes -= len(key) + len(have.data)
+	}
+	delete(r.old, key)
+	r.young[key] = st
+	r.bytes += size
+}
+
+// take returns what is remembered of a key and forgets it, since the object is the
+// caller's to change; nil when there is nothing of that type.
+func (r *recents) take(key string, like reflect.Type) *state {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	st := r.young[key]
+	if st != nil {
+		delete(r.young, key)
+		r.bytes -= len(key) + len(st.data)
+	} else if st = r.old[key]; st != nil {
+		delete(r.old, key)
+	}
+	if st == nil || reflect.TypeOf(st.obj) != reflect.PointerTo(like) {
+		return nil
+	}
+	return st
+}
