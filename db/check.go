@@ -35,7 +35,7 @@ func Check(dir string) error {
 			SELECT dir, objects, bytes FROM directories
 			EXCEPT
 			SELECT rtrim(key, replace(key, '/', '')) AS dir, count(*), sum(size) FROM revisions WHERE until IS NULL GROUP BY 1)`},
-		{"index entries without revision", "SELECT count(*) FROM index_entries e WHERE NOT EXISTS (SELECT 1 FROM revisions r WHERE r.rev = e.rev AND r.key = e.key)"},
+		{"index entries without revision", "SELECT count(*) FROM index_entries e WHERE NOT EXISTS (SELECT 1 FROM revisions r WHERE r.rev = e.rev)"},
 	} {
 		n, _, err := c.first(q.sql)
 		if err != nil {

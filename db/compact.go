@@ -122,7 +122,7 @@ func (t *tx) remove(rev int64) error {
 		return &CorruptError{Path: t.db.path, Detail: fmt.Sprintf("revision %d of %s: %v", rev, key, err), Err: err}
 	}
 	for _, e := range entries {
-		if _, err := t.c.exec("DELETE FROM index_entries WHERE id = ? AND value = ? AND key = ? AND rev = ?", e.id, e.value, key, rev); err != nil {
+		if _, err := t.c.exec("DELETE FROM index_entries WHERE id = ? AND value = ? AND rev = ?", e.id, e.value, rev); err != nil {
 			return err
 		}
 	}

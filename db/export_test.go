@@ -70,3 +70,13 @@ func (d *DB) QueryText(sql string, args ...any) (s string, err error) {
 	})
 	return s, err
 }
+
+// SetFewMatches sets fewMatches until undo is called.
+func SetFewMatches(n int64) (undo func()) {
+	old := fewMatches
+	fewMatches = func(_, _ int64) int64 { return n }
+	return func() { fewMatches = old }
+}
+
+// Checksum is checksum.
+var Checksum = checksum

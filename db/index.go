@@ -125,8 +125,8 @@ func (d *DB) dropIndexes(ctx context.Context, ids []int64) error {
 	for _, id := range ids {
 		for more := true; more; {
 			err := d.write(ctx, func(t *tx) error {
-				n, err := t.c.exec(`DELETE FROM index_entries WHERE (id, value, key, rev) IN
-					(SELECT id, value, key, rev FROM index_entries WHERE id = ? LIMIT 500)`, id)
+				n, err := t.c.exec(`DELETE FROM index_entries WHERE (id, value, rev) IN
+					(SELECT id, value, rev FROM index_entries WHERE id = ? LIMIT 500)`, id)
 				more = n > 0
 				return err
 			})

@@ -58,6 +58,12 @@ func unpackIndexed(b []byte) (out indexedValues, err error) {
 	return out, nil
 }
 
+// in reports whether packed entries have this one.
+func (e indexedValue) in(packed []byte) (bool, error) {
+	all, err := unpackIndexed(packed)
+	return slices.Contains(all, e), err
+}
+
 // addEntries adds entries to a revision, unless it has been compacted away.
 func (t *tx) addEntries(kv KV, add indexedValues) error {
 	var have indexedValues
@@ -76,7 +82,7 @@ func (t *tx) addEntries(kv KV, add indexedValues) error {
 			continue // written so by this process, or before a crash
 		}
 		have = append(have, e)
-		if err := t.addEntry(kv.Key, kv.Rev, e); err != nil {
+		if err := t.addEntry(kv.Rev, e); err != nil {
 			return err
 		}
 	}
@@ -84,7 +90,7 @@ func (t *tx) addEntries(kv KV, add indexedValues) error {
 	return err
 }
 
-func (t *tx) addEntry(key string, rev int64, e indexedValue) error {
-	_, err := t.c.exec("INSERT OR IGNORE INTO index_entries VALUES (?, ?, ?, ?)", e.id, e.value, key, rev)
+func (t *tx) addEntry(rev int64, e indexedValue) error {
+	_, err := t.c.exec("INSERT OR IGNORE INTO index_entries VALUES (?, ?, ?)", e.id, e.value, rev)
 	return err
 }

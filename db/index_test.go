@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -110,6 +112,56 @@ func TestIndex(t *testing.T) {
 	}
 	if n, err := d.QueryInt("SELECT count(*) FROM index_entries"); err != nil || n != 2 {
 		t.Errorf("%d entries after compaction, %v; want those of the 2 live keys", n, err)
+	}
+}
+
+// TestIndexedRange compares what an index finds with what reading everything does:
+// at any revision, for values of which there are few and many, whatever bytes they
+// are of, page by page.
+func TestIndexedRange(t *testing.T) {
+	d := dbtest.Open(t)
+	ix := declare(t, d, "color", "colour")
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	// How entries of others are encoded is part of some of these.
+	values := []string{"", "a", "b", "aa", "x\x01\x01a", "\x02\x01a\x01\x01b", "\x01\x00"}
+	live := map[string]int64{}
+	for range 400 {
+		key := fmt.Sprintf("/a/%02d", rnd.IntN(60))
+		if live[key] != 0 && rnd.IntN(3) == 0 {
+			if _, err := d.Delete(t.Context(), key, live[key]); err != nil {
+				t.Fatal(err)
+			}
+			delete(live, key)
+			continue
+		}
+		live[key] = putIndexed(t, d, key, live[key], values[rnd.IntN(len(values))], ix)
+	}
+	for rev := int64(2); rev <= d.Revision(); rev += rnd.Int64N(40) + 1 {
+		want := map[string][]string{}
+		page, err := d.Range(t.Context(), db.RangeOptions{Prefix: "/a/", Rev: rev})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, kv := range page.KVs {
+			want[string(kv.Value)] = append(want[string(kv.Value)], strings.TrimPrefix(kv.Key, "/a/"))
+		}
+		for _, few := range []int64{0, 30, 1 << 40} {
+			undo := db.SetFewMatches(few)
+			for _, value := range append(values, "none") {
+				o := db.RangeOptions{Index: ix[rnd.IntN(2)], IndexValue: value, Rev: rev, Limit: rnd.IntN(4), KeysOnly: rnd.IntN(2) == 0}
+				if got := keysOf(t, d, o); got != strings.Join(want[value], " ") {
+					t.Errorf("%q at %d, few up to %d, %+v: %q, want %q", value, rev, few, o, got, want[value])
+				}
+				o.From = "/a/30"
+				after := slices.DeleteFunc(slices.Clone(want[value]), func(k string) bool { return k < "30" })
+				if got := keysOf(t, d, o); got != strings.Join(after, " ") {
+					t.Errorf("%q at %d from 30, few up to %d, %+v: %q, want %q", value, rev, few, o, got, after)
+				}
+			}
+			undo()
+		}
 	}
 }
 

@@ -128,16 +128,12 @@ const (
 		UNION ALL
 		SELECT key, rev FROM revisions INDEXED BY history WHERE until > ?4 AND key >= ?1 AND key < ?2 AND rev <= ?4
 		ORDER BY key) LIMIT ?3`
-	rangeIndexAt = `SELECT e.key AS key, e.rev AS rev FROM index_entries e CROSS JOIN revisions r ON r.rev = e.rev
-		WHERE e.id = ?5 AND e.value = ?6 AND e.key >= ?1 AND e.key < ?2 AND e.rev <= ?4 AND (r.until IS NULL OR r.until > ?4)
-		ORDER BY e.key LIMIT ?3`
 	withValues = `SELECT s.key, s.rev, c.sum, c.value FROM (%s) s CROSS JOIN contents c ON c.rev = s.rev`
 )
 
 var (
-	rangeLiveValues    = fmt.Sprintf(withValues, rangeLive)
-	rangeAtValues      = fmt.Sprintf(withValues, rangeAt)
-	rangeIndexAtValues = fmt.Sprintf(withValues, rangeIndexAt)
+	rangeLiveValues = fmt.Sprintf(withValues, rangeLive)
+	rangeAtValues   = fmt.Sprintf(withValues, rangeAt)
 )
 
 // Range reads a page of keys. See ErrCompacted and ErrFutureRevision for the
@@ -194,7 +190,7 @@ func (d *DB) Range(ctx context.Context, o RangeOptions) (p Page, err error) {
 		var err error
 		switch {
 		case o.Index != nil:
-			err = c.each(take, pick(rangeIndexAt, rangeIndexAtValues), from, end, int64(limit)+1, p.Rev, o.Index.id, o.IndexValue)
+			err = c.eachIndexed(take, indexedRange{prefix: o.Prefix, from: from, end: end, limit: int64(limit) + 1, rev: p.Rev, value: indexedValue{o.Index.id, o.IndexValue}, keysOnly: o.KeysOnly})
 		case o.Rev == 0:
 			err = c.each(take, pick(rangeLive, rangeLiveValues), from, end, int64(limit)+1)
 		default:

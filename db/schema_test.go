@@ -2,6 +2,7 @@ package db_test
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -24,6 +25,31 @@ func TestMigrate(t *testing.T) {
 			t.Errorf("from version %d: at %d, %v; want %d", from, v, err, len(db.Migrations))
 		}
 		put(t, d, "/a/k", 0, "v")
+	}
+}
+
+// What indexes hold is still found after their table has changed.
+func TestMigrateIndexes(t *testing.T) {
+	dir := t.TempDir()
+	fill := "INSERT INTO indexes (id, prefix, name, built) VALUES (1, '/a/', 'color', -1); INSERT INTO directories VALUES ('/a/', 3, 10); UPDATE meta SET value = 4 WHERE name = 'revision';"
+	for i, o := range []struct{ key, color string }{{"/a/2", "red"}, {"/a/1", "red"}, {"/a/3", "blue"}} {
+		rev := i + 2
+		fill += fmt.Sprintf(`
+			INSERT INTO revisions (rev, key, create_rev, prev_rev, at, size, indexed) VALUES (%[1]d, '%[2]s', %[1]d, 0, 1, %[4]d, x'01%02[4]x%[3]x');
+			INSERT INTO contents VALUES (%[1]d, %[5]d, CAST('%[3]s' AS BLOB));
+			INSERT INTO index_entries VALUES (1, '%[3]s', '%[2]s', %[1]d);`, rev, o.key, o.color, len(o.color), db.Checksum(o.key, []byte(o.color)))
+	}
+	old := []string{db.Migrations[0], db.Migrations[1] + fill}
+	if err := db.Migrate(filepath.Join(dir, db.FileName), old); err != nil {
+		t.Fatal(err)
+	}
+	d := dbtest.OpenOptions(t, db.Options{Dir: dir})
+	ix := declare(t, d, "color")
+	if n, err := d.QueryInt("SELECT count(*) FROM index_entries"); err != nil || n != 3 {
+		t.Errorf("%d entries, %v; want 3", n, err)
+	}
+	if got := keysOf(t, d, db.RangeOptions{Index: ix[0], IndexValue: "red", KeysOnly: true}); got != "1 2" {
+		t.Errorf("red: %q", got)
 	}
 }
 

@@ -92,7 +92,7 @@ func (t *tx) put(key string, expect int64, value []byte, opts PutOptions) (int64
 		return 0, err
 	}
 	for _, e := range entries {
-		if err := t.addEntry(key, rev, e); err != nil {
+		if err := t.addEntry(rev, e); err != nil {
 			return 0, err
 		}
 	}

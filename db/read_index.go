@@ -1,0 +1,82 @@
+package db
+
+import (
+	"database/sql/driver"
+	"fmt"
+	"math"
+)
+
+// indexedRange is a page of the keys that stand under a value of an index.
+type indexedRange struct {
+	prefix, from, end string // of the keys: all, the first, and what is after the last
+	limit             int64  // rows
+	rev               int64  // as of this revision
+	value             indexedValue
+	keysOnly          bool
+}
+
+// An index has revisions in their order, a range wants keys in theirs. The
+// revisions of a value that has few are gathered and sorted. A value that has many
+// stands on many of the keys that are looked at next: each tells in its own row,
+// which has its entries. That they have the value's bytes somewhere is asked in
+// SQL, that these are a value, by who reads the rows.
+const (
+	rangeSparse = `SELECT r.key AS key, r.rev AS rev FROM index_entries e CROSS JOIN revisions r ON r.rev = e.rev
+		WHERE e.id = ?5 AND e.value = ?6 AND e.rev <= ?4 AND r.key >= ?1 AND r.key < ?2 AND (r.until IS NULL OR r.until > ?4)
+		ORDER BY r.key LIMIT ?3`
+	rangeDense = `SELECT key, rev, indexed FROM (
+		SELECT key, rev, indexed FROM revisions INDEXED BY live
+			WHERE until IS NULL AND key >= ?1 AND key < ?2 AND rev <= ?3 AND instr(indexed, ?4) > 0
+		UNION ALL
+		SELECT key, rev, indexed FROM revisions INDEXED BY history
+			WHERE until > ?3 AND key >= ?1 AND key < ?2 AND rev <= ?3 AND instr(indexed, ?4) > 0
+		ORDER BY key LIMIT -1)`
+)
+
+var (
+	rangeSparseValues = fmt.Sprintf(withValues, rangeSparse)
+	rangeDenseValues  = `SELECT s.key, s.rev, c.sum, c.value, s.indexed FROM (` + rangeDense + `) s CROSS JOIN contents c ON c.rev = s.rev`
+)
+
+// fewMatches is how many revisions of a value are gathered and sorted for a page
+// of limit rows. To gather m takes m steps; to look at keys until a page is full
+// takes limit * objects / m, each about twice as long. A variable for tests.
+var fewMatches = func(limit, objects int64) int64 {
+	return int64(math.Sqrt(2 * float64(limit) * float64(objects)))
+}
+
+// eachIndexed calls take with the rows of a range: key and revision and, unless only
+// keys are wanted, checksum and value.
+func (c *conn) eachIndexed(take func(row []driver.Value) error, r indexedRange) error {
+	objects, _, err := c.first("SELECT sum(objects) FROM directories WHERE dir >= ? AND dir < ?", r.prefix, r.end)
+	if err != nil {
+		return err
+	}
+	few := fewMatches(r.limit, objects)
+	matches, _, err := c.first("SELECT count(*) FROM (SELECT 1 FROM index_entries WHERE id = ? AND value = ? LIMIT ?)", r.value.id, r.value.value, few+1)
+	if err != nil {
+		return err
+	}
+	if matches <= few {
+		sql := rangeSparseValues
+		if r.keysOnly {
+			sql = rangeSparse
+		}
+		return c.each(take, sql, r.from, r.end, r.limit, r.rev, r.value.id, r.value.value)
+	}
+	sql := rangeDenseValues
+	if r.keysOnly {
+		sql = rangeDense
+	}
+	return c.each(func(row []driver.Value) error {
+		last := len(row) - 1
+		packed, _ := row[last].([]byte)
+		switch has, err := r.value.in(packed); {
+		case err != nil:
+			return err
+		case !has:
+			return nil // its bytes are part of something else
+		}
+		return take(row[:last])
+	}, sql, r.from, r.end, r.rev, indexedValues{r.value}.pack())
+}
