@@ -1,0 +1,380 @@
+// Package plainjson reads JSON that is plain: every reader of JSON takes it for the same.
+//
+// Most documents are, and reading them so costs a fraction of what encoding/json takes, whose
+// readers are ready for anything. A document that is not plain may still be good JSON: who reads it
+// must have another reader to turn to, which then also says what is wrong with it.
+package plainjson
+
+import (
+	"bytes"
+	"math"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxDepth bounds the nesting of what is skipped, far below what other readers allow.
+const maxDepth = 100
+
+// Reader reads one document from front to back. From the first thing that is not plain, or not what
+// was asked for, it reads nothing more: what it returns then is zero, and Done is false.
+//
+// Not plain are: bytes that are no UTF-8, halves of surrogate pairs, keys with escapes, numbers that
+// are no int64 where one is read, and deep nesting. null is where a value may be and is asked for
+// by Null.
+type Reader struct {
+	data   []byte
+	pos    int
+	failed bool
+	buf    []byte // of what is written with escapes
+}
+
+// New returns a Reader of a document.
+func New(document []byte) *Reader { return &Reader{data: document} }
+
+// Done reports whether the document was read to its end, and all of it was plain.
+func (r *Reader) Done() bool {
+	r.space()
+	return !r.failed && r.pos == len(r.data)
+}
+
+// Failed reports whether something was not plain.
+func (r *Reader) Failed() bool { return r.failed }
+
+// Fail ends reading: the document is not plain for a reason of the caller's.
+func (r *Reader) Fail() {
+	r.failed = true
+	r.pos = len(r.data)
+}
+
+// Pos is how much of the document has been read, in bytes.
+func (r *Reader) Pos() int { return r.pos }
+
+// Open walks over a bracket, { or [, and reports whether anything is in between it and its closing
+// one. If not, it walks over that too.
+func (r *Reader) Open(bracket byte) (more bool) {
+	if r.next() != bracket {
+		r.Fail()
+		return false
+	}
+	r.pos++
+	if r.next() == bracket+2 { // as } and ] are, in ASCII
+		r.pos++
+		return false
+	}
+	return !r.failed
+}
+
+// More walks over the comma before the next item of an object or list, or over its closing bracket.
+func (r *Reader) More(closing byte) bool {
+	switch r.next() {
+	case ',':
+		r.pos++
+		return true
+	case closing:
+		r.pos++
+		return false
+	}
+	r.Fail()
+	return false
+}
+
+// Key walks over a key of an object and the colon behind it.
+func (r *Reader) Key() string { return string(r.key()) }
+
+func (r *Reader) key() []byte {
+	key, escaped := r.text()
+	if escaped || r.next() != ':' {
+		r.Fail()
+		return nil
+	}
+	r.pos++
+	return key
+}
+
+// Fields are the keys that are known of an object, at most 64.
+type Fields []string
+
+// Key walks over a key as Reader.Key does. A known key that comes twice, which seen remembers, or in
+// another case is not plain: readers differ over it.
+func (f Fields) Key(r *Reader, seen *uint64) string {
+	key := r.key()
+	for i, known := range f {
+		if string(key) == known {
+			if *seen&(1<<i) != 0 {
+				r.Fail()
+			}
+			*seen |= 1 << i
+			return known
+		}
+	}
+	unknown := string(key)
+	for _, known := range f {
+		if strings.EqualFold(unknown, known) {
+			r.Fail()
+		}
+	}
+	return unknown
+}
+
+// Null walks over null, if that is what comes next.
+func (r *Reader) Null() bool {
+	return r.next() == 'n' && r.word("null")
+}
+
+// word walks over a word, if it comes next.
+func (r *Reader) word(w string) bool {
+	if rest := r.data[r.pos:]; len(rest) < len(w) || string(rest[:len(w)]) != w {
+		return false
+	}
+	r.pos += len(w)
+	return true
+}
+
+// String walks over a string and returns what it says.
+func (r *Reader) String() string {
+	s, _ := r.text()
+	return string(s)
+}
+
+// Bool walks over true or false.
+func (r *Reader) Bool() bool {
+	r.next()
+	yes := r.word("true")
+	if !yes && !r.word("false") {
+		r.Fail()
+	}
+	return yes
+}
+
+// Int walks over a whole number.
+func (r *Reader) Int() int64 {
+	r.next()
+	start := r.pos
+	if !r.number() {
+		r.Fail()
+		return 0
+	}
+	digits, negative := bytes.CutPrefix(r.data[start:r.pos], []byte("-"))
+	if len(digits) > len("9223372036854775807") {
+		r.Fail()
+		return 0
+	}
+	var n uint64 // 19 digits fit
+	for _, c := range digits {
+		if c < '0' || c > '9' || n > math.MaxInt64 {
+			r.Fail()
+			return 0
+		}
+		n = n*10 + uint64(c-'0')
+	}
+	if n > math.MaxInt64 {
+		r.Fail() // the least int64 too
+		return 0
+	}
+	if negative {
+		return -int64(n)
+	}
+	return int64(n)
+}
+
+// Raw walks over a value of any kind and returns it as it stands. It is part of the document.
+func (r *Reader) Raw() []byte {
+	r.next()
+	start := r.pos
+	r.skip(0)
+	if r.failed {
+		return nil
+	}
+	return r.data[start:r.pos]
+}
+
+// Skip walks over a value of any kind.
+func (r *Reader) Skip() { r.skip(0) }
+
+func (r *Reader) skip(depth int) {
+	if depth > maxDepth {
+		r.Fail()
+		return
+	}
+	switch c := r.next(); {
+	case c == '{':
+		for more := r.Open('{'); more; more = r.More('}') {
+			r.text()
+			if r.next() != ':' {
+				r.Fail()
+				return
+			}
+			r.pos++
+			r.skip(depth + 1)
+		}
+	case c == '[':
+		for more := r.Open('['); more; more = r.More(']') {
+			r.skip(depth + 1)
+		}
+	case c == '"':
+		r.text()
+	case c == 't' || c == 'f':
+		r.Bool()
+	case c == 'n':
+		if !r.Null() {
+			r.Fail()
+		}
+	default:
+		if !r.number() {
+			r.Fail()
+		}
+	}
+}
+
+// number walks over a number; false, if none is there.
+func (r *Reader) number() bool {
+	if r.pos < len(r.data) && r.data[r.pos] == '-' {
+		r.pos++
+	}
+	if r.pos < len(r.data) && r.data[r.pos] == '0' {
+		r.pos++
+	} else if !r.digits() {
+		return false
+	}
+	if r.pos < len(r.data) && r.data[r.pos] == '.' {
+		r.pos++
+		if !r.digits() {
+			return false
+		}
+	}
+	if r.pos < len(r.data) && r.data[r.pos]|0x20 == 'e' {
+		r.pos++
+		if r.pos < len(r.data) && (r.data[r.pos] == '+' || r.data[r.pos] == '-') {
+			r.pos++
+		}
+		return r.digits()
+	}
+	return true
+}
+
+// digits walks over digits; false, if none is there.
+func (r *Reader) digits() bool {
+	start := r.pos
+	for r.pos < len(r.data) && '0' <= r.data[r.pos] && r.data[r.pos] <= '9' {
+		r.pos++
+	}
+	return r.pos > start
+}
+
+// next walks over white space and returns the byte behind it; 0 at the end.
+func (r *Reader) next() byte {
+	for r.pos < len(r.data) {
+		switch c := r.data[r.pos]; c {
+		case ' ', '\t', '\r', '\n':
+			r.pos++
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+func (r *Reader) space() { r.next() }
+
+// ordinary are the bytes of a string that stand for themselves and are ASCII.
+var ordinary = func() (is [256]bool) {
+	for c := ' '; c < utf8.RuneSelf; c++ {
+		is[c] = c != '"' && c != '\\'
+	}
+	return is
+}()
+
+// text walks over a string and returns what it says, until the next string is read, and whether it
+// is written with escapes.
+func (r *Reader) text() (s []byte, escaped bool) {
+	if r.next() != '"' {
+		r.Fail()
+		return nil, false
+	}
+	data, start := r.data, r.pos+1
+	ascii := true
+	buf := r.buf[:0]
+	for i := start; ; {
+		for i < len(data) && ordinary[data[i]] {
+			i++
+		}
+		if i == len(data) || data[i] < ' ' {
+			break
+		}
+		switch c := data[i]; {
+		case c == '"':
+			r.pos = i + 1
+			s = data[start:i]
+			if escaped {
+				s = append(buf, s...)
+				r.buf = s
+			}
+			if !ascii && !utf8.Valid(s) {
+				r.Fail()
+				return nil, false
+			}
+			return s, escaped
+		case c == '\\':
+			escaped = true
+			if buf == nil {
+				buf = make([]byte, 0, len(data)-start)
+			}
+			buf = append(buf, data[start:i]...)
+			n := 0
+			if buf, n = unescape(buf, data[i:]); n == 0 {
+				r.Fail()
+				return nil, false
+			}
+			i += n
+			start = i
+		default:
+			ascii = false
+			i++
+		}
+	}
+	r.Fail()
+	return nil, false
+}
+
+// unescape appends what the escape at the start of s stands for, and returns its length; 0 for one
+// that is none, or half of a surrogate pair.
+func unescape(buf, s []byte) ([]byte, int) {
+	if len(s) < 2 {
+		return buf, 0
+	}
+	switch c := s[1]; c {
+	case '"', '\\', '/':
+		return append(buf, c), 2
+	case 'b':
+		return append(buf, '\b'), 2
+	case 'f':
+		return append(buf, '\f'), 2
+	case 'n':
+		return append(buf, '\n'), 2
+	case 'r':
+		return append(buf, '\r'), 2
+	case 't':
+		return append(buf, '\t'), 2
+	case 'u':
+		if len(s) < 6 {
+			return buf, 0
+		}
+		var r rune
+		for _, c := range s[2:6] {
+			switch {
+			case '0' <= c && c <= '9':
+				c -= '0'
+			case 'a' <= c|0x20 && c|0x20 <= 'f':
+				c = c | 0x20 - 'a' + 10
+			default:
+				return buf, 0
+			}
+			r = r<<4 | rune(c)
+		}
+		if !utf8.ValidRune(r) {
+			return buf, 0
+		}
+		return utf8.AppendRune(buf, r), 6
+	}
+	return buf, 0
+}

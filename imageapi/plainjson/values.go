@@ -1,0 +1,82 @@
+package plainjson
+
+import "encoding/base64"
+
+// The values here are what encoding/json makes of them: null leaves them as they are not said, nil or
+// zero, and an empty list or object is not nil.
+
+// Text reads a string or null.
+func (r *Reader) Text() string {
+	if r.Null() {
+		return ""
+	}
+	return r.String()
+}
+
+// Number reads a whole number or null.
+func (r *Reader) Number() int64 {
+	if r.Null() {
+		return 0
+	}
+	return r.Int()
+}
+
+// Flag reads true, false or null.
+func (r *Reader) Flag() bool { return !r.Null() && r.Bool() }
+
+// Base64 reads bytes, in a string of base64, or null.
+func (r *Reader) Base64() []byte {
+	if r.Null() {
+		return nil
+	}
+	s, _ := r.text()
+	b := make([]byte, base64.StdEncoding.DecodedLen(len(s)))
+	n, err := base64.StdEncoding.Decode(b, s)
+	if err != nil || r.failed {
+		r.Fail()
+		return nil
+	}
+	return b[:n]
+}
+
+// Texts reads a list of strings or null.
+func (r *Reader) Texts() []string { return List(r, (*Reader).Text) }
+
+// List reads a list or null, each item with read.
+func List[T any](r *Reader, read func(*Reader) T) []T {
+	if r.Null() {
+		return nil
+	}
+	list := []T{}
+	for more := r.Open('['); more; more = r.More(']') {
+		list = append(list, read(r))
+	}
+	return list
+}
+
+// Map reads an object or null, each value with read. A key that comes twice is not plain.
+func Map[T any](r *Reader, read func(*Reader) T) map[string]T {
+	if r.Null() {
+		return nil
+	}
+	m := map[string]T{}
+	n := 0
+	for more := r.Open('{'); more; more = r.More('}') {
+		key := r.Key()
+		m[key] = read(r)
+		n++
+	}
+	if len(m) != n {
+		r.Fail()
+	}
+	return m
+}
+
+// Pointer reads an object with read, or null.
+func Pointer[T any](r *Reader, read func(*Reader) T) *T {
+	if r.Null() {
+		return nil
+	}
+	v := read(r)
+	return &v
+}
