@@ -95,9 +95,12 @@ func ParseConfig(raw []byte) (*Config, error) {
 	if trimmed := bytes.TrimLeft(raw, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' {
 		return nil, fmt.Errorf("config: %w: not a JSON object", ErrInvalid)
 	}
-	var c Config
-	if err := json.Unmarshal(raw, &c); err != nil {
-		return nil, fmt.Errorf("config: %w JSON: %v", ErrInvalid, err)
+	c, ok := readConfig(raw)
+	if !ok {
+		c = &Config{}
+		if err := json.Unmarshal(raw, c); err != nil {
+			return nil, fmt.Errorf("config: %w JSON: %v", ErrInvalid, err)
+		}
 	}
 	if c.Created != nil {
 		// RFC 3339 has four digits for the year; a zone offset can push a time past them.
@@ -105,5 +108,5 @@ func ParseConfig(raw []byte) (*Config, error) {
 			return nil, fmt.Errorf("config: %w: created: year %d is outside 0 to 9999", ErrInvalid, y)
 		}
 	}
-	return &c, nil
+	return c, nil
 }

@@ -3,6 +3,7 @@ package manifest
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/opencontainers/go-digest"
 	kjson "sigs.k8s.io/json"
@@ -146,14 +147,11 @@ func Parse(raw []byte, mediaType string) (*Manifest, error) {
 }
 
 func decode(raw []byte) (*wireManifest, error) {
-	var wire wireManifest
-	strict, err := kjson.UnmarshalStrict(raw, &wire)
-	if err == nil && len(strict) == 0 && wire.Signatures == nil {
-		// No key is unknown, so none is a known one in another case.
-		return &wire, nil
+	if wire, ok := readManifest(raw); ok {
+		return wire, nil
 	}
-	wire = wireManifest{}
-	strict, err = kjson.UnmarshalStrict(raw, &wire, kjson.DisallowDuplicateFields)
+	var wire wireManifest
+	strict, err := kjson.UnmarshalStrict(raw, &wire, kjson.DisallowDuplicateFields)
 	if err != nil {
 		return nil, fmt.Errorf("manifest: %w JSON: %v", ErrInvalid, err)
 	}
@@ -243,17 +241,17 @@ func classify(m *Manifest) Kind {
 // check validates every descriptor and that sizes can be summed.
 func (m *Manifest) check() error {
 	if m.Config != nil {
-		if err := m.Config.check("config"); err != nil {
+		if err := m.Config.check("config", -1); err != nil {
 			return err
 		}
 	}
 	if m.Subject != nil {
-		if err := m.Subject.check("subject"); err != nil {
+		if err := m.Subject.check("subject", -1); err != nil {
 			return err
 		}
 	}
 	for i, d := range m.Children {
-		if err := d.check(fmt.Sprintf("manifests[%d]", i)); err != nil {
+		if err := d.check("manifests", i); err != nil {
 			return err
 		}
 	}
@@ -263,7 +261,7 @@ func (m *Manifest) check() error {
 	}
 	sizes := make(map[string]int64, len(m.Layers))
 	for i, d := range m.Layers {
-		if err := d.check(fmt.Sprintf("layers[%d]", i)); err != nil {
+		if err := d.check("layers", i); err != nil {
 			return err
 		}
 		if known, ok := sizes[d.Digest]; ok {
@@ -282,17 +280,23 @@ func (m *Manifest) check() error {
 	return nil
 }
 
-func (d Descriptor) check(path string) error {
-	if err := digest.Digest(d.Digest).Validate(); err != nil {
-		return fmt.Errorf("manifest: %w: %s.digest: %q: %v", ErrInvalid, path, d.Digest, err)
+// check validates a descriptor that is the value of a field, or its item at index; -1 for none.
+func (d Descriptor) check(field string, index int) error {
+	digestErr := validateDigest(d.Digest)
+	if digestErr == nil && d.Size >= 0 && ValidMediaType(d.MediaType) {
+		return nil
+	}
+	path := field
+	if index >= 0 {
+		path = fmt.Sprintf("%s[%d]", field, index)
+	}
+	if digestErr != nil {
+		return fmt.Errorf("manifest: %w: %s.digest: %q: %v", ErrInvalid, path, d.Digest, digestErr)
 	}
 	if d.Size < 0 {
 		return fmt.Errorf("manifest: %w: %s.size: %d is negative", ErrInvalid, path, d.Size)
 	}
-	if !ValidMediaType(d.MediaType) {
-		return fmt.Errorf("manifest: %w: %s.mediaType: %q is no media type", ErrInvalid, path, d.MediaType)
-	}
-	return nil
+	return fmt.Errorf("manifest: %w: %s.mediaType: %q is no media type", ErrInvalid, path, d.MediaType)
 }
 
 // Size is the number of bytes that the image takes in a registry, without its manifest: each
@@ -341,10 +345,31 @@ func Digest(raw []byte) string { return digest.FromBytes(raw).String() }
 // ValidDigest reports whether s is a well-formed digest of a registered algorithm (sha256, sha384,
 // sha512).
 func ValidDigest(s string) error {
-	if err := digest.Digest(s).Validate(); err != nil {
+	if err := validateDigest(s); err != nil {
 		return fmt.Errorf("%w digest %q: %v", ErrInvalid, s, err)
 	}
 	return nil
+}
+
+// validateDigest is digest.Digest.Validate, which takes long for what is seen most: sha256.
+func validateDigest(s string) error {
+	if isSHA256(s) {
+		return nil
+	}
+	return digest.Digest(s).Validate()
+}
+
+func isSHA256(s string) bool {
+	encoded, ok := strings.CutPrefix(s, "sha256:")
+	if !ok || len(encoded) != 64 {
+		return false
+	}
+	for i := range len(encoded) {
+		if c := encoded[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
 }
 
 // VerifyDigest checks that dgst, of whatever registered algorithm, is the digest of raw.

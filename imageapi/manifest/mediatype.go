@@ -2,7 +2,6 @@ package manifest
 
 import (
 	"mime"
-	"regexp"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/v1/types"
@@ -22,11 +21,28 @@ const (
 // (distribution, manifest/schema1).
 const mediaTypeSchema1Layer = "application/vnd.docker.container.image.rootfs.diff+x-gtar"
 
-// mediaTypePattern is RFC 6838 §4.2: type "/" subtype, each of at most 127 restricted characters.
-var mediaTypePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}$`)
+// ValidMediaType reports whether s is a media type by RFC 6838 §4.2, without parameters: type "/"
+// subtype, each of at most 127 restricted characters, the first of them a letter or digit.
+func ValidMediaType(s string) bool {
+	main, sub, _ := strings.Cut(s, "/")
+	return isRestrictedName(main) && isRestrictedName(sub)
+}
 
-// ValidMediaType reports whether s is a media type by RFC 6838 §4.2, without parameters.
-func ValidMediaType(s string) bool { return mediaTypePattern.MatchString(s) }
+func isRestrictedName(s string) bool {
+	if s == "" || len(s) > 127 || !isAlphanumeric(s[0]) {
+		return false
+	}
+	for i := range len(s) {
+		if !isAlphanumeric(s[i]) && strings.IndexByte("!#$&^_.+-", s[i]) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func isAlphanumeric(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+}
 
 // AcceptedMediaTypes lists the manifest media types that Parse reads, the preferred first: what a
 // client puts into its Accept header.
