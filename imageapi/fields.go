@@ -12,7 +12,6 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/kubernetes/pkg/util/parsers"
 
 	"tidewaiter/imageapi/manifest"
 )
@@ -93,13 +92,15 @@ func (f *facts) values(field string, image *imagev1.Image) []string {
 func knownBy(image *imagev1.Image) []string {
 	var out []string
 	for _, reference := range references(image) {
-		repository, tag, digest, err := parsers.ParseImageName(reference)
+		named, err := parseReference(reference)
 		switch {
 		case err != nil:
-		case digest != "":
-			out = append(out, repository, repository+"@"+digest)
+		case named.digest != "":
+			out = append(out, named.repository, named.repository+"@"+named.digest)
+		case named.tag != "":
+			out = append(out, named.repository, named.repository+":"+named.tag)
 		default:
-			out = append(out, repository, repository+":"+tag)
+			out = append(out, named.repository, named.repository+":latest")
 		}
 	}
 	slices.Sort(out)

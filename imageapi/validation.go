@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 
-	"github.com/distribution/reference"
 	"github.com/openshift/api/image/docker10"
 	imagev1 "github.com/openshift/api/image/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -55,7 +54,7 @@ func validateFields(image *imagev1.Image) field.ErrorList {
 	var errs field.ErrorList
 	if image.DockerImageReference == "" {
 		errs = append(errs, field.Required(field.NewPath("dockerImageReference"), "the reference to pull the image by, such as registry.example.com/app@sha256:…"))
-	} else if _, err := reference.ParseNormalizedNamed(image.DockerImageReference); err != nil {
+	} else if _, err := parseReference(image.DockerImageReference); err != nil {
 		errs = append(errs, field.Invalid(field.NewPath("dockerImageReference"), image.DockerImageReference, err.Error()))
 	}
 	for i := range image.DockerImageManifests {
@@ -136,10 +135,8 @@ func validateContent(image *imagev1.Image, namePath *field.Path) (derived bool, 
 	if m.Verify(image.Name) != nil {
 		errs = append(errs, field.Invalid(namePath, image.Name, fmt.Sprintf("an image that carries a manifest is named by its digest, which is %s", m.Digest)))
 	}
-	if named, err := reference.ParseNormalizedNamed(image.DockerImageReference); err == nil {
-		if canonical, ok := named.(reference.Canonical); ok && m.Verify(canonical.Digest().String()) != nil {
-			errs = append(errs, field.Invalid(field.NewPath("dockerImageReference"), image.DockerImageReference, fmt.Sprintf("its digest is not that of dockerImageManifest, which is %s", m.Digest)))
-		}
+	if named, err := parseReference(image.DockerImageReference); err == nil && named.digest != "" && m.Verify(named.digest) != nil {
+		errs = append(errs, field.Invalid(field.NewPath("dockerImageReference"), image.DockerImageReference, fmt.Sprintf("its digest is not that of dockerImageManifest, which is %s", m.Digest)))
 	}
 	want := *image
 	if err := manifest.Derive(&want); err != nil {
