@@ -25,7 +25,6 @@ type Reader struct {
 	data   []byte
 	pos    int
 	failed bool
-	buf    []byte // of what is written with escapes
 }
 
 // New returns a Reader of a document.
@@ -132,8 +131,7 @@ func (r *Reader) word(w string) bool {
 
 // String walks over a string and returns what it says.
 func (r *Reader) String() string {
-	s, _ := r.text()
-	return string(s)
+	return unquote(r.text())
 }
 
 // Bool walks over true or false.
@@ -284,49 +282,37 @@ var ordinary = func() (is [256]bool) {
 	return is
 }()
 
-// text walks over a string and returns what it says, until the next string is read, and whether it
-// is written with escapes.
-func (r *Reader) text() (s []byte, escaped bool) {
+// text walks over a string and returns what is between its quotes, as it stands, and whether that
+// has escapes.
+func (r *Reader) text() (raw []byte, escaped bool) {
 	if r.next() != '"' {
 		r.Fail()
 		return nil, false
 	}
-	data, start := r.data, r.pos+1
-	ascii := true
-	buf := r.buf[:0]
-	for i := start; ; {
-		for i < len(data) && ordinary[data[i]] {
-			i++
-		}
-		if i == len(data) || data[i] < ' ' {
-			break
-		}
+	data, start, ascii := r.data, r.pos+1, true
+	for i := start; i < len(data); {
 		switch c := data[i]; {
+		case ordinary[c]:
+			i++
 		case c == '"':
+			raw = data[start:i]
+			if !ascii && !utf8.Valid(raw) {
+				r.Fail()
+				return nil, false
+			}
 			r.pos = i + 1
-			s = data[start:i]
-			if escaped {
-				s = append(buf, s...)
-				r.buf = s
-			}
-			if !ascii && !utf8.Valid(s) {
-				r.Fail()
-				return nil, false
-			}
-			return s, escaped
+			return raw, escaped
 		case c == '\\':
-			escaped = true
-			if buf == nil {
-				buf = make([]byte, 0, len(data)-start)
-			}
-			buf = append(buf, data[start:i]...)
-			n := 0
-			if buf, n = unescape(buf, data[i:]); n == 0 {
+			_, n := unescape(data[i:])
+			if n == 0 {
 				r.Fail()
 				return nil, false
 			}
+			escaped = true
 			i += n
-			start = i
+		case c < ' ':
+			r.Fail()
+			return nil, false
 		default:
 			ascii = false
 			i++
@@ -336,30 +322,49 @@ func (r *Reader) text() (s []byte, escaped bool) {
 	return nil, false
 }
 
-// unescape appends what the escape at the start of s stands for, and returns its length; 0 for one
-// that is none, or half of a surrogate pair.
-func unescape(buf, s []byte) ([]byte, int) {
+// unquote returns what the text of a string says.
+func unquote(raw []byte, escaped bool) string {
+	if !escaped {
+		return string(raw)
+	}
+	var b strings.Builder
+	b.Grow(len(raw))
+	for {
+		i := bytes.IndexByte(raw, '\\')
+		if i < 0 {
+			b.Write(raw)
+			return b.String()
+		}
+		b.Write(raw[:i])
+		c, n := unescape(raw[i:])
+		b.WriteRune(c)
+		raw = raw[i+n:]
+	}
+}
+
+// unescape returns what the escape at the start of s stands for, and its length; 0 for one that is
+// none, or half of a surrogate pair.
+func unescape(s []byte) (r rune, n int) {
 	if len(s) < 2 {
-		return buf, 0
+		return 0, 0
 	}
 	switch c := s[1]; c {
 	case '"', '\\', '/':
-		return append(buf, c), 2
+		return rune(c), 2
 	case 'b':
-		return append(buf, '\b'), 2
+		return '\b', 2
 	case 'f':
-		return append(buf, '\f'), 2
+		return '\f', 2
 	case 'n':
-		return append(buf, '\n'), 2
+		return '\n', 2
 	case 'r':
-		return append(buf, '\r'), 2
+		return '\r', 2
 	case 't':
-		return append(buf, '\t'), 2
+		return '\t', 2
 	case 'u':
 		if len(s) < 6 {
-			return buf, 0
+			return 0, 0
 		}
-		var r rune
 		for _, c := range s[2:6] {
 			switch {
 			case '0' <= c && c <= '9':
@@ -367,14 +372,13 @@ func unescape(buf, s []byte) ([]byte, int) {
 			case 'a' <= c|0x20 && c|0x20 <= 'f':
 				c = c | 0x20 - 'a' + 10
 			default:
-				return buf, 0
+				return 0, 0
 			}
 			r = r<<4 | rune(c)
 		}
-		if !utf8.ValidRune(r) {
-			return buf, 0
+		if utf8.ValidRune(r) {
+			return r, 6
 		}
-		return utf8.AppendRune(buf, r), 6
 	}
-	return buf, 0
+	return 0, 0
 }

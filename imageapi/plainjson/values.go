@@ -29,7 +29,10 @@ func (r *Reader) Base64() []byte {
 	if r.Null() {
 		return nil
 	}
-	s, _ := r.text()
+	s, escaped := r.text()
+	if escaped {
+		s = []byte(unquote(s, true))
+	}
 	b := make([]byte, base64.StdEncoding.DecodedLen(len(s)))
 	n, err := base64.StdEncoding.Decode(b, s)
 	if err != nil || r.failed {
