@@ -102,6 +102,9 @@ func (m *Manifest) config(image *imagev1.Image) (*Config, error) {
 	if image.DockerImageConfig == "" {
 		return m.history, nil // nil but for schema 1
 	}
+	if config, ok := m.recentConfig(image); ok {
+		return config, nil
+	}
 	if err := m.VerifyConfig([]byte(image.DockerImageConfig)); err != nil {
 		return nil, err
 	}

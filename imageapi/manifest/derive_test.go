@@ -216,3 +216,19 @@ func TestDeriveRefuses(t *testing.T) {
 		})
 	}
 }
+
+// What is remembered of a manifest and of a config does not let them pass as a pair.
+func TestDeriveRemembersPairs(t *testing.T) {
+	raw, config := read(t, "oci-image.json"), read(t, "oci-config.json")
+	other, otherConfig := read(t, "docker-schema2.json"), read(t, "docker-config.json")
+	for _, pair := range [][2]string{{raw, config}, {other, otherConfig}, {raw, config}} {
+		if err := manifest.Derive(newImage("x", pair[0], pair[1], "")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, pair := range [][2]string{{raw, otherConfig}, {other, config}} {
+		if err := manifest.Derive(newImage("x", pair[0], pair[1], "")); !errors.Is(err, manifest.ErrDigestMismatch) {
+			t.Errorf("a config of another manifest: %v", err)
+		}
+	}
+}

@@ -59,6 +59,18 @@ type metadataKey struct {
 	config   *Config
 }
 
+// recentConfig is the config of image if what it says together with m is remembered: then it is known
+// to be the one that m names.
+func (m *Manifest) recentConfig(image *imagev1.Image) (*Config, bool) {
+	c, ok := recentConfigs.Get(image.DockerImageConfig)
+	if !ok {
+		return nil, false
+	}
+	config := c.(*Config)
+	_, ok = recentMetadata.Get(metadataKey{m, config})
+	return config, ok
+}
+
 // recentMetadata is metadata. Where there is a config, manifest and config are all that it depends on.
 func (m *Manifest) recentMetadata(image *imagev1.Image, config *Config, children []*imagev1.Image) ([]byte, error) {
 	if m.Kind != KindImage || config == nil {
