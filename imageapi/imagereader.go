@@ -28,6 +28,7 @@ func (r imageReader) Decode(data []byte, defaults *schema.GroupVersionKind, into
 	if ok {
 		obj, gvk, err := r.Serializer.Decode(rest, defaults, image)
 		if err == nil && obj == runtime.Object(image) {
+			holdMetadata(image)
 			return obj, gvk, nil
 		}
 	}

@@ -1,6 +1,7 @@
 package imageapi
 
 import (
+	"bytes"
 	"encoding/json"
 	"reflect"
 	"strings"
@@ -36,7 +37,7 @@ func sampleImage(tb testing.TB) []byte {
 		TypeMeta:             metav1.TypeMeta{APIVersion: "image.openshift.io/v1", Kind: "Image"},
 		ObjectMeta:           metav1.ObjectMeta{Name: "a", Labels: map[string]string{"b": "<\"\\&\u2028é\x00>"}},
 		DockerImageReference: "registry.example.com/a",
-		DockerImageMetadata:  runtime.RawExtension{Raw: []byte(`{"kind":"DockerImage","Size":1.5e3,"Config":{"Cmd":["a","b"]}}`)},
+		DockerImageMetadata:  runtime.RawExtension{Raw: []byte(`{"kind":"DockerImage","Size":1500,"Config":{"Cmd":["a","b"]}}`)},
 		DockerImageManifest:  "{\n\t\"schemaVersion\":2,\"x\":\"<\\\"\\\\&\u2028é\x00>\"}",
 		DockerImageConfig:    strings.Repeat(`{"os":"linux"}`, 3),
 		DockerImageLayers:    []imagev1.ImageLayer{{Name: "sha256:00", LayerSize: 3, MediaType: "t"}},
@@ -52,6 +53,8 @@ func sampleImage(tb testing.TB) []byte {
 // machinery's.
 func FuzzImageReader(f *testing.F) {
 	f.Add(sampleImage(f))
+	f.Add(bytes.Replace(sampleImage(f), []byte("1500"), []byte("1.5e3"), 1))
+	f.Add(bytes.Replace(sampleImage(f), []byte("1500"), []byte("1e999"), 1))
 	for _, seed := range []string{
 		``, `{}`, `[]`, `null`, ` { } `, `{"dockerImageConfig":"a"`, `{"dockerImageConfig":"a"}x`, `{"dockerImageConfig":"a",}`,
 		`{"kind":"Image","apiVersion":"image.openshift.io/v1","dockerImageConfig":"a"}`,
@@ -82,6 +85,9 @@ func FuzzImageReader(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for name := range ours {
 			got, gotKind, gotErr := ours[name].Decode(data, &gvk, &imagev1.Image{})
+			if image, ok := got.(*imagev1.Image); ok {
+				releaseMetadata(image)
+			}
 			want, wantKind, wantErr := upstream[name].Decode(data, &gvk, &imagev1.Image{})
 			if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(gotKind, wantKind) {
 				t.Errorf("%s: %v %+v, want %v %+v", name, gotKind, got, wantKind, want)
@@ -107,6 +113,32 @@ func TestFieldsAreTaken(t *testing.T) {
 	want.TypeMeta = metav1.TypeMeta{}
 	if !reflect.DeepEqual(image, want) {
 		t.Errorf("took %+v, want %+v", image, want)
+	}
+}
+
+// Only what is to be created has its metadata held aside: an update is compared with what is stored.
+func TestMetadataIsHeld(t *testing.T) {
+	data := sampleImage(t)
+	ours, _ := readers(t)
+	for document, want := range map[string]bool{
+		string(data): true,
+		strings.Replace(string(data), `"name":"a"`, `"name":"a","resourceVersion":"1"`, 1):      false,
+		strings.Replace(string(data), `"name":"a"`, `"name":"a","unknown":"1"`, 1):              true,
+		strings.Replace(string(data), `"Size":1500`, `"Size":1500e999`, 1):                      false,
+		strings.Replace(string(data), `"dockerImageMetadata":{`, `"dockerImageMetadata":{{`, 1): false,
+	} {
+		image := &imagev1.Image{}
+		_, _, _ = ours["lenient"].Decode([]byte(document), nil, image)
+		_, held := image.DockerImageMetadata.Object.(*heldMetadata)
+		if held != want {
+			t.Errorf("held: %v, of %s", held, document)
+		}
+		if held {
+			releaseMetadata(image)
+			if image.DockerImageMetadata.Object != nil || !strings.Contains(string(image.DockerImageMetadata.Raw), "1500") {
+				t.Errorf("released %s", image.DockerImageMetadata.Raw)
+			}
+		}
 	}
 }
 

@@ -15,11 +15,14 @@ import (
 // maxDepth bounds the nesting of what is skipped, far below what other readers allow.
 const maxDepth = 100
 
+// maxDigits is how many digits the greatest int64 has.
+const maxDigits = 19
+
 // Reader reads one document from front to back. From the first thing that is not plain, or not what
 // was asked for, it reads nothing more: what it returns then is zero, and Done is false.
 //
-// Not plain are: bytes that are no UTF-8, halves of surrogate pairs, keys with escapes, numbers that
-// are no int64 where one is read, and deep nesting. null is where a value may be and is asked for
+// Not plain are: bytes that are no UTF-8, halves of surrogate pairs, known keys with escapes, numbers
+// with an exponent or more digits than an int64 has, and deep nesting. null is where a value may be and is asked for
 // by Null.
 type Reader struct {
 	data   []byte
@@ -153,11 +156,7 @@ func (r *Reader) Int() int64 {
 		return 0
 	}
 	digits, negative := bytes.CutPrefix(r.data[start:r.pos], []byte("-"))
-	if len(digits) > len("9223372036854775807") {
-		r.Fail()
-		return 0
-	}
-	var n uint64 // 19 digits fit
+	var n uint64 // maxDigits fit
 	for _, c := range digits {
 		if c < '0' || c > '9' || n > math.MaxInt64 {
 			r.Fail()
@@ -224,31 +223,27 @@ func (r *Reader) skip(depth int) {
 	}
 }
 
-// number walks over a number; false, if none is there.
+// number walks over a number; false, if none is there, or one that may be too great.
 func (r *Reader) number() bool {
-	if r.pos < len(r.data) && r.data[r.pos] == '-' {
+	if r.at('-') {
 		r.pos++
 	}
-	if r.pos < len(r.data) && r.data[r.pos] == '0' {
+	whole := r.pos
+	if r.at('0') {
 		r.pos++
-	} else if !r.digits() {
+	} else if !r.digits() || r.pos-whole > maxDigits {
 		return false
 	}
-	if r.pos < len(r.data) && r.data[r.pos] == '.' {
+	if r.at('.') {
 		r.pos++
 		if !r.digits() {
 			return false
 		}
 	}
-	if r.pos < len(r.data) && r.data[r.pos]|0x20 == 'e' {
-		r.pos++
-		if r.pos < len(r.data) && (r.data[r.pos] == '+' || r.data[r.pos] == '-') {
-			r.pos++
-		}
-		return r.digits()
-	}
-	return true
+	return !r.at('e') && !r.at('E')
 }
+
+func (r *Reader) at(c byte) bool { return r.pos < len(r.data) && r.data[r.pos] == c }
 
 // digits walks over digits; false, if none is there.
 func (r *Reader) digits() bool {
