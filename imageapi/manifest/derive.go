@@ -102,13 +102,18 @@ func (m *Manifest) config(image *imagev1.Image) (*Config, error) {
 	if image.DockerImageConfig == "" {
 		return m.history, nil // nil but for schema 1
 	}
-	if config, ok := m.recentConfig(image); ok {
-		return config, nil
+	known, verified := m.recentConfig(image)
+	if verified {
+		return known, nil
 	}
-	if err := m.VerifyConfig([]byte(image.DockerImageConfig)); err != nil {
+	raw := []byte(image.DockerImageConfig)
+	if err := m.VerifyConfig(raw); err != nil {
 		return nil, err
 	}
-	return ConfigOf(image)
+	if known != nil {
+		return known, nil
+	}
+	return rememberConfig(image.DockerImageConfig, raw)
 }
 
 // VerifyConfig checks that raw is the config that the manifest names, by digest and size.

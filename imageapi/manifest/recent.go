@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"bytes"
 	"slices"
 
 	imagev1 "github.com/openshift/api/image/v1"
@@ -47,7 +48,12 @@ func ConfigOf(image *imagev1.Image) (*Config, error) {
 	if c, ok := recentConfigs.Get(key); ok {
 		return c.(*Config), nil
 	}
-	c, err := ParseConfig([]byte(key))
+	return rememberConfig(key, []byte(key))
+}
+
+// rememberConfig parses a config, whose text is key.
+func rememberConfig(key string, raw []byte) (*Config, error) {
+	c, err := ParseConfig(raw)
 	if err == nil && len(key) <= recentBytes {
 		recentConfigs.Add(key, c)
 	}
@@ -59,16 +65,16 @@ type metadataKey struct {
 	config   *Config
 }
 
-// recentConfig is the config of image if what it says together with m is remembered: then it is known
-// to be the one that m names.
-func (m *Manifest) recentConfig(image *imagev1.Image) (*Config, bool) {
+// recentConfig is the config of image, nil if it is not remembered. verified says that what it says
+// together with m is remembered too: then it is known to be the one that m names.
+func (m *Manifest) recentConfig(image *imagev1.Image) (config *Config, verified bool) {
 	c, ok := recentConfigs.Get(image.DockerImageConfig)
 	if !ok {
 		return nil, false
 	}
-	config := c.(*Config)
-	_, ok = recentMetadata.Get(metadataKey{m, config})
-	return config, ok
+	config = c.(*Config)
+	_, verified = recentMetadata.Get(metadataKey{m, config})
+	return config, verified
 }
 
 // recentMetadata is metadata. Where there is a config, manifest and config are all that it depends on.
@@ -78,6 +84,9 @@ func (m *Manifest) recentMetadata(image *imagev1.Image, config *Config, children
 	}
 	key := metadataKey{m, config}
 	if raw, ok := recentMetadata.Get(key); ok {
+		if own := image.DockerImageMetadata.Raw; bytes.Equal(own, raw.([]byte)) {
+			return own, nil
+		}
 		return slices.Clone(raw.([]byte)), nil
 	}
 	raw, err := m.metadata(image, config, children)
