@@ -1,9 +1,10 @@
 package imageapi
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"slices"
 )
 
 // NewSerializer returns what reads and writes the group's requests: codecs, except that an Image in

@@ -21,9 +21,9 @@ const maxDigits = 19
 // Reader reads one document from front to back. From the first thing that is not plain, or not what
 // was asked for, it reads nothing more: what it returns then is zero, and Done is false.
 //
-// Not plain are: bytes that are no UTF-8, halves of surrogate pairs, known keys with escapes, numbers
-// with an exponent or more digits than an int64 has, and deep nesting. null is where a value may be and is asked for
-// by Null.
+// Not plain are: bytes that are no UTF-8, escapes of surrogates, keys with escapes, numbers with an
+// exponent or more digits than an int64 has, and deep nesting. null is a value of its own, which only
+// Null, Skip and Raw walk over.
 type Reader struct {
 	data   []byte
 	pos    int
@@ -35,7 +35,7 @@ func New(document []byte) *Reader { return &Reader{data: document} }
 
 // Done reports whether the document was read to its end, and all of it was plain.
 func (r *Reader) Done() bool {
-	r.space()
+	r.next()
 	return !r.failed && r.pos == len(r.data)
 }
 
@@ -47,9 +47,6 @@ func (r *Reader) Fail() {
 	r.failed = true
 	r.pos = len(r.data)
 }
-
-// Pos is how much of the document has been read, in bytes.
-func (r *Reader) Pos() int { return r.pos }
 
 // Open walks over a bracket, { or [, and reports whether anything is in between it and its closing
 // one. If not, it walks over that too.
@@ -267,8 +264,6 @@ func (r *Reader) next() byte {
 	return 0
 }
 
-func (r *Reader) space() { r.next() }
-
 // ordinary are the bytes of a string that stand for themselves and are ASCII.
 var ordinary = func() (is [256]bool) {
 	for c := ' '; c < utf8.RuneSelf; c++ {
@@ -317,7 +312,7 @@ func (r *Reader) text() (raw []byte, escaped bool) {
 	return nil, false
 }
 
-// unquote returns what the text of a string says.
+// unquote returns what the text of a string says, in at most twice the memory that takes.
 func unquote(raw []byte, escaped bool) string {
 	if !escaped {
 		return string(raw)
@@ -328,6 +323,9 @@ func unquote(raw []byte, escaped bool) string {
 		i := bytes.IndexByte(raw, '\\')
 		if i < 0 {
 			b.Write(raw)
+			if s := b.String(); b.Cap() > 2*len(s) {
+				return strings.Clone(s)
+			}
 			return b.String()
 		}
 		b.Write(raw[:i])
