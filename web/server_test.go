@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -196,7 +197,7 @@ func withViewer(t *testing.T) (dir string) {
 // What answers reads early is asked only by those who may, and like any handler
 // has a deadline and may fail.
 func TestReadsAreGuarded(t *testing.T) {
-	asked := 0
+	var asked atomic.Int64
 	s := startIn(t, withViewer(t), func(c *web.Config) {
 		c.Reads = func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -208,7 +209,7 @@ func TestReadsAreGuarded(t *testing.T) {
 					next.ServeHTTP(w, r)
 					return
 				}
-				asked++
+				asked.Add(1)
 				user, _ := request.UserFrom(r.Context())
 				deadline, ok := r.Context().Deadline()
 				fmt.Fprint(w, user.GetName(), ok && time.Until(deadline) <= time.Minute)
@@ -218,7 +219,8 @@ func TestReadsAreGuarded(t *testing.T) {
 	admin := s.admin(t).BearerToken
 	for _, tt := range []struct {
 		path, token, as string
-		code, asked     int
+		code            int
+		asked           int64
 	}{
 		{"/apis/early", "", "", 401, 0},
 		{"/apis/early", "wrong", "", 401, 0},
@@ -229,10 +231,11 @@ func TestReadsAreGuarded(t *testing.T) {
 		{"/apis/other", admin, "", 404, 0},
 		{"/apis/early", admin, "", 200, 1},
 	} {
-		before := asked
+		before := asked.Load()
 		code, body := s.getAs(t, tt.path, tt.token, tt.as)
-		if code != tt.code || asked-before != tt.asked {
-			t.Errorf("GET %s with %q as %q: %d, want %d; %d asked: %s", tt.path, tt.token, tt.as, code, tt.code, asked-before, body)
+		asked := asked.Load() - before
+		if code != tt.code || asked != tt.asked {
+			t.Errorf("GET %s with %q as %q: %d, want %d; %d asked: %s", tt.path, tt.token, tt.as, code, tt.code, asked, body)
 		}
 		if code == 200 && body != "tidewaiter-admintrue" {
 			t.Errorf("the early answer: %q", body)
