@@ -11,7 +11,6 @@ require (
 	github.com/google/go-containerregistry v0.22.1
 	github.com/gorilla/mux v1.8.1
 	github.com/klauspost/compress v1.19.2
-	github.com/klauspost/pgzip v1.2.6
 	github.com/mattn/go-sqlite3 v1.14.52
 	github.com/opencontainers/go-digest v1.0.0
 	github.com/openshift/api v0.0.0-20260805215214-cfb63858e9d7

@@ -100,18 +100,20 @@ func (g *Getter) decorate(config *storagebackend.ConfigForResource, resourcePref
 	if err != nil {
 		return nil, nil, err
 	}
+	destroy := func() {}
 	for _, k := range g.opts.StoredKinds {
 		if k.Resource.GroupResource() == config.GroupResource {
 			s.reader = newStoredReader(g, s, k)
+			destroy = s.reader.compressed.Close
 		}
 	}
 	g.mu.Lock()
 	g.stores[config.GroupResource] = s
 	g.mu.Unlock()
 	if unsafeDeletionEnabled() {
-		return corruptReporter{s}, func() {}, nil
+		return corruptReporter{s}, destroy, nil
 	}
-	return s, func() {}, nil
+	return s, destroy, nil
 }
 
 // storageConfig is what registries look into: mostly the codec.

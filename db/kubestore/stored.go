@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,6 +27,7 @@ import (
 	storeerr "k8s.io/apiserver/pkg/storage/errors"
 
 	"tidewaiter/db"
+	"tidewaiter/db/kubestore/gzipparts"
 )
 
 // StoredKind is a cluster-scoped kind whose stored bytes are its served bytes:
@@ -64,12 +67,12 @@ func (g *Getter) ServeStored(next http.Handler) http.Handler {
 			r.instrumented("GET", "resource", func(w http.ResponseWriter, req *http.Request) { r.get(w, req, info.Name) })(w, req)
 		case r != nil && info.Verb == "list" && info.Name == "":
 			opts, ok := storedListOptions(req.URL.Query())
-			if !ok {
+			if !ok || r.meetsUnreadable(req.Context()) {
 				next.ServeHTTP(w, req)
 				return
 			}
 			defer boundWrites(w, req)()
-			r.instrumented("LIST", "cluster", func(w http.ResponseWriter, req *http.Request) { r.list(w, req, opts) })(w, req)
+			r.instrumented("LIST", "cluster", func(w http.ResponseWriter, req *http.Request) { r.list(w, req, opts, next) })(w, req)
 		default:
 			next.ServeHTTP(w, req)
 		}
@@ -141,12 +144,19 @@ type storedReader struct {
 	head []byte
 	// encoder identifies the API server's encoder to plain JSON.
 	encoder runtime.Identifier
+	// compressed has objects as they stand in lists, by revision.
+	compressed *gzipparts.Cache
+	// unreadable is the key of an object that could not be read, if one was met.
+	unreadable atomic.Pointer[string]
 }
 
 func newStoredReader(g *Getter, s *Store, k StoredKind) *storedReader {
 	gv := k.Resource.GroupVersion()
 	head := `{"kind":` + strconv.Quote(k.Kind) + `,"apiVersion":` + strconv.Quote(gv.String()) + `,"metadata":{`
-	r := &storedReader{g: g, s: s, kind: k, head: []byte(head)}
+	r := &storedReader{
+		g: g, s: s, kind: k, head: []byte(head),
+		compressed: gzipparts.NewCache(filepath.Dir(s.db.Path()), compressedBytes),
+	}
 	if info, ok := runtime.SerializerInfoForMediaType(g.codecs.SupportedMediaTypes(), runtime.ContentTypeJSON); ok {
 		r.encoder = g.codecs.EncoderForVersion(info.Serializer, gv).Identifier()
 	}
@@ -193,9 +203,34 @@ func (r *storedReader) read(ctx context.Context, name string) (head, rest []byte
 	return r.object(ctx, make([]byte, 0, len(r.head)+48), &kv)
 }
 
+// meetsUnreadable tells whether a list must be left to the API server, because an
+// object that cannot be read is known: when the first bytes are out it is too late
+// to say so.
+func (r *storedReader) meetsUnreadable(ctx context.Context) bool {
+	key := r.unreadable.Load()
+	if key == nil {
+		return false
+	}
+	kv, ok, _, err := r.s.db.Get(ctx, *key)
+	if err == nil && ok {
+		_, _, err = r.object(ctx, nil, &kv)
+	}
+	if err != nil {
+		return true
+	}
+	r.unreadable.CompareAndSwap(key, nil)
+	return false
+}
+
 // object is the stored object with its resourceVersion in place, in two parts:
 // head is appended to buf, rest is what follows.
 func (r *storedReader) object(ctx context.Context, buf []byte, kv *db.KV) (head, rest []byte, err error) {
+	defer func() {
+		if err != nil {
+			key := kv.Key // and not the page it is of
+			r.unreadable.Store(&key)
+		}
+	}()
 	if kv.Err != nil {
 		return buf, nil, markDamaged(kv.Err, kv.Rev)
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 
-	gzip "github.com/klauspost/pgzip"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/storage"
 	storeerr "k8s.io/apiserver/pkg/storage/errors"
@@ -29,34 +28,35 @@ const (
 	gzipThreshold = 128 << 10
 )
 
-// list answers with all objects, or a page of them.
-func (r *storedReader) list(w http.ResponseWriter, req *http.Request, opts storage.ListOptions) {
+// list answers with all objects, or a page of them. It leaves the answer to next
+// when an object that it has read before it writes is damaged. One that it meets
+// later ends the connection, and the next list is left to next.
+func (r *storedReader) list(w http.ResponseWriter, req *http.Request, opts storage.ListOptions, next http.Handler) {
 	l := &storedList{r: r, opts: opts, limit: int(opts.Predicate.Limit)}
 	head, err := l.begin(req.Context())
 	if err != nil {
 		r.fail(w, req, storeerr.InterpretListError(err, r.kind.Resource.GroupResource()))
 		return
 	}
+	if l.damaged {
+		next.ServeHTTP(w, req)
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
-	var out io.Writer = w
 	if l.size > gzipThreshold && acceptsGzip(req) {
 		w.Header().Set("Content-Encoding", "gzip")
 		w.Header().Add("Vary", "Accept-Encoding")
-		compressor := gzipWriters.Get().(*gzip.Writer)
-		compressor.Reset(w)
-		defer func() {
-			compressor.Reset(nil)
-			gzipWriters.Put(compressor)
-		}()
-		out = compressor
-	}
-	err = l.write(req.Context(), out, head)
-	if c, ok := out.(io.Closer); ok && err == nil {
-		err = c.Close()
+		err = l.writeCompressed(req.Context(), w, head)
+	} else {
+		err = l.write(req.Context(), w, head)
 	}
 	if err != nil {
 		// The status is out: all that is left is to show that this is not the end.
-		klog.FromContext(req.Context()).V(2).Info("A list ended early", "resource", r.kind.Resource, "err", err)
+		if r.unreadable.Load() != nil {
+			klog.FromContext(req.Context()).Error(err, "A list ended at an object that cannot be read; the next one will say so", "resource", r.kind.Resource)
+		} else {
+			klog.FromContext(req.Context()).V(2).Info("A list ended early", "resource", r.kind.Resource, "err", err)
+		}
 		panic(http.ErrAbortHandler)
 	}
 }
@@ -71,14 +71,6 @@ func acceptsGzip(req *http.Request) bool {
 	return false
 }
 
-var gzipWriters = sync.Pool{New: func() any {
-	w, err := gzip.NewWriterLevel(nil, gzip.BestSpeed)
-	if err != nil {
-		panic(err) // the level is one of the package's own
-	}
-	return w
-}}
-
 // storedList is one list under way.
 type storedList struct {
 	r      *storedReader
@@ -88,9 +80,10 @@ type storedList struct {
 	rev    int64
 	next   db.RangeOptions
 
-	pages []db.Page // read before anything is written
-	size  int       // bytes of them
-	more  bool      // of a list without a limit: there are pages to read
+	pages   []db.Page // read before anything is written
+	size    int       // bytes of them
+	damaged bool      // one of them is
+	more    bool      // of a list without a limit: there are pages to read
 }
 
 // begin reads what has to be known before the first byte is written: all rows of
@@ -119,6 +112,7 @@ func (l *storedList) begin(ctx context.Context) (head []byte, err error) {
 		l.pages = append(l.pages, page)
 		for i := range page.KVs {
 			l.size += len(page.KVs[i].Value)
+			l.damaged = l.damaged || page.KVs[i].Err != nil
 		}
 		if l.limit == 0 || !page.More || rows >= l.limit {
 			break
@@ -168,20 +162,13 @@ func (l *storedList) head(token string, remaining *int64) []byte {
 	return append(b, `},"items":[`...)
 }
 
-// write writes the list. One page is read ahead while another is written.
-func (l *storedList) write(ctx context.Context, w io.Writer, buf []byte) error {
-	ctx, cancel := context.WithCancel(ctx)
-	pages := make(chan readPage, 1)
-	var reader sync.WaitGroup
-	reader.Go(func() { l.readAhead(ctx, pages) })
-	defer reader.Wait()
-	defer cancel()
+// listEnd is a list from the end of its items.
+const listEnd = "]}\n"
 
+// write writes the list.
+func (l *storedList) write(ctx context.Context, w io.Writer, buf []byte) error {
 	separator := ""
-	for p := range pages {
-		if p.err != nil {
-			return p.err
-		}
+	err := ahead(ctx, l.eachPage, func(p db.Page) error {
 		for i := range p.KVs {
 			buf = append(buf, separator...)
 			separator = ","
@@ -198,35 +185,21 @@ func (l *storedList) write(ctx context.Context, w io.Writer, buf []byte) error {
 				buf = buf[:0]
 			}
 		}
-	}
-	// The reader also ends when the request does: that is not the list's end.
-	if err := ctx.Err(); err != nil {
+		return nil
+	})
+	if err != nil {
 		return err
 	}
-	_, err := w.Write(append(buf, "]}\n"...))
+	_, err = w.Write(append(buf, listEnd...))
 	return err
 }
 
-type readPage struct {
-	db.Page
-	err error
-}
-
-// readAhead sends the pages that begin read and then all others.
-func (l *storedList) readAhead(ctx context.Context, pages chan<- readPage) {
-	defer close(pages)
-	send := func(p readPage) bool {
-		select {
-		case pages <- p:
-			return p.err == nil
-		case <-ctx.Done():
-			return false
-		}
-	}
+// eachPage calls use with the pages that begin read and then with all others.
+func (l *storedList) eachPage(ctx context.Context, use func(db.Page) error) error {
 	for i, p := range l.pages {
-		l.pages[i] = db.Page{} // its values are the receiver's to let go of
-		if !send(readPage{Page: p}) {
-			return
+		l.pages[i] = db.Page{} // its values are the user's to let go of
+		if err := use(p); err != nil {
+			return err
 		}
 	}
 	for l.more {
@@ -234,9 +207,44 @@ func (l *storedList) readAhead(ctx context.Context, pages chan<- readPage) {
 		if err == nil && ctx.Err() != nil {
 			err = apierrors.NewTimeoutError(fmt.Sprintf("request did not complete within requested timeout: %v", ctx.Err()), 0)
 		}
+		if err != nil {
+			return err
+		}
 		l.more = page.More
-		if !send(readPage{Page: page, err: err}) {
-			return
+		if err := use(page); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+// ahead calls use with what produce makes, each while the next is made.
+func ahead[T any](ctx context.Context, produce func(ctx context.Context, use func(T) error) error, use func(T) error) (err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	made := make(chan T, 1)
+	var producer sync.WaitGroup
+	var failed error
+	producer.Go(func() {
+		defer close(made)
+		failed = produce(ctx, func(t T) error {
+			select {
+			case made <- t:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	})
+	for t := range made {
+		if err = use(t); err != nil {
+			cancel()
+			break
+		}
+	}
+	producer.Wait()
+	if err == nil {
+		err = failed
+	}
+	return err
 }

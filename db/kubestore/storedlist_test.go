@@ -1,0 +1,250 @@
+package kubestore
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/apis/example"
+	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
+	"k8s.io/apiserver/pkg/storage"
+
+	"tidewaiter/db/dbtest"
+	"tidewaiter/db/kubestore/gzipparts"
+)
+
+// lists is a fixture whose pods are served as they are stored.
+type lists struct {
+	*fixture
+	reader *storedReader
+}
+
+func newLists(t *testing.T) *lists {
+	f := setup(t)
+	r := newStoredReader(&Getter{codecs: codecs}, f.Store, StoredKind{Resource: examplev1.SchemeGroupVersion.WithResource("pods"), Kind: "Pod"})
+	t.Cleanup(r.compressed.Close)
+	return &lists{f, r}
+}
+
+func (l *lists) create(t *testing.T, name string) {
+	t.Helper()
+	pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Annotations: map[string]string{"text": strings.Repeat("a <text> ", 200)}}}
+	if err := l.Create(t.Context(), "/pods/ns/"+name, pod, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// list returns what a client gets, "" if the connection ended.
+func (l *lists) list(t *testing.T, encoding string, opts storage.ListOptions) (text string) {
+	t.Helper()
+	opts.Recursive = true
+	if opts.Predicate.Label == nil {
+		opts.Predicate = storage.Everything
+	}
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/pods", nil)
+	req.Header.Set("Accept-Encoding", encoding)
+	w := httptest.NewRecorder()
+	defer func() {
+		switch reason := recover(); reason {
+		case nil, http.ErrAbortHandler:
+		default:
+			panic(reason)
+		}
+	}()
+	l.reader.list(w, req, opts, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "left to others") }))
+	if w.Header().Get("Content-Encoding") != "gzip" {
+		return w.Body.String()
+	}
+	z, err := gzip.NewReader(w.Body)
+	if err != nil {
+		t.Error(err)
+		return ""
+	}
+	b, err := io.ReadAll(z)
+	if err != nil {
+		t.Error(err)
+	}
+	return string(b)
+}
+
+// However objects come, change and go, a compressed list is the plain one, byte by
+// byte, at any revision and in pages; and what has not changed is not compressed
+// again.
+func TestCompressedLists(t *testing.T) {
+	l := newLists(t)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	for i := range 350 {
+		l.create(t, fmt.Sprintf("pod-%03d", i))
+	}
+	var revisions []int64
+	for round := range 6 {
+		changes := 1
+		if round > 0 {
+			changes = r.IntN(20)
+		}
+		for i := range changes {
+			key := fmt.Sprintf("/pods/ns/pod-%03d", r.IntN(350))
+			switch r.IntN(3) {
+			case 0:
+				l.create(t, fmt.Sprintf("pod-%03d-%d-%d", r.IntN(350), round, i))
+			case 1:
+				_ = l.GuaranteedUpdate(t.Context(), key, &example.Pod{}, true, nil, storage.SimpleUpdate(count), nil)
+			case 2:
+				_ = l.Delete(t.Context(), key, &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{})
+			}
+		}
+		revisions = append(revisions, l.db.Revision())
+		var all sync.WaitGroup
+		for range 2 {
+			all.Go(func() {
+				plain, zipped := l.list(t, "", storage.ListOptions{}), l.list(t, "gzip", storage.ListOptions{})
+				if plain != zipped || !json.Valid([]byte(plain)) {
+					t.Errorf("round %d: a plain list of %d bytes, compressed of %d", round, len(plain), len(zipped))
+				}
+			})
+		}
+		all.Wait()
+		l.transformer.GetReadsAndReset()
+		l.list(t, "gzip", storage.ListOptions{})
+		if reads := l.transformer.GetReadsAndReset(); reads != 1 {
+			t.Errorf("round %d: a list of what was listed before read %d objects, want the first one", round, reads)
+		}
+	}
+	for _, rev := range revisions {
+		exact := storage.ListOptions{ResourceVersion: fmt.Sprint(rev), ResourceVersionMatch: metav1.ResourceVersionMatchExact}
+		if plain, zipped := l.list(t, "", exact), l.list(t, "gzip", exact); plain != zipped {
+			t.Errorf("at revision %d: a plain list of %d bytes, compressed of %d", rev, len(plain), len(zipped))
+		}
+		exact.Predicate = storage.Everything
+		exact.Predicate.Limit = 150
+		plain, zipped := l.list(t, "", exact), l.list(t, "gzip", exact)
+		if plain != zipped || !strings.Contains(plain, `"continue"`) {
+			t.Errorf("a page at revision %d: %.200s\n%.200s", rev, plain, zipped)
+		}
+	}
+}
+
+// The parts are what is sent: a list that made them anew would be right as well.
+func TestCompressedListsAreOfParts(t *testing.T) {
+	l := newLists(t)
+	for i := range 150 {
+		l.create(t, fmt.Sprintf("pod-%03d", i))
+	}
+	l.list(t, "gzip", storage.ListOptions{})
+	kv, _, _, err := l.db.Get(t.Context(), "/pods/ns/pod-120")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.reader.compressed.Put([]int64{kv.Rev}, []gzipparts.Part{gzipparts.New([]byte(`,"another"`))}); err != nil {
+		t.Fatal(err)
+	}
+	if text := l.list(t, "gzip", storage.ListOptions{}); !strings.Contains(text, `},"another",{"kind":"Pod"`) {
+		t.Error("the part was not sent")
+	}
+	// A list that cannot be kept whole is made anew, and keeps nothing.
+	l.reader.compressed.Close()
+	l.reader.compressed = gzipparts.NewCache(t.TempDir(), 4<<10)
+	for range 2 {
+		l.transformer.GetReadsAndReset()
+		if text := l.list(t, "gzip", storage.ListOptions{}); text != l.list(t, "", storage.ListOptions{}) {
+			t.Error("the compressed list is not the plain one")
+		}
+		if reads := l.transformer.GetReadsAndReset(); reads != 300 {
+			t.Errorf("two lists of 150 read %d objects", reads)
+		}
+	}
+}
+
+// A list says which object cannot be read, or ends without an end.
+func TestListMeetsDamage(t *testing.T) {
+	for _, encoding := range []string{"", "gzip"} {
+		l := newLists(t)
+		for i := range 250 {
+			l.create(t, fmt.Sprintf("pod-%03d", i))
+		}
+		page := storage.ListOptions{Predicate: storage.Everything}
+		page.Predicate.Limit = 240
+		const damaged = "/pods/ns/pod-230"
+		dbtest.Damage(t, l.db, damaged)
+		if l.reader.meetsUnreadable(t.Context()) {
+			t.Error("damage is known before anybody met it")
+		}
+		if text := l.list(t, encoding, page); text != "left to others" {
+			t.Errorf("a page with a damaged object: %.200q", text)
+		}
+		if text := l.list(t, encoding, storage.ListOptions{}); text != "" {
+			t.Errorf("a list that meets damage when it has begun: %.200q", text)
+		}
+		if !l.reader.meetsUnreadable(t.Context()) {
+			t.Error("the next list does not know")
+		}
+		if err := l.db.Compact(t.Context(), l.db.Revision()); err != nil {
+			t.Fatal(err)
+		}
+		kv, _, _, err := l.db.Get(t.Context(), damaged)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.db.Delete(t.Context(), damaged, kv.Rev); err != nil {
+			t.Fatal(err)
+		}
+		if l.reader.meetsUnreadable(t.Context()) {
+			t.Error("an object that is gone still keeps lists from being answered")
+		}
+		text := l.list(t, encoding, storage.ListOptions{})
+		if n := strings.Count(text, `"kind":"Pod",`); n != 249 || !json.Valid([]byte(text)) {
+			t.Errorf("a list of what is left has %d objects", n)
+		}
+		if err := l.db.Compact(t.Context(), l.db.Revision()); err != nil { // so that the check at the end finds a whole file
+			t.Fatal(err)
+		}
+	}
+}
+
+// A request that ends leaves no list that looks whole.
+func TestListEndsWithItsRequest(t *testing.T) {
+	l := newLists(t)
+	for i := range 250 {
+		l.create(t, fmt.Sprintf("pod-%03d", i))
+	}
+	for _, encoding := range []string{"", "gzip"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		req := httptest.NewRequestWithContext(ctx, http.MethodGet, "/pods", nil)
+		req.Header.Set("Accept-Encoding", encoding)
+		w := &cancelling{ResponseRecorder: httptest.NewRecorder(), cancel: cancel}
+		func() {
+			defer func() {
+				if reason := recover(); reason != http.ErrAbortHandler {
+					t.Errorf("%q: the list ended with %v", encoding, reason)
+				}
+			}()
+			l.reader.list(w, req, storage.ListOptions{Recursive: true, Predicate: storage.Everything}, nil)
+		}()
+		if bytes.HasSuffix(w.Body.Bytes(), []byte(listEnd)) {
+			t.Errorf("%q: the list has an end", encoding)
+		}
+	}
+}
+
+// cancelling cancels its request when it is first looked at.
+type cancelling struct {
+	*httptest.ResponseRecorder
+	cancel func()
+}
+
+func (c *cancelling) Header() http.Header {
+	c.cancel()
+	return c.ResponseRecorder.Header()
+}
