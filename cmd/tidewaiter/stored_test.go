@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
@@ -11,6 +12,7 @@ import (
 	"net/url"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -337,4 +339,120 @@ func TestCreationsAnswerWhatIsStored(t *testing.T) {
 			t.Errorf("created twice: %d %s", code, text)
 		}
 	}
+}
+
+// Watches are told what a read of each revision says, whether their events are
+// written from stored bytes, as plain JSON without a selector is, or not.
+func TestStoredWatchesTellWhatIsRead(t *testing.T) {
+	config := serve(t)
+	client, err := imageclient.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newComparer(t, config)
+	const collection = "/apis/image.openshift.io/v1/images"
+	start, err := client.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	type event struct {
+		Type   string
+		Object map[string]any
+	}
+	var want []event
+	names := map[string]map[string]any{}
+	for i := range 40 {
+		created, err := client.Create(t.Context(), randomImage(t, r, i), metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := func() map[string]any {
+			return c.get(collection+"/"+url.PathEscape(created.Name), url.Values{"pretty": {"false"}}, "identity").body
+		}
+		names[created.Name] = read()
+		want = append(want, event{"ADDED", names[created.Name]})
+		if r.IntN(3) == 0 {
+			created.Labels = map[string]string{"changed": "yes"}
+			if created, err = client.Update(t.Context(), created, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			names[created.Name] = read()
+			want = append(want, event{"MODIFIED", names[created.Name]})
+		}
+		if r.IntN(4) == 0 {
+			if err := client.Delete(t.Context(), created.Name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, event{"DELETED", names[created.Name]})
+		}
+	}
+
+	watch := func(accept string, query url.Values, each func(n int, line []byte)) {
+		t.Helper()
+		query.Set("watch", "true")
+		query.Set("resourceVersion", start.ResourceVersion)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.host+collection+"?"+query.Encode(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Accept", accept)
+		resp, err := c.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		lines := bufio.NewReader(resp.Body)
+		for n := range want {
+			line, err := lines.ReadBytes('\n')
+			if err != nil {
+				t.Fatalf("%s, %s: after %d events: %v", accept, query.Encode(), n, err)
+			}
+			each(n, line)
+		}
+	}
+	for _, query := range []url.Values{{}, {"allowWatchBookmarks": {"true"}}, {"labelSelector": {"absent!=yes"}}} {
+		watch("application/json", query, func(n int, line []byte) {
+			var got event
+			d := json.NewDecoder(bytes.NewReader(line))
+			d.UseNumber()
+			if err := d.Decode(&got); err != nil {
+				t.Fatalf("%v: %s", err, line)
+			}
+			if got.Type == "DELETED" {
+				// At the revision of the deletion, which no read shows.
+				was, deleted := want[n].Object["metadata"].(map[string]any), got.Object["metadata"].(map[string]any)
+				if revision(t, deleted) <= revision(t, was) {
+					t.Errorf("deleted at %v, and written at %v", deleted["resourceVersion"], was["resourceVersion"])
+				}
+				deleted["resourceVersion"] = was["resourceVersion"]
+			}
+			if !reflect.DeepEqual(got, want[n]) {
+				t.Errorf("%s: event %d is %s, want %v", query.Encode(), n, line, want[n])
+			}
+			_, selects := query["labelSelector"]
+			if stored := bytes.Contains(line, []byte(`"object":{"kind":"Image","apiVersion":"image.openshift.io/v1","metadata":{"resourceVersion":"`)); stored == selects {
+				t.Errorf("%s: written from stored bytes: %v", query.Encode(), stored)
+			}
+		})
+	}
+	for _, as := range []string{"PartialObjectMetadata", "Table"} {
+		watch("application/json;as="+as+";g=meta.k8s.io;v=v1", url.Values{}, func(n int, line []byte) {
+			if name := want[n].Object["metadata"].(map[string]any)["name"].(string); !bytes.Contains(line, []byte(as)) || !bytes.Contains(line, []byte(name)) {
+				t.Errorf("event %d as %s: %s", n, as, line)
+			}
+		})
+	}
+}
+
+func revision(t *testing.T, metadata map[string]any) int {
+	t.Helper()
+	text, _ := metadata["resourceVersion"].(string)
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }

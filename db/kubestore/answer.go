@@ -59,13 +59,7 @@ func (a *storedAnswer) CacheEncode(id runtime.Identifier, encode func(runtime.Ob
 	if id != a.reader.encoder {
 		return encode(a.object, w)
 	}
-	body, rest, err := a.reader.object(a.ctx, make([]byte, 0, len(a.kv.Value)+64), &a.kv)
-	if err != nil {
-		return err
-	}
-	body = append(body, rest...)
-	_, err = w.Write(append(body, '\n'))
-	return err
+	return a.reader.writeObject(a.ctx, w, &a.kv)
 }
 
 // GetObject implements runtime.CacheableObject.

@@ -19,15 +19,47 @@ import (
 type cachedObject struct {
 	object runtime.Object // never changed
 	metav1.Object
+	encodings
+}
 
-	mu        sync.Mutex
-	encodings map[runtime.Identifier]*encoding
+// encodings are what an object looks like in the formats that were asked for.
+type encodings struct {
+	mu       sync.Mutex
+	byFormat map[runtime.Identifier]*encoding
 }
 
 type encoding struct {
 	once sync.Once
 	data []byte
 	err  error
+}
+
+// write writes the encoding id to w, which encode makes the first time.
+func (es *encodings) write(id runtime.Identifier, encode func(io.Writer) error, w io.Writer) error {
+	es.mu.Lock()
+	e := es.byFormat[id]
+	if e == nil {
+		if es.byFormat == nil {
+			es.byFormat = map[runtime.Identifier]*encoding{}
+		}
+		e = &encoding{}
+		es.byFormat[id] = e
+	}
+	es.mu.Unlock()
+	e.once.Do(func() {
+		var b bytes.Buffer
+		e.err = encode(&b)
+		e.data = b.Bytes()
+	})
+	if e.err != nil {
+		return e.err
+	}
+	if s, ok := w.(runtime.Splice); ok {
+		s.Splice(e.data)
+		return nil
+	}
+	_, err := w.Write(e.data)
+	return err
 }
 
 var _ runtime.CacheableObject = (*cachedObject)(nil)
@@ -53,30 +85,7 @@ func (c *cachedObject) matches(pred *storage.SelectionPredicate) bool {
 
 // CacheEncode implements runtime.CacheableObject.
 func (c *cachedObject) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
-	c.mu.Lock()
-	e := c.encodings[id]
-	if e == nil {
-		if c.encodings == nil {
-			c.encodings = map[runtime.Identifier]*encoding{}
-		}
-		e = &encoding{}
-		c.encodings[id] = e
-	}
-	c.mu.Unlock()
-	e.once.Do(func() {
-		var b bytes.Buffer
-		e.err = encode(c.GetObject(), &b)
-		e.data = b.Bytes()
-	})
-	if e.err != nil {
-		return e.err
-	}
-	if s, ok := w.(runtime.Splice); ok {
-		s.Splice(e.data)
-		return nil
-	}
-	_, err := w.Write(e.data)
-	return err
+	return c.write(id, func(w io.Writer) error { return encode(c.GetObject(), w) }, w)
 }
 
 // GetObject implements runtime.CacheableObject; the copy is the caller's.

@@ -19,13 +19,20 @@ type sharedEvent struct {
 	e *db.Event
 
 	cur, prev lazyObject
+
+	prevOnce sync.Once
+	prevKV   db.KV
+	prevErr  error
 }
 
-// lazyObject is decoded when first asked for.
+// lazyObject is decoded, or made of its stored bytes, when first asked for.
 type lazyObject struct {
 	once sync.Once
 	obj  *cachedObject
 	err  error
+
+	storedOnce sync.Once
+	stored     *storedObject
 }
 
 // shared returns the sharedEvent of e. Another Store over the same keys gets
@@ -38,22 +45,32 @@ func (s *Store) shared(e *db.Event) *sharedEvent {
 	return se
 }
 
+func (se *sharedEvent) objectKV() db.KV {
+	return db.KV{Key: se.e.Key, Value: se.e.Value, Rev: se.e.Rev}
+}
+
 // object is the event's object; nil for a deletion.
 func (se *sharedEvent) object(ctx context.Context) (*cachedObject, error) {
-	se.cur.once.Do(func() {
-		se.cur.obj, se.cur.err = se.s.decodeEvent(ctx, db.KV{Key: se.e.Key, Value: se.e.Value, Rev: se.e.Rev})
-	})
+	se.cur.once.Do(func() { se.cur.obj, se.cur.err = se.s.decodeEvent(ctx, se.objectKV()) })
 	return se.cur.obj, se.cur.err
 }
 
-// previous is the object before the event, at the event's revision: a watcher
-// that is told of a deletion continues from there.
+// previousKV is what was stored before the event, at the event's revision: a
+// watcher that is told of a deletion continues from there.
+func (se *sharedEvent) previousKV(ctx context.Context) (db.KV, error) {
+	se.prevOnce.Do(func() {
+		value, err := se.s.db.PrevValue(context.WithoutCancel(ctx), se.e)
+		se.prevKV, se.prevErr = db.KV{Key: se.e.Key, Value: value, Rev: se.e.Rev}, markDamaged(err, se.e.PrevRev)
+	})
+	return se.prevKV, se.prevErr
+}
+
+// previous is the object before the event, at the event's revision.
 func (se *sharedEvent) previous(ctx context.Context) (*cachedObject, error) {
 	se.prev.once.Do(func() {
-		value, err := se.s.db.PrevValue(context.WithoutCancel(ctx), se.e)
-		err = markDamaged(err, se.e.PrevRev)
+		kv, err := se.previousKV(ctx)
 		if err == nil {
-			se.prev.obj, err = se.s.decodeEvent(ctx, db.KV{Key: se.e.Key, Value: value, Rev: se.e.Rev})
+			se.prev.obj, err = se.s.decodeEvent(ctx, kv)
 		}
 		se.prev.err = err
 	})
@@ -81,6 +98,9 @@ func (s *Store) decodeEvent(ctx context.Context, kv db.KV) (*cachedObject, error
 func (se *sharedEvent) event(ctx context.Context, pred *storage.SelectionPredicate) (ev watch.Event, ok bool, err error) {
 	var cur, prev *cachedObject
 	all := pred.Empty()
+	if all && se.s.reader != nil {
+		return se.storedEvent(ctx)
+	}
 	if !se.e.Deleted {
 		if cur, err = se.object(ctx); err != nil {
 			return ev, false, err
@@ -88,10 +108,7 @@ func (se *sharedEvent) event(ctx context.Context, pred *storage.SelectionPredica
 	}
 	if se.e.PrevRev != 0 && (se.e.Deleted || !all) {
 		if prev, err = se.previous(ctx); err != nil {
-			if _, isCorrupt := asCorrupt(err); se.e.Deleted && isCorrupt {
-				err = &corruptDeletedError{err: err}
-			}
-			return ev, false, err
+			return ev, false, se.deletionError(err)
 		}
 	}
 	is := cur != nil && (all || cur.matches(pred))
@@ -105,4 +122,12 @@ func (se *sharedEvent) event(ctx context.Context, pred *storage.SelectionPredica
 		return watch.Event{Type: watch.Deleted, Object: prev.shared()}, true, nil
 	}
 	return ev, false, nil
+}
+
+// deletionError marks an error about the object that the event has deleted.
+func (se *sharedEvent) deletionError(err error) error {
+	if _, isCorrupt := asCorrupt(err); se.e.Deleted && isCorrupt {
+		return &corruptDeletedError{err: err}
+	}
+	return err
 }

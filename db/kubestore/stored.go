@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"path/filepath"
@@ -252,6 +253,17 @@ func (r *storedReader) object(ctx context.Context, buf []byte, kv *db.KV) (head,
 	head = append(head, `"resourceVersion":"`...)
 	head = strconv.AppendInt(head, kv.Rev, 10)
 	return append(head, `",`...), rest, nil
+}
+
+// writeObject writes the stored object as the API server's encoder does.
+func (r *storedReader) writeObject(ctx context.Context, w io.Writer, kv *db.KV) error {
+	body, rest, err := r.object(ctx, make([]byte, 0, len(kv.Value)+64), kv)
+	if err != nil {
+		return err
+	}
+	body = append(body, rest...)
+	_, err = w.Write(append(body, '\n'))
+	return err
 }
 
 // metadata is what follows head in a stored object, without the line's end.
