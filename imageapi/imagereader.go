@@ -5,9 +5,11 @@ import (
 	"reflect"
 
 	imagev1 "github.com/openshift/api/image/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/recognizer"
 	"k8s.io/apimachinery/pkg/types"
 
 	"tidewaiter/imageapi/plainjson"
@@ -16,7 +18,21 @@ import (
 // imageReader is a serializer of JSON. It takes the fields that it knows out of an Image's document,
 // reads them itself and leaves the rest to the serializer. In doubt it leaves everything to it, so
 // that what is accepted, and every error and warning, is the serializer's.
-type imageReader struct{ runtime.Serializer }
+type imageReader struct {
+	runtime.Serializer
+	// then is called with every Image that was read so.
+	then func(*imagev1.Image)
+}
+
+var _ recognizer.RecognizingDecoder = imageReader{}
+
+// RecognizesData is part of recognizer.RecognizingDecoder.
+func (r imageReader) RecognizesData(data []byte) (ok, unknown bool, err error) {
+	if d, is := r.Serializer.(recognizer.RecognizingDecoder); is {
+		return d.RecognizesData(data)
+	}
+	return false, true, nil
+}
 
 // Decode is part of runtime.Decoder.
 func (r imageReader) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
@@ -28,7 +44,7 @@ func (r imageReader) Decode(data []byte, defaults *schema.GroupVersionKind, into
 	if ok {
 		obj, gvk, err := r.Serializer.Decode(rest, defaults, image)
 		if err == nil && obj == runtime.Object(image) {
-			holdMetadata(image)
+			r.then(image)
 			return obj, gvk, nil
 		}
 	}
@@ -39,7 +55,7 @@ func (r imageReader) Decode(data []byte, defaults *schema.GroupVersionKind, into
 // imageFields are the fields of an Image that are taken.
 var imageFields = plainjson.Fields{
 	"metadata", "dockerImageReference", "dockerImageMetadata", "dockerImageMetadataVersion", "dockerImageManifest",
-	"dockerImageLayers", "signatures", "dockerImageManifestMediaType", "dockerImageConfig",
+	"dockerImageLayers", "signatures", "dockerImageManifestMediaType", "dockerImageConfig", "dockerImageManifests",
 }
 
 // takeFields splits an Image in JSON: fields that are plain are read into image, and rest is a
@@ -86,6 +102,8 @@ func takeField(r *plainjson.Reader, key string, image *imagev1.Image) {
 		set(r, &image.DockerImageManifestMediaType, (*plainjson.Reader).Text)
 	case "dockerImageConfig":
 		set(r, &image.DockerImageConfig, (*plainjson.Reader).Text)
+	case "dockerImageManifests":
+		set(r, &image.DockerImageManifests, readManifests)
 	default:
 		r.Fail()
 	}
@@ -106,10 +124,11 @@ func readExtension(r *plainjson.Reader) (e runtime.RawExtension) {
 }
 
 var metaFields = plainjson.Fields{
-	"name", "generateName", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "labels", "annotations",
+	"name", "generateName", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "labels", "annotations", "managedFields",
 }
 
-// readMeta reads metadata as clients write it.
+// readMeta reads metadata as clients write it and as it is stored, but for what objects have only while
+// they are deleted, and owners.
 func readMeta(r *plainjson.Reader) (m metav1.ObjectMeta) {
 	if r.Null() {
 		return m
@@ -130,13 +149,50 @@ func readMeta(r *plainjson.Reader) (m metav1.ObjectMeta) {
 		case "generation":
 			m.Generation = r.Number()
 		case "creationTimestamp":
-			if !r.Null() {
-				r.Fail()
-			}
+			m.CreationTimestamp = metav1.Time{Time: r.Time()}
 		case "labels":
 			m.Labels = plainjson.Map(r, (*plainjson.Reader).Text)
 		case "annotations":
 			m.Annotations = plainjson.Map(r, (*plainjson.Reader).Text)
+		case "managedFields":
+			m.ManagedFields = plainjson.List(r, readManaged)
+		default:
+			r.Fail()
+		}
+	}
+	return m
+}
+
+// readTimePointer reads a time or null, which is nil.
+func readTimePointer(r *plainjson.Reader) *metav1.Time {
+	if r.Null() {
+		return nil
+	}
+	return &metav1.Time{Time: r.Time()}
+}
+
+var managedFields = plainjson.Fields{"manager", "operation", "apiVersion", "time", "fieldsType", "fieldsV1", "subresource"}
+
+func readManaged(r *plainjson.Reader) (m metav1.ManagedFieldsEntry) {
+	var seen uint64
+	for more := r.Open('{'); more; more = r.More('}') {
+		switch managedFields.Key(r, &seen) {
+		case "manager":
+			m.Manager = r.Text()
+		case "operation":
+			m.Operation = metav1.ManagedFieldsOperationType(r.Text())
+		case "apiVersion":
+			m.APIVersion = r.Text()
+		case "time":
+			m.Time = readTimePointer(r)
+		case "fieldsType":
+			m.FieldsType = r.Text()
+		case "fieldsV1":
+			if !r.Null() {
+				m.FieldsV1 = metav1.NewFieldsV1(string(r.Raw()))
+			}
+		case "subresource":
+			m.Subresource = r.Text()
 		default:
 			r.Fail()
 		}
@@ -165,13 +221,43 @@ func readLayer(r *plainjson.Reader) (l imagev1.ImageLayer) {
 	return l
 }
 
-var signatureFields = plainjson.Fields{"kind", "apiVersion", "metadata", "type", "content"}
+var manifestFields = plainjson.Fields{"digest", "mediaType", "manifestSize", "architecture", "os", "variant"}
+
+func readManifests(r *plainjson.Reader) []imagev1.ImageManifest {
+	return plainjson.List(r, readManifest)
+}
+
+func readManifest(r *plainjson.Reader) (m imagev1.ImageManifest) {
+	var seen uint64
+	for more := r.Open('{'); more; more = r.More('}') {
+		switch manifestFields.Key(r, &seen) {
+		case "digest":
+			m.Digest = r.Text()
+		case "mediaType":
+			m.MediaType = r.Text()
+		case "manifestSize":
+			m.ManifestSize = r.Number()
+		case "architecture":
+			m.Architecture = r.Text()
+		case "os":
+			m.OS = r.Text()
+		case "variant":
+			m.Variant = r.Text()
+		default:
+			r.Fail()
+		}
+	}
+	return m
+}
+
+var signatureFields = plainjson.Fields{
+	"kind", "apiVersion", "metadata", "type", "content", "conditions", "imageIdentity", "signedClaims", "created", "issuedBy", "issuedTo",
+}
 
 func readSignatures(r *plainjson.Reader) []imagev1.ImageSignature {
 	return plainjson.List(r, readSignature)
 }
 
-// readSignature reads a signature as clients write it: the rest of its fields are verdicts.
 func readSignature(r *plainjson.Reader) (s imagev1.ImageSignature) {
 	var seen uint64
 	for more := r.Open('{'); more; more = r.More('}') {
@@ -186,6 +272,77 @@ func readSignature(r *plainjson.Reader) (s imagev1.ImageSignature) {
 			s.Type = r.Text()
 		case "content":
 			s.Content = r.Base64()
+		case "conditions":
+			s.Conditions = plainjson.List(r, readCondition)
+		case "imageIdentity":
+			s.ImageIdentity = r.Text()
+		case "signedClaims":
+			s.SignedClaims = plainjson.Map(r, (*plainjson.Reader).Text)
+		case "created":
+			s.Created = readTimePointer(r)
+		case "issuedBy":
+			s.IssuedBy = plainjson.Pointer(r, readIssuer)
+		case "issuedTo":
+			s.IssuedTo = plainjson.Pointer(r, readSubject)
+		default:
+			r.Fail()
+		}
+	}
+	return s
+}
+
+var conditionFields = plainjson.Fields{"type", "status", "lastProbeTime", "lastTransitionTime", "reason", "message"}
+
+func readCondition(r *plainjson.Reader) (c imagev1.SignatureCondition) {
+	var seen uint64
+	for more := r.Open('{'); more; more = r.More('}') {
+		switch conditionFields.Key(r, &seen) {
+		case "type":
+			c.Type = imagev1.SignatureConditionType(r.Text())
+		case "status":
+			c.Status = corev1.ConditionStatus(r.Text())
+		case "lastProbeTime":
+			c.LastProbeTime = metav1.Time{Time: r.Time()}
+		case "lastTransitionTime":
+			c.LastTransitionTime = metav1.Time{Time: r.Time()}
+		case "reason":
+			c.Reason = r.Text()
+		case "message":
+			c.Message = r.Text()
+		default:
+			r.Fail()
+		}
+	}
+	return c
+}
+
+var entityFields = plainjson.Fields{"organization", "commonName", "publicKeyID"}
+
+func readIssuer(r *plainjson.Reader) (i imagev1.SignatureIssuer) {
+	var seen uint64
+	for more := r.Open('{'); more; more = r.More('}') {
+		switch entityFields.Key(r, &seen) {
+		case "organization":
+			i.Organization = r.Text()
+		case "commonName":
+			i.CommonName = r.Text()
+		default:
+			r.Fail()
+		}
+	}
+	return i
+}
+
+func readSubject(r *plainjson.Reader) (s imagev1.SignatureSubject) {
+	var seen uint64
+	for more := r.Open('{'); more; more = r.More('}') {
+		switch entityFields.Key(r, &seen) {
+		case "organization":
+			s.Organization = r.Text()
+		case "commonName":
+			s.CommonName = r.Text()
+		case "publicKeyID":
+			s.PublicKeyID = r.Text()
 		default:
 			r.Fail()
 		}

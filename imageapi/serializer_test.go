@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,15 +34,30 @@ func readers(tb testing.TB) (ours, upstream map[string]runtime.Serializer) {
 
 func sampleImage(tb testing.TB) []byte {
 	tb.Helper()
+	now := metav1.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
 	raw, err := json.Marshal(&imagev1.Image{
-		TypeMeta:             metav1.TypeMeta{APIVersion: "image.openshift.io/v1", Kind: "Image"},
-		ObjectMeta:           metav1.ObjectMeta{Name: "a", Labels: map[string]string{"b": "<\"\\&\u2028é\x00>"}},
+		TypeMeta: metav1.TypeMeta{APIVersion: "image.openshift.io/v1", Kind: "Image"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "a", UID: "u", Generation: 1, CreationTimestamp: now, Labels: map[string]string{"b": "<\"\\&\u2028é\x00>"},
+			ManagedFields: []metav1.ManagedFieldsEntry{
+				{Manager: "m", Operation: "Update", APIVersion: "v1", Time: &now, FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{".":{}}}`), Subresource: "s"}, {},
+			},
+		},
 		DockerImageReference: "registry.example.com/a",
 		DockerImageMetadata:  runtime.RawExtension{Raw: []byte(`{"kind":"DockerImage","Size":1500,"Config":{"Cmd":["a","b"]}}`)},
 		DockerImageManifest:  "{\n\t\"schemaVersion\":2,\"x\":\"<\\\"\\\\&\u2028é\x00>\"}",
 		DockerImageConfig:    strings.Repeat(`{"os":"linux"}`, 3),
 		DockerImageLayers:    []imagev1.ImageLayer{{Name: "sha256:00", LayerSize: 3, MediaType: "t"}},
-		Signatures:           []imagev1.ImageSignature{{Type: "atomic", Content: []byte("content")}},
+		DockerImageManifests: []imagev1.ImageManifest{{Digest: "sha256:01", MediaType: "t", ManifestSize: 4, Architecture: "arm", OS: "linux", Variant: "v6"}},
+		Signatures: []imagev1.ImageSignature{{
+			ObjectMeta: metav1.ObjectMeta{Name: "a@b", CreationTimestamp: now}, Type: "atomic", Content: []byte("content"),
+			Conditions: []imagev1.SignatureCondition{
+				{Type: "Trusted", Status: "True", LastProbeTime: now, LastTransitionTime: now, Reason: "r", Message: "m"}, {Type: "Complete"},
+			},
+			ImageIdentity: "a", SignedClaims: map[string]string{"b": "c"}, Created: &now,
+			IssuedBy: &imagev1.SignatureIssuer{SignatureGenericEntity: imagev1.SignatureGenericEntity{Organization: "o", CommonName: "n"}},
+			IssuedTo: &imagev1.SignatureSubject{SignatureGenericEntity: imagev1.SignatureGenericEntity{CommonName: "n"}, PublicKeyID: "k"},
+		}},
 	})
 	if err != nil {
 		tb.Fatal(err)
@@ -60,6 +76,10 @@ func FuzzImageReader(f *testing.F) {
 		`{"kind":"Image","apiVersion":"image.openshift.io/v1","dockerImageConfig":"a"}`,
 		"\t{ \"dockerImageConfig\" : \"a\" ,\r\n \"dockerImageManifest\":\"\\u00e9\\/\\b\\f\\n\\r\\t\" } \n",
 		`{"dockerImageConfig":"a","dockerImageConfig":"b"}`,
+		`{"metadata":{"creationTimestamp":"2026-01-02T03:04:05.678+02:00","managedFields":[{"time":null,"fieldsV1":null},null]}}`,
+		`{"metadata":{"creationTimestamp":"yesterday"}}`, `{"metadata":{"creationTimestamp":1,"managedFields":[{"fieldsV1":{"a":1,"a":2}}]}}`,
+		`{"signatures":[{"conditions":null,"signedClaims":null,"created":null,"issuedBy":null,"issuedTo":{}},{"issuedBy":{"publicKeyID":"a"}}]}`,
+		`{"signatures":[{"conditions":[{"lastProbeTime":""}],"created":"2026-01-02T03:04:05Z"}],"dockerImageManifests":[]}`,
 		`{"dockerImageConfig":"a","docker\u0049mageConfig":"b"}`,
 		`{"dockerImageConfig":"a","DockerImageConfig":"b"}`,
 		`{"dockerImageConfig":null,"dockerImageManifest":7}`,

@@ -119,6 +119,7 @@ func openServer(ctx context.Context, o serverOptions, listener net.Listener) (_ 
 
 	getter := kubestore.NewGetter(store, legacyscheme.Codecs, kubestore.Options{
 		StoredKinds: []kubestore.StoredKind{{Resource: imagev1.GroupVersion.WithResource("images"), Kind: "Image"}},
+		Serializers: map[string]runtime.StorageSerializer{imagev1.GroupName: imageapi.NewStorageSerializer(legacyscheme.Codecs)},
 	})
 	core, err := coreapi.New(getter, o.coreOptions(cfg))
 	if err != nil {

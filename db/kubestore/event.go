@@ -82,7 +82,11 @@ func (s *Store) decodeEvent(ctx context.Context, kv db.KV) (*cachedObject, error
 	if err != nil {
 		return nil, err
 	}
-	obj, err := runtime.Decode(s.codec, data)
+	var into runtime.Object
+	if s.newFunc != nil {
+		into = s.newFunc()
+	}
+	obj, _, err := s.codec.Decode(data, nil, into)
 	if err != nil {
 		return nil, markUndecodable(err, kv.Rev)
 	}

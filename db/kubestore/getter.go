@@ -26,6 +26,9 @@ type Options struct {
 	DeleteCollectionWorkers int
 	// StoredKinds are the kinds whose stored bytes are their served bytes.
 	StoredKinds []StoredKind
+	// Serializers read and write the stored objects of these groups, instead of
+	// the Getter's codecs.
+	Serializers map[string]runtime.StorageSerializer
 	// ProgressInterval and BookmarkInterval are as in Config.
 	ProgressInterval, BookmarkInterval time.Duration
 	// CountMetricPollPeriod, when not 0, is how often the registry asks for the
@@ -118,9 +121,13 @@ func (g *Getter) decorate(config *storagebackend.ConfigForResource, resourcePref
 
 // storageConfig is what registries look into: mostly the codec.
 func (g *Getter) storageConfig(resource schema.GroupResource) (*storagebackend.ConfigForResource, error) {
+	var serializer runtime.StorageSerializer = g.codecs
+	if s, ok := g.opts.Serializers[resource.Group]; ok {
+		serializer = s
+	}
 	codec, versioner, err := serverstorage.NewStorageCodec(serverstorage.StorageCodecConfig{
 		StorageMediaType:  runtime.ContentTypeJSON,
-		StorageSerializer: g.codecs,
+		StorageSerializer: serializer,
 		StorageVersion:    schema.GroupVersion{Group: resource.Group, Version: "v1"},
 		MemoryVersion:     schema.GroupVersion{Group: resource.Group, Version: runtime.APIVersionInternal},
 	})

@@ -274,7 +274,7 @@ func (r *storedReader) metadata(data []byte) (rest []byte, ok bool) {
 }
 
 func (r *storedReader) encodeAnew(data []byte, rev int64) ([]byte, error) {
-	obj, err := runtime.Decode(r.s.codec, data)
+	obj, _, err := r.s.codec.Decode(data, nil, r.s.newFunc())
 	if err != nil {
 		return nil, markUndecodable(err, rev)
 	}

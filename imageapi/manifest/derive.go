@@ -187,6 +187,9 @@ func Metadata(image *imagev1.Image) (*docker10.DockerImage, error) {
 	if len(image.DockerImageMetadata.Raw) == 0 {
 		return d, nil
 	}
+	if plain, ok := readMetadata(image.DockerImageMetadata.Raw); ok {
+		return plain, nil
+	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(image.DockerImageMetadata.Raw, d); err != nil {
 		return nil, fmt.Errorf("dockerImageMetadata: %w JSON: %v", ErrInvalid, err)
 	}

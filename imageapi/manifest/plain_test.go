@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/opencontainers/go-digest"
+	"github.com/openshift/api/image/docker10"
 	kjson "sigs.k8s.io/json"
 )
 
@@ -34,6 +35,8 @@ func FuzzPlain(f *testing.F) {
 		`{"Architecture":"arm","architecture":"arm64"}`, `{"os":"a","os":"b"}`, `{"unknown":{"a":[1.5,"\ud83d\ude00"]},"os":"linux"}`, `{"rootfs":{"DIFF_IDS":[]}}`,
 		`{"schemaVersion":2,"mediaType":"a/b","artifactType":"c/d","annotations":{"e":"f"},"subject":{"digest":"g","size":1,"mediaType":"h"},"manifests":[{"platform":{"os":"linux","architecture":"arm","variant":"v6","os.version":"1","os.features":[]}}]}`,
 		`{"schemaVersion":2,"config":{"digest":"a","size":1,"size":2}}`, `{"schemaVersion":2,"layers":[{"Digest":"a"}]}`, `{"schemaVersion":2,"layers":null,"manifests":[]}`, `{"schemaVersion":1e0}`, `{"schemaVersion":2,"layers":[{"size":9223372036854775807},null]}`,
+		`{"kind":"DockerImage","apiVersion":"image.openshift.io/1.0","Id":"a","Parent":"b","Comment":"c","Created":"2026-01-02T03:04:05.5+02:00","Container":"d","ContainerConfig":{"Cmd":["a"]},"DockerVersion":"1","Author":"e","Config":{"Entrypoint":[],"Cmd":["b"]},"Architecture":"arm","Size":1,"Other":1.5}`,
+		`{"Created":null,"ContainerConfig":null,"Config":null,"Size":null}`, `{"Created":"yesterday"}`, `{"Config":{"Cmd":"a"}}`, `{"id":"a"}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -42,6 +45,12 @@ func FuzzPlain(f *testing.F) {
 			var want Config
 			if err := json.Unmarshal(raw, &want); err != nil || !reflect.DeepEqual(got, &want) {
 				t.Errorf("config %+v, want %+v, %v", got, want, err)
+			}
+		}
+		if got, ok := readMetadata(raw); ok {
+			var want docker10.DockerImage
+			if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &want); err != nil || !reflect.DeepEqual(got, &want) {
+				t.Errorf("metadata %+v, want %+v, %v", got, want, err)
 			}
 		}
 		if got, ok := readManifest(raw); ok {

@@ -1,6 +1,9 @@
 package plainjson
 
-import "encoding/base64"
+import (
+	"encoding/base64"
+	"time"
+)
 
 // The values here are what encoding/json makes of them: null leaves them as they are not said, nil or
 // zero, and an empty list or object is not nil.
@@ -23,6 +26,19 @@ func (r *Reader) Number() int64 {
 
 // Flag reads true, false or null.
 func (r *Reader) Flag() bool { return !r.Null() && r.Bool() }
+
+// Time reads a time as metav1.Time does, in the form of RFC 3339 and to the local zone, or null.
+func (r *Reader) Time() (t time.Time) {
+	if r.Null() {
+		return t
+	}
+	parsed, err := time.Parse(time.RFC3339, r.String())
+	if err != nil {
+		r.Fail()
+		return t
+	}
+	return parsed.Local()
+}
 
 // Base64 reads bytes, in a string of base64, or null.
 func (r *Reader) Base64() []byte {
