@@ -98,34 +98,54 @@ func (s *Store) decodeEvent(ctx context.Context, kv db.KV) (*cachedObject, error
 
 // event is what a watcher with predicate pred is told of se; ok false for
 // nothing. An object that comes into the selection is added, one that leaves it
-// deleted.
+// deleted. Who wants all of what is served as it is stored needs nothing decoded.
 func (se *sharedEvent) event(ctx context.Context, pred *storage.SelectionPredicate) (ev watch.Event, ok bool, err error) {
-	var cur, prev *cachedObject
 	all := pred.Empty()
-	if all && se.s.reader != nil {
-		return se.storedEvent(ctx)
-	}
-	if !se.e.Deleted {
+	decode := !all || se.s.reader == nil
+	var cur, prev *cachedObject
+	if !se.e.Deleted && decode {
 		if cur, err = se.object(ctx); err != nil {
 			return ev, false, err
 		}
 	}
 	if se.e.PrevRev != 0 && (se.e.Deleted || !all) {
-		if prev, err = se.previous(ctx); err != nil {
+		if decode {
+			prev, err = se.previous(ctx)
+		} else {
+			_, err = se.previousKV(ctx)
+		}
+		if err != nil {
 			return ev, false, se.deletionError(err)
 		}
 	}
-	is := cur != nil && (all || cur.matches(pred))
-	was := prev != nil && (all || prev.matches(pred)) || all && !se.e.Deleted && se.e.PrevRev != 0
+	is := !se.e.Deleted && (all || cur.matches(pred))
+	was := se.e.PrevRev != 0 && (all || prev.matches(pred))
 	switch {
 	case is && was:
-		return watch.Event{Type: watch.Modified, Object: cur.shared()}, true, nil
+		return watch.Event{Type: watch.Modified, Object: se.shown()}, true, nil
 	case is:
-		return watch.Event{Type: watch.Added, Object: cur.shared()}, true, nil
+		return watch.Event{Type: watch.Added, Object: se.shown()}, true, nil
 	case was:
-		return watch.Event{Type: watch.Deleted, Object: prev.shared()}, true, nil
+		return watch.Event{Type: watch.Deleted, Object: se.shownPrevious()}, true, nil
 	}
 	return ev, false, nil
+}
+
+// shown is the event's object as watchers are given it; it has been decoded, or
+// need not be.
+func (se *sharedEvent) shown() runtime.Object {
+	if se.s.reader != nil {
+		return se.cur.asStored(se.s.reader, se.objectKV(), se.object)
+	}
+	return se.cur.obj.shared()
+}
+
+// shownPrevious is the same of the object before the event.
+func (se *sharedEvent) shownPrevious() runtime.Object {
+	if se.s.reader != nil {
+		return se.prev.asStored(se.s.reader, se.prevKV, se.previous)
+	}
+	return se.prev.obj.shared()
 }
 
 // deletionError marks an error about the object that the event has deleted.

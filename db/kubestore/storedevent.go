@@ -6,32 +6,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"tidewaiter/db"
 )
 
-// storedEvent is the event for a watcher without a selector, of a StoredKind:
-// nothing has to be decoded to know whom it concerns, or to write it as JSON.
-func (se *sharedEvent) storedEvent(ctx context.Context) (ev watch.Event, ok bool, err error) {
-	lazy, kv, decode := &se.cur, se.objectKV(), se.object
-	switch {
-	case se.e.Deleted && se.e.PrevRev == 0:
-		return ev, false, nil
-	case se.e.Deleted:
-		ev.Type = watch.Deleted
-		lazy, decode = &se.prev, se.previous
-		if kv, err = se.previousKV(ctx); err != nil {
-			return ev, false, se.deletionError(err)
-		}
-	case se.e.PrevRev != 0:
-		ev.Type = watch.Modified
-	default:
-		ev.Type = watch.Added
-	}
-	lazy.storedOnce.Do(func() { lazy.stored = &storedObject{reader: se.s.reader, kv: kv, decode: decode} })
-	ev.Object = lazy.stored
-	return ev, true, nil
+// asStored returns what watchers of a StoredKind are given.
+func (l *lazyObject) asStored(r *storedReader, kv db.KV, decode func(context.Context) (*cachedObject, error)) *storedObject {
+	l.storedOnce.Do(func() { l.stored = &storedObject{reader: r, kv: kv, decode: decode} })
+	return l.stored
 }
 
 // storedObject is an object that many watchers are given at once and that is
