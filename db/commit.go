@@ -171,7 +171,6 @@ type tx struct {
 	events []*Event
 	deltas []delta
 	after  []func() // run once the commit is durable
-	last   int64    // now of the previous transaction
 	logged int64    // bytes since the last checkpoint
 }
 
@@ -182,7 +181,7 @@ type delta struct {
 }
 
 func (t *tx) begin() error {
-	t.now = max(t.db.clock.Now().UnixMilli(), t.last)
+	t.now = t.db.clock.Now().UnixMilli()
 	t.base = t.db.revision.Load()
 	t.rev = t.base
 	t.bytes = 0
@@ -232,7 +231,6 @@ func (t *tx) commit() error {
 	if _, err := t.c.exec("COMMIT"); err != nil {
 		return err
 	}
-	t.last = t.now
 	t.grown(t.bytes)
 	t.db.observe(t.rev)
 	t.db.feed.publish(t.events, t.rev)

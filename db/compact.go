@@ -50,7 +50,9 @@ func (d *DB) compactStep(ctx context.Context, to, cutoff int64) (done bool, err 
 		}
 		var changes []change
 		err = t.c.each(func(row []driver.Value) error {
-			if row[3].(int64) > cutoff {
+			// What is dated more than a window ahead was written while the clock was
+			// wrong. It must not keep everything after it until that time comes.
+			if at := row[3].(int64); at > cutoff && at-cutoff <= 2*d.opts.HistoryWindow.Milliseconds() {
 				return errStop
 			}
 			changes = append(changes, change{row[0].(int64), row[1].(int64), row[2].(int64) != 0})

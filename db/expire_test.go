@@ -1,6 +1,7 @@
 package db_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -108,5 +109,29 @@ func TestHistoryWindow(t *testing.T) {
 	page, err := d.Range(ctx, db.RangeOptions{Prefix: "/", Rev: r2})
 	if err != nil || len(page.KVs) != 1 || string(page.KVs[0].Value) != "two" {
 		t.Errorf("list at the compacted revision: %v, %v", page.KVs, err)
+	}
+}
+
+// wallClock is the system's clock, set wrong. Timers do not care.
+type wallClock struct{ ahead atomic.Int64 }
+
+func (c *wallClock) Now() time.Time                         { return time.Now().Add(time.Duration(c.ahead.Load())) }
+func (c *wallClock) After(d time.Duration) <-chan time.Time { return time.After(d) }
+
+// TestClockGoesBack: what was written while the clock was far ahead does not
+// keep the history of what follows.
+func TestClockGoesBack(t *testing.T) {
+	clock := &wallClock{}
+	d := dbtest.Open(t, func(o *db.Options) { o.Clock = clock; o.MaintenanceInterval = time.Millisecond })
+	rev := put(t, d, "/a/1", 0, "v")
+	clock.ahead.Store(int64(365 * 24 * time.Hour))
+	rev = put(t, d, "/a/1", rev, "v")
+	clock.ahead.Store(0)
+	rev = put(t, d, "/a/1", rev, "v")
+	clock.ahead.Store(int64(6 * time.Minute))
+	for deadline := time.Now().Add(time.Minute); d.CompactedRevision() < rev; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("compacted to revision %d of %d", d.CompactedRevision(), rev)
+		}
 	}
 }

@@ -13,7 +13,7 @@ CREATE TABLE revisions (
   create_rev INTEGER NOT NULL, -- revision that created the key's present life
   prev_rev   INTEGER NOT NULL, -- revision this one superseded, 0 for a creation
   until      INTEGER,          -- revision that superseded it; NULL while live; rev itself for a deletion
-  at         INTEGER NOT NULL, -- Unix milliseconds, never decreasing
+  at         INTEGER NOT NULL, -- Unix milliseconds
   size       INTEGER NOT NULL, -- bytes of the value
   expires    INTEGER,          -- Unix milliseconds, NULL for never
   indexed    BLOB              -- index entries of this revision, as in index.go
