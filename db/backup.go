@@ -38,7 +38,7 @@ func Backup(ctx context.Context, dir, file string) (err error) {
 		os.Remove(file)
 		return fmt.Errorf("backup to %s: %w", file, err)
 	}
-	return nil
+	return syncDir(filepath.Dir(file))
 }
 
 // BackupTo is Backup to a stream, by way of a temporary file in the data
@@ -58,6 +58,10 @@ func BackupTo(ctx context.Context, dir string, w io.Writer) error {
 		return err
 	}
 	defer f.Close()
+	// Without a name it is gone even if the reader goes away, which ends the process.
+	if err := os.RemoveAll(tmp); err != nil {
+		return fmt.Errorf("backup: %w", err)
+	}
 	if _, err := io.Copy(w, f); err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
@@ -113,6 +117,9 @@ func Restore(ctx context.Context, file, dir string) (err error) {
 	} else if !fi.Mode().IsRegular() {
 		return fmt.Errorf("restore: %s is no file", file)
 	}
+	if fileSize(file+"-wal") > 0 {
+		return fmt.Errorf("restore: part of %s is in its log %s-wal: it is no backup but a database that was not closed; copy it with \"tidewaiter backup\" and restore the copy", file, file)
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
@@ -122,8 +129,10 @@ func Restore(ctx context.Context, file, dir string) (err error) {
 	}
 	defer lockFile.Close()
 	path := filepath.Join(dir, FileName)
-	if _, err := os.Stat(path); err == nil {
-		return fmt.Errorf("restore: %s has a database: move it away, or use another directory", dir)
+	for _, f := range []string{path, path + "-wal"} { // SQLite would apply a log that is left to the new file
+		if _, err := os.Stat(f); err == nil {
+			return fmt.Errorf("restore: %s has a database: move %s* away, or use another directory", dir, path)
+		}
 	}
 	tmp, err := os.MkdirTemp(dir, "restore-")
 	if err != nil {

@@ -183,3 +183,60 @@ func TestRestoreRefuses(t *testing.T) {
 		t.Errorf("backup of an empty directory: %v", err)
 	}
 }
+
+// TestRestoreBesideALog: SQLite applies the log it finds beside a file, also one
+// that was left by another database.
+func TestRestoreBesideALog(t *testing.T) {
+	d := dbtest.Open(t, quiet)
+	put(t, d, "/a/1", 0, "v")
+	backup := filepath.Join(t.TempDir(), "backup.db")
+	if err := db.Backup(t.Context(), filepath.Dir(d.Path()), backup); err != nil {
+		t.Fatal(err)
+	}
+	put(t, d, "/a/2", 0, "v")
+	log, err := os.ReadFile(d.Path() + "-wal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := t.TempDir()
+	if err := os.WriteFile(filepath.Join(to, db.FileName+"-wal"), log, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Restore(t.Context(), backup, to); err == nil || !strings.Contains(err.Error(), "has a database") {
+		t.Errorf("restore beside the log of a database that was moved away: %v, want a refusal", err)
+	}
+	if err := db.Restore(t.Context(), d.Path(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "no backup") {
+		t.Errorf("restore of a database without its log: %v, want a refusal", err)
+	}
+}
+
+// A stream whose reader goes away ends the process: no copy may be left.
+func TestBackupToLeavesNothing(t *testing.T) {
+	d := dbtest.Open(t, quiet)
+	put(t, d, "/a/1", 0, "v")
+	dir := filepath.Dir(d.Path())
+	err := db.BackupTo(t.Context(), dir, writerFunc(func(b []byte) (int, error) {
+		if left, _ := filepath.Glob(filepath.Join(dir, "backup-*")); len(left) > 0 {
+			t.Errorf("there are %v while the reader is waited for", left)
+		}
+		return len(b), nil
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+// A look at a directory without a database makes none.
+func TestCheckOfNothing(t *testing.T) {
+	dir := t.TempDir()
+	if err := db.Check(dir); err == nil || !strings.Contains(err.Error(), "no database") {
+		t.Errorf("check of an empty directory: %v", err)
+	}
+	if made, _ := os.ReadDir(dir); len(made) > 0 {
+		t.Errorf("the check made %v", made)
+	}
+}

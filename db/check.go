@@ -12,7 +12,7 @@ import (
 // directory's totals true. Fault gives *CorruptError. It reads the whole file.
 func Check(dir string) error {
 	path := filepath.Join(dir, FileName)
-	c, err := openConn(path, readerPragmas...)
+	c, err := openForeign(dir)
 	if err != nil {
 		return err
 	}
