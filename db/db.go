@@ -154,16 +154,8 @@ func Open(opts Options) (_ *DB, err error) {
 		}
 	}()
 
-	// SQLite would make it readable for all; its other files follow this one's mode.
-	f, err := os.OpenFile(d.path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("open database: %w", err)
-	}
-	if err := f.Close(); err != nil {
-		return nil, err
-	}
 	if err := createPrivate(d.path); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open database: %w", err)
 	}
 	writer, err := openConn(d.path, writerPragmas...)
 	if err != nil {
