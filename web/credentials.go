@@ -39,12 +39,15 @@ type Credentials struct {
 	servingCertFile string
 	servingKeyFile  string
 	tokenFile       string
+
+	ca    *authority
+	hosts []string
 }
 
 // LoadCredentials reads the credentials below dir and creates what is missing.
 // The serving certificate is made anew when it does not cover one of hosts (IP
 // addresses or DNS names), does not come from the authority, or ends within 30
-// days of now.
+// days of now; a running server looks after it once a day.
 func LoadCredentials(dir string, hosts []string, now time.Time) (*Credentials, error) {
 	pki := filepath.Join(dir, "pki")
 	if err := os.MkdirAll(pki, 0o700); err != nil {
@@ -57,18 +60,25 @@ func LoadCredentials(dir string, hosts []string, now time.Time) (*Credentials, e
 		servingCertFile: filepath.Join(pki, "serving.crt"),
 		servingKeyFile:  filepath.Join(pki, "serving.key"),
 		tokenFile:       filepath.Join(pki, "tokens.csv"),
+		hosts:           hosts,
 	}
-	ca, err := loadOrCreateAuthority(c.CAFile, c.caKeyFile, now)
-	if err != nil {
+	var err error
+	if c.ca, err = loadOrCreateAuthority(c.CAFile, c.caKeyFile, now); err != nil {
 		return nil, err
 	}
-	if err := ca.ensureServing(c.servingCertFile, c.servingKeyFile, hosts, now); err != nil {
+	if err := c.ensureServing(now); err != nil {
 		return nil, err
 	}
 	if err := c.ensureAdminToken(); err != nil {
 		return nil, err
 	}
 	return c, nil
+}
+
+// ensureServing renews the serving certificate if it has to be. A server reads
+// the files again when they change.
+func (c *Credentials) ensureServing(now time.Time) error {
+	return c.ca.ensureServing(c.servingCertFile, c.servingKeyFile, c.hosts, now)
 }
 
 // ensureAdminToken creates the token file with a fresh administrator token

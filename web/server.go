@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/endpoints/openapi"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -72,9 +74,10 @@ type Config struct {
 
 // Server is an assembled API server. It serves from [Server.Run] on.
 type Server struct {
-	api   *genericapiserver.GenericAPIServer
-	local *localListener
-	token string
+	api         *genericapiserver.GenericAPIServer
+	local       *localListener
+	token       string
+	credentials *Credentials
 }
 
 // New assembles the server. It opens no port of its own and starts nothing.
@@ -85,7 +88,7 @@ func New(c Config) (*Server, error) {
 	}
 	// A request that panics is answered 500 and logged; the others go on.
 	utilruntime.ReallyCrash = false
-	s := &Server{local: newLocalListener(), token: token}
+	s := &Server{local: newLocalListener(), token: token, credentials: c.Credentials}
 
 	cfg := genericapiserver.NewConfig(c.Codecs)
 	cfg.EffectiveVersion = servedVersion(c.Version)
@@ -175,6 +178,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 	var err error
 	if s.api.SecureServingInfo != nil {
+		go wait.UntilWithContext(ctx, s.renewServing, 24*time.Hour)
 		err = prepared.RunWithContext(ctx)
 	} else {
 		// RunWithContext would wait for a listener to close.
@@ -189,6 +193,13 @@ func (s *Server) Run(ctx context.Context) error {
 		closeErr = errors.Join(closeErr, serveErr)
 	}
 	return errors.Join(err, closeErr)
+}
+
+// renewServing keeps a server that runs for long from outliving its certificate.
+func (s *Server) renewServing(context.Context) {
+	if err := s.credentials.ensureServing(time.Now()); err != nil {
+		slog.Error("renewing the serving certificate fails and will be tried again in a day", "err", err)
+	}
 }
 
 // ClientConfig reaches the server from within the process, as system:masters,

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -283,5 +284,30 @@ func TestHooksAreServedAsTheyAre(t *testing.T) {
 	}
 	if code, _ := s.get(t, "/hooks/panic", ""); code != http.StatusInternalServerError {
 		t.Errorf("a panicking hook answered %d, want 500", code)
+	}
+}
+
+// A server outlives its certificate: it is renewed while it is in use.
+func TestServingCertificateIsRenewedWhileServing(t *testing.T) {
+	s := startIn(t, t.TempDir(), func(c *web.Config) {
+		old, err := web.LoadCredentials(t.TempDir(), web.ServingHosts(net.IPv4(127, 0, 0, 1)), time.Now().AddDate(0, 0, -340))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Credentials = old
+	})
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		conn, err := tls.Dial("tcp", strings.TrimPrefix(s.url, "https://"), &tls.Config{InsecureSkipVerify: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		end := conn.ConnectionState().PeerCertificates[0].NotAfter
+		conn.Close()
+		if time.Until(end) > 300*24*time.Hour {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the certificate served still ends on %v", end)
+		}
 	}
 }
