@@ -157,6 +157,9 @@ func Open(opts Options) (_ *DB, err error) {
 	if err := createPrivate(d.path); err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
+	if err := checkLog(d.path); err != nil {
+		return nil, err
+	}
 	writer, err := openConn(d.path, writerPragmas...)
 	if err != nil {
 		return nil, err
