@@ -2,6 +2,7 @@ package db
 
 import (
 	"container/list"
+	"fmt"
 	"strings"
 	"sync"
 )
@@ -56,8 +57,10 @@ func (p *pageCounts) put(k pageKey, remaining int64) {
 	}
 }
 
-// remaining counts the keys of the range after the page p that o read. It runs
-// in the transaction that read p when o asks for the newest revision.
+// remaining counts the keys of the range after the page p that o read, if o asks
+// for it or the number is known, and finds out by it when keys are missing: of an
+// index with damaged pages SQLite may read on as if nothing were wrong. It runs in
+// the transaction that read p when o asks for the newest revision.
 func (d *DB) remaining(c *conn, o RangeOptions, p Page) (int64, error) {
 	end := prefixEnd(o.Prefix)
 	first := o.From <= o.Prefix
@@ -73,6 +76,12 @@ func (d *DB) remaining(c *conn, o RangeOptions, p Page) (int64, error) {
 	case !first && o.Rev != 0:
 		n, ok := d.pages.get(pageKey{o.Prefix, o.From, o.Rev})
 		left, known = n-int64(len(p.KVs)), ok
+	}
+	if known && (left < 0 || p.More != (left > 0)) {
+		return 0, d.corrupt(fmt.Errorf("keys below %s are missing or too many: %d", o.Prefix, left))
+	}
+	if !p.More || !known && !o.Count {
+		return 0, nil
 	}
 	next := p.KVs[len(p.KVs)-1].Key + "\x00"
 	if !known {

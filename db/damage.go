@@ -51,6 +51,9 @@ func (d *DB) diagnose(met error) string {
 				faults = append(faults, err.Error())
 			}
 			d.diagnosis.detail = strings.Join(faults, "; ")
+			if len(faults) == 0 {
+				d.diagnosis.detail = "every page is in order by itself"
+			}
 			d.log.Error("the database file is damaged", "file", d.path, "met", met, "found", d.diagnosis.detail,
 				"do", "stop the server, keep the file, restore a backup")
 		}()

@@ -86,8 +86,14 @@ func (d *DB) translate(err error) error {
 	case sqlite3.ErrBusy, sqlite3.ErrLocked, sqlite3.ErrProtocol:
 		return &UnavailableError{Reason: "another program holds a lock on the database in " + d.dir, Err: err}
 	case sqlite3.ErrCorrupt, sqlite3.ErrNotADB:
-		d.metrics.damaged.Inc()
-		return &CorruptError{Path: d.path, Detail: d.diagnose(se), Err: err}
+		return d.corrupt(err)
 	}
 	return err
+}
+
+// corrupt counts an error that damage to the file's structure causes, and tells
+// what there is to find.
+func (d *DB) corrupt(err error) error {
+	d.metrics.damaged.Inc()
+	return &CorruptError{Path: d.path, Detail: d.diagnose(err), Err: err}
 }

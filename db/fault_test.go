@@ -196,6 +196,51 @@ func TestDamagedFile(t *testing.T) {
 	}
 }
 
+// TestMissingKeys takes a key out of the index of live keys, as a flipped bit in
+// its page can. SQLite does not notice; a list must.
+func TestMissingKeys(t *testing.T) {
+	dir := t.TempDir()
+	d, err := db.Open(db.Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		put(t, d, fmt.Sprintf("/a/%d", i), 0, "v")
+	}
+	root, err := d.QueryInt("SELECT rootpage FROM sqlite_schema WHERE name = 'live'")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Close()
+	file, err := os.OpenFile(d.Path(), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	const lowCells = 4 // the low byte of the number of cells in a page
+	if _, err := file.WriteAt([]byte{4}, (root-1)*4096+lowCells); err != nil {
+		t.Fatal(err)
+	}
+	if d, err = db.Open(db.Options{Dir: dir, Logger: quietLogger}); err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for _, limit := range []int{0, 2, 4} {
+		o := db.RangeOptions{Prefix: "/a/", Limit: limit}
+		for {
+			page, err := d.Range(t.Context(), o)
+			var corrupt *db.CorruptError
+			if errors.As(err, &corrupt) {
+				break
+			}
+			if err != nil || !page.More {
+				t.Fatalf("limit %d: a list that lacks a key ends with %v, want *CorruptError", limit, err)
+			}
+			o.Rev, o.From = page.Rev, page.KVs[len(page.KVs)-1].Key+"\x00"
+		}
+	}
+}
+
 // readAll opens a database and reads all of it; what it gets without an error
 // must be what TestDamagedFile wrote.
 func readAll(t *testing.T, dir string) error {

@@ -54,8 +54,8 @@ type Page struct {
 	// More is set when the range has keys after the last of KVs. The next page
 	// starts at that key followed by a zero byte.
 	More bool
-	// Remaining is the number of keys after the page, when RangeOptions.Count
-	// asked for it and More is set.
+	// Remaining is the number of keys after the page, when More is set and
+	// RangeOptions.Count asked for it; otherwise it may be 0.
 	Remaining int64
 }
 
@@ -196,7 +196,7 @@ func (d *DB) Range(ctx context.Context, o RangeOptions) (p Page, err error) {
 		default:
 			err = c.each(take, pick(rangeAt, rangeAtValues), from, end, int64(limit)+1, p.Rev)
 		}
-		if err == nil && o.Count && p.More {
+		if err == nil && o.Index == nil {
 			p.Remaining, err = d.remaining(c, o, p)
 		}
 		return err
