@@ -139,7 +139,10 @@ func Restore(ctx context.Context, file, dir string) (err error) {
 		return fmt.Errorf("restore: %w", err)
 	}
 	defer os.RemoveAll(tmp)
-	if err := restoreInto(ctx, file, tmp); err != nil {
+	var corrupt *CorruptError
+	if err := restoreInto(ctx, file, tmp); errors.As(err, &corrupt) { // it names the copy
+		return fmt.Errorf("restore from %s: it is damaged (%s): take another backup", file, corrupt.Detail)
+	} else if err != nil {
 		return fmt.Errorf("restore from %s: %w", file, err)
 	}
 	if err := os.Rename(filepath.Join(tmp, FileName), path); err != nil {

@@ -164,6 +164,9 @@ func TestRestoreRefuses(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%v, want an error with %q", err, tt.want)
 			}
+			if strings.Contains(fmt.Sprint(err), "stop the server") {
+				t.Errorf("%v: what to do is that of a server's database", err)
+			}
 			if tt.name == "directory in use" {
 				return
 			}
@@ -229,6 +232,21 @@ func TestBackupToLeavesNothing(t *testing.T) {
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+// A look at what is no database says so, and names the file.
+func TestStatsOfDamage(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, db.FileName), bytes.Repeat([]byte("no database "), 1000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := db.ReadStats(t.Context(), dir)
+	for _, err := range []error{err, db.Check(dir), db.Backup(t.Context(), dir, filepath.Join(t.TempDir(), "x.db"))} {
+		var corrupt *db.CorruptError
+		if !errors.As(err, &corrupt) || corrupt.Path != filepath.Join(dir, db.FileName) {
+			t.Errorf("%v, want a *CorruptError", err)
+		}
+	}
+}
 
 // A look at a directory without a database makes none.
 func TestCheckOfNothing(t *testing.T) {

@@ -11,6 +11,8 @@ import (
 	"sort"
 	"strings"
 	"time"
+
+	"github.com/mattn/go-sqlite3"
 )
 
 // Stats is what an administrator wants to know about a database.
@@ -75,7 +77,7 @@ func openForeign(dir string) (*conn, error) {
 	}
 	c, err := openConn(path, readerPragmas...)
 	if err != nil {
-		return nil, err
+		return nil, foreignError(path, err)
 	}
 	version, _, err := c.first("PRAGMA user_version")
 	if err == nil && version > int64(len(migrations)) {
@@ -85,9 +87,24 @@ func openForeign(dir string) (*conn, error) {
 	}
 	if err != nil {
 		c.close()
-		return nil, err
+		return nil, foreignError(path, err)
 	}
 	return c, nil
+}
+
+// foreignError names the file in an error of SQLite's, and says what it does not.
+func foreignError(path string, err error) error {
+	var se sqlite3.Error
+	if !errors.As(err, &se) {
+		return err
+	}
+	switch se.Code {
+	case sqlite3.ErrCantOpen, sqlite3.ErrReadonly:
+		return fmt.Errorf("%s: %w: SQLite has to write beside the file to read it: run as the directory's owner, or copy the directory to where you may write", path, se)
+	case sqlite3.ErrCorrupt, sqlite3.ErrNotADB:
+		return &CorruptError{Path: path, Detail: se.Error(), Err: err}
+	}
+	return err
 }
 
 func readStats(ctx context.Context, c *conn, path string, s *Stats) error {
