@@ -26,6 +26,7 @@ func TestMisuseIsExplained(t *testing.T) {
 		"flag of no kind":      {[]string{"serve", "--frobnicate"}, []string{"--frobnicate", "tidewaiter serve --help"}},
 		"argument to serve":    {[]string{"serve", "x"}, []string{"unknown command"}},
 		"no port":              {[]string{"serve", "--secure-port", "70000"}, []string{"70000"}},
+		"no time to live":      {[]string{"serve", "--event-ttl", "0"}, []string{"--event-ttl 0s", "--event-ttl 1h"}},
 		"no address":           {[]string{"serve", "--bind-address", "localhost"}, []string{"localhost", "--bind-address 127.0.0.1"}},
 		"no number":            {[]string{"import", "--jobs", "many", "a"}, []string{"many"}},
 		"reference":            {[]string{"import", "Quay.io/Acme/Web:V1"}, []string{"lower case", "tidewaiter import quay.io/acme/web:V1"}},

@@ -7,8 +7,11 @@ import (
 	"io"
 	"net"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
+
+	"tidewaiter/coreapi"
 )
 
 // defaultDataDir is where every verb looks unless told otherwise.
@@ -61,6 +64,11 @@ func (o *serveOptions) run(ctx context.Context, out io.Writer) error {
 		return &exitError{code: exitUsage, err: withHint(
 			fmt.Errorf("--secure-port %d is not a port", o.securePort),
 			"tidewaiter serve --secure-port 6443")}
+	}
+	if o.eventTTL < time.Second {
+		return &exitError{code: exitUsage, err: withHint(
+			fmt.Errorf("--event-ttl %s is less than a second", o.eventTTL),
+			"tidewaiter serve --event-ttl %s", coreapi.DefaultEventTTL)}
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(ip.String(), strconv.Itoa(o.securePort)))
 	if err != nil {
