@@ -47,7 +47,11 @@ type corruptError struct {
 }
 
 func (e *corruptError) Error() string {
-	return fmt.Sprintf("%s revision=%d: %v", e.kind, e.rev, e.err)
+	said := fmt.Sprintf("%s revision=%d: %v", e.kind, e.rev, e.err)
+	if e.kind == damaged { // a plain deletion reads it, too
+		said += "; to delete it, ask for ignoreStoreReadErrorWithClusterBreakingPotential=true"
+	}
+	return said
 }
 func (e *corruptError) Unwrap() error { return e.err }
 

@@ -65,7 +65,7 @@ func TestDamagedObject(t *testing.T) {
 
 	err := store.Get(ctx, "/pods/ns/b", storage.GetOptions{}, &example.Pod{})
 	var se *storage.StorageError
-	if !errors.As(err, &se) || se.Code != storage.ErrCodeCorruptObj || !strings.Contains(err.Error(), "checksum") {
+	if !errors.As(err, &se) || se.Code != storage.ErrCodeCorruptObj || !strings.Contains(err.Error(), "checksum") || !strings.Contains(err.Error(), "ignoreStoreReadError") {
 		t.Errorf("get: %v, want a corrupt object and why", err)
 	}
 	err = store.GetList(ctx, "/pods/", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, &example.PodList{})
