@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -33,8 +34,9 @@ func init() {
 	utilruntime.Must(imageapi.Install(legacyscheme.Scheme))
 }
 
-// readyTimeout is how long a server may take from listening to ready.
-const readyTimeout = time.Minute
+// readyTimeout is how long a server may take from listening to ready. A variable
+// for tests.
+var readyTimeout = time.Minute
 
 // serverOptions are the flags of everything that opens a data directory.
 type serverOptions struct {
@@ -255,21 +257,28 @@ func (s *server) work(ctx context.Context, served chan error, ready func(ctx con
 var errServerEnded = errors.New("the server has ended")
 
 // awaitReady returns nil once the server answers, also if it is told to stop
-// before it does.
+// before it does. One that listens goes on if it takes long, and says why: what
+// keeps it from being ready, as a damaged pod does, is mended through its API.
 func (s *server) awaitReady(ctx context.Context, served chan error) error {
-	readyCtx, cancel := context.WithTimeout(ctx, readyTimeout)
-	defer cancel()
-	result := make(chan error, 1)
-	go func() { result <- s.web.Ready(readyCtx) }()
-	select {
-	case err := <-result:
-		if ctx.Err() != nil {
+	for {
+		readyCtx, cancel := context.WithTimeout(ctx, readyTimeout)
+		result := make(chan error, 1)
+		go func() { result <- s.web.Ready(readyCtx) }()
+		select {
+		case err := <-result:
+			cancel()
+			if ctx.Err() != nil || err == nil {
+				return nil
+			}
+			if s.url == "" {
+				return err
+			}
+			slog.Error("the server answers and is not ready", "url", s.url, "err", err)
+		case err := <-served:
+			cancel()
+			served <- err
 			return nil
 		}
-		return err
-	case err := <-served:
-		served <- err
-		return nil
 	}
 }
 

@@ -5,8 +5,15 @@ import (
 	"net"
 	"os"
 	"testing"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"tidewaiter/db"
+	"tidewaiter/db/dbtest"
 )
 
 // serve runs the whole server over a data directory of its own until the test
@@ -70,4 +77,43 @@ func entries(t *testing.T, dir string) []string {
 		names = append(names, e.Name())
 	}
 	return names
+}
+
+// A server that a damaged pod keeps from being ready serves on: the pod can be
+// deleted, and then it is ready.
+func TestServerThatIsNotReady(t *testing.T) {
+	defer func(d time.Duration) { readyTimeout = d }(readyTimeout)
+	readyTimeout = 100 * time.Millisecond
+	dir := t.TempDir()
+	d, err := db.Open(db.Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const pod = "/core/pods/default/wreck"
+	if _, err := d.Put(t.Context(), pod, 0, []byte("{}"), db.PutOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	dbtest.Damage(t, d, pod)
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	mended := make(chan error, 1)
+	go func() {
+		time.Sleep(5 * readyTimeout)
+		config, err := clientcmd.BuildConfigFromFlags("", kubeconfigPath(dir))
+		if err != nil {
+			mended <- err
+			return
+		}
+		client, err := kubernetes.NewForConfig(config)
+		if err == nil {
+			unsafe := true
+			err = client.CoreV1().Pods("default").Delete(context.Background(), "wreck", metav1.DeleteOptions{IgnoreStoreReadErrorWithClusterBreakingPotential: &unsafe})
+		}
+		mended <- err
+	}()
+	serveOn(t, dir, listen(t))
+	if err := <-mended; err != nil {
+		t.Error(err)
+	}
 }
