@@ -79,24 +79,30 @@ func entries(t *testing.T, dir string) []string {
 	return names
 }
 
-// A server that a damaged pod keeps from being ready serves on: the pod can be
-// deleted, and then it is ready.
-func TestServerThatIsNotReady(t *testing.T) {
-	defer func(d time.Duration) { readyTimeout = d }(readyTimeout)
-	readyTimeout = 100 * time.Millisecond
+// damaged is a data directory with a damaged object.
+func damaged(t *testing.T, key string) string {
+	t.Helper()
 	dir := t.TempDir()
 	d, err := db.Open(db.Options{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
-	const pod = "/core/pods/default/wreck"
-	if _, err := d.Put(t.Context(), pod, 0, []byte("{}"), db.PutOptions{}); err != nil {
+	if _, err := d.Put(t.Context(), key, 0, []byte("{}"), db.PutOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	dbtest.Damage(t, d, pod)
+	dbtest.Damage(t, d, key)
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
+	return dir
+}
+
+// A server that a damaged pod keeps from being ready serves on: the pod can be
+// deleted, and then it is ready.
+func TestServerThatIsNotReady(t *testing.T) {
+	defer func(d time.Duration) { readyTimeout = d }(readyTimeout)
+	readyTimeout = 100 * time.Millisecond
+	dir := damaged(t, "/core/pods/default/wreck")
 	mended := make(chan error, 1)
 	go func() {
 		time.Sleep(5 * readyTimeout)
@@ -116,4 +122,19 @@ func TestServerThatIsNotReady(t *testing.T) {
 	if err := <-mended; err != nil {
 		t.Error(err)
 	}
+}
+
+// A server that is told to stop before it is ready, here as a damaged service
+// keeps it from that, stops like any other. It used to end the process.
+func TestServerStopsBeforeItIsReady(t *testing.T) {
+	s, err := openServer(t.Context(), serverOptions{dataDir: damaged(t, "/core/services/default/wreck")}, listen(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(context.Background(), time.Second)
+	defer stop()
+	if err := s.run(ctx, func(context.Context) error { return nil }); err != nil {
+		t.Error(err)
+	}
+	time.Sleep(200 * time.Millisecond) // for what it started to notice
 }
