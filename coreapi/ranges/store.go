@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/storage"
 	storeerr "k8s.io/apiserver/pkg/storage/errors"
+	"k8s.io/klog/v2"
 	api "k8s.io/kubernetes/pkg/apis/core"
 	_ "k8s.io/kubernetes/pkg/apis/core/install" // RangeAllocation, in the scheme
 	"k8s.io/kubernetes/pkg/registry/core/rangeallocation"
@@ -143,10 +144,17 @@ func (s *Store) update(change func() error) error {
 }
 
 // Get returns the stored bitmap; one that was never stored has no resource
-// version.
+// version. One that cannot be read is removed: nobody else can, as it is not
+// served, and the repair controller makes it anew from what uses the numbers.
 func (s *Store) Get() (*api.RangeAllocation, error) {
 	stored := &api.RangeAllocation{}
-	if err := s.storage.Get(context.TODO(), s.key, storage.GetOptions{IgnoreNotFound: true}, stored); err != nil {
+	err := s.storage.Get(context.TODO(), s.key, storage.GetOptions{IgnoreNotFound: true}, stored)
+	if storage.IsCorruptObject(err) {
+		klog.ErrorS(err, "A range of numbers is made anew", "range", s.name)
+		stored = &api.RangeAllocation{}
+		err = s.storage.Delete(context.TODO(), s.key, &api.RangeAllocation{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{ExpectTransformOrDecodeError: true})
+	}
+	if err != nil {
 		return nil, storeerr.InterpretGetError(err, Resource, s.name)
 	}
 	return stored, nil

@@ -41,6 +41,24 @@ func initialize(t *testing.T, s *ranges.Store) {
 	}
 }
 
+// A damaged bitmap is as one that was never stored.
+func TestDamagedBitmap(t *testing.T) {
+	d := dbtest.Open(t)
+	s := open(t, d)
+	initialize(t, s)
+	dbtest.Damage(t, d, "/core/rangeallocations/numbers")
+	if got, err := s.Get(); err != nil || got.ResourceVersion != "" {
+		t.Errorf("Get: %v, %v; want no version", got, err)
+	}
+	initialize(t, s)
+	if ok, err := s.Allocate(1); !ok || err != nil {
+		t.Errorf("after it is made anew: %v, %v", ok, err)
+	}
+	if err := d.Compact(t.Context(), d.Revision()); err != nil { // so that the check at the end finds a whole file
+		t.Fatal(err)
+	}
+}
+
 func TestNothingBeforeTheFirstRepair(t *testing.T) {
 	s := open(t, dbtest.Open(t))
 	if _, err := s.Allocate(1); !errors.Is(err, ranges.ErrNotReady) {
