@@ -9,13 +9,18 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/apiserver/pkg/util/dryrun"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/apis/coordination"
 	api "k8s.io/kubernetes/pkg/apis/core"
 	namespacestore "k8s.io/kubernetes/pkg/registry/core/namespace/storage"
@@ -38,26 +43,63 @@ type namespaces struct {
 	rest     *namespacestore.REST
 	status   *namespacestore.StatusREST
 	finalize *namespacestore.FinalizeREST
+	// unreadable deletes namespaces that cannot be read.
+	unreadable rest.GracefulDeleter
 }
 
 func newNamespaces(g generic.RESTOptionsGetter) (*namespaces, error) {
-	r, status, finalize, err := namespacestore.NewREST(g)
+	store := &genericregistry.Store{
+		NewFunc:                  func() runtime.Object { return &api.Namespace{} },
+		DefaultQualifiedResource: api.Resource("namespaces"),
+	}
+	r, status, finalize, err := namespacestore.NewREST(sharing{g, store})
 	if err != nil {
 		return nil, fmt.Errorf("namespaces: %w", err)
 	}
-	return &namespaces{r, status, finalize}, nil
+	return &namespaces{r, status, finalize, genericregistry.NewCorruptObjectDeleter(store)}, nil
+}
+
+// sharing lets store have the storage that a registry is given. Kubernetes'
+// registry of namespaces keeps its own to itself, and cannot delete what it
+// cannot read.
+type sharing struct {
+	generic.RESTOptionsGetter
+	store *genericregistry.Store
+}
+
+// GetRESTOptions implements generic.RESTOptionsGetter.
+func (s sharing) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+	opts, err := s.RESTOptionsGetter.GetRESTOptions(resource, example)
+	decorate := opts.Decorator
+	opts.Decorator = func(config *storagebackend.ConfigForResource, prefix string, key func(runtime.Object) (string, error), one, list func() runtime.Object,
+		attrs storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
+		to, destroy, err := decorate(config, prefix, key, one, list, attrs, triggers, indexers)
+		s.store.Storage.Storage = to
+		s.store.KeyFunc = func(ctx context.Context, name string) (string, error) {
+			return genericregistry.NoNamespaceKeyFunc(ctx, prefix, name)
+		}
+		return to, destroy, err
+	}
+	return opts, err
 }
 
 func (n *namespaces) storage() map[string]rest.Storage {
 	return map[string]rest.Storage{
-		"namespaces":          protected{n.rest},
+		"namespaces":          protected{n.rest, n.unreadable},
 		"namespaces/status":   n.status,
 		"namespaces/finalize": n.finalize,
 	}
 }
 
-// protected keeps the system namespaces from being deleted.
-type protected struct{ *namespacestore.REST }
+// protected keeps the system namespaces from being deleted, unless they are
+// damaged: they come back.
+type protected struct {
+	*namespacestore.REST
+	unreadable rest.GracefulDeleter
+}
+
+// GetCorruptObjDeleter implements rest.CorruptObjectDeleterProvider.
+func (p protected) GetCorruptObjDeleter() rest.GracefulDeleter { return p.unreadable }
 
 // Delete starts to delete a namespace.
 func (p protected) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, opts *metav1.DeleteOptions) (runtime.Object, bool, error) {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"tidewaiter/coreapi"
+	"tidewaiter/db/dbtest"
 )
 
 func (s *server) namespaceNames(t *testing.T) []string {
@@ -153,5 +154,41 @@ func TestDeletingANamespaceDeletesItsContents(t *testing.T) {
 	}
 	for i := range 6 {
 		s.createService(t, "team", service("again"+string(rune('a'+i)), nil)) // the addresses are free again, and so is the name
+	}
+}
+
+// A damaged namespace can be deleted like any damaged object; a system namespace
+// comes back with what is created in it.
+func TestDamagedNamespacesCanBeDeleted(t *testing.T) {
+	s := start(t, coreapi.Options{})
+	if _, err := s.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "wreck"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	unsafe := true
+	opts := metav1.DeleteOptions{IgnoreStoreReadErrorWithClusterBreakingPotential: &unsafe}
+	for _, name := range []string{"wreck", metav1.NamespaceDefault} {
+		if err := s.CoreV1().Namespaces().Delete(t.Context(), name, opts); err == nil {
+			t.Errorf("%s was whole and is gone", name)
+		}
+		dbtest.Damage(t, s.db, "/core/namespaces/"+name)
+		if err := s.CoreV1().Namespaces().Delete(t.Context(), name, opts); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := s.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), pod("survivor"), metav1.CreateOptions{}); err != nil {
+		t.Error(err)
+	}
+	list, err := s.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ns := range list.Items {
+		if ns.Name == "wreck" {
+			t.Error("wreck is still there")
+		}
+	}
+	s.stop()
+	if err := s.db.Compact(t.Context(), s.db.Revision()); err != nil { // so that the check at the end finds a whole file
+		t.Fatal(err)
 	}
 }
