@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"bytes"
+	"crypto/x509"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -134,6 +135,32 @@ func TestHalfAnAuthorityIsAnError(t *testing.T) {
 	_, err := web.LoadCredentials(dir, []string{"localhost"}, now)
 	if err == nil || !strings.Contains(err.Error(), "ca.key") {
 		t.Fatalf("error %v, want one that names ca.key", err)
+	}
+}
+
+// A certificate that was never written, or was lost, is made of the key again.
+// Who trusts the old one is served.
+func TestAuthorityWithoutItsCertificate(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := web.LoadCredentials(dir, []string{"localhost"}, now); err != nil {
+		t.Fatal(err)
+	}
+	trusted := x509.NewCertPool()
+	trusted.AppendCertsFromPEM(read(t, dir, "pki/ca.crt"))
+	for _, lost := range []string{"pki/ca.crt", "pki/serving.crt"} {
+		if err := os.Remove(filepath.Join(dir, lost)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := web.LoadCredentials(dir, []string{"localhost"}, now); err != nil {
+		t.Fatal(err)
+	}
+	certs, err := certutil.ParseCertsPEM(read(t, dir, "pki/serving.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := certs[0].Verify(x509.VerifyOptions{DNSName: "localhost", Roots: trusted, CurrentTime: now}); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -34,12 +34,12 @@ type authority struct {
 	key  crypto.Signer
 }
 
-// loadOrCreateAuthority reads the authority or makes one. Half an authority is
-// an error: making a new one would cut off everyone who trusts the old.
+// loadOrCreateAuthority reads the authority or makes one. A certificate without
+// its key is an error: a new key would cut off everyone who trusts the old.
 func loadOrCreateAuthority(certFile, keyFile string, now time.Time) (*authority, error) {
 	_, certErr := os.Stat(certFile)
 	_, keyErr := os.Stat(keyFile)
-	if errors.Is(certErr, fs.ErrNotExist) && errors.Is(keyErr, fs.ErrNotExist) {
+	if errors.Is(certErr, fs.ErrNotExist) {
 		return createAuthority(certFile, keyFile, now)
 	}
 	if err := errors.Join(certErr, keyErr); err != nil {
@@ -56,8 +56,18 @@ func loadOrCreateAuthority(certFile, keyFile string, now time.Time) (*authority,
 	return &authority{cert: certs[0], key: key}, nil
 }
 
+// createAuthority makes the authority's certificate, and its key unless there is
+// one, which a crash or a full disk left, or of which the certificate was lost:
+// whoever trusts an earlier certificate of that key trusts this one.
 func createAuthority(certFile, keyFile string, now time.Time) (*authority, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	// The key first: a certificate without its key would be in the way.
+	key, err := readKey(keyFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err == nil {
+			err = writeKey(keyFile, key)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -71,10 +81,6 @@ func createAuthority(certFile, keyFile string, now time.Time) (*authority, error
 	}
 	cert, err := sign(template, template, key.Public(), key)
 	if err != nil {
-		return nil, err
-	}
-	// The key first: a certificate without its key would be in the way.
-	if err := writeKey(keyFile, key); err != nil {
 		return nil, err
 	}
 	if err := writeCerts(certFile, cert); err != nil {
