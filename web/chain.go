@@ -1,10 +1,12 @@
 package web
 
 import (
+	"context"
 	"net/http"
 
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericfilters "k8s.io/apiserver/pkg/server/filters"
 )
@@ -32,6 +34,7 @@ func handlerChain(api http.Handler, reads func(http.Handler) http.Handler, c *ge
 	h = filters.WithRequestDeadline(h, nil, nil, c.LongRunningFunc, c.Serializer, c.RequestTimeout)
 	h = genericfilters.WithWaitGroup(h, c.LongRunningFunc, c.NonLongRunningRequestWaitGroup)
 	h = genericfilters.WithWatchTerminationDuringShutdown(h, shutdownSignal(c.ShutdownInitiatedNotify()), c.WatchRequestWaitGroup)
+	h = withLogsEndedAtShutdown(h, c.ShutdownInitiatedNotify())
 	h = filters.WithCacheControl(h)
 	h = genericfilters.WithHTTPLogging(h)
 	h = filters.WithRequestInfo(h, c.RequestInfoResolver)
@@ -45,3 +48,24 @@ type shutdownSignal <-chan struct{}
 
 // ShuttingDown implements request.ServerShutdownSignal.
 func (s shutdownSignal) ShuttingDown() <-chan struct{} { return s }
+
+// withLogsEndedAtShutdown ends the requests for logs once the server shuts
+// down. A follower would hold it until the shutdown's time is up.
+func withLogsEndedAtShutdown(next http.Handler, shutdown <-chan struct{}) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if info, ok := request.RequestInfoFrom(r.Context()); !ok || info.Subresource != "log" {
+			next.ServeHTTP(w, r)
+			return
+		}
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		go func() {
+			select {
+			case <-shutdown:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}

@@ -244,6 +244,42 @@ func TestReadsAreGuarded(t *testing.T) {
 	}
 }
 
+// Who follows a log may do so for ever, but does not keep the server from
+// stopping.
+func TestFollowersDoNotHoldTheServer(t *testing.T) {
+	following := make(chan struct{})
+	s := startIn(t, t.TempDir(), func(c *web.Config) {
+		c.Reads = func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if !strings.HasSuffix(r.URL.Path, "/log") {
+					next.ServeHTTP(w, r)
+					return
+				}
+				close(following)
+				<-r.Context().Done()
+			})
+		}
+	})
+	client, err := rest.HTTPClientFor(s.admin(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		if resp, err := client.Get(s.url + "/api/v1/namespaces/team/pods/one/log?follow=true"); err == nil {
+			resp.Body.Close()
+		}
+	}()
+	<-following
+	s.stop()
+	select {
+	case <-left:
+	case <-time.After(30 * time.Second):
+		t.Error("the follower is still there after 30 seconds")
+	}
+}
+
 func TestVersionNamesKubernetesAndTidewaiter(t *testing.T) {
 	s := start(t, nil)
 	client, err := discovery.NewDiscoveryClientForConfig(s.admin(t))
