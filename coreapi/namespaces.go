@@ -21,7 +21,6 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/apiserver/pkg/util/dryrun"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/kubernetes/pkg/apis/coordination"
 	api "k8s.io/kubernetes/pkg/apis/core"
 	namespacestore "k8s.io/kubernetes/pkg/registry/core/namespace/storage"
 )
@@ -136,7 +135,7 @@ func (n *namespaces) ensure(ctx context.Context, obj runtime.Object, opts *metav
 	switch {
 	case err == nil:
 		if found.(*api.Namespace).Status.Phase == api.NamespaceTerminating {
-			return terminating(obj, object.GetName(), name)
+			return terminating(ctx, object.GetName(), name)
 		}
 		return nil
 	case !apierrors.IsNotFound(err):
@@ -180,17 +179,10 @@ func (n *namespaces) createSystem(ctx genericapiserver.PostStartHookContext) err
 
 // terminating is the answer of Kubernetes' NamespaceLifecycle admission, which
 // clients know by its cause.
-func terminating(obj runtime.Object, name, namespace string) error {
-	resource := api.Resource("objects")
-	switch obj.(type) {
-	case *api.Pod:
-		resource = api.Resource("pods")
-	case *api.Service:
-		resource = api.Resource("services")
-	case *api.Event:
-		resource = api.Resource("events")
-	case *coordination.Lease:
-		resource = coordination.Resource("leases")
+func terminating(ctx context.Context, name, namespace string) error {
+	var resource schema.GroupResource
+	if info, ok := genericapirequest.RequestInfoFrom(ctx); ok {
+		resource = schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
 	}
 	err := apierrors.NewForbidden(resource, name, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", namespace))
 	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{

@@ -7,6 +7,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -115,6 +116,10 @@ func TestDeletingANamespaceDeletesItsContents(t *testing.T) {
 	_, err := s.CoreV1().Pods("team").Create(t.Context(), pod("late"), metav1.CreateOptions{})
 	if !apierrors.IsForbidden(err) || !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		t.Errorf("a pod in a namespace that is being deleted: %v, want 403 with the cause NamespaceTerminating", err)
+	}
+	_, err = s.EventsV1().Events("team").Create(t.Context(), &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Name: "late"}}, metav1.CreateOptions{})
+	if !apierrors.IsForbidden(err) || !strings.HasPrefix(err.Error(), `events.events.k8s.io "late" is forbidden: `) {
+		t.Errorf("an event there: %v, want 403 for events.events.k8s.io", err)
 	}
 	eventually(t, "the namespace says what it waits for", func() (bool, any) {
 		ns, err := s.CoreV1().Namespaces().Get(t.Context(), "team", metav1.GetOptions{})
