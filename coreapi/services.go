@@ -37,7 +37,7 @@ const (
 
 // services is the service resource with what hands out its addresses.
 type services struct {
-	rest   *servicestore.REST
+	rest   settled
 	status *servicestore.StatusREST
 
 	ips      []family // the primary first
@@ -77,10 +77,11 @@ func newServices(g generic.RESTOptionsGetter, s *settings, pods *podstore.REST) 
 	ports.EnableMetrics()
 
 	// The proxy subresource is not served, so no endpoints and no transport.
-	out.rest, out.status, _, err = servicestore.NewREST(g, primary, byFamily, ports, nil, pods, nil)
+	registry, status, _, err := servicestore.NewREST(g, primary, byFamily, ports, nil, pods, nil)
 	if err != nil {
 		return nil, fmt.Errorf("services: %w", err)
 	}
+	out.rest, out.status = settleUpdates(registry), status
 	return out, nil
 }
 

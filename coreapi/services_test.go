@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"tidewaiter/coreapi"
 	"tidewaiter/db"
@@ -170,6 +171,56 @@ func TestServiceAddressesAreKeptAcrossRestarts(t *testing.T) {
 	}
 	if _, err := s.CoreV1().Services("default").Create(t.Context(), service("third", node), metav1.CreateOptions{}); err == nil {
 		t.Error("a third node port out of a range of two")
+	}
+}
+
+// Updates that come too late take back what was theirs once: here of a service
+// that was deleted, and of one that the other server has changed.
+func TestLateUpdatesTakeNothingBack(t *testing.T) {
+	d := dbtest.Open(t)
+	opts := coreapi.Options{ServiceCIDRs: []string{"10.7.0.0/28"}, NodePorts: "31000-31003"}
+	here, there := startOn(t, d, opts), startOn(t, d, opts)
+	services := here.CoreV1().Services("default")
+	patch := func(s *server, name, spec string) error {
+		_, err := s.CoreV1().Services("default").Patch(t.Context(), name, types.MergePatchType, []byte(`{"spec":`+spec+`}`), metav1.PatchOptions{})
+		return err
+	}
+	const (
+		address, port = "10.7.0.5", 31002
+		inside        = `{"type":"ClusterIP"}`
+		external      = `{"type":"ExternalName","externalName":"example.com","clusterIP":"","clusterIPs":null}`
+	)
+	exposed := func(spec *corev1.ServiceSpec) {
+		spec.Type, spec.ClusterIP, spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, address, port
+	}
+	for name, lost := range map[string]func(name string) error{
+		"deleted": func(name string) error { return services.Delete(t.Context(), name, metav1.DeleteOptions{}) },
+		"changed": func(name string) error { return patch(there, name, external) },
+	} {
+		here.createService(t, "default", service(name, exposed))
+		if err := lost(name); err != nil {
+			t.Fatal(err)
+		}
+		heir := here.createService(t, "default", service("heir", exposed))
+		for _, spec := range []string{inside, external} {
+			if err := patch(here, name, spec); err != nil && !apierrors.IsNotFound(err) {
+				t.Fatal(err)
+			}
+		}
+		for what, claim := range map[string]func(*corev1.ServiceSpec){
+			"cluster IP": func(spec *corev1.ServiceSpec) { spec.ClusterIP = address },
+			"node port": func(spec *corev1.ServiceSpec) {
+				spec.Type, spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, port
+			},
+		} {
+			_, err := services.Create(t.Context(), service("claim", claim), metav1.CreateOptions{})
+			if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "already allocated") {
+				t.Errorf("the %s of the heir of a service that was %s: %v, want 422", what, name, err)
+			}
+		}
+		if err := services.Delete(t.Context(), heir.Name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -1,0 +1,77 @@
+package coreapi
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+	servicestore "k8s.io/kubernetes/pkg/registry/core/service/storage"
+)
+
+// The registry takes back the addresses that an update no longer needs before
+// the update is written. When another writer came first, it has taken back what
+// may be another service's by now: an update is tried with what was read before
+// that writer, or remembered from before a deletion, and then once more. So what
+// a try hands out and takes back is settled when the update is over, and a try
+// that was not the last one is undone.
+
+// settled is the service resource whose updates are settled when they are over.
+type settled struct{ *servicestore.REST }
+
+func settleUpdates(r *servicestore.REST) settled {
+	create, update := r.Store.BeginCreate, r.Store.BeginUpdate
+	r.Store.BeginCreate = func(ctx context.Context, obj runtime.Object, opts *metav1.CreateOptions) (genericregistry.FinishFunc, error) {
+		return try(ctx, func() (genericregistry.FinishFunc, error) { return create(ctx, obj, opts) })
+	}
+	r.Store.BeginUpdate = func(ctx context.Context, obj, old runtime.Object, opts *metav1.UpdateOptions) (genericregistry.FinishFunc, error) {
+		return try(ctx, func() (genericregistry.FinishFunc, error) { return update(ctx, obj, old, opts) })
+	}
+	return settled{r}
+}
+
+// Update changes a service, or creates it.
+func (s settled) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, validateCreation rest.ValidateObjectFunc, validateUpdate rest.ValidateObjectUpdateFunc, forceCreation bool, opts *metav1.UpdateOptions) (runtime.Object, bool, error) {
+	last := &lastTry{}
+	written := false
+	defer func() { last.settle(ctx, written) }()
+	obj, created, err := s.REST.Update(context.WithValue(ctx, lastTryKey{}, last), name, info, validateCreation, validateUpdate, forceCreation, opts)
+	written = err == nil
+	return obj, created, err
+}
+
+// lastTry settles the last try of an update that came as far as being written.
+type lastTry struct {
+	finish genericregistry.FinishFunc // nil when there is nothing to settle
+}
+
+type lastTryKey struct{}
+
+func (l *lastTry) settle(ctx context.Context, written bool) {
+	if l.finish != nil {
+		l.finish(ctx, written)
+		l.finish = nil
+	}
+}
+
+// try begins a try of the update that ctx belongs to. A creation belongs to none
+// and is finished by the registry once it is written.
+func try(ctx context.Context, begin func() (genericregistry.FinishFunc, error)) (genericregistry.FinishFunc, error) {
+	last, ok := ctx.Value(lastTryKey{}).(*lastTry)
+	if !ok {
+		return begin()
+	}
+	last.settle(ctx, false) // the one before was not written
+	finish, err := begin()
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, success bool) {
+		if success {
+			last.finish = finish
+			return
+		}
+		finish(ctx, false)
+	}, nil
+}
