@@ -8,6 +8,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -97,11 +98,13 @@ func TestLogsFromFiles(t *testing.T) {
 	}{
 		{name: "all", pod: "one", want: "a\nb\nc\n"},
 		{name: "previous", pod: "one", opts: corev1.PodLogOptions{Previous: true}, want: "before the restart\n"},
+		{name: "previous, followed", pod: "one", opts: corev1.PodLogOptions{Previous: true, Follow: true}, want: "before the restart\n"},
 		{name: "tailLines", pod: "one", opts: corev1.PodLogOptions{TailLines: ptr.To[int64](2)}, want: "b\nc\n"},
 		{name: "tailLines 0", pod: "one", opts: corev1.PodLogOptions{TailLines: ptr.To[int64](0)}, want: ""},
 		{name: "limitBytes", pod: "one", opts: corev1.PodLogOptions{LimitBytes: ptr.To[int64](3)}, want: "a\nb"},
 		{name: "sinceTime", pod: "one", opts: corev1.PodLogOptions{SinceTime: &at}, want: "b\nc\n"},
 		{name: "sinceSeconds", pod: "one", opts: corev1.PodLogOptions{SinceSeconds: ptr.To[int64](1)}, want: ""},
+		{name: "sinceSeconds of all time", pod: "one", opts: corev1.PodLogOptions{SinceSeconds: ptr.To[int64](math.MaxInt64)}, want: "a\nb\nc\n"},
 		{name: "timestamps", pod: "one", opts: corev1.PodLogOptions{Timestamps: true, TailLines: ptr.To[int64](1)}, want: "2026-01-01T00:00:03.000000000Z c\n"},
 		{name: "container", pod: "several", opts: corev1.PodLogOptions{Container: "side"}, want: "from the side\n"},
 		{name: "static pod", pod: "mirror", want: "static\n"},
@@ -119,7 +122,9 @@ func TestLogsFromFiles(t *testing.T) {
 		{name: "no such pod", pod: "missing", status: 404},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got, err := s.logs(t.Context(), test.pod, &test.opts)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			got, err := s.logs(ctx, test.pod, &test.opts)
 			if test.status != 0 {
 				status, ok := err.(apierrors.APIStatus)
 				if !ok || status.Status().Code != test.status || !strings.Contains(got, test.reason) {

@@ -144,7 +144,7 @@ func (r *REST) fromFile(ctx context.Context, pod *api.Pod, opts *api.PodLogOptio
 			TailLines:  opts.TailLines,
 			LimitBytes: opts.LimitBytes,
 			Since:      since(r.opts.Clock.Now(), opts.SinceSeconds, sinceTime.Time),
-			Follow:     opts.Follow,
+			Follow:     opts.Follow && !opts.Previous, // that run is over
 			Timestamp:  opts.Timestamps,
 		},
 		stdout: stdout,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"time"
 
@@ -125,7 +126,7 @@ func (c *closer) Close() error {
 // since is the time a log is wanted from, zero for all of it.
 func since(now time.Time, seconds *int64, at time.Time) time.Time {
 	if seconds != nil {
-		return now.Add(-time.Duration(*seconds) * time.Second)
+		return now.Add(-time.Duration(min(*seconds, int64(math.MaxInt64/time.Second))) * time.Second)
 	}
 	return at
 }
