@@ -43,7 +43,7 @@ func New(g generic.RESTOptionsGetter, opts Options) (*API, error) {
 	if err != nil {
 		return nil, err
 	}
-	pods, err := newPods(collected{g}, s.podLogs)
+	pods, err := newPods(collected{g}, namespaces, s.podLogs)
 	if err != nil {
 		return nil, err
 	}

@@ -127,27 +127,35 @@ func (n *namespaces) ensure(ctx context.Context, obj runtime.Object, opts *metav
 	if err != nil {
 		return err
 	}
-	name, ok := genericapirequest.NamespaceFrom(ctx)
-	if !ok || name == "" {
-		return nil // the registry says what is wrong
-	}
-	found, err := n.rest.Get(ctx, name, &metav1.GetOptions{})
-	switch {
-	case err == nil:
-		if found.(*api.Namespace).Status.Phase == api.NamespaceTerminating {
-			return terminating(ctx, object.GetName(), name)
-		}
-		return nil
-	case !apierrors.IsNotFound(err):
+	exists, err := n.open(ctx, object.GetName())
+	if err != nil || exists || dryrun.IsDryRun(opts.DryRun) {
 		return err
-	case dryrun.IsDryRun(opts.DryRun):
-		return nil
 	}
-	err = n.create(ctx, name)
+	err = n.create(ctx, genericapirequest.NamespaceValue(ctx))
 	if apierrors.IsInvalid(err) {
 		return nil // so is the object's metadata.namespace, and the registry says so
 	}
 	return err
+}
+
+// open says whether the request's namespace exists. Nothing can be created in
+// one that is being deleted, neither the object called name nor, as its
+// binding, of it.
+func (n *namespaces) open(ctx context.Context, name string) (exists bool, err error) {
+	namespace := genericapirequest.NamespaceValue(ctx)
+	if namespace == "" {
+		return true, nil // the registry says what is wrong
+	}
+	found, err := n.rest.Get(ctx, namespace, &metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, err
+	case found.(*api.Namespace).Status.Phase == api.NamespaceTerminating:
+		return true, terminating(ctx, name, namespace)
+	}
+	return true, nil
 }
 
 // create creates the namespace, unless it exists.

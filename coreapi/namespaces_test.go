@@ -8,6 +8,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -120,6 +121,20 @@ func TestDeletingANamespaceDeletesItsContents(t *testing.T) {
 	_, err = s.EventsV1().Events("team").Create(t.Context(), &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Name: "late"}}, metav1.CreateOptions{})
 	if !apierrors.IsForbidden(err) || !strings.HasPrefix(err.Error(), `events.events.k8s.io "late" is forbidden: `) {
 		t.Errorf("an event there: %v, want 403 for events.events.k8s.io", err)
+	}
+	to := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "held"}, Target: corev1.ObjectReference{Kind: "Node", Name: "worker-1"}}
+	for what, act := range map[string]func() error{
+		"binding": func() error { return s.CoreV1().Pods("team").Bind(t.Context(), to, metav1.CreateOptions{}) },
+		"binding by the old way": func() error {
+			return s.CoreV1().RESTClient().Post().Namespace("team").Resource("bindings").Body(to).Do(t.Context()).Error()
+		},
+		"eviction": func() error {
+			return s.PolicyV1().Evictions("team").Evict(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "held", Namespace: "team"}})
+		},
+	} {
+		if err := act(); !apierrors.IsForbidden(err) || !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+			t.Errorf("%s of a pod there: %v, want 403 with the cause NamespaceTerminating", what, err)
+		}
 	}
 	eventually(t, "the namespace says what it waits for", func() (bool, any) {
 		ns, err := s.CoreV1().Namespaces().Get(t.Context(), "team", metav1.GetOptions{})

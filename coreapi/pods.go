@@ -5,7 +5,9 @@ import (
 	"fmt"
 
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	policyclient "k8s.io/client-go/kubernetes/typed/policy/v1"
@@ -19,9 +21,10 @@ type pods struct {
 	rest *podstore.REST
 	all  podstore.PodStorage
 	log  *podlogs.REST
+	in   *namespaces
 }
 
-func newPods(g generic.RESTOptionsGetter, logs podlogs.Options) (*pods, error) {
+func newPods(g generic.RESTOptionsGetter, in *namespaces, logs podlogs.Options) (*pods, error) {
 	// exec, attach, port-forward and proxy are not served, so the connection
 	// to kubelets, the transport and the authorizer that they need are not
 	// given either.
@@ -33,7 +36,7 @@ func newPods(g generic.RESTOptionsGetter, logs podlogs.Options) (*pods, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pod logs: %w", err)
 	}
-	return &pods{rest: all.Pod, all: all, log: log}, nil
+	return &pods{rest: all.Pod, all: all, log: log, in: in}, nil
 }
 
 func (p *pods) storage() map[string]rest.Storage {
@@ -43,10 +46,55 @@ func (p *pods) storage() map[string]rest.Storage {
 		"pods/log":                 p.log,
 		"pods/ephemeralcontainers": p.all.EphemeralContainers,
 		"pods/resize":              p.all.Resize,
-		"pods/binding":             p.all.Binding,
-		"pods/eviction":            p.all.Eviction,
-		"bindings":                 p.all.LegacyBinding,
+		"pods/binding":             binding{p.all.Binding, p.in},
+		"pods/eviction":            eviction{p.all.Eviction, p.in},
+		"bindings":                 legacyBinding{p.all.LegacyBinding, p.in},
 	}
+}
+
+// Pods are neither bound nor evicted in a namespace that is being deleted.
+
+type binding struct {
+	*podstore.BindingREST
+	in *namespaces
+}
+
+// Create binds the named pod.
+func (b binding) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, opts *metav1.CreateOptions) (runtime.Object, error) {
+	if _, err := b.in.open(ctx, name); err != nil {
+		return nil, err
+	}
+	return b.BindingREST.Create(ctx, name, obj, validate, opts)
+}
+
+type legacyBinding struct {
+	*podstore.LegacyBindingREST
+	in *namespaces
+}
+
+// Create binds the pod that has the binding's name.
+func (b legacyBinding) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, opts *metav1.CreateOptions) (runtime.Object, error) {
+	object, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := b.in.open(ctx, object.GetName()); err != nil {
+		return nil, err
+	}
+	return b.LegacyBindingREST.Create(ctx, obj, validate, opts)
+}
+
+type eviction struct {
+	*podstore.EvictionREST
+	in *namespaces
+}
+
+// Create evicts the named pod.
+func (e eviction) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, opts *metav1.CreateOptions) (runtime.Object, error) {
+	if _, err := e.in.open(ctx, name); err != nil {
+		return nil, err
+	}
+	return e.EvictionREST.Create(ctx, name, obj, validate, opts)
 }
 
 // noBudgets answers evictions with the truth that no PodDisruptionBudget
