@@ -78,6 +78,11 @@ func (d *DB) remaining(c *conn, o RangeOptions, p Page) (int64, error) {
 		left, known = n-int64(len(p.KVs)), ok
 	}
 	if known && (left < 0 || p.More != (left > 0)) {
+		if o.Rev != 0 {
+			if err := d.checkRev(o.Rev); err != nil {
+				return 0, err // they have just been compacted
+			}
+		}
 		return 0, d.corrupt(fmt.Errorf("keys below %s are missing or too many: %d", o.Prefix, left))
 	}
 	if !p.More || !known && !o.Count {

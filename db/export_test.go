@@ -80,3 +80,12 @@ func SetFewMatches(n int64) (undo func()) {
 
 // Checksum is checksum.
 var Checksum = checksum
+
+// Remaining is remaining.
+func (d *DB) Remaining(o RangeOptions, p Page) (n int64, err error) {
+	err = d.read(background, func(c *conn) error {
+		n, err = d.remaining(c, o, p)
+		return err
+	})
+	return n, err
+}

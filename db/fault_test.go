@@ -241,6 +241,35 @@ func TestMissingKeys(t *testing.T) {
 	}
 }
 
+// TestKeysAreCompacted: keys that compaction took between a page's begin and its
+// count are not missing.
+func TestKeysAreCompacted(t *testing.T) {
+	d := dbtest.Open(t)
+	var revs []int64
+	for i := range 5 {
+		revs = append(revs, put(t, d, fmt.Sprintf("/a/%d", i), 0, "v"))
+	}
+	first, err := d.Range(t.Context(), db.RangeOptions{Prefix: "/a/", Limit: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Delete(t.Context(), "/a/4", revs[4]); err != nil {
+		t.Fatal(err)
+	}
+	next := db.RangeOptions{Prefix: "/a/", From: "/a/1\x00", Rev: first.Rev}
+	lacking := db.Page{Rev: first.Rev, KVs: []db.KV{{Key: "/a/2"}, {Key: "/a/3"}}}
+	var corrupt *db.CorruptError
+	if _, err := d.Remaining(next, lacking); !errors.As(err, &corrupt) {
+		t.Errorf("a page that lacks a key: %v, want *CorruptError", err)
+	}
+	if err := d.Compact(t.Context(), d.Revision()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Remaining(next, lacking); !errors.Is(err, db.ErrCompacted) {
+		t.Errorf("a page that lacks a key which was compacted: %v, want ErrCompacted", err)
+	}
+}
+
 // readAll opens a database and reads all of it; what it gets without an error
 // must be what TestDamagedFile wrote.
 func readAll(t *testing.T, dir string) error {
