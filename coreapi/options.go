@@ -23,6 +23,10 @@ const (
 	DefaultRepairInterval = 3 * time.Minute
 )
 
+// minIPv4Mask is that of the largest IPv4 range, as in Kubernetes where it keeps
+// bitmaps.
+const minIPv4Mask = 12
+
 // Options are the choices that a server offers; the zero value means the
 // defaults.
 type Options struct {
@@ -32,7 +36,8 @@ type Options struct {
 
 	// ServiceCIDRs are the one or two ranges, one for each IP family, that
 	// cluster IPs come from; the first is the primary family. None means
-	// DefaultServiceCIDR. Of a range, the first 65,536 addresses are used.
+	// DefaultServiceCIDR. Of an IPv6 range, the first 65,536 addresses are
+	// used; an IPv4 range is a /12 at most.
 	ServiceCIDRs []string
 	// NodePorts is the range that node ports come from, as "first-last";
 	// empty means DefaultNodePorts.
@@ -130,6 +135,10 @@ func (s *settings) readCIDRs(cidrs []string) error {
 		_, cidr, err := netutils.ParseCIDRSloppy(text)
 		if err != nil {
 			return fmt.Errorf("service CIDR: %w", err)
+		}
+		// The bitmap has a bit for each address and is written whole.
+		if ones, bits := cidr.Mask.Size(); bits == 32 && ones < minIPv4Mask {
+			return fmt.Errorf("service CIDR %s is too large: give a /%d or a smaller one", cidr, minIPv4Mask)
 		}
 		if netutils.RangeSize(cidr) < 8 {
 			return fmt.Errorf("service CIDR %s has fewer than 8 addresses; give a larger one", cidr)

@@ -14,6 +14,6 @@
 // controllers. Nothing is given out before the first repair has written the
 // object: an empty bitmap would give numbers away that stored services hold.
 //
-// Memory: the bitmap and its base64 form, 8 KiB for the largest range of
-// 65,536 numbers.
+// Memory: the bitmap and its base64 form, 8 KiB each for a range of 65,536
+// numbers, 128 KiB for the largest that services may have.
 package ranges
