@@ -56,7 +56,10 @@ func hasEnded(pod *api.Pod, name string, restarts int) bool {
 	}
 	for _, s := range slices.Concat(pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses, pod.Status.EphemeralContainerStatuses) {
 		if s.Name == name {
-			return int(s.RestartCount) > restarts || s.State.Terminated != nil
+			run := int(s.RestartCount)
+			// Who waits to be started again, such as after a crash, has ended too.
+			waits := s.State.Running == nil && s.LastTerminationState.Terminated != nil
+			return run > restarts || s.State.Terminated != nil || run == restarts && waits
 		}
 	}
 	return false

@@ -178,6 +178,11 @@ func TestContainerHasEnded(t *testing.T) {
 		l.pod.Status.ContainerStatuses[0] = api.ContainerStatus{Name: "app", RestartCount: restarts, State: state}
 		return l
 	}
+	again := func(restarts int32) *livePod {
+		l := status(restarts, api.ContainerState{Waiting: &api.ContainerStateWaiting{Reason: "CrashLoopBackOff"}})
+		l.pod.Status.ContainerStatuses[0].LastTerminationState.Terminated = &api.ContainerStateTerminated{}
+		return l
+	}
 	runs := api.ContainerState{Running: &api.ContainerStateRunning{}}
 	ended := api.ContainerState{Terminated: &api.ContainerStateTerminated{}}
 	for name, test := range map[string]struct {
@@ -188,6 +193,8 @@ func TestContainerHasEnded(t *testing.T) {
 		"terminated":         {status(2, ended), false},
 		"restarted since":    {status(3, runs), false},
 		"waits":              {status(2, api.ContainerState{Waiting: &api.ContainerStateWaiting{}}), true},
+		"waits to restart":   {again(2), false},
+		"is being restarted": {again(1), true},
 		"status unknown":     {&livePod{pod: &api.Pod{ObjectMeta: metav1.ObjectMeta{UID: "uid"}}}, true},
 		"pod succeeded":      {&livePod{pod: &api.Pod{ObjectMeta: metav1.ObjectMeta{UID: "uid"}, Status: api.PodStatus{Phase: api.PodSucceeded}}}, false},
 		"pod gone":           {&livePod{}, false},
