@@ -87,6 +87,17 @@ func TestLogsFromFiles(t *testing.T) {
 		s.createPod(t, "team", p)
 	}
 	s.createPod(t, "team", pod("silent"))
+	crashed := s.createPod(t, "team", pod("crashed"))
+	writeLog(t, dir, crashed, "main", 0, logLine(1, "stdout", "first"))
+	writeLog(t, dir, crashed, "main", 1, logLine(1, "stdout", "second"))
+	crashed.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		Name: "main", RestartCount: 1,
+		State:                corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
+		LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}},
+	}}
+	if _, err := s.CoreV1().Pods("team").UpdateStatus(t.Context(), crashed, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 
 	at := metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 2, 0, time.UTC))
 	for _, test := range []struct {
@@ -99,6 +110,8 @@ func TestLogsFromFiles(t *testing.T) {
 		{name: "all", pod: "one", want: "a\nb\nc\n"},
 		{name: "previous", pod: "one", opts: corev1.PodLogOptions{Previous: true}, want: "before the restart\n"},
 		{name: "previous, followed", pod: "one", opts: corev1.PodLogOptions{Previous: true, Follow: true}, want: "before the restart\n"},
+		{name: "waiting after a crash", pod: "crashed", opts: corev1.PodLogOptions{Follow: true}, want: "second\n"},
+		{name: "previous after a crash", pod: "crashed", opts: corev1.PodLogOptions{Previous: true}, want: "second\n"},
 		{name: "tailLines", pod: "one", opts: corev1.PodLogOptions{TailLines: ptr.To[int64](2)}, want: "b\nc\n"},
 		{name: "tailLines 0", pod: "one", opts: corev1.PodLogOptions{TailLines: ptr.To[int64](0)}, want: ""},
 		{name: "limitBytes", pod: "one", opts: corev1.PodLogOptions{LimitBytes: ptr.To[int64](3)}, want: "a\nb"},

@@ -54,15 +54,24 @@ func hasEnded(pod *api.Pod, name string, restarts int) bool {
 	if pod.Status.Phase == api.PodSucceeded || pod.Status.Phase == api.PodFailed {
 		return true
 	}
-	for _, s := range slices.Concat(pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses, pod.Status.EphemeralContainerStatuses) {
-		if s.Name == name {
-			run := int(s.RestartCount)
-			// Who waits to be started again, such as after a crash, has ended too.
-			waits := s.State.Running == nil && s.LastTerminationState.Terminated != nil
-			return run > restarts || s.State.Terminated != nil || run == restarts && waits
-		}
+	s, ok := statusOf(pod, name)
+	return ok && (int(s.RestartCount) > restarts || s.State.Terminated != nil) || waitsAfter(pod, name, restarts)
+}
+
+// waitsAfter says whether the pod's status shows that the container waits to be
+// started again after the given run, such as after a crash.
+func waitsAfter(pod *api.Pod, name string, restarts int) bool {
+	s, ok := statusOf(pod, name)
+	return ok && int(s.RestartCount) == restarts && s.State.Running == nil && s.State.Terminated == nil && s.LastTerminationState.Terminated != nil
+}
+
+// statusOf returns what the pod's status says of a container.
+func statusOf(pod *api.Pod, name string) (status api.ContainerStatus, ok bool) {
+	all := slices.Concat(pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses, pod.Status.EphemeralContainerStatuses)
+	if i := slices.IndexFunc(all, func(s api.ContainerStatus) bool { return s.Name == name }); i >= 0 {
+		return all[i], true
 	}
-	return false
+	return api.ContainerStatus{}, false
 }
 
 // runtimeService answers the one question that following a log asks of a

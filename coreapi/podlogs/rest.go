@@ -124,7 +124,11 @@ func (r *REST) fromFile(ctx context.Context, pod *api.Pod, opts *api.PodLogOptio
 	if uid == "" {
 		uid = string(pod.UID)
 	}
-	file, restarts, err := logFile(r.opts.Dir, podDir(pod.Namespace, pod.Name, uid), name, opts.Previous)
+	dir := podDir(pod.Namespace, pod.Name, uid)
+	file, restarts, err := logFile(r.opts.Dir, dir, name, false)
+	if err == nil && opts.Previous && !waitsAfter(pod, name, restarts) {
+		file, restarts, err = logFile(r.opts.Dir, dir, name, true)
+	}
 	if errors.Is(err, errNoLog) {
 		if opts.Previous {
 			err = fmt.Errorf("previous run of %w", err)
