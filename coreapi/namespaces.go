@@ -3,6 +3,7 @@ package coreapi
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/wait"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
@@ -21,6 +23,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/apiserver/pkg/util/dryrun"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 	api "k8s.io/kubernetes/pkg/apis/core"
 	namespacestore "k8s.io/kubernetes/pkg/registry/core/namespace/storage"
 )
@@ -175,12 +178,17 @@ func (n *namespaces) create(ctx context.Context, name string) error {
 	return err
 }
 
-// createSystem creates the system namespaces.
+// createSystem creates the system namespaces, as soon as that is possible: an
+// error would end the process, and a full disk need not stay full.
 func (n *namespaces) createSystem(ctx genericapiserver.PostStartHookContext) error {
 	for _, name := range sets.List(systemNamespaces) {
-		if err := n.create(ctx, name); err != nil {
-			return fmt.Errorf("creating namespace %s: %w", name, err)
-		}
+		_ = wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
+			err := n.create(ctx, name)
+			if err != nil {
+				klog.FromContext(ctx).Error(err, "Creating a system namespace failed, will retry", "namespace", name)
+			}
+			return err == nil, nil
+		})
 	}
 	return nil
 }

@@ -1,9 +1,11 @@
 package coreapi_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -12,9 +14,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	"tidewaiter/coreapi"
 	"tidewaiter/db/dbtest"
+	"tidewaiter/db/kubestore"
 )
 
 func (s *server) namespaceNames(t *testing.T) []string {
@@ -210,5 +215,23 @@ func TestDamagedNamespacesCanBeDeleted(t *testing.T) {
 	s.stop()
 	if err := s.db.Compact(t.Context(), s.db.Revision()); err != nil { // so that the check at the end finds a whole file
 		t.Fatal(err)
+	}
+}
+
+// While nothing can be written the system namespaces are tried again: an error
+// of a start hook would end the process.
+func TestSystemNamespacesAreTriedAgain(t *testing.T) {
+	d := dbtest.Open(t)
+	api, err := coreapi.New(kubestore.NewGetter(d, legacyscheme.Codecs, kubestore.Options{}), coreapi.Options{Identity: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer stop()
+	if err := api.PostStartHooks["coreapi-system-namespaces"](genericapiserver.PostStartHookContext{Context: ctx}); err != nil {
+		t.Error(err)
 	}
 }

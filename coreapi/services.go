@@ -98,6 +98,9 @@ func (s *services) storage() map[string]rest.Storage {
 	return map[string]rest.Storage{"services": s.rest, "services/status": s.status}
 }
 
+// firstRepair is the pause between attempts at the first repair.
+const firstRepair = 5 * time.Second
+
 // runRepair compares services with what has been handed out, once before it
 // returns and then every interval, by Kubernetes' own repair controllers. Until
 // then nothing is handed out. However long it takes, as when a service cannot be
@@ -111,14 +114,15 @@ func (s *services) runRepair(ctx genericapiserver.PostStartHookContext) error {
 	if len(s.ips) == 2 {
 		second = s.ips[1]
 	}
-	ips := iprepair.NewRepair(s.interval, client.CoreV1(), client.EventsV1(), s.ips[0].cidr, s.ips[0].taken, second.cidr, second.taken)
-	ports := portrepair.NewRepair(s.interval, client.CoreV1(), client.EventsV1(), s.ports, s.taken)
+	run := func(interval time.Duration, succeeded func(), stop chan struct{}) {
+		go iprepair.NewRepair(interval, client.CoreV1(), client.EventsV1(), s.ips[0].cidr, s.ips[0].taken, second.cidr, second.taken).RunUntil(succeeded, stop)
+		go portrepair.NewRepair(interval, client.CoreV1(), client.EventsV1(), s.ports, s.taken).RunUntil(succeeded, stop)
+	}
 
 	var first sync.WaitGroup
 	first.Add(2)
-	stop := make(chan struct{})
-	go ips.RunUntil(first.Done, stop)
-	go ports.RunUntil(first.Done, stop)
+	stopFirst, stop := make(chan struct{}), make(chan struct{})
+	run(min(s.interval, firstRepair), first.Done, stopFirst)
 	go func() {
 		<-ctx.Done()
 		close(stop)
@@ -130,7 +134,9 @@ func (s *services) runRepair(ctx genericapiserver.PostStartHookContext) error {
 	}()
 	select {
 	case <-repaired:
+		run(s.interval, func() {}, stop)
 	case <-ctx.Done():
 	}
+	close(stopFirst)
 	return nil
 }
