@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
@@ -122,7 +123,19 @@ func setUpLogging(w io.Writer, verbosity int) error {
 	}
 	logger := slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
 	slog.SetDefault(logger)
-	klog.SetSlogLogger(logger)
+	// By itself klog gives a logger warnings, and what it ends the process for, as
+	// information, which verbosity 0 leaves out.
+	klog.SetLoggerWithOptions(logr.FromSlogHandler(logger.Handler()), klog.ContextualLogger(true), klog.WriteKlogBuffer(func(line []byte) {
+		level := slog.LevelInfo
+		switch line[0] {
+		case 'W':
+			level = slog.LevelWarn
+		case 'E', 'F':
+			level = slog.LevelError
+		}
+		_, text, _ := strings.Cut(string(line), "] ")
+		logger.Log(context.Background(), level, strings.TrimSpace(text))
+	}))
 	return nil
 }
 

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"k8s.io/klog/v2"
 )
 
 // tidewaiter runs one command line.
@@ -44,6 +46,22 @@ func TestMisuseIsExplained(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What klog warns of is logged at verbosity 0, what it tells is not.
+func TestWarningsAreLogged(t *testing.T) {
+	var out strings.Builder
+	if err := setUpLogging(&out, 0); err != nil {
+		t.Fatal(err)
+	}
+	klog.Warning("low water")
+	klog.Errorf("%s water", "no")
+	klog.Info("high water")
+	klog.V(1).Info("high water")
+	got := out.String()
+	if !strings.Contains(got, `level=WARN msg="low water"`) || !strings.Contains(got, `level=ERROR msg="no water"`) || strings.Contains(got, "high") {
+		t.Errorf("logged:\n%s", got)
 	}
 }
 
