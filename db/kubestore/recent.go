@@ -50,6 +50,17 @@ func (r *recents) add(key string, obj runtime.Object, rev int64, data []byte) {
 	r.bytes += size
 }
 
+// forget forgets what is remembered of a key that was deleted at rev.
+func (r *recents) forget(key string, rev int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if st := r.young[key]; st != nil && st.rev < rev {
+		delete(r.young, key)
+		r.bytes -= len(key) + len(st.data)
+	}
+	delete(r.old, key) // before what is young
+}
+
 // take returns what is remembered of a key and forgets it, since the object is the
 // caller's to change; nil when there is nothing of that type.
 func (r *recents) take(key string, like reflect.Type) *state {

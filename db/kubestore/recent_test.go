@@ -66,6 +66,22 @@ func TestUpdatesBeginWithTheLastWrite(t *testing.T) {
 	if !storage.IsNotFound(err) {
 		t.Errorf("updating what another store has deleted: %v", err)
 	}
+	pod.ResourceVersion = ""
+	if err := f.Create(ctx, key, pod, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	f.count(t, key)
+	if err := f.Delete(ctx, key, &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	tries := 0
+	err = f.GuaranteedUpdate(ctx, key, &example.Pod{}, false, nil, storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) {
+		tries++
+		return count(obj)
+	}), nil)
+	if !storage.IsNotFound(err) || tries > 0 {
+		t.Errorf("updating what was deleted: %v, after %d tries", err, tries)
+	}
 }
 
 // No update of several at once is lost.

@@ -230,6 +230,7 @@ func (s *Store) Delete(ctx context.Context, key string, out runtime.Object, prec
 		if err != nil {
 			return s.interpret(err)
 		}
+		s.recents.forget(key, rev)
 		if reader.unreadable {
 			return nil
 		}
