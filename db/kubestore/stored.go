@@ -201,7 +201,12 @@ func (r *storedReader) read(ctx context.Context, name string) (head, rest []byte
 	if !ok {
 		return nil, nil, storage.NewKeyNotFoundError(key, 0)
 	}
-	return r.object(ctx, make([]byte, 0, len(r.head)+48), &kv)
+	if head, rest, err = r.object(ctx, make([]byte, 0, len(r.head)+48), &kv); err != nil {
+		if c, ok := asCorrupt(err); ok {
+			err = storage.NewCorruptObjError(key, c)
+		}
+	}
+	return head, rest, err
 }
 
 // meetsUnreadable tells whether a list must be left to the API server, because an

@@ -248,3 +248,31 @@ func (c *cancelling) Header() http.Header {
 	c.cancel()
 	return c.ResponseRecorder.Header()
 }
+
+// A read of a damaged object says what is wrong in the API server's form.
+func TestGetMeetsDamage(t *testing.T) {
+	unsafeDeletion(t, true)
+	l := newLists(t)
+	l.create(t, "a")
+	dbtest.Damage(t, l.db, "/pods/ns/a")
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/pods/a", nil)
+	w := httptest.NewRecorder()
+	l.reader.get(w, req, "ns/a")
+	var status metav1.Status
+	if err := json.Unmarshal(w.Body.Bytes(), &status); err != nil {
+		t.Fatalf("%v: %s", err, w.Body)
+	}
+	if w.Code != http.StatusInternalServerError || status.Reason != metav1.StatusReasonInternalError || !strings.Contains(status.Message, "/pods/ns/a") {
+		t.Errorf("%d %+v", w.Code, status)
+	}
+	kv, _, _, err := l.db.Get(t.Context(), "/pods/ns/a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.db.Delete(t.Context(), "/pods/ns/a", kv.Rev); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.db.Compact(t.Context(), l.db.Revision()); err != nil { // so that the check at the end finds a whole file
+		t.Fatal(err)
+	}
+}
