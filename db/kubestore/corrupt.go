@@ -100,6 +100,7 @@ var errTooMany = errors.New("too many errors, the list is truncated")
 // the first error of any kind ends the list.
 type listErrors struct {
 	corrupt []error
+	last    string // key of the last one
 	abort   error
 }
 
@@ -110,7 +111,7 @@ func (l *listErrors) add(key string, err error) bool {
 	case !unsafeDeletionEnabled() || !errors.As(err, &c):
 		l.abort = err
 	default:
-		l.corrupt = append(l.corrupt, storage.NewCorruptObjError(key, c))
+		l.corrupt, l.last = append(l.corrupt, storage.NewCorruptObjError(key, c)), key
 		if len(l.corrupt) >= maxCorrupt {
 			l.abort = errTooMany
 		}
@@ -130,6 +131,8 @@ func (l *listErrors) err() error {
 type corruptListError struct {
 	objects []error
 	abort   error
+	// next continues a list in pages after the last of objects.
+	next string
 }
 
 func (e *corruptListError) Error() string {
@@ -171,6 +174,8 @@ func (e *corruptListError) status(gr schema.GroupResource) *apierrors.StatusErro
 		Reason:  metav1.StatusReasonStoreReadError,
 		Details: &metav1.StatusDetails{Group: gr.Group, Kind: gr.Resource, Name: "list", Causes: causes},
 		Message: message,
+		// As of a page that has expired. Kubernetes offers no way past such an object.
+		ListMeta: metav1.ListMeta{Continue: e.next},
 	}}
 }
 

@@ -74,6 +74,18 @@ func TestDamagedObject(t *testing.T) {
 		status.Status().Details.Causes[0].Field != "/pods/ns/b" {
 		t.Errorf("list: %v, want a status naming the one object", err)
 	}
+	// A list in pages is told how to go on behind it.
+	page := storage.ListOptions{Recursive: true, Predicate: storage.Everything}
+	page.Predicate.Limit = 2
+	err = store.GetList(ctx, "/pods/", page, &example.PodList{})
+	if !errors.As(err, &status) || status.Status().Continue == "" {
+		t.Fatalf("a page: %v, want a status with a token", err)
+	}
+	page.Predicate.Continue = status.Status().Continue
+	rest := &example.PodList{}
+	if err := store.GetList(ctx, "/pods/", page, rest); err != nil || len(rest.Items) != 1 || rest.Items[0].Name != "c" {
+		t.Errorf("behind the damaged object: %v, %v", rest.Items, err)
+	}
 	w, err := store.Watch(ctx, "/pods/", storage.ListOptions{Recursive: true, Predicate: storage.Everything, ResourceVersion: fmt.Sprint(start)})
 	if err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package kubestore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"time"
@@ -54,6 +55,13 @@ func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOption
 		return err
 	}
 	if err := l.errs.err(); err != nil {
+		var corrupt *corruptListError
+		if errors.As(err, &corrupt) && l.pred.Limit > 0 {
+			if corrupt.next, _, err = storage.PrepareContinueToken(l.errs.last, prefix, l.rev, 0, true, opts); err != nil {
+				return err
+			}
+			return corrupt
+		}
 		return err
 	}
 	if v.IsNil() {

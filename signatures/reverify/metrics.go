@@ -10,15 +10,16 @@ import (
 
 // What became of an Image in a sweep; values of the label result.
 const (
-	resultUnchanged = "unchanged"
-	resultChanged   = "changed"
-	resultFailed    = "failed"
+	resultUnchanged  = "unchanged"
+	resultChanged    = "changed"
+	resultFailed     = "failed"
+	resultUnreadable = "unreadable"
 )
 
 var (
 	examined = metrics.NewCounterVec(&metrics.CounterOpts{
 		Namespace: "tidewaiter", Subsystem: "reverify", Name: "images_total", StabilityLevel: metrics.ALPHA,
-		Help: "Images examined for an outdated verdict, by result: unchanged, changed, failed.",
+		Help: "Images examined for an outdated verdict, by result: unchanged, changed, failed, unreadable.",
 	}, []string{"result"})
 	remaining = metrics.NewGauge(&metrics.GaugeOpts{
 		Namespace: "tidewaiter", Subsystem: "reverify", Name: "remaining_images", StabilityLevel: metrics.ALPHA,

@@ -57,10 +57,11 @@ type Progress struct {
 	// Total is how many Images there are, as far as is known.
 	Total int64 `json:"total"`
 	// Examined is how many Images were read; Changed is how many of those were written with a new verdict, Failed
-	// how many should have been.
-	Examined int64 `json:"examined"`
-	Changed  int64 `json:"changed"`
-	Failed   int64 `json:"failed"`
+	// how many should have been. Unreadable is how many times Images, one or several in a row, could not be read.
+	Examined   int64 `json:"examined"`
+	Changed    int64 `json:"changed"`
+	Failed     int64 `json:"failed"`
+	Unreadable int64 `json:"unreadable,omitempty"`
 	// Verified counts the Images examined by their verdict: True, False, Unknown, Unsigned.
 	Verified map[string]int64 `json:"verified"`
 	// Error is why the sweep could not go on.
@@ -120,7 +121,7 @@ func (s *Sweeper) Run(ctx context.Context) {
 			return
 		}
 		wait := s.untilNext()
-		if err != nil {
+		if err != nil && !errors.Is(err, errUnreadable) { // that is for an administrator to mend
 			klog.FromContext(ctx).Error(err, "Verifying signatures again failed, will retry", "after", retryAfter)
 			wait = retryAfter
 		}
@@ -145,6 +146,9 @@ func (s *Sweeper) untilNext() time.Duration {
 	return min(max(s.next.Sub(s.clock.Now()), time.Second), DefaultResync)
 }
 
+// errUnreadable says that all is done but for Images that cannot be read.
+var errUnreadable = errors.New("images are damaged and keep their verdicts; the log names them")
+
 // Sweep goes through all Images once. The error tells that it could not, or not for all of them.
 func (s *Sweeper) Sweep(ctx context.Context) error {
 	s.mu.Lock()
@@ -161,6 +165,9 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 	if err == nil && s.progress.Failed > 0 {
 		err = fmt.Errorf("%d of %d images could not be written", s.progress.Failed, s.progress.Examined)
 	}
+	if err == nil && s.progress.Unreadable > 0 {
+		err = errUnreadable
+	}
 	if err != nil {
 		s.progress.Error = err.Error()
 	}
@@ -171,11 +178,26 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 // pages reads all Images, pausing between pages.
 func (s *Sweeper) pages(ctx context.Context) error {
 	opts := metav1.ListOptions{Limit: pageSize}
+	single := 0 // Images to be read one by one
 	for {
 		began := s.clock.Now()
+		if opts.Limit = pageSize; single > 0 {
+			opts.Limit = 1
+			single--
+		}
 		list, err := s.images.List(ctx, opts)
-		if next := continueOf(err); next != "" {
+		switch next := continueOf(err); {
+		case next == "":
+		case apierrors.IsResourceExpired(err):
 			// The sweep took longer than old revisions are kept. It goes on where it was, with Images as they are now.
+			opts.Continue = next
+			continue
+		case opts.Limit > 1:
+			// Those before the one that cannot be read are read one by one.
+			single = pageSize
+			continue
+		default:
+			s.unreadable(ctx, err)
 			opts.Continue = next
 			continue
 		}
@@ -211,13 +233,23 @@ func (s *Sweeper) page(ctx context.Context, images []imagev1.Image) error {
 	return group.Wait()
 }
 
-// continueOf is the token with which a list that has expired can go on, "" for any other error.
+// continueOf is the token with which a list can go on that has expired or met an Image that cannot be read, "" for
+// any other error.
 func continueOf(err error) string {
 	var status apierrors.APIStatus
-	if apierrors.IsResourceExpired(err) && errors.As(err, &status) {
+	if (apierrors.IsResourceExpired(err) || apierrors.IsStoreReadError(err)) && errors.As(err, &status) {
 		return status.Status().Continue
 	}
 	return ""
+}
+
+// unreadable notes an Image that is passed over.
+func (s *Sweeper) unreadable(ctx context.Context, err error) {
+	klog.FromContext(ctx).Error(err, "Verifying signatures again passes over what cannot be read")
+	examined.WithLabelValues(resultUnreadable).Inc()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.progress.Unreadable++
 }
 
 // pause waits in proportion to the time that was worked.

@@ -36,6 +36,7 @@ type store struct {
 
 	onList   func(opts metav1.ListOptions) error
 	onUpdate func(image *imagev1.Image) error
+	damaged  []string // names of Images that cannot be read
 }
 
 func (s *store) Get(_ context.Context, name string, _ metav1.GetOptions) (*imagev1.Image, error) {
@@ -70,6 +71,12 @@ func (s *store) List(_ context.Context, opts metav1.ListOptions) (*imagev1.Image
 			}
 			list.Continue, list.RemainingItemCount = name, &left
 			break
+		}
+		if slices.Contains(s.damaged, name) {
+			return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
+				Status: metav1.StatusFailure, Code: 500, Reason: metav1.StatusReasonStoreReadError, Message: name + " is damaged",
+				ListMeta: metav1.ListMeta{Continue: name + "\x00"},
+			}}
 		}
 		list.Items = append(list.Items, *s.images[name].DeepCopy())
 	}
@@ -280,6 +287,40 @@ func TestSweepReportsFailures(t *testing.T) {
 	images.onList = func(metav1.ListOptions) error { return errors.New("no such table") }
 	if err := s.Sweep(t.Context()); err == nil || !strings.Contains(err.Error(), "no such table") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// An Image that cannot be read keeps no other from being judged, and no sweep is
+// repeated for its sake.
+func TestSweepPassesOverDamage(t *testing.T) {
+	key := signaturestest.NewKey(t, signaturestest.P256)
+	images := signedImages(t, key, 250)
+	for _, i := range []int{0, 57, 58, 249} {
+		images.damaged = append(images.damaged, fmt.Sprintf("sha256:%064x", i))
+	}
+	clock := clocktesting.NewFakeClock(start)
+	s := reverify.New(images, signatures.NewLive(trust(t, key), clock), clock)
+	running(t, s)
+	// It pauses between pages.
+	eventually(t, func() bool {
+		if p := s.Progress(); p.Sweep == 1 && !p.Running {
+			return true
+		}
+		if clock.HasWaiters() {
+			clock.Step(time.Second)
+		}
+		return false
+	}, "the sweep has not ended")
+	if p := s.Progress(); p.Examined != 246 || p.Unreadable != 4 || p.Failed != 0 || !strings.Contains(p.Error, "damaged") {
+		t.Errorf("progress %+v", p)
+	}
+	if n := images.counts()[signatures.VerifiedTrue]; n != int(s.Progress().Changed) || n == 0 {
+		t.Errorf("%d images are verified, %d were changed", n, s.Progress().Changed)
+	}
+	await(t, s, clock, 1)
+	clock.Step(10 * time.Minute)
+	if p := s.Progress(); p.Sweep != 1 {
+		t.Errorf("sweep %d follows", p.Sweep)
 	}
 }
 
