@@ -64,9 +64,7 @@ var imageFields = plainjson.Fields{
 func takeFields(data []byte, image *imagev1.Image) (rest []byte, ok bool) {
 	rest = append(make([]byte, 0, 256), '{')
 	r := plainjson.New(data)
-	var seen uint64
-	for more := r.Open('{'); more; more = r.More('}') {
-		key := imageFields.Key(r, &seen)
+	for key := range imageFields.Of(r) {
 		before := *r
 		if takeField(r, key, image); !r.Failed() {
 			continue
@@ -133,9 +131,8 @@ func readMeta(r *plainjson.Reader) (m metav1.ObjectMeta) {
 	if r.Null() {
 		return m
 	}
-	var seen uint64
-	for more := r.Open('{'); more; more = r.More('}') {
-		switch metaFields.Key(r, &seen) {
+	for key := range metaFields.Of(r) {
+		switch key {
 		case "name":
 			m.Name = r.Text()
 		case "generateName":
@@ -149,7 +146,7 @@ func readMeta(r *plainjson.Reader) (m metav1.ObjectMeta) {
 		case "generation":
 			m.Generation = r.Number()
 		case "creationTimestamp":
-			m.CreationTimestamp = metav1.Time{Time: r.Time()}
+			m.CreationTimestamp = readTime(r)
 		case "labels":
 			m.Labels = plainjson.Map(r, (*plainjson.Reader).Text)
 		case "annotations":
@@ -163,20 +160,14 @@ func readMeta(r *plainjson.Reader) (m metav1.ObjectMeta) {
 	return m
 }
 
-// readTimePointer reads a time or null, which is nil.
-func readTimePointer(r *plainjson.Reader) *metav1.Time {
-	if r.Null() {
-		return nil
-	}
-	return &metav1.Time{Time: r.Time()}
-}
+// readTime reads a time or null.
+func readTime(r *plainjson.Reader) metav1.Time { return metav1.Time{Time: r.Time()} }
 
 var managedFields = plainjson.Fields{"manager", "operation", "apiVersion", "time", "fieldsType", "fieldsV1", "subresource"}
 
 func readManaged(r *plainjson.Reader) (m metav1.ManagedFieldsEntry) {
-	var seen uint64
-	for more := r.Open('{'); more; more = r.More('}') {
-		switch managedFields.Key(r, &seen) {
+	for key := range managedFields.Of(r) {
+		switch key {
 		case "manager":
 			m.Manager = r.Text()
 		case "operation":
@@ -184,7 +175,7 @@ func readManaged(r *plainjson.Reader) (m metav1.ManagedFieldsEntry) {
 		case "apiVersion":
 			m.APIVersion = r.Text()
 		case "time":
-			m.Time = readTimePointer(r)
+			m.Time = plainjson.Pointer(r, readTime)
 		case "fieldsType":
 			m.FieldsType = r.Text()
 		case "fieldsV1":
@@ -205,9 +196,8 @@ var layerFields = plainjson.Fields{"name", "size", "mediaType"}
 func readLayers(r *plainjson.Reader) []imagev1.ImageLayer { return plainjson.List(r, readLayer) }
 
 func readLayer(r *plainjson.Reader) (l imagev1.ImageLayer) {
-	var seen uint64
-	for more := r.Open('{'); more; more = r.More('}') {
-		switch layerFields.Key(r, &seen) {
+	for key := range layerFields.Of(r) {
+		switch key {
 		case "name":
 			l.Name = r.Text()
 		case "size":
@@ -228,9 +218,8 @@ func readManifests(r *plainjson.Reader) []imagev1.ImageManifest {
 }
 
 func readManifest(r *plainjson.Reader) (m imagev1.ImageManifest) {
-	var seen uint64
-	for more := r.Open('{'); more; more = r.More('}') {
-		switch manifestFields.Key(r, &seen) {
+	for key := range manifestFields.Of(r) {
+		switch key {
 		case "digest":
 			m.Digest = r.Text()
 		case "mediaType":
@@ -259,9 +248,8 @@ func readSignatures(r *plainjson.Reader) []imagev1.ImageSignature {
 }
 
 func readSignature(r *plainjson.Reader) (s imagev1.ImageSignature) {
-	var seen uint64
-	for more := r.Open('{'); more; more = r.More('}') {
-		switch signatureFields.Key(r, &seen) {
+	for key := range signatureFields.Of(r) {
+		switch key {
 		case "kind":
 			s.Kind = r.Text()
 		case "apiVersion":
@@ -279,7 +267,7 @@ func readSignature(r *plainjson.Reader) (s imagev1.ImageSignature) {
 		case "signedClaims":
 			s.SignedClaims = plainjson.Map(r, (*plainjson.Reader).Text)
 		case "created":
-			s.Created = readTimePointer(r)
+			s.Created = plainjson.Pointer(r, readTime)
 		case "issuedBy":
 			s.IssuedBy = plainjson.Pointer(r, readIssuer)
 		case "issuedTo":
@@ -294,17 +282,16 @@ func readSignature(r *plainjson.Reader) (s imagev1.ImageSignature) {
 var conditionFields = plainjson.Fields{"type", "status", "lastProbeTime", "lastTransitionTime", "reason", "message"}
 
 func readCondition(r *plainjson.Reader) (c imagev1.SignatureCondition) {
-	var seen uint64
-	for more := r.Open('{'); more; more = r.More('}') {
-		switch conditionFields.Key(r, &seen) {
+	for key := range conditionFields.Of(r) {
+		switch key {
 		case "type":
 			c.Type = imagev1.SignatureConditionType(r.Text())
 		case "status":
 			c.Status = corev1.ConditionStatus(r.Text())
 		case "lastProbeTime":
-			c.LastProbeTime = metav1.Time{Time: r.Time()}
+			c.LastProbeTime = readTime(r)
 		case "lastTransitionTime":
-			c.LastTransitionTime = metav1.Time{Time: r.Time()}
+			c.LastTransitionTime = readTime(r)
 		case "reason":
 			c.Reason = r.Text()
 		case "message":
@@ -319,9 +306,8 @@ func readCondition(r *plainjson.Reader) (c imagev1.SignatureCondition) {
 var entityFields = plainjson.Fields{"organization", "commonName", "publicKeyID"}
 
 func readIssuer(r *plainjson.Reader) (i imagev1.SignatureIssuer) {
-	var seen uint64
-	for more := r.Open('{'); more; more = r.More('}') {
-		switch entityFields.Key(r, &seen) {
+	for key := range entityFields.Of(r) {
+		switch key {
 		case "organization":
 			i.Organization = r.Text()
 		case "commonName":
@@ -334,9 +320,8 @@ func readIssuer(r *plainjson.Reader) (i imagev1.SignatureIssuer) {
 }
 
 func readSubject(r *plainjson.Reader) (s imagev1.SignatureSubject) {
-	var seen uint64
-	for more := r.Open('{'); more; more = r.More('}') {
-		switch entityFields.Key(r, &seen) {
+	for key := range entityFields.Of(r) {
+		switch key {
 		case "organization":
 			s.Organization = r.Text()
 		case "commonName":

@@ -20,9 +20,8 @@ var configFields = plainjson.Fields{
 
 func configOf(r *plainjson.Reader) *Config {
 	c := &Config{}
-	var seen uint64
-	for more := r.Open('{'); more; more = r.More('}') {
-		switch configFields.Key(r, &seen) {
+	for key := range configFields.Of(r) {
+		switch key {
 		case "architecture":
 			c.Architecture = r.Text()
 		case "os":
@@ -34,7 +33,7 @@ func configOf(r *plainjson.Reader) *Config {
 		case "variant":
 			c.Variant = r.Text()
 		case "created":
-			c.Created = readTime(r)
+			c.Created = plainjson.Pointer(r, readTime)
 		case "author":
 			c.Author = r.Text()
 		case "config":
@@ -62,12 +61,7 @@ func configOf(r *plainjson.Reader) *Config {
 	return c
 }
 
-// readTime reads a time or null.
-func readTime(r *plainjson.Reader) *time.Time {
-	if r.Null() {
-		return nil
-	}
-	t := new(time.Time)
+func readTime(r *plainjson.Reader) (t time.Time) {
 	if err := t.UnmarshalJSON(r.Raw()); err != nil {
 		r.Fail()
 	}
@@ -80,9 +74,8 @@ func readRootFS(r *plainjson.Reader) (fs RootFS) {
 	if r.Null() {
 		return fs
 	}
-	var seen uint64
-	for more := r.Open('{'); more; more = r.More('}') {
-		switch rootFSFields.Key(r, &seen) {
+	for key := range rootFSFields.Of(r) {
+		switch key {
 		case "type":
 			fs.Type = r.Text()
 		case "diff_ids":
@@ -100,11 +93,10 @@ func readHistory(r *plainjson.Reader) (h History) {
 	if r.Null() {
 		return h
 	}
-	var seen uint64
-	for more := r.Open('{'); more; more = r.More('}') {
-		switch historyFields.Key(r, &seen) {
+	for key := range historyFields.Of(r) {
+		switch key {
 		case "created":
-			h.Created = readTime(r)
+			h.Created = plainjson.Pointer(r, readTime)
 		case "created_by":
 			h.CreatedBy = r.Text()
 		case "author":
@@ -127,9 +119,8 @@ var runConfigFields = plainjson.Fields{
 }
 
 func readRunConfig(r *plainjson.Reader) (c RunConfig) {
-	var seen uint64
-	for more := r.Open('{'); more; more = r.More('}') {
-		switch runConfigFields.Key(r, &seen) {
+	for key := range runConfigFields.Of(r) {
+		switch key {
 		case "Hostname":
 			c.Hostname = r.Text()
 		case "Domainname":

@@ -9,9 +9,8 @@ var manifestFields = plainjson.Fields{"schemaVersion", "mediaType", "artifactTyp
 func readManifest(raw []byte) (*wireManifest, bool) {
 	r := plainjson.New(raw)
 	m := &wireManifest{}
-	var seen uint64
-	for more := r.Open('{'); more; more = r.More('}') {
-		switch manifestFields.Key(r, &seen) {
+	for key := range manifestFields.Of(r) {
+		switch key {
 		case "schemaVersion":
 			m.SchemaVersion = int(r.Number())
 		case "mediaType":
@@ -40,9 +39,8 @@ var descriptorFields = plainjson.Fields{"mediaType", "digest", "size", "annotati
 func readDescriptors(r *plainjson.Reader) []Descriptor { return plainjson.List(r, readDescriptor) }
 
 func readDescriptor(r *plainjson.Reader) (d Descriptor) {
-	var seen uint64
-	for more := r.Open('{'); more; more = r.More('}') {
-		switch descriptorFields.Key(r, &seen) {
+	for key := range descriptorFields.Of(r) {
+		switch key {
 		case "mediaType":
 			d.MediaType = r.Text()
 		case "digest":
@@ -65,9 +63,8 @@ func readDescriptor(r *plainjson.Reader) (d Descriptor) {
 var platformFields = plainjson.Fields{"architecture", "os", "os.version", "os.features", "variant"}
 
 func readPlatform(r *plainjson.Reader) (p Platform) {
-	var seen uint64
-	for more := r.Open('{'); more; more = r.More('}') {
-		switch platformFields.Key(r, &seen) {
+	for key := range platformFields.Of(r) {
+		switch key {
 		case "architecture":
 			p.Architecture = r.Text()
 		case "os":

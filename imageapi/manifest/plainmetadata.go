@@ -21,9 +21,8 @@ var metadataFields = plainjson.Fields{
 
 func metadataOf(r *plainjson.Reader) *docker10.DockerImage {
 	d := &docker10.DockerImage{}
-	var seen uint64
-	for more := r.Open('{'); more; more = r.More('}') {
-		switch metadataFields.Key(r, &seen) {
+	for key := range metadataFields.Of(r) {
+		switch key {
 		case "kind":
 			d.Kind = r.Text()
 		case "apiVersion":

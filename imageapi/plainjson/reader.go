@@ -7,6 +7,7 @@ package plainjson
 
 import (
 	"bytes"
+	"iter"
 	"math"
 	"strings"
 	"unicode/utf8"
@@ -93,9 +94,23 @@ func (r *Reader) key() []byte {
 // Fields are the keys that are known of an object, at most 64.
 type Fields []string
 
-// Key walks over a key as Reader.Key does. A known key that comes twice, which seen remembers, or in
-// another case is not plain: readers differ over it.
-func (f Fields) Key(r *Reader, seen *uint64) string {
+// Of walks over an object and yields each of its keys; its value is the loop's to walk over. A known
+// key that comes twice or in another case is not plain: readers differ over it. So is an object that
+// the loop leaves before its end.
+func (f Fields) Of(r *Reader) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		var seen uint64
+		for more := r.Open('{'); more; more = r.More('}') {
+			if !yield(f.key(r, &seen)) {
+				r.Fail()
+				return
+			}
+		}
+	}
+}
+
+// key walks over a key; seen remembers the known ones.
+func (f Fields) key(r *Reader, seen *uint64) string {
 	key := r.key()
 	for i, known := range f {
 		if string(key) == known {

@@ -91,7 +91,7 @@ func Map[T any](r *Reader, read func(*Reader) T) map[string]T {
 	return m
 }
 
-// Pointer reads an object with read, or null.
+// Pointer reads a value with read, or null, which is nil.
 func Pointer[T any](r *Reader, read func(*Reader) T) *T {
 	if r.Null() {
 		return nil
