@@ -3,34 +3,16 @@ package manifest_test
 import (
 	"bytes"
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"reflect"
 	"testing"
 
 	"tidewaiter/imageapi/manifest"
 )
 
-// addSeeds adds every file of testdata, and fails when there is none.
-func addSeeds(f *testing.F, add func(raw []byte)) {
-	f.Helper()
-	files, err := filepath.Glob("testdata/*.json")
-	if err != nil || len(files) == 0 {
-		f.Fatalf("no seeds in testdata: %v", err)
-	}
-	for _, name := range files {
-		raw, err := os.ReadFile(name)
-		if err != nil {
-			f.Fatal(err)
-		}
-		add(raw)
-	}
-}
-
 // FuzzParse: an error means nil. What is accepted has one kind with the parts of that kind, and
 // sizes that add up.
 func FuzzParse(f *testing.F) {
-	addSeeds(f, func(raw []byte) {
+	manifest.AddSeeds(f, func(raw []byte) {
 		f.Add(raw, "")
 		f.Add(raw, manifest.MediaTypeOCIIndex)
 	})
@@ -74,7 +56,7 @@ func FuzzParse(f *testing.F) {
 
 // FuzzParseConfig: an error means nil; what is accepted can be derived from.
 func FuzzParseConfig(f *testing.F) {
-	addSeeds(f, func(raw []byte) { f.Add(raw) })
+	manifest.AddSeeds(f, func(raw []byte) { f.Add(raw) })
 	f.Add([]byte(`{"config":{"Cmd":"sh"},"created":"9999-12-31T23:59:59-14:00"}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		c, err := manifest.ParseConfig(raw)
@@ -106,7 +88,7 @@ func FuzzParseConfig(f *testing.F) {
 // FuzzDerive: an error changes nothing; a success is final, valid and complete.
 func FuzzDerive(f *testing.F) {
 	pairs := map[string]string{"oci-image.json": "oci-config.json", "docker-schema2.json": "docker-config.json"}
-	addSeeds(f, func(raw []byte) { f.Add(string(raw), "", "") })
+	manifest.AddSeeds(f, func(raw []byte) { f.Add(string(raw), "", "") })
 	for m, c := range pairs {
 		f.Add(read(f, m), read(f, c), "")
 	}

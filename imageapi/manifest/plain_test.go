@@ -16,17 +16,7 @@ import (
 
 // FuzzPlain: what is read as plain JSON is what the readers say that are ready for any.
 func FuzzPlain(f *testing.F) {
-	files, err := filepath.Glob("testdata/*.json")
-	if err != nil || len(files) == 0 {
-		f.Fatalf("no seeds in testdata: %v", err)
-	}
-	for _, name := range files {
-		raw, err := os.ReadFile(name)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(raw)
-	}
+	AddSeeds(f, func(raw []byte) { f.Add(raw) })
 	for _, seed := range []string{
 		`{}`, `null`, `[]`, `{"created":null,"config":null,"history":[null,{"created":"2026-01-02T03:04:05.123456789+02:00","empty_layer":true}]}`,
 		`{"config":{"Cmd":"sh","Entrypoint":["a"]},"created":"yesterday"}`, `{"config":{"Cmd":[],"Env":null,"ExposedPorts":{"80/tcp":{},"81/tcp":{"a":1}}}}`,
