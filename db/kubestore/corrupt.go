@@ -99,8 +99,7 @@ var errTooMany = errors.New("too many errors, the list is truncated")
 // listErrors collects the unreadable objects of a list. With the feature off
 // the first error of any kind ends the list.
 type listErrors struct {
-	corrupt []error
-	last    string // key of the last one
+	corrupt []*storage.StorageError
 	abort   error
 }
 
@@ -111,7 +110,7 @@ func (l *listErrors) add(key string, err error) bool {
 	case !unsafeDeletionEnabled() || !errors.As(err, &c):
 		l.abort = err
 	default:
-		l.corrupt, l.last = append(l.corrupt, storage.NewCorruptObjError(key, c)), key
+		l.corrupt = append(l.corrupt, storage.NewCorruptObjError(key, c))
 		if len(l.corrupt) >= maxCorrupt {
 			l.abort = errTooMany
 		}
@@ -129,7 +128,7 @@ func (l *listErrors) err() error {
 
 // corruptListError is the result of a list with unreadable objects.
 type corruptListError struct {
-	objects []error
+	objects []*storage.StorageError
 	abort   error
 	// next continues a list in pages after the last of objects.
 	next string
@@ -152,10 +151,7 @@ func (e *corruptListError) Error() string {
 func (e *corruptListError) status(gr schema.GroupResource) *apierrors.StatusError {
 	var causes []metav1.StatusCause
 	for _, err := range e.objects {
-		var se *storage.StorageError
-		if errors.As(err, &se) {
-			causes = append(causes, metav1.StatusCause{Type: metav1.CauseTypeUnexpectedServerResponse, Field: se.Key, Message: err.Error()})
-		}
+		causes = append(causes, metav1.StatusCause{Type: metav1.CauseTypeUnexpectedServerResponse, Field: err.Key, Message: err.Error()})
 	}
 	if e.abort != nil {
 		cause := metav1.StatusCause{Type: metav1.CauseTypeUnexpectedServerResponse, Message: e.abort.Error()}

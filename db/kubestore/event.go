@@ -19,10 +19,6 @@ type sharedEvent struct {
 	e *db.Event
 
 	cur, prev lazyObject
-
-	prevOnce sync.Once
-	prevKV   db.KV
-	prevErr  error
 }
 
 // lazyObject is decoded, or made of its stored bytes, when first asked for.
@@ -58,11 +54,8 @@ func (se *sharedEvent) object(ctx context.Context) (*cachedObject, error) {
 // previousKV is what was stored before the event, at the event's revision: a
 // watcher that is told of a deletion continues from there.
 func (se *sharedEvent) previousKV(ctx context.Context) (db.KV, error) {
-	se.prevOnce.Do(func() {
-		value, err := se.s.db.PrevValue(context.WithoutCancel(ctx), se.e)
-		se.prevKV, se.prevErr = db.KV{Key: se.e.Key, Value: value, Rev: se.e.Rev}, markDamaged(err, se.e.PrevRev)
-	})
-	return se.prevKV, se.prevErr
+	value, err := se.s.db.PrevValue(context.WithoutCancel(ctx), se.e)
+	return db.KV{Key: se.e.Key, Value: value, Rev: se.e.Rev}, markDamaged(err, se.e.PrevRev)
 }
 
 // previous is the object before the event, at the event's revision.
@@ -103,16 +96,15 @@ func (se *sharedEvent) event(ctx context.Context, pred *storage.SelectionPredica
 	all := pred.Empty()
 	decode := !all || se.s.reader == nil
 	var cur, prev *cachedObject
+	var before db.KV
 	if !se.e.Deleted && decode {
 		if cur, err = se.object(ctx); err != nil {
 			return ev, false, err
 		}
 	}
 	if se.e.PrevRev != 0 && (se.e.Deleted || !all) {
-		if decode {
+		if before, err = se.previousKV(ctx); err == nil && decode {
 			prev, err = se.previous(ctx)
-		} else {
-			_, err = se.previousKV(ctx)
 		}
 		if err != nil {
 			return ev, false, se.deletionError(err)
@@ -122,30 +114,23 @@ func (se *sharedEvent) event(ctx context.Context, pred *storage.SelectionPredica
 	was := se.e.PrevRev != 0 && (all || prev.matches(pred))
 	switch {
 	case is && was:
-		return watch.Event{Type: watch.Modified, Object: se.shown()}, true, nil
+		return watch.Event{Type: watch.Modified, Object: se.shown(&se.cur, se.objectKV(), se.object)}, true, nil
 	case is:
-		return watch.Event{Type: watch.Added, Object: se.shown()}, true, nil
+		return watch.Event{Type: watch.Added, Object: se.shown(&se.cur, se.objectKV(), se.object)}, true, nil
 	case was:
-		return watch.Event{Type: watch.Deleted, Object: se.shownPrevious()}, true, nil
+		return watch.Event{Type: watch.Deleted, Object: se.shown(&se.prev, before, se.previous)}, true, nil
 	}
 	return ev, false, nil
 }
 
-// shown is the event's object as watchers are given it; it has been decoded, or
-// need not be.
-func (se *sharedEvent) shown() runtime.Object {
-	if se.s.reader != nil {
-		return se.cur.asStored(se.s.reader, se.objectKV(), se.object)
+// shown is one of the event's objects, stored as kv, as watchers are given it; it
+// has been decoded, or need not be.
+func (se *sharedEvent) shown(l *lazyObject, kv db.KV, decode func(context.Context) (*cachedObject, error)) runtime.Object {
+	if se.s.reader == nil {
+		return l.obj.shared()
 	}
-	return se.cur.obj.shared()
-}
-
-// shownPrevious is the same of the object before the event.
-func (se *sharedEvent) shownPrevious() runtime.Object {
-	if se.s.reader != nil {
-		return se.prev.asStored(se.s.reader, se.prevKV, se.previous)
-	}
-	return se.prev.obj.shared()
+	l.storedOnce.Do(func() { l.stored = &storedObject{reader: se.s.reader, kv: kv, decode: decode} })
+	return l.stored
 }
 
 // deletionError marks an error about the object that the event has deleted.

@@ -57,7 +57,8 @@ func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOption
 	if err := l.errs.err(); err != nil {
 		var corrupt *corruptListError
 		if errors.As(err, &corrupt) && l.pred.Limit > 0 {
-			if corrupt.next, _, err = storage.PrepareContinueToken(l.errs.last, prefix, l.rev, 0, true, opts); err != nil {
+			last := corrupt.objects[len(corrupt.objects)-1].Key
+			if corrupt.next, _, err = storage.PrepareContinueToken(last, prefix, l.rev, 0, true, opts); err != nil {
 				return err
 			}
 			return corrupt

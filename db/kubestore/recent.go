@@ -54,11 +54,9 @@ func (r *recents) add(key string, obj runtime.Object, rev int64, data []byte) {
 func (r *recents) forget(key string, rev int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if st := r.young[key]; st != nil && st.rev < rev {
-		delete(r.young, key)
-		r.bytes -= len(key) + len(st.data)
+	if st := r.young[key]; st == nil || st.rev < rev {
+		r.remove(key)
 	}
-	delete(r.old, key) // before what is young
 }
 
 // take returns what is remembered of a key and forgets it, since the object is the
@@ -66,15 +64,22 @@ func (r *recents) forget(key string, rev int64) {
 func (r *recents) take(key string, like reflect.Type) *state {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	st := r.remove(key)
+	if st == nil || reflect.TypeOf(st.obj) != reflect.PointerTo(like) {
+		return nil
+	}
+	return st
+}
+
+// remove removes what is remembered of a key, which is young or old, and returns
+// it. mu is held.
+func (r *recents) remove(key string) *state {
 	st := r.young[key]
 	if st != nil {
 		delete(r.young, key)
 		r.bytes -= len(key) + len(st.data)
 	} else if st = r.old[key]; st != nil {
 		delete(r.old, key)
-	}
-	if st == nil || reflect.TypeOf(st.obj) != reflect.PointerTo(like) {
-		return nil
 	}
 	return st
 }

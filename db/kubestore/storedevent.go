@@ -10,12 +10,6 @@ import (
 	"tidewaiter/db"
 )
 
-// asStored returns what watchers of a StoredKind are given.
-func (l *lazyObject) asStored(r *storedReader, kv db.KV, decode func(context.Context) (*cachedObject, error)) *storedObject {
-	l.storedOnce.Do(func() { l.stored = &storedObject{reader: r, kv: kv, decode: decode} })
-	return l.stored
-}
-
 // storedObject is an object that many watchers are given at once and that is
 // not decoded unless one of them wants it in another form than plain JSON. Like
 // a cachedObject it is encoded once for each format.
