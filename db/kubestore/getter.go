@@ -107,7 +107,7 @@ func (g *Getter) decorate(config *storagebackend.ConfigForResource, resourcePref
 	for _, k := range g.opts.StoredKinds {
 		if k.Resource.GroupResource() == config.GroupResource {
 			s.reader = newStoredReader(g, s, k)
-			destroy = s.reader.compressed.Close
+			destroy = s.reader.close
 		}
 	}
 	g.mu.Lock()

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -145,8 +144,9 @@ type storedReader struct {
 	head []byte
 	// encoder identifies the API server's encoder to plain JSON.
 	encoder runtime.Identifier
-	// compressed has objects as they stand in lists, by revision.
-	compressed *gzipparts.Cache
+	// The forms of lists.
+	plain *listForm[struct{}]
+	gzip  *listForm[gzipparts.Sum]
 	// unreadable is the key of an object that could not be read, if one was met.
 	unreadable atomic.Pointer[string]
 }
@@ -154,14 +154,18 @@ type storedReader struct {
 func newStoredReader(g *Getter, s *Store, k StoredKind) *storedReader {
 	gv := k.Resource.GroupVersion()
 	head := `{"kind":` + strconv.Quote(k.Kind) + `,"apiVersion":` + strconv.Quote(gv.String()) + `,"metadata":{`
-	r := &storedReader{
-		g: g, s: s, kind: k, head: []byte(head),
-		compressed: gzipparts.NewCache(filepath.Dir(s.db.Path()), compressedBytes),
-	}
+	r := &storedReader{g: g, s: s, kind: k, head: []byte(head)}
+	r.plain, r.gzip = plainForm(r), gzipForm(r)
 	if info, ok := runtime.SerializerInfoForMediaType(g.codecs.SupportedMediaTypes(), runtime.ContentTypeJSON); ok {
 		r.encoder = g.codecs.EncoderForVersion(info.Serializer, gv).Identifier()
 	}
 	return r
+}
+
+// close gives files back.
+func (r *storedReader) close() {
+	r.plain.kept.Close()
+	r.gzip.kept.Close()
 }
 
 func (r *storedReader) instrumented(verb, scope string, h http.HandlerFunc) http.HandlerFunc {

@@ -3,7 +3,6 @@ package kubestore
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -21,9 +20,6 @@ const (
 	// storedChunkRows are read at a time by a list that streams. A page is also
 	// closed by the database's own bound on bytes.
 	storedChunkRows = 100
-	// storedWriteBytes are written at a time, at least. Larger writes, and writing
-	// each object without gathering, gained nothing.
-	storedWriteBytes = 64 << 10
 	// gzipThreshold is the length from which the API server compresses, too.
 	gzipThreshold = 128 << 10
 )
@@ -46,9 +42,9 @@ func (r *storedReader) list(w http.ResponseWriter, req *http.Request, opts stora
 	if l.size > gzipThreshold && acceptsGzip(req) {
 		w.Header().Set("Content-Encoding", "gzip")
 		w.Header().Add("Vary", "Accept-Encoding")
-		err = l.writeCompressed(req.Context(), w, head)
+		err = l.writeGzip(req.Context(), w, head)
 	} else {
-		err = l.write(req.Context(), w, head)
+		err = l.writePlain(req.Context(), w, head)
 	}
 	if err != nil {
 		// The status is out: all that is left is to show that this is not the end.
@@ -164,35 +160,6 @@ func (l *storedList) head(token string, remaining *int64) []byte {
 
 // listEnd is a list from the end of its items.
 const listEnd = "]}\n"
-
-// write writes the list.
-func (l *storedList) write(ctx context.Context, w io.Writer, buf []byte) error {
-	separator := ""
-	err := ahead(ctx, l.eachPage, func(p db.Page) error {
-		for i := range p.KVs {
-			buf = append(buf, separator...)
-			separator = ","
-			head, rest, err := l.r.object(ctx, buf, &p.KVs[i])
-			if err != nil {
-				return err
-			}
-			buf = append(head, rest...)
-			p.KVs[i].Value = nil
-			if len(buf) >= storedWriteBytes {
-				if _, err := w.Write(buf); err != nil {
-					return err
-				}
-				buf = buf[:0]
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(append(buf, listEnd...))
-	return err
-}
 
 // eachPage calls use with the pages that begin read and then with all others.
 func (l *storedList) eachPage(ctx context.Context, use func(db.Page) error) error {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	"tidewaiter/db/dbtest"
+	"tidewaiter/db/kubestore/filecache"
 	"tidewaiter/db/kubestore/gzipparts"
 )
 
@@ -27,13 +28,18 @@ import (
 type lists struct {
 	*fixture
 	reader *storedReader
+	// forgetful keeps nothing.
+	forgetful *storedReader
 }
 
 func newLists(t *testing.T) *lists {
 	f := setup(t)
-	r := newStoredReader(&Getter{codecs: codecs}, f.Store, StoredKind{Resource: examplev1.SchemeGroupVersion.WithResource("pods"), Kind: "Pod"})
-	t.Cleanup(r.compressed.Close)
-	return &lists{f, r}
+	kind := StoredKind{Resource: examplev1.SchemeGroupVersion.WithResource("pods"), Kind: "Pod"}
+	reader := newStoredReader(&Getter{codecs: codecs}, f.Store, kind)
+	t.Cleanup(reader.close)
+	forgetful := newStoredReader(&Getter{codecs: codecs}, f.Store, kind)
+	forgetful.plain.kept, forgetful.gzip.kept = filecache.New[struct{}](t.TempDir(), 100), filecache.New[gzipparts.Sum](t.TempDir(), 100)
+	return &lists{f, reader, forgetful}
 }
 
 func (l *lists) create(t *testing.T, name string) {
@@ -44,8 +50,13 @@ func (l *lists) create(t *testing.T, name string) {
 	}
 }
 
-// list returns what a client gets, "" if the connection ended.
 func (l *lists) list(t *testing.T, encoding string, opts storage.ListOptions) (text string) {
+	t.Helper()
+	return listBy(t, l.reader, encoding, opts)
+}
+
+// listBy returns what a client of r gets, "" if the connection ended.
+func listBy(t *testing.T, r *storedReader, encoding string, opts storage.ListOptions) (text string) {
 	t.Helper()
 	opts.Recursive = true
 	if opts.Predicate.Label == nil {
@@ -61,7 +72,7 @@ func (l *lists) list(t *testing.T, encoding string, opts storage.ListOptions) (t
 			panic(reason)
 		}
 	}()
-	l.reader.list(w, req, opts, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "left to others") }))
+	r.list(w, req, opts, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "left to others") }))
 	if w.Header().Get("Content-Encoding") != "gzip" {
 		return w.Body.String()
 	}
@@ -77,10 +88,26 @@ func (l *lists) list(t *testing.T, encoding string, opts storage.ListOptions) (t
 	return string(b)
 }
 
-// However objects come, change and go, a compressed list is the plain one, byte by
-// byte, at any revision and in pages; and what has not changed is not compressed
-// again.
-func TestCompressedLists(t *testing.T) {
+// lists returns the plain list as it is formed anew, having checked that it is the
+// same, byte by byte, in other forms and from what is kept.
+func (l *lists) lists(t *testing.T, opts storage.ListOptions) string {
+	t.Helper()
+	want := listBy(t, l.forgetful, "", opts)
+	for name, got := range map[string]string{
+		"compressed":       listBy(t, l.forgetful, "gzip", opts),
+		"kept":             l.list(t, "", opts),
+		"kept, compressed": l.list(t, "gzip", opts),
+	} {
+		if got != want {
+			t.Errorf("%s: %d bytes instead of %d\n%.200s\n%.200s", name, len(got), len(want), got, want)
+		}
+	}
+	return want
+}
+
+// However objects come, change and go, lists of what is kept are as lists formed
+// anew, at any revision and in pages; and what has not changed is not read again.
+func TestKeptLists(t *testing.T) {
 	l := newLists(t)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -109,60 +136,63 @@ func TestCompressedLists(t *testing.T) {
 		var all sync.WaitGroup
 		for range 2 {
 			all.Go(func() {
-				plain, zipped := l.list(t, "", storage.ListOptions{}), l.list(t, "gzip", storage.ListOptions{})
-				if plain != zipped || !json.Valid([]byte(plain)) {
-					t.Errorf("round %d: a plain list of %d bytes, compressed of %d", round, len(plain), len(zipped))
+				if plain := l.lists(t, storage.ListOptions{}); !json.Valid([]byte(plain)) {
+					t.Errorf("round %d: a list of %d bytes, not JSON", round, len(plain))
 				}
 			})
 		}
 		all.Wait()
-		l.transformer.GetReadsAndReset()
-		l.list(t, "gzip", storage.ListOptions{})
-		if reads := l.transformer.GetReadsAndReset(); reads != 1 {
-			t.Errorf("round %d: a list of what was listed before read %d objects, want the first one", round, reads)
+		// A plain list takes the whole first page from what it has read.
+		for encoding, want := range map[string]uint64{"gzip": 1, "": storedChunkRows} {
+			l.transformer.GetReadsAndReset()
+			l.list(t, encoding, storage.ListOptions{})
+			if reads := l.transformer.GetReadsAndReset(); reads != want {
+				t.Errorf("round %d: %q: a list of what was listed before formed %d objects, want %d", round, encoding, reads, want)
+			}
 		}
 	}
 	for _, rev := range revisions {
 		exact := storage.ListOptions{ResourceVersion: fmt.Sprint(rev), ResourceVersionMatch: metav1.ResourceVersionMatchExact}
-		if plain, zipped := l.list(t, "", exact), l.list(t, "gzip", exact); plain != zipped {
-			t.Errorf("at revision %d: a plain list of %d bytes, compressed of %d", rev, len(plain), len(zipped))
-		}
+		l.lists(t, exact)
 		exact.Predicate = storage.Everything
 		exact.Predicate.Limit = 150
-		plain, zipped := l.list(t, "", exact), l.list(t, "gzip", exact)
-		if plain != zipped || !strings.Contains(plain, `"continue"`) {
-			t.Errorf("a page at revision %d: %.200s\n%.200s", rev, plain, zipped)
+		if page := l.lists(t, exact); !strings.Contains(page, `"continue"`) {
+			t.Errorf("a page at revision %d: %.200s", rev, page)
 		}
 	}
 }
 
-// The parts are what is sent: a list that made them anew would be right as well.
-func TestCompressedListsAreOfParts(t *testing.T) {
+// What is kept is what is sent: a list that formed its objects anew would be right
+// as well.
+func TestListsAreOfWhatIsKept(t *testing.T) {
 	l := newLists(t)
 	for i := range 150 {
 		l.create(t, fmt.Sprintf("pod-%03d", i))
 	}
-	l.list(t, "gzip", storage.ListOptions{})
+	l.lists(t, storage.ListOptions{})
 	kv, _, _, err := l.db.Get(t.Context(), "/pods/ns/pod-120")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.reader.compressed.Put([]int64{kv.Rev}, []gzipparts.Part{gzipparts.New([]byte(`,"another"`))}); err != nil {
+	text := []byte(`,"another"`)
+	deflated, sum := gzipparts.Append(nil, text)
+	if err := l.reader.gzip.kept.Put([]int64{kv.Rev}, filecache.Run[gzipparts.Sum]{Bytes: deflated, Items: []filecache.Item[gzipparts.Sum]{{Len: len(deflated), Meta: sum}}}); err != nil {
 		t.Fatal(err)
 	}
-	if text := l.list(t, "gzip", storage.ListOptions{}); !strings.Contains(text, `},"another",{"kind":"Pod"`) {
-		t.Error("the part was not sent")
+	if err := l.reader.plain.kept.Put([]int64{kv.Rev}, filecache.Run[struct{}]{Bytes: text, Items: []filecache.Item[struct{}]{{Len: len(text)}}}); err != nil {
+		t.Fatal(err)
 	}
-	// A list that cannot be kept whole is made anew, and keeps nothing.
-	l.reader.compressed.Close()
-	l.reader.compressed = gzipparts.NewCache(t.TempDir(), 4<<10)
-	for range 2 {
+	for _, encoding := range []string{"", "gzip"} {
+		if text := l.list(t, encoding, storage.ListOptions{}); !strings.Contains(text, `},"another",{"kind":"Pod"`) {
+			t.Errorf("%q: what is kept was not sent", encoding)
+		}
+		// A list that cannot be kept whole is formed anew, and keeps nothing.
 		l.transformer.GetReadsAndReset()
-		if text := l.list(t, "gzip", storage.ListOptions{}); text != l.list(t, "", storage.ListOptions{}) {
-			t.Error("the compressed list is not the plain one")
+		for range 2 {
+			listBy(t, l.forgetful, encoding, storage.ListOptions{})
 		}
 		if reads := l.transformer.GetReadsAndReset(); reads != 300 {
-			t.Errorf("two lists of 150 read %d objects", reads)
+			t.Errorf("%q: two lists of 150 formed %d objects", encoding, reads)
 		}
 	}
 }

@@ -5,10 +5,8 @@
 // A gzip member (RFC 1952) is a header, a deflate stream (RFC 1951) and a trailer
 // with the CRC-32 and the length of the text. Deflate's blocks can be cut at a
 // byte where an empty stored block ends (zlib's "sync flush"), and blocks that
-// refer to nothing before them can follow whatever there is. So a Part is such a
-// run of blocks, and a Writer concatenates them and computes the trailer from the
-// checksums of the parts alone. Several members one after another would be simpler
+// refer to nothing before them can follow whatever there is. So a part is such a
+// run of blocks, and a Writer concatenates parts and computes the trailer from
+// their checksums alone. Several members one after another would be simpler
 // and are gzip, too, but not every HTTP client reads on after the first.
-//
-// A Cache keeps parts in a file that has no name.
 package gzipparts

@@ -33,7 +33,7 @@ func write(t testing.TB, texts ...[]byte) []byte {
 	var b bytes.Buffer
 	w := NewWriter(&b)
 	for _, text := range texts {
-		if err := w.Write(New(text)); err != nil {
+		if err := w.Write(Append(nil, text)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -114,10 +114,10 @@ func TestWriterKeepsItsError(t *testing.T) {
 	for i := range incompressible {
 		incompressible[i] = byte(r.Uint32())
 	}
-	p := New(incompressible)
+	p, sum := Append(nil, incompressible)
 	w := NewWriter(&failing{after: 150 << 10})
 	for i, want := range []error{nil, errFull, errFull} {
-		if err := w.Write(p); !errors.Is(err, want) {
+		if err := w.Write(p, sum); !errors.Is(err, want) {
 			t.Errorf("write %d: %v, want %v", i, err, want)
 		}
 	}
@@ -128,7 +128,7 @@ func TestWriterKeepsItsError(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Write(p); err == nil {
+	if err := w.Write(p, sum); err == nil {
 		t.Error("a part was written after the end")
 	}
 }
@@ -147,23 +147,23 @@ func image(r *rand.Rand) []byte {
 	return b
 }
 
-func BenchmarkNew(b *testing.B) {
+func BenchmarkAppend(b *testing.B) {
 	text := image(rand.New(rand.NewPCG(1, 2)))
 	b.SetBytes(int64(len(text)))
-	var p Part
+	var p []byte
 	for b.Loop() {
-		p = New(text)
+		p, _ = Append(p[:0], text)
 	}
-	b.ReportMetric(float64(len(p.Deflated))/float64(len(text)), "ratio")
+	b.ReportMetric(float64(len(p))/float64(len(text)), "ratio")
 }
 
 func BenchmarkWrite(b *testing.B) {
 	text := image(rand.New(rand.NewPCG(1, 2)))
-	p := New(text)
+	p, sum := Append(nil, text)
 	w := NewWriter(io.Discard)
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
-		if err := w.Write(p); err != nil {
+		if err := w.Write(p, sum); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -6,36 +6,28 @@ import (
 	"io"
 )
 
-// bufferBytes are gathered before they are written.
-const bufferBytes = 64 << 10
-
 // Writer writes one gzip stream.
 type Writer struct {
-	w    io.Writer
-	buf  []byte
-	crc  uint32
-	size uint32 // modulo 2^32, as the trailer has it
-	err  error
+	w   io.Writer
+	sum Sum
+	err error
 }
 
-// NewWriter returns a Writer to w, which gets at least 64 KiB at a time, but for
-// the last. Call Close to have the rest written.
+// NewWriter writes the beginning of a stream to w.
 func NewWriter(w io.Writer) *Writer {
 	// deflate, no flags, no time, compressed fast, on an unknown system
-	return &Writer{w: w, buf: append(make([]byte, 0, 2*bufferBytes), 0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 0xff)}
+	_, err := w.Write([]byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 0xff})
+	return &Writer{w: w, err: err}
 }
 
-// Write writes p's text. Once it has failed it goes on to.
-func (w *Writer) Write(p Part) error {
+// Write writes what Append has made of a text, or of several in a row, with the sum
+// of these. Once it has failed it goes on to.
+func (w *Writer) Write(deflated []byte, sum Sum) error {
 	if w.err != nil {
 		return w.err
 	}
-	w.buf = append(w.buf, p.Deflated...)
-	w.crc = times(p.shift, w.crc) ^ p.CRC
-	w.size += p.Size
-	if len(w.buf) >= bufferBytes {
-		w.flush()
-	}
+	w.sum = w.sum.Then(sum)
+	_, w.err = w.w.Write(deflated)
 	return w.err
 }
 
@@ -44,11 +36,10 @@ func (w *Writer) Close() error {
 	if w.err != nil {
 		return w.err
 	}
-	w.buf = append(w.buf, 0x03, 0x00) // the last block: compressed, and empty
-	w.buf = binary.LittleEndian.AppendUint32(w.buf, w.crc)
-	w.buf = binary.LittleEndian.AppendUint32(w.buf, w.size)
-	w.flush()
-	if w.err != nil {
+	end := []byte{0x03, 0x00} // the last block: compressed, and empty
+	end = binary.LittleEndian.AppendUint32(end, w.sum.crc)
+	end = binary.LittleEndian.AppendUint32(end, w.sum.size)
+	if _, w.err = w.w.Write(end); w.err != nil {
 		return w.err
 	}
 	w.err = errClosed
@@ -56,8 +47,3 @@ func (w *Writer) Close() error {
 }
 
 var errClosed = errors.New("gzipparts: the stream has been closed")
-
-func (w *Writer) flush() {
-	_, w.err = w.w.Write(w.buf)
-	w.buf = w.buf[:0]
-}
