@@ -93,9 +93,9 @@ func (d *DB) commitLoop(c *conn) {
 	}
 }
 
-// commitBatch commits the first request together with those that are waiting
-// already. If the commit fails with several in it, each gets a transaction of
-// its own, so that one write too large for the disk fails alone.
+// commitBatch commits the first request together with those that gather finds. If
+// the commit fails with several in it, each gets a transaction of its own, so that
+// one write too large for the disk fails alone.
 func (d *DB) commitBatch(w *tx, batch []*request) {
 	start := time.Now()
 	errs := make([]error, 0, cap(batch))
@@ -119,25 +119,22 @@ func (d *DB) commitBatch(w *tx, batch []*request) {
 	}
 }
 
-// tryBatch runs the requests, and when more is set those waiting in the queue,
-// in one transaction. errs has one entry for each request; err is the failure
+// tryBatch runs the requests, and when more is set those that gather finds, in
+// one transaction. errs has one entry for each request; err is the failure
 // of the transaction as a whole.
 func (d *DB) tryBatch(w *tx, batch []*request, errs []error, more bool) (_ []*request, _ []error, err error) {
+	var late <-chan time.Time
 	err = w.begin()
 	for i := 0; ; i++ {
 		if i == len(batch) {
 			if !more || len(batch) == maxBatch || w.bytes >= maxBatchBytes {
 				break
 			}
-			select {
-			case r := <-d.queue:
-				batch = append(batch, r)
-			default:
-				more = false
-			}
-			if i == len(batch) {
+			r := d.gather(len(batch), &late)
+			if r == nil {
 				break
 			}
+			batch = append(batch, r)
 		}
 		var ferr error
 		if err == nil {
@@ -193,6 +190,7 @@ func (t *tx) begin() error {
 // run runs one closure, under a savepoint if it may have to be taken back. The
 // first error is the closure's, the second one that spoils the whole transaction.
 func (t *tx) run(r *request) (err, fatal error) {
+	t.db.arrived(r.ctx)
 	if err := r.ctx.Err(); err != nil {
 		return err, nil
 	}

@@ -85,11 +85,12 @@ type DB struct {
 	clock    Clock
 	lockFile *os.File
 
-	readers chan *conn
-	queue   chan *request
-	feed    *feed
-	replay  *replay
-	pages   *pageCounts
+	readers   chan *conn
+	queue     chan *request
+	announced announcements
+	feed      *feed
+	replay    *replay
+	pages     *pageCounts
 
 	revision  atomic.Int64 // last committed revision
 	compacted atomic.Int64 // oldest revision that can be listed

@@ -15,17 +15,17 @@ import (
 // genericapiserver.DefaultBuildHandlerChain without those that do nothing here
 // but cost as much as a read does (tracing and audit, which nothing is
 // configured for, and the timing of each filter), and in an order that lets
-// reads, if it is not nil, answer before the goroutine, the copies and the
-// trackers that what may run long needs. Whatever reads answers has passed
+// front, if it is not nil, answer before the goroutine, the copies and the
+// trackers that what may run long needs. Whatever front answers has passed
 // authentication, impersonation, the limit of requests in flight and
 // authorization like any other request, and has the request's deadline in its
 // context, which it must honour itself.
-func handlerChain(api http.Handler, reads func(http.Handler) http.Handler, c *genericapiserver.Config) http.Handler {
+func handlerChain(api http.Handler, front func(http.Handler) http.Handler, c *genericapiserver.Config) http.Handler {
 	h := filters.WithWarningRecorder(api)
 	h = genericfilters.WithTimeoutForNonLongRunningRequests(h, c.LongRunningFunc)
 	h = filters.WithLatencyTrackers(h)
-	if reads != nil {
-		h = reads(h)
+	if front != nil {
+		h = front(h)
 	}
 	h = filters.WithAuthorization(h, c.Authorization.Authorizer, c.Serializer)
 	h = genericfilters.WithMaxInFlightLimit(h, c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight, c.LongRunningFunc)

@@ -61,11 +61,11 @@ type Config struct {
 	// Admin holds handlers of paths outside the Kubernetes API, such as
 	// /tidewaiter/spool, for administrators alone.
 	Admin map[string]http.Handler
-	// Reads, if set, is asked before the API server's own handlers, behind
-	// authentication and authorization. It answers what it can answer faster,
+	// Front, if set, stands before the API server's own handlers, behind
+	// authentication and authorization. It may answer what it can answer faster,
 	// within the deadline of the request's context, and leaves the rest to the
 	// handler it is given.
-	Reads func(http.Handler) http.Handler
+	Front func(http.Handler) http.Handler
 
 	// Version is Tidewaiter's own version, shown by /version as build metadata
 	// of the Kubernetes version whose API is served.
@@ -111,7 +111,7 @@ func New(c Config) (*Server, error) {
 	cfg.OpenAPIV3Config.Info.Version = c.Version
 	cfg.AddReadyzChecks(c.ReadyChecks...)
 	cfg.BuildHandlerChainFunc = func(api http.Handler, cfg *genericapiserver.Config) http.Handler {
-		return rootRouter(handlerChain(api, c.Reads, cfg), c.Hooks)
+		return rootRouter(handlerChain(api, c.Front, cfg), c.Hooks)
 	}
 
 	s.api, err = cfg.Complete(nil).New("tidewaiter", genericapiserver.NewEmptyDelegate())

@@ -171,7 +171,7 @@ func openServer(ctx context.Context, o serverOptions, listener net.Listener) (_ 
 		ReadyChecks:    ready,
 		Listener:       listener,
 		Credentials:    s.credentials,
-		Reads:          getter.ServeStored,
+		Front:          func(api http.Handler) http.Handler { return getter.ServeStored(getter.AnnounceWrites(api)) },
 		Admin:          admin,
 		Hooks:          pushed.hooks(),
 		Version:        buildVersion(),

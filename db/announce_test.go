@@ -1,0 +1,145 @@
+package db_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	testclock "k8s.io/utils/clock/testing"
+
+	"tidewaiter/db"
+	"tidewaiter/db/dbtest"
+)
+
+// writers returns how many commits there have been, and of how many writes.
+func writers(t *testing.T, d *db.DB) string {
+	t.Helper()
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(d)
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "tidewaiter_db_commit_writers" {
+			h := f.GetMetric()[0].GetHistogram()
+			return fmt.Sprintf("%d commits of %v", h.GetSampleCount(), h.GetSampleSum())
+		}
+	}
+	t.Fatal("no such metric")
+	return ""
+}
+
+// announced is a database whose clock stands still, with a write under way beside
+// what before has announced.
+func announced(t *testing.T, before func(*db.DB, *testclock.FakeClock)) (d *db.DB, clock *testclock.FakeClock, done chan error) {
+	clock = testclock.NewFakeClock(time.Now())
+	d = dbtest.Open(t, func(o *db.Options) { o.Clock = clock })
+	for clock.Waiters() == 0 { // maintenance
+		if t.Context().Err() != nil {
+			t.Fatal("maintenance does not wait for the clock")
+		}
+	}
+	before(d, clock)
+	done = make(chan error, 1)
+	go func() {
+		_, err := d.Put(t.Context(), "/a/k", 0, []byte("v"), db.PutOptions{})
+		done <- err
+	}()
+	return d, clock, done
+}
+
+// waits returns when the write under way waits for others.
+func waits(t *testing.T, clock *testclock.FakeClock, done chan error) {
+	t.Helper()
+	for clock.Waiters() < 2 {
+		select {
+		case err := <-done:
+			t.Fatalf("the commit did not wait: %v", err)
+		case <-t.Context().Done():
+			t.Fatal("the commit does not wait for the clock")
+		default:
+		}
+	}
+}
+
+func TestCommitWaitsForAnAnnouncedWrite(t *testing.T) {
+	var ctx context.Context
+	d, clock, done := announced(t, func(d *db.DB, _ *testclock.FakeClock) {
+		ctx, _ = d.Announce(t.Context())
+	})
+	waits(t, clock, done)
+	if _, err := d.Put(ctx, "/a/l", 0, []byte("v"), db.PutOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if got := writers(t, d); got != "1 commits of 2" {
+		t.Errorf("%s, want one of both writes", got)
+	}
+	// It was of one write: nobody waits for another.
+	put(t, d, "/a/m", 0, "v")
+	if _, err := d.Put(ctx, "/a/n", 0, []byte("v"), db.PutOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCommitWaitsNotForLong(t *testing.T) {
+	d, clock, done := announced(t, func(d *db.DB, _ *testclock.FakeClock) {
+		d.Announce(t.Context())
+	})
+	waits(t, clock, done)
+	clock.Step(2 * time.Millisecond)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	// Ten milliseconds after it was announced it is not waited for any more.
+	clock.Step(8 * time.Millisecond)
+	put(t, d, "/a/l", 0, "v")
+}
+
+func TestCommitWaitsForNobody(t *testing.T) {
+	for name, before := range map[string]func(*db.DB, *testclock.FakeClock){
+		"none is announced": func(*db.DB, *testclock.FakeClock) {},
+		"it has ended": func(d *db.DB, _ *testclock.FakeClock) {
+			_, end := d.Announce(t.Context())
+			end()
+			end()
+		},
+		"it was long ago": func(d *db.DB, clock *testclock.FakeClock) {
+			d.Announce(t.Context())
+			clock.Step(10 * time.Millisecond)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, _, done := announced(t, before)
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Eight writes are enough: what else is announced goes into the next commit.
+func TestCommitHasEnough(t *testing.T) {
+	d := dbtest.Open(t, func(o *db.Options) { o.Clock = testclock.NewFakeClock(time.Now()) })
+	d.Announce(t.Context())
+	done := make(chan error, 8)
+	for i := range 8 {
+		go func() {
+			_, err := d.Put(t.Context(), fmt.Sprintf("/a/%d", i), 0, []byte("v"), db.PutOptions{})
+			done <- err
+		}()
+	}
+	for range 8 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if got := writers(t, d); got != "1 commits of 8" {
+		t.Errorf("%s, want one of all eight", got)
+	}
+}
