@@ -75,7 +75,7 @@ func (d *DB) enqueue(ctx context.Context, fn func(*tx) error, whole bool) error 
 func (d *DB) commitLoop(c *conn) {
 	defer d.wg.Done()
 	w := &tx{db: d, c: c}
-	batch := make([]*request, 0, maxBatch)
+	batch, errs := make([]*request, 0, maxBatch), make([]error, 0, maxBatch)
 	for {
 		select {
 		case r := <-d.queue:
@@ -88,17 +88,16 @@ func (d *DB) commitLoop(c *conn) {
 			close(d.writerDone)
 			return
 		}
-		d.commitBatch(w, batch)
-		clear(batch)
+		d.commitBatch(w, batch, errs)
 	}
 }
 
 // commitBatch commits the first request together with those that gather finds. If
 // the commit fails with several in it, each gets a transaction of its own, so that
-// one write too large for the disk fails alone.
-func (d *DB) commitBatch(w *tx, batch []*request) {
+// one write too large for the disk fails alone. errs is empty and has room for as
+// many as batch.
+func (d *DB) commitBatch(w *tx, batch []*request, errs []error) {
 	start := time.Now()
-	errs := make([]error, 0, cap(batch))
 	batch, errs, err := d.tryBatch(w, batch, errs, true)
 	if err != nil && len(batch) > 1 {
 		for i, r := range batch {
@@ -117,6 +116,8 @@ func (d *DB) commitBatch(w *tx, batch []*request) {
 	for i, r := range batch {
 		r.done <- errs[i]
 	}
+	clear(batch)
+	clear(errs)
 }
 
 // tryBatch runs the requests, and when more is set those that gather finds, in

@@ -11,7 +11,7 @@ import (
 // NewSerializer returns what reads and writes the group's requests: codecs, except that an Image in
 // JSON is read once and not the three times that the API machinery reads a document.
 func NewSerializer(codecs serializer.CodecFactory) runtime.NegotiatedSerializer {
-	return imageSerializer{codecs, imageInfos(codecs, holdMetadata)}
+	return imageSerializer{codecs, imageInfos(codecs, hold)}
 }
 
 // NewStorageSerializer returns what reads and writes the group's stored objects, which are read the

@@ -47,7 +47,7 @@ func sampleImage(tb testing.TB) []byte {
 		DockerImageMetadata:  runtime.RawExtension{Raw: []byte(`{"kind":"DockerImage","Size":1500,"Config":{"Cmd":["a","b"]}}`)},
 		DockerImageManifest:  "{\n\t\"schemaVersion\":2,\"x\":\"<\\\"\\\\&\u2028é\x00>\"}",
 		DockerImageConfig:    strings.Repeat(`{"os":"linux"}`, 3),
-		DockerImageLayers:    []imagev1.ImageLayer{{Name: "sha256:00", LayerSize: 3, MediaType: "t"}},
+		DockerImageLayers:    []imagev1.ImageLayer{{Name: "sha256:00", LayerSize: 3, MediaType: "t"}, {Name: "sha256:01", LayerSize: 4, MediaType: "t"}},
 		DockerImageManifests: []imagev1.ImageManifest{{Digest: "sha256:01", MediaType: "t", ManifestSize: 4, Architecture: "arm", OS: "linux", Variant: "v6"}},
 		Signatures: []imagev1.ImageSignature{{
 			ObjectMeta: metav1.ObjectMeta{Name: "a@b", CreationTimestamp: now}, Type: "atomic", Content: []byte("content"),
@@ -106,7 +106,7 @@ func FuzzImageReader(f *testing.F) {
 		for name := range ours {
 			got, gotKind, gotErr := ours[name].Decode(data, &gvk, &imagev1.Image{})
 			if image, ok := got.(*imagev1.Image); ok {
-				releaseMetadata(image)
+				release(image)
 			}
 			want, wantKind, wantErr := upstream[name].Decode(data, &gvk, &imagev1.Image{})
 			if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(gotKind, wantKind) {
@@ -136,8 +136,9 @@ func TestFieldsAreTaken(t *testing.T) {
 	}
 }
 
-// Only what is to be created has its metadata held aside: an update is compared with what is stored.
-func TestMetadataIsHeld(t *testing.T) {
+// Only what is to be created has its metadata and layers held aside: an update is compared with what
+// is stored.
+func TestHeld(t *testing.T) {
 	data := sampleImage(t)
 	ours, _ := readers(t)
 	for document, want := range map[string]bool{
@@ -149,14 +150,21 @@ func TestMetadataIsHeld(t *testing.T) {
 	} {
 		image := &imagev1.Image{}
 		_, _, _ = ours["lenient"].Decode([]byte(document), nil, image)
-		_, held := image.DockerImageMetadata.Object.(*heldMetadata)
-		if held != want {
-			t.Errorf("held: %v, of %s", held, document)
+		h, isHeld := image.DockerImageMetadata.Object.(*held)
+		if isHeld != want {
+			t.Errorf("held: %v, of %s", isHeld, document)
 		}
-		if held {
-			releaseMetadata(image)
+		if isHeld {
+			layers := h.layers
+			if len(layers) < 2 || len(image.DockerImageLayers) != 1 {
+				t.Errorf("of %d layers %d are left", len(layers), len(image.DockerImageLayers))
+			}
+			release(image)
 			if image.DockerImageMetadata.Object != nil || !strings.Contains(string(image.DockerImageMetadata.Raw), "1500") {
 				t.Errorf("released %s", image.DockerImageMetadata.Raw)
+			}
+			if !reflect.DeepEqual(image.DockerImageLayers, layers) {
+				t.Errorf("released layers %v, want %v", image.DockerImageLayers, layers)
 			}
 		}
 	}

@@ -69,7 +69,6 @@ func plainForm(r *storedReader) *listForm[struct{}] {
 
 // gzipForm compresses, each object on its own.
 func gzipForm(r *storedReader) *listForm[gzipparts.Sum] {
-	texts := sync.Pool{New: func() any { return new([]byte) }}
 	return &listForm[gzipparts.Sum]{
 		kept:   filecache.New[gzipparts.Sum](filepath.Dir(r.s.db.Path()), keptBytes),
 		ratio:  3,

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -266,14 +267,19 @@ func (r *storedReader) object(ctx context.Context, buf []byte, kv *db.KV) (head,
 
 // writeObject writes the stored object as the API server's encoder does.
 func (r *storedReader) writeObject(ctx context.Context, w io.Writer, kv *db.KV) error {
-	body, rest, err := r.object(ctx, make([]byte, 0, len(kv.Value)+64), kv)
+	buf := texts.Get().(*[]byte)
+	defer texts.Put(buf)
+	text, rest, err := r.object(ctx, (*buf)[:0], kv)
 	if err != nil {
 		return err
 	}
-	body = append(body, rest...)
-	_, err = w.Write(append(body, '\n'))
+	*buf = append(append(text, rest...), '\n')
+	_, err = w.Write(*buf)
 	return err
 }
+
+// texts are buffers for one object each.
+var texts = sync.Pool{New: func() any { return new([]byte) }}
 
 // metadata is what follows head in a stored object, without the line's end.
 func (r *storedReader) metadata(data []byte) (rest []byte, ok bool) {
