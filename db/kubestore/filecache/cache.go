@@ -6,7 +6,12 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"syscall"
 )
+
+// spareFiles: the file is created where so many of its full size have room, so that
+// it does not take the last space from what is worth more.
+const spareFiles = 8
 
 // maxItems bounds what a Cache remembers in memory, some 60 bytes a value.
 const maxItems = 1 << 16
@@ -151,7 +156,7 @@ func (c *Cache[M]) forget(file *os.File, id, at int64) {
 }
 
 // Put keeps a run of values, each under its id. On an error none are kept, nor any
-// from before, and the file's space is given back.
+// from before, and the file's space is given back. Where space is short nothing is kept.
 func (c *Cache[M]) Put(ids []int64, run Run[M]) error {
 	n := int64(len(run.Bytes))
 	if n == 0 || n > c.size/2 {
@@ -193,6 +198,9 @@ func (c *Cache[M]) reserve(ids []int64, items []Item[M], n int64) (file *os.File
 		return nil, 0, nil
 	}
 	if c.file == nil {
+		if !c.spare() {
+			return nil, 0, nil
+		}
 		if c.file, err = unnamed(c.dir); err != nil {
 			return nil, 0, fmt.Errorf("cache of list items: %w", err)
 		}
@@ -218,6 +226,13 @@ func (c *Cache[M]) reserve(ids []int64, items []Item[M], n int64) (file *os.File
 	}
 	c.order = c.order[gone:]
 	return c.file, at, nil
+}
+
+// spare tells whether there is room for the file. If that is not known there is.
+func (c *Cache[M]) spare() bool {
+	var fs syscall.Statfs_t
+	err := syscall.Statfs(c.dir, &fs)
+	return err != nil || uint64(fs.Bavail)*uint64(fs.Bsize) >= spareFiles*uint64(c.size)
 }
 
 // Close gives the file back. The cache stays empty from then on.

@@ -173,6 +173,16 @@ func TestCacheWithoutSpace(t *testing.T) {
 	}
 }
 
+// A cache leaves a disk alone that has not many times its size.
+func TestCacheNeedsRoom(t *testing.T) {
+	c := New[int64](t.TempDir(), 1<<60)
+	defer c.Close()
+	put(t, c, 1)
+	if known := get(t, c, 1); known != nil || c.file != nil {
+		t.Errorf("an exbibyte has been begun: %v", known)
+	}
+}
+
 // What is appended ends where it was asked to, and continues what is there.
 func TestAppendHasALimit(t *testing.T) {
 	c := New[int64](t.TempDir(), 1<<20)
