@@ -151,8 +151,7 @@ func (f *listForm[M]) send(ctx context.Context, l *storedList, head []byte, writ
 
 // each calls use with runs, which are then the user's.
 func (f *listForm[M]) each(ctx context.Context, l *storedList, head []byte, use func(*filecache.Run[M]) error) error {
-	objects, size, err := l.r.s.db.Totals(ctx, l.prefix)
-	keep := err == nil && f.kept.Worth(objects, size/f.ratio)
+	keep := l.known && f.kept.Worth(l.objects, l.bytes/f.ratio)
 	if keep {
 		l.next.KeysOnly, l.next.Limit = true, storedKeyRows
 	}
@@ -166,6 +165,7 @@ func (f *listForm[M]) each(ctx context.Context, l *storedList, head []byte, use 
 				run = &filecache.Run[M]{}
 			}
 			run.Bytes, run.Items = run.Bytes[:0], run.Items[:0]
+			var err error
 			switch {
 			case first:
 				// No comma before the first object: it is no part of other lists.

@@ -39,7 +39,7 @@ func (r *storedReader) list(w http.ResponseWriter, req *http.Request, opts stora
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	if l.size > gzipThreshold && acceptsGzip(req) {
+	if l.long() && acceptsGzip(req) {
 		w.Header().Set("Content-Encoding", "gzip")
 		w.Header().Add("Vary", "Accept-Encoding")
 		err = l.writeGzip(req.Context(), w, head)
@@ -80,6 +80,15 @@ type storedList struct {
 	size    int       // bytes of them
 	damaged bool      // one of them is
 	more    bool      // of a list without a limit: there are pages to read
+
+	// objects and bytes are how many the collection has now, if that is known.
+	objects, bytes int64
+	known          bool
+}
+
+// long tells whether the list has so many bytes that the API server would compress it.
+func (l *storedList) long() bool {
+	return l.size > gzipThreshold || l.more && l.bytes > gzipThreshold
 }
 
 // begin reads what has to be known before the first byte is written: all rows of
@@ -123,6 +132,9 @@ func (l *storedList) begin(ctx context.Context) (head []byte, err error) {
 		}
 	}
 	l.more = l.limit == 0 && last.More
+	if l.objects, l.bytes, err = s.db.Totals(ctx, l.prefix); err == nil {
+		l.known = true
+	}
 	return l.head(token, remaining), nil
 }
 
