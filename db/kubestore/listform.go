@@ -41,7 +41,9 @@ type listForm[M any] struct {
 	// costly: an object is taken from what is kept even if it has been read.
 	costly bool
 
-	runs sync.Pool // of *filecache.Run[M]
+	// runs is of *filecache.Run[M], whose bytes are used again. After a Write that has
+	// failed they are not: HTTP/2 can still be sending them.
+	runs sync.Pool
 }
 
 // plainForm forms lists as they are.
@@ -144,8 +146,11 @@ func (f *listForm[M]) send(ctx context.Context, l *storedList, head []byte, writ
 	return ahead(ctx, func(ctx context.Context, use func(*filecache.Run[M]) error) error {
 		return f.each(ctx, l, head, use)
 	}, func(run *filecache.Run[M]) error {
-		defer f.runs.Put(run)
-		return write(run)
+		err := write(run)
+		if err == nil {
+			f.runs.Put(run)
+		}
+		return err
 	})
 }
 

@@ -268,17 +268,19 @@ func (r *storedReader) object(ctx context.Context, buf []byte, kv *db.KV) (head,
 // writeObject writes the stored object as the API server's encoder does.
 func (r *storedReader) writeObject(ctx context.Context, w io.Writer, kv *db.KV) error {
 	buf := texts.Get().(*[]byte)
-	defer texts.Put(buf)
 	text, rest, err := r.object(ctx, (*buf)[:0], kv)
 	if err != nil {
 		return err
 	}
 	*buf = append(append(text, rest...), '\n')
-	_, err = w.Write(*buf)
+	if _, err = w.Write(*buf); err == nil {
+		texts.Put(buf)
+	}
 	return err
 }
 
-// texts are buffers for one object each.
+// texts are buffers for one object each. One whose Write has failed does not come
+// back: HTTP/2 can still be sending it.
 var texts = sync.Pool{New: func() any { return new([]byte) }}
 
 // metadata is what follows head in a stored object, without the line's end.
