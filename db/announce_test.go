@@ -37,11 +37,7 @@ func writers(t *testing.T, d *db.DB) string {
 func announced(t *testing.T, before func(*db.DB, *testclock.FakeClock)) (d *db.DB, clock *testclock.FakeClock, done chan error) {
 	clock = testclock.NewFakeClock(time.Now())
 	d = dbtest.Open(t, func(o *db.Options) { o.Clock = clock })
-	for clock.Waiters() == 0 { // maintenance
-		if t.Context().Err() != nil {
-			t.Fatal("maintenance does not wait for the clock")
-		}
-	}
+	dbtest.AwaitWaiters(t, clock, 1)
 	before(d, clock)
 	done = make(chan error, 1)
 	go func() {
@@ -51,26 +47,15 @@ func announced(t *testing.T, before func(*db.DB, *testclock.FakeClock)) (d *db.D
 	return d, clock, done
 }
 
-// waits returns when the write under way waits for others.
-func waits(t *testing.T, clock *testclock.FakeClock, done chan error) {
-	t.Helper()
-	for clock.Waiters() < 2 {
-		select {
-		case err := <-done:
-			t.Fatalf("the commit did not wait: %v", err)
-		case <-t.Context().Done():
-			t.Fatal("the commit does not wait for the clock")
-		default:
-		}
-	}
-}
-
 func TestCommitWaitsForAnAnnouncedWrite(t *testing.T) {
 	var ctx context.Context
 	d, clock, done := announced(t, func(d *db.DB, _ *testclock.FakeClock) {
 		ctx, _ = d.Announce(t.Context())
 	})
-	waits(t, clock, done)
+	dbtest.AwaitWaiters(t, clock, 2)
+	if len(done) > 0 {
+		t.Fatalf("the commit did not wait: %v", <-done)
+	}
 	if _, err := d.Put(ctx, "/a/l", 0, []byte("v"), db.PutOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +76,10 @@ func TestCommitWaitsNotForLong(t *testing.T) {
 	d, clock, done := announced(t, func(d *db.DB, _ *testclock.FakeClock) {
 		d.Announce(t.Context())
 	})
-	waits(t, clock, done)
+	dbtest.AwaitWaiters(t, clock, 2)
+	if len(done) > 0 {
+		t.Fatalf("the commit did not wait: %v", <-done)
+	}
 	clock.Step(2 * time.Millisecond)
 	if err := <-done; err != nil {
 		t.Fatal(err)

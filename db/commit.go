@@ -19,7 +19,8 @@ const (
 type request struct {
 	ctx   context.Context
 	fn    func(*tx) error
-	whole bool // see writeWhole
+	whole bool  // see writeWhole
+	err   error // what done is sent, once it is known
 	done  chan error
 }
 
@@ -58,7 +59,7 @@ func (d *DB) enqueue(ctx context.Context, fn func(*tx) error, whole bool) error 
 	// would leave the caller not knowing whether the write happened.
 	select {
 	case err := <-r.done:
-		r.ctx, r.fn = nil, nil
+		r.ctx, r.fn, r.err = nil, nil, nil
 		requests.Put(r)
 		return err
 	case <-d.writerDone:
@@ -75,7 +76,7 @@ func (d *DB) enqueue(ctx context.Context, fn func(*tx) error, whole bool) error 
 func (d *DB) commitLoop(c *conn) {
 	defer d.wg.Done()
 	w := &tx{db: d, c: c}
-	batch, errs := make([]*request, 0, maxBatch), make([]error, 0, maxBatch)
+	batch := make([]*request, 0, maxBatch)
 	for {
 		select {
 		case r := <-d.queue:
@@ -88,45 +89,41 @@ func (d *DB) commitLoop(c *conn) {
 			close(d.writerDone)
 			return
 		}
-		d.commitBatch(w, batch, errs)
+		d.commitBatch(w, batch)
 	}
 }
 
 // commitBatch commits the first request together with those that gather finds. If
 // the commit fails with several in it, each gets a transaction of its own, so that
-// one write too large for the disk fails alone. errs is empty and has room for as
-// many as batch.
-func (d *DB) commitBatch(w *tx, batch []*request, errs []error) {
+// one write too large for the disk fails alone.
+func (d *DB) commitBatch(w *tx, batch []*request) {
 	start := time.Now()
-	batch, errs, err := d.tryBatch(w, batch, errs, true)
-	if err != nil && len(batch) > 1 {
-		for i, r := range batch {
-			one, oneErr, err := d.tryBatch(w, []*request{r}, nil, false)
-			_ = one
-			if err == nil {
-				err = oneErr[0]
+	batch, err := d.tryBatch(w, batch, true)
+	if err != nil {
+		for _, r := range batch {
+			if len(batch) > 1 {
+				_, err = d.tryBatch(w, []*request{r}, false)
 			}
-			errs[i] = err
+			if err != nil {
+				r.err = err
+			}
 		}
-	} else if err != nil {
-		errs[0] = err
 	}
 	d.metrics.batch.Observe(float64(len(batch)))
 	since(d.metrics.commit, start)
-	for i, r := range batch {
-		r.done <- errs[i]
+	for _, r := range batch {
+		r.done <- r.err
 	}
 	clear(batch)
-	clear(errs)
 }
 
 // tryBatch runs the requests, and when more is set those that gather finds, in
-// one transaction. errs has one entry for each request; err is the failure
-// of the transaction as a whole.
-func (d *DB) tryBatch(w *tx, batch []*request, errs []error, more bool) (_ []*request, _ []error, err error) {
+// one transaction. Each gets its own error; err is the failure of the transaction
+// as a whole.
+func (d *DB) tryBatch(w *tx, batch []*request, more bool) (_ []*request, err error) {
 	var late <-chan time.Time
 	err = w.begin()
-	for i := 0; ; i++ {
+	for i := 0; err == nil; i++ {
 		if i == len(batch) {
 			if !more || len(batch) == maxBatch || w.bytes >= maxBatchBytes {
 				break
@@ -137,14 +134,7 @@ func (d *DB) tryBatch(w *tx, batch []*request, errs []error, more bool) (_ []*re
 			}
 			batch = append(batch, r)
 		}
-		var ferr error
-		if err == nil {
-			ferr, err = w.run(batch[i])
-		}
-		errs = append(errs, ferr)
-		if err != nil {
-			more = false
-		}
+		batch[i].err, err = w.run(batch[i])
 	}
 	if err == nil {
 		err = w.commit()
@@ -152,9 +142,9 @@ func (d *DB) tryBatch(w *tx, batch []*request, errs []error, more bool) (_ []*re
 	if err != nil {
 		w.rollback()
 		d.metrics.commitFailures.Inc()
-		return batch, errs, d.translate(err)
+		return batch, d.translate(err)
 	}
-	return batch, errs, nil
+	return batch, nil
 }
 
 // tx is the transaction under way, seen by the closures of write.

@@ -15,12 +15,7 @@ import (
 func step(t *testing.T, clock *testclock.FakeClock, by time.Duration, done func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
-	for !clock.HasWaiters() {
-		if time.Now().After(deadline) {
-			t.Fatal("maintenance does not wait for the clock")
-		}
-		time.Sleep(time.Millisecond)
-	}
+	dbtest.AwaitWaiters(t, clock, 1)
 	clock.Step(by)
 	for !done() {
 		if time.Now().After(deadline) {

@@ -3,9 +3,23 @@ package dbtest
 
 import (
 	"testing"
+	"time"
+
+	testclock "k8s.io/utils/clock/testing"
 
 	"tidewaiter/db"
 )
+
+// AwaitWaiters returns when n or more wait for clock: the first is a database's
+// maintenance.
+func AwaitWaiters(t testing.TB, clock *testclock.FakeClock, n int) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); clock.Waiters() < n; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d wait for the clock, want %d", clock.Waiters(), n)
+		}
+	}
+}
 
 // Open opens a database in a directory of the test's own. When the test ends
 // it closes it and fails the test if PRAGMA integrity_check finds a fault.

@@ -10,16 +10,13 @@ import (
 // that come at the same time share a commit.
 func (g *Getter) AnnounceWrites(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		info, ok := request.RequestInfoFrom(req.Context())
-		if !ok || !info.IsResourceRequest {
-			next.ServeHTTP(w, req)
-			return
-		}
-		switch info.Verb {
-		case "create", "update", "patch", "delete":
-			ctx, end := g.db.Announce(req.Context())
-			defer end()
-			req = req.WithContext(ctx)
+		if info, ok := request.RequestInfoFrom(req.Context()); ok && info.IsResourceRequest {
+			switch info.Verb {
+			case "create", "update", "patch", "delete":
+				ctx, end := g.db.Announce(req.Context())
+				defer end()
+				req = req.WithContext(ctx)
+			}
 		}
 		next.ServeHTTP(w, req)
 	})

@@ -17,11 +17,7 @@ import (
 func TestAnnounceWrites(t *testing.T) {
 	clock := testclock.NewFakeClock(time.Now())
 	d := dbtest.Open(t, func(o *db.Options) { o.Clock = clock })
-	for !clock.HasWaiters() { // maintenance
-		if t.Context().Err() != nil {
-			t.Fatal("maintenance does not wait for the clock")
-		}
-	}
+	dbtest.AwaitWaiters(t, clock, 1)
 	other := func(key string) chan error {
 		done := make(chan error, 1)
 		go func() {
@@ -40,10 +36,9 @@ func TestAnnounceWrites(t *testing.T) {
 		waiting := clock.Waiters()
 		done := other(req.URL.Path + "/b")
 		if req.URL.Path == "/create" {
-			for clock.Waiters() == waiting {
-				if len(done) > 0 || t.Context().Err() != nil {
-					t.Fatal("a commit did not wait for the request")
-				}
+			dbtest.AwaitWaiters(t, clock, waiting+1)
+			if len(done) > 0 {
+				t.Fatal("a commit did not wait for the request")
 			}
 			if _, err := d.Put(req.Context(), req.URL.Path+"/c", 0, []byte("v"), db.PutOptions{}); err != nil {
 				t.Error(err)

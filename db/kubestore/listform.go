@@ -57,11 +57,10 @@ func plainForm(r *storedReader) *listForm[struct{}] {
 				if start >= storedRunBytes {
 					break
 				}
-				head, rest, err := r.object(ctx, append(run.Bytes, before...), &kvs[i])
-				if err != nil {
+				var err error
+				if run.Bytes, err = r.append(ctx, append(run.Bytes, before...), &kvs[i]); err != nil {
 					return err
 				}
-				run.Bytes = append(head, rest...)
 				run.Items = append(run.Items, filecache.Item[struct{}]{Len: len(run.Bytes) - start})
 			}
 			return nil
@@ -83,11 +82,10 @@ func gzipForm(r *storedReader) *listForm[gzipparts.Sum] {
 				group.Go(func() error {
 					buf := texts.Get().(*[]byte)
 					defer texts.Put(buf)
-					text, rest, err := r.object(ctx, append((*buf)[:0], before...), &kvs[i])
+					text, err := r.append(ctx, append((*buf)[:0], before...), &kvs[i])
 					if err != nil {
 						return err
 					}
-					text = append(text, rest...)
 					*buf = text
 					parts[i], sums[i] = gzipparts.Append(make([]byte, 0, len(text)/3+64), text)
 					return nil
@@ -156,7 +154,11 @@ func (f *listForm[M]) send(ctx context.Context, l *storedList, head []byte, writ
 
 // each calls use with runs, which are then the user's.
 func (f *listForm[M]) each(ctx context.Context, l *storedList, head []byte, use func(*filecache.Run[M]) error) error {
-	keep := l.known && f.kept.Worth(l.objects, l.bytes/f.ratio)
+	keep := false
+	if f.costly || l.more { // else all that is listed has been read, and is quick to form
+		objects, size, err := l.r.s.db.Totals(ctx, l.prefix)
+		keep = err == nil && f.kept.Worth(objects, size/f.ratio)
+	}
 	if keep {
 		l.next.KeysOnly, l.next.Limit = true, storedKeyRows
 	}
@@ -164,6 +166,10 @@ func (f *listForm[M]) each(ctx context.Context, l *storedList, head []byte, use 
 	return l.eachPage(ctx, func(p db.Page) error {
 		// What has been read is the quickest to have in a form that costs nothing.
 		keep := keep && (f.costly || len(p.KVs) > 0 && unread(p.KVs[0]))
+		ids := make([]int64, len(p.KVs))
+		for i, kv := range p.KVs {
+			ids[i] = kv.Rev
+		}
 		for rest := p.KVs; len(rest) > 0; first = false {
 			run, ok := f.runs.Get().(*filecache.Run[M])
 			if !ok {
@@ -176,15 +182,16 @@ func (f *listForm[M]) each(ctx context.Context, l *storedList, head []byte, use 
 				// No comma before the first object: it is no part of other lists.
 				err = f.form(ctx, run, head, rest[:1])
 			case keep:
-				err = f.next(ctx, l, run, rest)
+				err = f.next(ctx, l, run, rest, ids)
 			default:
 				err = f.form(ctx, run, comma, rest[:min(len(rest), storedChunkRows)])
 			}
 			if err != nil {
 				return err
 			}
-			clear(rest[:len(run.Items)]) // lets go of values
-			rest = rest[len(run.Items):]
+			n := len(run.Items)
+			clear(rest[:n]) // lets go of values
+			rest, ids = rest[n:], ids[n:]
 			if err := use(run); err != nil {
 				return err
 			}
@@ -195,17 +202,15 @@ func (f *listForm[M]) each(ctx context.Context, l *storedList, head []byte, use 
 
 var comma = []byte(",")
 
-// next appends to run the first of kvs, one or more, from what is kept or formed now.
-func (f *listForm[M]) next(ctx context.Context, l *storedList, run *filecache.Run[M], kvs []db.KV) error {
-	ids := make([]int64, len(kvs))
-	for i, kv := range kvs {
-		ids[i] = kv.Rev
-	}
+// next appends to run the first of kvs, one or more, from what is kept by their ids or
+// formed now.
+func (f *listForm[M]) next(ctx context.Context, l *storedList, run *filecache.Run[M], kvs []db.KV, ids []int64) error {
 	if f.kept.Append(run, ids, storedRunBytes); len(run.Items) > 0 {
 		return nil
 	}
+	ids = ids[:min(len(ids), storedChunkRows)]
 	// Another list may have put the first there meanwhile.
-	kvs = kvs[:min(max(f.kept.Missing(ids), 1), storedChunkRows)]
+	kvs = kvs[:max(f.kept.Missing(ids), 1)]
 	if unread(kvs[0]) {
 		if err := l.read(ctx, kvs); err != nil {
 			return err

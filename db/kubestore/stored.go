@@ -265,14 +265,20 @@ func (r *storedReader) object(ctx context.Context, buf []byte, kv *db.KV) (head,
 	return append(head, `",`...), rest, nil
 }
 
+// append is object in one part, which is appended to buf.
+func (r *storedReader) append(ctx context.Context, buf []byte, kv *db.KV) ([]byte, error) {
+	head, rest, err := r.object(ctx, buf, kv)
+	return append(head, rest...), err
+}
+
 // writeObject writes the stored object as the API server's encoder does.
 func (r *storedReader) writeObject(ctx context.Context, w io.Writer, kv *db.KV) error {
 	buf := texts.Get().(*[]byte)
-	text, rest, err := r.object(ctx, (*buf)[:0], kv)
+	text, err := r.append(ctx, (*buf)[:0], kv)
 	if err != nil {
 		return err
 	}
-	*buf = append(append(text, rest...), '\n')
+	*buf = append(text, '\n')
 	if _, err = w.Write(*buf); err == nil {
 		texts.Put(buf)
 	}

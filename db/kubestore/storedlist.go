@@ -39,7 +39,7 @@ func (r *storedReader) list(w http.ResponseWriter, req *http.Request, opts stora
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	if l.long() && acceptsGzip(req) {
+	if acceptsGzip(req) && l.long(req.Context()) {
 		w.Header().Set("Content-Encoding", "gzip")
 		w.Header().Add("Vary", "Accept-Encoding")
 		err = l.writeGzip(req.Context(), w, head)
@@ -80,15 +80,15 @@ type storedList struct {
 	size    int       // bytes of them
 	damaged bool      // one of them is
 	more    bool      // of a list without a limit: there are pages to read
-
-	// objects and bytes are how many the collection has now, if that is known.
-	objects, bytes int64
-	known          bool
 }
 
 // long tells whether the list has so many bytes that the API server would compress it.
-func (l *storedList) long() bool {
-	return l.size > gzipThreshold || l.more && l.bytes > gzipThreshold
+func (l *storedList) long(ctx context.Context) bool {
+	if l.size > gzipThreshold || !l.more {
+		return l.size > gzipThreshold
+	}
+	_, size, err := l.r.s.db.Totals(ctx, l.prefix)
+	return err == nil && size > gzipThreshold
 }
 
 // begin reads what has to be known before the first byte is written: all rows of
@@ -132,9 +132,6 @@ func (l *storedList) begin(ctx context.Context) (head []byte, err error) {
 		}
 	}
 	l.more = l.limit == 0 && last.More
-	if l.objects, l.bytes, err = s.db.Totals(ctx, l.prefix); err == nil {
-		l.known = true
-	}
 	return l.head(token, remaining), nil
 }
 
