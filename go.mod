@@ -1,4 +1,4 @@
-module tidewaiter
+module github.com/tidewaiter/tidewaiter
 
 go 1.26.0
 

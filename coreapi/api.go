@@ -20,7 +20,7 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/events/install"
 	_ "k8s.io/kubernetes/pkg/apis/policy/install" // Eviction
 
-	"tidewaiter/coreapi/usage"
+	"github.com/tidewaiter/tidewaiter/coreapi/usage"
 )
 
 // API is what a server installs: the storage of each resource and subresource

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
-	"tidewaiter/coreapi"
+	"github.com/tidewaiter/tidewaiter/coreapi"
 )
 
 func TestRecorderAggregates(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"tidewaiter/coreapi"
+	"github.com/tidewaiter/tidewaiter/coreapi"
 )
 
 // BenchmarkRenewal is one renewal of a Lease by client-go, through TLS. What many

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
-	"tidewaiter/coreapi"
+	"github.com/tidewaiter/tidewaiter/coreapi"
 )
 
 // hangingDial connects to nothing until hang is closed.

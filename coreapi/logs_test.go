@@ -26,8 +26,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
-	"tidewaiter/coreapi"
-	"tidewaiter/coreapi/podlogs"
+	"github.com/tidewaiter/tidewaiter/coreapi"
+	"github.com/tidewaiter/tidewaiter/coreapi/podlogs"
 )
 
 // logLine is a line as a container runtime writes it, at second n.

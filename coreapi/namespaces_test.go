@@ -17,9 +17,9 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
-	"tidewaiter/coreapi"
-	"tidewaiter/db/dbtest"
-	"tidewaiter/db/kubestore"
+	"github.com/tidewaiter/tidewaiter/coreapi"
+	"github.com/tidewaiter/tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/db/kubestore"
 )
 
 func (s *server) namespaceNames(t *testing.T) []string {

@@ -12,7 +12,7 @@ import (
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	netutils "k8s.io/utils/net"
 
-	"tidewaiter/coreapi/podlogs"
+	"github.com/tidewaiter/tidewaiter/coreapi/podlogs"
 )
 
 // Defaults of [Options], Kubernetes' own where it has one.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"tidewaiter/coreapi"
+	"github.com/tidewaiter/tidewaiter/coreapi"
 )
 
 func TestServiceCIDRsAreChecked(t *testing.T) {

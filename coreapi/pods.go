@@ -13,7 +13,7 @@ import (
 	policyclient "k8s.io/client-go/kubernetes/typed/policy/v1"
 	podstore "k8s.io/kubernetes/pkg/registry/core/pod/storage"
 
-	"tidewaiter/coreapi/podlogs"
+	"github.com/tidewaiter/tidewaiter/coreapi/podlogs"
 )
 
 // pods is the pod resource with its subresources.

@@ -16,11 +16,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"tidewaiter/coreapi"
-	"tidewaiter/db"
-	"tidewaiter/db/dbtest"
-	"tidewaiter/db/kubestore"
-	"tidewaiter/web"
+	"github.com/tidewaiter/tidewaiter/coreapi"
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/db/kubestore"
+	"github.com/tidewaiter/tidewaiter/web"
 )
 
 // patience bounds every wait for a condition; it measures nothing.

@@ -20,7 +20,7 @@ import (
 	portrepair "k8s.io/kubernetes/pkg/registry/core/service/portallocator/controller"
 	servicestore "k8s.io/kubernetes/pkg/registry/core/service/storage"
 
-	"tidewaiter/coreapi/ranges"
+	"github.com/tidewaiter/tidewaiter/coreapi/ranges"
 )
 
 // Kubernetes has two keepers of cluster IPs: a bitmap, and IPAddress objects of

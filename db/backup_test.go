@@ -11,8 +11,8 @@ import (
 	"sync"
 	"testing"
 
-	"tidewaiter/db"
-	"tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
 // TestBackupAndRestore backs up while writers go on, and restores.

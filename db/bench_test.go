@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"tidewaiter/db"
-	"tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
 // benchValue is about what an Image takes.

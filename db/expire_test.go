@@ -7,8 +7,8 @@ import (
 
 	testclock "k8s.io/utils/clock/testing"
 
-	"tidewaiter/db"
-	"tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
 // step moves a fake clock when the maintenance loop waits for it.

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"tidewaiter/db"
-	"tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
 var quietLogger = slog.New(slog.DiscardHandler)

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"tidewaiter/db"
-	"tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
 // TestFullFileSystem fills a real file system, with the log, its index and the

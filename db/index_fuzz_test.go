@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"testing"
 
-	"tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db"
 )
 
 // FuzzUnpackIndexed: bytes that are accepted say the same when packed again,

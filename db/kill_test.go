@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db"
 )
 
 var killsFlag = flag.Int("kills", 50, "how often TestKill kills the process")

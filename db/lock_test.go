@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"tidewaiter/db"
-	"tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
 func TestLock(t *testing.T) {

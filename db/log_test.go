@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"tidewaiter/db"
-	"tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
 // TestDamagedLog flips bits in the log that a killed process leaves. What was

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db"
 )
 
 var (

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"tidewaiter/db"
-	"tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
 // TestMigrate goes from every released schema version to the newest and checks

@@ -11,8 +11,8 @@ import (
 
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"tidewaiter/db"
-	"tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
 // spoolTest is a spool whose time the test moves.

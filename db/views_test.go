@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"tidewaiter/db"
-	"tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
 func TestViews(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"tidewaiter/db"
-	"tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
 // poll collects events until there are none.

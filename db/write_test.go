@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"tidewaiter/db"
-	"tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
 func put(t testing.TB, d *db.DB, key string, expect int64, value string) int64 {

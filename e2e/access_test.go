@@ -18,7 +18,7 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 
-	"tidewaiter/e2e/harness"
+	"github.com/tidewaiter/tidewaiter/e2e/harness"
 )
 
 // Who asks decides: the administrator may do everything, anybody else known

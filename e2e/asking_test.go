@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"tidewaiter/e2e/harness"
+	"github.com/tidewaiter/tidewaiter/e2e/harness"
 )
 
 // selected are the names of the Images that a field selector selects.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"tidewaiter/e2e/harness"
+	"github.com/tidewaiter/tidewaiter/e2e/harness"
 )
 
 // conformanceSpecs are Kubernetes' own end-to-end specs that run here: those

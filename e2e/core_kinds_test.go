@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"tidewaiter/e2e/harness"
+	"github.com/tidewaiter/tidewaiter/e2e/harness"
 )
 
 const corePod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"app","labels":{"run":"app"}},

@@ -10,9 +10,9 @@ import (
 
 	_ "github.com/mattn/go-sqlite3" // registers the driver "sqlite3"
 
-	"tidewaiter/e2e/harness"
-	"tidewaiter/e2e/images"
-	"tidewaiter/e2e/registry"
+	"github.com/tidewaiter/tidewaiter/e2e/harness"
+	"github.com/tidewaiter/tidewaiter/e2e/images"
+	"github.com/tidewaiter/tidewaiter/e2e/registry"
 )
 
 // Killing whoever writes, in the middle of a bulk import, loses no image that

@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"tidewaiter/e2e/harness"
+	"github.com/tidewaiter/tidewaiter/e2e/harness"
 )
 
 // The demonstration needs nothing: no network, no registry, no flags. It shows

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"tidewaiter/e2e/harness"
+	"github.com/tidewaiter/tidewaiter/e2e/harness"
 )
 
 // anyText marks parameters that Kubernetes reads as a bool: every text but

@@ -19,7 +19,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"tidewaiter/e2e/harness"
+	"github.com/tidewaiter/tidewaiter/e2e/harness"
 )
 
 // object is a JSON object.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"tidewaiter/e2e/harness"
+	"github.com/tidewaiter/tidewaiter/e2e/harness"
 )
 
 // endpointTable lists every endpoint that must work: resource, verb, path,

@@ -1,4 +1,4 @@
-module tidewaiter/e2e
+module github.com/tidewaiter/tidewaiter/e2e
 
 go 1.26.0
 

@@ -17,7 +17,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"tidewaiter/e2e/harness"
+	"github.com/tidewaiter/tidewaiter/e2e/harness"
 )
 
 // One process owns a data directory, and the second is told which.

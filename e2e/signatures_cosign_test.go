@@ -17,10 +17,10 @@ import (
 	"strings"
 	"testing"
 
-	"tidewaiter/e2e/harness"
-	"tidewaiter/e2e/images"
-	"tidewaiter/e2e/registry"
-	"tidewaiter/e2e/rekor"
+	"github.com/tidewaiter/tidewaiter/e2e/harness"
+	"github.com/tidewaiter/tidewaiter/e2e/images"
+	"github.com/tidewaiter/tidewaiter/e2e/registry"
+	"github.com/tidewaiter/tidewaiter/e2e/rekor"
 )
 
 // cosign is the real signing tool, with a folder of keys that it can use without services on the internet.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"tidewaiter/e2e/harness"
+	"github.com/tidewaiter/tidewaiter/e2e/harness"
 )
 
 // Signatures that containers/image carries for its own tests, made by others: posted with their image, and judged by the

@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"tidewaiter/e2e/harness"
+	"github.com/tidewaiter/tidewaiter/e2e/harness"
 )
 
 // imagesignatures has create and delete, and the signature shows in its Image.

@@ -12,9 +12,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"tidewaiter/e2e/harness"
-	"tidewaiter/e2e/images"
-	"tidewaiter/e2e/registry"
+	"github.com/tidewaiter/tidewaiter/e2e/harness"
+	"github.com/tidewaiter/tidewaiter/e2e/images"
+	"github.com/tidewaiter/tidewaiter/e2e/registry"
 )
 
 // verdict is what `tidewaiter verify -o json` prints.

@@ -12,9 +12,9 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"tidewaiter/e2e/harness"
-	"tidewaiter/e2e/images"
-	"tidewaiter/e2e/registry"
+	"github.com/tidewaiter/tidewaiter/e2e/harness"
+	"github.com/tidewaiter/tidewaiter/e2e/images"
+	"github.com/tidewaiter/tidewaiter/e2e/registry"
 )
 
 // hookSecret is what the registries of these tests send, and what no log of the

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"tidewaiter/e2e/harness"
-	"tidewaiter/e2e/images"
-	"tidewaiter/e2e/registry"
+	"github.com/tidewaiter/tidewaiter/e2e/harness"
+	"github.com/tidewaiter/tidewaiter/e2e/images"
+	"github.com/tidewaiter/tidewaiter/e2e/registry"
 )
 
 // A server that is killed, as kill -9 does, in the middle of each of four waves

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"tidewaiter/e2e/harness"
-	"tidewaiter/e2e/registry"
+	"github.com/tidewaiter/tidewaiter/e2e/harness"
+	"github.com/tidewaiter/tidewaiter/e2e/registry"
 )
 
 // client trusts what a registry would have to.

@@ -12,9 +12,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 
-	"tidewaiter/e2e/harness"
-	"tidewaiter/e2e/images"
-	"tidewaiter/e2e/registry"
+	"github.com/tidewaiter/tidewaiter/e2e/harness"
+	"github.com/tidewaiter/tidewaiter/e2e/images"
+	"github.com/tidewaiter/tidewaiter/e2e/registry"
 )
 
 // A multi-architecture image that crane pushes and cosign signs is in a running

@@ -10,9 +10,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 
-	"tidewaiter/e2e/harness"
-	"tidewaiter/e2e/images"
-	"tidewaiter/e2e/registry"
+	"github.com/tidewaiter/tidewaiter/e2e/harness"
+	"github.com/tidewaiter/tidewaiter/e2e/images"
+	"github.com/tidewaiter/tidewaiter/e2e/registry"
 )
 
 // What cannot be imported is tried again by itself if that may help. If not, it

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"tidewaiter/e2e/images"
-	"tidewaiter/e2e/registry"
+	"github.com/tidewaiter/tidewaiter/e2e/images"
+	"github.com/tidewaiter/tidewaiter/e2e/registry"
 )
 
 // What is pushed to a real registry is seen by whoever watches, with no other

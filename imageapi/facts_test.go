@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"tidewaiter/imageapi"
+	"github.com/tidewaiter/tidewaiter/imageapi"
 )
 
 // saidSummary is a summary that the image itself brings, as "verified|signer|signer".

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
 
-	"tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 )
 
 // The fields that images are selected by.

@@ -16,11 +16,11 @@ import (
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"tidewaiter/db"
-	"tidewaiter/db/dbtest"
-	"tidewaiter/db/kubestore"
-	"tidewaiter/imageapi"
-	"tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/db/kubestore"
+	"github.com/tidewaiter/tidewaiter/imageapi"
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 )
 
 var (

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/recognizer"
 	"k8s.io/apimachinery/pkg/types"
 
-	"tidewaiter/imageapi/plainjson"
+	"github.com/tidewaiter/tidewaiter/imageapi/plainjson"
 )
 
 // imageReader is a serializer of JSON. It takes the fields that it knows out of an Image's document,

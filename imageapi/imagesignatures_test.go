@@ -15,7 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/warning"
 
-	"tidewaiter/imageapi"
+	"github.com/tidewaiter/tidewaiter/imageapi"
 )
 
 func (s storages) sign(sig imagev1.ImageSignature) (*imagev1.ImageSignature, error) {

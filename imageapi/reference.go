@@ -5,7 +5,7 @@ import (
 
 	"github.com/distribution/reference"
 
-	"tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 )
 
 // parsedReference is what a reference says, in full form: its repository begins with a registry.

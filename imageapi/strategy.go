@@ -9,7 +9,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage/names"
 
-	"tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 )
 
 // maxChildLookups bounds how many children of an index are read to date it.

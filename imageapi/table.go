@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 )
 
 // none is what kubectl's tables say for nothing.

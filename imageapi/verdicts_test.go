@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"tidewaiter/imageapi"
+	"github.com/tidewaiter/tidewaiter/imageapi"
 )
 
 // Whoever is told of verdicts is told of each that changed, and of no other.

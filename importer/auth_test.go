@@ -11,9 +11,9 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/authn"
 
-	"tidewaiter/importer"
-	"tidewaiter/importer/registrytest"
-	"tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
 
 // keychain has the same credentials for everybody.

@@ -8,9 +8,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"tidewaiter/importer"
-	"tidewaiter/importer/registrytest"
-	"tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
 
 // newImporter is New without the credentials of whoever runs the test.

@@ -12,10 +12,10 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
-	"tidewaiter/imageapi/manifest"
-	"tidewaiter/importer"
-	"tidewaiter/importer/registrytest"
-	"tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
 
 // short limits, for registries that never answer.

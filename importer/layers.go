@@ -14,7 +14,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	godigest "github.com/opencontainers/go-digest"
 
-	"tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 )
 
 // maxZstdWindow bounds the memory that a zstd layer can ask for. RFC 8878 §3.1.1.1.2

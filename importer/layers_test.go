@@ -13,9 +13,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 	godigest "github.com/opencontainers/go-digest"
 
-	"tidewaiter/importer"
-	"tidewaiter/importer/registrytest"
-	"tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
 
 func TestVerifyLayers(t *testing.T) {

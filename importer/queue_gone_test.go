@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"tidewaiter/importer"
-	"tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 )
 
 func TestWorkerMarksWhatIsGone(t *testing.T) {

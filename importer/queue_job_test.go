@@ -18,9 +18,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"tidewaiter/importer"
-	"tidewaiter/importer/registrytest"
-	"tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
 
 func TestWorkerImportsAPush(t *testing.T) {

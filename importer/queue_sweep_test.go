@@ -10,8 +10,8 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"tidewaiter/importer"
-	"tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 )
 
 // What nobody told of is found: new tags, tags that moved or came back, and what

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer"
 )
 
 func TestHintCoding(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer"
 )
 
 var hex64 = strings.Repeat("0123456789abcdef", 4)

@@ -3,7 +3,7 @@ package importer_test
 import (
 	"testing"
 
-	"tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer"
 )
 
 func TestLongestPrefixWins(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 )
 
 // run is one import.

@@ -14,9 +14,9 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"tidewaiter/importer"
-	"tidewaiter/importer/registrytest"
-	"tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
 
 // tagFinder finds a cosign-like tag through the transport it is given.

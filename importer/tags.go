@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 )
 
 const (

@@ -19,7 +19,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
-	"tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 )
 
 // wire is the http.RoundTripper under the authentication of one repository: all

@@ -14,9 +14,9 @@ import (
 
 	imagev1 "github.com/openshift/api/image/v1"
 
-	"tidewaiter/signatures"
-	"tidewaiter/signatures/payload"
-	"tidewaiter/signatures/signaturestest"
+	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures/payload"
+	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
 // BenchmarkVerify judges one signature. The metric x-bare is how many times as long it takes as the bare cryptographic

@@ -13,10 +13,10 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"tidewaiter/signatures"
-	"tidewaiter/signatures/payload"
-	"tidewaiter/signatures/policy"
-	"tidewaiter/signatures/signaturestest"
+	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures/payload"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
+	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
 // The fuzz targets judge signatures of an image that no trusted key has ever signed. Whatever comes in, the verdict must

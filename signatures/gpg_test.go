@@ -11,8 +11,8 @@ import (
 	"github.com/ProtonMail/go-crypto/openpgp/armor"
 	corev1 "k8s.io/api/core/v1"
 
-	"tidewaiter/signatures"
-	"tidewaiter/signatures/signaturestest"
+	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
 func TestVerifyGPG(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"tidewaiter/signatures/evidence"
-	"tidewaiter/signatures/policy"
+	"github.com/tidewaiter/tidewaiter/signatures/evidence"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
 // rules is a version of this package's judgement, part of AnnotationPolicy. Raising it has every stored verdict

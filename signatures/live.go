@@ -7,7 +7,7 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	"k8s.io/utils/clock"
 
-	"tidewaiter/signatures/policy"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
 // Live is the policies in force in a running server: a Set that can be replaced while others use it, and a clock. It is

@@ -8,9 +8,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"tidewaiter/signatures"
-	"tidewaiter/signatures/payload"
-	"tidewaiter/signatures/signaturestest"
+	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures/payload"
+	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
 func trustPKI(t *testing.T, roots, intermediates *x509.Certificate, subject string) string {

@@ -5,8 +5,8 @@ import (
 
 	"github.com/sigstore/sigstore-go/pkg/testing/data"
 
-	"tidewaiter/signatures"
-	"tidewaiter/signatures/signaturestest"
+	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
 // Bundles and trusted roots of real deployments, as sigstore-go carries them for its own tests.

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"tidewaiter/signatures"
-	"tidewaiter/signatures/payload"
-	"tidewaiter/signatures/signaturestest"
+	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures/payload"
+	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
 // A key with a trusted root: the signature must be by the key, and be where the root says it has to be.

@@ -6,7 +6,7 @@ import (
 
 	imagev1 "github.com/openshift/api/image/v1"
 
-	"tidewaiter/signatures/evidence"
+	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
 // Values of ImageSignature.type. The name is part of what is stored; content is never rewritten.

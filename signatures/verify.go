@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"time"
 
-	"tidewaiter/signatures/evidence"
-	"tidewaiter/signatures/payload"
-	"tidewaiter/signatures/policy"
-	"tidewaiter/signatures/sigstore"
+	"github.com/tidewaiter/tidewaiter/signatures/evidence"
+	"github.com/tidewaiter/tidewaiter/signatures/payload"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
+	"github.com/tidewaiter/tidewaiter/signatures/sigstore"
 )
 
 // Signature is stored signature material: an ImageSignature's type and content.

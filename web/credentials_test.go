@@ -12,7 +12,7 @@ import (
 
 	certutil "k8s.io/client-go/util/cert"
 
-	"tidewaiter/web"
+	"github.com/tidewaiter/tidewaiter/web"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

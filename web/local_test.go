@@ -10,7 +10,7 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	k8sopenapi "k8s.io/kubernetes/pkg/generated/openapi"
 
-	"tidewaiter/web"
+	"github.com/tidewaiter/tidewaiter/web"
 )
 
 // A server without a listener serves the process it is in, and stops.

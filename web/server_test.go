@@ -24,7 +24,7 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
 	k8sopenapi "k8s.io/kubernetes/pkg/generated/openapi"
 
-	"tidewaiter/web"
+	"github.com/tidewaiter/tidewaiter/web"
 )
 
 // server is a running API server without any storage: what package web owns.

@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 )
 
 func listen(t *testing.T) net.Listener {

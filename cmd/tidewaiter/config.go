@@ -11,9 +11,9 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"tidewaiter/coreapi/podlogs"
-	"tidewaiter/importer"
-	"tidewaiter/web/hooks"
+	"github.com/tidewaiter/tidewaiter/coreapi/podlogs"
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
 
 // maxConfigFile bounds the configuration file, in bytes.

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	restclient "k8s.io/client-go/rest"
 
-	"tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 )
 
 type demoOptions struct {

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
-	"tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
 
 // demoRegistry is a registry on loopback that lives in memory and tells of what

@@ -22,7 +22,7 @@ import (
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 	"github.com/sigstore/sigstore/pkg/signature"
 
-	"tidewaiter/signatures/payload"
+	"github.com/tidewaiter/tidewaiter/signatures/payload"
 )
 
 // demoSigner signs as cosign does, with a key that lives as long as the demo.

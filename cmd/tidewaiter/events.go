@@ -11,10 +11,10 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
-	"tidewaiter/coreapi"
-	"tidewaiter/imageapi/imageclient"
-	"tidewaiter/importer"
-	"tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/coreapi"
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
 // Reasons of Events about Images, beside those of importer.Notice.

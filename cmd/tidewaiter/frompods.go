@@ -14,7 +14,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/pager"
 
-	"tidewaiter/coreapi/usage"
+	"github.com/tidewaiter/tidewaiter/coreapi/usage"
 )
 
 // podSource finds references in the pods of a cluster.

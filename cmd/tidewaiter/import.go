@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
-	"tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer"
 )
 
 // maxJobs bounds --jobs: every job holds a manifest and a config in memory.

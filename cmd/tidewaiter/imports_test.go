@@ -16,19 +16,19 @@ var forbidden = []struct {
 	why     string
 	imports []string
 }{
-	{room: "tidewaiter/db", alone: true, why: "the engine is SQL, revisions and nothing of Kubernetes", imports: []string{"k8s.io"}},
-	{room: "tidewaiter/db", why: "the engine knows nothing of Kubernetes or of who uses it",
-		imports: []string{"k8s.io/kubernetes", "github.com/openshift/api", "tidewaiter/imageapi", "tidewaiter/importer", "tidewaiter/signatures", "tidewaiter/coreapi", "tidewaiter/web"}},
-	{room: "tidewaiter/imageapi", why: "the image group knows no SQL, no registries and no server",
-		imports: []string{"github.com/mattn/go-sqlite3", "github.com/google/go-containerregistry/pkg/v1/remote", "tidewaiter/db", "tidewaiter/importer", "tidewaiter/signatures", "tidewaiter/coreapi", "tidewaiter/web"}},
-	{room: "tidewaiter/coreapi", why: "the core kinds know no images and no SQL",
-		imports: []string{"github.com/mattn/go-sqlite3", "github.com/openshift/api", "tidewaiter/db", "tidewaiter/imageapi", "tidewaiter/importer", "tidewaiter/signatures", "tidewaiter/web"}},
-	{room: "tidewaiter/importer", why: "the importer knows no SQL and no handlers",
-		imports: []string{"github.com/mattn/go-sqlite3", "k8s.io/apiserver", "tidewaiter/db", "tidewaiter/coreapi", "tidewaiter/web"}},
-	{room: "tidewaiter/signatures", why: "verification knows no SQL and no handlers",
-		imports: []string{"github.com/mattn/go-sqlite3", "k8s.io/apiserver", "tidewaiter/db", "tidewaiter/coreapi", "tidewaiter/importer", "tidewaiter/web"}},
-	{room: "tidewaiter/web", why: "the server knows no SQL and no rules of any kind it serves",
-		imports: []string{"github.com/mattn/go-sqlite3", "github.com/openshift/api", "tidewaiter/db", "tidewaiter/imageapi", "tidewaiter/importer", "tidewaiter/signatures", "tidewaiter/coreapi"}},
+	{room: "github.com/tidewaiter/tidewaiter/db", alone: true, why: "the engine is SQL, revisions and nothing of Kubernetes", imports: []string{"k8s.io"}},
+	{room: "github.com/tidewaiter/tidewaiter/db", why: "the engine knows nothing of Kubernetes or of who uses it",
+		imports: []string{"k8s.io/kubernetes", "github.com/openshift/api", "github.com/tidewaiter/tidewaiter/imageapi", "github.com/tidewaiter/tidewaiter/importer", "github.com/tidewaiter/tidewaiter/signatures", "github.com/tidewaiter/tidewaiter/coreapi", "github.com/tidewaiter/tidewaiter/web"}},
+	{room: "github.com/tidewaiter/tidewaiter/imageapi", why: "the image group knows no SQL, no registries and no server",
+		imports: []string{"github.com/mattn/go-sqlite3", "github.com/google/go-containerregistry/pkg/v1/remote", "github.com/tidewaiter/tidewaiter/db", "github.com/tidewaiter/tidewaiter/importer", "github.com/tidewaiter/tidewaiter/signatures", "github.com/tidewaiter/tidewaiter/coreapi", "github.com/tidewaiter/tidewaiter/web"}},
+	{room: "github.com/tidewaiter/tidewaiter/coreapi", why: "the core kinds know no images and no SQL",
+		imports: []string{"github.com/mattn/go-sqlite3", "github.com/openshift/api", "github.com/tidewaiter/tidewaiter/db", "github.com/tidewaiter/tidewaiter/imageapi", "github.com/tidewaiter/tidewaiter/importer", "github.com/tidewaiter/tidewaiter/signatures", "github.com/tidewaiter/tidewaiter/web"}},
+	{room: "github.com/tidewaiter/tidewaiter/importer", why: "the importer knows no SQL and no handlers",
+		imports: []string{"github.com/mattn/go-sqlite3", "k8s.io/apiserver", "github.com/tidewaiter/tidewaiter/db", "github.com/tidewaiter/tidewaiter/coreapi", "github.com/tidewaiter/tidewaiter/web"}},
+	{room: "github.com/tidewaiter/tidewaiter/signatures", why: "verification knows no SQL and no handlers",
+		imports: []string{"github.com/mattn/go-sqlite3", "k8s.io/apiserver", "github.com/tidewaiter/tidewaiter/db", "github.com/tidewaiter/tidewaiter/coreapi", "github.com/tidewaiter/tidewaiter/importer", "github.com/tidewaiter/tidewaiter/web"}},
+	{room: "github.com/tidewaiter/tidewaiter/web", why: "the server knows no SQL and no rules of any kind it serves",
+		imports: []string{"github.com/mattn/go-sqlite3", "github.com/openshift/api", "github.com/tidewaiter/tidewaiter/db", "github.com/tidewaiter/tidewaiter/imageapi", "github.com/tidewaiter/tidewaiter/importer", "github.com/tidewaiter/tidewaiter/signatures", "github.com/tidewaiter/tidewaiter/coreapi"}},
 }
 
 type goPackage struct {
@@ -37,9 +37,9 @@ type goPackage struct {
 }
 
 func TestRoomsKnowOnlyWhatTheyMay(t *testing.T) {
-	packages := listPackages(t, "tidewaiter/...")
+	packages := listPackages(t, "github.com/tidewaiter/tidewaiter/...")
 	for _, rule := range forbidden {
-		t.Run(strings.TrimPrefix(rule.room, "tidewaiter/"), func(t *testing.T) {
+		t.Run(strings.TrimPrefix(rule.room, "github.com/tidewaiter/tidewaiter/"), func(t *testing.T) {
 			seen := 0
 			for path := range packages {
 				if !within(path, rule.room) || rule.alone && path != rule.room {
@@ -60,9 +60,9 @@ func TestRoomsKnowOnlyWhatTheyMay(t *testing.T) {
 }
 
 func TestNobodyImportsCommands(t *testing.T) {
-	for path, p := range listPackages(t, "tidewaiter/...") {
+	for path, p := range listPackages(t, "github.com/tidewaiter/tidewaiter/...") {
 		for _, i := range p.Imports {
-			if within(i, "tidewaiter/cmd") && !within(path, "tidewaiter/cmd") {
+			if within(i, "github.com/tidewaiter/tidewaiter/cmd") && !within(path, "github.com/tidewaiter/tidewaiter/cmd") {
 				t.Errorf("%s imports %s: wiring is not to be imported", path, i)
 			}
 		}

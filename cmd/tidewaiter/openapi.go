@@ -7,7 +7,7 @@ import (
 	"k8s.io/kube-openapi/pkg/common"
 	k8sopenapi "k8s.io/kubernetes/pkg/generated/openapi"
 
-	imageopenapi "tidewaiter/imageapi/openapi"
+	imageopenapi "github.com/tidewaiter/tidewaiter/imageapi/openapi"
 )
 
 // servedPackages are the packages of types that requests and responses are of, as

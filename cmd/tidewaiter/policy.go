@@ -13,11 +13,11 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"tidewaiter/imageapi/imageclient"
-	"tidewaiter/signatures"
-	"tidewaiter/signatures/find"
-	"tidewaiter/signatures/policy"
-	"tidewaiter/signatures/reverify"
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures/find"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
+	"github.com/tidewaiter/tidewaiter/signatures/reverify"
 )
 
 // verification is what a server knows of trust: the policies in force, their

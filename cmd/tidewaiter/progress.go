@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/term"
 
-	"tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer"
 )
 
 // progress keeps one line about a running import on a terminal. On anything

@@ -15,10 +15,10 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 
-	"tidewaiter/db"
-	"tidewaiter/imageapi/imageclient"
-	"tidewaiter/importer"
-	"tidewaiter/web/hooks"
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
 
 // pushes is the way of a push: receivers put what registries tell into the

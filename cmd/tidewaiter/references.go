@@ -8,7 +8,7 @@ import (
 	"os"
 	"strings"
 
-	"tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer"
 )
 
 const (

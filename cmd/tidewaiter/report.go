@@ -11,8 +11,8 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/yaml"
 
-	"tidewaiter/imageapi/manifest"
-	"tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/importer"
 )
 
 // outputs are the values of -o.

@@ -31,10 +31,10 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
-	"tidewaiter/db"
-	"tidewaiter/db/kubestore"
-	"tidewaiter/imageapi"
-	"tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/kubestore"
+	"github.com/tidewaiter/tidewaiter/imageapi"
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 )
 
 var (

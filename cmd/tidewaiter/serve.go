@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tidewaiter/coreapi"
+	"github.com/tidewaiter/tidewaiter/coreapi"
 )
 
 // defaultDataDir is where every verb looks unless told otherwise.

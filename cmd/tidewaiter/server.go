@@ -22,12 +22,12 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
-	"tidewaiter/coreapi"
-	"tidewaiter/coreapi/podlogs"
-	"tidewaiter/db"
-	"tidewaiter/db/kubestore"
-	"tidewaiter/imageapi"
-	"tidewaiter/web"
+	"github.com/tidewaiter/tidewaiter/coreapi"
+	"github.com/tidewaiter/tidewaiter/coreapi/podlogs"
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/kubestore"
+	"github.com/tidewaiter/tidewaiter/imageapi"
+	"github.com/tidewaiter/tidewaiter/web"
 )
 
 func init() {

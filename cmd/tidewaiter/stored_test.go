@@ -21,8 +21,8 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
-	"tidewaiter/imageapi/imageclient"
-	"tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
 
 // Reads that are answered with stored bytes say the same as those that the API

@@ -21,13 +21,13 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
-	"tidewaiter/db"
-	"tidewaiter/db/kubestore"
-	"tidewaiter/imageapi"
-	"tidewaiter/imageapi/manifest"
-	"tidewaiter/signatures"
-	"tidewaiter/signatures/reverify"
-	"tidewaiter/signatures/signaturestest"
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/kubestore"
+	"github.com/tidewaiter/tidewaiter/imageapi"
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures/reverify"
+	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
 // A server that is killed while it judges all its Images goes on, when it is

@@ -7,8 +7,8 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"tidewaiter/imageapi/imageclient"
-	"tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/importer"
 )
 
 // target is where an import stores Images.

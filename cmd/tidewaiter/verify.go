@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/printers"
 
-	"tidewaiter/importer"
-	"tidewaiter/signatures"
-	"tidewaiter/signatures/policy"
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
 // Exit codes of verify. Two is also that of any other failure: whoever asks

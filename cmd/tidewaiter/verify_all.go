@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 	restclient "k8s.io/client-go/rest"
 
-	"tidewaiter/db"
-	"tidewaiter/signatures"
-	"tidewaiter/signatures/reverify"
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures/reverify"
 )
 
 // verificationPath is where a server tells administrators how far it has come

@@ -10,9 +10,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"tidewaiter/imageapi/imageclient"
-	"tidewaiter/signatures"
-	"tidewaiter/signatures/reverify"
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures/reverify"
 )
 
 // signedRegistry is the demo's registry with its images and a policy for them.

@@ -4,9 +4,9 @@ import (
 	"maps"
 	"slices"
 
-	"tidewaiter/coreapi"
-	"tidewaiter/db"
-	"tidewaiter/imageapi"
+	"github.com/tidewaiter/tidewaiter/coreapi"
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/imageapi"
 )
 
 // views are the SQL views of every kind, by name. Each belongs to the package of

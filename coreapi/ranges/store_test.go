@@ -9,10 +9,10 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/pkg/registry/core/service/allocator"
 
-	"tidewaiter/coreapi/ranges"
-	"tidewaiter/db"
-	"tidewaiter/db/dbtest"
-	"tidewaiter/db/kubestore"
+	"github.com/tidewaiter/tidewaiter/coreapi/ranges"
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/db/kubestore"
 )
 
 const size = 64

@@ -6,7 +6,7 @@ import (
 
 	_ "github.com/mattn/go-sqlite3" // the driver of damaging connections
 
-	"tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db"
 )
 
 // Damage flips the bits of the first byte of key's stored value, behind the

@@ -7,7 +7,7 @@ import (
 
 	testclock "k8s.io/utils/clock/testing"
 
-	"tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db"
 )
 
 // AwaitWaiters returns when n or more wait for clock: the first is a database's

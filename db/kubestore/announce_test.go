@@ -9,8 +9,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	testclock "k8s.io/utils/clock/testing"
 
-	"tidewaiter/db"
-	"tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
 // A commit waits for a request that will write and has not yet, and for no other.

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/client-go/tools/cache"
 
-	"tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db"
 )
 
 // Options of a Getter.

@@ -13,9 +13,9 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/klog/v2"
 
-	"tidewaiter/db"
-	"tidewaiter/db/kubestore/filecache"
-	"tidewaiter/db/kubestore/gzipparts"
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/kubestore/filecache"
+	"github.com/tidewaiter/tidewaiter/db/kubestore/gzipparts"
 )
 
 const (

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 	"k8s.io/client-go/tools/cache"
 
-	"tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db"
 )
 
 // Config describes the objects of one Store.

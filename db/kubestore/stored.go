@@ -27,8 +27,8 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	storeerr "k8s.io/apiserver/pkg/storage/errors"
 
-	"tidewaiter/db"
-	"tidewaiter/db/kubestore/gzipparts"
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/kubestore/gzipparts"
 )
 
 // StoredKind is a cluster-scoped kind whose stored bytes are its served bytes:

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db"
 )
 
 // storedObject is an object that many watchers are given at once and that is

@@ -19,9 +19,9 @@ import (
 	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
 	"k8s.io/apiserver/pkg/storage"
 
-	"tidewaiter/db/dbtest"
-	"tidewaiter/db/kubestore/filecache"
-	"tidewaiter/db/kubestore/gzipparts"
+	"github.com/tidewaiter/tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/db/kubestore/filecache"
+	"github.com/tidewaiter/tidewaiter/db/kubestore/gzipparts"
 )
 
 // lists is a fixture whose pods are served as they are stored.

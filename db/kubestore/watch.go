@@ -16,7 +16,7 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
 
-	"tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db"
 )
 
 // resultBuffer is how many events wait for a reader that is briefly behind;

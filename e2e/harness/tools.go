@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// ModuleDir is the folder of the module tidewaiter/e2e.
+// ModuleDir is the folder of the module github.com/tidewaiter/tidewaiter/e2e.
 func ModuleDir(t testing.TB) string {
 	t.Helper()
 	dir, err := moduleDir()

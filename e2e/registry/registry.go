@@ -17,7 +17,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
-	"tidewaiter/e2e/harness"
+	"github.com/tidewaiter/tidewaiter/e2e/harness"
 )
 
 // Kind names a registry implementation.

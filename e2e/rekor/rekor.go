@@ -16,7 +16,7 @@ import (
 	"regexp"
 	"testing"
 
-	"tidewaiter/e2e/harness"
+	"github.com/tidewaiter/tidewaiter/e2e/harness"
 )
 
 // Log is a running transparency log, with what cosign has to know of it.

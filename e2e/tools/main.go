@@ -34,7 +34,7 @@ type tool struct {
 
 // dirs are the places tools are put, absolute.
 type dirs struct {
-	module string // folder of the module tidewaiter/e2e
+	module string // folder of the module github.com/tidewaiter/tidewaiter/e2e
 	root   string // .tools
 	bin    string // .tools/bin
 }

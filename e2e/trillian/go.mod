@@ -1,4 +1,4 @@
-module tidewaiter/e2e/trillian
+module github.com/tidewaiter/tidewaiter/e2e/trillian
 
 go 1.26
 

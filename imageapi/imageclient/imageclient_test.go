@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
-	"tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 )
 
 // TestRequests checks what each call asks of the server, and that it understands the answer.

@@ -6,7 +6,7 @@ import (
 	"reflect"
 	"testing"
 
-	"tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 )
 
 // FuzzParse: an error means nil. What is accepted has one kind with the parts of that kind, and

@@ -3,7 +3,7 @@ package manifest
 import (
 	"time"
 
-	"tidewaiter/imageapi/plainjson"
+	"github.com/tidewaiter/tidewaiter/imageapi/plainjson"
 )
 
 // readConfig reads a config that is plain JSON, which almost all are; false of any other.

@@ -1,6 +1,6 @@
 package manifest
 
-import "tidewaiter/imageapi/plainjson"
+import "github.com/tidewaiter/tidewaiter/imageapi/plainjson"
 
 var manifestFields = plainjson.Fields{"schemaVersion", "mediaType", "artifactType", "config", "layers", "manifests", "subject", "annotations"}
 

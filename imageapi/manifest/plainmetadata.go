@@ -4,7 +4,7 @@ import (
 	"github.com/openshift/api/image/docker10"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"tidewaiter/imageapi/plainjson"
+	"github.com/tidewaiter/tidewaiter/imageapi/plainjson"
 )
 
 // readMetadata reads a dockerImageMetadata that is plain JSON, as derived ones are; false of any other.

@@ -6,4 +6,4 @@ package openapi
 //
 // The report of API rule violations is about github.com/openshift/api and goes nowhere.
 
-//go:generate go tool -modfile=tools.mod openapi-gen --output-dir internal/generated --output-pkg tidewaiter/imageapi/openapi/internal/generated --output-file zz_generated.openapi.go --report-filename /dev/null github.com/openshift/api/image/v1
+//go:generate go tool -modfile=tools.mod openapi-gen --output-dir internal/generated --output-pkg github.com/tidewaiter/tidewaiter/imageapi/openapi/internal/generated --output-file zz_generated.openapi.go --report-filename /dev/null github.com/openshift/api/image/v1

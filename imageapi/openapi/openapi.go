@@ -14,7 +14,7 @@ import (
 	"k8s.io/kube-openapi/pkg/util"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
-	"tidewaiter/imageapi/openapi/internal/generated"
+	"github.com/tidewaiter/tidewaiter/imageapi/openapi/internal/generated"
 )
 
 // GetOpenAPIDefinitions returns the definitions of Image, ImageList and ImageSignature and of the

@@ -20,8 +20,8 @@ import (
 	k8sopenapi "k8s.io/kubernetes/pkg/generated/openapi"
 	"sigs.k8s.io/yaml"
 
-	"tidewaiter/imageapi"
-	"tidewaiter/imageapi/openapi"
+	"github.com/tidewaiter/tidewaiter/imageapi"
+	"github.com/tidewaiter/tidewaiter/imageapi/openapi"
 )
 
 const image = "com.github.openshift.api.image.v1.Image"

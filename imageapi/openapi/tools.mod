@@ -1,4 +1,4 @@
-module tidewaiter/imageapi/openapi/tools
+module github.com/tidewaiter/tidewaiter/imageapi/openapi/tools
 
 go 1.26.0
 

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"strings"
 
-	"tidewaiter/signatures"
-	"tidewaiter/signatures/payload"
+	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures/payload"
 )
 
 // Media types of what cosign and in-toto put into layers.

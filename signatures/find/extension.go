@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"net/http"
 
-	"tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
 // extension asks OpenShift's signature extension (image-registry, signaturedispatcher.go), if the registry announced

@@ -26,10 +26,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	imagev1 "github.com/openshift/api/image/v1"
 
-	"tidewaiter/signatures"
-	"tidewaiter/signatures/find"
-	"tidewaiter/signatures/payload"
-	"tidewaiter/signatures/signaturestest"
+	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures/find"
+	"github.com/tidewaiter/tidewaiter/signatures/payload"
+	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
 // fixture is a registry in the process with one image in it.

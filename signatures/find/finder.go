@@ -13,7 +13,7 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
 // Bounds on one search.

@@ -13,9 +13,9 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 
-	"tidewaiter/signatures"
-	"tidewaiter/signatures/payload"
-	"tidewaiter/signatures/policy"
+	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures/payload"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
 // lookaside reads <base>/<path>@sha256=<hex>/signature-1, -2, … until there is no next.

@@ -7,8 +7,8 @@ import (
 	"net/url"
 	"strings"
 
-	"tidewaiter/signatures"
-	"tidewaiter/signatures/payload"
+	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures/payload"
 )
 
 // Artifact and media types of referrers.

@@ -15,7 +15,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"tidewaiter/signatures/policy"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
 // lookasides is what registries.d files say: where signatures of which images are kept.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"tidewaiter/signatures/policy"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
 // The folders of containers-registries.d(5), in its order.

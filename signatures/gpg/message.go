@@ -11,8 +11,8 @@ import (
 	pgperrors "github.com/ProtonMail/go-crypto/openpgp/errors"
 	"github.com/ProtonMail/go-crypto/openpgp/packet"
 
-	"tidewaiter/signatures/evidence"
-	"tidewaiter/signatures/payload"
+	"github.com/tidewaiter/tidewaiter/signatures/evidence"
+	"github.com/tidewaiter/tidewaiter/signatures/payload"
 )
 
 // maxMessage bounds what a message may decompress to: compressed OpenPGP packets can nest and expand a

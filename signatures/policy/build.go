@@ -19,8 +19,8 @@ import (
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 	"go.yaml.in/yaml/v3"
 
-	"tidewaiter/signatures/gpg"
-	"tidewaiter/signatures/sigstore"
+	"github.com/tidewaiter/tidewaiter/signatures/gpg"
+	"github.com/tidewaiter/tidewaiter/signatures/sigstore"
 )
 
 // builder turns one decoded document into a Policy and knows where in the file each field is.

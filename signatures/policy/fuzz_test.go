@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"tidewaiter/signatures/policy"
-	"tidewaiter/signatures/signaturestest"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
+	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
 // What is accepted can be used: a name, scopes, one root of trust; and every refusal says where.

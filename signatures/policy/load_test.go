@@ -12,8 +12,8 @@ import (
 
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 
-	"tidewaiter/signatures/policy"
-	"tidewaiter/signatures/signaturestest"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
+	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
 func write(t *testing.T, dir, name, content string) string {

@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"slices"
 
-	"tidewaiter/signatures/gpg"
-	"tidewaiter/signatures/sigstore"
+	"github.com/tidewaiter/tidewaiter/signatures/gpg"
+	"github.com/tidewaiter/tidewaiter/signatures/sigstore"
 )
 
 // Policy is one ClusterImagePolicy, parsed and ready to use. It does not change.

@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"tidewaiter/signatures/policy"
-	"tidewaiter/signatures/signaturestest"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
+	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
 func TestWatcher(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
 const (

@@ -16,10 +16,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"tidewaiter/signatures"
-	"tidewaiter/signatures/policy"
-	"tidewaiter/signatures/reverify"
-	"tidewaiter/signatures/signaturestest"
+	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
+	"github.com/tidewaiter/tidewaiter/signatures/reverify"
+	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
 var start = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)

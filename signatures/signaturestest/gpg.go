@@ -10,7 +10,7 @@ import (
 	"github.com/ProtonMail/go-crypto/openpgp"
 	"github.com/ProtonMail/go-crypto/openpgp/packet"
 
-	"tidewaiter/signatures/payload"
+	"github.com/tidewaiter/tidewaiter/signatures/payload"
 )
 
 // GPG is an OpenPGP key.

@@ -25,7 +25,7 @@ import (
 	"github.com/sigstore/sigstore/pkg/signature/options"
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"tidewaiter/signatures/payload"
+	"github.com/tidewaiter/tidewaiter/signatures/payload"
 )
 
 // Kinds of keys that image signers use.

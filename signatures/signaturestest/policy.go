@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"testing"
 
-	"tidewaiter/signatures/policy"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
 // Set is a set of one policy, named "demo", for everything under registry.example.com. rootOfTrust and signedIdentity

@@ -15,7 +15,7 @@ import (
 	"github.com/sigstore/sigstore-go/pkg/root"
 	"github.com/sigstore/sigstore-go/pkg/verify"
 
-	"tidewaiter/signatures/evidence"
+	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
 // CertificateVerifier trusts short-lived certificates for one Subject, at a time that a transparency log or a

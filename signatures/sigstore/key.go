@@ -21,7 +21,7 @@ import (
 	"github.com/sigstore/sigstore/pkg/signature"
 	"github.com/sigstore/sigstore/pkg/signature/options"
 
-	"tidewaiter/signatures/evidence"
+	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
 // Verifier says whether a root of trust vouches for a signature at the time now. The error is always an

@@ -10,7 +10,7 @@ import (
 
 	"github.com/sigstore/sigstore-go/pkg/root"
 
-	"tidewaiter/signatures/evidence"
+	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
 // logOf describes a transparency log of which nothing but its key is known. The key is taken to have been good

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"tidewaiter/signatures/evidence"
+	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
 // PKIVerifier trusts certificates of an own CA for code signing that are valid now. The rules are those of

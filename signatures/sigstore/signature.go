@@ -20,8 +20,8 @@ import (
 	"github.com/sigstore/sigstore-go/pkg/tlog"
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"tidewaiter/signatures/evidence"
-	"tidewaiter/signatures/payload"
+	"github.com/tidewaiter/tidewaiter/signatures/evidence"
+	"github.com/tidewaiter/tidewaiter/signatures/payload"
 )
 
 // maxCertificates bounds the certificates looked at in one signature's chain.

@@ -13,7 +13,7 @@ import (
 	jose "gopkg.in/go-jose/go-jose.v2"
 	"gopkg.in/go-jose/go-jose.v2/jwt"
 
-	"tidewaiter/web/hooks"
+	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
 
 // TestAuthentication sends each type's payload with every way to get the secret

@@ -5,7 +5,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"tidewaiter/web/hooks"
+	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
 
 // BenchmarkDelivery measures the answer to a push without the spool's disk:

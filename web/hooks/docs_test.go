@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"tidewaiter/web/hooks"
+	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
 
 // TestDocumentedPayloads delivers the payload of every curl line in the

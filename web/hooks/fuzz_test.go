@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 
-	"tidewaiter/web/hooks"
+	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
 
 // FuzzDelivery sends authenticated bodies and headers of every type. Whatever

@@ -19,7 +19,7 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/klog/v2"
 
-	"tidewaiter/web/hooks"
+	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
 
 func push(ref string) []byte { return fmt.Appendf(nil, `{"references":[%q]}`, ref) }

@@ -23,7 +23,7 @@ import (
 	"gopkg.in/go-jose/go-jose.v2/jwt"
 	"k8s.io/klog/v2"
 
-	"tidewaiter/web/hooks"
+	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
 
 const testSecret = "c7a1e9d4b2f80635a9c1-test-secret"

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"tidewaiter/web/hooks"
+	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
 
 func TestValidate(t *testing.T) {
