@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/spool"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/web/hooks"
@@ -25,7 +26,7 @@ import (
 // spool, a worker turns it into Images.
 type pushes struct {
 	cfg      *config
-	spool    *db.Spool
+	spool    *spool.Spool
 	handler  http.Handler // nil when no receiver is configured
 	importer *importer.Importer
 	plain    net.Listener // nil unless configured
@@ -37,7 +38,7 @@ func openPushes(ctx context.Context, store *db.DB, cfg *config, isolated bool) (
 		return nil, fmt.Errorf("%s: sweep: %w", cfg.file, err)
 	}
 	p := &pushes{cfg: cfg}
-	if p.spool, err = store.Spool(db.SpoolOptions{}); err != nil {
+	if p.spool, err = spool.Open(store, spool.Options{}); err != nil {
 		return nil, err
 	}
 	if p.importer, err = newPushImporter(cfg, isolated); err != nil {
@@ -139,21 +140,21 @@ func (p *pushes) servePlain(ctx context.Context) error {
 }
 
 // hookSpool is the receivers' view of the spool.
-type hookSpool struct{ spool *db.Spool }
+type hookSpool struct{ spool *spool.Spool }
 
 // Enqueue implements hooks.Spool.
 func (s hookSpool) Enqueue(ctx context.Context, jobs []hooks.Job) error {
-	requests := make([]db.SpoolRequest, 0, len(jobs))
+	requests := make([]spool.Request, 0, len(jobs))
 	for _, j := range jobs {
 		hint := importer.Hint{Action: string(j.Action), Host: j.Host, Repository: j.Repository, Tag: j.Tag, Digest: j.Digest}
-		requests = append(requests, db.SpoolRequest{Key: hint.Key(), Source: j.Receiver, EventID: j.ID, Payload: hint.Encode()})
+		requests = append(requests, spool.Request{Key: hint.Key(), Source: j.Receiver, EventID: j.ID, Payload: hint.Encode()})
 	}
 	return s.spool.Enqueue(ctx, requests)
 }
 
 // importQueue is the worker's view of the spool.
 type importQueue struct {
-	spool     *db.Spool
+	spool     *spool.Spool
 	receivers []hooks.Receiver
 }
 
@@ -174,7 +175,7 @@ func (q importQueue) Claim(ctx context.Context, n int, lease time.Duration) ([]i
 			j.Hints = append(j.Hints, hint)
 		}
 		if bad != nil {
-			err = errors.Join(err, q.spool.Fail(ctx, s, db.SpoolFailure{Error: bad.Error(), Permanent: true}))
+			err = errors.Join(err, q.spool.Fail(ctx, s, spool.Failure{Error: bad.Error(), Permanent: true}))
 			continue
 		}
 		jobs = append(jobs, j)
@@ -184,22 +185,22 @@ func (q importQueue) Claim(ctx context.Context, n int, lease time.Duration) ([]i
 
 // Renew implements importer.Queue.
 func (q importQueue) Renew(ctx context.Context, j importer.Job, lease time.Duration) error {
-	return q.spool.Renew(ctx, j.Lease.(*db.SpooledJob), lease)
+	return q.spool.Renew(ctx, j.Lease.(*spool.Job), lease)
 }
 
 // Done implements importer.Queue.
 func (q importQueue) Done(ctx context.Context, j importer.Job) error {
-	return q.spool.Done(ctx, j.Lease.(*db.SpooledJob))
+	return q.spool.Done(ctx, j.Lease.(*spool.Job))
 }
 
 // Fail implements importer.Queue.
 func (q importQueue) Fail(ctx context.Context, j importer.Job, f importer.JobFailure) error {
-	return q.spool.Fail(ctx, j.Lease.(*db.SpooledJob), db.SpoolFailure(f))
+	return q.spool.Fail(ctx, j.Lease.(*spool.Job), spool.Failure(f))
 }
 
 // Release implements importer.Queue.
 func (q importQueue) Release(ctx context.Context, j importer.Job) error {
-	return q.spool.Release(ctx, j.Lease.(*db.SpooledJob))
+	return q.spool.Release(ctx, j.Lease.(*spool.Job))
 }
 
 // Depth implements importer.Queue. A receiver without jobs has none, and one that

@@ -15,7 +15,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 	restclient "k8s.io/client-go/rest"
 
-	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/spool"
 )
 
 // spoolPath is where a server shows its spool to administrators.
@@ -45,13 +45,13 @@ type spoolAnswer struct {
 
 // spoolHandler serves the spool: GET lists, POST with do=retry or do=drop
 // changes one job (id) or all dead ones.
-type spoolHandler struct{ spool *db.Spool }
+type spoolHandler struct{ spool *spool.Spool }
 
 // ServeHTTP implements http.Handler.
 func (h spoolHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer, err := h.serve(r)
 	switch {
-	case errors.Is(err, db.ErrNoSuchJob):
+	case errors.Is(err, spool.ErrNoSuchJob):
 		http.Error(w, err.Error(), http.StatusNotFound)
 	case errors.Is(err, errBadSpoolRequest):
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -75,7 +75,7 @@ func (h spoolHandler) serve(r *http.Request) (a spoolAnswer, err error) {
 	}
 	switch do := query.Get("do"); {
 	case r.Method == http.MethodGet:
-		return h.list(r.Context(), db.SpoolState(query.Get("state")), id)
+		return h.list(r.Context(), spool.State(query.Get("state")), id)
 	case r.Method != http.MethodPost:
 		return a, fmt.Errorf("%w: method %s", errBadSpoolRequest, r.Method)
 	case do == "retry" && id != 0:
@@ -92,9 +92,9 @@ func (h spoolHandler) serve(r *http.Request) (a spoolAnswer, err error) {
 	return a, err
 }
 
-func (h spoolHandler) list(ctx context.Context, state db.SpoolState, after int64) (a spoolAnswer, err error) {
+func (h spoolHandler) list(ctx context.Context, state spool.State, after int64) (a spoolAnswer, err error) {
 	switch state {
-	case "", db.SpoolWaiting, db.SpoolLeased, db.SpoolDead:
+	case "", spool.Waiting, spool.Leased, spool.Dead:
 	default:
 		return a, fmt.Errorf("%w: there is no state %q", errBadSpoolRequest, state)
 	}

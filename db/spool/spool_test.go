@@ -1,4 +1,4 @@
-package db_test
+package spool_test
 
 import (
 	"context"
@@ -13,32 +13,33 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/db/spool"
 )
 
-// spoolTest is a spool whose time the test moves.
-type spoolTest struct {
-	*db.Spool
+// testSpool is a spool whose time the test moves.
+type testSpool struct {
+	*spool.Spool
 	t     *testing.T
 	clock *clocktesting.FakeClock
 }
 
-func openSpool(t *testing.T, opts db.SpoolOptions) *spoolTest {
+func open(t *testing.T, opts spool.Options) *testSpool {
 	t.Helper()
 	clock := clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 	// Maintenance stays asleep: its commit could take a request in under the time before a Step.
 	d := dbtest.Open(t, func(o *db.Options) { o.Clock = clock; o.MaintenanceInterval = 1000 * time.Hour })
-	s, err := d.Spool(opts)
+	s, err := spool.Open(d, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &spoolTest{s, t, clock}
+	return &testSpool{s, t, clock}
 }
 
-func request(key, id, payload string) db.SpoolRequest {
-	return db.SpoolRequest{Key: key, Source: "local", EventID: id, Payload: []byte(payload)}
+func request(key, id, payload string) spool.Request {
+	return spool.Request{Key: key, Source: "local", EventID: id, Payload: []byte(payload)}
 }
 
-func (s *spoolTest) enqueue(requests ...db.SpoolRequest) {
+func (s *testSpool) enqueue(requests ...spool.Request) {
 	s.t.Helper()
 	if err := s.Enqueue(context.Background(), requests); err != nil {
 		s.t.Fatal(err)
@@ -46,7 +47,7 @@ func (s *spoolTest) enqueue(requests ...db.SpoolRequest) {
 }
 
 // claim leases for a minute what is due now.
-func (s *spoolTest) claim(n int) []*db.SpooledJob {
+func (s *testSpool) claim(n int) []*spool.Job {
 	s.t.Helper()
 	jobs, err := s.ClaimNow(n, time.Minute)
 	if err != nil {
@@ -56,7 +57,7 @@ func (s *spoolTest) claim(n int) []*db.SpooledJob {
 }
 
 // claimOne fails the test unless just one job is due.
-func (s *spoolTest) claimOne() *db.SpooledJob {
+func (s *testSpool) claimOne() *spool.Job {
 	s.t.Helper()
 	jobs := s.claim(10)
 	if len(jobs) != 1 {
@@ -65,14 +66,14 @@ func (s *spoolTest) claimOne() *db.SpooledJob {
 	return jobs[0]
 }
 
-func (s *spoolTest) ok(err error) {
+func (s *testSpool) ok(err error) {
 	s.t.Helper()
 	if err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-func (s *spoolTest) stats() db.SpoolStats {
+func (s *testSpool) stats() spool.Stats {
 	s.t.Helper()
 	st, err := s.Stats(context.Background())
 	s.ok(err)
@@ -80,7 +81,7 @@ func (s *spoolTest) stats() db.SpoolStats {
 }
 
 // payloads shows a job's payloads.
-func payloads(j *db.SpooledJob) string {
+func payloads(j *spool.Job) string {
 	var out []string
 	for _, p := range j.Payloads {
 		out = append(out, string(p))
@@ -88,11 +89,11 @@ func payloads(j *db.SpooledJob) string {
 	return strings.Join(out, " ")
 }
 
-func TestSpoolLifeOfAJob(t *testing.T) {
-	s, ctx := openSpool(t, db.SpoolOptions{}), context.Background()
+func TestLifeOfAJob(t *testing.T) {
+	s, ctx := open(t, spool.Options{}), context.Background()
 	start := s.clock.Now()
 	s.enqueue(request("app:1", "e1", "a"))
-	if st := s.stats(); st.Waiting != 1 || st.Payloads != 1 || !st.Oldest.Equal(start) || st.BySource["local"] != st.SpoolCount {
+	if st := s.stats(); st.Waiting != 1 || st.Payloads != 1 || !st.Oldest.Equal(start) || st.BySource["local"] != st.Count {
 		t.Errorf("after Enqueue: %+v", st)
 	}
 	j := s.claimOne()
@@ -106,13 +107,13 @@ func TestSpoolLifeOfAJob(t *testing.T) {
 	if st := s.stats(); st.Waiting+st.Leased+st.Dead+st.Payloads != 0 || !st.Oldest.IsZero() {
 		t.Errorf("after Done: %+v", st)
 	}
-	if err := s.Done(ctx, j); !errors.Is(err, db.ErrLeaseLost) {
+	if err := s.Done(ctx, j); !errors.Is(err, spool.ErrLeaseLost) {
 		t.Errorf("Done twice: %v", err)
 	}
 }
 
-func TestSpoolSeesAnEventOnce(t *testing.T) {
-	s, ctx := openSpool(t, db.SpoolOptions{}), context.Background()
+func TestSeesAnEventOnce(t *testing.T) {
+	s, ctx := open(t, spool.Options{}), context.Background()
 	take := func() string {
 		t.Helper()
 		var got []string
@@ -132,7 +133,7 @@ func TestSpoolSeesAnEventOnce(t *testing.T) {
 	expect("the same ID in one batch", "a")
 	s.enqueue(request("k", "e1", "c"))
 	expect("the same ID again", "")
-	s.enqueue(db.SpoolRequest{Key: "k", Source: "other", EventID: "e1", Payload: []byte("d")})
+	s.enqueue(spool.Request{Key: "k", Source: "other", EventID: "e1", Payload: []byte("d")})
 	expect("the same ID of another source", "d")
 	s.enqueue(request("k", "", "e"))
 	s.enqueue(request("k", "", "f"))
@@ -146,8 +147,8 @@ func TestSpoolSeesAnEventOnce(t *testing.T) {
 }
 
 // TestSpoolForgets keeps the memory of events within its bound, the newest kept.
-func TestSpoolForgets(t *testing.T) {
-	s := openSpool(t, db.SpoolOptions{MaxSeen: 10})
+func TestForgets(t *testing.T) {
+	s := open(t, spool.Options{MaxSeen: 10})
 	for i := range 100 {
 		s.enqueue(request("k", fmt.Sprint("e", i), "p"))
 	}
@@ -168,8 +169,8 @@ func TestSpoolForgets(t *testing.T) {
 	}
 }
 
-func TestSpoolCoalesces(t *testing.T) {
-	s, ctx := openSpool(t, db.SpoolOptions{}), context.Background()
+func TestCoalesces(t *testing.T) {
+	s, ctx := open(t, spool.Options{}), context.Background()
 	start := s.clock.Now()
 	s.enqueue(request("k", "1", "a"), request("k", "2", "b"), request("other", "4", "a"))
 	s.clock.Step(time.Second)
@@ -194,8 +195,8 @@ func TestSpoolCoalesces(t *testing.T) {
 
 // TestSpoolLosesNoPayload sends more different payloads for a key than a job has
 // room for.
-func TestSpoolLosesNoPayload(t *testing.T) {
-	s, ctx := openSpool(t, db.SpoolOptions{}), context.Background()
+func TestLosesNoPayload(t *testing.T) {
+	s, ctx := open(t, spool.Options{}), context.Background()
 	const n = 600
 	for i := range n {
 		s.enqueue(request("k", "", fmt.Sprint("p", i)))
@@ -216,8 +217,8 @@ func TestSpoolLosesNoPayload(t *testing.T) {
 	}
 }
 
-func TestSpoolLease(t *testing.T) {
-	s, ctx := openSpool(t, db.SpoolOptions{}), context.Background()
+func TestLease(t *testing.T) {
+	s, ctx := open(t, spool.Options{}), context.Background()
 	s.enqueue(request("k", "", "a"))
 	first := s.claimOne()
 	s.clock.Step(40 * time.Second)
@@ -233,9 +234,9 @@ func TestSpoolLease(t *testing.T) {
 	}
 	for name, err := range map[string]error{
 		"Renew": s.Renew(ctx, first, time.Minute), "Done": s.Done(ctx, first),
-		"Fail": s.Fail(ctx, first, db.SpoolFailure{}), "Release": s.Release(ctx, first),
+		"Fail": s.Fail(ctx, first, spool.Failure{}), "Release": s.Release(ctx, first),
 	} {
-		if !errors.Is(err, db.ErrLeaseLost) {
+		if !errors.Is(err, spool.ErrLeaseLost) {
 			t.Errorf("%s with a lease that ended: %v", name, err)
 		}
 	}
@@ -246,18 +247,18 @@ func TestSpoolLease(t *testing.T) {
 }
 
 // TestSpoolReopened gives back what a process that is gone had leased.
-func TestSpoolReopened(t *testing.T) {
+func TestReopened(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 	opts := db.Options{Dir: t.TempDir(), Clock: clock}
 	d, err := db.Open(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := d.Spool(db.SpoolOptions{})
+	s, err := spool.Open(d, spool.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Enqueue(context.Background(), []db.SpoolRequest{request("k", "e1", "a")}); err != nil {
+	if err := s.Enqueue(context.Background(), []spool.Request{request("k", "e1", "a")}); err != nil {
 		t.Fatal(err)
 	}
 	if jobs, err := s.ClaimNow(1, time.Hour); err != nil || len(jobs) != 1 {
@@ -267,14 +268,14 @@ func TestSpoolReopened(t *testing.T) {
 		t.Fatal(err)
 	}
 	d = dbtest.OpenOptions(t, opts)
-	if s, err = d.Spool(db.SpoolOptions{}); err != nil {
+	if s, err = spool.Open(d, spool.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	jobs, err := s.ClaimNow(1, time.Hour)
 	if err != nil || len(jobs) != 1 || jobs[0].Attempts != 2 {
 		t.Fatalf("after reopening: %+v, %v", jobs, err)
 	}
-	if err := s.Enqueue(context.Background(), []db.SpoolRequest{request("k", "e1", "b")}); err != nil {
+	if err := s.Enqueue(context.Background(), []spool.Request{request("k", "e1", "b")}); err != nil {
 		t.Fatal(err)
 	}
 	if st, err := s.Stats(context.Background()); err != nil || st.Payloads != 1 {
@@ -282,15 +283,15 @@ func TestSpoolReopened(t *testing.T) {
 	}
 }
 
-func TestSpoolBacksOffAndGivesUp(t *testing.T) {
-	s, ctx := openSpool(t, db.SpoolOptions{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 4 * time.Second}), context.Background()
+func TestBacksOffAndGivesUp(t *testing.T) {
+	s, ctx := open(t, spool.Options{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 4 * time.Second}), context.Background()
 	s.enqueue(request("k", "", "a"))
 	for i, limit := range []time.Duration{1, 2, 4, 4} {
 		limit *= time.Second
 		j := s.claimOne()
 		failed := s.clock.Now()
-		s.ok(s.Fail(ctx, j, db.SpoolFailure{Error: "no route"}))
-		jobs, err := s.List(ctx, db.SpoolWaiting, 0, 10)
+		s.ok(s.Fail(ctx, j, spool.Failure{Error: "no route"}))
+		jobs, err := s.List(ctx, spool.Waiting, 0, 10)
 		s.ok(err)
 		if wait := jobs[0].Due.Sub(failed); wait < limit/2 || wait > limit {
 			t.Errorf("after %d failures it waits %v, want %v to %v", i+1, wait, limit/2, limit)
@@ -300,24 +301,24 @@ func TestSpoolBacksOffAndGivesUp(t *testing.T) {
 		}
 		s.clock.Step(limit)
 	}
-	s.ok(s.Fail(ctx, s.claimOne(), db.SpoolFailure{Error: strings.Repeat("no route ", 1000)}))
+	s.ok(s.Fail(ctx, s.claimOne(), spool.Failure{Error: strings.Repeat("no route ", 1000)}))
 	s.clock.Step(time.Hour)
 	if jobs := s.claim(1); len(jobs) != 0 {
 		t.Fatalf("a dead job was claimed: %+v", jobs)
 	}
-	dead, err := s.List(ctx, db.SpoolDead, 0, 10)
+	dead, err := s.List(ctx, spool.Dead, 0, 10)
 	s.ok(err)
 	if len(dead) != 1 || dead[0].Attempts != 5 || !strings.HasPrefix(dead[0].Error, "no route") || len(dead[0].Error) > 1100 || payloads(dead[0]) != "a" {
 		t.Fatalf("dead: %+v", dead)
 	}
 
 	s.enqueue(request("k2", "", "b"))
-	s.ok(s.Fail(ctx, s.claimOne(), db.SpoolFailure{Error: "not an image", Permanent: true}))
+	s.ok(s.Fail(ctx, s.claimOne(), spool.Failure{Error: "not an image", Permanent: true}))
 	if st := s.stats(); st.Dead != 2 || st.Waiting != 0 {
 		t.Errorf("a permanent failure is not dead: %+v", st)
 	}
 	s.enqueue(request("k3", "", "b"))
-	s.ok(s.Fail(ctx, s.claimOne(), db.SpoolFailure{Error: "429", After: time.Hour}))
+	s.ok(s.Fail(ctx, s.claimOne(), spool.Failure{Error: "429", After: time.Hour}))
 	s.clock.Step(time.Hour - time.Second)
 	if len(s.claim(1)) != 0 {
 		t.Error("a job is due before the time it was told to wait for")
@@ -325,8 +326,8 @@ func TestSpoolBacksOffAndGivesUp(t *testing.T) {
 }
 
 // TestSpoolPoison says that a job which ends its workers is dead in the end.
-func TestSpoolPoison(t *testing.T) {
-	s := openSpool(t, db.SpoolOptions{MaxAttempts: 3})
+func TestPoison(t *testing.T) {
+	s := open(t, spool.Options{MaxAttempts: 3})
 	s.enqueue(request("k", "", "a"))
 	for range 3 {
 		s.claimOne()
@@ -337,8 +338,8 @@ func TestSpoolPoison(t *testing.T) {
 	}
 }
 
-func TestSpoolDelayBounds(t *testing.T) {
-	s := openSpool(t, db.SpoolOptions{})
+func TestDelayBounds(t *testing.T) {
+	s := open(t, spool.Options{})
 	for attempts := range 200 {
 		limit := 5 * time.Minute
 		if attempts < 10 {
@@ -352,15 +353,15 @@ func TestSpoolDelayBounds(t *testing.T) {
 	}
 }
 
-func TestSpoolAdmin(t *testing.T) {
-	s, ctx := openSpool(t, db.SpoolOptions{}), context.Background()
+func TestAdmin(t *testing.T) {
+	s, ctx := open(t, spool.Options{}), context.Background()
 	for i := range 5 {
 		s.enqueue(request(fmt.Sprint("k", i), "", "p"))
 	}
 	for _, j := range s.claim(3) {
-		s.ok(s.Fail(ctx, j, db.SpoolFailure{Error: "gone", Permanent: true}))
+		s.ok(s.Fail(ctx, j, spool.Failure{Error: "gone", Permanent: true}))
 	}
-	list := func(state db.SpoolState, after int64, limit int) (ids []int64) {
+	list := func(state spool.State, after int64, limit int) (ids []int64) {
 		t.Helper()
 		jobs, err := s.List(ctx, state, after, limit)
 		s.ok(err)
@@ -372,16 +373,16 @@ func TestSpoolAdmin(t *testing.T) {
 	if got := list("", 0, 0); !slices.Equal(got, []int64{1, 2, 3, 4, 5}) {
 		t.Errorf("all: %v", got)
 	}
-	if got := list(db.SpoolDead, 1, 1); !slices.Equal(got, []int64{2}) {
+	if got := list(spool.Dead, 1, 1); !slices.Equal(got, []int64{2}) {
 		t.Errorf("the second page of the dead: %v", got)
 	}
 	s.ok(s.Retry(ctx, 1))
 	s.ok(s.Drop(ctx, 2))
-	if got := list(db.SpoolDead, 0, 0); !slices.Equal(got, []int64{3}) {
+	if got := list(spool.Dead, 0, 0); !slices.Equal(got, []int64{3}) {
 		t.Errorf("dead after Retry and Drop: %v", got)
 	}
 	for _, id := range []int64{2, 99} {
-		if err := errors.Join(s.Retry(ctx, id), s.Drop(ctx, id)); !errors.Is(err, db.ErrNoSuchJob) {
+		if err := errors.Join(s.Retry(ctx, id), s.Drop(ctx, id)); !errors.Is(err, spool.ErrNoSuchJob) {
 			t.Errorf("job %d: %v", id, err)
 		}
 	}
@@ -389,11 +390,11 @@ func TestSpoolAdmin(t *testing.T) {
 	if len(jobs) != 3 {
 		t.Fatalf("%d jobs are due after Retry, want 3", len(jobs))
 	}
-	if err := s.Drop(ctx, jobs[0].ID); !errors.Is(err, db.ErrNoSuchJob) {
+	if err := s.Drop(ctx, jobs[0].ID); !errors.Is(err, spool.ErrNoSuchJob) {
 		t.Errorf("a leased job was dropped: %v", err)
 	}
 	for _, j := range jobs {
-		s.ok(s.Fail(ctx, j, db.SpoolFailure{Permanent: true}))
+		s.ok(s.Fail(ctx, j, spool.Failure{Permanent: true}))
 	}
 	if n, err := s.RetryDead(ctx); n != 4 || err != nil {
 		t.Errorf("RetryDead: %d, %v; want 4", n, err)
@@ -402,7 +403,7 @@ func TestSpoolAdmin(t *testing.T) {
 		if j.Attempts != 1 {
 			t.Errorf("retried, job %d counts %d attempts", j.ID, j.Attempts)
 		}
-		s.ok(s.Fail(ctx, j, db.SpoolFailure{Permanent: true}))
+		s.ok(s.Fail(ctx, j, spool.Failure{Permanent: true}))
 	}
 	if n, err := s.DropDead(ctx); n != 4 || err != nil {
 		t.Errorf("DropDead: %d, %v; want 4", n, err)
@@ -414,21 +415,21 @@ func TestSpoolAdmin(t *testing.T) {
 
 // TestSpoolFull drops the dead, oldest first, then refuses, and never drops live
 // work. What is refused leaves nothing behind, its event ID included.
-func TestSpoolFull(t *testing.T) {
-	s, ctx := openSpool(t, db.SpoolOptions{MaxPayloads: 4}), context.Background()
+func TestFull(t *testing.T) {
+	s, ctx := open(t, spool.Options{MaxPayloads: 4}), context.Background()
 	for i := range 4 {
 		s.enqueue(request(fmt.Sprint("k", i), "", "p"))
 	}
 	for _, j := range s.claim(2) {
-		s.ok(s.Fail(ctx, j, db.SpoolFailure{Permanent: true}))
+		s.ok(s.Fail(ctx, j, spool.Failure{Permanent: true}))
 		s.clock.Step(time.Second)
 	}
 	s.enqueue(request("k4", "", "p"))
-	if dead, err := s.List(ctx, db.SpoolDead, 0, 0); err != nil || len(dead) != 1 || dead[0].Key != "k1" {
+	if dead, err := s.List(ctx, spool.Dead, 0, 0); err != nil || len(dead) != 1 || dead[0].Key != "k1" {
 		t.Fatalf("the dead after one made room: %+v, %v", dead, err)
 	}
-	err := s.Enqueue(ctx, []db.SpoolRequest{request("k5", "e5", "p"), request("k6", "e6", "p")})
-	if !errors.Is(err, db.ErrSpoolFull) {
+	err := s.Enqueue(ctx, []spool.Request{request("k5", "e5", "p"), request("k6", "e6", "p")})
+	if !errors.Is(err, spool.ErrFull) {
 		t.Fatalf("a full spool took two more: %v", err)
 	}
 	if st := s.stats(); st.Payloads != 4 || st.Dead != 1 || st.Waiting != 3 {
@@ -438,7 +439,7 @@ func TestSpoolFull(t *testing.T) {
 	if st := s.stats(); st.Payloads != 4 || st.Dead != 0 || st.Waiting != 4 {
 		t.Errorf("after the last dead made room: %+v", st)
 	}
-	if err := s.Enqueue(ctx, []db.SpoolRequest{request("k6", "e6", "p")}); !errors.Is(err, db.ErrSpoolFull) {
+	if err := s.Enqueue(ctx, []spool.Request{request("k6", "e6", "p")}); !errors.Is(err, spool.ErrFull) {
 		t.Errorf("a spool full of live work took one more: %v", err)
 	}
 	s.enqueue(request("k5", "", "p")) // waits already
@@ -446,15 +447,15 @@ func TestSpoolFull(t *testing.T) {
 	s.enqueue(request("k6", "e6", "p"))
 }
 
-func TestSpoolRefusesBadRequests(t *testing.T) {
-	s := openSpool(t, db.SpoolOptions{})
-	for name, r := range map[string]db.SpoolRequest{
+func TestRefusesBadRequests(t *testing.T) {
+	s := open(t, spool.Options{})
+	for name, r := range map[string]spool.Request{
 		"no key":        request("", "", "p"),
 		"long key":      request(strings.Repeat("k", 1025), "", "p"),
 		"no payload":    request("k", "", ""),
 		"large payload": request("k", "", strings.Repeat("p", 8193)),
 	} {
-		if err := s.Enqueue(context.Background(), []db.SpoolRequest{request("good", "", "p"), r}); err == nil {
+		if err := s.Enqueue(context.Background(), []spool.Request{request("good", "", "p"), r}); err == nil {
 			t.Errorf("%s was taken", name)
 		}
 	}
@@ -468,9 +469,9 @@ func TestSpoolRefusesBadRequests(t *testing.T) {
 
 // TestSpoolClaimWaits covers what ends the waiting: a new job, a time, and the
 // key of a due job coming free.
-func TestSpoolClaimWaits(t *testing.T) {
-	s, ctx := openSpool(t, db.SpoolOptions{}), context.Background()
-	claimed := make(chan *db.SpooledJob)
+func TestClaimWaits(t *testing.T) {
+	s, ctx := open(t, spool.Options{}), context.Background()
+	claimed := make(chan *spool.Job)
 	errs := make(chan error, 1)
 	claim := func() {
 		jobs, err := s.Claim(ctx, 1, time.Hour)
@@ -480,7 +481,7 @@ func TestSpoolClaimWaits(t *testing.T) {
 		}
 		claimed <- jobs[0]
 	}
-	wait := func(what string) *db.SpooledJob {
+	wait := func(what string) *spool.Job {
 		t.Helper()
 		select {
 		case j := <-claimed:
@@ -496,7 +497,7 @@ func TestSpoolClaimWaits(t *testing.T) {
 	s.enqueue(request("k", "", "a"))
 	j := wait("a new job")
 
-	s.ok(s.Fail(ctx, j, db.SpoolFailure{After: time.Minute}))
+	s.ok(s.Fail(ctx, j, spool.Failure{After: time.Minute}))
 	go claim()
 	s.clock.Step(time.Minute + time.Second)
 	s.enqueue(request("wake", "", "x")) // if Claim read the time before the step
@@ -515,12 +516,12 @@ func TestSpoolClaimWaits(t *testing.T) {
 	}
 }
 
-func TestSpoolClaimEnds(t *testing.T) {
+func TestClaimEnds(t *testing.T) {
 	d, err := db.Open(db.Options{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := d.Spool(db.SpoolOptions{})
+	s, err := spool.Open(d, spool.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

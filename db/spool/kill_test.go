@@ -1,4 +1,4 @@
-package db_test
+package spool_test
 
 import (
 	"bufio"
@@ -18,9 +18,10 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/db/spool"
 )
 
-// Numbers of TestSpoolSurvivesKill.
+// Numbers of TestSurvivesKill.
 const (
 	killPushes = 5000
 	kills      = 20
@@ -28,13 +29,13 @@ const (
 	killWindow = 64  // pushes under way at a time
 )
 
-// spoolChildDir, in the environment, makes this test binary a server that is
+// childDir, in the environment, makes this test binary a server that is
 // there to be killed.
-const spoolChildDir = "TIDEWAITER_TEST_SPOOL_CHILD"
+const childDir = "TIDEWAITER_TEST_SPOOL_CHILD"
 
 func init() {
-	if dir := os.Getenv(spoolChildDir); dir != "" {
-		if err := spoolChild(dir); err != nil {
+	if dir := os.Getenv(childDir); dir != "" {
+		if err := child(dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -42,15 +43,15 @@ func init() {
 	}
 }
 
-// spoolChild enqueues each number that it reads and answers with it once it is
+// child enqueues each number that it reads and answers with it once it is
 // durable, while a worker does the jobs. A push is done when its object exists;
 // doing it again is a conflict, as importing a digest twice is.
-func spoolChild(dir string) error {
+func child(dir string) error {
 	d, err := db.Open(db.Options{Dir: dir})
 	if err != nil {
 		return err
 	}
-	s, err := d.Spool(db.SpoolOptions{})
+	s, err := spool.Open(d, spool.Options{})
 	if err != nil {
 		return err
 	}
@@ -62,14 +63,14 @@ func spoolChild(dir string) error {
 		default:
 		}
 	}
-	go func() { fail(spoolChildWorker(ctx, d, s)) }()
+	go func() { fail(childWorker(ctx, d, s)) }()
 
 	var out sync.Mutex
 	pushes := make(chan int)
 	for range 32 {
 		go func() {
 			for n := range pushes {
-				if err := s.Enqueue(ctx, []db.SpoolRequest{killRequest(n)}); err != nil {
+				if err := s.Enqueue(ctx, []spool.Request{killRequest(n)}); err != nil {
 					fail(err)
 					return
 				}
@@ -94,13 +95,13 @@ func spoolChild(dir string) error {
 	return <-failed
 }
 
-func killRequest(n int) db.SpoolRequest {
-	return db.SpoolRequest{
+func killRequest(n int) spool.Request {
+	return spool.Request{
 		Key: fmt.Sprint("repo:", n%killKeys), Source: "test", EventID: strconv.Itoa(n), Payload: []byte(strconv.Itoa(n)),
 	}
 }
 
-func spoolChildWorker(ctx context.Context, d *db.DB, s *db.Spool) error {
+func childWorker(ctx context.Context, d *db.DB, s *spool.Spool) error {
 	for {
 		jobs, err := s.Claim(ctx, 64, time.Minute)
 		if err != nil {
@@ -119,7 +120,7 @@ func spoolChildWorker(ctx context.Context, d *db.DB, s *db.Spool) error {
 }
 
 // doPushes does a job as the importer would: what is there is left as it is.
-func doPushes(ctx context.Context, d *db.DB, s *db.Spool, j *db.SpooledJob) error {
+func doPushes(ctx context.Context, d *db.DB, s *spool.Spool, j *spool.Job) error {
 	for _, p := range j.Payloads {
 		if _, err := d.Put(ctx, "/pushes/"+string(p), 0, p, db.PutOptions{}); err != nil && !errors.Is(err, db.ErrConflict) {
 			return err
@@ -128,10 +129,10 @@ func doPushes(ctx context.Context, d *db.DB, s *db.Spool, j *db.SpooledJob) erro
 	return s.Done(ctx, j)
 }
 
-// TestSpoolSurvivesKill sends 5,000 pushes to a process that is killed with
+// TestSurvivesKill sends 5,000 pushes to a process that is killed with
 // SIGKILL 20 times on the way. A push that was not acknowledged is sent again
 // under its ID, as registries do. In the end every push was done and none twice.
-func TestSpoolSurvivesKill(t *testing.T) {
+func TestSurvivesKill(t *testing.T) {
 	if testing.Short() {
 		t.Skip("kills 20 processes")
 	}
@@ -155,7 +156,7 @@ func TestSpoolSurvivesKill(t *testing.T) {
 	}
 
 	d := dbtest.OpenOptions(t, db.Options{Dir: dir})
-	s, err := d.Spool(db.SpoolOptions{})
+	s, err := spool.Open(d, spool.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +201,7 @@ func TestSpoolSurvivesKill(t *testing.T) {
 func runSpoolChild(t *testing.T, dir string, acked []bool, want int, kill bool) (got, unanswered int) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), spoolChildDir+"="+dir)
+	cmd.Env = append(os.Environ(), childDir+"="+dir)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	in, err := cmd.StdinPipe()

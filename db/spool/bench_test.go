@@ -1,4 +1,4 @@
-package db_test
+package spool_test
 
 import (
 	"context"
@@ -10,24 +10,24 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/db/spool"
 )
 
-// BenchmarkSpoolEnqueue is the disk's part of acknowledging a push, into an
+// BenchmarkEnqueue is the disk's part of acknowledging a push, into an
 // empty spool and into a deep one. p99-ms is over single calls.
-func BenchmarkSpoolEnqueue(b *testing.B) {
+func BenchmarkEnqueue(b *testing.B) {
 	for _, senders := range []int{1, 16, 64} {
 		for _, depth := range []int{0, 50_000} {
 			b.Run(fmt.Sprintf("Senders=%d/Depth=%d", senders, depth), func(b *testing.B) {
 				d := dbtest.Open(b)
-				s, err := d.Spool(db.SpoolOptions{MaxPayloads: 1 << 40})
+				s, err := spool.Open(d, spool.Options{MaxPayloads: 1 << 40})
 				if err != nil {
 					b.Fatal(err)
 				}
 				ctx := context.Background()
 				for i := 0; i < depth; i += 1000 {
-					var batch []db.SpoolRequest
+					var batch []spool.Request
 					for j := range 1000 {
 						batch = append(batch, benchRequest("old", i+j))
 					}
@@ -47,7 +47,7 @@ func BenchmarkSpoolEnqueue(b *testing.B) {
 								return
 							}
 							start := time.Now()
-							if err := s.Enqueue(ctx, []db.SpoolRequest{benchRequest("new", i)}); err != nil {
+							if err := s.Enqueue(ctx, []spool.Request{benchRequest("new", i)}); err != nil {
 								b.Error(err)
 								return
 							}
@@ -64,23 +64,23 @@ func BenchmarkSpoolEnqueue(b *testing.B) {
 	}
 }
 
-func benchRequest(prefix string, i int) db.SpoolRequest {
-	return db.SpoolRequest{
+func benchRequest(prefix string, i int) spool.Request {
+	return spool.Request{
 		Key: prefix + "/registry.example.com/team/app:" + strconv.Itoa(i), Source: "bench", EventID: prefix + strconv.Itoa(i),
 		Payload: fmt.Appendf(nil, `{"action":"push","host":"registry.example.com","repository":"team/app","tag":"%d","digest":"sha256:%064d"}`, i, i),
 	}
 }
 
-// BenchmarkSpoolWork claims and ends jobs, eight at a time.
-func BenchmarkSpoolWork(b *testing.B) {
+// BenchmarkWork claims and ends jobs, eight at a time.
+func BenchmarkWork(b *testing.B) {
 	d := dbtest.Open(b)
-	s, err := d.Spool(db.SpoolOptions{MaxPayloads: 1 << 40})
+	s, err := spool.Open(d, spool.Options{MaxPayloads: 1 << 40})
 	if err != nil {
 		b.Fatal(err)
 	}
 	ctx := context.Background()
 	for i := range b.N {
-		if err := s.Enqueue(ctx, []db.SpoolRequest{benchRequest("new", i)}); err != nil {
+		if err := s.Enqueue(ctx, []spool.Request{benchRequest("new", i)}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -1,4 +1,6 @@
-package db
+// Package spool is a queue of jobs that survives the process. It is kept in the
+// file of package db, in tables that db's migrations make.
+package spool
 
 import (
 	"context"
@@ -6,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/tidewaiter/tidewaiter/db"
 )
 
 // Spool is a queue of jobs that survives the process, in the database's file:
@@ -20,18 +24,18 @@ import (
 //     MaxAttempts: it is kept for a person to look at (List), try again (Retry)
 //     or drop (Drop);
 //   - it is bounded: when full, the job that has been dead for longest makes room,
-//     and when none is dead Enqueue fails with ErrSpoolFull.
+//     and when none is dead Enqueue fails with ErrFull.
 //
 // What payloads mean is their owner's business. One goroutine at a time may wait
 // in Claim; everything else is safe for concurrent use.
 type Spool struct {
-	db   *DB
-	opts SpoolOptions
+	db   *db.DB
+	opts Options
 	wake chan struct{} // holds a token when a job may have become due
 }
 
-// SpoolOptions tune a Spool; the zero value of each field has a sane default.
-type SpoolOptions struct {
+// Options tune a Spool; the zero value of each field has a sane default.
+type Options struct {
 	// MaxPayloads bounds the payloads of all jobs, dead ones included. Default
 	// 100,000.
 	MaxPayloads int64
@@ -51,16 +55,17 @@ type SpoolOptions struct {
 // Bounds of one job.
 const (
 	seenWindow      = 24 * time.Hour
-	maxJobPayloads  = 256  // more start another job of the same key
+	maxJobPayloads  = 256 // more start another job of the same key
+	maxKeyBytes     = 1024
 	maxPayloadBytes = 8192 // of one payload
-	maxSpoolError   = 1024 // bytes kept of an error
+	maxErrorBytes   = 1024 // bytes kept of an error
 )
 
 // Errors of the spool.
 var (
-	// ErrSpoolFull: there is no room and nothing dead to drop. Nothing was
+	// ErrFull: there is no room and nothing dead to drop. Nothing was
 	// written; the sender tries again.
-	ErrSpoolFull = errors.New("the spool is full of jobs that wait to be done")
+	ErrFull = errors.New("the spool is full of jobs that wait to be done")
 	// ErrLeaseLost: the job is no longer leased to the caller. Another worker has
 	// it, will have it, or is done with it.
 	ErrLeaseLost = errors.New("the lease of the job has ended")
@@ -68,9 +73,9 @@ var (
 	ErrNoSuchJob = errors.New("there is no such job, or it is being done at this moment")
 )
 
-// Spool returns the database's spool. Leases of an earlier process end: the data
+// Open returns the database's spool. Leases of an earlier process end: the data
 // directory's lock says that it is gone. Call it once.
-func (d *DB) Spool(opts SpoolOptions) (*Spool, error) {
+func Open(d *db.DB, opts Options) (*Spool, error) {
 	setDefault := func(field *int64, value int64) {
 		if *field == 0 {
 			*field = value
@@ -85,8 +90,8 @@ func (d *DB) Spool(opts SpoolOptions) (*Spool, error) {
 		return nil, fmt.Errorf("spool options must not be negative, nor MaxDelay less than BaseDelay: %+v", opts)
 	}
 	s := &Spool{db: d, opts: opts, wake: make(chan struct{}, 1)}
-	err := d.write(background, func(t *tx) error {
-		_, err := t.c.exec("UPDATE spool_jobs SET state = 'waiting', due = ? WHERE state = 'leased'", t.now)
+	err := d.Transact(context.Background(), func(t db.Transaction) error {
+		_, err := t.Exec("UPDATE spool_jobs SET state = 'waiting', due = ? WHERE state = 'leased'", t.Now())
 		return err
 	})
 	if err != nil {
@@ -95,24 +100,24 @@ func (d *DB) Spool(opts SpoolOptions) (*Spool, error) {
 	return s, nil
 }
 
-// SpoolState is where a job stands.
-type SpoolState string
+// State is where a job stands.
+type State string
 
 const (
-	// SpoolWaiting: to be done at SpooledJob.Due or after.
-	SpoolWaiting SpoolState = "waiting"
-	// SpoolLeased: being done; due again at SpooledJob.Due if nothing is heard.
-	SpoolLeased SpoolState = "leased"
-	// SpoolDead: given up at SpooledJob.Due.
-	SpoolDead SpoolState = "dead"
+	// Waiting: to be done at Job.Due or after.
+	Waiting State = "waiting"
+	// Leased: being done; due again at Job.Due if nothing is heard.
+	Leased State = "leased"
+	// Dead: given up at Job.Due.
+	Dead State = "dead"
 )
 
-// SpooledJob is a job of the spool.
-type SpooledJob struct {
+// Job is a job of the spool.
+type Job struct {
 	ID     int64
 	Key    string
 	Source string // who asked first
-	State  SpoolState
+	State  State
 	// Due is what State says it is, Enqueued when the first request for it came and
 	// Latest when the last did.
 	Due, Enqueued, Latest time.Time
@@ -126,20 +131,20 @@ type SpooledJob struct {
 	lease int64
 }
 
-const spoolColumns = "id, key, source, state, due, enqueued, latest, attempts, leases, error"
+const jobColumns = "id, key, source, state, due, enqueued, latest, attempts, leases, error"
 
-func scanSpooledJob(row []driver.Value) *SpooledJob {
-	return &SpooledJob{
-		ID: row[0].(int64), Key: row[1].(string), Source: row[2].(string), State: SpoolState(row[3].(string)),
+func scanJob(row []driver.Value) *Job {
+	return &Job{
+		ID: row[0].(int64), Key: row[1].(string), Source: row[2].(string), State: State(row[3].(string)),
 		Due: time.UnixMilli(row[4].(int64)).UTC(), Enqueued: time.UnixMilli(row[5].(int64)).UTC(), Latest: time.UnixMilli(row[6].(int64)).UTC(),
 		Attempts: int(row[7].(int64)), lease: row[8].(int64), Error: row[9].(string),
 	}
 }
 
 // loadPayloads fills in the jobs' payloads.
-func loadPayloads(c *conn, jobs []*SpooledJob) error {
+func loadPayloads(c db.Snapshot, jobs []*Job) error {
 	for _, j := range jobs {
-		err := c.each(func(row []driver.Value) error {
+		err := c.Each(func(row []driver.Value) error {
 			b, _ := row[0].([]byte)
 			j.Payloads = append(j.Payloads, b)
 			return nil
@@ -159,28 +164,28 @@ func (s *Spool) signal() {
 	}
 }
 
-// SpoolCount are the figures of the jobs of one source, or of all.
-type SpoolCount struct {
+// Count are the figures of the jobs of one source, or of all.
+type Count struct {
 	Waiting, Leased, Dead int64
 	// Oldest is when the oldest job that is not dead came; zero when there is none.
 	Oldest time.Time
 }
 
-// SpoolStats are the figures of a spool.
-type SpoolStats struct {
-	SpoolCount
+// Stats are the figures of a spool.
+type Stats struct {
+	Count
 	// Payloads of all jobs; MaxPayloads is their bound.
 	Payloads, MaxPayloads int64
-	// BySource counts by SpoolRequest.Source; a job has that of its first payload.
-	BySource map[string]SpoolCount
+	// BySource counts by Request.Source; a job has that of its first payload.
+	BySource map[string]Count
 }
 
 // Stats counts. It reads as many rows as there are jobs.
-func (s *Spool) Stats(ctx context.Context) (SpoolStats, error) {
-	st := SpoolStats{MaxPayloads: s.opts.MaxPayloads, BySource: map[string]SpoolCount{}}
-	err := s.db.snapshot(ctx, func(c *conn) error {
-		err := c.each(func(row []driver.Value) error {
-			source, state, n, oldest := row[0].(string), SpoolState(row[1].(string)), row[2].(int64), time.UnixMilli(row[3].(int64)).UTC()
+func (s *Spool) Stats(ctx context.Context) (Stats, error) {
+	st := Stats{MaxPayloads: s.opts.MaxPayloads, BySource: map[string]Count{}}
+	err := s.db.Read(ctx, func(c db.Snapshot) error {
+		err := c.Each(func(row []driver.Value) error {
+			source, state, n, oldest := row[0].(string), State(row[1].(string)), row[2].(int64), time.UnixMilli(row[3].(int64)).UTC()
 			count := st.BySource[source]
 			count.add(state, n, oldest)
 			st.BySource[source] = count
@@ -190,19 +195,19 @@ func (s *Spool) Stats(ctx context.Context) (SpoolStats, error) {
 		if err != nil {
 			return err
 		}
-		st.Payloads, _, err = c.first("SELECT value FROM meta WHERE name = 'spooled'")
+		st.Payloads, _, err = c.First("SELECT value FROM meta WHERE name = 'spooled'")
 		return err
 	})
 	return st, err
 }
 
-func (c *SpoolCount) add(state SpoolState, n int64, oldest time.Time) {
+func (c *Count) add(state State, n int64, oldest time.Time) {
 	switch state {
-	case SpoolWaiting:
+	case Waiting:
 		c.Waiting += n
-	case SpoolLeased:
+	case Leased:
 		c.Leased += n
-	case SpoolDead:
+	case Dead:
 		c.Dead += n
 		return
 	}

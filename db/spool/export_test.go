@@ -1,4 +1,4 @@
-package db
+package spool
 
 import (
 	"context"
@@ -6,7 +6,7 @@ import (
 )
 
 // ClaimNow is Claim without the waiting.
-func (s *Spool) ClaimNow(n int, lease time.Duration) ([]*SpooledJob, error) {
+func (s *Spool) ClaimNow(n int, lease time.Duration) ([]*Job, error) {
 	return s.claim(context.Background(), n, lease)
 }
 
