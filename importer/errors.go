@@ -134,7 +134,7 @@ func describe(ref Reference, err error) *Error {
 		e.Host, e.Repository = ref.Host, ref.Repository
 		e.Reference = ref.String()
 		if ref.Tag == "" && ref.Digest == "" {
-			e.Reference = ref.name()
+			e.Reference = ref.Name()
 		}
 	}
 	return e

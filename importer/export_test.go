@@ -57,6 +57,3 @@ var (
 
 // Lookup is registries.lookup.
 func (rs registries) Lookup(where string) Registry { return rs.lookup(where) }
-
-// SweepOnce is one sweep.
-func (w *Worker) SweepOnce(ctx context.Context) { w.sweep(ctx) }

@@ -30,17 +30,13 @@ func (im *Importer) Find(ctx context.Context, reference string) (image *imagev1.
 	if err != nil {
 		return nil, nil, describe(ref, err)
 	}
-	identifier := ref.Digest
-	if identifier == "" {
-		identifier = ref.Tag
-	}
-	m, err := s.manifest(ctx, identifier, ref.Digest)
+	m, err := s.manifest(ctx, ref.identifier(), ref.Digest)
 	if err != nil {
 		return nil, nil, describe(ref, err)
 	}
 	image = &imagev1.Image{
 		ObjectMeta:                   metav1.ObjectMeta{Name: m.Digest},
-		DockerImageReference:         ref.withDigest(m.Digest).String(),
+		DockerImageReference:         ref.WithDigest(m.Digest).String(),
 		DockerImageManifest:          string(m.raw),
 		DockerImageManifestMediaType: m.MediaType,
 	}

@@ -155,11 +155,7 @@ func (im *Importer) Import(ctx context.Context, reference string, images Images)
 
 // root finds the digest of the run's reference and imports it.
 func (r *run) root(ctx context.Context) (*outcome, error) {
-	identifier := r.ref.Digest
-	if identifier == "" {
-		identifier = r.ref.Tag
-	}
-	digest, err := r.session.head(ctx, identifier)
+	digest, err := r.session.head(ctx, r.ref.identifier())
 	if err != nil {
 		return nil, describe(r.ref, err)
 	}
@@ -169,7 +165,7 @@ func (r *run) root(ctx context.Context) (*outcome, error) {
 	n := node{reference: r.ref, digest: digest}
 	if digest == "" {
 		// The registry does not tell in a HEAD: read the manifest at once.
-		if n.known, err = r.session.manifest(ctx, identifier, r.ref.Digest); err != nil {
+		if n.known, err = r.session.manifest(ctx, r.ref.identifier(), r.ref.Digest); err != nil {
 			return nil, describe(r.ref, err)
 		}
 		n.digest = n.known.Digest

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strings"
@@ -33,20 +34,24 @@ type Reference struct {
 // Reference.
 func (r Reference) String() string {
 	if r.Digest != "" {
-		return r.name() + "@" + r.Digest
+		return r.Name() + "@" + r.Digest
 	}
-	return r.name() + ":" + r.Tag
+	return r.Name() + ":" + r.Tag
 }
 
-func (r Reference) name() string { return r.Host + "/" + r.Repository }
+// Name is the repository with its host.
+func (r Reference) Name() string { return r.Host + "/" + r.Repository }
 
-// withDigest is the reference of another manifest of the same repository.
-func (r Reference) withDigest(digest string) Reference {
+// identifier is the end of the manifest's URL.
+func (r Reference) identifier() string { return cmp.Or(r.Digest, r.Tag) }
+
+// WithDigest is the reference of another manifest of the same repository.
+func (r Reference) WithDigest(digest string) Reference {
 	return Reference{Host: r.Host, Repository: r.Repository, Digest: digest}
 }
 
-// withTag is the reference of a tag of the same repository.
-func (r Reference) withTag(tag string) Reference {
+// WithTag is the reference of a tag of the same repository.
+func (r Reference) WithTag(tag string) Reference {
 	return Reference{Host: r.Host, Repository: r.Repository, Tag: tag}
 }
 
@@ -98,7 +103,7 @@ func ParseRepository(s string) (Reference, error) {
 	}
 	// What ParseReference added is not in s; what the user wrote is.
 	if ref.Digest != "" || strings.HasSuffix(s, ":"+ref.Tag) && strings.LastIndex(s, ":") > strings.LastIndex(s, "/") {
-		e := &ReferenceError{Input: s, Problem: "a repository is wanted here, without tag or digest", Suggestion: ref.name()}
+		e := &ReferenceError{Input: s, Problem: "a repository is wanted here, without tag or digest", Suggestion: ref.Name()}
 		return Reference{}, e
 	}
 	return Reference{Host: ref.Host, Repository: ref.Repository}, nil
@@ -133,7 +138,7 @@ func parseReference(s string) (Reference, string) {
 	}
 	// The two libraries differ in what they call Docker Hub and in a few
 	// host names: what cannot be asked for is refused here, with the reason.
-	repository, err := name.NewRepository(ref.name())
+	repository, err := name.NewRepository(ref.Name())
 	if err != nil {
 		return Reference{}, err.Error()
 	}

@@ -231,7 +231,7 @@ func (r *run) importChildren(ctx context.Context, parent node, index *manifest.M
 			continue
 		}
 		group.Go(func() error {
-			n := node{reference: r.ref.withDigest(child.Digest), digest: child.Digest, depth: parent.depth + 1, child: &child}
+			n := node{reference: r.ref.WithDigest(child.Digest), digest: child.Digest, depth: parent.depth + 1, child: &child}
 			outcomes[i], errs[i] = r.importNode(ctx, n)
 			if reason := childReason(n, errs[i]); reason != "" && (outcomes[i] == nil || len(outcomes[i].images) == 0) {
 				outcomes[i], errs[i] = r.skipped(child, reason), nil
@@ -311,7 +311,7 @@ func (r *run) newImage(n node, m *fetched) *imagev1.Image {
 			Name:        n.digest,
 			Annotations: map[string]string{ReferencesAnnotation: encodeReferences(nil, []string{n.reference.String()})},
 		},
-		DockerImageReference:         r.ref.withDigest(n.digest).String(),
+		DockerImageReference:         r.ref.WithDigest(n.digest).String(),
 		DockerImageManifest:          string(m.raw),
 		DockerImageManifestMediaType: m.MediaType,
 	}

@@ -36,7 +36,7 @@ type greeting struct {
 
 // session returns the way to ref's repository.
 func (im *Importer) session(ctx context.Context, ref Reference) (*session, error) {
-	key := ref.name()
+	key := ref.Name()
 	unlock, err := im.locks.lock(ctx, "session "+key)
 	if err != nil {
 		return nil, err
@@ -57,15 +57,15 @@ func (im *Importer) session(ctx context.Context, ref Reference) (*session, error
 
 // forget drops what is known of a repository, so that the next import asks for
 // credentials again.
-func (im *Importer) forget(ref Reference) { im.sessions.Remove(ref.name()) }
+func (im *Importer) forget(ref Reference) { im.sessions.Remove(ref.Name()) }
 
 func (im *Importer) newSession(ctx context.Context, ref Reference) (*session, error) {
-	config := im.registries.lookup(ref.name())
+	config := im.registries.lookup(ref.Name())
 	var options []name.Option
 	if config.Insecure || isLoopback(ref.Host) {
 		options = append(options, name.Insecure)
 	}
-	repository, err := name.NewRepository(ref.name(), options...)
+	repository, err := name.NewRepository(ref.Name(), options...)
 	if err != nil {
 		return nil, err
 	}

@@ -25,6 +25,17 @@ const (
 // distribution-spec's referrers tag schema.
 var signatureTag = regexp.MustCompile(`^sha(256|384|512)-[0-9a-f]{64,128}($|\.)`)
 
+// SubjectOfTag is the digest whose signatures, attestations or referrers a tag
+// carries; ok is false for a tag that may be an image's.
+func SubjectOfTag(tag string) (digest string, ok bool) {
+	if !signatureTag.MatchString(tag) {
+		return "", false
+	}
+	algorithm, hex, _ := strings.Cut(tag, "-")
+	hex, _, _ = strings.Cut(hex, ".")
+	return algorithm + ":" + hex, true
+}
+
 // Tags lists the tags of a repository that may be images: those that carry
 // signatures are left out. "latest" comes first, then higher versions before
 // lower ones. At most 100 pages of 1000 tags are read; a repository with more is

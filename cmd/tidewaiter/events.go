@@ -14,10 +14,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
-// Reasons of Events about Images, beside those of importer.Notice.
+// Reasons of Events about Images, beside those of queue.Notice.
 const (
 	reasonSignatureVerified = "SignatureVerified"
 	reasonSignatureRejected = "SignatureRejected"
@@ -74,9 +75,9 @@ func aboutImage(name string) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: imagev1.GroupVersion.String(), Kind: "Image", Name: name}
 }
 
-// Notify implements importer.Notifier. An image whose digest is not known goes
+// Notify implements queue.Notifier. An image whose digest is not known goes
 // by its reference.
-func (r *eventRecorder) Notify(_ context.Context, n importer.Notice) {
+func (r *eventRecorder) Notify(_ context.Context, n queue.Notice) {
 	name := n.Image
 	if name == "" {
 		name = n.Reference
@@ -86,12 +87,12 @@ func (r *eventRecorder) Notify(_ context.Context, n importer.Notice) {
 
 // imported tells what became of a reference that was to be imported.
 func (r *eventRecorder) imported(ctx context.Context, reference string, result *importer.Result, err error) {
-	n := importer.Notice{Reason: importer.NoticeImported, Reference: reference, Message: "Imported " + reference}
+	n := queue.Notice{Reason: queue.NoticeImported, Reference: reference, Message: "Imported " + reference}
 	if result != nil {
 		n.Image = result.Digest
 	}
 	if err != nil {
-		n.Reason, n.Warning, n.Message = importer.NoticeImportFailed, true, err.Error()
+		n.Reason, n.Warning, n.Message = queue.NoticeImportFailed, true, err.Error()
 	}
 	r.Notify(ctx, n)
 }

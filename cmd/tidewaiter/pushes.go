@@ -19,6 +19,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/spool"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
 
@@ -34,7 +35,7 @@ type pushes struct {
 
 // openPushes prepares the spool, and the receivers if there are any.
 func openPushes(ctx context.Context, store *db.DB, cfg *config, isolated bool) (_ *pushes, err error) {
-	if err := importer.SweepOptions(cfg.Sweep).Validate(); err != nil {
+	if err := queue.SweepOptions(cfg.Sweep).Validate(); err != nil {
 		return nil, fmt.Errorf("%s: sweep: %w", cfg.file, err)
 	}
 	p := &pushes{cfg: cfg}
@@ -101,18 +102,18 @@ func registerMetrics(all ...metrics.Registerable) {
 }
 
 // work imports what is pushed until ctx ends.
-func (p *pushes) work(ctx context.Context, client *restclient.Config, notifier importer.Notifier) error {
+func (p *pushes) work(ctx context.Context, client *restclient.Config, notifier queue.Notifier) error {
 	defer p.importer.Close()
 	images, err := imageclient.New(client)
 	if err != nil {
 		return err
 	}
-	worker, err := importer.NewWorker(importer.WorkerOptions{
+	worker, err := queue.New(queue.Options{
 		Importer:        p.importer,
 		Images:          images,
 		Queue:           importQueue{p.spool, p.cfg.Receivers},
-		Finder:          importer.ListFinder{Images: images},
-		Sweep:           importer.SweepOptions(p.cfg.Sweep),
+		Finder:          queue.ListFinder{Images: images},
+		Sweep:           queue.SweepOptions(p.cfg.Sweep),
 		Notifier:        notifier,
 		RegisterMetrics: registerMetrics,
 	})
@@ -146,7 +147,7 @@ type hookSpool struct{ spool *spool.Spool }
 func (s hookSpool) Enqueue(ctx context.Context, jobs []hooks.Job) error {
 	requests := make([]spool.Request, 0, len(jobs))
 	for _, j := range jobs {
-		hint := importer.Hint{Action: string(j.Action), Host: j.Host, Repository: j.Repository, Tag: j.Tag, Digest: j.Digest}
+		hint := queue.Hint{Action: string(j.Action), Host: j.Host, Repository: j.Repository, Tag: j.Tag, Digest: j.Digest}
 		requests = append(requests, spool.Request{Key: hint.Key(), Source: j.Receiver, EventID: j.ID, Payload: hint.Encode()})
 	}
 	return s.spool.Enqueue(ctx, requests)
@@ -158,16 +159,16 @@ type importQueue struct {
 	receivers []hooks.Receiver
 }
 
-// Claim implements importer.Queue. Payloads that are no hints are of another
+// Claim implements queue.Queue. Payloads that are no hints are of another
 // release: such a job is dead at once.
-func (q importQueue) Claim(ctx context.Context, n int, lease time.Duration) ([]importer.Job, error) {
+func (q importQueue) Claim(ctx context.Context, n int, lease time.Duration) ([]queue.Job, error) {
 	spooled, err := q.spool.Claim(ctx, n, lease)
-	jobs := make([]importer.Job, 0, len(spooled))
+	jobs := make([]queue.Job, 0, len(spooled))
 	for _, s := range spooled {
-		j := importer.Job{ID: s.ID, Receiver: s.Source, Received: s.Enqueued, Latest: s.Latest, Attempt: s.Attempts, Lease: s}
+		j := queue.Job{ID: s.ID, Receiver: s.Source, Received: s.Enqueued, Latest: s.Latest, Attempt: s.Attempts, Lease: s}
 		var bad error
 		for _, p := range s.Payloads {
-			hint, err := importer.DecodeHint(p)
+			hint, err := queue.DecodeHint(p)
 			if err != nil {
 				bad = err
 				break
@@ -183,39 +184,39 @@ func (q importQueue) Claim(ctx context.Context, n int, lease time.Duration) ([]i
 	return jobs, err
 }
 
-// Renew implements importer.Queue.
-func (q importQueue) Renew(ctx context.Context, j importer.Job, lease time.Duration) error {
+// Renew implements queue.Queue.
+func (q importQueue) Renew(ctx context.Context, j queue.Job, lease time.Duration) error {
 	return q.spool.Renew(ctx, j.Lease.(*spool.Job), lease)
 }
 
-// Done implements importer.Queue.
-func (q importQueue) Done(ctx context.Context, j importer.Job) error {
+// Done implements queue.Queue.
+func (q importQueue) Done(ctx context.Context, j queue.Job) error {
 	return q.spool.Done(ctx, j.Lease.(*spool.Job))
 }
 
-// Fail implements importer.Queue.
-func (q importQueue) Fail(ctx context.Context, j importer.Job, f importer.JobFailure) error {
+// Fail implements queue.Queue.
+func (q importQueue) Fail(ctx context.Context, j queue.Job, f queue.Failure) error {
 	return q.spool.Fail(ctx, j.Lease.(*spool.Job), spool.Failure(f))
 }
 
-// Release implements importer.Queue.
-func (q importQueue) Release(ctx context.Context, j importer.Job) error {
+// Release implements queue.Queue.
+func (q importQueue) Release(ctx context.Context, j queue.Job) error {
 	return q.spool.Release(ctx, j.Lease.(*spool.Job))
 }
 
-// Depth implements importer.Queue. A receiver without jobs has none, and one that
+// Depth implements queue.Queue. A receiver without jobs has none, and one that
 // has left the configuration may have some.
-func (q importQueue) Depth(ctx context.Context) (map[string]importer.QueueDepth, error) {
+func (q importQueue) Depth(ctx context.Context) (map[string]queue.Depth, error) {
 	stats, err := q.spool.Stats(ctx)
 	if err != nil {
 		return nil, err
 	}
-	depths := map[string]importer.QueueDepth{}
+	depths := map[string]queue.Depth{}
 	for _, r := range q.receivers {
-		depths[r.Name] = importer.QueueDepth{}
+		depths[r.Name] = queue.Depth{}
 	}
 	for receiver, c := range stats.BySource {
-		depths[receiver] = importer.QueueDepth(c)
+		depths[receiver] = queue.Depth(c)
 	}
 	return depths, nil
 }

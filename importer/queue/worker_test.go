@@ -1,4 +1,4 @@
-package importer_test
+package queue_test
 
 import (
 	"context"
@@ -14,12 +14,13 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
 
 func TestWorkerSurvivesAPanic(t *testing.T) {
-	w := startWorker(t, func(o *importer.WorkerOptions) { o.Images = panickingImages{&registrytest.Images{}} })
+	w := startWorker(t, func(o *queue.Options) { o.Images = panickingImages{&registrytest.Images{}} })
 	w.push("team/app:1.0", "a")
 	if e := w.try(1, "push team/app:1.0"); e.How != "failed" || !e.Failure.Permanent || !strings.Contains(e.Failure.Error, "panicked") {
 		t.Errorf("%s: %+v", e.How, e.Failure)
@@ -51,7 +52,7 @@ func newBlockingImages() blockingImages {
 
 func TestWorkerConcurrency(t *testing.T) {
 	images := newBlockingImages()
-	w := startWorker(t, func(o *importer.WorkerOptions) { o.Images = images; o.Concurrency = 3 })
+	w := startWorker(t, func(o *queue.Options) { o.Images = images; o.Concurrency = 3 })
 	for i := range 8 {
 		w.push(fmt.Sprint("team/app:", i), fmt.Sprint(i))
 		w.start(1, fmt.Sprint("push team/app:", i))
@@ -78,10 +79,10 @@ func TestWorkerStops(t *testing.T) {
 	images := newBlockingImages()
 	registry := registrytest.New(t)
 	registry.Push("team/app:1.0", newImage(t, sample.Spec{}))
-	queue := newQueue(importer.Job{ID: 1, Receiver: "local", Attempt: 1, Hints: []importer.Hint{{Action: "push", Host: registry.Host, Repository: "team/app", Tag: "1.0"}}})
+	jobs := newQueue(queue.Job{ID: 1, Receiver: "local", Attempt: 1, Hints: []queue.Hint{{Action: "push", Host: registry.Host, Repository: "team/app", Tag: "1.0"}}})
 	clock := clocktesting.NewFakeClock(time.Now())
-	worker, err := importer.NewWorker(importer.WorkerOptions{
-		Importer: newImporter(t, importer.Options{}), Images: images, Queue: queue, Clock: clock, Lease: time.Hour, Grace: time.Minute,
+	worker, err := queue.New(queue.Options{
+		Importer: newImporter(t, importer.Options{}), Images: images, Queue: jobs, Clock: clock, Lease: time.Hour, Grace: time.Minute,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +97,7 @@ func TestWorkerStops(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	select {
-	case e := <-queue.ended:
+	case e := <-jobs.ended:
 		t.Fatalf("ended before its grace: %+v", e)
 	case err := <-done:
 		t.Fatalf("Run ended with a job running: %v", err)
@@ -105,7 +106,7 @@ func TestWorkerStops(t *testing.T) {
 	for {
 		clock.Step(time.Minute)
 		select {
-		case e := <-queue.ended:
+		case e := <-jobs.ended:
 			if e.How != "released" {
 				t.Errorf("%s: %+v, want it released", e.How, e.Failure)
 			}
@@ -122,7 +123,7 @@ func TestWorkerStops(t *testing.T) {
 // cannot: somebody else will have it.
 func TestWorkerKeepsItsLease(t *testing.T) {
 	images, registry := newBlockingImages(), metrics.NewKubeRegistry()
-	w := startWorker(t, func(o *importer.WorkerOptions) {
+	w := startWorker(t, func(o *queue.Options) {
 		o.Images, o.Lease, o.RegisterMetrics = images, 30*time.Millisecond, registry.MustRegister
 	})
 	w.push("team/app:1.0", "a")
@@ -151,7 +152,7 @@ tidewaiter_queue_attempts_total{receiver="local",result="lost"} 1
 
 func TestWorkerMetrics(t *testing.T) {
 	registry := metrics.NewKubeRegistry()
-	w := startWorker(t, func(o *importer.WorkerOptions) { o.RegisterMetrics = registry.MustRegister })
+	w := startWorker(t, func(o *queue.Options) { o.RegisterMetrics = registry.MustRegister })
 	// The depth is looked at when the worker starts, and then now and then.
 	depth := `
 # HELP tidewaiter_queue_jobs [ALPHA] Jobs in the import queue by receiver and state (waiting, leased, dead).

@@ -1,18 +1,18 @@
-package importer
+package queue
 
 import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/importer"
 )
 
-func (h Hint) isDelete() bool { return h.Action == HintDelete }
+func (h Hint) isDelete() bool { return h.Action == Delete }
 
 // do asks the registry what is true of what the hints name, and makes the Images
 // agree. Doing it again changes nothing.
@@ -23,15 +23,15 @@ func (h Hint) isDelete() bool { return h.Action == HintDelete }
 // until it leads there, or long enough.
 func (w *Worker) do(ctx context.Context, j Job) error {
 	hint := j.Hints[0]
-	repository := Reference{Host: hint.Host, Repository: hint.Repository}
+	repository := importer.Reference{Host: hint.Host, Repository: hint.Repository}
 	tag := repository
 	tag.Tag = hint.Tag
-	pushed, deleted := digestsOf(j.Hints, HintPush), digestsOf(j.Hints, HintDelete)
-	if signatureTag.MatchString(hint.Tag) {
+	pushed, deleted := digestsOf(j.Hints, Push), digestsOf(j.Hints, Delete)
+	if subject, ok := importer.SubjectOfTag(hint.Tag); ok {
 		if _, err := w.awaitTag(ctx, tag, pushed, j.Latest); err != nil {
 			return err
 		}
-		return w.resign(ctx, repository.withDigest(subjectOfTag(hint.Tag)))
+		return w.searchSignatures(ctx, repository.WithDigest(subject))
 	}
 	if j.Attempt == 1 {
 		for _, digest := range pushed {
@@ -42,13 +42,13 @@ func (w *Worker) do(ctx context.Context, j Job) error {
 	case hint.Tag == "" && hint.Digest == "":
 		return w.goneRepository(ctx, repository)
 	case hint.Tag == "":
-		return w.doDigest(ctx, repository.withDigest(hint.Digest), j)
+		return w.doDigest(ctx, repository.WithDigest(hint.Digest), j)
 	}
 	if err := w.doTag(ctx, tag, pushed, j); err != nil {
 		return err
 	}
 	for _, digest := range deleted {
-		if _, err := w.gone(ctx, repository.withDigest(digest), nil, j.Latest); err != nil {
+		if _, err := w.gone(ctx, repository.WithDigest(digest), nil, j.Latest); err != nil {
 			return err
 		}
 	}
@@ -56,7 +56,7 @@ func (w *Worker) do(ctx context.Context, j Job) error {
 }
 
 // doDigest does the hints about one digest.
-func (w *Worker) doDigest(ctx context.Context, ref Reference, j Job) error {
+func (w *Worker) doDigest(ctx context.Context, ref importer.Reference, j Job) error {
 	if slices.ContainsFunc(j.Hints, Hint.isDelete) {
 		if gone, err := w.gone(ctx, ref, nil, j.Latest); err != nil || gone {
 			return err
@@ -69,16 +69,16 @@ func (w *Worker) doDigest(ctx context.Context, ref Reference, j Job) error {
 
 // doTag does the hints about one tag, of which pushed are the digests it was said
 // to lead to.
-func (w *Worker) doTag(ctx context.Context, tag Reference, pushed []string, j Job) error {
+func (w *Worker) doTag(ctx context.Context, tag importer.Reference, pushed []string, j Job) error {
 	isDeleted := slices.ContainsFunc(j.Hints, Hint.isDelete)
 	if isDeleted && !slices.ContainsFunc(j.Hints, func(h Hint) bool { return !h.isDelete() }) {
-		if gone, err := w.gone(ctx, tag, digestsOf(j.Hints, HintDelete), j.Latest); err != nil || gone {
+		if gone, err := w.gone(ctx, tag, digestsOf(j.Hints, Delete), j.Latest); err != nil || gone {
 			return err
 		}
 	}
 	now, err := w.importOne(ctx, tag, j.Hints[0])
 	missing := err
-	if err != nil && ReasonOf(err) != NotFound {
+	if err != nil && importer.ReasonOf(err) != importer.NotFound {
 		return err
 	}
 	stored := false
@@ -86,10 +86,10 @@ func (w *Worker) doTag(ctx context.Context, tag Reference, pushed []string, j Jo
 		if digest == now {
 			continue
 		}
-		switch _, err := w.importOne(ctx, tag.withDigest(digest), j.Hints[0]); {
+		switch _, err := w.importOne(ctx, tag.WithDigest(digest), j.Hints[0]); {
 		case err == nil:
 			stored = true
-		case ReasonOf(err) != NotFound: // else replaced or deleted since
+		case importer.ReasonOf(err) != importer.NotFound: // else replaced or deleted since
 			return err
 		}
 	}
@@ -106,7 +106,7 @@ func (w *Worker) doTag(ctx context.Context, tag Reference, pushed []string, j Jo
 	case missing == nil:
 		return nil
 	case isDeleted:
-		_, err := w.gone(ctx, tag, digestsOf(j.Hints, HintDelete), j.Latest)
+		_, err := w.gone(ctx, tag, digestsOf(j.Hints, Delete), j.Latest)
 		return err
 	case stored && j.Attempt >= doubtfulAttempts:
 		return nil // the tag was deleted without a word; the Image is there
@@ -116,16 +116,16 @@ func (w *Worker) doTag(ctx context.Context, tag Reference, pushed []string, j Jo
 
 // awaitTag waits until a tag leads to something that was pushed, or long enough,
 // and returns where it leads.
-func (w *Worker) awaitTag(ctx context.Context, tag Reference, pushed []string, then time.Time) (string, error) {
+func (w *Worker) awaitTag(ctx context.Context, tag importer.Reference, pushed []string, then time.Time) (string, error) {
 	return w.settle(ctx, tag, then, func(digest string) bool { return len(pushed) == 0 || slices.Contains(pushed, digest) })
 }
 
 // settle looks at a tag or digest until ok says that it is as expected, or until
 // the registry has had Settle, from then on, to make its own words true. It
 // returns what it saw last: a digest, or "" for none.
-func (w *Worker) settle(ctx context.Context, ref Reference, then time.Time, ok func(digest string) bool) (string, error) {
+func (w *Worker) settle(ctx context.Context, ref importer.Reference, then time.Time, ok func(digest string) bool) (string, error) {
 	for delay := w.Settle / 32; ; delay *= 2 {
-		digest, err := w.Importer.resolve(ctx, ref)
+		digest, err := w.Importer.Resolve(ctx, ref)
 		if err != nil || ok(digest) || w.Clock.Since(then)+delay > w.Settle {
 			return digest, err
 		}
@@ -150,10 +150,10 @@ func digestsOf(hints []Hint, action string) []string {
 
 // importOne imports what ref leads to, be it an image or what belongs to one, and
 // returns its digest.
-func (w *Worker) importOne(ctx context.Context, ref Reference, hint Hint) (digest string, err error) {
+func (w *Worker) importOne(ctx context.Context, ref importer.Reference, hint Hint) (digest string, err error) {
 	result, err := w.importPresent(ctx, ref)
-	if ReasonOf(err) == NotAnImage {
-		return w.resignSubject(ctx, ref)
+	if importer.ReasonOf(err) == importer.NotAnImage {
+		return w.searchSubject(ctx, ref)
 	}
 	if err != nil {
 		return "", err
@@ -163,26 +163,26 @@ func (w *Worker) importOne(ctx context.Context, ref Reference, hint Hint) (diges
 		w.pushReceived(ctx, result.Digest, hint) // only now it is known of what
 	}
 	message := "Imported " + ref.String()
-	if root.Action == Unchanged {
+	if root.Action == importer.Unchanged {
 		message = ref.String() + " had been imported before"
 	}
 	w.notify(ctx, Notice{Reason: NoticeImported, Image: result.Digest, Reference: hint.Key(), Message: message})
 	// An image may say that it belongs to another.
 	if m, err := manifest.Parse([]byte(root.Image.DockerImageManifest), root.Image.DockerImageManifestMediaType); err == nil && m.Subject != nil {
-		return result.Digest, w.resign(ctx, ref.withDigest(m.Subject.Digest))
+		return result.Digest, w.searchSignatures(ctx, ref.WithDigest(m.Subject.Digest))
 	}
 	return result.Digest, nil
 }
 
 // importPresent imports what is in the registry, and so takes the mark off that it
 // is gone.
-func (w *Worker) importPresent(ctx context.Context, ref Reference) (*Result, error) {
+func (w *Worker) importPresent(ctx context.Context, ref importer.Reference) (*importer.Result, error) {
 	result, err := w.Importer.Import(ctx, ref.String(), w.Images)
 	if err != nil {
 		return nil, err
 	}
 	for _, i := range result.Images {
-		if err := w.back(ctx, i.Image, ref, ref.withDigest(i.Image.Name)); err != nil {
+		if err := w.unmarkGone(ctx, i.Image, ref, ref.WithDigest(i.Image.Name)); err != nil {
 			return nil, err
 		}
 	}
@@ -195,49 +195,34 @@ func (w *Worker) pushReceived(ctx context.Context, digest string, hint Hint) {
 	}
 }
 
-// resignSubject finds out which image the artifact belongs to, if any, and has
+// searchSubject finds out which image the artifact belongs to, if any, and has
 // its signatures looked for again. It returns the artifact's digest.
-func (w *Worker) resignSubject(ctx context.Context, ref Reference) (digest string, err error) {
-	s, err := w.Importer.session(ctx, ref)
+func (w *Worker) searchSubject(ctx context.Context, ref importer.Reference) (digest string, err error) {
+	m, err := w.Importer.Manifest(ctx, ref)
 	if err != nil {
-		return "", describe(ref, err)
-	}
-	identifier := ref.Digest
-	if identifier == "" {
-		identifier = ref.Tag
-	}
-	m, err := s.manifest(ctx, identifier, ref.Digest)
-	if err != nil {
-		return "", describe(ref, err)
+		return "", err
 	}
 	if m.Subject == nil {
 		return m.Digest, nil // a chart, a policy, …: none of ours
 	}
-	return m.Digest, w.resign(ctx, ref.withDigest(m.Subject.Digest))
+	return m.Digest, w.searchSignatures(ctx, ref.WithDigest(m.Subject.Digest))
 }
 
-// resign looks for the signatures of an image again, as every import does. A
+// searchSignatures looks for the signatures of an image again, as every import does. A
 // signature of what is not in the registry is of no interest.
-func (w *Worker) resign(ctx context.Context, subject Reference) error {
+func (w *Worker) searchSignatures(ctx context.Context, subject importer.Reference) error {
 	result, err := w.Importer.Import(ctx, subject.String(), w.Images)
-	var bad *ReferenceError
-	switch reason := ReasonOf(err); {
-	case reason == NotFound, reason == NotAnImage, errors.As(err, &bad): // sha512, for one
+	var bad *importer.ReferenceError
+	switch reason := importer.ReasonOf(err); {
+	case reason == importer.NotFound, reason == importer.NotAnImage, errors.As(err, &bad): // sha512, for one
 		return nil
 	case err != nil:
 		return err
 	}
-	if result.Images[0].Action != Unchanged {
+	if result.Images[0].Action != importer.Unchanged {
 		w.notify(ctx, Notice{Reason: NoticeImported, Image: result.Digest, Reference: subject.String(), Message: "Found signatures or attestations of " + subject.String()})
 	}
 	return nil
-}
-
-// subjectOfTag is the digest in a tag that signatureTag matches.
-func subjectOfTag(tag string) string {
-	algorithm, hex, _ := strings.Cut(tag, "-")
-	hex, _, _ = strings.Cut(hex, ".")
-	return algorithm + ":" + hex
 }
 
 // doubtfulAttempts is how often something is tried that will hardly change, but
@@ -245,14 +230,14 @@ func subjectOfTag(tag string) string {
 const doubtfulAttempts = 6
 
 // failure says what is to come of a job that failed.
-func failure(err error, attempt int) JobFailure {
-	f := JobFailure{Error: err.Error()}
-	var e *Error
+func failure(err error, attempt int) Failure {
+	f := Failure{Error: err.Error()}
+	var e *importer.Error
 	switch {
 	case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) || errors.Is(err, errPanic):
 		f.Permanent = true
 	case !errors.As(err, &e) || temporary(err): // the API's, or the network's: it gets better
-	case e.Reason == InvalidImage || e.Reason == TooLarge:
+	case e.Reason == importer.InvalidImage || e.Reason == importer.TooLarge:
 		f.Permanent = true
 	default:
 		f.Permanent = attempt >= doubtfulAttempts
@@ -267,7 +252,7 @@ func failure(err error, attempt int) JobFailure {
 // have failed for good and another for now.
 func temporary(err error) bool {
 	switch e := err.(type) {
-	case *Error:
+	case *importer.Error:
 		return e.Temporary()
 	case interface{ Unwrap() []error }:
 		return slices.ContainsFunc(e.Unwrap(), temporary)
@@ -285,7 +270,7 @@ func (w *Worker) notify(ctx context.Context, n Notice) {
 
 // notifyFailure tells of a failure on every Image that the hints name; a tag's
 // alone is nobody's.
-func (w *Worker) notifyFailure(ctx context.Context, j Job, f JobFailure) {
+func (w *Worker) notifyFailure(ctx context.Context, j Job, f Failure) {
 	images := map[string]bool{}
 	for _, h := range j.Hints {
 		images[h.Digest] = true

@@ -1,10 +1,10 @@
-package importer_test
+package queue_test
 
 import (
 	"strings"
 	"testing"
 
-	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 )
 
@@ -35,12 +35,12 @@ func TestWorkerMarksWhatIsGone(t *testing.T) {
 		w.push("team/app:1.0", "a")
 		w.do("push team/app:1.0@" + digest)
 		w.expect("marked after it came back", w.gone(digest), nil)
-		if _, ok := w.image(digest).Annotations[importer.GoneAnnotation]; ok {
+		if _, ok := w.image(digest).Annotations[queue.GoneAnnotation]; ok {
 			t.Error("an empty mark is left")
 		}
 	})
 	t.Run("tag and digest", func(t *testing.T) {
-		w := startWorker(t, func(o *importer.WorkerOptions) { o.Finder = nil })
+		w := startWorker(t, func(o *queue.Options) { o.Finder = nil })
 		digest := w.push("team/app:1.0", "a")
 		w.do("push team/app:1.0@" + digest)
 		w.delete("team/app", "1.0")

@@ -1,4 +1,4 @@
-package importer
+package queue
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/tidewaiter/tidewaiter/importer"
 )
 
 // SweepOptions have repositories looked through for what no notification told
@@ -36,16 +38,16 @@ func (o SweepOptions) Validate() error {
 }
 
 // parse returns the repositories.
-func (o SweepOptions) parse() ([]Reference, error) {
+func (o SweepOptions) parse() ([]importer.Reference, error) {
 	if o.Every != 0 && o.Every < minSweepEvery {
 		return nil, fmt.Errorf("every %v is less than %v", o.Every, minSweepEvery)
 	}
 	if len(o.Repositories) > maxSwept {
 		return nil, fmt.Errorf("%d repositories are more than %d", len(o.Repositories), maxSwept)
 	}
-	var out []Reference
+	var out []importer.Reference
 	for _, s := range o.Repositories {
-		ref, err := ParseRepository(s)
+		ref, err := importer.ParseRepository(s)
 		if err != nil {
 			return nil, err
 		}
@@ -80,7 +82,7 @@ func (w *Worker) sweep(ctx context.Context) {
 		if err := guard(ctx, func() error { return w.sweepRepository(ctx, repository) }); err == nil {
 			swept++
 		} else if ctx.Err() == nil {
-			logger.Info("A sweep left a repository before its end", "repository", repository.name(), "err", err)
+			logger.Info("A sweep left a repository before its end", "repository", repository.Name(), "err", err)
 		}
 	}
 	logger.V(2).Info("Swept", "repositories", swept, "of", len(w.swept), "duration", w.Clock.Since(start))
@@ -89,13 +91,13 @@ func (w *Worker) sweep(ctx context.Context) {
 // sweepRepository imports every tag, and asks about what else is known. It goes on
 // after an image that cannot be imported, and gives up when the registry does not
 // answer.
-func (w *Worker) sweepRepository(ctx context.Context, repository Reference) error {
-	tags, err := w.Importer.Tags(ctx, repository.name())
-	if err != nil && ReasonOf(err) != NotFound {
+func (w *Worker) sweepRepository(ctx context.Context, repository importer.Reference) error {
+	tags, err := w.Importer.Tags(ctx, repository.Name())
+	if err != nil && importer.ReasonOf(err) != importer.NotFound {
 		return err
 	}
 	for _, tag := range tags {
-		result, err := w.sweepTag(ctx, repository.withTag(tag))
+		result, err := w.sweepTag(ctx, repository.WithTag(tag))
 		w.metrics.swept.WithLabelValues(result).Inc()
 		if err == nil {
 			continue
@@ -109,16 +111,16 @@ func (w *Worker) sweepRepository(ctx context.Context, repository Reference) erro
 }
 
 // sweepTag imports a tag and tells of it if it was new.
-func (w *Worker) sweepTag(ctx context.Context, ref Reference) (result string, err error) {
+func (w *Worker) sweepTag(ctx context.Context, ref importer.Reference) (result string, err error) {
 	imported, err := w.importPresent(ctx, ref)
 	switch {
-	case ReasonOf(err) == NotAnImage, ReasonOf(err) == NotFound: // a chart, say, or deleted since
+	case importer.ReasonOf(err) == importer.NotAnImage, importer.ReasonOf(err) == importer.NotFound: // a chart, say, or deleted since
 		return "known", nil
 	case err != nil:
 		return "failed", err
 	}
 	for _, i := range imported.Images {
-		if i.Action != Unchanged {
+		if i.Action != importer.Unchanged {
 			w.notify(ctx, Notice{Reason: NoticeImported, Image: imported.Digest, Reference: ref.String(), Message: "Found by a sweep: " + ref.String()})
 			return "imported", nil
 		}

@@ -1,4 +1,4 @@
-package importer_test
+package queue_test
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
@@ -203,7 +203,7 @@ func TestWorkerSeesSignaturesThatComeLater(t *testing.T) {
 		w.do("push team/chart:1.0@" + chart)
 		w.expect("images", w.images.Names(), nil)
 		if n := w.registry.Count("manifests"); n != 3 {
-			t.Errorf("%d requests, want a HEAD and two GETs: %v", n, requests(w.registry))
+			t.Errorf("%d requests, want a HEAD and two GETs: %v", n, w.registry.Requests())
 		}
 	})
 }
@@ -269,7 +269,7 @@ func TestWorkerFailures(t *testing.T) {
 	}
 	t.Run("the API refuses the image", func(t *testing.T) {
 		refusing := refusingImages{&registrytest.Images{}}
-		w := startWorker(t, func(o *importer.WorkerOptions) { o.Images = refusing })
+		w := startWorker(t, func(o *queue.Options) { o.Images = refusing })
 		w.push("team/app:1.0", "a")
 		if e := w.try(1, "push team/app:1.0"); e.How != "failed" || !e.Failure.Permanent {
 			t.Errorf("%s: %+v, want it never to be tried again", e.How, e.Failure)

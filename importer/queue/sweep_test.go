@@ -1,4 +1,4 @@
-package importer_test
+package queue_test
 
 import (
 	"slices"
@@ -10,7 +10,7 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 )
 
@@ -25,7 +25,7 @@ func TestSweep(t *testing.T) {
 	w.registry.Inject("GET /v2/team/broken/tags/list", 0, registrytest.Status(503, "UNAVAILABLE"))
 	registry := metrics.NewKubeRegistry()
 	o.RegisterMetrics = registry.MustRegister
-	worker, err := importer.NewWorker(o)
+	worker, err := queue.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestSweepsAgain(t *testing.T) {
 	w, o := prepareWorker(t)
 	clock := clocktesting.NewFakeClock(time.Now())
 	o.Clock = clock
-	o.Sweep = importer.SweepOptions{Every: time.Hour, Repositories: []string{w.registry.Host + "/team/app"}}
+	o.Sweep = queue.SweepOptions{Every: time.Hour, Repositories: []string{w.registry.Host + "/team/app"}}
 	var want []string
 	for i, name := range []string{"a", "b", "c"} {
 		want = append(want, w.push("team/app:"+name, name))
@@ -96,17 +96,17 @@ func TestSweepGoesOn(t *testing.T) {
 
 func TestSweepOptions(t *testing.T) {
 	for name, bad := range map[string]struct {
-		options importer.SweepOptions
+		options queue.SweepOptions
 		want    string
 	}{
-		"too often":   {importer.SweepOptions{Every: time.Second, Repositories: []string{"r.example.com/a"}}, "less than 1m0s"},
-		"a tag":       {importer.SweepOptions{Repositories: []string{"r.example.com/a:1.0"}}, "without tag"},
-		"no name":     {importer.SweepOptions{Repositories: []string{"https://r.example.com"}}, "URL scheme"},
-		"a great lot": {importer.SweepOptions{Repositories: slices.Repeat([]string{"r.example.com/a"}, 1001)}, "more than 1000"},
+		"too often":   {queue.SweepOptions{Every: time.Second, Repositories: []string{"r.example.com/a"}}, "less than 1m0s"},
+		"a tag":       {queue.SweepOptions{Repositories: []string{"r.example.com/a:1.0"}}, "without tag"},
+		"no name":     {queue.SweepOptions{Repositories: []string{"https://r.example.com"}}, "URL scheme"},
+		"a great lot": {queue.SweepOptions{Repositories: slices.Repeat([]string{"r.example.com/a"}, 1001)}, "more than 1000"},
 	} {
 		_, o := prepareWorker(t)
 		o.Sweep = bad.options
-		if _, err := importer.NewWorker(o); err == nil || !strings.Contains(err.Error(), bad.want) {
+		if _, err := queue.New(o); err == nil || !strings.Contains(err.Error(), bad.want) {
 			t.Errorf("%s: %v, want an error with %q", name, err, bad.want)
 		}
 	}

@@ -1,4 +1,4 @@
-package importer
+package queue
 
 import (
 	"time"
@@ -46,7 +46,7 @@ func newQueueMetrics(register func(...metrics.Registerable)) *queueMetrics {
 	return m
 }
 
-func (m *queueMetrics) setDepth(depth map[string]QueueDepth, now time.Time) {
+func (m *queueMetrics) setDepth(depth map[string]Depth, now time.Time) {
 	m.depth.Reset() // a receiver may have left the configuration
 	m.oldest.Reset()
 	for receiver, d := range depth {

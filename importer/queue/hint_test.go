@@ -1,4 +1,4 @@
-package importer_test
+package queue_test
 
 import (
 	"encoding/json"
@@ -6,17 +6,18 @@ import (
 	"testing"
 
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/queue"
 )
 
 func TestHintCoding(t *testing.T) {
 	digest := "sha256:" + strings.Repeat("ab", 32)
-	good := []importer.Hint{
+	good := []queue.Hint{
 		{Action: "push", Host: "r.example.com", Repository: "team/app", Tag: "1.0", Digest: digest},
 		{Action: "delete", Host: "127.0.0.1:5000", Repository: "app"},
 		{Action: "push", Host: "index.docker.io", Repository: "library/busybox", Tag: "latest"},
 	}
 	for _, h := range good {
-		got, err := importer.DecodeHint(h.Encode())
+		got, err := queue.DecodeHint(h.Encode())
 		if err != nil || got != h {
 			t.Errorf("%+v came back as %+v, %v", h, got, err)
 		}
@@ -31,7 +32,7 @@ func TestHintCoding(t *testing.T) {
 		"bad digest":      `{"action":"push","host":"r.example.com","repository":"a","digest":"sha256:ab"}`,
 		"climbing":        `{"action":"push","host":"r.example.com","repository":"../a","tag":"1"}`,
 	} {
-		if h, err := importer.DecodeHint([]byte(s)); err == nil {
+		if h, err := queue.DecodeHint([]byte(s)); err == nil {
 			t.Errorf("%s: %s was read as %+v", name, s, h)
 		}
 	}
@@ -44,11 +45,11 @@ func FuzzDecodeHint(f *testing.F) {
 	f.Add([]byte(`{"action":"delete","host":"index.docker.io","repository":"library/busybox"}`))
 	f.Add([]byte(`{"action":"push","host":"r.example.com:5000","repository":"..","tag":":"}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		h, err := importer.DecodeHint(b)
+		h, err := queue.DecodeHint(b)
 		if err != nil {
 			return
 		}
-		var again importer.Hint
+		var again queue.Hint
 		if err := json.Unmarshal(h.Encode(), &again); err != nil || again != h {
 			t.Fatalf("%+v is written as %s", h, h.Encode())
 		}

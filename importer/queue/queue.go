@@ -1,4 +1,7 @@
-package importer
+// Package queue turns what registries tell into Images: a Worker takes jobs from a
+// Queue, asks the registry what is true of them, and has an importer do the rest.
+// It does not know how a Queue keeps its jobs.
+package queue
 
 import (
 	"context"
@@ -8,12 +11,14 @@ import (
 
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tidewaiter/tidewaiter/importer"
 )
 
 // Hint is what a registry said happened. It is believed as far as it names
 // something to ask the registry about, and no further.
 type Hint struct {
-	// Action is HintPush or HintDelete.
+	// Action is Push or Delete.
 	Action string `json:"action"`
 	// Host is the registry, Repository the path within it, both canonical.
 	Host       string `json:"host"`
@@ -26,8 +31,8 @@ type Hint struct {
 
 // Actions of a Hint.
 const (
-	HintPush   = "push"
-	HintDelete = "delete"
+	Push   = "push"
+	Delete = "delete"
 )
 
 // Key names what the hint is about. Hints of one key are one Job.
@@ -55,22 +60,22 @@ func DecodeHint(b []byte) (Hint, error) {
 	if err := json.Unmarshal(b, &h); err != nil {
 		return Hint{}, fmt.Errorf("hint: %w", err)
 	}
-	if h.Action != HintPush && h.Action != HintDelete {
-		return Hint{}, fmt.Errorf("hint: action %q is neither %s nor %s", h.Action, HintPush, HintDelete)
+	if h.Action != Push && h.Action != Delete {
+		return Hint{}, fmt.Errorf("hint: action %q is neither %s nor %s", h.Action, Push, Delete)
 	}
-	if h.Action == HintPush && h.Tag == "" && h.Digest == "" {
+	if h.Action == Push && h.Tag == "" && h.Digest == "" {
 		return Hint{}, fmt.Errorf("hint: a push of %s has neither tag nor digest", h.name())
 	}
 	for _, suffix := range []string{":" + h.Tag, "@" + h.Digest} {
 		if len(suffix) == 1 {
 			suffix = ""
 		}
-		ref, err := ParseReference(h.name() + suffix)
+		ref, err := importer.ParseReference(h.name() + suffix)
 		if err != nil {
 			return Hint{}, fmt.Errorf("hint: %w", err)
 		}
 		if ref.Host != h.Host || ref.Repository != h.Repository {
-			return Hint{}, fmt.Errorf("hint: %s is not canonical, %s is", h.name(), ref.name())
+			return Hint{}, fmt.Errorf("hint: %s is not canonical, %s is", h.name(), ref.Name())
 		}
 	}
 	return h, nil
@@ -102,15 +107,15 @@ type Queue interface {
 	// Done removes the job.
 	Done(ctx context.Context, j Job) error
 	// Fail has the job tried again later, or never.
-	Fail(ctx context.Context, j Job, f JobFailure) error
+	Fail(ctx context.Context, j Job, f Failure) error
 	// Release gives the job back as if it had not been claimed.
 	Release(ctx context.Context, j Job) error
 	// Depth counts the jobs by receiver.
-	Depth(ctx context.Context) (map[string]QueueDepth, error)
+	Depth(ctx context.Context) (map[string]Depth, error)
 }
 
-// JobFailure says why an attempt failed and what is to come of the job.
-type JobFailure struct {
+// Failure says why an attempt failed and what is to come of the job.
+type Failure struct {
 	// Error is for people; it is safe to show.
 	Error string
 	// Permanent says that trying again cannot help.
@@ -119,8 +124,8 @@ type JobFailure struct {
 	After time.Duration
 }
 
-// QueueDepth are the jobs of one receiver.
-type QueueDepth struct {
+// Depth are the jobs of one receiver.
+type Depth struct {
 	Waiting, Leased, Dead int64
 	// Oldest is when the oldest that is not dead came; zero when there is none.
 	Oldest time.Time

@@ -1,6 +1,7 @@
-package importer
+package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,12 +12,14 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/importer"
 )
 
-// WorkerOptions configure a Worker. Importer, Images and Queue are required.
-type WorkerOptions struct {
-	Importer *Importer
-	Images   Images
+// Options configure a Worker. Importer, Images and Queue are required.
+type Options struct {
+	Importer *importer.Importer
+	Images   importer.Images
 	Queue    Queue
 	// Finder finds the Images a deleted tag or repository is recorded on, for
 	// registries that do not say which digest it had. Nil leaves those unmarked.
@@ -44,21 +47,21 @@ type WorkerOptions struct {
 
 // Worker does the jobs of a Queue: it turns hints into Images.
 type Worker struct {
-	WorkerOptions
-	swept   []Reference // repositories
+	Options
+	swept   []importer.Reference // repositories
 	metrics *queueMetrics
 }
 
-// NewWorker checks the options.
-func NewWorker(o WorkerOptions) (*Worker, error) {
+// New checks the options.
+func New(o Options) (*Worker, error) {
 	if o.Importer == nil || o.Images == nil || o.Queue == nil {
 		return nil, errors.New("a worker needs an importer, images and a queue")
 	}
-	setDefault(&o.Concurrency, 8)
-	setDefault(&o.Lease, time.Minute)
-	setDefault(&o.Settle, time.Second)
-	setDefault(&o.Grace, 10*time.Second)
-	setDefault(&o.Sweep.Every, 6*time.Hour)
+	o.Concurrency = cmp.Or(o.Concurrency, 8)
+	o.Lease = cmp.Or(o.Lease, time.Minute)
+	o.Settle = cmp.Or(o.Settle, time.Second)
+	o.Grace = cmp.Or(o.Grace, 10*time.Second)
+	o.Sweep.Every = cmp.Or(o.Sweep.Every, 6*time.Hour)
 	if o.Concurrency < 0 || o.Lease < 0 || o.Settle < 0 || o.Grace < 0 {
 		return nil, fmt.Errorf("concurrency %d, lease %v, settling time %v and grace %v must not be negative", o.Concurrency, o.Lease, o.Settle, o.Grace)
 	}
@@ -69,7 +72,7 @@ func NewWorker(o WorkerOptions) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sweep: %w", err)
 	}
-	return &Worker{WorkerOptions: o, swept: swept, metrics: newQueueMetrics(o.RegisterMetrics)}, nil
+	return &Worker{Options: o, swept: swept, metrics: newQueueMetrics(o.RegisterMetrics)}, nil
 }
 
 // Intervals of Run.
@@ -109,7 +112,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		for _, j := range claimed {
 			running.Go(func() {
 				defer func() { <-slots }()
-				w.lead(jobs, j)
+				w.runJob(jobs, j)
 			})
 		}
 	}
@@ -144,8 +147,8 @@ func takeSlots(ctx context.Context, slots chan struct{}) int {
 	}
 }
 
-// lead leads a job to its end and keeps its lease meanwhile.
-func (w *Worker) lead(ctx context.Context, j Job) {
+// runJob does a job, keeps its lease meanwhile, and tells the queue how it ended.
+func (w *Worker) runJob(ctx context.Context, j Job) {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "job", j.ID, "receiver", j.Receiver, "reference", j.Hints[0].Key(), "attempt", j.Attempt)
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logger))
 	defer cancel()

@@ -1,4 +1,4 @@
-package importer_test
+package queue_test
 
 import (
 	"context"
@@ -12,11 +12,16 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
@@ -25,8 +30,8 @@ import (
 // by themselves.
 type memoryQueue struct {
 	mu      sync.Mutex
-	waiting []importer.Job
-	leased  map[int64]importer.Job
+	waiting []queue.Job
+	leased  map[int64]queue.Job
 	ended   chan ending // one for each job that ended, in any way
 	wake    chan struct{}
 	renewed map[int64]int
@@ -35,25 +40,25 @@ type memoryQueue struct {
 }
 
 type ending struct {
-	Job     importer.Job
+	Job     queue.Job
 	How     string // done, failed or released
-	Failure importer.JobFailure
+	Failure queue.Failure
 }
 
-func newQueue(jobs ...importer.Job) *memoryQueue {
-	q := &memoryQueue{leased: map[int64]importer.Job{}, renewed: map[int64]int{}, ended: make(chan ending, 100), wake: make(chan struct{}, 100)}
+func newQueue(jobs ...queue.Job) *memoryQueue {
+	q := &memoryQueue{leased: map[int64]queue.Job{}, renewed: map[int64]int{}, ended: make(chan ending, 100), wake: make(chan struct{}, 100)}
 	q.add(jobs...)
 	return q
 }
 
-func (q *memoryQueue) add(jobs ...importer.Job) {
+func (q *memoryQueue) add(jobs ...queue.Job) {
 	q.mu.Lock()
 	q.waiting = append(q.waiting, jobs...)
 	q.mu.Unlock()
 	q.wake <- struct{}{}
 }
 
-func (q *memoryQueue) Claim(ctx context.Context, n int, _ time.Duration) ([]importer.Job, error) {
+func (q *memoryQueue) Claim(ctx context.Context, n int, _ time.Duration) ([]queue.Job, error) {
 	for {
 		q.mu.Lock()
 		n := min(n, len(q.waiting))
@@ -75,7 +80,7 @@ func (q *memoryQueue) Claim(ctx context.Context, n int, _ time.Duration) ([]impo
 	}
 }
 
-func (q *memoryQueue) Renew(_ context.Context, j importer.Job, _ time.Duration) error {
+func (q *memoryQueue) Renew(_ context.Context, j queue.Job, _ time.Duration) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.renewed[j.ID]++
@@ -85,7 +90,7 @@ func (q *memoryQueue) Renew(_ context.Context, j importer.Job, _ time.Duration) 
 	return nil
 }
 
-func (q *memoryQueue) end(j importer.Job, how string, f importer.JobFailure) error {
+func (q *memoryQueue) end(j queue.Job, how string, f queue.Failure) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if _, ok := q.leased[j.ID]; !ok {
@@ -96,22 +101,22 @@ func (q *memoryQueue) end(j importer.Job, how string, f importer.JobFailure) err
 	return nil
 }
 
-func (q *memoryQueue) Done(_ context.Context, j importer.Job) error {
-	return q.end(j, "done", importer.JobFailure{})
+func (q *memoryQueue) Done(_ context.Context, j queue.Job) error {
+	return q.end(j, "done", queue.Failure{})
 }
 
-func (q *memoryQueue) Fail(_ context.Context, j importer.Job, f importer.JobFailure) error {
+func (q *memoryQueue) Fail(_ context.Context, j queue.Job, f queue.Failure) error {
 	return q.end(j, "failed", f)
 }
 
-func (q *memoryQueue) Release(_ context.Context, j importer.Job) error {
-	return q.end(j, "released", importer.JobFailure{})
+func (q *memoryQueue) Release(_ context.Context, j queue.Job) error {
+	return q.end(j, "released", queue.Failure{})
 }
 
-func (q *memoryQueue) Depth(context.Context) (map[string]importer.QueueDepth, error) {
+func (q *memoryQueue) Depth(context.Context) (map[string]queue.Depth, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return map[string]importer.QueueDepth{"local": {Waiting: int64(len(q.waiting)), Leased: int64(len(q.leased)), Dead: 7, Oldest: time.Now().Add(-time.Minute)}}, nil
+	return map[string]queue.Depth{"local": {Waiting: int64(len(q.waiting)), Leased: int64(len(q.leased)), Dead: 7, Oldest: time.Now().Add(-time.Minute)}}, nil
 }
 
 // await returns the next job that ends.
@@ -129,10 +134,10 @@ func (q *memoryQueue) await(t *testing.T) ending {
 // notices records what a Worker tells.
 type notices struct {
 	mu  sync.Mutex
-	all []importer.Notice
+	all []queue.Notice
 }
 
-func (n *notices) Notify(_ context.Context, notice importer.Notice) {
+func (n *notices) Notify(_ context.Context, notice queue.Notice) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.all = append(n.all, notice)
@@ -163,7 +168,7 @@ func (l listed) List(ctx context.Context, o metav1.ListOptions) (*imagev1.ImageL
 		if err != nil {
 			return nil, err
 		}
-		want := strings.TrimPrefix(o.FieldSelector, importer.ReferencesField+"=")
+		want := strings.TrimPrefix(o.FieldSelector, queue.ReferencesField+"=")
 		if slices.ContainsFunc(importer.References(image), func(ref string) bool {
 			return ref == want || strings.HasPrefix(ref, want+":") || strings.HasPrefix(ref, want+"@")
 		}) {
@@ -188,7 +193,7 @@ type workerTest struct {
 }
 
 // startWorker runs a Worker until the test ends.
-func startWorker(t *testing.T, change ...func(*importer.WorkerOptions)) *workerTest {
+func startWorker(t *testing.T, change ...func(*queue.Options)) *workerTest {
 	t.Helper()
 	w, o := prepareWorker(t)
 	for _, c := range change {
@@ -200,19 +205,19 @@ func startWorker(t *testing.T, change ...func(*importer.WorkerOptions)) *workerT
 
 // prepareWorker leaves the Worker to run, for tests whose options depend on what
 // is in the registry.
-func prepareWorker(t *testing.T) (*workerTest, importer.WorkerOptions) {
+func prepareWorker(t *testing.T) (*workerTest, queue.Options) {
 	t.Helper()
 	w := &workerTest{t: t, registry: registrytest.New(t), images: &registrytest.Images{}, finder: &tagFinder{}, notices: &notices{}, queue: newQueue()}
-	return w, importer.WorkerOptions{
+	return w, queue.Options{
 		Importer: newImporter(t, importer.Options{Signatures: w.finder, Limits: importer.Limits{Attempts: 1}}),
-		Images:   w.images, Queue: w.queue, Settle: 64 * time.Millisecond, Finder: importer.ListFinder{Images: listed{w.images}}, Notifier: w.notices,
+		Images:   w.images, Queue: w.queue, Settle: 64 * time.Millisecond, Finder: queue.ListFinder{Images: listed{w.images}}, Notifier: w.notices,
 	}
 }
 
 // run runs a Worker until the test ends.
-func (w *workerTest) run(o importer.WorkerOptions) {
+func (w *workerTest) run(o queue.Options) {
 	w.t.Helper()
-	worker, err := importer.NewWorker(o)
+	worker, err := queue.New(o)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -228,16 +233,16 @@ func (w *workerTest) run(o importer.WorkerOptions) {
 }
 
 // hint is "push repository[:tag][@digest]" or "delete …", of the test's registry.
-func (w *workerTest) hint(s string) importer.Hint {
+func (w *workerTest) hint(s string) queue.Hint {
 	action, ref, _ := strings.Cut(s, " ")
 	ref, digest, _ := strings.Cut(ref, "@")
 	repository, tag, _ := strings.Cut(ref, ":")
-	return importer.Hint{Action: action, Host: w.registry.Host, Repository: repository, Tag: tag, Digest: digest}
+	return queue.Hint{Action: action, Host: w.registry.Host, Repository: repository, Tag: tag, Digest: digest}
 }
 
 func (w *workerTest) start(attempt int, hints ...string) {
 	w.nextID++
-	j := importer.Job{ID: w.nextID, Receiver: "local", Received: time.Now(), Latest: time.Now(), Attempt: attempt}
+	j := queue.Job{ID: w.nextID, Receiver: "local", Received: time.Now(), Latest: time.Now(), Attempt: attempt}
 	for _, s := range hints {
 		j.Hints = append(j.Hints, w.hint(s))
 	}
@@ -296,7 +301,7 @@ func (w *workerTest) references(digest string) (out []string) {
 // gone are the references of an Image that are marked, without the host.
 func (w *workerTest) gone(digest string) (out []string) {
 	w.t.Helper()
-	for s, at := range importer.Gone(w.image(digest)) {
+	for s, at := range queue.Gone(w.image(digest)) {
 		if _, err := time.Parse(time.RFC3339, at); err != nil {
 			w.t.Errorf("the mark's time: %v", err)
 		}
@@ -326,4 +331,58 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		}
 		time.Sleep(time.Millisecond)
 	}
+}
+
+func newImporter(t testing.TB, o importer.Options) *importer.Importer {
+	t.Helper()
+	o.Keychain = authn.NewMultiKeychain() // of nobody
+	im, err := importer.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(im.Close)
+	return im
+}
+
+func newImage(t testing.TB, spec sample.Spec) v1.Image {
+	t.Helper()
+	image, err := sample.New(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return image
+}
+
+func newIndex(t testing.TB, spec sample.Spec, attested bool, platforms ...string) v1.ImageIndex {
+	t.Helper()
+	index, err := sample.MultiPlatform(spec, attested, platforms...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return index
+}
+
+func sorted(in []string) []string {
+	out := slices.Clone(in)
+	slices.Sort(out)
+	return out
+}
+
+// tagFinder finds a cosign-like tag through the transport it is given.
+type tagFinder struct{ fail error }
+
+func (f *tagFinder) Find(ctx context.Context, digest name.Digest, transport http.RoundTripper) ([]imagev1.ImageSignature, map[string]string, []string, error) {
+	if f.fail != nil {
+		return nil, nil, nil, f.fail
+	}
+	tag := digest.Context().Tag(strings.Replace(digest.DigestStr(), ":", "-", 1) + ".sig")
+	descriptor, err := remote.Get(tag, remote.WithContext(ctx), remote.WithTransport(transport))
+	if err != nil {
+		return nil, nil, []string{"no signature of " + digest.DigestStr()}, nil
+	}
+	signature := imagev1.ImageSignature{
+		ObjectMeta: metav1.ObjectMeta{Name: digest.DigestStr() + "@" + descriptor.Digest.Hex},
+		Type:       "test", Content: descriptor.Manifest,
+	}
+	return []imagev1.ImageSignature{signature}, nil, nil, nil
 }

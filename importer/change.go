@@ -1,0 +1,42 @@
+package importer
+
+import (
+	"context"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+)
+
+// Change changes a stored Image, unless change says that there is nothing to do.
+// It calls change again with the newer Image when others write at the same time.
+// It does nothing to an Image that is not stored.
+func Change(ctx context.Context, images Images, name string, change func(*imagev1.Image) bool) (changed bool, err error) {
+	err = retry.RetryOnConflict(conflictBackoff, func() error {
+		changed = false
+		image, err := images.Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if !change(image) {
+			return nil
+		}
+		_, err = images.Update(ctx, image, metav1.UpdateOptions{})
+		changed = err == nil
+		return err
+	})
+	return changed, storing(name, err)
+}
+
+// SetReferences records on an Image the references under which it is known; see
+// ReferencesAnnotation.
+func SetReferences(image *imagev1.Image, references []string) {
+	if image.Annotations == nil {
+		image.Annotations = map[string]string{}
+	}
+	image.Annotations[ReferencesAnnotation] = encodeReferences(nil, references)
+}

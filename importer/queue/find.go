@@ -1,0 +1,45 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+)
+
+// listPage is how many Images ListFinder has in memory at a time: one is up to
+// 12 MiB, usually some 20 KiB.
+const listPage = 100
+
+// ListFinder is a Finder that lists the Images whose field ReferencesField has the
+// reference among its values.
+type ListFinder struct{ Images Lister }
+
+// ReferencesField is what ListFinder selects Images by.
+const ReferencesField = "references"
+
+// FindImages implements Finder.
+func (f ListFinder) FindImages(ctx context.Context, reference string, visit func(*imagev1.Image) error) error {
+	options := metav1.ListOptions{Limit: listPage, FieldSelector: fields.OneTermEqualSelector(ReferencesField, reference).String()}
+	for {
+		list, err := f.Images.List(ctx, options)
+		if err != nil {
+			if apierrors.IsResourceExpired(err) && options.Continue != "" {
+				options.Continue = "" // too slow for the history kept: start again
+				continue
+			}
+			return fmt.Errorf("listing images: %w", err)
+		}
+		for i := range list.Items {
+			if err := visit(&list.Items[i]); err != nil {
+				return err
+			}
+		}
+		if options.Continue = list.Continue; options.Continue == "" {
+			return nil
+		}
+	}
+}
