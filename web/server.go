@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/endpoints/openapi"
@@ -58,9 +57,6 @@ type Config struct {
 	// Hooks serves everything below /hooks/; nil leaves it to the API server,
 	// which knows no such path.
 	Hooks http.Handler
-	// Admin holds handlers of paths outside the Kubernetes API, such as
-	// /tidewaiter/spool, for administrators alone.
-	Admin map[string]http.Handler
 	// Front, if set, stands before the API server's own handlers, behind
 	// authentication and authorization. It may answer what it can answer faster,
 	// within the deadline of the request's context, and leaves the rest to the
@@ -80,14 +76,14 @@ type Server struct {
 	credentials *Credentials
 }
 
-// New assembles the server. It opens no port of its own and starts nothing.
+// New assembles the server. It opens no port of its own and starts nothing. The
+// program sets Kubernetes' runtime.ReallyCrash to false, so that a request that
+// panics is answered 500 and logged, and the others go on.
 func New(c Config) (*Server, error) {
 	token, err := newToken()
 	if err != nil {
 		return nil, err
 	}
-	// A request that panics is answered 500 and logged; the others go on.
-	utilruntime.ReallyCrash = false
 	s := &Server{local: newLocalListener(), token: token, credentials: c.Credentials}
 
 	cfg := genericapiserver.NewConfig(c.Codecs)
@@ -120,9 +116,6 @@ func New(c Config) (*Server, error) {
 	}
 	if err := installGroups(s.api, c); err != nil {
 		return nil, err
-	}
-	for path, handler := range c.Admin {
-		s.api.Handler.NonGoRestfulMux.Handle(path, handler)
 	}
 	for name, hook := range c.PostStartHooks {
 		if err := s.api.AddPostStartHook(name, hook); err != nil {
@@ -166,6 +159,12 @@ func installGroups(api *genericapiserver.GenericAPIServer, c Config) error {
 		}
 	}
 	return nil
+}
+
+// Handle adds the handler of a path outside the Kubernetes API, such as
+// /tidewaiter/spool, for administrators alone. Call it before [Server.Run].
+func (s *Server) Handle(path string, h http.Handler) {
+	s.api.Handler.NonGoRestfulMux.Handle(path, h)
 }
 
 // Run serves until ctx is done, then drains: new requests are refused, running

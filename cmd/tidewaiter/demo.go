@@ -56,7 +56,6 @@ everything they made is removed when they stop.`,
 func (o *demoOptions) run(ctx context.Context, dir string, out io.Writer) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	quietOnceDone(ctx)
 	registry, err := startDemoRegistry(ctx)
 	if err != nil {
 		return err

@@ -20,6 +20,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
+	"github.com/tidewaiter/tidewaiter/web/admin"
 	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
 
@@ -219,4 +220,17 @@ func (q importQueue) Depth(ctx context.Context) (map[string]queue.Depth, error) 
 		depths[receiver] = queue.Depth(c)
 	}
 	return depths, nil
+}
+
+// adminSpool is the administrators' view of the spool.
+type adminSpool struct{ *spool.Spool }
+
+// List implements admin.SpoolStore.
+func (s adminSpool) List(ctx context.Context, state string, after int64, limit int) ([]admin.SpoolJob, error) {
+	spooled, err := s.Spool.List(ctx, spool.State(state), after, limit)
+	jobs := make([]admin.SpoolJob, 0, len(spooled))
+	for _, j := range spooled {
+		jobs = append(jobs, admin.SpoolJob{ID: j.ID, Key: j.Key, Receiver: j.Source, State: string(j.State), Due: j.Due, Enqueued: j.Enqueued, Attempts: j.Attempts, Error: j.Error})
+	}
+	return jobs, err
 }

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
@@ -123,46 +122,6 @@ func setUpLogging(w io.Writer, verbosity int) error {
 	}
 	slog.SetDefault(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})))
 	return nil
-}
-
-// klog may be given a logger only while nobody logs: it gets one that follows slog's.
-func init() {
-	// By itself klog gives a logger warnings, and what it ends the process for, as
-	// information, which verbosity 0 leaves out.
-	klog.SetLoggerWithOptions(logr.FromSlogHandler(defaultHandler{}), klog.ContextualLogger(true), klog.WriteKlogBuffer(func(line []byte) {
-		level := slog.LevelInfo
-		switch line[0] {
-		case 'W':
-			level = slog.LevelWarn
-		case 'E', 'F':
-			level = slog.LevelError
-		}
-		_, text, _ := strings.Cut(string(line), "] ")
-		slog.Log(context.Background(), level, strings.TrimSpace(text))
-	}))
-}
-
-// defaultHandler is the handler of slog's default logger, whichever that is.
-type defaultHandler struct{}
-
-// Enabled implements slog.Handler.
-func (defaultHandler) Enabled(ctx context.Context, level slog.Level) bool {
-	return slog.Default().Handler().Enabled(ctx, level)
-}
-
-// Handle implements slog.Handler.
-func (defaultHandler) Handle(ctx context.Context, r slog.Record) error {
-	return slog.Default().Handler().Handle(ctx, r)
-}
-
-// WithAttrs implements slog.Handler.
-func (defaultHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return slog.Default().Handler().WithAttrs(attrs)
-}
-
-// WithGroup implements slog.Handler.
-func (defaultHandler) WithGroup(name string) slog.Handler {
-	return slog.Default().Handler().WithGroup(name)
 }
 
 // explainFlagError turns pflag's complaint into one with a corrected command.

@@ -42,16 +42,6 @@ var (
 	scaleDir    = flag.String("scaledir", "", "keep and reuse the data directories of BenchmarkScale in this directory")
 )
 
-// serveEnv makes this test binary the tidewaiter command.
-const serveEnv = "TIDEWAITER_TEST_COMMAND"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(serveEnv) != "" {
-		main()
-	}
-	os.Exit(m.Run())
-}
-
 // BenchmarkScale shows how the cost of a server, in a process of its own,
 // grows with the number of Images it holds. A million take 20 GB and minutes to
 // write: -images=1000,1000000 -scaledir=DIR keeps them for the next run.

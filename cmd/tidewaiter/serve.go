@@ -78,7 +78,6 @@ func (o *serveOptions) run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	quietOnceDone(ctx)
 	return s.run(ctx, func(context.Context) error {
 		_, err := fmt.Fprintf(out, "tidewaiter is ready at %s, kubeconfig %s\n", s.url, s.credentials.Kubeconfig)
 		return err

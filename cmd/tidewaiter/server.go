@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apiserver/pkg/server/healthz"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics/legacyregistry"
@@ -26,17 +25,15 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi/podlogs"
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
+	"github.com/tidewaiter/tidewaiter/db/spool"
 	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/web"
+	"github.com/tidewaiter/tidewaiter/web/admin"
 )
 
-func init() {
-	utilruntime.Must(imageapi.Install(legacyscheme.Scheme))
-}
-
-// readyTimeout is how long a server may take from listening to ready. A variable
-// for tests.
-var readyTimeout = time.Minute
+// readyTimeout is how long a server may take from listening to ready before it
+// says why it is not.
+const readyTimeout = time.Minute
 
 // serverOptions are the flags of everything that opens a data directory.
 type serverOptions struct {
@@ -75,119 +72,155 @@ func (o *serverOptions) coreOptions(cfg *config) coreapi.Options {
 
 // server is an API server over a data directory.
 type server struct {
-	url          string // empty when nothing listens
+	options      serverOptions
+	config       *config
+	listener     net.Listener // nil when it is reached only from within the process
+	url          string       // empty without a listener
 	db           *db.DB
 	web          *web.Server
 	credentials  *web.Credentials
 	events       *eventRecorder
 	verification *verification
+	pushes       *pushes // nil without a listener
 	// tasks run beside a listening server from when it is ready until it stops.
 	tasks []func(context.Context) error
+	// readyTimeout is how long it may take to be ready until notReady is told.
+	readyTimeout time.Duration
+	notReady     func(error)
 }
 
 // openServer takes the data directory and assembles a server over it: on
 // listener, or reachable only from within the process if that is nil. It takes
 // over listener when it succeeds.
 func openServer(ctx context.Context, o serverOptions, listener net.Listener) (_ *server, err error) {
-	cfg, err := loadConfig(o.configFile)
-	if err != nil {
+	s := &server{options: o, listener: listener, events: &eventRecorder{}, readyTimeout: readyTimeout}
+	s.notReady = func(err error) { slog.Error("the server answers and is not ready", "url", s.url, "err", err) }
+	if s.config, err = loadConfig(o.configFile); err != nil {
 		return nil, err
 	}
-	trust, err := openVerification(o.policy)
-	if err != nil {
+	if s.verification, err = openVerification(o.policy); err != nil {
 		return nil, err
 	}
-	store, err := db.Open(db.Options{Dir: o.dataDir, Views: views()})
-	if err != nil {
+	if s.db, err = db.Open(db.Options{Dir: o.dataDir, Views: views()}); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, store.Close())
+			err = errors.Join(err, s.db.Close())
 		}
 	}()
-	s := &server{db: store, events: &eventRecorder{}, verification: trust}
-
-	ip := net.IPv4(127, 0, 0, 1)
+	if err := s.loadCredentials(); err != nil {
+		return nil, err
+	}
+	if err := s.openPushes(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.assemble(); err != nil {
+		return nil, err
+	}
+	if err := s.verification.connect(s.web.ClientConfig()); err != nil {
+		return nil, err
+	}
 	if listener != nil {
-		addr := listener.Addr().(*net.TCPAddr)
+		s.addTasks()
+		s.handleAdmin()
+		err = errors.Join(s.credentials.WriteKubeconfig(s.url), s.db.SetInfo(s.url))
+	}
+	return s, err
+}
+
+// loadCredentials reads the credentials for the address that the server has.
+func (s *server) loadCredentials() (err error) {
+	ip := net.IPv4(127, 0, 0, 1)
+	if s.listener != nil {
+		addr := s.listener.Addr().(*net.TCPAddr)
 		ip = addr.IP
 		s.url = "https://" + (&net.TCPAddr{IP: reachable(ip), Port: addr.Port}).String()
 	}
-	s.credentials, err = web.LoadCredentials(o.dataDir, web.ServingHosts(ip), time.Now())
-	if err != nil {
-		return nil, err
-	}
+	s.credentials, err = web.LoadCredentials(s.options.dataDir, web.ServingHosts(ip), time.Now())
+	return err
+}
 
-	getter := kubestore.NewGetter(store, legacyscheme.Codecs, kubestore.Options{
+// openPushes prepares what takes pushes, of a server that listens.
+func (s *server) openPushes(ctx context.Context) (err error) {
+	if s.listener != nil {
+		s.pushes, err = openPushes(ctx, s.db, s.config, s.options.isolated)
+	}
+	return err
+}
+
+// assemble makes the API server over the storages of all kinds.
+func (s *server) assemble() error {
+	getter := kubestore.NewGetter(s.db, legacyscheme.Codecs, kubestore.Options{
 		StoredKinds: []kubestore.StoredKind{{Resource: imagev1.GroupVersion.WithResource("images"), Kind: "Image"}},
 		Serializers: map[string]runtime.StorageSerializer{imagev1.GroupName: imageapi.NewStorageSerializer(legacyscheme.Codecs)},
 	})
-	core, err := coreapi.New(getter, o.coreOptions(cfg))
+	core, err := coreapi.New(getter, s.options.coreOptions(s.config))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	images, err := imageapi.Storage(getter, imageapi.Options{Scheme: legacyscheme.Scheme, Verifier: trust.live, Summarize: summarize, VerdictChanged: s.events.verdictChanged, Usage: core.Usage, Answer: getter.Answer})
+	images, err := imageapi.Storage(getter, imageapi.Options{
+		Scheme:         legacyscheme.Scheme,
+		Verifier:       s.verification.live,
+		Summarize:      summarize,
+		VerdictChanged: s.events.verdictChanged,
+		Usage:          core.Usage,
+		Answer:         getter.Answer,
+	})
 	if err != nil {
-		return nil, err
-	}
-	var pushed *pushes
-	postStart, admin := core.PostStartHooks, map[string]http.Handler{}
-	ready := []healthz.HealthChecker{healthz.NamedCheck("image-usage", func(*http.Request) error {
-		if !core.Usage.Synced() {
-			return errors.New("the pods that use images are still being read")
-		}
-		return nil
-	})}
-	if listener == nil {
-		// Nobody is there to be served: controllers, webhooks and the server's
-		// Lease are for servers.
-		postStart, ready = nil, nil
-	} else {
-		if pushed, err = openPushes(ctx, store, cfg, o.isolated); err != nil {
-			return nil, err
-		}
-		admin[verificationPath] = trust
-		admin[currentUserPath] = http.HandlerFunc(serveCurrentUser)
-		s.tasks = append(s.tasks, func(ctx context.Context) error { return trust.work(ctx, s.events) })
-		admin[spoolPath] = spoolHandler{pushed.spool}
-		// A second server in one process, as in tests, is not shown.
-		_ = legacyregistry.Registerer().Register(store)
-		s.tasks = append(s.tasks, func(ctx context.Context) error { return pushed.work(ctx, s.web.ClientConfig(), s.events) })
-		if pushed.plain != nil {
-			s.tasks = append(s.tasks, pushed.servePlain)
-		}
+		return err
 	}
 	groups := maps.Clone(core.Groups)
 	groups[imagev1.GroupVersion] = images
-	s.web, err = web.New(web.Config{
+	c := web.Config{
 		Scheme:         legacyscheme.Scheme,
 		Codecs:         legacyscheme.Codecs,
 		Serializers:    map[string]runtime.NegotiatedSerializer{imagev1.GroupName: imageapi.NewSerializer(legacyscheme.Codecs)},
 		ParameterCodec: legacyscheme.ParameterCodec,
 		Groups:         groups,
 		OpenAPI:        openAPIDefinitions,
-		PostStartHooks: postStart,
-		ReadyChecks:    ready,
-		Listener:       listener,
+		Listener:       s.listener,
 		Credentials:    s.credentials,
 		Front:          func(api http.Handler) http.Handler { return getter.ServeStored(getter.AnnounceWrites(api)) },
-		Admin:          admin,
-		Hooks:          pushed.hooks(),
+		Hooks:          s.pushes.hooks(),
 		Version:        buildVersion(),
-	})
-	if err != nil {
-		return nil, err
 	}
-	if err := trust.connect(s.web.ClientConfig()); err != nil {
-		return nil, err
+	if s.listener != nil {
+		// Nobody is served without one, so there is nobody to control or to wait for.
+		c.PostStartHooks, c.ReadyChecks = core.PostStartHooks, []healthz.HealthChecker{usageSynced(core)}
 	}
-	if s.url != "" {
-		if err := errors.Join(s.credentials.WriteKubeconfig(s.url), store.SetInfo(s.url)); err != nil {
-			return nil, err
+	s.web, err = web.New(c)
+	return err
+}
+
+// usageSynced fails until it is known which images the pods use.
+func usageSynced(core *coreapi.API) healthz.HealthChecker {
+	return healthz.NamedCheck("image-usage", func(*http.Request) error {
+		if !core.Usage.Synced() {
+			return errors.New("the pods that use images are still being read")
 		}
+		return nil
+	})
+}
+
+// addTasks adds what runs beside a server that listens.
+func (s *server) addTasks() {
+	// A second server in one process, as in tests, is not shown.
+	_ = legacyregistry.Registerer().Register(s.db)
+	s.tasks = append(s.tasks,
+		func(ctx context.Context) error { return s.verification.work(ctx, s.events) },
+		func(ctx context.Context) error { return s.pushes.work(ctx, s.web.ClientConfig(), s.events) },
+	)
+	if s.pushes.plain != nil {
+		s.tasks = append(s.tasks, s.pushes.servePlain)
 	}
-	return s, nil
+}
+
+// handleAdmin serves administrators beside the Kubernetes API.
+func (s *server) handleAdmin() {
+	s.web.Handle(admin.UserPath, admin.User())
+	s.web.Handle(admin.VerificationPath, admin.Verification(s.verification.sweeper))
+	s.web.Handle(admin.SpoolPath, admin.Spool(adminSpool{s.pushes.spool}, spool.ErrNoSuchJob))
 }
 
 // reachable is an address of this machine under which a server bound to ip
@@ -261,7 +294,7 @@ var errServerEnded = errors.New("the server has ended")
 // keeps it from being ready, as a damaged pod does, is mended through its API.
 func (s *server) awaitReady(ctx context.Context, served chan error) error {
 	for {
-		readyCtx, cancel := context.WithTimeout(ctx, readyTimeout)
+		readyCtx, cancel := context.WithTimeout(ctx, s.readyTimeout)
 		result := make(chan error, 1)
 		go func() { result <- s.web.Ready(readyCtx) }()
 		select {
@@ -273,7 +306,7 @@ func (s *server) awaitReady(ctx context.Context, served chan error) error {
 			if s.url == "" {
 				return err
 			}
-			slog.Error("the server answers and is not ready", "url", s.url, "err", err)
+			s.notReady(err)
 		case err := <-served:
 			cancel()
 			served <- err
@@ -314,16 +347,4 @@ func ownerKubeconfig(dir string) (string, error) {
 		return "", fmt.Errorf("a server holds %s, but its credential cannot be read: %w", dir, err)
 	}
 	return path, nil
-}
-
-// quietOnceDone drops, once ctx is done, the complaints of Kubernetes' controllers
-// that they were stopped before they had begun.
-func quietOnceDone(ctx context.Context) {
-	for i, handle := range utilruntime.ErrorHandlers {
-		utilruntime.ErrorHandlers[i] = func(about context.Context, err error, msg string, keysAndValues ...any) {
-			if ctx.Err() == nil {
-				handle(about, err, msg, keysAndValues...)
-			}
-		}
-	}
 }

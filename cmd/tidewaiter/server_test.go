@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,6 +39,13 @@ func serveWith(t testing.TB, o serverOptions, listener net.Listener) *restclient
 	if err != nil {
 		t.Fatal(err)
 	}
+	return runServer(t, s)
+}
+
+// runServer runs s until the test ends. It returns once s is ready, with an
+// administrator's configuration for it.
+func runServer(t testing.TB, s *server) *restclient.Config {
+	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	ready, done := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -100,28 +108,32 @@ func damaged(t *testing.T, key string) string {
 // A server that a damaged pod keeps from being ready serves on: the pod can be
 // deleted, and then it is ready.
 func TestServerThatIsNotReady(t *testing.T) {
-	defer func(d time.Duration) { readyTimeout = d }(readyTimeout)
-	readyTimeout = 100 * time.Millisecond
-	dir := damaged(t, "/core/pods/default/wreck")
+	s, err := openServer(t.Context(), serverOptions{dataDir: damaged(t, "/core/pods/default/wreck")}, listen(t))
+	if err != nil {
+		t.Fatal(err)
+	}
 	mended := make(chan error, 1)
-	go func() {
-		time.Sleep(5 * readyTimeout)
-		config, err := clientcmd.BuildConfigFromFlags("", kubeconfigPath(dir))
-		if err != nil {
-			mended <- err
-			return
-		}
-		client, err := kubernetes.NewForConfig(config)
-		if err == nil {
-			unsafe := true
-			err = client.CoreV1().Pods("default").Delete(context.Background(), "wreck", metav1.DeleteOptions{IgnoreStoreReadErrorWithClusterBreakingPotential: &unsafe})
-		}
-		mended <- err
-	}()
-	serveOn(t, dir, listen(t))
+	var once sync.Once
+	s.readyTimeout = 100 * time.Millisecond
+	s.notReady = func(error) { once.Do(func() { go func() { mended <- deleteWreck(s.credentials.Kubeconfig) }() }) }
+	runServer(t, s)
 	if err := <-mended; err != nil {
 		t.Error(err)
 	}
+}
+
+// deleteWreck deletes the damaged pod by way of the server of a kubeconfig.
+func deleteWreck(kubeconfig string) error {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	unsafe := true
+	return client.CoreV1().Pods("default").Delete(context.Background(), "wreck", metav1.DeleteOptions{IgnoreStoreReadErrorWithClusterBreakingPotential: &unsafe})
 }
 
 // A server that is told to stop before it is ready, here as a damaged service

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"strconv"
 	"time"
@@ -15,95 +14,8 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 	restclient "k8s.io/client-go/rest"
 
-	"github.com/tidewaiter/tidewaiter/db/spool"
+	"github.com/tidewaiter/tidewaiter/web/admin"
 )
-
-// spoolPath is where a server shows its spool to administrators.
-const spoolPath = "/tidewaiter/spool"
-
-// spoolPage is how many jobs one request lists.
-const spoolPage = 500
-
-// spoolJob is a job as the server tells it.
-type spoolJob struct {
-	ID       int64     `json:"id"`
-	Key      string    `json:"key"`
-	Receiver string    `json:"receiver"`
-	State    string    `json:"state"`
-	Due      time.Time `json:"due"`
-	Enqueued time.Time `json:"enqueued"`
-	Attempts int       `json:"attempts"`
-	Error    string    `json:"error,omitempty"`
-}
-
-// spoolAnswer is what the server answers; which fields are set depends on what
-// it was asked.
-type spoolAnswer struct {
-	Jobs    []spoolJob `json:"jobs,omitempty"`
-	Changed int64      `json:"changed"`
-}
-
-// spoolHandler serves the spool: GET lists, POST with do=retry or do=drop
-// changes one job (id) or all dead ones.
-type spoolHandler struct{ spool *spool.Spool }
-
-// ServeHTTP implements http.Handler.
-func (h spoolHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	answer, err := h.serve(r)
-	switch {
-	case errors.Is(err, spool.ErrNoSuchJob):
-		http.Error(w, err.Error(), http.StatusNotFound)
-	case errors.Is(err, errBadSpoolRequest):
-		http.Error(w, err.Error(), http.StatusBadRequest)
-	case err != nil:
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-	default:
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(answer) // an error means that the client is gone
-	}
-}
-
-var errBadSpoolRequest = errors.New("bad request")
-
-func (h spoolHandler) serve(r *http.Request) (a spoolAnswer, err error) {
-	query := r.URL.Query()
-	var id int64
-	if s := query.Get("id"); s != "" {
-		if id, err = strconv.ParseInt(s, 10, 64); err != nil {
-			return a, fmt.Errorf("%w: %q is no job ID", errBadSpoolRequest, s)
-		}
-	}
-	switch do := query.Get("do"); {
-	case r.Method == http.MethodGet:
-		return h.list(r.Context(), spool.State(query.Get("state")), id)
-	case r.Method != http.MethodPost:
-		return a, fmt.Errorf("%w: method %s", errBadSpoolRequest, r.Method)
-	case do == "retry" && id != 0:
-		a.Changed, err = 1, h.spool.Retry(r.Context(), id)
-	case do == "retry":
-		a.Changed, err = h.spool.RetryDead(r.Context())
-	case do == "drop" && id != 0:
-		a.Changed, err = 1, h.spool.Drop(r.Context(), id)
-	case do == "drop":
-		a.Changed, err = h.spool.DropDead(r.Context())
-	default:
-		err = fmt.Errorf("%w: do is %q, neither retry nor drop", errBadSpoolRequest, do)
-	}
-	return a, err
-}
-
-func (h spoolHandler) list(ctx context.Context, state spool.State, after int64) (a spoolAnswer, err error) {
-	switch state {
-	case "", spool.Waiting, spool.Leased, spool.Dead:
-	default:
-		return a, fmt.Errorf("%w: there is no state %q", errBadSpoolRequest, state)
-	}
-	jobs, err := h.spool.List(ctx, state, after, spoolPage)
-	for _, j := range jobs {
-		a.Jobs = append(a.Jobs, spoolJob{ID: j.ID, Key: j.Key, Receiver: j.Source, State: string(j.State), Due: j.Due, Enqueued: j.Enqueued, Attempts: j.Attempts, Error: j.Error})
-	}
-	return a, err
-}
 
 // spoolOptions are the flags of the spool's verbs.
 type spoolOptions struct {
@@ -177,7 +89,7 @@ func (o *spoolOptions) list(cmd *cobra.Command) error {
 			fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%d\t%s\t%s\n", j.ID, j.State, j.Key, j.Receiver, j.Attempts, duration.HumanDuration(time.Since(j.Enqueued)), j.Error)
 			after = j.ID
 		}
-		if len(answer.Jobs) < spoolPage {
+		if len(answer.Jobs) < admin.SpoolPage {
 			break
 		}
 	}
@@ -211,8 +123,8 @@ func (o *spoolOptions) change(cmd *cobra.Command, do string, ids []string) error
 	return err
 }
 
-func askSpool(ctx context.Context, request *restclient.Request, query url.Values) (a spoolAnswer, err error) {
-	request = request.AbsPath(spoolPath)
+func askSpool(ctx context.Context, request *restclient.Request, query url.Values) (a admin.SpoolAnswer, err error) {
+	request = request.AbsPath(admin.SpoolPath)
 	for name, values := range query {
 		if values[0] != "" {
 			request = request.Param(name, values[0])

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,32 +16,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/reverify"
+	"github.com/tidewaiter/tidewaiter/web/admin"
 )
-
-// verificationPath is where a server tells administrators how far it has come
-// with judging its images again, and begins to when they ask.
-const verificationPath = "/tidewaiter/verification"
 
 // pollInterval is the time between two looks at a server's progress.
 const pollInterval = 200 * time.Millisecond
-
-// ServeHTTP implements http.Handler: GET answers the reverify.Progress, POST
-// asks for a sweep and answers a Progress with its number.
-func (v *verification) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var answer reverify.Progress
-	switch r.Method {
-	case http.MethodGet:
-		answer = v.sweeper.Progress()
-	case http.MethodPost:
-		answer.Sweep = v.sweeper.Trigger()
-	default:
-		w.Header().Set("Allow", "GET, POST")
-		http.Error(w, "GET tells the progress, POST begins", http.StatusMethodNotAllowed)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(answer) // an error means that the client is gone
-}
 
 // sweep has a server judge all its images again, or a data directory's when no
 // server holds it and there are policies to do it by.
@@ -134,7 +112,7 @@ func (o *verifyOptions) finish(cmd *cobra.Command, p reverify.Progress) error {
 }
 
 func askVerification(ctx context.Context, request *restclient.Request) (p reverify.Progress, err error) {
-	body, err := request.AbsPath(verificationPath).DoRaw(ctx)
+	body, err := request.AbsPath(admin.VerificationPath).DoRaw(ctx)
 	if err != nil {
 		return p, fmt.Errorf("asking the server: %w", err)
 	}

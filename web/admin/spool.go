@@ -1,0 +1,109 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// SpoolPath is where a server shows its spool.
+const SpoolPath = "/tidewaiter/spool"
+
+// SpoolPage is how many jobs one request lists.
+const SpoolPage = 500
+
+// SpoolJob is a job as the server tells it.
+type SpoolJob struct {
+	ID       int64  `json:"id"`
+	Key      string `json:"key"`
+	Receiver string `json:"receiver"`
+	// State is waiting, leased or dead.
+	State    string    `json:"state"`
+	Due      time.Time `json:"due"`
+	Enqueued time.Time `json:"enqueued"`
+	Attempts int       `json:"attempts"`
+	Error    string    `json:"error,omitempty"`
+}
+
+// SpoolAnswer is what the server answers: Jobs to a GET, Changed to a POST.
+type SpoolAnswer struct {
+	Jobs []SpoolJob `json:"jobs,omitempty"`
+	// Changed counts the jobs that were retried or dropped.
+	Changed int64 `json:"changed"`
+}
+
+// SpoolStore is a spool of jobs.
+type SpoolStore interface {
+	// List returns up to limit jobs whose ID is greater than after, in the order of
+	// their IDs. State "" is every state.
+	List(ctx context.Context, state string, after int64, limit int) ([]SpoolJob, error)
+	// Retry has a job done now.
+	Retry(ctx context.Context, id int64) error
+	// RetryDead is Retry for every dead job; it returns how many there were.
+	RetryDead(ctx context.Context) (int64, error)
+	// Drop forgets a job.
+	Drop(ctx context.Context, id int64) error
+	// DropDead is Drop for every dead job; it returns how many there were.
+	DropDead(ctx context.Context) (int64, error)
+}
+
+var errBadSpoolRequest = errors.New("bad request")
+
+// Spool serves a spool. GET lists, by the query's state and from its id on. POST
+// with do=retry or do=drop changes one job (id), or all dead ones. Where the spool
+// fails with noSuchJob, the answer is 404.
+func Spool(s SpoolStore, noSuchJob error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a, err := serveSpool(r, s)
+		switch {
+		case errors.Is(err, noSuchJob):
+			http.Error(w, err.Error(), http.StatusNotFound)
+		case errors.Is(err, errBadSpoolRequest):
+			http.Error(w, err.Error(), http.StatusBadRequest)
+		case err != nil:
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		default:
+			answer(w, a)
+		}
+	})
+}
+
+func serveSpool(r *http.Request, s SpoolStore) (a SpoolAnswer, err error) {
+	query := r.URL.Query()
+	var id int64
+	if v := query.Get("id"); v != "" {
+		if id, err = strconv.ParseInt(v, 10, 64); err != nil {
+			return a, fmt.Errorf("%w: %q is no job ID", errBadSpoolRequest, v)
+		}
+	}
+	ctx := r.Context()
+	switch do := query.Get("do"); {
+	case r.Method == http.MethodGet:
+		a.Jobs, err = listSpool(ctx, s, query.Get("state"), id)
+	case r.Method != http.MethodPost:
+		err = fmt.Errorf("%w: method %s", errBadSpoolRequest, r.Method)
+	case do == "retry" && id != 0:
+		a.Changed, err = 1, s.Retry(ctx, id)
+	case do == "retry":
+		a.Changed, err = s.RetryDead(ctx)
+	case do == "drop" && id != 0:
+		a.Changed, err = 1, s.Drop(ctx, id)
+	case do == "drop":
+		a.Changed, err = s.DropDead(ctx)
+	default:
+		err = fmt.Errorf("%w: do is %q, neither retry nor drop", errBadSpoolRequest, do)
+	}
+	return a, err
+}
+
+func listSpool(ctx context.Context, s SpoolStore, state string, after int64) ([]SpoolJob, error) {
+	switch state {
+	case "", "waiting", "leased", "dead":
+		return s.List(ctx, state, after, SpoolPage)
+	default:
+		return nil, fmt.Errorf("%w: there is no state %q", errBadSpoolRequest, state)
+	}
+}
