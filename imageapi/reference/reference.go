@@ -1,0 +1,343 @@
+// Package reference reads image references. It has the one type in which they
+// are passed on, the one grammar, and the one canonical form.
+//
+// A reference is [host[:port]/]path[:tag][@digest]. The grammar is that of
+// github.com/distribution/reference, which Docker, containerd and Kubernetes use;
+// the package's fuzz target compares the two and lists where this one is
+// stricter, and why. In the canonical form
+//
+//   - the host is always there and in lower case, and an IPv6 address is written
+//     as RFC 5952 has it;
+//   - Docker Hub is docker.io, and its official images are under library/:
+//     busybox and index.docker.io/busybox are docker.io/library/busybox.
+//
+// The package is a leaf: it imports nothing of this module and nothing of
+// Kubernetes, so that every room can use it.
+package reference
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// DockerHub is the canonical host of Docker Hub. Its API is served by
+// registry-1.docker.io, and its credentials are stored under index.docker.io.
+const DockerHub = "docker.io"
+
+// dockerHubAlias is how Docker's first clients called it.
+const dockerHubAlias = "index.docker.io"
+
+// DefaultTag is the tag that is pulled when a reference has none.
+const DefaultTag = "latest"
+
+// Bounds, in bytes.
+const (
+	// maxLength bounds a reference before it is parsed. The longest that can be
+	// meant is a host of 253 with its port, a path, a tag and a sha512 digest.
+	maxLength = 1024
+	maxPath   = 255 // github.com/distribution/reference, RepositoryNameTotalLengthMax
+	maxTag    = 128 // OCI distribution specification, "Pulling manifests"
+)
+
+// Reference is an image reference in its canonical form. Equal references are
+// equal by ==. The zero Reference refers to nothing.
+type Reference struct {
+	// Host is the registry, with its port if one was given.
+	Host string
+	// Repository is the path within the registry.
+	Repository string
+	// Tag is empty when none was given; see [Reference.Pulled].
+	Tag string
+	// Digest is sha256: or sha512: and lower-case hex digits, or empty.
+	Digest string
+}
+
+// Parse reads a reference. It adds no tag, and keeps a tag beside a digest. An
+// error is an *[Error].
+func Parse(s string) (Reference, error) {
+	r, problem := parse(s)
+	if problem != "" {
+		return Reference{}, explain(s, problem, func(s string) bool { _, problem := parse(s); return problem == "" })
+	}
+	return r, nil
+}
+
+// ParseRepository reads a reference that has neither tag nor digest. An error is
+// an *[Error].
+func ParseRepository(s string) (Reference, error) {
+	r, err := Parse(s)
+	if err != nil {
+		return Reference{}, err
+	}
+	if r.Tag != "" || r.Digest != "" {
+		return Reference{}, &Error{Input: s, Problem: "a repository is wanted here, without tag or digest", Suggestion: r.Name()}
+	}
+	return r, nil
+}
+
+// ParseHost reads a registry's host[:port] and returns its canonical form. A name
+// that has neither a dot nor a port, and is not localhost, is refused: in a
+// reference it would be the beginning of a path on Docker Hub. An error is an
+// *[Error].
+func ParseHost(s string) (string, error) {
+	fail := func(problem string) (string, error) {
+		return "", &Error{Input: cut(s), kind: "a registry host", Problem: problem}
+	}
+	switch {
+	case s == "":
+		return fail("it is empty")
+	case len(s) > maxLength:
+		return fail(fmt.Sprintf("it is longer than %d bytes", maxLength))
+	case !isHost(s):
+		return fail("without a dot or a port it cannot stand in an image reference; give it with its port, as in " + s + ":443")
+	}
+	host, problem := parseHost(s)
+	if problem != "" {
+		return fail(problem + "; write host or host:port, without a scheme or a path")
+	}
+	return host, nil
+}
+
+// String is the canonical form. Parse reads it back to an equal Reference.
+func (r Reference) String() string {
+	s := r.Name()
+	if r.Tag != "" {
+		s += ":" + r.Tag
+	}
+	if r.Digest != "" {
+		s += "@" + r.Digest
+	}
+	return s
+}
+
+// Name is host/path, without tag and digest.
+func (r Reference) Name() string {
+	if r.Host == "" {
+		return r.Repository
+	}
+	return r.Host + "/" + r.Repository
+}
+
+// Pulled is what a client pulls when it is given r: by the digest if there is one,
+// and then the tag is not looked at, else by the tag, else by [DefaultTag]. So do
+// Docker (reference.ParseDockerRef) and Kubernetes.
+func (r Reference) Pulled() Reference {
+	switch {
+	case r.Digest != "":
+		r.Tag = ""
+	case r.Tag == "":
+		r.Tag = DefaultTag
+	}
+	return r
+}
+
+// Identifier is what a registry is asked for: the digest, else the tag.
+func (r Reference) Identifier() string {
+	if r.Digest != "" {
+		return r.Digest
+	}
+	return r.Tag
+}
+
+// Bare is r without tag and digest.
+func (r Reference) Bare() Reference { return Reference{Host: r.Host, Repository: r.Repository} }
+
+// WithTag refers to a tag in r's repository, and has no digest.
+func (r Reference) WithTag(tag string) Reference {
+	return Reference{Host: r.Host, Repository: r.Repository, Tag: tag}
+}
+
+// WithDigest refers to a manifest in r's repository, and has no tag.
+func (r Reference) WithDigest(digest string) Reference {
+	return Reference{Host: r.Host, Repository: r.Repository, Digest: digest}
+}
+
+// IsTag reports whether s is a tag: a letter, digit or underscore, and up to 127
+// more of these, dots and dashes (OCI distribution specification, "Pulling
+// manifests").
+func IsTag(s string) bool {
+	if s == "" || len(s) > maxTag || s[0] == '.' || s[0] == '-' {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; !isAlphanumeric(c) && !('A' <= c && c <= 'Z') && c != '_' && c != '.' && c != '-' {
+			return false
+		}
+	}
+	return true
+}
+
+// IsDigest reports whether s is a digest by a registered algorithm: sha256: and 64,
+// or sha512: and 128 lower-case hex digits (OCI image specification,
+// descriptor.md, "Registered Algorithms").
+func IsDigest(s string) bool {
+	digits, want := s, 64
+	if rest, ok := strings.CutPrefix(s, "sha256:"); ok {
+		digits = rest
+	} else if rest, ok := strings.CutPrefix(s, "sha512:"); ok {
+		digits, want = rest, 128
+	} else {
+		return false
+	}
+	if len(digits) != want {
+		return false
+	}
+	for i := range len(digits) {
+		if c := digits[i]; !('0' <= c && c <= '9') && !('a' <= c && c <= 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+// parse returns the rule that s breaks, or "".
+func parse(s string) (r Reference, problem string) {
+	if len(s) > maxLength {
+		return Reference{}, fmt.Sprintf("it is longer than %d bytes", maxLength)
+	}
+	name, digest, hasDigest := strings.Cut(s, "@")
+	name, tag, hasTag := cutTag(name)
+	r, problem = parseName(name)
+	switch {
+	case s == "":
+		problem = "it is empty"
+	case isBareHex(s) || isBareDigest(s):
+		problem = "a digest needs the repository it is in, as in registry.example.com/team/app@sha256:…"
+	case problem != "":
+	case hasDigest && !IsDigest(digest):
+		problem = explainDigest(digest)
+	case hasTag && tag == "":
+		problem = "the tag after the last colon is missing"
+	case hasTag && !IsTag(tag):
+		problem = fmt.Sprintf("a tag is a letter, a digit or _ and up to %d more of these, dots and dashes", maxTag-1)
+	}
+	switch {
+	case problem == "":
+		r.Tag, r.Digest = tag, digest
+		return r, ""
+	case strings.ContainsFunc(s, isUnprintable):
+		problem = "it contains white space or unprintable characters"
+	case scheme.MatchString(s):
+		problem = "a reference has no URL scheme"
+	}
+	return Reference{}, problem
+}
+
+// cutTag cuts off what follows the last colon, unless that is a host's port.
+func cutTag(s string) (name, tag string, ok bool) {
+	if i := strings.LastIndexByte(s, ':'); i > strings.LastIndexByte(s, '/') {
+		return s[:i], s[i+1:], true
+	}
+	return s, "", false
+}
+
+// parseName reads [host[:port]/]path.
+func parseName(s string) (r Reference, problem string) {
+	host, path, ok := strings.Cut(s, "/")
+	if ok && isHost(host) {
+		if r.Host, problem = parseHost(host); problem != "" {
+			return r, problem
+		}
+	} else {
+		r.Host, path = DockerHub, s
+	}
+	if problem = checkPath(path); problem != "" {
+		return r, problem
+	}
+	if r.Host == DockerHub && !strings.Contains(path, "/") {
+		path = "library/" + path
+	}
+	if len(path) > maxPath {
+		return r, fmt.Sprintf("the repository's path is longer than %d bytes", maxPath)
+	}
+	r.Repository = path
+	return r, ""
+}
+
+// isHost reports whether the first part of a name is a host and not a part of a
+// path on Docker Hub.
+func isHost(s string) bool {
+	return strings.IndexByte(s, '.') >= 0 || strings.IndexByte(s, ':') >= 0 || strings.EqualFold(s, "localhost")
+}
+
+// parseHost returns the canonical form of host[:port].
+func parseHost(s string) (host, problem string) {
+	host, port := s, ""
+	if i := strings.LastIndexByte(s, ':'); i >= 0 && !strings.HasSuffix(s, "]") {
+		host, port = s[:i], s[i:]
+		if n, err := strconv.ParseUint(port[1:], 10, 16); err != nil || n == 0 || port[1] == '0' {
+			return "", fmt.Sprintf("%q is no port, a number from 1 to 65535", port[1:])
+		}
+	}
+	if inner, ok := strings.CutPrefix(host, "["); ok {
+		inner, ok = strings.CutSuffix(inner, "]")
+		address, err := netip.ParseAddr(inner)
+		if !ok || err != nil || !address.Is6() || address.Is4In6() || address.Zone() != "" {
+			return "", fmt.Sprintf("%q is no IPv6 address", host)
+		}
+		return "[" + address.String() + "]" + port, ""
+	}
+	for label := range strings.SplitSeq(host, ".") {
+		if !isLabel(label) {
+			return "", fmt.Sprintf("%q is no host name: between dots it has letters, digits and dashes", host)
+		}
+	}
+	if host = strings.ToLower(s); host == dockerHubAlias {
+		host = DockerHub
+	}
+	return host, ""
+}
+
+// isLabel reports whether s is a part of a host name.
+func isLabel(s string) bool {
+	if s == "" || s[0] == '-' || s[len(s)-1] == '-' {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; !isAlphanumeric(c) && !('A' <= c && c <= 'Z') && c != '-' {
+			return false
+		}
+	}
+	return true
+}
+
+// checkPath returns the rule that a repository's path breaks, or "".
+func checkPath(s string) (problem string) {
+	for more := true; more; {
+		var part string
+		part, s, more = strings.Cut(s, "/")
+		switch {
+		case isPathPart(part):
+		case part == "":
+			return "a part of the name between slashes is empty"
+		case strings.ContainsFunc(part, unicode.IsUpper):
+			return "a repository name is in lower case"
+		default:
+			return fmt.Sprintf("%q is no part of a repository name: letters and digits, with one ., one or two _, or dashes in between", cut(part))
+		}
+	}
+	return ""
+}
+
+// isPathPart reports whether s is letters and digits, with separators in between.
+func isPathPart(s string) bool {
+	separator := 0 // where the one that we are in began
+	for i := range len(s) {
+		c := s[i]
+		switch {
+		case isAlphanumeric(c):
+			separator = i + 1
+		case i == 0 || c != '-' && c != '_' && c != '.':
+			return false
+		case i == separator: // a new one
+		case c != s[separator], c == '.', c == '_' && i > separator+1:
+			return false
+		}
+	}
+	return separator == len(s) && s != ""
+}
+
+func isAlphanumeric(c byte) bool { return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' }
