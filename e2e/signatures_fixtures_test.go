@@ -76,7 +76,7 @@ func TestThirdPartySignatures(t *testing.T) {
 		{"GPG unsigned", gpg("public-key.gpg"), repository, "docker.io/testing/manifest", atomic, "fixtures/unsigned-literal.signature", "Trusted=False/InvalidSignature ForImage=Unknown"},
 		{"GPG subkey", gpg("public-key-with-subkey.gpg"), repository, "docker.io/testing/manifest", atomic, "fixtures/subkey.signature", trusted},
 		{"GPG revoked subkey", gpg("public-key-with-revoked-subkey.gpg"), repository, "docker.io/testing/manifest", atomic, "fixtures/subkey-revoked.signature", "Trusted=False/KeyRevoked ForImage=True Revoked=True"},
-		{"GPG version 3", gpg("public-key-with-subkey.gpg"), repository, "docker.io/testing/manifest", atomic, "fixtures/subkey.signature-v3", "Trusted=Unknown/UnsupportedFormat ForImage=Unknown"},
+		{"GPG version 3", gpg("public-key-with-subkey.gpg"), repository, "docker.io/testing/manifest", atomic, "fixtures/subkey.signature-v3", trusted},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := harness.StartServer(t, "--policy", writePolicy(t, fmt.Sprintf(`

@@ -2,7 +2,6 @@ package signatures_test
 
 import (
 	"bytes"
-	"compress/flate"
 	"encoding/hex"
 	"strings"
 	"testing"
@@ -106,21 +105,5 @@ func TestVerifyGPG(t *testing.T) {
 		blob := signaturestest.NewKey(t, signaturestest.P256).SimpleSigning(t, digest, repository)
 		set := signaturestest.Set(t, signaturestest.TrustGPG(keyrings), matchRepository)
 		want(t, verify(t, signatures.TypeSimpleSigning, signaturestest.Marshal(t, blob), set), "False NoMatchingKey / Unknown")
-	})
-	t.Run("version 3 signature", func(t *testing.T) {
-		// A signature packet (tag 2) of version 3, at the top and inside compression, as gpg 2.0 made them.
-		v3 := []byte{0x88, 5, 3, 5, 0, 0, 0}
-		literal := []byte{0xcb, 7, 'b', 0, 0, 0, 0, 0, 'x'}
-		onePass := append([]byte{0x90, 13, 3, 0, 8, 1}, append(key.Public(t)[:8], 1)...)
-		message := append(append(onePass, literal...), v3...)
-		var body bytes.Buffer
-		w, _ := flate.NewWriter(&body, 9)
-		w.Write(message)
-		w.Close()
-		compressed := append([]byte{0xa3, 1}, body.Bytes()...)
-		set := signaturestest.Set(t, signaturestest.TrustGPG(keyrings), matchRepository)
-		for _, m := range [][]byte{message, compressed} {
-			want(t, verify(t, signatures.TypeAtomic, m, set), "Unknown UnsupportedFormat / Unknown")
-		}
 	})
 }

@@ -145,6 +145,7 @@ func judge(s Signature, image Image, ref policy.Reference, p *policy.Policy, now
 			return unjudged(f.Reason, v.message(f.Error()))
 		}
 		v.set(ConditionTrusted, false, f.Reason, f.Error())
+		v.NotAfter = f.NotBefore
 		if f.Authentic {
 			v.setForImage(what, image)
 		} else {

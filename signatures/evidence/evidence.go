@@ -74,6 +74,8 @@ const (
 	// KeyExpired and KeyRevoked: the OpenPGP key is, or the signature itself has expired.
 	KeyExpired Reason = "KeyExpired"
 	KeyRevoked Reason = "KeyRevoked"
+	// NotYetValid: the OpenPGP key or the signature itself is valid from a later time only.
+	NotYetValid Reason = "NotYetValid"
 	// TransparencyLogEntryMissing and -Invalid: the policy wants a log entry.
 	TransparencyLogEntryMissing Reason = "TransparencyLogEntryMissing"
 	TransparencyLogEntryInvalid Reason = "TransparencyLogEntryInvalid"
@@ -91,6 +93,8 @@ type Failure struct {
 	Authentic bool
 	// Expired and Revoked tell that this is why, whatever the reason says.
 	Expired, Revoked bool
+	// NotBefore is when time alone may make the signature good; zero for never.
+	NotBefore time.Time
 	// Evidence is set when only the subject is the wrong one (SubjectMismatch).
 	Evidence *Evidence
 	Err      error

@@ -5,11 +5,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
 	"github.com/ProtonMail/go-crypto/openpgp"
 	"github.com/ProtonMail/go-crypto/openpgp/armor"
+	"github.com/ProtonMail/go-crypto/openpgp/packet"
 )
 
 // Keyring is a set of trusted OpenPGP keys. It is safe for concurrent use.
@@ -22,8 +24,10 @@ const (
 	armorEnd   = "-----END PGP PUBLIC KEY BLOCK-----"
 )
 
-// ParseKeyring reads public keys, ASCII-armored (one block or several) or binary. A keyring in which no key can
-// sign, or which holds a private key, is an error.
+// ParseKeyring reads public keys, ASCII-armored (one block or several, with any text around them) or binary. Copies
+// of one key are merged, whatever their order: a revocation in one of them counts, and of several self-signatures
+// the newest. Keys of kinds that are not supported are passed over. A keyring in which no key can sign, which holds a
+// private key, or in which one copy of a key is readable and another is not, is an error.
 func ParseKeyring(data []byte) (k *Keyring, err error) {
 	// The packet parsers beneath are old and large; a panic in them must not take the caller down.
 	defer func() {
@@ -31,47 +35,157 @@ func ParseKeyring(data []byte) (k *Keyring, err error) {
 			k, err = nil, fmt.Errorf("the keyring makes its parser panic: %v", r)
 		}
 	}()
+	var keys keys
 	if !bytes.Contains(data, []byte(armorBegin)) {
-		entities, err := openpgp.ReadKeyRing(bytes.NewReader(data))
-		if err != nil {
-			return nil, err
-		}
-		return newKeyring(entities)
+		err = keys.read(bytes.NewReader(data))
+	} else {
+		err = keys.readArmored(data)
 	}
-	var entities openpgp.EntityList
+	if err != nil {
+		return nil, err
+	}
+	return keys.keyring()
+}
+
+// keys gathers the keys of a keyring.
+type keys struct {
+	merged     openpgp.EntityList
+	unreadable map[string]error // by fingerprint
+	lastErr    error
+}
+
+func (k *keys) readArmored(data []byte) error {
 	for _, text := range bytes.SplitAfter(data, []byte(armorEnd)) {
-		if len(bytes.TrimSpace(text)) == 0 {
+		if !bytes.Contains(text, []byte(armorBegin)) {
 			continue
 		}
 		block, err := armor.Decode(bytes.NewReader(text))
 		if err != nil {
-			return nil, fmt.Errorf("ASCII armor: %w", err)
+			return fmt.Errorf("ASCII armor: %w", err)
 		}
 		if block.Type != openpgp.PublicKeyType {
-			return nil, fmt.Errorf("holds a %q block, expected %q", block.Type, openpgp.PublicKeyType)
+			return fmt.Errorf("holds a %q block, expected %q", block.Type, openpgp.PublicKeyType)
 		}
-		more, err := openpgp.ReadKeyRing(block.Body)
-		if err != nil {
-			return nil, err
+		if err := k.read(block.Body); err != nil {
+			return err
 		}
-		entities = append(entities, more...)
 	}
-	return newKeyring(entities)
+	return nil
 }
 
-func newKeyring(entities openpgp.EntityList) (*Keyring, error) {
-	if len(entities) == 0 {
+// read takes the packets of a keyring apart at each primary key, and each key by itself.
+func (k *keys) read(r io.Reader) error {
+	var key bytes.Buffer
+	for packets := packet.NewOpaqueReader(r); ; {
+		p, err := packets.Next()
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		if err != nil || p.Tag == tagPublicKey || p.Tag == tagSecretKey {
+			k.add(key.Bytes())
+			key.Reset()
+		}
+		if err != nil {
+			return nil
+		}
+		if err := p.Serialize(&key); err != nil {
+			return err
+		}
+	}
+}
+
+func (k *keys) add(key []byte) {
+	if len(key) == 0 {
+		return
+	}
+	e, err := openpgp.ReadEntity(packet.NewReader(bytes.NewReader(key)))
+	if err != nil {
+		k.lastErr = err
+		if p, ok := firstPacket(key).(*packet.PublicKey); ok {
+			if k.unreadable == nil {
+				k.unreadable = map[string]error{}
+			}
+			k.unreadable[string(p.Fingerprint)] = err
+		}
+		return
+	}
+	i := slices.IndexFunc(k.merged, func(have *openpgp.Entity) bool {
+		return bytes.Equal(have.PrimaryKey.Fingerprint, e.PrimaryKey.Fingerprint)
+	})
+	if i < 0 {
+		k.merged = append(k.merged, e)
+		return
+	}
+	merge(k.merged[i], e)
+}
+
+func firstPacket(key []byte) packet.Packet {
+	p, err := packet.Read(bytes.NewReader(key))
+	if err != nil {
+		return nil
+	}
+	return p
+}
+
+// merge adds to one copy of a key what another says. The parser has verified the self-signatures and revocations
+// of both.
+func merge(into, e *openpgp.Entity) {
+	if into.PrivateKey == nil {
+		into.PrivateKey = e.PrivateKey
+	}
+	into.Revocations = append(into.Revocations, e.Revocations...)
+	into.Signatures = append(into.Signatures, e.Signatures...)
+	into.SelfSignature = newer(into.SelfSignature, e.SelfSignature)
+	for name, identity := range e.Identities {
+		have, ok := into.Identities[name]
+		if !ok {
+			into.Identities[name] = identity
+			continue
+		}
+		have.SelfSignature = newer(have.SelfSignature, identity.SelfSignature)
+		have.Revocations = append(have.Revocations, identity.Revocations...)
+		have.Signatures = append(have.Signatures, identity.Signatures...)
+	}
+	for _, subkey := range e.Subkeys {
+		i := slices.IndexFunc(into.Subkeys, func(have openpgp.Subkey) bool {
+			return bytes.Equal(have.PublicKey.Fingerprint, subkey.PublicKey.Fingerprint)
+		})
+		if i < 0 {
+			into.Subkeys = append(into.Subkeys, subkey)
+			continue
+		}
+		have := &into.Subkeys[i]
+		have.Sig = newer(have.Sig, subkey.Sig)
+		have.Revocations = append(have.Revocations, subkey.Revocations...)
+	}
+}
+
+func newer(a, b *packet.Signature) *packet.Signature {
+	if a == nil || b != nil && b.CreationTime.After(a.CreationTime) {
+		return b
+	}
+	return a
+}
+
+func (k *keys) keyring() (*Keyring, error) {
+	if len(k.merged) == 0 && k.lastErr != nil {
+		return nil, k.lastErr
+	}
+	if len(k.merged) == 0 {
 		return nil, errors.New("holds no OpenPGP key")
 	}
-	for _, e := range entities {
+	for _, e := range k.merged {
 		if e.PrivateKey != nil {
 			return nil, fmt.Errorf("holds the private key %s; give the public key only (gpg --export)", fingerprint(e))
 		}
+		if err, ok := k.unreadable[string(e.PrimaryKey.Fingerprint)]; ok {
+			return nil, fmt.Errorf("holds the key %s more than once, and one copy, which may revoke it, cannot be read: %w", fingerprint(e), err)
+		}
 	}
-	if !slices.ContainsFunc(entities, canSign) {
+	if !slices.ContainsFunc(k.merged, canSign) {
 		return nil, errors.New("holds no key that is marked for signing")
 	}
-	return &Keyring{entities: entities}, nil
+	return &Keyring{entities: k.merged}, nil
 }
 
 // canSign tells whether the primary key or a subkey is marked for signing, be it expired by now.

@@ -2,9 +2,11 @@ package gpg
 
 import (
 	"bytes"
+	"crypto"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/ProtonMail/go-crypto/openpgp"
@@ -15,9 +17,23 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/payload"
 )
 
-// maxMessage bounds what a message may decompress to: compressed OpenPGP packets can nest and expand a
-// thousandfold.
-const maxMessage = 1 << 20
+// skew is how far a signer's clock may be ahead of ours.
+const skew = time.Minute
+
+// minModulus is the least size of an RSA or DSA key, in bits (NIST SP 800-131A).
+const minModulus = 2048
+
+// weakHashes are those with which somebody can make two documents that have one signature.
+var weakHashes = []crypto.Hash{crypto.MD5, crypto.SHA1, crypto.RIPEMD160}
+
+// signed is a message and what is known of its signature.
+type signed struct {
+	content   []byte
+	keyID     uint64       // of the key that the message names
+	key       *openpgp.Key // nil if the keyring has no such key for signing
+	signature *packet.Signature
+	err       error // why the signature is not good; one of validity in time only if it is authentic
+}
 
 // Verify checks a signed message at the time now and returns what it says. When the error is nil, the document
 // is what a trusted key signed; otherwise the document is nil unless the *evidence.Failure, which every error
@@ -29,82 +45,140 @@ func (k *Keyring) Verify(message []byte, now time.Time) (doc *payload.SimpleSign
 			err = evidence.Fail(evidence.InvalidSignature, "the message makes its parser panic: %v", r)
 		}
 	}()
-	limit := int64(maxMessage)
-	config := &packet.Config{Time: func() time.Time { return now }, MaxDecompressedMessageSize: &limit}
-	md, err := openpgp.ReadMessage(bytes.NewReader(message), k.entities, nil, config)
+	envelope, err := open(message)
 	if err != nil {
-		return nil, nil, unreadable(message, err)
+		return nil, nil, err
 	}
-	if md.IsEncrypted {
-		return nil, nil, evidence.Fail(evidence.InvalidSignature, "the message is encrypted")
+	s, err := k.check(envelope, now)
+	if err == nil && s.key != nil && s.outOfTime() {
+		// The library calls expired what is not valid yet.
+		if start := s.validFrom(); start.After(now) && start.Sub(now) <= skew {
+			s, err = k.check(envelope, start)
+		}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return s.judge(now)
+}
+
+func (k *Keyring) check(e *envelope, now time.Time) (*signed, error) {
+	if e.isVersion3() {
+		return k.checkVersion3(e, now)
+	}
+	if e.onePass == nil {
+		return nil, unreadable(errors.New("the signature stands before the content, which was given up with version 3"))
+	}
+	message, err := e.plain()
+	if err != nil {
+		return nil, err
+	}
+	md, err := openpgp.ReadMessage(bytes.NewReader(message), k.entities, nil, &packet.Config{Time: func() time.Time { return now }})
+	if err != nil {
+		return nil, unreadable(err)
 	}
 	// The signature is checked only while the body is read, and only when it is read to its end.
-	body, err := io.ReadAll(io.LimitReader(md.UnverifiedBody, maxMessage+1))
+	content, err := io.ReadAll(md.UnverifiedBody)
 	if err != nil {
-		return nil, nil, unreadable(message, err)
+		return nil, unreadable(err)
 	}
-	if len(body) > maxMessage {
-		return nil, nil, evidence.Fail(evidence.InvalidSignature, "the message is larger than %d bytes", maxMessage)
+	s := &signed{content: content, keyID: md.SignedByKeyId, key: md.SignedBy, signature: md.Signature, err: md.SignatureError}
+	if s.err == nil && s.signature == nil {
+		s.err = errors.New("the message has no signature by this key")
 	}
-	if !md.IsSigned {
-		return nil, nil, unreadable(message, errors.New("the message is not signed"))
+	return s, nil
+}
+
+// judge says what the check comes to at the time now.
+func (s *signed) judge(now time.Time) (*payload.SimpleSigning, *evidence.Evidence, error) {
+	if s.key == nil { // which is not an error to the library
+		return nil, nil, evidence.Fail(evidence.NoMatchingKey, "signed with key %016X, which the policy does not trust", s.keyID)
 	}
-	// An unknown key is not an error to the library.
-	if md.SignedBy == nil {
-		if hasV3Signature(message) {
-			return nil, nil, unsupportedV3()
-		}
-		return nil, nil, evidence.Fail(evidence.NoMatchingKey, "signed with key %016X, which the policy does not trust", md.SignedByKeyId)
+	e := &evidence.Evidence{
+		KeyID:            fingerprint(s.key.Entity),
+		Subject:          userID(s.key.Entity),
+		IssuerCommonName: fmt.Sprintf("%016X", s.keyID),
+		NotAfter:         s.notAfter(),
 	}
-	e = &evidence.Evidence{
-		KeyID:            fingerprint(md.SignedBy.Entity),
-		Subject:          userID(md.SignedBy.Entity),
-		IssuerCommonName: fmt.Sprintf("%016X", md.SignedByKeyId),
-		NotAfter:         notAfter(md),
-	}
-	failure := signatureFailure(md, message, e)
+	failure := s.failure(e, now)
 	if failure != nil && !failure.Authentic {
 		return nil, nil, failure
 	}
-	e.Time = md.Signature.CreationTime.UTC()
-	doc, err = payload.ParseSimpleSigning(body, payload.TypeAtomic)
-	if err != nil && failure != nil {
+	e.Time = s.signature.CreationTime.UTC()
+	doc, err := payload.ParseSimpleSigning(s.content, payload.TypeAtomic)
+	switch {
+	case err != nil && failure != nil:
 		return nil, nil, failure.AsAuthentic(false) // it said nothing that could be for an image
-	}
-	if err != nil {
+	case err != nil:
 		return nil, nil, evidence.Fail(evidence.InvalidSignature, "payload signed by %s: %w", e.Signer(), err)
-	}
-	if failure != nil {
+	case failure != nil:
 		return doc, nil, failure
 	}
 	return doc, e, nil
 }
 
-// signatureFailure reads the outcome of the check. Expiry and revocation are looked at by the library only after
-// the signature has verified, so with them it is authentic.
-func signatureFailure(md *openpgp.MessageDetails, message []byte, e *evidence.Evidence) *evidence.Failure {
-	switch err := md.SignatureError; {
-	case err == nil && md.Signature != nil:
+// failure reads the outcome of the check. Expiry and revocation are looked at only after the signature has verified,
+// so with them it is authentic.
+func (s *signed) failure(e *evidence.Evidence, now time.Time) *evidence.Failure {
+	if s.signature != nil && slices.Contains(weakHashes, s.signature.Hash) {
+		return evidence.Fail(evidence.InvalidSignature, "names %s and signs with %v, which can be forged; sign again with a current gpg", e.Signer(), s.signature.Hash)
+	}
+	if bits, weak := weakKey(s.key.PublicKey); weak {
+		return evidence.Fail(evidence.InvalidSignature, "names %s, a key of %d bits, which can be broken; at least %d are needed", e.Signer(), bits, minModulus)
+	}
+	switch start := s.validFrom(); {
+	case s.err == nil:
 		return nil
-	case err == nil:
-		return evidence.Fail(evidence.InvalidSignature, "the message has no signature by %s", e.Signer())
-	case errors.Is(err, pgperrors.ErrKeyRevoked):
+	case errors.Is(s.err, pgperrors.ErrKeyRevoked):
 		f := evidence.Fail(evidence.KeyRevoked, "%s is revoked", e.Signer()).AsAuthentic(true)
 		f.Revoked = true
 		return f
-	case errors.Is(err, pgperrors.ErrKeyExpired), errors.Is(err, pgperrors.ErrSignatureExpired):
-		f := evidence.Fail(evidence.KeyExpired, "%s: %w", e.Signer(), err).AsAuthentic(true)
+	case s.outOfTime() && start.After(now):
+		f := evidence.Fail(evidence.NotYetValid, "%s is not valid before %s; is a clock wrong?", e.Signer(), start.Format(time.RFC3339)).AsAuthentic(true)
+		f.NotBefore = start
+		return f
+	case s.outOfTime():
+		f := evidence.Fail(evidence.KeyExpired, "%s: %w", e.Signer(), s.err).AsAuthentic(true)
 		f.Expired = true
 		return f
-	case hasV3Signature(message):
-		return unsupportedV3()
 	default:
-		return evidence.Fail(evidence.InvalidSignature, "names %s but does not verify: %w", e.Signer(), err)
+		return evidence.Fail(evidence.InvalidSignature, "names %s but does not verify: %w", e.Signer(), s.err)
 	}
 }
 
+func weakKey(key *packet.PublicKey) (bits uint16, weak bool) {
+	switch key.PubKeyAlgo {
+	case packet.PubKeyAlgoRSA, packet.PubKeyAlgoRSASignOnly, packet.PubKeyAlgoDSA:
+		bits, err := key.BitLength()
+		return bits, err != nil || bits < minModulus
+	}
+	return 0, false
+}
+
+func (s *signed) outOfTime() bool {
+	return errors.Is(s.err, pgperrors.ErrKeyExpired) || errors.Is(s.err, pgperrors.ErrSignatureExpired)
+}
+
+// validFrom is when the signature and all that it rests on have begun to be valid.
+func (s *signed) validFrom() time.Time {
+	last := s.key.Entity.PrimaryKey.CreationTime
+	later := func(t time.Time) {
+		if t.After(last) {
+			last = t
+		}
+	}
+	later(s.key.PublicKey.CreationTime)
+	self, _ := s.key.Entity.PrimarySelfSignature()
+	for _, sig := range []*packet.Signature{self, s.key.SelfSignature, s.signature} {
+		if sig != nil {
+			later(sig.CreationTime)
+		}
+	}
+	return last.UTC()
+}
+
 // notAfter is when the signature, its key or, for a subkey, the primary key expires, whichever is first.
-func notAfter(md *openpgp.MessageDetails) time.Time {
+func (s *signed) notAfter() time.Time {
 	var first time.Time
 	add := func(start time.Time, seconds *uint32) {
 		if seconds == nil || *seconds == 0 {
@@ -114,60 +188,14 @@ func notAfter(md *openpgp.MessageDetails) time.Time {
 			first = end
 		}
 	}
-	key := md.SignedBy
-	if self, _ := key.Entity.PrimarySelfSignature(); self != nil {
-		add(key.Entity.PrimaryKey.CreationTime, self.KeyLifetimeSecs)
+	if self, _ := s.key.Entity.PrimarySelfSignature(); self != nil {
+		add(s.key.Entity.PrimaryKey.CreationTime, self.KeyLifetimeSecs)
 	}
-	if key.SelfSignature != nil {
-		add(key.PublicKey.CreationTime, key.SelfSignature.KeyLifetimeSecs)
+	if s.key.SelfSignature != nil {
+		add(s.key.PublicKey.CreationTime, s.key.SelfSignature.KeyLifetimeSecs)
 	}
-	if md.Signature != nil {
-		add(md.Signature.CreationTime, md.Signature.SigLifetimeSecs)
+	if s.signature != nil {
+		add(s.signature.CreationTime, s.signature.SigLifetimeSecs)
 	}
 	return first.UTC()
-}
-
-func unreadable(message []byte, err error) *evidence.Failure {
-	if hasV3Signature(message) {
-		return unsupportedV3()
-	}
-	return evidence.Fail(evidence.InvalidSignature, "not a readable OpenPGP signed message: %w", err)
-}
-
-// unsupportedV3: version 3 signatures, obsolete since 1998, hash neither their own flags nor their expiry;
-// containers/image does not accept them either.
-func unsupportedV3() *evidence.Failure {
-	return evidence.Fail(evidence.UnsupportedFormat, "OpenPGP signatures of version 3 are not supported; sign again with a current gpg")
-}
-
-const tagSignature, tagCompressed = 2, 8
-
-// hasV3Signature looks for a signature packet of version 3, at the top or inside one layer of compression.
-func hasV3Signature(message []byte) bool {
-	found, inner := scanV3(message)
-	if !found && inner != nil {
-		found, _ = scanV3(inner)
-	}
-	return found
-}
-
-func scanV3(message []byte) (found bool, compressed []byte) {
-	packets := packet.NewOpaqueReader(bytes.NewReader(message))
-	for {
-		p, err := packets.Next()
-		if err != nil {
-			return false, compressed
-		}
-		switch p.Tag {
-		case tagSignature:
-			if len(p.Contents) > 0 && p.Contents[0] == 3 {
-				return true, nil
-			}
-		case tagCompressed:
-			parsed, err := p.Parse()
-			if c, ok := parsed.(*packet.Compressed); err == nil && ok {
-				compressed, _ = io.ReadAll(io.LimitReader(c.Body, maxMessage))
-			}
-		}
-	}
 }

@@ -1,0 +1,140 @@
+package gpg
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/ProtonMail/go-crypto/openpgp/packet"
+
+	"github.com/tidewaiter/tidewaiter/signatures/evidence"
+)
+
+// maxMessage bounds a message, in bytes, and what it decompresses to: compressed packets expand a thousandfold and
+// can nest.
+const maxMessage = 1 << 20
+
+// Tags of packets (RFC 9580, section 5).
+const (
+	tagSignature  = 2
+	tagOnePass    = 4
+	tagSecretKey  = 5
+	tagPublicKey  = 6
+	tagCompressed = 8
+	tagMarker     = 10
+	tagLiteral    = 11
+)
+
+// envelope is a message with one signature, taken apart and without compression (RFC 9580, section 10.3).
+type envelope struct {
+	onePass   *packet.OpaquePacket // nil in messages by old programs, where the signature stands first
+	literal   *packet.OpaquePacket
+	signature *packet.OpaquePacket
+}
+
+// open takes a message apart. One that is not exactly one signed message with one signature is a Failure, as it is for
+// containers/image: what one part of it says, and what another part signs, must not be taken for the same. It also is
+// what bounds memory, since a parsed packet takes far more than its bytes.
+func open(message []byte) (*envelope, error) {
+	if len(message) > maxMessage {
+		return nil, evidence.Fail(evidence.InvalidSignature, "the message is larger than %d bytes", maxMessage)
+	}
+	e := &envelope{}
+	if err := e.read(message, true); err != nil {
+		return nil, err
+	}
+	switch {
+	case e.literal == nil:
+		return nil, unreadable(errors.New("it has no content"))
+	case e.signature == nil:
+		return nil, unreadable(errors.New("it is not signed"))
+	}
+	return e, nil
+}
+
+func (e *envelope) read(message []byte, mayCompress bool) error {
+	compressed := false
+	for packets := packet.NewOpaqueReader(bytes.NewReader(message)); ; {
+		p, err := packets.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return unreadable(err)
+		}
+		switch {
+		case compressed:
+			return unreadable(errors.New("something follows the compressed message"))
+		case p.Tag == tagMarker:
+		case p.Tag == tagCompressed && mayCompress && *e == envelope{}:
+			inner, err := decompress(p)
+			if err != nil {
+				return err
+			}
+			if err := e.read(inner, false); err != nil {
+				return err
+			}
+			compressed = true
+		case p.Tag == tagOnePass && *e == envelope{}:
+			e.onePass = p
+		case p.Tag == tagLiteral && e.literal == nil && (e.onePass == nil) == (e.signature != nil):
+			e.literal = p
+		case p.Tag == tagSignature && e.signature == nil && (e.onePass == nil) == (e.literal == nil):
+			e.signature = p
+		default:
+			return unreadable(fmt.Errorf("it is not one message with one signature: a packet of type %d does not belong there", p.Tag))
+		}
+	}
+}
+
+func decompress(p *packet.OpaquePacket) ([]byte, error) {
+	parsed, err := p.Parse()
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	c, ok := parsed.(*packet.Compressed)
+	if !ok {
+		return nil, unreadable(errors.New("it is compressed in an unknown way"))
+	}
+	inner, err := io.ReadAll(io.LimitReader(c.Body, maxMessage+1))
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	if len(inner) > maxMessage {
+		return nil, evidence.Fail(evidence.InvalidSignature, "the message decompresses to more than %d bytes", maxMessage)
+	}
+	return inner, nil
+}
+
+// plain is the message without compression.
+func (e *envelope) plain() ([]byte, error) {
+	var b bytes.Buffer
+	for _, p := range []*packet.OpaquePacket{e.onePass, e.literal, e.signature} {
+		if err := p.Serialize(&b); err != nil {
+			return nil, unreadable(err)
+		}
+	}
+	return b.Bytes(), nil
+}
+
+// content is what was signed.
+func (e *envelope) content() ([]byte, error) {
+	p, err := e.literal.Parse()
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	literal, ok := p.(*packet.LiteralData)
+	if !ok {
+		return nil, unreadable(errors.New("its content cannot be read"))
+	}
+	content, err := io.ReadAll(literal.Body)
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	return content, nil
+}
+
+func unreadable(err error) *evidence.Failure {
+	return evidence.Fail(evidence.InvalidSignature, "not a readable OpenPGP signed message: %w", err)
+}
