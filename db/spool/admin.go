@@ -50,22 +50,14 @@ func (s *Spool) RetryDead(ctx context.Context) (int64, error) {
 // fails with ErrNoSuchJob.
 func (s *Spool) Drop(ctx context.Context, id int64) error {
 	return s.touch(ctx, id, func(t db.Transaction) (int64, error) {
-		n, err := t.Exec("DELETE FROM spool_jobs WHERE id = ? AND state <> 'leased'", id)
-		if err != nil || n == 0 {
-			return n, err
-		}
-		_, err = t.Exec("DELETE FROM spool_payloads WHERE job = ?", id)
-		return n, err
+		return remove(t, "id = ? AND state <> 'leased'", id)
 	})
 }
 
 // DropDead removes every dead job; it returns how many.
 func (s *Spool) DropDead(ctx context.Context) (int64, error) {
 	return s.eachDead(ctx, func(t db.Transaction) (int64, error) {
-		if _, err := t.Exec("DELETE FROM spool_payloads WHERE job IN (" + someDead + ")"); err != nil {
-			return 0, err
-		}
-		return t.Exec("DELETE FROM spool_jobs WHERE id IN (" + someDead + ")")
+		return remove(t, "id IN ("+someDead+")")
 	})
 }
 

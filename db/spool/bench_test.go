@@ -21,7 +21,7 @@ func BenchmarkEnqueue(b *testing.B) {
 		for _, depth := range []int{0, 50_000} {
 			b.Run(fmt.Sprintf("Senders=%d/Depth=%d", senders, depth), func(b *testing.B) {
 				d := dbtest.Open(b)
-				s, err := spool.Open(d, spool.Options{MaxPayloads: 1 << 40})
+				s, err := spool.Open(d, spool.Options{Quota: 1 << 40})
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -74,7 +74,7 @@ func benchRequest(prefix string, i int) spool.Request {
 // BenchmarkWork claims and ends jobs, eight at a time.
 func BenchmarkWork(b *testing.B) {
 	d := dbtest.Open(b)
-	s, err := spool.Open(d, spool.Options{MaxPayloads: 1 << 40})
+	s, err := spool.Open(d, spool.Options{Quota: 1 << 40})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"database/sql/driver"
+	"encoding/json"
 	"fmt"
 
 	"github.com/tidewaiter/tidewaiter/db"
@@ -22,7 +23,8 @@ type Request struct {
 }
 
 // Enqueue makes the requests durable, all of them or none. It fails with
-// ErrFull, *UnavailableError or another error of DB.
+// ErrFull, *db.UnavailableError or another error of DB. Jobs that give way to a
+// source's quota are dropped without an error.
 func (s *Spool) Enqueue(ctx context.Context, requests []Request) error {
 	for _, r := range requests {
 		if r.Key == "" || len(r.Key) > maxKeyBytes {
@@ -36,25 +38,45 @@ func (s *Spool) Enqueue(ctx context.Context, requests []Request) error {
 		if err := forgetSeen(t, s.opts.MaxSeen, len(requests)); err != nil {
 			return err
 		}
-		added := int64(0)
+		added := map[string]*addition{} // by source
 		for _, r := range requests {
 			if fresh, err := see(t, r); err != nil {
 				return err
 			} else if !fresh {
 				continue
 			}
-			n, err := addPayload(t, r)
+			job, n, err := addPayload(t, r)
 			if err != nil {
 				return err
 			}
-			added += n
+			if n > 0 {
+				if added[r.Source] == nil {
+					added[r.Source] = &addition{}
+				}
+				added[r.Source].payloads += n
+				added[r.Source].jobs = append(added[r.Source].jobs, job)
+			}
 		}
-		if added == 0 {
-			return nil
+		for source, a := range added {
+			dropped, err := s.makeRoom(t, source, a)
+			if err != nil {
+				return err
+			}
+			if dropped > 0 {
+				t.After(func() { s.dropped.add(source, dropped, s.db.Now()) })
+			}
 		}
-		t.After(s.signal)
-		return makeRoom(t, s.opts.MaxPayloads)
+		if len(added) > 0 {
+			t.After(s.signal)
+		}
+		return nil
 	})
+}
+
+// addition is what one call of Enqueue added for a source.
+type addition struct {
+	payloads int64
+	jobs     []int64
 }
 
 // see remembers the event and reports whether it is new.
@@ -90,59 +112,89 @@ func forgetSeen(t db.Transaction, bound int64, adding int) error {
 	return err
 }
 
-// addPayload adds to the newest job that waits for the key, or makes one. It
-// returns 0 when the payload waits already.
-func addPayload(t db.Transaction, r Request) (int64, error) {
-	var job int64
-	err := t.Each(func(row []driver.Value) error {
+// addPayload adds to the newest job of the source that waits for the key, or makes
+// one. n is 0 when the payload waits already.
+func addPayload(t db.Transaction, r Request) (job, n int64, err error) {
+	err = t.Each(func(row []driver.Value) error {
 		if row[1].(int64) < maxJobPayloads {
 			job = row[0].(int64)
 		}
 		return nil
-	}, "SELECT id, payloads FROM spool_jobs WHERE key = ? AND state = 'waiting' ORDER BY id DESC LIMIT 1", r.Key)
+	}, "SELECT id, payloads FROM spool_jobs WHERE key = ? AND state = 'waiting' AND source = ? ORDER BY id DESC LIMIT 1", r.Key, r.Source)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if job == 0 {
 		job, _, err = t.First(`INSERT INTO spool_jobs (key, source, state, due, enqueued, latest, payloads)
 			VALUES (?1, ?2, 'waiting', ?3, ?3, ?3, 0) RETURNING id`, r.Key, r.Source, t.Now())
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 	}
-	n, err := t.Exec("INSERT INTO spool_payloads (job, payload) VALUES (?, ?) ON CONFLICT DO NOTHING", job, r.Payload)
+	n, err = t.Exec("INSERT INTO spool_payloads (job, payload) VALUES (?, ?) ON CONFLICT DO NOTHING", job, r.Payload)
+	if err != nil {
+		return 0, 0, err
+	}
+	_, err = t.Exec("UPDATE spool_jobs SET payloads = payloads + ?, latest = ? WHERE id = ?", n, t.Now(), job)
+	return job, n, err
+}
+
+// makeRoom counts what was added for the source, and brings the source back to its
+// quota: its dead jobs are removed, then those that wait, the one that has not
+// been asked for the longest first, but none that was just added to: its sender is
+// told that it was taken. makeRoom returns the payloads that waited and were
+// removed. When only jobs that are being done are left it fails with ErrFull,
+// which takes back what the caller wrote.
+func (s *Spool) makeRoom(t db.Transaction, source string, added *addition) (dropped int64, err error) {
+	keep, err := json.Marshal(added.jobs)
 	if err != nil {
 		return 0, err
 	}
-	_, err = t.Exec("UPDATE spool_jobs SET payloads = payloads + ?, latest = ? WHERE id = ?", n, t.Now(), job)
-	return n, err
-}
-
-// makeRoom drops the jobs dead for longest until the bound is kept, or fails
-// with ErrFull, which takes back what the caller wrote.
-func makeRoom(t db.Transaction, bound int64) error {
-	for {
-		n, _, err := t.First("SELECT value FROM meta WHERE name = 'spooled'")
-		if err != nil || n <= bound {
-			return err
-		}
-		job, ok, err := t.First("SELECT id FROM spool_jobs WHERE state = 'dead' ORDER BY due, id LIMIT 1")
+	have, _, err := t.First(`INSERT INTO spool_sources VALUES (?1, ?2)
+		ON CONFLICT (source) DO UPDATE SET payloads = payloads + ?2 RETURNING payloads`, source, added.payloads)
+	for err == nil && have > s.opts.Quota {
+		var id, payloads int64
+		waited := false
+		err = t.Each(func(row []driver.Value) error {
+			id, payloads, waited = row[0].(int64), row[1].(int64), row[2] == string(Waiting)
+			return nil
+		}, `SELECT id, payloads, state FROM spool_jobs WHERE source = ? AND state <> 'leased'
+			AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY state, latest, id LIMIT 1`, source, string(keep)) // "dead" is before "waiting"
 		if err != nil {
-			return err
+			break
 		}
-		if !ok {
-			return ErrFull
+		if id == 0 {
+			return 0, ErrFull
 		}
-		if err := removeJob(t, job); err != nil {
-			return err
+		if _, err = remove(t, "id = ?", id); err != nil {
+			break
+		}
+		have -= payloads
+		if waited {
+			dropped += payloads
 		}
 	}
+	return dropped, err
 }
 
-func removeJob(t db.Transaction, id int64) error {
-	if _, err := t.Exec("DELETE FROM spool_payloads WHERE job = ?", id); err != nil {
-		return err
+// remove removes the jobs that the condition holds for, and returns how many.
+func remove(t db.Transaction, condition string, args ...any) (n int64, err error) {
+	type removed struct {
+		id, payloads int64
+		source       string
 	}
-	_, err := t.Exec("DELETE FROM spool_jobs WHERE id = ?", id)
-	return err
+	var jobs []removed
+	err = t.Each(func(row []driver.Value) error {
+		jobs = append(jobs, removed{row[0].(int64), row[1].(int64), row[2].(string)})
+		return nil
+	}, "DELETE FROM spool_jobs WHERE "+condition+" RETURNING id, payloads, source", args...)
+	for _, j := range jobs {
+		if err == nil {
+			_, err = t.Exec("DELETE FROM spool_payloads WHERE job = ?", j.id)
+		}
+		if err == nil {
+			_, err = t.Exec("UPDATE spool_sources SET payloads = payloads - ? WHERE source = ?", j.payloads, j.source)
+		}
+	}
+	return int64(len(jobs)), err
 }

@@ -147,12 +147,7 @@ func (s *Spool) Renew(ctx context.Context, j *Job, lease time.Duration) error {
 // done again.
 func (s *Spool) Done(ctx context.Context, j *Job) error {
 	return s.held(ctx, j, func(t db.Transaction) (int64, error) {
-		n, err := t.Exec("DELETE FROM spool_jobs WHERE id = ? AND leases = ? AND state = 'leased'", j.ID, j.lease)
-		if err != nil || n == 0 {
-			return n, err
-		}
-		_, err = t.Exec("DELETE FROM spool_payloads WHERE job = ?", j.ID)
-		return n, err
+		return remove(t, "id = ? AND leases = ? AND state = 'leased'", j.ID, j.lease)
 	})
 }
 

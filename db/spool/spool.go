@@ -7,6 +7,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/db"
@@ -17,28 +18,32 @@ import (
 //   - Enqueue returns once the jobs are durable, all of them or none;
 //   - a job is done at least once: it is leased to a worker by Claim, and goes
 //     back when the worker fails, or says nothing until the lease ends, or dies;
-//   - payloads for one key that wait together are one job, and jobs of one key
-//     are never leased together;
+//   - payloads of one source for one key that wait together are one job, and jobs
+//     of one key are never leased together;
 //   - an event that a sender repeats within 24 hours is taken once;
 //   - a failing job waits longer each time, up to a ceiling, and is dead after
 //     MaxAttempts: it is kept for a person to look at (List), try again (Retry)
 //     or drop (Drop);
-//   - it is bounded: when full, the job that has been dead for longest makes room,
-//     and when none is dead Enqueue fails with ErrFull.
+//   - each source has a quota. Payloads that wait already do not count twice. Past
+//     the quota the source's own jobs give way: dead ones first, then those that
+//     wait, oldest first. So a source that sends too much, or somebody with its
+//     secret, takes nothing from the others. This is counted and logged.
 //
 // What payloads mean is their owner's business. One goroutine at a time may wait
 // in Claim; everything else is safe for concurrent use.
 type Spool struct {
-	db   *db.DB
-	opts Options
-	wake chan struct{} // holds a token when a job may have become due
+	db      *db.DB
+	opts    Options
+	wake    chan struct{} // holds a token when a job may have become due
+	dropped *dropped
 }
 
 // Options tune a Spool; the zero value of each field has a sane default.
 type Options struct {
-	// MaxPayloads bounds the payloads of all jobs, dead ones included. Default
-	// 100,000.
-	MaxPayloads int64
+	// Quota bounds the payloads of one source in all its jobs, dead ones included.
+	// Default 10,000. The sources are few: the spool holds at most their number
+	// times the quota.
+	Quota int64
 	// MaxSeen bounds the event IDs remembered; past it the oldest are forgotten
 	// before their 24 hours. Default 1,000,000 (about 50 MB).
 	MaxSeen int64
@@ -50,6 +55,8 @@ type Options struct {
 	// which failed together do not come back together. Defaults 1 second and 5
 	// minutes.
 	BaseDelay, MaxDelay time.Duration
+	// Logger is told of sources past their quota. Default slog.Default().
+	Logger *slog.Logger
 }
 
 // Bounds of one job.
@@ -63,9 +70,10 @@ const (
 
 // Errors of the spool.
 var (
-	// ErrFull: there is no room and nothing dead to drop. Nothing was
-	// written; the sender tries again.
-	ErrFull = errors.New("the spool is full of jobs that wait to be done")
+	// ErrFull: the source is past its quota, and all its jobs are being done at this
+	// moment, or the request alone is past it. Nothing was written; the sender tries
+	// again.
+	ErrFull = errors.New("the spool has no room left for this source")
 	// ErrLeaseLost: the job is no longer leased to the caller. Another worker has
 	// it, will have it, or is done with it.
 	ErrLeaseLost = errors.New("the lease of the job has ended")
@@ -81,15 +89,18 @@ func Open(d *db.DB, opts Options) (*Spool, error) {
 			*field = value
 		}
 	}
-	setDefault(&opts.MaxPayloads, 100_000)
+	setDefault(&opts.Quota, 10_000)
 	setDefault(&opts.MaxSeen, 1_000_000)
 	setDefault(&opts.MaxAttempts, 50)
 	setDefault((*int64)(&opts.BaseDelay), int64(time.Second))
 	setDefault((*int64)(&opts.MaxDelay), int64(5*time.Minute))
-	if opts.MaxPayloads < 0 || opts.MaxSeen < 0 || opts.MaxAttempts < 0 || opts.BaseDelay < 0 || opts.MaxDelay < opts.BaseDelay {
+	if opts.Quota < 0 || opts.MaxSeen < 0 || opts.MaxAttempts < 0 || opts.BaseDelay < 0 || opts.MaxDelay < opts.BaseDelay {
 		return nil, fmt.Errorf("spool options must not be negative, nor MaxDelay less than BaseDelay: %+v", opts)
 	}
-	s := &Spool{db: d, opts: opts, wake: make(chan struct{}, 1)}
+	if opts.Logger == nil {
+		opts.Logger = slog.Default()
+	}
+	s := &Spool{db: d, opts: opts, wake: make(chan struct{}, 1), dropped: newDropped(opts.Logger)}
 	err := d.Transact(context.Background(), func(t db.Transaction) error {
 		_, err := t.Exec("UPDATE spool_jobs SET state = 'waiting', due = ? WHERE state = 'leased'", t.Now())
 		return err
@@ -116,7 +127,7 @@ const (
 type Job struct {
 	ID     int64
 	Key    string
-	Source string // who asked first
+	Source string // who asked
 	State  State
 	// Due is what State says it is, Enqueued when the first request for it came and
 	// Latest when the last did.
@@ -174,15 +185,15 @@ type Count struct {
 // Stats are the figures of a spool.
 type Stats struct {
 	Count
-	// Payloads of all jobs; MaxPayloads is their bound.
-	Payloads, MaxPayloads int64
-	// BySource counts by Request.Source; a job has that of its first payload.
+	// Payloads of all jobs.
+	Payloads int64
+	// BySource counts by Request.Source.
 	BySource map[string]Count
 }
 
 // Stats counts. It reads as many rows as there are jobs.
 func (s *Spool) Stats(ctx context.Context) (Stats, error) {
-	st := Stats{MaxPayloads: s.opts.MaxPayloads, BySource: map[string]Count{}}
+	st := Stats{BySource: map[string]Count{}}
 	err := s.db.Read(ctx, func(c db.Snapshot) error {
 		err := c.Each(func(row []driver.Value) error {
 			source, state, n, oldest := row[0].(string), State(row[1].(string)), row[2].(int64), time.UnixMilli(row[3].(int64)).UTC()
@@ -195,7 +206,7 @@ func (s *Spool) Stats(ctx context.Context) (Stats, error) {
 		if err != nil {
 			return err
 		}
-		st.Payloads, _, err = c.First("SELECT value FROM meta WHERE name = 'spooled'")
+		st.Payloads, _, err = c.First("SELECT sum(payloads) FROM spool_sources")
 		return err
 	})
 	return st, err

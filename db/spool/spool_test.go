@@ -146,7 +146,7 @@ func TestSeesAnEventOnce(t *testing.T) {
 	expect("after 24 hours", "h")
 }
 
-// TestSpoolForgets keeps the memory of events within its bound, the newest kept.
+// TestForgets keeps the memory of events within its bound, the newest kept.
 func TestForgets(t *testing.T) {
 	s := open(t, spool.Options{MaxSeen: 10})
 	for i := range 100 {
@@ -193,7 +193,7 @@ func TestCoalesces(t *testing.T) {
 	}
 }
 
-// TestSpoolLosesNoPayload sends more different payloads for a key than a job has
+// TestLosesNoPayload sends more different payloads for a key than a job has
 // room for.
 func TestLosesNoPayload(t *testing.T) {
 	s, ctx := open(t, spool.Options{}), context.Background()
@@ -246,7 +246,7 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// TestSpoolReopened gives back what a process that is gone had leased.
+// TestReopened gives back what a process that is gone had leased.
 func TestReopened(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 	opts := db.Options{Dir: t.TempDir(), Clock: clock}
@@ -325,7 +325,7 @@ func TestBacksOffAndGivesUp(t *testing.T) {
 	}
 }
 
-// TestSpoolPoison says that a job which ends its workers is dead in the end.
+// TestPoison says that a job which ends its workers is dead in the end.
 func TestPoison(t *testing.T) {
 	s := open(t, spool.Options{MaxAttempts: 3})
 	s.enqueue(request("k", "", "a"))
@@ -413,40 +413,6 @@ func TestAdmin(t *testing.T) {
 	}
 }
 
-// TestSpoolFull drops the dead, oldest first, then refuses, and never drops live
-// work. What is refused leaves nothing behind, its event ID included.
-func TestFull(t *testing.T) {
-	s, ctx := open(t, spool.Options{MaxPayloads: 4}), context.Background()
-	for i := range 4 {
-		s.enqueue(request(fmt.Sprint("k", i), "", "p"))
-	}
-	for _, j := range s.claim(2) {
-		s.ok(s.Fail(ctx, j, spool.Failure{Permanent: true}))
-		s.clock.Step(time.Second)
-	}
-	s.enqueue(request("k4", "", "p"))
-	if dead, err := s.List(ctx, spool.Dead, 0, 0); err != nil || len(dead) != 1 || dead[0].Key != "k1" {
-		t.Fatalf("the dead after one made room: %+v, %v", dead, err)
-	}
-	err := s.Enqueue(ctx, []spool.Request{request("k5", "e5", "p"), request("k6", "e6", "p")})
-	if !errors.Is(err, spool.ErrFull) {
-		t.Fatalf("a full spool took two more: %v", err)
-	}
-	if st := s.stats(); st.Payloads != 4 || st.Dead != 1 || st.Waiting != 3 {
-		t.Errorf("the refused batch changed something: %+v", st)
-	}
-	s.enqueue(request("k5", "e5", "p"))
-	if st := s.stats(); st.Payloads != 4 || st.Dead != 0 || st.Waiting != 4 {
-		t.Errorf("after the last dead made room: %+v", st)
-	}
-	if err := s.Enqueue(ctx, []spool.Request{request("k6", "e6", "p")}); !errors.Is(err, spool.ErrFull) {
-		t.Errorf("a spool full of live work took one more: %v", err)
-	}
-	s.enqueue(request("k5", "", "p")) // waits already
-	s.ok(s.Done(ctx, s.claim(1)[0]))
-	s.enqueue(request("k6", "e6", "p"))
-}
-
 func TestRefusesBadRequests(t *testing.T) {
 	s := open(t, spool.Options{})
 	for name, r := range map[string]spool.Request{
@@ -467,7 +433,7 @@ func TestRefusesBadRequests(t *testing.T) {
 	}
 }
 
-// TestSpoolClaimWaits covers what ends the waiting: a new job, a time, and the
+// TestClaimWaits covers what ends the waiting: a new job, a time, and the
 // key of a due job coming free.
 func TestClaimWaits(t *testing.T) {
 	s, ctx := open(t, spool.Options{}), context.Background()
