@@ -70,8 +70,8 @@ func TestWebhookRefusals(t *testing.T) {
 			}{
 				{"no secret", "POST", "local", "", ours, 401, "missing or wrong"},
 				{"wrong secret", "POST", "local", "guess", ours, 401, "missing or wrong"},
-				{"no such receiver", "POST", "other", hookSecret, ours, 404, "no such receiver"},
-				{"secret in the path of a type with a header", "POST", "local/" + hookSecret, "", ours, 404, "no such receiver"},
+				{"no such receiver", "POST", "other", hookSecret, ours, 401, "missing or wrong"},
+				{"secret in the path of a type with a header", "POST", "local/" + hookSecret, "", ours, 401, "missing or wrong"},
 				{"over 1 MiB", "POST", "local", hookSecret, ours + strings.Repeat(" ", 1<<20), 413, "1048576 bytes"},
 				{"over 1,000 events", "POST", "script", hookSecret, `{"references":[` + strings.Repeat(`"a",`, 1000) + `"a"]}`, 413, "1000 events"},
 				{"not JSON", "POST", "local", hookSecret, "payload=%7B%7D", 400, "not JSON"},
@@ -106,8 +106,8 @@ func TestWebhookRefusals(t *testing.T) {
 		t.Errorf("stored: %v", names)
 	}
 	h.awaitMetrics(t, // each of the above came twice
-		`tidewaiter_webhook_requests_total{code="401",receiver="local"} 4`,
-		`tidewaiter_webhook_requests_total{code="404",receiver=""} 4`,
+		`tidewaiter_webhook_requests_total{code="401",receiver="local"} 6`,
+		`tidewaiter_webhook_requests_total{code="401",receiver=""} 2`,
 		`tidewaiter_webhook_requests_total{code="413",receiver="local"} 2`,
 		`tidewaiter_webhook_requests_total{code="400",receiver="local"} 2`,
 		`tidewaiter_webhook_received_total{receiver="local"} 12`,

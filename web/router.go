@@ -2,24 +2,36 @@ package web
 
 import (
 	"net/http"
+	"path"
 	"runtime/debug"
+	"strings"
 
 	"github.com/gorilla/mux"
 	"k8s.io/klog/v2"
 )
 
-// rootRouter sends /hooks/ to the receivers and everything else to the API
-// server's handler chain.
+// rootRouter sends /hooks/ to the receivers, which refuse everything if hooks is
+// nil, and everything else to the API server's handler chain.
 func rootRouter(api, hooks http.Handler) http.Handler {
 	// Paths go through untouched: the API server has its own idea of a clean
 	// path, and a redirect would lose the body of a request.
 	router := mux.NewRouter().SkipClean(true).UseEncodedPath()
-	if hooks != nil {
-		router.PathPrefix("/hooks/").Handler(recovering(hooks))
+	if hooks == nil {
+		hooks = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "there are no receivers", http.StatusUnauthorized)
+		})
 	}
+	router.MatcherFunc(forHooks).Handler(recovering(hooks))
 	router.NotFoundHandler = api
 	router.MethodNotAllowedHandler = api
 	return router
+}
+
+// forHooks says whether a request is, or was meant to be, for a receiver: its
+// path may hold a secret, and the API server logs paths.
+func forHooks(r *http.Request, _ *mux.RouteMatch) bool {
+	first, _, _ := strings.Cut(strings.TrimPrefix(path.Clean(r.URL.Path), "/"), "/")
+	return strings.EqualFold(first, "hooks")
 }
 
 // recovering answers 500 for a handler that panics, and logs why. The API

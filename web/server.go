@@ -54,8 +54,7 @@ type Config struct {
 	Listener net.Listener
 	// Credentials are the server's certificates and the callers it knows.
 	Credentials *Credentials
-	// Hooks serves everything below /hooks/; nil leaves it to the API server,
-	// which knows no such path.
+	// Hooks serves everything below /hooks/; nil refuses it.
 	Hooks http.Handler
 	// Front, if set, stands before the API server's own handlers, behind
 	// authentication and authorization. It may answer what it can answer faster,

@@ -27,51 +27,53 @@ type auth struct {
 	oidc bool
 }
 
-// errUnauthorized is the only thing a caller learns about a refused secret.
-var errUnauthorized = errors.New("the secret is missing or wrong")
+// errUnauthorized is the only thing a caller learns when it is refused. A
+// receiver that does not exist refuses in the same words.
+var errUnauthorized = errors.New("there is no such receiver, or its secret is missing or wrong")
 
-// authenticate checks a request. It calls body only when the proof covers the
-// body, so that other requests are turned away unread; an error of body is
-// returned as it is.
-func (rc *receiver) authenticate(r *http.Request, token string, body func() ([]byte, error)) error {
+// knows reports whether the request proves by its path and header alone that
+// its sender knows the secret. token is what follows the receiver's name in the
+// path.
+func (rc *receiver) knows(r *http.Request, token string) bool {
 	a := rc.vendor.auth
-	if a.oidc {
+	switch {
+	case a.path:
+		return oneOf(rc.secret.get(), token)
+	case token != "":
+		return false
+	case a.oidc:
 		jwt, ok := cutScheme(r.Header.Get("Authorization"), "Bearer")
-		if !ok || rc.keys.get().verify(jwt, rc.OIDC, rc.now()) != nil {
-			return errUnauthorized
-		}
-		return nil
+		return ok && rc.keys.get().verify(jwt, rc.OIDC, rc.now()) == nil
+	default:
+		return a.secret && rc.headerHolds(r, rc.secret.get())
 	}
-	secrets := rc.secret.get()
-	if a.path {
-		if !oneOf(secrets, token) {
-			return errUnauthorized
-		}
-		return nil
-	}
-	if a.secret && rc.headerHolds(r, secrets) {
-		return nil
-	}
-	for _, h := range a.hmac {
-		signature, err := hex.DecodeString(strings.TrimPrefix(r.Header.Get(h), "sha256="))
-		if err != nil || len(signature) != sha256.Size {
-			continue
-		}
-		b, err := body()
-		if err != nil {
-			return err
-		}
-		ok := false
-		for _, s := range secrets {
-			mac := hmac.New(sha256.New, []byte(s))
-			mac.Write(b)
-			ok = hmac.Equal(mac.Sum(nil), signature) || ok
-		}
-		if ok {
-			return nil
+}
+
+// signatures returns the signatures of the body that the request holds, those
+// that could be right.
+func (rc *receiver) signatures(r *http.Request, token string) [][]byte {
+	var all [][]byte
+	for _, h := range rc.vendor.auth.hmac {
+		s, err := hex.DecodeString(strings.TrimPrefix(r.Header.Get(h), "sha256="))
+		if token == "" && err == nil && len(s) == sha256.Size {
+			all = append(all, s)
 		}
 	}
-	return errUnauthorized
+	return all
+}
+
+// signed reports whether one of the signatures is of the body.
+func (rc *receiver) signed(body []byte, signatures [][]byte) bool {
+	ok := false
+	for _, secret := range rc.secret.get() {
+		mac := hmac.New(sha256.New, []byte(secret))
+		mac.Write(body)
+		sum := mac.Sum(nil)
+		for _, s := range signatures {
+			ok = hmac.Equal(sum, s) || ok
+		}
+	}
+	return ok
 }
 
 // headerHolds reports whether the receiver's header holds one of the secrets.

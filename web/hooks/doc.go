@@ -8,7 +8,8 @@
 //	POST /hooks/NAME          vendors that can send a header or a signature
 //	POST /hooks/NAME/TOKEN    vendors that can only call a URL
 //
-// A request is authenticated, decoded by its vendor's file (quay.go, github.go,
+// A request is authenticated before its body is read, by its path and header
+// alone, unless its proof is a signature of the body. It is then decoded by its vendor's file (quay.go, github.go,
 // …) into Events, filtered, and handed to the Spool in one call: all of its
 // events or none. The answers are a contract with the senders, several of which
 // retry for ever or disable the hook on the wrong one:
@@ -17,11 +18,14 @@
 //	200  authenticated, and nothing in it is of interest: a pull, a layer, a
 //	     ping, a host outside the allow-list, a shape we do not know
 //	400  the body is not JSON
-//	401  the secret is missing or wrong
-//	404  no such receiver
+//	401  there is no such receiver, or its secret is missing or wrong: one
+//	     answer, so that nobody learns which receivers there are. A body that is
+//	     signed has it, too, when it is too large or does not arrive, since nothing
+//	     is proved then
+//	408  the body did not arrive within 10 seconds
 //	413  the body is over 1 MiB, or holds over 1,000 events
-//	503  the spool could not be written, or too many bodies are being read;
-//	     send it again
+//	503  the spool could not be written, or the body arrived so slowly that
+//	     others took its place; send it again
 //
 // A host outside the allow-list is refused with 200 and counted
 // (tidewaiter_webhook_refused_total{reason="host"}): it is the receiver's

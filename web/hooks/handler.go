@@ -1,11 +1,9 @@
 package hooks
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -15,16 +13,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Bounds of a request.
-const (
-	maxBodyBytes = 1 << 20
-	maxEvents    = 1000
-	// maxBodies is how many bodies are held in memory at once.
-	maxBodies = 64
-	// bodyTimeout is how long a sender may take to send its body, or wait for its
-	// turn to.
-	bodyTimeout = 10 * time.Second
-)
+// maxEvents bounds the events of a delivery.
+const maxEvents = 1000
 
 // Options of New.
 type Options struct {
@@ -49,7 +39,7 @@ type Handler struct {
 	receivers map[string]*receiver
 	spool     Spool
 	metrics   *hookMetrics
-	bodies    chan struct{}
+	timeout   time.Duration // bodyTimeout but in tests
 	now       func() time.Time
 }
 
@@ -65,7 +55,7 @@ func New(o Options) (*Handler, error) {
 		receivers: map[string]*receiver{},
 		spool:     o.Spool,
 		metrics:   newMetrics(o.RegisterMetrics),
-		bodies:    make(chan struct{}, maxBodies),
+		timeout:   bodyTimeout,
 		now:       o.Now,
 	}
 	var errs []error
@@ -92,21 +82,22 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.router.S
 func (h *Handler) deliver(w http.ResponseWriter, r *http.Request) {
 	start := h.now()
 	vars := mux.Vars(r)
-	token, hasToken := vars["token"]
-	rc := h.receivers[vars["name"]]
-	if rc == nil || hasToken && !rc.vendor.auth.path {
-		// The same answer and no label: what the caller sent names nothing of ours.
-		h.metrics.requests.WithLabelValues("", strconv.Itoa(http.StatusNotFound)).Inc()
-		reply(w, http.StatusNotFound, outcome{Message: "no such receiver"})
-		return
+	rc, name := h.receivers[vars["name"]], ""
+	out := failed(errUnauthorized)
+	if rc != nil {
+		out, name = h.serve(w, r, rc, vars["token"], start), rc.Name
 	}
-	out := h.serve(w, r, rc, token, start)
+	if out.status == http.StatusUnauthorized && r.ProtoMajor == 1 {
+		// The server would wait for the body before it answers.
+		w.Header().Set("Connection", "close")
+	}
 	reply(w, out.status, out)
 
-	h.metrics.requests.WithLabelValues(rc.Name, strconv.Itoa(out.status)).Inc()
-	h.metrics.duration.WithLabelValues(rc.Name).Observe(h.now().Sub(start).Seconds())
-	// The access log. The path is left out of it: it may hold a secret.
-	klog.FromContext(r.Context()).Info("Webhook", "receiver", rc.Name, "type", rc.Type, "status", out.status,
+	h.metrics.requests.WithLabelValues(name, strconv.Itoa(out.status)).Inc()
+	h.metrics.duration.WithLabelValues(name).Observe(h.now().Sub(start).Seconds())
+	// The access log. What the request's path holds is left out of it: it may be a
+	// secret.
+	klog.FromContext(r.Context()).Info("Webhook", "receiver", name, "status", out.status,
 		"queued", out.Queued, "refused", out.Refused, "remote", r.RemoteAddr, "duration", h.now().Sub(start), "err", out.err)
 }
 
@@ -128,17 +119,25 @@ type delivery struct {
 }
 
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rc *receiver, token string, start time.Time) outcome {
-	ctx, cancel := context.WithTimeout(r.Context(), bodyTimeout)
-	defer cancel()
-	body := &bodyReader{ctx: ctx, w: w, r: r, slots: h.bodies}
+	held := rc.known
+	var signatures [][]byte
+	if !rc.knows(r, token) {
+		held, signatures = rc.unknown, rc.signatures(r, token)
+		if len(signatures) == 0 {
+			return failed(errUnauthorized)
+		}
+	}
+	body, err := held.read(w, r, h.timeout)
 	defer body.release()
-
-	if err := rc.authenticate(r, token, body.read); err != nil {
+	if err != nil {
+		if signatures != nil && !errors.Is(err, errBusy) {
+			err = fmt.Errorf("%w: %w", errUnauthorized, err) // the log tells, the answer does not
+		}
 		return failed(err)
 	}
-	b, err := body.read()
-	if err != nil {
-		return failed(err)
+	b := body.buf
+	if signatures != nil && !rc.signed(b, signatures) {
+		return failed(errUnauthorized)
 	}
 	if !json.Valid(b) {
 		return failed(errNotJSON)
@@ -185,21 +184,18 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rc *receiver, to
 var (
 	errNotJSON       = errors.New("the body is not JSON; set the content type of the hook to application/json")
 	errTooManyEvents = fmt.Errorf("the body holds over %d events; send fewer at a time", maxEvents)
-	errBusy          = errors.New("too many requests are being read; send it again")
 )
 
 // failed turns an error before the spool into an answer.
 func failed(err error) outcome {
 	out := outcome{err: err, Message: err.Error()}
-	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.Is(err, errUnauthorized):
-		out.status = http.StatusUnauthorized
-	case errors.As(err, &tooLarge):
+		out.status, out.Message = http.StatusUnauthorized, errUnauthorized.Error()
+	case errors.Is(err, errTooLarge), errors.Is(err, errTooManyEvents):
 		out.status = http.StatusRequestEntityTooLarge
-		out.Message = fmt.Sprintf("the body is over %d bytes", maxBodyBytes)
-	case errors.Is(err, errTooManyEvents):
-		out.status = http.StatusRequestEntityTooLarge
+	case errors.Is(err, errSlow):
+		out.status = http.StatusRequestTimeout
 	case errors.Is(err, errBusy):
 		out.status = http.StatusServiceUnavailable
 	default: // not JSON, or cut off on the way
@@ -219,42 +215,4 @@ func reply(w http.ResponseWriter, status int, out outcome) {
 	}
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(out) // the sender may be gone; what is spooled is spooled
-}
-
-// bodyReader reads a request's body at most once, bounded in size, in time and
-// in how many are held at once.
-type bodyReader struct {
-	ctx   context.Context
-	w     http.ResponseWriter
-	r     *http.Request
-	slots chan struct{}
-	held  bool
-	done  bool
-	body  []byte
-	err   error
-}
-
-func (b *bodyReader) read() ([]byte, error) {
-	if b.done {
-		return b.body, b.err
-	}
-	b.done = true
-	select {
-	case b.slots <- struct{}{}:
-		b.held = true
-	case <-b.ctx.Done():
-		b.err = errBusy
-		return nil, b.err
-	}
-	// Servers without deadlines, such as httptest's recorder, are bounded by their
-	// caller.
-	_ = http.NewResponseController(b.w).SetReadDeadline(time.Now().Add(bodyTimeout))
-	b.body, b.err = io.ReadAll(http.MaxBytesReader(b.w, b.r.Body, maxBodyBytes))
-	return b.body, b.err
-}
-
-func (b *bodyReader) release() {
-	if b.held {
-		<-b.slots
-	}
 }

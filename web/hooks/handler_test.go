@@ -50,8 +50,8 @@ func TestStatus(t *testing.T) {
 		"wrong secret":           {path: "/hooks/generic", header: "Bearer " + testSecret[1:], body: good, want: 401},
 		"empty secret":           {path: "/hooks/generic", header: "Bearer ", body: good, want: 401},
 		"wrong secret, not JSON": {path: "/hooks/generic", body: []byte("x"), want: 401},
-		"unknown name":           {path: "/hooks/other", header: testSecret, body: good, want: 404},
-		"token where none is":    {path: "/hooks/generic/" + testSecret, body: good, want: 404},
+		"unknown name":           {path: "/hooks/other", header: testSecret, body: good, want: 401},
+		"token where none is":    {path: "/hooks/generic/" + testSecret, body: good, want: 401},
 		"path token":             {path: "/hooks/quay/" + testSecret, body: []byte(`{"docker_url":"quay.io/a/b","updated_tags":["1"]}`), want: 202},
 		"path token missing":     {path: "/hooks/quay", header: testSecret, body: good, want: 401},
 		"path token wrong":       {path: "/hooks/quay/x" + testSecret, body: good, want: 401},
@@ -241,7 +241,7 @@ tidewaiter_webhook_refused_total{reason="host",receiver="generic"} 1
 # TYPE tidewaiter_webhook_requests_total counter
 tidewaiter_webhook_requests_total{code="202",receiver="generic"} 1
 tidewaiter_webhook_requests_total{code="401",receiver="generic"} 1
-tidewaiter_webhook_requests_total{code="404",receiver=""} 1
+tidewaiter_webhook_requests_total{code="401",receiver=""} 1
 `
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "tidewaiter_webhook_events_total", "tidewaiter_webhook_received_total",
 		"tidewaiter_webhook_refused_total", "tidewaiter_webhook_requests_total"); err != nil {

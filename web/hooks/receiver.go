@@ -151,6 +151,10 @@ type receiver struct {
 	secret *fileCache[[]string]
 	keys   *fileCache[*keySet]
 	now    func() time.Time
+
+	// known are the bodies of senders that have proved that they know the secret,
+	// unknown of those whose proof is a signature of the body.
+	known, unknown *bodies
 }
 
 // newReceiver validates the configuration and reads its files, relative names
@@ -159,7 +163,7 @@ func newReceiver(r Receiver, dir string, now func() time.Time) (*receiver, error
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
-	rc := &receiver{Receiver: r, vendor: vendors[r.Type], now: now}
+	rc := &receiver{Receiver: r, vendor: vendors[r.Type], now: now, known: newBodies(), unknown: newBodies()}
 	for _, h := range r.Hosts {
 		host, err := canonicalHost(h)
 		if err != nil {

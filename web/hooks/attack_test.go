@@ -1,0 +1,234 @@
+package hooks_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidewaiter/tidewaiter/web/hooks"
+)
+
+// patience is how long a test waits for what must come.
+const patience = 2 * time.Minute
+
+// eventually waits until ok, which is looked at again and again.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in %s: %s", patience, what)
+		}
+	}
+}
+
+// attacked is a server with receivers of types that are proved in each way, and
+// a body's deadline that never comes.
+func attacked(t *testing.T, h2 bool) (*httptest.Server, *hooks.Handler, *memorySpool) {
+	dir, spool := t.TempDir(), &memorySpool{}
+	h := newHandler(t, dir, spool, newReceiver(t, dir, "github", "ghcr.io"), newReceiver(t, dir, "generic", "r.example.com"))
+	h.SetBodyTimeout(time.Hour)
+	s := httptest.NewUnstartedServer(h)
+	if h2 {
+		s.EnableHTTP2 = true
+		s.StartTLS()
+	} else {
+		s.Start()
+	}
+	t.Cleanup(s.Close)
+	return s, h, spool
+}
+
+// deliver sends an honest delivery of a type and returns the status.
+func deliver(t *testing.T, s *httptest.Server, typ string, body []byte) int {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL+"/hooks/"+typ, bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header = newRequest(t, typ, testSecret, body).Header
+	resp, err := s.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode
+}
+
+// unsent is the head of a delivery whose body is announced and does not come.
+func unsent(typ, header string, size int) string {
+	return fmt.Sprintf("POST /hooks/%s HTTP/1.1\r\nHost: x\r\n%s\r\nContent-Length: %d\r\n\r\n", typ, header, size)
+}
+
+const forged = "X-Hub-Signature-256: sha256=00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
+
+// Senders announce bodies and do not send them, 64 of which once held up every
+// receiver until their time was over, and 128 of which had half of the honest
+// deliveries refused.
+func TestIdleSendersHoldUpNobody(t *testing.T) {
+	t.Parallel()
+	s, h, spool := attacked(t, false)
+	ping := fixtures(t)["github"]["package-updated-container"].Body
+	const idle = 200
+	var conns []net.Conn
+	for range idle {
+		conn, err := net.Dial("tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := io.WriteString(conn, unsent("github", forged, 1000)); err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, conn)
+	}
+	eventually(t, "the idle senders are being waited for", func() bool { n, _ := h.Held("github"); return n == idle })
+	for range 20 {
+		if got := deliver(t, s, "github", ping); got != 200 {
+			t.Errorf("honest delivery to the receiver under attack: status %d, want 200", got)
+		}
+		if got := deliver(t, s, "generic", push("r.example.com/app:1")); got != 202 {
+			t.Errorf("honest delivery to another receiver: status %d, want 202", got)
+		}
+	}
+	if got := len(spool.take()); got != 20 {
+		t.Errorf("%d jobs, want 20", got)
+	}
+	if n, _ := h.Held("github"); n != idle {
+		t.Errorf("%d idle senders are left; the honest deliveries needed no place of theirs", n)
+	}
+	for _, conn := range conns {
+		conn.Close()
+	}
+	eventually(t, "the places of senders that left are free", func() bool { n, bytes := h.Held("github"); return n == 0 && bytes == 0 })
+}
+
+// More senders than there are places for each send a part of a large body and
+// stop. Memory stays bounded, and whoever sends all of its body is served.
+func TestStalledSendersAreBoundedAndHoldUpNobody(t *testing.T) {
+	t.Parallel()
+	s, h, _ := attacked(t, true)
+	ping := fixtures(t)["github"]["package-updated-container"].Body
+	stall := func(n, size int) {
+		for range n {
+			part, rest := io.Pipe()
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/hooks/github", io.MultiReader(bytes.NewReader(make([]byte, size)), part))
+			if err != nil {
+				t.Fatal(err)
+			}
+			name, value, _ := strings.Cut(forged, ": ")
+			r.Header.Set(name, value)
+			go func() {
+				defer rest.Close()
+				if resp, err := s.Client().Do(r); err == nil {
+					resp.Body.Close()
+				}
+			}()
+		}
+	}
+	check := func(when string) {
+		t.Helper()
+		for range 5 {
+			if got := deliver(t, s, "github", ping); got != 200 {
+				t.Errorf("%s: honest delivery: status %d, want 200", when, got)
+			}
+		}
+		if n, size := h.Held("github"); n > hooks.MaxBodies || size > hooks.MaxHeldBytes {
+			t.Errorf("%s: %d bodies of %d bytes are held", when, n, size)
+		}
+	}
+	stall(hooks.MaxBodies+100, 1)
+	eventually(t, "every place is taken", func() bool { n, _ := h.Held("github"); return n == hooks.MaxBodies })
+	check("every place taken")
+	stall(100, 600<<10)
+	eventually(t, "every byte is taken", func() bool { _, size := h.Held("github"); return size > hooks.MaxHeldBytes-(1<<20)-2 })
+	check("every byte taken")
+}
+
+// A body that does not arrive in time ends the delivery.
+func TestBodyThatDoesNotArrive(t *testing.T) {
+	t.Parallel()
+	s, h, _ := attacked(t, false)
+	h.SetBodyTimeout(10 * time.Millisecond)
+	for name, test := range map[string]struct {
+		head string
+		want int
+	}{
+		"from one who knows the secret":   {unsent("generic", "Authorization: Bearer "+testSecret, 10), 408},
+		"from one who may be anybody":     {unsent("github", forged, 10), 401},
+		"from one who has not the secret": {unsent("generic", "Authorization: Bearer x", 10), 401},
+		"to nobody":                       {unsent("nobody", forged, 10), 401},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := net.Dial("tcp", s.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.WriteString(conn, test.head); err != nil {
+				t.Fatal(err)
+			}
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != test.want {
+				t.Errorf("status %d, want %d", resp.StatusCode, test.want)
+			}
+		})
+	}
+}
+
+// Whoever does not know a receiver's secret is answered the same whether there
+// is such a receiver or not.
+func TestReceiversCannotBeFoundOut(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var receivers []hooks.Receiver
+	for _, typ := range hooks.Types() {
+		receivers = append(receivers, newReceiver(t, dir, typ, "r.example.com"))
+	}
+	h := newHandler(t, dir, &memorySpool{}, receivers...)
+	name, value, _ := strings.Cut(forged, ": ")
+	answer := func(path string, header http.Header, body []byte) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodPost, "/hooks/"+path, bytes.NewReader(body))
+		r.Header = header
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w
+	}
+	for attempt, header := range map[string]http.Header{
+		"nothing": {}, "a wrong secret": {"Authorization": {"Bearer almost-" + testSecret}}, "a wrong password": {"Authorization": {"Basic Og=="}},
+		"a forged signature": {name: {value}}, "a forged token": {"Authorization": {"Bearer eyJhbGciOiJub25lIn0.e30."}},
+	} {
+		for _, end := range []string{"", "/almost-" + testSecret} {
+			for size, body := range map[string][]byte{"small": []byte(`{}`), "no JSON": []byte(`x`), "large": make([]byte, 2<<20)} {
+				want := answer("nobody"+end, header, body)
+				for _, typ := range hooks.Types() {
+					got := answer(typ+end, header, body)
+					if got.Code != want.Code || got.Body.String() != want.Body.String() || !reflect.DeepEqual(got.Header(), want.Header()) {
+						t.Errorf("%s%s with %s and a %s body: %d %v %s; where nobody is: %d %v %s", typ, end, attempt, size,
+							got.Code, got.Header(), got.Body, want.Code, want.Header(), want.Body)
+					}
+				}
+			}
+		}
+	}
+}

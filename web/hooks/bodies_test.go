@@ -1,0 +1,42 @@
+package hooks
+
+import "testing"
+
+// A place is taken from the address that holds most, from the body that waits
+// longest, and never from a body that has arrived.
+func TestWhoGivesUpItsPlace(t *testing.T) {
+	t.Parallel()
+	bs := newBodies()
+	var stopped []string
+	hold := func(name, address string, size int) *body {
+		b := &body{of: bs, address: address, reading: true}
+		b.stop = func() { stopped = append(stopped, name) }
+		if !bs.reserve(b, size) {
+			t.Fatalf("no place for %s", name)
+		}
+		return b
+	}
+	one := func(*body) int { return 1 }
+	arrived := hold("arrived", "a", 10)
+	bs.got(arrived, true)
+	hold("b, alone", "b", 10)
+	slow := hold("a, first", "a", 10)
+	hold("a, second", "a", 10)
+	hold("a, third", "a", 10)
+	bs.got(slow, false) // it goes on: others wait longer
+	for _, want := range []string{"a, second", "a, third", "b, alone", "a, first"} {
+		stopped = nil
+		if !bs.evict(one) || len(stopped) != 1 || stopped[0] != want {
+			t.Fatalf("stopped %q, want %q", stopped, want)
+		}
+	}
+	if bs.evict(one) {
+		t.Errorf("stopped %q, which has arrived", stopped)
+	}
+	if slow.release(); bs.bytes != 10 || len(bs.held) != 1 {
+		t.Errorf("%d bodies of %d bytes are held, want the one that has arrived", len(bs.held), bs.bytes)
+	}
+	if arrived.release(); bs.bytes != 0 || len(bs.held) != 0 {
+		t.Errorf("%d bodies of %d bytes are held, want none", len(bs.held), bs.bytes)
+	}
+}

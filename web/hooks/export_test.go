@@ -1,0 +1,21 @@
+package hooks
+
+import "time"
+
+// MaxBodies and MaxHeldBytes are the bounds of the bodies a receiver holds.
+const (
+	MaxBodies    = maxBodies
+	MaxHeldBytes = maxHeldBytes
+)
+
+// SetBodyTimeout sets how long a sender may take to send its body.
+func (h *Handler) SetBodyTimeout(d time.Duration) { h.timeout = d }
+
+// Held is how many bodies a receiver holds whose senders have proved nothing
+// yet, and their bytes.
+func (h *Handler) Held(receiver string) (n, bytes int) {
+	b := h.receivers[receiver].unknown
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.held), b.bytes
+}
