@@ -166,8 +166,12 @@ func TestRedirectsCarryNoCredentials(t *testing.T) {
 				image := newImage(t, sample.Spec{})
 				registry.Push("team/app:v1", image)
 				other.Push("team/app:v1", image)
-				registry.Inject(match, 0, redirectIfAuthenticated(registry, status, other.AliasURL()))
-				im := newImporter(t, importer.Options{Keychain: secret})
+				to := other.AliasURL()
+				if status == 307 {
+					to = other.URL // the same host, but for the port
+				}
+				registry.Inject(match, 0, redirectIfAuthenticated(registry, status, to))
+				im := newImporter(t, importer.Options{Keychain: secret, AllowedNetworks: loopback})
 				mustImport(t, im, registry.Host+"/team/app:v1", &registrytest.Images{})
 				if len(other.AllRequests()) == 0 {
 					t.Errorf("%s %s %d: the redirect was not followed", scheme, match, status)
@@ -212,7 +216,7 @@ func TestRedirectedHostThatAsksForCredentialsGetsNone(t *testing.T) {
 		registry.Push("team/app:v1", image)
 		other.Push("team/app:v1", image)
 		registry.Inject("/blobs/", 0, redirectIfAuthenticated(registry, 307, other.AliasURL()))
-		im := newImporter(t, importer.Options{Keychain: secret})
+		im := newImporter(t, importer.Options{Keychain: secret, AllowedNetworks: loopback})
 		_, err := im.Import(t.Context(), registry.Host+"/team/app:v1", &registrytest.Images{})
 		wantReason(t, err, importer.Unauthorized)
 		checkNoSecrets(t, other)
@@ -255,7 +259,7 @@ func TestTokenServerThatRedirectsGivesNothingAway(t *testing.T) {
 				registry := registrytest.New(t, registrytest.WithAuth(with("bearer", nil)))
 				registry.Push("team/app:v1", newImage(t, sample.Spec{}))
 				registry.Inject("(GET|POST) /token", 0, registrytest.Redirect(status, other.AliasURL()))
-				im := newImporter(t, importer.Options{Keychain: keychain{config}})
+				im := newImporter(t, importer.Options{Keychain: keychain{config}, AllowedNetworks: loopback})
 				_, err := im.Import(t.Context(), registry.Host+"/team/app:v1", &registrytest.Images{})
 				if err == nil {
 					t.Error("no error")
@@ -273,30 +277,34 @@ func TestTokenServerThatRedirectsGivesNothingAway(t *testing.T) {
 
 func TestTrustsRealm(t *testing.T) {
 	for _, tc := range []struct {
-		host, realm string
-		want        bool
+		scheme, host, realm string
+		want                bool
 	}{
-		{"index.docker.io", "https://auth.docker.io/token", true},
-		{"registry.gitlab.com", "https://gitlab.com/jwt/auth", true},
-		{"ghcr.io", "https://ghcr.io/token", true},
-		{"registry.example.co.uk", "https://auth.example.co.uk/token", true},
-		{"registry.example.com:5000", "https://registry.example.com:5001/auth", true},
-		{"registry.example.com", "https://evil.com/token", false},
-		{"registry.example.com", "https://example.com.evil.com/token", false},
-		{"a.co.uk", "https://b.co.uk/token", false},
-		{"acme.github.io", "https://evil.github.io/token", false},
-		{"127.0.0.1:5000", "https://127.0.0.2/token", false},
-		{"10.0.0.1", "https://20.0.0.1/token", false},
-		{"registry.cluster.local", "https://evil.cluster.local/token", false},
-		{"localhost:5000", "http://127.0.0.1:5001/token", false},
-		{"registry.example.com", "://", false},
-		{"registry.example.com", "", false},
+		{"https", "index.docker.io", "https://auth.docker.io/token", true},
+		{"https", "registry.gitlab.com", "https://gitlab.com/jwt/auth", true},
+		{"https", "ghcr.io", "https://ghcr.io/token", true},
+		{"https", "ghcr.io", "https://GHCR.io:443/token", true},
+		{"https", "ghcr.io:443", "https://ghcr.io/token", true},
+		{"http", "127.0.0.1:5000", "http://127.0.0.1:5000/token", true},
+		{"https", "ghcr.io", "http://ghcr.io/token", false},
+		{"https", "ghcr.io", "https://ghcr.io:8443/token", false},
+		{"https", "registry.example.co.uk", "https://auth.example.co.uk/token", false},
+		{"https", "registry.example.com:5000", "https://registry.example.com:5001/auth", false},
+		{"https", "registry.example.com", "https://evil.com/token", false},
+		{"https", "registry.example.com", "https://example.com.evil.com/token", false},
+		{"https", "registry.example.com", "https://registry.example.com@evil.com/token", false},
+		{"https", "evil.example.com", "https://auth.docker.io/token", false},
+		{"http", "127.0.0.1:5000", "http://127.0.0.1:5001/token", false},
+		{"http", "127.0.0.1:5000", "http://localhost:5000/token", false},
+		{"https", "registry.example.com", "://", false},
+		{"https", "registry.example.com", "", false},
+		{"https", "registry.example.com", "/token", false},
 	} {
-		if got := importer.TrustsRealm(importer.Registry{}, tc.host, tc.realm); got != tc.want {
+		if got := importer.TrustsRealm(importer.Registry{}, tc.scheme, tc.host, tc.realm); got != tc.want {
 			t.Errorf("%s, %s: %t", tc.host, tc.realm, got)
 		}
 	}
-	if !importer.TrustsRealm(importer.Registry{TokenHosts: []string{"sso.example.org"}}, "registry.example.com", "https://sso.example.org/token") {
+	if !importer.TrustsRealm(importer.Registry{TokenHosts: []string{"sso.example.org"}}, "https", "registry.example.com", "https://sso.example.org/token") {
 		t.Error("a named token server is not trusted")
 	}
 }

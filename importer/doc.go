@@ -48,6 +48,7 @@
 // # Limits
 //
 // Only sha256 digests are accepted. Mirrors are not consulted: rewrite the
-// reference. A redirect to a private or loopback address is refused unless the
-// registry has the same host name.
+// reference. A redirect or a token server at an address that is not public is
+// refused, unless it is the registry itself or the configuration names it: see
+// package guard.
 package importer

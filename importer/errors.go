@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/importer/guard"
 )
 
 // Reason says in one word why an import failed, for code that branches on it.
@@ -28,7 +29,8 @@ const (
 	NotFound Reason = "NotFound"
 	// Unauthorized: the registry wants credentials, or other ones.
 	Unauthorized Reason = "Unauthorized"
-	// Denied: the credentials are known and do not suffice.
+	// Denied: the credentials are known and do not suffice, or the registry
+	// leads us where we do not go (see package guard).
 	Denied Reason = "Denied"
 	// RateLimited: the registry asked to be left alone for Error.RetryAfter.
 	RateLimited Reason = "RateLimited"
@@ -154,9 +156,12 @@ func classify(err error, host string) (Reason, string) {
 	var alert tls.AlertError
 	var dns *net.DNSError
 	var dial *net.OpError
+	var refused *guard.RefusedError
 	switch {
 	case errors.Is(err, context.Canceled):
 		return Canceled, ""
+	case errors.As(err, &refused):
+		return Denied, clean(refused.Error())
 	case errors.As(err, &answer):
 		return classifyAnswer(answer, host)
 	case errors.Is(err, manifest.ErrDigestMismatch):

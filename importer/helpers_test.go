@@ -2,6 +2,7 @@ package importer_test
 
 import (
 	"errors"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -9,9 +10,13 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/guard"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
+
+// loopback allows registries to lead to others in the same process.
+var loopback = guard.Networks{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 
 // newImporter is New without the credentials of whoever runs the test.
 func newImporter(t testing.TB, o importer.Options) *importer.Importer {

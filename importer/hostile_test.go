@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -294,7 +295,7 @@ func TestErrorsShowNoSecret(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			other.Heal()
 			other.Inject("/storage", 0, fault)
-			_, err := newImporter(t, importer.Options{Limits: short}).Import(t.Context(), registry.Host+"/app:v1", &registrytest.Images{})
+			_, err := newImporter(t, importer.Options{Limits: short, AllowedNetworks: loopback}).Import(t.Context(), registry.Host+"/app:v1", &registrytest.Images{})
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -309,18 +310,18 @@ func TestErrorsShowNoSecret(t *testing.T) {
 func TestRedirectToAPrivateAddressIsRefused(t *testing.T) {
 	inside := registrytest.New(t)
 	for _, tc := range []struct {
-		name    string
-		entries []importer.Registry
-		want    importer.Reason
+		name, to string
+		entries  []importer.Registry
+		want     importer.Reason
 	}{
-		{"unnamed", []importer.Registry{{Prefix: "registry.example.com", Insecure: true}}, importer.Denied},
-		{"named", []importer.Registry{{Prefix: "registry.example.com", Insecure: true}, {Prefix: "10.0.0.1:9000", Insecure: true}}, ""},
+		{"unnamed", "https://10.0.0.1:9000", []importer.Registry{{Prefix: "registry.example.com", Insecure: true}}, importer.Denied},
+		{"named", "http://10.0.0.1:9000", []importer.Registry{{Prefix: "registry.example.com", Insecure: true}, {Prefix: "10.0.0.1:9000", Insecure: true}}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			image := newImage(t, sample.Spec{})
 			inside.Reset()
 			inside.Push("app:v1", image)
-			inside.Inject("/blobs/", 1, registrytest.Redirect(307, "http://10.0.0.1:9000"))
+			inside.Inject("/blobs/", 1, registrytest.Redirect(307, tc.to))
 			im := newImporter(t, importer.Options{Registries: tc.entries})
 			im.DialTo(inside.Host)
 			_, err := im.Import(t.Context(), "registry.example.com/app:v1", &registrytest.Images{})
@@ -351,5 +352,59 @@ func TestRedirectToPlainHTTPIsRefused(t *testing.T) {
 	wantReason(t, err, importer.Insecure)
 	if n := len(plain.AllRequests()); n != 0 {
 		t.Errorf("heard %v", plain.AllRequests())
+	}
+}
+
+// A registry on this machine is no licence to lead to others on it: the reference
+// names a host and a port.
+func TestRegistryDoesNotLeadToServicesOnThisMachine(t *testing.T) {
+	inside := registrytest.New(t)
+	for name, lead := range map[string]func(*registrytest.Registry){
+		"HEAD redirects": func(r *registrytest.Registry) { r.Inject("HEAD ", 0, registrytest.Redirect(307, inside.URL)) },
+		"manifest redirects": func(r *registrytest.Registry) {
+			r.Inject("GET .*/manifests/", 0, registrytest.Redirect(302, inside.AliasURL()))
+		},
+		"config redirects":   func(r *registrytest.Registry) { r.Inject("/blobs/", 0, registrytest.Redirect(307, inside.URL)) },
+		"greeting redirects": func(r *registrytest.Registry) { r.Inject("GET /v2/$", 0, registrytest.Redirect(302, inside.URL)) },
+		"tags redirect":      func(r *registrytest.Registry) { r.Inject("/tags/", 0, registrytest.Redirect(302, inside.URL)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			image, registry := newImage(t, sample.Spec{}), registrytest.New(t)
+			registry.Push("app:v1", image)
+			inside.Push("app:v1", image)
+			lead(registry)
+			im := newImporter(t, importer.Options{})
+			_, err := im.Import(t.Context(), registry.Host+"/app:v1", &registrytest.Images{})
+			if name == "tags redirect" {
+				_, err = im.Tags(t.Context(), registry.Host+"/app")
+			}
+			if e := new(importer.Error); !errors.As(err, &e) || e.Reason != importer.Denied || !strings.Contains(e.Message, "allowedNetworks") {
+				t.Errorf("error is %v, want a refusal that says what to do", err)
+			}
+			if heard := inside.AllRequests(); len(heard) > 0 {
+				t.Errorf("heard %v", heard)
+			}
+		})
+	}
+}
+
+// A realm on localhost gave what it answered, as a token, to the registry.
+func TestRealmOnThisMachineGivesNothingToTheRegistry(t *testing.T) {
+	inside := registrytest.New(t, registrytest.WithAuth(with("", func(a *registrytest.Auth) { a.Anonymous = true })))
+	for _, realm := range []string{inside.URL, inside.AliasURL()} {
+		registry := registrytest.New(t, registrytest.WithAuth(with("bearer", func(a *registrytest.Auth) { a.Realm = realm + "/token" })))
+		registry.Push("app:v1", newImage(t, sample.Spec{}))
+		_, err := newImporter(t, importer.Options{}).Import(t.Context(), registry.Host+"/app:v1", &registrytest.Images{})
+		if err == nil || realm == inside.AliasURL() && importer.ReasonOf(err) != importer.Denied {
+			t.Errorf("error is %v", err)
+		}
+		if heard := inside.AllRequests(); len(heard) > 0 {
+			t.Errorf("heard %v", heard)
+		}
+		for _, req := range registry.AllRequests() {
+			if req.Authorization != "" {
+				t.Errorf("%s came with %s", req, req.Authorization)
+			}
+		}
 	}
 }

@@ -2,15 +2,17 @@ package importer
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	imagev1 "github.com/openshift/api/image/v1"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
+
+	"github.com/tidewaiter/tidewaiter/importer/guard"
 )
 
 // Importer imports images. Make one with New and keep it.
@@ -25,7 +27,7 @@ type Importer struct {
 	limits     Limits
 	clock      clock.WithDelayedExecution
 
-	verified, unverified *http.Transport
+	verified, unverified *guard.Transport
 
 	hosts     *hosts
 	greetings *lru.Cache // host → *greeting
@@ -53,8 +55,8 @@ func New(o Options) (*Importer, error) {
 		userAgent:  o.UserAgent,
 		limits:     limits,
 		clock:      o.Clock,
-		verified:   newTransport(o.RootCAs, true, limits.HostConcurrency),
-		unverified: newTransport(o.RootCAs, false, limits.HostConcurrency),
+		verified:   newTransport(o, true, limits.HostConcurrency),
+		unverified: newTransport(o, false, limits.HostConcurrency),
 		greetings:  lru.New(maxHosts),
 		sessions:   lru.New(maxRepositories),
 	}
@@ -72,6 +74,16 @@ func New(o Options) (*Importer, error) {
 	}
 	im.hosts = newHosts(limits, im.clock)
 	return im, nil
+}
+
+// newTransport is the bottom of every wire: one for hosts whose certificate is
+// verified, one for those whose is not.
+func newTransport(o Options, verify bool, maxConns int) *guard.Transport {
+	return guard.New(guard.Options{
+		Networks:        o.AllowedNetworks,
+		TLS:             &tls.Config{RootCAs: o.RootCAs, InsecureSkipVerify: !verify, MinVersion: tls.VersionTLS12},
+		MaxConnsPerHost: maxConns,
+	})
 }
 
 // credentialsAge is how long credentials are used before the docker and podman

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/importer/guard"
 )
 
 // Options configure an Importer. The zero value is complete: all platforms, the
@@ -18,6 +20,9 @@ type Options struct {
 	Keychain authn.Keychain
 	// Registries say what is special about single registries.
 	Registries []Registry
+	// AllowedNetworks are ranges that registries may lead us into with redirects
+	// and token servers, although they are not public; see package guard.
+	AllowedNetworks guard.Networks
 	// RootCAs verify registries' certificates; nil is the system's.
 	RootCAs *x509.CertPool
 	// Platforms select children of an index, as os/architecture[/variant];

@@ -19,9 +19,9 @@ type Registry struct {
 	Prefix string
 	// Insecure allows plain HTTP, and TLS whose certificate is not verified.
 	Insecure bool
-	// TokenHosts are hosts, beyond the registry's own domain, to whose token
-	// server credentials for this registry may be sent. A host has the port
-	// that the realm's URL has.
+	// TokenHosts are hosts, beside the registry itself, to whose token server
+	// credentials for this registry may be sent, wherever they are. A host has the
+	// port that the realm's URL has. Those of Docker Hub and gitlab.com are known.
 	TokenHosts []string
 }
 

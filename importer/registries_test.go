@@ -71,27 +71,3 @@ func TestIsLoopback(t *testing.T) {
 		}
 	}
 }
-
-func TestIsPrivate(t *testing.T) {
-	for host, want := range map[string]bool{
-		"10.1.2.3": true, "172.16.0.1": true, "192.168.0.1": true, "169.254.169.254": true, "fe80::1%eth0": true, "fd00::1": true,
-		"0.0.0.0": true, "localhost": true, "127.0.0.1": true, "::ffff:10.0.0.1": true,
-		"2130706433": true, "0x7f000001": true, "127.1": true, // read as numbers by some resolvers
-		"8.8.8.8": false, "2001:db8::1": false, "example.com": false, "s3.eu-west-1.amazonaws.com": false, "1e100.net": false,
-	} {
-		if got := importer.IsPrivate(host); got != want {
-			t.Errorf("IsPrivate(%q) = %t", host, got)
-		}
-	}
-}
-
-func TestRefuseLinkLocal(t *testing.T) {
-	for address, refused := range map[string]bool{
-		"169.254.169.254:80": true, "[fe80::1%eth0]:443": true, "[::ffff:169.254.169.254]:80": true,
-		"127.0.0.1:5000": false, "10.0.0.1:443": false, "[2001:db8::1]:443": false,
-	} {
-		if err := importer.RefuseLinkLocal(t.Context(), "tcp", address, nil); (err != nil) != refused {
-			t.Errorf("%s: %v", address, err)
-		}
-	}
-}

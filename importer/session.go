@@ -3,8 +3,8 @@ package importer
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
-	"golang.org/x/net/publicsuffix"
 )
 
 // session is an authenticated way to one repository. It is shared by all
@@ -73,7 +72,7 @@ func (im *Importer) newSession(ctx context.Context, ref Reference) (*session, er
 	if err != nil {
 		return nil, fmt.Errorf("greeting the registry: %w", err)
 	}
-	w := &wire{im: im, host: ref.Host, insecure: config.Insecure, scheme: "https"}
+	w := &wire{im: im, host: ref.Host, insecure: config.Insecure, tokenHosts: config.TokenHosts, scheme: "https"}
 	if challenge.Insecure {
 		w.scheme = "http"
 	}
@@ -87,7 +86,7 @@ func (im *Importer) newSession(ctx context.Context, ref Reference) (*session, er
 		if err != nil {
 			return nil, &Error{Reason: Unauthorized, Message: "reading credentials: " + clean(err.Error()), cause: err}
 		}
-		if *credentials != (authn.AuthConfig{}) && !config.trustsRealm(ref.Host, challenge.Parameters["realm"]) {
+		if *credentials != (authn.AuthConfig{}) && !config.trustsRealm(w.scheme, ref.Host, challenge.Parameters["realm"]) {
 			return nil, untrustedRealm(ref.Host, challenge.Parameters["realm"])
 		}
 		if token.Token = credentials.RegistryToken; token.Token == "" {
@@ -134,37 +133,31 @@ func (im *Importer) greet(ctx context.Context, registry name.Registry, insecure 
 	return challenge, nil
 }
 
-// trustsRealm reports whether credentials for a registry may be shown to a
-// token server: the same host, a host of the same registered domain (such as
-// auth.docker.io for index.docker.io), or one the administrator named. Anybody
-// may name a token server; that is how CVE-2020-15157 took credentials.
-func (r Registry) trustsRealm(host, realm string) bool {
-	u, err := url.Parse(realm)
-	if err != nil {
-		return false
-	}
-	registry := (&url.URL{Host: host}).Hostname()
-	if u.Host == host || u.Hostname() == registry || slices.Contains(r.TokenHosts, u.Host) {
-		return true
-	}
-	a, b := registeredDomain(registry), registeredDomain(u.Hostname())
-	return a != "" && a == b
+// publicTokenHosts are the token servers of public registries that have another host.
+var publicTokenHosts = map[string]string{
+	"index.docker.io":     "auth.docker.io",
+	"registry.gitlab.com": "gitlab.com",
 }
 
-// registeredDomain is "" for addresses and for names under no public suffix.
-func registeredDomain(host string) string {
-	if _, err := netip.ParseAddr(host); err == nil {
-		return ""
+// trustsRealm reports whether credentials for a registry may be shown to a token
+// server: the registry itself, host and port, or one that the administrator named.
+// Anybody may name a token server; that is how CVE-2020-15157 took credentials.
+func (r Registry) trustsRealm(scheme, host, realm string) bool {
+	u, err := url.Parse(realm)
+	if err != nil || u.Host == "" {
+		return false
 	}
-	suffix, icann := publicsuffix.PublicSuffix(host)
-	if !icann && !strings.Contains(suffix, ".") {
-		return ""
+	registry := &url.URL{Scheme: scheme, Host: host}
+	return u.Scheme == scheme && address(u) == address(registry) || slices.Contains(r.TokenHosts, u.Host) || u.Host == publicTokenHosts[host]
+}
+
+// address is a URL's host with its port, also where that goes without saying.
+func address(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
 	}
-	domain, err := publicsuffix.EffectiveTLDPlusOne(host)
-	if err != nil {
-		return ""
-	}
-	return domain
+	return net.JoinHostPort(strings.ToLower(u.Hostname()), port)
 }
 
 func untrustedRealm(host, realm string) error {
@@ -173,5 +166,5 @@ func untrustedRealm(host, realm string) error {
 		server = clean(u.Host)
 	}
 	return &Error{Reason: Unauthorized, Message: fmt.Sprintf(
-		"%s sends us with its credentials to the token server %s of another domain; if that is right, add it to tokenHosts of the registry's entry in the configuration", host, server)}
+		"%s sends us with its credentials to another token server, %s; if that is right, add it to tokenHosts of the registry's entry in the configuration", host, server)}
 }

@@ -3,15 +3,13 @@ package importer
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
-	"net/netip"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,6 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/importer/guard"
 )
 
 // wire is the http.RoundTripper under the authentication of one repository: all
@@ -32,35 +31,10 @@ type wire struct {
 	host string
 	// insecure is Registry.Insecure of the repository.
 	insecure bool
+	// tokenHosts are Registry.TokenHosts of the repository.
+	tokenHosts []string
 	// scheme is how the registry was found to speak, once it is known.
 	scheme string
-}
-
-// newTransport is the bottom of every wire: one pool of connections for hosts
-// that are verified, one for those that are not.
-func newTransport(roots *x509.CertPool, verify bool, maxConns int) *http.Transport {
-	dialer := &net.Dialer{Timeout: 15 * time.Second, KeepAlive: 30 * time.Second, ControlContext: refuseLinkLocal}
-	return &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           dialer.DialContext,
-		TLSClientConfig:       &tls.Config{RootCAs: roots, InsecureSkipVerify: !verify, MinVersion: tls.VersionTLS12},
-		ForceAttemptHTTP2:     true,
-		MaxIdleConns:          100,
-		MaxIdleConnsPerHost:   maxConns,
-		MaxConnsPerHost:       2 * maxConns,
-		IdleConnTimeout:       90 * time.Second,
-		TLSHandshakeTimeout:   15 * time.Second,
-		ExpectContinueTimeout: time.Second,
-	}
-}
-
-// refuseLinkLocal keeps any name from leading to a cloud's metadata service,
-// 169.254.169.254 and fe80::/10: no registry lives there.
-func refuseLinkLocal(_ context.Context, _, address string, _ syscall.RawConn) error {
-	if at, err := netip.ParseAddrPort(address); err == nil && at.Addr().Unmap().IsLinkLocalUnicast() {
-		return fmt.Errorf("%s is a link-local address", at.Addr())
-	}
-	return nil
 }
 
 // budget is what the caller of a request allows its answer.
@@ -97,26 +71,30 @@ func (w *wire) RoundTrip(in *http.Request) (*http.Response, error) {
 	if req.Header.Get("User-Agent") == "" {
 		req.Header.Set("User-Agent", w.im.userAgent)
 	}
-	if err := w.checkRedirect(req); err != nil {
+	if err := checkRedirect(req); err != nil {
 		return nil, err
 	}
 	insecure := w.insecure && req.URL.Host == w.host || w.im.registries.lookup(req.URL.Host).Insecure
 	if req.URL.Scheme != "https" && !insecure && !isLoopback(req.URL.Host) {
 		return nil, fmt.Errorf("%w: %s", errPlainHTTP, req.URL.Host)
 	}
-	base := w.im.verified
+	out := w.im.verified
 	if insecure {
-		base = w.im.unverified
+		out = w.im.unverified
 	}
-	return w.attempt(base, req)
+	return w.attempt(out.Named(w.isNamed(req.URL)), req)
 }
 
-// checkRedirect is the rule for a request that a redirect caused.
-func (w *wire) checkRedirect(req *http.Request) error {
-	if req.Response == nil || req.Response.Request == nil {
-		return nil
-	}
-	from, to := req.Response.Request.URL, req.URL
+// isNamed reports whether people named a URL's host, so that it may be anywhere: in
+// the reference, or in the configuration. All others are named by the registry.
+func (w *wire) isNamed(u *url.URL) bool {
+	return u.Host == w.host || slices.Contains(w.tokenHosts, u.Host) || w.im.registries.lookup(u.Host).Prefix != ""
+}
+
+// checkRedirect is the rule for a request that a redirect caused: to another host
+// or port goes nothing that is secret.
+func checkRedirect(req *http.Request) error {
+	from, to := guard.First(req).URL, req.URL
 	if from.Host == to.Host {
 		return nil
 	}
@@ -124,25 +102,11 @@ func (w *wire) checkRedirect(req *http.Request) error {
 		// 307 and 308 repeat the body, which for a token server is a secret.
 		return &Error{Reason: Denied, Message: fmt.Sprintf("%s redirects a request with credentials to %s", clean(from.Host), clean(to.Host))}
 	}
-	if isPrivate(to.Hostname()) && !isPrivate(from.Hostname()) && w.im.registries.lookup(to.Host).Prefix == "" {
-		return &Error{Reason: Denied, Message: fmt.Sprintf("%s redirects to the private address %s; name that host in the registries configuration to allow it", clean(from.Host), clean(to.Host))}
+	// http.Client takes headers along to subdomains and to other ports.
+	for _, secret := range []string{"Authorization", "Cookie", "Proxy-Authorization"} {
+		req.Header.Del(secret)
 	}
 	return nil
-}
-
-// isPrivate reports whether a URL's host names an address that is not public.
-// What a resolver may take for a number but is no canonical address counts.
-func isPrivate(host string) bool {
-	if isLoopback(host) {
-		return true
-	}
-	host, _, _ = strings.Cut(host, "%")
-	if addr, err := netip.ParseAddr(host); err == nil {
-		addr = addr.Unmap()
-		return addr.IsPrivate() || addr.IsLinkLocalUnicast() || addr.IsUnspecified() || addr.IsMulticast()
-	}
-	last := host[strings.LastIndex(host, ".")+1:]
-	return last != "" && last[0] >= '0' && last[0] <= '9'
 }
 
 // attempt makes the request until it works, fails for good, or has failed

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/coreapi/podlogs"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/guard"
 	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
 
@@ -23,6 +24,10 @@ const maxConfigFile = 1 << 20
 // misspelt one is not silently without effect.
 type config struct {
 	Registries []registryConfig `yaml:"registries"`
+	// AllowedNetworks are ranges, such as 10.1.0.0/16, that registries and signature
+	// stores may lead the importer into with redirects and token servers, although
+	// they are not public.
+	AllowedNetworks []string `yaml:"allowedNetworks"`
 	// RegistriesDir is a folder of registries.d files to be read instead of the
 	// user's and the system's (containers-registries.d(5)): they say where
 	// signatures are kept that are not in registries.
@@ -57,7 +62,8 @@ type registryConfig struct {
 	Prefix string `yaml:"prefix"`
 	// Insecure allows plain HTTP and unverified TLS.
 	Insecure bool `yaml:"insecure"`
-	// TokenHosts are further hosts whose token server may see credentials.
+	// TokenHosts are hosts, beside the registry, whose token server may see
+	// credentials, and may be inside.
 	TokenHosts []string `yaml:"tokenHosts"`
 }
 
@@ -127,6 +133,20 @@ func (c *config) registries() []importer.Registry {
 		out = append(out, importer.Registry{Prefix: r.Prefix, Insecure: r.Insecure, TokenHosts: r.TokenHosts})
 	}
 	return out
+}
+
+func (c *config) allowedNetworks() (guard.Networks, error) {
+	networks, err := guard.ParseNetworks(c.AllowedNetworks)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.file, err)
+	}
+	return networks, nil
+}
+
+// importerOptions are what the configuration says to an importer.
+func (c *config) importerOptions() (importer.Options, error) {
+	networks, err := c.allowedNetworks()
+	return importer.Options{Registries: c.registries(), AllowedNetworks: networks, UserAgent: userAgent()}, err
 }
 
 // kubeconfigPath is where the server of a data directory keeps the

@@ -120,14 +120,13 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	im, err := importer.New(importer.Options{
-		Registries: cfg.registries(),
-		Platforms:  o.platforms,
-		Layers:     importer.LayersMode(o.layers),
-		Signatures: finder,
-		Progress:   progress.event,
-		UserAgent:  userAgent(),
-	})
+	options, err := cfg.importerOptions()
+	if err != nil {
+		return err
+	}
+	options.Platforms, options.Layers = o.platforms, importer.LayersMode(o.layers)
+	options.Signatures, options.Progress = finder, progress.event
+	im, err := importer.New(options)
 	if err != nil {
 		return misuse(err, "tidewaiter import --platform linux/amd64 …, --layers manifest or --layers verify")
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/importer/guard"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/find"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
@@ -53,7 +54,11 @@ func loadPolicies(path string) (*policy.Set, error) {
 // registries.d files name: those of the configuration, else the user's and the
 // system's.
 func newFinder(cfg *config) (*find.Finder, error) {
-	var o find.Options
+	networks, err := cfg.allowedNetworks()
+	if err != nil {
+		return nil, err
+	}
+	o := find.Options{Lookaside: guard.New(guard.Options{Networks: networks})}
 	if dir := cfg.RegistriesDir; dir != "" {
 		if _, err := os.ReadDir(dir); err != nil {
 			return nil, withHint(fmt.Errorf("%s: registriesDir: %w", cfg.file, err), "name a folder of registries.d files, or leave it out to use the user's and the system's")
@@ -67,7 +72,15 @@ func newFinder(cfg *config) (*find.Finder, error) {
 // if files beside the configuration name it.
 func newIsolatedFinder(cfg *config) (*find.Finder, error) {
 	dir := filepath.Dir(cfg.file)
-	return find.New(find.Options{RegistriesDirs: []string{filepath.Join(dir, "registries.d")}, Storage: filepath.Join(dir, "sigstore")})
+	networks, err := cfg.allowedNetworks()
+	if err != nil {
+		return nil, err
+	}
+	return find.New(find.Options{
+		RegistriesDirs: []string{filepath.Join(dir, "registries.d")},
+		Storage:        filepath.Join(dir, "sigstore"),
+		Lookaside:      guard.New(guard.Options{Networks: networks}),
+	})
 }
 
 // summarize is what the image API's column and indexes show of verdicts.

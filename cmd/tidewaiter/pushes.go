@@ -72,7 +72,10 @@ func openPushes(ctx context.Context, store *db.DB, cfg *config, isolated bool) (
 
 // newPushImporter imports what is pushed; see serverOptions.isolated.
 func newPushImporter(cfg *config, isolated bool) (*importer.Importer, error) {
-	o := importer.Options{Registries: cfg.registries(), UserAgent: userAgent()}
+	o, err := cfg.importerOptions()
+	if err != nil {
+		return nil, err
+	}
 	signatures := newFinder
 	if isolated {
 		o.Keychain = authn.NewMultiKeychain() // of nobody

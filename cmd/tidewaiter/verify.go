@@ -112,7 +112,12 @@ func (o *verifyOptions) verify(cmd *cobra.Command, reference string) error {
 	if err != nil {
 		return err
 	}
-	im, err := importer.New(importer.Options{Registries: cfg.registries(), Signatures: finder, UserAgent: userAgent()})
+	options, err := cfg.importerOptions()
+	if err != nil {
+		return err
+	}
+	options.Signatures = finder
+	im, err := importer.New(options)
 	if err != nil {
 		return err
 	}

@@ -632,7 +632,7 @@ func TestFindLookaside(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "default.yaml"), []byte(content), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		return find.Options{RegistriesDirs: []string{filepath.Join(dir, "absent"), dir}}
+		return find.Options{RegistriesDirs: []string{filepath.Join(dir, "absent"), dir}, Lookaside: http.DefaultTransport}
 	}
 	both := signatures.TypeAtomic + " " + signatures.TypeSimpleSigning
 	f.find(configure("default-docker:\n  lookaside: "+store.URL+"/sigs\n  use-sigstore-attachments: true\n")).expect(t, both)

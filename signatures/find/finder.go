@@ -35,8 +35,8 @@ type Options struct {
 	RegistriesDirs []string
 	// Storage is the folder of signatures of images that none of the files says anything of. Empty: DefaultStorage().
 	Storage string
-	// Lookaside makes requests to lookaside storage; nil: http.DefaultTransport. Registries are not asked with
-	// it but with the transport given to Find.
+	// Lookaside makes requests to lookaside storage; nil: storage behind a URL is not asked. It decides where a
+	// redirect may lead. Registries are not asked with it but with the transport given to Find.
 	Lookaside http.RoundTripper
 	// Timeout bounds one search; zero: a minute.
 	Timeout time.Duration
@@ -52,9 +52,6 @@ type Finder struct {
 // New reads the registries.d files and makes a Finder.
 func New(o Options) (*Finder, error) {
 	f := &Finder{transport: o.Lookaside, timeout: o.Timeout}
-	if f.transport == nil {
-		f.transport = http.DefaultTransport
-	}
 	if f.timeout <= 0 {
 		f.timeout = time.Minute
 	}

@@ -33,6 +33,9 @@ func (f *Finder) lookaside(ctx context.Context, s *search, repo name.Repository)
 	if err != nil {
 		return err
 	}
+	if u.Scheme != "file" && f.transport == nil {
+		return fmt.Errorf("there is no way to %s", base)
+	}
 	u = u.JoinPath(path+"@"+strings.Replace(s.digest, ":", "=", 1), "signature-")
 	store := &client{base: u.Scheme + "://" + u.Host, http: &http.Client{Transport: f.transport}}
 	for n := 1; n <= MaxLooked; n++ {

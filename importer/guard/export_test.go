@@ -1,0 +1,4 @@
+package guard
+
+// KindOf is kindOf.
+var KindOf = kindOf
