@@ -323,7 +323,7 @@ func TestAttackLogEntryStripped(t *testing.T) {
 	attack(t, signatures.TypeSimpleSigning, f.set, f.honest, edited(f.honest, payload.AnnotationLogBundle, ""), "False TransparencyLogEntryMissing / True")
 	b := signaturestest.ParseLogBundle(t, f.honest.Annotations[payload.AnnotationLogBundle])
 	b.SignedEntryTimestamp = nil
-	attack(t, signatures.TypeSimpleSigning, f.set, f.honest, edited(f.honest, payload.AnnotationLogBundle, string(signaturestest.Marshal(t, b))), "False InvalidSignature / Unknown")
+	attack(t, signatures.TypeSimpleSigning, f.set, f.honest, edited(f.honest, payload.AnnotationLogBundle, string(signaturestest.Marshal(t, b))), "False TransparencyLogEntryInvalid / True")
 	b.SignedEntryTimestamp = []byte{}
 	attack(t, signatures.TypeSimpleSigning, f.set, f.honest, edited(f.honest, payload.AnnotationLogBundle, string(signaturestest.Marshal(t, b))), "False TransparencyLogEntryInvalid / True")
 	elsewhere := edited(f.honest, payload.AnnotationLogBundle, "")

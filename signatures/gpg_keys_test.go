@@ -98,7 +98,7 @@ func TestGPGNotYetValid(t *testing.T) {
 
 func TestGPGWeak(t *testing.T) {
 	made := now.AddDate(-1, 0, 0)
-	doc, err := payload.MarshalSimpleSigning(payload.TypeAtomic, digest, repository, nil)
+	doc, err := payload.MarshalSimpleSigning(payload.TypeAtomic, digest, repository, map[string]any{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,7 +52,7 @@ func (e *Evidence) Signer() string {
 // LogEntry is a verified entry of a transparency log.
 type LogEntry struct {
 	ID    string    // hex of the log's key ID
-	Index int64     // index in the log
+	Index int64     // index in the log, or in the tree of the proof if the log made no promise
 	Time  time.Time // when the log promised to include the entry; zero if it made no promise
 }
 

@@ -34,8 +34,7 @@ func TestParseSimpleSigning(t *testing.T) {
 		t.Error(diff)
 	}
 	for _, good := range []string{
-		simple(critical, "null"), simple(critical, "{}"), simple(critical, `{"timestamp":"yesterday"}`), simple(critical, `{"timestamp":1.5}`),
-		`{"critical":{` + critical + `}}`, " \n" + simple(critical, "null") + "\n ",
+		simple(critical, "null"), simple(critical, "{}"), simple(critical, `{"timestamp":1e9,"creator":null}`), " \n" + simple(critical, "null") + "\n ",
 	} {
 		if _, err := payload.ParseSimpleSigning([]byte(good), payload.TypeCosign); err != nil {
 			t.Errorf("%s: %v", good, err)
@@ -49,6 +48,9 @@ func TestParseSimpleSigning(t *testing.T) {
 		simple(strings.Replace(critical, `"docker-reference":"a.example.com/x"`, "", 1), "null"), simple(strings.Replace(critical, `"type"`, `"typ"`, 1), "null"),
 		simple(strings.Replace(critical, `"identity":`, `"Identity":`, 1), "null"), strings.Replace(simple(critical, "null"), "optional", "OPTIONAL", 1),
 		simple(critical, `{"a":1`),
+		// as containers/image decides:
+		`{"critical":{` + critical + `}}`, simple(critical, `{"timestamp":"yesterday"}`), simple(critical, `{"timestamp":1.5}`),
+		simple(critical, `{"timestamp":1e300}`), simple(critical, `{"creator":1}`),
 	} {
 		if got, err := payload.ParseSimpleSigning([]byte(bad), payload.TypeCosign); err == nil || got != nil || !errors.Is(err, payload.ErrMalformed) {
 			t.Errorf("%s: %+v, %v", bad, got, err)

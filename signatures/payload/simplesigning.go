@@ -2,6 +2,7 @@ package payload
 
 import (
 	"encoding/json"
+	"math"
 	"regexp"
 	"time"
 )
@@ -23,7 +24,7 @@ type SimpleSigning struct {
 	Reference string
 	// Optional holds the values under optional: strings as they are, everything else as JSON.
 	Optional map[string]string
-	// Timestamp is optional.timestamp if it is a whole number of seconds, else the zero time.
+	// Timestamp is optional.timestamp, the zero time if there is none.
 	Timestamp time.Time
 }
 
@@ -31,7 +32,8 @@ type SimpleSigning struct {
 var digestPattern = regexp.MustCompile(`^[a-z0-9]+(?:[+._-][a-z0-9]+)*:[0-9a-f]{32,}$`)
 
 // ParseSimpleSigning reads a simple signing document whose critical.type must be wantType, so that a
-// signature made for one scheme cannot be replayed in the other.
+// signature made for one scheme cannot be replayed in the other. It accepts what containers/image does: optional must be
+// there, a creator is a string, a timestamp a whole number.
 func ParseSimpleSigning(data []byte, wantType string) (*SimpleSigning, error) {
 	s := &SimpleSigning{Optional: map[string]string{}}
 	var critical, optional, image, identity json.RawMessage
@@ -71,8 +73,11 @@ func ParseSimpleSigning(data []byte, wantType string) (*SimpleSigning, error) {
 	if !hasReference {
 		return nil, malformed("critical.identity.docker-reference is missing")
 	}
+	if optional == nil {
+		return nil, malformed("optional is missing")
+	}
 	// cosign writes null when it has nothing to say.
-	if optional != nil && string(optional) != "null" {
+	if string(optional) != "null" || wantType != TypeCosign {
 		if err := Object(optional, nil, s.addOptional); err != nil {
 			return nil, inField("optional", err)
 		}
@@ -86,11 +91,19 @@ func (s *SimpleSigning) addOptional(key string, value json.RawMessage) error {
 		text = string(value)
 	}
 	s.Optional[key] = text
-	if key == "timestamp" {
-		var seconds int64
-		if Int(&seconds)(value) == nil {
-			s.Timestamp = time.Unix(seconds, 0).UTC()
+	isNull := string(value) == "null"
+	switch {
+	case key == "creator" && !isNull && value[0] != '"':
+		return malformed("not a string")
+	case key == "timestamp" && !isNull:
+		var seconds float64
+		if err := json.Unmarshal(value, &seconds); err != nil {
+			return malformed("%w", err)
 		}
+		if seconds != math.Trunc(seconds) || math.Abs(seconds) > math.MaxInt32<<20 {
+			return malformed("%s is not a whole number of seconds", value)
+		}
+		s.Timestamp = time.Unix(int64(seconds), 0).UTC()
 	}
 	return nil
 }

@@ -87,6 +87,9 @@ var (
 	scopePattern    = regexp.MustCompile(`^` + prefixGrammar + `(?::\w[\w.-]{0,127})?(?:@[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,})?$`)
 )
 
+// catchAll is the scope of every image that no other scope covers.
+const catchAll = "*"
+
 const rootField = "spec.policy.rootOfTrust"
 
 func (b *builder) scopes(written []string) ([]string, error) {
@@ -104,8 +107,8 @@ func (b *builder) scopes(written []string) ([]string, error) {
 		switch {
 		case len(s) > 512:
 			return nil, b.fail(item, "is longer than 512 characters")
-		case strings.Contains(s, "*") && !wildcardPattern.MatchString(s):
-			return nil, b.fail(item, "%q: a wildcard is only allowed as *.domain, for all subdomains", s)
+		case s != catchAll && strings.Contains(s, "*") && !wildcardPattern.MatchString(s):
+			return nil, b.fail(item, "%q: a wildcard is only allowed as *.domain, for all subdomains, or alone, for all images", s)
 		case !strings.Contains(s, "*") && !scopePattern.MatchString(s):
 			return nil, b.fail(item, "%q is not host[:port], host[:port]/path, or one image with its tag or digest; the host needs a dot in it or must be localhost", s)
 		}
@@ -201,7 +204,7 @@ func (b *builder) rootOfTrust(p *Policy, r *RootOfTrust) error {
 
 func (b *builder) publicKey(p *Policy, k *PublicKey) error {
 	const at = rootField + ".publicKey"
-	public, err := b.key(at, "key", &k.KeyData, &k.KeyPath, true)
+	publics, err := b.keys(at, keyFields{&k.KeyData, &k.KeyPath, &k.KeyDatas, &k.KeyPaths}, true)
 	if err != nil {
 		return err
 	}
@@ -209,12 +212,29 @@ func (b *builder) publicKey(p *Policy, k *PublicKey) error {
 	if err != nil {
 		return err
 	}
-	v, err := sigstore.NewKeyVerifier(public, rekor)
+	p.Sigstore, err = anyKey(publics, func(public crypto.PublicKey) (*sigstore.KeyVerifier, error) {
+		return sigstore.NewKeyVerifier(public, rekor)
+	})
 	if err != nil {
-		return b.fail(at, "the key cannot be used: %w", err)
+		return b.fail(at, "a key cannot be used: %w", err)
 	}
-	p.Sigstore = v
 	return nil
+}
+
+// anyKey trusts any of several keys.
+func anyKey(publics []crypto.PublicKey, trust func(crypto.PublicKey) (*sigstore.KeyVerifier, error)) (sigstore.Verifier, error) {
+	var any sigstore.AnyOf
+	for _, public := range publics {
+		v, err := trust(public)
+		if err != nil {
+			return nil, err
+		}
+		any = append(any, v)
+	}
+	if len(any) == 1 {
+		return any[0], nil
+	}
+	return any, nil
 }
 
 func (b *builder) fulcio(p *Policy, f *FulcioCAWithRekor) error {
@@ -227,11 +247,11 @@ func (b *builder) fulcio(p *Policy, f *FulcioCAWithRekor) error {
 	if err != nil {
 		return err
 	}
-	subject, err := b.subject(at+".fulcioSubject", f.FulcioSubject)
+	subjects, err := b.subjects(at, f.FulcioSubject, f.FulcioSubjects)
 	if err != nil {
 		return err
 	}
-	v, err := sigstore.NewFulcioVerifier(cas, rekor, subject)
+	v, err := sigstore.NewFulcioVerifier(cas, rekor, subjects)
 	if err != nil {
 		return b.fail(at, "%w", err)
 	}
@@ -268,21 +288,24 @@ func (b *builder) trustedRoot(p *Policy, t *TrustedRoot) error {
 	if err != nil {
 		return err
 	}
-	public, err := b.key(at, "key", &t.KeyData, &t.KeyPath, false)
+	publics, err := b.keys(at, keyFields{&t.KeyData, &t.KeyPath, &t.KeyDatas, &t.KeyPaths}, false)
 	if err != nil {
 		return err
 	}
-	switch {
-	case (public == nil) == (t.FulcioSubject == nil):
-		return b.fail(at, "needs exactly one of fulcioSubject and a key: without one, everybody the root knows could sign")
-	case public != nil:
-		p.Sigstore, err = sigstore.NewTrustedRootKeyVerifier(public, data)
-	default:
-		var subject sigstore.Subject
-		if subject, err = b.subject(at+".fulcioSubject", *t.FulcioSubject); err != nil {
+	byKey, bySubject := publics != nil, t.FulcioSubject != nil || t.FulcioSubjects != nil
+	if byKey == bySubject {
+		return b.fail(at, "needs either fulcioSubject, or fulcioSubjects, or keys: without one, everybody the root knows could sign")
+	}
+	if byKey {
+		p.Sigstore, err = anyKey(publics, func(public crypto.PublicKey) (*sigstore.KeyVerifier, error) {
+			return sigstore.NewTrustedRootKeyVerifier(public, data)
+		})
+	} else {
+		var subjects []sigstore.Subject
+		if subjects, err = b.subjects(at, t.FulcioSubject, t.FulcioSubjects); err != nil {
 			return err
 		}
-		p.Sigstore, err = sigstore.NewTrustedRootVerifier(data, subject)
+		p.Sigstore, err = sigstore.NewTrustedRootVerifier(data, subjects)
 	}
 	if err != nil {
 		return b.fail(field, "%w", err)
@@ -306,23 +329,76 @@ var (
 	hostnamePattern = regexp.MustCompile(`^(?:\*\.)?[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*$`)
 )
 
+// maxAlternatives bounds the keys, or the subjects, of one policy.
+const maxAlternatives = 64
+
+func (b *builder) subjects(at string, one *FulcioSubject, several []FulcioSubject) ([]sigstore.Subject, error) {
+	switch {
+	case (one != nil) == (several != nil):
+		return nil, b.fail(at, "needs either fulcioSubject or fulcioSubjects: without one, everybody could sign who has a certificate")
+	case one != nil:
+		s, err := b.subject(at+".fulcioSubject", *one)
+		return []sigstore.Subject{s}, err
+	case len(several) == 0 || len(several) > maxAlternatives:
+		return nil, b.fail(at+".fulcioSubjects", "has %d items, must have 1 to %d", len(several), maxAlternatives)
+	}
+	var subjects []sigstore.Subject
+	for i, written := range several {
+		s, err := b.subject(fmt.Sprintf("%s.fulcioSubjects[%d]", at, i), written)
+		if err != nil {
+			return nil, err
+		}
+		subjects = append(subjects, s)
+	}
+	return subjects, nil
+}
+
 func (b *builder) subject(at string, s FulcioSubject) (sigstore.Subject, error) {
+	subject := sigstore.Subject{Issuer: s.OIDCIssuer, Email: s.SignedEmail, URI: s.SignedURI}
+	names := 0
+	for _, name := range []string{s.SignedEmail, s.SignedURI, s.SubjectRegExp} {
+		if name != "" {
+			names++
+		}
+	}
 	switch issuer, err := url.Parse(s.OIDCIssuer); {
-	case s.OIDCIssuer == "":
-		return sigstore.Subject{}, b.fail(at+".oidcIssuer", "is required")
-	case err != nil || issuer.Scheme == "" || issuer.Host == "":
-		return sigstore.Subject{}, b.fail(at+".oidcIssuer", "%q is not a URL", s.OIDCIssuer)
-	case (s.SignedEmail == "") == (s.SignedURI == ""):
-		return sigstore.Subject{}, b.fail(at, "needs exactly one of signedEmail and signedURI: without one, everybody the issuer knows could sign")
+	case (s.OIDCIssuer == "") == (s.IssuerRegExp == ""):
+		return subject, b.fail(at+".oidcIssuer", "is required, or issuerRegExp instead")
+	case s.OIDCIssuer != "" && (err != nil || issuer.Scheme == "" || issuer.Host == ""):
+		return subject, b.fail(at+".oidcIssuer", "%q is not a URL", s.OIDCIssuer)
+	case names != 1:
+		return subject, b.fail(at, "needs exactly one of signedEmail, signedURI and subjectRegExp: without one, everybody the issuer knows could sign")
 	case s.SignedEmail != "" && !emailPattern.MatchString(s.SignedEmail):
-		return sigstore.Subject{}, b.fail(at+".signedEmail", "%q is not an e-mail address", s.SignedEmail)
+		return subject, b.fail(at+".signedEmail", "%q is not an e-mail address", s.SignedEmail)
 	}
 	if s.SignedURI != "" {
 		if u, err := url.Parse(s.SignedURI); err != nil || u.Scheme == "" {
-			return sigstore.Subject{}, b.fail(at+".signedURI", "%q is not a URI", s.SignedURI)
+			return subject, b.fail(at+".signedURI", "%q is not a URI", s.SignedURI)
+		}
+		if strings.ContainsAny(s.SignedURI, "*[]{}|^$\\") {
+			return subject, b.fail(at+".signedURI", "%q looks like a pattern, and would match only itself; write a regular expression in subjectRegExp", s.SignedURI)
 		}
 	}
-	return sigstore.Subject{Issuer: s.OIDCIssuer, Email: s.SignedEmail, URI: s.SignedURI}, nil
+	var err error
+	if subject.IssuerRegExp, err = b.expression(at+".issuerRegExp", s.IssuerRegExp); err != nil {
+		return subject, err
+	}
+	subject.SubjectRegExp, err = b.expression(at+".subjectRegExp", s.SubjectRegExp)
+	return subject, err
+}
+
+func (b *builder) expression(field, text string) (*regexp.Regexp, error) {
+	if text == "" {
+		return nil, nil
+	}
+	x, err := sigstore.Anchored(text)
+	switch {
+	case err != nil:
+		return nil, b.fail(field, "is not a regular expression (RE2): %w", err)
+	case x.MatchString(""):
+		return nil, b.fail(field, "%q matches nothing at all, and so most likely everybody", text)
+	}
+	return x, nil
 }
 
 // data returns the content of a …Data field or of the file its …Path field names, and the field that was used. It
@@ -333,16 +409,9 @@ func (b *builder) data(at, name string, inline *[]byte, path *string, required b
 	case *inline != nil && *path != "":
 		return nil, pathField, b.fail(pathField, "and %sData are both there; give one", name)
 	case *path != "":
-		file := *path
-		if !filepath.IsAbs(file) {
-			file = filepath.Join(b.folder, file)
-		}
-		data, err := readBounded(file)
+		data, err := b.content(pathField, nil, *path)
 		if err != nil {
-			return nil, pathField, b.fail(pathField, "%s: %w", *path, err)
-		}
-		if len(bytes.TrimSpace(data)) == 0 {
-			return nil, pathField, b.fail(pathField, "%s: the file is empty", *path)
+			return nil, pathField, err
 		}
 		*inline, *path = data, ""
 		return data, pathField, nil
@@ -354,29 +423,118 @@ func (b *builder) data(at, name string, inline *[]byte, path *string, required b
 	return nil, dataField, nil
 }
 
-func (b *builder) key(at, name string, inline *[]byte, path *string, required bool) (crypto.PublicKey, error) {
-	data, field, err := b.data(at, name, inline, path, required)
-	if err != nil || data == nil {
-		return nil, err
+// keyFields are the four ways to write keys, of which one is used.
+type keyFields struct {
+	data  *[]byte
+	path  *string
+	datas *[][]byte
+	paths *[]string
+}
+
+// keys reads the keys of a policy. It leaves their content in *f.datas where it came from files.
+func (b *builder) keys(at string, f keyFields, required bool) ([]crypto.PublicKey, error) {
+	several := len(*f.datas) > 0 || len(*f.paths) > 0
+	single := *f.data != nil || *f.path != ""
+	switch {
+	case *f.datas != nil && !several, *f.paths != nil && !several:
+		return nil, b.fail(at+".keyDatas", "is empty: the policy would trust nobody")
+	case several && single, len(*f.datas) > 0 && len(*f.paths) > 0:
+		return nil, b.fail(at, "needs one of keyData, keyPath, keyDatas and keyPaths, not several")
+	case !several:
+		data, field, err := b.data(at, "key", f.data, f.path, required)
+		if err != nil || data == nil {
+			return nil, err
+		}
+		return b.publicKeys(field, data)
 	}
-	_, rest := pem.Decode(data)
-	if len(bytes.TrimSpace(rest)) > 0 && len(rest) < len(data) {
-		return nil, b.fail(field, "holds more than one PEM block; a policy trusts one key, write a policy for each")
+	field := at + ".keyDatas"
+	if len(*f.paths) > 0 {
+		field = at + ".keyPaths"
+		*f.datas = make([][]byte, len(*f.paths))
 	}
-	public, err := cryptoutils.UnmarshalPEMToPublicKey(data)
+	var publics []crypto.PublicKey
+	for i := range *f.datas {
+		path := ""
+		if len(*f.paths) > 0 {
+			path = (*f.paths)[i]
+		}
+		item := fmt.Sprintf("%s[%d]", field, i)
+		data, err := b.content(item, (*f.datas)[i], path)
+		if err != nil {
+			return nil, err
+		}
+		(*f.datas)[i] = data
+		more, err := b.publicKeys(item, data)
+		if err != nil {
+			return nil, err
+		}
+		publics = append(publics, more...)
+	}
+	*f.paths = nil
+	if len(publics) > maxAlternatives {
+		return nil, b.fail(field, "holds %d keys, at most %d are looked at", len(publics), maxAlternatives)
+	}
+	return publics, nil
+}
+
+// content is the content of a field or of the file that path names.
+func (b *builder) content(field string, inline []byte, path string) ([]byte, error) {
+	if path == "" {
+		if len(bytes.TrimSpace(inline)) == 0 {
+			return nil, b.fail(field, "must not be empty")
+		}
+		return inline, nil
+	}
+	file := path
+	if !filepath.IsAbs(file) {
+		file = filepath.Join(b.folder, file)
+	}
+	data, err := readBounded(file)
 	if err != nil {
-		return nil, b.fail(field, "is not a public key in PEM form: %w", err)
+		return nil, b.fail(field, "%s: %w", path, err)
 	}
-	return public, nil
+	if len(bytes.TrimSpace(data)) == 0 {
+		return nil, b.fail(field, "%s: the file is empty", path)
+	}
+	return data, nil
+}
+
+// publicKeys reads one PEM block or several.
+func (b *builder) publicKeys(field string, data []byte) ([]crypto.PublicKey, error) {
+	var publics []crypto.PublicKey
+	for rest := data; len(bytes.TrimSpace(rest)) > 0; {
+		block, after := pem.Decode(rest)
+		if block == nil {
+			return nil, b.fail(field, "is not a public key in PEM form")
+		}
+		if len(publics) == maxAlternatives {
+			return nil, b.fail(field, "holds more than %d keys", maxAlternatives)
+		}
+		public, err := cryptoutils.UnmarshalPEMToPublicKey(pem.EncodeToMemory(block))
+		if err != nil {
+			return nil, b.fail(field, "is not a public key in PEM form: %w", err)
+		}
+		publics = append(publics, public)
+		rest = after
+	}
+	return publics, nil
 }
 
 // rekorKey reads a log's key. Rekor signs its promises with ECDSA, and sigstore-go verifies nothing else; with
 // another key every signature would be refused without a word why.
 func (b *builder) rekorKey(at string, inline *[]byte, path *string, required bool) (*ecdsa.PublicKey, error) {
-	public, err := b.key(at, "rekorKey", inline, path, required)
-	if err != nil || public == nil {
+	data, field, err := b.data(at, "rekorKey", inline, path, required)
+	if err != nil || data == nil {
 		return nil, err
 	}
+	publics, err := b.publicKeys(field, data)
+	if err != nil {
+		return nil, err
+	}
+	if len(publics) > 1 {
+		return nil, b.fail(field, "holds %d keys; several logs can be named in a TrustedRoot", len(publics))
+	}
+	public := publics[0]
 	k, ok := public.(*ecdsa.PublicKey)
 	if !ok {
 		return nil, b.fail(at, "the Rekor key is of type %T, transparency logs sign with ECDSA", public)

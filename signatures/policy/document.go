@@ -23,7 +23,8 @@ type Metadata struct {
 // DocumentSpec is the policy and the images it is for.
 type DocumentSpec struct {
 	// Scopes are at most 256 prefixes of image references: "host[:port]", a namespace, a repository, a single
-	// "repository:tag" or "repository@digest", or "*.domain" for every subdomain.
+	// "repository:tag" or "repository@digest", "*.domain" for every subdomain, or "*" (ours) for every image that no other
+	// scope covers.
 	Scopes []string       `json:"scopes"`
 	Policy DocumentPolicy `json:"policy"`
 }
@@ -53,31 +54,40 @@ const (
 	TypeGPGKeys           = "GPGKeys"     // ours
 )
 
-// PublicKey trusts one key. With a Rekor key, the signature must also be in that transparency log.
+// PublicKey trusts a key, or any of several: of the PEM blocks in one field, or of the items of keyDatas, which
+// containers-policy.json(5) calls so too. With a Rekor key, the signature must also be in that transparency log.
 type PublicKey struct {
-	KeyData      []byte `json:"keyData"`
-	KeyPath      string `json:"keyPath"` // ours
-	RekorKeyData []byte `json:"rekorKeyData"`
-	RekorKeyPath string `json:"rekorKeyPath"` // ours
+	KeyData      []byte   `json:"keyData"`
+	KeyPath      string   `json:"keyPath"`  // ours
+	KeyDatas     [][]byte `json:"keyDatas"` // ours
+	KeyPaths     []string `json:"keyPaths"` // ours
+	RekorKeyData []byte   `json:"rekorKeyData"`
+	RekorKeyPath string   `json:"rekorKeyPath"` // ours
 }
 
-// FulcioCAWithRekor trusts short-lived certificates of a Fulcio CA for one subject, at the time at which the
-// transparency log promised to include the signature.
+// FulcioCAWithRekor trusts short-lived certificates of a Fulcio CA for one subject, or any of several, at the time at
+// which the transparency log promised to include the signature.
 type FulcioCAWithRekor struct {
-	FulcioCAData  []byte        `json:"fulcioCAData"`
-	FulcioCAPath  string        `json:"fulcioCAPath"` // ours
-	RekorKeyData  []byte        `json:"rekorKeyData"`
-	RekorKeyPath  string        `json:"rekorKeyPath"` // ours
-	FulcioSubject FulcioSubject `json:"fulcioSubject"`
+	FulcioCAData   []byte          `json:"fulcioCAData"`
+	FulcioCAPath   string          `json:"fulcioCAPath"` // ours
+	RekorKeyData   []byte          `json:"rekorKeyData"`
+	RekorKeyPath   string          `json:"rekorKeyPath"` // ours
+	FulcioSubject  *FulcioSubject  `json:"fulcioSubject"`
+	FulcioSubjects []FulcioSubject `json:"fulcioSubjects"` // ours, instead of the one
 }
 
-// FulcioSubject is who must have signed: exactly one of SignedEmail and SignedURI, as vouched for by OIDCIssuer.
+// FulcioSubject is who must have signed: exactly one of SignedEmail, SignedURI and SubjectRegExp, as vouched for by exactly
+// one of OIDCIssuer and IssuerRegExp. The expressions (RE2) are named as sigstore's policy-controller names them, and have
+// to match all of a name.
 type FulcioSubject struct {
-	OIDCIssuer  string `json:"oidcIssuer"`
-	SignedEmail string `json:"signedEmail"`
+	OIDCIssuer   string `json:"oidcIssuer"`
+	IssuerRegExp string `json:"issuerRegExp"` // ours
+	SignedEmail  string `json:"signedEmail"`
 	// SignedURI, ours, is the URI a workload's certificate carries, such as
 	// https://github.com/OWNER/REPO/.github/workflows/build.yml@refs/heads/main.
 	SignedURI string `json:"signedURI"`
+	// SubjectRegExp, ours, is for URIs that change with each release, and matches e-mail addresses, URIs and user names.
+	SubjectRegExp string `json:"subjectRegExp"`
 }
 
 // PKI trusts certificates of an own CA that are valid now.
@@ -97,13 +107,16 @@ type PKISubject struct {
 
 // TrustedRoot trusts (an addition of ours) a sigstore trusted_root.json: its certificate authorities, transparency logs (of
 // both versions), timestamp authorities and certificate transparency logs. Who must have signed is either a subject of
-// its certificate authorities or a key.
+// its certificate authorities or a key; there can be several of either.
 type TrustedRoot struct {
-	TrustedRootData []byte         `json:"trustedRootData"`
-	TrustedRootPath string         `json:"trustedRootPath"`
-	FulcioSubject   *FulcioSubject `json:"fulcioSubject"`
-	KeyData         []byte         `json:"keyData"`
-	KeyPath         string         `json:"keyPath"`
+	TrustedRootData []byte          `json:"trustedRootData"`
+	TrustedRootPath string          `json:"trustedRootPath"`
+	FulcioSubject   *FulcioSubject  `json:"fulcioSubject"`
+	FulcioSubjects  []FulcioSubject `json:"fulcioSubjects"`
+	KeyData         []byte          `json:"keyData"`
+	KeyPath         string          `json:"keyPath"`
+	KeyDatas        [][]byte        `json:"keyDatas"`
+	KeyPaths        []string        `json:"keyPaths"`
 }
 
 // GPGKeys trusts (an addition of ours) every key of an OpenPGP keyring, armored or binary.

@@ -91,6 +91,9 @@ func TestLoadRefuses(t *testing.T) {
 	}
 	trust := func(trust string) string { return doc("[a.example.com]", trust, "") }
 	identity := func(identity string) string { return doc("[a.example.com]", good, identity) }
+	fulcio := func(subjects string) string {
+		return trust("{policyType: FulcioCAWithRekor, fulcioCAWithRekor: {fulcioCAData: " + ca + ", rekorKeyData: " + pem + ", " + subjects + "}}")
+	}
 	const root = "spec.policy.rootOfTrust."
 	for _, tc := range []struct {
 		name, yaml string
@@ -98,7 +101,7 @@ func TestLoadRefuses(t *testing.T) {
 		field      string
 		message    string
 	}{
-		{"unknown key", strings.Replace(trust(good), "keyData", "keyDat", 1), 8, root + "publicKey.keyDat", "known here: keyData, keyPath, rekorKeyData, rekorKeyPath"},
+		{"unknown key", strings.Replace(trust(good), "keyData", "keyDat", 1), 8, root + "publicKey.keyDat", "known here: keyData, keyDatas, keyPath, keyPaths, rekorKeyData, rekorKeyPath"},
 		{"case of a key", strings.Replace(trust(good), "keyData", "KeyData", 1), 8, root + "publicKey.KeyData", "unknown field"},
 		{"key twice", strings.Replace(trust(good), "  scopes:", "  scopes: [b.example.com]\n  scopes:", 1), 7, "spec.scopes", "appears twice, first at line 6"},
 		{"alias", strings.Replace(trust(good), "[a.example.com]", "&s [a.example.com]\n  policy2: *s", 1), 7, "spec.policy2", "unknown field"},
@@ -142,9 +145,20 @@ func TestLoadRefuses(t *testing.T) {
 		{"no such file", trust("{policyType: PublicKey, publicKey: {keyPath: x.pub}}"), 8, root + "publicKey.keyPath", "no such file"},
 		{"not PEM", trust("{policyType: PublicKey, publicKey: {keyData: aGVsbG8=}}"), 8, root + "publicKey.keyData", "PEM"},
 		{"a certificate for a key", trust("{policyType: PublicKey, publicKey: {keyData: " + ca + "}}"), 8, root + "publicKey.keyData", "not a public key"},
-		{"two keys", trust("{policyType: PublicKey, publicKey: {keyData: " + b64(append(append([]byte{}, key.PEM...), key.PEM...)) + "}}"), 8, root + "publicKey.keyData", "more than one"},
+		{"key and keys", trust("{policyType: PublicKey, publicKey: {keyData: " + pem + ", keyDatas: [" + pem + "]}}"), 8, root + "publicKey", "not several"},
+		{"no keys", trust("{policyType: PublicKey, publicKey: {keyDatas: []}}"), 8, root + "publicKey.keyDatas", "trust nobody"},
+		{"an empty key among keys", trust("{policyType: PublicKey, publicKey: {keyDatas: [" + pem + ", '']}}"), 8, root + "publicKey.keyDatas[1]", "must not be empty"},
+		{"no such file among keys", trust("{policyType: PublicKey, publicKey: {keyPaths: [x.pub]}}"), 8, root + "publicKey.keyPaths[0]", "no such file"},
+		{"rubbish behind a key", trust("{policyType: PublicKey, publicKey: {keyData: " + b64(append(append([]byte{}, key.PEM...), "rubbish"...)) + "}}"), 8, root + "publicKey.keyData", "not a public key"},
+		{"two Rekor keys", trust("{policyType: PublicKey, publicKey: {keyData: " + pem + ", rekorKeyData: " + b64(append(append([]byte{}, key.PEM...), key.PEM...)) + "}}"), 8, root + "publicKey.rekorKeyData", "TrustedRoot"},
+		{"one subject and several", fulcio(subject + ", fulcioSubjects: []"), 8, root + "fulcioCAWithRekor", "either"},
+		{"no subjects", fulcio("fulcioSubjects: []"), 8, root + "fulcioCAWithRekor.fulcioSubjects", "1 to 64"},
+		{"a pattern for a URI", fulcio("fulcioSubject: {oidcIssuer: 'https://i', signedURI: 'https://github.com/acme/*'}"), 8, root + "fulcioCAWithRekor.fulcioSubject.signedURI", "subjectRegExp"},
+		{"no expression", fulcio("fulcioSubject: {oidcIssuer: 'https://i', subjectRegExp: 'a)(b'}"), 8, root + "fulcioCAWithRekor.fulcioSubject.subjectRegExp", "RE2"},
+		{"an expression for everybody", fulcio("fulcioSubject: {oidcIssuer: 'https://i', subjectRegExp: '.*'}"), 8, root + "fulcioCAWithRekor.fulcioSubject.subjectRegExp", "everybody"},
+		{"issuer and expression", fulcio("fulcioSubject: {oidcIssuer: 'https://i', issuerRegExp: 'https://.+', signedEmail: a@b}"), 8, root + "fulcioCAWithRekor.fulcioSubject.oidcIssuer", "issuerRegExp"},
 		{"no Rekor key", trust("{policyType: FulcioCAWithRekor, fulcioCAWithRekor: {fulcioCAData: " + ca + ", " + subject + "}}"), 8, root + "fulcioCAWithRekor.rekorKeyData", "required"},
-		{"no identity", trust("{policyType: FulcioCAWithRekor, fulcioCAWithRekor: {fulcioCAData: " + ca + ", rekorKeyData: " + pem + "}}"), 8, root + "fulcioCAWithRekor.fulcioSubject.oidcIssuer", "required"},
+		{"no identity", trust("{policyType: FulcioCAWithRekor, fulcioCAWithRekor: {fulcioCAData: " + ca + ", rekorKeyData: " + pem + "}}"), 8, root + "fulcioCAWithRekor", "either fulcioSubject or"},
 		{"issuer only", trust("{policyType: FulcioCAWithRekor, fulcioCAWithRekor: {fulcioCAData: " + ca + ", rekorKeyData: " + pem + `, fulcioSubject: {oidcIssuer: "https://i"}}}`), 8, root + "fulcioCAWithRekor.fulcioSubject", "everybody"},
 		{"mail and URI", trust("{policyType: FulcioCAWithRekor, fulcioCAWithRekor: {fulcioCAData: " + ca + ", rekorKeyData: " + pem + `, fulcioSubject: {oidcIssuer: "https://i", signedEmail: a@b, signedURI: "https://x"}}}`), 8, root + "fulcioCAWithRekor.fulcioSubject", "exactly one"},
 		{"issuer no URL", trust("{policyType: FulcioCAWithRekor, fulcioCAWithRekor: {fulcioCAData: " + ca + ", rekorKeyData: " + pem + `, fulcioSubject: {oidcIssuer: google, signedEmail: a@b}}}`), 8, root + "fulcioCAWithRekor.fulcioSubject.oidcIssuer", "not a URL"},
@@ -153,8 +167,8 @@ func TestLoadRefuses(t *testing.T) {
 		{"PKI with a bad host name", trust("{policyType: PKI, pki: {caRootsData: " + ca + ", pkiCertificateSubject: {hostname: 'a b'}}}"), 8, root + "pki.pkiCertificateSubject.hostname", "host name"},
 		{"trusted root of nothing", trust("{policyType: TrustedRoot, trustedRoot: {trustedRootData: e30=, " + subject + "}}"), 8, root + "trustedRoot.trustedRootData", "media type"},
 		{"trusted root without time", trust(strings.Replace(d.TrustRoot(t, "signedEmail: a@b", func(p *signaturestest.TrustedRootParts) { p.Logs, p.TSAs = nil, nil }), "{", "{", 1)), 8, root + "trustedRoot.trustedRootData", "when a signature was made"},
-		{"trusted root for nobody", trust("{policyType: TrustedRoot, trustedRoot: {trustedRootData: " + signaturestest.B64(d.TrustedRoot(t, nil)) + "}}"), 8, root + "trustedRoot", "exactly one of fulcioSubject and a key"},
-		{"trusted root with subject and key", trust("{policyType: TrustedRoot, trustedRoot: {trustedRootData: " + signaturestest.B64(d.TrustedRoot(t, nil)) + ", keyData: " + signaturestest.B64(key.PEM) + ", " + subject + "}}"), 8, root + "trustedRoot", "exactly one of fulcioSubject and a key"},
+		{"trusted root for nobody", trust("{policyType: TrustedRoot, trustedRoot: {trustedRootData: " + signaturestest.B64(d.TrustedRoot(t, nil)) + "}}"), 8, root + "trustedRoot", "either fulcioSubject"},
+		{"trusted root with subject and key", trust("{policyType: TrustedRoot, trustedRoot: {trustedRootData: " + signaturestest.B64(d.TrustedRoot(t, nil)) + ", keyData: " + signaturestest.B64(key.PEM) + ", " + subject + "}}"), 8, root + "trustedRoot", "either fulcioSubject"},
 		{"trusted root without CA", trust(d.TrustRoot(t, "signedEmail: a@b", func(p *signaturestest.TrustedRootParts) { p.CAs = nil })), 8, root + "trustedRoot.trustedRootData", "no certificate authority"},
 		{"no keyring", trust("{policyType: GPGKeys, gpgKeys: {keyData: aGVsbG8=}}"), 8, root + "gpgKeys.keyData", ""},
 	} {

@@ -107,5 +107,5 @@ func (s *Set) For(r Reference) *Policy {
 			return p
 		}
 	}
-	return nil
+	return s.byScope[catchAll]
 }

@@ -8,6 +8,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,18 +20,18 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
-// CertificateVerifier trusts short-lived certificates for one Subject, at a time that a transparency log or a
+// CertificateVerifier trusts short-lived certificates for any of its Subjects, at a time that a transparency log or a
 // timestamp authority vouches for.
 type CertificateVerifier struct {
 	material root.TrustedMaterial
 	demands  demands
 	verifier *verify.Verifier
-	subject  Subject
+	subjects []Subject
 }
 
 // NewFulcioVerifier trusts the given CA certificates, and one log by its key, which must be ECDSA because
 // Rekor's promises are (sigstore-go verifies no others).
-func NewFulcioVerifier(cas []*x509.Certificate, rekor *ecdsa.PublicKey, subject Subject) (*CertificateVerifier, error) {
+func NewFulcioVerifier(cas []*x509.Certificate, rekor *ecdsa.PublicKey, subjects []Subject) (*CertificateVerifier, error) {
 	logs, err := logOf(rekor)
 	if err != nil {
 		return nil, err
@@ -42,20 +44,20 @@ func NewFulcioVerifier(cas []*x509.Certificate, rekor *ecdsa.PublicKey, subject 
 	if err != nil {
 		return nil, err
 	}
-	return newCertificateVerifier(material, subject, demands{log: true, time: verify.WithIntegratedTimestamps(1)})
+	return newCertificateVerifier(material, subjects, demands{log: true, time: verify.WithIntegratedTimestamps(1)})
 }
 
 // NewTrustedRootVerifier trusts what a sigstore trusted_root.json names. What the root has is demanded: with
 // transparency logs an entry, with certificate transparency logs an SCT, and always a vouched-for time.
-func NewTrustedRootVerifier(trustedRoot []byte, subject Subject) (*CertificateVerifier, error) {
+func NewTrustedRootVerifier(trustedRoot []byte, subjects []Subject) (*CertificateVerifier, error) {
 	material, err := parseTrustedRoot(trustedRoot)
 	if err != nil {
 		return nil, err
 	}
-	return newTrustedMaterialVerifier(material, subject)
+	return newTrustedMaterialVerifier(material, subjects)
 }
 
-func newTrustedMaterialVerifier(material root.TrustedMaterial, subject Subject) (*CertificateVerifier, error) {
+func newTrustedMaterialVerifier(material root.TrustedMaterial, subjects []Subject) (*CertificateVerifier, error) {
 	if len(material.FulcioCertificateAuthorities()) == 0 {
 		return nil, errors.New("names no certificate authority, so no certificate can be trusted")
 	}
@@ -63,15 +65,15 @@ func newTrustedMaterialVerifier(material root.TrustedMaterial, subject Subject) 
 	if err != nil {
 		return nil, err
 	}
-	return newCertificateVerifier(material, subject, d)
+	return newCertificateVerifier(material, subjects, d)
 }
 
-func newCertificateVerifier(m root.TrustedMaterial, s Subject, d demands) (*CertificateVerifier, error) {
+func newCertificateVerifier(m root.TrustedMaterial, subjects []Subject, d demands) (*CertificateVerifier, error) {
 	v, err := verify.NewVerifier(m, d.options()...)
 	if err != nil {
 		return nil, err
 	}
-	return &CertificateVerifier{material: m, demands: d, verifier: v, subject: s}, nil
+	return &CertificateVerifier{material: m, demands: d, verifier: v, subjects: subjects}, nil
 }
 
 // withChain is trusted material whose CAs have a signature's own intermediates to build paths with. They are
@@ -104,8 +106,8 @@ func (v *CertificateVerifier) Verify(s *Signature, _ time.Time) (e *evidence.Evi
 }
 
 func (v *CertificateVerifier) verify(s *Signature) (*evidence.Evidence, error) {
-	if s.leaf == nil {
-		return nil, evidence.Fail(evidence.NoMatchingKey, "carries no certificate, the policy trusts certificates of its CA")
+	if f := noCertificate(s); f != nil {
+		return nil, f
 	}
 	material, verifier := v.material, v.verifier
 	if len(s.chain) > 0 {
@@ -126,10 +128,21 @@ func (v *CertificateVerifier) verify(s *Signature) (*evidence.Evidence, error) {
 	e := certificateEvidence(s.leaf)
 	e.Log = verifiedEntry(s, v.material.RekorLogs())
 	e.Time = earliest(result.VerifiedTimestamps)
-	if err := v.subject.check(s.leaf); err != nil {
+	if err := checkAny(v.subjects, s.leaf); err != nil {
 		return nil, &evidence.Failure{Reason: evidence.SubjectMismatch, Authentic: true, Evidence: e, Err: err}
 	}
 	return e, nil
+}
+
+// noCertificate is the Failure of a signature without a certificate that can be read, nil if it has one.
+func noCertificate(s *Signature) *evidence.Failure {
+	switch {
+	case s.certificateErr != nil:
+		return evidence.Fail(evidence.InvalidSignature, "%w", s.certificateErr)
+	case s.leaf == nil:
+		return evidence.Fail(evidence.NoMatchingKey, "carries no certificate, the policy trusts certificates of its CA")
+	}
+	return nil
 }
 
 // artifact is what sigstore-go shall find signed. For an envelope that is nothing but the envelope: whether its
@@ -168,8 +181,8 @@ func (v *CertificateVerifier) diagnose(s *Signature, material root.TrustedMateri
 	} else if sigErr != nil {
 		return evidence.Fail(evidence.InvalidSignature, "does not verify under %s: %w", describe(s.leaf), sigErr)
 	}
-	if v.demands.log && len(s.logs) == 0 {
-		return evidence.Fail(evidence.TransparencyLogEntryMissing, "carries no transparency log entry").AsAuthentic(true)
+	if f := v.demands.missing(s); f != nil {
+		return f.AsAuthentic(true)
 	}
 	text := err.Error()
 	switch {
@@ -177,7 +190,7 @@ func (v *CertificateVerifier) diagnose(s *Signature, material root.TrustedMateri
 		strings.HasPrefix(text, "failed to verify leaf certificate"):
 		return expired(s, "%s was not valid when the signature was made: %w", describe(s.leaf), err)
 	case strings.HasPrefix(text, "failed to verify timestamps"):
-		return evidence.Fail(evidence.TimestampInvalid, "%w", err).AsAuthentic(true)
+		return untimed(s, err)
 	case strings.HasPrefix(text, "failed to verify signed certificate timestamp"):
 		return evidence.Fail(evidence.CertificateLogInvalid, "%w", err).AsAuthentic(true)
 	case strings.HasPrefix(text, "failed to verify log inclusion"):
@@ -196,21 +209,47 @@ func expired(s *Signature, format string, args ...any) *evidence.Failure {
 	return f
 }
 
-// verifyChain looks for a path from leaf to any CA of the material at the given time. If the only obstacle on
-// some path is time, the error says so.
+// verifyChain looks for a path from leaf to any CA of the material at the given time. Of several errors it returns the
+// one about the CA that issued the leaf, if the material has it.
 func verifyChain(material root.TrustedMaterial, leaf *x509.Certificate, at time.Time) error {
-	first := errors.New("the policy names no CA")
-	for i, ca := range material.FulcioCertificateAuthorities() {
+	var names []string
+	var fromIssuer error
+	for _, ca := range material.FulcioCertificateAuthorities() {
 		_, err := ca.Verify(leaf, at)
 		if err == nil {
 			return nil
 		}
-		var invalid x509.CertificateInvalidError
-		if i == 0 || errors.As(err, &invalid) && invalid.Reason == x509.Expired {
-			first = err
+		f, ok := ca.(*root.FulcioCertificateAuthority)
+		if !ok {
+			continue
+		}
+		names = append(names, strconv.Quote(f.Root.Subject.CommonName))
+		if fromIssuer == nil && issuedUnder(leaf, f.Root, slices.Clone(f.Intermediates)) {
+			fromIssuer = err
 		}
 	}
-	return first
+	switch {
+	case fromIssuer != nil:
+		return fromIssuer
+	case len(names) == 0:
+		return errors.New("the policy names no CA")
+	}
+	return fmt.Errorf("it was issued by none of %s", strings.Join(names, ", "))
+}
+
+// issuedUnder tells whether signatures lead from c to root, whether or not they are good for anything. Each of the
+// intermediates is looked at once; the slice is used up.
+func issuedUnder(c, root *x509.Certificate, intermediates []*x509.Certificate) bool {
+	if c.CheckSignatureFrom(root) == nil {
+		return true
+	}
+	for i, parent := range intermediates {
+		if parent != nil && c.CheckSignatureFrom(parent) == nil {
+			intermediates[i] = nil
+			return issuedUnder(parent, root, intermediates)
+		}
+	}
+	return false
 }
 
 func describe(leaf *x509.Certificate) string {

@@ -2,10 +2,13 @@ package sigstore
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/sigstore/sigstore-go/pkg/root"
 	"github.com/sigstore/sigstore-go/pkg/verify"
+
+	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
 // demands are what a signature has to come with besides being one.
@@ -28,6 +31,27 @@ func demandsOf(material root.TrustedMaterial) (demands, error) {
 		return d, errors.New("names neither a transparency log nor a timestamp authority, so nothing proves when a signature was made")
 	}
 	return d, nil
+}
+
+// missing says which of the demands a signature does not even try to meet, nil if it tries all.
+func (d demands) missing(s *Signature) *evidence.Failure {
+	switch {
+	case d.log && s.logErr != nil:
+		return evidence.Fail(evidence.TransparencyLogEntryInvalid, "%w", s.logErr)
+	case d.log && len(s.logs) == 0:
+		return evidence.Fail(evidence.TransparencyLogEntryMissing, "carries no transparency log entry")
+	}
+	return nil
+}
+
+// untimed is the Failure of a signature for whose time nobody vouches; err is the library's reason.
+func untimed(s *Signature, err error) *evidence.Failure {
+	if s.stampErr != nil {
+		err = s.stampErr
+	}
+	// The library wraps an error that is nil where there was nothing to look at.
+	reason := strings.TrimSuffix(err.Error(), "; error: %!w(<nil>)")
+	return evidence.Fail(evidence.TimestampInvalid, "%s", reason).AsAuthentic(true)
 }
 
 // options are the demands in sigstore-go's terms.

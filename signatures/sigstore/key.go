@@ -222,8 +222,8 @@ func (v *KeyVerifier) verify(s *Signature) (*evidence.Evidence, error) {
 
 // witnessed demands the log's entry and the time, and notes them in e. The signature itself is good.
 func (v *KeyVerifier) witnessed(s *Signature, e *evidence.Evidence) error {
-	if v.demands.log && len(s.logs) == 0 {
-		return evidence.Fail(evidence.TransparencyLogEntryMissing, "carries no transparency log entry").AsAuthentic(true)
+	if f := v.demands.missing(s); f != nil {
+		return f.AsAuthentic(true)
 	}
 	entity, err := s.entity(true)
 	var times []verify.TimestampVerificationResult
@@ -234,7 +234,7 @@ func (v *KeyVerifier) witnessed(s *Signature, e *evidence.Evidence) error {
 		return evidence.Fail(evidence.TransparencyLogEntryInvalid, "log entry: %w", err).AsAuthentic(true)
 	}
 	if times, err = v.verifier.VerifyObserverTimestamps(entity, times); err != nil {
-		return evidence.Fail(evidence.TimestampInvalid, "%w", err).AsAuthentic(true)
+		return untimed(s, err)
 	}
 	e.Time = earliest(times)
 	if e.Log = verifiedEntry(s, v.material.RekorLogs()); e.Log != nil && e.Time.IsZero() {

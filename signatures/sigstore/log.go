@@ -38,12 +38,12 @@ func verifiedEntry(s *Signature, logs map[string]*root.TransparencyLog) *evidenc
 		if _, ok := logs[id]; !ok {
 			continue
 		}
-		l := &evidence.LogEntry{ID: id, Index: e.GetLogIndex()}
-		// Only a promise signs the time; without one it is a number beside the entry.
+		// Only a promise signs the index in the log and the time; without one they are numbers beside the entry. What is
+		// proved then is the index in the tree of the proof.
 		if len(e.GetInclusionPromise().GetSignedEntryTimestamp()) > 0 {
-			l.Time = time.Unix(e.GetIntegratedTime(), 0).UTC()
+			return &evidence.LogEntry{ID: id, Index: e.GetLogIndex(), Time: time.Unix(e.GetIntegratedTime(), 0).UTC()}
 		}
-		return l
+		return &evidence.LogEntry{ID: id, Index: e.GetInclusionProof().GetLogIndex()}
 	}
 	return nil
 }

@@ -39,8 +39,8 @@ func (v *PKIVerifier) Verify(s *Signature, now time.Time) (e *evidence.Evidence,
 }
 
 func (v *PKIVerifier) verify(s *Signature, now time.Time) (*evidence.Evidence, error) {
-	if s.leaf == nil {
-		return nil, evidence.Fail(evidence.NoMatchingKey, "carries no certificate, the policy trusts certificates of its CA")
+	if f := noCertificate(s); f != nil {
+		return nil, f
 	}
 	chains, err := v.chains(s, now)
 	if err != nil {

@@ -43,6 +43,10 @@ type Signature struct {
 	leaf  *x509.Certificate
 	chain []*x509.Certificate // only helps path building; never trusted
 
+	// Why an annotation of a cosign signature cannot be read. It matters only to who needs that annotation: nobody
+	// signs annotations, so whoever can write to the registry can put rubbish beside a good signature.
+	certificateErr, logErr, stampErr error
+
 	// entity is the same in sigstore-go's terms; asKey leaves a certificate out that a cosign signature may
 	// carry although it is checked against a key.
 	entity func(asKey bool) (*bundle.Bundle, error)
@@ -79,36 +83,44 @@ func FromBlob(b *payload.Blob) (*Signature, error) {
 	if len(s.signature) == 0 {
 		return nil, invalid("the signature is empty")
 	}
-	if text := b.Annotations[payload.AnnotationCertificate]; text != "" {
-		leafs, err := ParseCertificates([]byte(text))
-		if err != nil {
-			return nil, invalid("certificate annotation: %w", err)
-		}
-		if len(leafs) != 1 {
-			return nil, invalid("certificate annotation holds %d certificates, must hold exactly one", len(leafs))
-		}
-		s.leaf = leafs[0]
-		if s.chain, err = ParseCertificates([]byte(b.Annotations[payload.AnnotationChain])); err != nil {
-			return nil, invalid("chain annotation: %w", err)
-		}
-	}
-	var stamp []byte
+	s.leaf, s.chain, s.certificateErr = parseCertificateAnnotations(b)
 	if text := b.Annotations[payload.AnnotationLogBundle]; text != "" {
 		entry, err := parseLogBundle([]byte(text))
 		if err != nil {
-			return nil, invalid("log bundle annotation: %w", err)
+			s.logErr = fmt.Errorf("log bundle annotation: %w", err)
+		} else {
+			s.logs = []*protorekor.TransparencyLogEntry{entry}
 		}
-		s.logs = []*protorekor.TransparencyLogEntry{entry}
 	}
+	var stamp []byte
 	if text := b.Annotations[payload.AnnotationTimestamp]; text != "" {
 		err := payload.Object([]byte(text), payload.Fields{"SignedRFC3161Timestamp": payload.Bytes(&stamp)}, nil)
 		if err != nil {
-			return nil, invalid("timestamp annotation: %w", err)
+			s.stampErr = fmt.Errorf("timestamp annotation: %w", err)
+		} else {
+			s.stamps = 1
 		}
-		s.stamps = 1
 	}
 	s.entity = func(asKey bool) (*bundle.Bundle, error) { return s.asBundle(stamp, asKey) }
 	return s, nil
+}
+
+func parseCertificateAnnotations(b *payload.Blob) (leaf *x509.Certificate, chain []*x509.Certificate, err error) {
+	text := b.Annotations[payload.AnnotationCertificate]
+	if text == "" {
+		return nil, nil, nil
+	}
+	leafs, err := ParseCertificates([]byte(text))
+	if err != nil {
+		return nil, nil, fmt.Errorf("certificate annotation: %w", err)
+	}
+	if len(leafs) != 1 {
+		return nil, nil, fmt.Errorf("certificate annotation holds %d certificates, must hold exactly one", len(leafs))
+	}
+	if chain, err = ParseCertificates([]byte(b.Annotations[payload.AnnotationChain])); err != nil {
+		return nil, nil, fmt.Errorf("chain annotation: %w", err)
+	}
+	return leafs[0], chain, nil
 }
 
 // asBundle puts a cosign signature into the form of a version 0.1 bundle; later versions demand an inclusion

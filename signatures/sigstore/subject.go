@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -13,14 +14,35 @@ import (
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 )
 
-// Subject is who a Fulcio certificate must be for: the OpenID Connect issuer, and an e-mail address or a URI.
+// Subject is who a Fulcio certificate must be for: the OpenID Connect issuer, and an e-mail address, a URI, or any name that a
+// regular expression matches. Of each pair of a string and an expression one is set. Expressions have to match all
+// of a name, as those of sigstore's policy-controller do; [Anchored] makes one.
 type Subject struct {
-	Issuer string
-	Email  string
-	URI    string
+	Issuer        string
+	IssuerRegExp  *regexp.Regexp
+	Email         string
+	URI           string
+	SubjectRegExp *regexp.Regexp
 }
 
-func (s Subject) String() string { return s.Email + s.URI + " of " + s.Issuer }
+// Anchored compiles an expression (RE2, as Go writes it) that has to match all of a name.
+func Anchored(expression string) (*regexp.Regexp, error) {
+	if _, err := regexp.Compile(expression); err != nil { // so that "a)(b" is not mended by the group
+		return nil, err
+	}
+	return regexp.Compile(`^(?:` + expression + `)$`)
+}
+
+func (s Subject) String() string {
+	issuer, subject := s.Issuer, s.Email+s.URI
+	if s.IssuerRegExp != nil {
+		issuer = s.IssuerRegExp.String()
+	}
+	if s.SubjectRegExp != nil {
+		subject = s.SubjectRegExp.String()
+	}
+	return subject + " of " + issuer
+}
 
 // check tells whether the certificate is for the subject. Every comparison is of whole strings.
 func (s Subject) check(leaf *x509.Certificate) error {
@@ -28,18 +50,81 @@ func (s Subject) check(leaf *x509.Certificate) error {
 	if err != nil {
 		return err
 	}
-	if issuer == "" || issuer != s.Issuer {
-		return fmt.Errorf("signed by %s of %s, the policy wants %s", subjectName(leaf), issuer, s)
-	}
-	if s.Email != "" && slices.Contains(leaf.EmailAddresses, s.Email) {
+	if s.isIssuer(issuer) && slices.ContainsFunc(subjectNames(leaf), s.isSubject) {
 		return nil
 	}
-	for _, uri := range leaf.URIs {
-		if s.URI != "" && uri.String() == s.URI {
+	return fmt.Errorf("signed by %s of %s, the policy wants %s", subjectName(leaf), issuer, s)
+}
+
+func (s Subject) isIssuer(issuer string) bool {
+	if s.IssuerRegExp != nil {
+		return issuer != "" && s.IssuerRegExp.MatchString(issuer)
+	}
+	return issuer != "" && issuer == s.Issuer
+}
+
+func (s Subject) isSubject(n name) bool {
+	switch {
+	case n.value == "":
+		return false
+	case s.SubjectRegExp != nil:
+		return s.SubjectRegExp.MatchString(n.value)
+	case n.kind == email:
+		return n.value == s.Email
+	case n.kind == uri:
+		return n.value == s.URI
+	}
+	return false
+}
+
+type nameKind int
+
+const (
+	email nameKind = iota
+	uri
+	otherName
+)
+
+// name is a subject alternative name.
+type name struct {
+	kind  nameKind
+	value string
+}
+
+// subjectNames are the names that Fulcio puts into certificates: e-mail addresses, URIs, and user names, which are other
+// names. A host name is none of them.
+func subjectNames(leaf *x509.Certificate) []name {
+	var names []name
+	for _, address := range leaf.EmailAddresses {
+		names = append(names, name{email, address})
+	}
+	for _, u := range leaf.URIs {
+		names = append(names, name{uri, u.String()})
+	}
+	if other, err := cryptoutils.UnmarshalOtherNameSAN(leaf.Extensions); err == nil {
+		names = append(names, name{otherName, other})
+	}
+	return names
+}
+
+// checkAny tells whether the certificate is for one of the subjects.
+func checkAny(subjects []Subject, leaf *x509.Certificate) error {
+	var errs []error
+	for _, s := range subjects {
+		err := s.check(leaf)
+		if err == nil {
 			return nil
 		}
+		errs = append(errs, err)
 	}
-	return fmt.Errorf("signed by %s of %s, the policy wants %s", subjectName(leaf), issuer, s)
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	issuer, err := oidcIssuer(leaf)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("signed by %s of %s, who is none of the policy's %d subjects", subjectName(leaf), issuer, len(subjects))
 }
 
 // oidIssuerV1 is the extension that Fulcio put the issuer in at first, and still does beside the new one.

@@ -1,0 +1,38 @@
+package sigstore
+
+import (
+	"errors"
+	"time"
+
+	"github.com/tidewaiter/tidewaiter/signatures/evidence"
+)
+
+// AnyOf trusts what one of several verifiers trusts. It is never empty.
+type AnyOf []Verifier
+
+// Verify implements Verifier. If none vouches for the signature, the error is the one that tells most: of a verifier to which
+// the signature is authentic, else of one that knows the key, else of the first.
+func (a AnyOf) Verify(s *Signature, now time.Time) (*evidence.Evidence, error) {
+	var told error
+	for _, v := range a {
+		e, err := v.Verify(s, now)
+		if err == nil {
+			return e, nil
+		}
+		if told == nil || tells(err) > tells(told) {
+			told = err
+		}
+	}
+	return nil, told
+}
+
+func tells(err error) int {
+	var f *evidence.Failure
+	switch {
+	case !errors.As(err, &f) || f.Reason == evidence.NoMatchingKey:
+		return 0
+	case f.Authentic:
+		return 2
+	}
+	return 1
+}
