@@ -21,7 +21,7 @@ const (
 	// MaxRangeRows is the most rows a Range returns.
 	MaxRangeRows = 10000
 	// maxRangeBytes closes a page early, so that a page of large values does
-	// not take memory out of proportion.
+	// not take memory out of proportion. RangeOptions.Bytes may ask for less.
 	maxRangeBytes = 4 << 20
 )
 
@@ -35,6 +35,8 @@ type RangeOptions struct {
 	Rev int64
 	// Limit bounds the rows; at most, and by default, MaxRangeRows.
 	Limit int
+	// Bytes closes the page at the value that makes them full; 0 is the most, 4 MiB.
+	Bytes int
 	// Index, with IndexValue, reads only the keys whose indexed value matches;
 	// the index must be usable, see DB.Index.
 	Index      *Index
@@ -152,10 +154,14 @@ func (d *DB) Range(ctx context.Context, o RangeOptions) (p Page, err error) {
 			return Page{}, err
 		}
 	}
+	full := o.Bytes
+	if full <= 0 || full > maxRangeBytes {
+		full = maxRangeBytes
+	}
 	p.Rev = o.Rev
 	var bytes int
 	take := func(row []driver.Value) error {
-		if len(p.KVs) == limit || bytes >= maxRangeBytes {
+		if len(p.KVs) == limit || bytes >= full {
 			p.More = true
 			return errStop
 		}

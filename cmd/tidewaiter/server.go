@@ -29,6 +29,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/web"
 	"github.com/tidewaiter/tidewaiter/web/admin"
+	"github.com/tidewaiter/tidewaiter/web/verbatim"
 )
 
 // readyTimeout is how long a server may take from listening to ready before it
@@ -151,10 +152,10 @@ func (s *server) openPushes(ctx context.Context) (err error) {
 
 // assemble makes the API server over the storages of all kinds.
 func (s *server) assemble() error {
-	getter := kubestore.NewGetter(s.db, legacyscheme.Codecs, kubestore.Options{
-		StoredKinds: []kubestore.StoredKind{{Resource: imagev1.GroupVersion.WithResource("images"), Kind: "Image"}},
+	getter := verbatim.NewGetter(kubestore.NewGetter(s.db, legacyscheme.Codecs, kubestore.Options{
+		Unconverted: []schema.GroupResource{imagev1.Resource("images")},
 		Serializers: map[string]runtime.StorageSerializer{imagev1.GroupName: imageapi.NewStorageSerializer(legacyscheme.Codecs)},
-	})
+	}), legacyscheme.Codecs, s.options.dataDir, verbatim.Kind{Resource: imagev1.GroupVersion.WithResource("images"), Kind: "Image"})
 	core, err := coreapi.New(getter, s.options.coreOptions(s.config))
 	if err != nil {
 		return err
@@ -181,7 +182,7 @@ func (s *server) assemble() error {
 		OpenAPI:        openAPIDefinitions,
 		Listener:       s.listener,
 		Credentials:    s.credentials,
-		Front:          func(api http.Handler) http.Handler { return getter.ServeStored(getter.AnnounceWrites(api)) },
+		Front:          func(api http.Handler) http.Handler { return getter.Serve(web.AnnounceWrites(s.db.Announce, api)) },
 		Hooks:          s.pushes.hooks(),
 		Version:        buildVersion(),
 	}

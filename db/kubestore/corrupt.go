@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -166,7 +165,7 @@ func (e *corruptListError) status(gr schema.GroupResource) *apierrors.StatusErro
 	}
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status:  metav1.StatusFailure,
-		Code:    http.StatusInternalServerError,
+		Code:    internalServerError,
 		Reason:  metav1.StatusReasonStoreReadError,
 		Details: &metav1.StatusDetails{Group: gr.Group, Kind: gr.Resource, Name: "list", Causes: causes},
 		Message: message,

@@ -6,7 +6,9 @@
 // generic.RESTOptionsGetter; there is no watch cache between them. A cache of
 // every decoded object is what makes API servers large; here reads go to the
 // file, which the operating system caches as bytes, and all watches of a
-// resource share one decoding of each event and one encoding for each format.
+// resource share one decoding of each event. It knows nothing of requests and their
+// answers: package web/verbatim stands above it, and reads stored bytes through
+// [Store.ReadStored] and [Store.ScanStored].
 //
 // What differs from etcd3's store, on purpose:
 //
@@ -14,7 +16,9 @@
 //     Indexers) are kept in the database, so a list by an indexed field reads
 //     only what matches.
 //   - Watches that allow bookmarks get them, as from the watch cache.
-//   - Every object on a watch is a runtime.CacheableObject.
+//   - A watch's events are decoded once for all watchers, into what the codec
+//     chooses. Who is not the only one is given a copy, or the object itself if
+//     it is a runtime.CacheableObject.
 //   - An update of a small object that was written a moment ago begins with what
 //     was written, not with a read; as with etcd3's store behind a watch cache,
 //     that may be out of date, and is read anew if it decides anything.

@@ -2,7 +2,6 @@ package kubestore
 
 import (
 	"errors"
-	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +20,9 @@ const (
 		"retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - " +
 		"objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list."
 )
+
+// internalServerError is HTTP's status of an object that cannot be read.
+const internalServerError = 500
 
 // interpret gives the engine's errors their API form: a full or failing disk is
 // 503, with what to do about it; a damaged file 500, naming the file.
@@ -69,7 +71,7 @@ func (s *Store) watchError(err error) *metav1.Status {
 	case errors.As(err, &deleted):
 		err = &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status:  metav1.StatusFailure,
-			Code:    http.StatusInternalServerError,
+			Code:    internalServerError,
 			Reason:  metav1.StatusReasonStoreReadError,
 			Message: deleted.Error(),
 		}}

@@ -2,6 +2,7 @@ package kubestore
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -24,8 +25,8 @@ type Options struct {
 	// DeleteCollectionWorkers is how many objects a deletecollection deletes at
 	// a time. Default 4.
 	DeleteCollectionWorkers int
-	// StoredKinds are the kinds whose stored bytes are their served bytes.
-	StoredKinds []StoredKind
+	// Unconverted are the resources whose Go type is the same in memory and in storage.
+	Unconverted []schema.GroupResource
 	// Serializers read and write the stored objects of these groups, instead of
 	// the Getter's codecs.
 	Serializers map[string]runtime.StorageSerializer
@@ -91,10 +92,7 @@ func (g *Getter) decorate(config *storagebackend.ConfigForResource, resourcePref
 	cfg := Config{
 		DB: g.db, Codec: config.Codec, New: newFunc, NewList: newListFunc,
 		ResourcePrefix: strings.TrimSuffix(resourcePrefix, "/") + "/", GroupResource: config.GroupResource,
-		Triggers: triggers, ProgressInterval: g.opts.ProgressInterval, BookmarkInterval: g.opts.BookmarkInterval,
-	}
-	for _, k := range g.opts.StoredKinds {
-		cfg.Unconverted = cfg.Unconverted || k.Resource.GroupResource() == config.GroupResource
+		Unconverted: slices.Contains(g.opts.Unconverted, config.GroupResource), Triggers: triggers, ProgressInterval: g.opts.ProgressInterval, BookmarkInterval: g.opts.BookmarkInterval,
 	}
 	if indexers != nil {
 		cfg.Indexers = *indexers
@@ -104,12 +102,6 @@ func (g *Getter) decorate(config *storagebackend.ConfigForResource, resourcePref
 		return nil, nil, err
 	}
 	destroy := func() {}
-	for _, k := range g.opts.StoredKinds {
-		if k.Resource.GroupResource() == config.GroupResource {
-			s.reader = newStoredReader(g, s, k)
-			destroy = s.reader.close
-		}
-	}
 	g.mu.Lock()
 	g.stores[config.GroupResource] = s
 	g.mu.Unlock()

@@ -10,13 +10,9 @@ import (
 // Stats implements storage.Interface. The database counts with every commit, so
 // both figures are exact and cost nothing to keep.
 func (s *Store) Stats(ctx context.Context) (storage.Stats, error) {
-	prefix, err := s.prepareKey(s.resourcePrefix, true)
+	n, bytes, err := s.Totals(ctx)
 	if err != nil {
 		return storage.Stats{}, err
-	}
-	n, bytes, err := s.db.Totals(ctx, prefix)
-	if err != nil {
-		return storage.Stats{}, s.interpret(err)
 	}
 	stats := storage.Stats{ObjectCount: n}
 	s.mu.Lock()

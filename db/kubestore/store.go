@@ -64,7 +64,6 @@ type Store struct {
 	newFunc        func() runtime.Object
 	objectType     string
 	unconverted    bool
-	reader         *storedReader // of a StoredKind, else nil
 	indexes        []*index
 	recents        recents
 	progress       time.Duration
@@ -223,7 +222,7 @@ func (s *Store) Create(ctx context.Context, key string, obj, out runtime.Object,
 func (s *Store) returnWritten(key string, data []byte, obj, out runtime.Object, rev int64) error {
 	if !s.unconverted || reflect.TypeOf(obj) != reflect.TypeOf(out) {
 		err := s.decodeData(data, out, rev)
-		if err == nil {
+		if err == nil && !s.unconverted {
 			s.recents.add(key, out, rev, data)
 		}
 		return err
@@ -243,10 +242,7 @@ func (s *Store) put(ctx context.Context, key string, expect int64, data []byte, 
 		return 0, err
 	}
 	rev, err := s.db.Put(ctx, key, expect, stored, db.PutOptions{TTL: seconds(ttl), Index: entries})
-	switch {
-	case err == nil:
-		s.note(ctx, db.KV{Key: key, Rev: rev, Value: stored})
-	case !errors.Is(err, db.ErrConflict):
+	if err != nil && !errors.Is(err, db.ErrConflict) {
 		err = s.interpret(err)
 	}
 	return rev, err

@@ -234,11 +234,11 @@ func (w *watchChan) sendExisting() error {
 				return err
 			}
 			kv.Value = nil
-			if !w.pred.Empty() && !obj.matches(&w.pred) {
+			if !w.pred.Empty() && !matches(&w.pred, obj) {
 				continue
 			}
 			// Nobody else has this object: no copy is needed.
-			if !w.send(watch.Event{Type: watch.Added, Object: obj.object}) {
+			if !w.send(watch.Event{Type: watch.Added, Object: obj}) {
 				return context.Canceled
 			}
 		}

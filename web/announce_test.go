@@ -1,4 +1,4 @@
-package kubestore
+package web
 
 import (
 	"net/http"
@@ -32,7 +32,7 @@ func TestAnnounceWrites(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	handler := (&Getter{db: d}).AnnounceWrites(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	handler := AnnounceWrites(d.Announce, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		waiting := clock.Waiters()
 		done := other(req.URL.Path + "/b")
 		if req.URL.Path == "/create" {

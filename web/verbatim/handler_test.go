@@ -1,4 +1,4 @@
-package kubestore
+package verbatim
 
 import (
 	"bufio"

@@ -1,0 +1,294 @@
+package verbatim
+
+import (
+	"context"
+	"io"
+	"runtime"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/klog/v2"
+
+	"github.com/tidewaiter/tidewaiter/web/verbatim/filecache"
+	"github.com/tidewaiter/tidewaiter/web/verbatim/gzipparts"
+)
+
+// keptBytes bounds each of a kind's two files of objects. An Image takes about 20 kB in
+// plain lists, 6 kB in compressed ones.
+const keptBytes = 128 << 20
+
+// form is a form in which objects are sent, plain or compressed. Each is kept in that form, with
+// a comma before it as in a list, by its revision: the next answer, which
+// mostly has the same objects, need neither read nor form them.
+type form struct {
+	k *kind
+	// form appends to run the first of objects, one or more.
+	form func(ctx context.Context, run *run, objects []stored) error
+	// piece is other text in this form, and comma that of a comma.
+	piece func(text []byte) piece
+	comma piece
+	kept  *filecache.Cache[sums]
+	// ratio is how many stored bytes become one that is kept.
+	ratio int64
+	// costly: an object is taken from what is kept even if it has been read.
+	costly bool
+
+	// runs is of *run, whose bytes are used again. After a Write that has failed they
+	// are not: HTTP/2 can still be sending them.
+	runs sync.Pool
+}
+
+// piece is a text in a form.
+type piece struct {
+	bytes []byte
+	sum   gzipparts.Sum // of a compressed one
+}
+
+// sums are of one object in a compressed form: with its comma, and without.
+type sums struct{ all, object gzipparts.Sum }
+
+// run is what is sent at a time.
+type run struct {
+	filecache.Run[sums]
+	framed []byte        // the same between other texts than commas, if it is sent so
+	sum    gzipparts.Sum // of what is sent
+}
+
+func (r *run) bytes() []byte {
+	if len(r.framed) > 0 {
+		return r.framed
+	}
+	return r.Bytes
+}
+
+// plainForm is JSON as it is.
+func plainForm(k *kind, dir string) *form {
+	f := &form{
+		k:     k,
+		kept:  filecache.New[sums](dir, keptBytes),
+		ratio: 1,
+		piece: func(text []byte) piece { return piece{bytes: text} },
+		form: func(_ context.Context, run *run, objects []stored) (err error) {
+			for i := range objects {
+				start := len(run.Bytes)
+				if start >= chunkBytes {
+					break
+				}
+				if run.Bytes, err = k.append(append(run.Bytes, ','), &objects[i]); err != nil {
+					return err
+				}
+				run.Items = append(run.Items, filecache.Item[sums]{Len: len(run.Bytes) - start})
+			}
+			return nil
+		},
+	}
+	f.comma = f.piece([]byte(","))
+	return f
+}
+
+// gzipForm compresses, each object on its own.
+func gzipForm(k *kind, dir string) *form {
+	f := &form{
+		k:      k,
+		kept:   filecache.New[sums](dir, keptBytes),
+		ratio:  3,
+		costly: true,
+		piece: func(text []byte) piece {
+			b, sum := gzipparts.Append(nil, text)
+			return piece{b, sum}
+		},
+	}
+	f.comma = f.piece([]byte(","))
+	f.form = func(ctx context.Context, run *run, objects []stored) error {
+		parts, items := make([][]byte, len(objects)), make([]sums, len(objects))
+		group, ctx := errgroup.WithContext(ctx)
+		group.SetLimit(runtime.GOMAXPROCS(0))
+		for i := range objects {
+			group.Go(func() error {
+				buf := texts.Get().(*[]byte)
+				defer texts.Put(buf)
+				text, err := k.append((*buf)[:0], &objects[i])
+				if err != nil {
+					return err
+				}
+				*buf = text
+				part := append(make([]byte, 0, len(text)/3+64), f.comma.bytes...)
+				parts[i], items[i].object = gzipparts.Append(part, text)
+				items[i].all = f.comma.sum.Then(items[i].object)
+				return nil
+			})
+		}
+		if err := group.Wait(); err != nil {
+			return err
+		}
+		for i, p := range parts {
+			run.Bytes = append(run.Bytes, p...)
+			run.Items = append(run.Items, filecache.Item[sums]{Len: len(p), Meta: items[i]})
+		}
+		return nil
+	}
+	return f
+}
+
+// frame is what objects stand in.
+type frame struct {
+	first         piece // before the first of a list, where others have a comma
+	before, after piece // around each event; both or none
+}
+
+// put has run sent in a frame. first: with the first object.
+func (f *form) put(run *run, fr frame, first bool) {
+	run.framed, run.sum = run.framed[:0], gzipparts.Sum{}
+	events := len(fr.before.bytes) > 0
+	rest := run.Bytes
+	for i, item := range run.Items {
+		object := rest[len(f.comma.bytes):item.Len]
+		rest = rest[item.Len:]
+		switch {
+		case events:
+			run.framed = append(append(append(run.framed, fr.before.bytes...), object...), fr.after.bytes...)
+			run.sum = run.sum.Then(fr.before.sum).Then(item.Meta.object).Then(fr.after.sum)
+		case first && i == 0:
+			run.framed = append(append(run.framed, fr.first.bytes...), object...)
+			run.framed = append(run.framed, rest...)
+			run.sum = fr.first.sum.Then(item.Meta.object)
+		default:
+			run.sum = run.sum.Then(item.Meta.all)
+		}
+	}
+}
+
+// sink takes texts in a form.
+type sink interface {
+	Write(bytes []byte, sum gzipparts.Sum) error
+	Close() error
+}
+
+// plainSink takes them as they are.
+type plainSink struct{ io.Writer }
+
+// Write implements sink.
+func (s plainSink) Write(bytes []byte, _ gzipparts.Sum) error {
+	_, err := s.Writer.Write(bytes)
+	return err
+}
+
+// Close implements sink.
+func (plainSink) Close() error { return nil }
+
+// send writes the objects of p in a frame, each run of them while the next is made. sent
+// is called after each.
+func (f *form) send(ctx context.Context, p *pass, fr frame, to sink, sent func(objects int)) error {
+	f.k.passes.Add(1)
+	defer f.k.passes.Add(-1)
+	return ahead(ctx, func(ctx context.Context, use func(*run) error) error {
+		return f.each(ctx, p, fr, use)
+	}, func(run *run) error {
+		err := to.Write(run.bytes(), run.sum)
+		if err == nil {
+			sent(len(run.Items))
+			f.runs.Put(run)
+		}
+		return err
+	})
+}
+
+// each calls use with runs, which are then the user's.
+func (f *form) each(ctx context.Context, p *pass, fr frame, use func(*run) error) error {
+	keep := false
+	if f.costly || p.more || len(p.rest) > 0 { // else all has been read, and is quick to form
+		objects, size, err := f.k.source.Totals(ctx)
+		// Where not all find room, only those who go through them at the same time have
+		// something of what is kept.
+		keep = err == nil && (f.kept.Worth(objects, size/f.ratio) || f.k.passes.Load() > 1)
+	}
+	first := true
+	return p.each(ctx, keep, func(objects []stored) error {
+		// What has been read is the quickest to have in a form that costs nothing.
+		keep := keep && (f.costly || len(objects) > 0 && objects[0].unread())
+		ids := make([]int64, len(objects))
+		for i := range objects {
+			ids[i] = objects[i].rev
+		}
+		for rest := objects; len(rest) > 0; first = false {
+			r, ok := f.runs.Get().(*run)
+			if !ok {
+				r = &run{}
+			}
+			r.Bytes, r.Items = r.Bytes[:0], r.Items[:0]
+			if err := f.next(ctx, p, r, rest, ids, keep); err != nil {
+				return err
+			}
+			f.put(r, fr, first)
+			n := len(r.Items)
+			clear(rest[:n]) // lets go of values
+			rest, ids = rest[n:], ids[n:]
+			if err := use(r); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// next appends to run the first of objects, one or more, formed now or, with keep, from
+// what is kept by their ids.
+func (f *form) next(ctx context.Context, p *pass, run *run, objects []stored, ids []int64, keep bool) error {
+	if keep {
+		if f.kept.Append(&run.Run, ids, chunkBytes); len(run.Items) > 0 {
+			return nil
+		}
+	}
+	objects, ids = objects[:min(len(objects), chunkObjects)], ids[:min(len(ids), chunkObjects)]
+	if keep {
+		// Another answer may have put the first there meanwhile.
+		objects = objects[:max(f.kept.Missing(ids), 1)]
+	}
+	if objects[0].unread() {
+		if err := p.read(ctx, objects); err != nil {
+			return err
+		}
+	}
+	if n := slices.IndexFunc(objects, func(s stored) bool { return s.unread() }); n >= 0 {
+		objects = objects[:n]
+	}
+	if err := f.form(ctx, run, objects); err != nil || !keep {
+		return err
+	}
+	if err := f.kept.Put(ids[:len(run.Items)], run.Run); err != nil {
+		klog.FromContext(ctx).V(2).Info("Objects are formed anew for each answer", "resource", f.k.Resource, "err", err)
+	}
+	return nil
+}
+
+// ahead calls use with what produce makes, each while the next is made.
+func ahead[T any](ctx context.Context, produce func(ctx context.Context, use func(T) error) error, use func(T) error) (err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	made := make(chan T)
+	var producer sync.WaitGroup
+	var failed error
+	producer.Go(func() {
+		defer close(made)
+		failed = produce(ctx, func(t T) error {
+			select {
+			case made <- t:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	})
+	for t := range made {
+		if err = use(t); err != nil {
+			cancel()
+			break
+		}
+	}
+	producer.Wait()
+	if err == nil {
+		err = failed
+	}
+	return err
+}

@@ -1,0 +1,166 @@
+package verbatim
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	metainternalversionvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/metrics"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/storage"
+	storeerr "k8s.io/apiserver/pkg/storage/errors"
+)
+
+// pageLimit is the longest limited list that is answered from stored bytes: its keys are in
+// memory until the continue token is known.
+const pageLimit = 500
+
+// Serve answers plain JSON reads with the bytes that are stored, and leaves every other
+// request to next: tables, other encodings, selectors, whatever is malformed, and what cannot be read. It
+// stands behind authentication and authorization, and ends with the
+// deadline of the request's context, also when the client does not read. What it answers
+// differs from next's answer in the order of the fields of metadata only.
+func (g *Getter) Serve(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		info, ok := request.RequestInfoFrom(req.Context())
+		if !ok || !info.IsResourceRequest || info.Subresource != "" || info.Namespace != "" || req.Method != http.MethodGet || !wantsPlainJSON(req) {
+			next.ServeHTTP(w, req)
+			return
+		}
+		k := g.kind(schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource})
+		switch {
+		case k != nil && info.Verb == "get" && info.Name != "" && req.URL.RawQuery == "":
+			k.get(w, req, info.Name, next)
+		case k != nil && info.Verb == "list" && info.Name == "":
+			opts, ok := listOptions(req.URL.Query())
+			if !ok || k.meetsUnreadable(req.Context()) {
+				next.ServeHTTP(w, req)
+				return
+			}
+			k.list(w, req, opts, next)
+		default:
+			next.ServeHTTP(w, req)
+		}
+	})
+}
+
+// kind is the kind that is served as resource, if its registry has asked for a storage.
+func (g *Getter) kind(resource schema.GroupVersionResource) *kind {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.kinds[resource]
+}
+
+// get answers with one object.
+func (k *kind) get(w http.ResponseWriter, req *http.Request, name string, next http.Handler) {
+	s := stored{name: name}
+	var text []byte
+	var err error
+	if s.data, s.rev, err = k.source.ReadStored(req.Context(), name); err == nil {
+		text, err = k.append(make([]byte, 0, len(s.data)+48), &s)
+	}
+	if err != nil && !isNotFound(err) {
+		next.ServeHTTP(w, req) // which says what is wrong
+		return
+	}
+	k.answer(w, req, "GET", "resource", func(w http.ResponseWriter, req *http.Request) {
+		if err != nil {
+			gv, gr := k.Resource.GroupVersion(), k.Resource.GroupResource()
+			responsewriters.ErrorNegotiated(storeerr.InterpretGetError(err, gr, name), k.codecs, gv, w, req)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Length", strconv.Itoa(len(text)))
+		_, _ = w.Write(text) // an error means that the client is gone
+	})
+}
+
+func isNotFound(err error) bool {
+	var e *storage.StorageError
+	return errors.As(err, &e) && e.Code == storage.ErrCodeKeyNotFound
+}
+
+// answer has h answer, within the request's deadline, and counts it in the API server's metrics.
+func (k *kind) answer(w http.ResponseWriter, req *http.Request, verb, scope string, h http.HandlerFunc) {
+	defer boundWrites(w, req)()
+	gvr := k.Resource
+	metrics.InstrumentHandlerFunc(verb, gvr.Group, gvr.Version, gvr.Resource, "", scope, metrics.APIServerComponent, false, "", h)(w, req)
+}
+
+// boundWrites has writes fail from the request's deadline on, until the function
+// that it returns is called.
+func boundWrites(w http.ResponseWriter, req *http.Request) (release func()) {
+	deadline, ok := req.Context().Deadline()
+	c := http.NewResponseController(w)
+	if !ok || c.SetWriteDeadline(deadline) != nil {
+		return func() {}
+	}
+	return func() { _ = c.SetWriteDeadline(time.Time{}) } // an error means that the client is gone
+}
+
+// wantsPlainJSON is true of a request whose answer, by Kubernetes' rules of
+// negotiation, is JSON on one line.
+func wantsPlainJSON(req *http.Request) bool {
+	for _, accept := range req.Header.Values("Accept") {
+		for media := range strings.SplitSeq(accept, ",") {
+			switch strings.TrimSpace(media) {
+			case "", "application/json", "*/*", "application/*":
+			default:
+				return false
+			}
+		}
+	}
+	// Command line tools and browsers get indented JSON.
+	agent := req.UserAgent()
+	return !strings.HasPrefix(agent, "curl") && !strings.HasPrefix(agent, "Wget") && !strings.HasPrefix(agent, "Mozilla/5.0")
+}
+
+// acceptsGzip is the API server's rule (responsewriters.ContentEncodingSupported).
+func acceptsGzip(req *http.Request) bool {
+	for encoding := range strings.SplitSeq(req.Header.Get("Accept-Encoding"), ",") {
+		if encoding, _, _ = strings.Cut(encoding, ";"); strings.TrimSpace(encoding) == "gzip" {
+			return true
+		}
+	}
+	return false
+}
+
+// listOptions are the storage's options for a list without a selector; ok
+// is false for anything else, and for what the API server refuses.
+func listOptions(query url.Values) (_ storage.ListOptions, ok bool) {
+	for name := range query {
+		switch name {
+		case "limit", "continue", "resourceVersion", "resourceVersionMatch", "timeoutSeconds":
+		default:
+			return storage.ListOptions{}, false
+		}
+	}
+	in := metainternalversion.ListOptions{}
+	if err := metainternalversionscheme.ParameterCodec.DecodeParameters(query, metav1.SchemeGroupVersion, &in); err != nil {
+		return storage.ListOptions{}, false
+	}
+	if errs := metainternalversionvalidation.ValidateListOptions(&in, true); len(errs) > 0 || in.Limit < 0 || in.Limit > pageLimit {
+		return storage.ListOptions{}, false
+	}
+	out := storage.ListOptions{
+		ResourceVersion:      in.ResourceVersion,
+		ResourceVersionMatch: in.ResourceVersionMatch,
+		Predicate:            storage.Everything,
+		Recursive:            true,
+	}
+	out.Predicate.Limit, out.Predicate.Continue = in.Limit, in.Continue
+	return out, true
+}
+
+// timedOut tells whether ctx's deadline is over.
+func timedOut(ctx context.Context) bool { return errors.Is(ctx.Err(), context.DeadlineExceeded) }

@@ -1,0 +1,176 @@
+package verbatim
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// Kind is a cluster-scoped kind whose stored bytes are its served bytes: its internal and
+// its v1 Go type are the same, so that nothing is converted.
+type Kind struct {
+	Resource schema.GroupVersionResource
+	Kind     string
+}
+
+// kind is what is known of the objects of one storage.
+type kind struct {
+	Kind
+	codecs serializer.CodecFactory
+	// codec is the storage's own, and reads into what newFunc makes.
+	codec   runtime.Codec
+	newFunc func() runtime.Object
+
+	// The rest is of kinds that are served as they are stored.
+
+	// head is how every stored object begins, up to and with the brace that opens its
+	// metadata; nil of other kinds.
+	head []byte
+	// encoder identifies the API server's encoder to plain JSON; events, its encoders
+	// of watch events to that.
+	encoder runtime.Identifier
+	events  map[runtime.Identifier]watch.EventType
+	// source is nil when the storage is not one.
+	source      Source
+	plain, gzip *form
+	// passes are under way.
+	passes atomic.Int64
+	// unreadable is the name of an object that could not be read, if one was met.
+	unreadable atomic.Pointer[string]
+}
+
+// serveAsStored makes k a kind of the first sort, whose forms are kept in dir.
+func (k *kind) serveAsStored(kind Kind, codecs serializer.CodecFactory, dir string) error {
+	gv := kind.Resource.GroupVersion()
+	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeJSON)
+	if !ok || info.StreamSerializer == nil {
+		return fmt.Errorf("%s: its codecs do not know JSON", kind.Resource)
+	}
+	k.Kind, k.codecs = kind, codecs
+	k.head = []byte(`{"kind":` + strconv.Quote(kind.Kind) + `,"apiVersion":` + strconv.Quote(gv.String()) + `,"metadata":{`)
+	k.encoder = codecs.EncoderForVersion(info.Serializer, gv).Identifier()
+	k.events = map[runtime.Identifier]watch.EventType{}
+	for _, t := range []watch.EventType{watch.Added, watch.Modified, watch.Deleted} {
+		k.events[eventEncoder(k.encoder, codecs.EncoderForVersion(info.StreamSerializer.Serializer, gv).Identifier(), t)] = t
+	}
+	k.plain, k.gzip = plainForm(k, dir), gzipForm(k, dir)
+	return nil
+}
+
+// close gives files back.
+func (k *kind) close() {
+	if k.head != nil {
+		k.plain.kept.Close()
+		k.gzip.kept.Close()
+	}
+}
+
+// stored is an object that was read, or of which the revision is known so far: data
+// and err are nil then.
+type stored struct {
+	name string
+	rev  int64
+	data []byte
+	err  error
+}
+
+func (s *stored) unread() bool { return s.data == nil && s.err == nil }
+
+// append appends the object as it is served, with its resourceVersion and without the line's end.
+func (k *kind) append(buf []byte, s *stored) (_ []byte, err error) {
+	defer func() {
+		if err != nil {
+			name := s.name // and not the page it is of
+			k.unreadable.Store(&name)
+		}
+	}()
+	if s.err != nil {
+		return buf, s.err
+	}
+	rest, ok := k.metadata(s.data)
+	if !ok {
+		// Not as the encoder writes it: by an older release, or by hand.
+		data, err := k.encodeAnew(s.data)
+		if err != nil {
+			return buf, fmt.Errorf("object %q at revision %d: %w", s.name, s.rev, err)
+		}
+		if rest, ok = k.metadata(data); !ok {
+			return buf, fmt.Errorf("object %q: its encoding does not begin with its kind", s.name)
+		}
+	}
+	return k.join(buf, s.rev, rest), nil
+}
+
+// join appends head, the revision, and the rest of an object.
+func (k *kind) join(buf []byte, rev int64, rest []byte) []byte {
+	buf = append(buf, k.head...)
+	buf = append(buf, `"resourceVersion":"`...)
+	buf = strconv.AppendInt(buf, rev, 10)
+	return append(append(buf, `",`...), rest...)
+}
+
+// metadata is what follows head in a stored object, without the line's end.
+func (k *kind) metadata(data []byte) (rest []byte, ok bool) {
+	rest, ok = bytes.CutPrefix(data, k.head)
+	rest = bytes.TrimSuffix(rest, []byte("\n"))
+	return rest, ok && len(rest) > 2 && rest[0] == '"' && rest[len(rest)-1] == '}'
+}
+
+func (k *kind) encodeAnew(data []byte) ([]byte, error) {
+	obj, _, err := k.codec.Decode(data, nil, k.newFunc())
+	if err != nil {
+		return nil, err
+	}
+	return runtime.Encode(k.codec, obj)
+}
+
+// meetsUnreadable tells whether what begins to be answered before everything is read
+// must be left to the API server, because an object that cannot be read is known: when the first
+// bytes are out it is too late to say so.
+func (k *kind) meetsUnreadable(ctx context.Context) bool {
+	name := k.unreadable.Load()
+	if name == nil {
+		return false
+	}
+	s := stored{name: *name}
+	var err error
+	s.data, s.rev, err = k.source.ReadStored(ctx, s.name)
+	switch {
+	case isNotFound(err):
+	case err != nil:
+		return true
+	default:
+		if _, err := k.append(nil, &s); err != nil {
+			return true
+		}
+	}
+	k.unreadable.CompareAndSwap(name, nil)
+	return false
+}
+
+// write has make append to a buffer and writes that.
+func write(w io.Writer, make func(buf []byte) ([]byte, error)) error {
+	buf := texts.Get().(*[]byte)
+	text, err := make((*buf)[:0])
+	if err != nil {
+		return err
+	}
+	*buf = text
+	if _, err = w.Write(text); err == nil {
+		texts.Put(buf)
+	}
+	return err
+}
+
+// texts are buffers for one object each. One whose Write has failed does not come
+// back: HTTP/2 can still be sending it.
+var texts = sync.Pool{New: func() any { return new([]byte) }}

@@ -1,0 +1,98 @@
+package verbatim
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/klog/v2"
+
+	"github.com/tidewaiter/tidewaiter/web/verbatim/gzipparts"
+)
+
+// gzipThreshold is the length from which the API server compresses lists, too.
+const gzipThreshold = 128 << 10
+
+// listEnd is a list from the end of its items.
+const listEnd = "]}\n"
+
+// list answers with all objects, or a page of them. It leaves the answer to next
+// when an object that it has read before it writes is damaged. One that it meets
+// later ends the connection, and the next list is left to next.
+func (k *kind) list(w http.ResponseWriter, req *http.Request, opts storage.ListOptions, next http.Handler) {
+	p, ok := k.begin(req.Context(), opts)
+	if !ok {
+		next.ServeHTTP(w, req)
+		return
+	}
+	k.answer(w, req, "LIST", "cluster", func(w http.ResponseWriter, req *http.Request) {
+		ctx := req.Context()
+		head, err := p.listHead()
+		if err == nil {
+			err = k.writeList(ctx, w, p, head, acceptsGzip(req) && p.long(ctx))
+		}
+		if err == nil {
+			return
+		}
+		// The status is out: all that is left is to show that this is not the end.
+		if k.unreadable.Load() != nil {
+			klog.FromContext(ctx).Error(err, "A list ended at an object that cannot be read; the next one will say so", "resource", k.Resource)
+		} else {
+			klog.FromContext(ctx).V(2).Info("A list ended early", "resource", k.Resource, "err", err)
+		}
+		panic(http.ErrAbortHandler)
+	})
+}
+
+func (k *kind) writeList(ctx context.Context, w http.ResponseWriter, p *pass, head []byte, compressed bool) error {
+	w.Header().Set("Content-Type", "application/json")
+	f := k.plain
+	if compressed {
+		f = k.gzip
+		w.Header().Set("Content-Encoding", "gzip")
+		w.Header().Add("Vary", "Accept-Encoding")
+	}
+	var to sink = plainSink{w}
+	if compressed {
+		to = gzipparts.NewWriter(w)
+	}
+	first := f.piece(head)
+	if len(p.head) == 0 {
+		if err := to.Write(first.bytes, first.sum); err != nil {
+			return err
+		}
+	} else if err := f.send(ctx, p, frame{first: first}, to, func(int) {}); err != nil {
+		return err
+	}
+	end := f.piece([]byte(listEnd))
+	if err := to.Write(end.bytes, end.sum); err != nil {
+		return err
+	}
+	return to.Close()
+}
+
+// long tells whether the list has so many bytes that the API server would compress it.
+func (p *pass) long(ctx context.Context) bool {
+	if p.size > gzipThreshold || !p.more {
+		return p.size > gzipThreshold
+	}
+	_, size, err := p.k.source.Totals(ctx)
+	return err == nil && size > gzipThreshold
+}
+
+// listHead is the list up to its items.
+func (p *pass) listHead() ([]byte, error) {
+	b := []byte(`{"kind":` + strconv.Quote(p.k.Kind.Kind+"List") + `,"apiVersion":` + strconv.Quote(p.k.Resource.GroupVersion().String()) +
+		`,"metadata":{"resourceVersion":"` + strconv.FormatInt(p.rev, 10) + `"`)
+	if p.last != "" {
+		token, err := storage.EncodeContinue("/"+p.last+"\x00", "/", p.rev)
+		if err != nil {
+			return nil, err
+		}
+		b = append(b, `,"continue":`+strconv.Quote(token)...) // base64: nothing to escape
+		b = append(b, `,"remainingItemCount":`...)
+		b = strconv.AppendInt(b, p.remaining, 10)
+	}
+	return append(b, `},"items":[`...), nil
+}

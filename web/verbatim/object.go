@@ -1,0 +1,178 @@
+package verbatim
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"strconv"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// Object is an object that many requests are given at once. Encoders set and reset an
+// object's kind while they work, so handing the bare object to several would be a data
+// race. It is a runtime.CacheableObject: the API server asks it for its encoding, which is made
+// once for each format. One of a kind that is served as it is stored is not decoded
+// unless somebody wants another format than plain JSON.
+type Object struct {
+	// Object has the resourceVersion; all metadata in the answer to a creation only.
+	metav1.Object
+	kind *kind
+	data []byte // as stored
+
+	decoding sync.Once
+	decoded  runtime.Object // never changed
+	err      error
+
+	mu       sync.Mutex
+	byFormat map[runtime.Identifier]*encoding
+}
+
+// encoding is what an Object looks like in one format.
+type encoding struct {
+	once sync.Once
+	data []byte
+	err  error
+}
+
+var _ runtime.CacheableObject = (*Object)(nil)
+
+// CacheEncode implements runtime.CacheableObject.
+func (o *Object) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
+	if id == o.kind.encoder && o.kind.head != nil {
+		return write(w, func(buf []byte) ([]byte, error) {
+			buf, err := o.append(buf)
+			return append(buf, '\n'), err
+		})
+	}
+	e := o.encoding(id)
+	e.once.Do(func() {
+		if t, ok := o.kind.events[id]; ok {
+			e.data = append(e.data, `{"type":"`+t+`","object":`...)
+			e.data, e.err = o.append(e.data)
+			e.data = append(e.data, "}\n"...)
+			return
+		}
+		var b bytes.Buffer
+		var obj runtime.Object
+		if obj, e.err = o.object(); e.err == nil {
+			e.err = encode(obj.DeepCopyObject(), &b)
+		}
+		e.data = b.Bytes()
+	})
+	if e.err != nil {
+		return e.err
+	}
+	if s, ok := w.(runtime.Splice); ok {
+		s.Splice(e.data)
+		return nil
+	}
+	_, err := w.Write(e.data)
+	return err
+}
+
+// encoding is what is, or will be, known of the format id.
+func (o *Object) encoding(id runtime.Identifier) *encoding {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	e := o.byFormat[id]
+	if e == nil {
+		if o.byFormat == nil {
+			o.byFormat = map[runtime.Identifier]*encoding{}
+		}
+		e = &encoding{}
+		o.byFormat[id] = e
+	}
+	return e
+}
+
+// append appends the object as plain JSON, without the line's end.
+func (o *Object) append(buf []byte) ([]byte, error) {
+	rev, err := strconv.ParseInt(o.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return buf, err
+	}
+	return o.kind.append(buf, &stored{rev: rev, data: o.data})
+}
+
+// object is the decoded object, which must not be changed.
+func (o *Object) object() (runtime.Object, error) {
+	o.decoding.Do(func() {
+		if o.decoded == nil {
+			if o.decoded, _, o.err = o.kind.codec.Decode(o.data, nil, o.kind.newFunc()); o.err != nil {
+				return
+			}
+		}
+		var m metav1.Object
+		if m, o.err = meta.Accessor(o.decoded); o.err == nil {
+			m.SetResourceVersion(o.GetResourceVersion())
+		}
+	})
+	return o.decoded, o.err
+}
+
+// GetObject implements runtime.CacheableObject; the copy is the caller's. What cannot
+// be decoded is returned as its bytes.
+func (o *Object) GetObject() runtime.Object {
+	obj, err := o.object()
+	if err != nil {
+		return &runtime.Unknown{Raw: o.data, ContentType: runtime.ContentTypeJSON}
+	}
+	return obj.DeepCopyObject()
+}
+
+// GetObjectKind implements runtime.Object.
+func (o *Object) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+
+// DeepCopyObject implements runtime.Object.
+func (o *Object) DeepCopyObject() runtime.Object { return o.GetObject() }
+
+// eventEncoder identifies the encoder of a watch's events of one type, as the API server does
+// (handlers.watchEncoder). An identifier that is not found costs the
+// way of all others.
+func eventEncoder(object, event runtime.Identifier, t watch.EventType) runtime.Identifier {
+	// Texts can always be encoded.
+	id, _ := json.Marshal(struct {
+		Name            string             `json:"name"`
+		EmbeddedEncoder runtime.Identifier `json:"embeddedEncoder"`
+		Encoder         runtime.Identifier `json:"encoder"`
+		EventType       watch.EventType    `json:"eventType"`
+	}{"watch", object, event, t})
+	return runtime.Identifier(id)
+}
+
+// codec is a storage's codec that leaves objects as they are stored where the storage does not
+// say what they should be read into, which is for watches.
+type codec struct {
+	runtime.Codec
+	kind *kind
+}
+
+// Decode implements runtime.Decoder.
+func (c codec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	o, ok := into.(*Object)
+	switch {
+	case into == nil:
+		o = &Object{Object: &metav1.ObjectMeta{}, kind: c.kind}
+	case !ok:
+		return c.Codec.Decode(data, defaults, into)
+	}
+	o.data = data
+	if c.kind.head != nil {
+		if _, ok := c.kind.metadata(data); ok {
+			return o, defaults, nil
+		}
+	}
+	// An error is better known now than when the object is sent.
+	obj, gvk, err := c.Codec.Decode(data, nil, c.kind.newFunc())
+	if err != nil {
+		return nil, gvk, err
+	}
+	o.decoded = obj
+	return o, gvk, nil
+}

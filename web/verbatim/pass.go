@@ -1,0 +1,138 @@
+package verbatim
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"k8s.io/apiserver/pkg/storage"
+)
+
+const (
+	// headObjects and headBytes bound what is read before the first byte of an answer is
+	// written. An object among them that cannot be read is reported as it should be.
+	headObjects = 100
+	headBytes   = 512 << 10
+	// chunkObjects are read, or formed, at a time.
+	chunkObjects = 100
+	// chunkBytes are formed, or read from what is kept, and written at a time, at
+	// least. Two such runs of each answer are in memory.
+	chunkBytes = 256 << 10
+	// chunkKeys are read at a time where no values are.
+	chunkKeys = 1000
+)
+
+// pass goes through the objects of a kind, in the order of their names, as they were
+// at one revision.
+type pass struct {
+	k   *kind
+	rev int64
+
+	head []stored // read before anything is written
+	size int      // bytes of them
+	rest []stored // what follows in a page; read are only the revisions
+	// of a pass to the end: more objects follow, from this name on.
+	more bool
+	from string
+
+	// of a page that more objects follow: its last name, and how many.
+	last      string
+	remaining int64
+}
+
+// begin reads what has to be known before the first byte is written. It returns
+// ok false where the API server's own handler should say what is wrong.
+func (k *kind) begin(ctx context.Context, opts storage.ListOptions) (p *pass, ok bool) {
+	rev, from, err := storage.ValidateListOptions("/", k.source.Versioner(), opts)
+	if err != nil {
+		return nil, false
+	}
+	p = &pass{k: k, rev: rev, from: strings.TrimPrefix(from, "/")}
+	limit := int(opts.Predicate.Limit)
+	rows := headObjects
+	if limit > 0 {
+		rows = limit
+	}
+	if p.head, err = p.page(ctx, rows, headBytes, limit > 0); err != nil {
+		return nil, false
+	}
+	if rv, err := k.source.Versioner().ParseResourceVersion(opts.ResourceVersion); err != nil || rv > uint64(p.rev) {
+		return nil, false
+	}
+	for i := range p.head {
+		if p.head[i].err != nil {
+			return nil, false
+		}
+		p.size += len(p.head[i].data)
+	}
+	if limit > 0 && p.more && len(p.head) < limit {
+		if p.rest, err = p.page(ctx, limit-len(p.head), 0, true); err != nil {
+			return nil, false
+		}
+	}
+	if limit > 0 && p.more {
+		p.last, p.more = strings.TrimSuffix(p.from, "\x00"), false
+	}
+	return p, true
+}
+
+// page reads the next objects and moves on. With size 0 it reads revisions only.
+func (p *pass) page(ctx context.Context, limit, size int, count bool) (page []stored, err error) {
+	at, more, remaining, err := p.k.source.ScanStored(ctx, p.from, p.rev, limit, size, count, func(name string, rev int64, data []byte, err error) {
+		page = append(page, stored{name, rev, data, err})
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.rev, p.more, p.remaining = at, more, remaining
+	if more {
+		p.from = page[len(page)-1].name + "\x00"
+	}
+	return page, nil
+}
+
+// each calls use with all objects, which are then the user's. keys: of those that
+// begin has not read, only the revisions.
+func (p *pass) each(ctx context.Context, keys bool, use func([]stored) error) error {
+	for _, page := range []*[]stored{&p.head, &p.rest} {
+		objects := *page
+		*page = nil // their values are the user's to let go of
+		if err := use(objects); err != nil {
+			return err
+		}
+	}
+	for p.more {
+		limit, size := chunkObjects, chunkBytes
+		if keys {
+			limit, size = chunkKeys, 0
+		}
+		page, err := p.page(ctx, limit, size, false)
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		if err := use(page); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// read reads the values of the first of objects, which are revisions in a row; of one or more.
+func (p *pass) read(ctx context.Context, objects []stored) error {
+	n := 0
+	_, _, _, err := p.k.source.ScanStored(ctx, objects[0].name, p.rev, len(objects), chunkBytes, false, func(name string, rev int64, data []byte, err error) {
+		if n >= 0 && objects[n].name == name && objects[n].rev == rev {
+			objects[n].data, objects[n].err = data, err
+			n++
+		} else {
+			n = -1
+		}
+	})
+	if err == nil && n <= 0 {
+		err = fmt.Errorf("object %q: listed at revision %d, and not found there as it was", objects[0].name, p.rev)
+	}
+	return err
+}
