@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/printable"
 )
 
 // The fields that images are selected by.
@@ -25,12 +26,19 @@ const (
 	verifiedField     = "signatures.verified"
 	signerField       = "signatures.signer" // has as many values as the image has signers
 	knownField        = "references"        // and as the references and repositories that it is known by
+	warningsField     = "warnings"          // and as there are kinds of warnings about it
 	usedField         = "used"              // is about the moment, and not stored
+)
+
+// Values of warningsField: what is not as complete as of other images.
+const (
+	warningManifestLeftOut = "ManifestLeftOut"
+	warningConfigLeftOut   = "ConfigLeftOut"
 )
 
 // indexedFields are those that the storage answers from an index. A selector that names several is
 // answered from the first of them, so the most selective come first.
-var indexedFields = []string{referenceField, knownField, signerField, verifiedField, architectureField, mediaTypeField}
+var indexedFields = []string{referenceField, knownField, signerField, warningsField, verifiedField, architectureField, mediaTypeField}
 
 // fieldValues are the selectable fields and the values they can have; nil for any.
 var fieldValues = map[string][]string{
@@ -41,6 +49,7 @@ var fieldValues = map[string][]string{
 	signerField:       nil,
 	knownField:        nil,
 	verifiedField:     {verifiedTrue, verifiedFalse, verifiedUnknown, unsigned},
+	warningsField:     {"", warningManifestLeftOut, warningConfigLeftOut},
 	usedField:         {"true", "false"},
 }
 
@@ -81,10 +90,27 @@ func (f *facts) values(field string, image *imagev1.Image) []string {
 		if all := knownBy(image); len(all) > 0 {
 			return all
 		}
+	case warningsField:
+		if all := warnings(image); len(all) > 0 {
+			return all
+		}
 	case usedField:
 		return []string{fmt.Sprint(f.pods(image) > 0)}
 	}
 	return []string{""}
+}
+
+// warnings are the kinds of warnings about an image.
+func warnings(image *imagev1.Image) []string {
+	var all []string
+	left, _ := manifest.LeftOutOf(image) // what cannot be read leaves nothing out
+	if left.Manifest != nil {
+		all = append(all, warningManifestLeftOut)
+	}
+	if left.Config != nil {
+		all = append(all, warningConfigLeftOut)
+	}
+	return all
 }
 
 // knownBy are the references an image is known by and their repositories, each once, in the form in
@@ -112,7 +138,7 @@ func knownBy(image *imagev1.Image) []string {
 func architecture(image *imagev1.Image) string {
 	if image.DockerImageManifest != "" && image.DockerImageConfig != "" {
 		if config, err := manifest.ConfigOf(image); err == nil {
-			return config.Architecture
+			return printable.Text(config.Architecture) // as in the metadata
 		}
 	}
 	metadata, err := manifest.Metadata(image)
@@ -165,7 +191,7 @@ func (f *facts) indexers() *cache.Indexers {
 	return &out
 }
 
-// selector is a field selector some of whose fields, signers and references, have several values. It
+// selector is a field selector some of whose fields, such as references, have several values. It
 // is what was asked for (and what indexes are chosen by), and matches by a term for each value.
 type selector struct {
 	fields.Selector
@@ -186,7 +212,7 @@ func newSelector(asked fields.Selector) fields.Selector {
 // term is what a field with a value is matched by: of a field with several, that the value is one.
 func term(field, value string) (string, string) {
 	switch field {
-	case signerField, knownField:
+	case signerField, knownField, warningsField:
 		return field + "=" + value, "true"
 	}
 	return field, value

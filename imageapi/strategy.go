@@ -60,6 +60,7 @@ func (s *strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 		return
 	}
 	dropStoredManifest(image)
+	manifest.DropHeld(image)
 	verifySignatures(ctx, s.verifier, image, nil)
 }
 
@@ -76,6 +77,7 @@ func (s *strategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object
 	stampMetadata(image)
 	removeManagedSignatureAnnotation(image)
 	restoreDerived(image, oldImage)
+	manifest.DropHeld(image)
 	verifySignatures(ctx, s.verifier, image, oldImage)
 }
 

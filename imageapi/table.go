@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/printable"
 )
 
 // none is what kubectl's tables say for nothing.
@@ -158,7 +159,11 @@ func (c tableConvertor) row(image *imagev1.Image) metav1.TableRow {
 	}
 	out := metav1.TableRow{Object: runtime.RawExtension{Object: image}}
 	for _, column := range columns {
-		out.Cells = append(out.Cells, column.cell(r))
+		cell := column.cell(r)
+		if text, ok := cell.(string); ok {
+			cell = printable.Line(text, 0) // clients may write anything
+		}
+		out.Cells = append(out.Cells, cell)
 	}
 	return out
 }

@@ -13,6 +13,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/printable"
 )
 
 // ValidateImage reports everything that is wrong with a new Image, after the server has computed
@@ -42,7 +43,8 @@ func ValidateImageUpdate(image, old *imagev1.Image) field.ErrorList {
 	errs := validateImmutable(image, old)
 	errs = append(errs, validateFields(image)...)
 	errs = append(errs, validateMetadata(image, field.NewPath("dockerImageMetadata"))...)
-	if image.DockerImageManifest != old.DockerImageManifest || image.DockerImageConfig != old.DockerImageConfig {
+	if image.DockerImageManifest != old.DockerImageManifest || image.DockerImageConfig != old.DockerImageConfig ||
+		image.Annotations[manifest.LeftOutAnnotation] != old.Annotations[manifest.LeftOutAnnotation] {
 		_, contentErrs := validateContent(image, field.NewPath("dockerImageManifest"))
 		errs = append(errs, contentErrs...)
 	}
@@ -57,8 +59,10 @@ func validateFields(image *imagev1.Image) field.ErrorList {
 	} else if _, err := parseReference(image.DockerImageReference); err != nil {
 		errs = append(errs, field.Invalid(field.NewPath("dockerImageReference"), image.DockerImageReference, err.Error()))
 	}
+	left, leftErrs := validateLeftOut(image)
+	errs = append(errs, leftErrs...)
 	for i := range image.DockerImageManifests {
-		errs = append(errs, validateImageManifest(&image.DockerImageManifests[i], image.DockerImageManifest != "", field.NewPath("dockerImageManifests").Index(i))...)
+		errs = append(errs, validateImageManifest(&image.DockerImageManifests[i], image.DockerImageManifest != "" || left.Manifest != nil, field.NewPath("dockerImageManifests").Index(i))...)
 	}
 	if len(image.DockerImageManifests) > 0 && len(image.DockerImageLayers) > 0 {
 		errs = append(errs, field.Invalid(field.NewPath("dockerImageLayers"), field.OmitValueType{}, "must be empty when dockerImageManifests is set"))
@@ -121,8 +125,14 @@ func validateContent(image *imagev1.Image, namePath *field.Path) (derived bool, 
 	if len(image.DockerImageConfig) > manifest.MaxConfigSize {
 		return false, field.ErrorList{field.TooLong(configPath, "", manifest.MaxConfigSize)}
 	}
+	if !printable.IsYAML(image.DockerImageConfig) {
+		return false, field.ErrorList{field.Invalid(configPath, field.OmitValueType{}, unprintable)}
+	}
 	if image.DockerImageManifest == "" {
 		return false, nil
+	}
+	if !printable.IsYAML(image.DockerImageManifest) {
+		return false, field.ErrorList{field.Invalid(manifestPath, field.OmitValueType{}, unprintable)}
 	}
 	m, err := manifest.Of(image)
 	if err != nil {
@@ -131,7 +141,7 @@ func validateContent(image *imagev1.Image, namePath *field.Path) (derived bool, 
 	if m.Kind == manifest.KindArtifact {
 		return false, field.ErrorList{field.Invalid(manifestPath, field.OmitValueType{}, manifest.NotAnImage(m).Error())}
 	}
-	var errs field.ErrorList
+	errs := validateLeftOutConfig(image, m)
 	if m.Verify(image.Name) != nil {
 		errs = append(errs, field.Invalid(namePath, image.Name, fmt.Sprintf("an image that carries a manifest is named by its digest, which is %s", m.Digest)))
 	}
@@ -145,6 +155,9 @@ func validateContent(image *imagev1.Image, namePath *field.Path) (derived bool, 
 	derived = image.DockerImageConfig != "" && bytes.Equal(image.DockerImageMetadata.Raw, want.DockerImageMetadata.Raw)
 	return derived, append(errs, validateDerived(image, &want)...)
 }
+
+// unprintable is said of content that would break the YAML of every list it is in.
+const unprintable = "is not UTF-8 or has control characters, which YAML cannot hold: leave it out and say so in the annotation " + manifest.LeftOutAnnotation
 
 // validateDerived checks that the fields that mirror a manifest are as want has them.
 func validateDerived(image, want *imagev1.Image) field.ErrorList {

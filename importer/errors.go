@@ -13,12 +13,12 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unicode"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/importer/guard"
+	"github.com/tidewaiter/tidewaiter/printable"
 )
 
 // Reason says in one word why an import failed, for code that branches on it.
@@ -242,18 +242,9 @@ const maxMessage = 300
 // keep their secrets.
 func clean(s string) string {
 	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
-	s = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return -1
-		}
-		return r
-	}, strings.ToValidUTF8(s, ""))
 	s = queries.ReplaceAllString(s, "$1?…")
 	s = userinfo.ReplaceAllString(s, "$1")
-	if len(s) > maxMessage {
-		s = strings.ToValidUTF8(s[:maxMessage], "") + "…"
-	}
-	return s
+	return printable.Line(s, maxMessage)
 }
 
 var (

@@ -78,8 +78,10 @@ func TestConfigThatClaimsToBeTooLargeIsNotAskedFor(t *testing.T) {
 	m.Config.Size = manifest.MaxConfigSize + 1
 	raw, _ := json.Marshal(m)
 	registry.PushManifest("app:v1", string(types.OCIManifestSchema1), manifest.Digest(raw), raw)
-	_, err := newImporter(t, importer.Options{}).Import(t.Context(), registry.Host+"/app:v1", &registrytest.Images{})
-	wantReason(t, err, importer.TooLarge)
+	result := mustImport(t, newImporter(t, importer.Options{}), registry.Host+"/app:v1", &registrytest.Images{})
+	if left, err := manifest.LeftOutOf(result.Images[0].Image); err != nil || left.Config == nil || left.Config.Size != m.Config.Size {
+		t.Errorf("left out: %+v, %v", left, err)
+	}
 	if n := registry.Count("/blobs/"); n != 0 {
 		t.Errorf("it was read nevertheless: %v", requests(registry))
 	}
@@ -93,13 +95,29 @@ func TestManifestWithTwoReadingsIsInvalid(t *testing.T) {
 	wantReason(t, err, importer.InvalidImage)
 }
 
-func TestManifestThatIsNotUTF8IsInvalid(t *testing.T) {
+// A child of an index whose content cannot be kept is there as well, and the index is.
+func TestManifestThatIsNotUTF8IsLeftOut(t *testing.T) {
 	registry := registrytest.New(t)
-	raw, _ := newImage(t, sample.Spec{}).RawManifest()
+	image := newImage(t, sample.Spec{})
+	registry.Push("app:v0", image)
+	raw, _ := image.RawManifest()
 	raw = bytes.Replace(raw, []byte(`"schemaVersion"`), []byte("\"x\":\"\xff\",\"schemaVersion\""), 1)
 	registry.PushManifest("app:v1", string(types.OCIManifestSchema1), manifest.Digest(raw), raw)
-	_, err := newImporter(t, importer.Options{}).Import(t.Context(), registry.Host+"/app:v1", &registrytest.Images{})
-	wantReason(t, err, importer.InvalidImage)
+	digest := manifest.Digest(raw)
+	list := fmt.Appendf(nil, `{"schemaVersion":2,"mediaType":%q,"manifests":[{"mediaType":%q,"digest":%q,"size":%d}]}`, types.OCIImageIndex, types.OCIManifestSchema1, digest, len(raw))
+	registry.PushManifest("app:list", string(types.OCIImageIndex), manifest.Digest(list), list)
+	result := mustImport(t, newImporter(t, importer.Options{}), registry.Host+"/app:list", &registrytest.Images{})
+	if len(result.Images) != 2 {
+		t.Fatalf("result is %+v", result)
+	}
+	child := result.Images[1].Image
+	left, err := manifest.LeftOutOf(child)
+	if err != nil || left.Manifest == nil || left.Manifest.Digest != digest || left.Manifest.Size != int64(len(raw)) || child.DockerImageManifest != "" {
+		t.Errorf("left out: %+v, %v", left, err)
+	}
+	if len(child.DockerImageLayers) == 0 || child.DockerImageConfig == "" {
+		t.Errorf("what is left: %+v", child)
+	}
 }
 
 func TestRegistryThatStallsOrDripsIsCut(t *testing.T) {

@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 )
 
 // Images is where Images are kept. Errors are those of the Kubernetes API:
@@ -114,9 +116,9 @@ func merge(stored, fresh *imagev1.Image) (merged *imagev1.Image, changed bool) {
 	}
 	maps.Copy(annotations, fresh.Annotations)
 	annotations[ReferencesAnnotation] = encodeReferences(References(merged), References(fresh))
-	if !maps.Equal(annotations, merged.Annotations) {
-		merged.Annotations, changed = annotations, true
-	}
+	merged.Annotations = annotations
+	manifest.DropHeld(merged)
+	changed = changed || !maps.Equal(annotations, stored.Annotations)
 	for _, s := range fresh.Signatures {
 		if !slices.ContainsFunc(merged.Signatures, func(have imagev1.ImageSignature) bool { return have.Name == s.Name }) {
 			merged.Signatures, changed = append(merged.Signatures, s), true

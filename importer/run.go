@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	"golang.org/x/sync/errgroup"
@@ -101,9 +100,6 @@ func (r *run) manifest(ctx context.Context, n node, found *imagev1.Image) (*fetc
 			return nil, err
 		}
 	}
-	if !utf8.Valid(m.raw) {
-		return nil, &Error{Reason: InvalidImage, Message: "the manifest is not UTF-8"}
-	}
 	return m, nil
 }
 
@@ -119,7 +115,7 @@ func (r *run) importImage(ctx context.Context, n node, found *imagev1.Image, m *
 			out.warnings = append(out.warnings, fmt.Sprintf("%s: Docker schema 1 has no diff IDs: its layers cannot be verified", n.reference))
 		}
 	} else {
-		raw, config, err := r.config(ctx, found, m)
+		config, read, err := r.content(ctx, n, found, m, fresh)
 		if err != nil {
 			return nil, describe(n.reference, err)
 		}
@@ -127,8 +123,11 @@ func (r *run) importImage(ctx context.Context, n node, found *imagev1.Image, m *
 		if n.child != nil && !r.wants(&config.Platform) {
 			return nil, errNotWanted
 		}
-		fresh.DockerImageConfig = string(raw)
-		if r.verify && (found == nil || found.Annotations[LayersAnnotation] != layersVerified) {
+		switch {
+		case !r.toVerify(found):
+		case !read:
+			out.warnings = append(out.warnings, fmt.Sprintf("%s: its config cannot be read: its layers cannot be verified", n.reference))
+		default:
 			verified := func(digest string) {
 				r.emit(Event{Kind: EventVerified, Digest: digest, Platform: platform})
 			}
@@ -143,24 +142,6 @@ func (r *run) importImage(ctx context.Context, n node, found *imagev1.Image, m *
 	}
 	err := r.store(ctx, n, found, fresh, platform, out)
 	return out, err
-}
-
-// config is the stored one, or comes from the registry.
-func (r *run) config(ctx context.Context, found *imagev1.Image, m *fetched) ([]byte, *manifest.Config, error) {
-	var raw []byte
-	if found != nil && found.DockerImageConfig != "" {
-		raw = []byte(found.DockerImageConfig)
-	} else {
-		var err error
-		if raw, err = r.session.config(ctx, m); err != nil {
-			return nil, nil, err
-		}
-		if !utf8.Valid(raw) {
-			return nil, nil, &Error{Reason: InvalidImage, Message: "the config is not UTF-8"}
-		}
-	}
-	config, err := manifest.ParseConfig(raw)
-	return raw, config, err
 }
 
 // importIndex imports the children of an index and then the index.
@@ -333,6 +314,9 @@ func (r *run) store(ctx context.Context, n node, found, fresh *imagev1.Image, pl
 			maps.Copy(fresh.Annotations, annotations)
 			maps.Copy(fresh.Annotations, own)
 		}
+	}
+	if err := manifest.Fit(fresh); err != nil {
+		return errors.Join(describe(n.reference, err), searchErr)
 	}
 	image, action, err := store(ctx, r.images, found, fresh)
 	if err != nil {

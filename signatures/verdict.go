@@ -5,14 +5,13 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
-	"unicode"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tidewaiter/tidewaiter/printable"
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
@@ -104,17 +103,7 @@ func (v *Verdict) message(text string) string {
 	if v.Policy != "" {
 		text = fmt.Sprintf("policy %q: %s", v.Policy, text)
 	}
-	text = strings.ToValidUTF8(text, "�")
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, text)
-	if len(text) > maxMessage {
-		text = strings.ToValidUTF8(text[:maxMessage-len("…")], "") + "…"
-	}
-	return text
+	return printable.Line(text, maxMessage)
 }
 
 // unjudged is a verdict of which nothing is known.
@@ -141,7 +130,7 @@ func (v *Verdict) describe(what said, e *evidence.Evidence, p *policy.Policy) {
 	claims := map[string]string{}
 	switch {
 	case what.simple != nil:
-		v.ImageIdentity = what.simple.Reference
+		v.ImageIdentity = printable.Line(what.simple.Reference, maxClaimBytes)
 		for key, value := range what.simple.Optional {
 			claims["optional."+key] = value
 		}
@@ -171,7 +160,7 @@ func (v *Verdict) describe(what said, e *evidence.Evidence, p *policy.Policy) {
 		v.Created = &t
 	}
 	v.IssuedTo = &imagev1.SignatureSubject{PublicKeyID: e.KeyID}
-	v.IssuedTo.CommonName, v.IssuedTo.Organization = e.Subject, e.SubjectOrganization
+	v.IssuedTo.CommonName, v.IssuedTo.Organization = printable.Line(e.Subject, maxClaimBytes), printable.Line(e.SubjectOrganization, maxClaimBytes)
 	if e.Subject == "" { // a bare key belongs to whom the policy's name says
 		v.IssuedTo.CommonName = p.Name
 	}
@@ -180,7 +169,7 @@ func (v *Verdict) describe(what said, e *evidence.Evidence, p *policy.Policy) {
 // issue fills in who vouches for the signer: the CA, the OpenPGP key, or for a bare key the policy itself.
 func (v *Verdict) issue(e *evidence.Evidence, p *policy.Policy) {
 	v.IssuedBy = &imagev1.SignatureIssuer{}
-	v.IssuedBy.CommonName, v.IssuedBy.Organization = e.IssuerCommonName, e.IssuerOrganization
+	v.IssuedBy.CommonName, v.IssuedBy.Organization = printable.Line(e.IssuerCommonName, maxClaimBytes), printable.Line(e.IssuerOrganization, maxClaimBytes)
 	if e.IssuerCommonName == "" && e.IssuerOrganization == "" {
 		v.IssuedBy.CommonName, v.IssuedBy.Organization = p.Name, "ClusterImagePolicy"
 	}
@@ -192,7 +181,7 @@ func boundClaims(claims map[string]string) map[string]string {
 	kept := map[string]string{}
 	omitted := 0
 	for _, key := range slices.Sorted(maps.Keys(claims)) {
-		if len(kept) >= maxClaims || len(key)+len(claims[key]) > maxClaimBytes {
+		if len(kept) >= maxClaims || len(key)+len(claims[key]) > maxClaimBytes || !printable.IsYAML(key) || !printable.IsYAML(claims[key]) {
 			omitted++
 			continue
 		}

@@ -4,9 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/openshift/api/image/docker10"
+
+	"github.com/tidewaiter/tidewaiter/printable"
 )
 
 // MaxConfigSize is the largest image config that is read, in bytes.
@@ -61,14 +65,60 @@ func (c *command) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// docker returns the plain docker10 type.
+// docker returns the plain docker10 type, its text printable.
 func (c *RunConfig) docker() *docker10.DockerConfig {
 	if c == nil {
 		return nil
 	}
 	d := c.DockerConfig
 	d.Entrypoint, d.Cmd = c.Entrypoint, c.Cmd
+	for _, text := range []*string{&d.Hostname, &d.Domainname, &d.User, &d.CPUSet, &d.Image, &d.VolumesFrom, &d.WorkingDir} {
+		*text = printable.Text(*text)
+	}
+	for _, list := range []*[]string{&d.PortSpecs, &d.Env, &d.Cmd, &d.DNS, &d.Entrypoint, &d.SecurityOpts, &d.OnBuild} {
+		*list = printableList(*list)
+	}
+	d.ExposedPorts, d.Volumes = printableMap(d.ExposedPorts), printableMap(d.Volumes)
+	d.Labels = printableMap(d.Labels)
 	return &d
+}
+
+// printableList copies a list that is not printable: configs are shared.
+func printableList(list []string) []string {
+	copied := false
+	for i, s := range list {
+		if text := printable.Text(s); text != s {
+			if !copied {
+				list, copied = slices.Clone(list), true
+			}
+			list[i] = text
+		}
+	}
+	return list
+}
+
+// printableMap copies a map that is not printable. Keys that come to the same become one, the one that sorts last.
+func printableMap[V any](m map[string]V) map[string]V {
+	isPrintable := true
+	for key, value := range m {
+		text, ok := any(value).(string)
+		if printable.Text(key) != key || ok && printable.Text(text) != text {
+			isPrintable = false
+			break
+		}
+	}
+	if isPrintable {
+		return m
+	}
+	out := make(map[string]V, len(m))
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		value := m[key]
+		if text, ok := any(value).(string); ok {
+			value = any(printable.Text(text)).(V)
+		}
+		out[printable.Text(key)] = value
+	}
+	return out
 }
 
 // RootFS lists the digests of the uncompressed layers, the base layer first.

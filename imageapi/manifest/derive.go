@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	kjson "sigs.k8s.io/json"
+
+	"github.com/tidewaiter/tidewaiter/printable"
 )
 
 // PlatformAnnotation holds os/architecture[/variant] of an image, which docker10.DockerImage cannot:
@@ -19,6 +21,9 @@ const PlatformAnnotation = "tidewaiter.dev/platform"
 
 // MetadataVersion is the version of dockerImageMetadata: docker10.GroupVersion's.
 const MetadataVersion = "1.0"
+
+// maxPlatform bounds what is derived of a platform, or of a part of one, in bytes.
+const maxPlatform = 128
 
 // createdAnnotation is the time of making in the annotations of an index (OCI image-spec,
 // "Pre-Defined Annotation Keys").
@@ -69,7 +74,7 @@ func Derive(image *imagev1.Image, children ...*imagev1.Image) error {
 	}
 	if config != nil {
 		if p := config.Platform.String(); p != "" {
-			annotations[PlatformAnnotation] = p
+			annotations[PlatformAnnotation] = printable.Line(p, maxPlatform)
 		}
 	}
 	if len(annotations) > 0 {
@@ -147,11 +152,14 @@ func (m *Manifest) metadata(image *imagev1.Image, config *Config, children []*im
 	}
 	if config != nil {
 		if m.Kind == KindSchema1 {
-			d.ID = config.ID
+			d.ID = printable.Line(config.ID, 0)
 			d.Size = m.sizeWith(image)
 		}
 		d.Parent, d.Comment, d.Container = config.Parent, config.Comment, config.Container
 		d.DockerVersion, d.Author, d.Architecture = config.DockerVersion, config.Author, config.Architecture
+		for _, text := range []*string{&d.Parent, &d.Comment, &d.Container, &d.DockerVersion, &d.Author, &d.Architecture} {
+			*text = printable.Text(*text)
+		}
 		if config.Created != nil {
 			d.Created = metav1.Time{Time: config.Created.UTC()}
 		}
@@ -246,7 +254,7 @@ func (m *Manifest) imageManifests() []imagev1.ImageManifest {
 		}
 		out = append(out, imagev1.ImageManifest{
 			Digest: d.Digest, MediaType: d.MediaType, ManifestSize: d.Size,
-			Architecture: p.Architecture, OS: p.OS, Variant: p.Variant,
+			Architecture: printable.Line(p.Architecture, maxPlatform), OS: printable.Line(p.OS, maxPlatform), Variant: printable.Line(p.Variant, maxPlatform),
 		})
 	}
 	return out

@@ -12,10 +12,11 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
-	"unicode"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"github.com/tidewaiter/tidewaiter/printable"
 )
 
 // client speaks to one repository of one registry. go-containerregistry's remote package is not used: it reads the
@@ -173,14 +174,5 @@ func digestOf(b []byte) string {
 
 // clip makes text from a registry fit for a message: one line, bounded, valid UTF-8.
 func clip(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(text, "?"))
-	if len(text) > maxWarningBytes {
-		text = strings.ToValidUTF8(text[:maxWarningBytes-len("…")], "") + "…"
-	}
-	return text
+	return printable.Line(text, maxWarningBytes)
 }

@@ -1,0 +1,60 @@
+package importer
+
+import (
+	"context"
+	"strings"
+
+	imagev1 "github.com/openshift/api/image/v1"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+)
+
+// content puts the config into fresh: the stored one, or that of the registry. A config that is too large to be asked
+// for, or that nothing can be derived from, is left out, so that no pusher keeps an image from being stored by it: then
+// read is false, and of the config no more than a platform is known.
+func (r *run) content(ctx context.Context, n node, found *imagev1.Image, m *fetched, fresh *imagev1.Image) (config *manifest.Config, read bool, err error) {
+	leaveOut := func(reason string) (*manifest.Config, bool, error) {
+		fresh.DockerImageConfig = ""
+		manifest.LeftOut{Config: &manifest.LeftOutPart{Digest: m.Config.Digest, Size: m.Config.Size, Reason: reason}}.Set(fresh)
+		return &manifest.Config{Platform: knownPlatform(n, found)}, false, nil
+	}
+	if found != nil {
+		fresh.DockerImageConfig = found.DockerImageConfig
+		// One that was left out is read again only for what it says of layers.
+		if left, err := manifest.LeftOutOf(found); err == nil && left.Config != nil && !r.toVerify(found) {
+			return leaveOut(left.Config.Reason)
+		}
+	}
+	if fresh.DockerImageConfig == "" {
+		if m.Config.Size > manifest.MaxConfigSize {
+			return leaveOut(manifest.LeftOutTooLarge)
+		}
+		raw, err := r.session.config(ctx, m)
+		if err != nil {
+			return nil, false, err
+		}
+		fresh.DockerImageConfig = string(raw)
+	}
+	if config, err = manifest.ConfigOf(fresh); err != nil {
+		return leaveOut(manifest.LeftOutUnreadable)
+	}
+	return config, true, nil
+}
+
+// toVerify reports whether the layers of an image, found if it is stored, are to be verified.
+func (r *run) toVerify(found *imagev1.Image) bool {
+	return r.verify && (found == nil || found.Annotations[LayersAnnotation] != layersVerified)
+}
+
+// knownPlatform is what is known of an image's platform without its config: what the index says that lists it, or what
+// was recorded of it.
+func knownPlatform(n node, found *imagev1.Image) (p manifest.Platform) {
+	if n.child != nil && n.child.Platform != nil {
+		return *n.child.Platform
+	}
+	if found != nil {
+		p.OS, p.Architecture, _ = strings.Cut(found.Annotations[manifest.PlatformAnnotation], "/")
+		p.Architecture, p.Variant, _ = strings.Cut(p.Architecture, "/")
+	}
+	return p
+}
