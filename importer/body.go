@@ -19,6 +19,7 @@ type body struct {
 	clock  clock.WithDelayedExecution
 	limits Limits
 	host   string
+	job    *jobBudget
 	// limit is how many bytes are read at most, left how many of those may
 	// still come.
 	limit, left int64
@@ -45,6 +46,9 @@ func (b *body) Read(p []byte) (int, error) {
 		return err
 	})
 	b.got += int64(n)
+	if over := b.job.read(n); over != nil {
+		err = over
+	}
 	if b.left -= int64(n); b.left < 0 {
 		err = tooLarge(b.host, 0, b.limit)
 		n += int(b.left)

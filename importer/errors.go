@@ -38,6 +38,9 @@ const (
 	DigestMismatch Reason = "DigestMismatch"
 	// TooLarge: a manifest, config, index or list is beyond its limit.
 	TooLarge Reason = "TooLarge"
+	// OverBudget: the job would ask more of registries than one job may; see
+	// Limits.JobManifests.
+	OverBudget Reason = "OverBudget"
 	// NotAnImage: the reference leads to an artifact, such as a signature.
 	NotAnImage Reason = "NotAnImage"
 	// InvalidImage: a manifest or config breaks the rules of its own format.
@@ -61,7 +64,7 @@ const (
 // words is the reason as prose, for messages.
 var words = map[Reason]string{
 	NotFound: "not found", Unauthorized: "unauthorized", Denied: "denied", RateLimited: "rate limited",
-	DigestMismatch: "digest mismatch", TooLarge: "too large", NotAnImage: "not an image",
+	DigestMismatch: "digest mismatch", TooLarge: "too large", OverBudget: "over budget", NotAnImage: "not an image",
 	InvalidImage: "invalid image", TLS: "TLS", Insecure: "insecure", Unreachable: "unreachable",
 	Timeout: "timeout", Unavailable: "unavailable", Unexpected: "unexpected answer", Canceled: "canceled",
 }

@@ -63,7 +63,7 @@ var acceptManifests = strings.Join(manifest.AcceptedMediaTypes(), ", ")
 // registry does not tell that way: distribution-spec makes the header of a HEAD
 // a SHOULD, and some proxies refuse the method.
 func (s *session) head(ctx context.Context, identifier string) (digest string, err error) {
-	ctx = withBudget(ctx, budget{manifest.MaxManifestSize, s.limits.Request})
+	ctx = withBudget(ctx, budget{manifest.MaxManifestSize, s.limits.Request, jobOf(ctx)})
 	resp, err := s.do(ctx, http.MethodHead, "manifests/"+identifier, acceptManifests)
 	var answer *transport.Error
 	if errors.As(err, &answer) {
@@ -85,7 +85,7 @@ func (s *session) head(ctx context.Context, identifier string) (digest string, e
 // manifest reads and parses a manifest by tag or digest. If want is set, the
 // bytes are checked against it.
 func (s *session) manifest(ctx context.Context, identifier, want string) (*fetched, error) {
-	ctx = withBudget(ctx, budget{manifest.MaxManifestSize, s.limits.Request})
+	ctx = withBudget(ctx, budget{manifest.MaxManifestSize, s.limits.Request, jobOf(ctx)})
 	raw, resp, err := s.read(ctx, "manifests/"+identifier, acceptManifests)
 	if err != nil {
 		return nil, err
@@ -121,7 +121,7 @@ func (s *session) config(ctx context.Context, m *fetched) ([]byte, error) {
 	if err := json.Unmarshal(m.raw, &inline); err == nil && inline.Config.Data != nil {
 		return inline.Config.Data, m.VerifyConfig(inline.Config.Data)
 	}
-	ctx = withBudget(ctx, budget{manifest.MaxConfigSize, s.limits.Request})
+	ctx = withBudget(ctx, budget{manifest.MaxConfigSize, s.limits.Request, jobOf(ctx)})
 	raw, _, err := s.read(ctx, "blobs/"+m.Config.Digest, "")
 	if err != nil {
 		return nil, err

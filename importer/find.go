@@ -26,6 +26,13 @@ func (im *Importer) Find(ctx context.Context, reference string) (image *imagev1.
 	if err != nil {
 		return nil, nil, err
 	}
+	ctx, done := im.job(ctx)
+	defer done()
+	defer func() {
+		if late := overdue(ctx, err); late != err {
+			err = describe(ref, late)
+		}
+	}()
 	s, err := im.session(ctx, ref)
 	if err != nil {
 		return nil, nil, describe(ref, err)

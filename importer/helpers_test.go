@@ -2,6 +2,7 @@ package importer_test
 
 import (
 	"errors"
+	"net/http"
 	"net/netip"
 	"slices"
 	"testing"
@@ -101,4 +102,14 @@ func sorted(in []string) []string {
 	out := slices.Clone(in)
 	slices.Sort(out)
 	return out
+}
+
+// arrives tells of a request and answers nothing until the client is gone.
+func arrives(arrived chan<- struct{}) registrytest.Fault {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			arrived <- struct{}{}
+			registrytest.StallHeaders()(next).ServeHTTP(w, req)
+		})
+	}
 }

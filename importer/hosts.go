@@ -70,7 +70,7 @@ func (h *host) acquire(ctx context.Context) error {
 	select {
 	case h.slots <- struct{}{}:
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 	now := h.hosts.clock.Now()
 	turn := h.bucket.ReserveN(now, 1)
@@ -102,7 +102,7 @@ func (h *host) parkedFor() time.Duration {
 
 func sleep(ctx context.Context, clock clock.Clock, d time.Duration) error {
 	if d <= 0 {
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 	timer := clock.NewTimer(d)
 	defer timer.Stop()
@@ -110,6 +110,6 @@ func sleep(ctx context.Context, clock clock.Clock, d time.Duration) error {
 	case <-timer.C():
 		return nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 }

@@ -44,7 +44,7 @@ func New(o Options) (*Importer, error) {
 	if err != nil {
 		return nil, err
 	}
-	limits := o.Limits.withDefaults()
+	limits := o.Limits.withDefaults(o.Layers)
 	im := &Importer{
 		keychain:   o.Keychain,
 		registries: registries,
@@ -103,7 +103,8 @@ type Result struct {
 	// Digest is what Reference leads to: the name of Images[0].
 	Digest string
 	// Images are the Image the reference leads to and, if that is an index,
-	// its children in the order of the index, nested ones after their parent.
+	// its children in the order of the index, nested ones after their parent, each
+	// digest once.
 	Images []ImageResult
 	// Skipped are children of an index that were not imported.
 	Skipped []Skipped
@@ -149,19 +150,29 @@ func (im *Importer) Import(ctx context.Context, reference string, images Images)
 	if err != nil {
 		return nil, err
 	}
+	ctx, done := im.job(ctx)
+	defer done()
 	s, err := im.session(ctx, ref)
 	if err != nil {
-		return nil, describe(ref, err)
+		return nil, describe(ref, overdue(ctx, err))
 	}
-	run := &run{Importer: im, ref: ref, session: s, images: images}
+	run := &run{Importer: im, ref: ref, session: s, images: images, nodes: map[string]*visit{}}
 	out, err := run.root(ctx)
+	if late := overdue(ctx, err); late != err {
+		err = describe(ref, late)
+	}
 	if ReasonOf(err) == Unauthorized {
 		im.forget(ref)
 	}
 	if out == nil {
 		return nil, err
 	}
-	result := &Result{Reference: ref.String(), Digest: out.digest, Images: out.images, Skipped: out.skipped, Warnings: out.warnings}
+	result := &Result{Reference: ref.String(), Digest: out.digest}
+	out.walk(func(o *outcome) {
+		result.Images = append(result.Images, o.images...)
+		result.Skipped = append(result.Skipped, o.skipped...)
+		result.Warnings = append(result.Warnings, o.warnings...)
+	})
 	return result, err
 }
 

@@ -52,7 +52,7 @@ func (s *session) verifyLayer(ctx context.Context, layer manifest.Descriptor, di
 	if err := manifest.ValidDigest(diffID); err != nil {
 		return fmt.Errorf("its diff ID: %w", err)
 	}
-	ctx = withBudget(ctx, budget{layer.Size, s.limits.Layer})
+	ctx = withBudget(ctx, budget{layer.Size, s.limits.Layer, nil})
 	resp, err := s.do(ctx, http.MethodGet, "blobs/"+layer.Digest, "")
 	if err != nil {
 		return err

@@ -5,9 +5,13 @@ import (
 	"sync"
 )
 
-// keyLocks serialises work on one key: two imports that meet in a digest fetch
-// it once, two requests that need the same greeting greet once. It holds an
-// entry per key in use and so is bounded by the work under way.
+// keyLocks serialises work on one key: two imports that meet in a digest of one
+// repository fetch it once, two requests that need the same greeting greet once. It
+// holds an entry per key in use and so is bounded by the work under way.
+//
+// A registry may be waited for with a lock held, so a key names the registry: whoever
+// waits for the lock waits for that registry anyway. A registry that is slow to send
+// what another one has, too, must not hold up that one's imports.
 //
 // Locks on digests are taken from index to child only. Digests form no cycle,
 // so neither do the waits.
@@ -47,6 +51,6 @@ func (l *keyLocks) lock(ctx context.Context, key string) (unlock func(), err err
 		return func() { <-k.held; leave() }, nil
 	case <-ctx.Done():
 		leave()
-		return nil, ctx.Err()
+		return nil, context.Cause(ctx)
 	}
 }

@@ -82,6 +82,13 @@ type Limits struct {
 	// Request is the longest a manifest, a config, a list or a token may
 	// take (2 min); Layer is the same for a layer (1 h).
 	Request, Layer time.Duration
+	// JobManifests, JobRequests and JobBytes bound what one job asks of registries:
+	// manifests read (1,024), requests made, those for signatures and repeated ones
+	// included (10,000), and bytes read, without those of layers (512 MiB). A job that
+	// needs more ends with reason OverBudget.
+	JobManifests, JobRequests, JobBytes int64
+	// JobTime is the longest a job may take (15 min; 12 h where layers are verified).
+	JobTime time.Duration
 	// Recycle is how long what was learned about a host or a repository is
 	// used: how to greet it and which credentials (30 min).
 	Recycle time.Duration
@@ -96,7 +103,7 @@ const (
 	maxReferences   = 256  // references remembered per image
 )
 
-func (l Limits) withDefaults() Limits {
+func (l Limits) withDefaults(layers LayersMode) Limits {
 	setDefault(&l.Concurrency, 4)
 	setDefault(&l.HostConcurrency, 8)
 	setDefault(&l.HostRate, 200)
@@ -107,6 +114,13 @@ func (l Limits) withDefaults() Limits {
 	setDefault(&l.MinRate, 1024)
 	setDefault(&l.Request, 2*time.Minute)
 	setDefault(&l.Layer, time.Hour)
+	setDefault(&l.JobManifests, 1024)
+	setDefault(&l.JobRequests, 10_000)
+	setDefault(&l.JobBytes, 512<<20)
+	if layers == LayersVerify {
+		setDefault(&l.JobTime, 12*time.Hour)
+	}
+	setDefault(&l.JobTime, 15*time.Minute)
 	setDefault(&l.Recycle, 30*time.Minute)
 	return l
 }
@@ -119,7 +133,8 @@ func setDefault[T int | int64 | float64 | time.Duration](field *T, value T) {
 
 func (l Limits) validate() error {
 	if l.Concurrency < 0 || l.HostConcurrency < 0 || l.HostRate < 0 || l.HostBurst < 0 || l.Attempts < 0 || l.MaxWait < 0 ||
-		l.Stall < 0 || l.MinRate < 0 || l.Request < 0 || l.Layer < 0 || l.Recycle < 0 {
+		l.Stall < 0 || l.MinRate < 0 || l.Request < 0 || l.Layer < 0 || l.Recycle < 0 ||
+		l.JobManifests < 0 || l.JobRequests < 0 || l.JobBytes < 0 || l.JobTime < 0 {
 		return fmt.Errorf("limits must not be negative: %+v", l)
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	"golang.org/x/sync/errgroup"
@@ -22,6 +23,17 @@ type run struct {
 	ref     Reference
 	session *session
 	images  Images
+
+	mu    sync.Mutex
+	nodes map[string]*visit // by digest
+}
+
+// visit is the import of one digest. A digest that is listed many times is imported
+// once, by whoever comes first; the others wait for the outcome.
+type visit struct {
+	done chan struct{}
+	out  *outcome
+	err  error
 }
 
 // node is one manifest to import: the one the reference leads to, or a child.
@@ -39,18 +51,70 @@ type node struct {
 // outcome is what importing a node led to.
 type outcome struct {
 	digest   string
-	images   []ImageResult
+	images   []ImageResult // at most one
 	skipped  []Skipped
 	warnings []string
+	// children are the outcomes of what an index lists. They may be shared.
+	children []*outcome
+}
+
+// walk calls visit with o and then with all below it, each once.
+func (o *outcome) walk(visit func(*outcome)) {
+	seen := map[*outcome]bool{}
+	var descend func(*outcome)
+	descend = func(o *outcome) {
+		if o == nil || seen[o] {
+			return
+		}
+		seen[o] = true
+		visit(o)
+		for _, child := range o.children {
+			descend(child)
+		}
+	}
+	descend(o)
+}
+
+// hasImages reports whether an Image is stored of o or of what is below it.
+func (o *outcome) hasImages() bool {
+	found := false
+	o.walk(func(o *outcome) { found = found || len(o.images) > 0 })
+	return found
 }
 
 // errNotWanted: the platform of a child turned out not to be asked for.
 var errNotWanted = errors.New(SkippedPlatform)
 
-// importNode imports a manifest and, if it is an index, what it lists. It holds
-// a lock on the digest, so that imports that meet in it read it once.
+// importNode imports a manifest and, if it is an index, what it lists.
 func (r *run) importNode(ctx context.Context, n node) (*outcome, error) {
-	unlock, err := r.locks.lock(ctx, "digest "+n.digest)
+	r.mu.Lock()
+	v := r.nodes[n.digest]
+	first := v == nil
+	if first {
+		v = &visit{done: make(chan struct{})}
+		r.nodes[n.digest] = v
+	}
+	r.mu.Unlock()
+	if first {
+		defer close(v.done)
+		v.out, v.err = r.importOnce(ctx, n)
+		return v.out, v.err
+	}
+	select {
+	case <-v.done:
+		return v.out, v.err
+	case <-ctx.Done():
+		return nil, describe(n.reference, context.Cause(ctx))
+	}
+}
+
+// importOnce holds a lock on the digest, so that imports of other references to it
+// read it once.
+func (r *run) importOnce(ctx context.Context, n node) (*outcome, error) {
+	if err := jobOf(ctx).manifest(); err != nil {
+		return nil, describe(n.reference, err)
+	}
+	unlock, err := r.locks.lock(ctx, "digest "+r.session.repository.Name()+"@"+n.digest)
 	if err != nil {
 		return nil, describe(n.reference, err)
 	}
@@ -156,32 +220,29 @@ func (r *run) importIndex(ctx context.Context, n node, found *imagev1.Image, m *
 		r.emit(Event{Kind: EventFetched, Digest: n.digest})
 	}
 	children, err := r.importChildren(ctx, n, m.Manifest)
-	if err == nil && len(children.images) == 0 {
-		err = describe(n.reference, noChild(children.skipped))
+	out := &outcome{digest: n.digest, children: children}
+	if err == nil && !out.hasImages() {
+		err = describe(n.reference, noChild(out))
 	}
 	if err != nil {
-		// An index that is stored has all its children: see Images.
-		children.digest = n.digest
-		return children, err
+		return out, err // an index that is stored has all its children: see Images
 	}
-	out := &outcome{digest: n.digest}
 	err = r.store(ctx, n, found, r.newImage(n, m), "", out)
-	out.images = append(out.images, children.images...)
-	out.skipped = children.skipped
-	out.warnings = append(out.warnings, children.warnings...)
 	return out, err
 }
 
 // noChild says why an index led to no image.
-func noChild(skipped []Skipped) error {
+func noChild(index *outcome) error {
 	var platforms []string
 	missing := false
-	for _, s := range skipped {
-		if s.Reason == SkippedPlatform && s.Platform != "" {
-			platforms = append(platforms, s.Platform)
+	index.walk(func(o *outcome) {
+		for _, s := range o.skipped {
+			if s.Reason == SkippedPlatform && s.Platform != "" {
+				platforms = append(platforms, s.Platform)
+			}
+			missing = missing || s.Reason == SkippedMissing
 		}
-		missing = missing || s.Reason == SkippedMissing
-	}
+	})
 	switch {
 	case len(platforms) > 0:
 		return &Error{Reason: NotFound, Message: "the index has no image for the platforms asked for, but for " + clean(strings.Join(platforms, ", "))}
@@ -193,7 +254,7 @@ func noChild(skipped []Skipped) error {
 
 // importChildren imports what an index lists, some at a time. One failure does
 // not stop the others.
-func (r *run) importChildren(ctx context.Context, parent node, index *manifest.Manifest) (*outcome, error) {
+func (r *run) importChildren(ctx context.Context, parent node, index *manifest.Manifest) ([]*outcome, error) {
 	outcomes := make([]*outcome, len(index.Children))
 	errs := make([]error, len(index.Children))
 	seen, images := map[string]bool{}, map[string]bool{}
@@ -214,22 +275,31 @@ func (r *run) importChildren(ctx context.Context, parent node, index *manifest.M
 		group.Go(func() error {
 			n := node{reference: r.ref.WithDigest(child.Digest), digest: child.Digest, depth: parent.depth + 1, child: &child}
 			outcomes[i], errs[i] = r.importNode(ctx, n)
-			if reason := childReason(n, errs[i]); reason != "" && (outcomes[i] == nil || len(outcomes[i].images) == 0) {
+			if reason := childReason(n, errs[i]); reason != "" && !outcomes[i].hasImages() {
 				outcomes[i], errs[i] = r.skipped(child, reason), nil
 			}
 			return nil
 		})
 	}
 	_ = group.Wait() // its functions return nil
-	all := &outcome{}
-	for _, o := range outcomes {
-		if o != nil {
-			all.images = append(all.images, o.images...)
-			all.skipped = append(all.skipped, o.skipped...)
-			all.warnings = append(all.warnings, o.warnings...)
+	return outcomes, distinct(errs)
+}
+
+// distinct joins errors, those that were joined before and are the same once.
+func distinct(errs []error) error {
+	var all []error
+	seen := map[string]bool{}
+	for len(errs) > 0 {
+		err := errs[0]
+		errs = errs[1:]
+		if joined, ok := err.(interface{ Unwrap() []error }); ok {
+			errs = append(slices.Clone(joined.Unwrap()), errs...)
+		} else if err != nil && !seen[err.Error()] {
+			seen[err.Error()] = true
+			all = append(all, err)
 		}
 	}
-	return all, errors.Join(errs...)
+	return errors.Join(all...)
 }
 
 // skip is why a child is not even looked at, or "".

@@ -63,7 +63,7 @@ func (im *Importer) Tags(ctx context.Context, repository string) ([]string, erro
 
 // tags reads all pages of the distribution-spec's tag listing.
 func (s *session) tags(ctx context.Context) ([]string, error) {
-	ctx = withBudget(ctx, budget{manifest.MaxManifestSize, s.limits.Request})
+	ctx = withBudget(ctx, budget{manifest.MaxManifestSize, s.limits.Request, nil})
 	registry := s.repository.RegistryStr()
 	next := &url.URL{
 		Scheme: s.scheme, Host: registry, Path: "/v2/" + s.repository.RepositoryStr() + "/tags/list",

@@ -41,6 +41,8 @@ type wire struct {
 type budget struct {
 	bytes int64
 	time  time.Duration
+	// job is charged for the bytes; nil is nobody.
+	job *jobBudget
 }
 
 type budgetKey struct{}
@@ -55,7 +57,7 @@ func (w *wire) budgetOf(req *http.Request) budget {
 	if b, ok := req.Context().Value(budgetKey{}).(budget); ok {
 		return b
 	}
-	b := budget{bytes: manifest.MaxManifestSize, time: w.im.limits.Request}
+	b := budget{manifest.MaxManifestSize, w.im.limits.Request, jobOf(req.Context())}
 	if strings.Contains(req.URL.Path, "/blobs/") {
 		b.bytes = manifest.MaxConfigSize
 	}
@@ -112,8 +114,11 @@ func checkRedirect(req *http.Request) error {
 // attempt makes the request until it works, fails for good, or has failed
 // often enough.
 func (w *wire) attempt(base http.RoundTripper, req *http.Request) (*http.Response, error) {
-	h := w.im.hosts.get(req.URL.Host)
+	h, job := w.im.hosts.get(req.URL.Host), jobOf(req.Context())
 	for n := 1; ; n++ {
+		if err := job.request(); err != nil {
+			return nil, err
+		}
 		if err := h.acquire(req.Context()); err != nil {
 			return nil, err
 		}
@@ -212,6 +217,7 @@ func (w *wire) once(base http.RoundTripper, req *http.Request, h *host) (*http.R
 	})
 	b := &body{
 		ctx: ctx, cancel: cancel, clock: w.im.clock, limits: w.im.limits, left: allowed.bytes, limit: allowed.bytes, host: req.URL.Host,
+		job:  allowed.job,
 		done: func() { deadline.Stop(); h.release() },
 	}
 	var resp *http.Response

@@ -237,7 +237,7 @@ func failure(err error, attempt int) Failure {
 	case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) || errors.Is(err, errPanic):
 		f.Permanent = true
 	case !errors.As(err, &e) || temporary(err): // the API's, or the network's: it gets better
-	case e.Reason == importer.InvalidImage || e.Reason == importer.TooLarge:
+	case e.Reason == importer.InvalidImage || e.Reason == importer.TooLarge || e.Reason == importer.OverBudget:
 		f.Permanent = true
 	default:
 		f.Permanent = attempt >= doubtfulAttempts

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
@@ -306,4 +307,20 @@ func (refusingImages) Create(_ context.Context, image *imagev1.Image, _ metav1.C
 
 func (panickingImages) Get(context.Context, string, metav1.GetOptions) (*imagev1.Image, error) {
 	panic("at once")
+}
+
+// What goes over a budget would go over it again.
+func TestWorkerGivesUpAJobThatIsOverBudget(t *testing.T) {
+	w := startWorker(t, func(o *queue.Options) {
+		o.Importer = newImporter(t, importer.Options{Limits: importer.Limits{JobManifests: 2}})
+	})
+	w.registry.PushIndex("team/app:1.0", newIndex(t, sample.Spec{}, false, "linux/amd64", "linux/arm64"))
+	if e := w.try(1, "push team/app:1.0"); e.How != "failed" || !e.Failure.Permanent || !strings.Contains(e.Failure.Error, "budget of 2 manifests") {
+		t.Errorf("%s: %+v", e.How, e.Failure)
+	}
+	// The hints of one job share its budget.
+	a, b, c := w.push("team/other:1.0", "a"), w.push("team/other:1.0", "b"), w.push("team/other:1.0", "c")
+	if e := w.try(1, "push team/other:1.0@"+a, "push team/other:1.0@"+b, "push team/other:1.0@"+c); e.How != "failed" || !e.Failure.Permanent {
+		t.Errorf("%s: %+v", e.How, e.Failure)
+	}
 }

@@ -155,9 +155,11 @@ func (w *Worker) runJob(ctx context.Context, j Job) {
 	stopped := ctx.Done()
 	work, lost := context.WithCancel(ctx)
 	defer lost()
+	budgeted, spent := w.Importer.Job(work)
+	defer spent()
 	var renewing sync.WaitGroup
 	renewing.Go(func() { w.renew(work, j, lost) })
-	err := guard(work, func() error { return w.do(work, j) })
+	err := guard(work, func() error { return w.do(budgeted, j) })
 	leaseHeld := work.Err() == nil
 	lost()
 	renewing.Wait()
