@@ -9,6 +9,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericfilters "k8s.io/apiserver/pkg/server/filters"
+
+	"github.com/tidewaiter/tidewaiter/web/limits"
 )
 
 // handlerChain puts Kubernetes' filters before api. It is
@@ -17,10 +19,10 @@ import (
 // configured for, and the timing of each filter), and in an order that lets
 // front, if it is not nil, answer before the goroutine, the copies and the
 // trackers that what may run long needs. Whatever front answers has passed
-// authentication, impersonation, the limit of requests in flight and
+// authentication, impersonation, the limits of requests in flight and
 // authorization like any other request, and has the request's deadline in its
 // context, which it must honour itself.
-func handlerChain(api http.Handler, front func(http.Handler) http.Handler, c *genericapiserver.Config) http.Handler {
+func handlerChain(api http.Handler, front func(http.Handler) http.Handler, connections *limits.Connections, c *genericapiserver.Config) http.Handler {
 	h := filters.WithWarningRecorder(api)
 	h = genericfilters.WithTimeoutForNonLongRunningRequests(h, c.LongRunningFunc)
 	h = filters.WithLatencyTrackers(h)
@@ -28,8 +30,13 @@ func handlerChain(api http.Handler, front func(http.Handler) http.Handler, c *ge
 		h = front(h)
 	}
 	h = filters.WithAuthorization(h, c.Authorization.Authorizer, c.Serializer)
+	// This one counts for apiserver_current_inflight_requests. It does not bound
+	// administrators; the limits do.
 	h = genericfilters.WithMaxInFlightLimit(h, c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight, c.LongRunningFunc)
 	h = impersonation.WithConstrainedImpersonation(h, c.Authorization.Authorizer, c.Serializer)
+	h = limits.WithRequestLimits(h, limits.RequestOptions{
+		MaxReads: c.MaxRequestsInFlight, MaxWrites: c.MaxMutatingRequestsInFlight, LongRunning: c.LongRunningFunc, Connections: connections,
+	})
 	h = filters.WithAuthentication(h, c.Authentication.Authenticator, filters.Unauthorized(c.Serializer), c.Authentication.APIAudiences, c.Authentication.RequestHeaderConfig)
 	h = filters.WithRequestDeadline(h, nil, nil, c.LongRunningFunc, c.Serializer, c.RequestTimeout)
 	h = genericfilters.WithWaitGroup(h, c.LongRunningFunc, c.NonLongRunningRequestWaitGroup)

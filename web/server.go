@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,8 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/kube-openapi/pkg/common"
+
+	"github.com/tidewaiter/tidewaiter/web/limits"
 )
 
 // watchDrain is how long open watches may take to end once the server stops;
@@ -52,6 +55,12 @@ type Config struct {
 
 	// Listener takes TLS connections; nil serves only [Server.ClientConfig].
 	Listener net.Listener
+	// Connections, if set, bounds the connections of Listener, which must be one of
+	// its listeners.
+	Connections *limits.Connections
+	// MaxReads and MaxWrites bound the requests in flight that read and that
+	// change something; 0 stands for Kubernetes' 400 and 200, less for no bound.
+	MaxReads, MaxWrites int
 	// Credentials are the server's certificates and the callers it knows.
 	Credentials *Credentials
 	// Hooks serves everything below /hooks/; nil refuses it.
@@ -89,6 +98,8 @@ func New(c Config) (*Server, error) {
 	cfg.EffectiveVersion = servedVersion(c.Version)
 	cfg.LongRunningFunc = genericfilters.BasicLongRunningRequestCheck(sets.NewString("watch"), sets.NewString("log"))
 	cfg.ShutdownWatchTerminationGracePeriod = watchDrain
+	cfg.MaxRequestsInFlight = cmp.Or(c.MaxReads, cfg.MaxRequestsInFlight)
+	cfg.MaxMutatingRequestsInFlight = cmp.Or(c.MaxWrites, cfg.MaxMutatingRequestsInFlight)
 	cfg.LoopbackClientConfig = s.ClientConfig()
 	if c.Listener == nil {
 		// Completing the configuration derives this from the listener.
@@ -106,7 +117,7 @@ func New(c Config) (*Server, error) {
 	cfg.OpenAPIV3Config.Info.Version = c.Version
 	cfg.AddReadyzChecks(c.ReadyChecks...)
 	cfg.BuildHandlerChainFunc = func(api http.Handler, cfg *genericapiserver.Config) http.Handler {
-		return rootRouter(handlerChain(api, c.Front, cfg), c.Hooks)
+		return rootRouter(handlerChain(api, c.Front, c.Connections, cfg), c.Hooks)
 	}
 
 	s.api, err = cfg.Complete(nil).New("tidewaiter", genericapiserver.NewEmptyDelegate())

@@ -347,3 +347,48 @@ func TestServingCertificateIsRenewedWhileServing(t *testing.T) {
 		}
 	}
 }
+
+// An administrator's lists, more than are served at once, do not hold up an
+// administrator's reads, and those too many are told to come later.
+func TestFloodOfLists(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	var listing atomic.Int32
+	s := startIn(t, t.TempDir(), func(c *web.Config) {
+		c.MaxReads = 40
+		c.Front = func(api http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if info, ok := request.RequestInfoFrom(r.Context()); ok && info.Verb == "list" {
+					listing.Add(1)
+					<-release
+					return
+				}
+				api.ServeHTTP(w, r)
+			})
+		}
+	})
+	token := s.admin(t).BearerToken
+	codes := make(chan int, 100)
+	for range cap(codes) {
+		go func() {
+			code, _ := s.get(t, "/api/v1/namespaces/default/pods", token)
+			codes <- code
+		}()
+	}
+	// The first to be told have waited in vain.
+	for range 3 {
+		if code := <-codes; code != http.StatusTooManyRequests {
+			t.Errorf("a list was answered %d while none could be", code)
+		}
+		if code, _ := s.get(t, "/version", token); code != http.StatusOK {
+			t.Errorf("an honest read was answered %d", code)
+		}
+	}
+	if n := listing.Load(); n > 10 {
+		t.Errorf("%d lists are served at once, of 40 reads", n)
+	}
+	close(release)
+	for range cap(codes) - 3 {
+		<-codes
+	}
+}

@@ -22,6 +22,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/web/admin"
 	"github.com/tidewaiter/tidewaiter/web/hooks"
+	"github.com/tidewaiter/tidewaiter/web/limits"
 )
 
 // pushes is the way of a push: receivers put what registries tell into the
@@ -35,7 +36,7 @@ type pushes struct {
 }
 
 // openPushes prepares the spool, and the receivers if there are any.
-func openPushes(ctx context.Context, store *db.DB, cfg *config, isolated bool) (_ *pushes, err error) {
+func openPushes(ctx context.Context, store *db.DB, cfg *config, connections *limits.Connections, isolated bool) (_ *pushes, err error) {
 	if err := queue.SweepOptions(cfg.Sweep).Validate(); err != nil {
 		return nil, fmt.Errorf("%s: sweep: %w", cfg.file, err)
 	}
@@ -63,9 +64,11 @@ func openPushes(ctx context.Context, store *db.DB, cfg *config, isolated bool) (
 	}
 	p.handler = handler
 	if cfg.Hooks.Listen != "" {
-		if p.plain, err = (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Hooks.Listen); err != nil {
+		plain, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Hooks.Listen)
+		if err != nil {
 			return nil, fmt.Errorf("%s: hooks.listen: %w", cfg.file, err)
 		}
+		p.plain = connections.Listen(plain)
 	}
 	return p, nil
 }

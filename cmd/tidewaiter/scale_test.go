@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -206,17 +205,18 @@ func startProcess(b *testing.B, dir string) *process {
 // it is ready.
 func runProcess(t testing.TB, dir string, flags ...string) *process {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(listener.Addr().String())
-	listener.Close()
+	return runProcessAfter(t, "", dir, flags...)
+}
+
+// runProcessAfter is runProcess, in a shell that has run a command before, such
+// as ulimit.
+func runProcessAfter(t testing.TB, command, dir string, flags ...string) *process {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(self, append([]string{"serve", "--data-dir", dir, "--secure-port", port}, flags...)...)
+	cmd := exec.Command("sh", append([]string{"-ec", command + "\nexec \"$@\"", "sh", self, "serve", "--data-dir", dir, "--secure-port", "0"}, flags...)...)
 	cmd.Env = append(os.Environ(), serveEnv+"=1")
 	cmd.Stderr, err = os.Create(filepath.Join(t.TempDir(), "stderr"))
 	if err != nil {

@@ -29,6 +29,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/web"
 	"github.com/tidewaiter/tidewaiter/web/admin"
+	"github.com/tidewaiter/tidewaiter/web/limits"
 	"github.com/tidewaiter/tidewaiter/web/verbatim"
 )
 
@@ -48,6 +49,8 @@ type serverOptions struct {
 	// isolated imports what is pushed without the credentials and the lookaside
 	// storage of whoever runs the server.
 	isolated bool
+	// maxReads and maxWrites bound the requests in flight; see web.Config.
+	maxReads, maxWrites int
 }
 
 func (o *serverOptions) addFlags(f *pflag.FlagSet) {
@@ -76,7 +79,8 @@ type server struct {
 	options      serverOptions
 	config       *config
 	listener     net.Listener // nil when it is reached only from within the process
-	url          string       // empty without a listener
+	connections  *limits.Connections
+	url          string // empty without a listener
 	db           *db.DB
 	web          *web.Server
 	credentials  *web.Credentials
@@ -94,7 +98,10 @@ type server struct {
 // listener, or reachable only from within the process if that is nil. It takes
 // over listener when it succeeds.
 func openServer(ctx context.Context, o serverOptions, listener net.Listener) (_ *server, err error) {
-	s := &server{options: o, listener: listener, events: &eventRecorder{}, readyTimeout: readyTimeout}
+	s := &server{options: o, connections: limits.NewConnections(limits.DefaultConnections()), events: &eventRecorder{}, readyTimeout: readyTimeout}
+	if listener != nil {
+		s.listener = s.connections.Listen(listener)
+	}
 	s.notReady = func(err error) { slog.Error("the server answers and is not ready", "url", s.url, "err", err) }
 	if s.config, err = loadConfig(o.configFile); err != nil {
 		return nil, err
@@ -145,7 +152,7 @@ func (s *server) loadCredentials() (err error) {
 // openPushes prepares what takes pushes, of a server that listens.
 func (s *server) openPushes(ctx context.Context) (err error) {
 	if s.listener != nil {
-		s.pushes, err = openPushes(ctx, s.db, s.config, s.options.isolated)
+		s.pushes, err = openPushes(ctx, s.db, s.config, s.connections, s.options.isolated)
 	}
 	return err
 }
@@ -181,6 +188,9 @@ func (s *server) assemble() error {
 		Groups:         groups,
 		OpenAPI:        openAPIDefinitions,
 		Listener:       s.listener,
+		Connections:    s.connections,
+		MaxReads:       s.options.maxReads,
+		MaxWrites:      s.options.maxWrites,
 		Credentials:    s.credentials,
 		Front:          func(api http.Handler) http.Handler { return getter.Serve(web.AnnounceWrites(s.db.Announce, api)) },
 		Hooks:          s.pushes.hooks(),

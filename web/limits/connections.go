@@ -1,0 +1,201 @@
+package limits
+
+import (
+	"container/list"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// maxConnections is how many connections are held where the process may have
+// descriptors enough. An idle one takes some 50 KiB.
+const maxConnections = 4096
+
+// DefaultConnections is how many connections a server should hold: half of the
+// descriptors that the process may open, so that the database's files, pods'
+// logs and outgoing connections have the other half.
+func DefaultConnections() int {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return maxConnections
+	}
+	return int(min(limit.Cur/2, maxConnections))
+}
+
+// Connections bounds the connections of the listeners it wraps. A new connection
+// takes the place of the one that has been idle for longest, among those of the
+// address that holds most; where none is idle, that of one of the address that
+// holds most, unless it is of that address itself.
+type Connections struct {
+	max int
+
+	mu        sync.Mutex
+	all       *list.List               // of *connection, the longest unused first
+	byRemote  map[string]*list.Element // by RemoteAddr
+	byAddress map[string]int           // how many, by Address
+	told      time.Time                // when the log was told last
+}
+
+// NewConnections bounds connections to max, at least one.
+func NewConnections(max int) *Connections {
+	return &Connections{max: max, all: list.New(), byRemote: map[string]*list.Element{}, byAddress: map[string]int{}}
+}
+
+// connection is one connection.
+type connection struct {
+	net.Conn
+	of      *Connections
+	remote  string
+	address string
+	element *list.Element
+	busy    int // requests in flight of callers who are known
+}
+
+// Close implements net.Conn.
+func (c *connection) Close() error {
+	c.of.mu.Lock()
+	c.of.remove(c)
+	c.of.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// Listen returns a listener whose connections are bounded together with those of
+// every other listener of cs.
+func (cs *Connections) Listen(l net.Listener) net.Listener { return &listener{l, cs} }
+
+type listener struct {
+	net.Listener
+	connections *Connections
+}
+
+// Accept implements net.Listener. Where the process has no descriptor left it
+// closes an idle connection and tries again.
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+			if l.connections.closeOne("") {
+				continue
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		if c := l.connections.add(conn); c != nil {
+			return c, nil
+		}
+		_ = conn.Close()
+	}
+}
+
+// add takes in a connection, or returns nil where there is no place for it.
+func (cs *Connections) add(conn net.Conn) net.Conn {
+	remote := conn.RemoteAddr().String()
+	c := &connection{Conn: conn, of: cs, remote: remote, address: Address(remote)}
+	for cs.full() {
+		if !cs.closeOne(c.address) {
+			return nil
+		}
+	}
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	c.element = cs.all.PushBack(c)
+	cs.byRemote[remote] = c.element
+	cs.byAddress[c.address]++
+	return c
+}
+
+func (cs *Connections) full() bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return cs.all.Len() >= cs.max
+}
+
+// closeOne closes a connection in favour of a new one from an address. It is
+// false when there is none to close.
+func (cs *Connections) closeOne(address string) bool {
+	cs.mu.Lock()
+	victim := cs.victim(address)
+	if victim != nil {
+		cs.remove(victim)
+	}
+	now := time.Now()
+	tell := now.Sub(cs.told) >= time.Minute
+	if tell {
+		cs.told = now
+	}
+	open, max := cs.all.Len(), cs.max
+	cs.mu.Unlock()
+	if tell {
+		slog.Warn("there are as many connections as the server holds; one that is idle is closed for each new one", "open", open, "limit", max, "from", address)
+	}
+	if victim == nil {
+		return false
+	}
+	_ = victim.Conn.Close() // whatever it says, the connection is gone
+	return true
+}
+
+func (cs *Connections) victim(address string) *connection {
+	var idle, busy *connection
+	for e := cs.all.Front(); e != nil; e = e.Next() {
+		c := e.Value.(*connection)
+		best := &idle
+		if c.busy > 0 {
+			best = &busy
+		}
+		if *best == nil || cs.byAddress[c.address] > cs.byAddress[(*best).address] {
+			*best = c
+		}
+	}
+	if idle == nil && busy != nil && cs.byAddress[busy.address] > cs.byAddress[address]+1 {
+		return busy
+	}
+	return idle
+}
+
+func (cs *Connections) remove(c *connection) {
+	if c.element == nil {
+		return
+	}
+	cs.all.Remove(c.element)
+	if cs.byRemote[c.remote] == c.element {
+		delete(cs.byRemote, c.remote)
+	}
+	c.element = nil
+	if cs.byAddress[c.address]--; cs.byAddress[c.address] == 0 {
+		delete(cs.byAddress, c.address)
+	}
+}
+
+// begin says that the connection with a remote address has a request of a known
+// caller in flight, until end. It is nil for a connection of no listener of cs.
+func (cs *Connections) begin(remote string) *connection {
+	if cs == nil {
+		return nil
+	}
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	e := cs.byRemote[remote]
+	if e == nil {
+		return nil
+	}
+	c := e.Value.(*connection)
+	c.busy++
+	return c
+}
+
+func (cs *Connections) end(c *connection) {
+	if c == nil {
+		return
+	}
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	c.busy--
+	if c.element != nil {
+		cs.all.MoveToBack(c.element)
+	}
+}
