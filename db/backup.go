@@ -123,6 +123,9 @@ func Restore(ctx context.Context, file, dir string) (err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
+	if err := checkTrusted(dir); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
 	lockFile, err := lock(dir)
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)

@@ -115,7 +115,8 @@ type DB struct {
 
 // Open takes the data directory, creates or migrates the database in it and
 // starts its writer. A directory that another process owns gives *LockedError,
-// a database of a newer release *NewerSchemaError, a damaged one *CorruptError.
+// a database of a newer release *NewerSchemaError, a damaged one *CorruptError, and
+// one that another user could have written *trusted.Error.
 func Open(opts Options) (_ *DB, err error) {
 	opts.setDefaults()
 	if opts.Dir == "" {
@@ -123,6 +124,9 @@ func Open(opts Options) (_ *DB, err error) {
 	}
 	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
+	}
+	if err := checkTrusted(opts.Dir); err != nil {
+		return nil, err
 	}
 	lockFile, err := lock(opts.Dir)
 	if err != nil {

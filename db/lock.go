@@ -90,8 +90,15 @@ func writeLock(f *os.File, info string) error {
 }
 
 // Owner reports who owns the data directory: *LockedError when a process
-// does, nil when none does or the directory does not exist.
+// does, nil when none does or the directory does not exist. A directory that
+// another user could have made or changed gives *trusted.Error.
 func Owner(dir string) error {
+	switch err := checkTrusted(dir); {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	}
 	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil

@@ -70,6 +70,9 @@ func openForeign(dir string) (*conn, error) {
 	} else if err != nil {
 		return nil, err
 	}
+	if err := checkTrusted(dir); err != nil {
+		return nil, err
+	}
 	if Owner(dir) == nil { // SQLite would apply the log, as it does when a server starts
 		if err := checkLog(path); err != nil {
 			return nil, err

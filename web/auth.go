@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/request/websocket"
 	"k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/apiserver/pkg/authentication/token/tokenfile"
+	tokenunion "k8s.io/apiserver/pkg/authentication/token/union"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
@@ -44,10 +45,13 @@ func (c *Credentials) applyTo(cfg *genericapiserver.Config, listener net.Listene
 		}
 	}
 
-	tokens, err := tokenfile.NewCSV(c.tokenFile)
+	file, err := tokenfile.NewCSV(c.tokenFile)
 	if err != nil {
 		return fmt.Errorf("reading bearer tokens: %w", err)
 	}
+	tokens := tokenunion.New(file, tokenfile.New(map[string]*user.DefaultInfo{
+		c.local.Token: {Name: localUser, UID: localUser, Groups: []string{user.SystemPrivilegedGroup}},
+	}))
 	conditions := make([]apiserverapi.AnonymousAuthCondition, 0, len(healthPaths))
 	for _, p := range healthPaths {
 		conditions = append(conditions, apiserverapi.AnonymousAuthCondition{Path: p})

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/csv"
@@ -14,6 +15,8 @@ import (
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/tidewaiter/tidewaiter/trusted"
 )
 
 // adminUser is the name of the administrator whose credential every data
@@ -26,9 +29,11 @@ const adminUser = "tidewaiter-admin"
 //	pki/ca.crt, ca.key            private certificate authority; trust ca.crt
 //	pki/serving.crt, serving.key  the server's certificate
 //	pki/tokens.csv                bearer tokens, in Kubernetes' token file format
+//	pki/local.json                the credential of verbs on this machine, see LocalConfig
 //	admin.kubeconfig              the administrator's credential
 //
-// Everything but ca.crt and serving.crt is readable by its owner alone.
+// Everything but ca.crt and serving.crt is readable by its owner alone. What
+// another user owns, can write or, of a secret, can read is refused.
 type Credentials struct {
 	// CAFile is the path of the certificate authority's certificate.
 	CAFile string
@@ -39,15 +44,18 @@ type Credentials struct {
 	servingCertFile string
 	servingKeyFile  string
 	tokenFile       string
+	localFile       string
 
 	ca    *authority
+	local *localCredential
 	hosts []string
 }
 
 // LoadCredentials reads the credentials below dir and creates what is missing.
 // The serving certificate is made anew when it does not cover one of hosts (IP
 // addresses or DNS names), does not come from the authority, or ends within 30
-// days of now; a running server looks after it once a day.
+// days of now; a running server looks after it once a day. A file that another user
+// could have written, or a secret that one can read, gives a *trusted.Error.
 func LoadCredentials(dir string, hosts []string, now time.Time) (*Credentials, error) {
 	pki := filepath.Join(dir, "pki")
 	if err := os.MkdirAll(pki, 0o700); err != nil {
@@ -60,9 +68,13 @@ func LoadCredentials(dir string, hosts []string, now time.Time) (*Credentials, e
 		servingCertFile: filepath.Join(pki, "serving.crt"),
 		servingKeyFile:  filepath.Join(pki, "serving.key"),
 		tokenFile:       filepath.Join(pki, "tokens.csv"),
+		localFile:       filepath.Join(pki, localName),
 		hosts:           hosts,
 	}
-	var err error
+	err := c.checkTrusted(dir, pki)
+	if err != nil {
+		return nil, err
+	}
 	if c.ca, err = loadOrCreateAuthority(c.CAFile, c.caKeyFile, now); err != nil {
 		return nil, err
 	}
@@ -72,7 +84,32 @@ func LoadCredentials(dir string, hosts []string, now time.Time) (*Credentials, e
 	if err := c.ensureAdminToken(); err != nil {
 		return nil, err
 	}
+	if c.local, err = loadOrCreateLocal(c.localFile); err != nil {
+		return nil, err
+	}
 	return c, nil
+}
+
+// checkTrusted fails with *trusted.Error for what another user could have written or,
+// if it is to be secret, read.
+func (c *Credentials) checkTrusted(dir, pki string) error {
+	if err := errors.Join(trusted.CheckDir(dir), trusted.CheckDir(pki)); err != nil {
+		return err
+	}
+	var errs []error
+	check := func(err error) {
+		if !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	// The kubeconfig is a secret, too, but it is written anew with its own mode.
+	for _, file := range []string{c.CAFile, c.servingCertFile, c.Kubeconfig} {
+		check(trusted.CheckPath(file))
+	}
+	for _, file := range []string{c.caKeyFile, c.servingKeyFile, c.tokenFile, c.localFile} {
+		check(trusted.CheckSecretPath(file))
+	}
+	return errors.Join(errs...)
 }
 
 // ensureServing renews the serving certificate if it has to be. A server reads
@@ -121,13 +158,28 @@ func (c *Credentials) adminToken() (string, error) {
 	return "", fmt.Errorf("%s holds no token of the group %s; remove the file to have a new one made", c.tokenFile, user.SystemPrivilegedGroup)
 }
 
-// newToken is 256 random bits in base64url.
+// tokenBytes is the length of a token before it is encoded: 256 bits.
+const tokenBytes = 32
+
+// newToken is tokenBytes random bytes in base64url.
 func newToken() (string, error) {
-	b := make([]byte, 32)
+	b := make([]byte, tokenBytes)
 	if _, err := rand.Read(b); err != nil {
 		return "", err
 	}
 	return base64.RawURLEncoding.EncodeToString(b), nil
+}
+
+// writeIfChanged is writeFile with mode 0600, unless path has that mode and holds
+// data already: a server can then start where the disk is full.
+func writeIfChanged(path string, data []byte) error {
+	const mode = 0o600
+	if fi, err := os.Lstat(path); err == nil && fi.Mode() == mode && fi.Size() == int64(len(data)) {
+		if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, data) {
+			return nil
+		}
+	}
+	return writeFile(path, data, mode)
 }
 
 // writeFile replaces path in one step, so that a crash leaves the old file or

@@ -30,5 +30,5 @@ func (c *Credentials) WriteKubeconfig(url string) error {
 	if err != nil {
 		return fmt.Errorf("encoding the kubeconfig: %w", err)
 	}
-	return writeFile(c.Kubeconfig, data, 0o600)
+	return writeIfChanged(c.Kubeconfig, data)
 }

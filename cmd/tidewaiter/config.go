@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"io/fs"
 	"path/filepath"
 	"time"
 
@@ -14,6 +14,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi/podlogs"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/guard"
+	"github.com/tidewaiter/tidewaiter/trusted"
 	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
 
@@ -103,17 +104,12 @@ func loadConfig(path string) (*config, error) {
 	if path == "" {
 		return c, nil
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, withHint(err, "leave --config out to run with the defaults")
+	data, err := trusted.ReadFile(path, maxConfigFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = withHint(err, "leave --config out to run with the defaults")
 	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxConfigFile+1))
 	if err != nil {
 		return nil, err
-	}
-	if len(data) > maxConfigFile {
-		return nil, fmt.Errorf("%s is larger than %d bytes", path, maxConfigFile)
 	}
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)

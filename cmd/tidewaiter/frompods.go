@@ -52,11 +52,11 @@ func (s *podSource) add(ctx context.Context, references []string, server *restcl
 	}
 	config := server
 	if s.kubeconfig != "" {
-		source, err := newAPITarget(s.kubeconfig)
+		source, err := kubeconfigConfig(s.kubeconfig)
 		if err != nil {
 			return nil, err
 		}
-		config = source.config
+		config = newAPITarget(source).config
 	}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {

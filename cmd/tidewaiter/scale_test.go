@@ -240,11 +240,11 @@ func runProcessAfter(t testing.TB, command, dir string, flags ...string) *proces
 		}
 	}
 	go io.Copy(io.Discard, out)
-	target, err := newAPITarget(kubeconfigPath(dir))
+	config, err := kubeconfigConfig(kubeconfigPath(dir))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &process{connect(t, target.config), cmd}
+	return &process{connect(t, newAPITarget(config).config), cmd}
 }
 
 // kill ends the process as kill -9 does, and waits until it is gone.

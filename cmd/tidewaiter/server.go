@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"os"
 	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
@@ -132,7 +131,7 @@ func openServer(ctx context.Context, o serverOptions, listener net.Listener) (_ 
 	if listener != nil {
 		s.addTasks()
 		s.handleAdmin()
-		err = errors.Join(s.credentials.WriteKubeconfig(s.url), s.db.SetInfo(s.url))
+		err = errors.Join(s.credentials.WriteKubeconfig(s.url), s.credentials.WriteLocal(s.url), s.db.SetInfo(s.url))
 	}
 	return s, err
 }
@@ -340,23 +339,22 @@ func (s *server) runLocally(ctx context.Context, use func(ctx context.Context, c
 	})
 }
 
-// ownerKubeconfig is the credential for the server that holds dir, or "" when
-// none does.
-func ownerKubeconfig(dir string) (string, error) {
+// ownerConfig reaches the server that holds dir; it is nil when none does.
+func ownerConfig(dir string) (*restclient.Config, error) {
 	err := db.Owner(dir)
 	if err == nil {
-		return "", nil
+		return nil, nil
 	}
 	var locked *db.LockedError
 	if !errors.As(err, &locked) {
-		return "", err
+		return nil, err
 	}
 	if locked.Info == "" {
-		return "", withHint(err, "an import that writes straight into the directory holds it too: wait for it to end")
+		return nil, withHint(err, "an import that writes straight into the directory holds it too: wait for it to end")
 	}
-	path := kubeconfigPath(dir)
-	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("a server holds %s, but its credential cannot be read: %w", dir, err)
+	config, err := web.LocalConfig(dir)
+	if err != nil {
+		return nil, fmt.Errorf("a server holds %s, but its credential cannot be used: %w", dir, err)
 	}
-	return path, nil
+	return config, nil
 }

@@ -66,11 +66,11 @@ func runServer(t testing.TB, s *server) *restclient.Config {
 		done <- nil
 		t.Fatalf("the server ended before it was ready: %v", err)
 	}
-	target, err := newAPITarget(s.credentials.Kubeconfig)
+	config, err := kubeconfigConfig(s.credentials.Kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return target.config
+	return newAPITarget(config).config
 }
 
 // entries are the names in a folder.

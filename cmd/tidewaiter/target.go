@@ -5,7 +5,6 @@ import (
 
 	"github.com/spf13/cobra"
 	restclient "k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/importer"
@@ -47,18 +46,12 @@ func (dryRunTarget) use(ctx context.Context, do func(context.Context, place) err
 // apiTarget is a running server.
 type apiTarget struct{ config *restclient.Config }
 
-// newAPITarget reads a kubeconfig, or the environment's if path is empty.
-func newAPITarget(path string) (apiTarget, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = path
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
-	if err != nil {
-		return apiTarget{}, withHint(err, "--kubeconfig ./tidewaiter-data/admin.kubeconfig names a local server, --data-dir its directory")
-	}
+// newAPITarget is the server that config reaches.
+func newAPITarget(config *restclient.Config) apiTarget {
 	// --jobs is the limit of this client.
 	config.QPS = -1
 	config.UserAgent = userAgent()
-	return apiTarget{config}, nil
+	return apiTarget{config}
 }
 
 func (t apiTarget) use(ctx context.Context, do func(context.Context, place) error) error {

@@ -10,6 +10,8 @@ import (
 
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/trusted"
 )
 
 // DefaultMaxStreams is how many logs are read from files at once unless
@@ -69,6 +71,21 @@ func (o Options) validate() error {
 		}
 	}
 	return nil
+}
+
+// checkFiles refuses files that another user could have written, and a key that
+// another user can read.
+func (o KubeletOptions) checkFiles() error {
+	var errs []error
+	for _, file := range []string{o.CertFile, o.CAFile} {
+		if file != "" {
+			errs = append(errs, trusted.CheckPath(file))
+		}
+	}
+	if o.KeyFile != "" {
+		errs = append(errs, trusted.CheckSecretPath(o.KeyFile))
+	}
+	return errors.Join(errs...)
 }
 
 // endpoint fills in the address template.

@@ -55,6 +55,9 @@ func NewREST(store *genericregistry.Store, opts Options) (*REST, error) {
 	}
 	r := &REST{LogREST: podrest.LogREST{Store: store}, opts: opts, slots: make(chan struct{}, opts.MaxStreams)}
 	if k := opts.Kubelet; k != nil {
+		if err := k.checkFiles(); err != nil {
+			return nil, fmt.Errorf("kubelet client: %w", err)
+		}
 		config := &kubeletclient.KubeletClientConfig{TLSClientConfig: kubeletclient.KubeletTLSConfig{
 			CertFile: k.CertFile, KeyFile: k.KeyFile, CAFile: k.CAFile,
 		}}

@@ -11,6 +11,8 @@ import (
 	"slices"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/tidewaiter/tidewaiter/trusted"
 )
 
 // Bounds on what Load reads.
@@ -57,6 +59,9 @@ func policyFiles(path string) ([]string, error) {
 	if !info.IsDir() {
 		return []string{path}, nil
 	}
+	if err := trusted.CheckDir(path); err != nil {
+		return nil, &Error{File: path, Err: bare(err)}
+	}
 	entries, err := os.ReadDir(path)
 	if err != nil {
 		return nil, &Error{File: path, Err: bare(err)}
@@ -77,22 +82,9 @@ func policyFiles(path string) ([]string, error) {
 
 // readBounded reads a regular file of at most MaxFileSize bytes.
 func readBounded(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	data, err := trusted.ReadFile(path, MaxFileSize)
 	if err != nil {
 		return nil, bare(err)
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil {
-		return nil, bare(err)
-	} else if !info.Mode().IsRegular() {
-		return nil, errors.New("is not a regular file")
-	}
-	data, err := io.ReadAll(io.LimitReader(f, MaxFileSize+1))
-	if err != nil {
-		return nil, bare(err)
-	}
-	if len(data) > MaxFileSize {
-		return nil, fmt.Errorf("is larger than %d bytes", MaxFileSize)
 	}
 	return data, nil
 }

@@ -23,6 +23,7 @@ const (
 // in force.
 type fileCache[T any] struct {
 	path  string
+	open  func(path string) (*os.File, error)
 	parse func([]byte) (T, error)
 
 	mu      sync.Mutex
@@ -32,8 +33,9 @@ type fileCache[T any] struct {
 	missing bool // said once, not once a request
 }
 
-func newFileCache[T any](path string, parse func([]byte) (T, error)) (*fileCache[T], error) {
-	c := &fileCache[T]{path: path, parse: parse}
+// newFileCache reads the file with open: trusted.OpenSecret or trusted.Open.
+func newFileCache[T any](path string, open func(string) (*os.File, error), parse func([]byte) (T, error)) (*fileCache[T], error) {
+	c := &fileCache[T]{path: path, open: open, parse: parse}
 	return c, c.load()
 }
 
@@ -60,7 +62,7 @@ func (c *fileCache[T]) get() T {
 
 // load reads the file. Its errors name the file and never quote it.
 func (c *fileCache[T]) load() error {
-	f, err := os.Open(c.path)
+	f, err := c.open(c.path)
 	if err != nil {
 		return err
 	}

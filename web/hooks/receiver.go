@@ -9,6 +9,8 @@ import (
 	"sort"
 	"strings"
 	"time"
+
+	"github.com/tidewaiter/tidewaiter/trusted"
 )
 
 // Receiver is the configuration of one webhook endpoint, POST /hooks/NAME.
@@ -182,13 +184,13 @@ func newReceiver(r Receiver, dir string, now func() time.Time) (*receiver, error
 	}
 	var err error
 	if rc.vendor.auth.oidc {
-		rc.keys, err = newFileCache(abs(r.OIDC.KeysFile), parseKeySet)
+		rc.keys, err = newFileCache(abs(r.OIDC.KeysFile), trusted.Open, parseKeySet)
 	} else {
 		parse := parseSecrets
 		if rc.vendor.auth.path {
 			parse = parsePathTokens
 		}
-		rc.secret, err = newFileCache(abs(r.SecretFile), parse)
+		rc.secret, err = newFileCache(abs(r.SecretFile), trusted.OpenSecret, parse)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("receiver %q: %w", r.Name, err)

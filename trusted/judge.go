@@ -1,0 +1,136 @@
+package trusted
+
+import (
+	"fmt"
+	"io/fs"
+	"os/user"
+	"strconv"
+	"strings"
+)
+
+// Error says why a file is refused, and what mends it.
+type Error struct {
+	// Path is the file's, as it was given.
+	Path string
+	// Problem is what another user is to the file, such as "every user can write it".
+	Problem string
+	// Facts are what ls -l says of it: mode, owner, group and path.
+	Facts string
+	// Fix is what to do, with the command to run.
+	Fix string
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	return fmt.Sprintf("%s is refused, as %s (%s): %s", e.Path, e.Problem, e.Facts, e.Fix)
+}
+
+// facts are what is known of a file.
+type facts struct {
+	path     string
+	mode     fs.FileMode
+	uid, gid uint32
+	readOnly bool // its file system cannot be written
+}
+
+// process is who judges.
+type process struct {
+	uid uint32
+	// alone tells whether nobody but this process's user and root is in a group.
+	alone func(gid uint32) bool
+}
+
+const (
+	groupWrite, groupAny = 0o020, 0o070
+	otherWrite, otherAny = 0o002, 0o007
+)
+
+// judge returns an *Error unless the file can be trusted, or, if it is secret, kept
+// from others.
+func (f facts) judge(p process, secret bool) error {
+	if f.mode&fs.ModeDevice != 0 && f.uid == 0 {
+		return nil // /dev/null, which every user may write without a trace
+	}
+	if f.uid != p.uid && f.uid != 0 {
+		return f.refuse(fmt.Sprintf("it belongs to another user, %s", userName(f.uid)),
+			fmt.Sprintf("if you know where it comes from, run %schown %s %s", p.sudo(), userName(p.uid), quoted(f.path)))
+	}
+	perm := f.mode.Perm()
+	shared := !p.alone(f.gid)
+	chmod := func(problem, change string) error {
+		fix := "look at what is in it, then run "
+		if secret {
+			fix = "replace the secret if others may have seen it, then run "
+		}
+		sudo := ""
+		if f.uid != p.uid {
+			sudo = p.sudo()
+		}
+		return f.refuse(problem, fix+sudo+"chmod "+change+" "+quoted(f.path))
+	}
+	writable := !f.readOnly
+	remove := "go-w"
+	if secret {
+		remove = "go-rwx"
+	}
+	switch {
+	case writable && perm&otherWrite != 0:
+		return chmod("every user can write it", remove)
+	case writable && perm&groupWrite != 0 && shared:
+		return chmod(fmt.Sprintf("the group %s can write it", groupName(f.gid)), remove)
+	case secret && perm&otherAny != 0:
+		return chmod("every user can read it, and it is a secret", remove)
+	case secret && perm&groupAny != 0 && shared:
+		return chmod(fmt.Sprintf("the group %s can read it, and it is a secret", groupName(f.gid)), remove)
+	}
+	return nil
+}
+
+func (f facts) refuse(problem, fix string) error {
+	return &Error{
+		Path:    f.path,
+		Problem: problem,
+		Facts:   fmt.Sprintf("%s %s %s %s", f.mode, userName(f.uid), groupName(f.gid), f.path),
+		Fix:     fix,
+	}
+}
+
+// sudo is what a command of root's begins with.
+func (p process) sudo() string {
+	if p.uid == 0 {
+		return ""
+	}
+	return "sudo "
+}
+
+// userName is a user's name or, if it has none, its number.
+func userName(uid uint32) string {
+	number := strconv.FormatUint(uint64(uid), 10)
+	if u, err := user.LookupId(number); err == nil {
+		return u.Username
+	}
+	return number
+}
+
+// groupName is a group's name or, if it has none, its number.
+func groupName(gid uint32) string {
+	number := strconv.FormatUint(uint64(gid), 10)
+	if g, err := user.LookupGroupId(number); err == nil {
+		return g.Name
+	}
+	return number
+}
+
+// quoted is a path as a shell takes it.
+func quoted(path string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+=:,@", r)
+	}
+	if path != "" && path[0] != '-' && strings.IndexFunc(path, func(r rune) bool { return !plain(r) }) < 0 {
+		return path
+	}
+	if strings.HasPrefix(path, "-") {
+		path = "./" + path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+}

@@ -1,0 +1,136 @@
+// Package trusted opens the files that decide what the program does, and refuses
+// those that another user owns, can write or, of a secret, can read.
+//
+// Who counts as another user:
+//
+//   - The user that the process runs as and root do not; everybody else does.
+//   - A group does not if it is root's, or if the process is in it and neither
+//     /etc/group nor /etc/passwd put anybody else in it. So the private group that
+//     many systems give each user may write, and so may the fsGroup of a Kubernetes
+//     pod.
+//   - What is on a file system that is mounted read-only cannot be written, as
+//     ConfigMaps and Secrets in a pod cannot, whatever its mode says.
+//
+// What is judged is the open file and not its path, so nobody can exchange it
+// between the look and the use. Symbolic links are followed, since Kubernetes makes
+// a file of a volume one: what counts is the file at their end. The directories
+// above are not judged: whoever can write those can put another file there, but not
+// one that is owned by the user or by root and that others cannot write.
+package trusted
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// Open opens a file for reading that nobody else may have written. Its errors are
+// of the operating system or an [*Error].
+func Open(path string) (*os.File, error) { return open(path, Check) }
+
+// OpenSecret is Open for a file that nobody else may read, either.
+func OpenSecret(path string) (*os.File, error) { return open(path, CheckSecret) }
+
+// ReadFile reads what Open opens: at most limit bytes, or it fails.
+func ReadFile(path string, limit int64) ([]byte, error) { return read(path, limit, Open) }
+
+// ReadSecret reads what OpenSecret opens: at most limit bytes, or it fails.
+func ReadSecret(path string, limit int64) ([]byte, error) { return read(path, limit, OpenSecret) }
+
+// Check fails with an [*Error] for an open file or directory that another user owns
+// or can write.
+func Check(f *os.File) error { return check(f, false) }
+
+// CheckSecret is Check, and fails for what another user can read, too.
+func CheckSecret(f *os.File) error { return check(f, true) }
+
+// CheckDir is Check for the directory of a path.
+func CheckDir(path string) error {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return Check(f)
+}
+
+// CheckPath is Check for a file that is not to be opened, as the program holds locks
+// on it or hands its path to a library. It holds where the directory has passed
+// CheckDir, since nobody else can exchange the file then.
+func CheckPath(path string) error { return checkPath(path, false) }
+
+// CheckSecretPath is CheckPath, and fails for what another user can read, too.
+func CheckSecretPath(path string) error { return checkPath(path, true) }
+
+func open(path string, check func(*os.File) error) (*os.File, error) {
+	// Without O_NONBLOCK, a named pipe would have the caller wait for a writer.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := check(f); err != nil {
+		f.Close()
+		return nil, err
+	}
+	fi, err := f.Stat()
+	if err == nil && !fi.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: path, Err: errors.New("it is no regular file")}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func read(path string, limit int64, open func(string) (*os.File, error)) ([]byte, error) {
+	f, err := open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(data)) > limit {
+		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("it is larger than %d bytes", limit)}
+	}
+	return data, nil
+}
+
+func check(f *os.File, secret bool) error {
+	fi, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	var s syscall.Statfs_t
+	if err := syscall.Fstatfs(int(f.Fd()), &s); err != nil {
+		return os.NewSyscallError("fstatfs", err)
+	}
+	return judge(f.Name(), fi, &s, secret)
+}
+
+func checkPath(path string, secret bool) error {
+	fi, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	var s syscall.Statfs_t
+	if err := syscall.Statfs(path, &s); err != nil {
+		return os.NewSyscallError("statfs", err)
+	}
+	return judge(path, fi, &s, secret)
+}
+
+func judge(path string, fi fs.FileInfo, s *syscall.Statfs_t, secret bool) error {
+	stat, ok := fi.Sys().(*syscall.Stat_t)
+	if !ok {
+		return fmt.Errorf("%s: this system does not tell who owns a file", path)
+	}
+	f := facts{path: path, mode: fi.Mode(), uid: stat.Uid, gid: stat.Gid, readOnly: readOnly(s)}
+	return f.judge(thisProcess(), secret)
+}

@@ -1,0 +1,158 @@
+package web
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	restclient "k8s.io/client-go/rest"
+
+	"github.com/tidewaiter/tidewaiter/trusted"
+)
+
+const (
+	// localUser is the name of whoever uses the local credential, an administrator.
+	localUser = "tidewaiter-local"
+	// localName is the file's name in the folder pki.
+	localName = "local.json"
+	// maxLocalFile bounds the file, in bytes.
+	maxLocalFile = 64 << 10
+)
+
+// localCredential is what a verb on the server's machine needs to reach it: an
+// address, whom to trust and a token. A kubeconfig could also name a program to run,
+// and clients such as oc rewrite it; this file has no place for one, and only the
+// server writes it.
+type localCredential struct {
+	// Server is https://IP:PORT.
+	Server string `json:"server"`
+	// CertificateAuthority is a certificate in PEM.
+	CertificateAuthority string `json:"certificateAuthority"`
+	// Token is a bearer token as newToken makes them.
+	Token string `json:"token"`
+}
+
+// LocalConfig reaches the server that holds a data directory, as an administrator.
+// The server writes the credential when it starts (see WriteLocal). One that another
+// user could have written or can read gives a *trusted.Error.
+func LocalConfig(dir string) (*restclient.Config, error) {
+	pki := filepath.Join(dir, "pki")
+	if err := errors.Join(trusted.CheckDir(dir), trusted.CheckDir(pki)); err != nil {
+		return nil, err
+	}
+	l, err := readLocal(filepath.Join(pki, localName))
+	if err != nil {
+		return nil, err
+	}
+	return l.config(), nil
+}
+
+func (l *localCredential) config() *restclient.Config {
+	return &restclient.Config{
+		Host:            l.Server,
+		BearerToken:     l.Token,
+		TLSClientConfig: restclient.TLSClientConfig{CAData: []byte(l.CertificateAuthority)},
+	}
+}
+
+// loadOrCreateLocal keeps the token of an earlier start, so that a start writes
+// nothing where nothing has changed. A file that cannot be understood is made anew.
+func loadOrCreateLocal(file string) (*localCredential, error) {
+	l, err := readLocal(file)
+	var invalid *localError
+	if err == nil || !errors.Is(err, fs.ErrNotExist) && !errors.As(err, &invalid) {
+		return l, err
+	}
+	token, err := newToken()
+	return &localCredential{Token: token}, err
+}
+
+// WriteLocal writes the credential with which verbs on this machine reach the server
+// at url, for instance https://127.0.0.1:6443. See [LocalConfig].
+func (c *Credentials) WriteLocal(url string) error {
+	ca, err := os.ReadFile(c.CAFile)
+	if err != nil {
+		return err
+	}
+	c.local.Server, c.local.CertificateAuthority = url, string(ca)
+	data, err := json.MarshalIndent(c.local, "", "  ")
+	if err != nil {
+		return err
+	}
+	data = append(data, '\n')
+	if _, err := parseLocal(data); err != nil {
+		return err
+	}
+	return writeIfChanged(c.localFile, data)
+}
+
+func readLocal(file string) (*localCredential, error) {
+	data, err := trusted.ReadSecret(file, maxLocalFile)
+	if err != nil {
+		return nil, err
+	}
+	l, err := parseLocal(data)
+	if err != nil {
+		return nil, &localError{file: file, err: err}
+	}
+	return l, nil
+}
+
+// localError says that a local credential cannot be understood.
+type localError struct {
+	file string
+	err  error
+}
+
+func (e *localError) Error() string {
+	return fmt.Sprintf("%s: %v; start the server again to have it made anew", e.file, e.err)
+}
+
+func (e *localError) Unwrap() error { return e.err }
+
+// parseLocal accepts what WriteLocal writes and nothing else. Its errors do not quote
+// the token.
+func parseLocal(data []byte) (*localCredential, error) {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	l := &localCredential{}
+	if err := d.Decode(l); err != nil {
+		return nil, fmt.Errorf("it is no local credential: %w", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("something follows the local credential")
+	}
+	if !isAddress(l.Server) {
+		return nil, fmt.Errorf("server %q is not https://IP:PORT", l.Server)
+	}
+	if block, rest := pem.Decode([]byte(l.CertificateAuthority)); block == nil || block.Type != "CERTIFICATE" || len(bytes.TrimSpace(rest)) > 0 {
+		return nil, errors.New("certificateAuthority is not one certificate in PEM")
+	} else if _, err := x509.ParseCertificate(block.Bytes); err != nil {
+		return nil, fmt.Errorf("certificateAuthority: %w", err)
+	}
+	if b, err := base64.RawURLEncoding.DecodeString(l.Token); err != nil || len(b) != tokenBytes || base64.RawURLEncoding.EncodeToString(b) != l.Token {
+		return nil, errors.New("token is not one that a server made")
+	}
+	return l, nil
+}
+
+// isAddress tells whether s is https://IP:PORT.
+func isAddress(s string) bool {
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "https" || "https://"+u.Host != s {
+		return false
+	}
+	port, err := strconv.ParseUint(u.Port(), 10, 16)
+	return err == nil && port > 0 && net.ParseIP(u.Hostname()) != nil
+}
