@@ -12,6 +12,7 @@ import (
 type jobBudget struct {
 	limits                     Limits
 	manifests, requests, bytes atomic.Int64
+	layers                     unpacked
 }
 
 type jobKey struct{}
@@ -19,7 +20,7 @@ type jobKey struct{}
 // Job gives a job its budget: see Limits.JobManifests and what follows it. The context
 // ends with an *[Error] as its cause when the time is up. Call done when the job is.
 func (im *Importer) Job(ctx context.Context) (_ context.Context, done func()) {
-	ctx, cancel := context.WithCancelCause(context.WithValue(ctx, jobKey{}, &jobBudget{limits: im.limits}))
+	ctx, cancel := context.WithCancelCause(context.WithValue(ctx, jobKey{}, &jobBudget{limits: im.limits, layers: unpacked{free: im.limits.JobContent}}))
 	limit := im.limits.JobTime
 	timer := im.clock.AfterFunc(limit, func() {
 		cancel(&Error{Reason: Timeout, Message: fmt.Sprintf("the job took more than its budget of %s", limit)})

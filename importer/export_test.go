@@ -2,6 +2,7 @@ package importer
 
 import (
 	"context"
+	"io"
 	"net"
 )
 
@@ -46,7 +47,6 @@ var (
 	CompareTags       = compareTags
 	IsLoopback        = isLoopback
 	EncodeReferences  = encodeReferences
-	VerifyStream      = verifyStream
 	Clean             = clean
 	TrustsRealm       = Registry.trustsRealm
 	NewRegistriesTest = newRegistries
@@ -54,3 +54,8 @@ var (
 
 // Lookup is registries.lookup.
 func (rs registries) Lookup(where string) Registry { return rs.lookup(where) }
+
+// VerifyStream is verifyStream in a job with a budget.
+func VerifyStream(ctx context.Context, r io.Reader, digest, diffID string, budget int64) (int64, error) {
+	return verifyStream(ctx, r, digest, diffID, &unpacked{free: budget})
+}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync/atomic"
 
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/klauspost/compress/zstd"
@@ -18,8 +19,29 @@ import (
 )
 
 // maxZstdWindow bounds the memory that a zstd layer can ask for. RFC 8878 §3.1.1.1.2
-// recommends decoders to support 8 MiB; encoders at their highest level use more.
-const maxZstdWindow = 128 << 20
+// recommends decoders to support 8 MiB; what builds images uses up to 32 MiB
+// (klauspost/compress, best compression).
+const maxZstdWindow = 32 << 20
+
+// maxPacking is how many times smaller than its content a layer may be, on average
+// over a job and beyond Limits.JobContent. Programs pack to a third, text to a tenth;
+// gzip reaches 1,000, zstd 30,000.
+const maxPacking = 50
+
+// unpacked counts what the layers of one job unpack to.
+type unpacked struct {
+	free            int64 // Limits.JobContent
+	packed, content atomic.Int64
+}
+
+// add fails when the layers unpack to more than anybody would pack.
+func (u *unpacked) add(content int64) error {
+	if u.content.Add(content) <= u.free+maxPacking*u.packed.Load() {
+		return nil
+	}
+	return &Error{Reason: OverBudget, Message: fmt.Sprintf(
+		"the layers unpack to more than the job's budget, %d bytes and %d times what was read of them", u.free, maxPacking)}
+}
 
 // verifyLayers streams the layers of m and checks them against m and config.
 // Nothing is kept. done is called after each layer with its digest.
@@ -58,7 +80,7 @@ func (s *session) verifyLayer(ctx context.Context, layer manifest.Descriptor, di
 		return err
 	}
 	defer resp.Body.Close()
-	size, err := verifyStream(ctx, resp.Body, layer.Digest, diffID)
+	size, err := verifyStream(ctx, resp.Body, layer.Digest, diffID, &jobOf(ctx).layers)
 	if err != nil {
 		return err
 	}
@@ -70,20 +92,21 @@ func (s *session) verifyLayer(ctx context.Context, layer manifest.Descriptor, di
 
 // verifyStream reads r to its end and checks both digests. It returns how many
 // bytes r had.
-func verifyStream(ctx context.Context, r io.Reader, digest, diffID string) (int64, error) {
+func verifyStream(ctx context.Context, r io.Reader, digest, diffID string, room *unpacked) (int64, error) {
 	whole, content := godigest.Digest(digest).Verifier(), godigest.Digest(diffID).Verifier()
-	counted := &counter{r: io.TeeReader(r, whole)}
+	counted := &counter{r: io.TeeReader(r, whole), packed: &room.packed}
 	buffered := bufio.NewReaderSize(counted, 64<<10)
 	plain, err := decompress(buffered)
 	if err == nil {
-		_, err = io.Copy(content, &untilDone{ctx, plain})
+		unpacking := &unpacking{ctx: ctx, r: plain, room: room}
+		_, err = io.Copy(content, unpacking)
 		plain.Close()
+		if unpacking.err != nil {
+			return 0, unpacking.err
+		}
 	}
 	if counted.err != nil {
 		return 0, counted.err // the registry failed, not the compression
-	}
-	if ctx.Err() != nil {
-		return 0, context.Cause(ctx)
 	}
 	// What follows the compressed data belongs to the blob too.
 	if _, copyErr := io.Copy(io.Discard, buffered); copyErr != nil {
@@ -123,29 +146,40 @@ func decompress(r *bufio.Reader) (io.ReadCloser, error) {
 
 // counter counts, and remembers how reading failed.
 type counter struct {
-	r   io.Reader
-	n   int64
-	err error
+	r      io.Reader
+	n      int64
+	packed *atomic.Int64 // counts, too
+	err    error
 }
 
 func (c *counter) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	c.n += int64(n)
+	c.packed.Add(int64(n))
 	if err != nil && err != io.EOF {
 		c.err = err
 	}
 	return n, err
 }
 
-// untilDone stops a decompression that goes on long after its input came.
-type untilDone struct {
-	ctx context.Context
-	r   io.Reader
+// unpacking stops a decompression that goes on long after its input came, or that
+// gives too much. It remembers why it did.
+type unpacking struct {
+	ctx  context.Context
+	r    io.Reader
+	room *unpacked
+	err  error
 }
 
-func (u *untilDone) Read(p []byte) (int, error) {
+func (u *unpacking) Read(p []byte) (int, error) {
 	if u.ctx.Err() != nil {
-		return 0, context.Cause(u.ctx)
+		u.err = context.Cause(u.ctx)
+		return 0, u.err
 	}
-	return u.r.Read(p)
+	n, err := u.r.Read(p)
+	if over := u.room.add(int64(n)); over != nil {
+		u.err = over
+		return 0, over
+	}
+	return n, err
 }

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"io"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/klauspost/compress/zstd"
 	godigest "github.com/opencontainers/go-digest"
 
@@ -145,14 +147,14 @@ func TestVerifyStream(t *testing.T) {
 		{"other content", zipped, []byte("x"), importer.DigestMismatch},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			n, err := importer.VerifyStream(t.Context(), bytes.NewReader(tc.blob), godigest.FromBytes(tc.blob).String(), godigest.FromBytes(tc.content).String())
+			n, err := importer.VerifyStream(t.Context(), bytes.NewReader(tc.blob), godigest.FromBytes(tc.blob).String(), godigest.FromBytes(tc.content).String(), 1<<30)
 			if importer.ReasonOf(err) != tc.want || (err == nil) != (tc.want == "") {
 				t.Fatalf("%v, want %q", err, tc.want)
 			}
 			if err == nil && n != int64(len(tc.blob)) {
 				t.Errorf("counted %d of %d bytes", n, len(tc.blob))
 			}
-			_, err = importer.VerifyStream(t.Context(), bytes.NewReader(tc.blob), godigest.FromString("another").String(), godigest.FromBytes(tc.content).String())
+			_, err = importer.VerifyStream(t.Context(), bytes.NewReader(tc.blob), godigest.FromString("another").String(), godigest.FromBytes(tc.content).String(), 1<<30)
 			if importer.ReasonOf(err) != importer.DigestMismatch {
 				t.Errorf("with another digest: %v", err)
 			}
@@ -209,7 +211,7 @@ func TestVerifyStreamNeedsLittleMemory(t *testing.T) {
 			digest := digester.Digest().String()
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			_, err := importer.VerifyStream(t.Context(), stream, digest, diffID.Digest().String())
+			_, err := importer.VerifyStream(t.Context(), stream, digest, diffID.Digest().String(), 1<<30)
 			runtime.ReadMemStats(&after)
 			if err != nil {
 				t.Fatal(err)
@@ -246,10 +248,69 @@ func TestVerifyStreamStopsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("enough")
 	cancel(cause)
-	_, err = importer.VerifyStream(ctx, &blob, godigest.FromBytes(blob.Bytes()).String(), godigest.FromString("x").String())
+	_, err = importer.VerifyStream(ctx, &blob, godigest.FromBytes(blob.Bytes()).String(), godigest.FromString("x").String(), 1<<30)
 	if !errors.Is(err, cause) {
 		t.Errorf("got %v", err)
 	}
+}
+
+// A megabyte of zstd that unpacked to 32 GiB kept a job busy for two minutes, four
+// megabytes of gzip for half a minute.
+func TestLayersThatUnpackToTooMuch(t *testing.T) {
+	bomb := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x38} // a frame with a window of 128 KiB
+	for range 4096 {
+		bomb = append(bomb, 0x02, 0x00, 0x10, 0x00) // a block of 128 KiB that repeats one byte
+	}
+	var zipped bytes.Buffer
+	copyClose(t, gzip.NewWriter(&zipped), io.LimitReader(zeros{}, 64<<20))
+	for name, blob := range map[string][]byte{"zstd": bomb, "gzip": zipped.Bytes()} {
+		_, err := importer.VerifyStream(t.Context(), bytes.NewReader(blob), godigest.FromBytes(blob).String(), godigest.FromString("x").String(), 1<<20)
+		if importer.ReasonOf(err) != importer.OverBudget || !strings.Contains(err.Error(), "budget") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// Zeros are allowed within the budget.
+	content := make([]byte, 1<<20)
+	packed, _ := pack(t, content)
+	if _, err := importer.VerifyStream(t.Context(), bytes.NewReader(packed), godigest.FromBytes(packed).String(), godigest.FromBytes(content).String(), 1<<20); err != nil {
+		t.Error(err)
+	}
+}
+
+// A frame says how much memory its reader needs.
+func TestZstdLayerWithAGreatWindow(t *testing.T) {
+	for exponent, want := range map[byte]importer.Reason{15: importer.DigestMismatch, 16: importer.InvalidImage, 17: importer.InvalidImage, 31: importer.InvalidImage} { // 32 MiB, 64 MiB, 128 MiB, 2 TiB
+		blob := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, exponent << 3, 0x03, 0x00, 0x10, 0x00} // the last block of 128 KiB
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := importer.VerifyStream(t.Context(), bytes.NewReader(blob), godigest.FromBytes(blob).String(), godigest.FromString("x").String(), 1<<30)
+		runtime.ReadMemStats(&after)
+		if importer.ReasonOf(err) != want {
+			t.Errorf("a window of %d bytes: %v, want %s", 1<<(10+exponent), err, want)
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > 96<<20 {
+			t.Errorf("a window of %d bytes took %d MiB", 1<<(10+exponent), took>>20)
+		}
+	}
+}
+
+// The layers of one job share its budget, and the import says so.
+func TestImportOfLayersThatUnpackToTooMuch(t *testing.T) {
+	registry := registrytest.New(t)
+	registry.Push("app:v1", newImage(t, sample.Spec{}))
+	im := newImporter(t, importer.Options{Layers: importer.LayersVerify, Limits: importer.Limits{JobContent: 1}})
+	mustImport(t, im, registry.Host+"/app:v1", &registrytest.Images{}) // nothing in it packs 50 times
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(io.LimitReader(zeros{}, 1<<20)), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	bomb, err := mutate.AppendLayers(newImage(t, sample.Spec{}), layer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry.Push("app:bomb", bomb)
+	_, err = im.Import(t.Context(), registry.Host+"/app:bomb", &registrytest.Images{})
+	wantReason(t, err, importer.OverBudget)
 }
 
 // Whatever the bytes: no panic, and a digest that does not fit is never
@@ -262,10 +323,10 @@ func FuzzVerifyStream(f *testing.F) {
 	wrong := godigest.FromString("nothing that is tried").String()
 	f.Fuzz(func(t *testing.T, blob []byte) {
 		digest := godigest.FromBytes(blob).String()
-		if n, err := importer.VerifyStream(t.Context(), bytes.NewReader(blob), digest, wrong); err == nil {
+		if n, err := importer.VerifyStream(t.Context(), bytes.NewReader(blob), digest, wrong, 1<<30); err == nil {
 			t.Fatalf("%d bytes of %q have the content of another", n, blob)
 		}
-		if n, err := importer.VerifyStream(t.Context(), bytes.NewReader(blob), wrong, digest); err == nil {
+		if n, err := importer.VerifyStream(t.Context(), bytes.NewReader(blob), wrong, digest, 1<<30); err == nil {
 			t.Fatalf("%d bytes of %q have the digest of another", n, blob)
 		}
 	})

@@ -87,6 +87,9 @@ type Limits struct {
 	// included (10,000), and bytes read, without those of layers (512 MiB). A job that
 	// needs more ends with reason OverBudget.
 	JobManifests, JobRequests, JobBytes int64
+	// JobContent is how many bytes the layers of one job may unpack to beyond 50 times
+	// what was read of them (1 GiB).
+	JobContent int64
 	// JobTime is the longest a job may take (15 min; 12 h where layers are verified).
 	JobTime time.Duration
 	// Recycle is how long what was learned about a host or a repository is
@@ -117,6 +120,7 @@ func (l Limits) withDefaults(layers LayersMode) Limits {
 	setDefault(&l.JobManifests, 1024)
 	setDefault(&l.JobRequests, 10_000)
 	setDefault(&l.JobBytes, 512<<20)
+	setDefault(&l.JobContent, 1<<30)
 	if layers == LayersVerify {
 		setDefault(&l.JobTime, 12*time.Hour)
 	}
@@ -134,7 +138,7 @@ func setDefault[T int | int64 | float64 | time.Duration](field *T, value T) {
 func (l Limits) validate() error {
 	if l.Concurrency < 0 || l.HostConcurrency < 0 || l.HostRate < 0 || l.HostBurst < 0 || l.Attempts < 0 || l.MaxWait < 0 ||
 		l.Stall < 0 || l.MinRate < 0 || l.Request < 0 || l.Layer < 0 || l.Recycle < 0 ||
-		l.JobManifests < 0 || l.JobRequests < 0 || l.JobBytes < 0 || l.JobTime < 0 {
+		l.JobManifests < 0 || l.JobRequests < 0 || l.JobBytes < 0 || l.JobContent < 0 || l.JobTime < 0 {
 		return fmt.Errorf("limits must not be negative: %+v", l)
 	}
 	return nil
