@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 )
 
 // backupPages are copied between two looks at the context.
@@ -28,7 +30,7 @@ func Backup(ctx context.Context, dir, file string) (err error) {
 	if err := f.Close(); err != nil {
 		return err
 	}
-	src, err := openForeign(dir)
+	src, err := openToRead(ctx, dir)
 	if err != nil {
 		os.Remove(file)
 		return fmt.Errorf("backup: %w", err)
@@ -103,22 +105,20 @@ func copyDatabase(ctx context.Context, src *conn, file string) error {
 	}
 }
 
-// revisionJump is how far a restored database is ahead of its backup: more than
-// any server wrote after it.
-const revisionJump = 1 << 30
-
 // Restore makes a database from a backup in a data directory that has none. The
-// backup is checked whole. Its revision goes far ahead, and everything before
-// counts as compacted: clients that knew the lost future are told to start
-// again (410) instead of being shown a past.
+// backup is checked whole. Its revision goes above that of every earlier life, and
+// everything before counts as compacted: clients that knew the lost future are
+// told to start again (410) instead of being shown a past.
 func Restore(ctx context.Context, file, dir string) (err error) {
 	if fi, err := os.Stat(file); err != nil {
 		return fmt.Errorf("restore: %w", err)
 	} else if !fi.Mode().IsRegular() {
 		return fmt.Errorf("restore: %s is no file", file)
 	}
-	if fileSize(file+"-wal") > 0 {
-		return fmt.Errorf("restore: part of %s is in its log %s-wal: it is no backup but a database that was not closed; copy it with \"tidewaiter backup\" and restore the copy", file, file)
+	for _, log := range []string{file + "-wal", file + "-journal"} {
+		if fileSize(log) > 0 {
+			return fmt.Errorf("restore: part of %s is in its log %s: it is no backup but a database that was not closed; copy it with \"tidewaiter backup\" and restore the copy", file, log)
+		}
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("restore: %w", err)
@@ -126,27 +126,40 @@ func Restore(ctx context.Context, file, dir string) (err error) {
 	if err := checkTrusted(dir); err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
-	lockFile, err := lock(dir)
+	owned, err := lock(dir)
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
-	defer lockFile.Close()
+	defer owned.close()
 	path := filepath.Join(dir, FileName)
-	for _, f := range []string{path, path + "-wal"} { // SQLite would apply a log that is left to the new file
-		if _, err := os.Stat(f); err == nil {
+	for _, f := range []string{path, path + "-wal", path + "-journal"} { // SQLite would apply a log that is left to the new file
+		if _, err := os.Lstat(f); err == nil {
 			return fmt.Errorf("restore: %s has a database: move %s* away, or use another directory", dir, path)
 		}
 	}
+	mark, last, err := openMark(dir, slog.Default())
+	if err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	defer mark.close()
 	tmp, err := os.MkdirTemp(dir, "restore-")
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
 	defer os.RemoveAll(tmp)
 	var corrupt *CorruptError
-	if err := restoreInto(ctx, file, tmp); errors.As(err, &corrupt) { // it names the copy
+	var foreign *ForeignError
+	rev, err := restoreInto(ctx, file, tmp, last)
+	if errors.As(err, &corrupt) { // it names the copy
 		return fmt.Errorf("restore from %s: it is damaged (%s): take another backup", file, corrupt.Detail)
+	} else if errors.As(err, &foreign) {
+		return fmt.Errorf("restore from %s: it is no backup of this program: %s: take a backup that you trust", file, foreign.Detail)
 	} else if err != nil {
 		return fmt.Errorf("restore from %s: %w", file, err)
+	}
+	mark.set(rev)
+	if err := mark.f.Sync(); err != nil {
+		return fmt.Errorf("restore: %w", err)
 	}
 	if err := os.Rename(filepath.Join(tmp, FileName), path); err != nil {
 		return fmt.Errorf("restore: %w", err)
@@ -154,57 +167,32 @@ func Restore(ctx context.Context, file, dir string) (err error) {
 	return syncDir(dir)
 }
 
-// restoreInto copies the backup into an empty directory, checks it and moves
-// its revision.
-func restoreInto(ctx context.Context, file, tmp string) error {
+// restoreInto copies the backup into an empty directory, checks it and begins a new
+// life above revision last. It returns the revision where that begins.
+func restoreInto(ctx context.Context, file, tmp string, last int64) (rev int64, err error) {
 	copied := filepath.Join(tmp, FileName)
 	// As plain bytes: opening the backup with SQLite would leave files beside it.
 	if err := copyFile(file, copied); err != nil {
-		return err
+		return 0, err
 	}
-	if err := checkBackup(tmp); err != nil {
-		return err
-	}
-	if err := ctx.Err(); err != nil {
-		return err
+	if err := Check(ctx, tmp); err != nil {
+		return 0, err
 	}
 	c, err := openConn(copied, writerPragmas...)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer c.close()
 	if err := migrate(c, copied, migrations); err != nil {
-		return err
+		return 0, err
 	}
-	for _, sql := range []string{
-		"BEGIN IMMEDIATE",
-		fmt.Sprintf("UPDATE meta SET value = value + %d WHERE name = 'revision'", revisionJump),
-		"UPDATE meta SET value = (SELECT value FROM meta WHERE name = 'revision') WHERE name = 'compacted'",
-		"COMMIT",
-		"PRAGMA wal_checkpoint(TRUNCATE)", // the one file is all there is to move
-	} {
-		if err := c.run(sql); err != nil {
-			return err
-		}
+	if err := declareViews(c, nil); err != nil { // the server that opens it has its own
+		return 0, err
 	}
-	return nil
-}
-
-// checkBackup refuses what is no whole database of ours.
-func checkBackup(dir string) error {
-	c, err := openForeign(dir)
-	if err != nil {
-		return err
+	if rev, err = beginLife(c, copied, last, time.Now()); err != nil {
+		return 0, err
 	}
-	n, _, err := c.first("SELECT count(*) FROM sqlite_schema WHERE name IN ('meta', 'revisions', 'contents')")
-	c.close()
-	if err != nil {
-		return err
-	}
-	if n != 3 {
-		return errors.New("it is a SQLite database, but no backup of this program")
-	}
-	return Check(dir)
+	return rev, c.run("PRAGMA wal_checkpoint(TRUNCATE)") // the one file is all there is to move
 }
 
 func copyFile(from, to string) error {

@@ -1,6 +1,7 @@
 package db
 
 import (
+	"context"
 	"database/sql/driver"
 	"fmt"
 	"path/filepath"
@@ -9,23 +10,21 @@ import (
 
 // Check runs SQLite's integrity_check on the database of a data directory and
 // then our own: every live key once, every revision with its contents, every
-// directory's totals true. Fault gives *CorruptError. It reads the whole file.
-func Check(dir string) error {
+// directory's totals true. A fault gives *CorruptError. It reads the whole file,
+// until ctx is done.
+func Check(ctx context.Context, dir string) error {
 	path := filepath.Join(dir, FileName)
-	c, err := openForeign(dir)
+	c, err := openToRead(ctx, dir)
 	if err != nil {
 		return err
 	}
 	defer c.close()
-	var faults []string
-	err = c.each(func(row []driver.Value) error {
-		if s := fmt.Sprint(row[0]); s != "ok" {
-			faults = append(faults, s)
-		}
-		return nil
-	}, "PRAGMA integrity_check(20)")
+	faults, err := c.faults("integrity_check", 20)
 	if err != nil {
-		return &CorruptError{Path: path, Detail: err.Error(), Err: err}
+		return nameFile(path, err)
+	}
+	if len(faults) > 0 { // the rest would be read through them
+		return &CorruptError{Path: path, Detail: strings.Join(faults, "; ")}
 	}
 	for _, q := range []struct{ what, sql string }{
 		{"revisions without contents", "SELECT count(*) FROM revisions r WHERE until IS NOT rev AND NOT EXISTS (SELECT 1 FROM contents c WHERE c.rev = r.rev)"},
@@ -39,7 +38,7 @@ func Check(dir string) error {
 	} {
 		n, _, err := c.first(q.sql)
 		if err != nil {
-			return &CorruptError{Path: path, Detail: err.Error(), Err: err}
+			return nameFile(path, err)
 		}
 		if n != 0 {
 			faults = append(faults, fmt.Sprintf("%d %s", n, q.what))
@@ -57,7 +56,7 @@ func Check(dir string) error {
 		return nil
 	}, "SELECT r.key, c.sum, c.value FROM contents c JOIN revisions r ON r.rev = c.rev")
 	if err != nil {
-		return &CorruptError{Path: path, Detail: err.Error(), Err: err}
+		return nameFile(path, err)
 	}
 	if len(faults) > 0 {
 		return &CorruptError{Path: path, Detail: strings.Join(faults, "; ")}

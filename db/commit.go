@@ -220,6 +220,9 @@ func (t *tx) commit() error {
 	if _, err := t.c.exec("COMMIT"); err != nil {
 		return err
 	}
+	if t.rev != t.base {
+		t.db.mark.set(t.rev)
+	}
 	t.grown(t.bytes)
 	t.db.observe(t.rev)
 	t.db.feed.publish(t.events, t.rev)

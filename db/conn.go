@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"runtime"
 
 	"github.com/mattn/go-sqlite3"
 )
@@ -17,6 +18,8 @@ import (
 type conn struct {
 	raw   *sqlite3.SQLiteConn
 	stmts map[string]*stmt
+	// ctx interrupts queries when it is done; nil for never.
+	ctx context.Context
 }
 
 // stmt is a prepared statement with buffers kept from call to call.
@@ -26,8 +29,8 @@ type stmt struct {
 	row  []driver.Value
 }
 
-// background is what statements run under: a context that can be cancelled
-// would cost a goroutine a call. Queries are kept short instead.
+// background is what statements that change something run under: they are short,
+// and whoever waits for a change must learn whether it happened.
 var background = context.Background()
 
 // openConn opens a connection on the database file. The busy timeout matters
@@ -41,13 +44,21 @@ func openConn(path string, pragmas ...string) (*conn, error) {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	c := &conn{raw: raw.(*sqlite3.SQLiteConn), stmts: map[string]*stmt{}}
-	for _, p := range pragmas {
+	c.restrict()
+	for _, p := range append([]string{"trusted_schema=OFF"}, pragmas...) {
 		if err := c.run("PRAGMA " + p); err != nil {
 			c.close()
 			return nil, fmt.Errorf("open %s: PRAGMA %s: %w", path, p, err)
 		}
 	}
 	return c, nil
+}
+
+func (c *conn) context() context.Context {
+	if c.ctx == nil {
+		return background
+	}
+	return c.ctx
 }
 
 func (c *conn) close() error {
@@ -59,7 +70,7 @@ func (c *conn) close() error {
 
 // run executes a statement that is not worth preparing, to its end.
 func (c *conn) run(sql string) error {
-	rows, err := c.raw.QueryContext(background, sql, nil)
+	rows, err := c.raw.QueryContext(c.context(), sql, nil)
 	if err != nil {
 		return err
 	}
@@ -69,6 +80,21 @@ func (c *conn) run(sql string) error {
 	}
 	if cerr := rows.Close(); err == io.EOF {
 		err = cerr
+	}
+	return err
+}
+
+// transact runs fn in a transaction that is there whole or not at all.
+func (c *conn) transact(fn func() error) error {
+	if err := c.run("BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	err := fn()
+	if err == nil {
+		err = c.run("COMMIT")
+	}
+	if err != nil && !c.raw.AutoCommit() {
+		err = errors.Join(err, c.run("ROLLBACK"))
 	}
 	return err
 }
@@ -118,7 +144,7 @@ func (c *conn) each(fn func(row []driver.Value) error, sql string, args ...any) 
 	if err != nil {
 		return err
 	}
-	rows, err := s.raw.QueryContext(background, s.bind(args))
+	rows, err := s.raw.QueryContext(c.context(), s.bind(args))
 	if err != nil {
 		return err
 	}
@@ -129,7 +155,7 @@ func (c *conn) each(fn func(row []driver.Value) error, sql string, args ...any) 
 		if err = rows.Next(s.row); err != nil {
 			break
 		}
-		if err = fn(s.row); err != nil {
+		if err = take(fn, s.row); err != nil {
 			break
 		}
 	}
@@ -139,6 +165,21 @@ func (c *conn) each(fn func(row []driver.Value) error, sql string, args ...any) 
 		err = cerr
 	}
 	return err
+}
+
+// take calls fn with a row. fn asserts that a column has the type which its table
+// declares. SQLite does not, so a damaged or crafted file may have another.
+func take(fn func(row []driver.Value) error, row []driver.Value) (err error) {
+	defer func() {
+		switch e := recover().(type) {
+		case nil:
+		case *runtime.TypeAssertionError:
+			err = fmt.Errorf("%w: a column has a value of another type: %w", sqlite3.Error{Code: sqlite3.ErrCorrupt}, e)
+		default:
+			panic(e)
+		}
+	}()
+	return fn(row)
 }
 
 // first returns the first column of the first row as an integer, or ok false

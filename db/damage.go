@@ -66,19 +66,24 @@ func (d *DB) diagnose(met error) string {
 	}
 }
 
-// quickCheck returns the first faults in the structure of the file, with their
-// pages, see https://sqlite.org/pragma.html#pragma_quick_check.
+// quickCheck returns the first faults in the structure of the file.
 func quickCheck(path string) (faults []string, err error) {
 	c, err := openConn(path, readerPragmas...)
 	if err != nil {
 		return nil, err
 	}
 	defer c.close()
+	return c.faults("quick_check", 5)
+}
+
+// faults returns what a check finds, with the pages where it is, at most limit. See
+// https://sqlite.org/pragma.html#pragma_integrity_check and #pragma_quick_check.
+func (c *conn) faults(check string, limit int) (faults []string, err error) {
 	err = c.each(func(row []driver.Value) error {
 		if s := fmt.Sprint(row[0]); s != "ok" {
 			faults = append(faults, s)
 		}
 		return nil
-	}, "PRAGMA quick_check(5)")
+	}, fmt.Sprintf("PRAGMA %s(%d)", check, limit))
 	return faults, err
 }

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -78,12 +79,13 @@ func (o *Options) setDefaults() {
 
 // DB is an open database. Its methods may be called from any goroutine.
 type DB struct {
-	opts     Options
-	dir      string
-	path     string
-	log      *slog.Logger
-	clock    Clock
-	lockFile *os.File
+	opts  Options
+	dir   string
+	path  string
+	log   *slog.Logger
+	clock Clock
+	lock  *dirLock
+	mark  *mark
 
 	readers   chan *conn
 	queue     chan *request
@@ -115,8 +117,9 @@ type DB struct {
 
 // Open takes the data directory, creates or migrates the database in it and
 // starts its writer. A directory that another process owns gives *LockedError,
-// a database of a newer release *NewerSchemaError, a damaged one *CorruptError, and
-// one that another user could have written *trusted.Error.
+// a database of a newer release *NewerSchemaError, a damaged one *CorruptError, one
+// with a schema that this program does not make *ForeignError, and one that another
+// user could have written *trusted.Error.
 func Open(opts Options) (_ *DB, err error) {
 	opts.setDefaults()
 	if opts.Dir == "" {
@@ -128,7 +131,7 @@ func Open(opts Options) (_ *DB, err error) {
 	if err := checkTrusted(opts.Dir); err != nil {
 		return nil, err
 	}
-	lockFile, err := lock(opts.Dir)
+	owned, err := lock(opts.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +141,7 @@ func Open(opts Options) (_ *DB, err error) {
 		path:     filepath.Join(opts.Dir, FileName),
 		log:      opts.Logger,
 		clock:    opts.Clock,
-		lockFile: lockFile,
+		lock:     owned,
 		queue:    make(chan *request, maxBatch),
 		pages:    newPageCounts(),
 		declared: map[string][]*Index{},
@@ -155,7 +158,10 @@ func Open(opts Options) (_ *DB, err error) {
 		if err != nil {
 			err = d.translate(err)
 			d.closeReaders()
-			lockFile.Close()
+			if d.mark != nil {
+				d.mark.close()
+			}
+			owned.close()
 		}
 	}()
 
@@ -164,6 +170,9 @@ func Open(opts Options) (_ *DB, err error) {
 	}
 	if err := checkLog(d.path); err != nil {
 		return nil, err
+	}
+	if err := checkSchema(background, d.path); err != nil {
+		return nil, nameFile(d.path, err)
 	}
 	writer, err := openConn(d.path, writerPragmas...)
 	if err != nil {
@@ -223,16 +232,37 @@ func (d *DB) prepareFile(c *conn) error {
 	if err := declareViews(c, d.opts.Views); err != nil {
 		return err
 	}
+	if err := d.noticeLoss(c); err != nil {
+		return err
+	}
 	for name, dst := range map[string]*atomic.Int64{"revision": &d.revision, "compacted": &d.compacted} {
-		n, ok, err := c.first("SELECT value FROM meta WHERE name = ?", name)
+		n, err := readMeta(c, d.path, name)
 		if err != nil {
 			return err
 		}
-		if !ok {
-			return &CorruptError{Path: d.path, Detail: "the meta table has no " + name}
-		}
 		dst.Store(n)
 	}
+	d.mark.set(d.revision.Load())
+	return nil
+}
+
+// noticeLoss opens the mark, and begins a new life if the database is behind it.
+func (d *DB) noticeLoss(c *conn) error {
+	have, err := readMeta(c, d.path, "revision")
+	if err != nil {
+		return err
+	}
+	var last int64
+	if d.mark, last, err = openMark(d.dir, d.log); err != nil || last <= have {
+		return err
+	}
+	rev, err := beginLife(c, d.path, last, d.clock.Now())
+	if err != nil {
+		return err
+	}
+	d.log.Error("the database has lost commits: its log (-wal) was moved away or cut, or an older file was put in its place. "+
+		"If you have the log, stop the server and put it back; else restore a backup if that has more. Clients are told to start again",
+		"file", d.path, "lost", last-have, "from", have+1, "to", last, "goes on at", rev)
 	return nil
 }
 
@@ -256,9 +286,7 @@ func (d *DB) Close() error {
 		d.feed.close()
 		d.wg.Wait()
 		d.closeReaders()
-		if err := d.lockFile.Close(); d.closeErr == nil {
-			d.closeErr = err
-		}
+		d.closeErr = errors.Join(d.closeErr, d.mark.close(), d.lock.close())
 	})
 	return d.closeErr
 }
@@ -286,7 +314,8 @@ func (d *DB) Revision() int64 { return d.revision.Load() }
 func (d *DB) CompactedRevision() int64 { return d.compacted.Load() }
 
 // read runs fn with a read connection. fn keeps it for a bounded time: a
-// statement or two over a bounded number of rows.
+// statement or two over a bounded number of rows. When ctx is done its queries
+// end, whatever they read: a damaged or crafted tree may have no end.
 func (d *DB) read(ctx context.Context, fn func(*conn) error) error {
 	var c *conn
 	select {
@@ -307,7 +336,10 @@ func (d *DB) read(ctx context.Context, fn func(*conn) error) error {
 	default:
 	}
 	defer since(d.metrics.read, time.Now())
-	return d.translate(fn(c))
+	c.ctx = ctx
+	err := fn(c)
+	c.ctx = nil
+	return d.translate(err)
 }
 
 // snapshot runs fn inside a read transaction, in which every statement sees
@@ -332,7 +364,7 @@ func (d *DB) Path() string { return d.path }
 // SQLite creates files with the process's umask, and its "-wal" and "-shm" files
 // with the mode of the database's.
 func createPrivate(path string) error {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}

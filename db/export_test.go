@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 	"database/sql/driver"
+	"time"
 )
 
 // Tx is tx for tests outside the package.
@@ -88,4 +89,17 @@ func (d *DB) Remaining(o RangeOptions, p Page) (n int64, err error) {
 		return err
 	})
 	return n, err
+}
+
+// OwnFiles is ownFiles.
+var OwnFiles = ownFiles
+
+// BeginLife is beginLife on a file.
+func BeginLife(path string, last int64, now time.Time) (int64, error) {
+	c, err := openConn(path)
+	if err != nil {
+		return 0, err
+	}
+	defer c.close()
+	return beginLife(c, path, last, now)
 }

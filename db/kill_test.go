@@ -115,7 +115,7 @@ func TestKill(t *testing.T) {
 		if err := d.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if err := db.Check(dir); err != nil {
+		if err := db.Check(t.Context(), dir); err != nil {
 			t.Fatalf("kill %d: %v", i, err)
 		}
 		if t.Failed() {

@@ -11,8 +11,10 @@ import (
 	"time"
 )
 
-// lockName is the file in the data directory whose flock(2) marks the owner.
-// The kernel drops the lock with the process, so a crash leaves no stale one.
+// A process owns a data directory while it holds flock(2) on the directory itself,
+// which nobody can remove from under it, and on the file lockName in it, which says
+// who it is and is what releases before this one look at. The kernel drops both
+// with the process, so a crash leaves no stale one.
 const lockName = "lock"
 
 // maxLockFile bounds what is read of the lock file.
@@ -43,31 +45,62 @@ type lockFile struct {
 	Info string `json:"info,omitempty"`
 }
 
+// dirLock is the ownership of a data directory.
+type dirLock struct{ dir, file *os.File }
+
+func (l *dirLock) close() error { return errors.Join(l.file.Close(), l.dir.Close()) }
+
 // lock takes the data directory, or returns *LockedError.
-func lock(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		// Somebody may only be asking who owns it, as Owner does, for a moment.
-		time.Sleep(50 * time.Millisecond)
-		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	}
-	if err != nil {
-		defer f.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			held := readLock(f)
-			return nil, &LockedError{Dir: dir, PID: held.PID, Info: held.Info}
+func lock(dir string) (_ *dirLock, err error) {
+	l := &dirLock{}
+	defer func() {
+		if err != nil {
+			l.close() // a nil file says so, and no more
 		}
-		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
-	}
-	if err := writeLock(f, ""); err != nil {
-		f.Close()
+	}()
+	if l.dir, err = os.Open(dir); err != nil {
 		return nil, err
 	}
-	return f, nil
+	if l.file, err = os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600); err != nil {
+		return nil, err
+	}
+	for _, f := range []*os.File{l.dir, l.file} {
+		if err := flock(f); errors.Is(err, syscall.EWOULDBLOCK) {
+			held := readLock(l.file)
+			return nil, &LockedError{Dir: dir, PID: held.PID, Info: held.Info}
+		} else if err != nil {
+			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+		}
+	}
+	return l, writeLock(l.file, "")
+}
+
+// flock takes the exclusive lock of f. It fails with EWOULDBLOCK when a process
+// owns f, not when one only asks who does (see Owner).
+func flock(f *os.File) error {
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return err
+		}
+		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); err != nil {
+			return err
+		}
+		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_UN); err != nil {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// readLockOf is readLock of a directory's file. It names nobody when that is gone.
+func readLockOf(dir string) (l lockFile) {
+	f, err := os.Open(filepath.Join(dir, lockName))
+	if err != nil {
+		return l
+	}
+	defer f.Close()
+	return readLock(f)
 }
 
 func readLock(f *os.File) (l lockFile) {
@@ -99,22 +132,27 @@ func Owner(dir string) error {
 	case err != nil:
 		return err
 	}
-	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR, 0)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
+	for _, name := range []string{dir, filepath.Join(dir, lockName)} {
+		f, err := os.Open(name)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
+		f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			held := readLockOf(dir)
+			return &LockedError{Dir: dir, PID: held.PID, Info: held.Info}
+		}
+		if err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		held := readLock(f)
-		return &LockedError{Dir: dir, PID: held.PID, Info: held.Info}
-	}
-	return err
+	return nil
 }
 
 // SetInfo records a line about the owner, such as the server's address, for
 // the LockedError of others.
-func (d *DB) SetInfo(info string) error { return writeLock(d.lockFile, info) }
+func (d *DB) SetInfo(info string) error { return writeLock(d.lock.file, info) }

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/tidewaiter/tidewaiter/db"
@@ -50,4 +52,81 @@ func TestLockFileOfStrangers(t *testing.T) {
 		}
 		dbtest.OpenOptions(t, db.Options{Dir: dir})
 	}
+}
+
+// TestLockFileRemoved: without its lock file a running server still owns the
+// directory.
+func TestLockFileRemoved(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := dbtest.OpenOptions(t, db.Options{Dir: dir, Logger: quietLogger})
+	backup := filepath.Join(t.TempDir(), "backup.db")
+	if err := db.Backup(t.Context(), dir, backup); err != nil {
+		t.Fatal(err)
+	}
+	for _, then := range []func(path string) error{os.Remove, func(path string) error { return os.WriteFile(path, nil, 0o600) }} {
+		if err := then(filepath.Join(dir, "lock")); err != nil {
+			t.Fatal(err)
+		}
+		_, openErr := db.Open(db.Options{Dir: dir})
+		for what, err := range map[string]error{"Open": openErr, "Owner": db.Owner(dir), "Restore": db.Restore(t.Context(), backup, dir)} {
+			var locked *db.LockedError
+			if !errors.As(err, &locked) {
+				t.Errorf("%s: %v, want *LockedError", what, err)
+			}
+		}
+	}
+	put(t, d, "/a/1", 0, "v")
+}
+
+// TestLockOfOlderRelease: one that holds only the lock file owns the directory, too.
+func TestLockOfOlderRelease(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	f, err := os.Create(filepath.Join(dir, "lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	_, openErr := db.Open(db.Options{Dir: dir})
+	for what, err := range map[string]error{"Open": openErr, "Owner": db.Owner(dir)} {
+		var locked *db.LockedError
+		if !errors.As(err, &locked) {
+			t.Errorf("%s: %v, want *LockedError", what, err)
+		}
+	}
+}
+
+// TestLockWhileAsked: those who ask who owns a directory do not keep a server from
+// taking it.
+func TestLockWhileAsked(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					_ = db.Owner(dir)
+				}
+			}
+		})
+	}
+	for range 20 {
+		d, err := db.Open(db.Options{Dir: dir, Logger: quietLogger})
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		d.Close()
+	}
+	close(stop)
+	wg.Wait()
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"sort"
+	"strings"
 )
 
 //go:embed migrations/*.sql
@@ -31,7 +32,9 @@ var migrations = func() []string {
 }()
 
 // migrate brings the schema to the newest version in one transaction, so that
-// a failure or a crash leaves the old one whole.
+// a failure or a crash leaves the old one whole. A damaged file is left as it is.
+// The views go: those of this release come back with declareViews, and the
+// statements of others are not to be rewritten by SQLite with the tables they read.
 func migrate(c *conn, path string, steps []string) (err error) {
 	have, _, err := c.first("PRAGMA user_version")
 	if err != nil {
@@ -43,18 +46,22 @@ func migrate(c *conn, path string, steps []string) (err error) {
 	if have == int64(len(steps)) {
 		return nil
 	}
-	if err := c.run("BEGIN IMMEDIATE"); err != nil {
-		return err
-	}
-	for i := int(have); i < len(steps); i++ {
-		if _, err := c.raw.ExecContext(background, steps[i], nil); err != nil {
-			c.run("ROLLBACK")
-			return fmt.Errorf("migrate %s to schema version %d: %w", path, i+1, err)
+	if have > 0 {
+		if faults, err := c.faults("quick_check", 5); err != nil {
+			return err
+		} else if len(faults) > 0 {
+			return &CorruptError{Path: path, Detail: strings.Join(faults, "; ")}
 		}
 	}
-	if err := c.run(fmt.Sprintf("PRAGMA user_version = %d", len(steps))); err != nil {
-		c.run("ROLLBACK")
-		return err
-	}
-	return c.run("COMMIT")
+	return c.transact(func() error {
+		if err := dropViews(c, nil); err != nil {
+			return err
+		}
+		for i := int(have); i < len(steps); i++ {
+			if _, err := c.raw.ExecContext(background, steps[i], nil); err != nil {
+				return fmt.Errorf("migrate %s to schema version %d: %w", path, i+1, err)
+			}
+		}
+		return c.run(fmt.Sprintf("PRAGMA user_version = %d", len(steps)))
+	})
 }

@@ -3,16 +3,11 @@ package db
 import (
 	"context"
 	"database/sql/driver"
-	"errors"
-	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"sort"
 	"strings"
 	"time"
-
-	"github.com/mattn/go-sqlite3"
 )
 
 // Stats is what an administrator wants to know about a database.
@@ -48,7 +43,7 @@ type ResourceStats struct {
 // ReadStats reads the Stats of the database in a data directory, which another
 // process may own.
 func ReadStats(ctx context.Context, dir string) (s Stats, err error) {
-	c, err := openForeign(dir)
+	c, err := openToRead(ctx, dir)
 	if err != nil {
 		return s, err
 	}
@@ -60,54 +55,6 @@ func ReadStats(ctx context.Context, dir string) (s Stats, err error) {
 func (d *DB) Stats(ctx context.Context) (s Stats, err error) {
 	err = d.snapshot(ctx, func(c *conn) error { return readStats(ctx, c, d.path, &s) })
 	return s, err
-}
-
-// openForeign opens the database of a data directory for reading, whoever owns it.
-func openForeign(dir string) (*conn, error) {
-	path := filepath.Join(dir, FileName)
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s has no database: it is not a data directory, or no server has run there", dir)
-	} else if err != nil {
-		return nil, err
-	}
-	if err := checkTrusted(dir); err != nil {
-		return nil, err
-	}
-	if Owner(dir) == nil { // SQLite would apply the log, as it does when a server starts
-		if err := checkLog(path); err != nil {
-			return nil, err
-		}
-	}
-	c, err := openConn(path, readerPragmas...)
-	if err != nil {
-		return nil, foreignError(path, err)
-	}
-	version, _, err := c.first("PRAGMA user_version")
-	if err == nil && version > int64(len(migrations)) {
-		err = &NewerSchemaError{Path: path, Have: int(version), Known: len(migrations)}
-	} else if err == nil && version == 0 {
-		err = fmt.Errorf("%s is empty: no server has opened it yet", path)
-	}
-	if err != nil {
-		c.close()
-		return nil, foreignError(path, err)
-	}
-	return c, nil
-}
-
-// foreignError names the file in an error of SQLite's, and says what it does not.
-func foreignError(path string, err error) error {
-	var se sqlite3.Error
-	if !errors.As(err, &se) {
-		return err
-	}
-	switch se.Code {
-	case sqlite3.ErrCantOpen, sqlite3.ErrReadonly:
-		return fmt.Errorf("%s: %w: SQLite has to write beside the file to read it: run as the directory's owner, or copy the directory to where you may write", path, se)
-	case sqlite3.ErrCorrupt, sqlite3.ErrNotADB:
-		return &CorruptError{Path: path, Detail: se.Error(), Err: err}
-	}
-	return err
 }
 
 func readStats(ctx context.Context, c *conn, path string, s *Stats) error {

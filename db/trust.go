@@ -2,22 +2,39 @@ package db
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 
 	"github.com/tidewaiter/tidewaiter/trusted"
 )
 
+// ownFiles are the names of what this package keeps in a data directory.
+var ownFiles = []string{lockName, markName, FileName, FileName + "-wal", FileName + "-shm", FileName + "-journal"}
+
 // checkTrusted fails with a *trusted.Error for a data directory or a file of its
-// database that another user owns or can write. No file is opened: when one of the
-// database's is closed, the system drops the locks that SQLite has on it in this
-// process.
+// database that another user owns or can write, and with a *ForeignError if one of
+// the files is none: a link that came with the directory would have us write where
+// it points. No file is opened: when one of the database's is closed, the system
+// drops the locks that SQLite has on it in this process.
 func checkTrusted(dir string) error {
 	if err := trusted.CheckDir(dir); err != nil {
 		return err
 	}
-	for _, name := range []string{lockName, FileName, FileName + "-wal", FileName + "-shm"} {
-		if err := trusted.CheckPath(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	for _, name := range ownFiles {
+		path := filepath.Join(dir, name)
+		fi, err := os.Lstat(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if !fi.Mode().IsRegular() {
+			return &ForeignError{Path: path, Detail: fmt.Sprintf("it is no regular file (%s)", fi.Mode().Type())}
+		}
+		if err := trusted.CheckPath(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}

@@ -2,7 +2,6 @@ package db
 
 import (
 	"database/sql/driver"
-	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -24,8 +23,11 @@ var viewName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`)
 // objectsView is the view of the schema itself.
 const objectsView = "objects"
 
+// quote makes an identifier of any text, see https://sqlite.org/lang_keywords.html.
+func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
+
 // declareViews brings the file's views to those declared: it makes new and
-// changed ones and drops what is no longer declared, in one transaction. A view
+// changed ones and drops all others, whoever made them, in one transaction. A view
 // that SQLite cannot run is refused here and not when somebody selects it.
 func declareViews(c *conn, views []View) (err error) {
 	want := map[string]string{}
@@ -40,45 +42,48 @@ func declareViews(c *conn, views []View) (err error) {
 		want[v.Name] = "CREATE VIEW " + v.Name + " AS\n" + strings.TrimSpace(v.SQL)
 		names = append(names, v.Name)
 	}
+	return c.transact(func() error {
+		if err := dropViews(c, want); err != nil {
+			return err
+		}
+		for _, name := range names { // in the order given: a view may use an earlier one
+			sql, ok := want[name]
+			if !ok {
+				continue
+			}
+			if err := c.run(sql); err != nil {
+				return fmt.Errorf("create view %s: %w", name, err)
+			}
+		}
+		for _, v := range views { // one that stays may use one that went
+			if err := c.run("SELECT * FROM " + v.Name + " LIMIT 0"); err != nil {
+				return fmt.Errorf("view %s cannot be selected from: %w", v.Name, err)
+			}
+		}
+		return nil
+	})
+}
+
+// dropViews drops every view but objects and those of keep (name to statement),
+// which it takes from keep. What is left there is not in the file.
+func dropViews(c *conn, keep map[string]string) error {
 	var drop []string
-	err = c.each(func(row []driver.Value) error {
+	err := c.each(func(row []driver.Value) error {
 		name, _ := row[0].(string)
-		if sql, _ := row[1].(string); want[name] == sql {
-			delete(want, name)
+		if sql, _ := row[1].(string); sql != "" && keep[name] == sql {
+			delete(keep, name)
 		} else if name != objectsView {
 			drop = append(drop, name)
 		}
 		return nil
 	}, "SELECT name, sql FROM sqlite_schema WHERE type = 'view'")
-	if err != nil || len(drop) == 0 && len(want) == 0 {
+	if err != nil {
 		return err
 	}
-	if err := c.run("BEGIN IMMEDIATE"); err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, c.run("ROLLBACK"))
-		}
-	}()
 	for _, name := range drop {
-		if err := c.run("DROP VIEW " + name); err != nil {
-			return fmt.Errorf("drop view %s: %w", name, err)
+		if err := c.run("DROP VIEW " + quote(name)); err != nil {
+			return fmt.Errorf("drop view %.100q: %w", name, err)
 		}
 	}
-	for _, name := range names { // in the order given: a view may use an earlier one
-		sql, ok := want[name]
-		if !ok {
-			continue
-		}
-		if err := c.run(sql); err != nil {
-			return fmt.Errorf("create view %s: %w", name, err)
-		}
-	}
-	for _, v := range views { // one that stays may use one that went
-		if err := c.run("SELECT * FROM " + v.Name + " LIMIT 0"); err != nil {
-			return fmt.Errorf("view %s cannot be selected from: %w", v.Name, err)
-		}
-	}
-	return c.run("COMMIT")
+	return nil
 }

@@ -31,7 +31,7 @@ type Watcher struct {
 	idle bool
 	next int64
 
-	expired bool // the start was before the history
+	expired bool // the start was before the history, or after all of it
 }
 
 // Watch follows the changes after revision rev: of the one key when exact is
@@ -41,7 +41,10 @@ func (d *DB) Watch(key string, exact bool, rev int64) (*Watcher, error) {
 	if !exact && key != "" && !strings.HasSuffix(key, "/") {
 		return nil, fmt.Errorf("watch of prefix %q: a prefix ends in a slash", key)
 	}
-	w := &Watcher{db: d, prefix: key, exact: exact, cursor: rev, ready: make(chan struct{}, 1), expired: rev < d.compacted.Load()}
+	// A revision that is still to come is one of an earlier life, of which a client
+	// here can have seen no more than the present one.
+	expired := rev < d.compacted.Load() || rev > d.revision.Load()
+	w := &Watcher{db: d, prefix: key, exact: exact, cursor: rev, ready: make(chan struct{}, 1), expired: expired}
 	d.feed.add(w)
 	return w, nil
 }
@@ -76,7 +79,7 @@ func (w *Watcher) matches(key string) bool {
 
 // Poll returns the next events in order of revision, at most maxPollEvents, and
 // nothing when there are none yet. It fails with ErrCompacted when the watch
-// started before the history or fell behind it, with ErrClosed when the
+// started before the history or after all of it, or fell behind it, with ErrClosed when the
 // database was closed.
 func (w *Watcher) Poll(ctx context.Context) ([]*Event, error) {
 	if w.expired {

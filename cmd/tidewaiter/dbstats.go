@@ -55,7 +55,7 @@ directory.`,
 		Example: "  tidewaiter db check",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := db.Check(dataDir); err != nil {
+			if err := db.Check(cmd.Context(), dataDir); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is sound\n", dataDir)

@@ -2,6 +2,7 @@
 package dbtest
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -43,7 +44,7 @@ func OpenOptions(t testing.TB, opts db.Options) *db.DB {
 		if err := d.Close(); err != nil {
 			t.Errorf("close database: %v", err)
 		}
-		if err := db.Check(opts.Dir); err != nil {
+		if err := db.Check(context.Background(), opts.Dir); err != nil {
 			t.Error(err)
 		}
 	})

@@ -1,0 +1,57 @@
+package db
+
+import (
+	"fmt"
+	"time"
+)
+
+// A database that was restored, or that lost its newest commits, begins a new life.
+// Clients know revisions of the one before, and what they saw under these never
+// happened now. So a life begins above every revision of earlier ones, with all
+// before it compacted: whoever comes back is told to start again (410).
+
+const (
+	// revisionsPerMilli is a rate of writing that no server reaches. A life begins at
+	// the time in milliseconds times this. So it begins above every revision that was
+	// given out until then, also by an earlier life of which nothing is known here: on
+	// another machine, or in a directory that is gone. It stays below 2^53 until the
+	// year 2248, for clients that read numbers as floats.
+	revisionsPerMilli = 1 << 10
+	// revisionJump is how far a life begins above the last revision that is known, when
+	// that is above the time: the clock was ahead then, or is behind now.
+	revisionJump = 1 << 30
+)
+
+// beginLife moves the revision above last and all others that are known, and the
+// beginning of the history with it. It returns the new revision.
+func beginLife(c *conn, path string, last int64, now time.Time) (rev int64, err error) {
+	err = c.transact(func() error {
+		have, err := readMeta(c, path, "revision")
+		if err != nil {
+			return err
+		}
+		last = max(last, have)
+		if rev = now.UnixMilli() * revisionsPerMilli; rev <= last {
+			rev = last + revisionJump
+		}
+		if rev > maxRevision {
+			return fmt.Errorf("%s is at revision %d: none is left above it", path, last)
+		}
+		for _, name := range []string{"revision", "compacted"} {
+			if _, err := c.exec("UPDATE meta SET value = ? WHERE name = ?", rev, name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return rev, err
+}
+
+// readMeta reads a number that every database has.
+func readMeta(c *conn, path, name string) (int64, error) {
+	n, ok, err := c.first("SELECT value FROM meta WHERE name = ?", name)
+	if err == nil && (!ok || n < 0 || n > maxRevision) {
+		err = &CorruptError{Path: path, Detail: fmt.Sprintf("the meta table has no %s, or an impossible one", name)}
+	}
+	return n, err
+}

@@ -1,0 +1,64 @@
+package db
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// markName is the file in the data directory that holds the last revision given
+// out, beside the database: a start that finds the database behind it knows that
+// commits were lost, with a log that was moved away or cut, or with an older
+// file put in the database's place.
+const markName = "revision"
+
+// maxRevision is more than any server gives out, and leaves room to jump.
+const maxRevision = 1 << 62
+
+// mark is the open file. It is written in place after each commit and not synced: a
+// process that dies loses nothing of it, and a machine that loses power may leave it
+// a little behind, which hides a loss but never invents one.
+type mark struct {
+	f       *os.File
+	log     *slog.Logger
+	failing bool
+}
+
+// openMark opens the mark of a data directory and returns the revision in it, 0
+// when there is none, or nothing that this package writes.
+func openMark(dir string, log *slog.Logger) (_ *mark, rev int64, err error) {
+	f, err := os.OpenFile(filepath.Join(dir, markName), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, 0, err
+	}
+	b, err := io.ReadAll(io.LimitReader(f, 64))
+	if err != nil {
+		f.Close()
+		return nil, 0, err
+	}
+	rev, err = strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+	if err != nil || rev < 0 || rev > maxRevision {
+		rev = 0
+		if len(b) > 0 {
+			log.Warn("the file with the last revision cannot be read: it is not known whether commits are missing", "file", f.Name())
+		}
+	}
+	return &mark{f: f, log: log}, rev, nil
+}
+
+// set writes the revision. It is told only of revisions that are durable. That it
+// fails endangers nothing now, so it is not the writer's error.
+func (m *mark) set(rev int64) {
+	_, err := m.f.WriteAt(fmt.Appendf(nil, "%019d\n", rev), 0)
+	if err != nil && !m.failing {
+		m.log.Error("writing the last revision beside the database fails: a start could not tell that commits are missing", "file", m.f.Name(), "err", err)
+	}
+	m.failing = err != nil
+}
+
+func (m *mark) close() error { return m.f.Close() }

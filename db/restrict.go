@@ -1,0 +1,42 @@
+package db
+
+import (
+	"strings"
+
+	"github.com/mattn/go-sqlite3"
+)
+
+// maxRow is the most bytes of a value, and of a row that a file says it has.
+const maxRow = 64 << 20
+
+// restrict takes from a connection what this package has no use for, so that a
+// file whose schema slipped past verifySchema could not use it either: other files,
+// loadable code, virtual tables, and a schema that is written as a table.
+// SQLITE_DBCONFIG_DEFENSIVE would say most of this, but the driver does not
+// expose sqlite3_db_config, and an authorizer says it without C of our own. It is
+// asked when a statement is prepared, not when it runs, also about the
+// statements of views and triggers.
+func (c *conn) restrict() {
+	c.raw.SetLimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+	c.raw.SetLimit(sqlite3.SQLITE_LIMIT_LENGTH, maxRow)
+	c.raw.RegisterAuthorizer(authorize)
+}
+
+// authorize answers SQLite's question whether a statement may do something, see
+// https://sqlite.org/c3ref/c_alter_table.html for the actions and their names.
+func authorize(action int, name, detail, _ string) int {
+	switch action {
+	case sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_CREATE_VTABLE, sqlite3.SQLITE_DROP_VTABLE,
+		sqlite3.SQLITE_CREATE_TEMP_TABLE, sqlite3.SQLITE_CREATE_TEMP_VIEW, sqlite3.SQLITE_CREATE_TEMP_TRIGGER, sqlite3.SQLITE_CREATE_TEMP_INDEX:
+		return sqlite3.SQLITE_DENY
+	case sqlite3.SQLITE_PRAGMA:
+		if strings.EqualFold(name, "writable_schema") || strings.EqualFold(name, "trusted_schema") && !strings.EqualFold(detail, "OFF") {
+			return sqlite3.SQLITE_DENY
+		}
+	case sqlite3.SQLITE_FUNCTION:
+		if strings.EqualFold(detail, "load_extension") || strings.EqualFold(detail, "fts3_tokenizer") {
+			return sqlite3.SQLITE_DENY
+		}
+	}
+	return sqlite3.SQLITE_OK
+}
