@@ -24,6 +24,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi"
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
 func TestPodLifeCycle(t *testing.T) {
@@ -186,7 +187,7 @@ func TestUsageFollowsTheServersPods(t *testing.T) {
 	uses := func(want int) {
 		t.Helper()
 		eventually(t, fmt.Sprint(want, " pods use the image"), func() (bool, any) {
-			got := s.api.Usage.PodsUsing([]string{digest}, []string{"registry.example.com/app:1"})
+			got := s.api.Usage.PodsUsing([]string{digest}, []reference.Reference{{Host: "registry.example.com", Repository: "app", Tag: "1"}})
 			return s.api.Usage.Synced() && got == want, got
 		})
 	}

@@ -1,9 +1,10 @@
 package imageapi
 
 import (
-	"encoding/json"
-
 	imagev1 "github.com/openshift/api/image/v1"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
 // What Options.Summarize says of an image.
@@ -14,14 +15,11 @@ const (
 	unsigned        = "Unsigned" // there is no signature
 )
 
-// referencesAnnotation is a JSON array of references that an importer knows the image by.
-const referencesAnnotation = "tidewaiter.dev/references"
-
 // Usage knows the pods.
 type Usage interface {
 	// PodsUsing returns how many pods use an image with one of these digests, or, of pods that name
 	// no digest, one of these references. It is asked for each image of a list, so it must be quick.
-	PodsUsing(digests, references []string) int
+	PodsUsing(digests []string, references []reference.Reference) int
 	// InUse returns the digests that pods use, and the references of those that name no digest, in
 	// full form: docker.io/library/nginx:latest.
 	InUse() (digests, references []string)
@@ -63,16 +61,10 @@ func (f *facts) pods(image *imagev1.Image) int {
 }
 
 // references are all that the image is known by.
-func references(image *imagev1.Image) []string {
-	var known []string
-	if text := image.Annotations[referencesAnnotation]; text != "" {
-		// Anybody may write annotations: one that cannot be read names nothing.
-		if err := json.Unmarshal([]byte(text), &known); err != nil {
-			known = nil
-		}
-	}
-	if image.DockerImageReference != "" {
-		known = append(known, image.DockerImageReference)
+func references(image *imagev1.Image) []reference.Reference {
+	known := annotation.Known(image.Annotations)
+	if ref, err := reference.Parse(image.DockerImageReference); err == nil {
+		known = append(known, ref)
 	}
 	return known
 }

@@ -1,7 +1,6 @@
 package imageapi_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,6 +20,8 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/tidewaiter/tidewaiter/imageapi"
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
 // saidSummary is a summary that the image itself brings, as "verified|signer|signer".
@@ -109,7 +110,7 @@ func TestSelectByReference(t *testing.T) {
 		"moved": `["r.example.com:5000/team/app:0","r.example.com:5000/team/app2:1"]`, "bad": `{`, "none": ``, "hub": `["index.docker.io/library/busybox:1"]`,
 	} {
 		image := plain(name, "")
-		image.Annotations["tidewaiter.dev/references"] = known
+		image.Annotations[annotation.References] = known
 		s.mustCreate(t, image)
 	}
 	for selector, want := range map[string]string{
@@ -210,10 +211,13 @@ type pods struct {
 
 func (p *pods) Synced() bool { return p.synced }
 
-func (p *pods) PodsUsing(digests, references []string) (n int) {
+func (p *pods) PodsUsing(digests []string, references []reference.Reference) (n int) {
 	p.asked.Add(1)
-	for _, key := range slices.Concat(digests, references) {
-		n += p.using[key]
+	for _, digest := range digests {
+		n += p.using[digest]
+	}
+	for _, ref := range references {
+		n += p.using[ref.Pulled().String()]
 	}
 	return n
 }
@@ -266,7 +270,7 @@ func TestUsed(t *testing.T) {
 		"digest": "", "reference": "not JSON", "annotated": `["registry.example.com/former:3","registry.example.com/annotated:1"]`, "idle": `[]`,
 	} {
 		image := plain(name, "True|"+name)
-		image.Annotations["tidewaiter.dev/references"] = known
+		image.Annotations[annotation.References] = known
 		s.mustCreate(t, image)
 	}
 	for selector, want := range map[string]string{
@@ -358,7 +362,7 @@ func TestSignerColumn(t *testing.T) {
 }
 
 // heard keeps the references that the last image was asked for with.
-type heard struct{ references []string }
+type heard struct{ references []reference.Reference }
 
 func (*heard) Synced() bool { return true }
 
@@ -366,29 +370,29 @@ func (*heard) InUse() (digests, references []string) { return nil, nil }
 
 func (*heard) Subscribe(func([]string)) (cancel func()) { return func() {} }
 
-func (h *heard) PodsUsing(_, references []string) int {
+func (h *heard) PodsUsing(_ []string, references []reference.Reference) int {
 	h.references = references
 	return len(references)
 }
 
-// Whatever stands in the annotation, the image's own reference counts, and what is an array of
-// strings counts with it.
+// Whatever stands in the annotation, the image's own reference counts, and what can be read of an
+// array of references counts with it.
 func FuzzReferencesAnnotation(f *testing.F) {
 	for _, seed := range []string{"", `[]`, `["registry.example.com/a:1","b@sha256:x"]`, `null`, `{"a":1}`, `[1,"x"]`, `["\u0000"]`, `[[]]`, `["a"`} {
 		f.Add(seed)
 	}
 	h := &heard{}
 	s := newStoragesWith(f, imageapi.Options{Usage: h})
-	f.Fuzz(func(t *testing.T, annotation string) {
+	f.Fuzz(func(t *testing.T, text string) {
 		image := plain("image", "")
-		image.Annotations["tidewaiter.dev/references"] = annotation
-		var want []string
-		if json.Unmarshal([]byte(annotation), &want) != nil {
-			want = nil
+		image.Annotations[annotation.References] = text
+		own, err := reference.Parse(image.DockerImageReference)
+		if err != nil {
+			t.Fatal(err)
 		}
-		want = append(want, image.DockerImageReference)
+		want := append(annotation.Known(image.Annotations), own)
 		if got := s.cell(t, image, "Pods"); got != fmt.Sprint(len(want)) || !slices.Equal(h.references, want) {
-			t.Errorf("%q: %v pods by %q, want by %q", annotation, got, h.references, want)
+			t.Errorf("%q: %v pods by %q, want by %q", text, got, h.references, want)
 		}
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/printable"
 )
 
@@ -64,8 +65,13 @@ func convertFieldLabel(label, value string) (string, string, error) {
 	if values != nil && !slices.Contains(values, value) {
 		return "", "", fmt.Errorf("field label %q of images cannot be %q: it is one of %s", label, value, strings.Join(values, ", "))
 	}
-	if rest, ok := strings.CutPrefix(value, "index.docker.io/"); ok && label == knownField {
-		value = "docker.io/" + rest // as go-containerregistry, and so the importer, has it
+	if label == knownField {
+		if ref, err := reference.Parse(value); err == nil {
+			if ref.Digest != "" {
+				ref = ref.Pulled()
+			}
+			value = ref.String()
+		}
 	}
 	return label, value, nil
 }
@@ -113,21 +119,11 @@ func warnings(image *imagev1.Image) []string {
 	return all
 }
 
-// knownBy are the references an image is known by and their repositories, each once, in the form in
-// which Kubernetes compares the images of pods: Docker Hub is docker.io.
+// knownBy are the references an image is known by, as they are pulled, and their repositories, each once.
 func knownBy(image *imagev1.Image) []string {
 	var out []string
-	for _, reference := range references(image) {
-		named, err := parseReference(reference)
-		switch {
-		case err != nil:
-		case named.digest != "":
-			out = append(out, named.repository, named.repository+"@"+named.digest)
-		case named.tag != "":
-			out = append(out, named.repository, named.repository+":"+named.tag)
-		default:
-			out = append(out, named.repository, named.repository+":latest")
-		}
+	for _, ref := range references(image) {
+		out = append(out, ref.Name(), ref.Pulled().String())
 	}
 	slices.Sort(out)
 	return slices.Compact(out)

@@ -13,6 +13,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/printable"
 )
 
@@ -56,7 +57,7 @@ func validateFields(image *imagev1.Image) field.ErrorList {
 	var errs field.ErrorList
 	if image.DockerImageReference == "" {
 		errs = append(errs, field.Required(field.NewPath("dockerImageReference"), "the reference to pull the image by, such as registry.example.com/app@sha256:…"))
-	} else if _, err := parseReference(image.DockerImageReference); err != nil {
+	} else if _, err := reference.Parse(image.DockerImageReference); err != nil {
 		errs = append(errs, field.Invalid(field.NewPath("dockerImageReference"), image.DockerImageReference, err.Error()))
 	}
 	left, leftErrs := validateLeftOut(image)
@@ -145,7 +146,7 @@ func validateContent(image *imagev1.Image, namePath *field.Path) (derived bool, 
 	if m.Verify(image.Name) != nil {
 		errs = append(errs, field.Invalid(namePath, image.Name, fmt.Sprintf("an image that carries a manifest is named by its digest, which is %s", m.Digest)))
 	}
-	if named, err := parseReference(image.DockerImageReference); err == nil && named.digest != "" && m.Verify(named.digest) != nil {
+	if named, err := reference.Parse(image.DockerImageReference); err == nil && named.Digest != "" && m.Verify(named.Digest) != nil {
 		errs = append(errs, field.Invalid(field.NewPath("dockerImageReference"), image.DockerImageReference, fmt.Sprintf("its digest is not that of dockerImageManifest, which is %s", m.Digest)))
 	}
 	want := *image

@@ -21,6 +21,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/imageapi"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
@@ -75,7 +76,11 @@ func TestViews(t *testing.T) {
 		registry.Push(spec.reference, image)
 		for _, tag := range []string{"", "2"} { // team/web:1 and team/web:12 are one image
 			registry.Push(spec.reference+tag, image)
-			if _, err := im.Import(t.Context(), registry.Host+"/"+spec.reference+tag, s); err != nil {
+			ref, err := reference.Parse(registry.Host + "/" + spec.reference + tag)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := im.Import(t.Context(), ref, s); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -57,7 +57,7 @@ func TestCredentials(t *testing.T) {
 			registry := registrytest.New(t, registrytest.WithAuth(tc.auth))
 			registry.Push("team/app:v1", newImage(t, sample.Spec{}))
 			im := newImporter(t, importer.Options{Keychain: tc.keychain})
-			_, err := im.Import(t.Context(), registry.Host+"/team/app:v1", &registrytest.Images{})
+			_, err := im.Import(t.Context(), parse(t, registry.Host+"/team/app:v1"), &registrytest.Images{})
 			if tc.want == "" {
 				if err != nil {
 					t.Error(err)
@@ -150,7 +150,7 @@ func TestCredentialsAreReadAgain(t *testing.T) {
 	registry.Push("team/app:v1", newImage(t, sample.Spec{}))
 	keys := &keychain{}
 	im := newImporter(t, importer.Options{Keychain: keys})
-	_, err := im.Import(t.Context(), registry.Host+"/team/app:v1", &registrytest.Images{})
+	_, err := im.Import(t.Context(), parse(t, registry.Host+"/team/app:v1"), &registrytest.Images{})
 	wantReason(t, err, importer.Unauthorized)
 	*keys = secret
 	mustImport(t, im, registry.Host+"/team/app:v1", &registrytest.Images{})
@@ -217,7 +217,7 @@ func TestRedirectedHostThatAsksForCredentialsGetsNone(t *testing.T) {
 		other.Push("team/app:v1", image)
 		registry.Inject("/blobs/", 0, redirectIfAuthenticated(registry, 307, other.AliasURL()))
 		im := newImporter(t, importer.Options{Keychain: secret, AllowedNetworks: loopback})
-		_, err := im.Import(t.Context(), registry.Host+"/team/app:v1", &registrytest.Images{})
+		_, err := im.Import(t.Context(), parse(t, registry.Host+"/team/app:v1"), &registrytest.Images{})
 		wantReason(t, err, importer.Unauthorized)
 		checkNoSecrets(t, other)
 	}
@@ -230,7 +230,7 @@ func TestTokenRealmOfAnotherHostGetsNoCredentials(t *testing.T) {
 	registry.Push("team/app:v1", newImage(t, sample.Spec{}))
 
 	im := newImporter(t, importer.Options{Keychain: secret})
-	_, err := im.Import(t.Context(), registry.Host+"/team/app:v1", &registrytest.Images{})
+	_, err := im.Import(t.Context(), parse(t, registry.Host+"/team/app:v1"), &registrytest.Images{})
 
 	alias, _ := url.Parse(tokens.AliasURL())
 	if e := wantReason(t, err, importer.Unauthorized); !strings.Contains(e.Message, alias.Host) || !strings.Contains(e.Message, "tokenHosts") {
@@ -242,7 +242,7 @@ func TestTokenRealmOfAnotherHostGetsNoCredentials(t *testing.T) {
 
 	// Named by the administrator it gets them.
 	im = newImporter(t, importer.Options{Keychain: secret, Registries: []importer.Registry{{Prefix: registry.Host, TokenHosts: []string{alias.Host}}}})
-	_, _ = im.Import(t.Context(), registry.Host+"/team/app:v1", &registrytest.Images{})
+	_, _ = im.Import(t.Context(), parse(t, registry.Host+"/team/app:v1"), &registrytest.Images{})
 	if reqs := tokens.AllRequests(); len(reqs) == 0 || reqs[0].Authorization == "" {
 		t.Errorf("it heard %v", reqs)
 	}
@@ -260,7 +260,7 @@ func TestTokenServerThatRedirectsGivesNothingAway(t *testing.T) {
 				registry.Push("team/app:v1", newImage(t, sample.Spec{}))
 				registry.Inject("(GET|POST) /token", 0, registrytest.Redirect(status, other.AliasURL()))
 				im := newImporter(t, importer.Options{Keychain: keychain{config}, AllowedNetworks: loopback})
-				_, err := im.Import(t.Context(), registry.Host+"/team/app:v1", &registrytest.Images{})
+				_, err := im.Import(t.Context(), parse(t, registry.Host+"/team/app:v1"), &registrytest.Images{})
 				if err == nil {
 					t.Error("no error")
 				}
@@ -313,7 +313,7 @@ func TestKeychainThatFails(t *testing.T) {
 	registry := registrytest.New(t)
 	registry.Push("team/app:v1", newImage(t, sample.Spec{}))
 	im := newImporter(t, importer.Options{Keychain: broken{}})
-	_, err := im.Import(t.Context(), registry.Host+"/team/app:v1", &registrytest.Images{})
+	_, err := im.Import(t.Context(), parse(t, registry.Host+"/team/app:v1"), &registrytest.Images{})
 	if e := wantReason(t, err, importer.Unauthorized); !strings.Contains(e.Message, "helper is missing") {
 		t.Errorf("%v", e)
 	}

@@ -78,7 +78,7 @@ func TestErrorBelowIndexesIsToldOnce(t *testing.T) {
 	registry.Inject("/blobs/", 0, registrytest.Status(403, "DENIED"))
 	inner := pushIndexes(registry, "inner", 20, []rawDescriptor{{string(types.OCIManifestSchema1), leaf, 1}})
 	pushIndexes(registry, "root", 1, pushIndexes(registry, "outer", 20, inner))
-	_, err := newImporter(t, importer.Options{}).Import(t.Context(), registry.Host+"/app:root0", &registrytest.Images{})
+	_, err := newImporter(t, importer.Options{}).Import(t.Context(), parse(t, registry.Host+"/app:root0"), &registrytest.Images{})
 	wantReason(t, err, importer.Denied)
 	if n := strings.Count(err.Error(), "injected DENIED"); n != 1 {
 		t.Errorf("it is told %d times", n)
@@ -111,7 +111,7 @@ func TestJobEndsWithItsBudget(t *testing.T) {
 				o.Clock = &skippingClock{}
 			}
 			im := newImporter(t, o)
-			_, err := im.Import(t.Context(), registry.Host+"/app:v1", &registrytest.Images{})
+			_, err := im.Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
 			e := wantReason(t, err, tc.want)
 			if !strings.Contains(e.Error(), tc.says) {
 				t.Errorf("%v does not name the budget, %q", e, tc.says)
@@ -154,7 +154,7 @@ func TestRegistryThatClaimsADigestDoesNotHoldUpAnother(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		_, err := im.Import(ctx, evil.Host+"/team/app:v1", &registrytest.Images{})
+		_, err := im.Import(ctx, parse(t, evil.Host+"/team/app:v1"), &registrytest.Images{})
 		ended <- err
 	}()
 	<-arrived

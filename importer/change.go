@@ -31,12 +31,3 @@ func Change(ctx context.Context, images Images, name string, change func(*imagev
 	})
 	return changed, storing(name, err)
 }
-
-// SetReferences records on an Image the references under which it is known; see
-// ReferencesAnnotation.
-func SetReferences(image *imagev1.Image, references []string) {
-	if image.Annotations == nil {
-		image.Annotations = map[string]string{}
-	}
-	image.Annotations[ReferencesAnnotation] = encodeReferences(nil, references)
-}

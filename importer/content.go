@@ -6,6 +6,7 @@ import (
 
 	imagev1 "github.com/openshift/api/image/v1"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 )
 
@@ -43,7 +44,7 @@ func (r *run) content(ctx context.Context, n node, found *imagev1.Image, m *fetc
 
 // toVerify reports whether the layers of an image, found if it is stored, are to be verified.
 func (r *run) toVerify(found *imagev1.Image) bool {
-	return r.verify && (found == nil || found.Annotations[LayersAnnotation] != layersVerified)
+	return r.verify && (found == nil || found.Annotations[annotation.Layers] != annotation.LayersVerified)
 }
 
 // knownPlatform is what is known of an image's platform without its config: what the index says that lists it, or what

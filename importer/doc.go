@@ -3,7 +3,8 @@
 // Start with [New], then call [Importer.Import] once per reference:
 //
 //	im, err := importer.New(importer.Options{})
-//	result, err := im.Import(ctx, "quay.io/acme/web:v1", images)
+//	ref, err := reference.Parse("quay.io/acme/web:v1")
+//	result, err := im.Import(ctx, ref, images)
 //
 // One Importer is meant to live as long as the process: it holds, per registry
 // host, the connections, the rate limit and the time until which the host asked

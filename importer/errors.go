@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer/guard"
 	"github.com/tidewaiter/tidewaiter/printable"
 )
@@ -126,7 +127,7 @@ func ReasonOf(err error) Reason {
 
 // describe makes an *Error about ref out of whatever a request or a parser
 // returned.
-func describe(ref Reference, err error) *Error {
+func describe(ref reference.Reference, err error) *Error {
 	e := &Error{}
 	var known *Error
 	if errors.As(err, &known) {
@@ -138,9 +139,6 @@ func describe(ref Reference, err error) *Error {
 	if e.Reference == "" {
 		e.Host, e.Repository = ref.Host, ref.Repository
 		e.Reference = ref.String()
-		if ref.Tag == "" && ref.Digest == "" {
-			e.Reference = ref.Name()
-		}
 	}
 	return e
 }
@@ -210,7 +208,7 @@ func classifyAnswer(answer *transport.Error, host string) (Reason, string) {
 	if message == "" {
 		message = fmt.Sprintf("status %d %s", answer.StatusCode, http.StatusText(answer.StatusCode))
 	}
-	if answer.Request != nil && answer.Request.URL.Host != host && answer.Request.URL.Host != "" {
+	if answer.Request != nil && canonicalHost(answer.Request.URL.Host) != host && answer.Request.URL.Host != "" {
 		message += " (said " + clean(answer.Request.URL.Host) + ")"
 	}
 	switch status := answer.StatusCode; {

@@ -39,14 +39,12 @@ func (im *Importer) Lock(ctx context.Context, key string) (func(), error) {
 }
 
 const (
-	MaxHosts      = maxHosts
-	MaxReferences = maxReferences
+	MaxHosts = maxHosts
 )
 
 var (
 	CompareTags       = compareTags
 	IsLoopback        = isLoopback
-	EncodeReferences  = encodeReferences
 	Clean             = clean
 	TrustsRealm       = Registry.trustsRealm
 	NewRegistriesTest = newRegistries

@@ -7,6 +7,8 @@ import (
 
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
 // errNoFinder is a mistake in the calling program.
@@ -18,12 +20,11 @@ var errNoFinder = errors.New("importer: Options.Signatures is not set")
 //
 // Errors are those of Import. When the registry could not be asked for
 // signatures, Find returns the error and no Image.
-func (im *Importer) Find(ctx context.Context, reference string) (image *imagev1.Image, warnings []string, err error) {
+func (im *Importer) Find(ctx context.Context, ref reference.Reference) (image *imagev1.Image, warnings []string, err error) {
 	if im.finder == nil {
 		return nil, nil, errNoFinder
 	}
-	ref, err := ParseReference(reference)
-	if err != nil {
+	if ref, err = pulled(ref); err != nil {
 		return nil, nil, err
 	}
 	ctx, done := im.job(ctx)
@@ -37,7 +38,7 @@ func (im *Importer) Find(ctx context.Context, reference string) (image *imagev1.
 	if err != nil {
 		return nil, nil, describe(ref, err)
 	}
-	m, err := s.manifest(ctx, ref.identifier(), ref.Digest)
+	m, err := s.manifest(ctx, ref.Identifier(), ref.Digest)
 	if err != nil {
 		return nil, nil, describe(ref, err)
 	}

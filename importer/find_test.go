@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
@@ -24,7 +25,7 @@ func TestFind(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			finder := &tagFinder{}
 			im := newImporter(t, importer.Options{Signatures: finder})
-			image, warnings, err := im.Find(t.Context(), registry.Host+"/team/app"+reference)
+			image, warnings, err := im.Find(t.Context(), parse(t, registry.Host+"/team/app"+reference))
 			if err != nil || len(warnings) > 0 {
 				t.Fatal(warnings, err)
 			}
@@ -43,17 +44,19 @@ func TestFindFails(t *testing.T) {
 	registry.Push("app:v1", newImage(t, sample.Spec{}))
 	broken := errors.New("broken")
 	im := newImporter(t, importer.Options{Signatures: &tagFinder{fail: broken}})
-	if image, _, err := im.Find(t.Context(), registry.Host+"/app:v1"); !errors.Is(err, broken) || image != nil {
+	if image, _, err := im.Find(t.Context(), parse(t, registry.Host+"/app:v1")); !errors.Is(err, broken) || image != nil {
 		t.Errorf("found %v, %v", image, err)
 	}
-	if _, _, err := im.Find(t.Context(), registry.Host+"/app:v2"); importer.ReasonOf(err) != importer.NotFound {
+	if _, _, err := im.Find(t.Context(), parse(t, registry.Host+"/app:v2")); importer.ReasonOf(err) != importer.NotFound {
 		t.Errorf("an absent tag: %v", err)
 	}
-	var bad *importer.ReferenceError
-	if _, _, err := im.Find(t.Context(), "App"); !errors.As(err, &bad) {
-		t.Errorf("no reference: %v", err)
+	var bad *reference.Error
+	for _, ref := range []reference.Reference{{}, parse(t, registry.Host+"/app@sha512:"+hex64+hex64)} {
+		if _, _, err := im.Find(t.Context(), ref); !errors.As(err, &bad) {
+			t.Errorf("%q: %v", ref, err)
+		}
 	}
-	if _, _, err := newImporter(t, importer.Options{}).Find(t.Context(), registry.Host+"/app:v1"); err == nil {
+	if _, _, err := newImporter(t, importer.Options{}).Find(t.Context(), parse(t, registry.Host+"/app:v1")); err == nil {
 		t.Error("found without a finder")
 	}
 }

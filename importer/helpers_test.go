@@ -5,11 +5,15 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	imagev1 "github.com/openshift/api/image/v1"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/guard"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
@@ -56,10 +60,31 @@ func newIndex(t testing.TB, spec sample.Spec, attested bool, platforms ...string
 	return index
 }
 
+var hex64 = strings.Repeat("0123456789abcdef", 4)
+
+// parse reads a reference.
+func parse(t testing.TB, s string) reference.Reference {
+	t.Helper()
+	ref, err := reference.Parse(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ref
+}
+
+// known are the references in an Image's annotations.
+func known(image *imagev1.Image) []string {
+	var out []string
+	for _, ref := range annotation.Known(image.Annotations) {
+		out = append(out, ref.String())
+	}
+	return out
+}
+
 // mustImport fails the test if the import does.
 func mustImport(t testing.TB, im *importer.Importer, reference string, images importer.Images) *importer.Result {
 	t.Helper()
-	result, err := im.Import(t.Context(), reference, images)
+	result, err := im.Import(t.Context(), parse(t, reference), images)
 	if err != nil {
 		t.Fatalf("importing %s: %v", reference, err)
 	}

@@ -44,7 +44,7 @@ func TestRegistryThatLies(t *testing.T) {
 			registry, images := registrytest.New(t), &registrytest.Images{}
 			registry.Push("team/app:v1", newImage(t, sample.Spec{}))
 			registry.Inject(tc.match, 0, tc.fault)
-			_, err := newImporter(t, importer.Options{Limits: importer.Limits{Attempts: 1}}).Import(t.Context(), registry.Host+"/team/app:v1", images)
+			_, err := newImporter(t, importer.Options{Limits: importer.Limits{Attempts: 1}}).Import(t.Context(), parse(t, registry.Host+"/team/app:v1"), images)
 			e := wantReason(t, err, tc.want)
 			if e.Host != registry.Host || e.Repository != "team/app" || e.Reference != registry.Host+"/team/app:v1" {
 				t.Errorf("the error is about %s, %s, %s", e.Host, e.Repository, e.Reference)
@@ -64,7 +64,7 @@ func TestManifestThatIsTooLargeIsRefusedByItsHead(t *testing.T) {
 	registry := registrytest.New(t)
 	raw := []byte(`{"schemaVersion":2,"x":"` + strings.Repeat("x", manifest.MaxManifestSize) + `"}`)
 	registry.PushManifest("app:v1", string(types.OCIManifestSchema1), manifest.Digest(raw), raw)
-	_, err := newImporter(t, importer.Options{}).Import(t.Context(), registry.Host+"/app:v1", &registrytest.Images{})
+	_, err := newImporter(t, importer.Options{}).Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
 	wantReason(t, err, importer.TooLarge)
 	if n := registry.Count("GET"); n != 0 {
 		t.Errorf("it was read nevertheless: %v", requests(registry))
@@ -91,7 +91,7 @@ func TestManifestWithTwoReadingsIsInvalid(t *testing.T) {
 	registry := registrytest.New(t)
 	raw := []byte(`{"schemaVersion":2,"manifests":[],"config":{},"layers":[]}`)
 	registry.PushManifest("app:v1", string(types.OCIManifestSchema1), manifest.Digest(raw), raw)
-	_, err := newImporter(t, importer.Options{}).Import(t.Context(), registry.Host+"/app:v1", &registrytest.Images{})
+	_, err := newImporter(t, importer.Options{}).Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
 	wantReason(t, err, importer.InvalidImage)
 }
 
@@ -139,7 +139,7 @@ func TestRegistryThatStallsOrDripsIsCut(t *testing.T) {
 			registry := registrytest.New(t)
 			registry.Push("app:v1", newImage(t, sample.Spec{}))
 			registry.Inject(tc.match, 0, tc.fault)
-			_, err := newImporter(t, importer.Options{Limits: tc.limits}).Import(t.Context(), registry.Host+"/app:v1", &registrytest.Images{})
+			_, err := newImporter(t, importer.Options{Limits: tc.limits}).Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
 			if e := wantReason(t, err, importer.Timeout); !e.Temporary() || !strings.Contains(e.Message, tc.says) {
 				t.Errorf("%v is temporary: %t; want it to say %q", e, e.Temporary(), tc.says)
 			}
@@ -168,7 +168,7 @@ func TestErrorsByStatus(t *testing.T) {
 			registry := registrytest.New(t)
 			registry.Push("app:v1", newImage(t, sample.Spec{}))
 			registry.Inject("GET .*/manifests/", 0, registrytest.Status(tc.status, tc.code))
-			_, err := newImporter(t, importer.Options{Limits: importer.Limits{Attempts: 1}}).Import(t.Context(), registry.Host+"/app:v1", &registrytest.Images{})
+			_, err := newImporter(t, importer.Options{Limits: importer.Limits{Attempts: 1}}).Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
 			e := wantReason(t, err, tc.want)
 			if e.Temporary() != tc.temporary {
 				t.Errorf("temporary is %t", e.Temporary())
@@ -185,12 +185,12 @@ func TestRateLimitNamesTheWait(t *testing.T) {
 	registry.Push("app:v1", newImage(t, sample.Spec{}))
 	registry.Inject("HEAD ", 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "120"))
 	im := newImporter(t, importer.Options{})
-	_, err := im.Import(t.Context(), registry.Host+"/app:v1", &registrytest.Images{})
+	_, err := im.Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
 	if e := wantReason(t, err, importer.RateLimited); e.RetryAfter != 2*time.Minute || !strings.Contains(e.Error(), "try again in 2m0s") {
 		t.Errorf("%v has RetryAfter %s", e, e.RetryAfter)
 	}
 	registry.Reset()
-	_, err = im.Import(t.Context(), registry.Host+"/app:other", &registrytest.Images{})
+	_, err = im.Import(t.Context(), parse(t, registry.Host+"/app:other"), &registrytest.Images{})
 	if e := wantReason(t, err, importer.RateLimited); e.RetryAfter <= time.Minute || e.RetryAfter > 2*time.Minute {
 		t.Errorf("%v has RetryAfter %s", e, e.RetryAfter)
 	}
@@ -221,7 +221,7 @@ func TestTLS(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			im := newImporter(t, tc.options)
 			im.DialTo(registry.Host)
-			_, err := im.Import(t.Context(), tc.host+"/app:v1", &registrytest.Images{})
+			_, err := im.Import(t.Context(), parse(t, tc.host+"/app:v1"), &registrytest.Images{})
 			if tc.want == "" {
 				if err != nil {
 					t.Error(err)
@@ -261,7 +261,7 @@ func TestPlainHTTPIsForLoopbackAndInsecureHostsOnly(t *testing.T) {
 			registry.Push("app:v1", newImage(t, sample.Spec{}))
 			im := newImporter(t, importer.Options{Registries: tc.entries, Keychain: secret})
 			im.DialTo(registry.Host)
-			_, err := im.Import(t.Context(), tc.host+"/app:v1", &registrytest.Images{})
+			_, err := im.Import(t.Context(), parse(t, tc.host+"/app:v1"), &registrytest.Images{})
 			if tc.allowed {
 				if err != nil {
 					t.Error(err)
@@ -281,11 +281,11 @@ func TestPlainHTTPIsForLoopbackAndInsecureHostsOnly(t *testing.T) {
 func TestUnreachable(t *testing.T) {
 	registry := registrytest.New(t)
 	registry.Server().Close()
-	_, err := newImporter(t, importer.Options{}).Import(t.Context(), registry.Host+"/app:v1", &registrytest.Images{})
+	_, err := newImporter(t, importer.Options{}).Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
 	if e := wantReason(t, err, importer.Unreachable); !e.Temporary() {
 		t.Error("it is not temporary")
 	}
-	_, err = newImporter(t, importer.Options{}).Import(t.Context(), "registry.invalid/app:v1", &registrytest.Images{})
+	_, err = newImporter(t, importer.Options{}).Import(t.Context(), parse(t, "registry.invalid/app:v1"), &registrytest.Images{})
 	wantReason(t, err, importer.Unreachable)
 }
 
@@ -313,7 +313,7 @@ func TestErrorsShowNoSecret(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			other.Heal()
 			other.Inject("/storage", 0, fault)
-			_, err := newImporter(t, importer.Options{Limits: short, AllowedNetworks: loopback}).Import(t.Context(), registry.Host+"/app:v1", &registrytest.Images{})
+			_, err := newImporter(t, importer.Options{Limits: short, AllowedNetworks: loopback}).Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -342,7 +342,7 @@ func TestRedirectToAPrivateAddressIsRefused(t *testing.T) {
 			inside.Inject("/blobs/", 1, registrytest.Redirect(307, tc.to))
 			im := newImporter(t, importer.Options{Registries: tc.entries})
 			im.DialTo(inside.Host)
-			_, err := im.Import(t.Context(), "registry.example.com/app:v1", &registrytest.Images{})
+			_, err := im.Import(t.Context(), parse(t, "registry.example.com/app:v1"), &registrytest.Images{})
 			inside.Heal()
 			if tc.want == "" {
 				if err != nil {
@@ -366,7 +366,7 @@ func TestRedirectToPlainHTTPIsRefused(t *testing.T) {
 	registry.Inject("/blobs/", 0, registrytest.Redirect(307, "http://cdn.example.com"))
 	im := newImporter(t, importer.Options{RootCAs: roots})
 	im.DialTo(registry.Host)
-	_, err := im.Import(t.Context(), "example.com/app:v1", &registrytest.Images{})
+	_, err := im.Import(t.Context(), parse(t, "example.com/app:v1"), &registrytest.Images{})
 	wantReason(t, err, importer.Insecure)
 	if n := len(plain.AllRequests()); n != 0 {
 		t.Errorf("heard %v", plain.AllRequests())
@@ -392,9 +392,9 @@ func TestRegistryDoesNotLeadToServicesOnThisMachine(t *testing.T) {
 			inside.Push("app:v1", image)
 			lead(registry)
 			im := newImporter(t, importer.Options{})
-			_, err := im.Import(t.Context(), registry.Host+"/app:v1", &registrytest.Images{})
+			_, err := im.Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
 			if name == "tags redirect" {
-				_, err = im.Tags(t.Context(), registry.Host+"/app")
+				_, err = im.Tags(t.Context(), parse(t, registry.Host+"/app"))
 			}
 			if e := new(importer.Error); !errors.As(err, &e) || e.Reason != importer.Denied || !strings.Contains(e.Message, "allowedNetworks") {
 				t.Errorf("error is %v, want a refusal that says what to do", err)
@@ -412,7 +412,7 @@ func TestRealmOnThisMachineGivesNothingToTheRegistry(t *testing.T) {
 	for _, realm := range []string{inside.URL, inside.AliasURL()} {
 		registry := registrytest.New(t, registrytest.WithAuth(with("bearer", func(a *registrytest.Auth) { a.Realm = realm + "/token" })))
 		registry.Push("app:v1", newImage(t, sample.Spec{}))
-		_, err := newImporter(t, importer.Options{}).Import(t.Context(), registry.Host+"/app:v1", &registrytest.Images{})
+		_, err := newImporter(t, importer.Options{}).Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
 		if err == nil || realm == inside.AliasURL() && importer.ReasonOf(err) != importer.Denied {
 			t.Errorf("error is %v", err)
 		}

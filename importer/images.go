@@ -2,7 +2,6 @@ package importer
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 )
 
@@ -24,32 +24,6 @@ type Images interface {
 	Get(ctx context.Context, name string, options metav1.GetOptions) (*imagev1.Image, error)
 	Create(ctx context.Context, image *imagev1.Image, options metav1.CreateOptions) (*imagev1.Image, error)
 	Update(ctx context.Context, image *imagev1.Image, options metav1.UpdateOptions) (*imagev1.Image, error)
-}
-
-// Annotations that an import sets on an Image.
-const (
-	// ReferencesAnnotation holds a JSON array of the canonical references
-	// under which the image was imported, each once, the longest known first.
-	// Past 256 the longest known is dropped.
-	ReferencesAnnotation = "tidewaiter.dev/references"
-	// LayersAnnotation is "verified" once the layers were streamed and checked.
-	LayersAnnotation = "tidewaiter.dev/layers"
-	// LimitedAnnotation says why less is known of an image than of others. Its
-	// one value is "docker-schema1": no config, no layer sizes, no diff IDs.
-	LimitedAnnotation = "tidewaiter.dev/limited"
-)
-
-const (
-	layersVerified = "verified"
-	limitedSchema1 = "docker-schema1"
-)
-
-// References are the references recorded on an Image.
-func References(image *imagev1.Image) []string {
-	var references []string
-	// Anybody may write annotations; what is no array counts as none.
-	_ = json.Unmarshal([]byte(image.Annotations[ReferencesAnnotation]), &references)
-	return references
 }
 
 // Action is what became of an Image.
@@ -115,7 +89,7 @@ func merge(stored, fresh *imagev1.Image) (merged *imagev1.Image, changed bool) {
 		annotations = map[string]string{}
 	}
 	maps.Copy(annotations, fresh.Annotations)
-	annotations[ReferencesAnnotation] = encodeReferences(References(merged), References(fresh))
+	annotation.SetKnown(annotations, append(annotation.Known(merged.Annotations), annotation.Known(fresh.Annotations)...))
 	merged.Annotations = annotations
 	manifest.DropHeld(merged)
 	changed = changed || !maps.Equal(annotations, stored.Annotations)
@@ -125,19 +99,6 @@ func merge(stored, fresh *imagev1.Image) (merged *imagev1.Image, changed bool) {
 		}
 	}
 	return merged, changed
-}
-
-// encodeReferences adds to known what is new, and keeps the latest.
-func encodeReferences(known, more []string) string {
-	all := slices.Clone(known)
-	for _, r := range more {
-		if !slices.Contains(all, r) {
-			all = append(all, r)
-		}
-	}
-	all = all[max(0, len(all)-maxReferences):]
-	b, _ := json.Marshal(all) // strings always marshal
-	return string(b)
 }
 
 // DryRun is an Images that writes nothing: it reads from Images and answers

@@ -15,6 +15,7 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
@@ -54,7 +55,7 @@ func TestImportImage(t *testing.T) {
 			want := &imagev1.Image{
 				ObjectMeta: metav1.ObjectMeta{
 					Name: digest, ResourceVersion: "1",
-					Annotations: map[string]string{importer.ReferencesAnnotation: `["` + reference + `"]`},
+					Annotations: map[string]string{annotation.References: `["` + reference + `"]`},
 				},
 				DockerImageReference:         registry.Host + "/team/app@" + digest,
 				DockerImageManifest:          string(raw),
@@ -105,7 +106,7 @@ func TestImportSchema1KeepsItRawAndMarked(t *testing.T) {
 	if image.Name != digest || image.DockerImageManifest != string(raw) || image.DockerImageManifestMediaType != manifest.MediaTypeSchema1Signed {
 		t.Errorf("stored %s of type %s, want %s raw", image.Name, image.DockerImageManifestMediaType, digest)
 	}
-	if image.Annotations[importer.LimitedAnnotation] != "docker-schema1" || len(result.Warnings) != 1 || !strings.Contains(result.Warnings[0], "schema 1") {
+	if image.Annotations[annotation.Limited] != "docker-schema1" || len(result.Warnings) != 1 || !strings.Contains(result.Warnings[0], "schema 1") {
 		t.Errorf("it is not marked: %v, %v", image.Annotations, result.Warnings)
 	}
 	if err := manifest.Derive(image); err != nil || len(image.DockerImageLayers) != len(layers) {
@@ -142,8 +143,8 @@ func TestImportIndexWithItsChildren(t *testing.T) {
 			if writes := images.Writes(); writes[len(writes)-1] != "create "+digest {
 				t.Errorf("the index is not stored last: %v", writes)
 			}
-			if child := result.Images[1].Image; !slices.Equal(importer.References(child), []string{registry.Host + "/team/app@" + child.Name}) {
-				t.Errorf("the child is known as %v", importer.References(child))
+			if child := result.Images[1].Image; !slices.Equal(known(child), []string{registry.Host + "/team/app@" + child.Name}) {
+				t.Errorf("the child is known as %v", known(child))
 			}
 			if attested {
 				if len(result.Skipped) != len(platforms) || result.Skipped[0].Reason != importer.SkippedAttestation {
@@ -209,7 +210,7 @@ func TestPlatformsChooseChildren(t *testing.T) {
 		}
 	}
 	images := &registrytest.Images{}
-	_, err := newImporter(t, importer.Options{Platforms: []string{"linux/riscv64"}}).Import(t.Context(), registry.Host+"/app:v1", images)
+	_, err := newImporter(t, importer.Options{Platforms: []string{"linux/riscv64"}}).Import(t.Context(), parse(t, registry.Host+"/app:v1"), images)
 	if e := wantReason(t, err, importer.NotFound); !strings.Contains(e.Message, "windows/amd64") {
 		t.Errorf("%v does not say what there is", err)
 	}
@@ -262,7 +263,7 @@ func TestNestedIndex(t *testing.T) {
 		deep = mutate.IndexAddendum{Add: sample.Index(sample.OCI, deep)}
 	}
 	registry.PushIndex("app:deep", deep.Add.(v1.ImageIndex))
-	_, err := newImporter(t, importer.Options{}).Import(t.Context(), registry.Host+"/app:deep", &registrytest.Images{})
+	_, err := newImporter(t, importer.Options{}).Import(t.Context(), parse(t, registry.Host+"/app:deep"), &registrytest.Images{})
 	wantReason(t, err, importer.TooLarge)
 }
 
@@ -275,7 +276,7 @@ func TestArtifactIsNotAnImage(t *testing.T) {
 	}
 	registry.Push("charts/web:v1", artifact)
 	im := newImporter(t, importer.Options{})
-	_, err = im.Import(t.Context(), registry.Host+"/charts/web:v1", images)
+	_, err = im.Import(t.Context(), parse(t, registry.Host+"/charts/web:v1"), images)
 	if e := wantReason(t, err, importer.NotAnImage); !strings.Contains(e.Message, helm) {
 		t.Errorf("%v does not say what it is", err)
 	}
@@ -297,7 +298,7 @@ func TestArtifactIsNotAnImage(t *testing.T) {
 				t.Errorf("result is %+v", result)
 			}
 			registry.PushIndex("only:"+name, sample.Index(sample.OCI, child))
-			_, err := im.Import(t.Context(), registry.Host+"/only:"+name, images)
+			_, err := im.Import(t.Context(), parse(t, registry.Host+"/only:"+name), images)
 			wantReason(t, err, importer.NotAnImage)
 		})
 	}
@@ -320,7 +321,7 @@ func TestSparseIndex(t *testing.T) {
 		t.Errorf("result is %+v", result)
 	}
 	registry.Inject("GET .*"+m.Manifests[0].Digest.String(), 0, registrytest.Status(404, "MANIFEST_UNKNOWN"))
-	_, err := im.Import(t.Context(), registry.Host+"/app:v1", &registrytest.Images{})
+	_, err := im.Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
 	wantReason(t, err, importer.NotFound)
 }
 
@@ -331,7 +332,7 @@ func TestOneChildFailsTheOthersAreStored(t *testing.T) {
 	m, _ := index.IndexManifest()
 	registry.Inject("GET .*"+m.Manifests[1].Digest.String(), 0, registrytest.Status(403, "DENIED"))
 	im := newImporter(t, importer.Options{})
-	result, err := im.Import(t.Context(), registry.Host+"/app:v1", images)
+	result, err := im.Import(t.Context(), parse(t, registry.Host+"/app:v1"), images)
 	e := wantReason(t, err, importer.Denied)
 	if want := registry.Host + "/app@" + m.Manifests[1].Digest.String(); e.Reference != want {
 		t.Errorf("the error is about %s, want %s", e.Reference, want)
@@ -383,7 +384,7 @@ func TestKnownDigestCostsOneHEAD(t *testing.T) {
 		registry.Host + "/team/app:v1", registry.Host + "/team/app:v2",
 		registry.Host + "/team/app@" + digest, registry.Host + "/other/copy:v1",
 	}
-	if diff := cmp.Diff(want, importer.References(stored)); diff != "" {
+	if diff := cmp.Diff(want, known(stored)); diff != "" {
 		t.Errorf("references (-want +got):\n%s", diff)
 	}
 	if stored.DockerImageReference != registry.Host+"/team/app@"+digest {
@@ -403,7 +404,7 @@ func TestManyImportsOfOneDigestFetchItOnceAndLoseNoReference(t *testing.T) {
 	var wg sync.WaitGroup
 	for _, reference := range references {
 		wg.Go(func() {
-			if _, err := im.Import(t.Context(), reference, images); err != nil {
+			if _, err := im.Import(t.Context(), parse(t, reference), images); err != nil {
 				t.Error(err)
 			}
 		})
@@ -419,7 +420,7 @@ func TestManyImportsOfOneDigestFetchItOnceAndLoseNoReference(t *testing.T) {
 		t.Errorf("the registry was greeted %d times", n)
 	}
 	stored, _ := images.Get(t.Context(), images.Names()[0], metav1.GetOptions{})
-	if diff := cmp.Diff(sorted(references), sorted(importer.References(stored))); diff != "" {
+	if diff := cmp.Diff(sorted(references), sorted(known(stored))); diff != "" {
 		t.Errorf("references (-want +got):\n%s", diff)
 	}
 }
@@ -452,8 +453,8 @@ func TestReimportMergesThroughConflicts(t *testing.T) {
 	}
 	result := mustImport(t, im, registry.Host+"/app:v2", images)
 	stored := result.Images[0].Image
-	if len(stored.Labels) != 3 || len(importer.References(stored)) != 2 || result.Images[0].Action != importer.Updated {
-		t.Errorf("after %d conflicts: labels %v, references %v", others, stored.Labels, importer.References(stored))
+	if len(stored.Labels) != 3 || len(known(stored)) != 2 || result.Images[0].Action != importer.Updated {
+		t.Errorf("after %d conflicts: labels %v, references %v", others, stored.Labels, known(stored))
 	}
 }
 
@@ -468,24 +469,6 @@ func TestImportFillsAnImageWithoutManifest(t *testing.T) {
 	stored := result.Images[0].Image
 	if result.Images[0].Action != importer.Updated || stored.DockerImageManifest == "" || stored.DockerImageConfig == "" || stored.Labels["keep"] != "me" || stored.DockerImageReference != "quay.io/a/b@"+digest {
 		t.Errorf("stored %+v", stored)
-	}
-}
-
-func TestReferencesAreBounded(t *testing.T) {
-	var known []string
-	for i := range importer.MaxReferences {
-		known = append(known, fmt.Sprintf("r%d", i))
-	}
-	var got []string
-	if err := json.Unmarshal([]byte(importer.EncodeReferences(known, []string{"r5", "new"})), &got); err != nil {
-		t.Fatal(err)
-	}
-	if want := append(slices.Clone(known[1:]), "new"); !slices.Equal(got, want) {
-		t.Errorf("got %d references, from %s to %s", len(got), got[0], got[len(got)-1])
-	}
-	broken := &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{importer.ReferencesAnnotation: "no array"}}}
-	if r := importer.References(broken); len(r) != 0 {
-		t.Errorf("read %v out of nonsense", r)
 	}
 }
 
@@ -510,7 +493,7 @@ func TestInlineConfigCostsNoRequest(t *testing.T) {
 		t.Errorf("the inline config is not used: %v", requests(registry))
 	}
 	push("lies", []byte(`{"architecture":"amd64","os":"linux"}`))
-	_, err := im.Import(t.Context(), registry.Host+"/app:lies", images)
+	_, err := im.Import(t.Context(), parse(t, registry.Host+"/app:lies"), images)
 	wantReason(t, err, importer.DigestMismatch)
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer/guard"
 )
 
@@ -139,14 +141,14 @@ const (
 )
 
 // Import reads what reference leads to and stores it in images. Failures have
-// an *[Error] in their tree when they are the registry's, a *[ReferenceError]
+// an *[Error] in their tree when they are the registry's, a *[reference.Error]
 // when the reference is at fault, and else what images returned.
 //
 // With an error the Result, if there is one, tells what was done: one child of
 // an index may fail while the others are stored. Import can be repeated after
 // any error; it does nothing twice.
-func (im *Importer) Import(ctx context.Context, reference string, images Images) (*Result, error) {
-	ref, err := ParseReference(reference)
+func (im *Importer) Import(ctx context.Context, ref reference.Reference, images Images) (*Result, error) {
+	ref, err := pulled(ref)
 	if err != nil {
 		return nil, err
 	}
@@ -176,9 +178,21 @@ func (im *Importer) Import(ctx context.Context, reference string, images Images)
 	return result, err
 }
 
+// pulled is what the registry is asked for: by the digest alone where there is
+// one. An error is a *[reference.Error].
+func pulled(ref reference.Reference) (reference.Reference, error) {
+	switch ref = ref.Pulled(); {
+	case ref.Host == "":
+		return ref, &reference.Error{Input: ref.String(), Problem: "it names no registry"}
+	case ref.Digest != "" && !strings.HasPrefix(ref.Digest, "sha256:"):
+		return ref, &reference.Error{Input: ref.String(), Problem: "images are imported by sha256 digests, not by others"}
+	}
+	return ref, nil
+}
+
 // root finds the digest of the run's reference and imports it.
 func (r *run) root(ctx context.Context) (*outcome, error) {
-	digest, err := r.session.head(ctx, r.ref.identifier())
+	digest, err := r.session.head(ctx, r.ref.Identifier())
 	if err != nil {
 		return nil, describe(r.ref, err)
 	}
@@ -188,7 +202,7 @@ func (r *run) root(ctx context.Context) (*outcome, error) {
 	n := node{reference: r.ref, digest: digest}
 	if digest == "" {
 		// The registry does not tell in a HEAD: read the manifest at once.
-		if n.known, err = r.session.manifest(ctx, r.ref.identifier(), r.ref.Digest); err != nil {
+		if n.known, err = r.session.manifest(ctx, r.ref.Identifier(), r.ref.Digest); err != nil {
 			return nil, describe(r.ref, err)
 		}
 		n.digest = n.known.Digest

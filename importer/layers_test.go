@@ -15,6 +15,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	godigest "github.com/opencontainers/go-digest"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
@@ -38,7 +39,7 @@ func TestVerifyLayers(t *testing.T) {
 				}
 			}})
 			result := mustImport(t, im, registry.Host+"/app:v1", images)
-			if result.Images[0].Image.Annotations[importer.LayersAnnotation] != "verified" || verified != 4 {
+			if result.Images[0].Image.Annotations[annotation.Layers] != "verified" || verified != 4 {
 				t.Errorf("%d layers verified, annotations %v", verified, result.Images[0].Image.Annotations)
 			}
 			if n := registry.Count("/blobs/"); n != 5 {
@@ -59,7 +60,7 @@ func TestVerifyLayersOfAStoredImage(t *testing.T) {
 	mustImport(t, newImporter(t, importer.Options{}), registry.Host+"/app:v1", images)
 	registry.Reset()
 	result := mustImport(t, newImporter(t, importer.Options{Layers: importer.LayersVerify}), registry.Host+"/app:v1", images)
-	if result.Images[0].Action != importer.Updated || result.Images[0].Image.Annotations[importer.LayersAnnotation] != "verified" {
+	if result.Images[0].Action != importer.Updated || result.Images[0].Image.Annotations[annotation.Layers] != "verified" {
 		t.Errorf("result is %+v", result.Images[0])
 	}
 	if n := len(registry.Requests()); n != 1+3 {
@@ -85,7 +86,7 @@ func TestVerifyLayersFindsWhatIsWrong(t *testing.T) {
 			registry.Push("app:v1", image)
 			m, _ := image.Manifest()
 			registry.Inject("/blobs/"+m.Layers[1].Digest.String(), 0, tc.fault)
-			_, err := newImporter(t, importer.Options{Layers: importer.LayersVerify, Limits: short}).Import(t.Context(), registry.Host+"/app:v1", images)
+			_, err := newImporter(t, importer.Options{Layers: importer.LayersVerify, Limits: short}).Import(t.Context(), parse(t, registry.Host+"/app:v1"), images)
 			wantReason(t, err, tc.want)
 			if len(images.Writes()) != 0 {
 				t.Errorf("stored %v", images.Writes())
@@ -109,7 +110,7 @@ func TestVerifyLayersAgainstTheConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	registry.Push("app:swapped", lying)
-	_, err = im.Import(t.Context(), registry.Host+"/app:swapped", &registrytest.Images{})
+	_, err = im.Import(t.Context(), parse(t, registry.Host+"/app:swapped"), &registrytest.Images{})
 	wantReason(t, err, importer.DigestMismatch)
 
 	lacking, err := mutate.ConfigFile(image, short)
@@ -117,7 +118,7 @@ func TestVerifyLayersAgainstTheConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	registry.Push("app:short", lacking)
-	_, err = im.Import(t.Context(), registry.Host+"/app:short", &registrytest.Images{})
+	_, err = im.Import(t.Context(), parse(t, registry.Host+"/app:short"), &registrytest.Images{})
 	wantReason(t, err, importer.InvalidImage)
 
 	// Without verification nobody looks.
@@ -309,7 +310,7 @@ func TestImportOfLayersThatUnpackToTooMuch(t *testing.T) {
 		t.Fatal(err)
 	}
 	registry.Push("app:bomb", bomb)
-	_, err = im.Import(t.Context(), registry.Host+"/app:bomb", &registrytest.Images{})
+	_, err = im.Import(t.Context(), parse(t, registry.Host+"/app:bomb"), &registrytest.Images{})
 	wantReason(t, err, importer.OverBudget)
 }
 

@@ -103,7 +103,6 @@ const (
 	maxRepositories = 1024 // repositories remembered
 	maxChildren     = 1000 // entries of one index
 	maxDepth        = 3    // indexes within indexes
-	maxReferences   = 256  // references remembered per image
 )
 
 func (l Limits) withDefaults(layers LayersMode) Limits {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
 // Registry is what an administrator says about a registry or a part of it.
@@ -32,19 +32,16 @@ func newRegistries(in []Registry) (registries, error) {
 	out := make(registries, 0, len(in))
 	seen := map[string]bool{}
 	for i, r := range in {
-		host, path, _ := strings.Cut(strings.TrimSuffix(r.Prefix, "/"), "/")
-		// What lies below a prefix must be a repository.
-		below, err := ParseRepository(strings.TrimSuffix(r.Prefix, "/") + "/x")
+		prefix, path, _ := strings.Cut(strings.TrimSuffix(r.Prefix, "/"), "/")
+		host, err := reference.ParseHost(prefix)
 		if err != nil {
+			return nil, fmt.Errorf("registries[%d]: prefix %q does not begin with a registry host, such as docker.io: %w", i, r.Prefix, err)
+		}
+		// What lies below a prefix must be a repository.
+		if _, err := reference.ParseRepository(host + strings.TrimSuffix("/"+path, "/") + "/x"); err != nil {
 			return nil, fmt.Errorf("registries[%d]: prefix %q: %w", i, r.Prefix, err)
 		}
-		if below.Host != host && (host != "docker.io" || below.Host != name.DefaultRegistry) {
-			return nil, fmt.Errorf("registries[%d]: prefix %q does not begin with a registry host, such as docker.io", i, r.Prefix)
-		}
-		r.Prefix = below.Host
-		if path != "" {
-			r.Prefix += "/" + path
-		}
+		r.Prefix = strings.TrimSuffix(host+"/"+path, "/")
 		if seen[r.Prefix] {
 			return nil, fmt.Errorf("registries[%d]: prefix %q is there twice", i, r.Prefix)
 		}
@@ -64,6 +61,14 @@ func (rs registries) lookup(where string) Registry {
 		}
 	}
 	return Registry{}
+}
+
+// canonicalHost is the host of a URL in the form that prefixes have.
+func canonicalHost(host string) string {
+	if canonical, err := reference.ParseHost(host); err == nil {
+		return canonical
+	}
+	return host
 }
 
 // isLoopback reports whether a URL's host, with or without port, is this

@@ -27,8 +27,8 @@ func TestLongestPrefixWins(t *testing.T) {
 		"registry.example.com:5000/team/application": "team",
 		"registry.example.com:50001/team":            "",
 		"registry.example.com/team":                  "",
-		"index.docker.io/acme/web":                   "hub",
-		"index.docker.io/library/acme":               "",
+		"docker.io/acme/web":                         "hub",
+		"docker.io/library/acme":                     "",
 	} {
 		got := ""
 		if r := rs.Lookup(where); len(r.TokenHosts) > 0 {

@@ -14,13 +14,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
 // run is one import.
 type run struct {
 	*Importer
-	ref     Reference
+	ref     reference.Reference
 	session *session
 	images  Images
 
@@ -39,7 +41,7 @@ type visit struct {
 // node is one manifest to import: the one the reference leads to, or a child.
 type node struct {
 	// reference is recorded on the Image, and named in errors.
-	reference Reference
+	reference reference.Reference
 	digest    string
 	depth     int
 	// child is the index's entry; nil at the root.
@@ -173,7 +175,7 @@ func (r *run) importImage(ctx context.Context, n node, found *imagev1.Image, m *
 	out := &outcome{digest: n.digest}
 	platform := ""
 	if m.Kind == manifest.KindSchema1 {
-		fresh.Annotations[LimitedAnnotation] = limitedSchema1
+		fresh.Annotations[annotation.Limited] = annotation.LimitedSchema1
 		out.warnings = append(out.warnings, fmt.Sprintf("%s: Docker schema 1 has no config: its platform and the sizes of its layers are not known", n.reference))
 		if r.verify {
 			out.warnings = append(out.warnings, fmt.Sprintf("%s: Docker schema 1 has no diff IDs: its layers cannot be verified", n.reference))
@@ -198,7 +200,7 @@ func (r *run) importImage(ctx context.Context, n node, found *imagev1.Image, m *
 			if err := r.session.verifyLayers(ctx, m.Manifest, config, verified); err != nil {
 				return nil, describe(n.reference, err)
 			}
-			fresh.Annotations[LayersAnnotation] = layersVerified
+			fresh.Annotations[annotation.Layers] = annotation.LayersVerified
 		}
 	}
 	if found == nil {
@@ -357,11 +359,10 @@ func (r *run) wants(p *manifest.Platform) bool {
 
 // newImage is what an import knows of an image, except its config.
 func (r *run) newImage(n node, m *fetched) *imagev1.Image {
+	annotations := map[string]string{}
+	annotation.SetKnown(annotations, []reference.Reference{n.reference})
 	return &imagev1.Image{
-		ObjectMeta: metav1.ObjectMeta{
-			Name:        n.digest,
-			Annotations: map[string]string{ReferencesAnnotation: encodeReferences(nil, []string{n.reference.String()})},
-		},
+		ObjectMeta:                   metav1.ObjectMeta{Name: n.digest, Annotations: annotations},
 		DockerImageReference:         r.ref.WithDigest(n.digest).String(),
 		DockerImageManifest:          string(m.raw),
 		DockerImageManifestMediaType: m.MediaType,

@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
 // session is an authenticated way to one repository. It is shared by all
@@ -34,7 +36,7 @@ type greeting struct {
 }
 
 // session returns the way to ref's repository.
-func (im *Importer) session(ctx context.Context, ref Reference) (*session, error) {
+func (im *Importer) session(ctx context.Context, ref reference.Reference) (*session, error) {
 	key := ref.Name()
 	unlock, err := im.locks.lock(ctx, "session "+key)
 	if err != nil {
@@ -56,9 +58,9 @@ func (im *Importer) session(ctx context.Context, ref Reference) (*session, error
 
 // forget drops what is known of a repository, so that the next import asks for
 // credentials again.
-func (im *Importer) forget(ref Reference) { im.sessions.Remove(ref.Name()) }
+func (im *Importer) forget(ref reference.Reference) { im.sessions.Remove(ref.Name()) }
 
-func (im *Importer) newSession(ctx context.Context, ref Reference) (*session, error) {
+func (im *Importer) newSession(ctx context.Context, ref reference.Reference) (*session, error) {
 	config := im.registries.lookup(ref.Name())
 	var options []name.Option
 	if config.Insecure || isLoopback(ref.Host) {
@@ -72,7 +74,8 @@ func (im *Importer) newSession(ctx context.Context, ref Reference) (*session, er
 	if err != nil {
 		return nil, fmt.Errorf("greeting the registry: %w", err)
 	}
-	w := &wire{im: im, host: ref.Host, insecure: config.Insecure, tokenHosts: config.TokenHosts, scheme: "https"}
+	host := repository.RegistryStr() // of Docker Hub, docker.io, the API is elsewhere
+	w := &wire{im: im, host: host, insecure: config.Insecure, tokenHosts: config.TokenHosts, scheme: "https"}
 	if challenge.Insecure {
 		w.scheme = "http"
 	}
@@ -86,8 +89,8 @@ func (im *Importer) newSession(ctx context.Context, ref Reference) (*session, er
 		if err != nil {
 			return nil, &Error{Reason: Unauthorized, Message: "reading credentials: " + clean(err.Error()), cause: err}
 		}
-		if *credentials != (authn.AuthConfig{}) && !config.trustsRealm(w.scheme, ref.Host, challenge.Parameters["realm"]) {
-			return nil, untrustedRealm(ref.Host, challenge.Parameters["realm"])
+		if *credentials != (authn.AuthConfig{}) && !config.trustsRealm(w.scheme, host, challenge.Parameters["realm"]) {
+			return nil, untrustedRealm(host, challenge.Parameters["realm"])
 		}
 		if token.Token = credentials.RegistryToken; token.Token == "" {
 			scope := repository.Scope(transport.PullScope)

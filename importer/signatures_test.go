@@ -14,6 +14,7 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
@@ -83,7 +84,7 @@ func TestSignaturesThatCannotBeReadFailTheImportNotTheImage(t *testing.T) {
 	digest := registry.Push("app:v1", newImage(t, sample.Spec{}))
 	broken := errors.New("broken")
 	im := newImporter(t, importer.Options{Signatures: &tagFinder{fail: broken}})
-	result, err := im.Import(t.Context(), registry.Host+"/app:v1", images)
+	result, err := im.Import(t.Context(), parse(t, registry.Host+"/app:v1"), images)
 	if !errors.Is(err, broken) || result == nil || len(result.Images) != 1 || !slices.Equal(images.Names(), []string{digest}) {
 		t.Errorf("result is %+v, %v", result, err)
 	}
@@ -93,9 +94,9 @@ func TestSignaturesThatCannotBeReadFailTheImportNotTheImage(t *testing.T) {
 func TestFinderCannotRewriteReferences(t *testing.T) {
 	registry, images := registrytest.New(t), &registrytest.Images{}
 	registry.Push("app:v1", newImage(t, sample.Spec{}))
-	im := newImporter(t, importer.Options{Signatures: annotator{importer.ReferencesAnnotation: "[]"}})
+	im := newImporter(t, importer.Options{Signatures: annotator{annotation.References: "[]"}})
 	result := mustImport(t, im, registry.Host+"/app:v1", images)
-	if r := importer.References(result.Images[0].Image); len(r) != 1 {
+	if r := known(result.Images[0].Image); len(r) != 1 {
 		t.Errorf("references are %v", r)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
 const (
@@ -40,11 +41,8 @@ func SubjectOfTag(tag string) (digest string, ok bool) {
 // signatures are left out. "latest" comes first, then higher versions before
 // lower ones. At most 100 pages of 1000 tags are read; a repository with more is
 // an error with reason TooLarge. Errors are as of Import.
-func (im *Importer) Tags(ctx context.Context, repository string) ([]string, error) {
-	ref, err := ParseRepository(repository)
-	if err != nil {
-		return nil, err
-	}
+func (im *Importer) Tags(ctx context.Context, repository reference.Reference) ([]string, error) {
+	ref := repository.Bare()
 	s, err := im.session(ctx, ref)
 	if err != nil {
 		return nil, describe(ref, err)
@@ -77,7 +75,7 @@ func (s *session) tags(ctx context.Context) ([]string, error) {
 		}
 		for _, tag := range page {
 			// A tag becomes part of a URL.
-			if ref, err := ParseReference(s.repository.Name() + ":" + tag); err != nil || ref.Tag != tag {
+			if !reference.IsTag(tag) {
 				return nil, &Error{Reason: Unexpected, Message: fmt.Sprintf("the registry lists %q as a tag", clean(tag))}
 			}
 		}

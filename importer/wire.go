@@ -76,7 +76,7 @@ func (w *wire) RoundTrip(in *http.Request) (*http.Response, error) {
 	if err := checkRedirect(req); err != nil {
 		return nil, err
 	}
-	insecure := w.insecure && req.URL.Host == w.host || w.im.registries.lookup(req.URL.Host).Insecure
+	insecure := w.insecure && req.URL.Host == w.host || w.im.registries.lookup(canonicalHost(req.URL.Host)).Insecure
 	if req.URL.Scheme != "https" && !insecure && !isLoopback(req.URL.Host) {
 		return nil, fmt.Errorf("%w: %s", errPlainHTTP, req.URL.Host)
 	}

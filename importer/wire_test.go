@@ -85,7 +85,7 @@ func TestRetries(t *testing.T) {
 			registry.Push("app:v1", newImage(t, sample.Spec{}))
 			registry.Inject(get, tc.times, tc.fault)
 			skipping := &skippingClock{}
-			_, err := newImporter(t, importer.Options{Clock: skipping}).Import(t.Context(), registry.Host+"/app:v1", &registrytest.Images{})
+			_, err := newImporter(t, importer.Options{Clock: skipping}).Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
 			if tc.want == "" && err != nil {
 				t.Fatal(err)
 			} else if tc.want != "" {
@@ -128,7 +128,7 @@ func TestParkedHostIsWaitedForIfNotForLong(t *testing.T) {
 	registry.Inject("HEAD ", 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "60"))
 	skipping := &skippingClock{}
 	im := newImporter(t, importer.Options{Clock: skipping})
-	_, err := im.Import(t.Context(), registry.Host+"/app:v1", &registrytest.Images{})
+	_, err := im.Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
 	wantReason(t, err, importer.RateLimited)
 	skipping.advance(50 * time.Second)
 	mustImport(t, im, registry.Host+"/app:v1", &registrytest.Images{})
@@ -241,7 +241,7 @@ func TestNoSlotIsLost(t *testing.T) {
 			registry.Heal()
 			registry.Inject(match, 0, fault)
 			// Not every fault hurts a HEAD, which has no body.
-			_, _ = im.Import(t.Context(), registry.Host+"/app:v1", &registrytest.Images{})
+			_, _ = im.Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
 			registry.Heal()
 			mustImport(t, im, registry.Host+"/app:v1", &registrytest.Images{})
 		}
@@ -260,7 +260,7 @@ func TestImportStopsWithItsContext(t *testing.T) {
 				<-req.Context().Done()
 			})
 		})
-		_, err := newImporter(t, importer.Options{}).Import(ctx, registry.Host+"/app:v1", &registrytest.Images{})
+		_, err := newImporter(t, importer.Options{}).Import(ctx, parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
 		wantReason(t, err, importer.Canceled)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/usage"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
 // podSource finds references in the pods of a cluster.
@@ -46,7 +47,7 @@ func (s *podSource) validate(allTags, dryRun bool) error {
 
 // add returns references with those of the pods after them, each once. server
 // is asked unless another source is given.
-func (s *podSource) add(ctx context.Context, references []string, server *restclient.Config) ([]string, error) {
+func (s *podSource) add(ctx context.Context, references []reference.Reference, server *restclient.Config) ([]reference.Reference, error) {
 	if !s.enabled {
 		return references, nil
 	}
@@ -66,7 +67,7 @@ func (s *podSource) add(ctx context.Context, references []string, server *restcl
 	if s.allNamespaces {
 		namespace = metav1.NamespaceAll
 	}
-	seen := map[string]bool{}
+	seen := map[reference.Reference]bool{}
 	for _, ref := range references {
 		seen[ref] = true
 	}

@@ -18,14 +18,15 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 )
 
 // pushed is an image with this config in the registry, and its digest. edit may change the manifest.
-func pushed(t *testing.T, registry *registrytest.Registry, reference, config string, edit func(raw string) string) string {
+func pushed(t *testing.T, registry *registrytest.Registry, name, config string, edit func(raw string) string) string {
 	t.Helper()
-	repository, _, _ := strings.Cut(reference, ":")
+	repository, _, _ := strings.Cut(name, ":")
 	registry.PushLayer(repository, static.NewLayer([]byte(config), types.OCIConfigJSON))
 	raw := fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"config":{"mediaType":%q,"digest":%q,"size":%d},"layers":[{"mediaType":%q,"digest":%q,"size":7}]}`,
 		types.OCIManifestSchema1, types.OCIConfigJSON, manifest.Digest([]byte(config)), len(config), types.OCILayer, manifest.Digest([]byte("a layer")))
@@ -33,19 +34,23 @@ func pushed(t *testing.T, registry *registrytest.Registry, reference, config str
 		raw = edit(raw)
 	}
 	digest := manifest.Digest([]byte(raw))
-	registry.PushManifest(reference, string(types.OCIManifestSchema1), digest, []byte(raw))
+	registry.PushManifest(name, string(types.OCIManifestSchema1), digest, []byte(raw))
 	return digest
 }
 
 // importInto imports a reference into a server.
-func importInto(t *testing.T, images *imageclient.Client, finder importer.SignatureFinder, reference string) *importer.Result {
+func importInto(t *testing.T, images *imageclient.Client, finder importer.SignatureFinder, text string) *importer.Result {
 	t.Helper()
+	ref, err := reference.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
 	im, err := importer.New(importer.Options{Keychain: authn.NewMultiKeychain(), Signatures: finder})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer im.Close()
-	result, err := im.Import(t.Context(), reference, images)
+	result, err := im.Import(t.Context(), ref, images)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,14 +101,14 @@ func TestAttackContentThatCannotBeStored(t *testing.T) {
 		}, []string{"ManifestLeftOut"}, "linux/arm64"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			reference := "team/" + strings.Map(func(r rune) rune {
+			name := "team/" + strings.Map(func(r rune) rune {
 				if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
 					return r
 				}
 				return -1
 			}, strings.ToLower(tt.name)) + ":v1"
-			digest := pushed(t, registry, reference, tt.config, tt.edit)
-			first := importInto(t, images, nil, registry.Host+"/"+reference)
+			digest := pushed(t, registry, name, tt.config, tt.edit)
+			first := importInto(t, images, nil, registry.Host+"/"+name)
 			if first.Digest != digest || first.Images[0].Action != importer.Created {
 				t.Fatalf("imported %s: %s", first.Digest, first.Images[0].Action)
 			}
@@ -147,7 +152,7 @@ func TestAttackContentThatCannotBeStored(t *testing.T) {
 					t.Errorf("warnings=%s selects it: %v", kind, got)
 				}
 			}
-			if again := importInto(t, images, nil, registry.Host+"/"+reference); again.Images[0].Action != importer.Unchanged {
+			if again := importInto(t, images, nil, registry.Host+"/"+name); again.Images[0].Action != importer.Unchanged {
 				t.Errorf("a second import: %s", again.Images[0].Action)
 			}
 		})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 )
 
@@ -100,9 +102,9 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 	if err := o.validate(cmd); err != nil {
 		return err
 	}
-	parse := importer.ParseReference
+	parse := reference.Parse
 	if o.allTags {
-		parse = importer.ParseRepository
+		parse = reference.ParseRepository
 	}
 	references, err := collectReferences(args, o.files, cmd.InOrStdin(), parse)
 	if err != nil {
@@ -170,7 +172,7 @@ type batch struct {
 
 // importAll imports each reference, whatever becomes of the others. It returns
 // an error only if the batch itself could not go on.
-func (b *batch) importAll(ctx context.Context, references func(func(string) bool)) error {
+func (b *batch) importAll(ctx context.Context, references iter.Seq[reference.Reference]) error {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, b.jobs)
 	for ref := range references {
@@ -180,12 +182,12 @@ func (b *batch) importAll(ctx context.Context, references func(func(string) bool
 			wg.Wait()
 			return fmt.Errorf("interrupted: %w", context.Cause(ctx))
 		}
-		b.progress.started(ref)
+		b.progress.started(ref.String())
 		wg.Go(func() {
 			defer func() { <-slots }()
 			result, err := b.importer.Import(ctx, ref, b.images())
-			b.events.imported(ctx, ref, result, err)
-			b.report.add(ref, result, err)
+			b.events.imported(ctx, ref.String(), result, err)
+			b.report.add(ref.String(), result, err)
 		})
 	}
 	wg.Wait()
@@ -196,16 +198,16 @@ func (b *batch) importAll(ctx context.Context, references func(func(string) bool
 }
 
 // importTags imports every tag of each repository.
-func (b *batch) importTags(ctx context.Context, repositories []string) error {
+func (b *batch) importTags(ctx context.Context, repositories []reference.Reference) error {
 	for _, repository := range repositories {
 		tags, err := b.importer.Tags(ctx, repository)
 		if err != nil {
-			b.report.add(repository, nil, err)
+			b.report.add(repository.String(), nil, err)
 			continue
 		}
-		if err := b.importAll(ctx, func(yield func(string) bool) {
+		if err := b.importAll(ctx, func(yield func(reference.Reference) bool) {
 			for _, tag := range tags {
-				if !yield(repository + ":" + tag) {
+				if !yield(repository.WithTag(tag)) {
 					return
 				}
 			}

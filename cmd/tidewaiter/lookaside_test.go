@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/authn"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
@@ -65,7 +66,7 @@ func TestLookasideRedirectDoesNotReadServicesInside(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(im.Close)
-		found, warnings, err := im.Find(t.Context(), registry.Host+"/team/app:v1")
+		found, warnings, err := im.Find(t.Context(), reference.Reference{Host: registry.Host, Repository: "team/app", Tag: "v1"})
 		if err != nil || len(found.Signatures) != tc.found || reached.Load() == 0 != (tc.found == 0) {
 			t.Errorf("%q: reached %d times, found %v, %v", tc.allowed, reached.Load(), found, err)
 		}

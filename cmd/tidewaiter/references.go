@@ -8,7 +8,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
 const (
@@ -18,13 +18,14 @@ const (
 	maxReferences = 1_000_000
 )
 
-// collectReferences returns the arguments and what the files list, each checked
-// with parse so that a misspelt one is found before anything is done. The file
-// "-" is stdin.
-func collectReferences(args, files []string, stdin io.Reader, parse func(string) (importer.Reference, error)) ([]string, error) {
-	var out []string
-	for _, ref := range args {
-		if _, err := parse(ref); err != nil {
+// collectReferences returns the arguments and what the files list, each read with
+// parse so that a misspelt one is found before anything is done. The file "-" is
+// stdin.
+func collectReferences(args, files []string, stdin io.Reader, parse func(string) (reference.Reference, error)) ([]reference.Reference, error) {
+	var out []reference.Reference
+	for _, arg := range args {
+		ref, err := parse(arg)
+		if err != nil {
 			return nil, explainReference(err)
 		}
 		out = append(out, ref)
@@ -42,7 +43,7 @@ func collectReferences(args, files []string, stdin io.Reader, parse func(string)
 	return out, nil
 }
 
-func readReferences(name string, stdin io.Reader, parse func(string) (importer.Reference, error)) ([]string, error) {
+func readReferences(name string, stdin io.Reader, parse func(string) (reference.Reference, error)) ([]reference.Reference, error) {
 	r, display := stdin, "standard input"
 	if name != "-" {
 		f, err := os.Open(name)
@@ -54,16 +55,17 @@ func readReferences(name string, stdin io.Reader, parse func(string) (importer.R
 	}
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, maxReferenceLine), maxReferenceLine)
-	var out []string
+	var out []reference.Reference
 	for n := 1; lines.Scan(); n++ {
-		ref := strings.TrimSpace(lines.Text())
-		if ref == "" || strings.HasPrefix(ref, "#") {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
 		if len(out) == maxReferences {
 			return nil, fmt.Errorf("%s lists more than %d references: import them in parts", display, maxReferences)
 		}
-		if _, err := parse(ref); err != nil {
+		ref, err := parse(line)
+		if err != nil {
 			return nil, fmt.Errorf("%s, line %d: %w", display, n, explainReference(err))
 		}
 		out = append(out, ref)
@@ -76,7 +78,7 @@ func readReferences(name string, stdin io.Reader, parse func(string) (importer.R
 
 // explainReference adds the corrected command to an error about a reference.
 func explainReference(err error) error {
-	var bad *importer.ReferenceError
+	var bad *reference.Error
 	if errors.As(err, &bad) && bad.Suggestion != "" {
 		return withHint(err, "tidewaiter import %s", bad.Suggestion)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/printers"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
@@ -99,7 +100,11 @@ type verdictReport struct {
 	Warnings   []string                 `json:"warnings,omitempty"`
 }
 
-func (o *verifyOptions) verify(cmd *cobra.Command, reference string) error {
+func (o *verifyOptions) verify(cmd *cobra.Command, arg string) error {
+	ref, err := reference.Parse(arg)
+	if err != nil {
+		return explainReference(err)
+	}
 	set, err := loadPolicies(o.policy)
 	if err != nil {
 		return err
@@ -122,14 +127,14 @@ func (o *verifyOptions) verify(cmd *cobra.Command, reference string) error {
 		return err
 	}
 	defer im.Close()
-	image, warnings, err := im.Find(cmd.Context(), reference)
+	image, warnings, err := im.Find(cmd.Context(), ref)
 	for _, w := range warnings {
 		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", w)
 	}
 	if err != nil {
 		return explainReference(err)
 	}
-	report, err := judgeImage(reference, image, set, time.Now())
+	report, err := judgeImage(arg, image, set, time.Now())
 	if err != nil {
 		return err
 	}
@@ -141,13 +146,13 @@ func (o *verifyOptions) verify(cmd *cobra.Command, reference string) error {
 }
 
 // judgeImage computes the verdicts on an Image that comes from a registry.
-func judgeImage(reference string, image *imagev1.Image, set *policy.Set, now time.Time) (*verdictReport, error) {
+func judgeImage(asked string, image *imagev1.Image, set *policy.Set, now time.Time) (*verdictReport, error) {
 	name, err := policy.ParseReference(image.DockerImageReference)
 	if err != nil {
 		return nil, err
 	}
 	signatures.VerifyImage(image, set, now)
-	r := &verdictReport{Reference: reference, Digest: image.Name, Signatures: image.Signatures}
+	r := &verdictReport{Reference: asked, Digest: image.Name, Signatures: image.Signatures}
 	if r.Signatures == nil {
 		r.Signatures = []imagev1.ImageSignature{}
 	}

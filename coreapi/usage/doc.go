@@ -7,7 +7,7 @@
 // spec's image. Init and ephemeral containers count; so does every pod that
 // exists, whatever its phase.
 //
-// References are compared as Kubernetes reads them: "nginx" is
+// References are compared in canonical form, as they are pulled: "nginx" is
 // "docker.io/library/nginx:latest". One that cannot be read is used by nobody.
 //
 // [Images] gives the same answer for a single pod, as references to pull.

@@ -5,96 +5,67 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/kubernetes/pkg/util/parsers"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// image is what a container uses: a repository with a digest or a tag. An
-// imageID may be a bare digest without repository.
-type image struct {
-	repository string // with its registry, such as docker.io/library/nginx
-	tag        string
-	digest     string // such as sha256:…
-}
-
-// key is what an image is looked up by: the digest where it is known.
-func (i image) key() string {
-	switch {
-	case i.digest != "":
-		return i.digest
-	case i.repository != "" && i.tag != "":
-		return i.repository + ":" + i.tag
+// key is what an image is looked up by: the digest where it is known, else the
+// reference to pull it by. It is empty for what refers to nothing.
+func key(ref reference.Reference) string {
+	if ref.Digest != "" {
+		return ref.Digest
 	}
-	return ""
+	return ref.String()
 }
 
-// pull is the reference to pull the image by, empty when it is not known.
-func (i image) pull() string {
-	switch {
-	case i.repository == "":
-		return ""
-	case i.digest != "":
-		return i.repository + "@" + i.digest
-	}
-	return i.repository + ":" + i.tag
-}
-
-// parseReference reads an image reference by Kubernetes' rule; the zero image
-// says that it is not one.
-func parseReference(ref string) image {
-	repository, tag, digest, err := parsers.ParseImageName(ref)
+// parseImage reads what a container's spec says; the zero Reference where it is no
+// reference.
+func parseImage(s string) reference.Reference {
+	ref, err := reference.Parse(s)
 	if err != nil {
-		return image{}
+		return reference.Reference{}
 	}
-	return image{repository: repository, tag: tag, digest: digest}
+	return ref.Pulled()
 }
 
 // parseImageID reads status.containerStatuses[].imageID as runtimes write it:
 // "registry/repo@sha256:…", with "docker-pullable://" before it, or a bare
-// "sha256:…". Docker's "docker://sha256:…" names an image on a node and no
-// manifest, so it says nothing here.
-func parseImageID(id string) image {
+// "sha256:…", which comes back without host and repository. Docker's
+// "docker://sha256:…" names an image on a node and no manifest, so it says nothing
+// here.
+func parseImageID(id string) reference.Reference {
 	if strings.HasPrefix(id, "docker://") {
-		return image{}
+		return reference.Reference{}
 	}
 	id = strings.TrimPrefix(id, "docker-pullable://")
-	if isDigest(id) {
-		return image{digest: id}
+	if reference.IsDigest(id) {
+		return reference.Reference{Digest: id}
 	}
-	i := parseReference(id)
-	if i.digest == "" {
-		return image{}
+	ref := parseImage(id)
+	if ref.Digest == "" {
+		return reference.Reference{}
 	}
-	return i
-}
-
-// isDigest says whether s is a lower-case SHA-256 or SHA-512 digest
-// (OCI image spec, descriptor.md, "Registered Algorithms").
-func isDigest(s string) bool {
-	algorithm, hex, ok := strings.Cut(s, ":")
-	if !ok || !(algorithm == "sha256" && len(hex) == 64 || algorithm == "sha512" && len(hex) == 128) {
-		return false
-	}
-	return strings.Trim(hex, "0123456789abcdef") == ""
+	return ref
 }
 
 // images returns what the pod's containers use, one for each container that
 // says so, in the order init, regular, ephemeral.
-func images(pod *corev1.Pod) []image {
-	var found []image
+func images(pod *corev1.Pod) []reference.Reference {
+	var found []reference.Reference
 	add := func(name, spec string, statuses []corev1.ContainerStatus) {
-		want := parseReference(spec)
+		want := parseImage(spec)
 		for _, s := range statuses {
 			if s.Name != name {
 				continue
 			}
-			if runs := parseImageID(s.ImageID); runs.digest != "" {
-				if runs.repository == "" {
-					runs.repository = want.repository
+			if runs := parseImageID(s.ImageID); runs.Digest != "" {
+				if runs.Repository == "" {
+					runs = want.WithDigest(runs.Digest)
 				}
 				want = runs
 			}
 		}
-		if want.key() != "" {
+		if key(want) != "" {
 			found = append(found, want)
 		}
 	}
@@ -114,22 +85,17 @@ func images(pod *corev1.Pod) []image {
 func keys(pod *corev1.Pod) []string {
 	var found []string
 	for _, i := range images(pod) {
-		found = append(found, i.key())
+		found = append(found, key(i))
 	}
 	slices.Sort(found)
 	return slices.Clip(slices.Compact(found))
 }
 
 // Images returns the references by which the images that the pod's containers
-// run can be pulled, sorted and distinct: with the digest that runs where the
-// pod's status tells it, else as the pod's spec has it.
-func Images(pod *corev1.Pod) []string {
-	var found []string
-	for _, i := range images(pod) {
-		if ref := i.pull(); ref != "" {
-			found = append(found, ref)
-		}
-	}
-	slices.Sort(found)
+// run can be pulled, distinct and sorted by their text: with the digest that runs
+// where the pod's status tells it, else as the pod's spec has it.
+func Images(pod *corev1.Pod) []reference.Reference {
+	found := slices.DeleteFunc(images(pod), func(ref reference.Reference) bool { return ref.Repository == "" })
+	slices.SortFunc(found, func(a, b reference.Reference) int { return strings.Compare(a.String(), b.String()) })
 	return slices.Compact(found)
 }

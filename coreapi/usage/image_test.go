@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
 var (
@@ -28,8 +30,12 @@ func TestParseImageID(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := parseImageID(test.id)
-			if got.key() != test.key || got.pull() != test.pull {
-				t.Errorf("got key %q, pull %q; want %q, %q", got.key(), got.pull(), test.key, test.pull)
+			pull := got.String()
+			if got.Repository == "" {
+				pull = ""
+			}
+			if key(got) != test.key || pull != test.pull {
+				t.Errorf("got key %q, pull %q; want %q, %q", key(got), pull, test.key, test.pull)
 			}
 		})
 	}
@@ -66,9 +72,16 @@ func TestImagesOfAPod(t *testing.T) {
 		"docker.io/library/busybox:1.36", "docker.io/library/nginx:latest",
 		"registry.example.com/app@" + digestA, "registry.example.com/bare@" + digestB, "registry.example.com/init@" + digestB,
 	}
-	if diff := cmp.Diff(wantPull, Images(pod)); diff != "" {
+	if diff := cmp.Diff(wantPull, texts(Images(pod))); diff != "" {
 		t.Errorf("references to pull (-want +got):\n%s", diff)
 	}
+}
+
+func texts(refs []reference.Reference) (out []string) {
+	for _, ref := range refs {
+		out = append(out, ref.String())
+	}
+	return out
 }
 
 // Whatever a pod says its images are, its keys are sorted and distinct, and a
@@ -91,8 +104,8 @@ func FuzzImages(f *testing.F) {
 			t.Errorf("keys %q are not sorted, distinct and present", found)
 		}
 		for _, ref := range Images(pod) {
-			if back := parseReference(ref); !slices.Contains(found, back.key()) {
-				t.Errorf("reference %q reads back as %q, not among %q", ref, back.key(), found)
+			if back := parseImage(ref.String()); back != ref || !slices.Contains(found, key(back)) {
+				t.Errorf("reference %q reads back as %q, not among %q", ref, key(back), found)
 			}
 		}
 	})

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
 // Index counts the pods that use an image. It is empty until [Index.Run] has
@@ -37,7 +39,7 @@ func (x *Index) Synced() bool { return x.synced.Load() }
 
 // PodsUsing returns how many pods use an image: by one of these digests, or, for
 // pods that name no digest, by one of these references. A pod counts once.
-func (x *Index) PodsUsing(digests, references []string) int {
+func (x *Index) PodsUsing(digests []string, references []reference.Reference) int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	wanted := make([]string, 0, len(digests)+len(references))
@@ -47,8 +49,8 @@ func (x *Index) PodsUsing(digests, references []string) int {
 	}
 	for _, ref := range references {
 		// A reference with a digest adds nothing: it is the digest's.
-		if i := parseReference(ref); i.digest == "" && i.key() != "" {
-			wanted = append(wanted, i.key())
+		if ref.Digest == "" {
+			wanted = append(wanted, key(ref.Pulled()))
 		}
 	}
 	var single map[string]struct{}
@@ -83,7 +85,7 @@ func (x *Index) InUse() (digests, references []string) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	for key := range x.users {
-		if isDigest(key) {
+		if reference.IsDigest(key) {
 			digests = append(digests, key)
 		} else {
 			references = append(references, key)
@@ -140,7 +142,7 @@ func (x *Index) set(pod string, now []string) {
 		told = append(told, f)
 	}
 	x.mu.Unlock()
-	changed = slices.DeleteFunc(changed, func(key string) bool { return !isDigest(key) })
+	changed = slices.DeleteFunc(changed, func(key string) bool { return !reference.IsDigest(key) })
 	if len(changed) == 0 {
 		return
 	}
@@ -152,7 +154,7 @@ func (x *Index) set(pod string, now []string) {
 func (x *Index) join(key, pod string) {
 	if x.users[key] == nil {
 		x.users[key] = map[string]struct{}{}
-		if !isDigest(key) {
+		if !reference.IsDigest(key) {
 			x.named++
 		}
 	}
@@ -163,7 +165,7 @@ func (x *Index) leave(key, pod string) {
 	delete(x.users[key], pod)
 	if len(x.users[key]) == 0 {
 		delete(x.users, key)
-		if !isDigest(key) {
+		if !reference.IsDigest(key) {
 			x.named--
 		}
 	}

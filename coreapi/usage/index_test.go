@@ -16,6 +16,8 @@ import (
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	api "k8s.io/kubernetes/pkg/apis/core"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
 // fakePods serves pages of pods and one watch at a time.
@@ -110,7 +112,13 @@ func TestIndexFollowsPods(t *testing.T) {
 		if !index.Synced() {
 			t.Fatal("not synced")
 		}
-		count := func(digest string, refs ...string) int { return index.PodsUsing([]string{digest}, refs) }
+		count := func(digest string, refs ...string) int {
+			var parsed []reference.Reference
+			for _, s := range refs {
+				parsed = append(parsed, parseImage(s))
+			}
+			return index.PodsUsing([]string{digest}, parsed)
+		}
 		expect := func(when string, got, want int) {
 			t.Helper()
 			if got != want {
@@ -201,9 +209,10 @@ func BenchmarkIndex(b *testing.B) {
 	b.Run("Op=PodsUsing/Pods=10000", func(b *testing.B) {
 		x := fill()
 		digest := fmt.Sprintf("sha256:%064x", 7)
+		references := []reference.Reference{parseImage("registry.example.com/app:1"), parseImage("registry.example.com/app:2")}
 		b.ResetTimer()
 		for b.Loop() {
-			if n := x.PodsUsing([]string{digest}, []string{"registry.example.com/app:1", "registry.example.com/app:2"}); n != 10 {
+			if n := x.PodsUsing([]string{digest}, references); n != 10 {
 				b.Fatal(n)
 			}
 		}

@@ -8,6 +8,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
 // listPage is how many Images ListFinder has in memory at a time: one is up to
@@ -22,8 +24,8 @@ type ListFinder struct{ Images Lister }
 const ReferencesField = "references"
 
 // FindImages implements Finder.
-func (f ListFinder) FindImages(ctx context.Context, reference string, visit func(*imagev1.Image) error) error {
-	options := metav1.ListOptions{Limit: listPage, FieldSelector: fields.OneTermEqualSelector(ReferencesField, reference).String()}
+func (f ListFinder) FindImages(ctx context.Context, ref reference.Reference, visit func(*imagev1.Image) error) error {
+	options := metav1.ListOptions{Limit: listPage, FieldSelector: fields.OneTermEqualSelector(ReferencesField, ref.String()).String()}
 	for {
 		list, err := f.Images.List(ctx, options)
 		if err != nil {

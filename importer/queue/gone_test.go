@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 )
@@ -35,7 +36,7 @@ func TestWorkerMarksWhatIsGone(t *testing.T) {
 		w.push("team/app:1.0", "a")
 		w.do("push team/app:1.0@" + digest)
 		w.expect("marked after it came back", w.gone(digest), nil)
-		if _, ok := w.image(digest).Annotations[queue.GoneAnnotation]; ok {
+		if _, ok := w.image(digest).Annotations[annotation.Gone]; ok {
 			t.Error("an empty mark is left")
 		}
 	})

@@ -20,6 +20,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
@@ -169,8 +171,8 @@ func (l listed) List(ctx context.Context, o metav1.ListOptions) (*imagev1.ImageL
 			return nil, err
 		}
 		want := strings.TrimPrefix(o.FieldSelector, queue.ReferencesField+"=")
-		if slices.ContainsFunc(importer.References(image), func(ref string) bool {
-			return ref == want || strings.HasPrefix(ref, want+":") || strings.HasPrefix(ref, want+"@")
+		if slices.ContainsFunc(annotation.Known(image.Annotations), func(ref reference.Reference) bool {
+			return ref.String() == want || ref.Name() == want
 		}) {
 			list.Items = append(list.Items, *image)
 		}
@@ -292,8 +294,8 @@ func (w *workerTest) image(digest string) *imagev1.Image {
 // references are an Image's, without the host.
 func (w *workerTest) references(digest string) (out []string) {
 	w.t.Helper()
-	for _, s := range importer.References(w.image(digest)) {
-		out = append(out, strings.TrimPrefix(s, w.registry.Host+"/"))
+	for _, ref := range annotation.Known(w.image(digest).Annotations) {
+		out = append(out, strings.TrimPrefix(ref.String(), w.registry.Host+"/"))
 	}
 	return out
 }
@@ -301,11 +303,11 @@ func (w *workerTest) references(digest string) (out []string) {
 // gone are the references of an Image that are marked, without the host.
 func (w *workerTest) gone(digest string) (out []string) {
 	w.t.Helper()
-	for s, at := range queue.Gone(w.image(digest)) {
+	for ref, at := range annotation.Missing(w.image(digest).Annotations) {
 		if _, err := time.Parse(time.RFC3339, at); err != nil {
 			w.t.Errorf("the mark's time: %v", err)
 		}
-		out = append(out, strings.TrimPrefix(s, w.registry.Host+"/"))
+		out = append(out, strings.TrimPrefix(ref.String(), w.registry.Host+"/"))
 	}
 	slices.Sort(out)
 	return out

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 )
 
@@ -14,7 +14,8 @@ func TestHintCoding(t *testing.T) {
 	good := []queue.Hint{
 		{Action: "push", Host: "r.example.com", Repository: "team/app", Tag: "1.0", Digest: digest},
 		{Action: "delete", Host: "127.0.0.1:5000", Repository: "app"},
-		{Action: "push", Host: "index.docker.io", Repository: "library/busybox", Tag: "latest"},
+		{Action: "push", Host: "docker.io", Repository: "library/busybox", Tag: "latest"},
+		{Action: "push", Host: "r.example.com", Repository: "team/app", Digest: "sha512:" + strings.Repeat("ab", 64)},
 	}
 	for _, h := range good {
 		got, err := queue.DecodeHint(h.Encode())
@@ -27,7 +28,7 @@ func TestHintCoding(t *testing.T) {
 		"no action":       `{"host":"r.example.com","repository":"a","tag":"1"}`,
 		"push of nothing": `{"action":"push","host":"r.example.com","repository":"a"}`,
 		"no host":         `{"action":"push","repository":"a/b","tag":"1"}`,
-		"not canonical":   `{"action":"push","host":"docker.io","repository":"busybox","tag":"1"}`,
+		"a path's part":   `{"action":"push","host":"team","repository":"app","tag":"1"}`,
 		"bad tag":         `{"action":"push","host":"r.example.com","repository":"a","tag":"a/b"}`,
 		"bad digest":      `{"action":"push","host":"r.example.com","repository":"a","digest":"sha256:ab"}`,
 		"climbing":        `{"action":"push","host":"r.example.com","repository":"../a","tag":"1"}`,
@@ -35,6 +36,14 @@ func TestHintCoding(t *testing.T) {
 		if h, err := queue.DecodeHint([]byte(s)); err == nil {
 			t.Errorf("%s: %s was read as %+v", name, s, h)
 		}
+	}
+}
+
+// A spool may hold jobs of a time when Docker Hub was index.docker.io.
+func TestStoredHintsAreMigrated(t *testing.T) {
+	got, err := queue.DecodeHint([]byte(`{"action":"push","host":"index.docker.io","repository":"library/busybox","tag":"1"}`))
+	if err != nil || got.Key() != "docker.io/library/busybox:1" {
+		t.Errorf("%+v is %s, %v", got, got.Key(), err)
 	}
 }
 
@@ -53,7 +62,7 @@ func FuzzDecodeHint(f *testing.F) {
 		if err := json.Unmarshal(h.Encode(), &again); err != nil || again != h {
 			t.Fatalf("%+v is written as %s", h, h.Encode())
 		}
-		if _, err := importer.ParseReference(h.Key()); err != nil {
+		if _, err := reference.Parse(h.Key()); err != nil {
 			t.Errorf("key %q: %v", h.Key(), err)
 		}
 	})

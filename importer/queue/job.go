@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 )
 
@@ -23,9 +24,8 @@ func (h Hint) isDelete() bool { return h.Action == Delete }
 // until it leads there, or long enough.
 func (w *Worker) do(ctx context.Context, j Job) error {
 	hint := j.Hints[0]
-	repository := importer.Reference{Host: hint.Host, Repository: hint.Repository}
-	tag := repository
-	tag.Tag = hint.Tag
+	repository := hint.repository()
+	tag := repository.WithTag(hint.Tag)
 	pushed, deleted := digestsOf(j.Hints, Push), digestsOf(j.Hints, Delete)
 	if subject, ok := importer.SubjectOfTag(hint.Tag); ok {
 		if _, err := w.awaitTag(ctx, tag, pushed, j.Latest); err != nil {
@@ -56,7 +56,7 @@ func (w *Worker) do(ctx context.Context, j Job) error {
 }
 
 // doDigest does the hints about one digest.
-func (w *Worker) doDigest(ctx context.Context, ref importer.Reference, j Job) error {
+func (w *Worker) doDigest(ctx context.Context, ref reference.Reference, j Job) error {
 	if slices.ContainsFunc(j.Hints, Hint.isDelete) {
 		if gone, err := w.gone(ctx, ref, nil, j.Latest); err != nil || gone {
 			return err
@@ -69,7 +69,7 @@ func (w *Worker) doDigest(ctx context.Context, ref importer.Reference, j Job) er
 
 // doTag does the hints about one tag, of which pushed are the digests it was said
 // to lead to.
-func (w *Worker) doTag(ctx context.Context, tag importer.Reference, pushed []string, j Job) error {
+func (w *Worker) doTag(ctx context.Context, tag reference.Reference, pushed []string, j Job) error {
 	isDeleted := slices.ContainsFunc(j.Hints, Hint.isDelete)
 	if isDeleted && !slices.ContainsFunc(j.Hints, func(h Hint) bool { return !h.isDelete() }) {
 		if gone, err := w.gone(ctx, tag, digestsOf(j.Hints, Delete), j.Latest); err != nil || gone {
@@ -116,14 +116,14 @@ func (w *Worker) doTag(ctx context.Context, tag importer.Reference, pushed []str
 
 // awaitTag waits until a tag leads to something that was pushed, or long enough,
 // and returns where it leads.
-func (w *Worker) awaitTag(ctx context.Context, tag importer.Reference, pushed []string, then time.Time) (string, error) {
+func (w *Worker) awaitTag(ctx context.Context, tag reference.Reference, pushed []string, then time.Time) (string, error) {
 	return w.settle(ctx, tag, then, func(digest string) bool { return len(pushed) == 0 || slices.Contains(pushed, digest) })
 }
 
 // settle looks at a tag or digest until ok says that it is as expected, or until
 // the registry has had Settle, from then on, to make its own words true. It
 // returns what it saw last: a digest, or "" for none.
-func (w *Worker) settle(ctx context.Context, ref importer.Reference, then time.Time, ok func(digest string) bool) (string, error) {
+func (w *Worker) settle(ctx context.Context, ref reference.Reference, then time.Time, ok func(digest string) bool) (string, error) {
 	for delay := w.Settle / 32; ; delay *= 2 {
 		digest, err := w.Importer.Resolve(ctx, ref)
 		if err != nil || ok(digest) || w.Clock.Since(then)+delay > w.Settle {
@@ -150,7 +150,7 @@ func digestsOf(hints []Hint, action string) []string {
 
 // importOne imports what ref leads to, be it an image or what belongs to one, and
 // returns its digest.
-func (w *Worker) importOne(ctx context.Context, ref importer.Reference, hint Hint) (digest string, err error) {
+func (w *Worker) importOne(ctx context.Context, ref reference.Reference, hint Hint) (digest string, err error) {
 	result, err := w.importPresent(ctx, ref)
 	if importer.ReasonOf(err) == importer.NotAnImage {
 		return w.searchSubject(ctx, ref)
@@ -176,8 +176,8 @@ func (w *Worker) importOne(ctx context.Context, ref importer.Reference, hint Hin
 
 // importPresent imports what is in the registry, and so takes the mark off that it
 // is gone.
-func (w *Worker) importPresent(ctx context.Context, ref importer.Reference) (*importer.Result, error) {
-	result, err := w.Importer.Import(ctx, ref.String(), w.Images)
+func (w *Worker) importPresent(ctx context.Context, ref reference.Reference) (*importer.Result, error) {
+	result, err := w.Importer.Import(ctx, ref, w.Images)
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +197,7 @@ func (w *Worker) pushReceived(ctx context.Context, digest string, hint Hint) {
 
 // searchSubject finds out which image the artifact belongs to, if any, and has
 // its signatures looked for again. It returns the artifact's digest.
-func (w *Worker) searchSubject(ctx context.Context, ref importer.Reference) (digest string, err error) {
+func (w *Worker) searchSubject(ctx context.Context, ref reference.Reference) (digest string, err error) {
 	m, err := w.Importer.Manifest(ctx, ref)
 	if err != nil {
 		return "", err
@@ -210,9 +210,9 @@ func (w *Worker) searchSubject(ctx context.Context, ref importer.Reference) (dig
 
 // searchSignatures looks for the signatures of an image again, as every import does. A
 // signature of what is not in the registry is of no interest.
-func (w *Worker) searchSignatures(ctx context.Context, subject importer.Reference) error {
-	result, err := w.Importer.Import(ctx, subject.String(), w.Images)
-	var bad *importer.ReferenceError
+func (w *Worker) searchSignatures(ctx context.Context, subject reference.Reference) error {
+	result, err := w.Importer.Import(ctx, subject, w.Images)
+	var bad *reference.Error
 	switch reason := importer.ReasonOf(err); {
 	case reason == importer.NotFound, reason == importer.NotAnImage, errors.As(err, &bad): // sha512, for one
 		return nil
@@ -233,8 +233,9 @@ const doubtfulAttempts = 6
 func failure(err error, attempt int) Failure {
 	f := Failure{Error: err.Error()}
 	var e *importer.Error
+	var bad *reference.Error // what a registry names and we cannot ask for, such as a sha512 digest
 	switch {
-	case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) || errors.Is(err, errPanic):
+	case errors.As(err, &bad) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) || errors.Is(err, errPanic):
 		f.Permanent = true
 	case !errors.As(err, &e) || temporary(err): // the API's, or the network's: it gets better
 	case e.Reason == importer.InvalidImage || e.Reason == importer.TooLarge || e.Reason == importer.OverBudget:

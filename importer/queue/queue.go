@@ -12,7 +12,7 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
 // Hint is what a registry said happened. It is believed as far as it names
@@ -37,16 +37,16 @@ const (
 
 // Key names what the hint is about. Hints of one key are one Job.
 func (h Hint) Key() string {
-	switch {
-	case h.Tag != "":
-		return h.name() + ":" + h.Tag
-	case h.Digest != "":
-		return h.name() + "@" + h.Digest
+	ref := h.repository()
+	if ref.Tag = h.Tag; ref.Tag == "" {
+		ref.Digest = h.Digest
 	}
-	return h.name()
+	return ref.String()
 }
 
-func (h Hint) name() string { return h.Host + "/" + h.Repository }
+func (h Hint) repository() reference.Reference {
+	return reference.Reference{Host: h.Host, Repository: h.Repository}
+}
 
 // Encode is the form of a Hint in a queue. Equal hints have equal forms.
 func (h Hint) Encode() []byte {
@@ -54,7 +54,8 @@ func (h Hint) Encode() []byte {
 	return b
 }
 
-// DecodeHint reads Encode's form, and checks it: a queue may be old.
+// DecodeHint reads Encode's form, and checks it: a queue may be old. Names come back
+// in canonical form, also those that were stored when Docker Hub was index.docker.io.
 func DecodeHint(b []byte) (Hint, error) {
 	var h Hint
 	if err := json.Unmarshal(b, &h); err != nil {
@@ -64,21 +65,17 @@ func DecodeHint(b []byte) (Hint, error) {
 		return Hint{}, fmt.Errorf("hint: action %q is neither %s nor %s", h.Action, Push, Delete)
 	}
 	if h.Action == Push && h.Tag == "" && h.Digest == "" {
-		return Hint{}, fmt.Errorf("hint: a push of %s has neither tag nor digest", h.name())
+		return Hint{}, fmt.Errorf("hint: a push of %s has neither tag nor digest", h.repository())
 	}
-	for _, suffix := range []string{":" + h.Tag, "@" + h.Digest} {
-		if len(suffix) == 1 {
-			suffix = ""
-		}
-		ref, err := importer.ParseReference(h.name() + suffix)
-		if err != nil {
-			return Hint{}, fmt.Errorf("hint: %w", err)
-		}
-		if ref.Host != h.Host || ref.Repository != h.Repository {
-			return Hint{}, fmt.Errorf("hint: %s is not canonical, %s is", h.name(), ref.Name())
-		}
+	host, err := reference.ParseHost(h.Host)
+	if err != nil {
+		return Hint{}, fmt.Errorf("hint: %w", err)
 	}
-	return h, nil
+	ref, err := reference.Parse(reference.Reference{Host: host, Repository: h.Repository, Tag: h.Tag, Digest: h.Digest}.String())
+	if err != nil {
+		return Hint{}, fmt.Errorf("hint: %w", err)
+	}
+	return Hint{Action: h.Action, Host: ref.Host, Repository: ref.Repository, Tag: ref.Tag, Digest: ref.Digest}, nil
 }
 
 // Job is a lease of hints with the same Key.
@@ -133,10 +130,10 @@ type Depth struct {
 
 // Finder finds Images by where they are from.
 type Finder interface {
-	// FindImages calls visit with every Image that is known (see References) by the
-	// reference, or by one in the repository if that is a repository, host/path,
+	// FindImages calls visit with every Image that is known (see annotation.Known) by
+	// the reference, or by one in the repository if it has neither tag nor digest,
 	// until visit fails.
-	FindImages(ctx context.Context, reference string, visit func(*imagev1.Image) error) error
+	FindImages(ctx context.Context, ref reference.Reference, visit func(*imagev1.Image) error) error
 }
 
 // Lister lists Images in pages.

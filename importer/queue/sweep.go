@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 )
 
@@ -38,16 +39,16 @@ func (o SweepOptions) Validate() error {
 }
 
 // parse returns the repositories.
-func (o SweepOptions) parse() ([]importer.Reference, error) {
+func (o SweepOptions) parse() ([]reference.Reference, error) {
 	if o.Every != 0 && o.Every < minSweepEvery {
 		return nil, fmt.Errorf("every %v is less than %v", o.Every, minSweepEvery)
 	}
 	if len(o.Repositories) > maxSwept {
 		return nil, fmt.Errorf("%d repositories are more than %d", len(o.Repositories), maxSwept)
 	}
-	var out []importer.Reference
+	var out []reference.Reference
 	for _, s := range o.Repositories {
-		ref, err := importer.ParseRepository(s)
+		ref, err := reference.ParseRepository(s)
 		if err != nil {
 			return nil, err
 		}
@@ -91,8 +92,8 @@ func (w *Worker) sweep(ctx context.Context) {
 // sweepRepository imports every tag, and asks about what else is known. It goes on
 // after an image that cannot be imported, and gives up when the registry does not
 // answer.
-func (w *Worker) sweepRepository(ctx context.Context, repository importer.Reference) error {
-	tags, err := w.Importer.Tags(ctx, repository.Name())
+func (w *Worker) sweepRepository(ctx context.Context, repository reference.Reference) error {
+	tags, err := w.Importer.Tags(ctx, repository)
 	if err != nil && importer.ReasonOf(err) != importer.NotFound {
 		return err
 	}
@@ -111,7 +112,7 @@ func (w *Worker) sweepRepository(ctx context.Context, repository importer.Refere
 }
 
 // sweepTag imports a tag and tells of it if it was new.
-func (w *Worker) sweepTag(ctx context.Context, ref importer.Reference) (result string, err error) {
+func (w *Worker) sweepTag(ctx context.Context, ref reference.Reference) (result string, err error) {
 	imported, err := w.importPresent(ctx, ref)
 	switch {
 	case importer.ReasonOf(err) == importer.NotAnImage, importer.ReasonOf(err) == importer.NotFound: // a chart, say, or deleted since

@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 )
 
@@ -48,7 +49,7 @@ type Options struct {
 // Worker does the jobs of a Queue: it turns hints into Images.
 type Worker struct {
 	Options
-	swept   []importer.Reference // repositories
+	swept   []reference.Reference // repositories
 	metrics *queueMetrics
 }
 

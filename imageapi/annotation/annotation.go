@@ -1,0 +1,101 @@
+// Package annotation has the names of Tidewaiter's annotations on Images, and what
+// reads and writes those that hold more than a word. Anybody may write
+// annotations: what cannot be read counts as not there.
+package annotation
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+)
+
+// What an import writes.
+const (
+	// References holds a JSON array of the canonical references under which the
+	// image was imported, each once, the longest known first; see [Known].
+	References = "tidewaiter.dev/references"
+	// Gone holds a JSON object of references that the registry no longer has to the
+	// time (RFC 3339) at which this was found; see [Missing]. A tag in it is no
+	// longer in References; what comes back to the registry leaves it. Nothing
+	// removes an Image for being gone.
+	Gone = "tidewaiter.dev/gone-from-registry"
+	// Layers is LayersVerified once the layers were read and checked.
+	Layers         = "tidewaiter.dev/layers"
+	LayersVerified = "verified"
+	// Limited says why less is known of an image than of others. Its one value is
+	// LimitedSchema1: no config, no layer sizes, no diff IDs.
+	Limited        = "tidewaiter.dev/limited"
+	LimitedSchema1 = "docker-schema1"
+)
+
+// MaxReferences bounds the references that are written to References and to Gone,
+// and read from the former. Of more the longest known, or gone, are left out.
+const MaxReferences = 256
+
+// Known returns the references in an Image's annotations, each once, the longest
+// known first.
+func Known(annotations map[string]string) []reference.Reference {
+	var texts []string
+	if json.Unmarshal([]byte(annotations[References]), &texts) != nil {
+		return nil
+	}
+	var known []reference.Reference
+	for _, s := range texts[max(0, len(texts)-MaxReferences):] {
+		if ref, err := reference.Parse(s); err == nil && !slices.Contains(known, ref.Pulled()) {
+			known = append(known, ref.Pulled())
+		}
+	}
+	return known
+}
+
+// SetKnown records references in an Image's annotations, which must not be nil. It
+// keeps each once, and of too many the last.
+func SetKnown(annotations map[string]string, references []reference.Reference) {
+	distinct := []string{}
+	for _, ref := range references {
+		if s := ref.String(); !slices.Contains(distinct, s) {
+			distinct = append(distinct, s)
+		}
+	}
+	b, _ := json.Marshal(distinct[max(0, len(distinct)-MaxReferences):]) // strings always marshal
+	annotations[References] = string(b)
+}
+
+// Missing returns the references in an Image's annotations that the registry no
+// longer has, with the time at which this was found.
+func Missing(annotations map[string]string) map[reference.Reference]string {
+	missing, texts := map[reference.Reference]string{}, map[string]string{}
+	if json.Unmarshal([]byte(annotations[Gone]), &texts) != nil {
+		return missing
+	}
+	for s, at := range texts {
+		if ref, err := reference.Parse(s); err == nil {
+			missing[ref.Pulled()] = max(at, missing[ref.Pulled()])
+		}
+	}
+	return missing
+}
+
+// SetMissing records references that the registry no longer has in an Image's
+// annotations, which must not be nil, and removes the annotation if there are none.
+func SetMissing(annotations map[string]string, missing map[reference.Reference]string) {
+	if len(missing) == 0 {
+		delete(annotations, Gone)
+		return
+	}
+	texts := make(map[string]string, len(missing))
+	for ref, at := range missing {
+		texts[ref.String()] = at
+	}
+	latestFirst := slices.SortedFunc(maps.Keys(texts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(texts[b], texts[a]), cmp.Compare(b, a))
+	})
+	for _, oldest := range latestFirst[min(MaxReferences, len(latestFirst)):] {
+		delete(texts, oldest)
+	}
+	b, _ := json.Marshal(texts) // strings always marshal
+	annotations[Gone] = string(b)
+}

@@ -1,0 +1,107 @@
+package annotation_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+)
+
+func parse(t testing.TB, s string) reference.Reference {
+	t.Helper()
+	ref, err := reference.Parse(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ref
+}
+
+func TestKnownReferencesAreBounded(t *testing.T) {
+	var all []reference.Reference
+	for i := range annotation.MaxReferences {
+		all = append(all, parse(t, fmt.Sprintf("quay.io/r%d:1", i)))
+	}
+	written := map[string]string{}
+	annotation.SetKnown(written, append(slices.Clone(all), all[5], parse(t, "quay.io/new:1")))
+	if got, want := annotation.Known(written), append(slices.Clone(all[1:]), parse(t, "quay.io/new:1")); !slices.Equal(got, want) {
+		t.Errorf("got %d references, from %s to %s", len(got), got[0], got[len(got)-1])
+	}
+}
+
+func TestGoneReferencesAreBounded(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	missing := map[reference.Reference]string{}
+	for i := range annotation.MaxReferences + 2 {
+		missing[parse(t, fmt.Sprintf("quay.io/r%d:1", i))] = now.Add(time.Duration(i) * time.Minute).Format(time.RFC3339)
+	}
+	written := map[string]string{}
+	annotation.SetMissing(written, missing)
+	delete(missing, parse(t, "quay.io/r0:1"))
+	delete(missing, parse(t, "quay.io/r1:1"))
+	if got := annotation.Missing(written); !maps.Equal(got, missing) {
+		t.Errorf("%d are left, want %d: all but the two that have been gone for longest", len(got), len(missing))
+	}
+	annotation.SetMissing(written, nil)
+	if _, ok := written[annotation.Gone]; ok {
+		t.Error("an annotation that says nothing is left")
+	}
+}
+
+// A claim that Docker Hub is index.docker.io was stored by importers before there was
+// one canonical form. It is read as what it means, and written as that.
+func TestOldNamesOfDockerHubAreRead(t *testing.T) {
+	hub := parse(t, "docker.io/library/busybox:1")
+	stored := map[string]string{
+		annotation.References: `["index.docker.io/library/busybox:1","quay.io/a:1","docker.io/library/busybox:1"]`,
+		annotation.Gone:       `{"index.docker.io/library/busybox:1":"2026-01-01T00:00:00Z"}`,
+	}
+	known, missing := annotation.Known(stored), annotation.Missing(stored)
+	if !slices.Equal(known, []reference.Reference{hub, parse(t, "quay.io/a:1")}) {
+		t.Errorf("known are %v", known)
+	}
+	if missing[hub] != "2026-01-01T00:00:00Z" || len(missing) != 1 {
+		t.Errorf("missing are %v", missing)
+	}
+	annotation.SetKnown(stored, known)
+	annotation.SetMissing(stored, missing)
+	if all := stored[annotation.References] + stored[annotation.Gone]; strings.Contains(all, "index.docker.io") || strings.Count(all, "docker.io/library/busybox:1") != 2 {
+		t.Errorf("written is %s", all)
+	}
+}
+
+// Anybody may write annotations: whatever they hold is read in bounded time, and what
+// is read is canonical, distinct, and the same after being written.
+func FuzzAnnotations(f *testing.F) {
+	f.Add(`["docker.io/library/busybox:1","busybox"]`, `{"index.docker.io/x:1":"2026-01-01T00:00:00Z","x:1":"2027"}`)
+	f.Add(`{`, `[]`)
+	f.Add(`null`, `{"a":1}`)
+	f.Add(`["NOT A REFERENCE",1]`, ``)
+	f.Add(`["`+strings.Repeat(`a","`, 300)+`b"]`, `{"":""}`)
+	f.Fuzz(func(t *testing.T, references, gone string) {
+		stored := map[string]string{annotation.References: references, annotation.Gone: gone}
+		known, missing := annotation.Known(stored), annotation.Missing(stored)
+		for i, ref := range known {
+			if slices.Contains(known[:i], ref) || ref != ref.Pulled() {
+				t.Errorf("known are %v", known)
+			}
+		}
+		annotation.SetKnown(stored, known)
+		annotation.SetMissing(stored, missing)
+		if again := annotation.Known(stored); !slices.Equal(again, known) {
+			t.Errorf("%v became %v", known, again)
+		}
+		if again := annotation.Missing(stored); len(missing) <= annotation.MaxReferences && !maps.Equal(again, missing) {
+			t.Errorf("%v became %v", missing, again)
+		}
+		var texts []string
+		if err := json.Unmarshal([]byte(stored[annotation.References]), &texts); err != nil || texts == nil || len(texts) > annotation.MaxReferences {
+			t.Errorf("written is %s: %v", stored[annotation.References], err)
+		}
+	})
+}
