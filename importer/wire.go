@@ -90,7 +90,7 @@ func (w *wire) RoundTrip(in *http.Request) (*http.Response, error) {
 // isNamed reports whether people named a URL's host, so that it may be anywhere: in
 // the reference, or in the configuration. All others are named by the registry.
 func (w *wire) isNamed(u *url.URL) bool {
-	return u.Host == w.host || slices.Contains(w.tokenHosts, u.Host) || w.im.registries.lookup(u.Host).Prefix != ""
+	return u.Host == w.host || slices.Contains(w.tokenHosts, u.Host) || w.im.registries.lookup(canonicalHost(u.Host)).Prefix != ""
 }
 
 // checkRedirect is the rule for a request that a redirect caused: to another host
