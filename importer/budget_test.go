@@ -133,7 +133,7 @@ func TestJobOfManyImportsHasOneBudget(t *testing.T) {
 	ctx, done := im.Job(t.Context())
 	defer done()
 	for i := range 5 {
-		_, err := im.Import(ctx, fmt.Sprint(registry.Host, "/app:", i), &registrytest.Images{})
+		_, err := im.Import(ctx, parse(t, fmt.Sprint(registry.Host, "/app:", i)), &registrytest.Images{})
 		if over := importer.ReasonOf(err) == importer.OverBudget; over != (i >= 3) {
 			t.Errorf("import %d: %v", i, err)
 		}
@@ -160,7 +160,7 @@ func TestRegistryThatClaimsADigestDoesNotHoldUpAnother(t *testing.T) {
 	<-arrived
 	soon, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if _, err := im.Import(soon, honest.Host+"/team/app:v1", &registrytest.Images{}); err != nil {
+	if _, err := im.Import(soon, parse(t, honest.Host+"/team/app:v1"), &registrytest.Images{}); err != nil {
 		t.Error(err)
 	}
 	stop()
