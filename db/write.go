@@ -34,6 +34,9 @@ func (d *DB) Put(ctx context.Context, key string, expect int64, value []byte, op
 		rev, err = t.put(key, expect, value, opts)
 		return err
 	})
+	if ie, ok := err.(*indexError); ok {
+		err = d.corrupt(ie)
+	}
 	return rev, err
 }
 
@@ -67,6 +70,8 @@ func (t *tx) put(key string, expect int64, value []byte, opts PutOptions) (int64
 			return 0, err
 		}
 		objects = 0
+	} else if err := t.c.checkMissing(key); err != nil {
+		return 0, err
 	}
 	entries := indexed(opts.Index)
 	var expires, packed any
