@@ -159,7 +159,9 @@ type tx struct {
 	events []*Event
 	deltas []delta
 	after  []func() // run once the commit is durable
-	logged int64    // bytes since the last checkpoint
+
+	logPages int64 // of the log after the last commit
+	logged   int64 // pages of it since the last checkpoint was asked for
 }
 
 // delta is the change a write makes to its directory's totals.
@@ -223,7 +225,7 @@ func (t *tx) commit() error {
 	if t.rev != t.base {
 		t.db.mark.set(t.rev)
 	}
-	t.grown(t.bytes)
+	t.grown()
 	t.db.observe(t.rev)
 	t.db.feed.publish(t.events, t.rev)
 	for _, fn := range t.after {
