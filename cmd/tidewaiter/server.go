@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	"github.com/tidewaiter/tidewaiter/coreapi"
@@ -26,6 +27,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
 	"github.com/tidewaiter/tidewaiter/db/spool"
 	"github.com/tidewaiter/tidewaiter/imageapi"
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/web"
 	"github.com/tidewaiter/tidewaiter/web/admin"
 	"github.com/tidewaiter/tidewaiter/web/limits"
@@ -221,10 +224,28 @@ func (s *server) addTasks() {
 	s.tasks = append(s.tasks,
 		func(ctx context.Context) error { return s.verification.work(ctx, s.events) },
 		func(ctx context.Context) error { return s.pushes.work(ctx, s.web.ClientConfig(), s.events) },
+		s.renewReferences,
 	)
 	if s.pushes.plain != nil {
 		s.tasks = append(s.tasks, s.pushes.servePlain)
 	}
+}
+
+// renewReferences brings references that were stored in an old form to the
+// canonical one. A server that cannot do so serves them as they are.
+func (s *server) renewReferences(ctx context.Context) error {
+	images, err := imageclient.New(s.web.ClientConfig())
+	if err != nil {
+		return err
+	}
+	renewed, err := importer.Renew(ctx, images)
+	if renewed > 0 {
+		klog.FromContext(ctx).Info("Brought the references of images to the canonical form", "images", renewed)
+	}
+	if err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "References of images stay in an old form until the next start")
+	}
+	return nil
 }
 
 // handleAdmin serves administrators beside the Kubernetes API.
