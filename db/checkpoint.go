@@ -23,6 +23,9 @@ func (d *DB) checkpointLoop(c *conn) {
 		}
 		d.checkpointing.Lock()
 		_, err := checkpoint(c, "PASSIVE")
+		for err != nil && d.space.ranOut(err) {
+			_, err = checkpoint(c, "PASSIVE")
+		}
 		d.checkpointing.Unlock()
 		if err != nil {
 			d.log.Error("copying the database's log fails and will be tried again", "file", d.path+"-wal", "err", d.translate(err))
@@ -31,7 +34,8 @@ func (d *DB) checkpointLoop(c *conn) {
 }
 
 // grown is called after a commit, with the connection that made it. It asks SQLite how
-// many pages the log has, since a small value can change as many as a large one.
+// many pages the log has, since a small value can change as many as a large one. On a full disk the log must
+// not grow: each commit is copied.
 func (t *tx) grown() {
 	err := t.c.each(func(row []driver.Value) error {
 		pages := row[1].(int64)
@@ -42,7 +46,7 @@ func (t *tx) grown() {
 		t.logPages = pages
 		return nil
 	}, "PRAGMA wal_checkpoint(NOOP)")
-	if err == nil && t.logged < checkpointPages {
+	if err == nil && t.logged < checkpointPages && t.db.space.disk.Load() == nil {
 		return
 	}
 	t.logged = 0

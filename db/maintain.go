@@ -21,6 +21,7 @@ func (d *DB) maintain() {
 			return
 		case <-d.clock.After(d.opts.MaintenanceInterval):
 		}
+		d.space.warn()
 		now, set := clock.now(d.clock.Now(), time.Now(), d.opts.MaintenanceInterval)
 		if set {
 			d.log.Warn("the clock was set ahead: nothing expires by the new time until it has lasted", "ahead", clock.ahead.String(), "until", leapWait.String())

@@ -61,6 +61,9 @@ func checkKey(key string) error {
 }
 
 func (t *tx) put(key string, expect int64, value []byte, opts PutOptions) (int64, error) {
+	if err := t.mayPut(expect, len(value)); err != nil {
+		return 0, err
+	}
 	rev := t.rev + 1
 	create, oldSize := rev, int64(0)
 	objects := int64(1)
@@ -106,6 +109,9 @@ func (t *tx) put(key string, expect int64, value []byte, opts PutOptions) (int64
 }
 
 func (t *tx) delete(key string, expect int64) (int64, error) {
+	if err := t.mayDelete(); err != nil {
+		return 0, err
+	}
 	rev := t.rev + 1
 	create, oldSize, err := t.supersede(key, expect, rev)
 	if err != nil {
