@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -87,8 +88,17 @@ func newServices(g generic.RESTOptionsGetter, s *settings, pods *podstore.REST) 
 	if err != nil {
 		return nil, fmt.Errorf("services: %w", err)
 	}
-	out.rest, out.status = settleUpdates(registry), status
+	out.rest, out.status = settleUpdates(registry, out.lastRefusals), status
 	return out, nil
+}
+
+// lastRefusals are those of the ranges, see ranges.Store.LastRefusal.
+func (s *services) lastRefusals() [3]*apierrors.StatusError {
+	all := [3]*apierrors.StatusError{s.taken.LastRefusal()}
+	for i, f := range s.ips {
+		all[i+1] = f.taken.LastRefusal()
+	}
+	return all
 }
 
 // keptIn makes an allocator keep what it hands out in the storage, under name.

@@ -1,6 +1,7 @@
 package db
 
 import (
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -281,18 +282,25 @@ func (t *tx) mayGrow() error {
 	return nil
 }
 
-// mayPut is mayGrow for a value of size bytes that supersedes revision expect.
-func (t *tx) mayPut(expect int64, size int) error {
-	err := t.mayGrow()
-	if err == nil || expect == 0 || size > smallUpdate || t.db.space.tight() {
-		return err
+// mayPut is mayGrow for a value of size bytes that supersedes revision expect of key.
+// Who expects another revision than there is hears of that, as with room.
+func (t *tx) mayPut(key string, expect int64, size int) error {
+	refusal := t.mayGrow()
+	if refusal == nil {
+		return nil
 	}
-	old, _, ferr := t.c.first("SELECT size FROM revisions WHERE rev = ?", expect)
-	if ferr != nil {
-		return ferr
-	}
-	if int64(size) > old+smallGrowth {
+	var rev, old int64
+	err := t.c.each(func(row []driver.Value) error {
+		rev, old = row[0].(int64), row[1].(int64)
+		return nil
+	}, "SELECT rev, size FROM revisions WHERE key = ? AND until IS NULL", key)
+	switch {
+	case err != nil:
 		return err
+	case rev != expect:
+		return ErrConflict
+	case expect == 0 || size > smallUpdate || int64(size) > old+smallGrowth || t.db.space.tight():
+		return refusal
 	}
 	return nil
 }

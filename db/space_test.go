@@ -131,6 +131,11 @@ func TestFullDiskIsEmptiedByDeletions(t *testing.T) {
 		if _, err := d.Put(t.Context(), "/b/large", large, bytes.Repeat([]byte("y"), 20_000), db.PutOptions{}); !errors.As(err, &full) {
 			t.Errorf("a large update on a full disk: %v", err)
 		}
+		for _, expect := range []int64{0, lease + 1} {
+			if _, err := d.Put(t.Context(), "/b/lease", expect, []byte("x"), db.PutOptions{}); !errors.Is(err, db.ErrConflict) {
+				t.Errorf("a key at revision %d that is expected at %d: %v, want ErrConflict", lease, expect, err)
+			}
+		}
 		put(t, d, "/b/lease", lease, "renewed by 2")
 		dbtest.FillDisk(t, dir) // others take what was released
 		for i := range n {

@@ -61,7 +61,7 @@ func checkKey(key string) error {
 }
 
 func (t *tx) put(key string, expect int64, value []byte, opts PutOptions) (int64, error) {
-	if err := t.mayPut(expect, len(value)); err != nil {
+	if err := t.mayPut(key, expect, len(value)); err != nil {
 		return 0, err
 	}
 	rev := t.rev + 1

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"syscall"
 	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
@@ -39,6 +40,9 @@ import (
 // says why it is not.
 const readyTimeout = time.Minute
 
+// reserve is the space that a server holds back for deletions on a full disk.
+const reserve = 32 << 20
+
 // serverOptions are the flags of everything that opens a data directory.
 type serverOptions struct {
 	dataDir      string
@@ -48,6 +52,7 @@ type serverOptions struct {
 	nodePorts    string
 	podLogsDir   string
 	policy       string
+	quota        int64 // bytes; 0 for none
 	// isolated imports what is pushed without the credentials and the lookaside
 	// storage of whoever runs the server.
 	isolated bool
@@ -62,6 +67,7 @@ func (o *serverOptions) addFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.serviceCIDRs, "service-cluster-ip-range", []string{coreapi.DefaultServiceCIDR}, "range that cluster IPs come from; two, one of each IP family, for dual stack")
 	f.StringVar(&o.nodePorts, "service-node-port-range", coreapi.DefaultNodePorts, "range that node ports come from, as first-last")
 	f.StringVar(&o.policy, "policy", "", "file or folder of ClusterImagePolicy documents, which say who must have signed what; read again when it changes")
+	f.Int64Var(&o.quota, "quota-backend-bytes", 0, "bytes that the database may use; past it only deletions and small updates are written; 0 for what the disk has")
 	f.StringVar(&o.podLogsDir, "pod-logs-dir", "", "absolute path of a directory with the pods' CRI log directories, such as /var/log/pods")
 }
 
@@ -111,7 +117,11 @@ func openServer(ctx context.Context, o serverOptions, listener net.Listener) (_ 
 	if s.verification, err = openVerification(o.policy); err != nil {
 		return nil, err
 	}
-	if s.db, err = db.Open(db.Options{Dir: o.dataDir, Views: views()}); err != nil {
+	store := db.Options{Dir: o.dataDir, Views: views(), Quota: o.quota}
+	if listener != nil {
+		store.Reserve = reserve
+	}
+	if s.db, err = db.Open(store); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -134,9 +144,20 @@ func openServer(ctx context.Context, o serverOptions, listener net.Listener) (_ 
 	if listener != nil {
 		s.addTasks()
 		s.handleAdmin()
-		err = errors.Join(s.credentials.WriteKubeconfig(s.url), s.credentials.WriteLocal(s.url), s.db.SetInfo(s.url))
+		err = s.tellWhere()
 	}
 	return s, err
+}
+
+// tellWhere writes where the server is for the commands that look for it. On a full
+// disk it is served all the same.
+func (s *server) tellWhere() error {
+	err := errors.Join(s.credentials.WriteKubeconfig(s.url), s.credentials.WriteLocal(s.url), s.db.SetInfo(s.url))
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		slog.Warn("the disk is full: the server's address cannot be written for its clients", "url", s.url, "err", err)
+		return nil
+	}
+	return err
 }
 
 // loadCredentials reads the credentials for the address that the server has.
@@ -201,6 +222,7 @@ func (s *server) assemble() error {
 	if s.listener != nil {
 		// Nobody is served without one, so there is nobody to control or to wait for.
 		c.PostStartHooks, c.ReadyChecks = core.PostStartHooks, []healthz.HealthChecker{usageSynced(core)}
+		c.WriteChecks = []healthz.HealthChecker{healthz.NamedCheck("database-writes", func(*http.Request) error { return s.db.WriteFault() })}
 	}
 	s.web, err = web.New(c)
 	return err
