@@ -183,14 +183,8 @@ func writeIfChanged(path string, data []byte) error {
 }
 
 // writeFile replaces path in one step, so that a crash leaves the old file or
-// the new one. A file that is as it should be is not written: a server starts on a
-// full disk.
+// the new one.
 func writeFile(path string, data []byte, mode fs.FileMode) error {
-	if fi, err := os.Lstat(path); err == nil && fi.Mode() == mode && fi.Size() == int64(len(data)) {
-		if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
-			return nil
-		}
-	}
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {
 		return err
