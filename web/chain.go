@@ -3,6 +3,8 @@ package web
 import (
 	"context"
 	"net/http"
+	"slices"
+	"strings"
 
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
@@ -23,7 +25,8 @@ import (
 // authorization like any other request, and has the request's deadline in its
 // context, which it must honour itself.
 func handlerChain(api http.Handler, front func(http.Handler) http.Handler, connections *limits.Connections, c *genericapiserver.Config) http.Handler {
-	h := filters.WithWarningRecorder(api)
+	h := withCheckedPatches(api, c.MaxRequestBodyBytes, c.Serializer)
+	h = filters.WithWarningRecorder(h)
 	h = genericfilters.WithTimeoutForNonLongRunningRequests(h, c.LongRunningFunc)
 	h = filters.WithLatencyTrackers(h)
 	if front != nil {
@@ -42,12 +45,27 @@ func handlerChain(api http.Handler, front func(http.Handler) http.Handler, conne
 	h = genericfilters.WithWaitGroup(h, c.LongRunningFunc, c.NonLongRunningRequestWaitGroup)
 	h = genericfilters.WithWatchTerminationDuringShutdown(h, shutdownSignal(c.ShutdownInitiatedNotify()), c.WatchRequestWaitGroup)
 	h = withLogsEndedAtShutdown(h, c.ShutdownInitiatedNotify())
+	h = withHealthOnlyRead(h)
 	h = filters.WithCacheControl(h)
 	h = genericfilters.WithHTTPLogging(h)
 	h = filters.WithRequestInfo(h, c.RequestInfoResolver)
 	h = filters.WithRequestReceivedTimestamp(h)
 	h = genericfilters.WithPanicRecovery(h, c.RequestInfoResolver)
 	return filters.WithAuditInit(h)
+}
+
+// withHealthOnlyRead answers 405 to whoever would write to a health endpoint, for
+// which nobody needs a credential.
+func withHealthOnlyRead(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+		if r.Method != http.MethodGet && r.Method != http.MethodHead && slices.Contains(healthPaths, "/"+first) {
+			w.Header().Set("Allow", "GET, HEAD")
+			http.Error(w, "health can only be read", http.StatusMethodNotAllowed)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // shutdownSignal tells watches that the server shuts down.

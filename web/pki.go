@@ -78,6 +78,8 @@ func createAuthority(certFile, keyFile string, now time.Time) (*authority, error
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 		BasicConstraintsValid: true,
 		IsCA:                  true,
+		// It signs no other authority.
+		MaxPathLenZero: true,
 	}
 	cert, err := sign(template, template, key.Public(), key)
 	if err != nil {

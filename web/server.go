@@ -20,6 +20,7 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericfilters "k8s.io/apiserver/pkg/server/filters"
 	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/apiserver/pkg/server/routes"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/kube-openapi/pkg/common"
 
@@ -105,6 +106,9 @@ func New(c Config) (*Server, error) {
 	cfg.MaxRequestsInFlight = cmp.Or(c.MaxReads, cfg.MaxRequestsInFlight)
 	cfg.MaxMutatingRequestsInFlight = cmp.Or(c.MaxWrites, cfg.MaxMutatingRequestsInFlight)
 	cfg.LoopbackClientConfig = s.ClientConfig()
+	cfg.AdmissionControl = labelBound{}
+	// With profiling come flags that change what the server logs; see below.
+	cfg.EnableProfiling = false
 	if c.Listener == nil {
 		// Completing the configuration derives this from the listener.
 		cfg.ExternalAddress = "localhost:443"
@@ -132,6 +136,7 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("assembling the API server: %w", err)
 	}
+	routes.Profiling{}.Install(s.api.Handler.NonGoRestfulMux)
 	if err := installGroups(s.api, c); err != nil {
 		return nil, err
 	}

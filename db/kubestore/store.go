@@ -131,12 +131,18 @@ type keyContext string
 
 func (k keyContext) AuthenticatedData() []byte { return []byte(k) }
 
+// prepareKey is the key in the database. That it cannot be one is the fault of who
+// asked.
 func (s *Store) prepareKey(key string, recursive bool) (string, error) {
 	key, err := storage.PrepareKey(s.resourcePrefix, key, recursive)
 	if err != nil {
-		return "", err
+		return "", apierrors.NewBadRequest(err.Error())
 	}
-	return s.pathPrefix + strings.TrimPrefix(key, "/"), nil
+	key = s.pathPrefix + strings.TrimPrefix(key, "/")
+	if len(key) > db.MaxKeySize {
+		return "", apierrors.NewBadRequest(fmt.Sprintf("the name is too long: with its resource and namespace it has %d bytes, and at most %d are stored", len(key), db.MaxKeySize))
+	}
+	return key, nil
 }
 
 // Versioner implements storage.Interface.

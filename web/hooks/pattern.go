@@ -17,14 +17,14 @@ func matchAny(patterns []string, repository string) bool {
 	return len(patterns) == 0
 }
 
-// match matches segment by segment with path.Match; a segment ** stands for any
-// number of segments, none included.
+// match matches segment by segment with path.Match; a segment ** stands for one or
+// more segments, so team/** is what is below team and not team itself.
 func match(pattern, segments []string) bool {
 	for len(pattern) > 0 {
 		if pattern[0] == "**" {
 			// A trailing ** takes the rest; validPattern allows no other, which keeps
 			// matching linear.
-			return true
+			return len(segments) > 0
 		}
 		if len(segments) == 0 {
 			return false
