@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -24,6 +25,9 @@ func Check(ctx context.Context, dir string) error {
 		return nameFile(path, err)
 	}
 	if len(faults) > 0 { // the rest would be read through them
+		if err := deviceError(path, errors.New(faults[0])); err != nil {
+			return err
+		}
 		return &CorruptError{Path: path, Detail: strings.Join(faults, "; ")}
 	}
 	for _, q := range []struct{ what, sql string }{

@@ -31,38 +31,80 @@ func (d *DB) kv(key string, rev, sum, value driver.Value) KV {
 
 // diagnosis is what a look over the whole file finds once damage was met.
 type diagnosis struct {
-	once   sync.Once
-	done   chan struct{}
+	mu     sync.Mutex
+	done   chan struct{} // closed when the look has ended; nil before the first
+	began  time.Time
 	detail string
+	device error // of deviceError
 }
 
-// diagnoseWait is how long an error waits for its diagnosis; in a large file
-// the first errors come without it.
-const diagnoseWait = 2 * time.Second
+const (
+	// diagnoseWait is how long the error that has the file looked over waits for what is
+	// found. Of a large file the first errors come without it.
+	diagnoseWait = 2 * time.Second
+	// diagnoseAgain is how long what was found stands for the errors that follow.
+	diagnoseAgain = time.Minute
+)
 
-// diagnose tells where the file is damaged. SQLite's own error does not say, so
-// the first one has the file looked over, in the background.
-func (d *DB) diagnose(met error) string {
-	d.diagnosis.once.Do(func() {
-		go func() {
-			defer close(d.diagnosis.done)
-			faults, err := quickCheck(d.path)
-			if err != nil {
-				faults = append(faults, err.Error())
-			}
-			d.diagnosis.detail = strings.Join(faults, "; ")
-			if len(faults) == 0 {
-				d.diagnosis.detail = "every page is in order by itself"
-			}
-			d.log.Error("the database file is damaged", "file", d.path, "met", met, "found", d.diagnosis.detail,
-				"do", "stop the server, keep the file, restore a backup")
-		}()
-	})
+// diagnose tells what is wrong with the file: that its device fails, or where it is
+// damaged. SQLite's own error does not say, so the file is looked over, in the
+// background. known is false while that goes on.
+func (d *DB) diagnose(met error) (detail string, device error, known bool) {
+	g := &d.diagnosis
+	g.mu.Lock()
+	done, wait := g.done, time.Duration(0)
+	if done == nil || isClosed(done) && time.Since(g.began) > diagnoseAgain {
+		done, wait = make(chan struct{}), diagnoseWait
+		g.done, g.began = done, time.Now()
+		go d.lookOver(met, done)
+	}
+	g.mu.Unlock()
 	select {
-	case <-d.diagnosis.done:
-		return fmt.Sprintf("%v: %s", met, d.diagnosis.detail)
-	case <-time.After(diagnoseWait):
-		return met.Error()
+	case <-done:
+	case <-time.After(wait):
+		if !isClosed(done) {
+			return met.Error(), nil, false
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return fmt.Sprintf("%v: %s", met, g.detail), g.device, true
+}
+
+func (d *DB) lookOver(met error, done chan struct{}) {
+	defer close(done)
+	device := deviceError(d.path, met)
+	if device != nil {
+		d.log.Error("the database file cannot be read", "file", d.path, "met", met, "err", device,
+			"do", "look at the system's log for errors of the device; copy the file from it as soon as it can be read")
+		d.diagnosis.found("", device)
+		return
+	}
+	faults, err := quickCheck(d.path)
+	if err != nil {
+		faults = append(faults, err.Error())
+	}
+	detail := strings.Join(faults, "; ")
+	if len(faults) == 0 {
+		detail = "every page is in order by itself"
+	}
+	d.log.Error("the database file is damaged", "file", d.path, "met", met, "found", detail,
+		"do", "stop the server, keep the file, restore a backup")
+	d.diagnosis.found(detail, nil)
+}
+
+func (g *diagnosis) found(detail string, device error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.detail, g.device = detail, device
+}
+
+func isClosed(done chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
 	}
 }
 

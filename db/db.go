@@ -170,7 +170,6 @@ func open(opts Options) (_ *DB, err error) {
 		between:    make(chan func()),
 		stop:       make(chan struct{}),
 		writerDone: make(chan struct{}),
-		diagnosis:  diagnosis{done: make(chan struct{})},
 	}
 	d.metrics = newMetrics(d)
 	d.space = newSpace(opts)
@@ -399,8 +398,13 @@ func (d *DB) snapshot(ctx context.Context, fn func(*conn) error) error {
 			return err
 		}
 		err := fn(c)
-		if _, cerr := c.exec("COMMIT"); err == nil {
-			err = cerr
+		if err == nil {
+			_, err = c.exec("COMMIT")
+		}
+		if !c.raw.AutoCommit() {
+			// After damage SQLite refuses a COMMIT, and the connection would stay in the past.
+			_, rerr := c.exec("ROLLBACK")
+			err = errors.Join(err, rerr)
 		}
 		return err
 	})

@@ -39,10 +39,15 @@ type CorruptError struct {
 	Path string
 	// Detail is what was found, with the page where SQLite tells it.
 	Detail string
+	// Unsure: the file is still being looked over. It may be that its device fails.
+	Unsure bool
 	Err    error
 }
 
 func (e *CorruptError) Error() string {
+	if e.Unsure {
+		return fmt.Sprintf("database file %s cannot be read (%s): it is damaged, or its device fails. It is being looked over: the log will say which", e.Path, e.Detail)
+	}
 	return fmt.Sprintf("database file %s is damaged (%s): stop the server, keep the file, and restore a backup; "+
 		"\"sqlite3 FILE .recover\" saves what is readable", e.Path, e.Detail)
 }
@@ -95,9 +100,13 @@ func (d *DB) translate(err error) error {
 	return err
 }
 
-// corrupt counts an error that damage to the file's structure causes, and tells
-// what there is to find.
+// corrupt counts an error that SQLite takes for damage to the file's structure, and
+// tells what there is to find.
 func (d *DB) corrupt(err error) error {
 	d.metrics.damaged.Inc()
-	return &CorruptError{Path: d.path, Detail: d.diagnose(err), Err: err}
+	detail, device, known := d.diagnose(err)
+	if device != nil {
+		return device
+	}
+	return &CorruptError{Path: d.path, Detail: detail, Unsure: !known, Err: err}
 }

@@ -54,9 +54,14 @@ func nameFile(path string, err error) error {
 		return err
 	}
 	switch se.Code {
+	case sqlite3.ErrIoErr:
+		return &UnavailableError{Reason: "the device that holds " + path + " fails", Err: err}
 	case sqlite3.ErrCantOpen, sqlite3.ErrReadonly:
 		return fmt.Errorf("%s: %w: SQLite has to write beside the file to read it: run as the directory's owner, or copy the directory to where you may write", path, se)
 	case sqlite3.ErrCorrupt, sqlite3.ErrNotADB:
+		if err := deviceError(path, err); err != nil {
+			return err
+		}
 		return &CorruptError{Path: path, Detail: se.Error(), Err: err}
 	}
 	return err
