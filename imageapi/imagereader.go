@@ -18,11 +18,7 @@ import (
 // imageReader is a serializer of JSON. It takes the fields that it knows out of an Image's document,
 // reads them itself and leaves the rest to the serializer. In doubt it leaves everything to it, so
 // that what is accepted, and every error and warning, is the serializer's.
-type imageReader struct {
-	runtime.Serializer
-	// then is called with every Image that was read so.
-	then func(*imagev1.Image)
-}
+type imageReader struct{ runtime.Serializer }
 
 var _ recognizer.RecognizingDecoder = imageReader{}
 
@@ -44,7 +40,6 @@ func (r imageReader) Decode(data []byte, defaults *schema.GroupVersionKind, into
 	if ok {
 		obj, gvk, err := r.Serializer.Decode(rest, defaults, image)
 		if err == nil && obj == runtime.Object(image) {
-			r.then(image)
 			return obj, gvk, nil
 		}
 	}

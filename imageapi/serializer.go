@@ -3,7 +3,6 @@ package imageapi
 import (
 	"slices"
 
-	imagev1 "github.com/openshift/api/image/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 )
@@ -11,22 +10,22 @@ import (
 // NewSerializer returns what reads and writes the group's requests: codecs, except that an Image in
 // JSON is read once and not the three times that the API machinery reads a document.
 func NewSerializer(codecs serializer.CodecFactory) runtime.NegotiatedSerializer {
-	return imageSerializer{codecs, imageInfos(codecs, hold)}
+	return imageSerializer{codecs, imageInfos(codecs)}
 }
 
 // NewStorageSerializer returns what reads and writes the group's stored objects, which are read the
 // same way.
 func NewStorageSerializer(codecs serializer.CodecFactory) runtime.StorageSerializer {
-	return imageSerializer{codecs, imageInfos(codecs, func(*imagev1.Image) {})}
+	return imageSerializer{codecs, imageInfos(codecs)}
 }
 
 // imageInfos are the serializers of codecs, with a reader of Images for that of JSON.
-func imageInfos(codecs serializer.CodecFactory, then func(*imagev1.Image)) []runtime.SerializerInfo {
+func imageInfos(codecs serializer.CodecFactory) []runtime.SerializerInfo {
 	infos := slices.Clone(codecs.SupportedMediaTypes())
 	for i := range infos {
 		if infos[i].MediaType == runtime.ContentTypeJSON {
-			infos[i].Serializer = imageReader{infos[i].Serializer, then}
-			infos[i].StrictSerializer = imageReader{infos[i].StrictSerializer, then}
+			infos[i].Serializer = imageReader{infos[i].Serializer}
+			infos[i].StrictSerializer = imageReader{infos[i].StrictSerializer}
 		}
 	}
 	return infos

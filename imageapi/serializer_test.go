@@ -105,9 +105,6 @@ func FuzzImageReader(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for name := range ours {
 			got, gotKind, gotErr := ours[name].Decode(data, &gvk, &imagev1.Image{})
-			if image, ok := got.(*imagev1.Image); ok {
-				release(image)
-			}
 			want, wantKind, wantErr := upstream[name].Decode(data, &gvk, &imagev1.Image{})
 			if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(gotKind, wantKind) {
 				t.Errorf("%s: %v %+v, want %v %+v", name, gotKind, got, wantKind, want)
@@ -133,40 +130,6 @@ func TestFieldsAreTaken(t *testing.T) {
 	want.TypeMeta = metav1.TypeMeta{}
 	if !reflect.DeepEqual(image, want) {
 		t.Errorf("took %+v, want %+v", image, want)
-	}
-}
-
-// Only what is to be created has its metadata and layers held aside: an update is compared with what
-// is stored.
-func TestHeld(t *testing.T) {
-	data := sampleImage(t)
-	ours, _ := readers(t)
-	for document, want := range map[string]bool{
-		string(data): true,
-		strings.Replace(string(data), `"name":"a"`, `"name":"a","resourceVersion":"1"`, 1):      false,
-		strings.Replace(string(data), `"name":"a"`, `"name":"a","unknown":"1"`, 1):              true,
-		strings.Replace(string(data), `"Size":1500`, `"Size":1500e999`, 1):                      false,
-		strings.Replace(string(data), `"dockerImageMetadata":{`, `"dockerImageMetadata":{{`, 1): false,
-	} {
-		image := &imagev1.Image{}
-		_, _, _ = ours["lenient"].Decode([]byte(document), nil, image)
-		h, isHeld := image.DockerImageMetadata.Object.(*held)
-		if isHeld != want {
-			t.Errorf("held: %v, of %s", isHeld, document)
-		}
-		if isHeld {
-			layers := h.layers
-			if len(layers) < 2 || len(image.DockerImageLayers) != 1 {
-				t.Errorf("of %d layers %d are left", len(layers), len(image.DockerImageLayers))
-			}
-			release(image)
-			if image.DockerImageMetadata.Object != nil || !strings.Contains(string(image.DockerImageMetadata.Raw), "1500") {
-				t.Errorf("released %s", image.DockerImageMetadata.Raw)
-			}
-			if !reflect.DeepEqual(image.DockerImageLayers, layers) {
-				t.Errorf("released layers %v, want %v", image.DockerImageLayers, layers)
-			}
-		}
 	}
 }
 

@@ -48,7 +48,6 @@ func (*strategy) DefaultGarbageCollectionPolicy(context.Context) rest.GarbageCol
 // left for Validate to report.
 func (s *strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	image := obj.(*imagev1.Image)
-	release(image)
 	setDefaults(image)
 	sortLayers(image)
 	removeManagedSignatureAnnotation(image)
@@ -72,7 +71,6 @@ func (*strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList
 // PrepareForUpdate restores what the client left out and computes what new bytes tell.
 func (s *strategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
 	image, oldImage := obj.(*imagev1.Image), old.(*imagev1.Image)
-	release(image)
 	setDefaults(image)
 	stampMetadata(image)
 	removeManagedSignatureAnnotation(image)

@@ -48,9 +48,8 @@ func (s *benchServer) sendImage(t *testing.T, method, name, body string, want in
 	return image, string(answer)
 }
 
-// Managed fields are the same whether or not the metadata is held aside while they are computed, and
-// the metadata itself arrives. A surrogate pair is not
-// plain JSON, so it is not held.
+// Managed fields are the same whether or not the metadata is plain JSON, which a surrogate pair is
+// not, and the metadata itself arrives.
 func TestCreateManagesMetadata(t *testing.T) {
 	s := connect(t, serve(t))
 	var last string
