@@ -1,6 +1,9 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -211,6 +214,66 @@ func BenchmarkServer(b *testing.B) {
 		seen.Wait()
 		b.ReportMetric(100*float64(b.N)/b.Elapsed().Seconds(), "events/s")
 	})
+}
+
+// BenchmarkWatchList lists as client-go's informers do since 1.35: by a watch that begins with what
+// exists, of so many informers at once. An operation is one that all of them have done.
+func BenchmarkWatchList(b *testing.B) {
+	const stored = 2000
+	s, images := newBenchServer(b), newImageMaker(b, 60)
+	_, bodies := images.make(b, stored)
+	s.create(b, bodies)
+	const path = benchPath + "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+	for _, encoding := range []string{"identity", "gzip"} {
+		for _, informers := range []int{1, 20} {
+			b.Run(fmt.Sprintf("Informers=%d/Objects=%d/Encoding=%s", informers, stored, encoding), func(b *testing.B) {
+				for b.Loop() {
+					var all sync.WaitGroup
+					for range informers {
+						all.Go(func() {
+							if n, err := s.initialEvents(b.Context(), path, encoding); err != nil || n != stored {
+								b.Errorf("%d events, %v", n, err)
+							}
+						})
+					}
+					all.Wait()
+				}
+				b.ReportMetric(float64(b.N*informers*stored)/b.Elapsed().Seconds(), "events/s")
+			})
+		}
+	}
+}
+
+// initialEvents counts the events of a watch before the bookmark that ends what exists.
+func (s *benchServer) initialEvents(ctx context.Context, path, encoding string) (n int, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.config.Host+path, nil)
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("Accept-Encoding", encoding)
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	var body io.Reader = resp.Body
+	if resp.Header.Get("Content-Encoding") == "gzip" {
+		if body, err = gzip.NewReader(body); err != nil {
+			return 0, err
+		}
+	}
+	lines := bufio.NewReaderSize(body, 1<<20)
+	for {
+		line, err := lines.ReadSlice('\n')
+		if err != nil {
+			return n, err
+		}
+		if bytes.HasPrefix(line, []byte(`{"type":"BOOKMARK"`)) {
+			return n, nil
+		}
+		n++
+	}
 }
 
 // listSize is the length of the whole list, uncompressed.

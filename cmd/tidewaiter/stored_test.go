@@ -484,3 +484,131 @@ func revision(t *testing.T, metadata map[string]any) int {
 	}
 	return n
 }
+
+// A watch that begins with what exists says the same whether it is written from stored
+// bytes or not: every object, the bookmark that ends them, and what changes from there on.
+func TestStoredInitialEventsAreThoseOfDecodedOnes(t *testing.T) {
+	config := serve(t)
+	client, err := imageclient.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	c := newComparer(t, config)
+	made := 0
+	for _, more := range []int{0, 1, 40, 250} {
+		for range more {
+			if _, err := client.Create(t.Context(), randomImage(t, r, made), metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			made++
+		}
+		for _, query := range []url.Values{
+			{"sendInitialEvents": {"true"}, "resourceVersionMatch": {"NotOlderThan"}, "allowWatchBookmarks": {"true"}},
+			{"sendInitialEvents": {"true"}, "resourceVersionMatch": {"NotOlderThan"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {"1"}, "timeoutSeconds": {"60"}},
+			{"sendInitialEvents": {"true"}, "resourceVersionMatch": {"NotOlderThan"}},
+			{"resourceVersion": {"0"}, "allowWatchBookmarks": {"true"}},
+			{},
+		} {
+			bookmarked := query.Has("allowWatchBookmarks")
+			slow := url.Values{"pretty": {"false"}}
+			for k, v := range query {
+				slow[k] = v
+			}
+			streams := []*eventReader{
+				c.watch(slow, "identity"), c.watch(query, "identity"), c.watch(query, "gzip"),
+			}
+			count := made
+			if bookmarked {
+				count++
+			}
+			for n := range count {
+				want := streams[0].next()
+				for i, s := range streams[1:] {
+					if got := s.next(); !reflect.DeepEqual(got, want) {
+						t.Fatalf("%s, stream %d, event %d: %v, want %v", query.Encode(), i, n, got, want)
+					}
+				}
+				if n == made && want["type"] != "BOOKMARK" {
+					t.Errorf("%s: the initial events end with %v", query.Encode(), want)
+				}
+			}
+			created, err := client.Create(t.Context(), randomImage(t, r, made), metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			made++
+			for i, s := range streams {
+				got := s.next()
+				object, _ := got["object"].(map[string]any)
+				metadata, _ := object["metadata"].(map[string]any)
+				if got["type"] != "ADDED" || metadata["name"] != created.Name || metadata["resourceVersion"] != created.ResourceVersion {
+					t.Errorf("%s, stream %d: %v, want the image that was created", query.Encode(), i, got)
+				}
+				if fast := bytes.Contains(s.first, []byte(`"metadata":{"resourceVersion":"`)); len(s.first) > 0 && !fast {
+					t.Errorf("%s, stream %d: not written from stored bytes: %.200s", query.Encode(), i, s.first)
+				}
+				if compressed := bookmarked && i == 2; s.compressed != compressed {
+					t.Errorf("%s, stream %d: compressed %v", query.Encode(), i, s.compressed)
+				}
+				s.close()
+			}
+		}
+	}
+}
+
+// eventReader reads the events of a watch.
+type eventReader struct {
+	t          *testing.T
+	lines      *bufio.Reader
+	close      func() error
+	compressed bool
+	first      []byte // the first event
+}
+
+func (c *comparer) watch(query url.Values, encoding string) *eventReader {
+	c.t.Helper()
+	query.Set("watch", "true")
+	req, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.host+"/apis/image.openshift.io/v1/images?"+query.Encode(), nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("Accept-Encoding", encoding)
+	resp, err := c.client.Do(req)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { resp.Body.Close() })
+	e := &eventReader{t: c.t, close: resp.Body.Close, lines: bufio.NewReader(resp.Body), compressed: resp.Header.Get("Content-Encoding") == "gzip"}
+	if resp.StatusCode != http.StatusOK {
+		c.t.Fatalf("%s: %s", query.Encode(), resp.Status)
+	}
+	if e.compressed {
+		z, err := gzip.NewReader(resp.Body)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		e.lines = bufio.NewReader(z)
+	}
+	return e
+}
+
+func (e *eventReader) next() (event map[string]any) {
+	e.t.Helper()
+	line, err := e.lines.ReadBytes('\n')
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	if e.first == nil {
+		e.first = line
+	}
+	d := json.NewDecoder(bytes.NewReader(line))
+	d.UseNumber()
+	if err := d.Decode(&event); err != nil {
+		e.t.Fatalf("%v: %s", err, line)
+	}
+	return event
+}

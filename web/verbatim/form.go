@@ -178,19 +178,19 @@ func (s plainSink) Write(bytes []byte, _ gzipparts.Sum) error {
 func (plainSink) Close() error { return nil }
 
 // send writes the objects of p in a frame, each run of them while the next is made. sent
-// is called after each.
-func (f *form) send(ctx context.Context, p *pass, fr frame, to sink, sent func(objects int)) error {
+// is called after each. An error of writing is a writeError.
+func (f *form) send(ctx context.Context, p *pass, fr frame, to sink, sent func(objects int) error) error {
 	f.k.passes.Add(1)
 	defer f.k.passes.Add(-1)
 	return ahead(ctx, func(ctx context.Context, use func(*run) error) error {
 		return f.each(ctx, p, fr, use)
 	}, func(run *run) error {
-		err := to.Write(run.bytes(), run.sum)
-		if err == nil {
-			sent(len(run.Items))
-			f.runs.Put(run)
+		if err := to.Write(run.bytes(), run.sum); err != nil {
+			return writeError{err}
 		}
-		return err
+		n := len(run.Items)
+		f.runs.Put(run)
+		return sent(n)
 	})
 }
 

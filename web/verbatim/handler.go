@@ -1,7 +1,6 @@
 package verbatim
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"net/url"
@@ -48,6 +47,13 @@ func (g *Getter) Serve(next http.Handler) http.Handler {
 				return
 			}
 			k.list(w, req, opts, next)
+		case k != nil && info.Verb == "watch" && info.Name == "" && req.Header.Get("Upgrade") == "":
+			opts, ok := newWatchOptions(req.URL.Query())
+			if !ok || k.meetsUnreadable(req.Context()) {
+				next.ServeHTTP(w, req)
+				return
+			}
+			k.watch(w, req, opts, next)
 		default:
 			next.ServeHTTP(w, req)
 		}
@@ -125,16 +131,6 @@ func wantsPlainJSON(req *http.Request) bool {
 	return !strings.HasPrefix(agent, "curl") && !strings.HasPrefix(agent, "Wget") && !strings.HasPrefix(agent, "Mozilla/5.0")
 }
 
-// acceptsGzip is the API server's rule (responsewriters.ContentEncodingSupported).
-func acceptsGzip(req *http.Request) bool {
-	for encoding := range strings.SplitSeq(req.Header.Get("Accept-Encoding"), ",") {
-		if encoding, _, _ = strings.Cut(encoding, ";"); strings.TrimSpace(encoding) == "gzip" {
-			return true
-		}
-	}
-	return false
-}
-
 // listOptions are the storage's options for a list without a selector; ok
 // is false for anything else, and for what the API server refuses.
 func listOptions(query url.Values) (_ storage.ListOptions, ok bool) {
@@ -161,6 +157,3 @@ func listOptions(query url.Values) (_ storage.ListOptions, ok bool) {
 	out.Predicate.Limit, out.Predicate.Continue = in.Limit, in.Continue
 	return out, true
 }
-
-// timedOut tells whether ctx's deadline is over.
-func timedOut(ctx context.Context) bool { return errors.Is(ctx.Err(), context.DeadlineExceeded) }

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strconv"
 
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/klog/v2"
 
@@ -30,7 +32,7 @@ func (k *kind) list(w http.ResponseWriter, req *http.Request, opts storage.ListO
 		ctx := req.Context()
 		head, err := p.listHead()
 		if err == nil {
-			err = k.writeList(ctx, w, p, head, acceptsGzip(req) && p.long(ctx))
+			err = k.writeList(ctx, w, p, head, responsewriters.ContentEncodingSupported(req, features.APIResponseCompression) == "gzip" && p.long(ctx))
 		}
 		if err == nil {
 			return
@@ -62,7 +64,7 @@ func (k *kind) writeList(ctx context.Context, w http.ResponseWriter, p *pass, he
 		if err := to.Write(first.bytes, first.sum); err != nil {
 			return err
 		}
-	} else if err := f.send(ctx, p, frame{first: first}, to, func(int) {}); err != nil {
+	} else if err := f.send(ctx, p, frame{first: first}, to, func(int) error { return nil }); err != nil {
 		return err
 	}
 	end := f.piece([]byte(listEnd))

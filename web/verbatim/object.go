@@ -53,9 +53,8 @@ func (o *Object) CacheEncode(id runtime.Identifier, encode func(runtime.Object, 
 	e := o.encoding(id)
 	e.once.Do(func() {
 		if t, ok := o.kind.events[id]; ok {
-			e.data = append(e.data, `{"type":"`+t+`","object":`...)
-			e.data, e.err = o.append(e.data)
-			e.data = append(e.data, "}\n"...)
+			e.data, e.err = o.append(eventHead(t))
+			e.data = append(e.data, eventEnd...)
 			return
 		}
 		var b bytes.Buffer

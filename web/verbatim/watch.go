@@ -1,0 +1,240 @@
+package verbatim
+
+import (
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	metainternalversionvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/metrics"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/klog/v2"
+
+	"github.com/tidewaiter/tidewaiter/web/verbatim/gzipparts"
+)
+
+// watchOptions are of a watch that begins with what exists and has no selector.
+type watchOptions struct {
+	query url.Values
+	// bookmark: the end of what exists is marked.
+	bookmark bool
+	timeout  time.Duration // 0 for none
+	list     storage.ListOptions
+}
+
+// newWatchOptions returns ok false for other watches, and for what the API server refuses.
+func newWatchOptions(query url.Values) (_ watchOptions, ok bool) {
+	for name := range query {
+		switch name {
+		case "watch", "sendInitialEvents", "resourceVersion", "resourceVersionMatch", "allowWatchBookmarks", "timeoutSeconds":
+		default:
+			return watchOptions{}, false
+		}
+	}
+	in := metainternalversion.ListOptions{}
+	if err := metainternalversionscheme.ParameterCodec.DecodeParameters(query, metav1.SchemeGroupVersion, &in); err != nil {
+		return watchOptions{}, false
+	}
+	metainternalversion.SetListOptionsDefaults(&in, true)
+	if errs := metainternalversionvalidation.ValidateListOptions(&in, true); len(errs) > 0 || !in.Watch || in.SendInitialEvents == nil || !*in.SendInitialEvents {
+		return watchOptions{}, false
+	}
+	o := watchOptions{query: query, bookmark: in.AllowWatchBookmarks}
+	if in.TimeoutSeconds != nil {
+		o.timeout = time.Duration(*in.TimeoutSeconds) * time.Second
+	}
+	o.list = storage.ListOptions{
+		ResourceVersion:      in.ResourceVersion,
+		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+		Predicate:            storage.Everything,
+		Recursive:            true,
+	}
+	return o, true
+}
+
+// watch answers with an event for each object that exists, and has next go on from their
+// revision. It leaves everything to next when an object that it has read before it writes is
+// damaged; one that it meets later is an event, as from next.
+func (k *kind) watch(w http.ResponseWriter, req *http.Request, opts watchOptions, next http.Handler) {
+	ctx := req.Context()
+	began := time.Now()
+	if opts.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, opts.timeout)
+		defer cancel()
+	}
+	p, ok := k.begin(ctx, opts.list)
+	if !ok || p.rev == 0 {
+		next.ServeHTTP(w, req)
+		return
+	}
+	s := &eventStream{ResponseWriter: w, flush: http.NewResponseController(w).Flush}
+	// The API server's rule: what no bookmark ends is not compressed.
+	s.compressed = opts.bookmark && responsewriters.ContentEncodingSupported(req, features.WatchListCompression) == "gzip"
+	done := false
+	info, _ := request.RequestInfoFrom(ctx)
+	metrics.RecordLongRunning(req, info, metrics.APIServerComponent, func() { done = k.sendInitial(ctx, s, p, opts) })
+	if !done {
+		return
+	}
+	query := url.Values{}
+	for name, values := range opts.query {
+		query[name] = values
+	}
+	query.Del("sendInitialEvents")
+	query.Del("resourceVersionMatch")
+	query.Set("resourceVersion", strconv.FormatInt(p.rev, 10))
+	if opts.timeout > 0 {
+		left := (opts.timeout - time.Since(began)).Round(time.Second)
+		query.Set("timeoutSeconds", strconv.Itoa(max(1, int(left/time.Second))))
+	}
+	rest := *req.URL
+	rest.RawQuery = query.Encode()
+	req = req.WithContext(req.Context())
+	req.URL = &rest
+	next.ServeHTTP(responsewriter.WrapForHTTP1Or2(s), req)
+	s.Flush() // ends a member that an error has left open
+}
+
+// sendInitial writes the events of what exists. It returns whether the watch goes on.
+func (k *kind) sendInitial(ctx context.Context, s *eventStream, p *pass, opts watchOptions) bool {
+	s.Header().Set("Content-Type", runtime.ContentTypeJSON)
+	f := k.plain
+	var to sink = plainSink{s.ResponseWriter}
+	if s.compressed {
+		f = k.gzip
+		s.Header().Set("Content-Encoding", "gzip")
+		s.Header().Add("Vary", "Accept-Encoding")
+	}
+	s.ResponseWriter.WriteHeader(http.StatusOK)
+	if s.compressed {
+		to = gzipparts.NewWriter(s.ResponseWriter)
+	}
+	events := metrics.WatchEvents.WithContext(ctx).WithLabelValues(k.Resource.Group, k.Resource.Version, k.Resource.Resource)
+	ending := request.ServerShutdownSignalFrom(ctx)
+	err := f.send(ctx, p, frame{before: f.piece(eventHead(watch.Added)), after: f.piece([]byte(eventEnd))}, to, func(objects int) error {
+		events.Add(float64(objects))
+		if ending != nil {
+			select {
+			case <-ending.ShuttingDown():
+				return writeError{context.Canceled}
+			default:
+			}
+		}
+		if err := s.flush(); err != nil {
+			return writeError{err}
+		}
+		return nil
+	})
+	var ended writeError
+	var text []byte
+	switch {
+	case err == nil && opts.bookmark:
+		text, err = k.bookmark(p.rev)
+	case err != nil && ctx.Err() == nil && !errors.As(err, &ended):
+		klog.FromContext(ctx).Error(err, "A watch ended at an object that cannot be read", "resource", k.Resource)
+		text, _ = json.Marshal(responsewriters.ErrorToAPIStatus(err)) // a Status can always be encoded
+		text = append(append(eventHead(watch.Error), text...), eventEnd...)
+	}
+	if len(text) > 0 {
+		b := f.piece(text)
+		if err := to.Write(b.bytes, b.sum); err != nil {
+			return false
+		}
+		events.Inc()
+	}
+	// A member of gzip ends here; live events are members of their own.
+	if to.Close() != nil || s.flush() != nil || err != nil {
+		return false
+	}
+	if received, ok := request.ReceivedTimestampFrom(ctx); ok && opts.bookmark {
+		metrics.RecordWatchListLatency(ctx, k.Resource, "cluster", time.Since(received))
+	}
+	return true
+}
+
+// bookmark is the event that ends the initial ones.
+func (k *kind) bookmark(rev int64) ([]byte, error) {
+	obj := k.newFunc()
+	if err := k.source.Versioner().UpdateObject(obj, uint64(rev)); err != nil {
+		return nil, err
+	}
+	if err := storage.AnnotateInitialEventsEndBookmark(obj); err != nil {
+		return nil, err
+	}
+	text, err := runtime.Encode(k.codec, obj)
+	if err != nil {
+		return nil, err
+	}
+	if n := len(text); n > 0 && text[n-1] == '\n' {
+		text = text[:n-1]
+	}
+	return append(append(eventHead(watch.Bookmark), text...), eventEnd...), nil
+}
+
+// eventHead is an event up to its object, and eventEnd what follows that.
+func eventHead(t watch.EventType) []byte { return []byte(`{"type":"` + string(t) + `","object":`) }
+
+const eventEnd = "}\n"
+
+// eventStream is what a watch's events are written to, whose status is out.
+// Compressed, what is written between two flushes is a gzip member of its own, as the API server does it.
+type eventStream struct {
+	http.ResponseWriter
+	flush      func() error
+	compressed bool
+	member     *gzip.Writer
+}
+
+var members = responsewriters.NewGzipWriterPoolOrDie()
+
+// WriteHeader implements http.ResponseWriter.
+func (*eventStream) WriteHeader(int) {}
+
+// Unwrap implements responsewriter.UserProvidedDecorator, and is for http.ResponseController.
+func (s *eventStream) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+// Write implements http.ResponseWriter.
+func (s *eventStream) Write(b []byte) (int, error) {
+	if !s.compressed {
+		return s.ResponseWriter.Write(b)
+	}
+	if s.member == nil {
+		s.member = members.Get().(*gzip.Writer)
+		s.member.Reset(s.ResponseWriter)
+	}
+	return s.member.Write(b)
+}
+
+// Flush implements http.Flusher. An error is that of the next Write, too.
+func (s *eventStream) Flush() {
+	if s.member != nil {
+		// Flushed first: of a last block Go's reader returns nothing before the next member begins.
+		_ = s.member.Flush()
+		_ = s.member.Close()
+		s.member.Reset(nil)
+		members.Put(s.member)
+		s.member = nil
+	}
+	_ = s.flush()
+}
+
+// writeError is an error of the client's connection, or its end.
+type writeError struct{ error }
+
+// Unwrap is for errors.Is.
+func (e writeError) Unwrap() error { return e.error }

@@ -1,0 +1,129 @@
+package verbatim
+
+import (
+	"fmt"
+	"iter"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/tidewaiter/tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/web/verbatim/filecache"
+)
+
+// A hundred informers that start at once cost one pass over the disk, also where what they are sent
+// does not find room in what is kept: who is ahead reads, and the others take what it has kept.
+func TestInformersShareOnePass(t *testing.T) {
+	l := newLists(t)
+	const objects, informers = 1000, 100
+	for i := range objects {
+		l.create(t, fmt.Sprintf("pod-%04d", i))
+	}
+	for name, f := range map[string]*form{"plain": l.reader.plain, "gzip": l.reader.gzip} {
+		f.kept.Close()
+		f.kept = filecache.New[sums](t.TempDir(), 1<<20) // the plain list has 4 MiB
+		frame := frame{before: f.piece(eventHead("ADDED")), after: f.piece([]byte(eventEnd))}
+		var runs []func() (*run, error, bool)
+		l.reader.passes.Add(informers)
+		l.transformer.GetReadsAndReset()
+		for range informers {
+			p, ok := l.reader.begin(t.Context(), storage.ListOptions{Predicate: storage.Everything, Recursive: true})
+			if !ok {
+				t.Fatal("a pass did not begin")
+			}
+			next, stop := iter.Pull2(func(yield func(*run, error) bool) {
+				if err := f.each(t.Context(), p, frame, func(r *run) error {
+					if !yield(r, nil) {
+						return fmt.Errorf("stopped")
+					}
+					return nil
+				}); err != nil {
+					yield(nil, err)
+				}
+			})
+			t.Cleanup(stop)
+			runs = append(runs, next)
+		}
+		begun := l.transformer.GetReadsAndReset()
+		if begun != informers*headObjects {
+			t.Errorf("%s: beginning read %d objects", name, begun)
+		}
+		sent := make([]int, informers)
+		for going := informers; going > 0; {
+			going = 0
+			for i, next := range runs {
+				r, err, ok := next()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if ok {
+					sent[i] += len(r.Items)
+					going++
+				}
+			}
+		}
+		l.reader.passes.Add(-informers)
+		for i, n := range sent {
+			if n != objects {
+				t.Errorf("%s: informer %d was sent %d objects", name, i, n)
+			}
+		}
+		if reads := l.transformer.GetReadsAndReset(); reads > 2*objects {
+			t.Errorf("%s: %d informers read %d objects, of which there are %d", name, informers, reads, objects)
+		}
+	}
+}
+
+// What cannot be read is an event of the watch, or left to those who say so.
+func TestInitialEventsMeetDamage(t *testing.T) {
+	for _, encoding := range []string{"identity", "gzip"} {
+		l := newLists(t)
+		for i := range 250 {
+			l.create(t, fmt.Sprintf("pod-%03d", i))
+		}
+		watch := func() string {
+			opts, ok := newWatchOptions(url.Values{"watch": {"1"}, "sendInitialEvents": {"true"}, "resourceVersionMatch": {"NotOlderThan"}})
+			if !ok {
+				t.Fatal("the options are not taken")
+			}
+			w := httptest.NewRecorder()
+			req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/pods?watch=1", nil)
+			req.Header.Set("Accept-Encoding", encoding)
+			l.reader.watch(w, req, opts, http.HandlerFunc(leftToOthers))
+			return w.Body.String()
+		}
+		text := watch()
+		if n := strings.Count(text, `{"type":"ADDED","object":{"kind":"Pod",`); n != 250 || !strings.HasSuffix(text, "}\nleft to others") {
+			t.Errorf("%d events, and then %.100s", n, text[max(0, len(text)-100):])
+		}
+		dbtest.Damage(t, l.db, "/pods/ns/pod-200")
+		l.reader.plain.kept.Close() // else it is not read again
+		text = watch()
+		lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+		if last := lines[len(lines)-1]; !strings.HasPrefix(last, `{"type":"ERROR","object":{"kind":"Status"`) && !strings.HasPrefix(last, `{"type":"ERROR","object":{"`) ||
+			!strings.Contains(last, "pod-200") || !strings.Contains(last, string(metav1.StatusFailure)) {
+			t.Errorf("after %d events: %.300s", len(lines)-1, last)
+		}
+		if len(lines)-1 > 200 {
+			t.Errorf("%d events before the damaged object, which is the 201st", len(lines)-1)
+		}
+		if !l.reader.meetsUnreadable(t.Context()) {
+			t.Error("the next watch does not know")
+		}
+		kv, _, _, err := l.db.Get(t.Context(), "/pods/ns/pod-200")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.db.Delete(t.Context(), "/pods/ns/pod-200", kv.Rev); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.db.Compact(t.Context(), l.db.Revision()); err != nil { // so that the check at the end finds a whole file
+			t.Fatal(err)
+		}
+	}
+}
