@@ -2,7 +2,6 @@ package db
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -96,18 +95,14 @@ func (d *DB) commitLoop(c *conn) {
 
 // commitBatch commits the first request together with those that gather finds. If
 // the commit fails with several in it, each gets a transaction of its own, so that
-// one write too large for the disk fails alone. The same is done when the reserve
-// was released, so that deletions do not fail.
+// one write too large for the disk fails alone.
 func (d *DB) commitBatch(w *tx, batch []*request) {
 	start := time.Now()
 	batch, err := d.tryBatch(w, batch, true)
 	if err != nil {
-		again := d.space.ranOut(err) || len(batch) > 1
 		for _, r := range batch {
-			for again {
-				if _, err = d.tryBatch(w, []*request{r}, false); err == nil || !d.space.ranOut(err) {
-					break
-				}
+			if len(batch) > 1 {
+				_, err = d.tryBatch(w, []*request{r}, false)
 			}
 			if err != nil {
 				r.err = err
@@ -147,12 +142,7 @@ func (d *DB) tryBatch(w *tx, batch []*request, more bool) (_ []*request, err err
 	if err != nil {
 		w.rollback()
 		d.metrics.commitFailures.Inc()
-		err = d.translate(err)
-		var unavailable *UnavailableError
-		if errors.As(err, &unavailable) {
-			d.failing.Store(unavailable)
-		}
-		return batch, err
+		return batch, d.translate(err)
 	}
 	return batch, nil
 }
@@ -169,9 +159,7 @@ type tx struct {
 	events []*Event
 	deltas []delta
 	after  []func() // run once the commit is durable
-
-	logPages int64 // of the log after the last commit
-	logged   int64 // pages of it since the last checkpoint was asked for
+	logged int64    // bytes since the last checkpoint
 }
 
 // delta is the change a write makes to its directory's totals.
@@ -186,10 +174,8 @@ func (t *tx) begin() error {
 	t.rev = t.base
 	t.bytes = 0
 	t.events, t.deltas, t.after = nil, t.deltas[:0], nil
-	if _, err := t.c.exec("BEGIN IMMEDIATE"); err != nil {
-		return err
-	}
-	return t.checkSpace()
+	_, err := t.c.exec("BEGIN IMMEDIATE")
+	return err
 }
 
 // run runs one closure, under a savepoint if it may have to be taken back. The
@@ -234,11 +220,10 @@ func (t *tx) commit() error {
 	if _, err := t.c.exec("COMMIT"); err != nil {
 		return err
 	}
-	if t.rev != t.base { // or nothing may have been written
+	if t.rev != t.base {
 		t.db.mark.set(t.rev)
-		t.db.failing.Store(nil)
 	}
-	t.grown()
+	t.grown(t.bytes)
 	t.db.observe(t.rev)
 	t.db.feed.publish(t.events, t.rev)
 	for _, fn := range t.after {

@@ -27,11 +27,7 @@ func (d *DB) shrink(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			keep := max(freeReserve, pages/20)
-			if d.space.disk.Load() != nil {
-				keep = 0
-			}
-			excess := free - keep
+			excess := free - max(freeReserve, pages/20)
 			if excess <= 0 {
 				return nil
 			}

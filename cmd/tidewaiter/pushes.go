@@ -80,6 +80,7 @@ func newPushImporter(cfg *config, isolated bool) (*importer.Importer, error) {
 		return nil, err
 	}
 	signatures := newFinder
+	o.Limits.MaxWait = time.Second // a registry that asks for more is parked, and its jobs wait without a slot
 	if isolated {
 		o.Keychain = authn.NewMultiKeychain() // of nobody
 		signatures = newIsolatedFinder
@@ -168,8 +169,8 @@ type importQueue struct {
 
 // Claim implements queue.Queue. Payloads that are no hints are of another
 // release: such a job is dead at once.
-func (q importQueue) Claim(ctx context.Context, n int, lease time.Duration) ([]queue.Job, error) {
-	spooled, err := q.spool.Claim(ctx, n, lease)
+func (q importQueue) Claim(ctx context.Context, n int, lease time.Duration, room func(host string) (int, time.Time)) ([]queue.Job, error) {
+	spooled, err := q.spool.Claim(ctx, n, lease, room) // the lane of a hint's key is its host
 	jobs := make([]queue.Job, 0, len(spooled))
 	for _, s := range spooled {
 		j := queue.Job{ID: s.ID, Receiver: s.Source, Received: s.Enqueued, Latest: s.Latest, Attempt: s.Attempts, Lease: s}

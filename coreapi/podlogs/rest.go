@@ -15,6 +15,7 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/cri-client/pkg/logs"
 	api "k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/apis/core/validation"
 	"k8s.io/kubernetes/pkg/features"
@@ -47,7 +48,7 @@ func NewREST(store *genericregistry.Store, opts Options) (*REST, error) {
 		return nil, err
 	}
 	if opts.MaxStreams == 0 {
-		opts.MaxStreams = defaultMaxStreams()
+		opts.MaxStreams = DefaultMaxStreams
 	}
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
@@ -146,12 +147,12 @@ func (r *REST) fromFile(ctx context.Context, pod *api.Pod, opts *api.PodLogOptio
 	}
 	return &fileStream{
 		path: file,
-		opts: logOptions{
-			tailLines:  opts.TailLines,
-			limitBytes: opts.LimitBytes,
-			since:      since(r.opts.Clock.Now(), opts.SinceSeconds, sinceTime.Time),
-			follow:     opts.Follow && !opts.Previous, // that run is over
-			timestamps: opts.Timestamps,
+		opts: logs.LogOptions{
+			TailLines:  opts.TailLines,
+			LimitBytes: opts.LimitBytes,
+			Since:      since(r.opts.Clock.Now(), opts.SinceSeconds, sinceTime.Time),
+			Follow:     opts.Follow && !opts.Previous, // that run is over
+			Timestamp:  opts.Timestamps,
 		},
 		stdout: stdout,
 		stderr: stderr,

@@ -86,7 +86,7 @@ func BenchmarkWork(b *testing.B) {
 	}
 	b.ResetTimer()
 	for done := 0; done < b.N; {
-		jobs, err := s.Claim(ctx, 8, time.Minute)
+		jobs, err := s.Claim(ctx, 8, time.Minute, nil)
 		if err != nil {
 			b.Fatal(err)
 		}

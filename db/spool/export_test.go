@@ -7,7 +7,7 @@ import (
 
 // ClaimNow is Claim without the waiting.
 func (s *Spool) ClaimNow(n int, lease time.Duration) ([]*Job, error) {
-	return s.claim(context.Background(), n, lease)
+	return s.claim(context.Background(), n, lease, func(string) (int, time.Time) { return n, time.Time{} })
 }
 
 // Delay is the wait after so many attempts.

@@ -103,7 +103,7 @@ func killRequest(n int) spool.Request {
 
 func childWorker(ctx context.Context, d *db.DB, s *spool.Spool) error {
 	for {
-		jobs, err := s.Claim(ctx, 64, time.Minute)
+		jobs, err := s.Claim(ctx, 64, time.Minute, nil)
 		if err != nil {
 			return err
 		}

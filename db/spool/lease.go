@@ -1,11 +1,13 @@
 package spool
 
 import (
+	"cmp"
 	"context"
 	"database/sql/driver"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,31 +18,36 @@ import (
 // from now: each is then to be ended with Done, Fail or Release, or kept with
 // Renew. Of a key that is leased nothing more is due. It returns ctx's error when
 // that ends, and db.ErrClosed after Close.
-func (s *Spool) Claim(ctx context.Context, n int, lease time.Duration) ([]*Job, error) {
+//
+// room says how many jobs of a lane (see [Lane]) the caller has room for; where it
+// has none, again is when that may change by itself, and zero when the end of a job
+// changes it. Nil is room for any. It is called within a transaction. Lanes take turns,
+// the one whose oldest job is due for longest first, so that a lane full of jobs costs
+// the others nothing.
+func (s *Spool) Claim(ctx context.Context, n int, lease time.Duration, room Room) ([]*Job, error) {
 	if n < 1 || lease <= 0 {
 		return nil, fmt.Errorf("claim of %d jobs for %v: both must be positive", n, lease)
 	}
+	if room == nil {
+		room = func(string) (int, time.Time) { return n, time.Time{} }
+	}
 	for {
-		next, err := s.nextDue(ctx)
+		now := s.db.Now()
+		due, next, err := s.nextDue(ctx, now, room)
 		if err != nil {
 			return nil, err
 		}
-		now := s.db.Now()
-		if !next.IsZero() && !next.After(now) {
-			jobs, err := s.claim(ctx, n, lease)
+		if due {
+			jobs, err := s.claim(ctx, n, lease, room)
 			if err != nil || len(jobs) > 0 {
 				return jobs, err
 			}
-			// What is due waits for its key's lease: Done, Fail, Release and the
-			// end of the lease will tell.
-			if next, err = s.nextLeaseEnd(ctx); err != nil {
-				return nil, err
-			}
+			continue // a lease had ended, and its job is dead or in a lane without room
 		}
 		var timer <-chan time.Time
 		if !next.IsZero() {
 			// Up to a millisecond late rather than early and in a circle.
-			timer = s.db.After(next.Sub(now) + time.Millisecond)
+			timer = s.db.After(max(next.Sub(now), 0) + time.Millisecond)
 		}
 		select {
 		case <-s.wake:
@@ -53,47 +60,109 @@ func (s *Spool) Claim(ctx context.Context, n int, lease time.Duration) ([]*Job, 
 	}
 }
 
-// nextDue returns when the next job is due, leased ones included; zero when
-// there is none.
-func (s *Spool) nextDue(ctx context.Context) (time.Time, error) {
-	return s.earliest(ctx, `SELECT min(due) FROM (
-		SELECT min(due) AS due FROM spool_jobs WHERE state = 'waiting' UNION ALL
-		SELECT min(due) AS due FROM spool_jobs WHERE state = 'leased')`)
+// Room says how many more jobs of a lane there is room for, and when to ask again.
+type Room func(lane string) (n int, again time.Time)
+
+// Lane is the lane of jobs with a key: the key up to its first slash.
+func Lane(key string) string {
+	lane, _, _ := strings.Cut(key, "/")
+	return lane
 }
 
-func (s *Spool) nextLeaseEnd(ctx context.Context) (time.Time, error) {
-	return s.earliest(ctx, "SELECT min(due) FROM spool_jobs WHERE state = 'leased'")
-}
-
-func (s *Spool) earliest(ctx context.Context, sql string) (at time.Time, err error) {
+// nextDue reports whether a job is due for which there is room, or a lease has ended,
+// and else when to look again; zero when only a signal can change anything.
+func (s *Spool) nextDue(ctx context.Context, now time.Time, room Room) (due bool, next time.Time, err error) {
 	err = s.db.Read(ctx, func(c db.Snapshot) error {
-		ms, ok, err := c.First(sql)
-		if ok {
-			at = time.UnixMilli(ms)
+		end, leased, err := c.First("SELECT min(due) FROM spool_jobs WHERE state = 'leased'")
+		if err != nil {
+			return err
+		}
+		lanes, again, err := waitingLanes(c, room)
+		next = again
+		if leased {
+			lanes = append(lanes, lane{due: end})
+		}
+		for _, l := range lanes {
+			at := time.UnixMilli(l.due)
+			due = due || !at.After(now)
+			if next.IsZero() || at.Before(next) {
+				next = at
+			}
 		}
 		return err
 	})
-	return at, err
+	return due, next, err
 }
 
-func (s *Spool) claim(ctx context.Context, n int, lease time.Duration) (jobs []*Job, err error) {
+// lane has jobs waiting and room for them.
+type lane struct {
+	name string
+	due  int64 // of its first job, in milliseconds
+	room int
+}
+
+// waitingLanes are the lanes with jobs that may be claimed some time. It reads a few
+// rows of an index for each lane, however many jobs it has. again is when there may be
+// room in another lane.
+func waitingLanes(c db.Snapshot, room Room) (lanes []lane, again time.Time, err error) {
+	name, after := "", ">="
+	for ; ; after = ">" {
+		found := false
+		err := c.Each(func(row []driver.Value) error {
+			name, found = row[0].(string), true
+			return nil
+		}, "SELECT lane FROM spool_jobs WHERE state = 'waiting' AND lane "+after+" ? ORDER BY lane LIMIT 1", name)
+		if err != nil || !found {
+			return lanes, again, err
+		}
+		n, at := room(name)
+		if n <= 0 {
+			if !at.IsZero() && (again.IsZero() || at.Before(again)) {
+				again = at
+			}
+			continue
+		}
+		due, ok, err := c.First(`SELECT due FROM spool_jobs j WHERE state = 'waiting' AND lane = ?
+			AND `+keyIsFree+` ORDER BY due, id LIMIT 1`, name)
+		if err != nil {
+			return nil, again, err
+		}
+		if ok {
+			lanes = append(lanes, lane{name, due, n})
+		}
+	}
+}
+
+// keyIsFree holds for a job j whose key is not leased.
+const keyIsFree = "NOT EXISTS (SELECT 1 FROM spool_jobs o WHERE o.key = j.key AND o.state = 'leased')"
+
+func (s *Spool) claim(ctx context.Context, n int, lease time.Duration, room Room) (jobs []*Job, err error) {
 	err = s.db.Transact(ctx, func(t db.Transaction) error {
 		jobs = jobs[:0]
 		if err := endLeases(t, s.opts.MaxAttempts); err != nil {
 			return err
 		}
-		keys := map[string]bool{}
-		err := t.Each(func(row []driver.Value) error {
-			if j := scanJob(row); !keys[j.Key] { // several of a key may be due
-				keys[j.Key] = true
-				jobs = append(jobs, j)
-			}
-			return nil
-		}, `SELECT `+jobColumns+` FROM spool_jobs j WHERE state = 'waiting' AND due <= ?
-			AND NOT EXISTS (SELECT 1 FROM spool_jobs o WHERE o.key = j.key AND o.state = 'leased')
-			ORDER BY due, id LIMIT ?`, t.Now(), int64(n))
+		lanes, _, err := waitingLanes(t.Snapshot, room)
 		if err != nil {
 			return err
+		}
+		slices.SortStableFunc(lanes, func(a, b lane) int { return cmp.Compare(a.due, b.due) })
+		due := make([][]*Job, len(lanes))
+		for i, l := range lanes {
+			if due[i], err = dueJobs(t, l.name, min(l.room, n)); err != nil {
+				return err
+			}
+		}
+		for round := 0; ; round++ {
+			took := false
+			for i := range due {
+				if round < len(due[i]) && len(jobs) < n {
+					jobs, took = append(jobs, due[i][round]), true
+				}
+			}
+			if !took {
+				break
+			}
 		}
 		until := t.Now() + lease.Milliseconds()
 		for _, j := range jobs {
@@ -109,6 +178,20 @@ func (s *Spool) claim(ctx context.Context, n int, lease time.Duration) (jobs []*
 		return nil, err
 	}
 	return jobs, nil
+}
+
+// dueJobs are up to n jobs of a lane, each of a key of its own.
+func dueJobs(t db.Transaction, lane string, n int) (jobs []*Job, err error) {
+	keys := map[string]bool{}
+	err = t.Each(func(row []driver.Value) error {
+		if j := scanJob(row); !keys[j.Key] { // several of a key may be due
+			keys[j.Key] = true
+			jobs = append(jobs, j)
+		}
+		return nil
+	}, `SELECT `+jobColumns+` FROM spool_jobs j WHERE state = 'waiting' AND lane = ? AND due <= ?
+		AND `+keyIsFree+` ORDER BY due, id LIMIT ?`, lane, t.Now(), int64(n))
+	return jobs, err
 }
 
 // endLeases takes back the jobs of workers that said nothing in time. A job that

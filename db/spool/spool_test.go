@@ -428,7 +428,7 @@ func TestRefusesBadRequests(t *testing.T) {
 	if st := s.stats(); st.Payloads != 0 {
 		t.Errorf("a refused batch left something: %+v", st)
 	}
-	if _, err := s.Claim(context.Background(), 0, time.Minute); err == nil {
+	if _, err := s.Claim(context.Background(), 0, time.Minute, nil); err == nil {
 		t.Error("a claim of no jobs was taken")
 	}
 }
@@ -440,7 +440,7 @@ func TestClaimWaits(t *testing.T) {
 	claimed := make(chan *spool.Job)
 	errs := make(chan error, 1)
 	claim := func() {
-		jobs, err := s.Claim(ctx, 1, time.Hour)
+		jobs, err := s.Claim(ctx, 1, time.Hour, nil)
 		if err != nil {
 			errs <- err
 			return
@@ -493,12 +493,12 @@ func TestClaimEnds(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := s.Claim(ctx, 1, time.Minute); !errors.Is(err, context.Canceled) {
+	if _, err := s.Claim(ctx, 1, time.Minute, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("Claim with a context that ended: %v", err)
 	}
 	done := make(chan error)
 	go func() {
-		_, err := s.Claim(context.Background(), 1, time.Minute)
+		_, err := s.Claim(context.Background(), 1, time.Minute, nil)
 		done <- err
 	}()
 	if err := d.Close(); err != nil {

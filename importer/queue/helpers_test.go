@@ -22,7 +22,6 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
@@ -49,7 +48,7 @@ type ending struct {
 }
 
 func newQueue(jobs ...queue.Job) *memoryQueue {
-	q := &memoryQueue{leased: map[int64]queue.Job{}, renewed: map[int64]int{}, ended: make(chan ending, 100), wake: make(chan struct{}, 100)}
+	q := &memoryQueue{leased: map[int64]queue.Job{}, renewed: map[int64]int{}, ended: make(chan ending, 2000), wake: make(chan struct{}, 2000)}
 	q.add(jobs...)
 	return q
 }
@@ -61,22 +60,33 @@ func (q *memoryQueue) add(jobs ...queue.Job) {
 	q.wake <- struct{}{}
 }
 
-func (q *memoryQueue) Claim(ctx context.Context, n int, _ time.Duration) ([]queue.Job, error) {
+func (q *memoryQueue) Claim(ctx context.Context, n int, _ time.Duration, room func(string) (int, time.Time)) ([]queue.Job, error) {
 	for {
 		q.mu.Lock()
-		n := min(n, len(q.waiting))
-		jobs := slices.Clone(q.waiting[:n])
-		q.waiting = q.waiting[n:]
-		for _, j := range jobs {
+		var jobs, left []queue.Job
+		var again <-chan time.Time
+		taken := map[string]int{}
+		for _, j := range q.waiting {
+			free, at := room(j.Host())
+			if len(jobs) == n || taken[j.Host()] >= free {
+				if left = append(left, j); !at.IsZero() {
+					again = time.After(time.Until(at))
+				}
+				continue
+			}
+			taken[j.Host()]++
+			jobs = append(jobs, j)
 			q.leased[j.ID] = j
 		}
+		q.waiting = left
 		q.claims++
 		q.mu.Unlock()
-		if n > 0 {
+		if len(jobs) > 0 {
 			return jobs, nil
 		}
 		select {
 		case <-q.wake:
+		case <-again:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -101,6 +111,10 @@ func (q *memoryQueue) end(j queue.Job, how string, f queue.Failure) error {
 	}
 	delete(q.leased, j.ID)
 	q.ended <- ending{j, how, f}
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
 	return nil
 }
 
@@ -171,7 +185,7 @@ func (l listed) List(ctx context.Context, o metav1.ListOptions) (*imagev1.ImageL
 		if err != nil {
 			return nil, err
 		}
-		want := strings.TrimPrefix(o.FieldSelector, selectors.References+"=")
+		want := strings.TrimPrefix(o.FieldSelector, queue.ReferencesField+"=")
 		if slices.ContainsFunc(annotation.Known(image.Annotations), func(ref reference.Reference) bool {
 			return ref.String() == want || ref.Name() == want
 		}) {
@@ -389,3 +403,5 @@ func (f *tagFinder) Find(ctx context.Context, digest name.Digest, transport http
 	}
 	return []imagev1.ImageSignature{signature}, nil, nil, nil
 }
+
+func sampleOf(name string) sample.Spec { return sample.Spec{Name: name} }

@@ -250,13 +250,13 @@ func TestWorkerFailures(t *testing.T) {
 	notAManifest := []byte(`{"schemaVersion":2}`)
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			w := startWorker(t)
-			w.push("team/app:1.0", "a")
-			w.registry.PushManifest("team/bad:1", "application/vnd.oci.image.manifest.v1+json", fmt.Sprintf("sha256:%x", sha256.Sum256(notAManifest)), notAManifest)
-			if test.fault != nil {
-				w.registry.Inject("manifests", 0, test.fault)
-			}
 			for attempt, permanent := range map[int]bool{1: test.first, 6: test.sixth} {
+				w := startWorker(t) // of its own: a registry that fails is parked
+				w.push("team/app:1.0", "a")
+				w.registry.PushManifest("team/bad:1", "application/vnd.oci.image.manifest.v1+json", fmt.Sprintf("sha256:%x", sha256.Sum256(notAManifest)), notAManifest)
+				if test.fault != nil {
+					w.registry.Inject("manifests", 0, test.fault)
+				}
 				e := w.try(attempt, test.hint)
 				if e.How != "failed" || e.Failure.Permanent != permanent || e.Failure.After < test.after || !strings.Contains(e.Failure.Error, test.mustMention) {
 					t.Errorf("attempt %d: %s: %+v", attempt, e.How, e.Failure)
@@ -265,7 +265,6 @@ func TestWorkerFailures(t *testing.T) {
 					t.Errorf("attempt %d: notices %v", attempt, got)
 				}
 			}
-			w.registry.Heal()
 		})
 	}
 	t.Run("the API refuses the image", func(t *testing.T) {

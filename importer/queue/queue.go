@@ -94,10 +94,15 @@ type Job struct {
 	Lease any
 }
 
+// Host is the registry that all the hints are about.
+func (j Job) Host() string { return j.Hints[0].Host }
+
 // Queue keeps jobs until they are done, across restarts.
 type Queue interface {
-	// Claim waits for jobs and leases up to n of them, for so long.
-	Claim(ctx context.Context, n int, lease time.Duration) ([]Job, error)
+	// Claim waits for jobs and leases up to n of them, for so long. room says how many
+	// of a registry's jobs there is room for, and where there is none when to ask again;
+	// a zero time is after the next end of a job. Registries take turns.
+	Claim(ctx context.Context, n int, lease time.Duration, room func(host string) (n int, again time.Time)) ([]Job, error)
 	// Renew extends the lease of a job. It and the methods below fail when the
 	// lease has ended.
 	Renew(ctx context.Context, j Job, lease time.Duration) error

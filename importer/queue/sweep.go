@@ -78,11 +78,15 @@ func (w *Worker) sweepEvery(ctx context.Context) {
 // pushes go first.
 func (w *Worker) sweep(ctx context.Context) {
 	logger, start := klog.FromContext(ctx), w.Clock.Now()
-	swept := 0
+	swept, silent := 0, map[string]bool{} // hosts that do not answer now
 	for _, repository := range w.swept {
+		if silent[repository.Host] {
+			continue
+		}
 		if err := guard(ctx, func() error { return w.sweepRepository(ctx, repository) }); err == nil {
 			swept++
 		} else if ctx.Err() == nil {
+			silent[repository.Host] = importer.ReasonOf(err) == importer.Unreachable || importer.ReasonOf(err) == importer.Timeout
 			logger.Info("A sweep left a repository before its end", "repository", repository.Name(), "err", err)
 		}
 	}

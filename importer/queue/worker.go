@@ -15,6 +15,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/lanes"
 )
 
 // Options configure a Worker. Importer, Images and Queue are required.
@@ -29,8 +30,9 @@ type Options struct {
 	Sweep SweepOptions
 	// Notifier is told what happens; nil tells nobody.
 	Notifier Notifier
-	// Concurrency is how many jobs are done at a time (8).
-	Concurrency int
+	// Concurrency is how many jobs are done at a time (32), HostConcurrency how many
+	// of those of one registry (8); see package lanes.
+	Concurrency, HostConcurrency int
 	// Lease is how long a job stays with a worker that is not heard of (1 min).
 	Lease time.Duration
 	// Settle is how long a registry may take to make true what it has told: for so
@@ -49,6 +51,7 @@ type Options struct {
 // Worker does the jobs of a Queue: it turns hints into Images.
 type Worker struct {
 	Options
+	lanes   *lanes.Lanes
 	swept   []reference.Reference // repositories
 	metrics *queueMetrics
 }
@@ -58,13 +61,13 @@ func New(o Options) (*Worker, error) {
 	if o.Importer == nil || o.Images == nil || o.Queue == nil {
 		return nil, errors.New("a worker needs an importer, images and a queue")
 	}
-	o.Concurrency = cmp.Or(o.Concurrency, 8)
+	o.Concurrency, o.HostConcurrency = cmp.Or(o.Concurrency, 32), cmp.Or(o.HostConcurrency, 8)
 	o.Lease = cmp.Or(o.Lease, time.Minute)
 	o.Settle = cmp.Or(o.Settle, time.Second)
 	o.Grace = cmp.Or(o.Grace, 10*time.Second)
 	o.Sweep.Every = cmp.Or(o.Sweep.Every, 6*time.Hour)
-	if o.Concurrency < 0 || o.Lease < 0 || o.Settle < 0 || o.Grace < 0 {
-		return nil, fmt.Errorf("concurrency %d, lease %v, settling time %v and grace %v must not be negative", o.Concurrency, o.Lease, o.Settle, o.Grace)
+	if o.Concurrency < 0 || o.HostConcurrency < 0 || o.Lease < 0 || o.Settle < 0 || o.Grace < 0 {
+		return nil, fmt.Errorf("concurrency %d, of a registry %d, lease %v, settling time %v and grace %v must not be negative", o.Concurrency, o.HostConcurrency, o.Lease, o.Settle, o.Grace)
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -73,7 +76,7 @@ func New(o Options) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sweep: %w", err)
 	}
-	return &Worker{Options: o, swept: swept, metrics: newQueueMetrics(o.RegisterMetrics)}, nil
+	return &Worker{Options: o, lanes: lanes.New(o.Concurrency, o.HostConcurrency, o.Clock), swept: swept, metrics: newQueueMetrics(o.RegisterMetrics)}, nil
 }
 
 // Intervals of Run.
@@ -93,13 +96,17 @@ func (w *Worker) Run(ctx context.Context) error {
 	running.Go(func() { w.watchDepth(ctx) })
 	running.Go(func() { w.sweepEvery(ctx) })
 
-	slots := make(chan struct{}, w.Concurrency)
+	slotFree := make(chan struct{}, 1)
 	for ctx.Err() == nil {
-		n := takeSlots(ctx, slots)
+		n := w.lanes.Free()
 		if n == 0 {
-			break
+			select {
+			case <-slotFree:
+			case <-ctx.Done():
+			}
+			continue
 		}
-		claimed, err := w.Queue.Claim(ctx, n, w.Lease)
+		claimed, err := w.Queue.Claim(ctx, n, w.Lease, w.lanes.Room)
 		if err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Claiming from the queue")
 			select {
@@ -107,13 +114,14 @@ func (w *Worker) Run(ctx context.Context) error {
 			case <-ctx.Done():
 			}
 		}
-		for range n - len(claimed) {
-			<-slots
-		}
 		for _, j := range claimed {
+			w.lanes.Start(j.Host())
 			running.Go(func() {
-				defer func() { <-slots }()
 				w.runJob(jobs, j)
+				select {
+				case slotFree <- struct{}{}:
+				default:
+				}
 			})
 		}
 	}
@@ -132,22 +140,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	return nil
 }
 
-// takeSlots waits for a slot and takes all that are free; 0 when ctx is done.
-func takeSlots(ctx context.Context, slots chan struct{}) int {
-	select {
-	case slots <- struct{}{}:
-	case <-ctx.Done():
-		return 0
-	}
-	for n := 1; ; n++ {
-		select {
-		case slots <- struct{}{}:
-		default:
-			return n
-		}
-	}
-}
-
 // runJob does a job, keeps its lease meanwhile, and tells the queue how it ended.
 func (w *Worker) runJob(ctx context.Context, j Job) {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "job", j.ID, "receiver", j.Receiver, "reference", j.Hints[0].Key(), "attempt", j.Attempt)
@@ -161,6 +153,10 @@ func (w *Worker) runJob(ctx context.Context, j Job) {
 	var renewing sync.WaitGroup
 	renewing.Go(func() { w.renew(work, j, lost) })
 	err := guard(work, func() error { return w.do(budgeted, j) })
+	// Before the end is written, which has the next job claimed.
+	if until := w.lanes.End(j.Host(), err); !until.IsZero() {
+		logger.Info("The registry is left alone for a while", "host", j.Host(), "until", until, "err", err)
+	}
 	leaseHeld := work.Err() == nil
 	lost()
 	renewing.Wait()

@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -51,14 +52,24 @@ func newBlockingImages() blockingImages {
 }
 
 func TestWorkerConcurrency(t *testing.T) {
-	images := newBlockingImages()
-	w := startWorker(t, func(o *queue.Options) { o.Images = images; o.Concurrency = 3 })
-	for i := range 8 {
+	w := startWorker(t, func(o *queue.Options) { o.HostConcurrency = 3 })
+	for i := range 9 {
 		w.push(fmt.Sprint("team/app:", i), fmt.Sprint(i))
+	}
+	w.do("push team/app:8") // the registry answers, so it is given more than one job
+	arrived, release := make(chan struct{}, 100), make(chan struct{})
+	w.registry.Inject("HEAD ", 0, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
+			arrived <- struct{}{}
+			<-release
+			next.ServeHTTP(rw, req)
+		})
+	})
+	for i := range 8 {
 		w.start(1, fmt.Sprint("push team/app:", i))
 	}
 	for range 3 {
-		<-images.entered
+		<-arrived
 	}
 	w.queue.mu.Lock()
 	leased := len(w.queue.leased)
@@ -66,7 +77,7 @@ func TestWorkerConcurrency(t *testing.T) {
 	if leased != 3 {
 		t.Errorf("%d jobs are leased, want 3", leased)
 	}
-	close(images.release)
+	close(release)
 	for range 8 {
 		if e := w.queue.await(t); e.How != "done" {
 			t.Errorf("%s: %+v", e.How, e.Failure)

@@ -1,0 +1,169 @@
+// Package lanes shares the work of importing among registries, so that one that is
+// slow, dead or busy costs itself only. Each host has a lane:
+//
+//   - a host that is not known to answer is given one job at a time, one that does up to
+//     a bound;
+//   - a host that cannot be reached, does not answer in time or asks to be left alone is
+//     parked: for as long as it asked, and at least for a second, which doubles up to five
+//     minutes with each failure. Then one job is the probe;
+//   - half of all slots are for the first job of a host, and a quarter for the first
+//     jobs of hosts that are known to answer, so that however many hosts hang, another
+//     one's push finds a slot.
+package lanes
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/importer"
+)
+
+// Lanes is safe for concurrent use.
+type Lanes struct {
+	total, perHost int
+	clock          clock.PassiveClock
+
+	mu      sync.Mutex
+	running int
+	hosts   map[string]*lane
+}
+
+// lane is kept while jobs run, and while anything bad is known of the host.
+type lane struct {
+	running  int
+	answers  bool // the last that was heard of it is an answer
+	failures int  // in a row
+	failing  time.Time
+	parked   time.Time // no job before
+}
+
+// New makes lanes for total jobs at a time, of which one host gets perHost.
+func New(total, perHost int, clock clock.PassiveClock) *Lanes {
+	return &Lanes{total: total, perHost: perHost, clock: clock, hosts: map[string]*lane{}}
+}
+
+// Free is how many jobs may be asked for at once: more than one only while that leaves
+// a slot for the first job of another host.
+func (l *Lanes) Free() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return min(l.free(), max(1, l.free()-l.total/2))
+}
+
+func (l *Lanes) free() int { return l.total - l.running }
+
+// Room is how many more jobs of a host may begin. While it is parked there is none,
+// and again is when it is to be probed.
+func (l *Lanes) Room(host string) (n int, again time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h := l.hosts[host]
+	if h == nil {
+		h = &lane{}
+	}
+	switch {
+	case h.parked.After(l.clock.Now()):
+		return 0, h.parked
+	case h.running == 0 && h.answers:
+		n = l.perHost
+	case h.running == 0 && l.free() > l.total/4:
+		n = 1
+	case h.answers && l.free() > l.total/2:
+		n = l.perHost - h.running
+	}
+	return max(0, min(n, l.free())), time.Time{}
+}
+
+// Start is called when a job of a host begins, End when it has ended.
+func (l *Lanes) Start(host string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h := l.hosts[host]
+	if h == nil {
+		h = &lane{}
+		l.hosts[host] = h
+	}
+	h.running++
+	l.running++
+}
+
+// Bounds of how long a host is parked.
+const (
+	minPark = time.Second
+	maxPark = 5 * time.Minute
+)
+
+// maxIdle bounds the hosts that are remembered although nothing runs for them.
+const maxIdle = 1024
+
+// End tells how a job ended. It returns when the host may be asked again; zero when
+// it is not parked.
+func (l *Lanes) End(host string, err error) (parked time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h, now := l.hosts[host], l.clock.Now()
+	h.running--
+	l.running--
+	var e *importer.Error
+	switch failed := errors.As(err, &e); {
+	case failed && parks(e):
+		if h.failing.IsZero() {
+			h.failing = now
+		}
+		h.answers = false
+		// What ran beside the job that failed first is no further failure.
+		if !h.parked.After(now) {
+			h.parked = now.Add(min(minPark<<min(h.failures, 16), maxPark))
+			h.failures++
+		}
+		if until := now.Add(e.RetryAfter); until.After(h.parked) {
+			h.parked = until
+		}
+	case h.parked.After(now) || failed && e.Reason == importer.Canceled:
+		// It does not end what the host asked for.
+	case err == nil || failed:
+		*h = lane{running: h.running, answers: true}
+	}
+	if len(l.hosts) > maxIdle {
+		l.forget()
+	}
+	if h.parked.After(now) {
+		return h.parked
+	}
+	return time.Time{}
+}
+
+// FailingSince is when the first of the failures in a row of a host was; zero when it
+// answers.
+func (l *Lanes) FailingSince(host string) time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h := l.hosts[host]; h != nil {
+		return h.failing
+	}
+	return time.Time{}
+}
+
+// forget forgets hosts for which nothing runs, until half as many are left or none.
+func (l *Lanes) forget() {
+	for name, h := range l.hosts {
+		if h.running == 0 {
+			delete(l.hosts, name)
+		}
+		if len(l.hosts) <= maxIdle/2 {
+			return
+		}
+	}
+}
+
+// parks reports whether an error is about the host and not about what it was asked for.
+func parks(e *importer.Error) bool {
+	switch e.Reason {
+	case importer.Unreachable, importer.Timeout, importer.RateLimited:
+		return true
+	}
+	return e.RetryAfter > 0
+}

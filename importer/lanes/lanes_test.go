@@ -1,0 +1,145 @@
+package lanes_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/lanes"
+)
+
+var (
+	dead    = fmt.Errorf("importing: %w", &importer.Error{Reason: importer.Unreachable})
+	missing = &importer.Error{Reason: importer.NotFound}
+)
+
+func room(t *testing.T, l *lanes.Lanes, host string, want int) {
+	t.Helper()
+	if n, _ := l.Room(host); n != want {
+		t.Errorf("room for %d jobs of %s, want %d", n, host, want)
+	}
+}
+
+func TestHostIsTriedBeforeItIsTrusted(t *testing.T) {
+	l := lanes.New(32, 8, clocktesting.NewFakeClock(time.Now()))
+	room(t, l, "a", 1)
+	l.Start("a")
+	room(t, l, "a", 0)
+	room(t, l, "b", 1)
+	l.End("a", missing) // an answer, too
+	room(t, l, "a", 8)
+	for range 8 {
+		l.Start("a")
+	}
+	room(t, l, "a", 0)
+	l.End("a", nil)
+	room(t, l, "a", 1)
+}
+
+func TestHostIsParkedAndProbed(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Now())
+	l := lanes.New(32, 8, clock)
+	fail := func(err error, want time.Duration) {
+		t.Helper()
+		l.Start("a")
+		until := l.End("a", err)
+		if got := until.Sub(clock.Now()); got != want {
+			t.Fatalf("parked for %s, want %s", got, want)
+		}
+		if n, again := l.Room("a"); n != 0 || !again.Equal(until) {
+			t.Fatalf("room for %d until %s", n, again)
+		}
+		clock.SetTime(until)
+		room(t, l, "a", 1)
+	}
+	for _, want := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300} {
+		fail(dead, want*time.Second)
+	}
+	fail(&importer.Error{Reason: importer.RateLimited, RetryAfter: time.Hour}, time.Hour)
+	l.Start("a")
+	if until := l.End("a", nil); !until.IsZero() {
+		t.Error("it is parked although it answers")
+	}
+	room(t, l, "a", 8)
+	fail(&importer.Error{Reason: importer.Unavailable, RetryAfter: 7 * time.Second}, 7*time.Second)
+
+	// What is not about the registry parks nothing.
+	l.Start("b")
+	if until := l.End("b", errors.New("the API server is away")); !until.IsZero() {
+		t.Error("it is parked for somebody else's fault")
+	}
+	l.Start("b")
+	l.End("b", &importer.Error{Reason: importer.Canceled})
+	room(t, l, "b", 1)
+}
+
+// Eight jobs of a host that dies are one failure, and one that still ends well does not
+// end what the host asked for.
+func TestJobsThatFailTogetherAreOneFailure(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Now())
+	l := lanes.New(32, 8, clock)
+	l.Start("a")
+	l.End("a", nil)
+	for range 8 {
+		l.Start("a")
+	}
+	for range 7 {
+		l.End("a", dead)
+	}
+	if until := l.End("a", nil); until.Sub(clock.Now()) != time.Second {
+		t.Errorf("parked for %s", until.Sub(clock.Now()))
+	}
+}
+
+// However many hosts hang, one that answers finds a slot, and so does a new one beside
+// as many as there are slots for first jobs.
+func TestHostsThatHangLeaveSlots(t *testing.T) {
+	l := lanes.New(32, 8, clocktesting.NewFakeClock(time.Now()))
+	for _, good := range []string{"good", "was-good-1", "was-good-2", "was-good-3"} {
+		l.Start(good)
+		l.End(good, nil)
+	}
+	claim := func(host string) {
+		for {
+			n, _ := l.Room(host)
+			if n = min(n, l.Free()); n == 0 {
+				return
+			}
+			for range n {
+				l.Start(host)
+			}
+		}
+	}
+	for i := range 3 {
+		claim(fmt.Sprint("was-good-", i+1)) // and hang from now on
+	}
+	room(t, l, "good", 8)
+	for i := range 10 {
+		claim(fmt.Sprint("hangs-", i))
+	}
+	if n, _ := l.Room("good"); n < 1 {
+		t.Error("there is no room for a host that answers")
+	}
+	for i := range 1000 {
+		claim(fmt.Sprint("hangs-", i))
+	}
+	if n, _ := l.Room("good"); n < 1 {
+		t.Error("there is no room for a host that answers")
+	}
+	room(t, l, "new", 0)
+}
+
+func TestHostsAreForgotten(t *testing.T) {
+	l := lanes.New(32, 8, clocktesting.NewFakeClock(time.Now()))
+	for i := range 5000 {
+		l.Start(fmt.Sprint(i))
+		l.End(fmt.Sprint(i), dead)
+	}
+	if n := l.Known(); n > 1025 {
+		t.Errorf("%d hosts are remembered", n)
+	}
+}

@@ -1,0 +1,128 @@
+package queue_test
+
+import (
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/queue"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+)
+
+// hanging are hosts that accept connections and never answer.
+func hanging(t testing.TB, n int) (hosts []string) {
+	t.Helper()
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return // the test has ended
+				}
+				defer c.Close()
+			}
+		}()
+		hosts = append(hosts, l.Addr().String())
+	}
+	return hosts
+}
+
+// Sixteen events of a registry that accepted and never answered held up the pushes of
+// another for four minutes. These never end at all.
+func TestRegistriesThatHangHoldUpNobody(t *testing.T) {
+	w, o := prepareWorker(t)
+	o.Importer = newImporter(t, importer.Options{Limits: importer.Limits{Stall: time.Hour, Request: time.Hour, JobTime: time.Hour}})
+	o.Grace = time.Millisecond // they do not end by themselves
+	for _, host := range hanging(t, 10) {
+		for i := range 100 {
+			w.nextID++
+			w.queue.add(queue.Job{ID: w.nextID, Receiver: "local", Attempt: 1, Hints: []queue.Hint{{Action: queue.Push, Host: host, Repository: "app", Tag: fmt.Sprint(i)}}})
+		}
+	}
+	w.run(o)
+	for i := range 50 {
+		reference := fmt.Sprint("team/app:", i)
+		w.push(reference, reference)
+		if e := w.try(1, "push "+reference); e.How != "done" || e.Job.Host() != w.registry.Host {
+			t.Fatalf("%s: %s: %+v", e.Job.Hints[0].Key(), e.How, e.Failure)
+		}
+	}
+	w.queue.mu.Lock()
+	defer w.queue.mu.Unlock()
+	of := map[string]int{}
+	for _, j := range w.queue.leased {
+		of[j.Host()]++
+	}
+	for host, n := range of {
+		if n > 1 {
+			t.Errorf("%d jobs of %s are leased", n, host)
+		}
+	}
+}
+
+// Registries that answered well until they hang leave slots, too.
+func TestRegistriesThatBeginToHangHoldUpNobody(t *testing.T) {
+	w, o := prepareWorker(t)
+	o.Importer = newImporter(t, importer.Options{Limits: importer.Limits{Stall: time.Hour, Request: time.Hour, JobTime: time.Hour}})
+	o.Grace = time.Millisecond
+	w.run(o)
+	image := w.push("team/app:first", "first")
+	w.do("push team/app:first@" + image)
+	for n := range 10 {
+		other := registrytest.New(t)
+		other.Push("app:v1", newImage(t, sampleOf(fmt.Sprint(n))))
+		job := func(tag string) queue.Job {
+			w.nextID++
+			return queue.Job{ID: w.nextID, Receiver: "local", Attempt: 1, Hints: []queue.Hint{{Action: queue.Push, Host: other.Host, Repository: "app", Tag: tag}}}
+		}
+		w.queue.add(job("v1"))
+		if e := w.queue.await(t); e.How != "done" {
+			t.Fatalf("%s: %+v", e.How, e.Failure)
+		}
+		other.Inject(".", 0, registrytest.StallHeaders())
+		for i := range 100 {
+			w.queue.add(job(fmt.Sprint(i)))
+		}
+	}
+	for i := range 50 {
+		reference := fmt.Sprint("team/app:", i)
+		w.push(reference, reference)
+		if e := w.try(1, "push "+reference); e.How != "done" || e.Job.Host() != w.registry.Host {
+			t.Fatalf("%s: %s: %+v", e.Job.Hints[0].Key(), e.How, e.Failure)
+		}
+	}
+}
+
+// A registry that asks to be left alone is asked once, however many jobs wait for it.
+func TestJobsOfAParkedRegistryWait(t *testing.T) {
+	w := startWorker(t)
+	w.registry.Inject("manifests", 0, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "3600"))
+	for i := range 20 {
+		w.start(1, fmt.Sprint("push team/app:", i))
+	}
+	if e := w.queue.await(t); e.How != "failed" || e.Failure.After < 59*time.Minute {
+		t.Errorf("%s: %+v", e.How, e.Failure)
+	}
+	other := registrytest.New(t)
+	other.Push("app:v1", newImage(t, sampleOf("other")))
+	w.nextID++
+	w.queue.add(queue.Job{ID: w.nextID, Receiver: "local", Attempt: 1, Hints: []queue.Hint{{Action: queue.Push, Host: other.Host, Repository: "app", Tag: "v1"}}})
+	if e := w.queue.await(t); e.How != "done" || e.Job.Host() != other.Host {
+		t.Errorf("%s: %+v", e.How, e.Job)
+	}
+	if n := w.registry.Count("manifests"); n != 1 {
+		t.Errorf("it was asked %d times", n)
+	}
+	w.queue.mu.Lock()
+	defer w.queue.mu.Unlock()
+	if n := len(w.queue.waiting); n != 19 {
+		t.Errorf("%d jobs wait, want 19", n)
+	}
+}
