@@ -2,6 +2,8 @@
 GO ?= go
 TOOLS := e2e/.tools/bin
 PACKAGES := ./...
+FUZZTIME ?= 20s
+TESTFLAGS ?=
 
 .DEFAULT_GOAL := help
 
@@ -15,11 +17,11 @@ build: ## Build bin/tidewaiter
 
 .PHONY: test
 test: ## Run the tests; needs no network beyond Go modules, no root, no Docker
-	$(GO) test $(PACKAGES)
+	$(GO) test $(TESTFLAGS) $(PACKAGES)
 
 .PHONY: race
-race: ## Run the tests of our own concurrency under the race detector
-	$(GO) test -race ./db/... ./importer/... ./signatures/... ./web/hooks/...
+race: ## Run the tests of all rooms under the race detector, but for those that kill processes
+	$(GO) test -race -short $(TESTFLAGS) $(PACKAGES)
 
 .PHONY: e2e-tools
 e2e-tools: ## Build or fetch what the end-to-end tests drive: kubectl, registries, cosign
@@ -27,19 +29,19 @@ e2e-tools: ## Build or fetch what the end-to-end tests drive: kubectl, registrie
 
 .PHONY: e2e
 e2e: e2e-tools ## Drive the built binary with the real kubectl, registries and cosign
-	$(GO) test -C e2e -count=1 -timeout 30m ./...
+	$(GO) test -C e2e -count=1 -timeout 30m $(TESTFLAGS) ./...
 
 .PHONY: bench
 bench: ## Run the Go benchmarks of storage, import and verification
 	$(GO) test -run '^$$' -bench . -benchmem $(PACKAGES)
 
 .PHONY: fuzz
-fuzz: ## Fuzz every target for 10 s each
-	@for f in $$(grep -rl --include='*_test.go' '^func Fuzz' --exclude-dir=e2e .); do \
-		for t in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' $$f); do \
-			$(GO) test -run '^$$' -fuzz "^$$t$$" -fuzztime 10s $$(dirname $$f) || exit 1; \
-		done; \
-	done
+fuzz: ## Fuzz every target for FUZZTIME each (20s), two at a time
+	bash .ci/fuzz $(FUZZTIME)
+
+.PHONY: vuln
+vuln: ## Look for known vulnerabilities in what is called; needs the network
+	bash .ci/vuln
 
 .PHONY: generate
 generate: ## Regenerate the OpenAPI definitions

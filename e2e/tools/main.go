@@ -55,6 +55,8 @@ var tools = []tool{
 		"the hello-world image, saved by Docker 25"),
 	moduleProgram("staticcheck", "honnef.co/go/tools", "v0.8.2", "cmd/staticcheck",
 		"linter of .ci/run"),
+	moduleProgram("govulncheck", "golang.org/x/vuln", "v1.7.0", "cmd/govulncheck",
+		"known vulnerabilities in what is called, for .ci/run"),
 	conformance(),
 	moduleProgram("cosign", "github.com/sigstore/cosign/v3", "v3.1.3", "cmd/cosign",
 		"signing tool of the sigstore project (several minutes to build)"),
