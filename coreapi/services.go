@@ -1,16 +1,22 @@
 package coreapi
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/klog/v2"
 	api "k8s.io/kubernetes/pkg/apis/core"
 	podstore "k8s.io/kubernetes/pkg/registry/core/pod/storage"
 	"k8s.io/kubernetes/pkg/registry/core/service/allocator"
@@ -20,6 +26,7 @@ import (
 	portrepair "k8s.io/kubernetes/pkg/registry/core/service/portallocator/controller"
 	servicestore "k8s.io/kubernetes/pkg/registry/core/service/storage"
 
+	"github.com/tidewaiter/tidewaiter/coreapi/pages"
 	"github.com/tidewaiter/tidewaiter/coreapi/ranges"
 )
 
@@ -81,8 +88,17 @@ func newServices(g generic.RESTOptionsGetter, s *settings, pods *podstore.REST) 
 	if err != nil {
 		return nil, fmt.Errorf("services: %w", err)
 	}
-	out.rest, out.status = settleUpdates(registry), status
+	out.rest, out.status = settleUpdates(registry, out.lastRefusals), status
 	return out, nil
+}
+
+// lastRefusals are those of the ranges, see ranges.Store.LastRefusal.
+func (s *services) lastRefusals() [3]*apierrors.StatusError {
+	all := [3]*apierrors.StatusError{s.taken.LastRefusal()}
+	for i, f := range s.ips {
+		all[i+1] = f.taken.LastRefusal()
+	}
+	return all
 }
 
 // keptIn makes an allocator keep what it hands out in the storage, under name.
@@ -103,8 +119,8 @@ const firstRepair = 5 * time.Second
 
 // runRepair compares services with what has been handed out, once before it
 // returns and then every interval, by Kubernetes' own repair controllers. Until
-// then nothing is handed out. However long it takes, as when a service cannot be
-// read: an error would end the process, and with it the way to delete that service.
+// then nothing is handed out. However long it takes, as when the disk cannot be
+// written: an error would end the process.
 func (s *services) runRepair(ctx genericapiserver.PostStartHookContext) error {
 	client, err := kubernetes.NewForConfig(ctx.LoopbackClientConfig)
 	if err != nil {
@@ -114,9 +130,10 @@ func (s *services) runRepair(ctx genericapiserver.PostStartHookContext) error {
 	if len(s.ips) == 2 {
 		second = s.ips[1]
 	}
+	readable := readableServices{client.CoreV1()}
 	run := func(interval time.Duration, succeeded func(), stop chan struct{}) {
-		go iprepair.NewRepair(interval, client.CoreV1(), client.EventsV1(), s.ips[0].cidr, s.ips[0].taken, second.cidr, second.taken).RunUntil(succeeded, stop)
-		go portrepair.NewRepair(interval, client.CoreV1(), client.EventsV1(), s.ports, s.taken).RunUntil(succeeded, stop)
+		go iprepair.NewRepair(interval, readable, client.EventsV1(), s.ips[0].cidr, s.ips[0].taken, second.cidr, second.taken).RunUntil(succeeded, stop)
+		go portrepair.NewRepair(interval, readable, client.EventsV1(), s.ports, s.taken).RunUntil(succeeded, stop)
 	}
 
 	var first sync.WaitGroup
@@ -139,4 +156,32 @@ func (s *services) runRepair(ctx genericapiserver.PostStartHookContext) error {
 	}
 	close(stopFirst)
 	return nil
+}
+
+// readableServices are the services without those that cannot be read, whose
+// addresses are free after a while. The log names them.
+type readableServices struct{ corev1client.ServicesGetter }
+
+// Services implements corev1client.ServicesGetter.
+func (s readableServices) Services(namespace string) corev1client.ServiceInterface {
+	return readableServicesIn{s.ServicesGetter.Services(namespace)}
+}
+
+type readableServicesIn struct{ corev1client.ServiceInterface }
+
+// List implements corev1client.ServiceInterface.
+func (s readableServicesIn) List(ctx context.Context, opts metav1.ListOptions) (*corev1.ServiceList, error) {
+	all := &corev1.ServiceList{}
+	err := pages.Read(ctx, func(ctx context.Context, limit int64, token string) (string, error) {
+		opts.Limit, opts.Continue = limit, token
+		page, err := s.ServiceInterface.List(ctx, opts)
+		if err != nil {
+			return "", err
+		}
+		all.ListMeta, all.Items = page.ListMeta, append(all.Items, page.Items...)
+		return page.Continue, nil
+	}, func(err error) {
+		klog.FromContext(ctx).Error(err, "The addresses of a service that cannot be read are not kept for it")
+	})
+	return all, err
 }

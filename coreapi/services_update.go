@@ -3,6 +3,7 @@ package coreapi
 import (
 	"context"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
@@ -20,15 +21,36 @@ import (
 // settled is the service resource whose updates are settled when they are over.
 type settled struct{ *servicestore.REST }
 
-func settleUpdates(r *servicestore.REST) settled {
+func settleUpdates(r *servicestore.REST, refusals func() [3]*apierrors.StatusError) settled {
 	create, update := r.Store.BeginCreate, r.Store.BeginUpdate
 	r.Store.BeginCreate = func(ctx context.Context, obj runtime.Object, opts *metav1.CreateOptions) (genericregistry.FinishFunc, error) {
-		return try(ctx, func() (genericregistry.FinishFunc, error) { return create(ctx, obj, opts) })
+		return try(ctx, func() (genericregistry.FinishFunc, error) {
+			return explain(refusals, func() (genericregistry.FinishFunc, error) { return create(ctx, obj, opts) })
+		})
 	}
 	r.Store.BeginUpdate = func(ctx context.Context, obj, old runtime.Object, opts *metav1.UpdateOptions) (genericregistry.FinishFunc, error) {
-		return try(ctx, func() (genericregistry.FinishFunc, error) { return update(ctx, obj, old, opts) })
+		return try(ctx, func() (genericregistry.FinishFunc, error) {
+			return explain(refusals, func() (genericregistry.FinishFunc, error) { return update(ctx, obj, old, opts) })
+		})
 	}
 	return settled{r}
+}
+
+// explain gives the error of a begin that failed since a range refused to hand out a
+// number: 503 with the reason, where the registry says that the service is invalid.
+// A refusal may be another request's; then this one is told to try again, too.
+func explain(refusals func() [3]*apierrors.StatusError, begin func() (genericregistry.FinishFunc, error)) (genericregistry.FinishFunc, error) {
+	before := refusals()
+	finish, err := begin()
+	if err == nil {
+		return finish, nil
+	}
+	for i, refusal := range refusals() {
+		if refusal != before[i] {
+			return nil, refusal
+		}
+	}
+	return nil, err
 }
 
 // Update changes a service, or creates it.

@@ -2,8 +2,8 @@ package db
 
 import "database/sql/driver"
 
-// checkpointBytes of values written since the last checkpoint start the next.
-const checkpointBytes = 8 << 20
+// checkpointPages written to the log since the last checkpoint start the next: 8 MiB.
+const checkpointPages = 2048
 
 // walLimit is the size of the log from which it is restarted by force. A
 // variable for tests.
@@ -23,6 +23,9 @@ func (d *DB) checkpointLoop(c *conn) {
 		}
 		d.checkpointing.Lock()
 		_, err := checkpoint(c, "PASSIVE")
+		for err != nil && d.space.ranOut(err) {
+			_, err = checkpoint(c, "PASSIVE")
+		}
 		d.checkpointing.Unlock()
 		if err != nil {
 			d.log.Error("copying the database's log fails and will be tried again", "file", d.path+"-wal", "err", d.translate(err))
@@ -30,9 +33,20 @@ func (d *DB) checkpointLoop(c *conn) {
 	}
 }
 
-// grown is told of bytes written to the log.
-func (t *tx) grown(bytes int64) {
-	if t.logged += bytes; t.logged < checkpointBytes {
+// grown is called after a commit, with the connection that made it. It asks SQLite how
+// many pages the log has, since a small value can change as many as a large one. On a full disk the log must
+// not grow: each commit is copied.
+func (t *tx) grown() {
+	err := t.c.each(func(row []driver.Value) error {
+		pages := row[1].(int64)
+		if pages < t.logPages { // begun again at its front
+			t.logPages = 0
+		}
+		t.logged += pages - t.logPages
+		t.logPages = pages
+		return nil
+	}, "PRAGMA wal_checkpoint(NOOP)")
+	if err == nil && t.logged < checkpointPages && t.db.space.disk.Load() == nil {
 		return
 	}
 	t.logged = 0

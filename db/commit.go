@@ -2,6 +2,7 @@ package db
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -95,14 +96,18 @@ func (d *DB) commitLoop(c *conn) {
 
 // commitBatch commits the first request together with those that gather finds. If
 // the commit fails with several in it, each gets a transaction of its own, so that
-// one write too large for the disk fails alone.
+// one write too large for the disk fails alone. The same is done when the reserve
+// was released, so that deletions do not fail.
 func (d *DB) commitBatch(w *tx, batch []*request) {
 	start := time.Now()
 	batch, err := d.tryBatch(w, batch, true)
 	if err != nil {
+		again := d.space.ranOut(err) || len(batch) > 1
 		for _, r := range batch {
-			if len(batch) > 1 {
-				_, err = d.tryBatch(w, []*request{r}, false)
+			for again {
+				if _, err = d.tryBatch(w, []*request{r}, false); err == nil || !d.space.ranOut(err) {
+					break
+				}
 			}
 			if err != nil {
 				r.err = err
@@ -142,7 +147,12 @@ func (d *DB) tryBatch(w *tx, batch []*request, more bool) (_ []*request, err err
 	if err != nil {
 		w.rollback()
 		d.metrics.commitFailures.Inc()
-		return batch, d.translate(err)
+		err = d.translate(err)
+		var unavailable *UnavailableError
+		if errors.As(err, &unavailable) {
+			d.failing.Store(unavailable)
+		}
+		return batch, err
 	}
 	return batch, nil
 }
@@ -159,7 +169,9 @@ type tx struct {
 	events []*Event
 	deltas []delta
 	after  []func() // run once the commit is durable
-	logged int64    // bytes since the last checkpoint
+
+	logPages int64 // of the log after the last commit
+	logged   int64 // pages of it since the last checkpoint was asked for
 }
 
 // delta is the change a write makes to its directory's totals.
@@ -174,8 +186,10 @@ func (t *tx) begin() error {
 	t.rev = t.base
 	t.bytes = 0
 	t.events, t.deltas, t.after = nil, t.deltas[:0], nil
-	_, err := t.c.exec("BEGIN IMMEDIATE")
-	return err
+	if _, err := t.c.exec("BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	return t.checkSpace()
 }
 
 // run runs one closure, under a savepoint if it may have to be taken back. The
@@ -220,10 +234,11 @@ func (t *tx) commit() error {
 	if _, err := t.c.exec("COMMIT"); err != nil {
 		return err
 	}
-	if t.rev != t.base {
+	if t.rev != t.base { // or nothing may have been written
 		t.db.mark.set(t.rev)
+		t.db.failing.Store(nil)
 	}
-	t.grown(t.bytes)
+	t.grown()
 	t.db.observe(t.rev)
 	t.db.feed.publish(t.events, t.rev)
 	for _, fn := range t.after {

@@ -52,6 +52,12 @@ type Options struct {
 	// MaxPageCount limits the file to that many pages of 4 KiB (SQLite's
 	// max_page_count); 0 is no limit. Writes past it fail with *UnavailableError.
 	MaxPageCount int64
+	// Reserve is how many bytes of the disk a file of that name holds, to be used for
+	// deletions when the disk is full; at most a quarter of the file system. 0 is none.
+	Reserve int64
+	// Quota bounds the bytes of the pages in use. Past it only deletions and small
+	// updates are written; a commit may pass it by its own size. 0 is no limit.
+	Quota int64
 	// Logger receives what an administrator should know. Default slog.Default().
 	Logger *slog.Logger
 }
@@ -102,6 +108,8 @@ type DB struct {
 
 	diagnosis diagnosis
 	metrics   *metrics
+	space     *space
+	failing   atomic.Pointer[UnavailableError] // the last commit failed; see WriteFault
 
 	checkpoint    chan struct{} // the log has grown, see checkpointLoop
 	checkpointing sync.Mutex    // SQLite refuses a second checkpoint at a time
@@ -120,11 +128,22 @@ type DB struct {
 // a database of a newer release *NewerSchemaError, a damaged one *CorruptError, one
 // with a schema that this program does not make *ForeignError, and one that another
 // user could have written *trusted.Error.
-func Open(opts Options) (_ *DB, err error) {
+func Open(opts Options) (*DB, error) {
 	opts.setDefaults()
 	if opts.Dir == "" {
 		return nil, errors.New("open database: no data directory given")
 	}
+	for {
+		d, err := open(opts)
+		var unavailable *UnavailableError
+		if !errors.As(err, &unavailable) || !newSpace(opts).release() {
+			return d, err
+		}
+		// Try again with space from the reserve: SQLite needs some to read as well.
+	}
+}
+
+func open(opts Options) (_ *DB, err error) {
 	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
@@ -153,6 +172,7 @@ func Open(opts Options) (_ *DB, err error) {
 		writerDone: make(chan struct{}),
 	}
 	d.metrics = newMetrics(d)
+	d.space = newSpace(opts)
 	defer func() {
 		if err != nil {
 			err = d.translate(err)
@@ -173,7 +193,7 @@ func Open(opts Options) (_ *DB, err error) {
 	if err := checkSchema(background, d.path); err != nil {
 		return nil, nameFile(d.path, err)
 	}
-	writer, err := openConn(d.path, writerPragmas...)
+	writer, err := openWriter(d.path)
 	if err != nil {
 		return nil, err
 	}
@@ -195,6 +215,9 @@ func Open(opts Options) (_ *DB, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if d.space.size > 0 {
+		d.space.regain()
+	}
 	d.wg.Add(3)
 	go d.commitLoop(writer)
 	go d.checkpointLoop(checkpointer)
@@ -204,7 +227,8 @@ func Open(opts Options) (_ *DB, err error) {
 
 // The pragmas, with their reasons:
 //   - auto_vacuum before the first table, so that freed pages can be given back
-//     to the file system in steps (https://sqlite.org/pragma.html#pragma_auto_vacuum);
+//     to the file system in steps (https://sqlite.org/pragma.html#pragma_auto_vacuum),
+//     and only then: each time it is set it is written;
 //   - WAL lets readers go on while the writer commits; FULL makes every commit
 //     wait for the log's fsync, so that an acknowledged write survives power loss;
 //   - wal_autocheckpoint, in pages, is the writer's own checkpoint; it finds
@@ -212,10 +236,35 @@ func Open(opts Options) (_ *DB, err error) {
 //   - cache_size is per connection, in KiB when negative. No mmap: its pages
 //     would count as the process's memory and a failing disk would be SIGBUS.
 var (
-	writerPragmas = []string{"auto_vacuum=INCREMENTAL", "journal_mode=WAL", "synchronous=FULL", "foreign_keys=OFF",
+	writerPragmas = []string{"journal_mode=WAL", "synchronous=FULL", "foreign_keys=OFF",
 		"cache_size=-16384", "wal_autocheckpoint=12000", "journal_size_limit=67108864"}
 	readerPragmas = []string{"query_only=ON", "cache_size=-4096"}
 )
+
+// openWriter opens a connection that writes. It writes nothing to a database that
+// has been set up, so that one can be opened and read on a full disk.
+func openWriter(path string) (*conn, error) {
+	c, err := openConn(path)
+	if err != nil {
+		return nil, err
+	}
+	const incremental = 2
+	mode, _, err := c.first("PRAGMA auto_vacuum")
+	pragmas := writerPragmas
+	if mode != incremental {
+		pragmas = append([]string{"auto_vacuum=INCREMENTAL"}, pragmas...)
+	}
+	for _, p := range pragmas {
+		if err == nil {
+			err = c.run("PRAGMA " + p)
+		}
+	}
+	if err != nil {
+		c.close()
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	return c, nil
+}
 
 // prepareFile migrates the schema, declares the views and reads where the
 // store stands.

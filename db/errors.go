@@ -80,7 +80,11 @@ func (e *NewerSchemaError) Error() string {
 // https://sqlite.org/rescode.html. Other errors pass unchanged.
 func (d *DB) translate(err error) error {
 	var se sqlite3.Error
-	if err == nil || !errors.As(err, &se) {
+	var ie *indexError
+	switch {
+	case errors.As(err, &ie):
+		return d.corrupt(err)
+	case !errors.As(err, &se):
 		return err
 	}
 	switch se.Code {

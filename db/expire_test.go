@@ -1,6 +1,7 @@
 package db_test
 
 import (
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -108,25 +109,114 @@ func TestHistoryWindow(t *testing.T) {
 }
 
 // wallClock is the system's clock, set wrong. Timers do not care.
-type wallClock struct{ ahead atomic.Int64 }
+type wallClock struct {
+	ahead atomic.Int64
+	looks atomic.Int64
+}
 
-func (c *wallClock) Now() time.Time                         { return time.Now().Add(time.Duration(c.ahead.Load())) }
+func (c *wallClock) Now() time.Time {
+	c.looks.Add(1)
+	return time.Now().Add(time.Duration(c.ahead.Load()))
+}
 func (c *wallClock) After(d time.Duration) <-chan time.Time { return time.After(d) }
+
+// awaitLooks returns when somebody has looked at the clock some more times: with
+// nobody writing, the maintenance, once a round.
+func (c *wallClock) awaitLooks(t *testing.T) {
+	t.Helper()
+	until := c.looks.Load() + 20
+	for deadline := time.Now().Add(time.Minute); c.looks.Load() < until; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nobody looks at the clock")
+		}
+	}
+}
 
 // TestClockGoesBack: what was written while the clock was far ahead does not
 // keep the history of what follows.
 func TestClockGoesBack(t *testing.T) {
 	clock := &wallClock{}
-	d := dbtest.Open(t, func(o *db.Options) { o.Clock = clock; o.MaintenanceInterval = time.Millisecond })
+	d := dbtest.Open(t, quiet, func(o *db.Options) { o.Clock = clock; o.MaintenanceInterval = time.Millisecond })
 	rev := put(t, d, "/a/1", 0, "v")
 	clock.ahead.Store(int64(365 * 24 * time.Hour))
 	rev = put(t, d, "/a/1", rev, "v")
 	clock.ahead.Store(0)
 	rev = put(t, d, "/a/1", rev, "v")
-	clock.ahead.Store(int64(6 * time.Minute))
+	for ahead := 50 * time.Second; ahead <= 6*time.Minute; ahead += 50 * time.Second { // not so fast as to be set
+		clock.ahead.Store(int64(ahead))
+		clock.awaitLooks(t)
+	}
 	for deadline := time.Now().Add(time.Minute); d.CompactedRevision() < rev; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("compacted to revision %d of %d", d.CompactedRevision(), rev)
+		}
+	}
+}
+
+// TestClockAheadForSeconds: a clock that is two hours ahead for a moment, also when
+// the server starts, deletes nothing that lives an hour, and no history.
+func TestClockAheadForSeconds(t *testing.T) {
+	t.Parallel()
+	clock := &wallClock{}
+	opts := db.Options{Dir: t.TempDir(), Clock: clock, MaintenanceInterval: time.Millisecond, Logger: quietLogger}
+	d, err := db.Open(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const events = 50
+	first := d.Revision()
+	for i := range events {
+		if _, err := d.Put(t.Context(), fmt.Sprintf("/events/%d", i), 0, []byte("v"), db.PutOptions{TTL: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(when string) {
+		t.Helper()
+		clock.awaitLooks(t)
+		if n, _, err := d.Totals(t.Context(), "/"); err != nil || n != events {
+			t.Errorf("%s, %d Events are left of %d, %v", when, n, events, err)
+		}
+		if _, err := d.Range(t.Context(), db.RangeOptions{Prefix: "/", Rev: first + 1}); err != nil {
+			t.Errorf("%s, a list of a moment ago: %v", when, err)
+		}
+	}
+	clock.awaitLooks(t)
+	clock.ahead.Store(int64(2 * time.Hour))
+	check("while the clock is ahead")
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if d, err = db.Open(opts); err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	check("after a start while the clock is ahead")
+	clock.ahead.Store(0)
+	check("when the clock is right again")
+}
+
+// TestSteady: which clocks are believed.
+func TestSteady(t *testing.T) {
+	t.Parallel()
+	type look struct{ passes, moves, behind time.Duration }
+	const s, m, h = time.Second, time.Minute, time.Hour
+	for name, looks := range map[string][]look{
+		"runs":               {{s, s, 0}, {s, s, 0}, {h, h, 0}},
+		"is late":            {{s, s, 0}, {m, m, 0}, {10 * m, 10*m + s, 0}},
+		"ahead for seconds":  {{s, s, 0}, {s, 2 * h, 2*h - s}, {s, s, 2*h - s}, {s, s - 2*h + s, 0}, {s, s, 0}},
+		"ahead for good":     {{s, s, 0}, {s, h + s, h}, {4 * m, 4 * m, h}, {m, m, 0}, {s, s, 0}},
+		"ahead twice":        {{s, s, 0}, {s, h + s, h}, {4 * m, 4*m + h, 2 * h}, {4 * m, 4 * m, 2 * h}, {m, m, 0}},
+		"ahead, half back":   {{s, s, 0}, {s, 2*h + s, 2 * h}, {s, s - h, h}, {5 * m, 5 * m, 0}},
+		"back":               {{s, s, 0}, {s, -h, 0}, {s, s, 0}},
+		"a little at a time": {{s, s, 0}, {s, 30 * s, 0}, {s, 30 * s, 0}},
+	} {
+		clock, own := time.Now(), time.Now()
+		passed := db.NewSteady(clock)
+		for i, l := range looks {
+			clock, own = clock.Add(l.moves), own.Add(l.passes)
+			if got := clock.Sub(passed(clock, own, s)); got != l.behind {
+				t.Errorf("%s, look %d: goes by a time %s behind the clock, want %s", name, i+1, got, l.behind)
+			}
 		}
 	}
 }

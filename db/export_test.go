@@ -103,3 +103,12 @@ func BeginLife(path string, last int64, now time.Time) (int64, error) {
 	defer c.close()
 	return beginLife(c, path, last, now)
 }
+
+// NewSteady returns now of a steady that has last seen this time.
+func NewSteady(last time.Time) func(clock, own time.Time, least time.Duration) time.Time {
+	s := &steady{last: last}
+	return func(clock, own time.Time, least time.Duration) time.Time {
+		now, _ := s.now(clock, own, least)
+		return now
+	}
+}

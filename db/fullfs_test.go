@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -17,18 +16,12 @@ import (
 )
 
 // TestFullFileSystem fills a real file system, with the log, its index and the
-// database on it, and then makes space on it. It needs the right to mount one;
-// TestFull and TestFailingWrites show the same without.
+// database on it, and then makes space on it.
 func TestFullFileSystem(t *testing.T) {
-	mount := t.TempDir()
-	if err := syscall.Mount("tmpfs", mount, "tmpfs", 0, "size=16m"); err != nil {
-		t.Skipf("SKIPPED: mounting a tmpfs: %v (run as root to include this test)", err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(mount, 0); err != nil {
-			t.Errorf("unmount: %v", err)
-		}
-	})
+	dbtest.OnSmallDisk(t, 16<<20, func(mount string) { fullFileSystem(t, mount) })
+}
+
+func fullFileSystem(t *testing.T, mount string) {
 	ballast := filepath.Join(mount, "ballast")
 	if err := os.WriteFile(ballast, make([]byte, 8<<20), 0o600); err != nil {
 		t.Fatal(err)

@@ -133,6 +133,9 @@ func (b *indexBuilder) store(ctx context.Context, kvs []KV, to int64) error {
 		}
 	}
 	return b.db.write(ctx, func(t *tx) error {
+		if err := t.mayGrow(); err != nil {
+			return err
+		}
 		for i, kv := range kvs {
 			if err := t.addEntries(kv, entries[i]); err != nil {
 				return err

@@ -115,11 +115,11 @@ func writeLock(f *os.File, info string) error {
 	if err != nil {
 		return err
 	}
-	if err := f.Truncate(0); err != nil {
+	b = append(b, '\n')
+	if _, err := f.WriteAt(b, 0); err != nil { // first, so that a full disk has a place for it
 		return err
 	}
-	_, err = f.WriteAt(append(b, '\n'), 0)
-	return err
+	return f.Truncate(int64(len(b)))
 }
 
 // Owner reports who owns the data directory: *LockedError when a process

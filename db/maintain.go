@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"time"
 )
 
 // maintain removes what has expired and what is too old to be asked for, a
@@ -13,13 +14,19 @@ func (d *DB) maintain() {
 	ctx, cancel := context.WithCancel(background)
 	defer cancel()
 	failing, orphans := false, true
+	clock := steady{last: d.lastWrite(ctx)}
 	for {
 		select {
 		case <-d.stop:
 			return
 		case <-d.clock.After(d.opts.MaintenanceInterval):
 		}
-		err := errors.Join(d.expire(ctx), d.compactOld(ctx), d.shrink(ctx), d.boundLog())
+		d.space.warn()
+		now, set := clock.now(d.clock.Now(), time.Now(), d.opts.MaintenanceInterval)
+		if set {
+			d.log.Warn("the clock was set ahead: nothing expires by the new time until it has lasted", "ahead", clock.ahead.String(), "until", leapWait.String())
+		}
+		err := errors.Join(d.expire(ctx, now), d.compactOld(ctx, now), d.shrink(ctx), d.boundLog())
 		if orphans && err == nil {
 			err = d.dropOrphans(ctx)
 			orphans = err != nil
@@ -40,8 +47,21 @@ func (d *DB) maintain() {
 // expireBatch bounds the keys one commit expires.
 const expireBatch = 100
 
+// lastWrite is when the newest change was made, the zero time if there is none or it
+// cannot be read. A start has nothing else to compare the clock with.
+func (d *DB) lastWrite(ctx context.Context) (at time.Time) {
+	_ = d.read(ctx, func(c *conn) error {
+		ms, ok, err := c.first("SELECT at FROM revisions ORDER BY rev DESC LIMIT 1")
+		if ok {
+			at = time.UnixMilli(ms)
+		}
+		return err
+	})
+	return at
+}
+
 // expire deletes the keys whose time has come, as a client's deletion would.
-func (d *DB) expire(ctx context.Context) error {
+func (d *DB) expire(ctx context.Context, now time.Time) error {
 	type due struct {
 		rev int64
 		key string
@@ -53,7 +73,7 @@ func (d *DB) expire(ctx context.Context) error {
 				keys = append(keys, due{row[0].(int64), row[1].(string)})
 				return nil
 			}, "SELECT rev, key FROM revisions INDEXED BY expiry WHERE until IS NULL AND expires IS NOT NULL AND expires <= ? ORDER BY expires LIMIT ?",
-				d.clock.Now().UnixMilli(), int64(expireBatch))
+				now.UnixMilli(), int64(expireBatch))
 		})
 		if err != nil || len(keys) == 0 {
 			return err
@@ -79,8 +99,8 @@ func (d *DB) expire(ctx context.Context) error {
 }
 
 // compactOld removes the history before the window.
-func (d *DB) compactOld(ctx context.Context) error {
-	cutoff := d.clock.Now().Add(-d.opts.HistoryWindow).UnixMilli()
+func (d *DB) compactOld(ctx context.Context, now time.Time) error {
+	cutoff := now.Add(-d.opts.HistoryWindow).UnixMilli()
 	for {
 		done, err := d.compactStep(ctx, d.revision.Load(), cutoff)
 		if done || err != nil {

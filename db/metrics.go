@@ -1,6 +1,7 @@
 package db
 
 import (
+	"math"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -47,6 +48,20 @@ func newMetrics(d *DB) *metrics {
 	add("compacted_revision", "Oldest revision that can be listed or watched from.", nil, func() float64 { return float64(d.compacted.Load()) })
 	add("watchers", "Open watches.", nil, func() float64 { return float64(d.feed.watching()) })
 	add("queued_writers", "Writers waiting for a commit.", nil, func() float64 { return float64(len(d.queue)) })
+	add("writable", "1 when everything can be written, 0 while the disk is full, the quota is reached, or the device fails.", nil, func() float64 {
+		if d.WriteFault() != nil {
+			return 0
+		}
+		return 1
+	})
+	add("disk_free_bytes", "Free space on the file system of the data directory.", nil, func() float64 {
+		free, _, err := freeSpace(d.dir)
+		if err != nil {
+			return math.NaN()
+		}
+		return float64(free)
+	})
+	add("quota_bytes", "Quota for the bytes in use; 0 for none.", nil, func() float64 { return float64(d.opts.Quota) })
 	size := "Size of a file on the disk."
 	add("file_size_bytes", size, prometheus.Labels{"file": "database"}, func() float64 { return float64(fileSize(d.path)) })
 	add("file_size_bytes", size, prometheus.Labels{"file": "wal"}, func() float64 { return float64(fileSize(d.path + "-wal")) })

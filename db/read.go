@@ -66,10 +66,14 @@ type Page struct {
 func (d *DB) Get(ctx context.Context, key string) (kv KV, ok bool, atLeast int64, err error) {
 	atLeast = d.revision.Load()
 	err = d.read(ctx, func(c *conn) error {
-		return c.each(func(row []driver.Value) error {
+		err := c.each(func(row []driver.Value) error {
 			ok, kv = true, d.kv(key, row[0], row[1], row[2])
 			return errStop
 		}, "SELECT r.rev, c.sum, c.value FROM revisions r JOIN contents c ON c.rev = r.rev WHERE r.key = ? AND r.until IS NULL", key)
+		if err == nil && !ok {
+			err = c.checkMissing(key)
+		}
+		return err
 	})
 	if ok {
 		d.observe(kv.Rev)

@@ -27,7 +27,11 @@ func (d *DB) shrink(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			excess := free - max(freeReserve, pages/20)
+			keep := max(freeReserve, pages/20)
+			if d.space.disk.Load() != nil {
+				keep = 0
+			}
+			excess := free - keep
 			if excess <= 0 {
 				return nil
 			}

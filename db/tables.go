@@ -35,6 +35,10 @@ func (t Transaction) Exec(sql string, args ...any) (int64, error) { return t.c.e
 // Now is the time of the transaction, in Unix milliseconds.
 func (t Transaction) Now() int64 { return t.tx.now }
 
+// MayGrow returns why nothing that takes more room may be written, such as a full
+// disk: *UnavailableError, or nil.
+func (t Transaction) MayGrow() error { return t.tx.mayGrow() }
+
 // After has fn run once the transaction is durable. fn must not wait.
 func (t Transaction) After(fn func()) { t.tx.after = append(t.tx.after, fn) }
 

@@ -34,6 +34,9 @@ func (d *DB) Put(ctx context.Context, key string, expect int64, value []byte, op
 		rev, err = t.put(key, expect, value, opts)
 		return err
 	})
+	if ie, ok := err.(*indexError); ok {
+		err = d.corrupt(ie)
+	}
 	return rev, err
 }
 
@@ -58,6 +61,9 @@ func checkKey(key string) error {
 }
 
 func (t *tx) put(key string, expect int64, value []byte, opts PutOptions) (int64, error) {
+	if err := t.mayPut(key, expect, len(value)); err != nil {
+		return 0, err
+	}
 	rev := t.rev + 1
 	create, oldSize := rev, int64(0)
 	objects := int64(1)
@@ -67,6 +73,8 @@ func (t *tx) put(key string, expect int64, value []byte, opts PutOptions) (int64
 			return 0, err
 		}
 		objects = 0
+	} else if err := t.c.checkMissing(key); err != nil {
+		return 0, err
 	}
 	entries := indexed(opts.Index)
 	var expires, packed any
@@ -101,6 +109,9 @@ func (t *tx) put(key string, expect int64, value []byte, opts PutOptions) (int64
 }
 
 func (t *tx) delete(key string, expect int64) (int64, error) {
+	if err := t.mayDelete(); err != nil {
+		return 0, err
+	}
 	rev := t.rev + 1
 	create, oldSize, err := t.supersede(key, expect, rev)
 	if err != nil {

@@ -13,8 +13,10 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 	"github.com/tidewaiter/tidewaiter/printable"
 )
 
@@ -25,16 +27,17 @@ const (
 	mediaTypeField    = "dockerImageManifestMediaType"
 	architectureField = "dockerImageMetadata.Architecture"
 	verifiedField     = "signatures.verified"
-	signerField       = "signatures.signer" // has as many values as the image has signers
-	knownField        = "references"        // and as the references and repositories that it is known by
-	warningsField     = "warnings"          // and as there are kinds of warnings about it
-	usedField         = "used"              // is about the moment, and not stored
+	signerField       = "signatures.signer"  // has as many values as the image has signers
+	knownField        = selectors.References // and as the references and repositories that it is known by
+	warningsField     = selectors.Warnings   // and as there are kinds of warnings about it
+	usedField         = "used"               // is about the moment, and not stored
 )
 
 // Values of warningsField: what is not as complete as of other images.
 const (
 	warningManifestLeftOut = "ManifestLeftOut"
 	warningConfigLeftOut   = "ConfigLeftOut"
+	warningOldReferences   = selectors.WarningOldReferences
 )
 
 // indexedFields are those that the storage answers from an index. A selector that names several is
@@ -50,7 +53,7 @@ var fieldValues = map[string][]string{
 	signerField:       nil,
 	knownField:        nil,
 	verifiedField:     {verifiedTrue, verifiedFalse, verifiedUnknown, unsigned},
-	warningsField:     {"", warningManifestLeftOut, warningConfigLeftOut},
+	warningsField:     {"", warningManifestLeftOut, warningConfigLeftOut, warningOldReferences},
 	usedField:         {"true", "false"},
 }
 
@@ -115,6 +118,9 @@ func warnings(image *imagev1.Image) []string {
 	}
 	if left.Config != nil {
 		all = append(all, warningConfigLeftOut)
+	}
+	if annotation.IsOld(image.Annotations, image.DockerImageReference) {
+		all = append(all, warningOldReferences)
 	}
 	return all
 }

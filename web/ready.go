@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -13,14 +14,15 @@ import (
 // readyPoll is how often Ready looks. A look is a function call away.
 const readyPoll = 10 * time.Millisecond
 
-// Ready waits until /readyz answers ok, and returns what it answered last when
-// ctx ends first. The server must run.
+// Ready waits until /readyz answers ok but for Config.WriteChecks, and returns what
+// it answered last when ctx ends first. The server must run.
 func (s *Server) Ready(ctx context.Context) error {
 	client := &http.Client{Transport: s.ClientConfig().Transport}
 	defer client.CloseIdleConnections()
+	target := s.ClientConfig().Host + "/readyz?" + url.Values{"exclude": s.notAwaited}.Encode()
 	last := "nothing yet"
 	err := wait.PollUntilContextCancel(ctx, readyPoll, true, func(ctx context.Context) (bool, error) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.ClientConfig().Host+"/readyz", nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 		if err != nil {
 			return false, err
 		}

@@ -53,6 +53,9 @@ type Config struct {
 	PostStartHooks map[string]genericapiserver.PostStartHookFunc
 	// ReadyChecks join /readyz and /healthz.
 	ReadyChecks []healthz.HealthChecker
+	// WriteChecks join /readyz as well. A server that fails one still answers reads,
+	// so Server.Ready does not wait for them.
+	WriteChecks []healthz.HealthChecker
 
 	// Listener takes TLS connections; nil serves only [Server.ClientConfig].
 	Listener net.Listener
@@ -83,6 +86,7 @@ type Server struct {
 	local       *localListener
 	token       string
 	credentials *Credentials
+	notAwaited  []string // checks of /readyz that Ready does not wait for
 }
 
 // New assembles the server. It opens no port of its own and starts nothing. The
@@ -120,6 +124,10 @@ func New(c Config) (*Server, error) {
 	cfg.OpenAPIV3Config.Info.Title = "Tidewaiter"
 	cfg.OpenAPIV3Config.Info.Version = c.Version
 	cfg.AddReadyzChecks(c.ReadyChecks...)
+	cfg.AddReadyzChecks(c.WriteChecks...)
+	for _, check := range c.WriteChecks {
+		s.notAwaited = append(s.notAwaited, check.Name())
+	}
 	cfg.BuildHandlerChainFunc = func(api http.Handler, cfg *genericapiserver.Config) http.Handler {
 		return rootRouter(handlerChain(api, c.Front, c.Connections, cfg), c.Hooks)
 	}

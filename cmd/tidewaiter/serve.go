@@ -72,6 +72,11 @@ func (o *serveOptions) run(ctx context.Context, out io.Writer) error {
 			fmt.Errorf("--event-ttl %s is less than a second", o.eventTTL),
 			"tidewaiter serve --event-ttl %s", coreapi.DefaultEventTTL)}
 	}
+	if o.quota < 0 {
+		return &exitError{code: exitUsage, err: withHint(
+			fmt.Errorf("--quota-backend-bytes %d is negative", o.quota),
+			"tidewaiter serve --quota-backend-bytes 8589934592")}
+	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(ip.String(), strconv.Itoa(o.securePort)))
 	if err != nil {
 		return withHint(err, "--secure-port 0 picks a free port")

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"syscall"
 	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	"github.com/tidewaiter/tidewaiter/coreapi"
@@ -26,6 +28,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
 	"github.com/tidewaiter/tidewaiter/db/spool"
 	"github.com/tidewaiter/tidewaiter/imageapi"
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/web"
 	"github.com/tidewaiter/tidewaiter/web/admin"
 	"github.com/tidewaiter/tidewaiter/web/limits"
@@ -36,6 +40,9 @@ import (
 // says why it is not.
 const readyTimeout = time.Minute
 
+// reserve is the space that a server holds back for deletions on a full disk.
+const reserve = 32 << 20
+
 // serverOptions are the flags of everything that opens a data directory.
 type serverOptions struct {
 	dataDir      string
@@ -45,6 +52,7 @@ type serverOptions struct {
 	nodePorts    string
 	podLogsDir   string
 	policy       string
+	quota        int64 // bytes; 0 for none
 	// isolated imports what is pushed without the credentials and the lookaside
 	// storage of whoever runs the server.
 	isolated bool
@@ -59,6 +67,7 @@ func (o *serverOptions) addFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.serviceCIDRs, "service-cluster-ip-range", []string{coreapi.DefaultServiceCIDR}, "range that cluster IPs come from; two, one of each IP family, for dual stack")
 	f.StringVar(&o.nodePorts, "service-node-port-range", coreapi.DefaultNodePorts, "range that node ports come from, as first-last")
 	f.StringVar(&o.policy, "policy", "", "file or folder of ClusterImagePolicy documents, which say who must have signed what; read again when it changes")
+	f.Int64Var(&o.quota, "quota-backend-bytes", 0, "bytes that the database may use; past it only deletions and small updates are written; 0 for what the disk has")
 	f.StringVar(&o.podLogsDir, "pod-logs-dir", "", "absolute path of a directory with the pods' CRI log directories, such as /var/log/pods")
 }
 
@@ -108,7 +117,11 @@ func openServer(ctx context.Context, o serverOptions, listener net.Listener) (_ 
 	if s.verification, err = openVerification(o.policy); err != nil {
 		return nil, err
 	}
-	if s.db, err = db.Open(db.Options{Dir: o.dataDir, Views: views()}); err != nil {
+	store := db.Options{Dir: o.dataDir, Views: views(), Quota: o.quota}
+	if listener != nil {
+		store.Reserve = reserve
+	}
+	if s.db, err = db.Open(store); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -131,9 +144,20 @@ func openServer(ctx context.Context, o serverOptions, listener net.Listener) (_ 
 	if listener != nil {
 		s.addTasks()
 		s.handleAdmin()
-		err = errors.Join(s.credentials.WriteKubeconfig(s.url), s.credentials.WriteLocal(s.url), s.db.SetInfo(s.url))
+		err = s.tellWhere()
 	}
 	return s, err
+}
+
+// tellWhere writes where the server is for the commands that look for it. On a full
+// disk it is served all the same.
+func (s *server) tellWhere() error {
+	err := errors.Join(s.credentials.WriteKubeconfig(s.url), s.credentials.WriteLocal(s.url), s.db.SetInfo(s.url))
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		slog.Warn("the disk is full: the server's address cannot be written for its clients", "url", s.url, "err", err)
+		return nil
+	}
+	return err
 }
 
 // loadCredentials reads the credentials for the address that the server has.
@@ -198,6 +222,7 @@ func (s *server) assemble() error {
 	if s.listener != nil {
 		// Nobody is served without one, so there is nobody to control or to wait for.
 		c.PostStartHooks, c.ReadyChecks = core.PostStartHooks, []healthz.HealthChecker{usageSynced(core)}
+		c.WriteChecks = []healthz.HealthChecker{healthz.NamedCheck("database-writes", func(*http.Request) error { return s.db.WriteFault() })}
 	}
 	s.web, err = web.New(c)
 	return err
@@ -221,10 +246,28 @@ func (s *server) addTasks() {
 	s.tasks = append(s.tasks,
 		func(ctx context.Context) error { return s.verification.work(ctx, s.events) },
 		func(ctx context.Context) error { return s.pushes.work(ctx, s.web.ClientConfig(), s.events) },
+		s.renewReferences,
 	)
 	if s.pushes.plain != nil {
 		s.tasks = append(s.tasks, s.pushes.servePlain)
 	}
+}
+
+// renewReferences brings references that were stored in an old form to the
+// canonical one. A server that cannot do so serves them as they are.
+func (s *server) renewReferences(ctx context.Context) error {
+	images, err := imageclient.New(s.web.ClientConfig())
+	if err != nil {
+		return err
+	}
+	renewed, err := importer.Renew(ctx, images)
+	if renewed > 0 {
+		klog.FromContext(ctx).Info("Brought the references of images to the canonical form", "images", renewed)
+	}
+	if err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "References of images stay in an old form until the next start")
+	}
+	return nil
 }
 
 // handleAdmin serves administrators beside the Kubernetes API.

@@ -4,14 +4,15 @@ import (
 	"context"
 	"net"
 	"os"
-	"sync"
+	"runtime/pprof"
+	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
@@ -87,66 +88,105 @@ func entries(t *testing.T, dir string) []string {
 	return names
 }
 
-// damaged is a data directory with a damaged object.
-func damaged(t *testing.T, key string) string {
+// damaged is a data directory with damaged objects.
+func damaged(t *testing.T, keys ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	d, err := db.Open(db.Options{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Put(t.Context(), key, 0, []byte("{}"), db.PutOptions{}); err != nil {
-		t.Fatal(err)
+	for _, key := range keys {
+		if _, err := d.Put(t.Context(), key, 0, []byte("{}"), db.PutOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		dbtest.Damage(t, d, key)
 	}
-	dbtest.Damage(t, d, key)
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
 	return dir
 }
 
-// A server that a damaged pod keeps from being ready serves on: the pod can be
-// deleted, and then it is ready.
-func TestServerThatIsNotReady(t *testing.T) {
-	s, err := openServer(t.Context(), serverOptions{dataDir: damaged(t, "/core/pods/default/wreck")}, listen(t))
+// A damaged pod and a damaged service keep nothing else from working: the server
+// is ready, names them in its log, and serves others until they are deleted.
+func TestDamagedObjectsHoldUpNothing(t *testing.T) {
+	t.Parallel()
+	dir := damaged(t, "/core/pods/default/wrecked-pod", "/core/services/default/wrecked-service")
+	s := runProcess(t, dir)
+	client, err := kubernetes.NewForConfig(s.config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	mended := make(chan error, 1)
-	var once sync.Once
-	s.readyTimeout = 100 * time.Millisecond
-	s.notReady = func(error) { once.Do(func() { go func() { mended <- deleteWreck(s.credentials.Kubeconfig) }() }) }
-	runServer(t, s)
-	if err := <-mended; err != nil {
+	sound, err := client.CoreV1().Services("default").Create(t.Context(), &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "sound"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
+	}, metav1.CreateOptions{})
+	if err != nil || sound.Spec.ClusterIP == "" {
+		t.Errorf("a service beside the damaged one: address %q, %v", sound.Spec.ClusterIP, err)
+	}
+	log, err := os.ReadFile(s.cmd.Stderr.(*os.File).Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"wrecked-pod", "wrecked-service"} {
+		if !strings.Contains(string(log), name) {
+			t.Errorf("the log does not name %s:\n%s", name, log)
+		}
+	}
+	unsafe := metav1.DeleteOptions{IgnoreStoreReadErrorWithClusterBreakingPotential: new(bool)}
+	*unsafe.IgnoreStoreReadErrorWithClusterBreakingPotential = true
+	if err := client.CoreV1().Pods("default").Delete(t.Context(), "wrecked-pod", unsafe); err != nil {
 		t.Error(err)
 	}
+	if err := client.CoreV1().Services("default").Delete(t.Context(), "wrecked-service", unsafe); err != nil {
+		t.Error(err)
+	}
+	if list, err := client.CoreV1().Services("default").List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 1 {
+		t.Errorf("after the deletion: %v", err)
+	}
 }
 
-// deleteWreck deletes the damaged pod by way of the server of a kubeconfig.
-func deleteWreck(kubeconfig string) error {
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		return err
-	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return err
-	}
-	unsafe := true
-	return client.CoreV1().Pods("default").Delete(context.Background(), "wreck", metav1.DeleteOptions{IgnoreStoreReadErrorWithClusterBreakingPotential: &unsafe})
-}
-
-// A server that is told to stop before it is ready, here as a damaged service
-// keeps it from that, stops like any other. It used to end the process.
-func TestServerStopsBeforeItIsReady(t *testing.T) {
-	s, err := openServer(t.Context(), serverOptions{dataDir: damaged(t, "/core/services/default/wreck")}, listen(t))
+// A server that is not ready for long says so, and serves on.
+func TestServerThatIsNotReady(t *testing.T) {
+	s, err := openServer(t.Context(), serverOptions{dataDir: t.TempDir()}, listen(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithTimeout(context.Background(), time.Second)
-	defer stop()
+	told := 0
+	s.readyTimeout = time.Nanosecond
+	s.notReady = func(err error) {
+		told++
+		s.readyTimeout = time.Minute
+	}
+	runServer(t, s)
+	if told != 1 {
+		t.Errorf("told %d times that it was not ready, want once", told)
+	}
+}
+
+// A server that is told to stop before it is ready stops like any other. It used
+// to end the process.
+func TestServerStopsBeforeItIsReady(t *testing.T) {
+	s, err := openServer(t.Context(), serverOptions{dataDir: t.TempDir()}, listen(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	stop()
 	if err := s.run(ctx, func(context.Context) error { return nil }); err != nil {
 		t.Error(err)
 	}
-	time.Sleep(200 * time.Millisecond) // for what it started to notice
+	// What it started ends, too, and nothing of that ends the process.
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		var stacks strings.Builder
+		if err := pprof.Lookup("goroutine").WriteTo(&stacks, 1); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(stacks.String(), "PostStartHook") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("a hook goes on after the server has stopped")
+		}
+	}
 }

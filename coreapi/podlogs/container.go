@@ -2,15 +2,12 @@ package podlogs
 
 import (
 	"context"
-	"os"
 	"slices"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	criapi "k8s.io/cri-api/pkg/apis"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	api "k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/utils/clock"
 )
@@ -72,36 +69,4 @@ func statusOf(pod *api.Pod, name string) (status api.ContainerStatus, ok bool) {
 		return all[i], true
 	}
 	return api.ContainerStatus{}, false
-}
-
-// runtimeService answers the one question that following a log asks of a
-// container runtime, from the pod's status.
-//
-// It is first asked when the end of the file was reached and its directory is
-// watched. A rotation before that was not noticed, and never would be: the
-// answer is then that the container has ended, so that the old file is read to
-// its end and reading can begin anew with the new one.
-type runtimeService struct {
-	criapi.RuntimeService // nil: nothing else is asked
-	container             *container
-
-	path   string
-	file   os.FileInfo // what path was when reading began
-	asked  bool
-	missed bool // a rotation was missed
-}
-
-// ContainerStatus says whether the container runs.
-func (r *runtimeService) ContainerStatus(ctx context.Context, _ string, _ bool) (*runtimeapi.ContainerStatusResponse, error) {
-	if !r.asked {
-		r.asked = true
-		// A file that is not there is about to be made anew, and is seen then.
-		now, err := os.Lstat(r.path)
-		r.missed = err == nil && !os.SameFile(now, r.file)
-	}
-	state := runtimeapi.ContainerState_CONTAINER_EXITED
-	if !r.missed && r.container.running(ctx) {
-		state = runtimeapi.ContainerState_CONTAINER_RUNNING
-	}
-	return &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{State: state}}, nil
 }

@@ -7,10 +7,12 @@
 // REST storage; its options say which sources exist.
 //
 // Parameters, their validation and the choice of the container are Kubernetes'
-// own (core/v1 PodLogOptions). Files are read by k8s.io/cri-client/pkg/logs,
-// which follows a log through rotation; following ends when the pod's status
-// says that the container has ended, when the pod is gone, or when the client
-// leaves.
+// own (core/v1 PodLogOptions). Files are read as the kubelet reads them, but in
+// parts of bounded size; a fuzz target holds what comes out to what
+// k8s.io/cri-client/pkg/logs makes of the same file. A followed log is looked at
+// four times a second and read on through rotation; following ends when the pod's
+// status says that the container has ended, when the pod is gone, or when the
+// client leaves.
 //
 // # What may be read
 //
@@ -19,13 +21,14 @@
 // refused wherever it stands, also one that points inside. (A container that
 // mounts its node's log directory can put a link there; following it has
 // handed out a node's files before.) The files themselves are opened by path a
-// moment later, so whoever may rename entries inside the log directory is
-// trusted, as is the runtime that writes the lines.
+// moment later, and not if they are links then, so whoever may rename the
+// directories above them is trusted, as is the runtime that writes the lines.
 //
 // # Bounds
 //
-// A stream holds one goroutine, one line in memory (a runtime cuts lines at
-// 16 KiB) and, when following, one inotify instance, of which Linux gives a
-// user 128 by default (fs.inotify.max_user_instances). Streams from files are
-// limited to [Options.MaxStreams]; past it the answer is 429.
+// A stream holds one goroutine, one open file and at most 64 KiB of it: of a line
+// without end, as much as that. (A runtime cuts lines at 16 KiB, but a file is
+// what somebody wrote.) It ends at once when the client leaves or has its
+// limitBytes. Streams from files are limited to [Options.MaxStreams]; past it the
+// answer is 429.
 package podlogs

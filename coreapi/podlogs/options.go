@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/clock"
@@ -15,8 +16,17 @@ import (
 )
 
 // DefaultMaxStreams is how many logs are read from files at once unless
-// [Options.MaxStreams] says otherwise.
+// [Options.MaxStreams] says otherwise, or the process may open fewer than eight
+// times as many files.
 const DefaultMaxStreams = 512
+
+func defaultMaxStreams() int {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return DefaultMaxStreams
+	}
+	return int(min(limit.Cur/8, DefaultMaxStreams))
+}
 
 // DefaultKubeletPort is the kubelet's TLS port.
 const DefaultKubeletPort = 10250

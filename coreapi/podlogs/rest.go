@@ -15,7 +15,6 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/cri-client/pkg/logs"
 	api "k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/apis/core/validation"
 	"k8s.io/kubernetes/pkg/features"
@@ -48,7 +47,7 @@ func NewREST(store *genericregistry.Store, opts Options) (*REST, error) {
 		return nil, err
 	}
 	if opts.MaxStreams == 0 {
-		opts.MaxStreams = DefaultMaxStreams
+		opts.MaxStreams = defaultMaxStreams()
 	}
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
@@ -147,12 +146,12 @@ func (r *REST) fromFile(ctx context.Context, pod *api.Pod, opts *api.PodLogOptio
 	}
 	return &fileStream{
 		path: file,
-		opts: logs.LogOptions{
-			TailLines:  opts.TailLines,
-			LimitBytes: opts.LimitBytes,
-			Since:      since(r.opts.Clock.Now(), opts.SinceSeconds, sinceTime.Time),
-			Follow:     opts.Follow && !opts.Previous, // that run is over
-			Timestamp:  opts.Timestamps,
+		opts: logOptions{
+			tailLines:  opts.TailLines,
+			limitBytes: opts.LimitBytes,
+			since:      since(r.opts.Clock.Now(), opts.SinceSeconds, sinceTime.Time),
+			follow:     opts.Follow && !opts.Previous, // that run is over
+			timestamps: opts.Timestamps,
 		},
 		stdout: stdout,
 		stderr: stderr,

@@ -5,21 +5,17 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"time"
 
-	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/rest"
-	"k8s.io/cri-client/pkg/logs"
-	"k8s.io/klog/v2"
 )
 
 // fileStream is the answer to a log request that is read from a file.
 type fileStream struct {
 	path           string
-	opts           logs.LogOptions
+	opts           logOptions
 	stdout, stderr bool // which streams are wanted
 	container      *container
 	slots          chan struct{} // the stream gives back the slot it holds when it ends
@@ -42,74 +38,26 @@ func (s *fileStream) InputStream(ctx context.Context, _, _ string) (io.ReadClose
 		return nil, false, "", errTooMany(cap(s.slots))
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	// The reader logs the text of incomplete lines; a container's output has
-	// no place in the server's log.
-	ctx = klog.NewContext(ctx, logr.Discard())
 	r, w := io.Pipe()
+	// A write waits for a reader, and does not look at ctx.
+	context.AfterFunc(ctx, func() { w.Close() })
 	go func() {
 		defer func() { <-s.slots }()
 		defer cancel()
 		w.CloseWithError(s.copyTo(ctx, w))
 	}()
-	return &closer{r, cancel}, s.opts.Follow, "text/plain", nil
+	return &closer{r, cancel}, s.opts.follow, "text/plain", nil
 }
 
 // copyTo writes the log to w. An error in the middle has no place in an HTTP
 // answer that has begun, so it is written as a last line, as the kubelet does.
 func (s *fileStream) copyTo(ctx context.Context, w io.Writer) error {
-	err := s.read(ctx, w)
+	err := newLogReader(s, w).copy(ctx)
 	if err == nil || ctx.Err() != nil {
 		return nil
 	}
 	_, err = fmt.Fprintf(w, "\nthe log ends here, reading on failed: %v\n", err)
 	return err
-}
-
-// read reads the file, and the one that replaced it if that happened before
-// rotation was watched for.
-func (s *fileStream) read(ctx context.Context, w io.Writer) error {
-	counted := &countingWriter{Writer: w}
-	var stdout, stderr io.Writer // a nil interface leaves the stream out
-	if s.stdout {
-		stdout = counted
-	}
-	if s.stderr {
-		stderr = counted
-	}
-	opts := s.opts
-	for {
-		file, err := os.Lstat(s.path)
-		if err != nil {
-			return err
-		}
-		if !file.Mode().IsRegular() {
-			return fmt.Errorf("the log is a %s now; links are not followed", fileKind(file.Mode()))
-		}
-		service := &runtimeService{container: s.container, path: s.path, file: file}
-		if err := logs.ReadLogs(ctx, s.path, "", &opts, service, stdout, stderr); err != nil || !service.missed {
-			return err
-		}
-		opts.TailLines = nil
-		if s.opts.LimitBytes != nil {
-			left := *s.opts.LimitBytes - counted.written
-			if left <= 0 {
-				return nil
-			}
-			opts.LimitBytes = &left
-		}
-	}
-}
-
-// countingWriter counts the bytes written through it.
-type countingWriter struct {
-	io.Writer
-	written int64
-}
-
-func (c *countingWriter) Write(p []byte) (int, error) {
-	n, err := c.Writer.Write(p)
-	c.written += int64(n)
-	return n, err
 }
 
 // closer ends a stream whose reader has gone, also one that waits for lines.

@@ -16,7 +16,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/cri-client/pkg/logs"
 	api "k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/utils/clock"
 )
@@ -63,7 +62,7 @@ func running() *livePod {
 }
 
 // open starts a stream of the log file 0.log in dir.
-func open(t *testing.T, ctx context.Context, dir string, pod *livePod, slots chan struct{}, opts logs.LogOptions) io.ReadCloser {
+func open(t *testing.T, ctx context.Context, dir string, pod *livePod, slots chan struct{}, opts logOptions) io.ReadCloser {
 	t.Helper()
 	s := &fileStream{
 		path: filepath.Join(dir, "0.log"), opts: opts, stdout: true, stderr: true, slots: slots,
@@ -115,7 +114,7 @@ func TestFollowThroughRotationUntilTheContainerEnds(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "0.log", line(1, "one"))
 	pod := running()
-	stream := open(t, t.Context(), dir, pod, make(chan struct{}, 1), logs.LogOptions{Follow: true})
+	stream := open(t, t.Context(), dir, pod, make(chan struct{}, 1), logOptions{follow: true})
 	defer stream.Close()
 	r := bufio.NewReader(stream)
 	expect := func(want string) {
@@ -156,7 +155,7 @@ func TestRotationWhileTheBacklogIsRead(t *testing.T) {
 	path := filepath.Join(dir, "0.log")
 	write(t, dir, "0.log", line(1, "one")+line(2, "two"))
 	limit := int64(len("one\ntwo\nthree\nfo"))
-	stream := open(t, t.Context(), dir, running(), make(chan struct{}, 1), logs.LogOptions{Follow: true, LimitBytes: &limit})
+	stream := open(t, t.Context(), dir, running(), make(chan struct{}, 1), logOptions{follow: true, limitBytes: &limit})
 	defer stream.Close()
 	r := bufio.NewReaderSize(stream, 16) // one line at a time
 	if got := next(t, r); got != "one" {
@@ -227,7 +226,7 @@ func TestFollowersLeaveNothingBehind(t *testing.T) {
 			if i%2 == 0 {
 				parent = ctx
 			}
-			stream := open(t, parent, dir, pod, slots, logs.LogOptions{Follow: true})
+			stream := open(t, parent, dir, pod, slots, logOptions{follow: true})
 			streams = append(streams, stream)
 			if got := next(t, bufio.NewReader(stream)); got != "one" {
 				t.Fatalf("round %d, follower %d got %q", round, i, got)
@@ -264,7 +263,7 @@ func TestFollowersLeaveNothingBehind(t *testing.T) {
 func TestUnreadableLogEndsWithTheReason(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "0.log", "neither CRI nor JSON\n")
-	stream := open(t, t.Context(), dir, running(), make(chan struct{}, 1), logs.LogOptions{})
+	stream := open(t, t.Context(), dir, running(), make(chan struct{}, 1), logOptions{})
 	got, err := io.ReadAll(stream)
 	if err != nil || !strings.Contains(string(got), "the log ends here, reading on failed") {
 		t.Errorf("got %q, %v", got, err)

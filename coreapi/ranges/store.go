@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -44,6 +45,8 @@ type Store struct {
 	// current is the resource version that bitmap shows; empty when bitmap
 	// may differ from every stored version.
 	current string
+
+	refused atomic.Pointer[apierrors.StatusError]
 }
 
 var (
@@ -137,11 +140,29 @@ func (s *Store) update(change func() error) error {
 			return existing, nil
 		}), nil)
 	if err != nil {
-		return storeerr.InterpretUpdateError(err, Resource, s.name)
+		err = storeerr.InterpretUpdateError(err, Resource, s.name)
+		s.remember(err)
+		return err
 	}
 	s.current = stored.ResourceVersion
 	return nil
 }
+
+// remember keeps err for LastRefusal if another attempt may succeed.
+func (s *Store) remember(err error) {
+	var status *apierrors.StatusError
+	switch {
+	case errors.Is(err, ErrNotReady):
+		s.refused.Store(apierrors.NewServiceUnavailable(err.Error()))
+	case errors.As(err, &status) && apierrors.IsServiceUnavailable(status):
+		s.refused.Store(status)
+	}
+}
+
+// LastRefusal is why a number could last not be handed out for the moment, as when
+// the disk is full: 503, each time another value. It is nil if that has not happened.
+// Kubernetes' registry of services answers 422 for every error of an allocator.
+func (s *Store) LastRefusal() *apierrors.StatusError { return s.refused.Load() }
 
 // Get returns the stored bitmap; one that was never stored has no resource
 // version. One that cannot be read is removed: nobody else can, as it is not

@@ -16,6 +16,8 @@ import (
 	"k8s.io/klog/v2"
 	api "k8s.io/kubernetes/pkg/apis/core"
 	corev1conversion "k8s.io/kubernetes/pkg/apis/core/v1"
+
+	"github.com/tidewaiter/tidewaiter/coreapi/pages"
 )
 
 // Pods is the pod storage that an index follows, as a registry offers it.
@@ -23,9 +25,6 @@ type Pods interface {
 	rest.Lister
 	rest.Watcher
 }
-
-// pageSize is how many pods are in memory at once while they are read.
-const pageSize = 500
 
 // Run reads the pods and follows their changes until ctx ends. When the watch
 // breaks or is too old, the pods are read anew; in between the index keeps what
@@ -83,12 +82,12 @@ func (x *Index) follow(ctx context.Context) (started bool, err error) {
 }
 
 // readAll replaces what is known by the pods that exist, page by page, and
-// returns the resource version that the pages show.
+// returns the resource version that the pages show. A pod that cannot be read
+// uses nothing; the log names it.
 func (x *Index) readAll(ctx context.Context) (version string, err error) {
 	alive := map[string]struct{}{}
-	opts := &internalversion.ListOptions{Limit: pageSize}
-	for {
-		list, err := x.pods.List(ctx, opts)
+	err = pages.Read(ctx, func(ctx context.Context, limit int64, token string) (next string, err error) {
+		list, err := x.pods.List(ctx, &internalversion.ListOptions{Limit: limit, Continue: token})
 		if err != nil {
 			return "", err
 		}
@@ -108,11 +107,16 @@ func (x *Index) readAll(ctx context.Context) (version string, err error) {
 		if err != nil {
 			return "", err
 		}
-		if opts.Continue = m.GetContinue(); opts.Continue == "" {
-			x.retain(alive)
-			return m.GetResourceVersion(), nil
-		}
+		version = m.GetResourceVersion()
+		return m.GetContinue(), nil
+	}, func(err error) {
+		klog.FromContext(ctx).Error(err, "The images of a pod that cannot be read are not counted")
+	})
+	if err != nil {
+		return "", err
 	}
+	x.retain(alive)
+	return version, nil
 }
 
 // apply follows one event of the watch.

@@ -35,6 +35,9 @@ func (s *Spool) Enqueue(ctx context.Context, requests []Request) error {
 		}
 	}
 	return s.db.Transact(ctx, func(t db.Transaction) error {
+		if err := t.MayGrow(); err != nil {
+			return err
+		}
 		if err := forgetSeen(t, s.opts.MaxSeen, len(requests)); err != nil {
 			return err
 		}

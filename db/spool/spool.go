@@ -105,7 +105,10 @@ func Open(d *db.DB, opts Options) (*Spool, error) {
 		_, err := t.Exec("UPDATE spool_jobs SET state = 'waiting', due = ? WHERE state = 'leased'", t.Now())
 		return err
 	})
-	if err != nil {
+	var unavailable *db.UnavailableError
+	if errors.As(err, &unavailable) {
+		opts.Logger.Warn("the pushes that were being imported wait for their leases to end", "err", err)
+	} else if err != nil {
 		return nil, fmt.Errorf("open the spool: %w", err)
 	}
 	return s, nil

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
@@ -62,6 +63,36 @@ func SetKnown(annotations map[string]string, references []reference.Reference) {
 	}
 	b, _ := json.Marshal(distinct[max(0, len(distinct)-MaxReferences):]) // strings always marshal
 	annotations[References] = string(b)
+}
+
+// IsOld reports whether references are stored in another form than the canonical
+// one: in an Image's annotations, or as its dockerImageReference. Importers wrote
+// index.docker.io for Docker Hub once.
+func IsOld(annotations map[string]string, dockerImageReference string) bool {
+	var known []string
+	if json.Unmarshal([]byte(annotations[References]), &known) != nil {
+		known = nil
+	}
+	var gone map[string]string
+	if json.Unmarshal([]byte(annotations[Gone]), &gone) != nil {
+		gone = nil
+	}
+	isOld := func(s string) bool { return Renewed(s) != s }
+	return isOld(dockerImageReference) || slices.ContainsFunc(known, isOld) || slices.ContainsFunc(slices.Collect(maps.Keys(gone)), isOld)
+}
+
+// Renewed is the canonical form of a reference whose host is stored in another
+// one. One without a host stays as it is: that is how somebody wrote it.
+func Renewed(s string) string {
+	host, _, ok := strings.Cut(s, "/")
+	if canonical, err := reference.ParseHost(host); !ok || err != nil || canonical == host {
+		return s
+	}
+	ref, err := reference.Parse(s)
+	if err != nil {
+		return s
+	}
+	return ref.String()
 }
 
 // Missing returns the references in an Image's annotations that the registry no

@@ -10,22 +10,20 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 )
 
 // listPage is how many Images ListFinder has in memory at a time: one is up to
 // 12 MiB, usually some 20 KiB.
 const listPage = 100
 
-// ListFinder is a Finder that lists the Images whose field ReferencesField has the
+// ListFinder is a Finder that lists the Images whose field selectors.References has the
 // reference among its values.
 type ListFinder struct{ Images Lister }
 
-// ReferencesField is what ListFinder selects Images by.
-const ReferencesField = "references"
-
 // FindImages implements Finder.
 func (f ListFinder) FindImages(ctx context.Context, ref reference.Reference, visit func(*imagev1.Image) error) error {
-	options := metav1.ListOptions{Limit: listPage, FieldSelector: fields.OneTermEqualSelector(ReferencesField, ref.String()).String()}
+	options := metav1.ListOptions{Limit: listPage, FieldSelector: fields.OneTermEqualSelector(selectors.References, ref.String()).String()}
 	for {
 		list, err := f.Images.List(ctx, options)
 		if err != nil {

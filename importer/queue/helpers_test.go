@@ -22,6 +22,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
@@ -185,7 +186,7 @@ func (l listed) List(ctx context.Context, o metav1.ListOptions) (*imagev1.ImageL
 		if err != nil {
 			return nil, err
 		}
-		want := strings.TrimPrefix(o.FieldSelector, queue.ReferencesField+"=")
+		want := strings.TrimPrefix(o.FieldSelector, selectors.References+"=")
 		if slices.ContainsFunc(annotation.Known(image.Annotations), func(ref reference.Reference) bool {
 			return ref.String() == want || ref.Name() == want
 		}) {

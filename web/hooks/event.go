@@ -3,12 +3,10 @@ package hooks
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/opencontainers/go-digest"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
 // Action is what happened to a reference.
@@ -46,7 +44,7 @@ type Event struct {
 }
 
 // Job is an Event to act on: of interest, from an allowed host, its names in
-// their canonical form (docker.io is index.docker.io, and library/ is written).
+// their canonical form (package reference).
 type Job struct {
 	// Receiver is the name of the Receiver that took the event.
 	Receiver string
@@ -59,14 +57,11 @@ type Job struct {
 // host/repository@digest, else host/repository. Jobs with equal References may
 // be done as one.
 func (j Job) Reference() string {
-	s := j.Host + "/" + j.Repository
-	switch {
-	case j.Tag != "":
-		return s + ":" + j.Tag
-	case j.Digest != "":
-		return s + "@" + j.Digest
+	ref := reference.Reference{Host: j.Host, Repository: j.Repository, Tag: j.Tag}
+	if j.Tag == "" {
+		ref.Digest = j.Digest
 	}
-	return s
+	return ref.String()
 }
 
 // Spool keeps jobs until they are done.
@@ -113,73 +108,33 @@ func (rc *receiver) check(e Event) (Event, string) {
 	if e.Host == "" && len(rc.hosts) == 1 {
 		e.Host = rc.hosts[0]
 	}
-	host, err := canonicalHost(e.Host)
+	host, err := reference.ParseHost(e.Host)
 	if err != nil || !rc.allows(host) {
 		return Event{}, reasonHost
 	}
-	repo, err := name.NewRepository(host + "/" + e.Repository)
-	if err != nil || repo.RegistryStr() != host || !repositoryName.MatchString(repo.RepositoryStr()) {
+	// A looser rule would let a "../" through to the URL of a registry's API.
+	repository, err := reference.ParseRepository(host + "/" + e.Repository)
+	if err != nil {
 		return Event{}, reasonRepository
 	}
-	e.Host, e.Repository = host, repo.RepositoryStr()
+	e.Host, e.Repository = repository.Host, repository.Repository
 	if !matchAny(rc.Repositories, e.Repository) {
 		return Event{}, reasonRepository
 	}
 
-	if e.Digest == "" && isDigest(e.Tag) {
+	if e.Digest == "" && reference.IsDigest(e.Tag) {
 		e.Digest = e.Tag // Harbor, zot and Gitea put a digest in the tag's place
 	}
-	if !isDigest(e.Digest) {
+	if !reference.IsDigest(e.Digest) {
 		e.Digest = "" // GitHub's own examples carry 40 hex digits: the tag must do
 	}
-	if !isTag(e.Tag) {
+	if !reference.IsTag(e.Tag) {
 		e.Tag = ""
 	}
 	if e.Action == ActionPush && e.Tag == "" && e.Digest == "" {
 		return Event{}, reasonReference
 	}
 	return e, ""
-}
-
-// repositoryName is the distribution specification's <name>. Looser rules let a
-// "../" through to the URL of a registry's API.
-var repositoryName = regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)
-
-// isDigest reports whether s is a whole, well-formed digest.
-func isDigest(s string) bool {
-	_, err := digest.Parse(s)
-	return err == nil
-}
-
-// isTag reports whether s is a tag by the distribution specification.
-func isTag(s string) bool {
-	if s == "" || len(s) > 128 || s[0] == '.' || s[0] == '-' {
-		return false
-	}
-	for _, c := range []byte(s) {
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '.' || c == '-') {
-			return false
-		}
-	}
-	return true
-}
-
-// canonicalHost returns host[:port] in lower case, docker.io by the name its
-// API is served under.
-func canonicalHost(host string) (string, error) {
-	if host == "" {
-		return "", fmt.Errorf("a registry host is empty")
-	}
-	reg, err := name.NewRegistry(strings.ToLower(host), name.StrictValidation)
-	if err != nil {
-		return "", fmt.Errorf("%q is not a registry host (write host or host:port, without a scheme or a path)", host)
-	}
-	// By the rules of image references, a first segment without a dot or a port is
-	// a repository of Docker Hub, not a host.
-	if repo, err := name.NewRepository(reg.RegistryStr() + "/a"); err != nil || repo.RegistryStr() != reg.RegistryStr() {
-		return "", fmt.Errorf("%q cannot stand in an image reference; give it with its port, as in %s:443", host, host)
-	}
-	return reg.RegistryStr(), nil
 }
 
 // splitReference cuts host/repository[:tag][@digest] into its parts. It checks

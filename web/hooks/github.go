@@ -3,6 +3,8 @@ package hooks
 import (
 	"encoding/json"
 	"strings"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
 // gitHub is GitHub Packages' package and registry_package events, signed.
@@ -45,7 +47,7 @@ var gitHub = vendor{
 			Tag:        tag, MediaType: v.Container.Manifest.MediaType, Time: parseTime(v.UpdatedAt),
 		}
 		for _, dgst := range []string{v.Container.Tag.Digest, v.Container.Manifest.Digest, v.Version} {
-			if isDigest(dgst) {
+			if reference.IsDigest(dgst) {
 				e.Digest = dgst
 				break
 			}

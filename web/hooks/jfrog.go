@@ -3,6 +3,8 @@ package hooks
 import (
 	"encoding/json"
 	"slices"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
 // jfrog is Artifactory's docker domain: pushed and deleted tags, with the
@@ -38,7 +40,7 @@ var jfrog = vendor{
 		}
 		// Artifactory serves a repository below its own host (the default here) or
 		// as a host of its own; the allow-list tells which.
-		if sub, err := canonicalHost(p.Data.RepoKey + "." + e.Host); err == nil && slices.Contains(d.hosts, sub) {
+		if sub, err := reference.ParseHost(p.Data.RepoKey + "." + e.Host); err == nil && slices.Contains(d.hosts, sub) {
 			e.Host, e.Repository = sub, p.Data.ImageName
 		}
 		return []Event{e}, nil

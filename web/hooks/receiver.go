@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/trusted"
 )
 
@@ -109,7 +110,7 @@ func (r Receiver) Validate() error {
 		add("hosts is empty; list the registries it may speak for, as in hosts: [registry.example.com:5000]")
 	}
 	for _, h := range r.Hosts {
-		if _, err := canonicalHost(h); err != nil {
+		if _, err := reference.ParseHost(h); err != nil {
 			add("hosts: %w", err)
 		}
 	}
@@ -167,7 +168,7 @@ func newReceiver(r Receiver, dir string, now func() time.Time) (*receiver, error
 	}
 	rc := &receiver{Receiver: r, vendor: vendors[r.Type], now: now, known: newBodies(), unknown: newBodies()}
 	for _, h := range r.Hosts {
-		host, err := canonicalHost(h)
+		host, err := reference.ParseHost(h)
 		if err != nil {
 			return nil, err
 		}

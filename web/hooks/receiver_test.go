@@ -27,7 +27,7 @@ func TestValidate(t *testing.T) {
 		"host with scheme": {func(r *hooks.Receiver) { r.Hosts = []string{"https://r.example.com"} }, "without a scheme"},
 		"host with path":   {func(r *hooks.Receiver) { r.Hosts = []string{"r.example.com/team"} }, "without a scheme or a path"},
 		"host with user":   {func(r *hooks.Receiver) { r.Hosts = []string{"u:p@r.example.com"} }, "is not a registry host"},
-		"host wildcard":    {func(r *hooks.Receiver) { r.Hosts = []string{""} }, "a registry host is empty"},
+		"host wildcard":    {func(r *hooks.Receiver) { r.Hosts = []string{""} }, "it is empty"},
 		"bare word":        {func(r *hooks.Receiver) { r.Hosts = []string{"registry"} }, "registry:443"},
 		"zot, two hosts":   {func(r *hooks.Receiver) { r.Type = "zot"; r.Hosts = []string{"a.example.com", "b.example.com"} }, "hosts must have one entry"},
 		"no secret":        {func(r *hooks.Receiver) { r.SecretFile = "" }, "openssl rand -hex 32"},

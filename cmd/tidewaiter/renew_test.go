@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	restclient "k8s.io/client-go/rest"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/importer"
+)
+
+// oldImage is an Image as importers stored it when Docker Hub was index.docker.io.
+func oldImage(digit, host string) *imagev1.Image {
+	digest := "sha256:" + strings.Repeat(digit, 64)
+	return &imagev1.Image{
+		ObjectMeta: metav1.ObjectMeta{Name: digest, Annotations: map[string]string{
+			annotation.References: `["` + host + `/library/busybox:` + digit + `","quay.io/team/app:1"]`,
+			annotation.Gone:       `{"` + host + `/library/busybox:old":"2026-01-01T00:00:00Z"}`,
+		}},
+		DockerImageReference: host + "/library/busybox@" + digest,
+	}
+}
+
+func selected(t *testing.T, images *imageclient.Client, selector string) (names []string) {
+	t.Helper()
+	list, err := images.List(t.Context(), metav1.ListOptions{FieldSelector: selector})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, image := range list.Items {
+		names = append(names, image.Name[len("sha256:"):][:1])
+	}
+	return names
+}
+
+// serveIdle serves without what a server does by itself.
+func serveIdle(t *testing.T, dir string) *restclient.Config {
+	t.Helper()
+	s, err := openServer(t.Context(), serverOptions{dataDir: dir}, listen(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.tasks = nil
+	return runServer(t, s)
+}
+
+// A database that was written when Docker Hub was index.docker.io is brought to the
+// canonical form when a server starts over it: what is stored, and what is found.
+func TestStoredReferencesAreMigrated(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	t.Run("written before", func(t *testing.T) {
+		images, err := imageclient.New(serveIdle(t, dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, image := range []*imagev1.Image{oldImage("1", "index.docker.io"), oldImage("2", "Index.Docker.IO"), oldImage("3", "docker.io")} {
+			if _, err := images.Create(t.Context(), image, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := selected(t, images, "warnings=OldReferences"); !slices.Equal(got, []string{"1", "2"}) {
+			t.Fatalf("in an old form are %v", got)
+		}
+		// An old name finds what is stored by a new one, and a new one what is stored by an old one.
+		for _, name := range []string{"docker.io", "index.docker.io"} {
+			if got := selected(t, images, "references="+name+"/library/busybox"); !slices.Equal(got, []string{"1", "2", "3"}) {
+				t.Errorf("%s found %v", name, got)
+			}
+		}
+	})
+	images, err := imageclient.New(serveOn(t, dir, listen(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); len(selected(t, images, "warnings=OldReferences")) > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("a minute after the start there are images in an old form")
+		}
+	}
+	for _, digit := range []string{"1", "2", "3"} {
+		want := oldImage(digit, "docker.io")
+		got, err := images.Get(t.Context(), want.Name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.DockerImageReference != want.DockerImageReference || got.Annotations[annotation.References] != want.Annotations[annotation.References] || got.Annotations[annotation.Gone] != want.Annotations[annotation.Gone] {
+			t.Errorf("%s: %s, %v", digit, got.DockerImageReference, got.Annotations)
+		}
+		if found := selected(t, images, "dockerImageReference="+want.DockerImageReference); !slices.Equal(found, []string{digit}) {
+			t.Errorf("by its reference, %s found %v", digit, found)
+		}
+	}
+}
+
+// interrupted ends the work when the first Image was changed.
+type interrupted struct {
+	*imageclient.Client
+	stop context.CancelFunc
+}
+
+func (i interrupted) Update(ctx context.Context, image *imagev1.Image, options metav1.UpdateOptions) (*imagev1.Image, error) {
+	defer i.stop()
+	return i.Client.Update(ctx, image, options)
+}
+
+// A migration that was killed goes on where it was.
+func TestMigrationIsResumed(t *testing.T) {
+	t.Parallel()
+	images, err := imageclient.New(serveIdle(t, t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, digit := range []string{"1", "2", "3"} {
+		if _, err := images.Create(t.Context(), oldImage(digit, "index.docker.io"), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	if n, err := importer.Renew(ctx, interrupted{images, stop}); n != 1 || err == nil {
+		t.Errorf("renewed %d, %v; want one, and that it was stopped", n, err)
+	}
+	if got := selected(t, images, "warnings=OldReferences"); len(got) != 2 {
+		t.Errorf("left are %v", got)
+	}
+	if n, err := importer.Renew(t.Context(), images); n != 2 || err != nil {
+		t.Errorf("renewed %d, %v; want the two that were left", n, err)
+	}
+	if n, err := importer.Renew(t.Context(), images); n != 0 || err != nil {
+		t.Errorf("renewed %d, %v of nothing", n, err)
+	}
+}

@@ -1,0 +1,331 @@
+package podlogs
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"time"
+)
+
+const (
+	// partSize is how much of a line is held at once. A runtime cuts lines at
+	// 16 KiB, so that all but a broken log's are held whole.
+	partSize = 32 << 10
+	// poll is how often a followed log is looked at.
+	poll = 250 * time.Millisecond
+	// timestampFormat is a line's timestamp as Kubernetes shows it, of fixed width.
+	timestampFormat = "2006-01-02T15:04:05.000000000Z07:00"
+)
+
+// logOptions says what of a log is wanted, as core/v1 PodLogOptions does.
+type logOptions struct {
+	tailLines  *int64    // this many of the file's lines, from its end; nil for all
+	limitBytes *int64    // not more than this; nil for all
+	since      time.Time // not what was written before
+	follow     bool      // go on until the container has ended
+	timestamps bool      // begin each line with its time
+}
+
+// logReader copies a log from the file that a container runtime writes, as the
+// kubelet does: a line is "TIMESTAMP STREAM TAG CONTENT", where the tag P says
+// that the next line goes on with this one.
+type logReader struct {
+	path           string
+	opts           logOptions
+	container      *container
+	stdout, stderr bool // which streams are wanted
+	out            *bufio.Writer
+
+	lines int64 // left to copy, where tailLines bounds them
+	begun bool  // a line was understood
+
+	// Where the copy stands.
+	middle   bool // in the middle of a line of the file
+	wanted   bool // of which the rest is to be copied
+	partial  bool // and which the next one goes on with
+	attached bool // the next line of the file goes on with the last one
+}
+
+// errNoMore ends a copy that has all that is wanted.
+var errNoMore = errors.New("all that is wanted has been copied")
+
+func newLogReader(s *fileStream, w io.Writer) *logReader {
+	r := &logReader{path: s.path, opts: s.opts, container: s.container, stdout: s.stdout, stderr: s.stderr, lines: -1}
+	if s.opts.limitBytes != nil {
+		w = &limitedWriter{w, *s.opts.limitBytes}
+	}
+	r.out = bufio.NewWriterSize(w, partSize)
+	return r
+}
+
+// copy copies the log until its end, what is wanted of it, or the end of ctx.
+func (r *logReader) copy(ctx context.Context) error {
+	err := r.copyAll(ctx)
+	err = errors.Join(err, r.out.Flush())
+	if errors.Is(err, errNoMore) {
+		return nil
+	}
+	return err
+}
+
+func (r *logReader) copyAll(ctx context.Context) error {
+	f, err := openLog(r.path)
+	if err != nil {
+		return err
+	}
+	defer func() { f.Close() }()
+	if n := r.opts.tailLines; n != nil {
+		start, err := tailStart(ctx, f, *n)
+		if err != nil {
+			return err
+		}
+		if _, err := f.Seek(start, io.SeekStart); err != nil {
+			return err
+		}
+		if !r.opts.follow {
+			r.lines = *n // and not those that are written meanwhile
+		}
+	}
+	parts := &partReader{r: f, buf: make([]byte, partSize)}
+	for {
+		// What is found out before the end is read holds at the end: what was written
+		// until then is read.
+		next, ended := r.rotated(f), !r.opts.follow || !r.container.running(ctx)
+		if err := r.copyParts(ctx, parts); err != nil {
+			return err
+		}
+		if next || ended {
+			if err := r.copyPart(parts.rest(), false); err != nil {
+				return err
+			}
+		}
+		if next {
+			file, err := openLog(r.path)
+			if err != nil {
+				return err
+			}
+			f.Close()
+			f, parts.r = file, file
+			r.middle = false
+			continue
+		}
+		if ended {
+			return nil
+		}
+		if err := r.out.Flush(); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(poll):
+		}
+	}
+}
+
+// rotated says whether the log goes on in a new file. The runtime writes on into
+// the old one until it has made the new one.
+func (r *logReader) rotated(f *os.File) bool {
+	if !r.opts.follow {
+		return false
+	}
+	old, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	now, err := os.Lstat(r.path)
+	return err == nil && !os.SameFile(old, now)
+}
+
+// copyParts copies what there is of the file.
+func (r *logReader) copyParts(ctx context.Context, parts *partReader) error {
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		part, end, err := parts.next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := r.copyPart(part, end); err != nil {
+			return err
+		}
+	}
+}
+
+// copyPart copies a part of a line; end says that it is the last one.
+func (r *logReader) copyPart(part []byte, end bool) error {
+	if len(part) == 0 && !end {
+		return nil
+	}
+	if !r.middle {
+		if r.lines == 0 {
+			return errNoMore
+		}
+		r.lines--
+		line, ok := parseLine(part)
+		if !ok && !r.begun {
+			return errors.New("the file is not a log in the CRI format")
+		}
+		r.begun = r.begun || ok
+		r.wanted = ok && !line.time.Before(r.opts.since) && (line.stdout && r.stdout || !line.stdout && r.stderr)
+		r.partial = line.partial
+		if r.wanted && r.opts.timestamps && !r.attached {
+			if _, err := fmt.Fprintf(r.out, "%s ", line.time.Format(timestampFormat)); err != nil {
+				return err
+			}
+		}
+		if ok {
+			r.attached = line.partial && len(line.content) > 0
+		}
+		part = line.content
+	}
+	r.middle = !end
+	if !r.wanted {
+		return nil
+	}
+	if _, err := r.out.Write(part); err != nil {
+		return err
+	}
+	if end && !r.partial {
+		return r.out.WriteByte('\n')
+	}
+	return nil
+}
+
+// logLine is a line of a log, or its beginning.
+type logLine struct {
+	time    time.Time
+	stdout  bool // else stderr
+	partial bool // the next line goes on with this one
+	content []byte
+}
+
+// parseLine reads a line of a log in the CRI format.
+// https://github.com/kubernetes/design-proposals-archive/blob/main/node/kubelet-cri-logging.md
+func parseLine(b []byte) (l logLine, ok bool) {
+	at, b, _ := bytes.Cut(b, []byte{' '})
+	stream, b, _ := bytes.Cut(b, []byte{' '})
+	tags, content, ok := bytes.Cut(b, []byte{' '})
+	if !ok {
+		return logLine{}, false
+	}
+	t, err := time.Parse(time.RFC3339Nano, string(at))
+	if err != nil || string(stream) != "stdout" && string(stream) != "stderr" {
+		return logLine{}, false
+	}
+	tag, _, _ := bytes.Cut(tags, []byte{':'})
+	return logLine{time: t, stdout: string(stream) == "stdout", partial: string(tag) == "P", content: content}, true
+}
+
+// partReader reads lines in parts that are not larger than its buffer.
+type partReader struct {
+	r     io.Reader
+	buf   []byte
+	start int // buf[start:end] is read and not returned
+	end   int
+}
+
+// next returns the next part of a line, without its end, and whether the line
+// ends with it. The part is valid until the next call. At the end of the file it
+// is io.EOF, and may be something else later, if the file has grown.
+func (p *partReader) next() (part []byte, end bool, err error) {
+	for {
+		held := p.buf[p.start:p.end]
+		if i := bytes.IndexByte(held, '\n'); i >= 0 {
+			p.start += i + 1
+			return held[:i], true, nil
+		}
+		if len(held) == len(p.buf) {
+			return p.rest(), false, nil
+		}
+		p.start, p.end = 0, copy(p.buf, held)
+		n, err := p.r.Read(p.buf[p.end:])
+		p.end += n
+		if n == 0 && err != nil {
+			return nil, false, err
+		}
+	}
+}
+
+// rest returns what is left of the last line, whose end is not there.
+func (p *partReader) rest() []byte {
+	rest := p.buf[p.start:p.end]
+	p.start = p.end
+	return rest
+}
+
+// openLog opens a log file. It follows no link, and waits for no pipe.
+func openLog(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, syscall.ELOOP) {
+		return nil, errors.New("the log is a symbolic link now; links are not followed")
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("the log is a %s now, not a regular file", fileKind(info.Mode()))
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// tailStart returns where the last n lines of the file begin. A last line
+// without its end does not count.
+func tailStart(ctx context.Context, f *os.File, n int64) (int64, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	buf := make([]byte, partSize)
+	for end := info.Size(); end > 0; {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		start := max(0, end-partSize)
+		b := buf[:end-start]
+		if _, err := f.ReadAt(b, start); err != nil {
+			return 0, err
+		}
+		for i := bytes.LastIndexByte(b, '\n'); i >= 0; i = bytes.LastIndexByte(b[:i], '\n') {
+			if n--; n < 0 {
+				return start + int64(i) + 1, nil
+			}
+		}
+		end = start
+	}
+	return 0, nil
+}
+
+// limitedWriter writes n bytes, and then no more.
+type limitedWriter struct {
+	io.Writer
+	n int64
+}
+
+func (l *limitedWriter) Write(p []byte) (int, error) {
+	if int64(len(p)) < l.n {
+		n, err := l.Writer.Write(p)
+		l.n -= int64(n)
+		return n, err
+	}
+	n, err := l.Writer.Write(p[:l.n])
+	l.n -= int64(n)
+	if err == nil {
+		err = errNoMore
+	}
+	return n, err
+}

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package db
+
+import "os"
+
+// allocate makes f hold size bytes of the disk.
+func allocate(f *os.File, size int64) error { return writeZeros(f, size) }

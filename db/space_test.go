@@ -1,0 +1,310 @@
+//go:build linux
+
+package db_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/dbtest"
+)
+
+// lockedBuffer is a log that is read while it is written.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// reserved are options as a server has them, with a short history.
+func reserved(dir string, log *lockedBuffer) db.Options {
+	return db.Options{
+		Dir: dir, Reserve: 32 << 20, HistoryWindow: time.Millisecond, MaintenanceInterval: time.Millisecond,
+		Logger: slog.New(slog.NewTextHandler(log, nil)),
+	}
+}
+
+// fillDatabase puts values of 50 kB until one is refused, and returns how many are there.
+func fillDatabase(t *testing.T, d *db.DB, reason string) (n int) {
+	t.Helper()
+	value := bytes.Repeat([]byte("x"), 50_000)
+	for ; ; n++ {
+		_, err := d.Put(t.Context(), fmt.Sprintf("/a/%04d", n), 0, value, db.PutOptions{})
+		var full *db.UnavailableError
+		if errors.As(err, &full) {
+			if !strings.Contains(full.Error(), reason) {
+				t.Errorf("%q does not say %q", full, reason)
+			}
+			return n
+		}
+		if err != nil || n > 5000 {
+			t.Fatalf("put %d: %v", n, err)
+		}
+	}
+}
+
+func gauge(t *testing.T, d *db.DB, name string) float64 {
+	t.Helper()
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(d)
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "tidewaiter_db_"+name {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
+}
+
+// eventually waits for cond.
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !cond(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s does not happen", what)
+		}
+	}
+}
+
+func mustDelete(t *testing.T, d *db.DB, key string) {
+	t.Helper()
+	kv, ok, _, err := d.Get(t.Context(), key)
+	if err != nil || !ok {
+		t.Fatalf("get %s: found %v, %v", key, ok, err)
+	}
+	if _, err := d.Delete(t.Context(), key, kv.Rev); err != nil {
+		t.Fatalf("delete %s: %v", key, err)
+	}
+}
+
+// TestFullDiskIsEmptiedByDeletions: on a disk that is full everything can be
+// deleted, small objects can be updated, and then everything can be written again.
+func TestFullDiskIsEmptiedByDeletions(t *testing.T) {
+	dbtest.OnSmallDisk(t, 64<<20, func(dir string) {
+		var log lockedBuffer
+		d := dbtest.OpenOptions(t, reserved(filepath.Join(dir, "data"), &log))
+		lease := put(t, d, "/b/lease", 0, "renewed by 1")
+		large := put(t, d, "/b/large", 0, strings.Repeat("x", 20_000))
+		if err := d.WriteFault(); err != nil || gauge(t, d, "writable") != 1 {
+			t.Fatalf("at first: %v", err)
+		}
+		n := fillDatabase(t, d, "disk is full")
+		if n < 100 {
+			t.Fatalf("only %d values fit", n)
+		}
+		if d.WriteFault() == nil || gauge(t, d, "writable") != 0 {
+			t.Errorf("a full disk is not told of: %v, writable %v", d.WriteFault(), gauge(t, d, "writable"))
+		}
+		if !strings.Contains(log.String(), "level=ERROR msg=\"the disk is full") {
+			t.Errorf("the log does not say it:\n%s", &log)
+		}
+		var full *db.UnavailableError
+		if _, err := d.Put(t.Context(), "/b/tiny", 0, []byte("x"), db.PutOptions{}); !errors.As(err, &full) {
+			t.Errorf("something was created on a full disk: %v", err)
+		}
+		if _, err := d.Put(t.Context(), "/b/large", large, bytes.Repeat([]byte("y"), 20_000), db.PutOptions{}); !errors.As(err, &full) {
+			t.Errorf("a large update on a full disk: %v", err)
+		}
+		for _, expect := range []int64{0, lease + 1} {
+			if _, err := d.Put(t.Context(), "/b/lease", expect, []byte("x"), db.PutOptions{}); !errors.Is(err, db.ErrConflict) {
+				t.Errorf("a key at revision %d that is expected at %d: %v, want ErrConflict", lease, expect, err)
+			}
+		}
+		put(t, d, "/b/lease", lease, "renewed by 2")
+		dbtest.FillDisk(t, dir) // others take what was released
+		for i := range n {
+			mustDelete(t, d, fmt.Sprintf("/a/%04d", i))
+		}
+		// The ballast is still there: what the deletions gave back is all there is.
+		eventually(t, "being writable again", func() bool {
+			_, err := d.Put(t.Context(), "/a/again", 0, []byte("x"), db.PutOptions{})
+			return err == nil
+		})
+		if err := d.WriteFault(); err != nil || gauge(t, d, "writable") != 1 {
+			t.Errorf("after the deletions: %v", err)
+		}
+		if fi, err := os.Stat(filepath.Join(dir, "data", "reserve")); err != nil || fi.Size() != 16<<20 {
+			t.Errorf("the reserve is not whole again: %v, %v", fi, err)
+		}
+		if again := fillDatabase(t, d, "disk is full"); again < n/4 {
+			t.Errorf("%d values fit after the deletions, %d did before", again, n)
+		}
+	})
+}
+
+// TestStartOnFullDisk: a database on a disk that is full to the last byte is opened,
+// read and deleted from, after it was closed as well as after it was killed.
+func TestStartOnFullDisk(t *testing.T) {
+	for _, how := range []string{"closed", "killed"} {
+		t.Run(how, func(t *testing.T) {
+			dbtest.OnSmallDisk(t, 64<<20, func(dir string) {
+				var log lockedBuffer
+				first, data := filepath.Join(t.TempDir(), "first"), filepath.Join(dir, "data")
+				opts := reserved(first, &log)
+				d, err := db.Open(opts)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range 100 {
+					put(t, d, fmt.Sprintf("/a/%04d", i), 0, strings.Repeat("x", 10_000))
+				}
+				if how == "killed" { // what a killed process leaves: the files of an open database
+					copyDir(t, first, data)
+				}
+				if err := d.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if how == "closed" {
+					copyDir(t, first, data)
+				}
+				// The reserve of this disk is a quarter of it.
+				if err := os.Truncate(filepath.Join(data, "reserve"), 0); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(data, "reserve"), make([]byte, 16<<20), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				dbtest.FillDisk(t, dir)
+
+				opts.Dir = data
+				d = dbtest.OpenOptions(t, opts)
+				if d.WriteFault() == nil {
+					t.Error("a start on a full disk does not tell of it")
+				}
+				for i := range 100 {
+					mustDelete(t, d, fmt.Sprintf("/a/%04d", i))
+				}
+				var full *db.UnavailableError
+				if _, err := d.Put(t.Context(), "/a/new", 0, []byte("x"), db.PutOptions{}); !errors.As(err, &full) {
+					t.Errorf("something was created on a full disk: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestStartWithNothingToSpare: nothing is held back, and somebody has taken the last
+// byte. What a killed process left can be read.
+func TestStartWithNothingToSpare(t *testing.T) {
+	dbtest.OnSmallDisk(t, 64<<20, func(dir string) {
+		var log lockedBuffer
+		first, data := filepath.Join(t.TempDir(), "first"), filepath.Join(dir, "data")
+		d := dbtest.OpenOptions(t, reserved(first, &log))
+		put(t, d, "/a/1", 0, "v")
+		copyDir(t, first, data)
+		if err := os.Truncate(filepath.Join(data, "reserve"), 0); err != nil {
+			t.Fatal(err)
+		}
+		dbtest.FillDisk(t, dir)
+		second, err := db.Open(reserved(data, &log))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok, _, err := second.Get(t.Context(), "/a/1"); err != nil || !ok {
+			t.Errorf("get: found %v, %v", ok, err)
+		}
+		if second.WriteFault() == nil {
+			t.Error("a start on a full disk does not tell of it")
+		}
+		_ = second.Close() // the log cannot be copied
+	})
+}
+
+// copyDir copies the files of a directory.
+func copyDir(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDeletionsLeaveRoomForCompaction: when hardly anything is left of the reserve,
+// deletions wait, as only compaction can make room then.
+func TestDeletionsLeaveRoomForCompaction(t *testing.T) {
+	dbtest.OnSmallDisk(t, 64<<20, func(dir string) {
+		var log lockedBuffer
+		d := dbtest.OpenOptions(t, reserved(filepath.Join(dir, "data"), &log))
+		fillDatabase(t, d, "disk is full")
+		if err := os.Truncate(filepath.Join(dir, "data", "reserve"), 0); err != nil { // as if used up
+			t.Fatal(err)
+		}
+		ballast := dbtest.FillDisk(t, dir)
+		kv, _, _, err := d.Get(t.Context(), "/a/0000")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var full *db.UnavailableError
+		if _, err := d.Delete(t.Context(), "/a/0000", kv.Rev); !errors.As(err, &full) {
+			t.Errorf("a deletion took what compaction needs: %v", err)
+		}
+		if err := os.Remove(ballast); err != nil {
+			t.Fatal(err)
+		}
+		mustDelete(t, d, "/a/0000")
+	})
+}
+
+// TestQuota: at the quota writes that grow are refused by name, deletions go on, and
+// once deleted objects have left the file everything is written again.
+func TestQuota(t *testing.T) {
+	var log lockedBuffer
+	o := reserved(t.TempDir(), &log)
+	o.Quota = 4 << 20
+	d := dbtest.OpenOptions(t, o)
+	lease := put(t, d, "/b/lease", 0, "renewed by 1")
+	n := fillDatabase(t, d, "--quota-backend-bytes")
+	if n < 60 || n > 100 {
+		t.Errorf("%d values of 50 kB fit into 4 MiB", n)
+	}
+	if fault := d.WriteFault(); fault == nil || gauge(t, d, "writable") != 0 || gauge(t, d, "quota_bytes") != 4<<20 {
+		t.Errorf("the quota is not told of: %v", fault)
+	}
+	put(t, d, "/b/lease", lease, "renewed by 2")
+	for i := range n {
+		mustDelete(t, d, fmt.Sprintf("/a/%04d", i))
+	}
+	eventually(t, "being writable again", func() bool {
+		_, err := d.Put(t.Context(), "/a/again", 0, make([]byte, 50_000), db.PutOptions{})
+		return err == nil
+	})
+	if err := d.WriteFault(); err != nil {
+		t.Errorf("after the deletions: %v", err)
+	}
+	if s := log.String(); !strings.Contains(s, "little room left") || !strings.Contains(s, "reached its quota") || !strings.Contains(s, "below its quota again") {
+		t.Errorf("the log does not say it:\n%s", s)
+	}
+}
+
+func TestNoReserveByDefault(t *testing.T) {
+	d := dbtest.Open(t)
+	put(t, d, "/a/1", 0, "v")
+	if _, err := os.Stat(filepath.Join(filepath.Dir(d.Path()), "reserve")); !os.IsNotExist(err) {
+		t.Errorf("a reserve that nobody asked for: %v", err)
+	}
+}

@@ -1,0 +1,18 @@
+// Package selectors has the names of the fields that Images are selected by, and
+// of the values that mean something to more than one room.
+package selectors
+
+// Fields of an Image for a field selector, such as
+// kubectl get images --field-selector warnings=ConfigLeftOut.
+const (
+	// References has the canonical references that an image is known by, and their
+	// repositories.
+	References = "references"
+	// Warnings has the kinds of warnings about an image.
+	Warnings = "warnings"
+)
+
+// WarningOldReferences is a value of [Warnings]: references of the image are
+// stored in another form than the canonical one. A server brings them to it when
+// it starts.
+const WarningOldReferences = "OldReferences"
