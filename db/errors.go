@@ -77,11 +77,15 @@ func (e *NewerSchemaError) Error() string {
 }
 
 // translate gives SQLite's result codes the types above, see
-// https://sqlite.org/rescode.html. Other errors pass unchanged.
+// https://sqlite.org/rescode.html. Other errors pass unchanged, also those that have these types.
 func (d *DB) translate(err error) error {
 	var se sqlite3.Error
 	var ie *indexError
+	var corrupt *CorruptError
+	var unavailable *UnavailableError
 	switch {
+	case errors.As(err, &corrupt), errors.As(err, &unavailable):
+		return err
 	case errors.As(err, &ie):
 		return d.corrupt(err)
 	case !errors.As(err, &se):

@@ -112,3 +112,6 @@ func NewSteady(last time.Time) func(clock, own time.Time, least time.Duration) t
 		return now
 	}
 }
+
+// SetSchemaWait sets schemaWait.
+func SetSchemaWait(wait time.Duration) { schemaWait = wait }

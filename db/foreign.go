@@ -31,14 +31,14 @@ func (e *ForeignError) Error() string {
 // schemaWait is how long a look at a file's schema may take. It reads a few pages
 // of a file of ours. A crafted one can have SQLite read for years, in a call that
 // nothing interrupts.
-const schemaWait = time.Minute
+var schemaWait = time.Minute // a variable for tests
 
 // checkSchema refuses the database file at path unless its schema is exactly what
 // the migrations up to its version make: see verifySchema. It has a connection of
 // its own, which is given up with its goroutine when the look does not end; the
 // caller then leaves the file alone, and in practice the process ends.
 func checkSchema(ctx context.Context, path string) error {
-	ctx, cancel := context.WithTimeout(ctx, schemaWait)
+	look, cancel := context.WithTimeout(ctx, schemaWait)
 	defer cancel()
 	done := make(chan error, 1)
 	go func() {
@@ -48,14 +48,17 @@ func checkSchema(ctx context.Context, path string) error {
 			return
 		}
 		defer c.close()
-		c.ctx = ctx
+		c.ctx = look
 		done <- verifySchema(c, path)
 	}()
 	select {
 	case err := <-done:
 		return err
-	case <-ctx.Done():
-		return fmt.Errorf("%s: its schema could not be read in time: %w", path, ctx.Err())
+	case <-look.Done():
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return &ForeignError{Path: path, Detail: fmt.Sprintf("its schema takes longer than %s to read", schemaWait)}
 	}
 }
 

@@ -1,0 +1,114 @@
+package db_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/dbtest"
+)
+
+// endlessEnv names the data directory in the process that TestEndlessSchema starts:
+// what it leaves running there ends with it.
+const endlessEnv = "TIDEWAITER_TEST_ENDLESS_DIR"
+
+func openEndless(dir string) {
+	db.SetSchemaWait(500 * time.Millisecond)
+	_, err := db.Open(db.Options{Dir: dir, Logger: quietLogger})
+	fmt.Println("open:", err)
+	fmt.Println("check:", db.Check(context.Background(), dir))
+	fmt.Println("restore:", db.Restore(context.Background(), filepath.Join(dir, db.FileName), filepath.Join(dir, "restored")))
+	os.Exit(0)
+}
+
+// TestEndlessSchema: the pages of a schema form a tree in which each level points
+// only at the next, 600 times. To read it takes longer than the world is old.
+func TestEndlessSchema(t *testing.T) {
+	t.Parallel()
+	good, err := goodFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const page, levels, children = 4096, 8, 600
+	file := bytes.Clone(good)
+	pages := uint32(len(file) / page)
+	// interior makes a page of a table's tree: its cells are one cell, many times.
+	interior := func(p []byte, header int, child uint32) {
+		clear(p[header:])
+		const cell = page - 5
+		p[header] = 0x05
+		binary.BigEndian.PutUint16(p[header+3:], children)
+		binary.BigEndian.PutUint16(p[header+5:], cell)
+		binary.BigEndian.PutUint32(p[header+8:], child)
+		for i := range children {
+			binary.BigEndian.PutUint16(p[header+12+2*i:], cell)
+		}
+		binary.BigEndian.PutUint32(p[cell:], child)
+		p[cell+4] = 1
+	}
+	// The leaf has the schema's first page, if that is one, and a row that is no schema's.
+	leaf := make([]byte, page)
+	row := []byte{6, 1, 6, 0, 0, 0, 0, 0} // size, rowid, header of five columns, all NULL
+	leaf[0] = 0x0d
+	binary.BigEndian.PutUint16(leaf[3:], 1)
+	binary.BigEndian.PutUint16(leaf[5:], uint16(page-len(row)))
+	binary.BigEndian.PutUint16(leaf[8:], uint16(page-len(row)))
+	copy(leaf[page-len(row):], row)
+	interior(file[:page], 100, pages+1)
+	for i := range levels {
+		p := make([]byte, page)
+		interior(p, 0, pages+2+uint32(i))
+		file = append(file, p...)
+	}
+	file = append(file, leaf...)
+	binary.BigEndian.PutUint32(file[28:], uint32(len(file)/page))
+
+	dir := dataDir(t, file)
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, exe)
+	cmd.Env = append(os.Environ(), endlessEnv+"="+dir)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, how := range []string{"open", "check", "restore"} {
+		if line := how + ": "; !strings.Contains(string(out), line) || strings.Contains(string(out), line+"<nil>") {
+			t.Errorf("%s was not refused: %s", how, out)
+		}
+	}
+}
+
+// TestEndlessQuery: a query that reads without end ends with its context, and the
+// connection goes on with others.
+func TestEndlessQuery(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, quiet, func(o *db.Options) { o.Readers = 1 })
+	for range 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		err := d.Read(ctx, func(s db.Snapshot) error {
+			_, _, err := s.First("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n")
+			return err
+		})
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a query without end: %v, want that its time is over", err)
+		}
+		if n, _, err := d.Totals(t.Context(), "/"); err != nil || n != 0 {
+			t.Errorf("the next query: %d, %v", n, err)
+		}
+	}
+}
