@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -51,11 +52,7 @@ func Derive(image *imagev1.Image, children ...*imagev1.Image) error {
 	if m.Kind == KindArtifact {
 		return NotAnImage(m)
 	}
-	config, err := m.config(image)
-	if err != nil {
-		return err
-	}
-	metadata, err := m.recentMetadata(image, config, children)
+	config, metadata, err := m.describe(image, children)
 	if err != nil {
 		return err
 	}
@@ -101,24 +98,21 @@ func (m *Manifest) describeArtifact() string {
 	return m.MediaType
 }
 
-// config parses the config that image carries after checking that it is the manifest's. Nil when
-// there is none.
-func (m *Manifest) config(image *imagev1.Image) (*Config, error) {
+// describe returns the config that image carries, after checking that it is the manifest's, and the
+// final JSON of dockerImageMetadata. The config is nil when there is none.
+func (m *Manifest) describe(image *imagev1.Image, children []*imagev1.Image) (*Config, []byte, error) {
 	if image.DockerImageConfig == "" {
-		return m.history, nil // nil but for schema 1
+		metadata, err := m.metadata(image, m.history, children)
+		return m.history, metadata, err // nil but for schema 1
 	}
-	known, verified := m.recentConfig(image)
-	if verified {
-		return known, nil
+	c, err := m.checkConfig(image)
+	if err != nil {
+		return nil, nil, err
 	}
-	raw := []byte(image.DockerImageConfig)
-	if err := m.VerifyConfig(raw); err != nil {
-		return nil, err
+	if own := image.DockerImageMetadata.Raw; bytes.Equal(own, c.metadata) {
+		return c.config, own, nil
 	}
-	if known != nil {
-		return known, nil
-	}
-	return rememberConfig(image.DockerImageConfig, raw)
+	return c.config, slices.Clone(c.metadata), nil // who decodes into an Image writes over its bytes
 }
 
 // VerifyConfig checks that raw is the config that the manifest names, by digest and size.

@@ -232,3 +232,28 @@ func TestDeriveRemembersPairs(t *testing.T) {
 		}
 	}
 }
+
+// That a config was read, and was found to be one manifest's, says nothing of other
+// manifests: what is remembered is no proof for them.
+func TestAttackConfigOfAnotherImageThatIsRemembered(t *testing.T) {
+	owner := newImage(digestOCIImage, read(t, "oci-image.json"), read(t, "oci-config.json"), "")
+	if err := manifest.Derive(owner); err != nil {
+		t.Fatal(err)
+	}
+	thief := newImage(digestDockerSchema2, read(t, "docker-schema2.json"), read(t, "oci-config.json"), "")
+	for _, remember := range []func() error{
+		func() error { return nil }, // as the owner's
+		func() error { _, err := manifest.ConfigOf(thief); return err },
+		func() error { _, err := manifest.Of(thief); return err },
+		func() error {
+			return manifest.Derive(newImage(digestDockerSchema2, read(t, "docker-schema2.json"), read(t, "docker-config.json"), ""))
+		},
+	} {
+		if err := remember(); err != nil {
+			t.Fatal(err)
+		}
+		if err := manifest.Derive(thief); !errors.Is(err, manifest.ErrDigestMismatch) {
+			t.Errorf("another image's config was taken: %v", err)
+		}
+	}
+}

@@ -1,15 +1,12 @@
 package manifest
 
 import (
-	"bytes"
-	"slices"
-
 	imagev1 "github.com/openshift/api/image/v1"
 	"k8s.io/utils/lru"
 )
 
 const (
-	// recentSize is how many manifests and how many configs are remembered.
+	// recentSize is how many manifests, configs and pairs of them are remembered.
 	recentSize = 64
 	// recentBytes is the longest text that is remembered: all together are at
 	// most 8 MiB of text, and what was read of it.
@@ -22,7 +19,7 @@ const (
 var (
 	recentManifests = lru.New(recentSize)
 	recentConfigs   = lru.New(recentSize)
-	recentMetadata  = lru.New(recentSize)
+	recentChecked   = lru.New(recentSize)
 )
 
 type recentKey struct{ raw, mediaType string }
@@ -42,56 +39,53 @@ func Of(image *imagev1.Image) (*Manifest, error) {
 }
 
 // ConfigOf parses the config that image carries, as ParseConfig does. The result
-// may be shared and must not be changed.
+// may be shared and must not be changed. It may be another image's: see checkConfig.
 func ConfigOf(image *imagev1.Image) (*Config, error) {
 	key := image.DockerImageConfig
 	if c, ok := recentConfigs.Get(key); ok {
 		return c.(*Config), nil
 	}
-	return rememberConfig(key, []byte(key))
-}
-
-// rememberConfig parses a config, whose text is key.
-func rememberConfig(key string, raw []byte) (*Config, error) {
-	c, err := ParseConfig(raw)
+	c, err := ParseConfig([]byte(key))
 	if err == nil && len(key) <= recentBytes {
 		recentConfigs.Add(key, c)
 	}
 	return c, err
 }
 
-type metadataKey struct {
+// checked says that a config is the one that a manifest names: its digest and its
+// size are those in the manifest. It comes from checkConfig alone.
+type checked struct {
+	config *Config
+	// metadata is what the two say together, nothing else being needed for it.
+	metadata []byte
+}
+
+type checkedKey struct {
 	manifest *Manifest
-	config   *Config
+	config   string
 }
 
-// recentConfig is the config of image, nil if it is not remembered. verified says that what it says
-// together with m is remembered too: then it is known to be the one that m names.
-func (m *Manifest) recentConfig(image *imagev1.Image) (config *Config, verified bool) {
-	c, ok := recentConfigs.Get(image.DockerImageConfig)
-	if !ok {
-		return nil, false
+// checkConfig is checked for the config that image carries, or why it is not the one that
+// m names.
+func (m *Manifest) checkConfig(image *imagev1.Image) (*checked, error) {
+	key := checkedKey{m, image.DockerImageConfig}
+	if c, ok := recentChecked.Get(key); ok {
+		return c.(*checked), nil
 	}
-	config = c.(*Config)
-	_, verified = recentMetadata.Get(metadataKey{m, config})
-	return config, verified
-}
-
-// recentMetadata is metadata. Where there is a config, manifest and config are all that it depends on.
-func (m *Manifest) recentMetadata(image *imagev1.Image, config *Config, children []*imagev1.Image) ([]byte, error) {
-	if m.Kind != KindImage || config == nil {
-		return m.metadata(image, config, children)
+	if err := m.VerifyConfig([]byte(image.DockerImageConfig)); err != nil {
+		return nil, err
 	}
-	key := metadataKey{m, config}
-	if raw, ok := recentMetadata.Get(key); ok {
-		if own := image.DockerImageMetadata.Raw; bytes.Equal(own, raw.([]byte)) {
-			return own, nil
-		}
-		return slices.Clone(raw.([]byte)), nil
+	config, err := ConfigOf(image)
+	if err != nil {
+		return nil, err
 	}
-	raw, err := m.metadata(image, config, children)
-	if err == nil && len(raw) <= recentBytes {
-		recentMetadata.Add(key, slices.Clone(raw)) // who decodes into an Image writes over its bytes
+	metadata, err := m.metadata(image, config, nil)
+	if err != nil {
+		return nil, err
 	}
-	return raw, err
+	c := &checked{config, metadata}
+	if max(len(image.DockerImageManifest), len(key.config), len(metadata)) <= recentBytes {
+		recentChecked.Add(key, c)
+	}
+	return c, nil
 }
