@@ -17,61 +17,104 @@ const backupPages = 1024
 
 // Backup copies the database of a data directory to a new file, with SQLite's
 // backup API. The directory may be in use, also by another process: the copy
-// shows one moment, and writes go on meanwhile (the log grows while it runs). A
-// file that exists is not overwritten; a backup that fails leaves none.
-func Backup(ctx context.Context, dir, file string) (err error) {
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("backup to %s: the file exists: move it away or choose another name", file)
+// shows one moment, and writes go on meanwhile (the log grows while it runs). It is
+// written under another name, and has its own once it is whole and synced. A file
+// that exists is not overwritten.
+func Backup(ctx context.Context, dir, file string) error {
+	if err := backup(ctx, dir, file, nil); err != nil {
+		return fmt.Errorf("backup to %s: %w", file, err)
 	}
-	if err != nil {
-		return fmt.Errorf("backup: %w", err)
-	}
-	if err := f.Close(); err != nil {
-		return err
+	return nil
+}
+
+// backup is Backup. verify looks at the copy, in a directory of its own, before it
+// gets its name.
+func backup(ctx context.Context, dir, file string, verify func(dir string) error) error {
+	errExists := errors.New("the file exists: move it away or choose another name")
+	if _, err := os.Lstat(file); err == nil {
+		return errExists
 	}
 	src, err := openToRead(ctx, dir)
 	if err != nil {
-		os.Remove(file)
-		return fmt.Errorf("backup: %w", err)
+		return err
 	}
 	defer src.close()
-	if err := copyDatabase(ctx, src, file); err != nil {
-		os.Remove(file)
-		return fmt.Errorf("backup to %s: %w", file, err)
+	folder := filepath.Dir(file)
+	tmp, err := newPartial(folder)
+	if err != nil {
+		return err
 	}
-	return syncDir(filepath.Dir(file))
+	defer tmp.remove()
+	copied := filepath.Join(tmp.dir, FileName)
+	if err := createPrivate(copied); err != nil {
+		return err
+	}
+	dst, err := openConn(copied, copyPragmas...)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(copyDatabase(ctx, src, dst), dst.close(), syncFile(copied)); err != nil {
+		return err
+	}
+	if verify != nil {
+		if err := verify(tmp.dir); err != nil {
+			return err
+		}
+	}
+	// A link, unlike a rename, fails when there is a file. Not every file system has them.
+	if err := os.Link(copied, file); errors.Is(err, fs.ErrExist) {
+		return errExists
+	} else if err != nil {
+		if _, err := os.Lstat(file); err == nil {
+			return errExists
+		}
+		if err := os.Rename(copied, file); err != nil {
+			return err
+		}
+	}
+	return syncDir(folder)
 }
 
-// BackupTo is Backup to a stream, by way of a temporary file in the data
-// directory.
+// BackupTo is Backup to a stream. SQLite copies pages in no order, and a stream has
+// one: so the copy is made in a file in os.TempDir first. The file loses its name as
+// soon as it is open, so that it is gone with the process, however that ends.
+// (Reading the file and its log as they are, in a read transaction, would need no
+// space, but only SQLite knows where in the log that transaction ends.)
 func BackupTo(ctx context.Context, dir string, w io.Writer) error {
-	tmp, err := os.MkdirTemp(dir, "backup-")
-	if err != nil {
-		return fmt.Errorf("backup: %w", err)
-	}
-	defer os.RemoveAll(tmp)
-	file := filepath.Join(tmp, FileName)
-	if err := Backup(ctx, dir, file); err != nil {
-		return err
-	}
-	f, err := os.Open(file)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	// Without a name it is gone even if the reader goes away, which ends the process.
-	if err := os.RemoveAll(tmp); err != nil {
-		return fmt.Errorf("backup: %w", err)
-	}
-	if _, err := io.Copy(w, f); err != nil {
+	if err := backupTo(ctx, dir, w); err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
 	return nil
 }
 
-// copyDatabase copies what src sees now to file, and syncs it.
-func copyDatabase(ctx context.Context, src *conn, file string) error {
+func backupTo(ctx context.Context, dir string, w io.Writer) error {
+	src, err := openToRead(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer src.close()
+	f, err := os.CreateTemp("", "tidewaiter-backup-")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	dst, err := openConn(f.Name(), copyPragmas...)
+	if err := errors.Join(err, os.Remove(f.Name())); err != nil {
+		return err
+	}
+	if err := errors.Join(copyDatabase(ctx, src, dst), dst.close()); err != nil {
+		return err
+	}
+	_, err = io.Copy(w, f)
+	return err
+}
+
+// copyPragmas are those of a copy that is being made. It needs no journal: one that
+// is not finished is thrown away.
+var copyPragmas = []string{"journal_mode=OFF", "synchronous=FULL"}
+
+// copyDatabase copies what src sees now to dst.
+func copyDatabase(ctx context.Context, src, dst *conn) error {
 	// An open read transaction: without one every commit of others would make
 	// the copy start again.
 	if _, err := src.exec("BEGIN"); err != nil {
@@ -81,11 +124,6 @@ func copyDatabase(ctx context.Context, src *conn, file string) error {
 	if _, _, err := src.first("SELECT value FROM meta WHERE name = 'revision'"); err != nil {
 		return err
 	}
-	dst, err := openConn(file, "synchronous=FULL")
-	if err != nil {
-		return err
-	}
-	defer dst.close()
 	b, err := dst.raw.Backup("main", src.raw, "main")
 	if err != nil {
 		return err
@@ -142,14 +180,14 @@ func Restore(ctx context.Context, file, dir string) (err error) {
 		return fmt.Errorf("restore: %w", err)
 	}
 	defer mark.close()
-	tmp, err := os.MkdirTemp(dir, "restore-")
+	tmp, err := newPartial(dir)
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
-	defer os.RemoveAll(tmp)
+	defer tmp.remove()
 	var corrupt *CorruptError
 	var foreign *ForeignError
-	rev, err := restoreInto(ctx, file, tmp, last)
+	rev, err := restoreInto(ctx, file, tmp.dir, last)
 	if errors.As(err, &corrupt) { // it names the copy
 		return fmt.Errorf("restore from %s: it is damaged (%s): take another backup", file, corrupt.Detail)
 	} else if errors.As(err, &foreign) {
@@ -161,7 +199,7 @@ func Restore(ctx context.Context, file, dir string) (err error) {
 	if err := mark.f.Sync(); err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
-	if err := os.Rename(filepath.Join(tmp, FileName), path); err != nil {
+	if err := os.Rename(filepath.Join(tmp.dir, FileName), path); err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
 	return syncDir(dir)
@@ -207,6 +245,15 @@ func copyFile(from, to string) error {
 	}
 	_, err = io.Copy(out, in)
 	return errors.Join(err, out.Sync(), out.Close())
+}
+
+// syncFile makes what was written to a file durable.
+func syncFile(file string) error {
+	f, err := os.OpenFile(file, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 // syncDir makes a rename in dir durable.

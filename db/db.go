@@ -184,6 +184,9 @@ func open(opts Options) (_ *DB, err error) {
 		}
 	}()
 
+	if err := removePartials(opts.Dir); err != nil {
+		return nil, err
+	}
 	if err := createPrivate(d.path); err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}

@@ -15,6 +15,7 @@ type metrics struct {
 	compactedRevisions       prometheus.Counter
 	expired                  prometheus.Counter
 	damaged                  prometheus.Counter
+	backups                  backupMetrics
 	gauges                   []gauge
 }
 
@@ -41,6 +42,7 @@ func newMetrics(d *DB) *metrics {
 		expired:            counter("expired_keys_total", "Keys deleted because their time to live was over."),
 		damaged:            counter("damaged_reads_total", "Reads that met damage in the file or in a value."),
 	}
+	m.backups.failures = counter("backup_failures_total", "Scheduled backups that failed.")
 	add := func(name, help string, labels prometheus.Labels, value func() float64) {
 		m.gauges = append(m.gauges, gauge{prometheus.NewDesc("tidewaiter_db_"+name, help, nil, labels), value})
 	}
@@ -62,6 +64,8 @@ func newMetrics(d *DB) *metrics {
 		return float64(free)
 	})
 	add("quota_bytes", "Quota for the bytes in use; 0 for none.", nil, func() float64 { return float64(d.opts.Quota) })
+	add("backup_last_success_timestamp_seconds", "Unix time of the newest scheduled backup; 0 for none.", nil, func() float64 { return float64(m.backups.last.Load()) })
+	add("backup_bytes", "Size of the newest scheduled backup.", nil, func() float64 { return float64(m.backups.bytes.Load()) })
 	size := "Size of a file on the disk."
 	add("file_size_bytes", size, prometheus.Labels{"file": "database"}, func() float64 { return float64(fileSize(d.path)) })
 	add("file_size_bytes", size, prometheus.Labels{"file": "wal"}, func() float64 { return float64(fileSize(d.path + "-wal")) })
@@ -69,7 +73,7 @@ func newMetrics(d *DB) *metrics {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.commit, m.batch, m.read, m.lag, m.commitFailures, m.compactedRevisions, m.expired, m.damaged}
+	return []prometheus.Collector{m.commit, m.batch, m.read, m.lag, m.commitFailures, m.compactedRevisions, m.expired, m.damaged, m.backups.failures}
 }
 
 // Describe implements prometheus.Collector.

@@ -17,8 +17,10 @@ func newBackupCommand() *cobra.Command {
 		Use:   "backup FILE",
 		Short: "Copy the database to a file, while it is in use",
 		Long: `Copy the database of a data directory to a new file. A server may hold the
-directory and go on writing: the copy shows one moment. A file that exists is not
-overwritten; "-" writes to standard output.
+directory and go on writing: the copy shows one moment. FILE has its name once it
+is whole, and a file that exists is not overwritten. "-" writes to standard
+output, by way of a file without a name in $TMPDIR. A server makes backups by
+itself with "tidewaiter serve --backup-dir".
 
 The copy is a SQLite database. It holds no certificates and no credentials:
 keep pki/ apart, or let a restored directory make new ones.`,

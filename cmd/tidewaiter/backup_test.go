@@ -5,11 +5,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 )
 
@@ -86,6 +88,34 @@ func TestBackupToStandardOutput(t *testing.T) {
 	code, stdout, stderr := tidewaiter(t, "backup", "-", "--data-dir", dir)
 	if code != exitOK || !strings.HasPrefix(stdout, "SQLite format 3\x00") {
 		t.Errorf("exit code %d, %d bytes: %s", code, len(stdout), stderr)
+	}
+}
+
+// A server makes a backup by itself, which can be restored.
+func TestServeMakesBackups(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "backups")
+	client, err := imageclient.New(serveWith(t, serverOptions{
+		dataDir: t.TempDir(), backups: db.BackupOptions{Dir: folder, Every: time.Hour, Keep: 2},
+	}, listen(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	createImage(t, client, "one")
+	var made []string
+	for deadline := time.Now().Add(time.Minute); len(made) == 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("no backup is made")
+		}
+		if made, err = filepath.Glob(filepath.Join(folder, "tidewaiter-*.db")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	restored := filepath.Join(t.TempDir(), "restored")
+	if code, _, stderr := tidewaiter(t, "restore", made[0], "--data-dir", restored); code != exitOK {
+		t.Fatalf("restore: exit code %d: %s", code, stderr)
+	}
+	if code, _, stderr := tidewaiter(t, "db", "check", "--data-dir", restored); code != exitOK {
+		t.Errorf("check: exit code %d: %s", code, stderr)
 	}
 }
 

@@ -40,7 +40,10 @@ When the server is ready one line on standard output says where.`,
   tidewaiter serve --data-dir /srv/tidewaiter --secure-port 0
 
   # For other machines
-  tidewaiter serve --bind-address 0.0.0.0`,
+  tidewaiter serve --bind-address 0.0.0.0
+
+  # With a backup every six hours, those of two weeks kept
+  tidewaiter serve --backup-dir /mnt/backups --backup-every 6h --backup-keep 56`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd.Context(), cmd.OutOrStdout())
@@ -76,6 +79,11 @@ func (o *serveOptions) run(ctx context.Context, out io.Writer) error {
 		return &exitError{code: exitUsage, err: withHint(
 			fmt.Errorf("--quota-backend-bytes %d is negative", o.quota),
 			"tidewaiter serve --quota-backend-bytes 8589934592")}
+	}
+	if o.backups.Dir != "" && (o.backups.Every < time.Minute || o.backups.Keep < 1) {
+		return &exitError{code: exitUsage, err: withHint(
+			fmt.Errorf("--backup-every %s --backup-keep %d: a backup is made once a minute at most, and one at least is kept", o.backups.Every, o.backups.Keep),
+			"tidewaiter serve --backup-dir %s --backup-every 24h --backup-keep 7", o.backups.Dir)}
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(ip.String(), strconv.Itoa(o.securePort)))
 	if err != nil {

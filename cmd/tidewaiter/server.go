@@ -52,7 +52,8 @@ type serverOptions struct {
 	nodePorts    string
 	podLogsDir   string
 	policy       string
-	quota        int64 // bytes; 0 for none
+	quota        int64            // bytes; 0 for none
+	backups      db.BackupOptions // none without a folder
 	// isolated imports what is pushed without the credentials and the lookaside
 	// storage of whoever runs the server.
 	isolated bool
@@ -68,6 +69,9 @@ func (o *serverOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.nodePorts, "service-node-port-range", coreapi.DefaultNodePorts, "range that node ports come from, as first-last")
 	f.StringVar(&o.policy, "policy", "", "file or folder of ClusterImagePolicy documents, which say who must have signed what; read again when it changes")
 	f.Int64Var(&o.quota, "quota-backend-bytes", 0, "bytes that the database may use; past it only deletions and small updates are written; 0 for what the disk has")
+	f.StringVar(&o.backups.Dir, "backup-dir", "", "folder for scheduled backups; none are made without")
+	f.DurationVar(&o.backups.Every, "backup-every", 24*time.Hour, "time from one scheduled backup to the next")
+	f.IntVar(&o.backups.Keep, "backup-keep", 7, "how many scheduled backups are kept, the newest")
 	f.StringVar(&o.podLogsDir, "pod-logs-dir", "", "absolute path of a directory with the pods' CRI log directories, such as /var/log/pods")
 }
 
@@ -248,6 +252,12 @@ func (s *server) addTasks() {
 		func(ctx context.Context) error { return s.pushes.work(ctx, s.web.ClientConfig(), s.events) },
 		s.renewReferences,
 	)
+	if s.options.backups.Dir != "" {
+		s.tasks = append(s.tasks, func(ctx context.Context) error {
+			s.db.KeepBackups(ctx, s.options.backups)
+			return nil
+		})
+	}
 	if s.pushes.plain != nil {
 		s.tasks = append(s.tasks, s.pushes.servePlain)
 	}

@@ -1,0 +1,265 @@
+package db_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/dbtest"
+)
+
+// everyLook is a context that calls look each time it is asked whether it has ended,
+// as a backup does while it copies.
+type everyLook struct {
+	context.Context
+	look func()
+}
+
+func (c everyLook) Err() error {
+	c.look()
+	return c.Context.Err()
+}
+
+func names(t *testing.T, dir string) (out []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
+	return out
+}
+
+// TestBackupToStreamLeavesNothing: while a database is copied for a stream, no file
+// has a name that could stay when the process is killed, neither in the data
+// directory nor elsewhere.
+func TestBackupToStreamLeavesNothing(t *testing.T) {
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	d := dbtest.Open(t, quiet)
+	for _, key := range []string{"/a/1", "/a/2", "/a/3"} {
+		put(t, d, key, 0, strings.Repeat("x", 5_000_000))
+	}
+	dir := filepath.Dir(d.Path())
+	before := names(t, dir)
+	looks := 0
+	check := func() {
+		looks++
+		if got := names(t, temp); len(got) > 0 {
+			t.Errorf("in the folder for temporary files: %v", got)
+		}
+		if got := names(t, dir); !slices.Equal(got, before) {
+			t.Errorf("in the data directory: %v, before %v", got, before)
+		}
+	}
+	streamed := 0
+	err := db.BackupTo(everyLook{t.Context(), check}, dir, writerFunc(func(p []byte) (int, error) {
+		check()
+		streamed += len(p)
+		return len(p), nil
+	}))
+	if err != nil || streamed < 15_000_000 || looks < 4 {
+		t.Errorf("streamed %d bytes with %d looks, %v", streamed, looks, err)
+	}
+}
+
+// TestBackupHasItsNameWhenItIsWhole: while it is copied, the file is not there under
+// the name that it was given.
+func TestBackupHasItsNameWhenItIsWhole(t *testing.T) {
+	d := dbtest.Open(t, quiet)
+	put(t, d, "/a/1", 0, strings.Repeat("x", 9_000_000))
+	folder := t.TempDir()
+	file := filepath.Join(folder, "monday.db")
+	looks := 0
+	err := db.Backup(everyLook{t.Context(), func() {
+		looks++
+		if _, err := os.Lstat(file); err == nil {
+			t.Error("a file that is not whole has its name")
+		}
+	}}, filepath.Dir(d.Path()), file)
+	if err != nil || looks < 2 {
+		t.Fatalf("%d looks, %v", looks, err)
+	}
+	if got := names(t, folder); !slices.Equal(got, []string{"monday.db"}) {
+		t.Errorf("left: %v", got)
+	}
+	// One that is cancelled leaves nothing either.
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := db.Backup(everyLook{ctx, cancel}, filepath.Dir(d.Path()), filepath.Join(folder, "tuesday.db")); !errors.Is(err, context.Canceled) {
+		t.Errorf("a backup that was cancelled: %v", err)
+	}
+	if got := names(t, folder); !slices.Equal(got, []string{"monday.db"}) {
+		t.Errorf("left: %v", got)
+	}
+}
+
+// backupChild, in the environment, makes this test binary a backup that is there to
+// be killed: it says when it copies, and goes no further.
+const backupChild = "TIDEWAITER_TEST_BACKUP_CHILD"
+
+func init() {
+	if dir := os.Getenv(backupChild); dir != "" {
+		_ = db.Backup(everyLook{context.Background(), func() {
+			_, _ = os.Stdout.WriteString("copying\n")
+			select {}
+		}}, dir, filepath.Join(os.Getenv("TIDEWAITER_TEST_BACKUP_FOLDER"), "killed.db"))
+		os.Exit(1)
+	}
+}
+
+// TestKilledBackupIsCleanedUp: what a backup leaves that is killed has not the name
+// of a backup. The next backup removes it, and one that is under way stays.
+func TestKilledBackupIsCleanedUp(t *testing.T) {
+	d := dbtest.Open(t, quiet)
+	put(t, d, "/a/1", 0, "v")
+	dir, folder := filepath.Dir(d.Path()), t.TempDir()
+	copying := func() *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), os.Args[0])
+		cmd.Env = append(os.Environ(), backupChild+"="+dir, "TIDEWAITER_TEST_BACKUP_FOLDER="+folder)
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err == nil {
+			_, err = io.ReadFull(out, make([]byte, len("copying")))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cmd
+	}
+	kill := func(cmd *exec.Cmd) {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	kill(copying())
+	if got := names(t, folder); len(got) != 1 || got[0] == "killed.db" {
+		t.Fatalf("a backup that was killed left %v", got)
+	}
+	other := copying()
+	defer kill(other)
+	under := names(t, folder)
+	if len(under) != 1 {
+		t.Fatalf("the next backup left %v", under)
+	}
+	if err := db.Backup(t.Context(), dir, filepath.Join(folder, "whole.db")); err != nil {
+		t.Fatal(err)
+	}
+	if got := names(t, folder); !slices.Equal(got, append(under, "whole.db")) {
+		t.Errorf("left: %v, want what is under way and the whole one", got)
+	}
+}
+
+// scheduled runs KeepBackups until the test ends.
+func scheduled(t *testing.T, d *db.DB, o db.BackupOptions) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { d.KeepBackups(ctx, o) })
+	t.Cleanup(func() { cancel(); wg.Wait() })
+}
+
+// TestScheduledBackups makes one a day, keeps three, and leaves other files alone.
+func TestScheduledBackups(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	d := dbtest.Open(t, quiet, func(o *db.Options) { o.Clock = clock; o.MaintenanceInterval = 10_000 * time.Hour })
+	put(t, d, "/a/1", 0, "v")
+	folder := filepath.Join(t.TempDir(), "backups")
+	scheduled(t, d, db.BackupOptions{Dir: folder, Every: 24 * time.Hour, Keep: 3})
+	dbtest.AwaitWaiters(t, clock, 2) // maintenance, and the next backup
+	if got := names(t, folder); !slices.Equal(got, []string{"tidewaiter-20260102T030405Z.db"}) {
+		t.Fatalf("the first: %v", got)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "mine.db"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		clock.Step(24 * time.Hour)
+		dbtest.AwaitWaiters(t, clock, 2)
+	}
+	want := []string{"mine.db", "tidewaiter-20260104T030405Z.db", "tidewaiter-20260105T030405Z.db", "tidewaiter-20260106T030405Z.db"}
+	if got := names(t, folder); !slices.Equal(got, want) {
+		t.Errorf("after four days: %v, want %v", got, want)
+	}
+	if got := gauge(t, d, "backup_last_success_timestamp_seconds"); got != float64(clock.Now().Unix()) {
+		t.Errorf("the last success was at %v, want %v", got, clock.Now().Unix())
+	}
+	if got := gauge(t, d, "backup_bytes"); got < 4096 {
+		t.Errorf("the last has %v bytes", got)
+	}
+	restored := t.TempDir()
+	if err := db.Restore(t.Context(), filepath.Join(folder, want[3]), restored); err != nil {
+		t.Fatal(err)
+	}
+	r := dbtest.OpenOptions(t, db.Options{Dir: restored, Logger: quietLogger})
+	if _, ok, _, err := r.Get(t.Context(), "/a/1"); err != nil || !ok {
+		t.Errorf("from a restored backup: found %v, %v", ok, err)
+	}
+}
+
+// TestRestartMakesNoExtraBackup: the time to the next counts from the newest there is.
+func TestRestartMakesNoExtraBackup(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC))
+	d := dbtest.Open(t, quiet, func(o *db.Options) { o.Clock = clock; o.MaintenanceInterval = 10_000 * time.Hour })
+	folder := t.TempDir()
+	old := "tidewaiter-20260102T020000Z.db"
+	if err := os.WriteFile(filepath.Join(folder, old), []byte("as it was"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	scheduled(t, d, db.BackupOptions{Dir: folder, Every: 2 * time.Hour, Keep: 2})
+	dbtest.AwaitWaiters(t, clock, 2)
+	if got := names(t, folder); !slices.Equal(got, []string{old}) {
+		t.Errorf("at the start: %v", got)
+	}
+	clock.Step(time.Hour)
+	dbtest.AwaitWaiters(t, clock, 2)
+	if got := names(t, folder); !slices.Equal(got, []string{old, "tidewaiter-20260102T040000Z.db"}) {
+		t.Errorf("an hour later: %v", got)
+	}
+}
+
+// TestDamageIsNotBackedUp: a backup that fails its check does not get a name, nor
+// does it push out one that is good. The failure is counted and logged, and the
+// next try comes soon.
+func TestDamageIsNotBackedUp(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC))
+	var log lockedBuffer
+	d, err := db.Open(db.Options{Dir: t.TempDir(), Clock: clock, MaintenanceInterval: 10_000 * time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	put(t, d, "/a/1", 0, "v")
+	folder := t.TempDir()
+	scheduled(t, d, db.BackupOptions{Dir: folder, Every: time.Hour, Keep: 1})
+	dbtest.AwaitWaiters(t, clock, 2)
+	good := names(t, folder)
+	dbtest.Damage(t, d, "/a/1")
+	clock.Step(time.Hour)
+	dbtest.AwaitWaiters(t, clock, 2)
+	if got := names(t, folder); !slices.Equal(got, good) {
+		t.Errorf("after damage: %v, want %v", got, good)
+	}
+	if s := log.String(); !strings.Contains(s, "level=WARN msg=\"a scheduled backup failed") || !strings.Contains(s, "/a/1") {
+		t.Errorf("the log does not say it:\n%s", s)
+	}
+	clock.Step(5 * time.Minute)
+	dbtest.AwaitWaiters(t, clock, 2)
+	if n := strings.Count(log.String(), "a scheduled backup failed"); n != 2 {
+		t.Errorf("%d failures after five minutes, want 2", n)
+	}
+}

@@ -1,0 +1,80 @@
+package db
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// partialPrefix begins the names of folders for files that are not whole yet.
+const partialPrefix = ".tidewaiter-partial-"
+
+// partial is a folder for a file that is not whole yet, beside where the file will
+// be. A process that is killed leaves one; the next finds that nobody holds its
+// lock, flock(2), and removes it.
+type partial struct {
+	dir  string
+	lock *os.File
+}
+
+// newPartial makes a partial in folder, and removes those that were left there.
+func newPartial(folder string) (*partial, error) {
+	if err := removePartials(folder); err != nil {
+		return nil, err
+	}
+	for {
+		dir, err := os.MkdirTemp(folder, partialPrefix)
+		if err != nil {
+			return nil, err
+		}
+		lock, err := os.Open(dir)
+		if err == nil {
+			if err = flock(lock); err == nil {
+				// Somebody who cleans up may have come before the lock.
+				if _, err = os.Stat(dir); err == nil {
+					return &partial{dir: dir, lock: lock}, nil
+				}
+			}
+			lock.Close()
+		}
+		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, err
+		}
+	}
+}
+
+// remove removes the folder with what is in it.
+func (p *partial) remove() {
+	os.RemoveAll(p.dir)
+	p.lock.Close()
+}
+
+// removePartials removes the partials in folder that no process holds.
+func removePartials(folder string) error {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !e.IsDir() || !strings.HasPrefix(e.Name(), partialPrefix) {
+			continue
+		}
+		dir := filepath.Join(folder, e.Name())
+		lock, err := os.Open(dir)
+		if err != nil {
+			continue // it has gone, or is somebody else's
+		}
+		if syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+			err = os.RemoveAll(dir)
+		}
+		lock.Close()
+		if err != nil {
+			return fmt.Errorf("what a backup or a restore left that was killed cannot be removed: %w", err)
+		}
+	}
+	return nil
+}
