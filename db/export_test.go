@@ -115,3 +115,19 @@ func NewSteady(last time.Time) func(clock, own time.Time, least time.Duration) t
 
 // SetSchemaWait sets schemaWait.
 func SetSchemaWait(wait time.Duration) { schemaWait = wait }
+
+// SetRevision sets what the newest revision is taken for.
+func (d *DB) SetRevision(rev int64) { d.revision.Store(rev) }
+
+// HoldReaders takes every reading connection until release is called.
+func (d *DB) HoldReaders() (release func()) {
+	var held []*conn
+	for range cap(d.readers) {
+		held = append(held, <-d.readers)
+	}
+	return func() {
+		for _, c := range held {
+			d.readers <- c
+		}
+	}
+}

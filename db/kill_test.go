@@ -149,7 +149,7 @@ func killOnce(t *testing.T, dir string, acked map[string]ack, highest *int64) (n
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	killer := time.AfterFunc(10*time.Second, func() { cmd.Process.Kill() })
+	killer := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
 	defer killer.Stop()
 	in := bufio.NewReader(out)
 	for {

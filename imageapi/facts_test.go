@@ -178,7 +178,7 @@ func TestVerdictChanges(t *testing.T) {
 				if event.Type != step.event {
 					t.Errorf("%s: event %s %v, want %s", step.summary, event.Type, event.Object, step.event)
 				}
-			case <-time.After(10 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatalf("%s: no event, want %s", step.summary, step.event)
 			}
 		}

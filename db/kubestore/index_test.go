@@ -119,7 +119,7 @@ func TestIndexIsBuiltFromStored(t *testing.T) {
 	}
 	plain.db.Close()
 	f := setupOn(t, dbtest.OpenOptions(t, db.Options{Dir: dir}), nodeNameIndex)
-	for deadline := time.Now().Add(10 * time.Second); !f.indexes[0].db.Ready(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !f.indexes[0].db.Ready(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the index is not built in time")
 		}

@@ -143,7 +143,7 @@ func (q *memoryQueue) await(t *testing.T) ending {
 	select {
 	case e := <-q.ended:
 		return e
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("no job ends")
 	}
 	return ending{}
@@ -343,7 +343,7 @@ func (w *workerTest) push(reference, content string) string {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); {
+	for deadline := time.Now().Add(2 * time.Minute); !ok(); {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited for %s in vain", what)
 		}

@@ -104,7 +104,7 @@ func TestWorkerStops(t *testing.T) {
 	<-images.entered
 	before := clock.Waiters() // tickers
 	cancel()
-	for deadline := time.Now().Add(20 * time.Second); clock.Waiters() < before && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(2 * time.Minute); clock.Waiters() < before && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 	select {

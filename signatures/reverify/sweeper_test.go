@@ -25,7 +25,7 @@ import (
 var start = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
 // patience bounds what is waited for with the real clock.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // store is Images in memory, listed in pages.
 type store struct {

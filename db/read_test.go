@@ -1,0 +1,99 @@
+package db_test
+
+import (
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/dbtest"
+)
+
+// A reader can see a commit a moment before the writer has counted it. What it has
+// seen is not in the future when it comes back with it.
+func TestWhatWasReadIsNotInTheFuture(t *testing.T) {
+	t.Parallel()
+	for name, read := range map[string]func(d *db.DB) (int64, error){
+		"get": func(d *db.DB) (int64, error) {
+			kv, _, atLeast, err := d.Get(t.Context(), "/a")
+			if atLeast < kv.Rev {
+				t.Errorf("revision %d, and the answer is not older than %d", kv.Rev, atLeast)
+			}
+			return kv.Rev, err
+		},
+		"range": func(d *db.DB) (int64, error) {
+			p, err := d.Range(t.Context(), db.RangeOptions{Prefix: "/"})
+			return p.Rev, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := dbtest.Open(t)
+			put, err := d.Put(t.Context(), "/a", 0, []byte("v"), db.PutOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.SetRevision(put - 1) // as it is until the writer has counted
+			seen, err := read(d)
+			if err != nil || seen != put {
+				t.Fatalf("read revision %d, %v; want %d", seen, err, put)
+			}
+			if kv, ok, err := d.GetAt(t.Context(), "/a", seen); err != nil || !ok || string(kv.Value) != "v" {
+				t.Errorf("at the revision that was read: %q, %t, %v", kv.Value, ok, err)
+			}
+		})
+	}
+}
+
+// What was compacted between the question and the reading is not taken for what
+// there was.
+func TestCompactionBeforeTheRead(t *testing.T) {
+	t.Parallel()
+	for name, read := range map[string]func(d *db.DB, rev int64) error{
+		"DB).GetAt(": func(d *db.DB, rev int64) error { _, _, err := d.GetAt(t.Context(), "/a", rev); return err },
+		"DB).Range(": func(d *db.DB, rev int64) error {
+			_, err := d.Range(t.Context(), db.RangeOptions{Prefix: "/", Rev: rev})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := dbtest.Open(t)
+			old, err := d.Put(t.Context(), "/a", 0, []byte("old"), db.PutOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			newer, err := d.Put(t.Context(), "/a", old, []byte("new"), db.PutOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			release := d.HoldReaders()
+			got := make(chan error, 1)
+			go func() { got <- read(d, old) }()
+			for deadline := time.Now().Add(time.Minute); !waitsForAReader(name); time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatal("nobody waits for a reader")
+				}
+			}
+			if err := d.Compact(t.Context(), newer); err != nil {
+				t.Fatal(err)
+			}
+			release()
+			if err := <-got; !errors.Is(err, db.ErrCompacted) {
+				t.Errorf("error %v, want %v", err, db.ErrCompacted)
+			}
+		})
+	}
+}
+
+// waitsForAReader says whether a goroutine waits below a function.
+func waitsForAReader(function string) bool {
+	buf := make([]byte, 1<<20)
+	buf = buf[:runtime.Stack(buf, true)]
+	for goroutine := range strings.SplitSeq(string(buf), "\n\n") {
+		if strings.Contains(goroutine, "[select]") && strings.Contains(goroutine, function) {
+			return true
+		}
+	}
+	return false
+}

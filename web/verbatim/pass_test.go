@@ -1,0 +1,57 @@
+package verbatim
+
+import (
+	"context"
+	"strings"
+	"testing"
+)
+
+// changedSource has other revisions, or other objects, than were listed.
+type changedSource struct {
+	Source
+	objects []stored
+}
+
+func (s changedSource) ScanStored(_ context.Context, _ string, rev int64, _, _ int, _ bool, each func(string, int64, []byte, error)) (int64, bool, int64, error) {
+	for _, o := range s.objects {
+		each(o.name, o.rev, o.data, o.err)
+	}
+	return rev, false, 0, nil
+}
+
+// What is read later for a list is what was listed: the same objects, and the same
+// revisions of them. Their forms are kept by revision.
+func TestReadIsWhatWasListed(t *testing.T) {
+	t.Parallel()
+	value := []byte("{}")
+	for name, test := range map[string]struct {
+		there []stored
+		read  int // how many of the two that were listed
+		fails bool
+	}{
+		"the same":            {[]stored{{"a", 1, value, nil}, {"b", 2, value, nil}}, 2, false},
+		"a newer first":       {[]stored{{"a", 3, value, nil}, {"b", 2, value, nil}}, 0, true},
+		"another first":       {[]stored{{"b", 1, value, nil}, {"b", 2, value, nil}}, 0, true},
+		"a newer second":      {[]stored{{"a", 1, value, nil}, {"b", 3, value, nil}}, 1, true},
+		"another in between":  {[]stored{{"a", 1, value, nil}, {"aa", 2, value, nil}}, 1, true},
+		"fewer than expected": {[]stored{{"a", 1, value, nil}}, 1, false},
+		"nothing":             {nil, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &pass{k: &kind{source: changedSource{objects: test.there}}, rev: 2}
+			listed := []stored{{name: "a", rev: 1}, {name: "b", rev: 2}}
+			err := p.read(t.Context(), listed)
+			if (err != nil) != test.fails {
+				t.Errorf("error %v, want one: %t", err, test.fails)
+			}
+			if err != nil && !strings.Contains(err.Error(), `"a"`) {
+				t.Errorf("the error names no object: %v", err)
+			}
+			for i, o := range listed {
+				if want := i < test.read; o.unread() == want {
+					t.Errorf("object %d is read: %t, want %t", i, !o.unread(), want)
+				}
+			}
+		})
+	}
+}
