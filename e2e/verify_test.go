@@ -234,7 +234,7 @@ func TestVerdictsOfAServer(t *testing.T) {
 	})
 	t.Run("verify --all", func(t *testing.T) {
 		out := harness.MustRun(t, harness.Command{Path: harness.Binary(t), Args: []string{"verify", "--all", "--kubeconfig", s.Kubeconfig}})
-		if out != "1 images: 1 True, 0 False, 0 Unknown, 0 Unsigned; 0 verdicts changed\n" {
+		if out != "1 images: 1 True, 0 ByIndex, 0 False, 0 Unknown, 0 Unsigned; 0 verdicts changed\n" {
 			t.Errorf("it prints %q", out)
 		}
 	})

@@ -53,7 +53,7 @@ func TestSignedPushAppears(t *testing.T) {
 						t.Fatalf("cosign: exit code %d: %s", code, signing.Stderr)
 					}
 					for _, child := range images.Children(t, index) {
-						awaitRow(t, watch, child.Digest.String(), " Unsigned ")
+						awaitRow(t, watch, child.Digest.String(), " ByIndex ", "release-team")
 					}
 				}
 				t.Logf("from the end of crane push until kubectl get images -w shows the image: median %v, longest %v", median(seen), slices.Max(seen))

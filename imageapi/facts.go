@@ -13,6 +13,7 @@ const (
 	verifiedFalse   = "False"    // none is, and at least one was judged untrusted
 	verifiedUnknown = "Unknown"  // there are signatures, none could be judged
 	unsigned        = "Unsigned" // there is no signature
+	byIndex         = "ByIndex"  // an index that lists it is verified
 )
 
 // Usage knows the pods.

@@ -29,6 +29,8 @@ const (
 	verifiedField     = "signatures.verified"
 	signerField       = "signatures.signer"  // has as many values as the image has signers
 	knownField        = selectors.References // and as the references and repositories that it is known by
+	verdictsField     = "verdicts"           // and as the repositories that it is in, each with the verdict there
+	vouchesField      = "vouches"            // of an index: the images that are verified through it
 	warningsField     = selectors.Warnings   // and as there are kinds of warnings about it
 	usedField         = "used"               // is about the moment, and not stored
 )
@@ -38,11 +40,13 @@ const (
 	warningManifestLeftOut = "ManifestLeftOut"
 	warningConfigLeftOut   = "ConfigLeftOut"
 	warningOldReferences   = selectors.WarningOldReferences
+	warningSignatures      = "SignaturesLeftOut" // found, and too many or too large
+	warningIncomplete      = "SearchIncomplete"  // not all signatures could be read
 )
 
 // indexedFields are those that the storage answers from an index. A selector that names several is
 // answered from the first of them, so the most selective come first.
-var indexedFields = []string{referenceField, knownField, signerField, warningsField, verifiedField, architectureField, mediaTypeField}
+var indexedFields = []string{vouchesField, referenceField, verdictsField, knownField, signerField, warningsField, verifiedField, architectureField, mediaTypeField}
 
 // fieldValues are the selectable fields and the values they can have; nil for any.
 var fieldValues = map[string][]string{
@@ -52,8 +56,10 @@ var fieldValues = map[string][]string{
 	architectureField: nil,
 	signerField:       nil,
 	knownField:        nil,
-	verifiedField:     {verifiedTrue, verifiedFalse, verifiedUnknown, unsigned},
-	warningsField:     {"", warningManifestLeftOut, warningConfigLeftOut, warningOldReferences},
+	verifiedField:     {verifiedTrue, verifiedFalse, verifiedUnknown, unsigned, byIndex},
+	verdictsField:     nil,
+	vouchesField:      nil,
+	warningsField:     {"", warningManifestLeftOut, warningConfigLeftOut, warningOldReferences, warningSignatures, warningIncomplete},
 	usedField:         {"true", "false"},
 }
 
@@ -99,6 +105,14 @@ func (f *facts) values(field string, image *imagev1.Image) []string {
 		if all := knownBy(image); len(all) > 0 {
 			return all
 		}
+	case verdictsField:
+		if all := f.verdicts(image); len(all) > 0 {
+			return all
+		}
+	case vouchesField:
+		if all := vouchesFor(image); len(all) > 0 {
+			return all
+		}
 	case warningsField:
 		if all := warnings(image); len(all) > 0 {
 			return all
@@ -121,6 +135,37 @@ func warnings(image *imagev1.Image) []string {
 	}
 	if annotation.IsOld(image.Annotations, image.DockerImageReference) {
 		all = append(all, warningOldReferences)
+	}
+	kinds := map[string]bool{}
+	for _, r := range annotation.Found(image.Annotations) {
+		kinds[warningSignatures] = kinds[warningSignatures] || len(r.LeftOut) > 0
+		kinds[warningIncomplete] = kinds[warningIncomplete] || r.Unread != ""
+	}
+	for _, kind := range []string{warningSignatures, warningIncomplete} {
+		if kinds[kind] {
+			all = append(all, kind)
+		}
+	}
+	return all
+}
+
+// verdicts are the verdicts in the repositories that the image is in, each as <verdict>@<repository>. Where no policy
+// covers a repository, the verdict is what the signatures say by themselves.
+func (f *facts) verdicts(image *imagev1.Image) []string {
+	var all []string
+	judged, found := annotation.Judged(image.Annotations), annotation.Found(image.Annotations)
+	for _, repository := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {
+		v, ok := judged[repository.String()]
+		switch {
+		case ok:
+		case len(judged) > 0 && len(found[repository.String()].Signatures) > 0:
+			v.Verified = verifiedUnknown
+		case len(judged) > 0:
+			v.Verified = unsigned
+		default:
+			v.Verified, _ = f.summarize(image)
+		}
+		all = append(all, v.Verified+"@"+repository.String())
 	}
 	return all
 }
@@ -214,7 +259,7 @@ func newSelector(asked fields.Selector) fields.Selector {
 // term is what a field with a value is matched by: of a field with several, that the value is one.
 func term(field, value string) (string, string) {
 	switch field {
-	case signerField, knownField, warningsField:
+	case signerField, knownField, warningsField, verdictsField, vouchesField:
 		return field + "=" + value, "true"
 	}
 	return field, value

@@ -25,6 +25,7 @@ type imagesREST struct {
 	*genericregistry.Store
 	facts          *facts
 	verdictChanged func(image *imagev1.Image, verified string, signers []string)
+	vouches        func(index *imagev1.Image)
 	answer         func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
 }
 

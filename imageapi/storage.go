@@ -5,7 +5,10 @@ import (
 	"fmt"
 
 	imagev1 "github.com/openshift/api/image/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
@@ -28,6 +31,9 @@ type Options struct {
 	// before, by whomever it was: a new image that is signed, a signature that was added, policies
 	// that changed. It must not wait. nil is told nothing.
 	VerdictChanged func(image *imagev1.Image, verified string, signers []string)
+	// Vouches is told of each write of an index after which it is verified in other repositories than before, or
+	// in none: what it lists is to be judged again. It must not wait. nil is told nothing.
+	Vouches func(index *imagev1.Image)
 	// Answer, if set, is asked before a creation for the context to create with, and after it for
 	// what to answer with: the object, or one that knows its encoding (runtime.CacheableObject).
 	Answer func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
@@ -61,6 +67,17 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 		}
 		return obj.(*imagev1.Image)
 	}
+	s.index = func(ctx context.Context, repository, digest string) *imagev1.Image {
+		field := fields.OneTermEqualSelector(vouchesField, repository+"@"+digest)
+		obj, err := images.ListPredicate(ctx, f.predicate(labels.Everything(), field), &internalversion.ListOptions{Limit: 1})
+		if err != nil {
+			return nil
+		}
+		for i := range obj.(*imagev1.ImageList).Items {
+			return &obj.(*imagev1.ImageList).Items[i]
+		}
+		return nil
+	}
 	if err := images.CompleteWithOptions(&generic.StoreOptions{
 		RESTOptions: g,
 		AttrFunc:    f.attributes(indexedFields),
@@ -71,9 +88,17 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 	if f.usage != nil {
 		f.indexes = followIndexes(f.usage, func(digest string) *imagev1.Image { return s.get(context.Background(), digest) })
 		images.AfterCreate = func(obj runtime.Object, _ *metav1.CreateOptions) { f.indexes.changed(obj.(*imagev1.Image)) }
-		images.AfterDelete = func(obj runtime.Object, _ *metav1.DeleteOptions) { f.indexes.changed(obj.(*imagev1.Image)) }
 	}
-	served := &imagesREST{Store: images, facts: f, verdictChanged: opts.VerdictChanged, answer: opts.Answer}
+	images.AfterDelete = func(obj runtime.Object, _ *metav1.DeleteOptions) {
+		index := obj.(*imagev1.Image)
+		if f.usage != nil {
+			f.indexes.changed(index)
+		}
+		if opts.Vouches != nil && len(vouchesIn(index)) > 0 {
+			opts.Vouches(index)
+		}
+	}
+	served := &imagesREST{Store: images, facts: f, verdictChanged: opts.VerdictChanged, vouches: opts.Vouches, answer: opts.Answer}
 	if served.answer == nil {
 		served.answer = func(ctx context.Context) (context.Context, func(runtime.Object) runtime.Object) {
 			return ctx, func(obj runtime.Object) runtime.Object { return obj }

@@ -22,6 +22,8 @@ type strategy struct {
 	verifier Verifier
 	// get reads a stored Image; nil when it is not there. To date an index by its children.
 	get func(ctx context.Context, name string) *imagev1.Image
+	// index finds an index that is verified in a repository and lists an image; nil when there is none.
+	index func(ctx context.Context, repository, digest string) *imagev1.Image
 }
 
 var (
@@ -60,7 +62,7 @@ func (s *strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	}
 	dropStoredManifest(image)
 	manifest.DropHeld(image)
-	verifySignatures(ctx, s.verifier, image, nil)
+	s.verifySignatures(ctx, image, nil)
 }
 
 // Validate reports what is wrong with a new Image.
@@ -76,7 +78,7 @@ func (s *strategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object
 	removeManagedSignatureAnnotation(image)
 	restoreDerived(image, oldImage)
 	manifest.DropHeld(image)
-	verifySignatures(ctx, s.verifier, image, oldImage)
+	s.verifySignatures(ctx, image, oldImage)
 }
 
 // ValidateUpdate reports what is wrong with a changed Image, immutable fields included.

@@ -12,11 +12,13 @@ import (
 type verdict struct {
 	verified string
 	signers  []string
+	vouches  []string // repositories in which an index is verified
 }
 
 func (f *facts) verdict(obj runtime.Object) (v verdict) {
 	if image, ok := obj.(*imagev1.Image); ok {
 		v.verified, v.signers = f.summarize(image)
+		v.vouches = vouchesIn(image)
 	}
 	return v
 }
@@ -25,7 +27,11 @@ func (f *facts) verdict(obj runtime.Object) (v verdict) {
 // after the write and not from the hooks that genericregistry.Store has for what goes with a write:
 // those run before the commit, and again when it meets another write.
 func (r *imagesREST) reportVerdict(obj runtime.Object, before verdict, dryRun []string) {
-	if r.verdictChanged == nil || dryrun.IsDryRun(dryRun) {
+	if dryrun.IsDryRun(dryRun) {
+		return
+	}
+	r.reportVouching(obj, before.vouches)
+	if r.verdictChanged == nil {
 		return
 	}
 	after := r.facts.verdict(obj)

@@ -4,31 +4,47 @@ import (
 	"bytes"
 	"context"
 	"maps"
+	"slices"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apiserver/pkg/warning"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 )
 
 // Verifier judges the signatures of an image.
 type Verifier interface {
-	// Verify reports whether a policy covers image. If so it has set the verdict on every
-	// signature: conditions, imageIdentity, signedClaims, created, issuedBy and issuedTo; and it may
-	// have set annotations of its own. If not it has left image alone.
+	// Verify reports whether a policy covers image in any repository that it is in. It has then set the verdict on
+	// every signature: conditions, imageIdentity, signedClaims, created, issuedBy and issuedTo. On any other image it
+	// leaves conditions that an administrator has set. It may have removed signatures that repositories brought and
+	// that are too many, and set annotations of its own.
 	//
-	// The signatures of image hold the verdicts that are stored, none for a new signature. Verify
-	// runs in the path of a write: it must not wait for a network.
-	Verify(ctx context.Context, image *imagev1.Image) (covered bool)
+	// The signatures of image hold the verdicts that are stored, none for a new signature. indexes finds an index that
+	// is verified in a repository and lists the image, nil if there is none. Verify runs in the path of a write: it
+	// must not wait for a network.
+	Verify(ctx context.Context, image *imagev1.Image, indexes func(repository string) *imagev1.Image) (covered bool)
+}
+
+// judgedBy are the annotations that a verdict depends on, or that it is.
+var judgedBy = []string{annotation.References, annotation.Gone, annotation.Repositories, annotation.Verdicts, annotation.Policy, annotation.Recheck}
+
+// isJudged reports whether nothing has changed since old was judged that a verdict depends on.
+func isJudged(image, old *imagev1.Image) bool {
+	for _, key := range judgedBy {
+		if image.Annotations[key] != old.Annotations[key] {
+			return false
+		}
+	}
+	return old.DockerImageReference == image.DockerImageReference && (old.DockerImageManifest == "") == (image.DockerImageManifest == "") &&
+		apiequality.Semantic.DeepEqual(old.Signatures, image.Signatures)
 }
 
 // verifySignatures sets the verdicts of an image that a policy covers, whatever the client sent. On
 // any other image the client's own conditions stay: that is how `oc adm verify-image-signature`
 // records an administrator's judgement. old is the stored image; nil on create.
-func verifySignatures(ctx context.Context, v Verifier, image, old *imagev1.Image) {
-	if v == nil || len(image.Signatures) == 0 {
-		return
-	}
-	if old != nil && old.DockerImageReference == image.DockerImageReference && apiequality.Semantic.DeepEqual(old.Signatures, image.Signatures) {
+func (s *strategy) verifySignatures(ctx context.Context, image, old *imagev1.Image) {
+	if s.verifier == nil || old != nil && isJudged(image, old) {
 		return
 	}
 	// A copy of what a verifier may change.
@@ -38,28 +54,35 @@ func verifySignatures(ctx context.Context, v Verifier, image, old *imagev1.Image
 	judged.Signatures = make([]imagev1.ImageSignature, len(image.Signatures))
 	for i := range image.Signatures {
 		image.Signatures[i].DeepCopyInto(&judged.Signatures[i])
-	}
-	for i := range judged.Signatures {
 		clearVerdict(&judged.Signatures[i])
 		if stored := findSignature(old, &judged.Signatures[i]); stored != nil {
 			copyVerdict(&judged.Signatures[i], stored)
 		}
 	}
-	if !v.Verify(ctx, judged) {
-		return
-	}
-	for i := range image.Signatures {
-		if claimsVerdict(&image.Signatures[i], &judged.Signatures[i]) {
-			warning.AddWarning(ctx, "", "signatures: conditions are computed by the server: a policy covers this image")
-			break
+	covered := s.verifier.Verify(ctx, judged, func(repository string) *imagev1.Image { return s.index(ctx, repository, image.Name) })
+	warned := false
+	for i := range judged.Signatures {
+		verdict := &judged.Signatures[i]
+		sent := image.Signatures[slices.IndexFunc(image.Signatures, func(s imagev1.ImageSignature) bool { return s.Name == verdict.Name })]
+		if !claimsVerdict(&sent, findSignature(old, &sent)) {
+			continue
 		}
+		if !covered {
+			sent.DeepCopyInto(verdict)
+		} else if !warned && !apiequality.Semantic.DeepEqual(sent.Conditions, verdict.Conditions) {
+			warned = true
+			warning.AddWarning(ctx, "", "signatures: conditions are computed by the server: a policy covers this image")
+		}
+	}
+	if len(judged.Signatures) == 0 {
+		judged.Signatures = nil
 	}
 	image.Signatures, image.Annotations = judged.Signatures, judged.Annotations
 }
 
-// claimsVerdict reports whether the client sent a verdict other than the server's.
-func claimsVerdict(sent, judged *imagev1.ImageSignature) bool {
-	return len(sent.Conditions) > 0 && !apiequality.Semantic.DeepEqual(sent.Conditions, judged.Conditions)
+// claimsVerdict reports whether the client sent a verdict other than the one that is stored, if any.
+func claimsVerdict(sent, stored *imagev1.ImageSignature) bool {
+	return len(sent.Conditions) > 0 && (stored == nil || !apiequality.Semantic.DeepEqual(sent.Conditions, stored.Conditions))
 }
 
 // findSignature returns the signature of image with the name and the bytes of s.

@@ -48,9 +48,10 @@ func (im *Importer) Find(ctx context.Context, ref reference.Reference) (image *i
 		DockerImageManifest:          string(m.raw),
 		DockerImageManifestMediaType: m.MediaType,
 	}
-	image.Signatures, image.Annotations, warnings, err = im.finder.Find(ctx, s.repository.Digest(m.Digest), s.transport)
+	found, annotations, warnings, err := im.finder.Find(ctx, s.repository.Digest(m.Digest), s.transport)
 	if err != nil {
 		return nil, warnings, fmt.Errorf("looking for signatures: %w", describe(ref, err))
 	}
+	record(image, ref.Bare(), found, annotations, nil)
 	return image, warnings, nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
 // Images is where Images are kept. Errors are those of the Kubernetes API:
@@ -39,40 +40,69 @@ const (
 // tags of one digest.
 var conflictBackoff = wait.Backoff{Steps: 12, Duration: 5 * time.Millisecond, Factor: 1.6, Jitter: 0.5}
 
-// store writes what an import learned. found is what fresh adds to: the stored
-// Image, or nil. Nothing that is stored is taken away.
-func store(ctx context.Context, images Images, found, fresh *imagev1.Image) (*imagev1.Image, Action, error) {
-	if found == nil {
-		created, err := images.Create(ctx, fresh, metav1.CreateOptions{})
-		if !apierrors.IsAlreadyExists(err) {
-			return created, Created, err
-		}
-	}
+// store writes what an import learned of an image in repository. found is what fresh adds to: the stored Image, or nil.
+// Nothing that is stored is taken away, but for what an earlier search of the repository found; searched says that fresh
+// has what is there now.
+func store(ctx context.Context, images Images, found, fresh *imagev1.Image, repository reference.Reference, searched bool) (*imagev1.Image, Action, error) {
 	action := Unchanged
-	err := retry.RetryOnConflict(conflictBackoff, func() error {
-		if found == nil {
+	var offered []string
+	for more := true; more; {
+		var added []string
+		err := retry.RetryOnConflict(conflictBackoff, func() error {
+			merged, changed := fresh.DeepCopy(), true
+			if found != nil {
+				merged, changed = merge(found, fresh, repository)
+			} else {
+				merged.Signatures = nil
+				delete(merged.Annotations, annotation.Repositories)
+			}
+			if more = false; searched {
+				added, more = mergeFound(merged, fresh, repository.String(), offered)
+				changed = changed || found == nil || len(added) > 0 || len(merged.Signatures) != len(found.Signatures) || !maps.Equal(merged.Annotations, found.Annotations)
+			}
+			if !changed {
+				return nil
+			}
 			var err error
-			if found, err = images.Get(ctx, fresh.Name, metav1.GetOptions{}); err != nil {
+			if found == nil {
+				if found, err = images.Create(ctx, merged, metav1.CreateOptions{}); err == nil {
+					action = Created
+					return nil
+				}
+				if !apierrors.IsAlreadyExists(err) {
+					return err
+				}
+				if found, err = images.Get(ctx, fresh.Name, metav1.GetOptions{}); err != nil {
+					return err
+				}
+				return apierrors.NewConflict(imagev1.Resource("images"), fresh.Name, err) // with the one that is there now
+			}
+			updated, err := images.Update(ctx, merged, metav1.UpdateOptions{})
+			if apierrors.IsConflict(err) {
+				var getErr error
+				if found, getErr = images.Get(ctx, fresh.Name, metav1.GetOptions{}); getErr != nil {
+					found = nil
+					return getErr
+				}
+			}
+			if err != nil {
 				return err
 			}
-		}
-		merged, changed := merge(found, fresh)
-		if !changed {
+			if found = updated; action != Created {
+				action = Updated
+			}
 			return nil
-		}
-		updated, err := images.Update(ctx, merged, metav1.UpdateOptions{})
+		})
 		if err != nil {
-			found = nil // read it again
-			return err
+			return found, action, err
 		}
-		found, action = updated, Updated
-		return nil
-	})
-	return found, action, err
+		offered = append(offered, added...)
+	}
+	return found, action, nil
 }
 
-// merge adds what fresh knows to a copy of stored.
-func merge(stored, fresh *imagev1.Image) (merged *imagev1.Image, changed bool) {
+// merge adds what fresh knows of an image in repository to a copy of stored, but for signatures.
+func merge(stored, fresh *imagev1.Image, repository reference.Reference) (merged *imagev1.Image, changed bool) {
 	merged = stored.DeepCopy()
 	fill := func(field *string, value string) {
 		if *field == "" && value != "" {
@@ -88,17 +118,26 @@ func merge(stored, fresh *imagev1.Image) (merged *imagev1.Image, changed bool) {
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	maps.Copy(annotations, fresh.Annotations)
-	annotation.SetKnown(annotations, append(annotation.Known(merged.Annotations), annotation.Known(fresh.Annotations)...))
-	merged.Annotations = annotations
-	manifest.DropHeld(merged)
-	changed = changed || !maps.Equal(annotations, stored.Annotations)
-	for _, s := range fresh.Signatures {
-		if !slices.ContainsFunc(merged.Signatures, func(have imagev1.ImageSignature) bool { return have.Name == s.Name }) {
-			merged.Signatures, changed = append(merged.Signatures, s), true
+	known := annotation.Known(fresh.Annotations)
+	for key, value := range fresh.Annotations {
+		if key != annotation.Repositories {
+			annotations[key] = value
 		}
 	}
-	return merged, changed
+	annotation.SetKnown(annotations, append(annotation.Known(merged.Annotations), known...))
+	if _, ok := annotations[annotation.Gone]; ok { // it is there, after all
+		missing := annotation.Missing(annotations)
+		for _, ref := range append(known, repository.WithDigest(fresh.Name)) {
+			delete(missing, ref)
+		}
+		annotation.SetMissing(annotations, missing)
+	}
+	// What searches found was the image's and not the repository's once.
+	delete(annotations, annotation.Attestations)
+	delete(annotations, annotation.Warnings)
+	merged.Annotations = annotations
+	manifest.DropHeld(merged)
+	return merged, changed || !maps.Equal(annotations, stored.Annotations)
 }
 
 // DryRun is an Images that writes nothing: it reads from Images and answers

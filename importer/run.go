@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -379,17 +378,13 @@ func (r *run) store(ctx context.Context, n node, found, fresh *imagev1.Image, pl
 		out.warnings = append(out.warnings, warnings...)
 		if err != nil {
 			searchErr = fmt.Errorf("looking for signatures: %w", describe(n.reference, err))
-		} else {
-			fresh.Signatures = signatures
-			own := maps.Clone(fresh.Annotations)
-			maps.Copy(fresh.Annotations, annotations)
-			maps.Copy(fresh.Annotations, own)
 		}
+		record(fresh, n.reference.Bare(), signatures, annotations, searchErr)
 	}
 	if err := manifest.Fit(fresh); err != nil {
 		return errors.Join(describe(n.reference, err), searchErr)
 	}
-	image, action, err := store(ctx, r.images, found, fresh)
+	image, action, err := store(ctx, r.images, found, fresh, n.reference.Bare(), r.finder != nil)
 	if err != nil {
 		return errors.Join(storing(n.digest, err), searchErr)
 	}

@@ -115,13 +115,13 @@ func BenchmarkReverify(b *testing.B) {
 		b.Run("Trust="+tc.name, func(b *testing.B) {
 			set := signaturestest.Set(b, tc.trust, digestOnly)
 			img := object(tc.signature)
-			signatures.VerifyImage(img, set, now)
+			signatures.VerifyImage(img, set, now, nil)
 			if verified, _, _ := signatures.Summary(img); verified != "True" {
 				b.Fatalf("%+v", img.Signatures)
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				if changed, _ := signatures.VerifyImage(img, set, now); changed {
+				if changed, _ := signatures.VerifyImage(img, set, now, nil); changed {
 					b.Fatal("changed")
 				}
 			}

@@ -186,11 +186,11 @@ func FuzzVerifyImage(f *testing.F) {
 		for _, set := range z.sets {
 			img := object(stored(t, typ, content))
 			img.DockerImageReference, img.DockerImageManifest = reference, manifest
-			signatures.VerifyImage(img, set, now)
+			signatures.VerifyImage(img, set, now, nil)
 			if verified, _, _ := signatures.Summary(img); verified == "True" {
 				t.Fatalf("verified: %+v", img.Signatures)
 			}
-			if changed, _ := signatures.VerifyImage(img, set, now.Add(time.Minute)); changed {
+			if changed, _ := signatures.VerifyImage(img, set, now.Add(time.Minute), nil); changed {
 				t.Fatal("changed although nothing did")
 			}
 			b, err := json.Marshal(img)
@@ -201,7 +201,7 @@ func FuzzVerifyImage(f *testing.F) {
 			if err := json.Unmarshal(b, &back); err != nil {
 				t.Fatal(err)
 			}
-			if changed, _ := signatures.VerifyImage(&back, set, now.Add(time.Minute)); changed {
+			if changed, _ := signatures.VerifyImage(&back, set, now.Add(time.Minute), nil); changed {
 				t.Fatal("changed by being stored")
 			}
 		}

@@ -1,8 +1,11 @@
 package signatures
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
@@ -10,13 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
 // rules is a version of this package's judgement, part of AnnotationPolicy. Raising it has every stored verdict
 // computed again.
-const rules = "v1"
+const rules = "v2"
 
 // probeInterval is how long a condition that has not changed keeps its lastProbeTime, so that looking again does
 // not write every Image again.
@@ -25,72 +29,138 @@ const probeInterval = 24 * time.Hour
 // maxJudged bounds the signatures judged in one Image, however many a client wrote into it.
 const maxJudged = 64
 
-// VerifyImage computes the verdict on every signature of an Image and writes it into the Image: conditions and
-// the fields that say who signed what. The Image's annotation AnnotationPolicy then names the policy used, and
-// AnnotationRecheck when to look again.
+// Indexes finds an index that is verified in a repository and whose manifest lists the image that is judged; nil if there
+// is none.
+type Indexes func(repository string) *imagev1.Image
+
+// VerifyImage computes the verdict on every signature of an Image, in every repository that the image is in, and writes
+// it into the Image. A signature counts in the repositories where it was found; one that a client wrote counts in all.
+// The signature's own conditions, and the fields that say who signed what, are the worst of those that a policy covers,
+// and say which repository they are about. The annotation annotation.Verdicts has the verdict of each repository,
+// annotation.Policy names the policies used, and annotation.Recheck when to look again. What repositories brought is
+// bounded, see bound, and leaves with them.
 //
-// covered tells whether a policy covers the image. When none does, conditions that somebody else has set stay as
+// covered tells whether a policy covers the image anywhere. When none does, conditions that somebody else has set stay as
 // they are (`oc adm verify-image-signature --save` works), verdicts left by a policy that is gone are reset to
 // Unknown, and so are signatures without conditions.
 //
 // What the Image says of its verdicts before does not count, but for the times: it has to come from storage and not from a
 // client. changed tells whether the Image differs from before. A condition's lastTransitionTime changes only with its
 // status; its lastProbeTime when anything in it changes, or after a day.
-func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time) (changed, covered bool) {
-	target := Image{Digest: image.Name, Reference: image.DockerImageReference, Manifest: []byte(image.DockerImageManifest)}
-	if image.DockerImageManifest == "" {
-		target.Manifest = nil
-	}
-	ref, p, err := cover(target, set)
-	covered = p != nil || err != nil
-	_, wasOurs := image.Annotations[AnnotationPolicy]
-	var recheck time.Time
+func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes Indexes) (changed, covered bool) {
+	annotations, held := maps.Clone(image.Annotations), len(image.Signatures)
+	_, wasOurs := annotations[AnnotationPolicy]
+	found := annotation.Found(annotations)
+	places := placesOf(image, set, found)
+	leave(image, found, places)
+	covered = slices.ContainsFunc(places, place.covered)
+
+	in, recheck := holdersOf(found), time.Time{}
+	judged := make(map[string][]judgement, len(places))
 	for i := range image.Signatures {
 		s := &image.Signatures[i]
-		var v Verdict
+		worst := noPolicy(places[0].ref)
 		switch {
 		case covered && i >= maxJudged:
-			v = unjudged(evidence.UnsupportedFormat, fmt.Sprintf("only the first %d signatures of an image are judged", maxJudged))
-		case err != nil:
-			v = unjudged(ReasonNoMatchingPolicy, "no policy can be chosen: "+err.Error())
-		case p == nil && !wasOurs && len(s.Conditions) > 0 && !isNoPolicy(s.Conditions):
+			worst = unjudged(evidence.UnsupportedFormat, fmt.Sprintf("only the first %d signatures of an image are judged", maxJudged))
+		case covered:
+			first := true
+			for _, p := range places {
+				if !p.covered() || !in.count(s, p.repository) {
+					continue
+				}
+				v := p.judge(s, image, now)
+				judged[p.repository] = append(judged[p.repository], judgement{half(s.Name), v})
+				if next := v.NotAfter; !next.IsZero() && (recheck.IsZero() || next.Before(recheck)) {
+					recheck = next
+				}
+				if first || v.goodness() < worst.goodness() {
+					worst, first = v, false
+				}
+			}
+		case !wasOurs && len(s.Conditions) > 0 && !isNoPolicy(s.Conditions):
 			continue // set by an admin
-		case p == nil:
-			v = noPolicy(ref)
-		default:
-			v = judge(Signature{s.Type, s.Content}, target, ref, p, now)
 		}
-		if !v.NotAfter.IsZero() && (recheck.IsZero() || v.NotAfter.Before(recheck)) {
-			recheck = v.NotAfter
-		}
-		changed = v.apply(s, now) || changed
+		changed = worst.apply(s, now) || changed
 	}
-	changed = annotate(image, AnnotationPolicy, stamp(image, p, err)) || changed
+
+	stamp, verdicts := stampOf(places), map[string]annotation.Verdict{}
+	for _, p := range places {
+		if p.covered() {
+			verdicts[p.repository] = p.sum(judged[p.repository], indexes)
+		}
+	}
+	says := len(image.Signatures) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(verdicts)), func(v annotation.Verdict) bool { return v.Verified != Unsigned })
+	if !says {
+		stamp, verdicts = "", nil
+	}
+	bound(image, found, stamp, func(name, repository string) bool {
+		return slices.ContainsFunc(judged[repository], func(j judgement) bool { return j.name == name && j.Trusted() })
+	})
+	if image.Annotations == nil {
+		image.Annotations = map[string]string{}
+	}
+	if _, ok := annotations[annotation.Repositories]; ok {
+		annotation.SetFound(image.Annotations, found)
+	}
+	annotate(image, annotation.Verdicts, encodeVerdicts(verdicts))
+	annotate(image, AnnotationPolicy, stamp)
 	next := ""
 	if !recheck.IsZero() {
 		// Times of certificates and keys are whole seconds and include the last one.
 		next = recheck.UTC().Add(time.Second).Format(time.RFC3339)
 	}
-	return annotate(image, AnnotationRecheck, next) || changed, covered
+	annotate(image, AnnotationRecheck, next)
+	if len(image.Annotations) == 0 {
+		image.Annotations = nil
+	}
+	return changed || held != len(image.Signatures) || !maps.Equal(annotations, image.Annotations), covered
 }
 
-// Stale tells whether VerifyImage may find something new: the policy is another one or has changed, a signature
-// was never looked at, an expiry has passed, or a day has.
+// judge is the verdict on a signature in a repository that a policy covers.
+func (p place) judge(s *imagev1.ImageSignature, image *imagev1.Image, now time.Time) Verdict {
+	if p.err != nil {
+		return unjudged(ReasonNoMatchingPolicy, "no policy can be chosen: "+p.err.Error())
+	}
+	target := Image{Digest: image.Name, Reference: p.ref.String()}
+	if image.DockerImageManifest != "" {
+		target.Manifest = []byte(image.DockerImageManifest)
+	}
+	return judge(Signature{s.Type, s.Content}, target, p.ref, p.policy, now)
+}
+
+func encodeVerdicts(verdicts map[string]annotation.Verdict) string {
+	if len(verdicts) == 0 {
+		return ""
+	}
+	b, _ := json.Marshal(verdicts) // strings always marshal
+	return string(b)
+}
+
+// Stale tells whether VerifyImage may find something new: a policy is another one or has changed, a signature
+// was never looked at, an expiry has passed, or a day has. What an index vouches for may always have changed.
 func Stale(image *imagev1.Image, set *policy.Set, now time.Time) bool {
-	_, p, err := cover(Image{Digest: image.Name, Reference: image.DockerImageReference}, set)
-	if image.Annotations[AnnotationPolicy] != stamp(image, p, err) {
+	places := placesOf(image, set, annotation.Found(image.Annotations))
+	judged := annotation.Judged(image.Annotations)
+	if stamp := image.Annotations[AnnotationPolicy]; stamp != stampOf(places) && (len(image.Signatures) > 0 || len(judged) > 0 || stamp != "") {
 		return true
+	}
+	for _, v := range judged {
+		if v.Verified == ByIndex {
+			return true
+		}
 	}
 	if recheck, ok := image.Annotations[AnnotationRecheck]; ok {
 		if t, err := time.Parse(time.RFC3339, recheck); err != nil || !now.Before(t) {
 			return true
 		}
 	}
+	covered := slices.ContainsFunc(places, place.covered)
 	for _, s := range image.Signatures {
 		if len(s.Conditions) == 0 {
 			return true
 		}
-		if (p != nil || err != nil) && slices.ContainsFunc(s.Conditions, func(c imagev1.SignatureCondition) bool {
+		if covered && slices.ContainsFunc(s.Conditions, func(c imagev1.SignatureCondition) bool {
 			return now.Sub(c.LastProbeTime.Time) > probeInterval
 		}) {
 			return true
@@ -99,34 +169,28 @@ func Stale(image *imagev1.Image, set *policy.Set, now time.Time) bool {
 	return false
 }
 
-// stamp is the value of AnnotationPolicy: "" when there is nothing to judge or nothing to judge by.
-func stamp(image *imagev1.Image, p *policy.Policy, err error) string {
-	switch {
-	case len(image.Signatures) == 0:
-		return ""
-	case err != nil:
-		return "-@" + rules
-	case p == nil:
-		return ""
-	}
-	return p.Name + "@" + rules + "-" + p.Hash()
-}
-
-func annotate(image *imagev1.Image, key, value string) (changed bool) {
-	if image.Annotations[key] == value {
-		if _, ok := image.Annotations[key]; value != "" || !ok {
-			return false
+// stampOf is the value of AnnotationPolicy: "" when there is nothing to judge by.
+func stampOf(places []place) string {
+	var stamps []string
+	for _, p := range places {
+		switch {
+		case p.err != nil:
+			stamps = append(stamps, "-@"+rules)
+		case p.policy != nil:
+			stamps = append(stamps, p.policy.Name+"@"+rules+"-"+p.policy.Hash())
 		}
 	}
+	slices.Sort(stamps)
+	return strings.Join(slices.Compact(stamps), ",")
+}
+
+// annotate sets an annotation, or removes it if value is "".
+func annotate(image *imagev1.Image, key, value string) {
 	if value == "" {
 		delete(image.Annotations, key)
-		return true
-	}
-	if image.Annotations == nil {
-		image.Annotations = map[string]string{}
+		return
 	}
 	image.Annotations[key] = value
-	return true
 }
 
 func isNoPolicy(conditions []imagev1.SignatureCondition) bool {

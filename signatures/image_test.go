@@ -46,7 +46,7 @@ func TestVerifyImageTimes(t *testing.T) {
 	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
 	set := signaturestest.Set(t, signaturestest.TrustKey(key, nil), matchRepository)
 	img := object(stored(t, signatures.TypeSimpleSigning, key.SimpleSigning(t, digest, repository)))
-	changed, covered := signatures.VerifyImage(img, set, now)
+	changed, covered := signatures.VerifyImage(img, set, now, nil)
 	if !changed || !covered {
 		t.Fatalf("changed %v, covered %v", changed, covered)
 	}
@@ -63,7 +63,7 @@ func TestVerifyImageTimes(t *testing.T) {
 
 	// An hour later nothing is written at all.
 	before := img.DeepCopy()
-	if changed, _ := signatures.VerifyImage(img, set, now.Add(time.Hour)); changed {
+	if changed, _ := signatures.VerifyImage(img, set, now.Add(time.Hour), nil); changed {
 		t.Errorf("changed after an hour: %s", cmp.Diff(before, img))
 	}
 	if diff := cmp.Diff(before, img); diff != "" {
@@ -74,7 +74,7 @@ func TestVerifyImageTimes(t *testing.T) {
 	if !signatures.Stale(img, set, day) {
 		t.Error("not stale after a day")
 	}
-	if changed, _ := signatures.VerifyImage(img, set, day); !changed {
+	if changed, _ := signatures.VerifyImage(img, set, day, nil); !changed {
 		t.Error("not changed after a day")
 	}
 	c = condition(img.Signatures[0], "Trusted")
@@ -86,25 +86,25 @@ func TestVerifyImageTimes(t *testing.T) {
 	if !signatures.Stale(img, set, day) {
 		t.Error("not stale with another policy")
 	}
-	signatures.VerifyImage(img, set, day.Add(time.Hour))
+	signatures.VerifyImage(img, set, day.Add(time.Hour), nil)
 	c = condition(img.Signatures[0], "Trusted")
 	if c.Status != corev1.ConditionFalse || !c.LastTransitionTime.Time.Equal(day.Add(time.Hour)) || img.Signatures[0].SignedClaims != nil {
 		t.Errorf("with another policy: %+v", img.Signatures[0])
 	}
 	// The same status for another reason keeps the transition time.
 	set = signaturestest.Set(t, signaturestest.TrustGPG(signaturestest.NewGPG(t, "x", now, 0).Public(t)), matchRepository)
-	signatures.VerifyImage(img, set, day.Add(2*time.Hour))
+	signatures.VerifyImage(img, set, day.Add(2*time.Hour), nil)
 	c = condition(img.Signatures[0], "Trusted")
 	if !c.LastTransitionTime.Time.Equal(day.Add(time.Hour)) || !c.LastProbeTime.Time.Equal(day.Add(2*time.Hour)) {
 		t.Errorf("for another reason: %+v", c)
 	}
 	// Without a policy the verdict goes.
-	changed, covered = signatures.VerifyImage(img, nil, day.Add(3*time.Hour))
+	changed, covered = signatures.VerifyImage(img, nil, day.Add(3*time.Hour), nil)
 	c = condition(img.Signatures[0], "Trusted")
 	if !changed || covered || c.Status != corev1.ConditionUnknown || c.Reason != "NoMatchingPolicy" || len(img.Annotations) != 0 {
 		t.Errorf("without a policy: changed %v, covered %v, %+v, %v", changed, covered, c, img.Annotations)
 	}
-	if changed, _ := signatures.VerifyImage(img, nil, day.Add(4*time.Hour)); changed || signatures.Stale(img, nil, day.Add(100*time.Hour)) {
+	if changed, _ := signatures.VerifyImage(img, nil, day.Add(4*time.Hour), nil); changed || signatures.Stale(img, nil, day.Add(100*time.Hour)) {
 		t.Error("an image without policy is written again and again")
 	}
 }
@@ -113,7 +113,7 @@ func TestVerifyImageExpiry(t *testing.T) {
 	key := signaturestest.NewGPG(t, "Short", now.Add(-time.Hour), 24*time.Hour)
 	set := signaturestest.Set(t, signaturestest.TrustGPG(key.Public(t)), matchRepository)
 	img := object(stored(t, signatures.TypeAtomic, key.SimpleSigning(t, digest, repository, now.Add(-time.Minute))))
-	signatures.VerifyImage(img, set, now)
+	signatures.VerifyImage(img, set, now, nil)
 	verified, signers, next := signatures.Summary(img)
 	if verified != "True" || len(signers) != 1 || signers[0] != "Short <release@example.com>" {
 		t.Errorf("summary %s %v", verified, signers)
@@ -128,7 +128,7 @@ func TestVerifyImageExpiry(t *testing.T) {
 	if !signatures.Stale(img, set, next) {
 		t.Error("not stale when it expires")
 	}
-	signatures.VerifyImage(img, set, next)
+	signatures.VerifyImage(img, set, next, nil)
 	var types []string
 	for _, c := range img.Signatures[0].Conditions {
 		types = append(types, string(c.Type)+"="+string(c.Status))
@@ -141,7 +141,7 @@ func TestVerifyImageExpiry(t *testing.T) {
 	}
 	// The key's owner prolongs it: Expired stays, as False.
 	longer := signaturestest.Set(t, signaturestest.TrustGPG(key.Prolong(t, now.Add(time.Hour), 100*24*time.Hour)), matchRepository)
-	signatures.VerifyImage(img, longer, next.Add(time.Hour))
+	signatures.VerifyImage(img, longer, next.Add(time.Hour), nil)
 	if c := condition(img.Signatures[0], "Expired"); c.Status != corev1.ConditionFalse || !strings.Contains(c.Message, "no longer") {
 		t.Errorf("Expired after prolonging: %+v", c)
 	}
@@ -165,7 +165,7 @@ func TestVerifyImageOfOthers(t *testing.T) {
 
 	t.Run("a client cannot set a verdict on a covered image", func(t *testing.T) {
 		img := object(*forged.DeepCopy())
-		if _, covered := signatures.VerifyImage(img, covering, now); !covered {
+		if _, covered := signatures.VerifyImage(img, covering, now, nil); !covered {
 			t.Error("not covered")
 		}
 		s := img.Signatures[0]
@@ -177,7 +177,7 @@ func TestVerifyImageOfOthers(t *testing.T) {
 	t.Run("an admin can on one that no policy covers", func(t *testing.T) {
 		img := object(*forged.DeepCopy())
 		before := img.DeepCopy()
-		if changed, covered := signatures.VerifyImage(img, elsewhere, now); changed || covered {
+		if changed, covered := signatures.VerifyImage(img, elsewhere, now, nil); changed || covered {
 			t.Error("changed or covered")
 		}
 		if diff := cmp.Diff(before, img); diff != "" {
@@ -194,7 +194,7 @@ func TestVerifyImageOfOthers(t *testing.T) {
 	t.Run("an ambiguous reference is no way round a policy", func(t *testing.T) {
 		img := object(*forged.DeepCopy())
 		img.DockerImageReference = repository + ":v1@" + digest
-		if _, covered := signatures.VerifyImage(img, covering, now); !covered {
+		if _, covered := signatures.VerifyImage(img, covering, now, nil); !covered {
 			t.Error("not covered")
 		}
 		if c := condition(img.Signatures[0], "Trusted"); c.Status != corev1.ConditionUnknown {
@@ -203,8 +203,8 @@ func TestVerifyImageOfOthers(t *testing.T) {
 	})
 	t.Run("what a gone policy said goes with it", func(t *testing.T) {
 		img := object(stored(t, signatures.TypeSimpleSigning, key.SimpleSigning(t, digest, repository)))
-		signatures.VerifyImage(img, covering, old)
-		signatures.VerifyImage(img, elsewhere, now)
+		signatures.VerifyImage(img, covering, old, nil)
+		signatures.VerifyImage(img, elsewhere, now, nil)
 		if c := condition(img.Signatures[0], "Trusted"); c.Status != corev1.ConditionUnknown || img.Signatures[0].IssuedBy != nil {
 			t.Errorf("%+v", img.Signatures[0])
 		}
@@ -235,7 +235,7 @@ func TestSummary(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			img := object(tc.sigs...)
-			signatures.VerifyImage(img, set, now)
+			signatures.VerifyImage(img, set, now, nil)
 			verified, signers, next := signatures.Summary(img)
 			if verified != tc.want || !cmp.Equal(signers, tc.signers) || !next.IsZero() {
 				t.Errorf("%s %v %v, want %s %v", verified, signers, next, tc.want, tc.signers)
@@ -251,22 +251,22 @@ func TestLive(t *testing.T) {
 	key := signaturestest.NewKey(t, signaturestest.P256)
 	live := signatures.NewLive(nil, clocktesting.NewFakePassiveClock(now))
 	img := object(stored(t, signatures.TypeSimpleSigning, key.SimpleSigning(t, digest, repository)))
-	before := img.DeepCopy()
-	if live.Verify(t.Context(), img) || !cmp.Equal(before, img) {
-		t.Errorf("judged without policies: %s", cmp.Diff(before, img))
+	if live.Verify(t.Context(), img, nil) || condition(img.Signatures[0], "Trusted").Reason != "NoMatchingPolicy" {
+		t.Errorf("judged without policies: %+v", img.Signatures[0].Conditions)
 	}
 	live.Replace(signaturestest.Set(t, signaturestest.TrustKey(key, nil), matchRepository))
 	if !live.Stale(img) {
 		t.Error("not stale under the new policies")
 	}
-	if !live.Verify(t.Context(), img) || live.Stale(img) {
+	if !live.Verify(t.Context(), img, nil) || live.Stale(img) {
 		t.Error("not judged")
 	}
 	if c := condition(img.Signatures[0], "Trusted"); c.Status != corev1.ConditionTrue || !c.LastProbeTime.Time.Equal(now) {
 		t.Errorf("%+v", c)
 	}
-	if changed, covered := live.VerifyImage(img); changed || !covered {
-		t.Errorf("changed %v, covered %v", changed, covered)
+	before := img.DeepCopy()
+	if !live.Verify(t.Context(), img, nil) || !cmp.Equal(before, img) {
+		t.Errorf("changed: %s", cmp.Diff(before, img))
 	}
 }
 
@@ -279,7 +279,7 @@ func TestVerifyImageBound(t *testing.T) {
 	}
 	img.Signatures[63] = stored(t, signatures.TypeSimpleSigning, key.SimpleSigning(t, digest, repository))
 	img.Signatures[64] = stored(t, signatures.TypeSimpleSigning, key.SimpleSigning(t, digest, repository))
-	signatures.VerifyImage(img, set, now)
+	signatures.VerifyImage(img, set, now, nil)
 	if a, b := condition(img.Signatures[63], "Trusted"), condition(img.Signatures[64], "Trusted"); a.Status != corev1.ConditionTrue || b.Status != corev1.ConditionUnknown {
 		t.Errorf("%+v\n%+v", a, b)
 	}

@@ -31,20 +31,10 @@ func (l *Live) Set() *policy.Set { return l.set.Load() }
 // Replace puts other policies in force.
 func (l *Live) Replace(set *policy.Set) { l.set.Store(set) }
 
-// Verify judges the signatures of an Image if a policy covers it, and tells whether one does. An Image that none
-// covers is left alone.
-func (l *Live) Verify(_ context.Context, image *imagev1.Image) (covered bool) {
-	set := l.Set()
-	if _, p, err := cover(Image{Digest: image.Name, Reference: image.DockerImageReference}, set); p == nil && err == nil {
-		return false
-	}
-	VerifyImage(image, set, l.clock.Now())
-	return true
-}
-
-// VerifyImage is VerifyImage by the policies in force, now.
-func (l *Live) VerifyImage(image *imagev1.Image) (changed, covered bool) {
-	return VerifyImage(image, l.Set(), l.clock.Now())
+// Verify is VerifyImage by the policies in force, now.
+func (l *Live) Verify(_ context.Context, image *imagev1.Image, indexes func(repository string) *imagev1.Image) (covered bool) {
+	_, covered = VerifyImage(image, l.Set(), l.clock.Now(), indexes)
+	return covered
 }
 
 // Stale is Stale by the policies in force, now.

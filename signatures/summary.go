@@ -6,23 +6,44 @@ import (
 
 	imagev1 "github.com/openshift/api/image/v1"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 )
 
-// Values of Summary's first result.
+// Values of Summary's first result, and of the verdict of each repository.
 const (
 	VerifiedTrue    = "True"     // at least one signature is trusted and for the image
 	VerifiedFalse   = "False"    // none is, and at least one was judged untrusted
-	VerifiedUnknown = "Unknown"  // there are signatures, none could be judged
+	VerifiedUnknown = "Unknown"  // there are signatures, none could be judged, or not all could be read
 	Unsigned        = "Unsigned" // there is no signature
+	ByIndex         = "ByIndex"  // no signature is trusted, but that of an index of the same repository that lists the image
 )
 
-// Summary reads an Image's verdicts, for columns and indexes: whether the image is verified, who signed it (only
-// signers that are trusted, sorted), and when time alone may change that (zero for never).
+// worstFirst orders verdicts for the Image's own.
+var worstFirst = []string{VerifiedFalse, Unsigned, VerifiedUnknown, ByIndex, VerifiedTrue}
+
+// Summary reads an Image's verdicts, for columns and indexes: whether the image is verified, which is the worst of the
+// verdicts in the repositories that a policy covers; who signed it (only signers that are trusted, sorted); and when time
+// alone may change that (zero for never).
 func Summary(image *imagev1.Image) (verified string, signers []string, nextExpiry time.Time) {
 	if t, err := time.Parse(time.RFC3339, image.Annotations[AnnotationRecheck]); err == nil {
 		nextExpiry = t
 	}
+	if judged := annotation.Judged(image.Annotations); len(judged) > 0 {
+		worst := len(worstFirst)
+		for _, v := range judged {
+			worst = min(worst, max(slices.Index(worstFirst, v.Verified), 0))
+			signers = append(signers, v.Signers...)
+		}
+		slices.Sort(signers)
+		return worstFirst[worst], slices.Compact(signers), nextExpiry
+	}
 	if len(image.Signatures) == 0 {
+		for _, r := range annotation.Found(image.Annotations) {
+			if r.Unread != "" {
+				return VerifiedUnknown, nil, nextExpiry
+			}
+		}
 		return Unsigned, nil, nextExpiry
 	}
 	verified = VerifiedUnknown

@@ -6,6 +6,7 @@ import (
 
 	imagev1 "github.com/openshift/api/image/v1"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
@@ -41,6 +42,8 @@ const (
 	ReasonDigestMismatch         evidence.Reason = "DigestMismatch"         // a good signature of another image
 	ReasonDigestMatches          evidence.Reason = "DigestMatches"          // ForImage=True
 	ReasonNotEvaluated           evidence.Reason = "NotEvaluated"           // ForImage=Unknown: nobody vouches for the digest
+	ReasonIndexVerified          evidence.Reason = "IndexVerified"          // of a repository: an index there vouches for the image
+	ReasonSearchIncomplete       evidence.Reason = "SearchIncomplete"       // of a repository: not all signatures could be read
 	ReasonNoMatchingPolicy       evidence.Reason = "NoMatchingPolicy"       // nobody said who must sign this image
 )
 
@@ -48,19 +51,19 @@ const (
 const (
 	// AnnotationPolicy is the policy an Image's verdicts were computed with, "<name>@<hash>". Its presence tells
 	// that conditions are ours and not an admin's.
-	AnnotationPolicy = "tidewaiter.dev/signature-policy"
+	AnnotationPolicy = annotation.Policy
 	// AnnotationRecheck is when, in RFC 3339, time alone may change a verdict.
-	AnnotationRecheck = "tidewaiter.dev/signature-recheck"
+	AnnotationRecheck = annotation.Recheck
 	// AnnotationAttestations lists what else is attached to the image: JSON, an array of find.Attestation.
-	AnnotationAttestations = "tidewaiter.dev/attestations"
+	AnnotationAttestations = annotation.Attestations
 	// AnnotationWarnings says what the search for signatures had to leave out: JSON, an array of strings.
-	AnnotationWarnings = "tidewaiter.dev/signature-warnings"
+	AnnotationWarnings = annotation.Warnings
 )
 
 // MaxContent bounds one signature's content, in bytes.
 const MaxContent = 1 << 20
 
-// MaxStored is how many signatures an Image gets from a registry, as in OpenShift.
+// MaxStored is how many signatures an Image holds of one repository, as in OpenShift.
 const MaxStored = 10
 
 // Name is the name of an ImageSignature: "<image digest>@<hex SHA-256 of content>".

@@ -28,6 +28,8 @@ type Condition struct {
 type Verdict struct {
 	// Policy is the name of the policy that was applied, "" if none covers the image or the format is unknown.
 	Policy string
+	// Repository is the one that the verdict is about, "" if no policy was applied.
+	Repository string
 	// Conditions are Trusted, ForImage and, when they are True, Expired and Revoked, in this order.
 	Conditions []Condition
 	// NotAfter is when time alone will change the verdict; zero for never.
@@ -57,6 +59,19 @@ func (v *Verdict) Trusted() bool {
 	t, _ := v.Condition(ConditionTrusted)
 	f, _ := v.Condition(ConditionForImage)
 	return t.Status == corev1.ConditionTrue && f.Status == corev1.ConditionTrue
+}
+
+// goodness orders verdicts on one signature, the worst first.
+func (v *Verdict) goodness() int {
+	t, _ := v.Condition(ConditionTrusted)
+	f, _ := v.Condition(ConditionForImage)
+	switch {
+	case v.Trusted():
+		return 2
+	case t.Status == corev1.ConditionFalse || f.Status == corev1.ConditionFalse:
+		return 0
+	}
+	return 1
 }
 
 // Reason is the reason of the Trusted condition.
@@ -101,7 +116,7 @@ const maxMessage = 1024
 // storage: one line, bounded.
 func (v *Verdict) message(text string) string {
 	if v.Policy != "" {
-		text = fmt.Sprintf("policy %q: %s", v.Policy, text)
+		text = fmt.Sprintf("policy %q for %s: %s", v.Policy, v.Repository, text)
 	}
 	return printable.Line(text, maxMessage)
 }

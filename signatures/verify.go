@@ -135,7 +135,7 @@ func checkSigstore(parsed *sigstore.Signature, p *policy.Policy, now time.Time) 
 // says it. Then the digest, then the name.
 func judge(s Signature, image Image, ref policy.Reference, p *policy.Policy, now time.Time) Verdict {
 	what, e, err := check(s, image, p, now)
-	v := Verdict{Policy: p.Name}
+	v := Verdict{Policy: p.Name, Repository: ref.Repository}
 	if err != nil {
 		var f *evidence.Failure
 		if !errors.As(err, &f) { // the checkers promise not to do this

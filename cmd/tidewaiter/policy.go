@@ -99,6 +99,13 @@ func (v *verification) connect(config *restclient.Config) error {
 	return nil
 }
 
+// vouches has the images that an index lists follow its verdict.
+func (v *verification) vouches(index *imagev1.Image) {
+	if v.sweeper != nil {
+		v.sweeper.Follow(index)
+	}
+}
+
 // work keeps policies and verdicts up to date until ctx ends.
 func (v *verification) work(ctx context.Context, events *eventRecorder) error {
 	policyMetrics()
@@ -122,7 +129,7 @@ func (v *verification) work(ctx context.Context, events *eventRecorder) error {
 
 func (v *verification) changed(ctx context.Context, set *policy.Set, events *eventRecorder) {
 	v.live.Replace(set)
-	v.sweeper.Trigger()
+	v.sweeper.Resync()
 	policyReloads.WithLabelValues("success").Inc()
 	policyLoaded.Set(1)
 	klog.FromContext(ctx).Info("Policies were reloaded", "path", v.path, "policies", len(set.Policies()))

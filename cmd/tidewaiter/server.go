@@ -199,6 +199,7 @@ func (s *server) assemble() error {
 		Verifier:       s.verification.live,
 		Summarize:      summarize,
 		VerdictChanged: s.events.verdictChanged,
+		Vouches:        s.verification.vouches,
 		Usage:          core.Usage,
 		Answer:         getter.Answer,
 	})

@@ -202,7 +202,7 @@ func seedSigned(t testing.TB, dir string, n int) (names []string, trust string) 
 					Type:       signatures.TypeSimpleSigning, Content: content,
 				}},
 			}
-			signatures.VerifyImage(img, nil, time.Now())
+			signatures.VerifyImage(img, nil, time.Now(), nil)
 			return images.Create(context.Background(), imagesKey+name, img, &imagev1.Image{}, 0)
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/printers"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/signatures"
@@ -94,8 +95,10 @@ type verdictReport struct {
 	Verified string `json:"verified"`
 	// Policy is the name of the policy that covers the image; empty when none
 	// does.
-	Policy     string                   `json:"policy,omitempty"`
-	Signers    []string                 `json:"signers,omitempty"`
+	Policy  string   `json:"policy,omitempty"`
+	Signers []string `json:"signers,omitempty"`
+	// Message says why, where no single signature does.
+	Message    string                   `json:"message,omitempty"`
 	Signatures []imagev1.ImageSignature `json:"signatures"`
 	Warnings   []string                 `json:"warnings,omitempty"`
 }
@@ -151,7 +154,7 @@ func judgeImage(asked string, image *imagev1.Image, set *policy.Set, now time.Ti
 	if err != nil {
 		return nil, err
 	}
-	signatures.VerifyImage(image, set, now)
+	signatures.VerifyImage(image, set, now, nil)
 	r := &verdictReport{Reference: asked, Digest: image.Name, Signatures: image.Signatures}
 	if r.Signatures == nil {
 		r.Signatures = []imagev1.ImageSignature{}
@@ -160,6 +163,9 @@ func judgeImage(asked string, image *imagev1.Image, set *policy.Set, now time.Ti
 		r.Policy = p.Name
 	}
 	r.Verified, r.Signers, _ = signatures.Summary(image)
+	for _, v := range annotation.Judged(image.Annotations) { // one: the repository that was asked
+		r.Message = v.Message
+	}
 	return r, nil
 }
 
@@ -190,7 +196,7 @@ func (r *verdictReport) print(out io.Writer, format string) error {
 	if r.Policy == "" {
 		covered = "no policy covers it"
 	}
-	fmt.Fprintf(out, "%s %s\nverified: %s (%s)\n", r.Reference, r.Digest, r.Verified, covered)
+	fmt.Fprintf(out, "%s %s\nverified: %s (%s)%s\n", r.Reference, r.Digest, r.Verified, covered, r.reason())
 	if len(r.Signatures) == 0 {
 		return nil
 	}
@@ -202,6 +208,14 @@ func (r *verdictReport) print(out io.Writer, format string) error {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", shortName(s.Name), s.Type, trusted.Status, forImage.Status, signerOf(s), trusted.Reason, trusted.Message)
 	}
 	return w.Flush()
+}
+
+// reason is why, where no single signature says so.
+func (r *verdictReport) reason() string {
+	if r.Message == "" || len(r.Signatures) > 0 && r.Verified != signatures.VerifiedUnknown {
+		return ""
+	}
+	return "\nreason: " + r.Message
 }
 
 func conditionOf(s *imagev1.ImageSignature, t imagev1.SignatureConditionType) imagev1.SignatureCondition {

@@ -60,7 +60,7 @@ func (o *verifyOptions) sweepDirectory(cmd *cobra.Command) error {
 		swept := make(chan struct{})
 		go func() {
 			defer close(swept)
-			_ = s.verification.sweeper.Sweep(ctx) // the progress tells
+			_ = s.verification.sweeper.Sweep(ctx, true) // the progress tells
 		}()
 		defer func() { <-swept }()
 		return o.follow(cmd, 1, func(context.Context) (reverify.Progress, error) { return s.verification.sweeper.Progress(), nil })
@@ -100,7 +100,7 @@ func (o *verifyOptions) finish(cmd *cobra.Command, p reverify.Progress) error {
 		}
 	} else {
 		var counts []string
-		for _, verdict := range []string{signatures.VerifiedTrue, signatures.VerifiedFalse, signatures.VerifiedUnknown, signatures.Unsigned} {
+		for _, verdict := range []string{signatures.VerifiedTrue, signatures.ByIndex, signatures.VerifiedFalse, signatures.VerifiedUnknown, signatures.Unsigned} {
 			counts = append(counts, fmt.Sprintf("%d %s", p.Verified[verdict], verdict))
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), "%d images: %s; %d verdicts changed\n", p.Examined, strings.Join(counts, ", "), p.Changed)

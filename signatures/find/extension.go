@@ -31,7 +31,7 @@ func (s *search) extension(ctx context.Context) error {
 		} `json:"signatures"`
 	}
 	if err := json.Unmarshal(body, &list); err != nil {
-		s.warn("signature extension: %v", err)
+		s.notRead("signature extension: %v", err)
 		return nil
 	}
 	for _, e := range list.Signatures {

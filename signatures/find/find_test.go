@@ -347,14 +347,14 @@ func TestFindAttestationTag(t *testing.T) {
 
 func TestFindBounds(t *testing.T) {
 	key := signaturestest.NewKey(t, signaturestest.P256)
-	t.Run("signatures stored", func(t *testing.T) {
+	t.Run("signatures found", func(t *testing.T) {
 		f := newFixture(t, false)
 		var layers []any
 		for range 12 {
 			layers = append(layers, f.cosignLayer(key.SimpleSigning(t, f.digest, f.repository())))
 		}
 		f.push(f.tag(".sig"), map[string]any{"config": f.blob(emptyConfig, []byte("{}")), "layers": layers})
-		f.find(find.Options{}).expect(t, strings.TrimSpace(strings.Repeat(signatures.TypeSimpleSigning+" ", find.MaxStored)), "more than 10 signatures")
+		f.find(find.Options{}).expect(t, strings.TrimSpace(strings.Repeat(signatures.TypeSimpleSigning+" ", 12)))
 	})
 	t.Run("referrers looked at", func(t *testing.T) {
 		f := newFixture(t, true)
@@ -547,7 +547,7 @@ func TestFindBrokenThings(t *testing.T) {
 			}
 			inner.ServeHTTP(w, r)
 		}
-		f.find(find.Options{}).expect(t, "", "refers to another one", "does not have it", "has the digest")
+		f.find(find.Options{}).expect(t, "", "does not have it", "refers to another one", "has the digest")
 	})
 	t.Run("not JSON", func(t *testing.T) {
 		f := newFixture(t, true)
@@ -669,7 +669,7 @@ func TestFindLookaside(t *testing.T) {
 	}
 	paths = nil
 	f.find(configure("default-docker: {lookaside: '"+store.URL+"/sigs'}")).expect(t,
-		both+strings.Repeat(" "+signatures.TypeAtomic, 8), "lookaside signature-3", "more than 10")
+		both+strings.Repeat(" "+signatures.TypeAtomic, find.MaxLooked-3), "lookaside signature-3")
 	if len(paths) > find.MaxLooked {
 		t.Errorf("%d signatures were asked for, %d of them in vain", len(paths), endless)
 	}

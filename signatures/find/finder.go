@@ -13,6 +13,7 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
@@ -21,7 +22,7 @@ const (
 	MaxManifest     = 4 << 20               // bytes of a manifest, an index or a page of referrers
 	MaxSignature    = signatures.MaxContent // bytes of a signature, payload, bundle or envelope
 	MaxLooked       = 64                    // signatures and referrers looked at
-	MaxStored       = signatures.MaxStored  // signatures returned
+	MaxFound        = 16 << 20              // bytes of signatures returned
 	MaxAttestations = 64                    // attestations listed
 	maxPages        = 16                    // pages of referrers
 	maxWarnings     = 32
@@ -86,8 +87,9 @@ type Attestation struct {
 // Find searches for the signatures of digest. transport talks to the registry and does the authentication.
 //
 // signatures are named as package signatures names them, have type and content and nothing else, and are in the
-// order in which they were found, each once. annotations belong on the Image: AnnotationAttestations and
-// AnnotationWarnings, those for which there is something to say. warnings say, for people, what had to be left out.
+// order in which they were found, each once, all that are within the bounds: who judges them chooses which to keep.
+// annotations are what else is known of the repository: annotation.Attestations, Warnings and Unread, those for which
+// there is something to say. warnings say, for people, what had to be left out.
 // An error means that the registry could not be asked; what was found until then is returned with it.
 func (f *Finder) Find(ctx context.Context, digest name.Digest, transport http.RoundTripper) (found []imagev1.ImageSignature, annotations map[string]string, warnings []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
@@ -106,7 +108,7 @@ func (f *Finder) Find(ctx context.Context, digest name.Digest, transport http.Ro
 	if err == nil {
 		// Lookaside storage is another server: its troubles are no reason to import the image again and again.
 		if lerr := f.lookaside(ctx, s, digest.Context()); lerr != nil {
-			s.warn("lookaside storage: %v", lerr)
+			s.notRead("lookaside storage: %v", lerr)
 		}
 	}
 	annotations, aerr := s.annotations()
@@ -127,8 +129,9 @@ type search struct {
 	seen         map[string]bool   // content digests of found
 	blobs        map[string][]byte // by digest; cosign signs the same payload again and again
 	looked       int
-	dropped      bool // MaxLooked was met
-	overflowed   bool // MaxStored was met
+	dropped      bool   // MaxLooked was met
+	bytes        int    // of found
+	unread       string // why not everything could be read
 }
 
 // look counts one more candidate and tells whether it may be looked at.
@@ -155,11 +158,8 @@ func (s *search) add(typ string, content []byte) {
 		return
 	}
 	s.seen[key] = true
-	if len(s.found) >= MaxStored {
-		if !s.overflowed {
-			s.overflowed = true
-			s.warn("more than %d signatures; the rest was left out", MaxStored)
-		}
+	if s.bytes += len(content); s.bytes > MaxFound {
+		s.warn("a signature of %d bytes was left out: all together have more than %d", len(content), MaxFound)
 		return
 	}
 	s.found = append(s.found, imagev1.ImageSignature{
@@ -179,6 +179,14 @@ func (s *search) attest(a Attestation) {
 	}
 }
 
+// notRead warns that there may be signatures that were not read.
+func (s *search) notRead(format string, args ...any) {
+	s.warn(format, args...)
+	if s.unread == "" {
+		s.unread = clip(fmt.Sprintf(format, args...))
+	}
+}
+
 func (s *search) warn(format string, args ...any) {
 	if len(s.warnings) < maxWarnings {
 		s.warnings = append(s.warnings, clip(fmt.Sprintf(format, args...)))
@@ -193,6 +201,9 @@ func (s *search) annotations() (map[string]string, error) {
 			return nil, err
 		}
 		values[signatures.AnnotationAttestations] = string(b)
+	}
+	if s.unread != "" {
+		values[annotation.Unread] = s.unread
 	}
 	if len(s.warnings) > 0 {
 		b, err := json.Marshal(s.warnings)

@@ -3,8 +3,10 @@ package find
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/tidewaiter/tidewaiter/signatures"
@@ -27,6 +29,8 @@ func (s *search) referrers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// Which are looked at, of too many, does not depend on the order in which the registry lists them.
+	slices.SortStableFunc(list, func(a, b descriptor) int { return strings.Compare(a.Digest, b.Digest) })
 	for _, d := range list {
 		if !s.look() {
 			return nil
@@ -70,7 +74,8 @@ func (s *search) listReferrers(ctx context.Context) ([]descriptor, error) {
 		visited[here] = true
 		body, status, header, err := s.client.get(ctx, here, mediaTypeIndex, MaxManifest,
 			http.StatusNotFound, http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusNotAcceptable, http.StatusNotImplemented)
-		if s.leftOut(err, "referrers") {
+		if errors.Is(err, errUnusable) {
+			s.notRead("referrers: %v", err)
 			return list, nil
 		}
 		if err != nil {
@@ -82,7 +87,7 @@ func (s *search) listReferrers(ctx context.Context) ([]descriptor, error) {
 			if page == 0 {
 				return s.fallbackTag(ctx)
 			}
-			s.warn("page %d of the referrers cannot be read", page+1)
+			s.notRead("page %d of the referrers cannot be read", page+1)
 			return list, nil
 		}
 		list = append(list, index.Manifests...)

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	"golang.org/x/sync/errgroup"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
@@ -40,12 +42,10 @@ type Images interface {
 	Update(ctx context.Context, image *imagev1.Image, opts metav1.UpdateOptions) (*imagev1.Image, error)
 }
 
-// Judge computes verdicts by the policies in force; signatures.Live is one.
+// Judge tells, by the policies in force, whether there may be another verdict on an Image than the one that is stored;
+// signatures.Live is one. The verdict itself is the server's, which judges what is written.
 type Judge interface {
-	// Stale tells whether VerifyImage may find something new.
 	Stale(image *imagev1.Image) bool
-	// VerifyImage writes the verdicts into the Image and tells whether that changed it.
-	VerifyImage(image *imagev1.Image) (changed, covered bool)
 }
 
 // Progress is how far a sweep has come.
@@ -75,9 +75,11 @@ type Sweeper struct {
 	clock   clock.WithTicker
 	trigger chan struct{}
 
-	mu       sync.Mutex
-	progress Progress
-	next     time.Time
+	mu         sync.Mutex
+	progress   Progress
+	next       time.Time
+	everything bool // the next sweep judges all
+	followers  followers
 }
 
 // New makes a Sweeper. c is nil for the real clock.
@@ -86,14 +88,21 @@ func New(images Images, judge Judge, c clock.WithTicker) *Sweeper {
 		c = clock.RealClock{}
 	}
 	registerMetrics()
-	return &Sweeper{images: images, judge: judge, clock: c, trigger: make(chan struct{}, 1)}
+	return &Sweeper{images: images, judge: judge, clock: c, trigger: make(chan struct{}, 1), followers: newFollowers()}
 }
 
-// Trigger asks for a sweep that begins from now on, and returns its number. One that is under way is not taken for
-// it: it may be past Images that have to be looked at again. It does not wait.
-func (s *Sweeper) Trigger() (sweep int64) {
+// Trigger asks for a sweep of everything that begins from now on, and returns its number: all Images are judged, also
+// those that seem to be up to date. A sweep that is under way is not taken for it: it may be past Images that have to be
+// looked at again. It does not wait.
+func (s *Sweeper) Trigger() (sweep int64) { return s.ask(true) }
+
+// Resync is Trigger for what is not up to date.
+func (s *Sweeper) Resync() (sweep int64) { return s.ask(false) }
+
+func (s *Sweeper) ask(everything bool) (sweep int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.everything = s.everything || everything
 	select {
 	case s.trigger <- struct{}{}:
 	default: // asked for already
@@ -116,7 +125,7 @@ func (s *Sweeper) Progress() Progress {
 // Run sweeps until ctx is done.
 func (s *Sweeper) Run(ctx context.Context) {
 	for ctx.Err() == nil {
-		err := s.Sweep(ctx)
+		err := s.Sweep(ctx, false)
 		if ctx.Err() != nil {
 			return
 		}
@@ -125,13 +134,26 @@ func (s *Sweeper) Run(ctx context.Context) {
 			klog.FromContext(ctx).Error(err, "Verifying signatures again failed, will retry", "after", retryAfter)
 			wait = retryAfter
 		}
-		timer := s.clock.NewTimer(wait)
+		s.await(ctx, wait)
+	}
+}
+
+// await returns when the next sweep is due. Meanwhile images follow their indexes.
+func (s *Sweeper) await(ctx context.Context, wait time.Duration) {
+	timer := s.clock.NewTimer(wait)
+	defer timer.Stop()
+	for {
 		select {
+		case <-s.followers.added:
+			if s.follow(ctx) != nil { // ctx is done
+				return
+			}
+			continue
 		case <-ctx.Done():
 		case <-timer.C():
 		case <-s.trigger:
 		}
-		timer.Stop()
+		return
 	}
 }
 
@@ -149,15 +171,21 @@ func (s *Sweeper) untilNext() time.Duration {
 // errUnreadable says that all is done but for Images that cannot be read.
 var errUnreadable = errors.New("images are damaged and keep their verdicts; the log names them")
 
-// Sweep goes through all Images once. The error tells that it could not, or not for all of them.
-func (s *Sweeper) Sweep(ctx context.Context) error {
+// Sweep goes through all Images once, and everything has it judge also those that seem to be up to date. When an index
+// is judged, the images that it lists follow in the same sweep, whether or not it had come to them before. The error
+// tells that it could not, or not for all of them.
+func (s *Sweeper) Sweep(ctx context.Context, everything bool) error {
 	s.mu.Lock()
+	everything, s.everything = everything || s.everything, false
 	s.progress = Progress{Sweep: s.progress.Sweep + 1, Running: true, Verified: map[string]int64{}}
 	s.next = time.Time{}
 	s.mu.Unlock()
 
 	started := s.clock.Now()
-	err := s.pages(ctx)
+	err := s.pages(ctx, everything)
+	if err == nil {
+		err = s.follow(ctx)
+	}
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,7 +204,7 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 }
 
 // pages reads all Images, pausing between pages.
-func (s *Sweeper) pages(ctx context.Context) error {
+func (s *Sweeper) pages(ctx context.Context, everything bool) error {
 	opts := metav1.ListOptions{Limit: pageSize}
 	single := 0 // Images to be read one by one
 	for {
@@ -205,7 +233,7 @@ func (s *Sweeper) pages(ctx context.Context) error {
 			return fmt.Errorf("listing images: %w", err)
 		}
 		s.counted(list)
-		if err := s.page(ctx, list.Items); err != nil {
+		if err := s.page(ctx, list.Items, everything); err != nil {
 			return err
 		}
 		if list.Continue == "" {
@@ -219,7 +247,7 @@ func (s *Sweeper) pages(ctx context.Context) error {
 }
 
 // page brings Images up to date, a few at a time: writers that meet share a commit of the database.
-func (s *Sweeper) page(ctx context.Context, images []imagev1.Image) error {
+func (s *Sweeper) page(ctx context.Context, images []imagev1.Image, everything bool) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)
 	for i := range images {
@@ -227,7 +255,7 @@ func (s *Sweeper) page(ctx context.Context, images []imagev1.Image) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			return s.one(ctx, &images[i])
+			return s.examine(ctx, &images[i], everything)
 		})
 	}
 	return group.Wait()
@@ -279,10 +307,10 @@ func (s *Sweeper) counted(list *imagev1.ImageList) {
 	remaining.Set(float64(s.progress.Total - s.progress.Examined))
 }
 
-// one brings one Image up to date. It returns an error only if ctx is done: other errors are counted and logged.
-func (s *Sweeper) one(ctx context.Context, image *imagev1.Image) error {
+// examine brings one Image up to date. It returns an error only if ctx is done: other errors are counted and logged.
+func (s *Sweeper) examine(ctx context.Context, image *imagev1.Image, everything bool) error {
 	result := resultUnchanged
-	image, changed, err := s.update(ctx, image)
+	image, changed, err := s.update(ctx, image, func(image *imagev1.Image) bool { return everything && isJudged(image) || s.judge.Stale(image) })
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -293,6 +321,7 @@ func (s *Sweeper) one(ctx context.Context, image *imagev1.Image) error {
 		result = resultChanged
 	}
 	verified, _, expiry := signatures.Summary(image)
+	s.followers.check(image)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -312,9 +341,16 @@ func (s *Sweeper) one(ctx context.Context, image *imagev1.Image) error {
 	return nil
 }
 
-// update judges an Image and writes it if that changed it. When somebody else has written it since it was read, it is read
-// again; when it is gone, there is nothing to do.
-func (s *Sweeper) update(ctx context.Context, image *imagev1.Image) (_ *imagev1.Image, changed bool, err error) {
+// isJudged tells whether there is anything to judge again: an image without signatures has no verdict but through an
+// index, which it follows.
+func isJudged(image *imagev1.Image) bool {
+	return len(image.Signatures) > 0 || image.Annotations[signatures.AnnotationPolicy] != ""
+}
+
+// update has an Image judged again if it is wanted: it is written with a policy that it was never judged by, and the
+// server puts the verdict in its place. When somebody else has written the Image since it was read, it is read again;
+// when it is gone, there is nothing to do.
+func (s *Sweeper) update(ctx context.Context, image *imagev1.Image, wanted func(*imagev1.Image) bool) (_ *imagev1.Image, changed bool, err error) {
 	read := true
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		if !read {
@@ -325,14 +361,22 @@ func (s *Sweeper) update(ctx context.Context, image *imagev1.Image) (_ *imagev1.
 			image = current
 		}
 		read = false
-		if !s.judge.Stale(image) {
+		if !wanted(image) {
 			return nil
 		}
-		if changed, _ = s.judge.VerifyImage(image); !changed {
-			return nil
+		asked := *image
+		asked.Annotations = maps.Clone(image.Annotations)
+		if asked.Annotations == nil {
+			asked.Annotations = map[string]string{}
 		}
-		_, err := s.images.Update(ctx, image, metav1.UpdateOptions{})
-		return err
+		asked.Annotations[signatures.AnnotationPolicy] = "again"
+		updated, err := s.images.Update(ctx, &asked, metav1.UpdateOptions{})
+		if err != nil {
+			return err
+		}
+		changed = !maps.Equal(updated.Annotations, image.Annotations) || !apiequality.Semantic.DeepEqual(updated.Signatures, image.Signatures)
+		image = updated
+		return nil
 	})
 	if apierrors.IsNotFound(err) {
 		return image, false, nil

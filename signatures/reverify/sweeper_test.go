@@ -12,10 +12,13 @@ import (
 	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 	"github.com/tidewaiter/tidewaiter/signatures/reverify"
@@ -33,6 +36,9 @@ type store struct {
 	images  map[string]*imagev1.Image
 	lists   int
 	updates []string
+
+	// judge does what the server does on a write.
+	judge *signatures.Live
 
 	onList   func(opts metav1.ListOptions) error
 	onUpdate func(image *imagev1.Image) error
@@ -94,11 +100,33 @@ func (s *store) Update(_ context.Context, image *imagev1.Image, _ metav1.UpdateO
 	if s.images[image.Name].ResourceVersion != image.ResourceVersion {
 		return nil, apierrors.NewConflict(imagev1.Resource("images"), image.Name, errors.New("changed"))
 	}
-	s.updates = append(s.updates, image.Name)
 	image = image.DeepCopy()
+	s.judge.Verify(context.Background(), image, func(repository string) *imagev1.Image { return s.index(repository, image.Name) })
+	if apiequality.Semantic.DeepEqual(image, s.images[image.Name]) {
+		return image, nil
+	}
+	s.updates = append(s.updates, image.Name)
 	image.ResourceVersion += "."
 	s.images[image.Name] = image
 	return image, nil
+}
+
+// index is what the server finds by its index of verified indexes.
+func (s *store) index(repository, digest string) *imagev1.Image {
+	for _, name := range slices.Sorted(maps.Keys(s.images)) {
+		v := annotation.Judged(s.images[name].Annotations)[repository]
+		listed := slices.ContainsFunc(s.images[name].DockerImageManifests, func(m imagev1.ImageManifest) bool { return m.Digest == digest })
+		if listed && (v.Verified == signatures.VerifiedTrue || v.Verified == signatures.ByIndex) {
+			return s.images[name]
+		}
+	}
+	return nil
+}
+
+// sweeper sweeps images that are judged by live when they are written.
+func sweeper(images *store, live *signatures.Live, clock clock.WithTicker) *reverify.Sweeper {
+	images.judge = live
+	return reverify.New(images, live, clock)
 }
 
 func (s *store) updated() int {
@@ -159,7 +187,7 @@ func TestSweep(t *testing.T) {
 	images := signedImages(t, key, 250)
 	clock := clocktesting.NewFakeClock(start)
 	live := signatures.NewLive(trust(t, key), clock)
-	s := reverify.New(images, live, clock)
+	s := sweeper(images, live, clock)
 	for _, step := range []struct {
 		name    string
 		set     *policy.Set
@@ -176,7 +204,7 @@ func TestSweep(t *testing.T) {
 		t.Run(step.name, func(t *testing.T) {
 			live.Replace(step.set)
 			lists, updates := images.lists, images.updated()
-			if err := s.Sweep(t.Context()); err != nil {
+			if err := s.Sweep(t.Context(), false); err != nil {
 				t.Fatal(err)
 			}
 			p := s.Progress()
@@ -211,13 +239,13 @@ func TestSweepIsResumed(t *testing.T) {
 		}
 		return nil
 	}
-	err := reverify.New(images, signatures.NewLive(trust(t, key), clock), clock).Sweep(ctx)
+	err := sweeper(images, signatures.NewLive(trust(t, key), clock), clock).Sweep(ctx, false)
 	// Writers that were under way when it was stopped finish.
 	if n := images.updated(); !errors.Is(err, context.Canceled) || n < 100 || n > 110 {
 		t.Fatalf("the first sweep: %v after %d writes", err, images.updated())
 	}
 	images.onUpdate = nil
-	if err := reverify.New(images, signatures.NewLive(trust(t, key), clock), clock).Sweep(t.Context()); err != nil {
+	if err := sweeper(images, signatures.NewLive(trust(t, key), clock), clock).Sweep(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
 	if twice := len(images.updates) - len(slices.Compact(slices.Sorted(slices.Values(images.updates)))); images.updated() != 270 || twice != 0 {
@@ -254,8 +282,8 @@ func TestSweepAmongOthers(t *testing.T) {
 		return nil
 	}
 	clock := clocktesting.NewFakeClock(start)
-	s := reverify.New(images, signatures.NewLive(trust(t, key), clock), clock)
-	if err := s.Sweep(t.Context()); err != nil {
+	s := sweeper(images, signatures.NewLive(trust(t, key), clock), clock)
+	if err := s.Sweep(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
 	if !expired {
@@ -279,13 +307,13 @@ func TestSweepReportsFailures(t *testing.T) {
 		return nil
 	}
 	clock := clocktesting.NewFakeClock(start)
-	s := reverify.New(images, signatures.NewLive(trust(t, key), clock), clock)
-	err := s.Sweep(t.Context())
+	s := sweeper(images, signatures.NewLive(trust(t, key), clock), clock)
+	err := s.Sweep(t.Context(), false)
 	if p := s.Progress(); err == nil || !strings.Contains(err.Error(), "1 of 20") || p.Failed != 1 || p.Changed != 17 || p.Error == "" {
 		t.Errorf("error %v, progress %+v", err, p)
 	}
 	images.onList = func(metav1.ListOptions) error { return errors.New("no such table") }
-	if err := s.Sweep(t.Context()); err == nil || !strings.Contains(err.Error(), "no such table") {
+	if err := s.Sweep(t.Context(), false); err == nil || !strings.Contains(err.Error(), "no such table") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -299,7 +327,7 @@ func TestSweepPassesOverDamage(t *testing.T) {
 		images.damaged = append(images.damaged, fmt.Sprintf("sha256:%064x", i))
 	}
 	clock := clocktesting.NewFakeClock(start)
-	s := reverify.New(images, signatures.NewLive(trust(t, key), clock), clock)
+	s := sweeper(images, signatures.NewLive(trust(t, key), clock), clock)
 	running(t, s)
 	// It pauses between pages.
 	eventually(t, func() bool {
@@ -362,7 +390,7 @@ func TestRunSweepsWhenItHasTo(t *testing.T) {
 	images := signedImages(t, key, 10)
 	clock := clocktesting.NewFakeClock(start)
 	live := signatures.NewLive(trust(t, key), clock)
-	s := reverify.New(images, live, clock)
+	s := sweeper(images, live, clock)
 	running(t, s)
 	await(t, s, clock, 1)
 	wantCounts(t, images, map[string]int{"True": 9, "Unsigned": 1})
@@ -385,7 +413,7 @@ func TestRunSweepsWhenItHasTo(t *testing.T) {
 		}
 	}
 	images.mu.Unlock()
-	s.Trigger()
+	s.Resync()
 	await(t, s, clock, 4)
 	clock.Step(9 * time.Minute)
 	if p := s.Progress(); p.Sweep != 4 || p.Running {
@@ -404,7 +432,7 @@ func TestRunRetries(t *testing.T) {
 	images := signedImages(t, key, 10)
 	images.onUpdate = func(*imagev1.Image) error { return errors.New("disk full") }
 	clock := clocktesting.NewFakeClock(start)
-	s := reverify.New(images, signatures.NewLive(trust(t, key), clock), clock)
+	s := sweeper(images, signatures.NewLive(trust(t, key), clock), clock)
 	running(t, s)
 	await(t, s, clock, 1)
 	images.mu.Lock()
@@ -425,9 +453,9 @@ func TestSweepPauses(t *testing.T) {
 		clock.Step(took)
 		return nil
 	}
-	s := reverify.New(images, signatures.NewLive(trust(t, key), clock), clock)
+	s := sweeper(images, signatures.NewLive(trust(t, key), clock), clock)
 	ended := make(chan error, 1)
-	go func() { ended <- s.Sweep(t.Context()) }()
+	go func() { ended <- s.Sweep(t.Context(), false) }()
 	for page := int64(1); page <= 2; page++ {
 		eventually(t, clock.HasWaiters, "no pause")
 		if p := s.Progress(); p.Examined != 100*page || p.Total != 250 || !p.Running {
@@ -442,4 +470,79 @@ func TestSweepPauses(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+}
+
+// The platforms of a signed index follow its verdict within the sweep that judges it, whichever of them comes first.
+func TestPlatformsFollowTheirIndexInOneSweep(t *testing.T) {
+	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
+	images := signedImages(t, key, 251) // 0, 10, … 250 are not signed
+	name := func(i int) string { return fmt.Sprintf("sha256:%064x", i) }
+	index := images.images[name(125)]
+	index.DockerImageManifest = "{}" // what it lists is as the server has read it
+	for _, i := range []int{0, 10, 250} {
+		index.DockerImageManifests = append(index.DockerImageManifests, imagev1.ImageManifest{Digest: name(i)})
+	}
+	images.images[name(10)].DockerImageReference = "registry.example.com/other/app@" + name(10)
+	clock := clocktesting.NewFakeClock(start)
+	live := signatures.NewLive(trust(t, key), clock)
+	s := sweeper(images, live, clock)
+	// As the server does.
+	images.onUpdate = func(image *imagev1.Image) error {
+		if len(image.DockerImageManifests) > 0 {
+			s.Follow(image)
+		}
+		return nil
+	}
+	for _, step := range []struct {
+		name string
+		set  *policy.Set
+		want string
+	}{
+		{"trusted", trust(t, key), signatures.ByIndex}, {"by another key", trust(t, other), signatures.Unsigned}, {"trusted again", trust(t, key), signatures.ByIndex},
+	} {
+		live.Replace(step.set)
+		if err := s.Sweep(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range map[int]string{0: step.want, 250: step.want, 10: signatures.Unsigned, 20: signatures.Unsigned} {
+			image := images.images[name(i)]
+			if verified, signers, _ := signatures.Summary(image); verified != want || (want == signatures.ByIndex) != slices.Equal(signers, []string{"demo"}) {
+				t.Errorf("%s: image %d is %s, signed by %v, want %s: %v", step.name, i, verified, signers, want, image.Annotations)
+			}
+		}
+	}
+	if v := annotation.Judged(images.images[name(250)].Annotations)["registry.example.com/team/app"]; v.Index != index.Name || v.Reason != "IndexVerified" {
+		t.Errorf("%+v", v)
+	}
+	// A server that ended between the index and what it lists.
+	images.onUpdate = nil
+	delete(images.images[name(0)].Annotations, annotation.Verdicts)
+	if err := s.Sweep(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if verified, _, _ := signatures.Summary(images.images[name(0)]); verified != signatures.ByIndex {
+		t.Errorf("it is %s", verified)
+	}
+}
+
+// What is asked for explicitly is judged whatever the annotations say.
+func TestTriggerJudgesEverything(t *testing.T) {
+	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
+	images := signedImages(t, key, 10)
+	clock := clocktesting.NewFakeClock(start)
+	s := sweeper(images, signatures.NewLive(trust(t, key), clock), clock)
+	if err := s.Sweep(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	forged := images.images[fmt.Sprintf("sha256:%064x", 1)]
+	content := signaturestest.Marshal(t, other.SimpleSigning(t, forged.Name, "registry.example.com/team/app:v1"))
+	forged.Signatures[0].Content = content // as if the disk had changed it
+	if err := s.Sweep(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	wantCounts(t, images, map[string]int{"True": 9, "Unsigned": 1})
+	if err := s.Sweep(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	wantCounts(t, images, map[string]int{"True": 8, "False": 1, "Unsigned": 1})
 }

@@ -1,0 +1,237 @@
+package annotation
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+)
+
+// What is known of an image in each of the repositories that it is in. A repository is named by its canonical
+// reference, host and path.
+const (
+	// Repositories is what the last search of each repository found: JSON, an object of repository to Repository.
+	// Importers write it. What one repository brings is kept apart from what others bring: nobody adds to, replaces or
+	// displaces what another one's search has found.
+	Repositories = "tidewaiter.dev/repositories"
+	// Verdicts is the verdict on the image in each repository that a policy covers: JSON, an object of repository to
+	// Verdict. The server writes it, whatever a client sends.
+	Verdicts = "tidewaiter.dev/verdicts"
+	// Policy is the policies that the verdicts were computed with, "<name>@<hash>", with commas in between. Its
+	// presence tells that conditions of signatures are the server's and not an admin's. A client that writes
+	// something else there has the image judged again.
+	Policy = "tidewaiter.dev/signature-policy"
+	// Recheck is when, in RFC 3339, time alone may change a verdict.
+	Recheck = "tidewaiter.dev/signature-recheck"
+)
+
+// What a search for signatures says of one repository, and an importer keeps in Repositories.
+const (
+	// Attestations is what else is attached to the image: JSON, an array.
+	Attestations = "tidewaiter.dev/attestations"
+	// Warnings says what the search had to leave out: JSON, an array of strings.
+	Warnings = "tidewaiter.dev/signature-warnings"
+	// Unread says why part of where signatures may be could not be read.
+	Unread = "tidewaiter.dev/signatures-unread"
+)
+
+// Clients stands for a repository where signatures are meant that a client has written, and which are in a repository
+// as well: they stay when they leave it.
+const Clients = ""
+
+// Bounds of Repositories.
+const (
+	MaxRepositories = 32        // repositories
+	maxDetails      = 3 << 10   // bytes of the attestations of one
+	maxLeftOut      = 64        // signatures named as left out
+	maxTotal        = 160 << 10 // bytes of all annotations; Kubernetes allows 256 KiB with those of users
+)
+
+// Repository is what the last search of one repository found.
+type Repository struct {
+	// Signatures are the second halves of the names of those that the image holds, sorted.
+	Signatures []string `json:"signatures,omitempty"`
+	// LeftOut are of those that were found and are too many, or too large, to be held. LeftOutBy is the annotation
+	// Policy that they were judged by: they need not be looked at again before that changes.
+	LeftOut   []string `json:"leftOut,omitempty"`
+	LeftOutBy string   `json:"leftOutBy,omitempty"`
+	// Attestations is a JSON array of what else is attached.
+	Attestations json.RawMessage `json:"attestations,omitempty"`
+	Warnings     []string        `json:"warnings,omitempty"`
+	// Unread is why the search could not read everything. What was found before is kept then.
+	Unread string `json:"unread,omitempty"`
+}
+
+func (r Repository) isEmpty() bool {
+	return len(r.Signatures) == 0 && len(r.LeftOut) == 0 && len(r.Attestations) == 0 && len(r.Warnings) == 0 && r.Unread == ""
+}
+
+// Found returns what is recorded of each repository. The map may be changed.
+func Found(annotations map[string]string) map[string]Repository {
+	text, ok := annotations[Repositories]
+	if !ok {
+		return map[string]Repository{}
+	}
+	var texts map[string]Repository
+	if json.Unmarshal([]byte(text), &texts) != nil {
+		return map[string]Repository{}
+	}
+	found := make(map[string]Repository, len(texts))
+	for name, r := range texts {
+		if ref, err := reference.ParseRepository(name); err == nil {
+			name = ref.String()
+		} else if name != Clients {
+			continue
+		}
+		found[name] = r
+	}
+	return found
+}
+
+// SetFound records what was found in each repository, but for those where that is nothing.
+func SetFound(annotations map[string]string, found map[string]Repository) {
+	texts := make(map[string]Repository, len(found))
+	for name, r := range found {
+		if r.isEmpty() {
+			continue
+		}
+		slices.Sort(r.Signatures)
+		slices.Sort(r.LeftOut)
+		r.LeftOut = r.LeftOut[:min(len(r.LeftOut), maxLeftOut)]
+		r.Attestations = shorten(r.Attestations)
+		texts[name] = r
+	}
+	if len(texts) == 0 {
+		delete(annotations, Repositories)
+		return
+	}
+	set(annotations, Repositories, texts)
+	for total(annotations) > maxTotal && reduceLargest(texts) {
+		set(annotations, Repositories, texts)
+	}
+}
+
+// reduceLargest leaves no more of the largest record than which signatures are its.
+func reduceLargest(texts map[string]Repository) bool {
+	largest, size := "", 0
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		r := texts[name]
+		r.Signatures, r.Unread = nil, ""
+		if b, _ := json.Marshal(r); len(b) > max(size, 256) {
+			largest, size = name, len(b)
+		}
+	}
+	if size == 0 {
+		return false
+	}
+	r := texts[largest]
+	texts[largest] = Repository{Signatures: r.Signatures, Unread: r.Unread, Warnings: []string{"what else was found is not listed: there is too much of all repositories"}}
+	return true
+}
+
+// shorten keeps as many items of a JSON array, from the first, as there is room for.
+func shorten(array json.RawMessage) json.RawMessage {
+	if len(array) <= maxDetails {
+		return array
+	}
+	var items, kept []json.RawMessage
+	if json.Unmarshal(array, &items) != nil {
+		return nil
+	}
+	size := 2
+	for _, item := range items {
+		if size += len(item) + 1; size > maxDetails {
+			break
+		}
+		kept = append(kept, item)
+	}
+	b, _ := json.Marshal(kept) // JSON always marshals
+	return b
+}
+
+func total(annotations map[string]string) (n int) {
+	for key, value := range annotations {
+		n += len(key) + len(value)
+	}
+	return n
+}
+
+func set(annotations map[string]string, key string, value any) {
+	b, _ := json.Marshal(value) // strings always marshal
+	annotations[key] = string(b)
+}
+
+// Verdict is what the signatures in one repository come to.
+type Verdict struct {
+	// Verified is True, False, Unknown, Unsigned or ByIndex.
+	Verified string `json:"verified"`
+	// Reason and Message say why.
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+	// Policy is the name of the policy that covers the repository.
+	Policy string `json:"policy,omitempty"`
+	// Signers are whom trusted signatures are from, sorted.
+	Signers []string `json:"signers,omitempty"`
+	// Index is the digest of the index by which the image is verified.
+	Index string `json:"index,omitempty"`
+}
+
+// Judged returns the verdicts in an Image's annotations, by repository.
+func Judged(annotations map[string]string) map[string]Verdict {
+	text, ok := annotations[Verdicts]
+	if !ok {
+		return nil
+	}
+	var verdicts map[string]Verdict
+	if json.Unmarshal([]byte(text), &verdicts) != nil {
+		return nil
+	}
+	return verdicts
+}
+
+// In returns the repositories that the image of that digest is in, as canonical references without tag and digest: of
+// its own reference first, then by name. Those that it has left are not among them, unless it has left all.
+func In(annotations map[string]string, own, digest string) []reference.Reference {
+	var all []reference.Reference
+	if ref, err := reference.Parse(own); err == nil {
+		all = append(all, ref.Bare())
+	}
+	others := map[reference.Reference]bool{}
+	for _, ref := range Known(annotations) {
+		others[ref.Bare()] = true
+	}
+	if _, ok := annotations[Repositories]; ok {
+		for name := range Found(annotations) {
+			if ref, err := reference.ParseRepository(name); err == nil {
+				others[ref] = true
+			}
+		}
+	}
+	all = append(all, slices.SortedFunc(maps.Keys(others), compare)...)
+	if len(all) > 1 {
+		all = slices.Concat(all[:1], slices.DeleteFunc(all[1:], func(r reference.Reference) bool { return r == all[0] }))
+	}
+	if _, ok := annotations[Gone]; !ok {
+		return all
+	}
+	missing := Missing(annotations)
+	present := slices.DeleteFunc(slices.Clone(all), func(r reference.Reference) bool {
+		_, gone := missing[r.WithDigest(digest)]
+		return gone
+	})
+	if len(present) == 0 {
+		return all
+	}
+	return present
+}
+
+func compare(a, b reference.Reference) int {
+	switch {
+	case a.String() < b.String():
+		return -1
+	case a.String() > b.String():
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,52 @@
+package imageapi
+
+import (
+	"slices"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+)
+
+// maxVouched bounds what one index vouches for: images, and repositories in which it does.
+const maxVouched = 1000
+
+// vouchesIn are the repositories in which an index is verified, sorted. It vouches there for what its manifest lists. An
+// Image without its manifest lists what a client says, and vouches for nothing.
+func vouchesIn(index *imagev1.Image) []string {
+	if len(index.DockerImageManifests) == 0 || index.DockerImageManifest == "" {
+		return nil
+	}
+	var repositories []string
+	for repository, v := range annotation.Judged(index.Annotations) {
+		if v.Verified == verifiedTrue || v.Verified == byIndex {
+			repositories = append(repositories, repository)
+		}
+	}
+	slices.Sort(repositories)
+	return repositories
+}
+
+// vouchesFor are the images that an index vouches for, each as <repository>@<digest>.
+func vouchesFor(index *imagev1.Image) []string {
+	var all []string
+	for _, repository := range vouchesIn(index) {
+		for _, m := range index.DockerImageManifests {
+			if len(all) == maxVouched {
+				return all
+			}
+			all = append(all, repository+"@"+m.Digest)
+		}
+	}
+	return all
+}
+
+// reportVouching tells of a write of an index that is verified elsewhere than before.
+func (r *imagesREST) reportVouching(obj runtime.Object, before []string) {
+	index, ok := obj.(*imagev1.Image)
+	if !ok || r.vouches == nil || slices.Equal(vouchesIn(index), before) {
+		return
+	}
+	r.vouches(index)
+}

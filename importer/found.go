@@ -1,0 +1,149 @@
+package importer
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	imagev1 "github.com/openshift/api/image/v1"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+)
+
+// record puts into image what a search of one repository has found, as that repository's. err is why the search ended
+// before its end, if it did.
+func record(image *imagev1.Image, repository reference.Reference, found []imagev1.ImageSignature, annotations map[string]string, err error) {
+	if image.Annotations == nil {
+		image.Annotations = map[string]string{}
+	}
+	r := annotation.Repository{Unread: annotations[annotation.Unread]}
+	if err != nil {
+		// What was found before stays: it is only known that not everything was read.
+		r.Unread = clean(err.Error())
+		setFound(image, repository, r)
+		return
+	}
+	image.Signatures = slices.Clone(found)
+	// Not in the order in which the registry lists them: when there are too many for one request, small ones are first.
+	slices.SortFunc(image.Signatures, func(a, b imagev1.ImageSignature) int {
+		return cmp.Or(cmp.Compare(len(a.Content), len(b.Content)), cmp.Compare(a.Name, b.Name))
+	})
+	for _, s := range image.Signatures {
+		r.Signatures = append(r.Signatures, uniquePart(s.Name))
+	}
+	if text := annotations[annotation.Attestations]; text != "" {
+		r.Attestations = json.RawMessage(text)
+	}
+	_ = json.Unmarshal([]byte(annotations[annotation.Warnings]), &r.Warnings) // the finder's own, an array of strings
+	setFound(image, repository, r)
+	for key, value := range annotations {
+		switch key {
+		case annotation.Attestations, annotation.Warnings, annotation.Unread:
+			continue
+		}
+		if _, own := image.Annotations[key]; !own {
+			image.Annotations[key] = value
+		}
+	}
+}
+
+func setFound(image *imagev1.Image, repository reference.Reference, r annotation.Repository) {
+	annotation.SetFound(image.Annotations, map[string]annotation.Repository{repository.Bare().String(): r})
+}
+
+// uniquePart is what tells a signature from the others of its image, by its name.
+func uniquePart(name string) string {
+	_, part, _ := strings.Cut(name, "@")
+	return part
+}
+
+// mergeFound adds to merged, which is a copy of what is stored, what the search in fresh has found in repository. What an
+// earlier search of that repository found and this one did not is taken away, unless another repository has it, a
+// client wrote it, or this search could not read everything.
+//
+// It returns the signatures that it added: as many as there is room for in a request. more says that there are others,
+// for the next request: the server judges what it is offered, holds what counts and leaves out the rest. offered are
+// those of earlier requests.
+func mergeFound(merged, fresh *imagev1.Image, repository string, offered []string) (added []string, more bool) {
+	all := annotation.Found(merged.Annotations)
+	_, recorded := merged.Annotations[annotation.Repositories]
+	now, before := annotation.Found(fresh.Annotations)[repository], all[repository]
+	after := annotation.Repository{Attestations: now.Attestations, Warnings: now.Warnings, Unread: now.Unread}
+	if now.Unread != "" {
+		after.Signatures = slices.Clone(before.Signatures)
+		if len(after.Attestations) == 0 {
+			after.Attestations = before.Attestations
+		}
+	}
+	stamp, clients, room := merged.Annotations[annotation.Policy], all[annotation.Clients], -1
+	var unheld []string // that there is no room for
+	for _, s := range fresh.Signatures {
+		part := uniquePart(s.Name)
+		i := slices.IndexFunc(merged.Signatures, func(have imagev1.ImageSignature) bool { return have.Name == s.Name })
+		switch {
+		case i >= 0:
+			// Before there were records, signatures had no owner; a client's has a UID if it was posted.
+			if isClients := recorded || merged.Signatures[i].UID != ""; isClients && !isFound(all, part) {
+				clients.Signatures = append(clients.Signatures, part)
+			}
+			if !slices.Contains(after.Signatures, part) {
+				after.Signatures = append(after.Signatures, part)
+			}
+			continue
+		case slices.Contains(offered, part), before.LeftOutBy == stamp && slices.Contains(before.LeftOut, part):
+			after.LeftOut, after.LeftOutBy = append(after.LeftOut, part), stamp
+			continue
+		}
+		if room < 0 {
+			room = max(0, roomFor(merged))
+		}
+		if encodedSize(s) > room {
+			unheld = append(unheld, part)
+			continue
+		}
+		room -= encodedSize(s)
+		merged.Signatures = append(merged.Signatures, s)
+		after.Signatures, added = append(after.Signatures, part), append(added, part)
+	}
+	if len(added) == 0 && len(unheld) > 0 { // nor will there be room
+		after.LeftOut, after.LeftOutBy, unheld = append(after.LeftOut, unheld...), stamp, nil
+	}
+	all[annotation.Clients], all[repository] = clients, after
+	merged.Signatures = slices.DeleteFunc(merged.Signatures, func(s imagev1.ImageSignature) bool {
+		part := uniquePart(s.Name)
+		return slices.Contains(before.Signatures, part) && !isFound(all, part)
+	})
+	if len(merged.Signatures) == 0 {
+		merged.Signatures = nil
+	}
+	annotation.SetFound(merged.Annotations, all)
+	return added, len(unheld) > 0
+}
+
+func isFound(all map[string]annotation.Repository, part string) bool {
+	for r := range maps.Values(all) {
+		if slices.Contains(r.Signatures, part) {
+			return true
+		}
+	}
+	return false
+}
+
+// maxOffered is how long an Image is as JSON that is offered to the server, in bytes. It takes requests of 3 MiB. Content
+// is at most 1 MiB, signatures that are held and not trusted at most 256 KiB in base64, so any single one can be offered.
+const maxOffered = 11 << 18
+
+// encodedSize is how long a signature is in an Image, about: base64 and what surrounds it.
+func encodedSize(s imagev1.ImageSignature) int { return len(s.Content)*4/3 + 512 }
+
+// roomFor is how many bytes of signatures can be added to an Image.
+func roomFor(image *imagev1.Image) int {
+	b, err := json.Marshal(image)
+	if err != nil {
+		return 0
+	}
+	return maxOffered - len(b)
+}

@@ -1,0 +1,238 @@
+package signatures
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/printable"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
+)
+
+// place is a repository that an image is in.
+type place struct {
+	repository string // canonical; "" if the image's reference is none
+	ref        policy.Reference
+	policy     *policy.Policy // nil if none covers it
+	err        error          // there are policies, and none can be chosen
+	unread     string         // why not all of it could be searched
+}
+
+func (p place) covered() bool { return p.policy != nil || p.err != nil }
+
+// placesOf returns the repositories that an image is in, that of its own reference first. Of too many, those that a
+// policy covers stay.
+func placesOf(image *imagev1.Image, set *policy.Set, found map[string]annotation.Repository) []place {
+	var places []place
+	for i, repository := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {
+		reference := repository.WithDigest(image.Name).String()
+		if own := image.DockerImageReference; i == 0 && isIn(own, repository.String()) {
+			reference = own
+		}
+		p := place{repository: repository.String(), unread: found[repository.String()].Unread}
+		p.ref, p.policy, p.err = cover(Image{Digest: image.Name, Reference: reference}, set)
+		places = append(places, p)
+	}
+	if len(places) == 0 { // of a reference that is none
+		var p place
+		p.ref, p.policy, p.err = cover(Image{Digest: image.Name, Reference: image.DockerImageReference}, set)
+		places = append(places, p)
+	}
+	if len(places) > annotation.MaxRepositories {
+		slices.SortStableFunc(places[1:], func(a, b place) int { return -cmp.Compare(btoi(a.covered()), btoi(b.covered())) })
+		places = places[:annotation.MaxRepositories]
+	}
+	return places
+}
+
+// isIn tells whether a reference is one in the repository of that name.
+func isIn(reference, repository string) bool {
+	r, err := policy.ParseReference(reference)
+	return err != nil || r.Repository == repository
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// half is what tells a signature from the others of its image: the second half of its name.
+func half(name string) string {
+	_, h, _ := strings.Cut(name, "@")
+	return h
+}
+
+// holders tells in which repositories signatures were found, by the second half of their names. One that is in none was
+// written by a client, and counts in all.
+type holders map[string][]string
+
+func holdersOf(found map[string]annotation.Repository) holders {
+	h := holders{}
+	for _, repository := range slices.Sorted(maps.Keys(found)) {
+		for _, name := range found[repository].Signatures {
+			h[name] = append(h[name], repository)
+		}
+	}
+	return h
+}
+
+// count tells whether a signature counts in a repository.
+func (h holders) count(s *imagev1.ImageSignature, repository string) bool {
+	in, ok := h[half(s.Name)]
+	return !ok || slices.Contains(in, repository) || slices.Contains(in, annotation.Clients)
+}
+
+// leave takes with a repository that the image is in no more what it had brought.
+func leave(image *imagev1.Image, found map[string]annotation.Repository, places []place) {
+	for repository := range found {
+		if repository != annotation.Clients && !slices.ContainsFunc(places, func(p place) bool { return p.repository == repository }) {
+			drop(image, found, repository, found[repository].Signatures)
+			delete(found, repository)
+		}
+	}
+}
+
+// drop takes signatures off what a repository has brought, and off the image those that nobody else has brought.
+func drop(image *imagev1.Image, found map[string]annotation.Repository, repository string, names []string) {
+	r := found[repository]
+	r.Signatures = slices.DeleteFunc(slices.Clone(r.Signatures), func(name string) bool { return slices.Contains(names, name) })
+	found[repository] = r
+	left := holdersOf(found)
+	image.Signatures = slices.DeleteFunc(slices.Clone(image.Signatures), func(s imagev1.ImageSignature) bool {
+		return slices.Contains(names, half(s.Name)) && len(left[half(s.Name)]) == 0
+	})
+}
+
+// Bounds of the signatures that an image holds of what repositories bring. Those that clients write are not counted.
+const (
+	maxHeld      = 32        // signatures
+	maxHeldBytes = 5 << 18   // bytes of their content: 1.25 MiB
+	maxUntrusted = 256 << 10 // bytes of those that are not trusted, so that there is room to offer one that may be
+)
+
+// bound leaves out the signatures of repositories that are too many: of one, and of all together. Trusted ones stay
+// before others, small ones before large ones, and each repository's first before another's second; so what stays does
+// not depend on the order in which a registry lists. trusted tells what a signature is in a repository.
+func bound(image *imagev1.Image, found map[string]annotation.Repository, stamp string, trusted func(name, repository string) bool) {
+	type candidate struct {
+		name, repository string
+		trusted          bool
+		size, position   int
+	}
+	sizes := make(map[string]int, len(image.Signatures))
+	for i := range image.Signatures {
+		sizes[half(image.Signatures[i].Name)] = len(image.Signatures[i].Content)
+	}
+	var all []candidate
+	for repository, r := range found {
+		if repository == annotation.Clients {
+			continue
+		}
+		var own []candidate
+		for _, name := range r.Signatures {
+			if size, ok := sizes[name]; ok {
+				own = append(own, candidate{name: name, repository: repository, trusted: trusted(name, repository), size: size})
+			}
+		}
+		slices.SortFunc(own, func(a, b candidate) int {
+			return cmp.Or(-cmp.Compare(btoi(a.trusted), btoi(b.trusted)), cmp.Compare(a.size, b.size), cmp.Compare(a.name, b.name))
+		})
+		for i := range own {
+			own[i].position = i
+		}
+		all = append(all, own...)
+	}
+	slices.SortFunc(all, func(a, b candidate) int {
+		return cmp.Or(-cmp.Compare(btoi(a.trusted), btoi(b.trusted)), cmp.Compare(a.position, b.position),
+			cmp.Compare(a.size, b.size), cmp.Compare(a.name, b.name), cmp.Compare(a.repository, b.repository))
+	})
+	held, bytes, untrusted, full := map[string]bool{}, 0, 0, false
+	for _, c := range all {
+		if !held[c.name] {
+			full = full || len(held) == maxHeld || bytes+c.size > maxHeldBytes || !c.trusted && untrusted+c.size > maxUntrusted
+		}
+		if c.position < MaxStored && (held[c.name] || !full) {
+			if !held[c.name] {
+				held[c.name], bytes = true, bytes+c.size
+				if !c.trusted {
+					untrusted += c.size
+				}
+			}
+			continue
+		}
+		r := found[c.repository]
+		if !slices.Contains(r.LeftOut, c.name) {
+			r.LeftOut = append(slices.Clone(r.LeftOut), c.name)
+		}
+		r.LeftOutBy = stamp
+		found[c.repository] = r
+		drop(image, found, c.repository, []string{c.name})
+	}
+}
+
+// judgement is a verdict on a signature in a repository.
+type judgement struct {
+	name string
+	Verdict
+}
+
+// sum is what the verdicts on the signatures in a repository come to. A trusted one suffices, whatever else there is.
+// Without one, a repository that could not be searched is not known to have none, and an index that is verified in the
+// repository and lists the image vouches for it.
+func (p place) sum(judged []judgement, indexes Indexes) annotation.Verdict {
+	v := annotation.Verdict{Verified: Unsigned}
+	if p.policy != nil {
+		v.Policy = p.policy.Name
+	}
+	for _, j := range judged {
+		trusted, _ := j.Condition(ConditionTrusted)
+		forImage, _ := j.Condition(ConditionForImage)
+		state := VerifiedUnknown
+		switch {
+		case j.Trusted():
+			state = VerifiedTrue
+		case trusted.Status == corev1.ConditionFalse || forImage.Status == corev1.ConditionFalse:
+			state = VerifiedFalse
+		}
+		// One that is trusted decides, then one that is not, then one that could not be judged.
+		if decides := []string{Unsigned, VerifiedUnknown, VerifiedFalse, VerifiedTrue}; slices.Index(decides, state) > slices.Index(decides, v.Verified) {
+			v.Verified, v.Reason, v.Message = state, string(trusted.Reason), printable.Line(trusted.Message, maxSummary)
+		}
+		if state == VerifiedTrue && j.IssuedTo != nil {
+			v.Signers = append(v.Signers, cmp.Or(j.IssuedTo.CommonName, j.IssuedTo.PublicKeyID))
+		}
+	}
+	slices.Sort(v.Signers)
+	v.Signers = slices.Compact(v.Signers)
+	v.Signers = v.Signers[:min(len(v.Signers), maxSigners)]
+	if v.Verified == VerifiedTrue {
+		return v
+	}
+	if p.policy != nil && indexes != nil {
+		if index := indexes(p.repository); index != nil {
+			v.Verified, v.Index, v.Signers = ByIndex, index.Name, annotation.Judged(index.Annotations)[p.repository].Signers
+			v.Reason = string(ReasonIndexVerified)
+			v.Message = fmt.Sprintf("in %s: listed by the index %s, which is verified there", p.repository, index.Name)
+			return v
+		}
+	}
+	if p.unread != "" {
+		v.Verified, v.Reason = VerifiedUnknown, string(ReasonSearchIncomplete)
+		v.Message = printable.Line(fmt.Sprintf("in %s: not all signatures could be read: %s", p.repository, p.unread), maxSummary)
+	}
+	return v
+}
+
+// Bounds of what is recorded of one repository's verdict.
+const (
+	maxSummary = 300 // bytes of a message
+	maxSigners = 4
+)

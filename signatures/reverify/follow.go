@@ -1,0 +1,129 @@
+package reverify
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/signatures"
+)
+
+// maxFollowers bounds the images that wait to follow an index. When there are more, a sweep finds them: it checks what
+// every verified index lists.
+const maxFollowers = 10_000
+
+// followers are images that are to be judged again because an index that lists them was.
+type followers struct {
+	added chan struct{}
+
+	mu      sync.Mutex
+	waiting map[string][]string // by digest: the repositories in which they should be verified; nil to judge in any case
+}
+
+func newFollowers() followers {
+	return followers{added: make(chan struct{}, 1), waiting: map[string][]string{}}
+}
+
+// Follow has the images that an index lists judged again. It does not wait.
+func (s *Sweeper) Follow(index *imagev1.Image) { s.followers.add(index, nil) }
+
+// check has those judged again that a verified index lists and that are not verified, as when the server ended between
+// the two. It does nothing of any other image.
+func (f *followers) check(index *imagev1.Image) {
+	if len(index.DockerImageManifests) == 0 {
+		return
+	}
+	var repositories []string
+	for repository, v := range annotation.Judged(index.Annotations) {
+		if v.Verified == signatures.VerifiedTrue || v.Verified == signatures.ByIndex {
+			repositories = append(repositories, repository)
+		}
+	}
+	if len(repositories) > 0 {
+		f.add(index, repositories)
+	}
+}
+
+func (f *followers) add(index *imagev1.Image, repositories []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, m := range index.DockerImageManifests {
+		known, ok := f.waiting[m.Digest]
+		switch {
+		case !ok && len(f.waiting) == maxFollowers:
+			return
+		case !ok || repositories == nil:
+			f.waiting[m.Digest] = repositories
+		case known != nil:
+			f.waiting[m.Digest] = slices.Concat(known, repositories)
+		}
+	}
+	select {
+	case f.added <- struct{}{}:
+	default: // said already
+	}
+}
+
+// take returns one image that waits, "" if none does.
+func (f *followers) take() (digest string, repositories []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for digest, repositories := range maps.All(f.waiting) {
+		delete(f.waiting, digest)
+		return digest, repositories
+	}
+	return "", nil
+}
+
+// follow judges the images that wait, and those that come to wait meanwhile: indexes list indexes. It returns an error
+// only if ctx is done.
+func (s *Sweeper) follow(ctx context.Context) error {
+	for {
+		digest, repositories := s.followers.take()
+		if digest == "" || ctx.Err() != nil {
+			return ctx.Err()
+		}
+		image, err := s.images.Get(ctx, digest, metav1.GetOptions{})
+		if err == nil {
+			before, _, _ := signatures.Summary(image)
+			var changed bool
+			image, changed, err = s.update(ctx, image, func(image *imagev1.Image) bool { return repositories == nil || !isVerified(image, repositories) })
+			if changed {
+				s.followed(before, image)
+			}
+		}
+		if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil { // an index may list what is not stored
+			klog.FromContext(ctx).Error(err, "Verifying an image by its index failed", "image", digest)
+		}
+	}
+}
+
+// followed notes an image that has followed its index. The sweep under way may have counted it as it was before.
+func (s *Sweeper) followed(before string, image *imagev1.Image) {
+	verified, _, _ := signatures.Summary(image)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.progress.Running && s.progress.Verified[before] > 0 {
+		s.progress.Verified[before]--
+		s.progress.Verified[verified]++
+		s.progress.Changed++
+	}
+}
+
+// isVerified tells whether an image is verified in repositories, of those that it is in.
+func isVerified(image *imagev1.Image, repositories []string) bool {
+	judged := annotation.Judged(image.Annotations)
+	for _, in := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {
+		if v := judged[in.String()]; slices.Contains(repositories, in.String()) && v.Verified != signatures.VerifiedTrue && v.Verified != signatures.ByIndex {
+			return false
+		}
+	}
+	return true
+}
