@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"strings"
-	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
@@ -71,7 +70,7 @@ were imported, 1 when some were, and 2 when none was or nothing was attempted.`,
 	o.pods.addFlags(f)
 	f.StringArrayVar(&o.platforms, "platform", nil, "import only this os/architecture[/variant] of a multi-platform image; may be repeated")
 	f.StringVar(&o.layers, "layers", string(importer.LayersFromManifest), `"manifest" takes the layers from the manifest, "verify" reads and checks each`)
-	f.IntVar(&o.jobs, "jobs", 4, fmt.Sprintf("how many references to import at a time, 1 to %d", maxJobs))
+	f.IntVar(&o.jobs, "jobs", 4, fmt.Sprintf("how many references to import at a time from one registry, 1 to %d", maxJobs))
 	f.BoolVar(&o.dryRun, "dry-run", false, "read and check everything, store nothing")
 	f.StringVarP(&o.output, "output", "o", "", "what to print: "+strings.Join(outputs(), ", ")+" (default: a line for each reference)")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the API server to import into")
@@ -128,6 +127,8 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 	}
 	options.Platforms, options.Layers = o.platforms, importer.LayersMode(o.layers)
 	options.Signatures, options.Progress = finder, progress.event
+	options.Limits.HostConcurrency = max(8, o.jobs)
+	options.Limits.MaxWait = time.Second // a registry that asks for more is parked, and its references wait without a slot
 	im, err := importer.New(options)
 	if err != nil {
 		return misuse(err, "tidewaiter import --platform linux/amd64 …, --layers manifest or --layers verify")
@@ -142,7 +143,7 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 		if err != nil {
 			return err
 		}
-		b := &batch{importer: im, images: at.images, jobs: o.jobs, events: &eventRecorder{}, report: report, progress: progress}
+		b := newBatch(im, at.images, o.jobs, report, progress)
 		if at.config != nil {
 			// Events are by the way: what becomes of them is no concern of who imports.
 			recording, stop := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), klog.Logger{}))
@@ -158,62 +159,4 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 		return b.importAll(ctx, slices.Values(references))
 	})
 	return report.end(err)
-}
-
-// batch imports many references at a time.
-type batch struct {
-	importer *importer.Importer
-	images   func() importer.Images
-	jobs     int
-	events   *eventRecorder
-	report   *report
-	progress *progress
-}
-
-// importAll imports each reference, whatever becomes of the others. It returns
-// an error only if the batch itself could not go on.
-func (b *batch) importAll(ctx context.Context, references iter.Seq[reference.Reference]) error {
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, b.jobs)
-	for ref := range references {
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			wg.Wait()
-			return fmt.Errorf("interrupted: %w", context.Cause(ctx))
-		}
-		b.progress.started(ref.String())
-		wg.Go(func() {
-			defer func() { <-slots }()
-			result, err := b.importer.Import(ctx, ref, b.images())
-			b.events.imported(ctx, ref.String(), result, err)
-			b.report.add(ref.String(), result, err)
-		})
-	}
-	wg.Wait()
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("interrupted: %w", context.Cause(ctx))
-	}
-	return nil
-}
-
-// importTags imports every tag of each repository.
-func (b *batch) importTags(ctx context.Context, repositories []reference.Reference) error {
-	for _, repository := range repositories {
-		tags, err := b.importer.Tags(ctx, repository)
-		if err != nil {
-			b.report.add(repository.String(), nil, err)
-			continue
-		}
-		if err := b.importAll(ctx, func(yield func(reference.Reference) bool) {
-			for _, tag := range tags {
-				if !yield(repository.WithTag(tag)) {
-					return
-				}
-			}
-		}); err != nil {
-			return err
-		}
-	}
-	return nil
 }

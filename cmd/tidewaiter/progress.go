@@ -70,6 +70,19 @@ func (p *progress) done(print func()) {
 	p.draw()
 }
 
+// postponed notes that a reference that had begun will begin again later, and says why
+// if that is news.
+func (p *progress) postponed(why string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.begun--
+	p.clear()
+	if why != "" {
+		fmt.Fprintln(p.w, why)
+	}
+	p.draw()
+}
+
 // end takes the line away for good.
 func (p *progress) end() {
 	p.mu.Lock()

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+)
+
+// runBatch imports references into nothing and returns what was printed.
+func runBatch(t *testing.T, limits importer.Limits, references []string) (out, errOut string, r *report) {
+	t.Helper()
+	im, err := importer.New(importer.Options{Keychain: authn.NewMultiKeychain(), Limits: limits})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(im.Close)
+	var parsed []reference.Reference
+	for _, s := range references {
+		ref, err := reference.Parse(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed = append(parsed, ref)
+	}
+	var stdout, stderr bytes.Buffer
+	progress := newProgress(&stderr)
+	r = newReport("", true, &stdout, &stderr, progress)
+	b := newBatch(im, func() importer.Images { return &importer.DryRun{} }, 4, r, progress)
+	if err := b.importAll(t.Context(), slices.Values(parsed)); err != nil {
+		t.Error(err)
+	}
+	return stdout.String(), stderr.String(), r
+}
+
+func pushTags(t *testing.T, registry *registrytest.Registry, n int) (references []string) {
+	t.Helper()
+	image, err := sample.New(sample.Spec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		registry.Push(fmt.Sprint("team/app:", i), image)
+		references = append(references, fmt.Sprint(registry.Host, "/team/app:", i))
+	}
+	return references
+}
+
+// Twenty references of a host that says 429 kept forty good ones waiting for minutes,
+// and failed.
+func TestImportWaitsForRegistriesThatAskForIt(t *testing.T) {
+	busy, good := registrytest.New(t), registrytest.New(t)
+	references := append(pushTags(t, busy, 20), pushTags(t, good, 40)...)
+	busy.Inject("HEAD ", 2, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "2"))
+	out, errOut, r := runBatch(t, importer.Limits{MaxWait: time.Second}, references)
+	if r.done != 60 || r.failed != 0 {
+		t.Fatalf("%d done, %d failed:\n%s", r.done, r.failed, errOut)
+	}
+	if first := strings.Index(out, busy.Host); strings.Count(out[:first], good.Host) != 40 {
+		t.Errorf("the good ones did not go on:\n%s", out)
+	}
+	if n := strings.Count(errOut, busy.Host+" asks to be left alone for 2s; 20 references wait for it"); n == 0 || n > 2 {
+		t.Errorf("it is not said, or said too often:\n%s", errOut)
+	}
+}
+
+// A registry that never answers is asked three times, not once for each reference.
+func TestImportGivesUpARegistryThatDoesNotAnswer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() }) // accepts in the kernel, and never answers
+	good := registrytest.New(t)
+	var references []string
+	for i := range 20 {
+		references = append(references, fmt.Sprint(l.Addr(), "/app:", i))
+	}
+	references = append(references, pushTags(t, good, 40)...)
+	_, errOut, r := runBatch(t, importer.Limits{Stall: 200 * time.Millisecond, Attempts: 1}, references)
+	if r.done != 40 || r.failed != 20 {
+		t.Errorf("%d done, %d failed", r.done, r.failed)
+	}
+	if n := strings.Count(errOut, "not tried, since the registry did not answer 3 times in a row"); n != 17 {
+		t.Errorf("%d were not tried, want 17:\n%s", n, errOut)
+	}
+}
