@@ -44,6 +44,7 @@ type Getter struct {
 	db     *db.DB
 	codecs serializer.CodecFactory
 	opts   Options
+	budget *budget
 
 	mu     sync.Mutex
 	stores map[schema.GroupResource]*Store
@@ -56,7 +57,7 @@ func NewGetter(d *db.DB, codecs serializer.CodecFactory, opts Options) *Getter {
 	if opts.DeleteCollectionWorkers == 0 {
 		opts.DeleteCollectionWorkers = 4
 	}
-	return &Getter{db: d, codecs: codecs, opts: opts, stores: map[schema.GroupResource]*Store{}}
+	return &Getter{db: d, codecs: codecs, opts: opts, budget: newBudget(), stores: map[schema.GroupResource]*Store{}}
 }
 
 // GetRESTOptions implements generic.RESTOptionsGetter.
@@ -92,7 +93,7 @@ func (g *Getter) decorate(config *storagebackend.ConfigForResource, resourcePref
 	cfg := Config{
 		DB: g.db, Codec: config.Codec, New: newFunc, NewList: newListFunc,
 		ResourcePrefix: strings.TrimSuffix(resourcePrefix, "/") + "/", GroupResource: config.GroupResource,
-		Unconverted: slices.Contains(g.opts.Unconverted, config.GroupResource), Triggers: triggers, ProgressInterval: g.opts.ProgressInterval, BookmarkInterval: g.opts.BookmarkInterval,
+		Unconverted: slices.Contains(g.opts.Unconverted, config.GroupResource), Triggers: triggers, ProgressInterval: g.opts.ProgressInterval, BookmarkInterval: g.opts.BookmarkInterval, budget: g.budget,
 	}
 	if indexers != nil {
 		cfg.Indexers = *indexers

@@ -91,13 +91,15 @@ type lister struct {
 	more      bool
 	remaining int64 // keys after lastKey; only for a predicate that takes all
 	errs      listErrors
+	selected  int64 // bytes, as they are stored
+	large     bool  // and admitted as such
 }
 
 // run reads and decodes until the limit is full or nothing is left.
 func (l *lister) run(ctx context.Context, rev int64, from string) error {
 	paging := l.pred.Limit > 0
 	all := l.pred.Empty()
-	o := db.RangeOptions{Prefix: l.prefix, From: from, Rev: rev, Limit: chunkRows, Count: paging && all}
+	o := db.RangeOptions{Prefix: l.prefix, From: from, Rev: rev, Limit: chunkRows, Bytes: pageBytes, Count: paging && all}
 	if paging {
 		o.Limit = int(min(l.pred.Limit, maxChunkRows))
 	}
@@ -181,6 +183,9 @@ func (l *lister) take(ctx context.Context, kvs []db.KV, paging bool) (full bool,
 			return false, l.errs.err()
 		}
 		kv.Value = nil // free what is decoded
+		if err := l.admit(ctx); err != nil {
+			return false, err
+		}
 	}
 	return false, nil
 }
@@ -198,10 +203,29 @@ func (l *lister) takeOne(ctx context.Context, kv *db.KV) error {
 		return err
 	}
 	// An object whose attributes cannot be computed matches nothing.
-	if ok, err := l.pred.Matches(obj); err == nil && ok {
-		l.v.Set(reflect.Append(l.v, reflect.ValueOf(obj).Elem()))
+	if ok, err := l.pred.Matches(obj); err != nil || !ok {
+		return nil
 	}
+	l.v.Set(reflect.Append(l.v, reflect.ValueOf(obj).Elem()))
+	l.selected += int64(len(data))
 	return nil
+}
+
+// admit waits until a list that has selected more than a little may go on: it may select
+// all there is, or a page of what is like that which it has so far.
+func (l *lister) admit(ctx context.Context) error {
+	if l.large || l.selected <= smallList {
+		return nil
+	}
+	l.large = true
+	_, most, err := l.s.db.Totals(ctx, l.prefix)
+	if err != nil {
+		return l.s.interpret(err)
+	}
+	if l.pred.Limit > 0 {
+		most = min(most, l.selected*l.pred.Limit/int64(l.v.Len()))
+	}
+	return l.s.budget.admitList(ctx, max(most, l.selected))
 }
 
 // newItemFunc returns what makes an empty item of the list. Items of an

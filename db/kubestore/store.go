@@ -49,6 +49,9 @@ type Config struct {
 	// BookmarkInterval is the pause between bookmarks of a watch that allows
 	// them. Default 1 minute.
 	BookmarkInterval time.Duration
+
+	// budget is shared by the Stores of a Getter; nil is one of the Store's own.
+	budget *budget
 }
 
 // Store keeps the objects of one resource in a db.DB. It implements
@@ -66,6 +69,7 @@ type Store struct {
 	unconverted    bool
 	indexes        []*index
 	recents        recents
+	budget         *budget
 	progress       time.Duration
 	bookmark       time.Duration
 
@@ -100,6 +104,10 @@ func New(cfg Config) (*Store, error) {
 		progress:       cfg.ProgressInterval,
 		bookmark:       cfg.BookmarkInterval,
 		watches:        map[*watchChan]struct{}{},
+		budget:         cfg.budget,
+	}
+	if s.budget == nil {
+		s.budget = newBudget()
 	}
 	if s.transformer == nil {
 		s.transformer = identity.NewEncryptCheckTransformer()

@@ -20,8 +20,9 @@ import (
 )
 
 // resultBuffer is how many events wait for a reader that is briefly behind;
-// beyond it the watch rests in the database's feed.
-const resultBuffer = 100
+// beyond it the watch rests in the database's feed, where events are shared, or
+// in the midst of what exists, which is not. The watch cache has as many.
+const resultBuffer = 10
 
 // watchChan is one watch. A single goroutine pulls from the database when the
 // reader has room, so a slow reader holds up nobody and keeps nothing in memory.
@@ -218,7 +219,9 @@ func (w *watchChan) ticker() (<-chan time.Time, func()) {
 // sendExisting sends every object as ADDED, as of one revision, and moves the
 // start of the watch there.
 func (w *watchChan) sendExisting() error {
-	o := db.RangeOptions{Prefix: w.key, Limit: chunkRows}
+	o := db.RangeOptions{Prefix: w.key, Limit: chunkRows, Bytes: pageBytes}
+	var weight int64
+	defer func() { w.s.budget.watches.Release(weight) }()
 	for {
 		page, err := w.s.page(w.ctx, o, w.recursive)
 		if err != nil {
@@ -229,6 +232,15 @@ func (w *watchChan) sendExisting() error {
 		}
 		for i := range page.KVs {
 			kv := &page.KVs[i]
+			// What waits for the reader is as large as the largest that has come.
+			if n := min(decodedWeight*resultBuffer*int64(len(kv.Value)), watchBytes); n > weight {
+				w.s.budget.watches.Release(weight)
+				weight = 0
+				if err := w.s.budget.watches.Acquire(w.ctx, n); err != nil {
+					return err
+				}
+				weight = n
+			}
 			obj, err := w.s.decodeEvent(w.ctx, *kv)
 			if err != nil {
 				return err

@@ -1,0 +1,57 @@
+package kubestore
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	endpointsrequest "k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// Requests that decode many objects hold memory until their answer is written, which is
+// as long as their clients like, up to the request's deadline. So they are admitted by
+// weight, whoever asks.
+const (
+	// listBytes is what all large lists together may hold, and watchBytes what watches
+	// may that send what exists.
+	listBytes, watchBytes = 256 << 20, 128 << 20
+	// smallList is how much a list may select, as it is stored, before it is large.
+	smallList = 256 << 10
+	// decodedWeight is how many bytes of memory a stored byte becomes.
+	decodedWeight = 3
+	// pageBytes are read at a time where objects are decoded.
+	pageBytes = 256 << 10
+	// listPatience is how long a large list waits for others to end.
+	listPatience = 2 * time.Second
+)
+
+// budget is what all requests together may hold in decoded objects.
+type budget struct {
+	lists, watches *semaphore.Weighted
+	patience       time.Duration // of a large list
+}
+
+func newBudget() *budget {
+	return &budget{semaphore.NewWeighted(listBytes), semaphore.NewWeighted(watchBytes), listPatience}
+}
+
+// admitList waits until a list may have stored bytes decoded. They are counted until its
+// request ends: until then its answer may be in memory. Who asks without a request,
+// as the server itself, need not wait.
+func (b *budget) admitList(ctx context.Context, stored int64) error {
+	if _, ok := endpointsrequest.RequestInfoFrom(ctx); !ok || ctx.Done() == nil {
+		return nil
+	}
+	n := min(decodedWeight*stored, listBytes)
+	waiting, cancel := context.WithTimeout(ctx, b.patience)
+	defer cancel()
+	if b.lists.Acquire(waiting, n) != nil {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return apierrors.NewTooManyRequests("too many lists are in memory: select less, ask for pages, or try again", 1)
+	}
+	context.AfterFunc(ctx, func() { b.lists.Release(n) })
+	return nil
+}

@@ -1,0 +1,148 @@
+package kubestore
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apiserver/pkg/apis/example"
+	endpointsrequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/storage"
+)
+
+// fill creates pods of so many bytes each.
+func (f *fixture) fill(t *testing.T, pods, size int) {
+	t.Helper()
+	for i := range pods {
+		pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: fmt.Sprintf("pod-%04d", i), Labels: map[string]string{"all": "yes", "one": fmt.Sprint(i)},
+			Annotations: map[string]string{"text": strings.Repeat("x", size)},
+		}}
+		if err := f.Create(t.Context(), "/pods/ns/"+pod.Name, pod, nil, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Many lists at once, each with a selector that takes everything, by clients that do not read:
+// as many are in memory as find room, and the others are told to come back. Lists that select
+// little, and the server's own, do not wait.
+func TestManyListsThatSelectMuch(t *testing.T) {
+	f := setup(t)
+	const pods, size, room = 200, 10 << 10, 3
+	f.fill(t, pods, size)
+	_, stored, err := f.Totals(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.budget.lists = semaphore.NewWeighted(room * decodedWeight * stored)
+	list := func(ctx context.Context, selector string) (*example.PodList, error) {
+		pred := storage.SelectionPredicate{Label: labels.SelectorFromSet(nil), Field: fields.Everything(), GetAttrs: podAttrs}
+		if pred.Label, err = labels.Parse(selector); err != nil {
+			t.Fatal(err)
+		}
+		list := &example.PodList{}
+		return list, f.GetList(ctx, "/pods/", storage.ListOptions{Predicate: pred, Recursive: true}, list)
+	}
+	request := func() (context.Context, context.CancelFunc) {
+		return context.WithCancel(endpointsrequest.WithRequestInfo(t.Context(), &endpointsrequest.RequestInfo{}))
+	}
+	var ends []context.CancelFunc
+	for i := range room {
+		ctx, end := request()
+		ends = append(ends, end)
+		defer end()
+		if got, err := list(ctx, "all=yes"); err != nil || len(got.Items) != pods {
+			t.Fatalf("list %d: %d pods, %v", i, len(got.Items), err)
+		}
+	}
+	f.budget.patience = time.Nanosecond
+	for range 20 {
+		ctx, end := request()
+		defer end()
+		if _, err := list(ctx, "all=yes"); !apierrors.IsTooManyRequests(err) {
+			t.Fatalf("one list more than there is room for: %v", err)
+		}
+	}
+	ctx, end := request()
+	defer end()
+	if got, err := list(ctx, "one=7"); err != nil || len(got.Items) != 1 {
+		t.Errorf("a list that selects little: %d pods, %v", len(got.Items), err)
+	}
+	if got, err := list(t.Context(), "all=yes"); err != nil || len(got.Items) != pods {
+		t.Errorf("the server's own list: %d pods, %v", len(got.Items), err)
+	}
+	f.budget.patience = time.Minute
+	ends[0]()
+	if _, err := list(ctx, "all=yes"); err != nil {
+		t.Errorf("when a request has ended: %v", err)
+	}
+}
+
+// Watches that begin with what exists and do not read hold a few objects each, and all of
+// them together what there is room for.
+func TestWatchesOfWhatExistsThatDoNotRead(t *testing.T) {
+	f := setup(t)
+	const pods, size, watches, room = 40, 300 << 10, 20, 2
+	f.fill(t, pods, size)
+	f.budget.watches = semaphore.NewWeighted(room * decodedWeight * resultBuffer * (size + 4<<10))
+	f.transformer.GetReadsAndReset()
+	var all []*watchChan
+	for range watches {
+		w, err := f.Watch(t.Context(), "/pods/", storage.ListOptions{ResourceVersion: "0", Predicate: storage.Everything, Recursive: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Stop()
+		all = append(all, w.(*watchChan))
+	}
+	full := func() (full []*watchChan) {
+		for _, w := range all {
+			if len(w.result) == cap(w.result) {
+				full = append(full, w)
+			}
+		}
+		return full
+	}
+	await := func(n int) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); len(full()) < n; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d watches have begun, want %d", len(full()), n)
+			}
+		}
+	}
+	await(room)
+	for _, w := range full() {
+		w.Stop()
+	}
+	await(2 * room)
+	// Each has its buffer, one that waits for room in it, and none that is decoded beyond.
+	if reads, most := f.transformer.GetReadsAndReset(), uint64(2*room*(resultBuffer+2)); reads > most {
+		t.Errorf("%d watches that do not read decoded %d objects, want %d at most", watches, reads, most)
+	}
+	// Who reads gets everything.
+	for _, w := range all {
+		if len(w.result) == 0 && w.ctx.Err() == nil {
+			for _, other := range all {
+				if other != w {
+					other.Stop()
+				}
+			}
+			for i := range pods {
+				if ev := <-w.ResultChan(); object(ev).(*example.Pod).Name != fmt.Sprintf("pod-%04d", i) {
+					t.Fatalf("event %d: %v", i, ev.Type)
+				}
+			}
+			return
+		}
+	}
+	t.Error("no watch waited")
+}

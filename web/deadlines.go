@@ -1,0 +1,69 @@
+package web
+
+import (
+	"net/http"
+	"time"
+
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+)
+
+const (
+	// readerPatience is how long a watch or a followed log waits for a client that takes
+	// nothing of what it is sent.
+	readerPatience = 30 * time.Second
+	// answerGrace is how long after its deadline a request may write that it is over.
+	answerGrace = 5 * time.Second
+)
+
+// withWriteDeadlines has writes to a client that does not read fail, so that what is held
+// for it can go: of a request that runs for long, when one write has waited for
+// patience; of another, soon after its deadline.
+func withWriteDeadlines(next http.Handler, longRunning request.LongRunningRequestCheck, patience time.Duration) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		d := &boundWriter{ResponseWriter: w, control: http.NewResponseController(w), patience: patience}
+		// A connection that is kept outlives the deadlines of its requests. An error means that
+		// the client is gone.
+		defer func() { _ = d.control.SetWriteDeadline(time.Time{}) }()
+		info, _ := request.RequestInfoFrom(r.Context())
+		if info != nil && longRunning(r, info) {
+			next.ServeHTTP(responsewriter.WrapForHTTP1Or2(d), r)
+			return
+		}
+		if deadline, ok := r.Context().Deadline(); ok {
+			_ = d.control.SetWriteDeadline(deadline.Add(answerGrace)) // what cannot be bound is not a connection
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// boundWriter gives each write its patience, or a little less.
+type boundWriter struct {
+	http.ResponseWriter
+	control  *http.ResponseController
+	patience time.Duration
+	until    time.Time
+}
+
+// Write implements http.ResponseWriter.
+func (d *boundWriter) Write(p []byte) (int, error) {
+	d.extend()
+	return d.ResponseWriter.Write(p)
+}
+
+// Flush implements http.Flusher.
+func (d *boundWriter) Flush() {
+	d.extend()
+	_ = d.control.Flush() // an error is that of the next Write, too
+}
+
+// extend moves the deadline when a quarter of it is over: not for each of many small events.
+func (d *boundWriter) extend() {
+	if now := time.Now(); d.until.Sub(now) < d.patience*3/4 {
+		d.until = now.Add(d.patience)
+		_ = d.control.SetWriteDeadline(d.until)
+	}
+}
+
+// Unwrap implements responsewriter.UserProvidedDecorator, and is for http.ResponseController.
+func (d *boundWriter) Unwrap() http.ResponseWriter { return d.ResponseWriter }
