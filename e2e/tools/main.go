@@ -58,6 +58,8 @@ var tools = []tool{
 	moduleProgram("govulncheck", "golang.org/x/vuln", "v1.7.0", "cmd/govulncheck",
 		"known vulnerabilities in what is called, for .ci/run"),
 	conformance(),
+	moduleProgram("litestream", "github.com/benbjohnson/litestream", "v0.3.14", "cmd/litestream",
+		"replication of SQLite files (some minutes to build)"),
 	moduleProgram("cosign", "github.com/sigstore/cosign/v3", "v3.1.3", "cmd/cosign",
 		"signing tool of the sigstore project (several minutes to build)"),
 	ownProgram("trillian", "Merkle tree below rekor-server: Google's Trillian in memory"),
