@@ -158,7 +158,7 @@ func (f *facts) verdicts(image *imagev1.Image) []string {
 		v, ok := judged[repository.String()]
 		switch {
 		case ok:
-		case len(judged) > 0 && len(found[repository.String()].Signatures) > 0:
+		case len(judged) > 0 && len(found[repository.String()].Signatures)+len(found[repository.String()].LeftOut) > 0:
 			v.Verified = verifiedUnknown
 		case len(judged) > 0:
 			v.Verified = unsigned

@@ -48,7 +48,7 @@ type Indexes func(repository string) *imagev1.Image
 // client. changed tells whether the Image differs from before. A condition's lastTransitionTime changes only with its
 // status; its lastProbeTime when anything in it changes, or after a day.
 func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes Indexes) (changed, covered bool) {
-	annotations, held := maps.Clone(image.Annotations), len(image.Signatures)
+	annotations, before := maps.Clone(image.Annotations), len(image.Signatures)
 	_, wasOurs := annotations[AnnotationPolicy]
 	found := annotation.Found(annotations)
 	places := placesOf(image, set, found)
@@ -85,18 +85,18 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 	}
 
 	stamp, verdicts := stampOf(places), map[string]annotation.Verdict{}
+	bound(image, found, stamp, func(name, repository string) bool {
+		return slices.ContainsFunc(judged[repository], func(j judgement) bool { return j.name == name && j.Trusted() })
+	})
 	for _, p := range places {
 		if p.covered() {
-			verdicts[p.repository] = p.sum(judged[p.repository], indexes)
+			verdicts[p.repository] = p.sum(held(image, judged[p.repository]), len(found[p.repository].LeftOut), indexes)
 		}
 	}
 	says := len(image.Signatures) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(verdicts)), func(v annotation.Verdict) bool { return v.Verified != Unsigned })
 	if !says {
 		stamp, verdicts = "", nil
 	}
-	bound(image, found, stamp, func(name, repository string) bool {
-		return slices.ContainsFunc(judged[repository], func(j judgement) bool { return j.name == name && j.Trusted() })
-	})
 	if image.Annotations == nil {
 		image.Annotations = map[string]string{}
 	}
@@ -114,7 +114,7 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 	if len(image.Annotations) == 0 {
 		image.Annotations = nil
 	}
-	return changed || held != len(image.Signatures) || !maps.Equal(annotations, image.Annotations), covered
+	return changed || before != len(image.Signatures) || !maps.Equal(annotations, image.Annotations), covered
 }
 
 // judge is the verdict on a signature in a repository that a policy covers.

@@ -184,10 +184,18 @@ type judgement struct {
 	Verdict
 }
 
+// held are the judgements on signatures that the image still holds: what a verdict says does not depend on what was left
+// out after it was judged, as it will not be there the next time.
+func held(image *imagev1.Image, judged []judgement) []judgement {
+	return slices.DeleteFunc(slices.Clone(judged), func(j judgement) bool {
+		return !slices.ContainsFunc(image.Signatures, func(s imagev1.ImageSignature) bool { return half(s.Name) == j.name })
+	})
+}
+
 // sum is what the verdicts on the signatures in a repository come to. A trusted one suffices, whatever else there is.
 // Without one, a repository that could not be searched is not known to have none, and an index that is verified in the
-// repository and lists the image vouches for it.
-func (p place) sum(judged []judgement, indexes Indexes) annotation.Verdict {
+// repository and lists the image vouches for it. leftOut is how many signatures are left out.
+func (p place) sum(judged []judgement, leftOut int, indexes Indexes) annotation.Verdict {
 	v := annotation.Verdict{Verified: Unsigned}
 	if p.policy != nil {
 		v.Policy = p.policy.Name
@@ -223,6 +231,10 @@ func (p place) sum(judged []judgement, indexes Indexes) annotation.Verdict {
 			v.Message = fmt.Sprintf("in %s: listed by the index %s, which is verified there", p.repository, index.Name)
 			return v
 		}
+	}
+	if v.Verified == Unsigned && leftOut > 0 {
+		v.Verified, v.Reason = VerifiedUnknown, string(ReasonSignaturesLeftOut)
+		v.Message = fmt.Sprintf("in %s: %d signatures are left out, none is held", p.repository, leftOut)
 	}
 	if p.unread != "" {
 		v.Verified, v.Reason = VerifiedUnknown, string(ReasonSearchIncomplete)
