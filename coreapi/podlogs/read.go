@@ -170,7 +170,6 @@ func (r *logReader) copyPart(part []byte, end bool) error {
 		if r.lines == 0 {
 			return errNoMore
 		}
-		r.lines--
 		line, ok := parseLine(part)
 		if !ok && !r.begun {
 			return errors.New("the file is not a log in the CRI format")
@@ -185,6 +184,7 @@ func (r *logReader) copyPart(part []byte, end bool) error {
 		}
 		if ok {
 			r.attached = line.partial && len(line.content) > 0
+			r.lines--
 		}
 		part = line.content
 	}

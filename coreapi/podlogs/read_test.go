@@ -168,6 +168,7 @@ func FuzzReadLog(f *testing.F) {
 	f.Add([]byte(stamp+"stdout F a\nno line\n\n"+stamp+"stdin F b\n"+stamp+"stderr F\n"+stamp+"stderr F c d\n"), int64(2), int64(-1), int64(0), true, uint8(2))
 	f.Add([]byte(stamp+"stdout F "+strings.Repeat("long", partSize/2)+"\n"+stamp+"stdout P "+strings.Repeat("x", partSize)+"\n"), int64(1), int64(3*partSize), int64(0), true, uint8(3))
 	f.Add([]byte("2026-01-01T00:00:00.9+01:00 stdout F early\n"+stamp+"stdout F late\n"), int64(0), int64(-1), int64(1), true, uint8(3))
+	f.Add([]byte(stamp+"stdout F first\n\nno line\n"+stamp+"stdout F "), int64(4), int64(-1), int64(0), true, uint8(1))
 	f.Fuzz(func(t *testing.T, content []byte, tail, limit, since int64, timestamps bool, streams uint8) {
 		if bytes.HasPrefix(content, []byte("{")) {
 			return // Docker's format, which is not read here
