@@ -40,7 +40,7 @@ func handlerChain(api http.Handler, front func(http.Handler) http.Handler, conne
 	h = limits.WithRequestLimits(h, limits.RequestOptions{
 		MaxReads: c.MaxRequestsInFlight, MaxWrites: c.MaxMutatingRequestsInFlight, LongRunning: c.LongRunningFunc, Connections: connections,
 	})
-	h = filters.WithAuthentication(h, c.Authentication.Authenticator, filters.Unauthorized(c.Serializer), c.Authentication.APIAudiences, c.Authentication.RequestHeaderConfig)
+	h = filters.WithAuthentication(h, &logins{Request: c.Authentication.Authenticator}, filters.Unauthorized(c.Serializer), c.Authentication.APIAudiences, c.Authentication.RequestHeaderConfig)
 	h = withWriteDeadlines(h, c.LongRunningFunc, readerPatience)
 	h = filters.WithRequestDeadline(h, nil, nil, c.LongRunningFunc, c.Serializer, c.RequestTimeout)
 	h = genericfilters.WithWaitGroup(h, c.LongRunningFunc, c.NonLongRunningRequestWaitGroup)

@@ -1,13 +1,13 @@
 package web
 
 import (
+	"log/slog"
 	"net/http"
 	"path"
 	"runtime/debug"
 	"strings"
 
 	"github.com/gorilla/mux"
-	"k8s.io/klog/v2"
 )
 
 // rootRouter sends /hooks/ to the receivers, which refuse everything if hooks is
@@ -45,7 +45,7 @@ func recovering(next http.Handler) http.Handler {
 			case http.ErrAbortHandler:
 				panic(p)
 			default:
-				klog.FromContext(r.Context()).Error(nil, "A webhook's handler panicked", "panic", p, "stack", string(debug.Stack()))
+				slog.Error("A webhook's handler panicked", "panic", p, "stack", string(debug.Stack()))
 				http.Error(w, "the server failed; it has logged why", http.StatusInternalServerError)
 			}
 		}()

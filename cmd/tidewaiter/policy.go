@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -10,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
@@ -132,14 +132,14 @@ func (v *verification) changed(ctx context.Context, set *policy.Set, events *eve
 	v.sweeper.Resync()
 	policyReloads.WithLabelValues("success").Inc()
 	policyLoaded.Set(1)
-	klog.FromContext(ctx).Info("Policies were reloaded", "path", v.path, "policies", len(set.Policies()))
+	slog.Info("Policies were reloaded", "path", v.path, "policies", len(set.Policies()))
 	events.record(v.object(), false, "PolicyReloaded", "signatures are verified by the new policies")
 }
 
 func (v *verification) broken(ctx context.Context, err error, events *eventRecorder) {
 	policyReloads.WithLabelValues("error").Inc()
 	policyLoaded.Set(0)
-	klog.FromContext(ctx).Error(err, "Policies cannot be reloaded, the old ones stay in force", "path", v.path)
+	slog.Error("Policies cannot be reloaded, the old ones stay in force", "err", err, "path", v.path)
 	events.record(v.object(), true, "PolicyInvalid", "the old policies stay in force: "+err.Error())
 }
 

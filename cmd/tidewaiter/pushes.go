@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -13,7 +14,6 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
-	"k8s.io/klog/v2"
 
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/spool"
@@ -139,7 +139,7 @@ func (p *pushes) servePlain(ctx context.Context) error {
 		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
 		if err := s.Shutdown(drain); err != nil {
-			klog.FromContext(ctx).Error(err, "Closing the plain listener for webhooks")
+			slog.Error("Closing the plain listener for webhooks", "err", err)
 		}
 	})
 	if err := s.Serve(p.plain); !errors.Is(err, http.ErrServerClosed) {

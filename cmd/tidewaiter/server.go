@@ -19,7 +19,6 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics/legacyregistry"
-	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	"github.com/tidewaiter/tidewaiter/coreapi"
@@ -273,10 +272,10 @@ func (s *server) renewReferences(ctx context.Context) error {
 	}
 	renewed, err := importer.Renew(ctx, images)
 	if renewed > 0 {
-		klog.FromContext(ctx).Info("Brought the references of images to the canonical form", "images", renewed)
+		slog.Info("Brought the references of images to the canonical form", "images", renewed)
 	}
 	if err != nil && ctx.Err() == nil {
-		klog.FromContext(ctx).Error(err, "References of images stay in an old form until the next start")
+		slog.Error("References of images stay in an old form until the next start", "err", err)
 	}
 	return nil
 }

@@ -253,10 +253,15 @@ func (s *Spool) Fail(ctx context.Context, j *Job, f Failure) error {
 	if f.Permanent || int64(j.Attempts) >= s.opts.MaxAttempts {
 		state, wait = Dead, 0
 	}
-	return s.held(ctx, j, func(t db.Transaction) (int64, error) {
+	err := s.held(ctx, j, func(t db.Transaction) (int64, error) {
 		return t.Exec("UPDATE spool_jobs SET state = ?, due = ?, error = ? WHERE id = ? AND leases = ? AND state = 'leased'",
 			string(state), t.Now()+wait.Milliseconds(), f.Error, j.ID, j.lease)
 	})
+	if err == nil && state == Dead {
+		s.dead.Warn(j.Source, "a push was given up: its job is dead", "job", j.ID, "receiver", j.Source, "about", j.Key, "attempts", j.Attempts,
+			"err", f.Error, "do", "tidewaiter spool list --state dead shows it, tidewaiter spool retry tries it again")
+	}
+	return err
 }
 
 // delay is the wait after so many attempts: BaseDelay doubled with each but the

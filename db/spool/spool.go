@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/warn"
 )
 
 // Spool is a queue of jobs that survives the process, in the database's file:
@@ -36,6 +37,7 @@ type Spool struct {
 	opts    Options
 	wake    chan struct{} // holds a token when a job may have become due
 	dropped *dropped
+	dead    *warn.Limiter
 }
 
 // Options tune a Spool; the zero value of each field has a sane default.
@@ -55,7 +57,8 @@ type Options struct {
 	// which failed together do not come back together. Defaults 1 second and 5
 	// minutes.
 	BaseDelay, MaxDelay time.Duration
-	// Logger is told of sources past their quota. Default slog.Default().
+	// Logger is told of sources past their quota and of dead jobs. Default
+	// slog.Default().
 	Logger *slog.Logger
 }
 
@@ -100,7 +103,7 @@ func Open(d *db.DB, opts Options) (*Spool, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
 	}
-	s := &Spool{db: d, opts: opts, wake: make(chan struct{}, 1), dropped: newDropped(opts.Logger)}
+	s := &Spool{db: d, opts: opts, wake: make(chan struct{}, 1), dropped: newDropped(opts.Logger), dead: &warn.Limiter{Logger: opts.Logger}}
 	err := d.Transact(context.Background(), func(t db.Transaction) error {
 		_, err := t.Exec("UPDATE spool_jobs SET state = 'waiting', due = ? WHERE state = 'leased'", t.Now())
 		return err

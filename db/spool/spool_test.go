@@ -1,10 +1,13 @@
 package spool_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -284,7 +287,8 @@ func TestReopened(t *testing.T) {
 }
 
 func TestBacksOffAndGivesUp(t *testing.T) {
-	s, ctx := open(t, spool.Options{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 4 * time.Second}), context.Background()
+	var log bytes.Buffer
+	s, ctx := open(t, spool.Options{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 4 * time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))}), context.Background()
 	s.enqueue(request("k", "", "a"))
 	for i, limit := range []time.Duration{1, 2, 4, 4} {
 		limit *= time.Second
@@ -310,6 +314,9 @@ func TestBacksOffAndGivesUp(t *testing.T) {
 	s.ok(err)
 	if len(dead) != 1 || dead[0].Attempts != 5 || !strings.HasPrefix(dead[0].Error, "no route") || len(dead[0].Error) > 1100 || payloads(dead[0]) != "a" {
 		t.Fatalf("dead: %+v", dead)
+	}
+	if got := log.String(); !strings.Contains(got, `level=WARN msg="a push was given up: its job is dead" job=`+strconv.FormatInt(dead[0].ID, 10)+" receiver=local about=k attempts=5 err=") || strings.Count(got, "\n") != 1 {
+		t.Errorf("logged:\n%s", got)
 	}
 
 	s.enqueue(request("k2", "", "b"))

@@ -87,7 +87,7 @@ func (w *Worker) sweep(ctx context.Context) {
 			swept++
 		} else if ctx.Err() == nil {
 			silent[repository.Host] = importer.ReasonOf(err) == importer.Unreachable || importer.ReasonOf(err) == importer.Timeout
-			logger.Info("A sweep left a repository before its end", "repository", repository.Name(), "err", err)
+			w.failing.Warn(repository.Name(), "a sweep left a repository before its end", "repository", repository.Name(), "err", err)
 		}
 	}
 	logger.V(2).Info("Swept", "repositories", swept, "of", len(w.swept), "duration", w.Clock.Since(start))
@@ -110,7 +110,7 @@ func (w *Worker) sweepRepository(ctx context.Context, repository reference.Refer
 		if ctx.Err() != nil || temporary(err) {
 			return err
 		}
-		klog.FromContext(ctx).Info("A sweep could not import a tag", "err", err)
+		w.failing.Warn(repository.Name(), "a sweep could not import a tag", "repository", repository.Name(), "tag", tag, "err", err)
 	}
 	return w.goneRepository(ctx, repository)
 }

@@ -1,6 +1,8 @@
 package queue_test
 
 import (
+	"bytes"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -32,7 +34,14 @@ func TestSweep(t *testing.T) {
 	a, last := w.push("team/app:1.0", "a"), w.push("team/last:1.0", "last")
 	w.push("team/stranger:1.0", "stranger") // is not to be swept
 
+	var log bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	defer slog.SetDefault(before)
 	worker.SweepOnce(t.Context())
+	if want := `level=WARN msg="a sweep left a repository before its end" repository=` + w.registry.Host + "/team/broken err="; !strings.Contains(log.String(), want) {
+		t.Errorf("the log lacks %s:\n%s", want, &log)
+	}
 	w.expect("images", w.images.Names(), sorted([]string{a, last}))
 	w.expect("notices", w.notices.take(), []string{"Imported " + a, "Imported " + last})
 

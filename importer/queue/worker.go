@@ -16,6 +16,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/lanes"
+	"github.com/tidewaiter/tidewaiter/warn"
 )
 
 // Options configure a Worker. Importer, Images and Queue are required.
@@ -53,6 +54,7 @@ type Worker struct {
 	Options
 	lanes   *lanes.Lanes
 	swept   []reference.Reference // repositories
+	failing warn.Limiter          // of sweeps
 	metrics *queueMetrics
 }
 

@@ -1,6 +1,7 @@
 package hooks
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,9 @@ import (
 	"github.com/gorilla/mux"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
+
+	"github.com/tidewaiter/tidewaiter/warn"
+	"github.com/tidewaiter/tidewaiter/web/limits"
 )
 
 // maxEvents bounds the events of a delivery.
@@ -41,6 +45,8 @@ type Handler struct {
 	metrics   *hookMetrics
 	timeout   time.Duration // bodyTimeout but in tests
 	now       func() time.Time
+
+	unauthorized, refused warn.Limiter
 }
 
 // New validates the receivers and reads their files.
@@ -95,10 +101,26 @@ func (h *Handler) deliver(w http.ResponseWriter, r *http.Request) {
 
 	h.metrics.requests.WithLabelValues(name, strconv.Itoa(out.status)).Inc()
 	h.metrics.duration.WithLabelValues(name).Observe(h.now().Sub(start).Seconds())
+	h.warn(r, name, out)
 	// The access log. What the request's path holds is left out of it: it may be a
 	// secret.
 	klog.FromContext(r.Context()).Info("Webhook", "receiver", name, "status", out.status,
 		"queued", out.Queued, "refused", out.Refused, "remote", r.RemoteAddr, "duration", h.now().Sub(start), "err", out.err)
+}
+
+// warn tells an administrator of deliveries that are refused for who sends them or
+// for the registry that they are about.
+func (h *Handler) warn(r *http.Request, receiver string, out outcome) {
+	address := limits.Address(r.RemoteAddr)
+	switch {
+	case out.status == http.StatusUnauthorized:
+		// What follows in the path may be a secret, and so may what stands where the
+		// name of a receiver would.
+		h.unauthorized.Warn(address, "a webhook without the receiver's secret was refused", "address", r.RemoteAddr, "path", "/hooks/"+cmp.Or(receiver, "(unknown)"), "err", out.err)
+	case out.Refused[reasonHost] > 0:
+		h.refused.Warn(receiver, "a webhook tells of a registry that its receiver is not for", "receiver", receiver, "address", r.RemoteAddr, "events", out.Refused[reasonHost],
+			"do", "if the registry is yours, name its host in the receiver's hosts")
+	}
 }
 
 // outcome is what became of a delivery; its exported fields are the answer's

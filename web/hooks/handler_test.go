@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -167,6 +168,9 @@ func TestNoSecretAnywhere(t *testing.T) {
 	var log strings.Builder
 	logger := funcr.New(func(_, args string) { log.WriteString(args + "\n") }, funcr.Options{Verbosity: 9})
 	ctx := klog.NewContext(t.Context(), logger)
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(before)
 	registry := metrics.NewKubeRegistry()
 	dir := t.TempDir()
 	var receivers []hooks.Receiver

@@ -9,6 +9,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -32,6 +33,7 @@ var testTime = time.Date(2026, 5, 28, 20, 26, 41, 0, time.UTC)
 
 func TestMain(m *testing.M) {
 	klog.SetLogger(logr.Discard()) // the access log of every test
+	slog.SetDefault(slog.New(slog.DiscardHandler))
 	os.Exit(m.Run())
 }
 

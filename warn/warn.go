@@ -1,0 +1,106 @@
+// Package warn logs what strangers can cause, such as failed logins, so that an
+// administrator hears of it at once and a flood of it cannot fill a disk.
+package warn
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// Window is the time in which a warning with the same key is logged once.
+	Window = time.Minute
+	// MaxKeys is how many keys are told apart in a window. So a Limiter logs at most
+	// 2×MaxKeys+1 lines in each.
+	MaxKeys = 20
+	// maxValue bounds one value in a line, in bytes.
+	maxValue = 512
+)
+
+// Limiter logs warnings of one kind. The zero value is ready for use; its methods may
+// be called from any goroutine.
+type Limiter struct {
+	// Logger is where the warnings go; nil is slog's default logger.
+	Logger *slog.Logger
+
+	mu    sync.Mutex
+	told  map[string]*told // by key, in the current window; nil outside of one
+	other int              // with further keys
+}
+
+// told is a warning that was logged, and how often it came again.
+type told struct {
+	message string
+	args    []any
+	again   int
+}
+
+// Warn logs a warning. Another one with the same key within the Window, such
+// as one about the same address, is counted and told of at the window's end. Strings
+// and errors in args are cut at 512 bytes.
+func (l *Limiter) Warn(key, message string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.told == nil {
+		l.told = map[string]*told{}
+		time.AfterFunc(Window, l.end)
+	}
+	switch t := l.told[key]; {
+	case t != nil:
+		t.again++
+	case len(l.told) >= MaxKeys:
+		l.other++
+	default:
+		for i, arg := range args {
+			args[i] = bounded(arg)
+		}
+		l.told[key] = &told{message: message, args: args}
+		l.log(message, args...)
+	}
+}
+
+func (l *Limiter) log(message string, args ...any) {
+	logger := l.Logger
+	if logger == nil {
+		logger = slog.Default()
+	}
+	logger.Warn(message, args...)
+}
+
+// end closes the window.
+func (l *Limiter) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	message := ""
+	for _, t := range l.told {
+		message = t.message
+		if t.again > 0 {
+			l.log(t.message, append(t.args, "again", t.again, "within", Window.String())...)
+		}
+	}
+	if l.other > 0 {
+		l.log(message, "others", l.other, "within", Window.String())
+	}
+	l.told, l.other = nil, 0
+}
+
+func bounded(arg any) any {
+	var s string
+	switch v := arg.(type) {
+	case string:
+		s = v
+	case error:
+		s = v.Error()
+	case fmt.Stringer:
+		s = v.String()
+	default:
+		return arg
+	}
+	if len(s) > maxValue {
+		s = strings.ToValidUTF8(s[:maxValue], "") + "…"
+	}
+	return s
+}

@@ -1,0 +1,32 @@
+package web
+
+import (
+	"net/http"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+
+	"github.com/tidewaiter/tidewaiter/warn"
+	"github.com/tidewaiter/tidewaiter/web/limits"
+)
+
+// logins authenticates and tells an administrator of callers that fail to. It returns
+// no error for one: the filter that asks it would log each, and a flood of them would
+// fill the disk.
+type logins struct {
+	authenticator.Request
+	failed warn.Limiter
+}
+
+// AuthenticateRequest implements authenticator.Request.
+func (l *logins) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+	response, ok, err := l.Request.AuthenticateRequest(r)
+	if ok && err == nil {
+		return response, true, nil
+	}
+	why := "no credential"
+	if err != nil {
+		why = err.Error()
+	}
+	l.failed.Warn(limits.Address(r.RemoteAddr), "a caller that cannot prove who it is was refused", "address", r.RemoteAddr, "method", r.Method, "path", r.URL.Path, "why", why)
+	return nil, false, nil
+}
