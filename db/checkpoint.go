@@ -99,7 +99,7 @@ func (d *DB) alone(fn func() error) error {
 	defer d.checkpointing.Unlock()
 	done := make(chan error)
 	select {
-	case d.between <- func() { done <- fn() }:
+	case d.betweenCommits <- func() { done <- fn() }:
 		return <-done
 	case <-d.stop:
 		return ErrClosed

@@ -82,7 +82,7 @@ func (d *DB) commitLoop(c *conn) {
 		select {
 		case r := <-d.queue:
 			batch = append(batch[:0], r)
-		case fn := <-d.between:
+		case fn := <-d.betweenCommits:
 			fn()
 			continue
 		case <-d.stop:

@@ -115,12 +115,12 @@ type DB struct {
 	checkpointing sync.Mutex    // SQLite refuses a second checkpoint at a time
 	logBound      int64         // of maintain, see boundLog
 
-	between    chan func()   // run between two commits
-	stop       chan struct{} // closed by Close
-	writerDone chan struct{} // closed when no commit will come any more
-	stopOnce   sync.Once
-	wg         sync.WaitGroup
-	closeErr   error
+	betweenCommits chan func()   // run by the writer
+	stop           chan struct{} // closed by Close
+	writerDone     chan struct{} // closed when no commit will come any more
+	stopOnce       sync.Once
+	wg             sync.WaitGroup
+	closeErr       error
 }
 
 // Open takes the data directory, creates or migrates the database in it and
@@ -165,11 +165,11 @@ func open(opts Options) (_ *DB, err error) {
 		pages:    newPageCounts(),
 		declared: map[string][]*Index{},
 
-		checkpoint: make(chan struct{}, 1),
-		logBound:   walLimit,
-		between:    make(chan func()),
-		stop:       make(chan struct{}),
-		writerDone: make(chan struct{}),
+		checkpoint:     make(chan struct{}, 1),
+		logBound:       walLimit,
+		betweenCommits: make(chan func()),
+		stop:           make(chan struct{}),
+		writerDone:     make(chan struct{}),
 	}
 	d.metrics = newMetrics(d)
 	d.space = newSpace(opts)

@@ -173,7 +173,7 @@ func (q importQueue) Claim(ctx context.Context, n int, lease time.Duration, room
 	spooled, err := q.spool.Claim(ctx, n, lease, room) // the lane of a hint's key is its host
 	jobs := make([]queue.Job, 0, len(spooled))
 	for _, s := range spooled {
-		j := queue.Job{ID: s.ID, Receiver: s.Source, Received: s.Enqueued, Latest: s.Latest, Attempt: s.Attempts, Lease: s}
+		j := queue.Job{ID: s.ID, Receiver: s.Source, Received: s.Enqueued, Latest: s.Latest, Attempt: s.Attempts, Lease: s.Lease}
 		var bad error
 		for _, p := range s.Payloads {
 			hint, err := queue.DecodeHint(p)
@@ -192,24 +192,29 @@ func (q importQueue) Claim(ctx context.Context, n int, lease time.Duration, room
 	return jobs, err
 }
 
+// leased is what the spool must know of a job that a worker holds.
+func leased(j queue.Job) *spool.Job {
+	return &spool.Job{ID: j.ID, Attempts: j.Attempt, Lease: j.Lease}
+}
+
 // Renew implements queue.Queue.
 func (q importQueue) Renew(ctx context.Context, j queue.Job, lease time.Duration) error {
-	return q.spool.Renew(ctx, j.Lease.(*spool.Job), lease)
+	return q.spool.Renew(ctx, leased(j), lease)
 }
 
 // Done implements queue.Queue.
 func (q importQueue) Done(ctx context.Context, j queue.Job) error {
-	return q.spool.Done(ctx, j.Lease.(*spool.Job))
+	return q.spool.Done(ctx, leased(j))
 }
 
 // Fail implements queue.Queue.
 func (q importQueue) Fail(ctx context.Context, j queue.Job, f queue.Failure) error {
-	return q.spool.Fail(ctx, j.Lease.(*spool.Job), spool.Failure(f))
+	return q.spool.Fail(ctx, leased(j), spool.Failure(f))
 }
 
 // Release implements queue.Queue.
 func (q importQueue) Release(ctx context.Context, j queue.Job) error {
-	return q.spool.Release(ctx, j.Lease.(*spool.Job))
+	return q.spool.Release(ctx, leased(j))
 }
 
 // Depth implements queue.Queue. A receiver without jobs has none, and one that

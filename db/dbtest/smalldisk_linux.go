@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // inNamespace, in the environment, says that the test runs in a namespace of its own.
@@ -23,7 +24,12 @@ func OnSmallDisk(t *testing.T, size int64, fn func(dir string)) {
 	err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", size))
 	if err == nil {
 		t.Cleanup(func() {
-			if err := syscall.Unmount(dir, 0); err != nil {
+			err := syscall.Unmount(dir, 0)
+			for deadline := time.Now().Add(time.Minute); errors.Is(err, syscall.EBUSY) && time.Now().Before(deadline); {
+				time.Sleep(time.Millisecond) // a connection is being closed
+				err = syscall.Unmount(dir, 0)
+			}
+			if err != nil {
 				t.Errorf("unmount: %v", err)
 			}
 		})

@@ -170,7 +170,7 @@ func (s *Spool) claim(ctx context.Context, n int, lease time.Duration, room Room
 				WHERE id = ?`, until, j.ID); err != nil {
 				return err
 			}
-			j.State, j.Due, j.Attempts, j.lease = Leased, time.UnixMilli(until).UTC(), j.Attempts+1, j.lease+1
+			j.State, j.Due, j.Attempts, j.Lease = Leased, time.UnixMilli(until).UTC(), j.Attempts+1, j.Lease+1
 		}
 		return loadPayloads(t.Snapshot, jobs)
 	})
@@ -222,7 +222,7 @@ func (s *Spool) held(ctx context.Context, j *Job, fn func(db.Transaction) (int64
 // Renew extends the lease until lease from now.
 func (s *Spool) Renew(ctx context.Context, j *Job, lease time.Duration) error {
 	return s.held(ctx, j, func(t db.Transaction) (int64, error) {
-		return t.Exec("UPDATE spool_jobs SET due = ? WHERE id = ? AND leases = ? AND state = 'leased'", t.Now()+lease.Milliseconds(), j.ID, j.lease)
+		return t.Exec("UPDATE spool_jobs SET due = ? WHERE id = ? AND leases = ? AND state = 'leased'", t.Now()+lease.Milliseconds(), j.ID, j.Lease)
 	})
 }
 
@@ -230,7 +230,7 @@ func (s *Spool) Renew(ctx context.Context, j *Job, lease time.Duration) error {
 // done again.
 func (s *Spool) Done(ctx context.Context, j *Job) error {
 	return s.held(ctx, j, func(t db.Transaction) (int64, error) {
-		return remove(t, "id = ? AND leases = ? AND state = 'leased'", j.ID, j.lease)
+		return remove(t, "id = ? AND leases = ? AND state = 'leased'", j.ID, j.Lease)
 	})
 }
 
@@ -255,7 +255,7 @@ func (s *Spool) Fail(ctx context.Context, j *Job, f Failure) error {
 	}
 	err := s.held(ctx, j, func(t db.Transaction) (int64, error) {
 		return t.Exec("UPDATE spool_jobs SET state = ?, due = ?, error = ? WHERE id = ? AND leases = ? AND state = 'leased'",
-			string(state), t.Now()+wait.Milliseconds(), f.Error, j.ID, j.lease)
+			string(state), t.Now()+wait.Milliseconds(), f.Error, j.ID, j.Lease)
 	})
 	if err == nil && state == Dead {
 		s.dead.Warn(j.Source, "a push was given up: its job is dead", "job", j.ID, "receiver", j.Source, "about", j.Key, "attempts", j.Attempts,
@@ -280,6 +280,6 @@ func (s *Spool) delay(attempts int) time.Duration {
 func (s *Spool) Release(ctx context.Context, j *Job) error {
 	return s.held(ctx, j, func(t db.Transaction) (int64, error) {
 		return t.Exec("UPDATE spool_jobs SET state = 'waiting', due = ?, attempts = attempts - 1 WHERE id = ? AND leases = ? AND state = 'leased'",
-			t.Now(), j.ID, j.lease)
+			t.Now(), j.ID, j.Lease)
 	})
 }

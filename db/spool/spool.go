@@ -144,8 +144,9 @@ type Job struct {
 	Error string
 	// Payloads in order of arrival, each once, 1 to 256.
 	Payloads [][]byte
-
-	lease int64
+	// Lease counts the leases ever: it tells the holder of one from those of earlier
+	// ones. Renew, Done, Fail and Release need it, ID and Attempts, and nothing else.
+	Lease int64
 }
 
 const jobColumns = "id, key, source, state, due, enqueued, latest, attempts, leases, error"
@@ -154,7 +155,7 @@ func scanJob(row []driver.Value) *Job {
 	return &Job{
 		ID: row[0].(int64), Key: row[1].(string), Source: row[2].(string), State: State(row[3].(string)),
 		Due: time.UnixMilli(row[4].(int64)).UTC(), Enqueued: time.UnixMilli(row[5].(int64)).UTC(), Latest: time.UnixMilli(row[6].(int64)).UTC(),
-		Attempts: int(row[7].(int64)), lease: row[8].(int64), Error: row[9].(string),
+		Attempts: int(row[7].(int64)), Lease: row[8].(int64), Error: row[9].(string),
 	}
 }
 

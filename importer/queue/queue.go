@@ -90,8 +90,8 @@ type Job struct {
 	Attempt int
 	// Hints in order of arrival, at least one.
 	Hints []Hint
-	// Lease is the queue's own.
-	Lease any
+	// Lease tells the queue which of the job's leases this is.
+	Lease int64
 }
 
 // Host is the registry that all the hints are about.
