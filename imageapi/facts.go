@@ -5,15 +5,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-)
-
-// What Options.Summarize says of an image.
-const (
-	verifiedTrue    = "True"     // at least one signature is trusted and for the image
-	verifiedFalse   = "False"    // none is, and at least one was judged untrusted
-	verifiedUnknown = "Unknown"  // there are signatures, none could be judged
-	unsigned        = "Unsigned" // there is no signature
-	byIndex         = "ByIndex"  // an index that lists it is verified
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
 // Usage knows the pods.
@@ -48,9 +40,9 @@ func newFacts(opts Options) *facts {
 // summarizeUnjudged is the summary where nobody judges signatures.
 func summarizeUnjudged(image *imagev1.Image) (verified string, signers []string) {
 	if len(image.Signatures) == 0 {
-		return unsigned, nil
+		return verdicts.Unsigned, nil
 	}
-	return verifiedUnknown, nil
+	return verdicts.VerifiedUnknown, nil
 }
 
 // pods counts the pods that use the image now; 0 when nobody knows.

@@ -17,6 +17,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/printable"
 )
 
@@ -56,7 +57,7 @@ var fieldValues = map[string][]string{
 	architectureField: nil,
 	signerField:       nil,
 	knownField:        nil,
-	verifiedField:     {verifiedTrue, verifiedFalse, verifiedUnknown, unsigned, byIndex},
+	verifiedField:     {verdicts.VerifiedTrue, verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.Unsigned, verdicts.ByIndex},
 	verdictsField:     nil,
 	vouchesField:      nil,
 	warningsField:     {"", warningManifestLeftOut, warningConfigLeftOut, warningOldReferences, warningSignatures, warningIncomplete},
@@ -159,9 +160,9 @@ func (f *facts) verdicts(image *imagev1.Image) []string {
 		switch {
 		case ok:
 		case len(judged) > 0 && len(found[repository.String()].Signatures)+len(found[repository.String()].LeftOut) > 0:
-			v.Verified = verifiedUnknown
+			v.Verified = verdicts.VerifiedUnknown
 		case len(judged) > 0:
-			v.Verified = unsigned
+			v.Verified = verdicts.Unsigned
 		default:
 			v.Verified, _ = f.summarize(image)
 		}

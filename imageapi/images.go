@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
 // imagesREST is the storage of images: the generic one, a guard before selectors by use, and word of
@@ -64,7 +66,7 @@ func (r *imagesREST) Create(ctx context.Context, obj runtime.Object, validate re
 	if err != nil {
 		return nil, err
 	}
-	r.reportVerdict(out, verdict{verified: unsigned}, options.DryRun)
+	r.reportVerdict(out, verdict{verified: verdicts.Unsigned}, options.DryRun)
 	return answer(out), nil
 }
 

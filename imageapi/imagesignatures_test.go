@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/tidewaiter/tidewaiter/imageapi"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
 func (s storages) sign(sig imagev1.ImageSignature) (*imagev1.ImageSignature, error) {
@@ -49,7 +50,7 @@ func TestCreateSignature(t *testing.T) {
 	s := newStorages(t, nil)
 	image := s.mustCreate(t, ociImage(t))
 	sig := signature(image.Name, "a", "AtomicImageV1", "bytes")
-	sig.Conditions = []imagev1.SignatureCondition{condition(imageapi.SignatureTrusted, "True", 1), condition(imageapi.SignatureForImage, "True", 1)}
+	sig.Conditions = []imagev1.SignatureCondition{condition(verdicts.Trusted, "True", 1), condition(verdicts.ForImage, "True", 1)}
 	sig.ImageIdentity, sig.SignedClaims = "a/b", map[string]string{"a": "b"}
 	sig.IssuedBy, sig.IssuedTo = &imagev1.SignatureIssuer{}, &imagev1.SignatureSubject{}
 	created, err := s.sign(sig)
@@ -213,7 +214,7 @@ func (v *stubVerifier) Verify(_ context.Context, image *imagev1.Image, _ func(st
 		if string(s.Content) == "good" {
 			status = corev1.ConditionTrue
 		}
-		s.Conditions = []imagev1.SignatureCondition{condition(imageapi.SignatureTrusted, status, v.calls), condition(imageapi.SignatureForImage, "True", v.calls)}
+		s.Conditions = []imagev1.SignatureCondition{condition(verdicts.Trusted, status, v.calls), condition(verdicts.ForImage, "True", v.calls)}
 		s.ImageIdentity = "verified"
 	}
 	image.Annotations = map[string]string{"policy": "hash"}
@@ -229,7 +230,7 @@ func trustOf(image *imagev1.Image) []string {
 	for _, s := range image.Signatures {
 		trust := "none"
 		for _, c := range s.Conditions {
-			if c.Type == imageapi.SignatureTrusted {
+			if c.Type == verdicts.Trusted {
 				trust = string(c.Status)
 			}
 		}
@@ -241,7 +242,7 @@ func trustOf(image *imagev1.Image) []string {
 // The server's verdict stands on an image that a policy covers, by whatever way a signature is written.
 func TestVerdictIsTheServers(t *testing.T) {
 	forged := signature("plain", "forged", "x", "bad")
-	forged.Conditions = []imagev1.SignatureCondition{condition(imageapi.SignatureTrusted, "True", 1), condition(imageapi.SignatureForImage, "True", 1)}
+	forged.Conditions = []imagev1.SignatureCondition{condition(verdicts.Trusted, "True", 1), condition(verdicts.ForImage, "True", 1)}
 	forged.ImageIdentity = "forged"
 	good := signature("plain", "good", "x", "good")
 

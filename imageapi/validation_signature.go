@@ -7,21 +7,8 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-)
 
-// MaxSignatureSize is the largest content of a signature, in bytes.
-const MaxSignatureSize = 1 << 20
-
-// Types of a signature's conditions, in the order they are written.
-const (
-	// SignatureTrusted tells whether the signature is by somebody the policy trusts.
-	SignatureTrusted imagev1.SignatureConditionType = "Trusted"
-	// SignatureForImage tells whether the signature is for the image that holds it.
-	SignatureForImage imagev1.SignatureConditionType = "ForImage"
-	// SignatureExpired tells that the signature, its key or its certificate has expired.
-	SignatureExpired imagev1.SignatureConditionType = "Expired"
-	// SignatureRevoked tells that the key or the certificate was revoked.
-	SignatureRevoked imagev1.SignatureConditionType = "Revoked"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
 // SplitSignatureName splits the name of a signature, image "@" signature, in two.
@@ -66,8 +53,8 @@ func validateSignature(s *imagev1.ImageSignature, fldPath *field.Path) field.Err
 	if len(s.Content) == 0 {
 		errs = append(errs, field.Required(fldPath.Child("content"), ""))
 	}
-	if len(s.Content) > MaxSignatureSize {
-		errs = append(errs, field.TooLong(fldPath.Child("content"), "", MaxSignatureSize))
+	if len(s.Content) > verdicts.MaxContent {
+		errs = append(errs, field.TooLong(fldPath.Child("content"), "", verdicts.MaxContent))
 	}
 	return append(errs, validateVerdict(s, fldPath)...)
 }
@@ -76,12 +63,12 @@ func validateSignature(s *imagev1.ImageSignature, fldPath *field.Path) field.Err
 // claims. Conditions may come in any order; of one type, the one probed last counts.
 func validateVerdict(s *imagev1.ImageSignature, fldPath *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	trusted, forImage := newestCondition(s, SignatureTrusted), newestCondition(s, SignatureForImage)
+	trusted, forImage := newestCondition(s, verdicts.Trusted), newestCondition(s, verdicts.ForImage)
 	switch {
 	case trusted != nil && forImage == nil:
-		errs = append(errs, field.Invalid(fldPath.Child("conditions"), field.OmitValueType{}, fmt.Sprintf("missing %q condition type", SignatureForImage)))
+		errs = append(errs, field.Invalid(fldPath.Child("conditions"), field.OmitValueType{}, fmt.Sprintf("missing %q condition type", verdicts.ForImage)))
 	case trusted == nil && forImage != nil:
-		errs = append(errs, field.Invalid(fldPath.Child("conditions"), field.OmitValueType{}, fmt.Sprintf("missing %q condition type", SignatureTrusted)))
+		errs = append(errs, field.Invalid(fldPath.Child("conditions"), field.OmitValueType{}, fmt.Sprintf("missing %q condition type", verdicts.Trusted)))
 	}
 	if trusted != nil && trusted.Status != corev1.ConditionUnknown {
 		return errs

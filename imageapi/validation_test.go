@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
 func condition(t imagev1.SignatureConditionType, status corev1.ConditionStatus, probed int) imagev1.SignatureCondition {
@@ -82,7 +83,7 @@ func TestValidateImage(t *testing.T) {
 }
 
 func TestValidateImageSignatures(t *testing.T) {
-	const trusted, forImage = imageapi.SignatureTrusted, imageapi.SignatureForImage
+	const trusted, forImage = verdicts.Trusted, verdicts.ForImage
 	tests := []struct {
 		name   string
 		change func(*imagev1.ImageSignature)
@@ -105,7 +106,7 @@ func TestValidateImageSignatures(t *testing.T) {
 		{"name: no signature", func(s *imagev1.ImageSignature) { s.Name = "plain@" }, []string{"FieldValueInvalid signatures[0].metadata.name"}},
 		{"type", func(s *imagev1.ImageSignature) { s.Type = "" }, []string{"FieldValueRequired signatures[0].type"}},
 		{"content", func(s *imagev1.ImageSignature) { s.Content = nil }, []string{"FieldValueRequired signatures[0].content"}},
-		{"content: too long", func(s *imagev1.ImageSignature) { s.Content = make([]byte, imageapi.MaxSignatureSize+1) }, []string{"FieldValueTooLong signatures[0].content"}},
+		{"content: too long", func(s *imagev1.ImageSignature) { s.Content = make([]byte, verdicts.MaxContent+1) }, []string{"FieldValueTooLong signatures[0].content"}},
 		{"Trusted without ForImage", func(s *imagev1.ImageSignature) {
 			s.Conditions = []imagev1.SignatureCondition{condition(trusted, "True", 1)}
 		}, []string{"FieldValueInvalid signatures[0].conditions"}},
@@ -114,10 +115,10 @@ func TestValidateImageSignatures(t *testing.T) {
 		}, []string{"FieldValueInvalid signatures[0].conditions"}},
 		// openshift-apiserver panics on these: an && and an || without parentheses.
 		{"Expired alone", func(s *imagev1.ImageSignature) {
-			s.Conditions = []imagev1.SignatureCondition{condition(imageapi.SignatureExpired, "True", 1)}
+			s.Conditions = []imagev1.SignatureCondition{condition(verdicts.Expired, "True", 1)}
 		}, nil},
 		{"Expired before ForImage", func(s *imagev1.ImageSignature) {
-			s.Conditions = []imagev1.SignatureCondition{condition(imageapi.SignatureExpired, "True", 9), condition(forImage, "True", 1), condition(trusted, "True", 1)}
+			s.Conditions = []imagev1.SignatureCondition{condition(verdicts.Expired, "True", 9), condition(forImage, "True", 1), condition(trusted, "True", 1)}
 		}, nil},
 		{"second Trusted before ForImage", func(s *imagev1.ImageSignature) {
 			s.Conditions = []imagev1.SignatureCondition{condition(trusted, "True", 9), condition(trusted, "True", 1)}
@@ -158,7 +159,7 @@ func TestValidateImageSignatures(t *testing.T) {
 // Every subset and order of the four conditions, with every order of their times: no panic, and
 // Trusted and ForImage are accepted only together.
 func TestConditionsNeverPanic(t *testing.T) {
-	types := []imagev1.SignatureConditionType{imageapi.SignatureTrusted, imageapi.SignatureForImage, imageapi.SignatureExpired, imageapi.SignatureRevoked, "Other"}
+	types := []imagev1.SignatureConditionType{verdicts.Trusted, verdicts.ForImage, verdicts.Expired, verdicts.Revoked, "Other"}
 	var try func(conditions []imagev1.SignatureCondition)
 	try = func(conditions []imagev1.SignatureCondition) {
 		image := plainImage()
@@ -170,7 +171,7 @@ func TestConditionsNeverPanic(t *testing.T) {
 			has[c.Type] = true
 		}
 		ok := len(imageapi.ValidateImage(image)) == 0
-		if ok != (has[imageapi.SignatureTrusted] == has[imageapi.SignatureForImage]) {
+		if ok != (has[verdicts.Trusted] == has[verdicts.ForImage]) {
 			t.Fatalf("conditions %v: accepted is %v", conditions, ok)
 		}
 		if len(conditions) == 3 {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
 // Verifier judges the signatures of an image.
@@ -105,8 +106,8 @@ func sameSignatureContent(a, b *imagev1.ImageSignature) bool {
 }
 
 func signatureFormat(t string) string {
-	if t == "atomic" {
-		return imagev1.ImageSignatureTypeAtomicImageV1
+	if t == verdicts.TypeAtomicAlias {
+		return verdicts.TypeAtomic
 	}
 	return t
 }

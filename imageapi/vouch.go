@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
 // maxVouched bounds what one index vouches for: images, and repositories in which it does.
@@ -20,7 +21,7 @@ func vouchesIn(index *imagev1.Image) []string {
 	}
 	var repositories []string
 	for repository, v := range annotation.Judged(index.Annotations) {
-		if v.Verified == verifiedTrue || v.Verified == byIndex {
+		if v.Verified == verdicts.VerifiedTrue || v.Verified == verdicts.ByIndex {
 			repositories = append(repositories, repository)
 		}
 	}

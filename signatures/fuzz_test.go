@@ -13,6 +13,7 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/payload"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
@@ -53,7 +54,7 @@ func (f *fuzzed) check(t *testing.T, typ string, content []byte) {
 	for _, set := range f.sets {
 		v := signatures.Verify(signatures.Signature{Type: typ, Content: content}, unsigned, set, now)
 		wellFormed(t, v)
-		if c, _ := v.Condition(signatures.ConditionTrusted); c.Status == corev1.ConditionTrue {
+		if c, _ := v.Condition(verdicts.Trusted); c.Status == corev1.ConditionTrue {
 			t.Fatalf("trusted: %+v", v)
 		}
 	}

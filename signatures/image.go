@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
@@ -84,18 +85,18 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 		changed = worst.apply(s, now) || changed
 	}
 
-	stamp, verdicts := stampOf(places), map[string]annotation.Verdict{}
+	stamp, summed := stampOf(places), map[string]annotation.Verdict{}
 	bound(image, found, stamp, func(name, repository string) bool {
 		return slices.ContainsFunc(judged[repository], func(j judgement) bool { return j.name == name && j.Trusted() })
 	})
 	for _, p := range places {
 		if p.covered() {
-			verdicts[p.repository] = p.sum(held(image, judged[p.repository]), len(found[p.repository].LeftOut), indexes)
+			summed[p.repository] = p.sum(held(image, judged[p.repository]), len(found[p.repository].LeftOut), indexes)
 		}
 	}
-	says := len(image.Signatures) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(verdicts)), func(v annotation.Verdict) bool { return v.Verified != Unsigned })
+	says := len(image.Signatures) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(summed)), func(v annotation.Verdict) bool { return v.Verified != verdicts.Unsigned })
 	if !says {
-		stamp, verdicts = "", nil
+		stamp, summed = "", nil
 	}
 	if image.Annotations == nil {
 		image.Annotations = map[string]string{}
@@ -103,7 +104,7 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 	if _, ok := annotations[annotation.Repositories]; ok {
 		annotation.SetFound(image.Annotations, found)
 	}
-	annotate(image, annotation.Verdicts, encodeVerdicts(verdicts))
+	annotate(image, annotation.Verdicts, encodeVerdicts(summed))
 	annotate(image, AnnotationPolicy, stamp)
 	next := ""
 	if !recheck.IsZero() {
@@ -129,11 +130,11 @@ func (p place) judge(s *imagev1.ImageSignature, image *imagev1.Image, now time.T
 	return judge(Signature{s.Type, s.Content}, target, p.ref, p.policy, now)
 }
 
-func encodeVerdicts(verdicts map[string]annotation.Verdict) string {
-	if len(verdicts) == 0 {
+func encodeVerdicts(summed map[string]annotation.Verdict) string {
+	if len(summed) == 0 {
 		return ""
 	}
-	b, _ := json.Marshal(verdicts) // strings always marshal
+	b, _ := json.Marshal(summed) // strings always marshal
 	return string(b)
 }
 
@@ -146,7 +147,7 @@ func Stale(image *imagev1.Image, set *policy.Set, now time.Time) bool {
 		return true
 	}
 	for _, v := range judged {
-		if v.Verified == ByIndex {
+		if v.Verified == verdicts.ByIndex {
 			return true
 		}
 	}
@@ -195,7 +196,7 @@ func annotate(image *imagev1.Image, key, value string) {
 
 func isNoPolicy(conditions []imagev1.SignatureCondition) bool {
 	return slices.ContainsFunc(conditions, func(c imagev1.SignatureCondition) bool {
-		return c.Type == ConditionTrusted && c.Reason == string(ReasonNoMatchingPolicy)
+		return c.Type == verdicts.Trusted && c.Reason == string(ReasonNoMatchingPolicy)
 	})
 }
 
@@ -220,14 +221,14 @@ func (v *Verdict) apply(s *imagev1.ImageSignature, now time.Time) (changed bool)
 func (v *Verdict) conditions(before []imagev1.SignatureCondition, now time.Time) []imagev1.SignatureCondition {
 	at := metav1.NewTime(now.UTC().Truncate(time.Second))
 	var after []imagev1.SignatureCondition
-	for _, t := range conditionOrder {
+	for _, t := range verdicts.Conditions {
 		c, ok := v.Condition(t)
 		i := slices.IndexFunc(before, func(b imagev1.SignatureCondition) bool { return b.Type == t })
 		if !ok {
 			if i < 0 {
 				continue
 			}
-			trusted, _ := v.Condition(ConditionTrusted)
+			trusted, _ := v.Condition(verdicts.Trusted)
 			c = Condition{t, corev1.ConditionFalse, trusted.Reason, v.message("no longer")} // oc prints the message, not the status
 		}
 		n := imagev1.SignatureCondition{

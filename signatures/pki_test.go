@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/payload"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
@@ -64,7 +65,7 @@ func TestVerifyPKI(t *testing.T) {
 				signaturestest.Set(t, tc.trust, matchRepository), tc.at)
 			wellFormed(t, v)
 			want(t, v, tc.want)
-			expired, _ := v.Condition(signatures.ConditionExpired)
+			expired, _ := v.Condition(verdicts.Expired)
 			if (expired.Status == corev1.ConditionTrue) != (tc.want == "False CertificateExpired / True") {
 				t.Errorf("Expired is %q", expired.Status)
 			}

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/printable"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
@@ -196,48 +197,48 @@ func held(image *imagev1.Image, judged []judgement) []judgement {
 // Without one, a repository that could not be searched is not known to have none, and an index that is verified in the
 // repository and lists the image vouches for it. leftOut is how many signatures are left out.
 func (p place) sum(judged []judgement, leftOut int, indexes Indexes) annotation.Verdict {
-	v := annotation.Verdict{Verified: Unsigned}
+	v := annotation.Verdict{Verified: verdicts.Unsigned}
 	if p.policy != nil {
 		v.Policy = p.policy.Name
 	}
 	for _, j := range judged {
-		trusted, _ := j.Condition(ConditionTrusted)
-		forImage, _ := j.Condition(ConditionForImage)
-		state := VerifiedUnknown
+		trusted, _ := j.Condition(verdicts.Trusted)
+		forImage, _ := j.Condition(verdicts.ForImage)
+		state := verdicts.VerifiedUnknown
 		switch {
 		case j.Trusted():
-			state = VerifiedTrue
+			state = verdicts.VerifiedTrue
 		case trusted.Status == corev1.ConditionFalse || forImage.Status == corev1.ConditionFalse:
-			state = VerifiedFalse
+			state = verdicts.VerifiedFalse
 		}
 		// One that is trusted decides, then one that is not, then one that could not be judged.
-		if decides := []string{Unsigned, VerifiedUnknown, VerifiedFalse, VerifiedTrue}; slices.Index(decides, state) > slices.Index(decides, v.Verified) {
+		if decides := []string{verdicts.Unsigned, verdicts.VerifiedUnknown, verdicts.VerifiedFalse, verdicts.VerifiedTrue}; slices.Index(decides, state) > slices.Index(decides, v.Verified) {
 			v.Verified, v.Reason, v.Message = state, string(trusted.Reason), printable.Line(trusted.Message, maxSummary)
 		}
-		if state == VerifiedTrue && j.IssuedTo != nil {
+		if state == verdicts.VerifiedTrue && j.IssuedTo != nil {
 			v.Signers = append(v.Signers, cmp.Or(j.IssuedTo.CommonName, j.IssuedTo.PublicKeyID))
 		}
 	}
 	slices.Sort(v.Signers)
 	v.Signers = slices.Compact(v.Signers)
 	v.Signers = v.Signers[:min(len(v.Signers), maxSigners)]
-	if v.Verified == VerifiedTrue {
+	if v.Verified == verdicts.VerifiedTrue {
 		return v
 	}
 	if p.policy != nil && indexes != nil {
 		if index := indexes(p.repository); index != nil {
-			v.Verified, v.Index, v.Signers = ByIndex, index.Name, annotation.Judged(index.Annotations)[p.repository].Signers
+			v.Verified, v.Index, v.Signers = verdicts.ByIndex, index.Name, annotation.Judged(index.Annotations)[p.repository].Signers
 			v.Reason = string(ReasonIndexVerified)
 			v.Message = fmt.Sprintf("in %s: listed by the index %s, which is verified there", p.repository, index.Name)
 			return v
 		}
 	}
-	if v.Verified == Unsigned && leftOut > 0 {
-		v.Verified, v.Reason = VerifiedUnknown, string(ReasonSignaturesLeftOut)
+	if v.Verified == verdicts.Unsigned && leftOut > 0 {
+		v.Verified, v.Reason = verdicts.VerifiedUnknown, string(ReasonSignaturesLeftOut)
 		v.Message = fmt.Sprintf("in %s: %d signatures are left out, none is held", p.repository, leftOut)
 	}
 	if p.unread != "" {
-		v.Verified, v.Reason = VerifiedUnknown, string(ReasonSearchIncomplete)
+		v.Verified, v.Reason = verdicts.VerifiedUnknown, string(ReasonSearchIncomplete)
 		v.Message = printable.Line(fmt.Sprintf("in %s: not all signatures could be read: %s", p.repository, p.unread), maxSummary)
 	}
 	return v

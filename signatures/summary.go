@@ -8,19 +8,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-)
-
-// Values of Summary's first result, and of the verdict of each repository.
-const (
-	VerifiedTrue    = "True"     // at least one signature is trusted and for the image
-	VerifiedFalse   = "False"    // none is, and at least one was judged untrusted
-	VerifiedUnknown = "Unknown"  // there are signatures, none could be judged, or not all could be read
-	Unsigned        = "Unsigned" // there is no signature
-	ByIndex         = "ByIndex"  // no signature is trusted, but that of an index of the same repository that lists the image
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
 // worstFirst orders verdicts for the Image's own.
-var worstFirst = []string{VerifiedFalse, Unsigned, VerifiedUnknown, ByIndex, VerifiedTrue}
+var worstFirst = []string{verdicts.VerifiedFalse, verdicts.Unsigned, verdicts.VerifiedUnknown, verdicts.ByIndex, verdicts.VerifiedTrue}
 
 // Summary reads an Image's verdicts, for columns and indexes: whether the image is verified, which is the worst of the
 // verdicts in the repositories that a policy covers; who signed it (only signers that are trusted, sorted); and when time
@@ -41,22 +33,22 @@ func Summary(image *imagev1.Image) (verified string, signers []string, nextExpir
 	if len(image.Signatures) == 0 {
 		for _, r := range annotation.Found(image.Annotations) {
 			if r.Unread != "" {
-				return VerifiedUnknown, nil, nextExpiry
+				return verdicts.VerifiedUnknown, nil, nextExpiry
 			}
 		}
-		return Unsigned, nil, nextExpiry
+		return verdicts.Unsigned, nil, nextExpiry
 	}
-	verified = VerifiedUnknown
+	verified = verdicts.VerifiedUnknown
 	for _, s := range image.Signatures {
-		trusted, forImage := status(s, ConditionTrusted), status(s, ConditionForImage)
+		trusted, forImage := status(s, verdicts.Trusted), status(s, verdicts.ForImage)
 		switch {
 		case trusted == corev1.ConditionTrue && forImage == corev1.ConditionTrue:
-			verified = VerifiedTrue
+			verified = verdicts.VerifiedTrue
 			if signer := signerOf(s); signer != "" {
 				signers = append(signers, signer)
 			}
-		case (trusted == corev1.ConditionFalse || forImage == corev1.ConditionFalse) && verified == VerifiedUnknown:
-			verified = VerifiedFalse
+		case (trusted == corev1.ConditionFalse || forImage == corev1.ConditionFalse) && verified == verdicts.VerifiedUnknown:
+			verified = verdicts.VerifiedFalse
 		}
 	}
 	slices.Sort(signers)

@@ -4,18 +4,17 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 
-	imagev1 "github.com/openshift/api/image/v1"
-
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
 // Values of ImageSignature.type. The name is part of what is stored; content is never rewritten.
 const (
 	// TypeAtomic is an OpenPGP signed message; OpenShift's name.
-	TypeAtomic = imagev1.ImageSignatureTypeAtomicImageV1
+	TypeAtomic = verdicts.TypeAtomic
 	// TypeAtomicAlias is how the registry's signature extension spells TypeAtomic. Both are accepted.
-	TypeAtomicAlias = "atomic"
+	TypeAtomicAlias = verdicts.TypeAtomicAlias
 	// TypeSimpleSigning is a cosign signature as a sigstore blob (payload.Blob), which containers/image can read
 	// from lookaside storage as it is.
 	TypeSimpleSigning = "SigstoreSimpleSigningV1"
@@ -23,15 +22,6 @@ const (
 	TypeBundle = "SigstoreBundleV03"
 	// TypeNotation is a Notary Project signature envelope. It is kept, and judged UnsupportedFormat.
 	TypeNotation = "NotationV1"
-)
-
-// Types of conditions, in the order in which they must stand: openshift-apiserver dereferences nil when any other
-// condition precedes ForImage.
-const (
-	ConditionTrusted  = imagev1.SignatureConditionType("Trusted")
-	ConditionForImage = imagev1.SignatureConditionType("ForImage")
-	ConditionExpired  = imagev1.SignatureConditionType("Expired")
-	ConditionRevoked  = imagev1.SignatureConditionType("Revoked")
 )
 
 // Reasons of conditions, besides those in package evidence.
@@ -60,9 +50,6 @@ const (
 	// AnnotationWarnings says what the search for signatures had to leave out: JSON, an array of strings.
 	AnnotationWarnings = annotation.Warnings
 )
-
-// MaxContent bounds one signature's content, in bytes.
-const MaxContent = 1 << 20
 
 // MaxStored is how many signatures an Image holds of one repository, as in OpenShift.
 const MaxStored = 10

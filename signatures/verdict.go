@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/printable"
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
@@ -56,15 +57,15 @@ func (v *Verdict) Condition(t imagev1.SignatureConditionType) (Condition, bool) 
 
 // Trusted tells whether the signature is trusted and is for the image.
 func (v *Verdict) Trusted() bool {
-	t, _ := v.Condition(ConditionTrusted)
-	f, _ := v.Condition(ConditionForImage)
+	t, _ := v.Condition(verdicts.Trusted)
+	f, _ := v.Condition(verdicts.ForImage)
 	return t.Status == corev1.ConditionTrue && f.Status == corev1.ConditionTrue
 }
 
 // goodness orders verdicts on one signature, the worst first.
 func (v *Verdict) goodness() int {
-	t, _ := v.Condition(ConditionTrusted)
-	f, _ := v.Condition(ConditionForImage)
+	t, _ := v.Condition(verdicts.Trusted)
+	f, _ := v.Condition(verdicts.ForImage)
 	switch {
 	case v.Trusted():
 		return 2
@@ -76,16 +77,14 @@ func (v *Verdict) goodness() int {
 
 // Reason is the reason of the Trusted condition.
 func (v *Verdict) Reason() evidence.Reason {
-	c, _ := v.Condition(ConditionTrusted)
+	c, _ := v.Condition(verdicts.Trusted)
 	return c.Reason
 }
-
-var conditionOrder = []imagev1.SignatureConditionType{ConditionTrusted, ConditionForImage, ConditionExpired, ConditionRevoked}
 
 func (v *Verdict) add(c Condition) {
 	v.Conditions = append(v.Conditions, c)
 	slices.SortStableFunc(v.Conditions, func(a, b Condition) int {
-		return slices.Index(conditionOrder, a.Type) - slices.Index(conditionOrder, b.Type)
+		return slices.Index(verdicts.Conditions, a.Type) - slices.Index(verdicts.Conditions, b.Type)
 	})
 }
 
@@ -103,10 +102,10 @@ func (v *Verdict) setUnknown(t imagev1.SignatureConditionType, reason evidence.R
 
 func (v *Verdict) setForImage(what said, image Image) {
 	if what.covers(image.Digest) {
-		v.set(ConditionForImage, true, ReasonDigestMatches, "the signature is over the image's digest")
+		v.set(verdicts.ForImage, true, ReasonDigestMatches, "the signature is over the image's digest")
 		return
 	}
-	v.set(ConditionForImage, false, ReasonDigestMismatch,
+	v.set(verdicts.ForImage, false, ReasonDigestMismatch,
 		fmt.Sprintf("the signature is over %s, the image is %s", what.signedDigest(), image.Digest))
 }
 
@@ -124,8 +123,8 @@ func (v *Verdict) message(text string) string {
 // unjudged is a verdict of which nothing is known.
 func unjudged(reason evidence.Reason, message string) Verdict {
 	var v Verdict
-	v.setUnknown(ConditionTrusted, reason, message)
-	v.setUnknown(ConditionForImage, reason, message)
+	v.setUnknown(verdicts.Trusted, reason, message)
+	v.setUnknown(verdicts.ForImage, reason, message)
 	return v
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 	"github.com/tidewaiter/tidewaiter/signatures/payload"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
@@ -85,8 +86,8 @@ func (s said) signedDigest() string {
 // check does the cryptography. The error is an *evidence.Failure; what the signature says is returned with one
 // that is authentic, too.
 func check(s Signature, image Image, p *policy.Policy, now time.Time) (said, *evidence.Evidence, error) {
-	if len(s.Content) > MaxContent {
-		return said{}, nil, evidence.Fail(evidence.InvalidSignature, "the content has %d bytes, at most %d are looked at", len(s.Content), MaxContent)
+	if len(s.Content) > verdicts.MaxContent {
+		return said{}, nil, evidence.Fail(evidence.InvalidSignature, "the content has %d bytes, at most %d are looked at", len(s.Content), verdicts.MaxContent)
 	}
 	switch s.Type {
 	case TypeAtomic, TypeAtomicAlias:
@@ -144,18 +145,18 @@ func judge(s Signature, image Image, ref policy.Reference, p *policy.Policy, now
 		if f.Reason == evidence.UnsupportedFormat {
 			return unjudged(f.Reason, v.message(f.Error()))
 		}
-		v.set(ConditionTrusted, false, f.Reason, f.Error())
+		v.set(verdicts.Trusted, false, f.Reason, f.Error())
 		v.NotAfter = f.NotBefore
 		if f.Authentic {
 			v.setForImage(what, image)
 		} else {
-			v.setUnknown(ConditionForImage, ReasonNotEvaluated, "nobody whom the policy trusts vouches for the signed digest")
+			v.setUnknown(verdicts.ForImage, ReasonNotEvaluated, "nobody whom the policy trusts vouches for the signed digest")
 		}
 		if f.Expired {
-			v.set(ConditionExpired, true, f.Reason, f.Error())
+			v.set(verdicts.Expired, true, f.Reason, f.Error())
 		}
 		if f.Revoked {
-			v.set(ConditionRevoked, true, f.Reason, f.Error())
+			v.set(verdicts.Revoked, true, f.Reason, f.Error())
 		}
 		if f.Evidence != nil {
 			v.describe(what, f.Evidence, p)
@@ -167,18 +168,18 @@ func judge(s Signature, image Image, ref policy.Reference, p *policy.Policy, now
 	v.setForImage(what, image)
 	switch {
 	case !what.covers(image.Digest):
-		v.set(ConditionTrusted, false, ReasonDigestMismatch,
+		v.set(verdicts.Trusted, false, ReasonDigestMismatch,
 			fmt.Sprintf("signed by %s, but for the image %s", e.Signer(), what.signedDigest()))
 	case p.Identity.DigestOnly():
-		v.set(ConditionTrusted, true, ReasonSignatureVerified, fmt.Sprintf("signed by %s", e.Signer()))
+		v.set(verdicts.Trusted, true, ReasonSignatureVerified, fmt.Sprintf("signed by %s", e.Signer()))
 	case what.simple == nil:
-		v.set(ConditionTrusted, false, ReasonNoSignedIdentity,
+		v.set(verdicts.Trusted, false, ReasonNoSignedIdentity,
 			fmt.Sprintf("signed by %s, but names no image: only matchPolicy DigestOnly can accept a bundle", e.Signer()))
 	case !p.Identity.Match(ref, what.simple.Reference):
-		v.set(ConditionTrusted, false, ReasonSignedIdentityMismatch,
+		v.set(verdicts.Trusted, false, ReasonSignedIdentityMismatch,
 			fmt.Sprintf("signed by %s as %q, which by %s is not the recorded reference %s", e.Signer(), what.simple.Reference, p.Identity, ref))
 	default:
-		v.set(ConditionTrusted, true, ReasonSignatureVerified,
+		v.set(verdicts.Trusted, true, ReasonSignatureVerified,
 			fmt.Sprintf("signed by %s as %q, judged for the recorded reference %s", e.Signer(), what.simple.Reference, ref))
 	}
 	if v.Trusted() {

@@ -11,6 +11,7 @@ import (
 	"github.com/sigstore/sigstore-go/pkg/root"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
@@ -72,8 +73,8 @@ func wellFormed(t testing.TB, v signatures.Verdict) {
 // want checks the Trusted and ForImage conditions: "True SignatureVerified / True".
 func want(t testing.TB, v signatures.Verdict, expected string) {
 	t.Helper()
-	trusted, _ := v.Condition(signatures.ConditionTrusted)
-	forImage, _ := v.Condition(signatures.ConditionForImage)
+	trusted, _ := v.Condition(verdicts.Trusted)
+	forImage, _ := v.Condition(verdicts.ForImage)
 	if got := fmt.Sprintf("%s %s / %s", trusted.Status, trusted.Reason, forImage.Status); got != expected {
 		t.Errorf("verdict is %s, want %s\nmessage: %s", got, expected, trusted.Message)
 	}

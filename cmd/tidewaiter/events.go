@@ -13,9 +13,9 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/coreapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
-	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
 // Reasons of Events about Images, beside those of queue.Notice.
@@ -104,13 +104,13 @@ func (r *eventRecorder) verdictChanged(image *imagev1.Image, verified string, si
 	about := aboutImage(image.Name)
 	about.UID = image.UID
 	switch verified {
-	case signatures.VerifiedTrue:
+	case verdicts.VerifiedTrue:
 		message := "A signature is trusted"
 		if len(signers) > 0 {
 			message = "Signed by " + strings.Join(signers, ", ")
 		}
 		r.record(about, false, reasonSignatureVerified, message)
-	case signatures.VerifiedFalse:
+	case verdicts.VerifiedFalse:
 		message := "No signature is trusted"
 		if why := rejection(image); why != "" {
 			message += ": " + why

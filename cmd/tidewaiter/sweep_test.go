@@ -25,6 +25,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
 	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/reverify"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
@@ -47,7 +48,7 @@ func TestSweepGoesOnAfterAKill(t *testing.T) {
 	s.kill()
 	s = runProcess(t, dir, "--policy", trust)
 	second := s.swept(t, func(p reverify.Progress) bool { return !p.Running })
-	if second.Examined != n || second.Verified[signatures.VerifiedTrue] != n {
+	if second.Examined != n || second.Verified[verdicts.VerifiedTrue] != n {
 		t.Errorf("%+v", second)
 	}
 	if second.Changed == 0 || second.Changed > n-first.Changed {
@@ -137,7 +138,7 @@ func benchSweep(b *testing.B, n int) {
 			left = int64(n) - p.Changed
 			continue
 		}
-		if p.Examined != int64(n) || p.Verified[signatures.VerifiedTrue] != int64(n) {
+		if p.Examined != int64(n) || p.Verified[verdicts.VerifiedTrue] != int64(n) {
 			b.Fatalf("%+v", p)
 		}
 		redone = p.Changed - left

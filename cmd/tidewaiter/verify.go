@@ -13,6 +13,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
@@ -173,13 +174,13 @@ func judgeImage(asked string, image *imagev1.Image, set *policy.Set, now time.Ti
 // only if a policy wants somebody to.
 func (r *verdictReport) exit() error {
 	switch {
-	case r.Verified == signatures.VerifiedTrue:
+	case r.Verified == verdicts.VerifiedTrue:
 		return nil
 	case r.Policy == "":
 		return &exitError{code: exitUndeclared, err: withHint(
 			fmt.Errorf("no policy covers %s: nobody said who must have signed it", r.Reference),
 			"tidewaiter verify --policy FILE %s, with a scope that covers it", r.Reference)}
-	case r.Verified == signatures.VerifiedUnknown:
+	case r.Verified == verdicts.VerifiedUnknown:
 		return &exitError{code: exitUndeclared}
 	default:
 		return &exitError{code: exitUntrusted}
@@ -204,7 +205,7 @@ func (r *verdictReport) print(out io.Writer, format string) error {
 	fmt.Fprintln(w, "\nSIGNATURE\tTYPE\tTRUSTED\tFOR IMAGE\tSIGNER\tREASON\tMESSAGE")
 	for i := range r.Signatures {
 		s := &r.Signatures[i]
-		trusted, forImage := conditionOf(s, signatures.ConditionTrusted), conditionOf(s, signatures.ConditionForImage)
+		trusted, forImage := conditionOf(s, verdicts.Trusted), conditionOf(s, verdicts.ForImage)
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", shortName(s.Name), s.Type, trusted.Status, forImage.Status, signerOf(s), trusted.Reason, trusted.Message)
 	}
 	return w.Flush()
@@ -212,7 +213,7 @@ func (r *verdictReport) print(out io.Writer, format string) error {
 
 // reason is why, where no single signature says so.
 func (r *verdictReport) reason() string {
-	if r.Message == "" || len(r.Signatures) > 0 && r.Verified != signatures.VerifiedUnknown {
+	if r.Message == "" || len(r.Signatures) > 0 && r.Verified != verdicts.VerifiedUnknown {
 		return ""
 	}
 	return "\nreason: " + r.Message

@@ -14,7 +14,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/tidewaiter/tidewaiter/db"
-	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures/reverify"
 	"github.com/tidewaiter/tidewaiter/web/admin"
 )
@@ -100,7 +100,7 @@ func (o *verifyOptions) finish(cmd *cobra.Command, p reverify.Progress) error {
 		}
 	} else {
 		var counts []string
-		for _, verdict := range []string{signatures.VerifiedTrue, signatures.ByIndex, signatures.VerifiedFalse, signatures.VerifiedUnknown, signatures.Unsigned} {
+		for _, verdict := range []string{verdicts.VerifiedTrue, verdicts.ByIndex, verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.Unsigned} {
 			counts = append(counts, fmt.Sprintf("%d %s", p.Verified[verdict], verdict))
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), "%d images: %s; %d verdicts changed\n", p.Examined, strings.Join(counts, ", "), p.Changed)

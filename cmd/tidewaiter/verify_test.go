@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
-	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures/reverify"
 )
 
@@ -99,7 +99,7 @@ func TestVerifyJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &r); err != nil || code != exitTrusted {
 		t.Fatalf("exit code %d, %v: %s%s", code, err, stdout, stderr)
 	}
-	if r.Verified != signatures.VerifiedTrue || r.Policy != "harbour-master" || len(r.Signatures) != 1 || len(r.Signers) != 1 || !strings.HasPrefix(r.Digest, "sha256:") {
+	if r.Verified != verdicts.VerifiedTrue || r.Policy != "harbour-master" || len(r.Signatures) != 1 || len(r.Signers) != 1 || !strings.HasPrefix(r.Digest, "sha256:") {
 		t.Errorf("%+v", r)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
@@ -42,7 +43,7 @@ func (f *followers) check(index *imagev1.Image) {
 	}
 	var repositories []string
 	for repository, v := range annotation.Judged(index.Annotations) {
-		if v.Verified == signatures.VerifiedTrue || v.Verified == signatures.ByIndex {
+		if v.Verified == verdicts.VerifiedTrue || v.Verified == verdicts.ByIndex {
 			repositories = append(repositories, repository)
 		}
 	}
@@ -121,7 +122,7 @@ func (s *Sweeper) followed(before string, image *imagev1.Image) {
 func isVerified(image *imagev1.Image, repositories []string) bool {
 	judged := annotation.Judged(image.Annotations)
 	for _, in := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {
-		if v := judged[in.String()]; slices.Contains(repositories, in.String()) && v.Verified != signatures.VerifiedTrue && v.Verified != signatures.ByIndex {
+		if v := judged[in.String()]; slices.Contains(repositories, in.String()) && v.Verified != verdicts.VerifiedTrue && v.Verified != verdicts.ByIndex {
 			return false
 		}
 	}

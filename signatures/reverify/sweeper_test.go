@@ -19,6 +19,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 	"github.com/tidewaiter/tidewaiter/signatures/reverify"
@@ -116,7 +117,7 @@ func (s *store) index(repository, digest string) *imagev1.Image {
 	for _, name := range slices.Sorted(maps.Keys(s.images)) {
 		v := annotation.Judged(s.images[name].Annotations)[repository]
 		listed := slices.ContainsFunc(s.images[name].DockerImageManifests, func(m imagev1.ImageManifest) bool { return m.Digest == digest })
-		if listed && (v.Verified == signatures.VerifiedTrue || v.Verified == signatures.ByIndex) {
+		if listed && (v.Verified == verdicts.VerifiedTrue || v.Verified == verdicts.ByIndex) {
 			return s.images[name]
 		}
 	}
@@ -342,7 +343,7 @@ func TestSweepPassesOverDamage(t *testing.T) {
 	if p := s.Progress(); p.Examined != 246 || p.Unreadable != 4 || p.Failed != 0 || !strings.Contains(p.Error, "damaged") {
 		t.Errorf("progress %+v", p)
 	}
-	if n := images.counts()[signatures.VerifiedTrue]; n != int(s.Progress().Changed) || n == 0 {
+	if n := images.counts()[verdicts.VerifiedTrue]; n != int(s.Progress().Changed) || n == 0 {
 		t.Errorf("%d images are verified, %d were changed", n, s.Progress().Changed)
 	}
 	await(t, s, clock, 1)
@@ -498,15 +499,15 @@ func TestPlatformsFollowTheirIndexInOneSweep(t *testing.T) {
 		set  *policy.Set
 		want string
 	}{
-		{"trusted", trust(t, key), signatures.ByIndex}, {"by another key", trust(t, other), signatures.Unsigned}, {"trusted again", trust(t, key), signatures.ByIndex},
+		{"trusted", trust(t, key), verdicts.ByIndex}, {"by another key", trust(t, other), verdicts.Unsigned}, {"trusted again", trust(t, key), verdicts.ByIndex},
 	} {
 		live.Replace(step.set)
 		if err := s.Sweep(t.Context(), false); err != nil {
 			t.Fatal(err)
 		}
-		for i, want := range map[int]string{0: step.want, 250: step.want, 10: signatures.Unsigned, 20: signatures.Unsigned} {
+		for i, want := range map[int]string{0: step.want, 250: step.want, 10: verdicts.Unsigned, 20: verdicts.Unsigned} {
 			image := images.images[name(i)]
-			if verified, signers, _ := signatures.Summary(image); verified != want || (want == signatures.ByIndex) != slices.Equal(signers, []string{"demo"}) {
+			if verified, signers, _ := signatures.Summary(image); verified != want || (want == verdicts.ByIndex) != slices.Equal(signers, []string{"demo"}) {
 				t.Errorf("%s: image %d is %s, signed by %v, want %s: %v", step.name, i, verified, signers, want, image.Annotations)
 			}
 		}
@@ -520,7 +521,7 @@ func TestPlatformsFollowTheirIndexInOneSweep(t *testing.T) {
 	if err := s.Sweep(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
-	if verified, _, _ := signatures.Summary(images.images[name(0)]); verified != signatures.ByIndex {
+	if verified, _, _ := signatures.Summary(images.images[name(0)]); verified != verdicts.ByIndex {
 		t.Errorf("it is %s", verified)
 	}
 }

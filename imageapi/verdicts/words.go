@@ -1,0 +1,42 @@
+// Package verdicts has the words in which verdicts on signatures are stored, shown
+// and selected by. The image API validates and serves them; package signatures
+// chooses them.
+package verdicts
+
+import imagev1 "github.com/openshift/api/image/v1"
+
+// Types of a signature's conditions, in the order in which they must stand:
+// openshift-apiserver dereferences nil when any other condition precedes ForImage.
+const (
+	// Trusted tells whether the signature is by somebody whom the policy trusts.
+	Trusted = imagev1.SignatureConditionType("Trusted")
+	// ForImage tells whether the signature is for the image that holds it.
+	ForImage = imagev1.SignatureConditionType("ForImage")
+	// Expired tells that the signature, its key or its certificate has expired.
+	Expired = imagev1.SignatureConditionType("Expired")
+	// Revoked tells that the key or the certificate was revoked.
+	Revoked = imagev1.SignatureConditionType("Revoked")
+)
+
+// Conditions are the types of conditions in that order.
+var Conditions = []imagev1.SignatureConditionType{Trusted, ForImage, Expired, Revoked}
+
+// What the signatures of an image say together: the column VERIFIED and the field
+// signatures.verified.
+const (
+	VerifiedTrue    = "True"     // at least one signature is trusted and for the image
+	VerifiedFalse   = "False"    // none is, and at least one was judged untrusted
+	VerifiedUnknown = "Unknown"  // there are signatures, none could be judged
+	Unsigned        = "Unsigned" // there is no signature
+	ByIndex         = "ByIndex"  // an index that lists the image is verified
+)
+
+// Types of a signature that are two names of one format, an OpenPGP signed message:
+// OpenShift's, and that of the registry's signature extension.
+const (
+	TypeAtomic      = imagev1.ImageSignatureTypeAtomicImageV1
+	TypeAtomicAlias = "atomic"
+)
+
+// MaxContent bounds the content of one signature, in bytes.
+const MaxContent = 1 << 20
