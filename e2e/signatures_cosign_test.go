@@ -340,7 +340,7 @@ func TestCosignImages(t *testing.T) {
 			"--allow-http-registry", "--type", "https://example.com/built", "--predicate", predicate, r.Host+"/attested@"+digest)
 		s.Import(t, ref)
 		expectVerdicts(t, s, digest)
-		if got := s.Kubectl(t, "get", "image", digest, "-o", `jsonpath={.metadata.annotations.tidewaiter\.dev/attestations}`); !strings.Contains(got, `"type":"https://example.com/built"`) {
+		if got := s.Kubectl(t, "get", "image", digest, "-o", `jsonpath={.metadata.annotations.tidewaiter\.dev/repositories}`); !strings.Contains(got, `"type":"https://example.com/built"`) {
 			t.Errorf("attestations %s", got)
 		}
 	})
