@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/printable"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
@@ -19,7 +20,7 @@ import (
 // place is a repository that an image is in.
 type place struct {
 	repository string // canonical; "" if the image's reference is none
-	ref        policy.Reference
+	ref        reference.Reference
 	policy     *policy.Policy // nil if none covers it
 	err        error          // there are policies, and none can be chosen
 	unread     string         // why not all of it could be searched
@@ -53,9 +54,9 @@ func placesOf(image *imagev1.Image, set *policy.Set, found map[string]annotation
 }
 
 // isIn tells whether a reference is one in the repository of that name.
-func isIn(reference, repository string) bool {
-	r, err := policy.ParseReference(reference)
-	return err != nil || r.Repository == repository
+func isIn(name, repository string) bool {
+	r, err := reference.Parse(name)
+	return err != nil || r.Name() == repository
 }
 
 func btoi(b bool) int {

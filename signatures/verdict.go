@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/printable"
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
@@ -128,7 +129,7 @@ func unjudged(reason evidence.Reason, message string) Verdict {
 	return v
 }
 
-func noPolicy(ref policy.Reference) Verdict {
+func noPolicy(ref reference.Reference) Verdict {
 	return unjudged(ReasonNoMatchingPolicy, fmt.Sprintf("no policy covers %s", ref))
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 	"github.com/tidewaiter/tidewaiter/signatures/payload"
@@ -41,9 +42,14 @@ func Verify(s Signature, image Image, set *policy.Set, now time.Time) Verdict {
 
 // cover finds the policy for an image. An error means that there are policies but the reference is not one to
 // choose by; then nothing may pass for unpoliced.
-func cover(image Image, set *policy.Set) (policy.Reference, *policy.Policy, error) {
-	ref, err := policy.ParseReference(image.Reference)
-	if err == nil && ref.Digest != "" && ref.Digest != image.Digest {
+func cover(image Image, set *policy.Set) (reference.Reference, *policy.Policy, error) {
+	ref, err := reference.Parse(image.Reference)
+	switch {
+	case err != nil:
+	case ref.Tag != "" && ref.Digest != "":
+		// The two can disagree, and policies treat them differently; containers/image refuses both, too.
+		err = fmt.Errorf("image reference %q has both a tag and a digest; use one", image.Reference)
+	case ref.Digest != "" && ref.Digest != image.Digest:
 		err = fmt.Errorf("image reference %q names another digest than the image %s", image.Reference, image.Digest)
 	}
 	if err != nil {
@@ -134,9 +140,9 @@ func checkSigstore(parsed *sigstore.Signature, p *policy.Policy, now time.Time) 
 
 // judge is the table of verdicts. Cryptography first; nothing a signature says counts before it is known who
 // says it. Then the digest, then the name.
-func judge(s Signature, image Image, ref policy.Reference, p *policy.Policy, now time.Time) Verdict {
+func judge(s Signature, image Image, ref reference.Reference, p *policy.Policy, now time.Time) Verdict {
 	what, e, err := check(s, image, p, now)
-	v := Verdict{Policy: p.Name, Repository: ref.Repository}
+	v := Verdict{Policy: p.Name, Repository: ref.Name()}
 	if err != nil {
 		var f *evidence.Failure
 		if !errors.As(err, &f) { // the checkers promise not to do this

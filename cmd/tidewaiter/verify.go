@@ -151,7 +151,7 @@ func (o *verifyOptions) verify(cmd *cobra.Command, arg string) error {
 
 // judgeImage computes the verdicts on an Image that comes from a registry.
 func judgeImage(asked string, image *imagev1.Image, set *policy.Set, now time.Time) (*verdictReport, error) {
-	name, err := policy.ParseReference(image.DockerImageReference)
+	name, err := reference.Parse(image.DockerImageReference)
 	if err != nil {
 		return nil, err
 	}

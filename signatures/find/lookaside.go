@@ -13,14 +13,14 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/payload"
-	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
 // lookaside reads <base>/<path>@sha256=<hex>/signature-1, -2, … until there is no next.
 func (f *Finder) lookaside(ctx context.Context, s *search, repo name.Repository) error {
-	ref, err := policy.ParseReference(repo.Name() + "@" + s.digest)
+	ref, err := reference.Parse(repo.Name() + "@" + s.digest)
 	if err != nil {
 		return err
 	}
@@ -28,7 +28,7 @@ func (f *Finder) lookaside(ctx context.Context, s *search, repo name.Repository)
 	if base == "" {
 		return nil
 	}
-	_, path, _ := strings.Cut(ref.Repository, "/")
+	path := ref.Repository
 	u, err := url.Parse(base)
 	if err != nil {
 		return err

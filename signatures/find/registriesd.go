@@ -15,6 +15,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
@@ -163,8 +164,8 @@ func (l *lookasides) parse(data []byte, file string, origin map[string]string) e
 }
 
 // base returns the base URL for an image, "" if there is none. The most specific scope with a URL wins.
-func (l *lookasides) base(r policy.Reference) string {
-	for _, scope := range r.Scopes() {
+func (l *lookasides) base(r reference.Reference) string {
+	for _, scope := range policy.Scopes(r) {
 		if b := l.byScope[scope]; b != "" {
 			return b
 		}

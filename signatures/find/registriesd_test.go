@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tidewaiter/tidewaiter/signatures/policy"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
 // The folders of containers-registries.d(5), in its order.
@@ -77,7 +77,7 @@ docker:
 		"index.docker.io/library/busybox:1.36": "https://busybox",
 		"quay.io/x":                            "https://default",
 	} {
-		r, err := policy.ParseReference(image)
+		r, err := reference.Parse(image)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +85,7 @@ docker:
 			t.Errorf("%s is kept at %s, want %s", image, got, want)
 		}
 	}
-	if l, err = loadLookasides(nil, "/storage"); err != nil || l.base(policy.Reference{Repository: "quay.io/x"}) != "file:///storage" {
+	if l, err = loadLookasides(nil, "/storage"); err != nil || l.base(reference.Reference{Host: "quay.io", Repository: "x"}) != "file:///storage" {
 		t.Errorf("%v, %v", l, err)
 	}
 }

@@ -1,6 +1,10 @@
 package policy
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+)
 
 // Identity is a parsed signedIdentity: what the reference inside a signature must be.
 type Identity struct {
@@ -35,34 +39,34 @@ func (i Identity) String() string {
 //   - ExactRepository: signed is in the configured repository.
 //   - RemapIdentity: a prefix of intended is replaced, then as MatchRepoDigestOrExact.
 //   - DigestOnly: always.
-func (i Identity) Match(intended Reference, signed string) bool {
+func (i Identity) Match(intended reference.Reference, signed string) bool {
 	if i.match == MatchDigestOnly {
 		return true
 	}
-	s, err := ParseReference(signed)
-	if err != nil {
-		return false
+	s, err := reference.Parse(signed)
+	if err != nil || s.Tag != "" && s.Digest != "" {
+		return false // a tag and a digest can disagree; containers/image refuses both, too
 	}
 	switch i.match {
 	case MatchRepository:
-		return s.Repository == intended.Repository
+		return s.Name() == intended.Name()
 	case MatchExactRepository:
-		return s.Repository == i.repository
+		return s.Name() == i.repository
 	case MatchRemapIdentity:
-		intended.Repository = i.remap(intended.Repository)
+		intended.Host, intended.Repository, _ = strings.Cut(i.remap(intended.Name()), "/")
 		return matchRepoDigestOrExact(intended, s)
 	}
 	return matchRepoDigestOrExact(intended, s)
 }
 
-func matchRepoDigestOrExact(intended, signed Reference) bool {
+func matchRepoDigestOrExact(intended, signed reference.Reference) bool {
 	if signed.Tag == "" && signed.Digest == "" {
 		return false
 	}
 	if intended.Tag != "" {
 		return signed == intended
 	}
-	return intended.Digest != "" && signed.Repository == intended.Repository
+	return intended.Digest != "" && signed.Name() == intended.Name()
 }
 
 func (i Identity) remap(repository string) string {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
@@ -20,16 +21,16 @@ func TestScopes(t *testing.T) {
 			" a.b.example.com:5000/x/y a.b.example.com:5000/x a.b.example.com:5000 *.b.example.com *.example.com *.com",
 		"localhost:5000/x": "localhost:5000/x localhost:5000",
 	} {
-		r, err := policy.ParseReference(in)
+		r, err := reference.Parse(in)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, strings.Join(r.Scopes(), " ")); diff != "" {
+		if diff := cmp.Diff(want, strings.Join(policy.Scopes(r), " ")); diff != "" {
 			t.Errorf("%s: %s", in, diff)
 		}
 	}
-	for _, bad := range []string{"", "x:1@sha256:" + hex64, "X", "x@sha256:1", "http://x/y", hex64} {
-		if r, err := policy.ParseReference(bad); err == nil {
+	for _, bad := range []string{"", "X", "x@sha256:1", "http://x/y", hex64} {
+		if r, err := reference.Parse(bad); err == nil {
 			t.Errorf("%q: %v", bad, r)
 		}
 	}
@@ -71,7 +72,7 @@ func TestFor(t *testing.T) {
 		"index.docker.io/busybox":       "hub",
 		"docker.io/acme/busybox":        "",
 	} {
-		r, err := policy.ParseReference(ref)
+		r, err := reference.Parse(ref)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +85,7 @@ func TestFor(t *testing.T) {
 		}
 	}
 	var none *policy.Set
-	if none.For(policy.Reference{Repository: "a.example.com/x"}) != nil || none.Hash() != "" || none.Policies() != nil {
+	if none.For(reference.Reference{Host: "a.example.com", Repository: "x"}) != nil || none.Hash() != "" || none.Policies() != nil {
 		t.Error("a nil set is not empty")
 	}
 }
@@ -116,6 +117,8 @@ func TestIdentityMatch(t *testing.T) {
 		{"{matchPolicy: MatchRepository}", "a.example.com/x:v1", "a.example.com/xy", false},
 		{"{matchPolicy: MatchRepository}", "a.example.com/x:v1", "a.example.com:443/x", false},
 		{"{matchPolicy: MatchRepository}", "a.example.com/x:v1", "UPPER", false},
+		{"{matchPolicy: MatchRepository}", "a.example.com/x:v1", "a.example.com/x:v1" + digest, false}, // the two can disagree
+		{"{matchPolicy: MatchRepository}", "a.example.com/x:v1", "A.Example.com/x:v1", true},
 		{"{matchPolicy: MatchRepository}", "a.example.com/x:v1", "", false},
 		{"{matchPolicy: MatchRepository}", "docker.io/library/busybox" + digest, "busybox", true},
 		{"{matchPolicy: MatchRepository}", "index.docker.io/library/busybox" + digest, "docker.io/busybox", true},
@@ -133,7 +136,7 @@ func TestIdentityMatch(t *testing.T) {
 		{"{matchPolicy: DigestOnly}", "a.example.com/x:v1", "not a reference", true},
 	} {
 		set := signaturestest.SetFrom(t, signaturestest.Document("p", "[a.example.com]", trust, tc.identity))
-		intended, err := policy.ParseReference(tc.intended)
+		intended, err := reference.Parse(tc.intended)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/signatures/gpg"
 	"github.com/tidewaiter/tidewaiter/signatures/sigstore"
 )
@@ -98,11 +99,11 @@ func (s *Set) Hash() string {
 
 // For returns the policy for an image: the one with the most specific scope, and no other. It returns nil when
 // no policy covers the image.
-func (s *Set) For(r Reference) *Policy {
+func (s *Set) For(r reference.Reference) *Policy {
 	if s == nil || len(s.byScope) == 0 {
 		return nil
 	}
-	for _, scope := range r.Scopes() {
+	for _, scope := range Scopes(r) {
 		if p, ok := s.byScope[scope]; ok {
 			return p
 		}
