@@ -221,6 +221,11 @@ func (f *form) each(ctx context.Context, p *pass, fr frame, use func(*run) error
 				return err
 			}
 			f.put(r, fr, first)
+			if p.hold != nil {
+				if err := p.hold(ctx, 2*int64(len(r.Bytes)+len(r.framed))); err != nil { // this run, and the one that is written
+					return err
+				}
+			}
 			n := len(r.Items)
 			clear(rest[:n]) // lets go of values
 			rest, ids = rest[n:], ids[n:]

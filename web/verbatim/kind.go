@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -42,6 +43,8 @@ type kind struct {
 	// source is nil when the storage is not one.
 	source      Source
 	plain, gzip *form
+	// initial is what the watches that send what exists may hold.
+	initial *semaphore.Weighted
 	// passes are under way.
 	passes atomic.Int64
 	// unreadable is the name of an object that could not be read, if one was met.
@@ -63,6 +66,7 @@ func (k *kind) serveAsStored(kind Kind, codecs serializer.CodecFactory, dir stri
 		k.events[eventEncoder(k.encoder, codecs.EncoderForVersion(info.StreamSerializer.Serializer, gv).Identifier(), t)] = t
 	}
 	k.plain, k.gzip = plainForm(k, dir), gzipForm(k, dir)
+	k.initial = semaphore.NewWeighted(initialBytes)
 	return nil
 }
 

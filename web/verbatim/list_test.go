@@ -138,12 +138,12 @@ func TestKeptLists(t *testing.T) {
 			})
 		}
 		all.Wait()
-		// A plain list takes the whole first page from what it has read.
-		for encoding, want := range map[string]uint64{"gzip": headObjects, "": headObjects} {
+		// A list reads what it has to know before it is written.
+		for _, encoding := range []string{"gzip", ""} {
 			l.transformer.GetReadsAndReset()
 			l.list(t, encoding, storage.ListOptions{})
-			if reads := l.transformer.GetReadsAndReset(); reads != want {
-				t.Errorf("round %d: %q: a list of what was listed before formed %d objects, want %d", round, encoding, reads, want)
+			if reads := l.transformer.GetReadsAndReset(); reads > headObjects {
+				t.Errorf("round %d: %q: a list of what was listed before read %d objects, want %d at most", round, encoding, reads, headObjects)
 			}
 		}
 	}
@@ -201,7 +201,11 @@ func TestListMeetsDamage(t *testing.T) {
 			l.create(t, fmt.Sprintf("pod-%03d", i))
 		}
 		page := storage.ListOptions{Predicate: storage.Everything}
-		page.Predicate.Limit = 120
+		token, err := storage.EncodeContinue("/ns/pod-100", "/", l.db.Revision())
+		if err != nil {
+			t.Fatal(err)
+		}
+		page.Predicate.Limit, page.Predicate.Continue = 20, token
 		const damaged = "/pods/ns/pod-110"
 		dbtest.Damage(t, l.db, damaged)
 		if l.reader.meetsUnreadable(t.Context()) {

@@ -12,12 +12,12 @@ const (
 	// headObjects and headBytes bound what is read before the first byte of an answer is
 	// written. An object among them that cannot be read is reported as it should be.
 	headObjects = 100
-	headBytes   = 512 << 10
+	headBytes   = 256 << 10
 	// chunkObjects are read, or formed, at a time.
 	chunkObjects = 100
 	// chunkBytes are formed, or read from what is kept, and written at a time, at
 	// least. Two such runs of each answer are in memory.
-	chunkBytes = 256 << 10
+	chunkBytes = 128 << 10
 	// chunkKeys are read at a time where no values are.
 	chunkKeys = 1000
 )
@@ -34,6 +34,9 @@ type pass struct {
 	// of a pass to the end: more objects follow, from this name on.
 	more bool
 	from string
+
+	// hold, if not nil, waits until so many bytes of runs may be in memory.
+	hold func(ctx context.Context, n int64) error
 
 	// of a page that more objects follow: its last name, and how many.
 	last      string

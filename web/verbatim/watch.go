@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"sync"
 	"time"
 
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -25,6 +26,13 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tidewaiter/tidewaiter/web/verbatim/gzipparts"
+)
+
+const (
+	// initialBytes is what all watches that send what exists may hold together.
+	initialBytes = 192 << 20
+	// initialWeight is what one of them holds at first.
+	initialWeight = headBytes + 4*chunkBytes
 )
 
 // watchOptions are of a watch that begins with what exists and has no selector.
@@ -77,10 +85,30 @@ func (k *kind) watch(w http.ResponseWriter, req *http.Request, opts watchOptions
 		ctx, cancel = context.WithTimeout(ctx, opts.timeout)
 		defer cancel()
 	}
+	// As many begin as find room with what they hold; the others wait, and hold nothing.
+	weight := int64(initialWeight)
+	if k.initial.Acquire(ctx, weight) != nil {
+		return // the client has gone, or its time is over
+	}
+	release := sync.OnceFunc(func() { k.initial.Release(weight) })
+	defer release()
 	p, ok := k.begin(ctx, opts.list)
 	if !ok || p.rev == 0 {
+		release()
 		next.ServeHTTP(w, req)
 		return
+	}
+	p.hold = func(ctx context.Context, n int64) error {
+		if n = min(n+headBytes, initialBytes); n <= weight {
+			return nil
+		}
+		k.initial.Release(weight)
+		weight = 0
+		err := k.initial.Acquire(ctx, n)
+		if err == nil {
+			weight = n
+		}
+		return err
 	}
 	s := &eventStream{ResponseWriter: w, flush: http.NewResponseController(w).Flush}
 	// The API server's rule: what no bookmark ends is not compressed.
@@ -88,7 +116,7 @@ func (k *kind) watch(w http.ResponseWriter, req *http.Request, opts watchOptions
 	done := false
 	info, _ := request.RequestInfoFrom(ctx)
 	metrics.RecordLongRunning(req, info, metrics.APIServerComponent, func() { done = k.sendInitial(ctx, s, p, opts) })
-	if !done {
+	if release(); !done {
 		return
 	}
 	query := url.Values{}
