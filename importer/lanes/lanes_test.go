@@ -13,8 +13,8 @@ import (
 )
 
 var (
-	dead    = fmt.Errorf("importing: %w", &importer.Error{Reason: importer.Unreachable})
-	missing = &importer.Error{Reason: importer.NotFound}
+	errDead    = fmt.Errorf("importing: %w", &importer.Error{Reason: importer.Unreachable})
+	errMissing = &importer.Error{Reason: importer.NotFound}
 )
 
 func room(t *testing.T, l *lanes.Lanes, host string, want int) {
@@ -30,7 +30,7 @@ func TestHostIsTriedBeforeItIsTrusted(t *testing.T) {
 	l.Start("a")
 	room(t, l, "a", 0)
 	room(t, l, "b", 1)
-	l.End("a", missing) // an answer, too
+	l.End("a", errMissing) // an answer, too
 	room(t, l, "a", 8)
 	for range 8 {
 		l.Start("a")
@@ -57,7 +57,7 @@ func TestHostIsParkedAndProbed(t *testing.T) {
 		room(t, l, "a", 1)
 	}
 	for _, want := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300} {
-		fail(dead, want*time.Second)
+		fail(errDead, want*time.Second)
 	}
 	fail(&importer.Error{Reason: importer.RateLimited, RetryAfter: time.Hour}, time.Hour)
 	l.Start("a")
@@ -88,7 +88,7 @@ func TestJobsThatFailTogetherAreOneFailure(t *testing.T) {
 		l.Start("a")
 	}
 	for range 7 {
-		l.End("a", dead)
+		l.End("a", errDead)
 	}
 	if until := l.End("a", nil); until.Sub(clock.Now()) != time.Second {
 		t.Errorf("parked for %s", until.Sub(clock.Now()))
@@ -137,7 +137,7 @@ func TestHostsAreForgotten(t *testing.T) {
 	l := lanes.New(32, 8, clocktesting.NewFakeClock(time.Now()))
 	for i := range 5000 {
 		l.Start(fmt.Sprint(i))
-		l.End(fmt.Sprint(i), dead)
+		l.End(fmt.Sprint(i), errDead)
 	}
 	if n := l.Known(); n > 1025 {
 		t.Errorf("%d hosts are remembered", n)
