@@ -374,16 +374,3 @@ func TestVerifyRekorV2(t *testing.T) {
 	want(t, verify(t, signatures.TypeBundle, signaturestest.Marshal(t, b), signaturestest.Set(t, d.TrustRoot(t, "signedEmail: dev@example.com", nil), digestOnly)),
 		"False TimestampInvalid / True")
 }
-
-// A reference that could choose between policies in two ways, or names another image,
-// does not pass for one that no policy covers.
-func TestAttackReferenceThatChoosesNoPolicy(t *testing.T) {
-	set := signaturestest.SetFrom(t, signaturestest.Document("p", "[quay.io]", signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil), ""))
-	digest := "sha256:" + strings.Repeat("a", 64)
-	for _, reference := range []string{"registry.example.com/app:v1@" + digest, "registry.example.com/app@" + otherImage, "not a reference", ""} {
-		v := signatures.Verify(signatures.Signature{}, signatures.Image{Digest: digest, Reference: reference}, set, time.Now())
-		if c, _ := v.Condition(verdicts.Trusted); c.Status != corev1.ConditionUnknown || !strings.Contains(c.Message, "no policy can be chosen") {
-			t.Errorf("%q: %+v", reference, c)
-		}
-	}
-}

@@ -157,7 +157,7 @@ func (l *lookasides) parse(data []byte, file string, origin map[string]string) e
 			return err
 		}
 		if base != "" {
-			l.byScope[scope] = base
+			l.byScope[policy.CanonicalScope(scope)] = base
 		}
 	}
 	return nil

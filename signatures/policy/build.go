@@ -112,7 +112,7 @@ func (b *builder) scopes(written []string) ([]string, error) {
 		case !strings.Contains(s, "*") && !scopePattern.MatchString(s):
 			return nil, b.fail(item, "%q is not host[:port], host[:port]/path, or one image with its tag or digest; the host needs a dot in it or must be localhost", s)
 		}
-		s = expandDocker(s)
+		s = CanonicalScope(s)
 		if strings.Contains(s, "@") && strings.Contains(s[strings.LastIndexByte(s, '/')+1:strings.IndexByte(s, '@')], ":") {
 			return nil, b.fail(item, "%q has both a tag and a digest, which no image matches", s)
 		}
@@ -123,14 +123,6 @@ func (b *builder) scopes(written []string) ([]string, error) {
 		scopes = append(scopes, s)
 	}
 	return scopes, nil
-}
-
-// expandDocker gives Docker Hub its one name; some clients call it index.docker.io.
-func expandDocker(scope string) string {
-	if host, path, _ := strings.Cut(scope, "/"); host == "index.docker.io" {
-		return strings.TrimSuffix("docker.io/"+path, "/")
-	}
-	return scope
 }
 
 func (b *builder) identity(s *SignedIdentity) (Identity, error) {
@@ -156,7 +148,7 @@ func (b *builder) identity(s *SignedIdentity) (Identity, error) {
 		if !prefixPattern.MatchString(value) {
 			return "", b.fail(field+"."+name, "%q is not host[:port] or host[:port]/path without tag and digest", value)
 		}
-		return expandDocker(value), nil
+		return CanonicalScope(value), nil
 	}
 	var err error
 	if s.ExactRepository != nil {

@@ -49,6 +49,8 @@ func TestFor(t *testing.T) {
 		"wildcard":     "'*.example.com'",
 		"narrow-wild":  "'*.eu.example.com'",
 		"hub":          "index.docker.io/library",
+		"upper":        "Upper.Example.net:5000/a",
+		"upper-wild":   "'*.Upper.Example.net'",
 	} {
 		doc += signaturestest.Document(name, "["+scope+"]", trust, "")
 	}
@@ -71,6 +73,11 @@ func TestFor(t *testing.T) {
 		"docker.io/library/busybox:1":   "hub",
 		"index.docker.io/busybox":       "hub",
 		"docker.io/acme/busybox":        "",
+		// A host is the same host in capitals: nothing gets by a policy that way.
+		"upper.example.net:5000/a/b":  "upper",
+		"UPPER.example.net:5000/a/b":  "upper",
+		"X.UPPER.example.net/a":       "upper-wild",
+		"REGISTRY.example.com/a/b:v1": "exact-tag",
 	} {
 		r, err := reference.Parse(ref)
 		if err != nil {

@@ -32,3 +32,18 @@ func Scopes(r reference.Reference) []string {
 		scopes = append(scopes, "*."+host)
 	}
 }
+
+// CanonicalScope is a scope, or a prefix of one, with its host in the form in which references have it: in lower case,
+// and Docker Hub as docker.io.
+func CanonicalScope(scope string) string {
+	host, path, hasPath := strings.Cut(scope, "/")
+	if canonical, err := reference.ParseHost(host); err == nil {
+		host = canonical
+	} else {
+		host = strings.ToLower(host) // *.Example.com
+	}
+	if hasPath {
+		host += "/" + path
+	}
+	return host
+}
