@@ -33,27 +33,43 @@ func (d *DB) checkpointLoop(c *conn) {
 	}
 }
 
-// grown is called after a commit, with the connection that made it. It asks SQLite how
-// many pages the log has, since a small value can change as many as a large one. On a full disk the log must
-// not grow: each commit is copied.
+// grown is called after a commit, with the connection that made it. It asks SQLite how many pages the log has, and how
+// many of them are copied, since a small value can change as many as a large one.
 func (t *tx) grown() {
+	var behind int64 // bytes that are not copied
 	err := t.c.each(func(row []driver.Value) error {
-		pages := row[1].(int64)
+		pages, copied := row[1].(int64), row[2].(int64)
 		if pages < t.logPages { // begun again at its front
 			t.logPages = 0
 		}
 		t.logged += pages - t.logPages
 		t.logPages = pages
+		behind = (pages - copied) * pageSize
 		return nil
 	}, "PRAGMA wal_checkpoint(NOOP)")
-	if err == nil && t.logged < checkpointPages && t.db.space.disk.Load() == nil {
+	full := t.db.space.disk.Load() != nil
+	if err == nil && t.logged < checkpointPages && !full {
 		return
 	}
 	t.logged = 0
+	if (full || t.db.space.isMuch(behind)) && t.copyLog() {
+		return
+	}
 	select {
 	case t.db.checkpoint <- struct{}{}:
 	default:
 	}
+}
+
+// copyLog copies the log as the loop does, and tells whether it could. The writer does so itself where the loop comes too
+// late: what is not copied yet takes its room in the file a second time, and must find it also when the disk is full.
+func (t *tx) copyLog() bool {
+	if !t.db.checkpointing.TryLock() {
+		return false
+	}
+	defer t.db.checkpointing.Unlock()
+	_, err := checkpoint(t.c, "PASSIVE")
+	return err == nil
 }
 
 // boundLog restarts a log that has grown too large: readers that always overlap

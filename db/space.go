@@ -84,6 +84,9 @@ func (s *space) look() {
 
 func (s *space) path() string { return filepath.Join(s.dir, reserveName) }
 
+// isMuch tells whether so many bytes are too many for the reserve to be left to others.
+func (s *space) isMuch(bytes int64) bool { return s.size > 0 && bytes > s.size/2 }
+
 // refusal is why a write that grows is refused, nil when it is not.
 func (s *space) refusal() *UnavailableError {
 	if e := s.disk.Load(); e != nil {
