@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/tidewaiter/tidewaiter/trusted"
+	"github.com/tidewaiter/tidewaiter/db/trusted"
 )
 
 // ownFiles are the names of what this package keeps in a data directory.

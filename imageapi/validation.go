@@ -13,8 +13,8 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/printable"
 )
 
 // ValidateImage reports everything that is wrong with a new Image, after the server has computed

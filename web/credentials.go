@@ -16,7 +16,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"github.com/tidewaiter/tidewaiter/trusted"
+	"github.com/tidewaiter/tidewaiter/db/trusted"
 )
 
 // adminUser is the name of the administrator whose credential every data

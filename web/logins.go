@@ -5,8 +5,8 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 
-	"github.com/tidewaiter/tidewaiter/warn"
 	"github.com/tidewaiter/tidewaiter/web/limits"
+	"github.com/tidewaiter/tidewaiter/web/warn"
 )
 
 // logins authenticates and tells an administrator of callers that fail to. It returns

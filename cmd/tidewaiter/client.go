@@ -13,7 +13,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/tidewaiter/tidewaiter/trusted"
+	"github.com/tidewaiter/tidewaiter/db/trusted"
 )
 
 // clientOptions are the flags of verbs that ask a running server.

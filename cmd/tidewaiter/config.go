@@ -12,9 +12,9 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/podlogs"
+	"github.com/tidewaiter/tidewaiter/db/trusted"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/guard"
-	"github.com/tidewaiter/tidewaiter/trusted"
 	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
 

@@ -12,7 +12,7 @@ import (
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/clock"
 
-	"github.com/tidewaiter/tidewaiter/trusted"
+	"github.com/tidewaiter/tidewaiter/db/trusted"
 )
 
 // DefaultMaxStreams is how many logs are read from files at once unless

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/db"
-	"github.com/tidewaiter/tidewaiter/warn"
+	"github.com/tidewaiter/tidewaiter/web/warn"
 )
 
 // Spool is a queue of jobs that survives the process, in the database's file:

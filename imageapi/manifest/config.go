@@ -10,7 +10,7 @@ import (
 
 	"github.com/openshift/api/image/docker10"
 
-	"github.com/tidewaiter/tidewaiter/printable"
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 )
 
 // MaxConfigSize is the largest image config that is read, in bytes.

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	kjson "sigs.k8s.io/json"
 
-	"github.com/tidewaiter/tidewaiter/printable"
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 )
 
 // PlatformAnnotation holds os/architecture[/variant] of an image, which docker10.DockerImage cannot:

@@ -7,7 +7,7 @@ import (
 	"github.com/openshift/api/image/docker10"
 	imagev1 "github.com/openshift/api/image/v1"
 
-	"github.com/tidewaiter/tidewaiter/printable"
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 )
 
 // LeftOutAnnotation says which content an Image does not hold because it cannot be kept in it: JSON, a LeftOut. Whoever

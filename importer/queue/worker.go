@@ -16,7 +16,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/lanes"
-	"github.com/tidewaiter/tidewaiter/warn"
+	"github.com/tidewaiter/tidewaiter/web/warn"
 )
 
 // Options configure a Worker. Importer, Images and Queue are required.

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
-	"github.com/tidewaiter/tidewaiter/printable"
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 )
 
 // client speaks to one repository of one registry. go-containerregistry's remote package is not used: it reads the

@@ -12,7 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/tidewaiter/tidewaiter/trusted"
+	"github.com/tidewaiter/tidewaiter/db/trusted"
 )
 
 // Bounds on what Load reads.

@@ -13,8 +13,8 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 
-	"github.com/tidewaiter/tidewaiter/warn"
 	"github.com/tidewaiter/tidewaiter/web/limits"
+	"github.com/tidewaiter/tidewaiter/web/warn"
 )
 
 // maxEvents bounds the events of a delivery.

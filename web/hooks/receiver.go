@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidewaiter/tidewaiter/db/trusted"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/trusted"
 )
 
 // Receiver is the configuration of one webhook endpoint, POST /hooks/NAME.

@@ -8,7 +8,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/tidewaiter/tidewaiter/printable"
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 )
 
 func TestLine(t *testing.T) {
