@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -76,7 +75,7 @@ func BenchmarkFloodOfLists(b *testing.B) {
 		b.ReportMetric(s.mostMemory(b), "MiB")
 		b.ReportMetric(0, "ns/op")
 		if n := answered[200].Load() + answered[429].Load(); n == 0 {
-			b.Error(fmt.Sprint("no list was answered"))
+			b.Error("no list was answered")
 		}
 	}
 }

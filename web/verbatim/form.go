@@ -106,6 +106,9 @@ func gzipForm(k *kind, dir string) *form {
 		group.SetLimit(runtime.GOMAXPROCS(0))
 		for i := range objects {
 			group.Go(func() error {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
 				buf := texts.Get().(*[]byte)
 				defer texts.Put(buf)
 				text, err := k.append((*buf)[:0], &objects[i])
