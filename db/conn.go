@@ -10,6 +10,8 @@ import (
 	"runtime"
 
 	"github.com/mattn/go-sqlite3"
+
+	_ "github.com/tidewaiter/tidewaiter/db/needscgo" // the one error of a build without it
 )
 
 // conn is one SQLite connection with its prepared statements. It speaks to the

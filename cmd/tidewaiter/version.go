@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -12,8 +13,8 @@ import (
 // it say which commit they are of.
 var version = ""
 
-// buildVersion is the release or, for a build from a checkout,
-// "0.0.0-dev" and the commit.
+// buildVersion is the release, the version that `go install` was given, or, for a
+// build from a checkout, "0.0.0-dev" and the commit.
 func buildVersion() string {
 	if version != "" {
 		return version
@@ -31,6 +32,9 @@ func buildVersion() string {
 		case s.Key == "vcs.modified" && s.Value == "true":
 			dirty = ".dirty"
 		}
+	}
+	if installed := info.Main.Version; commit == "" && installed != "" && installed != "(devel)" {
+		return strings.TrimPrefix(installed, "v")
 	}
 	return dev + commit + dirty
 }

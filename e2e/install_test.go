@@ -1,0 +1,78 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/mod/module"
+	"golang.org/x/mod/zip"
+
+	"github.com/tidewaiter/tidewaiter/e2e/harness"
+)
+
+// TestGoInstall installs the command as `go install …/cmd/tidewaiter@latest` does, from a module proxy that has this
+// tree: a module with a replace directive, or with files that a module cannot have, could not be.
+func TestGoInstall(t *testing.T) {
+	t.Parallel()
+	version := module.Version{Path: "github.com/tidewaiter/tidewaiter", Version: "v0.0.1-of-this-tree"}
+	root := filepath.Dir(harness.ModuleDir(t))
+	proxy := t.TempDir()
+	dir := filepath.Join(proxy, version.Path, "@v")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	gomod, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{
+		"list": version.Version + "\n", version.Version + ".mod": string(gomod),
+		version.Version + ".info": `{"Version":"` + version.Version + `","Time":"2026-01-01T00:00:00Z"}`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := os.Create(filepath.Join(dir, version.Version+".zip"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := zip.CreateFromDir(f, version, root); err != nil {
+		t.Fatalf("the tree is no module: %v", err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	gopath, bin := goEnv(t, "GOMODCACHE"), t.TempDir()
+	t.Cleanup(func() { // what the go command kept of a version that is nobody's
+		for _, kept := range []string{filepath.Join(gopath, "github.com", "tidewaiter"), filepath.Join(gopath, "cache", "download", "github.com", "tidewaiter")} {
+			filepath.WalkDir(kept, func(path string, _ os.DirEntry, _ error) error { return os.Chmod(path, 0o755) })
+			if err := os.RemoveAll(kept); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	install := exec.CommandContext(t.Context(), "go", "install", version.Path+"/cmd/tidewaiter@latest")
+	install.Dir = t.TempDir()
+	install.Env = append(os.Environ(), "GOBIN="+bin, "GOFLAGS=", "GOWORK=off", "GONOSUMDB="+version.Path, "GOPROXY=file://"+proxy+","+goEnv(t, "GOPROXY"))
+	if out, err := install.CombinedOutput(); err != nil {
+		t.Fatalf("go install: %v\n%s", err, out)
+	}
+	out, err := exec.CommandContext(t.Context(), filepath.Join(bin, "tidewaiter"), "version").CombinedOutput()
+	if err != nil || !strings.HasPrefix(string(out), "tidewaiter "+strings.TrimPrefix(version.Version, "v")+" ") {
+		t.Errorf("the installed command says %q, %v; want version %s", out, err, version.Version)
+	}
+}
+
+func goEnv(t *testing.T, name string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "env", name).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
+}
