@@ -165,8 +165,8 @@ func TestVerdictsOfAServer(t *testing.T) {
 		}
 	})
 	t.Run("a client's own verdict", func(t *testing.T) {
-		claim := `[{"op":"replace","path":"/signatures/0/conditions/0/status","value":"True"},{"op":"replace","path":"/signatures/0/conditions/1/status","value":"True"},
-			{"op":"replace","path":"/signatures/1/conditions/0/status","value":"False"}]`
+		claim := `[{"op":"replace","path":"/signatures/0/conditions/0/status","value":"Unknown"},{"op":"replace","path":"/signatures/0/conditions/1/status","value":"Unknown"},
+			{"op":"replace","path":"/signatures/1/conditions/0/status","value":"Unknown"}]`
 		result := s.TryKubectl(t, "patch", "image", digest, "--type", "json", "-p", claim)
 		wantContains(t, "the warning", result.Stderr, "computed by the server")
 		expectVerdicts(t, s, digest, "SigstoreSimpleSigningV1 Trusted=False/NoMatchingKey ForImage=Unknown", legacyTrusted)
@@ -179,7 +179,7 @@ func TestVerdictsOfAServer(t *testing.T) {
 		if all[1].IssuedTo == nil || all[1].IssuedTo.CommonName != "ours" {
 			t.Errorf("issued to %v", all[1].IssuedTo)
 		}
-		wantContains(t, "the message", all[1].Conditions[0].Message, `policy "ours": signed by key sha256:`)
+		wantContains(t, "the message", all[1].Conditions[0].Message, `policy "ours" for `, `: signed by key sha256:`)
 	})
 	write := func(text string) {
 		t.Helper()
@@ -220,7 +220,7 @@ func TestVerdictsOfAServer(t *testing.T) {
 			if got := metric("tidewaiter_policy_last_reload_successful"); got != "1" {
 				return fmt.Errorf("the metric is %s", got)
 			}
-			if got := verdicts(t, s, digest); got[0] != legacyTrusted || !strings.Contains(got[1], "Trusted=False") {
+			if got := verdicts(t, s, digest); got[1] != legacyTrusted || !strings.Contains(got[0], "Trusted=False") {
 				return fmt.Errorf("verdicts %v", got)
 			}
 			return nil

@@ -52,6 +52,7 @@ func (s *strategy) verifySignatures(ctx context.Context, image, old *imagev1.Ima
 	judged := new(imagev1.Image)
 	*judged = *image
 	judged.Annotations = maps.Clone(image.Annotations)
+	storedVerdict(judged, old)
 	judged.Signatures = make([]imagev1.ImageSignature, len(image.Signatures))
 	for i := range image.Signatures {
 		image.Signatures[i].DeepCopyInto(&judged.Signatures[i])
@@ -79,6 +80,22 @@ func (s *strategy) verifySignatures(ctx context.Context, image, old *imagev1.Ima
 		judged.Signatures = nil
 	}
 	image.Signatures, image.Annotations = judged.Signatures, judged.Annotations
+}
+
+// storedVerdict gives image what is stored of its verdict, and nothing of what a client says of it.
+func storedVerdict(image, old *imagev1.Image) {
+	for _, key := range []string{annotation.Verdicts, annotation.Policy, annotation.Recheck} {
+		delete(image.Annotations, key)
+		if old == nil {
+			continue
+		}
+		if value, ok := old.Annotations[key]; ok {
+			if image.Annotations == nil {
+				image.Annotations = map[string]string{}
+			}
+			image.Annotations[key] = value
+		}
+	}
 }
 
 // claimsVerdict reports whether the client sent a verdict other than the one that is stored, if any.
