@@ -218,13 +218,18 @@ func (f *facts) attributes(names []string) storage.AttrFunc {
 // predicate selects images. Naming the indexed fields lets the storage answer from an index.
 func (f *facts) predicate(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
 	var names []string // a list looks into every image for these only
+	indexed := indexedFields
 	for _, r := range field.Requirements() {
 		names = append(names, r.Field)
+		if r.Value == "" {
+			indexed = slices.DeleteFunc(slices.Clone(indexed), func(name string) bool { return name == r.Field })
+		}
 	}
-	return storage.SelectionPredicate{Label: label, Field: newSelector(field), GetAttrs: f.attributes(names), IndexFields: indexedFields}
+	return storage.SelectionPredicate{Label: label, Field: newSelector(field), GetAttrs: f.attributes(names), IndexFields: indexed}
 }
 
-// indexers compute the index entries of an image.
+// indexers compute the index entries of an image. What most images do not have, such as a warning,
+// has no entry where it is missing: each costs a write, and too many would match to gain from it.
 func (f *facts) indexers() *cache.Indexers {
 	out := cache.Indexers{}
 	for _, field := range indexedFields {
@@ -233,7 +238,7 @@ func (f *facts) indexers() *cache.Indexers {
 			if !ok {
 				return nil, fmt.Errorf("%T is no Image", obj)
 			}
-			return f.values(field, image), nil
+			return slices.DeleteFunc(f.values(field, image), func(value string) bool { return value == "" }), nil
 		}
 	}
 	return &out

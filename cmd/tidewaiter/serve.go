@@ -46,6 +46,7 @@ When the server is ready one line on standard output says where.`,
   tidewaiter serve --backup-dir /mnt/backups --backup-every 6h --backup-keep 56`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			collectSeldom()
 			return o.run(cmd.Context(), cmd.OutOrStdout())
 		},
 	}

@@ -124,8 +124,8 @@ func TestWatchesOfWhatExistsThatDoNotRead(t *testing.T) {
 		w.Stop()
 	}
 	await(2 * room)
-	// Each has its buffer, one that waits for room in it, and none that is decoded beyond.
-	if reads, most := f.transformer.GetReadsAndReset(), uint64(2*room*(resultBuffer+2)); reads > most {
+	// Each has its buffer and a few that wait for room in it, how many depends on when it is stopped.
+	if reads, most := f.transformer.GetReadsAndReset(), uint64(2*room*2*resultBuffer); reads > most {
 		t.Errorf("%d watches that do not read decoded %d objects, want %d at most", watches, reads, most)
 	}
 	// Who reads gets everything.

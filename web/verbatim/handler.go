@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
@@ -26,8 +25,8 @@ const pageLimit = 500
 
 // Serve answers plain JSON reads with the bytes that are stored, and leaves every other
 // request to next: tables, other encodings, selectors, whatever is malformed, and what cannot be read. It
-// stands behind authentication and authorization, and ends with the
-// deadline of the request's context, also when the client does not read. What it answers
+// stands behind authentication, authorization, and a filter that has writes fail soon after the
+// request's deadline: a client that does not read would hold it for ever. What it answers
 // differs from next's answer in the order of the fields of metadata only.
 func (g *Getter) Serve(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -70,10 +69,10 @@ func (g *Getter) kind(resource schema.GroupVersionResource) *kind {
 // get answers with one object.
 func (k *kind) get(w http.ResponseWriter, req *http.Request, name string, next http.Handler) {
 	s := stored{name: name}
-	var text []byte
+	var head, rest []byte
 	var err error
 	if s.data, s.rev, err = k.source.ReadStored(req.Context(), name); err == nil {
-		text, err = k.append(make([]byte, 0, len(s.data)+48), &s)
+		head, rest, err = k.parts(make([]byte, 0, len(k.head)+48), &s)
 	}
 	if err != nil && !isNotFound(err) {
 		next.ServeHTTP(w, req) // which says what is wrong
@@ -86,8 +85,9 @@ func (k *kind) get(w http.ResponseWriter, req *http.Request, name string, next h
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Content-Length", strconv.Itoa(len(text)))
-		_, _ = w.Write(text) // an error means that the client is gone
+		w.Header().Set("Content-Length", strconv.Itoa(len(head)+len(rest)))
+		_, _ = w.Write(head) // an error means that the client is gone
+		_, _ = w.Write(rest)
 	})
 }
 
@@ -96,22 +96,10 @@ func isNotFound(err error) bool {
 	return errors.As(err, &e) && e.Code == storage.ErrCodeKeyNotFound
 }
 
-// answer has h answer, within the request's deadline, and counts it in the API server's metrics.
+// answer has h answer, and counts it in the API server's metrics.
 func (k *kind) answer(w http.ResponseWriter, req *http.Request, verb, scope string, h http.HandlerFunc) {
-	defer boundWrites(w, req)()
 	gvr := k.Resource
 	metrics.InstrumentHandlerFunc(verb, gvr.Group, gvr.Version, gvr.Resource, "", scope, metrics.APIServerComponent, false, "", h)(w, req)
-}
-
-// boundWrites has writes fail from the request's deadline on, until the function
-// that it returns is called.
-func boundWrites(w http.ResponseWriter, req *http.Request) (release func()) {
-	deadline, ok := req.Context().Deadline()
-	c := http.NewResponseController(w)
-	if !ok || c.SetWriteDeadline(deadline) != nil {
-		return func() {}
-	}
-	return func() { _ = c.SetWriteDeadline(time.Time{}) } // an error means that the client is gone
 }
 
 // wantsPlainJSON is true of a request whose answer, by Kubernetes' rules of

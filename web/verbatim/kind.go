@@ -90,7 +90,14 @@ type stored struct {
 func (s *stored) unread() bool { return s.data == nil && s.err == nil }
 
 // append appends the object as it is served, with its resourceVersion and without the line's end.
-func (k *kind) append(buf []byte, s *stored) (_ []byte, err error) {
+func (k *kind) append(buf []byte, s *stored) ([]byte, error) {
+	head, rest, err := k.parts(buf, s)
+	return append(head, rest...), err
+}
+
+// parts are the object as append has it, without a copy of what is long: head is appended to buf,
+// rest follows it.
+func (k *kind) parts(buf []byte, s *stored) (head, rest []byte, err error) {
 	defer func() {
 		if err != nil {
 			name := s.name // and not the page it is of
@@ -98,28 +105,23 @@ func (k *kind) append(buf []byte, s *stored) (_ []byte, err error) {
 		}
 	}()
 	if s.err != nil {
-		return buf, s.err
+		return buf, nil, s.err
 	}
 	rest, ok := k.metadata(s.data)
 	if !ok {
 		// Not as the encoder writes it: by an older release, or by hand.
 		data, err := k.encodeAnew(s.data)
 		if err != nil {
-			return buf, fmt.Errorf("object %q at revision %d: %w", s.name, s.rev, err)
+			return buf, nil, fmt.Errorf("object %q at revision %d: %w", s.name, s.rev, err)
 		}
 		if rest, ok = k.metadata(data); !ok {
-			return buf, fmt.Errorf("object %q: its encoding does not begin with its kind", s.name)
+			return buf, nil, fmt.Errorf("object %q: its encoding does not begin with its kind", s.name)
 		}
 	}
-	return k.join(buf, s.rev, rest), nil
-}
-
-// join appends head, the revision, and the rest of an object.
-func (k *kind) join(buf []byte, rev int64, rest []byte) []byte {
-	buf = append(buf, k.head...)
-	buf = append(buf, `"resourceVersion":"`...)
-	buf = strconv.AppendInt(buf, rev, 10)
-	return append(append(buf, `",`...), rest...)
+	head = append(buf, k.head...)
+	head = append(head, `"resourceVersion":"`...)
+	head = strconv.AppendInt(head, s.rev, 10)
+	return append(head, `",`...), rest, nil
 }
 
 // metadata is what follows head in a stored object, without the line's end.
