@@ -86,7 +86,11 @@ func TestVerifyLayersFindsWhatIsWrong(t *testing.T) {
 			registry.Push("app:v1", image)
 			m, _ := image.Manifest()
 			registry.Inject("/blobs/"+m.Layers[1].Digest.String(), 0, tc.fault)
-			_, err := newImporter(t, importer.Options{Layers: importer.LayersVerify, Limits: short}).Import(t.Context(), parse(t, registry.Host+"/app:v1"), images)
+			o := importer.Options{Layers: importer.LayersVerify}
+			if tc.want == importer.Timeout {
+				o.Limits = short
+			}
+			_, err := newImporter(t, o).Import(t.Context(), parse(t, registry.Host+"/app:v1"), images)
 			wantReason(t, err, tc.want)
 			if len(images.Writes()) != 0 {
 				t.Errorf("stored %v", images.Writes())

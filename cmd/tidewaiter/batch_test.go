@@ -87,7 +87,7 @@ func TestImportGivesUpARegistryThatDoesNotAnswer(t *testing.T) {
 		references = append(references, fmt.Sprint(l.Addr(), "/app:", i))
 	}
 	references = append(references, pushTags(t, good, 40)...)
-	_, errOut, r := runBatch(t, importer.Limits{Stall: 200 * time.Millisecond, Attempts: 1}, references)
+	_, errOut, r := runBatch(t, importer.Limits{Stall: 2 * time.Second, Attempts: 1}, references)
 	if r.done != 40 || r.failed != 20 {
 		t.Errorf("%d done, %d failed", r.done, r.failed)
 	}
