@@ -2,6 +2,7 @@ package imageapi
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -151,7 +152,7 @@ func warnings(image *imagev1.Image) []string {
 }
 
 // verdicts are the verdicts in the repositories that the image is in, each as <verdict>@<repository>. Where no policy
-// covers a repository, the verdict is what the signatures say by themselves.
+// covers a repository, the verdict is what the signatures say by themselves. A tag that is a policy's scope has one, too.
 func (f *facts) verdicts(image *imagev1.Image) []string {
 	var all []string
 	judged, found := annotation.Judged(image.Annotations), annotation.Found(image.Annotations)
@@ -167,6 +168,11 @@ func (f *facts) verdicts(image *imagev1.Image) []string {
 			v.Verified, _ = f.summarize(image)
 		}
 		all = append(all, v.Verified+"@"+repository.String())
+	}
+	for _, key := range slices.Sorted(maps.Keys(judged)) {
+		if ref, err := reference.Parse(key); err == nil && ref.Tag != "" {
+			all = append(all, judged[key].Verified+"@"+key)
+		}
 	}
 	return all
 }

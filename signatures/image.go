@@ -1,6 +1,7 @@
 package signatures
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -21,7 +22,7 @@ import (
 
 // rules is a version of this package's judgement, part of AnnotationPolicy. Raising it has every stored verdict
 // computed again.
-const rules = "v2"
+const rules = "v3"
 
 // probeInterval is how long a condition that has not changed keeps its lastProbeTime, so that looking again does
 // not write every Image again.
@@ -70,13 +71,16 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 				if !p.covered() || !in.count(s, p.repository) {
 					continue
 				}
-				v := p.judge(s, image, now)
-				judged[p.repository] = append(judged[p.repository], judgement{half(s.Name), v})
-				if next := v.NotAfter; !next.IsZero() && (recheck.IsZero() || next.Before(recheck)) {
-					recheck = next
+				all := p.judge(s, image, now)
+				for _, j := range all {
+					if next := j.NotAfter; !next.IsZero() && (recheck.IsZero() || next.Before(recheck)) {
+						recheck = next
+					}
 				}
-				if first || v.goodness() < worst.goodness() {
-					worst, first = v, false
+				judged[p.key()] = append(judged[p.key()], all...)
+				best := slices.MaxFunc(all, func(a, b judgement) int { return cmp.Compare(a.tells(), b.tells()) })
+				if first || best.goodness() < worst.goodness() {
+					worst, first = best.Verdict, false
 				}
 			}
 		case !wasOurs && len(s.Conditions) > 0 && !isNoPolicy(s.Conditions):
@@ -86,12 +90,10 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 	}
 
 	stamp, summed := stampOf(places), map[string]annotation.Verdict{}
-	bound(image, found, stamp, func(name, repository string) bool {
-		return slices.ContainsFunc(judged[repository], func(j judgement) bool { return j.name == name && j.Trusted() })
-	})
+	bound(image, found, stamp, ranks(places, judged))
 	for _, p := range places {
 		if p.covered() {
-			summed[p.repository] = p.sum(held(image, judged[p.repository]), len(found[p.repository].LeftOut), indexes)
+			summed[p.key()] = p.sum(held(image, judged[p.key()]), len(found[p.repository].LeftOut), indexes)
 		}
 	}
 	says := len(image.Signatures) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(summed)), func(v annotation.Verdict) bool { return v.Verified != verdicts.Unsigned })
@@ -118,16 +120,21 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 	return changed || before != len(image.Signatures) || !maps.Equal(annotations, image.Annotations), covered
 }
 
-// judge is the verdict on a signature in a repository that a policy covers.
-func (p place) judge(s *imagev1.ImageSignature, image *imagev1.Image, now time.Time) Verdict {
+// judge is each policy's verdict on a signature in a repository that policies cover, at least one.
+func (p place) judge(s *imagev1.ImageSignature, image *imagev1.Image, now time.Time) []judgement {
+	name, size := half(s.Name), len(s.Content)
 	if p.err != nil {
-		return unjudged(ReasonNoMatchingPolicy, "no policy can be chosen: "+p.err.Error())
+		return []judgement{{name, size, "", unjudged(ReasonNoMatchingPolicy, "no policy can be chosen: "+p.err.Error())}}
 	}
 	target := Image{Digest: image.Name, Reference: p.ref.String()}
 	if image.DockerImageManifest != "" {
 		target.Manifest = []byte(image.DockerImageManifest)
 	}
-	return judge(Signature{s.Type, s.Content}, target, p.ref, p.policy, now)
+	var all []judgement
+	for _, by := range p.policies {
+		all = append(all, judgement{name, size, by.Name, judge(Signature{s.Type, s.Content}, target, p.ref, by, now)})
+	}
+	return all
 }
 
 func encodeVerdicts(summed map[string]annotation.Verdict) string {
@@ -174,11 +181,11 @@ func Stale(image *imagev1.Image, set *policy.Set, now time.Time) bool {
 func stampOf(places []place) string {
 	var stamps []string
 	for _, p := range places {
-		switch {
-		case p.err != nil:
+		if p.err != nil {
 			stamps = append(stamps, "-@"+rules)
-		case p.policy != nil:
-			stamps = append(stamps, p.policy.Name+"@"+rules+"-"+p.policy.Hash())
+		}
+		for _, by := range p.policies {
+			stamps = append(stamps, by.Name+"@"+rules+"-"+by.Hash())
 		}
 	}
 	slices.Sort(stamps)

@@ -17,16 +17,34 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// place is a repository that an image is in.
+// place is a repository that an image is in, or a tag in a repository that is a policy's scope.
 type place struct {
 	repository string // canonical; "" if the image's reference is none
+	tag        string // if the verdict is that of a tag
 	ref        reference.Reference
-	policy     *policy.Policy // nil if none covers it
-	err        error          // there are policies, and none can be chosen
-	unread     string         // why not all of it could be searched
+	policies   []*policy.Policy // all are demanded; none if none covers it
+	err        error            // there are policies, and none can be chosen
+	unread     string           // why not all of it could be searched
 }
 
-func (p place) covered() bool { return p.policy != nil || p.err != nil }
+func (p place) covered() bool { return len(p.policies) > 0 || p.err != nil }
+
+// key is what the place's verdict is recorded under.
+func (p place) key() string {
+	if p.tag != "" {
+		return p.repository + ":" + p.tag
+	}
+	return p.repository
+}
+
+// policyNames are the names of the policies, with commas in between.
+func (p place) policyNames() string {
+	var names []string
+	for _, p := range p.policies {
+		names = append(names, p.Name)
+	}
+	return strings.Join(names, ",")
+}
 
 // placesOf returns the repositories that an image is in, that of its own reference first. Of too many, those that a
 // policy covers stay.
@@ -38,12 +56,21 @@ func placesOf(image *imagev1.Image, set *policy.Set, found map[string]annotation
 			reference = own
 		}
 		p := place{repository: repository.String(), unread: found[repository.String()].Unread}
-		p.ref, p.policy, p.err = cover(Image{Digest: image.Name, Reference: reference}, set)
+		p.ref, p.policies, p.err = cover(Image{Digest: image.Name, Reference: reference}, set)
 		places = append(places, p)
+	}
+	if set.ForTags() {
+		for _, ref := range annotation.Known(image.Annotations) {
+			name := ref.Bare().String()
+			isHere := slices.ContainsFunc(places, func(p place) bool { return p.repository == name })
+			if ref.Tag != "" && isHere && set.HasScope(ref) {
+				places = append(places, place{repository: name, tag: ref.Tag, ref: ref, policies: set.For(ref), unread: found[name].Unread})
+			}
+		}
 	}
 	if len(places) == 0 { // of a reference that is none
 		var p place
-		p.ref, p.policy, p.err = cover(Image{Digest: image.Name, Reference: image.DockerImageReference}, set)
+		p.ref, p.policies, p.err = cover(Image{Digest: image.Name, Reference: image.DockerImageReference}, set)
 		places = append(places, p)
 	}
 	if len(places) > annotation.MaxRepositories {
@@ -120,14 +147,45 @@ const (
 	maxUntrusted = 256 << 10 // bytes of those that are not trusted, so that there is room to offer one that may be
 )
 
-// bound leaves out the signatures of repositories that are too many: of one, and of all together. Trusted ones stay
-// before others, small ones before large ones, and each repository's first before another's second; so what stays does
-// not depend on the order in which a registry lists. trusted tells what a signature is in a repository.
-func bound(image *imagev1.Image, found map[string]annotation.Repository, stamp string, trusted func(name, repository string) bool) {
+// What a signature is in a repository, the least first.
+const (
+	untrusted = iota
+	trusted
+	meeting // the one by which a policy is met
+)
+
+// counted is a signature in a repository.
+type counted struct{ name, repository string }
+
+// ranks tells what trusted signatures are. By each policy that is met one of them is the first, of the smallest.
+func ranks(places []place, judged map[string][]judgement) map[counted]int {
+	ranks := map[counted]int{}
+	for _, p := range places {
+		first := map[string]judgement{}
+		for _, j := range judged[p.key()] {
+			if !j.Trusted() {
+				continue
+			}
+			c := counted{j.name, p.repository}
+			ranks[c] = max(ranks[c], trusted)
+			if f, ok := first[j.by]; !ok || cmp.Or(cmp.Compare(j.size, f.size), cmp.Compare(j.name, f.name)) < 0 {
+				first[j.by] = j
+			}
+		}
+		for _, j := range first {
+			ranks[counted{j.name, p.repository}] = meeting
+		}
+	}
+	return ranks
+}
+
+// bound leaves out the signatures of repositories that are too many: of one, and of all together. Those by which policies
+// are met stay before others, then trusted ones, small ones before large ones, and each repository's first before another's
+// second; so what stays does not depend on the order in which a registry lists.
+func bound(image *imagev1.Image, found map[string]annotation.Repository, stamp string, ranks map[counted]int) {
 	type candidate struct {
-		name, repository string
-		trusted          bool
-		size, position   int
+		counted
+		rank, size, position int
 	}
 	sizes := make(map[string]int, len(image.Signatures))
 	for i := range image.Signatures {
@@ -141,11 +199,12 @@ func bound(image *imagev1.Image, found map[string]annotation.Repository, stamp s
 		var own []candidate
 		for _, name := range r.Signatures {
 			if size, ok := sizes[name]; ok {
-				own = append(own, candidate{name: name, repository: repository, trusted: trusted(name, repository), size: size})
+				c := counted{name, repository}
+				own = append(own, candidate{counted: c, rank: ranks[c], size: size})
 			}
 		}
 		slices.SortFunc(own, func(a, b candidate) int {
-			return cmp.Or(-cmp.Compare(btoi(a.trusted), btoi(b.trusted)), cmp.Compare(a.size, b.size), cmp.Compare(a.name, b.name))
+			return cmp.Or(-cmp.Compare(a.rank, b.rank), cmp.Compare(a.size, b.size), cmp.Compare(a.name, b.name))
 		})
 		for i := range own {
 			own[i].position = i
@@ -153,19 +212,19 @@ func bound(image *imagev1.Image, found map[string]annotation.Repository, stamp s
 		all = append(all, own...)
 	}
 	slices.SortFunc(all, func(a, b candidate) int {
-		return cmp.Or(-cmp.Compare(btoi(a.trusted), btoi(b.trusted)), cmp.Compare(a.position, b.position),
+		return cmp.Or(-cmp.Compare(a.rank, b.rank), cmp.Compare(a.position, b.position),
 			cmp.Compare(a.size, b.size), cmp.Compare(a.name, b.name), cmp.Compare(a.repository, b.repository))
 	})
-	held, bytes, untrusted, full := map[string]bool{}, 0, 0, false
+	held, bytes, waste, full := map[string]bool{}, 0, 0, false
 	for _, c := range all {
 		if !held[c.name] {
-			full = full || len(held) == maxHeld || bytes+c.size > maxHeldBytes || !c.trusted && untrusted+c.size > maxUntrusted
+			full = full || len(held) == maxHeld || bytes+c.size > maxHeldBytes || c.rank == untrusted && waste+c.size > maxUntrusted
 		}
 		if c.position < MaxStored && (held[c.name] || !full) {
 			if !held[c.name] {
 				held[c.name], bytes = true, bytes+c.size
-				if !c.trusted {
-					untrusted += c.size
+				if c.rank == untrusted {
+					waste += c.size
 				}
 			}
 			continue
@@ -180,9 +239,11 @@ func bound(image *imagev1.Image, found map[string]annotation.Repository, stamp s
 	}
 }
 
-// judgement is a verdict on a signature in a repository.
+// judgement is a policy's verdict on a signature in a repository.
 type judgement struct {
 	name string
+	size int
+	by   string // the policy's name
 	Verdict
 }
 
@@ -194,15 +255,56 @@ func held(image *imagev1.Image, judged []judgement) []judgement {
 	})
 }
 
-// sum is what the verdicts on the signatures in a repository come to. A trusted one suffices, whatever else there is.
-// Without one, a repository that could not be searched is not known to have none, and an index that is verified in the
+// sum is what the verdicts on the signatures in a repository come to. For each policy a trusted one suffices, whatever else
+// there is, and the policy that is met least decides. Without one, a repository that could not be searched is not known to have none, and an index that is verified in the
 // repository and lists the image vouches for it. leftOut is how many signatures are left out.
 func (p place) sum(judged []judgement, leftOut int, indexes Indexes) annotation.Verdict {
-	v := annotation.Verdict{Verified: verdicts.Unsigned}
-	if p.policy != nil {
-		v.Policy = p.policy.Name
+	v := annotation.Verdict{}
+	if len(p.policies) == 0 {
+		v = met(judged, "")
 	}
+	for i, by := range p.policies {
+		next := met(judged, by.Name)
+		signers := append(v.Signers, next.Signers...)
+		if i == 0 || slices.Index(worstFirst, next.Verified) < slices.Index(worstFirst, v.Verified) {
+			v = next
+		}
+		v.Signers = signers
+	}
+	v.Policy = p.policyNames()
+	if v.Verified == verdicts.VerifiedTrue {
+		slices.Sort(v.Signers)
+		v.Signers = slices.Compact(v.Signers)
+		v.Signers = v.Signers[:min(len(v.Signers), maxSigners)]
+		return v
+	}
+	v.Signers = nil
+	if len(p.policies) > 0 && p.tag == "" && indexes != nil {
+		if index := indexes(p.repository); index != nil {
+			v.Verified, v.Index, v.Signers = verdicts.ByIndex, index.Name, annotation.Judged(index.Annotations)[p.repository].Signers
+			v.Reason = string(ReasonIndexVerified)
+			v.Message = fmt.Sprintf("in %s: listed by the index %s, which is verified there", p.repository, index.Name)
+			return v
+		}
+	}
+	if v.Verified == verdicts.Unsigned && leftOut > 0 {
+		v.Verified, v.Reason = verdicts.VerifiedUnknown, string(ReasonSignaturesLeftOut)
+		v.Message = fmt.Sprintf("in %s: %d signatures are left out, none is held", p.repository, leftOut)
+	}
+	if p.unread != "" {
+		v.Verified, v.Reason = verdicts.VerifiedUnknown, string(ReasonSearchIncomplete)
+		v.Message = printable.Line(fmt.Sprintf("in %s: not all signatures could be read: %s", p.repository, p.unread), maxSummary)
+	}
+	return v
+}
+
+// met is what the verdicts by one policy come to.
+func met(judged []judgement, by string) annotation.Verdict {
+	v := annotation.Verdict{Verified: verdicts.Unsigned}
 	for _, j := range judged {
+		if j.by != by {
+			continue
+		}
 		trusted, _ := j.Condition(verdicts.Trusted)
 		forImage, _ := j.Condition(verdicts.ForImage)
 		state := verdicts.VerifiedUnknown
@@ -219,28 +321,6 @@ func (p place) sum(judged []judgement, leftOut int, indexes Indexes) annotation.
 		if state == verdicts.VerifiedTrue && j.IssuedTo != nil {
 			v.Signers = append(v.Signers, cmp.Or(j.IssuedTo.CommonName, j.IssuedTo.PublicKeyID))
 		}
-	}
-	slices.Sort(v.Signers)
-	v.Signers = slices.Compact(v.Signers)
-	v.Signers = v.Signers[:min(len(v.Signers), maxSigners)]
-	if v.Verified == verdicts.VerifiedTrue {
-		return v
-	}
-	if p.policy != nil && indexes != nil {
-		if index := indexes(p.repository); index != nil {
-			v.Verified, v.Index, v.Signers = verdicts.ByIndex, index.Name, annotation.Judged(index.Annotations)[p.repository].Signers
-			v.Reason = string(ReasonIndexVerified)
-			v.Message = fmt.Sprintf("in %s: listed by the index %s, which is verified there", p.repository, index.Name)
-			return v
-		}
-	}
-	if v.Verified == verdicts.Unsigned && leftOut > 0 {
-		v.Verified, v.Reason = verdicts.VerifiedUnknown, string(ReasonSignaturesLeftOut)
-		v.Message = fmt.Sprintf("in %s: %d signatures are left out, none is held", p.repository, leftOut)
-	}
-	if p.unread != "" {
-		v.Verified, v.Reason = verdicts.VerifiedUnknown, string(ReasonSearchIncomplete)
-		v.Message = printable.Line(fmt.Sprintf("in %s: not all signatures could be read: %s", p.repository, p.unread), maxSummary)
 	}
 	return v
 }

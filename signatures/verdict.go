@@ -76,6 +76,18 @@ func (v *Verdict) goodness() int {
 	return 1
 }
 
+// tells orders verdicts of several policies on one signature, that which says least first.
+func (v *Verdict) tells() int {
+	f, _ := v.Condition(verdicts.ForImage)
+	switch {
+	case v.Trusted():
+		return 2
+	case f.Status != corev1.ConditionUnknown:
+		return 1
+	}
+	return 0
+}
+
 // Reason is the reason of the Trusted condition.
 func (v *Verdict) Reason() evidence.Reason {
 	c, _ := v.Condition(verdicts.Trusted)

@@ -28,21 +28,28 @@ type Image struct {
 	Manifest []byte
 }
 
-// Verify judges one signature of an image by the policy that covers the image, at the time now.
+// Verify judges one signature of an image by the policy that covers the image, at the time now. Of several policies it
+// returns the best verdict: an image has to meet all, but one signature need not.
 func Verify(s Signature, image Image, set *policy.Set, now time.Time) Verdict {
-	ref, p, err := cover(image, set)
+	ref, policies, err := cover(image, set)
 	switch {
 	case err != nil:
 		return unjudged(ReasonNoMatchingPolicy, fmt.Sprintf("no policy can be chosen: %v", err))
-	case p == nil:
+	case len(policies) == 0:
 		return noPolicy(ref)
 	}
-	return judge(s, image, ref, p, now)
+	best := judge(s, image, ref, policies[0], now)
+	for _, p := range policies[1:] {
+		if v := judge(s, image, ref, p, now); v.tells() > best.tells() {
+			best = v
+		}
+	}
+	return best
 }
 
-// cover finds the policy for an image. An error means that there are policies but the reference is not one to
+// cover finds the policies for an image. An error means that there are policies but the reference is not one to
 // choose by; then nothing may pass for unpoliced.
-func cover(image Image, set *policy.Set) (reference.Reference, *policy.Policy, error) {
+func cover(image Image, set *policy.Set) (reference.Reference, []*policy.Policy, error) {
 	ref, err := reference.Parse(image.Reference)
 	switch {
 	case err != nil:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
@@ -94,8 +95,8 @@ type verdictReport struct {
 	Digest    string `json:"digest"`
 	// Verified is True, False, Unknown or Unsigned, as in the column VERIFIED.
 	Verified string `json:"verified"`
-	// Policy is the name of the policy that covers the image; empty when none
-	// does.
+	// Policy is the name of the policy that covers the image, or the names of those
+	// that all do, with commas; empty when none does.
 	Policy  string   `json:"policy,omitempty"`
 	Signers []string `json:"signers,omitempty"`
 	// Message says why, where no single signature does.
@@ -138,7 +139,7 @@ func (o *verifyOptions) verify(cmd *cobra.Command, arg string) error {
 	if err != nil {
 		return explainReference(err)
 	}
-	report, err := judgeImage(arg, image, set, time.Now())
+	report, err := judgeImage(arg, ref.Pulled(), image, set, time.Now())
 	if err != nil {
 		return err
 	}
@@ -149,20 +150,26 @@ func (o *verifyOptions) verify(cmd *cobra.Command, arg string) error {
 	return report.exit()
 }
 
-// judgeImage computes the verdicts on an Image that comes from a registry.
-func judgeImage(asked string, image *imagev1.Image, set *policy.Set, now time.Time) (*verdictReport, error) {
+// judgeImage computes the verdicts on an Image that comes from a registry, where it was found as ref: a tag that is a
+// policy's scope has a verdict of its own.
+func judgeImage(asked string, ref reference.Reference, image *imagev1.Image, set *policy.Set, now time.Time) (*verdictReport, error) {
 	name, err := reference.Parse(image.DockerImageReference)
 	if err != nil {
 		return nil, err
+	}
+	if ref.Tag != "" && set.HasScope(ref) {
+		name, image.DockerImageReference = ref, ref.String()
 	}
 	signatures.VerifyImage(image, set, now, nil)
 	r := &verdictReport{Reference: asked, Digest: image.Name, Signatures: image.Signatures}
 	if r.Signatures == nil {
 		r.Signatures = []imagev1.ImageSignature{}
 	}
-	if p := set.For(name); p != nil {
-		r.Policy = p.Name
+	var names []string
+	for _, p := range set.For(name) {
+		names = append(names, p.Name)
 	}
+	r.Policy = strings.Join(names, ",")
 	r.Verified, r.Signers, _ = signatures.Summary(image)
 	for _, v := range annotation.Judged(image.Annotations) { // one: the repository that was asked
 		r.Message = v.Message

@@ -92,6 +92,25 @@ func TestVerify(t *testing.T) {
 	}
 }
 
+// A tag that is a policy's scope is judged by that policy for who asks by the tag, as containers/image does.
+func TestVerifyTagThatIsAScope(t *testing.T) {
+	host, policy := signedRegistry(t)
+	document, err := os.ReadFile(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	document = []byte(strings.Replace(string(document), host, host+"/harbour/lighthouse:v1", 1))
+	document = []byte(strings.Replace(string(document), "MatchRepository", "MatchRepoDigestOrExact", 1)) // nothing was signed as a tag
+	if err := os.WriteFile(policy, document, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for reference, code := range map[string]int{"/harbour/lighthouse:v1": exitUntrusted, "/harbour/ferry:v1": exitUndeclared} {
+		if got, stdout, stderr := tidewaiter(t, "verify", "--policy", policy, host+reference); got != code {
+			t.Errorf("%s: exit code %d, want %d: %s%s", reference, got, code, stdout, stderr)
+		}
+	}
+}
+
 func TestVerifyJSON(t *testing.T) {
 	host, policy := signedRegistry(t)
 	code, stdout, stderr := tidewaiter(t, "verify", "--policy", policy, "-o", "json", host+"/harbour/lighthouse:v1")

@@ -169,7 +169,7 @@ type Verdict struct {
 	// Reason and Message say why.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
-	// Policy is the name of the policy that covers the repository.
+	// Policy is the name of the policy that covers the repository, or the names of those that all do, with commas.
 	Policy string `json:"policy,omitempty"`
 	// Signers are whom trusted signatures are from, sorted.
 	Signers []string `json:"signers,omitempty"`

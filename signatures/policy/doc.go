@@ -6,8 +6,8 @@
 // last good Set when the new one is broken.
 //
 //	set, err := policy.Load("policies/")
-//	p, err := set.For("registry.example.com/demo/app@sha256:…")   // nil: no policy covers this image
-//	p.Identity.Match(intended, signed)
+//	all := set.For(reference)   // none: no policy covers this image
+//	all[0].Identity.Match(intended, signed)
 //
 // A policy that could never accept a signature, or whose author clearly meant something else, is refused by
 // Load with the file, the document, the field and the line.

@@ -34,7 +34,7 @@ func (i Identity) String() string {
 // (signature/policy_reference_match.go):
 //
 //   - MatchRepoDigestOrExact: signed must have a tag or digest; for an intended tag both must be equal, for an
-//     intended digest the repositories must be.
+//     intended digest the repositories must be. The digest in the name is not looked at: that which is signed is.
 //   - MatchRepository: equal repositories.
 //   - ExactRepository: signed is in the configured repository.
 //   - RemapIdentity: a prefix of intended is replaced, then as MatchRepoDigestOrExact.
@@ -44,8 +44,12 @@ func (i Identity) Match(intended reference.Reference, signed string) bool {
 		return true
 	}
 	s, err := reference.Parse(signed)
-	if err != nil || s.Tag != "" && s.Digest != "" {
-		return false // a tag and a digest can disagree; containers/image refuses both, too
+	if err != nil {
+		return false
+	}
+	// Hosts are compared as they are written, but for Docker Hub's: to containers/image Example.com is another host.
+	if host, _, ok := strings.Cut(signed, "/"); ok && host != s.Host && (s.Host != reference.DockerHub || host != strings.ToLower(host)) {
+		return false
 	}
 	switch i.match {
 	case MatchRepository:

@@ -84,8 +84,8 @@ func TestFor(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := ""
-		if p := set.For(r); p != nil {
-			got = p.Name
+		if all := set.For(r); len(all) > 0 {
+			got = all[0].Name
 		}
 		if got != want {
 			t.Errorf("%s: policy %q, want %q", ref, got, want)
@@ -115,6 +115,8 @@ func TestIdentityMatch(t *testing.T) {
 		{"", "a.example.com/x" + digest, "a.example.com/x" + strings.ReplaceAll(digest, "0", "1"), true},
 		{"", "a.example.com/x" + digest, "a.example.com/x", false}, // cosign's default name
 		{"", "a.example.com/x" + digest, "a.example.com/y:v1", false},
+		{"", "a.example.com/x" + digest, "a.example.com/x:v1" + digest, true},
+		{"", "a.example.com/x:v1", "a.example.com/x:v1" + digest, false},
 		{"", "a.example.com/x", "a.example.com/x:v1", false},
 		{"", "busybox:1", "index.docker.io/library/busybox:1", true},
 		{"{matchPolicy: MatchRepoDigestOrExact}", "a.example.com/x:v1", "a.example.com/x:v1", true},
@@ -124,8 +126,9 @@ func TestIdentityMatch(t *testing.T) {
 		{"{matchPolicy: MatchRepository}", "a.example.com/x:v1", "a.example.com/xy", false},
 		{"{matchPolicy: MatchRepository}", "a.example.com/x:v1", "a.example.com:443/x", false},
 		{"{matchPolicy: MatchRepository}", "a.example.com/x:v1", "UPPER", false},
-		{"{matchPolicy: MatchRepository}", "a.example.com/x:v1", "a.example.com/x:v1" + digest, false}, // the two can disagree
-		{"{matchPolicy: MatchRepository}", "a.example.com/x:v1", "A.Example.com/x:v1", true},
+		{"{matchPolicy: MatchRepository}", "a.example.com/x:v1", "a.example.com/x:v1" + digest, true},
+		{"{matchPolicy: MatchRepository}", "a.example.com/x:v1", "A.Example.com/x:v1", false}, // another host to containers/image
+		{"{matchPolicy: MatchRepository}", "docker.io/library/busybox:1", "Docker.io/library/busybox:1", false},
 		{"{matchPolicy: MatchRepository}", "a.example.com/x:v1", "", false},
 		{"{matchPolicy: MatchRepository}", "docker.io/library/busybox" + digest, "busybox", true},
 		{"{matchPolicy: MatchRepository}", "index.docker.io/library/busybox" + digest, "docker.io/busybox", true},

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/signatures/gpg"
@@ -36,42 +37,56 @@ func (p *Policy) Hash() string { return p.hash }
 // Set is the policies in force. It does not change; a new one replaces it. The zero Set and nil cover nothing.
 type Set struct {
 	policies []*Policy
-	byScope  map[string]*Policy
+	byScope  map[string][]*Policy // in order of their names
+	byTag    bool                 // some scope is a repository and a tag
 	hash     string
 }
 
-// NewSet makes a Set. Two policies with the same name, or for the same scope, are an error: with one scope inside
-// another the most specific wins, but between equals there is nothing to choose by.
+// maxSharing bounds the policies that share a scope: each costs a verification of each signature.
+const maxSharing = 16
+
+// NewSet makes a Set. Two policies with the same name are an error. Those that share a scope are all demanded, as
+// OpenShift does.
 func NewSet(policies []*Policy) (*Set, error) {
-	s := &Set{byScope: map[string]*Policy{}}
+	s := &Set{byScope: map[string][]*Policy{}}
 	var errs []error
-	byName := map[string]*Policy{}
+	named := map[string]*Policy{}
 	h := sha256.New()
 	for _, p := range policies {
 		refuse := func(field, format string, args ...any) {
 			errs = append(errs, &Error{File: p.File, Document: p.Document, Line: p.lines[field], Field: field, Err: fmt.Errorf(format, args...)})
 		}
-		if other, ok := byName[p.Name]; ok {
+		if other, ok := named[p.Name]; ok {
 			refuse("metadata.name", "%q is the name of another policy, in %s", p.Name, other.where())
 		}
-		byName[p.Name] = p
+		named[p.Name] = p
 		for _, scope := range p.Scopes {
-			if other, ok := s.byScope[scope]; ok && other != p {
-				refuse("spec.scopes", "%q is a scope of policy %q too, in %s", scope, other.Name, other.where())
+			sharing := append(s.byScope[scope], p)
+			if len(sharing) == maxSharing+1 {
+				refuse("spec.scopes", "%q is a scope of more than %d policies; all of them are demanded, so use fewer", scope, maxSharing)
 			}
-			s.byScope[scope] = p
+			slices.SortFunc(sharing, byName)
+			s.byScope[scope] = sharing
+			s.byTag = s.byTag || isTagged(scope)
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
 	s.policies = slices.Clone(policies)
-	slices.SortFunc(s.policies, func(a, b *Policy) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(s.policies, byName)
 	for _, p := range s.policies {
 		h.Write([]byte(p.hash))
 	}
 	s.hash = hex.EncodeToString(h.Sum(nil))
 	return s, nil
+}
+
+func byName(a, b *Policy) int { return cmp.Compare(a.Name, b.Name) }
+
+// isTagged tells whether a scope is one tag of a repository.
+func isTagged(scope string) bool {
+	return !strings.Contains(scope, "@") && strings.LastIndexByte(scope, ':') > strings.LastIndexByte(scope, '/') && strings.Contains(scope, "/")
 }
 
 func (p *Policy) where() string {
@@ -97,9 +112,9 @@ func (s *Set) Hash() string {
 	return s.hash
 }
 
-// For returns the policy for an image: the one with the most specific scope, and no other. It returns nil when
-// no policy covers the image.
-func (s *Set) For(r reference.Reference) *Policy {
+// For returns the policies for an image, in order of their names: those with the most specific scope, and no others. All
+// of them are demanded. It returns none when no policy covers the image. The slice must not be changed.
+func (s *Set) For(r reference.Reference) []*Policy {
 	if s == nil || len(s.byScope) == 0 {
 		return nil
 	}
@@ -110,3 +125,10 @@ func (s *Set) For(r reference.Reference) *Policy {
 	}
 	return s.byScope[catchAll]
 }
+
+// ForTags tells whether some scope is one tag of a repository: images in it have policies by the tag under which somebody
+// asks for them.
+func (s *Set) ForTags() bool { return s != nil && s.byTag }
+
+// HasScope tells whether the reference itself, with its tag or digest, is a scope.
+func (s *Set) HasScope(r reference.Reference) bool { return s != nil && len(s.byScope[r.String()]) > 0 }
