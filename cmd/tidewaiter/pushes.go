@@ -20,7 +20,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
-	"github.com/tidewaiter/tidewaiter/web/admin"
 	"github.com/tidewaiter/tidewaiter/web/hooks"
 	"github.com/tidewaiter/tidewaiter/web/limits"
 )
@@ -56,7 +55,7 @@ func openPushes(ctx context.Context, store *db.DB, cfg *config, connections *lim
 	handler, err := hooks.New(hooks.Options{
 		Receivers:       cfg.Receivers,
 		Dir:             filepath.Dir(cfg.file),
-		Spool:           hookSpool{p.spool},
+		Spool:           p.spool,
 		RegisterMetrics: registerMetrics,
 	})
 	if err != nil {
@@ -116,13 +115,18 @@ func (p *pushes) work(ctx context.Context, client *restclient.Config, notifier q
 	if err != nil {
 		return err
 	}
+	receivers := make([]string, 0, len(p.cfg.Receivers))
+	for _, r := range p.cfg.Receivers {
+		receivers = append(receivers, r.Name)
+	}
 	worker, err := queue.New(queue.Options{
 		Importer:        p.importer,
 		Images:          images,
-		Queue:           importQueue{p.spool, p.cfg.Receivers},
+		Queue:           p.spool,
 		Finder:          queue.ListFinder{Images: images},
 		Sweep:           queue.SweepOptions(p.cfg.Sweep),
 		Notifier:        notifier,
+		Receivers:       receivers,
 		RegisterMetrics: registerMetrics,
 	})
 	if err != nil {
@@ -146,103 +150,4 @@ func (p *pushes) servePlain(ctx context.Context) error {
 		return err
 	}
 	return nil
-}
-
-// hookSpool is the receivers' view of the spool.
-type hookSpool struct{ spool *spool.Spool }
-
-// Enqueue implements hooks.Spool.
-func (s hookSpool) Enqueue(ctx context.Context, jobs []hooks.Job) error {
-	requests := make([]spool.Request, 0, len(jobs))
-	for _, j := range jobs {
-		hint := queue.Hint{Action: string(j.Action), Host: j.Host, Repository: j.Repository, Tag: j.Tag, Digest: j.Digest}
-		requests = append(requests, spool.Request{Key: hint.Key(), Source: j.Receiver, EventID: j.ID, Payload: hint.Encode()})
-	}
-	return s.spool.Enqueue(ctx, requests)
-}
-
-// importQueue is the worker's view of the spool.
-type importQueue struct {
-	spool     *spool.Spool
-	receivers []hooks.Receiver
-}
-
-// Claim implements queue.Queue. Payloads that are no hints are of another
-// release: such a job is dead at once.
-func (q importQueue) Claim(ctx context.Context, n int, lease time.Duration, room func(host string) (int, time.Time)) ([]queue.Job, error) {
-	spooled, err := q.spool.Claim(ctx, n, lease, room) // the lane of a hint's key is its host
-	jobs := make([]queue.Job, 0, len(spooled))
-	for _, s := range spooled {
-		j := queue.Job{ID: s.ID, Receiver: s.Source, Received: s.Enqueued, Latest: s.Latest, Attempt: s.Attempts, Lease: s.Lease}
-		var bad error
-		for _, p := range s.Payloads {
-			hint, err := queue.DecodeHint(p)
-			if err != nil {
-				bad = err
-				break
-			}
-			j.Hints = append(j.Hints, hint)
-		}
-		if bad != nil {
-			err = errors.Join(err, q.spool.Fail(ctx, s, spool.Failure{Error: bad.Error(), Permanent: true}))
-			continue
-		}
-		jobs = append(jobs, j)
-	}
-	return jobs, err
-}
-
-// leased is what the spool must know of a job that a worker holds.
-func leased(j queue.Job) *spool.Job {
-	return &spool.Job{ID: j.ID, Attempts: j.Attempt, Lease: j.Lease}
-}
-
-// Renew implements queue.Queue.
-func (q importQueue) Renew(ctx context.Context, j queue.Job, lease time.Duration) error {
-	return q.spool.Renew(ctx, leased(j), lease)
-}
-
-// Done implements queue.Queue.
-func (q importQueue) Done(ctx context.Context, j queue.Job) error {
-	return q.spool.Done(ctx, leased(j))
-}
-
-// Fail implements queue.Queue.
-func (q importQueue) Fail(ctx context.Context, j queue.Job, f queue.Failure) error {
-	return q.spool.Fail(ctx, leased(j), spool.Failure(f))
-}
-
-// Release implements queue.Queue.
-func (q importQueue) Release(ctx context.Context, j queue.Job) error {
-	return q.spool.Release(ctx, leased(j))
-}
-
-// Depth implements queue.Queue. A receiver without jobs has none, and one that
-// has left the configuration may have some.
-func (q importQueue) Depth(ctx context.Context) (map[string]queue.Depth, error) {
-	stats, err := q.spool.Stats(ctx)
-	if err != nil {
-		return nil, err
-	}
-	depths := map[string]queue.Depth{}
-	for _, r := range q.receivers {
-		depths[r.Name] = queue.Depth{}
-	}
-	for receiver, c := range stats.BySource {
-		depths[receiver] = queue.Depth(c)
-	}
-	return depths, nil
-}
-
-// adminSpool is the administrators' view of the spool.
-type adminSpool struct{ *spool.Spool }
-
-// List implements admin.SpoolStore.
-func (s adminSpool) List(ctx context.Context, state string, after int64, limit int) ([]admin.SpoolJob, error) {
-	spooled, err := s.Spool.List(ctx, spool.State(state), after, limit)
-	jobs := make([]admin.SpoolJob, 0, len(spooled))
-	for _, j := range spooled {
-		jobs = append(jobs, admin.SpoolJob{ID: j.ID, Key: j.Key, Receiver: j.Source, State: string(j.State), Due: j.Due, Enqueued: j.Enqueued, Attempts: j.Attempts, Error: j.Error})
-	}
-	return jobs, err
 }

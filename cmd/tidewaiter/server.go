@@ -25,7 +25,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi/podlogs"
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
-	"github.com/tidewaiter/tidewaiter/db/spool"
 	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/importer"
@@ -284,7 +283,7 @@ func (s *server) renewReferences(ctx context.Context) error {
 func (s *server) handleAdmin() {
 	s.web.Handle(admin.UserPath, admin.User())
 	s.web.Handle(admin.VerificationPath, admin.Verification(s.verification.sweeper))
-	s.web.Handle(admin.SpoolPath, admin.Spool(adminSpool{s.pushes.spool}, spool.ErrNoSuchJob))
+	s.web.Handle(admin.SpoolPath, admin.Spool(s.pushes.spool))
 }
 
 // reachable is an address of this machine under which a server bound to ip

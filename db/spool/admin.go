@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
 // maxPage bounds what List returns.
@@ -13,26 +14,22 @@ const maxPage = 500
 
 // List returns the jobs of a state, or of every state when it is empty, in the
 // order of their IDs from after on: up to limit, and at most 500. The ID of the
-// last is the next call's after.
-func (s *Spool) List(ctx context.Context, state State, after int64, limit int) (jobs []*Job, err error) {
+// last is the next call's after. Their events are not read.
+func (s *Spool) List(ctx context.Context, state push.State, after int64, limit int) (jobs []*push.Job, err error) {
 	if limit < 1 || limit > maxPage {
 		limit = maxPage
 	}
 	err = s.db.Read(ctx, func(c db.Snapshot) error {
-		err := c.Each(func(row []driver.Value) error {
+		return c.Each(func(row []driver.Value) error {
 			jobs = append(jobs, scanJob(row))
 			return nil
 		}, "SELECT "+jobColumns+" FROM spool_jobs WHERE id > ?1 AND (?2 = '' OR state = ?2) ORDER BY id LIMIT ?3", after, string(state), int64(limit))
-		if err != nil {
-			return err
-		}
-		return loadPayloads(c, jobs)
 	})
 	return jobs, err
 }
 
 // Retry makes a job due now and forgets its attempts, dead or waiting. It fails
-// with ErrNoSuchJob.
+// with push.ErrNoSuchJob.
 func (s *Spool) Retry(ctx context.Context, id int64) error {
 	return s.touch(ctx, id, func(t db.Transaction) (int64, error) {
 		return t.Exec("UPDATE spool_jobs SET state = 'waiting', due = ?, attempts = 0 WHERE id = ? AND state <> 'leased'", t.Now(), id)
@@ -47,7 +44,7 @@ func (s *Spool) RetryDead(ctx context.Context) (int64, error) {
 }
 
 // Drop removes a job that is dead or waits; what it was to do is not done. It
-// fails with ErrNoSuchJob.
+// fails with push.ErrNoSuchJob.
 func (s *Spool) Drop(ctx context.Context, id int64) error {
 	return s.touch(ctx, id, func(t db.Transaction) (int64, error) {
 		return remove(t, "id = ? AND state <> 'leased'", id)
@@ -85,7 +82,7 @@ func (s *Spool) touch(ctx context.Context, id int64, fn func(db.Transaction) (in
 	return s.db.Transact(ctx, func(t db.Transaction) error {
 		n, err := fn(t)
 		if err == nil && n == 0 {
-			err = fmt.Errorf("job %d: %w", id, ErrNoSuchJob)
+			err = fmt.Errorf("job %d: %w", id, push.ErrNoSuchJob)
 		}
 		t.After(s.signal)
 		return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/db/spool"
+	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
 // BenchmarkEnqueue is the disk's part of acknowledging a push, into an
@@ -27,9 +28,9 @@ func BenchmarkEnqueue(b *testing.B) {
 				}
 				ctx := context.Background()
 				for i := 0; i < depth; i += 1000 {
-					var batch []spool.Request
+					var batch []push.Event
 					for j := range 1000 {
-						batch = append(batch, benchRequest("old", i+j))
+						batch = append(batch, benchEvent("old", i+j))
 					}
 					if err := s.Enqueue(ctx, batch); err != nil {
 						b.Fatal(err)
@@ -47,7 +48,7 @@ func BenchmarkEnqueue(b *testing.B) {
 								return
 							}
 							start := time.Now()
-							if err := s.Enqueue(ctx, []spool.Request{benchRequest("new", i)}); err != nil {
+							if err := s.Enqueue(ctx, []push.Event{benchEvent("new", i)}); err != nil {
 								b.Error(err)
 								return
 							}
@@ -64,10 +65,10 @@ func BenchmarkEnqueue(b *testing.B) {
 	}
 }
 
-func benchRequest(prefix string, i int) spool.Request {
-	return spool.Request{
-		Key: prefix + "/registry.example.com/team/app:" + strconv.Itoa(i), Source: "bench", EventID: prefix + strconv.Itoa(i),
-		Payload: fmt.Appendf(nil, `{"action":"push","host":"registry.example.com","repository":"team/app","tag":"%d","digest":"sha256:%064d"}`, i, i),
+func benchEvent(prefix string, i int) push.Event {
+	return push.Event{
+		Receiver: "bench", ID: prefix + strconv.Itoa(i), Action: push.Pushed,
+		Host: "registry.example.com", Repository: "team/" + prefix, Tag: strconv.Itoa(i), Digest: fmt.Sprintf("sha256:%064d", i),
 	}
 }
 
@@ -80,7 +81,7 @@ func BenchmarkWork(b *testing.B) {
 	}
 	ctx := context.Background()
 	for i := range b.N {
-		if err := s.Enqueue(ctx, []spool.Request{benchRequest("new", i)}); err != nil {
+		if err := s.Enqueue(ctx, []push.Event{benchEvent("new", i)}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -8,16 +8,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// warnEvery is the least time between two warnings about one source.
+// warnEvery is the least time between two warnings about one receiver.
 const warnEvery = time.Minute
 
-// dropped tells of jobs that were dropped because their source is past its quota.
+// dropped tells of jobs that were dropped because their receiver is past its quota.
 type dropped struct {
 	log     *slog.Logger
-	counter *prometheus.CounterVec // by source; the sources are few
+	counter *prometheus.CounterVec // by receiver; the receivers are few
 
 	mu     sync.Mutex
-	warned map[string]time.Time // by source
+	warned map[string]time.Time // by receiver
 }
 
 func newDropped(log *slog.Logger) *dropped {
@@ -27,17 +27,17 @@ func newDropped(log *slog.Logger) *dropped {
 	}, []string{"receiver"})}
 }
 
-func (d *dropped) add(source string, payloads int64, now time.Time) {
-	d.counter.WithLabelValues(source).Add(float64(payloads))
+func (d *dropped) add(receiver string, events int64, now time.Time) {
+	d.counter.WithLabelValues(receiver).Add(float64(events))
 	d.mu.Lock()
-	last, warned := d.warned[source]
+	last, warned := d.warned[receiver]
 	again := !warned || now.Sub(last) >= warnEvery
 	if again {
-		d.warned[source] = now
+		d.warned[receiver] = now
 	}
 	d.mu.Unlock()
 	if again {
-		d.log.Warn("a receiver is past its quota of pushes that wait: its oldest are dropped", "receiver", source,
+		d.log.Warn("a receiver is past its quota of pushes that wait: its oldest are dropped", "receiver", receiver,
 			"do", "if these pushes are not yours, give the receiver a new secret; sweeps find what was dropped and was yours")
 	}
 }

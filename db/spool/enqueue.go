@@ -8,65 +8,58 @@ import (
 	"fmt"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
-// Request is one payload to enqueue.
-type Request struct {
-	// Key says what the work is on; payloads of one key are done together.
-	Key string
-	// Source and EventID name the event, for 24 hours: a second request with both
-	// the same is acknowledged and not enqueued. An empty EventID is never a repeat.
-	Source, EventID string
-	// Payload is what the worker gets, up to 8 KiB. A payload that waits for its
-	// key already is not added again.
-	Payload []byte
-}
-
-// Enqueue makes the requests durable, all of them or none. It fails with
-// ErrFull, *db.UnavailableError or another error of DB. Jobs that give way to a
-// source's quota are dropped without an error.
-func (s *Spool) Enqueue(ctx context.Context, requests []Request) error {
-	for _, r := range requests {
-		if r.Key == "" || len(r.Key) > maxKeyBytes {
-			return fmt.Errorf("spool key of %d bytes: a key has 1 to %d", len(r.Key), maxKeyBytes)
+// Enqueue makes the events durable, all of them or none. One whose (Receiver, ID) was
+// taken in the last 24 hours is acknowledged and left out, and one that waits for
+// its key already is not added again. Enqueue fails with ErrFull,
+// *db.UnavailableError or another error of DB. Jobs that give way to a receiver's
+// quota are dropped without an error.
+func (s *Spool) Enqueue(ctx context.Context, events []push.Event) error {
+	items := make([]item, len(events))
+	for i, e := range events {
+		items[i] = item{Event: e, key: e.Key(), stored: e.Encode()}
+		if n := len(items[i].key); n > maxKeyBytes {
+			return fmt.Errorf("spool key of %d bytes: a key has at most %d", n, maxKeyBytes)
 		}
-		if len(r.Payload) == 0 || len(r.Payload) > maxPayloadBytes {
-			return fmt.Errorf("spool payload of %d bytes: a payload has 1 to %d", len(r.Payload), maxPayloadBytes)
+		if n := len(items[i].stored); n > maxEventBytes {
+			return fmt.Errorf("event of %d bytes: an event has at most %d", n, maxEventBytes)
 		}
 	}
 	return s.db.Transact(ctx, func(t db.Transaction) error {
 		if err := t.MayGrow(); err != nil {
 			return err
 		}
-		if err := forgetSeen(t, s.opts.MaxSeen, len(requests)); err != nil {
+		if err := forgetSeen(t, s.opts.MaxSeen, len(items)); err != nil {
 			return err
 		}
-		added := map[string]*addition{} // by source
-		for _, r := range requests {
-			if fresh, err := see(t, r); err != nil {
+		added := map[string]*addition{} // by receiver
+		for _, i := range items {
+			if isNew, err := remember(t, i.Receiver, i.ID); err != nil {
 				return err
-			} else if !fresh {
+			} else if !isNew {
 				continue
 			}
-			job, n, err := addPayload(t, r)
+			job, n, err := addItem(t, i)
 			if err != nil {
 				return err
 			}
 			if n > 0 {
-				if added[r.Source] == nil {
-					added[r.Source] = &addition{}
+				if added[i.Receiver] == nil {
+					added[i.Receiver] = &addition{}
 				}
-				added[r.Source].payloads += n
-				added[r.Source].jobs = append(added[r.Source].jobs, job)
+				added[i.Receiver].events += n
+				added[i.Receiver].jobs = append(added[i.Receiver].jobs, job)
 			}
 		}
-		for source, a := range added {
-			dropped, err := s.makeRoom(t, source, a)
+		for receiver, a := range added {
+			dropped, err := s.makeRoom(t, receiver, a)
 			if err != nil {
 				return err
 			}
 			if dropped > 0 {
-				t.After(func() { s.dropped.add(source, dropped, s.db.Now()) })
+				t.After(func() { s.dropped.add(receiver, dropped, s.db.Now()) })
 			}
 		}
 		if len(added) > 0 {
@@ -76,18 +69,25 @@ func (s *Spool) Enqueue(ctx context.Context, requests []Request) error {
 	})
 }
 
-// addition is what one call of Enqueue added for a source.
-type addition struct {
-	payloads int64
-	jobs     []int64
+// item is an event as it is written.
+type item struct {
+	push.Event
+	key    string
+	stored []byte
 }
 
-// see remembers the event and reports whether it is new.
-func see(t db.Transaction, r Request) (bool, error) {
-	if r.EventID == "" {
+// addition is what one call of Enqueue added for a receiver.
+type addition struct {
+	events int64
+	jobs   []int64
+}
+
+// remember notes the ID of an event and reports whether it is new.
+func remember(t db.Transaction, receiver, eventID string) (bool, error) {
+	if eventID == "" {
 		return true, nil
 	}
-	sum := sha256.Sum256([]byte(r.Source + "\x00" + r.EventID))
+	sum := sha256.Sum256([]byte(receiver + "\x00" + eventID))
 	id := sum[:16]
 	for {
 		n, err := t.Exec("INSERT INTO spool_seen (id, at) VALUES (?, ?) ON CONFLICT DO NOTHING", id, t.Now())
@@ -115,26 +115,26 @@ func forgetSeen(t db.Transaction, bound int64, adding int) error {
 	return err
 }
 
-// addPayload adds to the newest job of the source that waits for the key, or makes
-// one. n is 0 when the payload waits already.
-func addPayload(t db.Transaction, r Request) (job, n int64, err error) {
+// addItem adds to the newest job of the receiver that waits for the key, or makes
+// one. n is 0 when the same event waits already.
+func addItem(t db.Transaction, i item) (job, n int64, err error) {
 	err = t.Each(func(row []driver.Value) error {
-		if row[1].(int64) < maxJobPayloads {
+		if row[1].(int64) < maxJobEvents {
 			job = row[0].(int64)
 		}
 		return nil
-	}, "SELECT id, payloads FROM spool_jobs WHERE key = ? AND state = 'waiting' AND source = ? ORDER BY id DESC LIMIT 1", r.Key, r.Source)
+	}, "SELECT id, payloads FROM spool_jobs WHERE key = ? AND state = 'waiting' AND source = ? ORDER BY id DESC LIMIT 1", i.key, i.Receiver)
 	if err != nil {
 		return 0, 0, err
 	}
 	if job == 0 {
 		job, _, err = t.First(`INSERT INTO spool_jobs (key, source, state, due, enqueued, latest, payloads)
-			VALUES (?1, ?2, 'waiting', ?3, ?3, ?3, 0) RETURNING id`, r.Key, r.Source, t.Now())
+			VALUES (?1, ?2, 'waiting', ?3, ?3, ?3, 0) RETURNING id`, i.key, i.Receiver, t.Now())
 		if err != nil {
 			return 0, 0, err
 		}
 	}
-	n, err = t.Exec("INSERT INTO spool_payloads (job, payload) VALUES (?, ?) ON CONFLICT DO NOTHING", job, r.Payload)
+	n, err = t.Exec("INSERT INTO spool_payloads (job, payload) VALUES (?, ?) ON CONFLICT DO NOTHING", job, i.stored)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -142,27 +142,27 @@ func addPayload(t db.Transaction, r Request) (job, n int64, err error) {
 	return job, n, err
 }
 
-// makeRoom counts what was added for the source, and brings the source back to its
-// quota: its dead jobs are removed, then those that wait, the one that has not
+// makeRoom counts what was added for the receiver, and brings it back to its quota:
+// its dead jobs are removed, then those that wait, the one that has not
 // been asked for the longest first, but none that was just added to: its sender is
 // told that it was taken. makeRoom returns the payloads that waited and were
 // removed. When only jobs that are being done are left it fails with ErrFull,
 // which takes back what the caller wrote.
-func (s *Spool) makeRoom(t db.Transaction, source string, added *addition) (dropped int64, err error) {
+func (s *Spool) makeRoom(t db.Transaction, receiver string, added *addition) (dropped int64, err error) {
 	keep, err := json.Marshal(added.jobs)
 	if err != nil {
 		return 0, err
 	}
 	have, _, err := t.First(`INSERT INTO spool_sources VALUES (?1, ?2)
-		ON CONFLICT (source) DO UPDATE SET payloads = payloads + ?2 RETURNING payloads`, source, added.payloads)
+		ON CONFLICT (source) DO UPDATE SET payloads = payloads + ?2 RETURNING payloads`, receiver, added.events)
 	for err == nil && have > s.opts.Quota {
-		var id, payloads int64
+		var id, events int64
 		waited := false
 		err = t.Each(func(row []driver.Value) error {
-			id, payloads, waited = row[0].(int64), row[1].(int64), row[2] == string(Waiting)
+			id, events, waited = row[0].(int64), row[1].(int64), row[2] == string(push.Waiting)
 			return nil
 		}, `SELECT id, payloads, state FROM spool_jobs WHERE source = ? AND state <> 'leased'
-			AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY state, latest, id LIMIT 1`, source, string(keep)) // "dead" is before "waiting"
+			AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY state, latest, id LIMIT 1`, receiver, string(keep)) // "dead" is before "waiting"
 		if err != nil {
 			break
 		}
@@ -172,9 +172,9 @@ func (s *Spool) makeRoom(t db.Transaction, source string, added *addition) (drop
 		if _, err = remove(t, "id = ?", id); err != nil {
 			break
 		}
-		have -= payloads
+		have -= events
 		if waited {
-			dropped += payloads
+			dropped += events
 		}
 	}
 	return dropped, err
@@ -183,8 +183,8 @@ func (s *Spool) makeRoom(t db.Transaction, source string, added *addition) (drop
 // remove removes the jobs that the condition holds for, and returns how many.
 func remove(t db.Transaction, condition string, args ...any) (n int64, err error) {
 	type removed struct {
-		id, payloads int64
-		source       string
+		id, events int64
+		receiver   string
 	}
 	var jobs []removed
 	err = t.Each(func(row []driver.Value) error {
@@ -196,7 +196,7 @@ func remove(t db.Transaction, condition string, args ...any) (n int64, err error
 			_, err = t.Exec("DELETE FROM spool_payloads WHERE job = ?", j.id)
 		}
 		if err == nil {
-			_, err = t.Exec("UPDATE spool_sources SET payloads = payloads - ? WHERE source = ?", j.payloads, j.source)
+			_, err = t.Exec("UPDATE spool_sources SET payloads = payloads - ? WHERE source = ?", j.events, j.receiver)
 		}
 	}
 	return int64(len(jobs)), err

@@ -19,6 +19,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/db/spool"
+	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
 // Numbers of TestSurvivesKill.
@@ -70,7 +71,7 @@ func child(dir string) error {
 	for range 32 {
 		go func() {
 			for n := range pushes {
-				if err := s.Enqueue(ctx, []spool.Request{killRequest(n)}); err != nil {
+				if err := s.Enqueue(ctx, []push.Event{killEvent(n)}); err != nil {
 					fail(err)
 					return
 				}
@@ -95,10 +96,8 @@ func child(dir string) error {
 	return <-failed
 }
 
-func killRequest(n int) spool.Request {
-	return spool.Request{
-		Key: fmt.Sprint("repo:", n%killKeys), Source: "test", EventID: strconv.Itoa(n), Payload: []byte(strconv.Itoa(n)),
-	}
+func killEvent(n int) push.Event {
+	return from("test", fmt.Sprint("repo:", n%killKeys), strconv.Itoa(n), strconv.Itoa(n))
 }
 
 func childWorker(ctx context.Context, d *db.DB, s *spool.Spool) error {
@@ -120,9 +119,10 @@ func childWorker(ctx context.Context, d *db.DB, s *spool.Spool) error {
 }
 
 // doPushes does a job as the importer would: what is there is left as it is.
-func doPushes(ctx context.Context, d *db.DB, s *spool.Spool, j *spool.Job) error {
-	for _, p := range j.Payloads {
-		if _, err := d.Put(ctx, "/pushes/"+string(p), 0, p, db.PutOptions{}); err != nil && !errors.Is(err, db.ErrConflict) {
+func doPushes(ctx context.Context, d *db.DB, s *spool.Spool, j *push.Job) error {
+	for _, e := range j.Events {
+		p := payload(e)
+		if _, err := d.Put(ctx, "/pushes/"+p, 0, []byte(p), db.PutOptions{}); err != nil && !errors.Is(err, db.ErrConflict) {
 			return err
 		}
 	}
@@ -172,14 +172,14 @@ func TestSurvivesKill(t *testing.T) {
 			break
 		}
 		for _, j := range jobs {
-			left += len(j.Payloads)
+			left += len(j.Events)
 			if err := doPushes(t.Context(), d, s, j); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if st, err := s.Stats(t.Context()); err != nil || st.Waiting+st.Leased+st.Dead+st.Payloads != 0 {
-		t.Errorf("the spool is not empty: %+v, %v", st, err)
+	if st := (&testSpool{Spool: s, t: t}).stats(); st.Waiting+st.Leased+st.Dead+st.Payloads != 0 {
+		t.Errorf("the spool is not empty: %+v", st)
 	}
 	// One revision for each push, and the first: none is missing, none was done
 	// twice in effect.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/db/spool"
+	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
 // A lane full of jobs, all due before, does not come first with all of them.
@@ -17,15 +18,15 @@ func TestLanesTakeTurns(t *testing.T) {
 		s.enqueue(request(fmt.Sprintf("dead.example.com/app:%d", i), "", "x"))
 	}
 	s.clock.Step(time.Second)
-	s.enqueue(request("good.example.com/app:1", "", "x"), request("good.example.com/app:2", "", "x"), request("plain", "", "x"), request("/odd", "", "x"))
-	want := map[string]int{"dead.example.com": 3, "good.example.com": 2, "plain": 1, "": 1}
+	s.enqueue(request("good.example.com/app:1", "", "x"), request("good.example.com/app:2", "", "x"))
+	want := map[string]int{"dead.example.com": 5, "good.example.com": 2}
 	got := map[string]int{}
 	jobs, err := s.Claim(context.Background(), 7, time.Minute, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, j := range jobs {
-		got[spool.Lane(j.Key)]++
+		got[j.Host()]++
 	}
 	for lane, n := range want {
 		if got[lane] != n {
@@ -56,7 +57,7 @@ func TestClaimHeedsRoom(t *testing.T) {
 		t.Fatal(jobs, err)
 	}
 	rooms["full.example.com"], again = 0, s.clock.Now().Add(time.Minute)
-	claimed := make(chan []*spool.Job)
+	claimed := make(chan []*push.Job)
 	claim := func() {
 		jobs, _ := s.Claim(context.Background(), 8, time.Hour, room)
 		claimed <- jobs
@@ -102,10 +103,10 @@ func TestJobThatWaitsForItsKeyHoldsUpNobody(t *testing.T) {
 	if err := s.Renew(context.Background(), held, time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Fail(context.Background(), later[0], spool.Failure{Error: "later", After: 5 * time.Second}); err != nil {
+	if err := s.Fail(context.Background(), later[0], push.Failure{Error: "later", After: 5 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
-	claimed := make(chan []*spool.Job)
+	claimed := make(chan []*push.Job)
 	go func() {
 		jobs, _ := s.Claim(context.Background(), 1, time.Hour, nil)
 		claimed <- jobs

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
 // Claim waits until a job is due and leases up to n to the caller until lease
@@ -19,12 +20,11 @@ import (
 // Renew. Of a key that is leased nothing more is due. It returns ctx's error when
 // that ends, and db.ErrClosed after Close.
 //
-// room says how many jobs of a lane (see [Lane]) the caller has room for; where it
-// has none, again is when that may change by itself, and zero when the end of a job
-// changes it. Nil is room for any. It is called within a transaction. Lanes take turns,
-// the one whose oldest job is due for longest first, so that a lane full of jobs costs
-// the others nothing.
-func (s *Spool) Claim(ctx context.Context, n int, lease time.Duration, room Room) ([]*Job, error) {
+// room says how many jobs of a host the caller has room for; nil is room for any. It
+// is called within a transaction. Each host has a lane. Lanes take turns, the one
+// whose oldest job is due for longest first, so that a lane full of jobs costs the
+// others nothing. A job that cannot be read, of another release, is dead at once.
+func (s *Spool) Claim(ctx context.Context, n int, lease time.Duration, room push.Room) ([]*push.Job, error) {
 	if n < 1 || lease <= 0 {
 		return nil, fmt.Errorf("claim of %d jobs for %v: both must be positive", n, lease)
 	}
@@ -60,18 +60,9 @@ func (s *Spool) Claim(ctx context.Context, n int, lease time.Duration, room Room
 	}
 }
 
-// Room says how many more jobs of a lane there is room for, and when to ask again.
-type Room func(lane string) (n int, again time.Time)
-
-// Lane is the lane of jobs with a key: the key up to its first slash.
-func Lane(key string) string {
-	lane, _, _ := strings.Cut(key, "/")
-	return lane
-}
-
 // nextDue reports whether a job is due for which there is room, or a lease has ended,
 // and else when to look again; zero when only a signal can change anything.
-func (s *Spool) nextDue(ctx context.Context, now time.Time, room Room) (due bool, next time.Time, err error) {
+func (s *Spool) nextDue(ctx context.Context, now time.Time, room push.Room) (due bool, next time.Time, err error) {
 	err = s.db.Read(ctx, func(c db.Snapshot) error {
 		end, leased, err := c.First("SELECT min(due) FROM spool_jobs WHERE state = 'leased'")
 		if err != nil {
@@ -104,7 +95,7 @@ type lane struct {
 // waitingLanes are the lanes with jobs that may be claimed some time. It reads a few
 // rows of an index for each lane, however many jobs it has. again is when there may be
 // room in another lane.
-func waitingLanes(c db.Snapshot, room Room) (lanes []lane, again time.Time, err error) {
+func waitingLanes(c db.Snapshot, room push.Room) (lanes []lane, again time.Time, err error) {
 	name, after := "", ">="
 	for ; ; after = ">" {
 		found := false
@@ -136,7 +127,7 @@ func waitingLanes(c db.Snapshot, room Room) (lanes []lane, again time.Time, err 
 // keyIsFree holds for a job j whose key is not leased.
 const keyIsFree = "NOT EXISTS (SELECT 1 FROM spool_jobs o WHERE o.key = j.key AND o.state = 'leased')"
 
-func (s *Spool) claim(ctx context.Context, n int, lease time.Duration, room Room) (jobs []*Job, err error) {
+func (s *Spool) claim(ctx context.Context, n int, lease time.Duration, room push.Room) (jobs []*push.Job, err error) {
 	err = s.db.Transact(ctx, func(t db.Transaction) error {
 		jobs = jobs[:0]
 		if err := endLeases(t, s.opts.MaxAttempts); err != nil {
@@ -147,7 +138,7 @@ func (s *Spool) claim(ctx context.Context, n int, lease time.Duration, room Room
 			return err
 		}
 		slices.SortStableFunc(lanes, func(a, b lane) int { return cmp.Compare(a.due, b.due) })
-		due := make([][]*Job, len(lanes))
+		due := make([][]*push.Job, len(lanes))
 		for i, l := range lanes {
 			if due[i], err = dueJobs(t, l.name, min(l.room, n)); err != nil {
 				return err
@@ -165,14 +156,29 @@ func (s *Spool) claim(ctx context.Context, n int, lease time.Duration, room Room
 			}
 		}
 		until := t.Now() + lease.Milliseconds()
-		for _, j := range jobs {
+		claimed := jobs
+		jobs = nil
+		for _, j := range claimed {
+			unreadable, err := loadEvents(t.Snapshot, j)
+			if err != nil {
+				return err
+			}
+			if unreadable != nil {
+				f := push.Failure{Error: cutError(unreadable.Error())}
+				if _, err := t.Exec("UPDATE spool_jobs SET state = 'dead', due = ?, error = ? WHERE id = ?", t.Now(), f.Error, j.ID); err != nil {
+					return err
+				}
+				t.After(func() { s.tellDead(j, f) })
+				continue
+			}
 			if _, err := t.Exec(`UPDATE spool_jobs SET state = 'leased', due = ?, attempts = attempts + 1, leases = leases + 1
 				WHERE id = ?`, until, j.ID); err != nil {
 				return err
 			}
-			j.State, j.Due, j.Attempts, j.Lease = Leased, time.UnixMilli(until).UTC(), j.Attempts+1, j.Lease+1
+			j.State, j.Due, j.Attempts, j.Lease = push.Leased, time.UnixMilli(until).UTC(), j.Attempts+1, j.Lease+1
+			jobs = append(jobs, j)
 		}
-		return loadPayloads(t.Snapshot, jobs)
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -181,7 +187,7 @@ func (s *Spool) claim(ctx context.Context, n int, lease time.Duration, room Room
 }
 
 // dueJobs are up to n jobs of a lane, each of a key of its own.
-func dueJobs(t db.Transaction, lane string, n int) (jobs []*Job, err error) {
+func dueJobs(t db.Transaction, lane string, n int) (jobs []*push.Job, err error) {
 	keys := map[string]bool{}
 	err = t.Each(func(row []driver.Value) error {
 		if j := scanJob(row); !keys[j.Key] { // several of a key may be due
@@ -204,7 +210,7 @@ func endLeases(t db.Transaction, maxAttempts int64) error {
 
 // held runs an update that touches the job only while j's lease holds, and says
 // ErrLeaseLost when it touched nothing.
-func (s *Spool) held(ctx context.Context, j *Job, fn func(db.Transaction) (int64, error)) error {
+func (s *Spool) held(ctx context.Context, j *push.Job, fn func(db.Transaction) (int64, error)) error {
 	err := s.db.Transact(ctx, func(t db.Transaction) error {
 		n, err := fn(t)
 		if err == nil && n == 0 {
@@ -220,7 +226,7 @@ func (s *Spool) held(ctx context.Context, j *Job, fn func(db.Transaction) (int64
 }
 
 // Renew extends the lease until lease from now.
-func (s *Spool) Renew(ctx context.Context, j *Job, lease time.Duration) error {
+func (s *Spool) Renew(ctx context.Context, j *push.Job, lease time.Duration) error {
 	return s.held(ctx, j, func(t db.Transaction) (int64, error) {
 		return t.Exec("UPDATE spool_jobs SET due = ? WHERE id = ? AND leases = ? AND state = 'leased'", t.Now()+lease.Milliseconds(), j.ID, j.Lease)
 	})
@@ -228,40 +234,41 @@ func (s *Spool) Renew(ctx context.Context, j *Job, lease time.Duration) error {
 
 // Done removes the job. When it returns ErrLeaseLost the job will be, or was,
 // done again.
-func (s *Spool) Done(ctx context.Context, j *Job) error {
+func (s *Spool) Done(ctx context.Context, j *push.Job) error {
 	return s.held(ctx, j, func(t db.Transaction) (int64, error) {
 		return remove(t, "id = ? AND leases = ? AND state = 'leased'", j.ID, j.Lease)
 	})
 }
 
-// Failure says why an attempt failed and what is to come of the job.
-type Failure struct {
-	// Error is kept with the job, up to 1 KiB of it.
-	Error string
-	// Permanent makes the job dead at once: trying again cannot help.
-	Permanent bool
-	// After is the least time to wait, when that is known.
-	After time.Duration
-}
-
-// Fail gives the job back to be tried again after a while, or makes it dead.
-func (s *Spool) Fail(ctx context.Context, j *Job, f Failure) error {
-	if len(f.Error) > maxErrorBytes {
-		f.Error = strings.ToValidUTF8(f.Error[:maxErrorBytes], "") + "…"
-	}
-	state, wait := Waiting, max(s.delay(j.Attempts), f.After)
+// Fail gives the job back to be tried again after a while, or makes it dead. Up to
+// 1 KiB of the error is kept with it.
+func (s *Spool) Fail(ctx context.Context, j *push.Job, f push.Failure) error {
+	f.Error = cutError(f.Error)
+	state, wait := push.Waiting, max(s.delay(j.Attempts), f.After)
 	if f.Permanent || int64(j.Attempts) >= s.opts.MaxAttempts {
-		state, wait = Dead, 0
+		state, wait = push.Dead, 0
 	}
 	err := s.held(ctx, j, func(t db.Transaction) (int64, error) {
 		return t.Exec("UPDATE spool_jobs SET state = ?, due = ?, error = ? WHERE id = ? AND leases = ? AND state = 'leased'",
 			string(state), t.Now()+wait.Milliseconds(), f.Error, j.ID, j.Lease)
 	})
-	if err == nil && state == Dead {
-		s.dead.Warn(j.Source, "a push was given up: its job is dead", "job", j.ID, "receiver", j.Source, "about", j.Key, "attempts", j.Attempts,
-			"err", f.Error, "do", "tidewaiter spool list --state dead shows it, tidewaiter spool retry tries it again")
+	if err == nil && state == push.Dead {
+		s.tellDead(j, f)
 	}
 	return err
+}
+
+func (s *Spool) tellDead(j *push.Job, f push.Failure) {
+	s.dead.Warn(j.Receiver, "a push was given up: its job is dead", "job", j.ID, "receiver", j.Receiver, "about", j.Key, "attempts", j.Attempts,
+		"err", f.Error, "do", "tidewaiter spool list --state dead shows it, tidewaiter spool retry tries it again")
+}
+
+// cutError is what is kept of an error.
+func cutError(s string) string {
+	if len(s) <= maxErrorBytes {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxErrorBytes], "") + "…"
 }
 
 // delay is the wait after so many attempts: BaseDelay doubled with each but the
@@ -277,7 +284,7 @@ func (s *Spool) delay(attempts int) time.Duration {
 
 // Release gives the job back at once and as if it had not been claimed, for a
 // worker that stops.
-func (s *Spool) Release(ctx context.Context, j *Job) error {
+func (s *Spool) Release(ctx context.Context, j *push.Job) error {
 	return s.held(ctx, j, func(t db.Transaction) (int64, error) {
 		return t.Exec("UPDATE spool_jobs SET state = 'waiting', due = ?, attempts = attempts - 1 WHERE id = ? AND leases = ? AND state = 'leased'",
 			t.Now(), j.ID, j.Lease)

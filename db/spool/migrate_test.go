@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	_ "github.com/mattn/go-sqlite3" // the driver that makes the old file
@@ -12,6 +13,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/db/spool"
+	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
 // TestSpoolOfAnOlderRelease opens a file with jobs that one bound for all sources
@@ -46,7 +48,7 @@ func TestSpoolOfAnOlderRelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &testSpool{Spool: opened, t: t}
-	if st := s.stats(); st.Payloads != 4 || st.Waiting != 2 || st.Dead != 1 || st.BySource["one"].Waiting != 1 {
+	if st := s.stats(); st.Payloads != 4 || st.Waiting != 2 || st.Dead != 1 || st.ByReceiver["one"].Waiting != 1 {
 		t.Fatalf("after the migration: %+v", st)
 	}
 	s.enqueue(from("one", "d", "", "p")) // past the quota: the dead job gives way
@@ -56,5 +58,13 @@ func TestSpoolOfAnOlderRelease(t *testing.T) {
 	s.enqueue(from("two", "e", "", "p"))
 	if st := s.stats(); st.Payloads != 5 {
 		t.Errorf("%d payloads, want 5", st.Payloads)
+	}
+	// What no release of ours wrote is not given to a worker, and is there to be looked at.
+	if jobs := s.claim(10); len(jobs) != 2 || shortKey(jobs[0]) != "d" || shortKey(jobs[1]) != "e" {
+		t.Errorf("claimed %v, want d and e", jobs)
+	}
+	dead, err := s.List(t.Context(), push.Dead, 0, 0)
+	if err != nil || len(dead) != 2 || !strings.Contains(dead[0].Error, "stored event") {
+		t.Errorf("dead: %v, %v; want the two whose events cannot be read", dead, err)
 	}
 }

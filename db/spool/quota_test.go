@@ -14,22 +14,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/tidewaiter/tidewaiter/db/spool"
+	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
 
-func from(source, key, id, payload string) spool.Request {
-	return spool.Request{Key: key, Source: source, EventID: id, Payload: []byte(payload)}
-}
-
-// keys lists the keys of the source's jobs in a state, in order.
-func (s *testSpool) keys(source string, state spool.State) (keys []string) {
+// keys lists the keys of the receiver's jobs in a state, in order.
+func (s *testSpool) keys(receiver string, state push.State) (keys []string) {
 	s.t.Helper()
 	jobs, err := s.List(context.Background(), state, 0, 0)
 	s.ok(err)
 	for _, j := range jobs {
-		if j.Source == source {
-			keys = append(keys, j.Key)
+		if j.Receiver == receiver {
+			keys = append(keys, shortKey(j))
 		}
 	}
 	return keys
@@ -60,10 +57,10 @@ func TestLeakedSecretFillsItsOwnQuotaOnly(t *testing.T) {
 	for range quota / 2 {
 		enqueueHonest()
 	}
-	if got := s.keys("honest", spool.Waiting); !slices.Equal(got, honest) {
+	if got := s.keys("honest", push.Waiting); !slices.Equal(got, honest) {
 		t.Errorf("of the honest receiver's %d jobs %d are left", len(honest), len(got))
 	}
-	if got := s.keys("leaked", spool.Waiting); !slices.Equal(got, leaked[flood-quota:]) {
+	if got := s.keys("leaked", push.Waiting); !slices.Equal(got, leaked[flood-quota:]) {
 		t.Errorf("of the leaked secret's jobs are left %v, want the newest %d", got, quota)
 	}
 	if got := testutil.ToFloat64(s); got != flood-quota {
@@ -87,7 +84,7 @@ func TestRepeatedPushTakesNoQuota(t *testing.T) {
 			s.enqueue(from("local", key, fmt.Sprint(key, i), "p"))
 		}
 	}
-	if got := s.keys("local", spool.Waiting); !slices.Equal(got, []string{"a", "b", "c"}) {
+	if got := s.keys("local", push.Waiting); !slices.Equal(got, []string{"a", "b", "c"}) {
 		t.Errorf("waiting: %v", got)
 	}
 	if got := testutil.CollectAndCount(s); got != 0 {
@@ -104,7 +101,7 @@ func TestRepeatedPushIsNotTheOldest(t *testing.T) {
 		s.enqueue(from("local", key, "", payload))
 		s.clock.Step(time.Millisecond)
 	}
-	if got := s.keys("local", spool.Waiting); !slices.Equal(got, []string{"a", "c"}) {
+	if got := s.keys("local", push.Waiting); !slices.Equal(got, []string{"a", "c"}) {
 		t.Errorf("waiting: %v, want a and c", got)
 	}
 }
@@ -121,11 +118,11 @@ func TestSharedKeyIsNotDroppedForAnother(t *testing.T) {
 	for i := range 3 {
 		s.enqueue(from("honest", fmt.Sprint("app:", 2+i), "", "p"))
 	}
-	if got := s.keys("honest", spool.Waiting); !slices.Equal(got, []string{"app:1", "app:2", "app:3", "app:4"}) {
+	if got := s.keys("honest", push.Waiting); !slices.Equal(got, []string{"app:1", "app:2", "app:3", "app:4"}) {
 		t.Errorf("the honest receiver's jobs: %v", got)
 	}
 	j := s.claim(1)[0]
-	if j.Key != "app:1" || j.Source != "honest" || payloads(j) != "honest" {
+	if shortKey(j) != "app:1" || j.Receiver != "honest" || payloads(j) != "honest" {
 		t.Errorf("claimed %+v with payloads %q", j, payloads(j))
 	}
 }
@@ -140,14 +137,14 @@ func TestQuota(t *testing.T) {
 		s.clock.Step(time.Second)
 	}
 	for _, j := range s.claim(2) {
-		s.ok(s.Fail(ctx, j, spool.Failure{Permanent: true}))
+		s.ok(s.Fail(ctx, j, push.Failure{Permanent: true}))
 	}
 	expect := func(when string, dead, waiting []string) {
 		t.Helper()
-		if got := s.keys("local", spool.Dead); !slices.Equal(got, dead) {
+		if got := s.keys("local", push.Dead); !slices.Equal(got, dead) {
 			t.Errorf("%s dead are %v, want %v", when, got, dead)
 		}
-		if got := s.keys("local", spool.Waiting); !slices.Equal(got, waiting) {
+		if got := s.keys("local", push.Waiting); !slices.Equal(got, waiting) {
 			t.Errorf("%s waiting are %v, want %v", when, got, waiting)
 		}
 	}
@@ -162,7 +159,7 @@ func TestQuota(t *testing.T) {
 	expect("after the oldest gave way", nil, []string{"k4", "k5", "k6", "k7"})
 
 	leased := s.claim(4)
-	err := s.Enqueue(ctx, []spool.Request{request("k8", "e8", "p")})
+	err := s.Enqueue(ctx, []push.Event{request("k8", "e8", "p")})
 	if !errors.Is(err, spool.ErrFull) {
 		t.Fatalf("with all jobs being done one more was taken: %v", err)
 	}
@@ -181,7 +178,7 @@ func TestQuota(t *testing.T) {
 // TestRequestPastTheQuota is refused: what is acknowledged is kept.
 func TestRequestPastTheQuota(t *testing.T) {
 	s := open(t, spool.Options{Quota: 10})
-	var all []spool.Request
+	var all []push.Event
 	for i := range 11 {
 		all = append(all, request(fmt.Sprintf("k%02d", i), "", "p"))
 	}
@@ -189,7 +186,7 @@ func TestRequestPastTheQuota(t *testing.T) {
 		t.Errorf("11 jobs at once in a quota of 10: %v", err)
 	}
 	s.enqueue(all[:10]...)
-	if got := s.keys("local", spool.Waiting); len(got) != 10 {
+	if got := s.keys("local", push.Waiting); len(got) != 10 {
 		t.Errorf("waiting: %v", got)
 	}
 }
@@ -200,7 +197,7 @@ func TestClockSetBack(t *testing.T) {
 	s.enqueue(request("a", "", "p"), request("b", "", "p"))
 	s.clock.SetTime(s.clock.Now().Add(-time.Hour))
 	s.enqueue(request("c", "", "p"))
-	if got := s.keys("local", spool.Waiting); !slices.Equal(got, []string{"b", "c"}) {
+	if got := s.keys("local", push.Waiting); !slices.Equal(got, []string{"b", "c"}) {
 		t.Errorf("waiting: %v", got)
 	}
 }

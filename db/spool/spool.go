@@ -1,4 +1,4 @@
-// Package spool is a queue of jobs that survives the process. It is kept in the
+// Package spool is a queue of pushes that survives the process. It is kept in the
 // file of package db, in tables that db's migrations make.
 package spool
 
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/web/warn"
 )
 
@@ -19,18 +20,18 @@ import (
 //   - Enqueue returns once the jobs are durable, all of them or none;
 //   - a job is done at least once: it is leased to a worker by Claim, and goes
 //     back when the worker fails, or says nothing until the lease ends, or dies;
-//   - payloads of one source for one key that wait together are one job, and jobs
+//   - events of one receiver with one key that wait together are one job, and jobs
 //     of one key are never leased together;
 //   - an event that a sender repeats within 24 hours is taken once;
 //   - a failing job waits longer each time, up to a ceiling, and is dead after
 //     MaxAttempts: it is kept for a person to look at (List), try again (Retry)
 //     or drop (Drop);
-//   - each source has a quota. Payloads that wait already do not count twice. Past
-//     the quota the source's own jobs give way: dead ones first, then those that
-//     wait, oldest first. So a source that sends too much, or somebody with its
+//   - each receiver has a quota. Events that wait already do not count twice. Past
+//     the quota the receiver's own jobs give way: dead ones first, then those that
+//     wait, oldest first. So a receiver that is told too much, or somebody with its
 //     secret, takes nothing from the others. This is counted and logged.
 //
-// What payloads mean is their owner's business. One goroutine at a time may wait
+// What an event means is the worker's business. One goroutine at a time may wait
 // in Claim; everything else is safe for concurrent use.
 type Spool struct {
 	db      *db.DB
@@ -42,8 +43,8 @@ type Spool struct {
 
 // Options tune a Spool; the zero value of each field has a sane default.
 type Options struct {
-	// Quota bounds the payloads of one source in all its jobs, dead ones included.
-	// Default 10,000. The sources are few: the spool holds at most their number
+	// Quota bounds the events of one receiver in all its jobs, dead ones included.
+	// Default 10,000. The receivers are few: the spool holds at most their number
 	// times the quota.
 	Quota int64
 	// MaxSeen bounds the event IDs remembered; past it the oldest are forgotten
@@ -57,31 +58,29 @@ type Options struct {
 	// which failed together do not come back together. Defaults 1 second and 5
 	// minutes.
 	BaseDelay, MaxDelay time.Duration
-	// Logger is told of sources past their quota and of dead jobs. Default
+	// Logger is told of receivers past their quota and of dead jobs. Default
 	// slog.Default().
 	Logger *slog.Logger
 }
 
 // Bounds of one job.
 const (
-	seenWindow      = 24 * time.Hour
-	maxJobPayloads  = 256 // more start another job of the same key
-	maxKeyBytes     = 1024
-	maxPayloadBytes = 8192 // of one payload
-	maxErrorBytes   = 1024 // bytes kept of an error
+	seenWindow    = 24 * time.Hour
+	maxJobEvents  = 256 // more start another job of the same key
+	maxKeyBytes   = 1024
+	maxEventBytes = 8192 // of one event, as it is stored
+	maxErrorBytes = 1024 // bytes kept of an error
 )
 
 // Errors of the spool.
 var (
-	// ErrFull: the source is past its quota, and all its jobs are being done at this
-	// moment, or the request alone is past it. Nothing was written; the sender tries
+	// ErrFull: the receiver is past its quota, and all its jobs are being done at this
+	// moment, or the delivery alone is past it. Nothing was written; the sender tries
 	// again.
-	ErrFull = errors.New("the spool has no room left for this source")
+	ErrFull = errors.New("the spool has no room left for this receiver")
 	// ErrLeaseLost: the job is no longer leased to the caller. Another worker has
 	// it, will have it, or is done with it.
 	ErrLeaseLost = errors.New("the lease of the job has ended")
-	// ErrNoSuchJob: no job has that ID, or it is leased and cannot be touched.
-	ErrNoSuchJob = errors.New("there is no such job, or it is being done at this moment")
 )
 
 // Open returns the database's spool. Leases of an earlier process end: the data
@@ -117,61 +116,26 @@ func Open(d *db.DB, opts Options) (*Spool, error) {
 	return s, nil
 }
 
-// State is where a job stands.
-type State string
-
-const (
-	// Waiting: to be done at Job.Due or after.
-	Waiting State = "waiting"
-	// Leased: being done; due again at Job.Due if nothing is heard.
-	Leased State = "leased"
-	// Dead: given up at Job.Due.
-	Dead State = "dead"
-)
-
-// Job is a job of the spool.
-type Job struct {
-	ID     int64
-	Key    string
-	Source string // who asked
-	State  State
-	// Due is what State says it is, Enqueued when the first request for it came and
-	// Latest when the last did.
-	Due, Enqueued, Latest time.Time
-	// Attempts counts the leases since the job came or was retried.
-	Attempts int
-	// Error is why the last attempt failed; it may be cut.
-	Error string
-	// Payloads in order of arrival, each once, 1 to 256.
-	Payloads [][]byte
-	// Lease counts the leases ever: it tells the holder of one from those of earlier
-	// ones. Renew, Done, Fail and Release need it, ID and Attempts, and nothing else.
-	Lease int64
-}
-
 const jobColumns = "id, key, source, state, due, enqueued, latest, attempts, leases, error"
 
-func scanJob(row []driver.Value) *Job {
-	return &Job{
-		ID: row[0].(int64), Key: row[1].(string), Source: row[2].(string), State: State(row[3].(string)),
+func scanJob(row []driver.Value) *push.Job {
+	return &push.Job{
+		ID: row[0].(int64), Key: row[1].(string), Receiver: row[2].(string), State: push.State(row[3].(string)),
 		Due: time.UnixMilli(row[4].(int64)).UTC(), Enqueued: time.UnixMilli(row[5].(int64)).UTC(), Latest: time.UnixMilli(row[6].(int64)).UTC(),
 		Attempts: int(row[7].(int64)), Lease: row[8].(int64), Error: row[9].(string),
 	}
 }
 
-// loadPayloads fills in the jobs' payloads.
-func loadPayloads(c db.Snapshot, jobs []*Job) error {
-	for _, j := range jobs {
-		err := c.Each(func(row []driver.Value) error {
-			b, _ := row[0].([]byte)
-			j.Payloads = append(j.Payloads, b)
-			return nil
-		}, "SELECT payload FROM spool_payloads WHERE job = ? ORDER BY seq", j.ID)
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+// loadEvents fills in a job's events. unreadable says what is wrong with one that
+// another release stored.
+func loadEvents(c db.Snapshot, j *push.Job) (unreadable, err error) {
+	err = c.Each(func(row []driver.Value) error {
+		b, _ := row[0].([]byte)
+		e, err := push.Decode(b)
+		j.Events, unreadable = append(j.Events, e), errors.Join(unreadable, err)
+		return nil
+	}, "SELECT payload FROM spool_payloads WHERE job = ? ORDER BY seq", j.ID)
+	return unreadable, err
 }
 
 // signal says that a job may have become due.
@@ -182,54 +146,28 @@ func (s *Spool) signal() {
 	}
 }
 
-// Count are the figures of the jobs of one source, or of all.
-type Count struct {
-	Waiting, Leased, Dead int64
-	// Oldest is when the oldest job that is not dead came; zero when there is none.
-	Oldest time.Time
-}
-
-// Stats are the figures of a spool.
-type Stats struct {
-	Count
-	// Payloads of all jobs.
-	Payloads int64
-	// BySource counts by Request.Source.
-	BySource map[string]Count
-}
-
-// Stats counts. It reads as many rows as there are jobs.
-func (s *Spool) Stats(ctx context.Context) (Stats, error) {
-	st := Stats{BySource: map[string]Count{}}
+// Depth counts the jobs by receiver. It reads as many rows as there are jobs.
+func (s *Spool) Depth(ctx context.Context) (map[string]push.Depth, error) {
+	depths := map[string]push.Depth{}
 	err := s.db.Read(ctx, func(c db.Snapshot) error {
-		err := c.Each(func(row []driver.Value) error {
-			source, state, n, oldest := row[0].(string), State(row[1].(string)), row[2].(int64), time.UnixMilli(row[3].(int64)).UTC()
-			count := st.BySource[source]
-			count.add(state, n, oldest)
-			st.BySource[source] = count
-			st.add(state, n, oldest)
+		return c.Each(func(row []driver.Value) error {
+			receiver, n, oldest := row[0].(string), row[2].(int64), time.UnixMilli(row[3].(int64)).UTC()
+			depth := depths[receiver]
+			switch push.State(row[1].(string)) {
+			case push.Waiting:
+				depth.Waiting = n
+			case push.Leased:
+				depth.Leased = n
+			case push.Dead:
+				depth.Dead = n
+				oldest = time.Time{}
+			}
+			if !oldest.IsZero() && (depth.Oldest.IsZero() || oldest.Before(depth.Oldest)) {
+				depth.Oldest = oldest
+			}
+			depths[receiver] = depth
 			return nil
 		}, "SELECT source, state, count(*), min(enqueued) FROM spool_jobs GROUP BY source, state")
-		if err != nil {
-			return err
-		}
-		st.Payloads, _, err = c.First("SELECT sum(payloads) FROM spool_sources")
-		return err
 	})
-	return st, err
-}
-
-func (c *Count) add(state State, n int64, oldest time.Time) {
-	switch state {
-	case Waiting:
-		c.Waiting += n
-	case Leased:
-		c.Leased += n
-	case Dead:
-		c.Dead += n
-		return
-	}
-	if c.Oldest.IsZero() || oldest.Before(c.Oldest) {
-		c.Oldest = oldest
-	}
+	return depths, err
 }

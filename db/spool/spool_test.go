@@ -2,7 +2,9 @@ package spool_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,6 +19,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/db/spool"
+	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
 // testSpool is a spool whose time the test moves.
@@ -38,19 +41,48 @@ func open(t *testing.T, opts spool.Options) *testSpool {
 	return &testSpool{s, t, clock}
 }
 
-func request(key, id, payload string) spool.Request {
-	return spool.Request{Key: key, Source: "local", EventID: id, Payload: []byte(payload)}
+// request is an event about a tag, of the receiver "local"; see from.
+func request(key, id, payload string) push.Event { return from("local", key, id, payload) }
+
+// testHost is the registry of keys that name none.
+const testHost = "registry.example.com"
+
+// from is an event of a receiver. Its key is [host/]repository[:tag]; its payload, up
+// to 32 bytes, is its digest: payloads and shortKey show both again.
+func from(receiver, key, id, payload string) push.Event {
+	host, path, ok := strings.Cut(key, "/")
+	if !ok {
+		host, path = testHost, key
+	}
+	repository, tag, _ := strings.Cut(path, ":")
+	digest := make([]byte, 32)
+	copy(digest, payload)
+	return push.Event{
+		Receiver: receiver, ID: id, Action: push.Pushed,
+		Host: host, Repository: repository, Tag: cmp.Or(tag, "v"), Digest: "sha256:" + hex.EncodeToString(digest),
+	}
 }
 
-func (s *testSpool) enqueue(requests ...spool.Request) {
+// shortKey is the key that from was given.
+func shortKey(j *push.Job) string {
+	return strings.TrimSuffix(strings.TrimPrefix(j.Key, testHost+"/"), ":v")
+}
+
+// payload is what from was given.
+func payload(e push.Event) string {
+	b, _ := hex.DecodeString(strings.TrimPrefix(e.Digest, "sha256:"))
+	return string(bytes.TrimRight(b, "\x00"))
+}
+
+func (s *testSpool) enqueue(events ...push.Event) {
 	s.t.Helper()
-	if err := s.Enqueue(context.Background(), requests); err != nil {
+	if err := s.Enqueue(context.Background(), events); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
 // claim leases for a minute what is due now.
-func (s *testSpool) claim(n int) []*spool.Job {
+func (s *testSpool) claim(n int) []*push.Job {
 	s.t.Helper()
 	jobs, err := s.ClaimNow(n, time.Minute)
 	if err != nil {
@@ -60,7 +92,7 @@ func (s *testSpool) claim(n int) []*spool.Job {
 }
 
 // claimOne fails the test unless just one job is due.
-func (s *testSpool) claimOne() *spool.Job {
+func (s *testSpool) claimOne() *push.Job {
 	s.t.Helper()
 	jobs := s.claim(10)
 	if len(jobs) != 1 {
@@ -76,18 +108,34 @@ func (s *testSpool) ok(err error) {
 	}
 }
 
-func (s *testSpool) stats() spool.Stats {
+// stats are the figures of all jobs.
+type stats struct {
+	push.Depth
+	Payloads   int64
+	ByReceiver map[string]push.Depth
+}
+
+func (s *testSpool) stats() (st stats) {
 	s.t.Helper()
-	st, err := s.Stats(context.Background())
+	var err error
+	st.ByReceiver, err = s.Depth(context.Background())
 	s.ok(err)
+	st.Payloads, err = s.Events(context.Background())
+	s.ok(err)
+	for _, d := range st.ByReceiver {
+		st.Waiting, st.Leased, st.Dead = st.Waiting+d.Waiting, st.Leased+d.Leased, st.Dead+d.Dead
+		if st.Oldest.IsZero() || !d.Oldest.IsZero() && d.Oldest.Before(st.Oldest) {
+			st.Oldest = d.Oldest
+		}
+	}
 	return st
 }
 
-// payloads shows a job's payloads.
-func payloads(j *spool.Job) string {
+// payloads shows the payloads of a job.
+func payloads(j *push.Job) string {
 	var out []string
-	for _, p := range j.Payloads {
-		out = append(out, string(p))
+	for _, e := range j.Events {
+		out = append(out, payload(e))
 	}
 	return strings.Join(out, " ")
 }
@@ -96,11 +144,11 @@ func TestLifeOfAJob(t *testing.T) {
 	s, ctx := open(t, spool.Options{}), context.Background()
 	start := s.clock.Now()
 	s.enqueue(request("app:1", "e1", "a"))
-	if st := s.stats(); st.Waiting != 1 || st.Payloads != 1 || !st.Oldest.Equal(start) || st.BySource["local"] != st.Count {
+	if st := s.stats(); st.Waiting != 1 || st.Payloads != 1 || !st.Oldest.Equal(start) || st.ByReceiver["local"] != st.Depth {
 		t.Errorf("after Enqueue: %+v", st)
 	}
 	j := s.claimOne()
-	if j.Key != "app:1" || j.Source != "local" || payloads(j) != "a" || j.Attempts != 1 || !j.Enqueued.Equal(start) || !j.Due.Equal(start.Add(time.Minute)) {
+	if shortKey(j) != "app:1" || j.Receiver != "local" || payloads(j) != "a" || j.Attempts != 1 || !j.Enqueued.Equal(start) || !j.Due.Equal(start.Add(time.Minute)) {
 		t.Errorf("claimed %+v", j)
 	}
 	if again := s.claim(10); len(again) != 0 {
@@ -136,8 +184,8 @@ func TestSeesAnEventOnce(t *testing.T) {
 	expect("the same ID in one batch", "a")
 	s.enqueue(request("k", "e1", "c"))
 	expect("the same ID again", "")
-	s.enqueue(spool.Request{Key: "k", Source: "other", EventID: "e1", Payload: []byte("d")})
-	expect("the same ID of another source", "d")
+	s.enqueue(from("other", "k", "e1", "d"))
+	expect("the same ID of another receiver", "d")
 	s.enqueue(request("k", "", "e"))
 	s.enqueue(request("k", "", "f"))
 	expect("no ID", "e f")
@@ -196,9 +244,9 @@ func TestCoalesces(t *testing.T) {
 	}
 }
 
-// TestLosesNoPayload sends more different payloads for a key than a job has
+// TestLosesNoEvent sends more different events for a key than a job has
 // room for.
-func TestLosesNoPayload(t *testing.T) {
+func TestLosesNoEvent(t *testing.T) {
 	s, ctx := open(t, spool.Options{}), context.Background()
 	const n = 600
 	for i := range n {
@@ -207,11 +255,11 @@ func TestLosesNoPayload(t *testing.T) {
 	seen := map[string]bool{}
 	for range 3 {
 		j := s.claimOne()
-		if len(j.Payloads) > 256 {
-			t.Errorf("a job of %d payloads", len(j.Payloads))
+		if len(j.Events) > 256 {
+			t.Errorf("a job of %d events", len(j.Events))
 		}
-		for _, p := range j.Payloads {
-			seen[string(p)] = true
+		for _, e := range j.Events {
+			seen[payload(e)] = true
 		}
 		s.ok(s.Done(ctx, j))
 	}
@@ -237,7 +285,7 @@ func TestLease(t *testing.T) {
 	}
 	for name, err := range map[string]error{
 		"Renew": s.Renew(ctx, first, time.Minute), "Done": s.Done(ctx, first),
-		"Fail": s.Fail(ctx, first, spool.Failure{}), "Release": s.Release(ctx, first),
+		"Fail": s.Fail(ctx, first, push.Failure{}), "Release": s.Release(ctx, first),
 	} {
 		if !errors.Is(err, spool.ErrLeaseLost) {
 			t.Errorf("%s with a lease that ended: %v", name, err)
@@ -261,7 +309,7 @@ func TestReopened(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Enqueue(context.Background(), []spool.Request{request("k", "e1", "a")}); err != nil {
+	if err := s.Enqueue(context.Background(), []push.Event{request("k", "e1", "a")}); err != nil {
 		t.Fatal(err)
 	}
 	if jobs, err := s.ClaimNow(1, time.Hour); err != nil || len(jobs) != 1 {
@@ -278,11 +326,11 @@ func TestReopened(t *testing.T) {
 	if err != nil || len(jobs) != 1 || jobs[0].Attempts != 2 {
 		t.Fatalf("after reopening: %+v, %v", jobs, err)
 	}
-	if err := s.Enqueue(context.Background(), []spool.Request{request("k", "e1", "b")}); err != nil {
+	if err := s.Enqueue(context.Background(), []push.Event{request("k", "e1", "b")}); err != nil {
 		t.Fatal(err)
 	}
-	if st, err := s.Stats(context.Background()); err != nil || st.Payloads != 1 {
-		t.Errorf("an event is forgotten by reopening: %+v, %v", st, err)
+	if n, err := s.Events(context.Background()); err != nil || n != 1 {
+		t.Errorf("an event is forgotten by reopening: there are %d, %v", n, err)
 	}
 }
 
@@ -294,8 +342,8 @@ func TestBacksOffAndGivesUp(t *testing.T) {
 		limit *= time.Second
 		j := s.claimOne()
 		failed := s.clock.Now()
-		s.ok(s.Fail(ctx, j, spool.Failure{Error: "no route"}))
-		jobs, err := s.List(ctx, spool.Waiting, 0, 10)
+		s.ok(s.Fail(ctx, j, push.Failure{Error: "no route"}))
+		jobs, err := s.List(ctx, push.Waiting, 0, 10)
 		s.ok(err)
 		if wait := jobs[0].Due.Sub(failed); wait < limit/2 || wait > limit {
 			t.Errorf("after %d failures it waits %v, want %v to %v", i+1, wait, limit/2, limit)
@@ -305,27 +353,27 @@ func TestBacksOffAndGivesUp(t *testing.T) {
 		}
 		s.clock.Step(limit)
 	}
-	s.ok(s.Fail(ctx, s.claimOne(), spool.Failure{Error: strings.Repeat("no route ", 1000)}))
+	s.ok(s.Fail(ctx, s.claimOne(), push.Failure{Error: strings.Repeat("no route ", 1000)}))
 	s.clock.Step(time.Hour)
 	if jobs := s.claim(1); len(jobs) != 0 {
 		t.Fatalf("a dead job was claimed: %+v", jobs)
 	}
-	dead, err := s.List(ctx, spool.Dead, 0, 10)
+	dead, err := s.List(ctx, push.Dead, 0, 10)
 	s.ok(err)
-	if len(dead) != 1 || dead[0].Attempts != 5 || !strings.HasPrefix(dead[0].Error, "no route") || len(dead[0].Error) > 1100 || payloads(dead[0]) != "a" {
+	if len(dead) != 1 || dead[0].Attempts != 5 || !strings.HasPrefix(dead[0].Error, "no route") || len(dead[0].Error) > 1100 {
 		t.Fatalf("dead: %+v", dead)
 	}
-	if got := log.String(); !strings.Contains(got, `level=WARN msg="a push was given up: its job is dead" job=`+strconv.FormatInt(dead[0].ID, 10)+" receiver=local about=k attempts=5 err=") || strings.Count(got, "\n") != 1 {
+	if got := log.String(); !strings.Contains(got, `level=WARN msg="a push was given up: its job is dead" job=`+strconv.FormatInt(dead[0].ID, 10)+" receiver=local about=registry.example.com/k:v attempts=5 err=") || strings.Count(got, "\n") != 1 {
 		t.Errorf("logged:\n%s", got)
 	}
 
 	s.enqueue(request("k2", "", "b"))
-	s.ok(s.Fail(ctx, s.claimOne(), spool.Failure{Error: "not an image", Permanent: true}))
+	s.ok(s.Fail(ctx, s.claimOne(), push.Failure{Error: "not an image", Permanent: true}))
 	if st := s.stats(); st.Dead != 2 || st.Waiting != 0 {
 		t.Errorf("a permanent failure is not dead: %+v", st)
 	}
 	s.enqueue(request("k3", "", "b"))
-	s.ok(s.Fail(ctx, s.claimOne(), spool.Failure{Error: "429", After: time.Hour}))
+	s.ok(s.Fail(ctx, s.claimOne(), push.Failure{Error: "429", After: time.Hour}))
 	s.clock.Step(time.Hour - time.Second)
 	if len(s.claim(1)) != 0 {
 		t.Error("a job is due before the time it was told to wait for")
@@ -366,9 +414,9 @@ func TestAdmin(t *testing.T) {
 		s.enqueue(request(fmt.Sprint("k", i), "", "p"))
 	}
 	for _, j := range s.claim(3) {
-		s.ok(s.Fail(ctx, j, spool.Failure{Error: "gone", Permanent: true}))
+		s.ok(s.Fail(ctx, j, push.Failure{Error: "gone", Permanent: true}))
 	}
-	list := func(state spool.State, after int64, limit int) (ids []int64) {
+	list := func(state push.State, after int64, limit int) (ids []int64) {
 		t.Helper()
 		jobs, err := s.List(ctx, state, after, limit)
 		s.ok(err)
@@ -380,16 +428,16 @@ func TestAdmin(t *testing.T) {
 	if got := list("", 0, 0); !slices.Equal(got, []int64{1, 2, 3, 4, 5}) {
 		t.Errorf("all: %v", got)
 	}
-	if got := list(spool.Dead, 1, 1); !slices.Equal(got, []int64{2}) {
+	if got := list(push.Dead, 1, 1); !slices.Equal(got, []int64{2}) {
 		t.Errorf("the second page of the dead: %v", got)
 	}
 	s.ok(s.Retry(ctx, 1))
 	s.ok(s.Drop(ctx, 2))
-	if got := list(spool.Dead, 0, 0); !slices.Equal(got, []int64{3}) {
+	if got := list(push.Dead, 0, 0); !slices.Equal(got, []int64{3}) {
 		t.Errorf("dead after Retry and Drop: %v", got)
 	}
 	for _, id := range []int64{2, 99} {
-		if err := errors.Join(s.Retry(ctx, id), s.Drop(ctx, id)); !errors.Is(err, spool.ErrNoSuchJob) {
+		if err := errors.Join(s.Retry(ctx, id), s.Drop(ctx, id)); !errors.Is(err, push.ErrNoSuchJob) {
 			t.Errorf("job %d: %v", id, err)
 		}
 	}
@@ -397,11 +445,11 @@ func TestAdmin(t *testing.T) {
 	if len(jobs) != 3 {
 		t.Fatalf("%d jobs are due after Retry, want 3", len(jobs))
 	}
-	if err := s.Drop(ctx, jobs[0].ID); !errors.Is(err, spool.ErrNoSuchJob) {
+	if err := s.Drop(ctx, jobs[0].ID); !errors.Is(err, push.ErrNoSuchJob) {
 		t.Errorf("a leased job was dropped: %v", err)
 	}
 	for _, j := range jobs {
-		s.ok(s.Fail(ctx, j, spool.Failure{Permanent: true}))
+		s.ok(s.Fail(ctx, j, push.Failure{Permanent: true}))
 	}
 	if n, err := s.RetryDead(ctx); n != 4 || err != nil {
 		t.Errorf("RetryDead: %d, %v; want 4", n, err)
@@ -410,7 +458,7 @@ func TestAdmin(t *testing.T) {
 		if j.Attempts != 1 {
 			t.Errorf("retried, job %d counts %d attempts", j.ID, j.Attempts)
 		}
-		s.ok(s.Fail(ctx, j, spool.Failure{Permanent: true}))
+		s.ok(s.Fail(ctx, j, push.Failure{Permanent: true}))
 	}
 	if n, err := s.DropDead(ctx); n != 4 || err != nil {
 		t.Errorf("DropDead: %d, %v; want 4", n, err)
@@ -422,13 +470,10 @@ func TestAdmin(t *testing.T) {
 
 func TestRefusesBadRequests(t *testing.T) {
 	s := open(t, spool.Options{})
-	for name, r := range map[string]spool.Request{
-		"no key":        request("", "", "p"),
-		"long key":      request(strings.Repeat("k", 1025), "", "p"),
-		"no payload":    request("k", "", ""),
-		"large payload": request("k", "", strings.Repeat("p", 8193)),
-	} {
-		if err := s.Enqueue(context.Background(), []spool.Request{request("good", "", "p"), r}); err == nil {
+	long, large := request("app", "", "p"), request("app", "", "p")
+	long.Tag, large.Digest = strings.Repeat("k", 1025), strings.Repeat("p", 8193)
+	for name, e := range map[string]push.Event{"a long key": long, "a large event": large} {
+		if err := s.Enqueue(context.Background(), []push.Event{request("good", "", "p"), e}); err == nil {
 			t.Errorf("%s was taken", name)
 		}
 	}
@@ -444,7 +489,7 @@ func TestRefusesBadRequests(t *testing.T) {
 // key of a due job coming free.
 func TestClaimWaits(t *testing.T) {
 	s, ctx := open(t, spool.Options{}), context.Background()
-	claimed := make(chan *spool.Job)
+	claimed := make(chan *push.Job)
 	errs := make(chan error, 1)
 	claim := func() {
 		jobs, err := s.Claim(ctx, 1, time.Hour, nil)
@@ -454,7 +499,7 @@ func TestClaimWaits(t *testing.T) {
 		}
 		claimed <- jobs[0]
 	}
-	wait := func(what string) *spool.Job {
+	wait := func(what string) *push.Job {
 		t.Helper()
 		select {
 		case j := <-claimed:
@@ -470,12 +515,12 @@ func TestClaimWaits(t *testing.T) {
 	s.enqueue(request("k", "", "a"))
 	j := wait("a new job")
 
-	s.ok(s.Fail(ctx, j, spool.Failure{After: time.Minute}))
+	s.ok(s.Fail(ctx, j, push.Failure{After: time.Minute}))
 	go claim()
 	s.clock.Step(time.Minute + time.Second)
 	s.enqueue(request("wake", "", "x")) // if Claim read the time before the step
 	j = wait("the end of a back-off")
-	if j.Key == "wake" {
+	if shortKey(j) == "wake" {
 		t.Fatal("the job that was due first came second")
 	}
 

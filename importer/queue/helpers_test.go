@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -10,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -18,12 +18,12 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/klog/v2"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
@@ -33,8 +33,8 @@ import (
 // by themselves.
 type memoryQueue struct {
 	mu      sync.Mutex
-	waiting []queue.Job
-	leased  map[int64]queue.Job
+	waiting []*push.Job
+	leased  map[int64]*push.Job
 	ended   chan ending // one for each job that ended, in any way
 	wake    chan struct{}
 	renewed map[int64]int
@@ -43,28 +43,28 @@ type memoryQueue struct {
 }
 
 type ending struct {
-	Job     queue.Job
+	Job     *push.Job
 	How     string // done, failed or released
-	Failure queue.Failure
+	Failure push.Failure
 }
 
-func newQueue(jobs ...queue.Job) *memoryQueue {
-	q := &memoryQueue{leased: map[int64]queue.Job{}, renewed: map[int64]int{}, ended: make(chan ending, 2000), wake: make(chan struct{}, 2000)}
+func newQueue(jobs ...*push.Job) *memoryQueue {
+	q := &memoryQueue{leased: map[int64]*push.Job{}, renewed: map[int64]int{}, ended: make(chan ending, 2000), wake: make(chan struct{}, 2000)}
 	q.add(jobs...)
 	return q
 }
 
-func (q *memoryQueue) add(jobs ...queue.Job) {
+func (q *memoryQueue) add(jobs ...*push.Job) {
 	q.mu.Lock()
 	q.waiting = append(q.waiting, jobs...)
 	q.mu.Unlock()
 	q.wake <- struct{}{}
 }
 
-func (q *memoryQueue) Claim(ctx context.Context, n int, _ time.Duration, room func(string) (int, time.Time)) ([]queue.Job, error) {
+func (q *memoryQueue) Claim(ctx context.Context, n int, _ time.Duration, room push.Room) ([]*push.Job, error) {
 	for {
 		q.mu.Lock()
-		var jobs, left []queue.Job
+		var jobs, left []*push.Job
 		var again <-chan time.Time
 		taken := map[string]int{}
 		for _, j := range q.waiting {
@@ -94,7 +94,7 @@ func (q *memoryQueue) Claim(ctx context.Context, n int, _ time.Duration, room fu
 	}
 }
 
-func (q *memoryQueue) Renew(_ context.Context, j queue.Job, _ time.Duration) error {
+func (q *memoryQueue) Renew(_ context.Context, j *push.Job, _ time.Duration) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.renewed[j.ID]++
@@ -104,7 +104,7 @@ func (q *memoryQueue) Renew(_ context.Context, j queue.Job, _ time.Duration) err
 	return nil
 }
 
-func (q *memoryQueue) end(j queue.Job, how string, f queue.Failure) error {
+func (q *memoryQueue) end(j *push.Job, how string, f push.Failure) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if _, ok := q.leased[j.ID]; !ok {
@@ -119,22 +119,22 @@ func (q *memoryQueue) end(j queue.Job, how string, f queue.Failure) error {
 	return nil
 }
 
-func (q *memoryQueue) Done(_ context.Context, j queue.Job) error {
-	return q.end(j, "done", queue.Failure{})
+func (q *memoryQueue) Done(_ context.Context, j *push.Job) error {
+	return q.end(j, "done", push.Failure{})
 }
 
-func (q *memoryQueue) Fail(_ context.Context, j queue.Job, f queue.Failure) error {
+func (q *memoryQueue) Fail(_ context.Context, j *push.Job, f push.Failure) error {
 	return q.end(j, "failed", f)
 }
 
-func (q *memoryQueue) Release(_ context.Context, j queue.Job) error {
-	return q.end(j, "released", queue.Failure{})
+func (q *memoryQueue) Release(_ context.Context, j *push.Job) error {
+	return q.end(j, "released", push.Failure{})
 }
 
-func (q *memoryQueue) Depth(context.Context) (map[string]queue.Depth, error) {
+func (q *memoryQueue) Depth(context.Context) (map[string]push.Depth, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return map[string]queue.Depth{"local": {Waiting: int64(len(q.waiting)), Leased: int64(len(q.leased)), Dead: 7, Oldest: time.Now().Add(-time.Minute)}}, nil
+	return map[string]push.Depth{"local": {Waiting: int64(len(q.waiting)), Leased: int64(len(q.leased)), Dead: 7, Oldest: time.Now().Add(-time.Minute)}}, nil
 }
 
 // await returns the next job that ends.
@@ -228,7 +228,7 @@ func prepareWorker(t *testing.T) (*workerTest, queue.Options) {
 	w := &workerTest{t: t, registry: registrytest.New(t), images: &registrytest.Images{}, finder: &tagFinder{}, notices: &notices{}, queue: newQueue()}
 	return w, queue.Options{
 		Importer: newImporter(t, importer.Options{Signatures: w.finder, Limits: importer.Limits{Attempts: 1}}),
-		Images:   w.images, Queue: w.queue, Settle: 64 * time.Millisecond, Finder: queue.ListFinder{Images: listed{w.images}}, Notifier: w.notices,
+		Images:   w.images, Queue: w.queue, Settle: 64 * time.Millisecond, Finder: queue.ListFinder{Images: listed{w.images}}, Notifier: w.notices, Logger: slog.New(slog.DiscardHandler),
 	}
 }
 
@@ -239,7 +239,7 @@ func (w *workerTest) run(o queue.Options) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logr.Discard()))
+	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- worker.Run(ctx) }()
 	w.t.Cleanup(func() {
@@ -250,34 +250,45 @@ func (w *workerTest) run(o queue.Options) {
 	})
 }
 
-// hint is "push repository[:tag][@digest]" or "delete …", of the test's registry.
-func (w *workerTest) hint(s string) queue.Hint {
+// event is "push repository[:tag][@digest]" or "delete …", of the test's registry.
+func (w *workerTest) event(s string) push.Event {
 	action, ref, _ := strings.Cut(s, " ")
 	ref, digest, _ := strings.Cut(ref, "@")
 	repository, tag, _ := strings.Cut(ref, ":")
-	return queue.Hint{Action: action, Host: w.registry.Host, Repository: repository, Tag: tag, Digest: digest}
+	return push.Event{Action: push.Action(action), Host: w.registry.Host, Repository: repository, Tag: tag, Digest: digest}
 }
 
-func (w *workerTest) start(attempt int, hints ...string) {
-	w.nextID++
-	j := queue.Job{ID: w.nextID, Receiver: "local", Received: time.Now(), Latest: time.Now(), Attempt: attempt}
-	for _, s := range hints {
-		j.Hints = append(j.Hints, w.hint(s))
+// newJob is a job, now and for the first time, of the events.
+func newJob(id int64, events ...push.Event) *push.Job {
+	j := &push.Job{ID: id, Receiver: "local", Enqueued: time.Now(), Latest: time.Now(), Attempts: 1, Events: events}
+	if len(events) > 0 {
+		j.Key = events[0].Key()
 	}
+	return j
+}
+
+func (w *workerTest) start(attempt int, events ...string) {
+	w.nextID++
+	j := newJob(w.nextID)
+	j.Attempts = attempt
+	for _, s := range events {
+		j.Events = append(j.Events, w.event(s))
+	}
+	j.Key = j.Events[0].Key()
 	w.queue.add(j)
 }
 
 // do has a job done and fails the test if it is not.
-func (w *workerTest) do(hints ...string) {
+func (w *workerTest) do(events ...string) {
 	w.t.Helper()
-	if e := w.try(1, hints...); e.How != "done" {
-		w.t.Fatalf("%v: %s: %+v", hints, e.How, e.Failure)
+	if e := w.try(1, events...); e.How != "done" {
+		w.t.Fatalf("%v: %s: %+v", events, e.How, e.Failure)
 	}
 }
 
-func (w *workerTest) try(attempt int, hints ...string) ending {
+func (w *workerTest) try(attempt int, events ...string) ending {
 	w.t.Helper()
-	w.start(attempt, hints...)
+	w.start(attempt, events...)
 	return w.queue.await(w.t)
 }
 

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/importer"
-	"github.com/tidewaiter/tidewaiter/importer/queue"
+	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 )
 
@@ -43,7 +43,7 @@ func TestRegistriesThatHangHoldUpNobody(t *testing.T) {
 	for _, host := range hanging(t, 10) {
 		for i := range 100 {
 			w.nextID++
-			w.queue.add(queue.Job{ID: w.nextID, Receiver: "local", Attempt: 1, Hints: []queue.Hint{{Action: queue.Push, Host: host, Repository: "app", Tag: fmt.Sprint(i)}}})
+			w.queue.add(newJob(w.nextID, push.Event{Action: push.Pushed, Host: host, Repository: "app", Tag: fmt.Sprint(i)}))
 		}
 	}
 	w.run(o)
@@ -51,7 +51,7 @@ func TestRegistriesThatHangHoldUpNobody(t *testing.T) {
 		reference := fmt.Sprint("team/app:", i)
 		w.push(reference, reference)
 		if e := w.try(1, "push "+reference); e.How != "done" || e.Job.Host() != w.registry.Host {
-			t.Fatalf("%s: %s: %+v", e.Job.Hints[0].Key(), e.How, e.Failure)
+			t.Fatalf("%s: %s: %+v", e.Job.Key, e.How, e.Failure)
 		}
 	}
 	w.queue.mu.Lock()
@@ -78,9 +78,9 @@ func TestRegistriesThatBeginToHangHoldUpNobody(t *testing.T) {
 	for n := range 10 {
 		other := registrytest.New(t)
 		other.Push("app:v1", newImage(t, sampleOf(fmt.Sprint(n))))
-		job := func(tag string) queue.Job {
+		job := func(tag string) *push.Job {
 			w.nextID++
-			return queue.Job{ID: w.nextID, Receiver: "local", Attempt: 1, Hints: []queue.Hint{{Action: queue.Push, Host: other.Host, Repository: "app", Tag: tag}}}
+			return newJob(w.nextID, push.Event{Action: push.Pushed, Host: other.Host, Repository: "app", Tag: tag})
 		}
 		w.queue.add(job("v1"))
 		if e := w.queue.await(t); e.How != "done" {
@@ -95,7 +95,7 @@ func TestRegistriesThatBeginToHangHoldUpNobody(t *testing.T) {
 		reference := fmt.Sprint("team/app:", i)
 		w.push(reference, reference)
 		if e := w.try(1, "push "+reference); e.How != "done" || e.Job.Host() != w.registry.Host {
-			t.Fatalf("%s: %s: %+v", e.Job.Hints[0].Key(), e.How, e.Failure)
+			t.Fatalf("%s: %s: %+v", e.Job.Key, e.How, e.Failure)
 		}
 	}
 }
@@ -113,7 +113,7 @@ func TestJobsOfAParkedRegistryWait(t *testing.T) {
 	other := registrytest.New(t)
 	other.Push("app:v1", newImage(t, sampleOf("other")))
 	w.nextID++
-	w.queue.add(queue.Job{ID: w.nextID, Receiver: "local", Attempt: 1, Hints: []queue.Hint{{Action: queue.Push, Host: other.Host, Repository: "app", Tag: "v1"}}})
+	w.queue.add(newJob(w.nextID, push.Event{Action: push.Pushed, Host: other.Host, Repository: "app", Tag: "v1"}))
 	if e := w.queue.await(t); e.How != "done" || e.Job.Host() != other.Host {
 		t.Errorf("%s: %+v", e.How, e.Job)
 	}

@@ -11,38 +11,39 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
-func (h Hint) isDelete() bool { return h.Action == Delete }
+func isDeletion(e push.Event) bool { return e.Action == push.Deleted }
 
-// do asks the registry what is true of what the hints name, and makes the Images
+// do asks the registry what is true of what the events name, and makes the Images
 // agree. Doing it again changes nothing.
 //
-// Hints come late, twice and out of order, so only the registry knows where a tag
+// Events come late, twice and out of order, so only the registry knows where a tag
 // points. They come early, too: distribution tells of a push before it has moved
 // the tag. So what was pushed is imported by its digest, and the tag is looked at
 // until it leads there, or long enough.
-func (w *Worker) do(ctx context.Context, j Job) error {
-	hint := j.Hints[0]
-	repository := hint.repository()
-	tag := repository.WithTag(hint.Tag)
-	pushed, deleted := digestsOf(j.Hints, Push), digestsOf(j.Hints, Delete)
-	if subject, ok := importer.SubjectOfTag(hint.Tag); ok {
+func (w *Worker) do(ctx context.Context, j *push.Job) error {
+	first := j.Events[0]
+	repository := first.Reference().Bare()
+	tag := repository.WithTag(first.Tag)
+	pushed, deleted := digestsOf(j.Events, push.Pushed), digestsOf(j.Events, push.Deleted)
+	if subject, ok := importer.SubjectOfTag(first.Tag); ok {
 		if _, err := w.awaitTag(ctx, tag, pushed, j.Latest); err != nil {
 			return err
 		}
 		return w.searchSignatures(ctx, repository.WithDigest(subject))
 	}
-	if j.Attempt == 1 {
+	if j.Attempts == 1 {
 		for _, digest := range pushed {
-			w.pushReceived(ctx, digest, hint)
+			w.pushReceived(ctx, digest, first)
 		}
 	}
 	switch {
-	case hint.Tag == "" && hint.Digest == "":
+	case first.Tag == "" && first.Digest == "":
 		return w.goneRepository(ctx, repository)
-	case hint.Tag == "":
-		return w.doDigest(ctx, repository.WithDigest(hint.Digest), j)
+	case first.Tag == "":
+		return w.doDigest(ctx, repository.WithDigest(first.Digest), j)
 	}
 	if err := w.doTag(ctx, tag, pushed, j); err != nil {
 		return err
@@ -55,28 +56,28 @@ func (w *Worker) do(ctx context.Context, j Job) error {
 	return nil
 }
 
-// doDigest does the hints about one digest.
-func (w *Worker) doDigest(ctx context.Context, ref reference.Reference, j Job) error {
-	if slices.ContainsFunc(j.Hints, Hint.isDelete) {
+// doDigest does the events about one digest.
+func (w *Worker) doDigest(ctx context.Context, ref reference.Reference, j *push.Job) error {
+	if slices.ContainsFunc(j.Events, isDeletion) {
 		if gone, err := w.gone(ctx, ref, nil, j.Latest); err != nil || gone {
 			return err
 		}
-		// Deleted and pushed again, or the hint was wrong.
+		// Deleted and pushed again, or the event was wrong.
 	}
-	_, err := w.importOne(ctx, ref, j.Hints[0])
+	_, err := w.importOne(ctx, ref, j.Events[0])
 	return err
 }
 
-// doTag does the hints about one tag, of which pushed are the digests it was said
+// doTag does the events about one tag, of which pushed are the digests it was said
 // to lead to.
-func (w *Worker) doTag(ctx context.Context, tag reference.Reference, pushed []string, j Job) error {
-	isDeleted := slices.ContainsFunc(j.Hints, Hint.isDelete)
-	if isDeleted && !slices.ContainsFunc(j.Hints, func(h Hint) bool { return !h.isDelete() }) {
-		if gone, err := w.gone(ctx, tag, digestsOf(j.Hints, Delete), j.Latest); err != nil || gone {
+func (w *Worker) doTag(ctx context.Context, tag reference.Reference, pushed []string, j *push.Job) error {
+	isDeleted := slices.ContainsFunc(j.Events, isDeletion)
+	if isDeleted && !slices.ContainsFunc(j.Events, func(e push.Event) bool { return !isDeletion(e) }) {
+		if gone, err := w.gone(ctx, tag, digestsOf(j.Events, push.Deleted), j.Latest); err != nil || gone {
 			return err
 		}
 	}
-	now, err := w.importOne(ctx, tag, j.Hints[0])
+	now, err := w.importOne(ctx, tag, j.Events[0])
 	missing := err
 	if err != nil && importer.ReasonOf(err) != importer.NotFound {
 		return err
@@ -86,7 +87,7 @@ func (w *Worker) doTag(ctx context.Context, tag reference.Reference, pushed []st
 		if digest == now {
 			continue
 		}
-		switch _, err := w.importOne(ctx, tag.WithDigest(digest), j.Hints[0]); {
+		switch _, err := w.importOne(ctx, tag.WithDigest(digest), j.Events[0]); {
 		case err == nil:
 			stored = true
 		case importer.ReasonOf(err) != importer.NotFound: // else replaced or deleted since
@@ -99,16 +100,16 @@ func (w *Worker) doTag(ctx context.Context, tag reference.Reference, pushed []st
 			return err
 		}
 		if later != "" && later != now {
-			_, missing = w.importOne(ctx, tag, j.Hints[0])
+			_, missing = w.importOne(ctx, tag, j.Events[0])
 		}
 	}
 	switch {
 	case missing == nil:
 		return nil
 	case isDeleted:
-		_, err := w.gone(ctx, tag, digestsOf(j.Hints, Delete), j.Latest)
+		_, err := w.gone(ctx, tag, digestsOf(j.Events, push.Deleted), j.Latest)
 		return err
-	case stored && j.Attempt >= doubtfulAttempts:
+	case stored && j.Attempts >= doubtfulAttempts:
 		return nil // the tag was deleted without a word; the Image is there
 	}
 	return missing
@@ -137,12 +138,12 @@ func (w *Worker) settle(ctx context.Context, ref reference.Reference, then time.
 	}
 }
 
-// digestsOf are the digests in the hints of an action, each once.
-func digestsOf(hints []Hint, action string) []string {
+// digestsOf are the digests in the events of an action, each once.
+func digestsOf(events []push.Event, action push.Action) []string {
 	var digests []string
-	for _, h := range hints {
-		if h.Action == action && h.Digest != "" && !slices.Contains(digests, h.Digest) {
-			digests = append(digests, h.Digest)
+	for _, e := range events {
+		if e.Action == action && e.Digest != "" && !slices.Contains(digests, e.Digest) {
+			digests = append(digests, e.Digest)
 		}
 	}
 	return digests
@@ -150,7 +151,7 @@ func digestsOf(hints []Hint, action string) []string {
 
 // importOne imports what ref leads to, be it an image or what belongs to one, and
 // returns its digest.
-func (w *Worker) importOne(ctx context.Context, ref reference.Reference, hint Hint) (digest string, err error) {
+func (w *Worker) importOne(ctx context.Context, ref reference.Reference, event push.Event) (digest string, err error) {
 	result, err := w.importPresent(ctx, ref)
 	if importer.ReasonOf(err) == importer.NotAnImage {
 		return w.searchSubject(ctx, ref)
@@ -159,14 +160,14 @@ func (w *Worker) importOne(ctx context.Context, ref reference.Reference, hint Hi
 		return "", err
 	}
 	root := result.Images[0]
-	if hint.Digest == "" {
-		w.pushReceived(ctx, result.Digest, hint) // only now it is known of what
+	if event.Digest == "" {
+		w.pushReceived(ctx, result.Digest, event) // only now it is known of what
 	}
 	message := "Imported " + ref.String()
 	if root.Action == importer.Unchanged {
 		message = ref.String() + " had been imported before"
 	}
-	w.notify(ctx, Notice{Reason: NoticeImported, Image: result.Digest, Reference: hint.Key(), Message: message})
+	w.notify(ctx, Notice{Reason: NoticeImported, Image: result.Digest, Reference: event.Key(), Message: message})
 	// An image may say that it belongs to another.
 	if m, err := manifest.Parse([]byte(root.Image.DockerImageManifest), root.Image.DockerImageManifestMediaType); err == nil && m.Subject != nil {
 		return result.Digest, w.searchSignatures(ctx, ref.WithDigest(m.Subject.Digest))
@@ -189,9 +190,9 @@ func (w *Worker) importPresent(ctx context.Context, ref reference.Reference) (*i
 	return result, nil
 }
 
-func (w *Worker) pushReceived(ctx context.Context, digest string, hint Hint) {
-	if !hint.isDelete() {
-		w.notify(ctx, Notice{Reason: NoticePushReceived, Image: digest, Reference: hint.Key(), Message: "The registry says that " + hint.Key() + " was pushed"})
+func (w *Worker) pushReceived(ctx context.Context, digest string, event push.Event) {
+	if !isDeletion(event) {
+		w.notify(ctx, Notice{Reason: NoticePushReceived, Image: digest, Reference: event.Key(), Message: "The registry says that " + event.Key() + " was pushed"})
 	}
 }
 
@@ -230,8 +231,8 @@ func (w *Worker) searchSignatures(ctx context.Context, subject reference.Referen
 const doubtfulAttempts = 6
 
 // failure says what is to come of a job that failed.
-func failure(err error, attempt int) Failure {
-	f := Failure{Error: err.Error()}
+func failure(err error, attempt int) push.Failure {
+	f := push.Failure{Error: err.Error()}
 	var e *importer.Error
 	var bad *reference.Error // what a registry names and we cannot ask for, such as a sha512 digest
 	switch {
@@ -269,17 +270,17 @@ func (w *Worker) notify(ctx context.Context, n Notice) {
 	}
 }
 
-// notifyFailure tells of a failure on every Image that the hints name; a tag's
+// notifyFailure tells of a failure on every Image that the events name; a tag's
 // alone is nobody's.
-func (w *Worker) notifyFailure(ctx context.Context, j Job, f Failure) {
+func (w *Worker) notifyFailure(ctx context.Context, j *push.Job, f push.Failure) {
 	images := map[string]bool{}
-	for _, h := range j.Hints {
-		images[h.Digest] = true
+	for _, e := range j.Events {
+		images[e.Digest] = true
 	}
 	for image := range images {
 		if image == "" && len(images) > 1 {
 			continue
 		}
-		w.notify(ctx, Notice{Reason: NoticeImportFailed, Warning: true, Image: image, Reference: j.Hints[0].Key(), Message: f.Error})
+		w.notify(ctx, Notice{Reason: NoticeImportFailed, Warning: true, Image: image, Reference: j.Key, Message: f.Error})
 	}
 }

@@ -1,9 +1,12 @@
 package queue
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/component-base/metrics"
+
+	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
 // queueMetrics are figures of the queue by receiver. Receivers are those of the
@@ -46,10 +49,16 @@ func newQueueMetrics(register func(...metrics.Registerable)) *queueMetrics {
 	return m
 }
 
-func (m *queueMetrics) setDepth(depth map[string]Depth, now time.Time) {
+func (m *queueMetrics) setDepth(receivers []string, depth map[string]push.Depth, now time.Time) {
 	m.depth.Reset() // a receiver may have left the configuration
 	m.oldest.Reset()
-	for receiver, d := range depth {
+	for receiver := range depth {
+		if !slices.Contains(receivers, receiver) {
+			receivers = append(slices.Clip(receivers), receiver)
+		}
+	}
+	for _, receiver := range receivers {
+		d := depth[receiver]
 		m.depth.WithLabelValues(receiver, "waiting").Set(float64(d.Waiting))
 		m.depth.WithLabelValues(receiver, "leased").Set(float64(d.Leased))
 		m.depth.WithLabelValues(receiver, "dead").Set(float64(d.Dead))

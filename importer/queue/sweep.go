@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/klog/v2"
-
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 )
@@ -77,20 +75,20 @@ func (w *Worker) sweepEvery(ctx context.Context) {
 // sweep goes through the repositories, one tag at a time: it is in no hurry, and
 // pushes go first.
 func (w *Worker) sweep(ctx context.Context) {
-	logger, start := klog.FromContext(ctx), w.Clock.Now()
+	start := w.Clock.Now()
 	swept, silent := 0, map[string]bool{} // hosts that do not answer now
 	for _, repository := range w.swept {
 		if silent[repository.Host] {
 			continue
 		}
-		if err := guard(ctx, func() error { return w.sweepRepository(ctx, repository) }); err == nil {
+		if err := guard(w.Logger, func() error { return w.sweepRepository(ctx, repository) }); err == nil {
 			swept++
 		} else if ctx.Err() == nil {
 			silent[repository.Host] = importer.ReasonOf(err) == importer.Unreachable || importer.ReasonOf(err) == importer.Timeout
 			w.failing.Warn(repository.Name(), "a sweep left a repository before its end", "repository", repository.Name(), "err", err)
 		}
 	}
-	logger.V(2).Info("Swept", "repositories", swept, "of", len(w.swept), "duration", w.Clock.Since(start))
+	w.Logger.Debug("Swept", "repositories", swept, "of", len(w.swept), "duration", w.Clock.Since(start))
 }
 
 // sweepRepository imports every tag, and asks about what else is known. It goes on

@@ -5,17 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"sync"
 	"time"
 
 	"k8s.io/component-base/metrics"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/lanes"
+	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/web/warn"
 )
 
@@ -31,6 +32,8 @@ type Options struct {
 	Sweep SweepOptions
 	// Notifier is told what happens; nil tells nobody.
 	Notifier Notifier
+	// Receivers are shown by the metrics also when they have no jobs.
+	Receivers []string
 	// Concurrency is how many jobs are done at a time (32), HostConcurrency how many
 	// of those of one registry (8); see package lanes.
 	Concurrency, HostConcurrency int
@@ -47,9 +50,11 @@ type Options struct {
 	RegisterMetrics func(...metrics.Registerable)
 	// Clock is for tests; nil is the real one.
 	Clock clock.WithTicker
+	// Logger is told what fails. Default slog.Default().
+	Logger *slog.Logger
 }
 
-// Worker does the jobs of a Queue: it turns hints into Images.
+// Worker does the jobs of a Queue: it turns what registries tell into Images.
 type Worker struct {
 	Options
 	lanes   *lanes.Lanes
@@ -73,6 +78,9 @@ func New(o Options) (*Worker, error) {
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
 	}
 	swept, err := o.Sweep.parse()
 	if err != nil {
@@ -110,7 +118,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		}
 		claimed, err := w.Queue.Claim(ctx, n, w.Lease, w.lanes.Room)
 		if err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "Claiming from the queue")
+			w.Logger.Error("Claiming from the queue", "err", err)
 			select {
 			case <-w.Clock.After(claimPause):
 			case <-ctx.Done():
@@ -143,18 +151,15 @@ func (w *Worker) Run(ctx context.Context) error {
 }
 
 // runJob does a job, keeps its lease meanwhile, and tells the queue how it ended.
-func (w *Worker) runJob(ctx context.Context, j Job) {
-	logger := klog.LoggerWithValues(klog.FromContext(ctx), "job", j.ID, "receiver", j.Receiver, "reference", j.Hints[0].Key(), "attempt", j.Attempt)
-	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logger))
-	defer cancel()
-	stopped := ctx.Done()
+func (w *Worker) runJob(ctx context.Context, j *push.Job) {
+	logger := w.Logger.With("job", j.ID, "receiver", j.Receiver, "reference", j.Key, "attempt", j.Attempts)
 	work, lost := context.WithCancel(ctx)
 	defer lost()
 	budgeted, spent := w.Importer.Job(work)
 	defer spent()
 	var renewing sync.WaitGroup
-	renewing.Go(func() { w.renew(work, j, lost) })
-	err := guard(work, func() error { return w.do(budgeted, j) })
+	renewing.Go(func() { w.renew(work, logger, j, lost) })
+	err := guard(logger, func() error { return w.do(budgeted, j) })
 	// Before the end is written, which has the next job claimed.
 	if until := w.lanes.End(j.Host(), err); !until.IsZero() {
 		logger.Info("The registry is left alone for a while", "host", j.Host(), "until", until, "err", err)
@@ -169,15 +174,15 @@ func (w *Worker) runJob(ctx context.Context, j Job) {
 	result := "done"
 	switch {
 	case err == nil:
-		if err = w.Queue.Done(ending, j); !j.Hints[0].isDelete() {
-			w.metrics.delay.WithLabelValues(j.Receiver).Observe(w.Clock.Since(j.Received).Seconds())
+		if err = w.Queue.Done(ending, j); !isDeletion(j.Events[0]) {
+			w.metrics.delay.WithLabelValues(j.Receiver).Observe(w.Clock.Since(j.Enqueued).Seconds())
 		}
-	case isClosed(stopped):
+	case ctx.Err() != nil:
 		result, err = "released", w.Queue.Release(ending, j)
 	case !leaseHeld:
 		result = "lost"
 	default:
-		f := failure(err, j.Attempt)
+		f := failure(err, j.Attempts)
 		result = "failed"
 		if f.Permanent {
 			result = "dead"
@@ -190,21 +195,12 @@ func (w *Worker) runJob(ctx context.Context, j Job) {
 	if err != nil {
 		// The lease ends by itself, and the job is done again: to no effect, if it
 		// was done.
-		logger.Error(err, "Ending a job", "result", result)
-	}
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
+		logger.Error("Ending a job", "result", result, "err", err)
 	}
 }
 
 // renew extends the lease until ctx is done, and calls lost when it cannot.
-func (w *Worker) renew(ctx context.Context, j Job, lost func()) {
+func (w *Worker) renew(ctx context.Context, logger *slog.Logger, j *push.Job, lost func()) {
 	ticker := w.Clock.NewTicker(w.Lease / 3)
 	defer ticker.Stop()
 	for failed := 0; ; {
@@ -219,7 +215,7 @@ func (w *Worker) renew(ctx context.Context, j Job, lost func()) {
 		case ctx.Err() != nil:
 			return
 		default:
-			klog.FromContext(ctx).Error(err, "Renewing the lease of a job")
+			logger.Error("Renewing the lease of a job", "err", err)
 			if failed++; failed == 3 {
 				lost()
 				return
@@ -230,10 +226,10 @@ func (w *Worker) renew(ctx context.Context, j Job, lost func()) {
 
 // guard is f, with a panic as an error: one registry's answer does not end the
 // server.
-func guard(ctx context.Context, f func() error) (err error) {
+func guard(logger *slog.Logger, f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			klog.FromContext(ctx).Error(nil, "Panic in an import", "panic", p, "stack", string(debug.Stack()))
+			logger.Error("Panic in an import", "panic", p, "stack", string(debug.Stack()))
 			err = fmt.Errorf("%w: %v", errPanic, p)
 		}
 	}()
@@ -248,9 +244,9 @@ func (w *Worker) watchDepth(ctx context.Context) {
 	defer ticker.Stop()
 	for {
 		if depth, err := w.Queue.Depth(ctx); err == nil {
-			w.metrics.setDepth(depth, w.Clock.Now())
+			w.metrics.setDepth(w.Receivers, depth, w.Clock.Now())
 		} else if ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "Counting the jobs of the queue")
+			w.Logger.Error("Counting the jobs of the queue", "err", err)
 		}
 		select {
 		case <-ctx.Done():

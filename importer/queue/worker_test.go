@@ -15,6 +15,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
@@ -90,7 +91,7 @@ func TestWorkerStops(t *testing.T) {
 	images := newBlockingImages()
 	registry := registrytest.New(t)
 	registry.Push("team/app:1.0", newImage(t, sample.Spec{}))
-	jobs := newQueue(queue.Job{ID: 1, Receiver: "local", Attempt: 1, Hints: []queue.Hint{{Action: "push", Host: registry.Host, Repository: "team/app", Tag: "1.0"}}})
+	jobs := newQueue(newJob(1, push.Event{Action: "push", Host: registry.Host, Repository: "team/app", Tag: "1.0"}))
 	clock := clocktesting.NewFakeClock(time.Now())
 	worker, err := queue.New(queue.Options{
 		Importer: newImporter(t, importer.Options{}), Images: images, Queue: jobs, Clock: clock, Lease: time.Hour, Grace: time.Minute,

@@ -13,18 +13,17 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/web/admin"
 )
-
-var errNone = errors.New("no such job")
 
 // memorySpool is a spool of IDs; negative ones are dead.
 type memorySpool struct{ ids []int64 }
 
-func (s *memorySpool) List(_ context.Context, state string, after int64, limit int) (jobs []admin.SpoolJob, err error) {
+func (s *memorySpool) List(_ context.Context, state push.State, after int64, limit int) (jobs []*push.Job, err error) {
 	for _, id := range s.ids {
-		if id > after && len(jobs) < limit && state != "leased" {
-			jobs = append(jobs, admin.SpoolJob{ID: id, State: "waiting"})
+		if id > after && len(jobs) < limit && state != push.Leased {
+			jobs = append(jobs, &push.Job{ID: id, State: push.Waiting})
 		}
 	}
 	return jobs, nil
@@ -32,7 +31,7 @@ func (s *memorySpool) List(_ context.Context, state string, after int64, limit i
 
 func (s *memorySpool) Retry(_ context.Context, id int64) error {
 	if !slices.Contains(s.ids, id) {
-		return errNone
+		return push.ErrNoSuchJob
 	}
 	return nil
 }
@@ -55,7 +54,7 @@ func ask(h http.Handler, method, target string) (int, string) {
 }
 
 func TestSpool(t *testing.T) {
-	h := admin.Spool(&memorySpool{ids: []int64{3, 5, 8}}, errNone)
+	h := admin.Spool(&memorySpool{ids: []int64{3, 5, 8}})
 	for _, tt := range []struct {
 		method, query string
 		code          int

@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"time"
+
+	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
 // SpoolPath is where a server shows its spool.
@@ -15,22 +16,9 @@ const SpoolPath = "/tidewaiter/spool"
 // SpoolPage is how many jobs one request lists.
 const SpoolPage = 500
 
-// SpoolJob is a job as the server tells it.
-type SpoolJob struct {
-	ID       int64  `json:"id"`
-	Key      string `json:"key"`
-	Receiver string `json:"receiver"`
-	// State is waiting, leased or dead.
-	State    string    `json:"state"`
-	Due      time.Time `json:"due"`
-	Enqueued time.Time `json:"enqueued"`
-	Attempts int       `json:"attempts"`
-	Error    string    `json:"error,omitempty"`
-}
-
 // SpoolAnswer is what the server answers: Jobs to a GET, Changed to a POST.
 type SpoolAnswer struct {
-	Jobs []SpoolJob `json:"jobs,omitempty"`
+	Jobs []*push.Job `json:"jobs,omitempty"`
 	// Changed counts the jobs that were retried or dropped.
 	Changed int64 `json:"changed"`
 }
@@ -39,7 +27,7 @@ type SpoolAnswer struct {
 type SpoolStore interface {
 	// List returns up to limit jobs whose ID is greater than after, in the order of
 	// their IDs. State "" is every state.
-	List(ctx context.Context, state string, after int64, limit int) ([]SpoolJob, error)
+	List(ctx context.Context, state push.State, after int64, limit int) ([]*push.Job, error)
 	// Retry has a job done now.
 	Retry(ctx context.Context, id int64) error
 	// RetryDead is Retry for every dead job; it returns how many there were.
@@ -54,12 +42,12 @@ var errBadSpoolRequest = errors.New("bad request")
 
 // Spool serves a spool. GET lists, by the query's state and from its id on. POST
 // with do=retry or do=drop changes one job (id), or all dead ones. Where the spool
-// fails with noSuchJob, the answer is 404.
-func Spool(s SpoolStore, noSuchJob error) http.Handler {
+// fails with push.ErrNoSuchJob, the answer is 404.
+func Spool(s SpoolStore) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a, err := serveSpool(r, s)
 		switch {
-		case errors.Is(err, noSuchJob):
+		case errors.Is(err, push.ErrNoSuchJob):
 			http.Error(w, err.Error(), http.StatusNotFound)
 		case errors.Is(err, errBadSpoolRequest):
 			http.Error(w, err.Error(), http.StatusBadRequest)
@@ -82,7 +70,7 @@ func serveSpool(r *http.Request, s SpoolStore) (a SpoolAnswer, err error) {
 	ctx := r.Context()
 	switch do := query.Get("do"); {
 	case r.Method == http.MethodGet:
-		a.Jobs, err = listSpool(ctx, s, query.Get("state"), id)
+		a.Jobs, err = listSpool(ctx, s, push.State(query.Get("state")), id)
 	case r.Method != http.MethodPost:
 		err = fmt.Errorf("%w: method %s", errBadSpoolRequest, r.Method)
 	case do == "retry" && id != 0:
@@ -99,9 +87,9 @@ func serveSpool(r *http.Request, s SpoolStore) (a SpoolAnswer, err error) {
 	return a, err
 }
 
-func listSpool(ctx context.Context, s SpoolStore, state string, after int64) ([]SpoolJob, error) {
+func listSpool(ctx context.Context, s SpoolStore, state push.State, after int64) ([]*push.Job, error) {
 	switch state {
-	case "", "waiting", "leased", "dead":
+	case "", push.Waiting, push.Leased, push.Dead:
 		return s.List(ctx, state, after, SpoolPage)
 	default:
 		return nil, fmt.Errorf("%w: there is no state %q", errBadSpoolRequest, state)

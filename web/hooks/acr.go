@@ -1,6 +1,10 @@
 package hooks
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"github.com/tidewaiter/tidewaiter/importer/push"
+)
 
 // acr is Azure Container Registry: one of distribution's events, bare, with
 // actions of its own beside push and delete (quarantine, chart_push, ping).
@@ -8,11 +12,11 @@ import "encoding/json"
 var acr = vendor{
 	auth:   auth{secret: true},
 	header: "Authorization",
-	decode: func(d *delivery) ([]Event, error) {
+	decode: func(d *delivery) ([]push.Event, error) {
 		var e distributionEvent
 		if err := json.Unmarshal(d.body, &e); err != nil {
 			return nil, err
 		}
-		return []Event{e.event()}, nil
+		return []push.Event{e.event()}, nil
 	},
 }

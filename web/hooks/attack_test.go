@@ -100,7 +100,7 @@ func TestIdleSendersHoldUpNobody(t *testing.T) {
 		if got := deliver(t, s, "github", ping); got != 200 {
 			t.Errorf("honest delivery to the receiver under attack: status %d, want 200", got)
 		}
-		if got := deliver(t, s, "generic", push("r.example.com/app:1")); got != 202 {
+		if got := deliver(t, s, "generic", pushOf("r.example.com/app:1")); got != 202 {
 			t.Errorf("honest delivery to another receiver: status %d, want 202", got)
 		}
 	}

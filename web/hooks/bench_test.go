@@ -5,7 +5,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"github.com/tidewaiter/tidewaiter/web/hooks"
+	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
 // BenchmarkDelivery measures the answer to a push without the spool's disk:
@@ -38,4 +38,4 @@ func BenchmarkDelivery(b *testing.B) {
 
 type discard struct{}
 
-func (discard) Enqueue(context.Context, []hooks.Job) error { return nil }
+func (discard) Enqueue(context.Context, []push.Event) error { return nil }

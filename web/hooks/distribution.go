@@ -1,6 +1,10 @@
 package hooks
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"github.com/tidewaiter/tidewaiter/importer/push"
+)
 
 // distribution is the CNCF registry's notification envelope, the same in
 // versions 1 (2.x) and 2 (3.x), which GitLab's registry sends too.
@@ -10,7 +14,7 @@ import "encoding/json"
 var distribution = vendor{
 	auth:   auth{secret: true},
 	header: "Authorization",
-	decode: func(d *delivery) ([]Event, error) {
+	decode: func(d *delivery) ([]push.Event, error) {
 		// Each event is decoded by itself: one of a strange shape does not take the
 		// others with it.
 		var envelope struct {
@@ -19,7 +23,7 @@ var distribution = vendor{
 		if err := json.Unmarshal(d.body, &envelope); err != nil {
 			return nil, err
 		}
-		events := make([]Event, 0, len(envelope.Events))
+		events := make([]push.Event, 0, len(envelope.Events))
 		var firstErr error
 		for _, raw := range envelope.Events {
 			var e distributionEvent
@@ -37,10 +41,9 @@ var distribution = vendor{
 
 // distributionEvent is one event of the envelope. Azure sends it bare.
 type distributionEvent struct {
-	ID        string `json:"id"`
-	Timestamp string `json:"timestamp"`
-	Action    Action `json:"action"`
-	Target    struct {
+	ID     string      `json:"id"`
+	Action push.Action `json:"action"`
+	Target struct {
 		MediaType  string `json:"mediaType"`
 		Digest     string `json:"digest"`
 		Repository string `json:"repository"`
@@ -52,12 +55,12 @@ type distributionEvent struct {
 	} `json:"request"`
 }
 
-func (e distributionEvent) event() Event {
+func (e distributionEvent) event() push.Event {
 	host := e.Request.Host
 	if host == "" {
 		host = hostOf(e.Target.URL)
 	}
-	return Event{
+	return push.Event{
 		ID:         e.ID,
 		Action:     e.Action,
 		Host:       host,
@@ -65,6 +68,5 @@ func (e distributionEvent) event() Event {
 		Tag:        e.Target.Tag,
 		Digest:     e.Target.Digest,
 		MediaType:  e.Target.MediaType,
-		Time:       parseTime(e.Timestamp),
 	}
 }

@@ -10,7 +10,7 @@
 //
 // A request is authenticated before its body is read, by its path and header
 // alone, unless its proof is a signature of the body. It is then decoded by its vendor's file (quay.go, github.go,
-// …) into Events, filtered, and handed to the Spool in one call: all of its
+// …) into events, filtered, and handed to the Spool in one call: all of its
 // events or none. The answers are a contract with the senders, several of which
 // retry for ever or disable the hook on the wrong one:
 //

@@ -2,8 +2,8 @@ package hooks
 
 import (
 	"encoding/json"
-	"math"
-	"time"
+
+	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
 // dockerHub is Docker Hub: a tag, and no digest.
@@ -12,12 +12,11 @@ import (
 // It can send no header and has no delivery ID. Its callback_url is not read.
 var dockerHub = vendor{
 	auth: auth{path: true},
-	decode: func(d *delivery) ([]Event, error) {
+	decode: func(d *delivery) ([]push.Event, error) {
 		var p struct {
 			PushData struct {
-				Tag       string  `json:"tag"`
-				PushedAt  float64 `json:"pushed_at"` // Unix seconds, seen with a fraction
-				MediaType string  `json:"media_type"`
+				Tag       string `json:"tag"`
+				MediaType string `json:"media_type"`
 			} `json:"push_data"`
 			Repository struct {
 				RepoName string `json:"repo_name"`
@@ -29,13 +28,9 @@ var dockerHub = vendor{
 		if p.Repository.RepoName == "" {
 			return nil, nil
 		}
-		e := Event{
-			Action: ActionPush, Host: "docker.io", Repository: p.Repository.RepoName,
+		return []push.Event{{
+			Action: push.Pushed, Host: "docker.io", Repository: p.Repository.RepoName,
 			Tag: p.PushData.Tag, MediaType: p.PushData.MediaType,
-		}
-		if s := p.PushData.PushedAt; s > 0 && s < math.MaxInt32 {
-			e.Time = time.Unix(int64(s), 0).UTC()
-		}
-		return []Event{e}, nil
+		}}, nil
 	},
 }

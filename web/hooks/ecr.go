@@ -3,6 +3,8 @@ package hooks
 import (
 	"encoding/json"
 	"strings"
+
+	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
 // ecr is Amazon ECR by an EventBridge rule whose target is an API destination:
@@ -14,10 +16,9 @@ import (
 var ecr = vendor{
 	auth:   auth{secret: true},
 	header: "Authorization",
-	decode: func(d *delivery) ([]Event, error) {
+	decode: func(d *delivery) ([]push.Event, error) {
 		var p struct {
-			ID   string `json:"id"`
-			Time string `json:"time"`
+			ID string `json:"id"`
 
 			DetailType string `json:"detail-type"` // EventBridge
 			Account    string `json:"account"`
@@ -43,18 +44,18 @@ var ecr = vendor{
 		if err := json.Unmarshal(d.body, &p); err != nil {
 			return nil, err
 		}
-		e := Event{ID: p.ID, Time: parseTime(p.Time)}
+		e := push.Event{ID: p.ID}
 		switch {
 		case p.DetailType == "ECR Image Action" || p.DetailType == "ECR Referrer Action":
 			if p.Detail.Result != "SUCCESS" {
 				return nil, nil
 			}
-			e.Action = map[string]Action{"PUSH": ActionPush, "DELETE": ActionDelete}[p.Detail.ActionType]
+			e.Action = map[string]push.Action{"PUSH": push.Pushed, "DELETE": push.Deleted}[p.Detail.ActionType]
 			e.Host = ecrHost(p.Account, p.Region)
 			e.Repository, e.Tag, e.Digest = p.Detail.Repository, p.Detail.Tag, p.Detail.Digest
 			e.MediaType = p.Detail.MediaType
 		case strings.HasPrefix(p.Type, "com.amazon.ecr.image."):
-			e.Action = Action(strings.TrimPrefix(p.Type, "com.amazon.ecr.image."))
+			e.Action = push.Action(strings.TrimPrefix(p.Type, "com.amazon.ecr.image."))
 			account, region := p.Data.RegistryID, ""
 			// urn:aws:ecr:REGION:ACCOUNT:repository/NAME
 			if urn := strings.Split(p.Source, ":"); len(urn) >= 5 {
@@ -68,7 +69,7 @@ var ecr = vendor{
 		default: // scans, replication, pull-through cache
 			return nil, nil
 		}
-		return []Event{e}, nil
+		return []push.Event{e}, nil
 	},
 }
 

@@ -4,72 +4,17 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
-// Action is what happened to a reference.
-type Action string
-
-const (
-	// ActionPush says a manifest was pushed or a tag was moved.
-	ActionPush Action = "push"
-	// ActionDelete says a manifest, a tag or a whole repository was deleted.
-	ActionDelete Action = "delete"
-)
-
-// Event is one thing a registry says happened. A decoder fills it with what the
-// payload holds, unchecked; the Job that reaches the Spool holds it checked and
-// normalised.
-type Event struct {
-	// ID is the sender's name for this delivery, the same when it is sent again,
-	// or empty when the sender has none.
-	ID string `json:"id,omitempty"`
-	// Action is ActionPush, ActionDelete, or the vendor's own word for anything
-	// else, which is not of interest.
-	Action Action `json:"action"`
-	// Host is the registry, host[:port].
-	Host string `json:"host"`
-	// Repository is the path within the registry.
-	Repository string `json:"repository"`
-	// Tag and Digest name the manifest. In a Job of ActionPush at least one is
-	// set; in one of ActionDelete neither means the whole repository.
-	Tag    string `json:"tag,omitempty"`
-	Digest string `json:"digest,omitempty"`
-	// MediaType is the manifest's, empty when the sender does not say.
-	MediaType string `json:"mediaType,omitempty"`
-	// Time is when the registry says it happened, zero when it does not.
-	Time time.Time `json:"time,omitzero"`
-}
-
-// Job is an Event to act on: of interest, from an allowed host, its names in
-// their canonical form (package reference).
-type Job struct {
-	// Receiver is the name of the Receiver that took the event.
-	Receiver string
-	Event
-	// Received is when the request arrived.
-	Received time.Time
-}
-
-// Reference returns the name the job is about: host/repository:tag, else
-// host/repository@digest, else host/repository. Jobs with equal References may
-// be done as one.
-func (j Job) Reference() string {
-	ref := reference.Reference{Host: j.Host, Repository: j.Repository, Tag: j.Tag}
-	if j.Tag == "" {
-		ref.Digest = j.Digest
-	}
-	return ref.String()
-}
-
-// Spool keeps jobs until they are done.
+// Spool keeps events until they are acted on.
 type Spool interface {
-	// Enqueue stores all of the jobs or none, and returns nil only when they will
-	// survive a crash. A job whose (Receiver, ID) was stored in the last 24 hours
+	// Enqueue stores all of the events or none, and returns nil only when they will
+	// survive a crash. An event whose (Receiver, ID) was stored in the last 24 hours
 	// is left out without an error; an empty ID is never taken for a repeat.
-	Enqueue(ctx context.Context, jobs []Job) error
+	Enqueue(ctx context.Context, events []push.Event) error
 }
 
 // Media types of manifests and indexes, the only targets of interest.
@@ -94,32 +39,34 @@ const (
 	reasonReference  = "reference"  // a push with neither a tag nor a digest
 )
 
-// check returns the event in canonical form, or the reason it is refused.
-func (rc *receiver) check(e Event) (Event, string) {
-	if e.Action != ActionPush && e.Action != ActionDelete {
-		return Event{}, reasonAction
+// check returns what a decoder found as an event of the receiver, in canonical form,
+// or the reason it is refused.
+func (rc *receiver) check(e push.Event) (push.Event, string) {
+	e.Receiver = rc.Name
+	if e.Action != push.Pushed && e.Action != push.Deleted {
+		return push.Event{}, reasonAction
 	}
 	// Registries leave the type out of deletes, and some out of everything; the
 	// importer asks with HEAD.
 	e.MediaType, _, _ = strings.Cut(e.MediaType, ";")
 	if e.MediaType != "" && !manifestMediaTypes[e.MediaType] {
-		return Event{}, reasonMediaType
+		return push.Event{}, reasonMediaType
 	}
 	if e.Host == "" && len(rc.hosts) == 1 {
 		e.Host = rc.hosts[0]
 	}
 	host, err := reference.ParseHost(e.Host)
 	if err != nil || !rc.allows(host) {
-		return Event{}, reasonHost
+		return push.Event{}, reasonHost
 	}
 	// A looser rule would let a "../" through to the URL of a registry's API.
 	repository, err := reference.ParseRepository(host + "/" + e.Repository)
 	if err != nil {
-		return Event{}, reasonRepository
+		return push.Event{}, reasonRepository
 	}
 	e.Host, e.Repository = repository.Host, repository.Repository
 	if !matchAny(rc.Repositories, e.Repository) {
-		return Event{}, reasonRepository
+		return push.Event{}, reasonRepository
 	}
 
 	if e.Digest == "" && reference.IsDigest(e.Tag) {
@@ -131,8 +78,8 @@ func (rc *receiver) check(e Event) (Event, string) {
 	if !reference.IsTag(e.Tag) {
 		e.Tag = ""
 	}
-	if e.Action == ActionPush && e.Tag == "" && e.Digest == "" {
-		return Event{}, reasonReference
+	if e.Action == push.Pushed && e.Tag == "" && e.Digest == "" {
+		return push.Event{}, reasonReference
 	}
 	return e, ""
 }
@@ -155,15 +102,6 @@ func hostOf(url string) string {
 	}
 	host, _, _ := strings.Cut(url, "/")
 	return host
-}
-
-// parseTime reads an RFC 3339 time, zero when it is not one.
-func parseTime(s string) time.Time {
-	t, err := time.Parse(time.RFC3339Nano, s)
-	if err != nil {
-		return time.Time{}
-	}
-	return t.UTC()
 }
 
 // itemID names the i-th of several events of one delivery.

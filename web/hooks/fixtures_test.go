@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/tidewaiter/tidewaiter/web/hooks"
+	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
 // TestPayloads delivers every vendor's documented payloads, the traps among
@@ -31,15 +31,17 @@ func TestPayloads(t *testing.T) {
 				}
 				status, got := serve(t, h, req)
 
-				want := make([]hooks.Job, 0, len(f.Jobs))
-				for _, e := range f.Jobs {
+				want := make([]push.Event, 0, len(f.Jobs))
+				for _, j := range f.Jobs {
+					e := j.Event
 					// BODY stands for an ID made of the body.
 					sum := sha256.Sum256(f.Body)
-					e.ID = strings.Replace(e.ID, "BODY", hex.EncodeToString(sum[:16]), 1)
-					want = append(want, hooks.Job{Receiver: typ, Event: e, Received: testTime})
+					e.Receiver, e.MediaType = typ, j.MediaType
+					e.ID = strings.Replace(j.ID, "BODY", hex.EncodeToString(sum[:16]), 1)
+					want = append(want, e)
 				}
 				if diff := cmp.Diff(want, spool.take(), cmpopts.EquateEmpty()); diff != "" {
-					t.Errorf("jobs (-want +got):\n%s", diff)
+					t.Errorf("events (-want +got):\n%s", diff)
 				}
 				wantStatus := http.StatusAccepted
 				if len(want) == 0 {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
 
@@ -69,11 +70,11 @@ func FuzzDelivery(f *testing.F) {
 			if strings.Contains(j.Repository, "..") || strings.ToLower(j.Repository) != j.Repository {
 				t.Errorf("job for repository %q", j.Repository)
 			}
-			if j.Action == hooks.ActionPush && j.Tag == "" && j.Digest == "" {
+			if j.Action == push.Pushed && j.Tag == "" && j.Digest == "" {
 				t.Errorf("push of nothing: %+v", j)
 			}
 			if j.Tag != "" || j.Digest != "" {
-				ref, err := reference.Parse(j.Reference())
+				ref, err := reference.Parse(j.Key())
 				if err != nil {
 					t.Fatalf("job %+v: %v", j, err)
 				}

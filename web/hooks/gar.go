@@ -1,18 +1,21 @@
 package hooks
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"github.com/tidewaiter/tidewaiter/importer/push"
+)
 
 // gar is Google Artifact Registry (and Container Registry) by a Pub/Sub push
 // subscription to the topic gcr, authenticated by a signed token.
 // https://cloud.google.com/artifact-registry/docs/configure-notifications
 var gar = vendor{
 	auth: auth{oidc: true},
-	decode: func(d *delivery) ([]Event, error) {
+	decode: func(d *delivery) ([]push.Event, error) {
 		var p struct {
 			Message struct {
-				Data        []byte `json:"data"` // base64
-				MessageID   string `json:"messageId"`
-				PublishTime string `json:"publishTime"`
+				Data      []byte `json:"data"` // base64
+				MessageID string `json:"messageId"`
 			} `json:"message"`
 		}
 		if err := json.Unmarshal(d.body, &p); err != nil {
@@ -26,14 +29,14 @@ var gar = vendor{
 		if err := json.Unmarshal(p.Message.Data, &m); err != nil {
 			return nil, err
 		}
-		e := Event{ID: p.Message.MessageID, Time: parseTime(p.Message.PublishTime)}
-		e.Action = map[string]Action{"INSERT": ActionPush, "DELETE": ActionDelete}[m.Action]
+		e := push.Event{ID: p.Message.MessageID}
+		e.Action = map[string]push.Action{"INSERT": push.Pushed, "DELETE": push.Deleted}[m.Action]
 		if m.Tag != "" {
 			e.Host, e.Repository, e.Tag, _ = splitReference(m.Tag)
 		}
 		if m.Digest != "" {
 			e.Host, e.Repository, _, e.Digest = splitReference(m.Digest)
 		}
-		return []Event{e}, nil
+		return []push.Event{e}, nil
 	},
 }

@@ -1,6 +1,10 @@
 package hooks
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"github.com/tidewaiter/tidewaiter/importer/push"
+)
 
 // generic is our own format, for scripts and for registries without a type here:
 //
@@ -12,22 +16,21 @@ import "encoding/json"
 var generic = vendor{
 	auth:   auth{secret: true, hmac: []string{"X-Hub-Signature-256"}},
 	header: "Authorization",
-	decode: func(d *delivery) ([]Event, error) {
+	decode: func(d *delivery) ([]push.Event, error) {
 		var p struct {
-			ID         string   `json:"id"`
-			Action     Action   `json:"action"`
-			References []string `json:"references"`
-			Time       string   `json:"time"`
+			ID         string      `json:"id"`
+			Action     push.Action `json:"action"`
+			References []string    `json:"references"`
 		}
 		if err := json.Unmarshal(d.body, &p); err != nil {
 			return nil, err
 		}
 		if p.Action == "" {
-			p.Action = ActionPush
+			p.Action = push.Pushed
 		}
-		events := make([]Event, 0, len(p.References))
+		events := make([]push.Event, 0, len(p.References))
 		for i, ref := range p.References {
-			e := Event{ID: itemID(p.ID, i), Action: p.Action, Time: parseTime(p.Time)}
+			e := push.Event{ID: itemID(p.ID, i), Action: p.Action}
 			e.Host, e.Repository, e.Tag, e.Digest = splitReference(ref)
 			events = append(events, e)
 		}

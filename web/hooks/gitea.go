@@ -3,6 +3,8 @@ package hooks
 import (
 	"encoding/json"
 	"strings"
+
+	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
 // gitea is the package event of Gitea and Forgejo, signed. They send GitHub's
@@ -13,7 +15,7 @@ import (
 // digest.
 var gitea = vendor{
 	auth: auth{hmac: []string{"X-Hub-Signature-256", "X-Gitea-Signature", "X-Forgejo-Signature"}},
-	decode: func(d *delivery) ([]Event, error) {
+	decode: func(d *delivery) ([]push.Event, error) {
 		event := d.header.Get("X-Gitea-Event")
 		if event == "" {
 			event = d.header.Get("X-Forgejo-Event")
@@ -27,11 +29,10 @@ var gitea = vendor{
 				Owner struct {
 					Login string `json:"login"`
 				} `json:"owner"`
-				Type      string `json:"type"`
-				Name      string `json:"name"`
-				Version   string `json:"version"`
-				HTMLURL   string `json:"html_url"`
-				CreatedAt string `json:"created_at"`
+				Type    string `json:"type"`
+				Name    string `json:"name"`
+				Version string `json:"version"`
+				HTMLURL string `json:"html_url"`
 			} `json:"package"`
 		}
 		if err := json.Unmarshal(d.body, &p); err != nil {
@@ -44,11 +45,11 @@ var gitea = vendor{
 		if id == "" {
 			id = d.header.Get("X-Forgejo-Delivery")
 		}
-		action := map[string]Action{"created": ActionPush, "deleted": ActionDelete}[p.Action]
-		return []Event{{
+		action := map[string]push.Action{"created": push.Pushed, "deleted": push.Deleted}[p.Action]
+		return []push.Event{{
 			ID: id, Action: action, Host: hostOf(p.Package.HTMLURL),
 			Repository: strings.ToLower(p.Package.Owner.Login + "/" + p.Package.Name),
-			Tag:        p.Package.Version, Time: parseTime(p.Package.CreatedAt),
+			Tag:        p.Package.Version,
 		}}, nil
 	},
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
 // gitHub is GitHub Packages' package and registry_package events, signed.
@@ -16,7 +17,7 @@ import (
 // well-formed, and there is more than one place to look.
 var gitHub = vendor{
 	auth: auth{hmac: []string{"X-Hub-Signature-256"}},
-	decode: func(d *delivery) ([]Event, error) {
+	decode: func(d *delivery) ([]push.Event, error) {
 		if e := d.header.Get("X-GitHub-Event"); e != "package" && e != "registry_package" {
 			return nil, nil // ping, and whatever else the hook was asked to send
 		}
@@ -40,11 +41,11 @@ var gitHub = vendor{
 		if tag == "" {
 			tag = v.Container.Tag.Name
 		}
-		e := Event{
-			ID: d.header.Get("X-GitHub-Delivery"), Action: ActionPush, Host: host,
+		e := push.Event{
+			ID: d.header.Get("X-GitHub-Delivery"), Action: push.Pushed, Host: host,
 			// An owner keeps its capitals in the payload; a repository name has none.
 			Repository: strings.ToLower(repository),
-			Tag:        tag, MediaType: v.Container.Manifest.MediaType, Time: parseTime(v.UpdatedAt),
+			Tag:        tag, MediaType: v.Container.Manifest.MediaType,
 		}
 		for _, dgst := range []string{v.Container.Tag.Digest, v.Container.Manifest.Digest, v.Version} {
 			if reference.IsDigest(dgst) {
@@ -52,21 +53,16 @@ var gitHub = vendor{
 				break
 			}
 		}
-		if e.Time.Year() <= 1 { // "0001-01-01T00:00:00Z" stands for unknown
-			e.Time = parseTime(pkg.UpdatedAt)
-		}
-		return []Event{e}, nil
+		return []push.Event{e}, nil
 	},
 }
 
 type gitHubPackage struct {
 	PackageType string `json:"package_type"`
 	Ecosystem   string `json:"ecosystem"`
-	UpdatedAt   string `json:"updated_at"`
 	Version     struct {
 		Version    string `json:"version"`
 		PackageURL string `json:"package_url"` // host/owner/name:tag
-		UpdatedAt  string `json:"updated_at"`
 		Container  struct {
 			Tag struct {
 				Name   string `json:"name"`

@@ -5,14 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/gorilla/mux"
 	"k8s.io/component-base/metrics"
-	"k8s.io/klog/v2"
 
+	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/web/limits"
 	"github.com/tidewaiter/tidewaiter/web/warn"
 )
@@ -27,13 +28,15 @@ type Options struct {
 	// Dir is the folder relative file names in Receivers start from, usually the
 	// configuration file's.
 	Dir string
-	// Spool takes the jobs. Required.
+	// Spool takes the events. Required.
 	Spool Spool
 	// RegisterMetrics, when not nil, is called once with the Handler's metrics;
 	// legacyregistry.MustRegister in production.
 	RegisterMetrics func(...metrics.Registerable)
 	// Now is the clock, time.Now when nil.
 	Now func() time.Time
+	// Logger is told of each delivery. Default slog.Default().
+	Logger *slog.Logger
 }
 
 // Handler serves the webhooks of a set of receivers. Its paths start with
@@ -45,6 +48,7 @@ type Handler struct {
 	metrics   *hookMetrics
 	timeout   time.Duration // bodyTimeout but in tests
 	now       func() time.Time
+	log       *slog.Logger
 
 	unauthorized, refused warn.Limiter
 }
@@ -57,12 +61,19 @@ func New(o Options) (*Handler, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
 	h := &Handler{
 		receivers: map[string]*receiver{},
 		spool:     o.Spool,
 		metrics:   newMetrics(o.RegisterMetrics),
 		timeout:   bodyTimeout,
 		now:       o.Now,
+		log:       o.Logger,
+
+		unauthorized: warn.Limiter{Logger: o.Logger},
+		refused:      warn.Limiter{Logger: o.Logger},
 	}
 	var errs []error
 	for _, r := range o.Receivers {
@@ -91,7 +102,7 @@ func (h *Handler) deliver(w http.ResponseWriter, r *http.Request) {
 	rc, name := h.receivers[vars["name"]], ""
 	out := failed(errUnauthorized)
 	if rc != nil {
-		out, name = h.serve(w, r, rc, vars["token"], start), rc.Name
+		out, name = h.serve(w, r, rc, vars["token"]), rc.Name
 	}
 	if out.status == http.StatusUnauthorized && r.ProtoMajor == 1 {
 		// The server would wait for the body before it answers.
@@ -104,7 +115,7 @@ func (h *Handler) deliver(w http.ResponseWriter, r *http.Request) {
 	h.warn(r, name, out)
 	// The access log. What the request's path holds is left out of it: it may be a
 	// secret.
-	klog.FromContext(r.Context()).Info("Webhook", "receiver", name, "status", out.status,
+	h.log.InfoContext(r.Context(), "Webhook", "receiver", name, "status", out.status,
 		"queued", out.Queued, "refused", out.Refused, "remote", r.RemoteAddr, "duration", h.now().Sub(start), "err", out.err)
 }
 
@@ -140,7 +151,7 @@ type delivery struct {
 	hosts  []string // of the receiver, canonical
 }
 
-func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rc *receiver, token string, start time.Time) outcome {
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rc *receiver, token string) outcome {
 	held := rc.known
 	var signatures [][]byte
 	if !rc.knows(r, token) {
@@ -176,30 +187,30 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rc *receiver, to
 	if len(events) > maxEvents {
 		return failed(errTooManyEvents)
 	}
-	jobs := make([]Job, 0, len(events))
+	checked := make([]push.Event, 0, len(events))
 	for _, e := range events {
 		e, reason := rc.check(e)
 		if reason != "" {
 			out.Refused[reason]++
 			continue
 		}
-		jobs = append(jobs, Job{Receiver: rc.Name, Event: e, Received: start})
+		checked = append(checked, e)
 	}
 	for reason, n := range out.Refused {
 		h.metrics.refused.WithLabelValues(rc.Name, reason).Add(float64(n))
 	}
-	if len(jobs) == 0 {
+	if len(checked) == 0 {
 		out.Message = "nothing of interest"
 		return out
 	}
-	if err := h.spool.Enqueue(r.Context(), jobs); err != nil {
+	if err := h.spool.Enqueue(r.Context(), checked); err != nil {
 		out.status, out.Message, out.err = http.StatusServiceUnavailable, "the queue cannot be written; send it again", err
 		return out
 	}
-	for _, j := range jobs {
-		h.metrics.events.WithLabelValues(rc.Name, string(j.Action)).Inc()
+	for _, e := range checked {
+		h.metrics.events.WithLabelValues(rc.Name, string(e.Action)).Inc()
 	}
-	out.status, out.Queued = http.StatusAccepted, len(jobs)
+	out.status, out.Queued = http.StatusAccepted, len(checked)
 	return out
 }
 

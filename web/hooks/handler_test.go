@@ -15,20 +15,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr/funcr"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
-	"k8s.io/klog/v2"
 
+	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
 
-func push(ref string) []byte { return fmt.Appendf(nil, `{"references":[%q]}`, ref) }
+func pushOf(ref string) []byte { return fmt.Appendf(nil, `{"references":[%q]}`, ref) }
 
 func TestStatus(t *testing.T) {
 	dir, spool := t.TempDir(), &memorySpool{}
 	h := newHandler(t, dir, spool, newReceiver(t, dir, "generic", "r.example.com"), newReceiver(t, dir, "quay", "quay.io"))
-	good := push("r.example.com/app:1")
+	good := pushOf("r.example.com/app:1")
 	many := []byte(`{"references":[` + strings.Repeat(`"r.example.com/app:1",`, 1000) + `"r.example.com/app:1"]}`)
 	tests := map[string]struct {
 		method, path string
@@ -106,7 +105,7 @@ func TestWholeServer(t *testing.T) {
 	for _, test := range []struct {
 		size, want int
 	}{{100, 202}, {2 << 20, 413}} {
-		r, err := http.NewRequest(http.MethodPost, s.URL+"/hooks/generic", bytes.NewReader(pad(push("r.example.com/app:1"), test.size)))
+		r, err := http.NewRequest(http.MethodPost, s.URL+"/hooks/generic", bytes.NewReader(pad(pushOf("r.example.com/app:1"), test.size)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +146,7 @@ func (c *countingReader) Read(p []byte) (int, error) { c.n += len(p); return len
 func TestAllOrNothing(t *testing.T) {
 	dir, spool := t.TempDir(), &memorySpool{}
 	calls := 0
-	counting := spoolFunc(func(jobs []hooks.Job) error { calls++; return spool.Enqueue(context.Background(), jobs) })
+	counting := spoolFunc(func(jobs []push.Event) error { calls++; return spool.Enqueue(context.Background(), jobs) })
 	h := newHandler(t, dir, counting, newReceiver(t, dir, "generic", "r.example.com"))
 	body := []byte(`{"references":["r.example.com/a:1","elsewhere.example.com/b:1","r.example.com/c:1"]}`)
 	if status, _ := serve(t, h, newRequest(t, "generic", testSecret, body)); status != 202 {
@@ -158,19 +157,14 @@ func TestAllOrNothing(t *testing.T) {
 	}
 }
 
-type spoolFunc func([]hooks.Job) error
+type spoolFunc func([]push.Event) error
 
-func (f spoolFunc) Enqueue(_ context.Context, jobs []hooks.Job) error { return f(jobs) }
+func (f spoolFunc) Enqueue(_ context.Context, jobs []push.Event) error { return f(jobs) }
 
 // TestNoSecretAnywhere makes every kind of request and searches answers, log and
 // metrics for anything secret.
 func TestNoSecretAnywhere(t *testing.T) {
 	var log strings.Builder
-	logger := funcr.New(func(_, args string) { log.WriteString(args + "\n") }, funcr.Options{Verbosity: 9})
-	ctx := klog.NewContext(t.Context(), logger)
-	before := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
-	defer slog.SetDefault(before)
 	registry := metrics.NewKubeRegistry()
 	dir := t.TempDir()
 	var receivers []hooks.Receiver
@@ -180,6 +174,7 @@ func TestNoSecretAnywhere(t *testing.T) {
 	h, err := hooks.New(hooks.Options{
 		Receivers: receivers, Dir: dir, Spool: &memorySpool{err: errors.New("disk full")},
 		RegisterMetrics: registry.MustRegister, Now: func() time.Time { return testTime },
+		Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -188,7 +183,7 @@ func TestNoSecretAnywhere(t *testing.T) {
 	for typ, byName := range fixtures(t) {
 		for _, f := range byName {
 			for _, secret := range []string{testSecret, "almost-" + testSecret} {
-				r := newRequest(t, typ, secret, f.Body).WithContext(ctx)
+				r := newRequest(t, typ, secret, f.Body)
 				if a := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "); a != "" && typ == "gar" {
 					tokens = append(tokens, a)
 				}
@@ -206,7 +201,7 @@ func TestNoSecretAnywhere(t *testing.T) {
 	for _, f := range families {
 		text += f.String()
 	}
-	if !strings.Contains(log.String(), `"receiver"="quay"`) || !strings.Contains(text, "tidewaiter_webhook_requests_total") {
+	if !strings.Contains(log.String(), `receiver=quay`) || !strings.Contains(text, "tidewaiter_webhook_requests_total") {
 		t.Fatalf("the log or the metrics are not what they should be:\n%s\n%s", log.String(), text)
 	}
 	for where, s := range map[string]string{"log": log.String(), "metrics": text, "answers": answers} {
@@ -229,8 +224,8 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	serve(t, h, newRequest(t, "generic", testSecret, []byte(`{"references":["r.example.com/a:1","r.example.com/b:1","x.example.com/a:1"]}`)))
-	serve(t, h, newRequest(t, "generic", "wrong", push("r.example.com/a:1")))
-	serve(t, h, newRequest(t, "nobody", testSecret, push("r.example.com/a:1")))
+	serve(t, h, newRequest(t, "generic", "wrong", pushOf("r.example.com/a:1")))
+	serve(t, h, newRequest(t, "nobody", testSecret, pushOf("r.example.com/a:1")))
 	want := `
 # HELP tidewaiter_webhook_events_total [ALPHA] Webhook events written to the queue by receiver and action.
 # TYPE tidewaiter_webhook_events_total counter
@@ -268,7 +263,7 @@ func TestSecretFileReload(t *testing.T) {
 	}
 	expect := func(when, secret string, want int) {
 		t.Helper()
-		if status, _ := serve(t, h, newRequest(t, "generic", secret, push("r.example.com/a:1"))); status != want {
+		if status, _ := serve(t, h, newRequest(t, "generic", secret, pushOf("r.example.com/a:1"))); status != want {
 			t.Errorf("%s: status %d, want %d", when, status, want)
 		}
 	}

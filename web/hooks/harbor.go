@@ -5,7 +5,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"strings"
-	"time"
+
+	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
 // harbor is Harbor in both of its formats: Default, and structured CloudEvents
@@ -16,7 +17,7 @@ import (
 var harbor = vendor{
 	auth:   auth{secret: true},
 	header: "Authorization",
-	decode: func(d *delivery) ([]Event, error) {
+	decode: func(d *delivery) ([]push.Event, error) {
 		var p struct {
 			Type      string          `json:"type"`
 			OccurAt   int64           `json:"occur_at"` // Default: Unix seconds
@@ -25,39 +26,36 @@ var harbor = vendor{
 			SpecVersion string          `json:"specversion"` // CloudEvents
 			ID          string          `json:"id"`
 			Source      string          `json:"source"`
-			Time        string          `json:"time"`
 			Data        harborEventData `json:"data"`
 		}
 		if err := json.Unmarshal(d.body, &p); err != nil {
 			return nil, err
 		}
-		data, id, at := p.EventData, "", time.Unix(p.OccurAt, 0).UTC()
+		data, id := p.EventData, ""
 		if p.SpecVersion != "" {
-			data, id, at = p.Data, p.Source+" "+p.ID, parseTime(p.Time)
+			data, id = p.Data, p.Source+" "+p.ID
 		} else if p.OccurAt != 0 {
 			// Default has no ID, and repeats a failed delivery byte for byte. Two
 			// pushes within a second with the same tag and digest are one in effect.
 			sum := sha256.Sum256(d.body)
 			id = hex.EncodeToString(sum[:16])
-		} else {
-			at = time.Time{}
 		}
-		var action Action
+		var action push.Action
 		switch p.Type {
 		case "PUSH_ARTIFACT", "harbor.artifact.pushed", "pushImage":
-			action = ActionPush
+			action = push.Pushed
 		case "DELETE_ARTIFACT", "harbor.artifact.deleted", "deleteImage":
-			action = ActionDelete
+			action = push.Deleted
 		}
-		events := make([]Event, 0, len(data.Resources))
+		events := make([]push.Event, 0, len(data.Resources))
 		for i, res := range data.Resources {
 			host, repository, _, _ := splitReference(strings.TrimPrefix(strings.TrimPrefix(res.ResourceURL, "https://"), "http://"))
 			if data.Repository.FullName != "" {
 				repository = data.Repository.FullName
 			}
-			events = append(events, Event{
+			events = append(events, push.Event{
 				ID: itemID(id, i), Action: action, Host: host, Repository: repository,
-				Tag: res.Tag, Digest: res.Digest, Time: at,
+				Tag: res.Tag, Digest: res.Digest,
 			})
 		}
 		return events, nil

@@ -19,11 +19,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	jose "gopkg.in/go-jose/go-jose.v2"
 	"gopkg.in/go-jose/go-jose.v2/jwt"
-	"k8s.io/klog/v2"
 
+	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
 
@@ -32,34 +31,33 @@ const testSecret = "c7a1e9d4b2f80635a9c1-test-secret"
 var testTime = time.Date(2026, 5, 28, 20, 26, 41, 0, time.UTC)
 
 func TestMain(m *testing.M) {
-	klog.SetLogger(logr.Discard()) // the access log of every test
-	slog.SetDefault(slog.New(slog.DiscardHandler))
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // the access log of every test
 	os.Exit(m.Run())
 }
 
 // memorySpool records what is enqueued; err, when set, is every answer.
 type memorySpool struct {
-	mu   sync.Mutex
-	jobs []hooks.Job
-	err  error
+	mu     sync.Mutex
+	events []push.Event
+	err    error
 }
 
-func (s *memorySpool) Enqueue(_ context.Context, jobs []hooks.Job) error {
+func (s *memorySpool) Enqueue(_ context.Context, events []push.Event) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil {
 		return s.err
 	}
-	s.jobs = append(s.jobs, jobs...)
+	s.events = append(s.events, events...)
 	return nil
 }
 
-func (s *memorySpool) take() []hooks.Job {
+func (s *memorySpool) take() []push.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	jobs := s.jobs
-	s.jobs = nil
-	return jobs
+	events := s.events
+	s.events = nil
+	return events
 }
 
 // signer is an issuer of tokens as Google is.
@@ -200,9 +198,15 @@ type fixture struct {
 	Hosts        []string
 	Repositories []string
 	Header       map[string]string
-	Jobs         []hooks.Event
+	Jobs         []fixtureEvent
 	Refused      map[string]int
 	Body         json.RawMessage
+}
+
+// fixtureEvent is an event, with what is not in its stored form.
+type fixtureEvent struct {
+	push.Event
+	ID, MediaType string
 }
 
 // fixtures returns every payload under testdata by type and name.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
 // jfrog is Artifactory's docker domain: pushed and deleted tags, with the
@@ -15,7 +16,7 @@ import (
 var jfrog = vendor{
 	auth:   auth{secret: true, hmac: []string{"X-JFrog-Event-Auth"}},
 	header: "X-JFrog-Event-Auth",
-	decode: func(d *delivery) ([]Event, error) {
+	decode: func(d *delivery) ([]push.Event, error) {
 		var p struct {
 			Domain    string `json:"domain"`
 			EventType string `json:"event_type"`
@@ -30,11 +31,11 @@ var jfrog = vendor{
 		if err := json.Unmarshal(d.body, &p); err != nil {
 			return nil, err
 		}
-		action := map[string]Action{"pushed": ActionPush, "deleted": ActionDelete}[p.EventType]
+		action := map[string]push.Action{"pushed": push.Pushed, "deleted": push.Deleted}[p.EventType]
 		if p.Domain != "docker" || action == "" {
 			return nil, nil
 		}
-		e := Event{Action: action, Host: hostOf(p.Origin), Repository: p.Data.RepoKey + "/" + p.Data.ImageName, Tag: p.Data.Tag}
+		e := push.Event{Action: action, Host: hostOf(p.Origin), Repository: p.Data.RepoKey + "/" + p.Data.ImageName, Tag: p.Data.Tag}
 		if p.Data.SHA256 != "" {
 			e.Digest = "sha256:" + p.Data.SHA256
 		}
@@ -43,6 +44,6 @@ var jfrog = vendor{
 		if sub, err := reference.ParseHost(p.Data.RepoKey + "." + e.Host); err == nil && slices.Contains(d.hosts, sub) {
 			e.Host, e.Repository = sub, p.Data.ImageName
 		}
-		return []Event{e}, nil
+		return []push.Event{e}, nil
 	},
 }

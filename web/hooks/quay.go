@@ -1,6 +1,10 @@
 package hooks
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"github.com/tidewaiter/tidewaiter/importer/push"
+)
 
 // quay is Quay's repo_push notification: tags, without digests. Other
 // notifications have no updated_tags.
@@ -10,7 +14,7 @@ import "encoding/json"
 // three times.
 var quay = vendor{
 	auth: auth{path: true},
-	decode: func(d *delivery) ([]Event, error) {
+	decode: func(d *delivery) ([]push.Event, error) {
 		var p struct {
 			DockerURL   string   `json:"docker_url"` // host/namespace/name
 			UpdatedTags []string `json:"updated_tags"`
@@ -18,10 +22,10 @@ var quay = vendor{
 		if err := json.Unmarshal(d.body, &p); err != nil {
 			return nil, err
 		}
-		events := make([]Event, 0, len(p.UpdatedTags))
+		events := make([]push.Event, 0, len(p.UpdatedTags))
 		for _, tag := range p.UpdatedTags {
 			host, repository, _, _ := splitReference(p.DockerURL)
-			events = append(events, Event{Action: ActionPush, Host: host, Repository: repository, Tag: tag})
+			events = append(events, push.Event{Action: push.Pushed, Host: host, Repository: repository, Tag: tag})
 		}
 		return events, nil
 	},

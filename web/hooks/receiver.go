@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/db/trusted"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
 // Receiver is the configuration of one webhook endpoint, POST /hooks/NAME.
@@ -57,10 +58,11 @@ type vendor struct {
 	header string
 	// oneHost is set for payloads that name no host: the receiver must.
 	oneHost bool
-	// decode reads a body that is known to be JSON. An error means the body is not
-	// in the vendor's shape; events not of interest may be left out or returned
-	// with the vendor's own Action.
-	decode func(*delivery) ([]Event, error)
+	// decode reads a body that is known to be JSON. An error means that the body is
+	// not in the vendor's shape. The events hold what the payload does, unchecked and
+	// without a Receiver; those that are not of interest may be left out, or have the
+	// vendor's own Action.
+	decode func(*delivery) ([]push.Event, error)
 }
 
 // vendors is the table of Receiver.Types.

@@ -3,6 +3,8 @@ package hooks
 import (
 	"encoding/json"
 	"strings"
+
+	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
 // zot sends CloudEvents in binary mode: the attributes are headers, the body is
@@ -13,13 +15,13 @@ var zot = vendor{
 	auth:    auth{secret: true},
 	header:  "Authorization",
 	oneHost: true,
-	decode: func(d *delivery) ([]Event, error) {
-		var action Action
+	decode: func(d *delivery) ([]push.Event, error) {
+		var action push.Action
 		switch t := d.header.Get("Ce-Type"); {
 		case strings.HasSuffix(t, ".image.updated"):
-			action = ActionPush
+			action = push.Pushed
 		case strings.HasSuffix(t, ".image.deleted"):
-			action = ActionDelete
+			action = push.Deleted
 		default: // image.lint_failed, image.scanned, repository.created
 			return nil, nil
 		}
@@ -36,9 +38,9 @@ var zot = vendor{
 		if id != "" {
 			id = d.header.Get("Ce-Source") + " " + id
 		}
-		return []Event{{
+		return []push.Event{{
 			ID: id, Action: action, Host: d.hosts[0], Repository: p.Name,
-			Tag: p.Reference, Digest: p.Digest, MediaType: p.MediaType, Time: parseTime(d.header.Get("Ce-Time")),
+			Tag: p.Reference, Digest: p.Digest, MediaType: p.MediaType,
 		}}, nil
 	},
 }

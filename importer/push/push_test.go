@@ -1,4 +1,4 @@
-package queue_test
+package push_test
 
 import (
 	"encoding/json"
@@ -6,19 +6,19 @@ import (
 	"testing"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/importer/queue"
+	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
-func TestHintCoding(t *testing.T) {
+func TestEventsComeBack(t *testing.T) {
 	digest := "sha256:" + strings.Repeat("ab", 32)
-	good := []queue.Hint{
+	good := []push.Event{
 		{Action: "push", Host: "r.example.com", Repository: "team/app", Tag: "1.0", Digest: digest},
 		{Action: "delete", Host: "127.0.0.1:5000", Repository: "app"},
 		{Action: "push", Host: "docker.io", Repository: "library/busybox", Tag: "latest"},
 		{Action: "push", Host: "r.example.com", Repository: "team/app", Digest: "sha512:" + strings.Repeat("ab", 64)},
 	}
 	for _, h := range good {
-		got, err := queue.DecodeHint(h.Encode())
+		got, err := push.Decode(h.Encode())
 		if err != nil || got != h {
 			t.Errorf("%+v came back as %+v, %v", h, got, err)
 		}
@@ -33,32 +33,32 @@ func TestHintCoding(t *testing.T) {
 		"bad digest":      `{"action":"push","host":"r.example.com","repository":"a","digest":"sha256:ab"}`,
 		"climbing":        `{"action":"push","host":"r.example.com","repository":"../a","tag":"1"}`,
 	} {
-		if h, err := queue.DecodeHint([]byte(s)); err == nil {
+		if h, err := push.Decode([]byte(s)); err == nil {
 			t.Errorf("%s: %s was read as %+v", name, s, h)
 		}
 	}
 }
 
 // A spool may hold jobs of a time when Docker Hub was index.docker.io.
-func TestStoredHintsAreMigrated(t *testing.T) {
-	got, err := queue.DecodeHint([]byte(`{"action":"push","host":"index.docker.io","repository":"library/busybox","tag":"1"}`))
+func TestStoredEventsAreMigrated(t *testing.T) {
+	got, err := push.Decode([]byte(`{"action":"push","host":"index.docker.io","repository":"library/busybox","tag":"1"}`))
 	if err != nil || got.Key() != "docker.io/library/busybox:1" {
 		t.Errorf("%+v is %s, %v", got, got.Key(), err)
 	}
 }
 
-// FuzzDecodeHint says that what is read is written back the same, and names what
+// FuzzDecode says that what is read is written back the same, and names what
 // an import takes.
-func FuzzDecodeHint(f *testing.F) {
+func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"action":"push","host":"r.example.com","repository":"team/app","tag":"1.0","digest":"sha256:` + strings.Repeat("ab", 32) + `"}`))
 	f.Add([]byte(`{"action":"delete","host":"index.docker.io","repository":"library/busybox"}`))
 	f.Add([]byte(`{"action":"push","host":"r.example.com:5000","repository":"..","tag":":"}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		h, err := queue.DecodeHint(b)
+		h, err := push.Decode(b)
 		if err != nil {
 			return
 		}
-		var again queue.Hint
+		var again push.Event
 		if err := json.Unmarshal(h.Encode(), &again); err != nil || again != h {
 			t.Fatalf("%+v is written as %s", h, h.Encode())
 		}

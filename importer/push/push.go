@@ -1,0 +1,161 @@
+// Package push has the types in which one room tells another of pushes: an [Event]
+// from a receiver of webhooks to a queue, and a [Job] from the queue to the worker
+// that imports.
+//
+// The package is a leaf: it holds no queue and asks no registry, so that the rooms
+// that do need not know each other.
+package push
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+)
+
+// Action is what happened to a reference.
+type Action string
+
+const (
+	// Pushed: a manifest was pushed or a tag was moved.
+	Pushed Action = "push"
+	// Deleted: a manifest, a tag or a whole repository was deleted.
+	Deleted Action = "delete"
+)
+
+// Event is one thing that a registry says happened. It is believed as far as it
+// names something to ask the registry about, and no further. Its JSON is the form
+// in which a queue stores it; who told, and what only the receiver reads, is left
+// out, so that equal events of several deliveries have equal forms.
+type Event struct {
+	// Receiver is the name of the receiver that was told.
+	Receiver string `json:"-"`
+	// ID is the sender's name for the delivery, the same when it is sent again. It
+	// is empty when the sender has none.
+	ID     string `json:"-"`
+	Action Action `json:"action"`
+	// Host is the registry, Repository the path within it, both canonical (package
+	// reference).
+	Host       string `json:"host"`
+	Repository string `json:"repository"`
+	// Tag and Digest: Pushed has at least one; Deleted without either is of the
+	// whole repository.
+	Tag    string `json:"tag,omitempty"`
+	Digest string `json:"digest,omitempty"`
+	// MediaType is the manifest's, empty when the sender does not say.
+	MediaType string `json:"-"`
+}
+
+// Reference is what the event is about, with its tag and its digest.
+func (e Event) Reference() reference.Reference {
+	return reference.Reference{Host: e.Host, Repository: e.Repository, Tag: e.Tag, Digest: e.Digest}
+}
+
+// Key names what the event is about: host/repository:tag, else
+// host/repository@digest, else host/repository. Events with one key are one Job.
+func (e Event) Key() string {
+	ref := e.Reference()
+	if ref.Tag != "" {
+		ref.Digest = ""
+	}
+	return ref.String()
+}
+
+// Encode is the stored form of the event.
+func (e Event) Encode() []byte {
+	b, _ := json.Marshal(e) // strings always marshal
+	return b
+}
+
+// Decode reads what Encode wrote, and checks it: a queue may be old. Names come back
+// in canonical form, also those that were stored when Docker Hub was index.docker.io.
+func Decode(b []byte) (Event, error) {
+	var e Event
+	if err := json.Unmarshal(b, &e); err != nil {
+		return Event{}, fmt.Errorf("stored event: %w", err)
+	}
+	if e.Action != Pushed && e.Action != Deleted {
+		return Event{}, fmt.Errorf("stored event: action %q is neither %s nor %s", e.Action, Pushed, Deleted)
+	}
+	if e.Action == Pushed && e.Tag == "" && e.Digest == "" {
+		return Event{}, fmt.Errorf("stored event: a push of %s has neither tag nor digest", e.Key())
+	}
+	host, err := reference.ParseHost(e.Host)
+	if err != nil {
+		return Event{}, fmt.Errorf("stored event: %w", err)
+	}
+	e.Host = host
+	ref, err := reference.Parse(e.Reference().String())
+	if err != nil {
+		return Event{}, fmt.Errorf("stored event: %w", err)
+	}
+	return Event{Action: e.Action, Host: ref.Host, Repository: ref.Repository, Tag: ref.Tag, Digest: ref.Digest}, nil
+}
+
+// State is where a job stands.
+type State string
+
+const (
+	// Waiting: to be done at Job.Due or after.
+	Waiting State = "waiting"
+	// Leased: a worker does it; it is due again at Job.Due if the worker says
+	// nothing until then.
+	Leased State = "leased"
+	// Dead: given up at Job.Due.
+	Dead State = "dead"
+)
+
+// Job is the events with one Key that one receiver was told of, in a queue. Its
+// JSON is what administrators see.
+type Job struct {
+	ID       int64  `json:"id"`
+	Key      string `json:"key"`
+	Receiver string `json:"receiver"`
+	State    State  `json:"state"`
+	// Due is what State says it is, Enqueued when the first event came and Latest
+	// when the last did.
+	Due      time.Time `json:"due"`
+	Enqueued time.Time `json:"enqueued"`
+	Latest   time.Time `json:"-"`
+	// Attempts counts the leases since the job came or was retried; the first
+	// attempt is 1.
+	Attempts int `json:"attempts"`
+	// Error is why the last attempt failed; it may be cut.
+	Error string `json:"error,omitempty"`
+	// Events, in order of arrival, are those of a leased job: 1 to 256, each once.
+	// Their Receiver, ID and MediaType are empty.
+	Events []Event `json:"-"`
+	// Lease counts the leases ever: it tells the holder of one from those of earlier
+	// ones.
+	Lease int64 `json:"-"`
+}
+
+// Host is the registry of a leased job.
+func (j *Job) Host() string { return j.Events[0].Host }
+
+// Failure says why an attempt failed and what is to come of the job.
+type Failure struct {
+	// Error is for people; it is safe to show.
+	Error string
+	// Permanent says that trying again cannot help: the job is dead at once.
+	Permanent bool
+	// After is the least time to wait, 0 when that is not known.
+	After time.Duration
+}
+
+// Depth counts the jobs of one receiver.
+type Depth struct {
+	Waiting, Leased, Dead int64
+	// Oldest is when the oldest job that is not dead came; zero when there is none.
+	Oldest time.Time
+}
+
+// Room says how many more jobs of a host there is room for. Where there is none,
+// again is when that may change by itself, and zero when only the end of a job
+// changes it.
+type Room = func(host string) (n int, again time.Time)
+
+// ErrNoSuchJob: no job has that ID, or it is leased and cannot be touched.
+var ErrNoSuchJob = errors.New("there is no such job, or it is being done at this moment")
