@@ -2,8 +2,9 @@ package db
 
 import "database/sql/driver"
 
-// checkpointPages written to the log since the last checkpoint start the next: 8 MiB.
-const checkpointPages = 2048
+// checkpointPages written to the log since the last checkpoint start the next: 8 MiB. A
+// variable for benchmarks.
+var checkpointPages int64 = 2048
 
 // walLimit is the size of the log from which it is restarted by force. A
 // variable for tests.

@@ -10,11 +10,10 @@ import (
 
 // Bounds of one group commit: how many writers share it, and after how many
 // bytes of values it is closed. maxBatch bounds the queue before it, too:
-// writers past it wait in write.
-const (
-	maxBatch      = 256
-	maxBatchBytes = 8 << 20
-)
+// writers past it wait in write. maxBatch is a variable for benchmarks.
+var maxBatch = 256
+
+const maxBatchBytes = 8 << 20
 
 // request is one writer waiting for its commit.
 type request struct {

@@ -3,6 +3,9 @@ package db
 import (
 	"context"
 	"database/sql/driver"
+	"math"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -131,3 +134,22 @@ func (d *DB) HoldReaders() (release func()) {
 		}
 	}
 }
+
+// CommitAlone has databases that are opened commit each write by itself, until undo is called.
+func CommitAlone() (undo func()) {
+	old := maxBatch
+	maxBatch = 1
+	return func() { maxBatch = old }
+}
+
+// CopyLogInCommits has commits copy the log of databases that are opened, as SQLite does by itself, until
+// undo is called.
+func CopyLogInCommits() (undo func()) {
+	pages, pragmas := checkpointPages, writerPragmas
+	checkpointPages = math.MaxInt64
+	writerPragmas = slices.DeleteFunc(slices.Clone(pragmas), func(p string) bool { return strings.HasPrefix(p, "wal_autocheckpoint") })
+	return func() { checkpointPages, writerPragmas = pages, pragmas }
+}
+
+// ReplayAlone has each watcher read for itself what the feed has dropped.
+func (d *DB) ReplayAlone() { d.replay.maxBytes = 0 }

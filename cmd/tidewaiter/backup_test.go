@@ -15,7 +15,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 )
 
-func listen(t *testing.T) net.Listener {
+func listen(t testing.TB) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -74,7 +74,11 @@ func (m *imageMaker) make(b *testing.B, n int) (names []string, bodies [][]byte)
 	return names, bodies
 }
 
-const benchPath = "/apis/image.openshift.io/v1/images"
+const (
+	benchPath = "/apis/image.openshift.io/v1/images"
+	// watchListPath is what client-go's informers ask for.
+	watchListPath = benchPath + "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+)
 
 // benchServer is a server and the client side of its connections.
 type benchServer struct {
@@ -122,12 +126,17 @@ func (s *benchServer) create(b *testing.B, bodies [][]byte) {
 
 // do makes a request and reads its answer away.
 func (s *benchServer) do(method, path, body, encoding string, want int) error {
+	return s.accept("application/json", method, path, body, encoding, want)
+}
+
+// accept is do of whoever accepts these media types.
+func (s *benchServer) accept(accept, method, path, body, encoding string, want int) error {
 	req, err := http.NewRequest(method, s.config.Host+path, strings.NewReader(body))
 	if err != nil {
 		return err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json")
+	req.Header.Set("Accept", accept)
 	if encoding != "" {
 		req.Header.Set("Accept-Encoding", encoding)
 	}
@@ -223,7 +232,6 @@ func BenchmarkWatchList(b *testing.B) {
 	s, images := newBenchServer(b), newImageMaker(b, 60)
 	_, bodies := images.make(b, stored)
 	s.create(b, bodies)
-	const path = benchPath + "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 	for _, encoding := range []string{"identity", "gzip"} {
 		for _, informers := range []int{1, 20} {
 			b.Run(fmt.Sprintf("Informers=%d/Objects=%d/Encoding=%s", informers, stored, encoding), func(b *testing.B) {
@@ -231,7 +239,7 @@ func BenchmarkWatchList(b *testing.B) {
 					var all sync.WaitGroup
 					for range informers {
 						all.Go(func() {
-							if n, err := s.initialEvents(b.Context(), path, encoding); err != nil || n != stored {
+							if n, err := s.initialEvents(b.Context(), watchListPath, encoding); err != nil || n != stored {
 								b.Errorf("%d events, %v", n, err)
 							}
 						})

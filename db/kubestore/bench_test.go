@@ -107,6 +107,37 @@ func BenchmarkStore(b *testing.B) {
 	}
 }
 
+// BenchmarkUpdate updates small objects again and again, as Leases are, with what the last update has left
+// and without.
+func BenchmarkUpdate(b *testing.B) {
+	for _, recent := range []bool{true, false} {
+		b.Run(fmt.Sprintf("Recent=%v", recent), func(b *testing.B) {
+			if !recent {
+				defer func(was int) { recentObjectBytes = was }(recentObjectBytes)
+				recentObjectBytes = 0
+			}
+			f := benchSetup(b)
+			pod := benchPod(0)
+			pod.Annotations = nil
+			if err := f.Create(b.Context(), benchKey(0), pod, nil, 0); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			n := 0
+			for b.Loop() {
+				n++
+				err := f.GuaranteedUpdate(b.Context(), benchKey(0), &example.Pod{}, false, nil, storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) {
+					obj.(*example.Pod).Spec.NodeName = fmt.Sprint(n)
+					return obj, nil
+				}), nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 // benchWatch counts one operation for each event delivered to all watchers.
 func benchWatch(b *testing.B, watchers int) {
 	f := benchSetup(b)

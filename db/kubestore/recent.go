@@ -7,13 +7,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-const (
-	// recentObjectBytes is the longest encoding of an object that is remembered.
-	recentObjectBytes = 4 << 10
-	// recentBytes is how much encoding of a resource's objects is remembered;
-	// decoded they take a few times as much.
-	recentBytes = 2 << 20
-)
+// recentObjectBytes is the longest encoding of an object that is remembered. A variable
+// for benchmarks.
+var recentObjectBytes = 4 << 10
+
+// recentBytes is how much encoding of a resource's objects is remembered;
+// decoded they take a few times as much.
+const recentBytes = 2 << 20
 
 // recents are the small objects of a resource that were written last. What is
 // written again and again, as a Lease or the status of a pod, starts its next

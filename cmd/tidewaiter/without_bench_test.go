@@ -1,0 +1,210 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+)
+
+// BenchmarkWithout tells what each mechanism buys that makes a server fast. Two servers, one
+// without it, are asked the same in turn over TLS; without/with is the median of how many times as long the
+// one takes that is without, and processor how many times as much of the processor, client included, which other
+// programs disturb less. Of two servers that are alike they tell how far to trust the others.
+func BenchmarkWithout(b *testing.B) {
+	for _, m := range []struct {
+		mechanism string
+		off       without
+		ops       []string
+	}{
+		{"None", without{}, []string{"Get", "Create", "List", "ListGzip", "WatchList"}},
+		{"Door", without{door: true}, []string{"Get", "List", "ListGzip", "WatchList"}},
+		{"SharedObjects", without{sharedObjects: true}, []string{"Watch"}},
+		{"KeptForms", without{keptForms: true}, []string{"List", "ListGzip", "WatchList"}},
+		{"PlainReaders", without{plainReaders: true}, []string{"Create", "Table", "Selector"}},
+		{"StoredAnswers", without{storedAnswers: true}, []string{"Create"}},
+		{"Announcements", without{announcements: true}, []string{"Create"}},
+	} {
+		b.Run("Mechanism="+m.mechanism, func(b *testing.B) {
+			const stored = 1000
+			var pair [2]*withoutServer // with it, and without
+			for i, off := range []without{{}, m.off} {
+				pair[i] = newWithoutServer(b, off, stored)
+			}
+			for _, op := range m.ops {
+				b.Run("Op="+op, func(b *testing.B) {
+					var took [2][]time.Duration
+					var times, processor []float64
+					for round := 0; b.Loop(); round++ {
+						var costs [2]cost
+						for i := range pair {
+							if round%2 == 1 {
+								i = 1 - i
+							}
+							costs[i] = pair[i].do(b, op)
+							took[i] = append(took[i], costs[i].time)
+						}
+						times = append(times, float64(costs[1].time)/float64(costs[0].time))
+						processor = append(processor, float64(costs[1].processor)/float64(costs[0].processor))
+					}
+					b.ReportMetric(median(times), "without/with")
+					b.ReportMetric(median(processor), "processor")
+					b.ReportMetric(median(took[0]).Seconds()*1000, "with-ms")
+					b.ReportMetric(median(took[1]).Seconds()*1000, "without-ms")
+				})
+			}
+		})
+	}
+}
+
+func median[T float64 | time.Duration](values []T) T {
+	values = slices.Sorted(slices.Values(values))
+	return values[len(values)/2]
+}
+
+// cost is what an operation takes: time, and processor time of the process.
+type cost struct{ time, processor time.Duration }
+
+func timed(do func()) cost {
+	used := func() time.Duration {
+		var usage syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+			panic(err) // it has no reason to fail
+		}
+		return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+	}
+	start, before := time.Now(), used()
+	do()
+	return cost{time.Since(start), used() - before}
+}
+
+// withoutServer is one of the two.
+type withoutServer struct {
+	*benchServer
+	images *imageMaker
+	names  []string
+}
+
+func newWithoutServer(b *testing.B, off without, stored int) *withoutServer {
+	b.Helper()
+	if err := setUpLogging(io.Discard, 0); err != nil {
+		b.Fatal(err)
+	}
+	s := &withoutServer{benchServer: connect(b, serveWith(b, serverOptions{dataDir: b.TempDir(), without: off}, listen(b))), images: newImageMaker(b, 60)}
+	names, bodies := s.images.make(b, stored)
+	s.create(b, bodies)
+	s.names = names
+	return s
+}
+
+// do does op and tells what that cost.
+func (s *withoutServer) do(b *testing.B, op string) cost {
+	b.Helper()
+	switch op {
+	case "Create":
+		_, bodies := s.images.make(b, 300)
+		return timed(func() { s.create(b, bodies) })
+	case "Watch":
+		return s.watched(b, 100, 50)
+	}
+	ask := func(query, accept, encoding string) cost {
+		return timed(func() {
+			if err := s.accept(accept, http.MethodGet, benchPath+query, "", encoding, http.StatusOK); err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+	switch op {
+	case "Get":
+		return s.got(b, 2000)
+	case "List":
+		return ask("", "application/json", "identity")
+	case "ListGzip":
+		return ask("", "application/json", "gzip")
+	case "Table":
+		return ask("", "application/json;as=Table;v=v1;g=meta.k8s.io", "identity")
+	case "Selector":
+		return ask("?labelSelector=!canary", "application/json", "identity")
+	case "WatchList":
+		return timed(func() {
+			if n, err := s.initialEvents(b.Context(), watchListPath, "identity"); err != nil || n < len(s.names) {
+				b.Fatal(n, err)
+			}
+		})
+	}
+	b.Fatalf("no operation is called %q", op)
+	return cost{}
+}
+
+// got gets n Images over 16 connections.
+func (s *withoutServer) got(b *testing.B, n int) cost {
+	b.Helper()
+	var next atomic.Int64
+	return timed(func() {
+		var all sync.WaitGroup
+		for range 16 {
+			all.Go(func() {
+				for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+					if err := s.benchServer.do(http.MethodGet, benchPath+"/"+s.names[i%len(s.names)], "", "", http.StatusOK); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+	})
+}
+
+// watched creates n Images that so many watchers see, who do not decode them.
+func (s *withoutServer) watched(b *testing.B, watchers, n int) cost {
+	b.Helper()
+	client, err := imageclient.New(s.config)
+	if err != nil {
+		b.Fatal(err)
+	}
+	list, err := client.List(b.Context(), metav1.ListOptions{Limit: 1})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	var seen sync.WaitGroup
+	for range watchers {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.config.Host+benchPath+"?watch=1&resourceVersion="+list.ResourceVersion, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		req.Header.Set("Accept", "application/json")
+		resp, err := s.client.Do(req)
+		if err != nil {
+			b.Fatal(err)
+		}
+		seen.Go(func() {
+			defer resp.Body.Close()
+			lines := bufio.NewScanner(resp.Body)
+			lines.Buffer(nil, 1<<20)
+			for i := range n {
+				if !lines.Scan() {
+					b.Errorf("a watch ended after %d events: %v", i, lines.Err())
+					return
+				}
+			}
+		})
+	}
+	_, bodies := s.images.make(b, n)
+	return timed(func() {
+		s.create(b, bodies)
+		seen.Wait()
+	})
+}
