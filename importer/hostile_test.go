@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/v1/types"
+	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/importer"
@@ -19,8 +20,17 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
 
-// short limits, for registries that never answer.
-var short = importer.Limits{Stall: 50 * time.Millisecond, Request: 10 * time.Second, Attempts: 1}
+// short limits, for registries that never answer. Another import may fail with them, too,
+// on a busy machine.
+var short = importer.Limits{Stall: 50 * time.Millisecond, Request: time.Minute, Attempts: 1}
+
+// slowClock has each wait for a registry take twenty seconds.
+type slowClock struct{ skippingClock }
+
+func (c *slowClock) AfterFunc(d time.Duration, f func()) clock.Timer {
+	c.advance(20 * time.Second)
+	return c.RealClock.AfterFunc(d, f)
+}
 
 func TestRegistryThatLies(t *testing.T) {
 	for _, tc := range []struct {
@@ -124,22 +134,22 @@ func TestRegistryThatStallsOrDripsIsCut(t *testing.T) {
 	for _, tc := range []struct {
 		name, match string
 		fault       registrytest.Fault
-		limits      importer.Limits
+		options     importer.Options
 		says        string
 	}{
-		{"greeting stalls", "GET /v2/$", registrytest.StallHeaders(), short, "sent nothing for"},
-		{"HEAD stalls", "HEAD ", registrytest.StallHeaders(), short, "sent nothing for"},
-		{"manifest stalls", "GET .*/manifests/", registrytest.StallBody(), short, "sent nothing for"},
-		{"config stalls", "/blobs/", registrytest.StallBody(), short, "sent nothing for"},
-		{"layer stalls", "/blobs/", registrytest.StallBody(), short, "sent nothing for"},
-		{"manifest drips", "GET .*/manifests/", registrytest.Drip(5 * time.Millisecond), importer.Limits{Stall: 500 * time.Millisecond, Request: time.Minute, Attempts: 1}, "less than 1024 a second"},
-		{"config takes too long", "/blobs/", registrytest.Drip(5 * time.Millisecond), importer.Limits{Stall: time.Minute, Request: 100 * time.Millisecond, Attempts: 1}, "took longer than"},
+		{"greeting stalls", "GET /v2/$", registrytest.StallHeaders(), importer.Options{Limits: short}, "sent nothing for"},
+		{"HEAD stalls", "HEAD ", registrytest.StallHeaders(), importer.Options{Limits: short}, "sent nothing for"},
+		{"manifest stalls", "GET .*/manifests/", registrytest.StallBody(), importer.Options{Limits: short}, "sent nothing for"},
+		{"config stalls", "/blobs/", registrytest.StallBody(), importer.Options{Limits: short}, "sent nothing for"},
+		{"layer stalls", "/blobs/", registrytest.StallBody(), importer.Options{Limits: short}, "sent nothing for"},
+		{"manifest drips", "GET .*/manifests/", registrytest.Drip(20 * time.Millisecond), importer.Options{Limits: importer.Limits{Stall: time.Minute, Request: time.Hour, Attempts: 1}, Clock: &slowClock{}}, "less than 1024 a second"},
+		{"config takes too long", "/blobs/", registrytest.Drip(5 * time.Millisecond), importer.Options{Limits: importer.Limits{Stall: time.Minute, Request: 100 * time.Millisecond, Attempts: 1}}, "took longer than"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			registry := registrytest.New(t)
 			registry.Push("app:v1", newImage(t, sample.Spec{}))
 			registry.Inject(tc.match, 0, tc.fault)
-			_, err := newImporter(t, importer.Options{Limits: tc.limits}).Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
+			_, err := newImporter(t, tc.options).Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
 			if e := wantReason(t, err, importer.Timeout); !e.Temporary() || !strings.Contains(e.Message, tc.says) {
 				t.Errorf("%v is temporary: %t; want it to say %q", e, e.Temporary(), tc.says)
 			}
