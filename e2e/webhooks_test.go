@@ -12,7 +12,8 @@ import (
 )
 
 // What is pushed to a real registry is seen by whoever watches, with no other
-// trigger than the registry's notification.
+// trigger than the registry's notification. The times are logged, and bounded by
+// patience only: they are figures of the machine.
 func TestPushAppears(t *testing.T) {
 	for _, kind := range registry.Kinds(t) {
 		for _, listener := range []string{"TLS", "plain"} {
@@ -48,9 +49,6 @@ func TestPushAppears(t *testing.T) {
 					}
 				}
 				t.Logf("from the end of a push until kubectl get images -w shows it: median %v, longest %v", median(delays), slices.Max(delays))
-				if median(delays) > 10*time.Second {
-					t.Errorf("median %v", median(delays))
-				}
 
 				h.awaitEmptySpool(t)
 				// The receiver of the registry counted, the other one did not.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"net"
 	"slices"
@@ -10,37 +9,59 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/lanes"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
 
-// runBatch imports references into nothing and returns what was printed.
-func runBatch(t *testing.T, limits importer.Limits, references []string) (out, errOut string, r *report) {
+// runBatch imports references into nothing and returns what was printed. No time passes
+// before those of the registry good have been imported, so they wait for no other.
+func runBatch(t *testing.T, limits importer.Limits, references []string, good *registrytest.Registry) (out, errOut string, r *report) {
 	t.Helper()
-	im, err := importer.New(importer.Options{Keychain: authn.NewMultiKeychain(), Limits: limits})
+	clock := clocktesting.NewFakeClock(time.Now())
+	im, err := importer.New(importer.Options{Keychain: authn.NewMultiKeychain(), Limits: limits, Clock: clock})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(im.Close)
 	var parsed []reference.Reference
+	goods := 0
 	for _, s := range references {
 		ref, err := reference.Parse(s)
 		if err != nil {
 			t.Fatal(err)
 		}
 		parsed = append(parsed, ref)
+		if ref.Host == good.Host {
+			goods++
+		}
 	}
-	var stdout, stderr bytes.Buffer
+	var stdout, stderr logBuffer
 	progress := newProgress(&stderr)
 	r = newReport("", true, &stdout, &stderr, progress)
 	b := newBatch(im, func() importer.Images { return &importer.DryRun{} }, 4, r, progress)
-	if err := b.importAll(t.Context(), slices.Values(parsed)); err != nil {
-		t.Error(err)
+	b.clock, b.lanes = clock, lanes.New(40, 4, clock)
+	ended := make(chan error)
+	go func() { ended <- b.importAll(t.Context(), slices.Values(parsed)) }()
+	for deadline := time.Now().Add(2 * time.Minute); ; {
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Error(err)
+			}
+			return stdout.String(), stderr.String(), r
+		case <-time.After(time.Millisecond):
+		}
+		if strings.Count(stdout.String(), good.Host) >= goods && clock.HasWaiters() {
+			clock.Step(100 * time.Millisecond)
+		} else if time.Now().After(deadline) {
+			t.Fatalf("the good ones do not go on:\n%s", &stdout)
+		}
 	}
-	return stdout.String(), stderr.String(), r
 }
 
 func pushTags(t *testing.T, registry *registrytest.Registry, n int) (references []string) {
@@ -62,7 +83,7 @@ func TestImportWaitsForRegistriesThatAskForIt(t *testing.T) {
 	busy, good := registrytest.New(t), registrytest.New(t)
 	references := append(pushTags(t, busy, 20), pushTags(t, good, 40)...)
 	busy.Inject("HEAD ", 2, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "2"))
-	out, errOut, r := runBatch(t, importer.Limits{MaxWait: time.Second}, references)
+	out, errOut, r := runBatch(t, importer.Limits{MaxWait: time.Second, Stall: 1000 * time.Hour, Request: 1000 * time.Hour, JobTime: 1000 * time.Hour}, references, good)
 	if r.done != 60 || r.failed != 0 {
 		t.Fatalf("%d done, %d failed:\n%s", r.done, r.failed, errOut)
 	}
@@ -87,7 +108,7 @@ func TestImportGivesUpARegistryThatDoesNotAnswer(t *testing.T) {
 		references = append(references, fmt.Sprint(l.Addr(), "/app:", i))
 	}
 	references = append(references, pushTags(t, good, 40)...)
-	_, errOut, r := runBatch(t, importer.Limits{Stall: 2 * time.Second, Attempts: 1}, references)
+	_, errOut, r := runBatch(t, importer.Limits{Attempts: 1}, references, good)
 	if r.done != 40 || r.failed != 20 {
 		t.Errorf("%d done, %d failed", r.done, r.failed)
 	}

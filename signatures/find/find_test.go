@@ -420,7 +420,7 @@ func TestFindBounds(t *testing.T) {
 				}
 			}
 			f.find(find.Options{}).expect(t, "", "4194304")
-			if n := <-sent; n > 16<<20 || declared && n > 1<<20 {
+			if n := <-sent; n > 64<<20 || declared && n > 1<<20 {
 				t.Errorf("%d bytes were taken", n)
 			}
 		})
@@ -440,7 +440,7 @@ func TestFindBounds(t *testing.T) {
 				}
 			}
 			f.find(find.Options{}).expect(t, "", "1048576")
-			if n := <-sent; n > 16<<20 || declared && n > 1<<20 {
+			if n := <-sent; n > 64<<20 || declared && n > 1<<20 {
 				t.Errorf("%d bytes were taken", n)
 			}
 		})

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -33,6 +34,7 @@ func TestListsHoldUpNothingElse(t *testing.T) {
 		}
 	}), options()).(*requestLimits)
 	done := make(chan struct{})
+	l.lists.patience = time.Hour
 	const lists = 20
 	for range lists {
 		go func() {
