@@ -13,7 +13,8 @@ func (im *Importer) DialTo(address string) {
 	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, address)
 	}
-	im.verified, im.unverified = im.verified.WithDial(dial), im.unverified.WithDial(dial)
+	t := im.transports
+	t.verified, t.unverified = t.verified.WithDial(dial), t.unverified.WithDial(dial)
 }
 
 // HostsKnown is how many hosts are remembered.

@@ -2,7 +2,6 @@ package importer
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	"k8s.io/utils/lru"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/importer/guard"
 )
 
 // Importer imports images. Make one with New and keep it.
@@ -29,7 +27,7 @@ type Importer struct {
 	limits     Limits
 	clock      clock.WithDelayedExecution
 
-	verified, unverified *guard.Transport
+	transports *transports
 
 	hosts     *hosts
 	greetings *lru.Cache // host → *greeting
@@ -42,7 +40,7 @@ func New(o Options) (*Importer, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	registries, err := newRegistries(o.Registries)
+	registries, err := newRegistries(o.Registries, o.Files, o.Insecure)
 	if err != nil {
 		return nil, err
 	}
@@ -57,8 +55,6 @@ func New(o Options) (*Importer, error) {
 		userAgent:  o.UserAgent,
 		limits:     limits,
 		clock:      o.Clock,
-		verified:   newTransport(o, true, limits.HostConcurrency),
-		unverified: newTransport(o, false, limits.HostConcurrency),
 		greetings:  lru.New(maxHosts),
 		sessions:   lru.New(maxRepositories),
 	}
@@ -75,17 +71,8 @@ func New(o Options) (*Importer, error) {
 		im.clock = clock.RealClock{}
 	}
 	im.hosts = newHosts(limits, im.clock)
+	im.transports = newTransports(o, limits, im.clock)
 	return im, nil
-}
-
-// newTransport is the bottom of every wire: one for hosts whose certificate is
-// verified, one for those whose is not.
-func newTransport(o Options, verify bool, maxConns int) *guard.Transport {
-	return guard.New(guard.Options{
-		Networks:        o.AllowedNetworks,
-		TLS:             &tls.Config{RootCAs: o.RootCAs, InsecureSkipVerify: !verify, MinVersion: tls.VersionTLS12},
-		MaxConnsPerHost: maxConns,
-	})
 }
 
 // credentialsAge is how long credentials are used before the docker and podman
@@ -94,8 +81,7 @@ const credentialsAge = 5 * time.Minute
 
 // Close drops the idle connections. An Importer can be used after it.
 func (im *Importer) Close() {
-	im.verified.CloseIdleConnections()
-	im.unverified.CloseIdleConnections()
+	im.transports.closeIdle()
 }
 
 // Result tells what one import did.

@@ -20,6 +20,12 @@ type Options struct {
 	Keychain authn.Keychain
 	// Registries say what is special about single registries.
 	Registries []Registry
+	// Files are what the machine's files say about registries that Registries has no entry
+	// for; nil is nothing. Of TLS they count for all.
+	Files Files
+	// Insecure allows plain HTTP and unverified TLS for registries that Registries has no
+	// entry for.
+	Insecure bool
 	// AllowedNetworks are ranges that registries may lead us into with redirects
 	// and token servers, although they are not public; see package guard.
 	AllowedNetworks guard.Networks

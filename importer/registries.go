@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"crypto/tls"
 	"fmt"
 	"net"
 	"net/netip"
@@ -23,13 +24,43 @@ type Registry struct {
 	// credentials for this registry may be sent, wherever they are. A host has the
 	// port that the realm's URL has. Those of Docker Hub and gitlab.com are known.
 	TokenHosts []string
+	// Blocked refuses to import from there.
+	Blocked bool
 }
 
-// registries is sorted by descending length of the prefix.
-type registries []Registry
+// Files are what the machine's files say about registries; see package containers.
+type Files interface {
+	// Registry tells of host/repository, or of a host, whether plain HTTP and unverified TLS
+	// are allowed, and whether nothing may be read from there.
+	Registry(name string) (insecure, blocked bool, err error)
+	// TLS is what is special about a host, nil if nothing is. A host has its port if it was
+	// written with one.
+	TLS(host string) (*tls.Config, error)
+}
 
-func newRegistries(in []Registry) (registries, error) {
-	out := make(registries, 0, len(in))
+// registries is what is known of registries.
+type registries struct {
+	entries []Registry // by descending length of the prefix
+	files   Files      // count where no entry does; nil if there are none
+	// insecure are all those that entries do not speak of.
+	insecure bool
+}
+
+func newRegistries(in []Registry, files Files, insecure bool) (registries, error) {
+	rs, err := newEntries(in)
+	if err != nil {
+		return registries{}, err
+	}
+	if files != nil {
+		if _, _, err := files.Registry("docker.io"); err != nil { // they are read once
+			return registries{}, err
+		}
+	}
+	return registries{rs, files, insecure}, nil
+}
+
+func newEntries(in []Registry) ([]Registry, error) {
+	out := make([]Registry, 0, len(in))
 	seen := map[string]bool{}
 	for i, r := range in {
 		prefix, path, _ := strings.Cut(strings.TrimSuffix(r.Prefix, "/"), "/")
@@ -52,15 +83,19 @@ func newRegistries(in []Registry) (registries, error) {
 	return out, nil
 }
 
-// lookup finds the entry for "host" or "host/repository". The zero Registry is
-// the default.
-func (rs registries) lookup(where string) Registry {
-	for _, r := range rs {
+// lookup finds the entry for "host" or "host/repository". A Registry without a prefix
+// is what the files say, or the default.
+func (rs registries) lookup(where string) (r Registry) {
+	for _, r := range rs.entries {
 		if rest, ok := strings.CutPrefix(where, r.Prefix); ok && (rest == "" || rest[0] == '/') {
 			return r
 		}
 	}
-	return Registry{}
+	if rs.files != nil {
+		r.Insecure, r.Blocked, _ = rs.files.Registry(where) // an error would have been there at the first look
+	}
+	r.Insecure = r.Insecure || rs.insecure
+	return r
 }
 
 // canonicalHost is the host of a URL in the form that prefixes have.

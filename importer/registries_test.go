@@ -12,7 +12,7 @@ func TestLongestPrefixWins(t *testing.T) {
 		{Prefix: "registry.example.com:5000/team", TokenHosts: []string{"team"}},
 		{Prefix: "registry.example.com:5000/team/app/", TokenHosts: []string{"app"}},
 		{Prefix: "docker.io/acme", TokenHosts: []string{"hub"}},
-	})
+	}, nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}

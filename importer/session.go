@@ -2,6 +2,8 @@ package importer
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -62,6 +64,9 @@ func (im *Importer) forget(ref reference.Reference) { im.sessions.Remove(ref.Nam
 
 func (im *Importer) newSession(ctx context.Context, ref reference.Reference) (*session, error) {
 	config := im.registries.lookup(ref.Name())
+	if config.Blocked {
+		return nil, &Error{Reason: Denied, Message: "blocked by the configuration or by registries.conf"}
+	}
 	var options []name.Option
 	if config.Insecure || isLoopback(ref.Host) {
 		options = append(options, name.Insecure)
@@ -130,6 +135,10 @@ func (im *Importer) greet(ctx context.Context, registry name.Registry, insecure 
 	w := &wire{im: im, host: registry.RegistryStr(), insecure: insecure}
 	challenge, err := transport.Ping(ctx, registry, w)
 	if err != nil {
+		var certificate *tls.CertificateVerificationError
+		if errors.As(err, &certificate) {
+			return nil, certificate // and not what its port says to plain HTTP
+		}
 		return nil, err
 	}
 	im.greetings.Add(key, &greeting{challenge, im.clock.Now().Add(im.limits.Recycle)})

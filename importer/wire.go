@@ -80,9 +80,9 @@ func (w *wire) RoundTrip(in *http.Request) (*http.Response, error) {
 	if req.URL.Scheme != "https" && !insecure && !isLoopback(req.URL.Host) {
 		return nil, fmt.Errorf("%w: %s", errPlainHTTP, req.URL.Host)
 	}
-	out := w.im.verified
-	if insecure {
-		out = w.im.unverified
+	out, err := w.im.transports.get(req.URL.Host, !insecure)
+	if err != nil {
+		return nil, err
 	}
 	return w.attempt(out.Named(w.isNamed(req.URL)), req)
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -14,6 +15,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi/podlogs"
 	"github.com/tidewaiter/tidewaiter/db/trusted"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/containers"
 	"github.com/tidewaiter/tidewaiter/importer/guard"
 	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
@@ -25,6 +27,9 @@ const maxConfigFile = 1 << 20
 // misspelt one is not silently without effect.
 type config struct {
 	Registries []registryConfig `yaml:"registries"`
+	// AuthFile has the credentials for registries, as podman login and docker login
+	// write them. Without it all files count that skopeo reads.
+	AuthFile string `yaml:"authFile"`
 	// AllowedNetworks are ranges, such as 10.1.0.0/16, that registries and signature
 	// stores may lead the importer into with redirects and token servers, although
 	// they are not public.
@@ -66,6 +71,14 @@ type registryConfig struct {
 	// TokenHosts are hosts, beside the registry, whose token server may see
 	// credentials, and may be inside.
 	TokenHosts []string `yaml:"tokenHosts"`
+	// Blocked refuses to import from there.
+	Blocked bool `yaml:"blocked"`
+	// CAFile has authorities beside the system's, as PEM blocks; of an entry for a
+	// whole host.
+	CAFile string `yaml:"caFile"`
+	// CertDir is a folder as one in certs.d (containers-certs.d(5)): *.crt are
+	// authorities, *.cert and *.key client certificates; of an entry for a whole host.
+	CertDir string `yaml:"certDir"`
 }
 
 // kubeletConfig says how to reach the kubelets that have the logs of pods.
@@ -87,7 +100,10 @@ func (k *kubeletConfig) options() *podlogs.KubeletOptions {
 
 // resolve makes the file names in c absolute or relative to this process.
 func (c *config) resolve(dir string) {
-	names := []*string{&c.RegistriesDir}
+	names := []*string{&c.RegistriesDir, &c.AuthFile}
+	for i := range c.Registries {
+		names = append(names, &c.Registries[i].CAFile, &c.Registries[i].CertDir)
+	}
 	if k := c.Kubelet; k != nil {
 		names = append(names, &k.CertFile, &k.KeyFile, &k.CAFile)
 	}
@@ -114,7 +130,7 @@ func loadConfig(path string) (*config, error) {
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)
 	if err := d.Decode(c); err != nil && !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, explainKeys(err))
 	}
 	if err := d.Decode(&struct{}{}); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s: it holds more than one YAML document", path)
@@ -126,7 +142,7 @@ func loadConfig(path string) (*config, error) {
 func (c *config) registries() []importer.Registry {
 	out := make([]importer.Registry, 0, len(c.Registries))
 	for _, r := range c.Registries {
-		out = append(out, importer.Registry{Prefix: r.Prefix, Insecure: r.Insecure, TokenHosts: r.TokenHosts})
+		out = append(out, importer.Registry{Prefix: r.Prefix, Insecure: r.Insecure, TokenHosts: r.TokenHosts, Blocked: r.Blocked})
 	}
 	return out
 }
@@ -139,10 +155,30 @@ func (c *config) allowedNetworks() (guard.Networks, error) {
 	return networks, nil
 }
 
-// importerOptions are what the configuration says to an importer.
-func (c *config) importerOptions() (importer.Options, error) {
-	networks, err := c.allowedNetworks()
-	return importer.Options{Registries: c.registries(), AllowedNetworks: networks, UserAgent: userAgent()}, err
+// files say which of the machine's files about registries are read.
+func (c *config) files() containers.Options { return containers.Options{AuthFile: c.AuthFile} }
+
+// certificates are those of the registries, by host.
+func (c *config) certificates() (map[string]containers.Certificates, error) {
+	out := map[string]containers.Certificates{}
+	for i, r := range c.Registries {
+		if r.CAFile == "" && r.CertDir == "" {
+			continue
+		}
+		host, _, below := strings.Cut(strings.TrimSuffix(r.Prefix, "/"), "/")
+		if below {
+			return nil, fmt.Errorf("%s: registries[%d]: certificates are of a whole host: give caFile and certDir to the entry with the prefix %q", c.file, i, host)
+		}
+		certs := containers.Certificates{Dir: r.CertDir}
+		if r.CAFile != "" {
+			var err error
+			if certs.CA, err = trusted.ReadFile(r.CAFile, maxConfigFile); err != nil {
+				return nil, fmt.Errorf("%s: registries[%d].caFile: %w", c.file, i, err)
+			}
+		}
+		out[host] = certs
+	}
+	return out, nil
 }
 
 // kubeconfigPath is where the server of a data directory keeps the

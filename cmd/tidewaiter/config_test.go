@@ -3,6 +3,8 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -105,4 +107,39 @@ func FuzzLoadConfig(f *testing.F) {
 			t.Errorf("config %v and error %v", c, err)
 		}
 	})
+}
+
+// docs/config.md shows every key, and what it shows is accepted.
+func TestTheDocumentOfTheConfigurationIsComplete(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/config.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, _ := strings.Cut(string(text), "```yaml\n")
+	example, _, _ = strings.Cut(example, "```")
+	if _, err := loadConfig(writeConfig(t, example)); err != nil {
+		t.Errorf("the example is refused: %v", err)
+	}
+	configKeys(reflect.TypeFor[config](), "", func(path string) {
+		key := path[strings.LastIndexByte(path, '.')+1:]
+		if !regexp.MustCompile(`(?m)^[- ]*` + regexp.QuoteMeta(key) + `:`).MatchString(example) {
+			t.Errorf("%s is not shown", path)
+		}
+	})
+}
+
+func TestUnknownKeysNameTheNearest(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"registries:\n- prefix: a\n  insecur: true\n": `line 3: there is no key "insecur" here; did you mean registries.insecure?`,
+		"registry:\n- prefix: a\n":                    `line 1: there is no key "registry" here; did you mean registries?`,
+		"sweep:\n  intervall: 6h\n  every: 6h\n":      `line 2: there is no key "intervall"`,
+		"registries:\n- prefix: a\n  CAfile: x\n":     "did you mean registries.caFile?",
+		strings.Repeat("x", 1000) + ": 1\n":           "there is no key",
+	} {
+		if _, err := loadConfig(writeConfig(t, text)); err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 500 {
+			t.Errorf("%.100q: %v", text, err)
+		}
+	}
 }

@@ -26,7 +26,7 @@ type importOptions struct {
 	jobs       int
 	dryRun     bool
 	output     string
-	configFile string
+	registries registryOptions
 	pods       podSource
 	clientOptions
 }
@@ -39,8 +39,8 @@ func newImportCommand() *cobra.Command {
 		Long: `Import images from their registries: one Image each, and one for every platform
 of a multi-platform image.
 
-Registries are asked with the credentials that docker login and podman login
-left. Images go to the API server of --kubeconfig or, without that flag and
+Registries are asked with the credentials, the certificates and the registries.conf
+that skopeo and podman use. Images go to the API server of --kubeconfig or, without that flag and
 --data-dir, of the environment's KUBECONFIG; else to the server that holds the
 data directory; else, when none runs, straight into the directory.
 
@@ -54,6 +54,9 @@ were imported, 1 when some were, and 2 when none was or nothing was attempted.`,
 
   # References from a file, one a line; "-" reads standard input
   tidewaiter import -f references.txt
+
+  # From a registry with a certificate of the company's own authority
+  tidewaiter import --cert-dir certs/ registry.example.com/team/app:v1
 
   # Every image that the pods of a cluster run
   tidewaiter import --from-pods -A --source-kubeconfig ~/.kube/config
@@ -75,7 +78,7 @@ were imported, 1 when some were, and 2 when none was or nothing was attempted.`,
 	f.StringVarP(&o.output, "output", "o", "", "what to print: "+strings.Join(outputs(), ", ")+" (default: a line for each reference)")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the API server to import into")
 	f.StringVar(&o.dataDir, "data-dir", defaultDataDir, "data directory to import into")
-	f.StringVar(&o.configFile, "config", "", "configuration file (YAML), for its registries")
+	o.registries.addFlags(cmd)
 	return cmd
 }
 
@@ -112,7 +115,7 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 	if len(references) == 0 && !o.pods.enabled {
 		return misuse(errors.New("there is nothing to import"), "tidewaiter import registry.example.com/team/app:v1")
 	}
-	cfg, err := loadConfig(o.configFile)
+	cfg, err := loadConfig(o.registries.configFile)
 	if err != nil {
 		return err
 	}
@@ -121,7 +124,7 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	options, err := cfg.importerOptions()
+	options, err := o.registries.importerOptions(cfg)
 	if err != nil {
 		return err
 	}

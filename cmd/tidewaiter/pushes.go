@@ -74,14 +74,14 @@ func openPushes(ctx context.Context, store *db.DB, cfg *config, connections *lim
 
 // newPushImporter imports what is pushed; see serverOptions.isolated.
 func newPushImporter(cfg *config, isolated bool) (*importer.Importer, error) {
-	o, err := cfg.importerOptions()
+	o, err := cfg.importerOptions(cfg.files())
 	if err != nil {
 		return nil, err
 	}
 	signatures := newFinder
 	o.Limits.MaxWait = time.Second // a registry that asks for more is parked, and its jobs wait without a slot
 	if isolated {
-		o.Keychain = authn.NewMultiKeychain() // of nobody
+		o.Keychain, o.Files = authn.NewMultiKeychain(), nil // of nobody
 		signatures = newIsolatedFinder
 	}
 	finder, err := signatures(cfg)

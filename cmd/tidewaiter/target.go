@@ -32,7 +32,7 @@ func (o *importOptions) target(cmd *cobra.Command) (target, error) {
 	if server, found, err := o.server(cmd); found || err != nil {
 		return server, err
 	}
-	return directoryTarget{serverOptions{dataDir: o.dataDir, configFile: o.configFile}}, nil
+	return directoryTarget{serverOptions{dataDir: o.dataDir, configFile: o.registries.configFile}}, nil
 }
 
 // dryRunTarget stores nothing and knows nothing, so that everything is read. It

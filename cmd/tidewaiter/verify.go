@@ -33,7 +33,7 @@ type verifyOptions struct {
 	clientOptions
 	all        bool
 	policy     string
-	configFile string
+	registries registryOptions
 	output     string
 }
 
@@ -43,8 +43,8 @@ func newVerifyCommand() *cobra.Command {
 		Use:   "verify REFERENCE",
 		Short: "Tell whether a trusted signer signed an image",
 		Long: `Tell whether a trusted signer signed an image: read the signatures of what the
-reference leads to straight from its registry, with the credentials that docker
-login and podman login left, and judge them by the policy. No server is asked and
+reference leads to straight from its registry, with the credentials and
+certificates that skopeo and podman use, and judge them by the policy. No server is asked and
 nothing is stored. A multi-platform image is judged by itself, without its
 platforms.
 
@@ -82,7 +82,7 @@ when not.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.policy, "policy", "", "file or folder of ClusterImagePolicy documents")
-	f.StringVar(&o.configFile, "config", "", "configuration file (YAML), for its registries")
+	o.registries.addFlags(cmd)
 	f.StringVarP(&o.output, "output", "o", "", "json, instead of a table")
 	f.BoolVar(&o.all, "all", false, "judge all images of a server again")
 	o.addFlags(cmd)
@@ -114,7 +114,7 @@ func (o *verifyOptions) verify(cmd *cobra.Command, arg string) error {
 	if err != nil {
 		return err
 	}
-	cfg, err := loadConfig(o.configFile)
+	cfg, err := loadConfig(o.registries.configFile)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (o *verifyOptions) verify(cmd *cobra.Command, arg string) error {
 	if err != nil {
 		return err
 	}
-	options, err := cfg.importerOptions()
+	options, err := o.registries.importerOptions(cfg)
 	if err != nil {
 		return err
 	}

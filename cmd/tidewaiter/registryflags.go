@@ -1,0 +1,63 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/containers"
+)
+
+// registryOptions say how commands reach registries. Their names are skopeo's.
+type registryOptions struct {
+	configFile               string
+	authFile, creds, certDir string
+	tlsVerify                bool
+}
+
+func (o *registryOptions) addFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&o.configFile, "config", "", "configuration file (YAML), for its registries")
+	f.StringVar(&o.authFile, "authfile", "", "file of credentials, as podman login and docker login write it (default: REGISTRY_AUTH_FILE, or all that skopeo reads)")
+	f.StringVar(&o.creds, "creds", "", "USER[:PASSWORD] for every registry; other users of the machine can see it: prefer --authfile")
+	f.StringVar(&o.certDir, "cert-dir", "", "folder of certificates (*.crt, *.cert, *.key) for every registry (default: those of certs.d)")
+	f.BoolVar(&o.tlsVerify, "tls-verify", true, "false allows plain HTTP and certificates that cannot be verified, where the configuration has no entry for the registry")
+}
+
+// importerOptions are what the flags and the configuration say to an importer.
+func (o *registryOptions) importerOptions(cfg *config) (importer.Options, error) {
+	files := cfg.files()
+	if o.authFile != "" {
+		files.AuthFile = o.authFile
+	}
+	files.CertDir = o.certDir
+	if o.creds != "" {
+		credentials, err := containers.ParseCredentials(o.creds)
+		if err != nil {
+			return importer.Options{}, misuse(err, "tidewaiter import --creds user:password …, or --authfile")
+		}
+		files.Credentials = credentials
+	}
+	out, err := cfg.importerOptions(files)
+	out.Insecure = !o.tlsVerify
+	return out, err
+}
+
+// importerOptions are what the configuration and the machine's files say to an importer.
+func (c *config) importerOptions(o containers.Options) (importer.Options, error) {
+	networks, err := c.allowedNetworks()
+	if err != nil {
+		return importer.Options{}, err
+	}
+	if o.Hosts, err = c.certificates(); err != nil {
+		return importer.Options{}, err
+	}
+	files, err := containers.New(o)
+	if err != nil {
+		return importer.Options{}, fmt.Errorf("the files that say how registries are reached: %w", err)
+	}
+	return importer.Options{
+		Registries: c.registries(), Keychain: files, Files: files, AllowedNetworks: networks, UserAgent: userAgent(),
+	}, nil
+}

@@ -1,0 +1,107 @@
+package importer
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+	"k8s.io/utils/lru"
+
+	"github.com/tidewaiter/tidewaiter/importer/guard"
+)
+
+// transports are the bottoms of all wires: one for hosts whose certificate is verified, one for those whose is not,
+// and one of each for every host with certificates of its own, of the most recently used.
+type transports struct {
+	files   Files
+	options guard.Options
+	rootCAs *x509.CertPool
+	age     time.Duration // for which a host's certificates are used
+	clock   clock.PassiveClock
+
+	verified, unverified *guard.Transport
+
+	mu  sync.Mutex
+	own *lru.Cache // host, and whether it is verified → *ownTransport
+}
+
+// ownTransport is of one host; nil where nothing is special about it.
+type ownTransport struct {
+	*guard.Transport
+	expires time.Time
+}
+
+func newTransports(o Options, limits Limits, clock clock.PassiveClock) *transports {
+	t := &transports{
+		files: o.Files, options: guard.Options{Networks: o.AllowedNetworks, MaxConnsPerHost: limits.HostConcurrency}, rootCAs: o.RootCAs,
+		age: limits.Recycle, clock: clock,
+	}
+	t.own = lru.NewWithEvictionFunc(maxHosts, func(_ lru.Key, value any) { value.(*ownTransport).close() })
+	t.verified, t.unverified = t.make(&tls.Config{}, true), t.make(&tls.Config{}, false)
+	return t
+}
+
+func (t *transports) make(c *tls.Config, verify bool) *guard.Transport {
+	if c.RootCAs == nil {
+		c.RootCAs = t.rootCAs
+	}
+	c.InsecureSkipVerify, c.MinVersion = !verify, tls.VersionTLS12
+	o := t.options
+	o.TLS = c
+	return guard.New(o)
+}
+
+// get is the transport to a URL's host.
+func (t *transports) get(host string, verify bool) (*guard.Transport, error) {
+	shared := t.verified
+	if !verify {
+		shared = t.unverified
+	}
+	if t.files == nil {
+		return shared, nil
+	}
+	key := fmt.Sprintf("%t %s", verify, host)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if v, ok := t.own.Get(key); ok {
+		if own := v.(*ownTransport); t.clock.Now().Before(own.expires) {
+			return own.or(shared), nil
+		}
+		t.own.Remove(key)
+	}
+	c, err := t.files.TLS(host)
+	if err != nil {
+		return nil, err
+	}
+	own := &ownTransport{expires: t.clock.Now().Add(t.age)}
+	if c != nil {
+		own.Transport = t.make(c, verify)
+	}
+	t.own.Add(key, own)
+	return own.or(shared), nil
+}
+
+func (o *ownTransport) or(shared *guard.Transport) *guard.Transport {
+	if o.Transport == nil {
+		return shared
+	}
+	return o.Transport
+}
+
+func (o *ownTransport) close() {
+	if o.Transport != nil {
+		o.CloseIdleConnections()
+	}
+}
+
+// closeIdle drops the idle connections.
+func (t *transports) closeIdle() {
+	t.verified.CloseIdleConnections()
+	t.unverified.CloseIdleConnections()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.own.Clear()
+}
