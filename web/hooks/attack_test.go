@@ -232,3 +232,53 @@ func TestReceiversCannotBeFoundOut(t *testing.T) {
 		}
 	}
 }
+
+// Nor can receivers be found out by what their answer waits for: a request that holds a
+// signature in any vendor's header is answered when its body has come, another one
+// before it.
+func TestReceiversCannotBeFoundOutByWaiting(t *testing.T) {
+	t.Parallel()
+	for _, header := range []string{"X-Hub-Signature-256", "X-Gitea-Signature", "X-JFrog-Event-Auth", "X-Nothing"} {
+		t.Run(header, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			var receivers []hooks.Receiver
+			for _, typ := range hooks.Types() {
+				receivers = append(receivers, newReceiver(t, dir, typ, "r.example.com"))
+			}
+			h := newHandler(t, dir, &memorySpool{}, receivers...)
+			h.SetBodyTimeout(time.Hour)
+			s := httptest.NewServer(h)
+			t.Cleanup(s.Close)
+			_, signature, _ := strings.Cut(forged, ": ")
+			for _, name := range append(hooks.Types(), "nobody") {
+				conn, err := net.Dial("tcp", s.Listener.Addr().String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := io.WriteString(conn, unsent(name, header+": "+signature, 2)); err != nil {
+					t.Fatal(err)
+				}
+				if header != "X-Nothing" {
+					eventually(t, name+" waits for the body", func() bool { n, _ := h.Held(name); return n == 1 })
+					if _, err := io.WriteString(conn, "{}"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+				if err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				resp.Body.Close()
+				if resp.StatusCode != 401 {
+					t.Errorf("%s: status %d", name, resp.StatusCode)
+				}
+				eventually(t, name+" holds nothing", func() bool { n, _ := h.Held(name); return n == 0 })
+			}
+		})
+	}
+}

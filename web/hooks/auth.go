@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -49,17 +50,35 @@ func (rc *receiver) knows(r *http.Request, token string) bool {
 	}
 }
 
-// signatures returns the signatures of the body that the request holds, those
-// that could be right.
-func (rc *receiver) signatures(r *http.Request, token string) [][]byte {
-	var all [][]byte
-	for _, h := range rc.vendor.auth.hmac {
+// signatureHeaders are the headers of all vendors that carry a signature of the body.
+var signatureHeaders = func() []string {
+	var all []string
+	for _, v := range vendors {
+		all = append(all, v.auth.hmac...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}()
+
+// signatures returns the signatures of the body that the request holds, those that
+// could be right. claimed says that it holds one as some vendor sends it. The body of
+// such a request is read whether the receiver is of that vendor, of another, or does
+// not exist: else whoever does not send the body would see which.
+func (rc *receiver) signatures(r *http.Request, token string) (all [][]byte, claimed bool) {
+	if token != "" {
+		return nil, false
+	}
+	for _, h := range signatureHeaders {
 		s, err := hex.DecodeString(strings.TrimPrefix(r.Header.Get(h), "sha256="))
-		if token == "" && err == nil && len(s) == sha256.Size {
+		if err != nil || len(s) != sha256.Size {
+			continue
+		}
+		claimed = true
+		if slices.Contains(rc.vendor.auth.hmac, h) {
 			all = append(all, s)
 		}
 	}
-	return all
+	return all, claimed
 }
 
 // signed reports whether one of the signatures is of the body.

@@ -12,9 +12,13 @@ const (
 func (h *Handler) SetBodyTimeout(d time.Duration) { h.timeout = d }
 
 // Held is how many bodies a receiver holds whose senders have proved nothing
-// yet, and their bytes.
+// yet, and their bytes. Some receivers share them with those that do not exist.
 func (h *Handler) Held(receiver string) (n, bytes int) {
-	b := h.receivers[receiver].unknown
+	rc := h.receivers[receiver]
+	if rc == nil {
+		rc = h.nobody
+	}
+	b := rc.unknown
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.held), b.bytes

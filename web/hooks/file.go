@@ -25,6 +25,7 @@ type fileCache[T any] struct {
 	path  string
 	open  func(path string) (*os.File, error)
 	parse func([]byte) (T, error)
+	fixed bool // there is no file
 
 	mu      sync.Mutex
 	value   T
@@ -43,6 +44,9 @@ func newFileCache[T any](path string, open func(string) (*os.File, error), parse
 func (c *fileCache[T]) get() T {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.fixed {
+		return c.value
+	}
 	fi, err := os.Stat(c.path)
 	switch {
 	case err != nil:

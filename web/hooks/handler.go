@@ -44,6 +44,7 @@ type Options struct {
 type Handler struct {
 	router    *mux.Router
 	receivers map[string]*receiver
+	nobody    *receiver // stands for those that do not exist
 	spool     Spool
 	metrics   *hookMetrics
 	timeout   time.Duration // bodyTimeout but in tests
@@ -66,6 +67,7 @@ func New(o Options) (*Handler, error) {
 	}
 	h := &Handler{
 		receivers: map[string]*receiver{},
+		nobody:    newNobody(o.Now),
 		spool:     o.Spool,
 		metrics:   newMetrics(o.RegisterMetrics),
 		timeout:   bodyTimeout,
@@ -77,7 +79,7 @@ func New(o Options) (*Handler, error) {
 	}
 	var errs []error
 	for _, r := range o.Receivers {
-		rc, err := newReceiver(r, o.Dir, o.Now)
+		rc, err := newReceiver(r, o.Dir, o.Now, h.nobody.unknown)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -99,11 +101,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.router.S
 func (h *Handler) deliver(w http.ResponseWriter, r *http.Request) {
 	start := h.now()
 	vars := mux.Vars(r)
-	rc, name := h.receivers[vars["name"]], ""
-	out := failed(errUnauthorized)
-	if rc != nil {
-		out, name = h.serve(w, r, rc, vars["token"]), rc.Name
+	rc := h.receivers[vars["name"]]
+	if rc == nil {
+		rc = h.nobody
 	}
+	name, out := rc.Name, h.serve(w, r, rc, vars["token"])
 	if out.status == http.StatusUnauthorized && r.ProtoMajor == 1 {
 		// The server would wait for the body before it answers.
 		w.Header().Set("Connection", "close")
@@ -129,7 +131,7 @@ func (h *Handler) warn(r *http.Request, receiver string, out outcome) {
 		// name of a receiver would.
 		h.unauthorized.Warn(address, "a webhook without the receiver's secret was refused", "address", r.RemoteAddr, "path", "/hooks/"+cmp.Or(receiver, "(unknown)"), "err", out.err)
 	case out.Refused[reasonHost] > 0:
-		h.refused.Warn(receiver, "a webhook tells of a registry that its receiver is not for", "receiver", receiver, "address", r.RemoteAddr, "events", out.Refused[reasonHost],
+		h.refused.Warn(receiver, "a webhook tells of a registry that its receiver is not for", "receiver", receiver, "host", out.host, "address", r.RemoteAddr, "events", out.Refused[reasonHost],
 			"do", "if the registry is yours, name its host in the receiver's hosts")
 	}
 }
@@ -139,6 +141,7 @@ func (h *Handler) warn(r *http.Request, receiver string, out outcome) {
 type outcome struct {
 	status  int
 	err     error          // for the log
+	host    string         // one that was refused, for the log
 	Message string         `json:"message,omitempty"`
 	Queued  int            `json:"queued"`
 	Refused map[string]int `json:"refused,omitempty"` // by reason
@@ -154,23 +157,31 @@ type delivery struct {
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rc *receiver, token string) outcome {
 	held := rc.known
 	var signatures [][]byte
-	if !rc.knows(r, token) {
-		held, signatures = rc.unknown, rc.signatures(r, token)
-		if len(signatures) == 0 {
+	unproved := !rc.knows(r, token)
+	if unproved {
+		var claimed bool
+		if signatures, claimed = rc.signatures(r, token); !claimed {
 			return failed(errUnauthorized)
 		}
+		held = rc.unknown
 	}
 	body, err := held.read(w, r, h.timeout)
 	defer body.release()
 	if err != nil {
-		if signatures != nil && !errors.Is(err, errBusy) {
+		if unproved && !errors.Is(err, errBusy) {
 			err = fmt.Errorf("%w: %w", errUnauthorized, err) // the log tells, the answer does not
 		}
 		return failed(err)
 	}
 	b := body.buf
-	if signatures != nil && !rc.signed(b, signatures) {
-		return failed(errUnauthorized)
+	if unproved {
+		signer := rc
+		if len(signatures) == 0 {
+			signer = h.nobody // takes as long, and has signed nothing
+		}
+		if !signer.signed(b, signatures) {
+			return failed(errUnauthorized)
+		}
 	}
 	if !json.Valid(b) {
 		return failed(errNotJSON)
@@ -189,12 +200,15 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rc *receiver, to
 	}
 	checked := make([]push.Event, 0, len(events))
 	for _, e := range events {
-		e, reason := rc.check(e)
+		event, reason := rc.check(e)
 		if reason != "" {
 			out.Refused[reason]++
+			if reason == reasonHost {
+				out.host = e.Host
+			}
 			continue
 		}
-		checked = append(checked, e)
+		checked = append(checked, event)
 	}
 	for reason, n := range out.Refused {
 		h.metrics.refused.WithLabelValues(rc.Name, reason).Add(float64(n))

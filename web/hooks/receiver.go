@@ -1,6 +1,7 @@
 package hooks
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -158,17 +159,30 @@ type receiver struct {
 	now    func() time.Time
 
 	// known are the bodies of senders that have proved that they know the secret,
-	// unknown of those whose proof is a signature of the body.
+	// unknown of those whose proof would be a signature of the body. Receivers that
+	// take no such proof share theirs with those that do not exist.
 	known, unknown *bodies
+}
+
+// newNobody is the receiver that stands for those that do not exist. Nobody knows its
+// secret.
+func newNobody(now func() time.Time) *receiver {
+	return &receiver{
+		vendor: vendor{auth: auth{secret: true}, header: "Authorization"}, Receiver: Receiver{Header: "Authorization"}, now: now,
+		secret: &fileCache[[]string]{fixed: true, value: []string{rand.Text()}}, known: newBodies(), unknown: newBodies(),
+	}
 }
 
 // newReceiver validates the configuration and reads its files, relative names
 // from dir.
-func newReceiver(r Receiver, dir string, now func() time.Time) (*receiver, error) {
+func newReceiver(r Receiver, dir string, now func() time.Time, nobodys *bodies) (*receiver, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
-	rc := &receiver{Receiver: r, vendor: vendors[r.Type], now: now, known: newBodies(), unknown: newBodies()}
+	rc := &receiver{Receiver: r, vendor: vendors[r.Type], now: now, known: newBodies(), unknown: nobodys}
+	if len(rc.vendor.auth.hmac) > 0 {
+		rc.unknown = newBodies()
+	}
 	for _, h := range r.Hosts {
 		host, err := reference.ParseHost(h)
 		if err != nil {
