@@ -13,6 +13,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/web/warn"
 )
 
 // Claim waits until a job is due and leases up to n to the caller until lease
@@ -130,7 +131,7 @@ const keyIsFree = "NOT EXISTS (SELECT 1 FROM spool_jobs o WHERE o.key = j.key AN
 func (s *Spool) claim(ctx context.Context, n int, lease time.Duration, room push.Room) (jobs []*push.Job, err error) {
 	err = s.db.Transact(ctx, func(t db.Transaction) error {
 		jobs = jobs[:0]
-		if err := endLeases(t, s.opts.MaxAttempts); err != nil {
+		if err := s.endLeases(t); err != nil {
 			return err
 		}
 		lanes, _, err := waitingLanes(t.Snapshot, room)
@@ -200,11 +201,28 @@ func dueJobs(t db.Transaction, lane string, n int) (jobs []*push.Job, err error)
 	return jobs, err
 }
 
+const leaseEnded = "the worker was not heard of until its lease ended"
+
 // endLeases takes back the jobs of workers that said nothing in time. A job that
 // ends its workers each time is dead at last.
-func endLeases(t db.Transaction, maxAttempts int64) error {
-	_, err := t.Exec(`UPDATE spool_jobs SET state = iif(attempts < ?1, 'waiting', 'dead'), due = ?2,
-		error = 'the worker was not heard of until its lease ended' WHERE state = 'leased' AND due <= ?2`, maxAttempts, t.Now())
+func (s *Spool) endLeases(t db.Transaction) error {
+	var dead []*push.Job
+	err := t.Each(func(row []driver.Value) error {
+		dead = append(dead, scanJob(row))
+		return nil
+	}, `SELECT `+jobColumns+` FROM spool_jobs WHERE state = 'leased' AND due <= ? AND attempts >= ? LIMIT ?`, t.Now(), s.opts.MaxAttempts, int64(warn.MaxKeys))
+	if err != nil {
+		return err
+	}
+	n, err := t.Exec(`UPDATE spool_jobs SET state = iif(attempts < ?1, 'waiting', 'dead'), due = ?2, error = ?3
+		WHERE state = 'leased' AND due <= ?2`, s.opts.MaxAttempts, t.Now(), leaseEnded)
+	if err == nil && n > 0 {
+		t.After(func() {
+			for _, j := range dead {
+				s.tellDead(j, push.Failure{Error: leaseEnded})
+			}
+		})
+	}
 	return err
 }
 

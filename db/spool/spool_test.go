@@ -334,6 +334,28 @@ func TestReopened(t *testing.T) {
 	}
 }
 
+// A job that ends its workers each time is dead at last, and that is a warning in the
+// log like any other death.
+func TestJobWhoseLeasesEndIsWarnedAbout(t *testing.T) {
+	var log bytes.Buffer
+	s := open(t, spool.Options{MaxAttempts: 3, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+	s.enqueue(request("r.example.com/app", "", "a"))
+	for range 3 {
+		if log.Len() > 0 {
+			t.Errorf("warned before it is dead:\n%s", &log)
+		}
+		s.claimOne()
+		s.clock.Step(time.Hour)
+	}
+	if jobs := s.claim(1); len(jobs) != 0 {
+		t.Fatalf("claimed %+v", jobs)
+	}
+	want := `level=WARN msg="a push was given up: its job is dead" job=1 receiver=local about=r.example.com/app attempts=3 err="the worker was not heard of`
+	if got := log.String(); !strings.Contains(got, want) || strings.Count(got, "\n") != 1 {
+		t.Errorf("logged:\n%s\nwant one line with %s", got, want)
+	}
+}
+
 func TestBacksOffAndGivesUp(t *testing.T) {
 	var log bytes.Buffer
 	s, ctx := open(t, spool.Options{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 4 * time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))}), context.Background()
