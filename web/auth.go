@@ -41,7 +41,7 @@ func (c *Credentials) applyTo(cfg *genericapiserver.Config, listener net.Listene
 		serving.Listener = listener
 		serving.MinTLSVersion = "VersionTLS12"
 		serving.CipherSuites = cipherSuites()
-		serving.ServerCert.CertKey = options.CertKey{CertFile: c.servingCertFile, KeyFile: c.servingKeyFile}
+		serving.ServerCert.GeneratedCert = c.serving
 		if err := serving.ApplyTo(&cfg.SecureServing); err != nil {
 			return fmt.Errorf("preparing TLS: %w", err)
 		}

@@ -40,21 +40,21 @@ type Credentials struct {
 	// Kubeconfig is the path of the administrator's kubeconfig.
 	Kubeconfig string
 
-	caKeyFile       string
-	servingCertFile string
-	servingKeyFile  string
-	tokenFile       string
-	localFile       string
+	caKeyFile string
+	tokenFile string
+	localFile string
 
-	ca    *authority
-	local *localCredential
-	hosts []string
+	ca      *authority
+	serving *serving
+	local   *localCredential
+	hosts   []string
 }
 
 // LoadCredentials reads the credentials below dir and creates what is missing.
 // The serving certificate is made anew when it does not cover one of hosts (IP
 // addresses or DNS names), does not come from the authority, or ends within 30
-// days of now; a running server looks after it once a day. A file that another user
+// days of now; a running server looks after it once a day. Where the disk is full it is
+// held in memory alone. A file that another user
 // could have written, or a secret that one can read, gives a *trusted.Error.
 func LoadCredentials(dir string, hosts []string, now time.Time) (*Credentials, error) {
 	pki := filepath.Join(dir, "pki")
@@ -62,14 +62,13 @@ func LoadCredentials(dir string, hosts []string, now time.Time) (*Credentials, e
 		return nil, fmt.Errorf("creating %s: %w", pki, err)
 	}
 	c := &Credentials{
-		CAFile:          filepath.Join(pki, "ca.crt"),
-		Kubeconfig:      filepath.Join(dir, "admin.kubeconfig"),
-		caKeyFile:       filepath.Join(pki, "ca.key"),
-		servingCertFile: filepath.Join(pki, "serving.crt"),
-		servingKeyFile:  filepath.Join(pki, "serving.key"),
-		tokenFile:       filepath.Join(pki, "tokens.csv"),
-		localFile:       filepath.Join(pki, localName),
-		hosts:           hosts,
+		CAFile:     filepath.Join(pki, "ca.crt"),
+		Kubeconfig: filepath.Join(dir, "admin.kubeconfig"),
+		caKeyFile:  filepath.Join(pki, "ca.key"),
+		tokenFile:  filepath.Join(pki, "tokens.csv"),
+		localFile:  filepath.Join(pki, localName),
+		serving:    &serving{certFile: filepath.Join(pki, "serving.crt"), keyFile: filepath.Join(pki, "serving.key")},
+		hosts:      hosts,
 	}
 	err := c.checkTrusted(dir, pki)
 	if err != nil {
@@ -103,19 +102,19 @@ func (c *Credentials) checkTrusted(dir, pki string) error {
 		}
 	}
 	// The kubeconfig is a secret, too, but it is written anew with its own mode.
-	for _, file := range []string{c.CAFile, c.servingCertFile, c.Kubeconfig} {
+	for _, file := range []string{c.CAFile, c.serving.certFile, c.Kubeconfig} {
 		check(trusted.CheckPath(file))
 	}
-	for _, file := range []string{c.caKeyFile, c.servingKeyFile, c.tokenFile, c.localFile} {
+	for _, file := range []string{c.caKeyFile, c.serving.keyFile, c.tokenFile, c.localFile} {
 		check(trusted.CheckSecretPath(file))
 	}
 	return errors.Join(errs...)
 }
 
-// ensureServing renews the serving certificate if it has to be. A server reads
-// the files again when they change.
+// ensureServing renews the serving certificate if it has to be. A server that runs
+// serves the new one.
 func (c *Credentials) ensureServing(now time.Time) error {
-	return c.ca.ensureServing(c.servingCertFile, c.servingKeyFile, c.hosts, now)
+	return c.serving.ensure(c.ca, c.hosts, now)
 }
 
 // ensureAdminToken creates the token file with a fresh administrator token

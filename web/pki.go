@@ -85,21 +85,18 @@ func createAuthority(certFile, keyFile string, now time.Time) (*authority, error
 	if err != nil {
 		return nil, err
 	}
-	if err := writeCerts(certFile, cert); err != nil {
+	if err := writeCert(certFile, cert); err != nil {
 		return nil, err
 	}
 	return &authority{cert: cert, key: key}, nil
 }
 
-// ensureServing makes sure that certFile and keyFile hold a serving certificate
-// of the authority for hosts that is good for a while from now on.
-func (a *authority) ensureServing(certFile, keyFile string, hosts []string, now time.Time) error {
-	if a.servingUsable(certFile, keyFile, hosts, now) {
-		return nil
-	}
+// issueServing makes a serving certificate for hosts, with the authority's after it, and
+// its key.
+func (a *authority) issueServing(hosts []string, now time.Time) (certPEM, keyPEM []byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: "tidewaiter"},
@@ -117,39 +114,13 @@ func (a *authority) ensureServing(certFile, keyFile string, hosts []string, now 
 	}
 	cert, err := sign(template, a.cert, key.Public(), a.key)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	if err := writeKey(keyFile, key); err != nil {
-		return err
+	if keyPEM, err = keyutil.MarshalPrivateKeyToPEM(key); err != nil {
+		return nil, nil, err
 	}
-	return writeCerts(certFile, cert, a.cert)
-}
-
-// servingUsable says whether the files hold what ensureServing would make.
-// Whatever is wrong with them is mended by making new ones.
-func (a *authority) servingUsable(certFile, keyFile string, hosts []string, now time.Time) bool {
-	certs, err := certutil.CertsFromFile(certFile)
-	if err != nil {
-		return false
-	}
-	key, err := readKey(keyFile)
-	if err != nil {
-		return false
-	}
-	cert := certs[0]
-	public, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool })
-	if !ok || !public.Equal(cert.PublicKey) {
-		return false
-	}
-	if cert.CheckSignatureFrom(a.cert) != nil || now.Before(cert.NotBefore) || now.Add(renewBefore).After(cert.NotAfter) {
-		return false
-	}
-	for _, h := range hosts {
-		if cert.VerifyHostname(h) != nil {
-			return false
-		}
-	}
-	return true
+	certPEM, err = certutil.EncodeCertificates(cert, a.cert)
+	return certPEM, keyPEM, err
 }
 
 // sign issues template for public, signed by the parent's key.
@@ -186,8 +157,8 @@ func writeKey(file string, key crypto.Signer) error {
 	return writeFile(file, pem, 0o600)
 }
 
-func writeCerts(file string, certs ...*x509.Certificate) error {
-	pem, err := certutil.EncodeCertificates(certs...)
+func writeCert(file string, cert *x509.Certificate) error {
+	pem, err := certutil.EncodeCertificates(cert)
 	if err != nil {
 		return err
 	}

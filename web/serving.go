@@ -1,0 +1,117 @@
+package web
+
+import (
+	"bytes"
+	"crypto"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+)
+
+// serving is the server's certificate and its key. They are kept in files, from which
+// the next start has them; where the disk is full, in memory alone.
+type serving struct {
+	certFile, keyFile string
+
+	mu        sync.Mutex
+	cert, key []byte // PEM
+	listeners []dynamiccertificates.Listener
+}
+
+var _ dynamiccertificates.CertKeyContentProvider = (*serving)(nil)
+
+// ensure makes sure that s is a certificate of the authority for hosts that is good for
+// a while from now on, and that the files hold it if they can.
+func (s *serving) ensure(a *authority, hosts []string, now time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	cert, certErr := os.ReadFile(s.certFile)
+	key, keyErr := os.ReadFile(s.keyFile)
+	if certErr == nil && keyErr == nil && a.usable(cert, key, hosts, now) {
+		s.set(cert, key)
+		return nil
+	}
+	if !a.usable(s.cert, s.key, hosts, now) {
+		cert, key, err := a.issueServing(hosts, now)
+		if err != nil {
+			return err
+		}
+		s.set(cert, key)
+	}
+	err := writeFile(s.keyFile, s.key, 0o600)
+	if err == nil {
+		err = writeFile(s.certFile, s.cert, 0o644)
+	}
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		slog.Warn("the disk is full: the serving certificate was made and cannot be written; it is tried again in a day and at the next start", "err", err)
+		return nil
+	}
+	return err
+}
+
+// set tells those who serve s if it is another than before. s.mu is held.
+func (s *serving) set(cert, key []byte) {
+	if bytes.Equal(s.cert, cert) && bytes.Equal(s.key, key) {
+		return
+	}
+	s.cert, s.key = cert, key
+	for _, l := range s.listeners {
+		l.Enqueue()
+	}
+}
+
+// Name implements dynamiccertificates.CertKeyContentProvider.
+func (s *serving) Name() string { return fmt.Sprintf("serving-cert::%s::%s", s.certFile, s.keyFile) }
+
+// AddListener implements dynamiccertificates.Notifier.
+func (s *serving) AddListener(l dynamiccertificates.Listener) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listeners = append(s.listeners, l)
+}
+
+// CurrentCertKeyContent implements dynamiccertificates.CertKeyContentProvider.
+func (s *serving) CurrentCertKeyContent() (cert, key []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cert, s.key
+}
+
+// usable says whether PEM is what issueServing would make. Whatever is wrong with it is
+// mended by making a new one.
+func (a *authority) usable(certPEM, keyPEM []byte, hosts []string, now time.Time) bool {
+	certs, err := certutil.ParseCertsPEM(certPEM)
+	if err != nil {
+		return false
+	}
+	k, err := keyutil.ParsePrivateKeyPEM(keyPEM)
+	if err != nil {
+		return false
+	}
+	key, ok := k.(crypto.Signer)
+	if !ok {
+		return false
+	}
+	cert := certs[0]
+	public, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool })
+	if !ok || !public.Equal(cert.PublicKey) {
+		return false
+	}
+	if cert.CheckSignatureFrom(a.cert) != nil || now.Before(cert.NotBefore) || now.Add(renewBefore).After(cert.NotAfter) {
+		return false
+	}
+	for _, h := range hosts {
+		if cert.VerifyHostname(h) != nil {
+			return false
+		}
+	}
+	return true
+}
