@@ -73,8 +73,8 @@ func TestFullDiskIsEmptiedByDeletions(t *testing.T) {
 		if d.WriteFault() == nil || gauge(t, d, "writable") != 0 {
 			t.Errorf("a full disk is not told of: %v, writable %v", d.WriteFault(), gauge(t, d, "writable"))
 		}
-		if !strings.Contains(log.String(), "level=ERROR msg=\"the disk is full") {
-			t.Errorf("the log does not say it:\n%s", &log)
+		for _, line := range []string{`level=WARN msg="there is little room left for the database"`, `level=ERROR msg="the disk is full`} {
+			eventually(t, "the log has "+line, func() bool { return strings.Contains(log.String(), line) })
 		}
 		var full *db.UnavailableError
 		if _, err := d.Put(t.Context(), "/b/tiny", 0, []byte("x"), db.PutOptions{}); !errors.As(err, &full) {
@@ -246,7 +246,7 @@ func TestQuota(t *testing.T) {
 	if err := d.WriteFault(); err != nil {
 		t.Errorf("after the deletions: %v", err)
 	}
-	if s := log.String(); !strings.Contains(s, "little room left") || !strings.Contains(s, "reached its quota") || !strings.Contains(s, "below its quota again") {
+	if s := log.String(); !strings.Contains(s, `level=WARN msg="there is little room left for the database"`) || !strings.Contains(s, "reached its quota") || !strings.Contains(s, "below its quota again") {
 		t.Errorf("the log does not say it:\n%s", s)
 	}
 }
