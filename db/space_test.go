@@ -108,6 +108,31 @@ func TestFullDiskIsEmptiedByDeletions(t *testing.T) {
 	})
 }
 
+// TestNearlyFullDiskIsWarnedAbout: at the default level, while it can still be written.
+func TestNearlyFullDiskIsWarnedAbout(t *testing.T) {
+	dbtest.OnSmallDisk(t, 64<<20, func(dir string) {
+		var log lockedBuffer
+		o := reserved(filepath.Join(dir, "data"), &log)
+		o.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		d := dbtest.OpenOptions(t, o)
+		if log.String() != "" {
+			t.Errorf("with room:\n%s", &log)
+		}
+		ballast := dbtest.FillDisk(t, dir)
+		fi, err := os.Stat(ballast)
+		if err == nil {
+			err = os.Truncate(ballast, fi.Size()-2<<20)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the warning", func() bool {
+			return strings.Contains(log.String(), `level=WARN msg="there is little room left for the database"`)
+		})
+		put(t, d, "/a", 0, "x")
+	})
+}
+
 // TestStartOnFullDisk: a database on a disk that is full to the last byte is opened,
 // read and deleted from, after it was closed as well as after it was killed.
 func TestStartOnFullDisk(t *testing.T) {
