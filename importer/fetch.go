@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
-	"net/url"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
@@ -20,43 +18,6 @@ type fetched struct {
 	raw []byte
 }
 
-// do sends a request for a path under /v2/<repository>/ and returns an answer
-// with status 200.
-func (s *session) do(ctx context.Context, method, path, accept string) (*http.Response, error) {
-	u := url.URL{Scheme: s.scheme, Host: s.repository.RegistryStr(), Path: "/v2/" + s.repository.RepositoryStr() + "/" + path}
-	return s.doURL(ctx, method, &u, accept)
-}
-
-func (s *session) doURL(ctx context.Context, method string, u *url.URL, accept string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-	if accept != "" {
-		req.Header.Set("Accept", accept)
-	}
-	resp, err := s.client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	if err := transport.CheckError(resp, http.StatusOK); err != nil {
-		resp.Body.Close()
-		return nil, err
-	}
-	return resp, nil
-}
-
-// read is do for an answer that fits in memory.
-func (s *session) read(ctx context.Context, path, accept string) ([]byte, *http.Response, error) {
-	resp, err := s.do(ctx, http.MethodGet, path, accept)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer resp.Body.Close()
-	raw, err := io.ReadAll(resp.Body)
-	return raw, resp, err
-}
-
 var acceptManifests = strings.Join(manifest.AcceptedMediaTypes(), ", ")
 
 // head asks for the digest behind a tag or digest. It returns "" if the
@@ -64,7 +25,7 @@ var acceptManifests = strings.Join(manifest.AcceptedMediaTypes(), ", ")
 // a SHOULD, and some proxies refuse the method.
 func (s *session) head(ctx context.Context, identifier string) (digest string, err error) {
 	ctx = withBudget(ctx, budget{manifest.MaxManifestSize, s.limits.Request, jobOf(ctx)})
-	resp, err := s.do(ctx, http.MethodHead, "manifests/"+identifier, acceptManifests)
+	resp, err := s.registry.Do(ctx, http.MethodHead, s.registry.Path("manifests/"+identifier), acceptManifests)
 	var answer *transport.Error
 	if errors.As(err, &answer) {
 		switch answer.StatusCode {
@@ -86,11 +47,11 @@ func (s *session) head(ctx context.Context, identifier string) (digest string, e
 // bytes are checked against it.
 func (s *session) manifest(ctx context.Context, identifier, want string) (*fetched, error) {
 	ctx = withBudget(ctx, budget{manifest.MaxManifestSize, s.limits.Request, jobOf(ctx)})
-	raw, resp, err := s.read(ctx, "manifests/"+identifier, acceptManifests)
+	raw, header, err := s.registry.Read(ctx, s.registry.Path("manifests/"+identifier), acceptManifests, manifest.MaxManifestSize)
 	if err != nil {
 		return nil, err
 	}
-	m, err := manifest.Parse(raw, resp.Header.Get("Content-Type"))
+	m, err := manifest.Parse(raw, header.Get("Content-Type"))
 	if want == "" {
 		return &fetched{m, raw}, err
 	}
@@ -122,7 +83,7 @@ func (s *session) config(ctx context.Context, m *fetched) ([]byte, error) {
 		return inline.Config.Data, m.VerifyConfig(inline.Config.Data)
 	}
 	ctx = withBudget(ctx, budget{manifest.MaxConfigSize, s.limits.Request, jobOf(ctx)})
-	raw, _, err := s.read(ctx, "blobs/"+m.Config.Digest, "")
+	raw, _, err := s.registry.Read(ctx, s.registry.Path("blobs/"+m.Config.Digest), "", manifest.MaxConfigSize)
 	if err != nil {
 		return nil, err
 	}

@@ -75,7 +75,7 @@ func (s *session) verifyLayer(ctx context.Context, layer manifest.Descriptor, di
 		return fmt.Errorf("its diff ID: %w", err)
 	}
 	ctx = withBudget(ctx, budget{layer.Size, s.limits.Layer, nil})
-	resp, err := s.do(ctx, http.MethodGet, "blobs/"+layer.Digest, "")
+	resp, err := s.registry.Do(ctx, http.MethodGet, s.registry.Path("blobs/"+layer.Digest), "")
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/importer/oci"
 )
 
 // session is an authenticated way to one repository. It is shared by all
@@ -24,8 +25,7 @@ import (
 type session struct {
 	repository name.Repository
 	transport  http.RoundTripper // always a *transport.Wrapper
-	client     *http.Client
-	scheme     string
+	registry   *oci.Client
 	limits     Limits
 	expires    time.Time
 }
@@ -113,9 +113,9 @@ func (im *Importer) newSession(ctx context.Context, ref reference.Reference) (*s
 		return nil, err
 	}
 	return &session{
-		repository: repository, transport: authenticated, scheme: w.scheme, limits: im.limits,
-		client:  &http.Client{Transport: authenticated},
-		expires: im.clock.Now().Add(im.limits.Recycle),
+		repository: repository, transport: authenticated, limits: im.limits,
+		registry: oci.New(w.scheme, host, repository.RepositoryStr(), authenticated),
+		expires:  im.clock.Now().Add(im.limits.Recycle),
 	}, nil
 }
 

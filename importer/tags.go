@@ -5,9 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -62,14 +60,10 @@ func (im *Importer) Tags(ctx context.Context, repository reference.Reference) ([
 // tags reads all pages of the distribution-spec's tag listing.
 func (s *session) tags(ctx context.Context) ([]string, error) {
 	ctx = withBudget(ctx, budget{manifest.MaxManifestSize, s.limits.Request, nil})
-	registry := s.repository.RegistryStr()
-	next := &url.URL{
-		Scheme: s.scheme, Host: registry, Path: "/v2/" + s.repository.RepositoryStr() + "/tags/list",
-		RawQuery: fmt.Sprintf("n=%d", tagPageSize),
-	}
+	path := s.registry.Path(fmt.Sprintf("tags/list?n=%d", tagPageSize))
 	var all []string
 	for range maxTagPages {
-		page, link, err := s.tagPage(ctx, next)
+		page, header, err := s.tagPage(ctx, path)
 		if err != nil {
 			return nil, err
 		}
@@ -80,42 +74,30 @@ func (s *session) tags(ctx context.Context) ([]string, error) {
 			}
 		}
 		all = append(all, page...)
-		if link == "" {
-			return all, nil
-		}
-		to, err := next.Parse(link)
-		if err != nil || to.Host != registry || to.Scheme != s.scheme {
+		next, elsewhere := s.registry.Next(header, path)
+		if elsewhere {
 			return nil, &Error{Reason: Unexpected, Message: "the next page of the tag list is not on the registry"}
 		}
-		next = to
+		if next == "" {
+			return all, nil
+		}
+		path = next
 	}
 	return nil, &Error{Reason: TooLarge, Message: fmt.Sprintf("the repository has more than %d pages of tags", maxTagPages)}
 }
 
-var nextLink = regexp.MustCompile(`<([^>]*)>`)
-
-// tagPage reads one page, and the link to the next from the Link header
-// (RFC 8288), which registries use for nothing else.
-func (s *session) tagPage(ctx context.Context, page *url.URL) (tags []string, next string, err error) {
-	resp, err := s.doURL(ctx, http.MethodGet, page, "application/json")
+func (s *session) tagPage(ctx context.Context, path string) ([]string, http.Header, error) {
+	raw, header, err := s.registry.Read(ctx, path, "application/json", manifest.MaxManifestSize)
 	if err != nil {
-		return nil, "", err
-	}
-	defer resp.Body.Close()
-	raw, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
 	var list struct {
 		Tags []string `json:"tags"`
 	}
 	if err := json.Unmarshal(raw, &list); err != nil {
-		return nil, "", &Error{Reason: Unexpected, Message: "the tag list is not JSON: " + clean(err.Error()), cause: err}
+		return nil, nil, &Error{Reason: Unexpected, Message: "the tag list is not JSON: " + clean(err.Error()), cause: err}
 	}
-	if m := nextLink.FindStringSubmatch(resp.Header.Get("Link")); m != nil {
-		next = m[1]
-	}
-	return list.Tags, next, nil
+	return list.Tags, header, nil
 }
 
 // compareTags orders "latest" before all, then numbers within tags by value and

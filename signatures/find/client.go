@@ -7,34 +7,27 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/url"
 	"regexp"
-	"strings"
+	"slices"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/importer/oci"
 )
 
-// client speaks to one repository of one registry. go-containerregistry's remote package is not used: it reads the
-// first page of referrers only, takes any unusual Content-Type for a missing API, and reads up to 100 MiB.
+// client reads what signatures are kept in from one repository of a registry.
 type client struct {
-	base string // scheme://host
+	*oci.Client
 	repo string
-	http *http.Client
 	// hasExtension is set once the registry announced OpenShift's signature extension, which it does with every answer.
 	hasExtension bool
 }
 
 func newClient(repo name.Repository, rt http.RoundTripper) *client {
-	return &client{
-		base: repo.Scheme() + "://" + repo.RegistryStr(),
-		repo: repo.RepositoryStr(),
-		http: &http.Client{Transport: rt},
-	}
+	return &client{Client: oci.New(repo.Scheme(), repo.RegistryStr(), repo.RepositoryStr(), rt), repo: repo.RepositoryStr()}
 }
 
 // errUnusable is about one object: it is too large, malformed, not what its digest says, or gone. It is a reason to
@@ -47,65 +40,24 @@ func unusable(format string, args ...any) error {
 
 const acceptManifests = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, application/vnd.docker.distribution.manifest.v2+json"
 
-// get fetches a URL, which may be relative to the registry. An answer with one of the statuses also is returned with
-// its status and no body; any other but 200 is an error.
-func (c *client) get(ctx context.Context, target, accept string, limit int64, also ...int) (body []byte, status int, header http.Header, err error) {
-	u, err := url.Parse(c.base)
-	if err == nil {
-		u, err = u.Parse(target)
-	}
-	if err != nil {
-		return nil, 0, nil, err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
-	if err != nil {
-		return nil, 0, nil, err
-	}
-	if accept != "" {
-		req.Header.Set("Accept", accept)
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		var wrapped *url.Error
-		if errors.As(err, &wrapped) { // its URL may be where a redirect led, with a secret in the query
-			err = wrapped.Err
-		}
-		return nil, 0, nil, fmt.Errorf("GET %s: %w", u.Path, err)
-	}
-	defer resp.Body.Close()
-	if resp.Header.Get("X-Registry-Supports-Signatures") == "1" {
+// get fetches a path of the registry. An answer with one of the statuses also is returned with its status and no
+// body; any other but 200 is an error.
+func (c *client) get(ctx context.Context, path, accept string, limit int64, also ...int) (body []byte, status int, header http.Header, err error) {
+	body, header, err = c.Read(ctx, path, accept, limit)
+	if header.Get("X-Registry-Supports-Signatures") == "1" {
 		c.hasExtension = true
 	}
-	for _, s := range also {
-		if resp.StatusCode == s {
-			return nil, s, resp.Header, nil
-		}
+	var answer *transport.Error
+	var large *oci.TooLargeError
+	switch {
+	case errors.As(err, &answer) && slices.Contains(also, answer.StatusCode):
+		return nil, answer.StatusCode, header, nil
+	case errors.As(err, &large):
+		return nil, 0, header, unusable("%w", large)
+	case err != nil:
+		return nil, 0, header, err
 	}
-	body, readErr := readLimited(resp, limit)
-	if resp.StatusCode != http.StatusOK {
-		resp.Body = io.NopCloser(strings.NewReader(string(body)))
-		return nil, resp.StatusCode, resp.Header, fmt.Errorf("GET %s: %w", u.Path, transport.CheckError(resp, http.StatusOK))
-	}
-	if readErr != nil {
-		return nil, resp.StatusCode, resp.Header, fmt.Errorf("GET %s: %w", u.Path, readErr)
-	}
-	return body, resp.StatusCode, resp.Header, nil
-}
-
-// readLimited reads at most limit bytes; it does not begin with a body that declares more.
-func readLimited(resp *http.Response, limit int64) ([]byte, error) {
-	if resp.ContentLength > limit {
-		return nil, unusable("%d bytes, at most %d are read", resp.ContentLength, limit)
-	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
-	if err != nil && int64(len(body)) < limit {
-		return nil, err
-	}
-	// An error at the limit is a transport that has the same bound.
-	if err != nil || int64(len(body)) > limit {
-		return nil, unusable("more than %d bytes", limit)
-	}
-	return body, nil
+	return body, http.StatusOK, header, nil
 }
 
 // manifest is what matters of an image manifest or an index.
@@ -130,7 +82,7 @@ type descriptor struct {
 
 // manifest fetches a manifest by tag or digest; nil if there is none.
 func (c *client) manifest(ctx context.Context, reference string) (*manifest, error) {
-	body, status, _, err := c.get(ctx, "/v2/"+c.repo+"/manifests/"+reference, acceptManifests, MaxManifest, http.StatusNotFound)
+	body, status, _, err := c.get(ctx, c.Path("manifests/"+reference), acceptManifests, MaxManifest, http.StatusNotFound)
 	if err != nil || status == http.StatusNotFound {
 		return nil, err
 	}
@@ -152,7 +104,7 @@ func (c *client) blob(ctx context.Context, d descriptor) ([]byte, error) {
 	case d.Size > MaxSignature:
 		return nil, unusable("%d bytes, at most %d are read", d.Size, MaxSignature)
 	}
-	body, status, _, err := c.get(ctx, "/v2/"+c.repo+"/blobs/"+d.Digest, "", MaxSignature, http.StatusNotFound)
+	body, status, _, err := c.get(ctx, c.Path("blobs/"+d.Digest), "", MaxSignature, http.StatusNotFound)
 	if err != nil {
 		return nil, err
 	}

@@ -14,18 +14,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	imagemanifest "github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
 // Bounds on one search.
 const (
-	MaxManifest     = 4 << 20             // bytes of a manifest, an index or a page of referrers
-	MaxSignature    = verdicts.MaxContent // bytes of a signature, payload, bundle or envelope
-	MaxLooked       = 64                  // signatures and referrers looked at
-	MaxFound        = 16 << 20            // bytes of signatures returned
-	MaxAttestations = 64                  // attestations listed
-	maxPages        = 16                  // pages of referrers
+	MaxManifest     = imagemanifest.MaxManifestSize // bytes of a manifest, an index or a page of referrers
+	MaxSignature    = verdicts.MaxContent           // bytes of a signature, payload, bundle or envelope
+	MaxLooked       = 64                            // signatures and referrers looked at
+	MaxFound        = 16 << 20                      // bytes of signatures returned
+	MaxAttestations = 64                            // attestations listed
+	maxPages        = 16                            // pages of referrers
 	maxWarnings     = 32
 	maxWarningBytes = 256
 )

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/importer/oci"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/payload"
 )
@@ -37,7 +38,7 @@ func (f *Finder) lookaside(ctx context.Context, s *search, repo name.Repository)
 		return fmt.Errorf("there is no way to %s", base)
 	}
 	u = u.JoinPath(path+"@"+strings.Replace(s.digest, ":", "=", 1), "signature-")
-	store := &client{base: u.Scheme + "://" + u.Host, http: &http.Client{Transport: f.transport}}
+	store := &client{Client: oci.New(u.Scheme, u.Host, "", f.transport)}
 	for n := 1; n <= MaxLooked; n++ {
 		one := *u
 		one.Path += fmt.Sprint(n)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -64,7 +63,7 @@ func (s *search) referrers(ctx context.Context) error {
 // the fallback tag when there is no API.
 func (s *search) listReferrers(ctx context.Context) ([]descriptor, error) {
 	var list []descriptor
-	here := "/v2/" + s.client.repo + "/referrers/" + s.digest
+	here := s.client.Path("referrers/" + s.digest)
 	visited := map[string]bool{}
 	for page := 0; here != ""; page++ {
 		if page == maxPages || visited[here] {
@@ -94,35 +93,9 @@ func (s *search) listReferrers(ctx context.Context) ([]descriptor, error) {
 		if len(list) > MaxLooked {
 			break // look() will say so
 		}
-		here = nextPage(header, here, s.client.base)
+		here, _ = s.client.Next(header, here)
 	}
 	return list, nil
-}
-
-// nextPage reads the Link header (RFC 8288) for the next page. Only pages of the same registry are followed.
-func nextPage(header http.Header, here, base string) string {
-	for _, value := range header.Values("Link") {
-		target, params, ok := strings.Cut(value, ">")
-		target, opened := strings.CutPrefix(strings.TrimSpace(target), "<")
-		rel := strings.ReplaceAll(strings.ToLower(strings.ReplaceAll(params, " ", "")), `"`, "")
-		if !ok || !opened || !strings.Contains(rel+";", ";rel=next;") {
-			continue
-		}
-		root, err := url.Parse(base)
-		if err != nil {
-			return ""
-		}
-		from, err := root.Parse(here)
-		if err != nil {
-			return ""
-		}
-		to, err := from.Parse(target)
-		if err != nil || to.Host != root.Host {
-			return ""
-		}
-		return to.RequestURI()
-	}
-	return ""
 }
 
 // fallbackTag reads the index that clients keep at a tag where the registry has no referrers API.

@@ -1,0 +1,153 @@
+// Package oci reads from one repository of one registry, as the OCI distribution
+// specification has it (https://github.com/opencontainers/distribution-spec). What is
+// read is bounded and is the caller's to check; who may be asked, how often and with
+// which credentials is the transport's affair.
+//
+// go-containerregistry's package remote is not used for reading: it reads the first
+// page of referrers only, takes any unusual Content-Type for a missing API, and reads
+// up to 100 MiB.
+//
+// The package is a leaf: importing images and finding their signatures both use it.
+package oci
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+)
+
+// Client reads from one repository. It is safe for concurrent use.
+type Client struct {
+	base       *url.URL // scheme and host
+	repository string
+	http       *http.Client
+}
+
+// New makes a Client of a repository. transport does the authentication.
+func New(scheme, host, repository string, transport http.RoundTripper) *Client {
+	return &Client{base: &url.URL{Scheme: scheme, Host: host}, repository: repository, http: &http.Client{Transport: transport}}
+}
+
+// Path is what Do and Read take for something of the repository, such as
+// manifests/latest.
+func (c *Client) Path(elem string) string { return "/v2/" + c.repository + "/" + elem }
+
+// Do sends a request for a path on the registry, which may have a query, and returns
+// an answer with status 200. Any other is a *transport.Error. No error holds a query:
+// where a redirect leads, that may be a secret.
+func (c *Client) Do(ctx context.Context, method, path, accept string) (*http.Response, error) {
+	resp, err := c.send(ctx, method, path, accept)
+	if err != nil && resp != nil {
+		resp.Body.Close()
+		resp = nil
+	}
+	return resp, err
+}
+
+// url is a path on the registry. A path may begin with two slashes, which in a
+// reference (RFC 3986 §4.2) would be another host.
+func (c *Client) url(path string) (*url.URL, error) {
+	if !strings.HasPrefix(path, "/") {
+		path = "/" + path
+	}
+	u, err := url.ParseRequestURI(path)
+	if err != nil {
+		return nil, err
+	}
+	u.Scheme, u.User, u.Host = c.base.Scheme, nil, c.base.Host
+	return u, nil
+}
+
+func (c *Client) send(ctx context.Context, method, path, accept string) (*http.Response, error) {
+	u, err := c.url(path)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	if accept != "" {
+		req.Header.Set("Accept", accept)
+	}
+	resp, err := c.http.Do(req)
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		err = wrapped.Err // without the URL
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", method, u.Path, err)
+	}
+	if err := transport.CheckError(resp, http.StatusOK); err != nil {
+		return resp, fmt.Errorf("%s %s: %w", method, u.Path, err)
+	}
+	return resp, nil
+}
+
+// TooLargeError says that an answer has more bytes than are read.
+type TooLargeError struct {
+	// Size is what the answer declares, 0 where it does not.
+	Size, Limit int64
+	cause       error
+}
+
+func (e *TooLargeError) Error() string {
+	if e.Size > 0 {
+		return fmt.Sprintf("%d bytes, at most %d are read", e.Size, e.Limit)
+	}
+	return fmt.Sprintf("more than %d bytes", e.Limit)
+}
+
+// Unwrap returns the error of a transport that has the same bound, or nil.
+func (e *TooLargeError) Unwrap() error { return e.cause }
+
+// Read is Do with GET for an answer of at most limit bytes: of more is a
+// *TooLargeError. The header is returned with every answer, also with an error.
+func (c *Client) Read(ctx context.Context, path, accept string, limit int64) ([]byte, http.Header, error) {
+	resp, err := c.send(ctx, http.MethodGet, path, accept)
+	if resp == nil {
+		return nil, nil, err
+	}
+	defer resp.Body.Close()
+	if err != nil {
+		return nil, resp.Header, err
+	}
+	if resp.ContentLength > limit {
+		return nil, resp.Header, &TooLargeError{Size: resp.ContentLength, Limit: limit}
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
+	if n := int64(len(body)); n > limit || err != nil && n == limit {
+		return nil, resp.Header, &TooLargeError{Limit: limit, cause: err}
+	}
+	return body, resp.Header, err
+}
+
+// Next is the path of the page after the one at path, by the Link header of its answer
+// (RFC 8288), or "". elsewhere is set when that page is not on the registry.
+func (c *Client) Next(header http.Header, path string) (next string, elsewhere bool) {
+	for _, value := range header.Values("Link") {
+		target, params, ok := strings.Cut(value, ">")
+		target, opened := strings.CutPrefix(strings.TrimSpace(target), "<")
+		rel := strings.ReplaceAll(strings.ToLower(strings.ReplaceAll(params, " ", "")), `"`, "")
+		// Some registries leave rel out.
+		if !ok || !opened || strings.Contains(rel, ";rel=") && !strings.Contains(rel+";", ";rel=next;") {
+			continue
+		}
+		from, err := c.url(path)
+		if err != nil {
+			return "", true
+		}
+		to, err := from.Parse(target)
+		if err != nil || to.Host != c.base.Host || to.Scheme != c.base.Scheme {
+			return "", true
+		}
+		return to.RequestURI(), false
+	}
+	return "", false
+}
