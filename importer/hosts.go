@@ -1,27 +1,28 @@
 package importer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
 )
 
 // hosts remembers how much each host may be asked, for the most recently used.
 type hosts struct {
-	limits Limits
-	clock  clock.WithDelayedExecution
+	limits     Limits
+	registries registries
+	clock      clock.WithDelayedExecution
 
 	mu    sync.Mutex
 	known *lru.Cache // name → *host
 }
 
-func newHosts(limits Limits, clock clock.WithDelayedExecution) *hosts {
-	return &hosts{limits: limits, clock: clock, known: lru.New(maxHosts)}
+func newHosts(limits Limits, registries registries, clock clock.WithDelayedExecution) *hosts {
+	return &hosts{limits: limits, registries: registries, clock: clock, known: lru.New(maxHosts)}
 }
 
 func (hs *hosts) get(name string) *host {
@@ -30,10 +31,11 @@ func (hs *hosts) get(name string) *host {
 	if h, ok := hs.known.Get(name); ok {
 		return h.(*host)
 	}
+	r := hs.registries.lookup(canonicalHost(name))
 	h := &host{
 		name: name, hosts: hs,
-		slots:  make(chan struct{}, hs.limits.HostConcurrency),
-		bucket: rate.NewLimiter(rate.Limit(hs.limits.HostRate), hs.limits.HostBurst),
+		slots: make(chan struct{}, cmp.Or(r.RequestsAtATime, hs.limits.HostConcurrency)),
+		pace:  newPace(name, cmp.Or(r.RequestsPerSecond, hs.limits.HostRate), hs.limits.HostBurst),
 	}
 	hs.known.Add(name, h)
 	return h
@@ -42,10 +44,10 @@ func (hs *hosts) get(name string) *host {
 // host is what one host is spared: requests at a time, requests a second, and
 // all of them for as long as it asked.
 type host struct {
-	name   string
-	hosts  *hosts
-	slots  chan struct{}
-	bucket *rate.Limiter
+	name  string
+	hosts *hosts
+	slots chan struct{}
+	pace  *pace
 
 	mu     sync.Mutex
 	parked time.Time // no request before
@@ -73,8 +75,8 @@ func (h *host) acquire(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	now := h.hosts.clock.Now()
-	turn := h.bucket.ReserveN(now, 1)
-	if err := sleep(ctx, h.hosts.clock, turn.DelayFrom(now)); err != nil {
+	turn, wait := h.pace.reserve(now)
+	if err := sleep(ctx, h.hosts.clock, wait); err != nil {
 		turn.CancelAt(h.hosts.clock.Now())
 		h.release()
 		return err

@@ -70,7 +70,7 @@ func New(o Options) (*Importer, error) {
 	if im.clock == nil {
 		im.clock = clock.RealClock{}
 	}
-	im.hosts = newHosts(limits, im.clock)
+	im.hosts = newHosts(limits, registries, im.clock)
 	im.transports = newTransports(o, limits, im.clock)
 	return im, nil
 }

@@ -69,8 +69,9 @@ type Limits struct {
 	Concurrency int
 	// HostConcurrency is how many requests one host serves us at a time (8).
 	HostConcurrency int
-	// HostRate is how many requests a second one host gets (200), after a
-	// burst of HostBurst (400).
+	// HostRate is how many requests a second one host gets, after a burst of
+	// HostBurst (two seconds' worth). Zero begins at 200 and adapts to how the host
+	// bears them, between 10 and 6,400; Docker Hub's are 20.
 	HostRate  float64
 	HostBurst int
 	// Attempts is how often a request is made that fails for a passing
@@ -114,8 +115,6 @@ const (
 func (l Limits) withDefaults(layers LayersMode) Limits {
 	setDefault(&l.Concurrency, 4)
 	setDefault(&l.HostConcurrency, 8)
-	setDefault(&l.HostRate, 200)
-	setDefault(&l.HostBurst, 400)
 	setDefault(&l.Attempts, 3)
 	setDefault(&l.MaxWait, 20*time.Second)
 	setDefault(&l.Stall, 30*time.Second)

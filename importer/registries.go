@@ -26,6 +26,10 @@ type Registry struct {
 	TokenHosts []string
 	// Blocked refuses to import from there.
 	Blocked bool
+	// RequestsPerSecond is Limits.HostRate for the host; zero is that.
+	RequestsPerSecond float64
+	// RequestsAtATime is Limits.HostConcurrency for the host; zero is that.
+	RequestsAtATime int
 }
 
 // Files are what the machine's files say about registries; see package containers.
@@ -71,6 +75,12 @@ func newEntries(in []Registry) ([]Registry, error) {
 		// What lies below a prefix must be a repository.
 		if _, err := reference.ParseRepository(host + strings.TrimSuffix("/"+path, "/") + "/x"); err != nil {
 			return nil, fmt.Errorf("registries[%d]: prefix %q: %w", i, r.Prefix, err)
+		}
+		if r.RequestsPerSecond < 0 || r.RequestsAtATime < 0 {
+			return nil, fmt.Errorf("registries[%d]: %v requests a second and %d at a time must not be negative", i, r.RequestsPerSecond, r.RequestsAtATime)
+		}
+		if (r.RequestsPerSecond > 0 || r.RequestsAtATime > 0) && path != "" {
+			return nil, fmt.Errorf("registries[%d]: limits are of a whole host: give them to the entry with the prefix %q", i, host)
 		}
 		r.Prefix = strings.TrimSuffix(host+"/"+path, "/")
 		if seen[r.Prefix] {

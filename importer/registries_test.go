@@ -45,14 +45,16 @@ func TestLongestPrefixWins(t *testing.T) {
 
 func TestNewRefusesOptions(t *testing.T) {
 	for name, o := range map[string]importer.Options{
-		"empty prefix":   {Registries: []importer.Registry{{}}},
-		"scheme":         {Registries: []importer.Registry{{Prefix: "https://registry.example.com"}}},
-		"tag":            {Registries: []importer.Registry{{Prefix: "registry.example.com/app:v1"}}},
-		"upper case":     {Registries: []importer.Registry{{Prefix: "registry.example.com/App"}}},
-		"twice":          {Registries: []importer.Registry{{Prefix: "docker.io"}, {Prefix: "index.docker.io/"}}},
-		"platform":       {Platforms: []string{"amd64"}},
-		"layers":         {Layers: "all"},
-		"negative limit": {Limits: importer.Limits{HostRate: -1}},
+		"empty prefix":      {Registries: []importer.Registry{{}}},
+		"scheme":            {Registries: []importer.Registry{{Prefix: "https://registry.example.com"}}},
+		"tag":               {Registries: []importer.Registry{{Prefix: "registry.example.com/app:v1"}}},
+		"upper case":        {Registries: []importer.Registry{{Prefix: "registry.example.com/App"}}},
+		"twice":             {Registries: []importer.Registry{{Prefix: "docker.io"}, {Prefix: "index.docker.io/"}}},
+		"limits of a part":  {Registries: []importer.Registry{{Prefix: "docker.io/acme", RequestsPerSecond: 1}}},
+		"negative requests": {Registries: []importer.Registry{{Prefix: "docker.io", RequestsAtATime: -1}}},
+		"platform":          {Platforms: []string{"amd64"}},
+		"layers":            {Layers: "all"},
+		"negative limit":    {Limits: importer.Limits{HostRate: -1}},
 	} {
 		if _, err := importer.New(o); err == nil {
 			t.Errorf("%s: %+v is accepted", name, o)

@@ -122,7 +122,15 @@ func (w *wire) attempt(base http.RoundTripper, req *http.Request) (*http.Respons
 		if err := h.acquire(req.Context()); err != nil {
 			return nil, err
 		}
+		asked := w.im.clock.Now()
 		resp, err := w.once(base, req, h)
+		if err == nil {
+			now := w.im.clock.Now()
+			h.pace.answered(now, now.Sub(asked), resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable)
+			if spent, ok := spentFor(resp.Header); ok {
+				h.park(spent)
+			}
+		}
 		again := (req.Method == http.MethodGet || req.Method == http.MethodHead) && n < w.im.limits.Attempts
 		wait := backoff(n)
 		switch {
@@ -188,6 +196,21 @@ func retryAfter(header http.Header, now time.Time) (time.Duration, bool) {
 		return 0, false
 	}
 	return min(max(d, 0), maxRetryAfter), true
+}
+
+// spentFor is how long a host says that nothing is left of what it grants: RateLimit-Remaining is 0, and
+// RateLimit-Reset has the seconds (draft-ietf-httpapi-ratelimit-headers-05).
+func spentFor(header http.Header) (time.Duration, bool) {
+	remaining, _, _ := strings.Cut(header.Get("RateLimit-Remaining"), ";") // Docker Hub adds the window
+	if strings.TrimSpace(remaining) != "0" {
+		return 0, false
+	}
+	reset, _, _ := strings.Cut(header.Get("RateLimit-Reset"), ";")
+	seconds, err := strconv.ParseInt(strings.TrimSpace(reset), 10, 64)
+	if err != nil || seconds <= 0 {
+		return 0, false
+	}
+	return time.Duration(min(seconds, int64(maxRetryAfter/time.Second))) * time.Second, true
 }
 
 func passingStatus(status int) bool {

@@ -222,6 +222,65 @@ func TestHostRateIsBounded(t *testing.T) {
 	})
 }
 
+// A host that says that nothing is left of what it grants is not asked until it grants more.
+func TestHostWithNothingLeftIsSpared(t *testing.T) {
+	for _, tc := range []struct {
+		remaining, reset string
+		spared           bool
+	}{
+		{"0", "3600", true},
+		{"0;w=21600", "3600;w=21600", true},
+		{"1", "3600", false},
+		{"0", "", false},
+		{"0", "soon", false},
+		{"0", "-5", false},
+		{"", "3600", false},
+	} {
+		registry := registrytest.New(t)
+		registry.Push("app:v1", newImage(t, sample.Spec{}))
+		im := newImporter(t, importer.Options{})
+		registry.Inject("/blobs/", 0, func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				w.Header().Set("RateLimit-Remaining", tc.remaining)
+				w.Header().Set("RateLimit-Reset", tc.reset)
+				next.ServeHTTP(w, req)
+			})
+		})
+		mustImport(t, im, registry.Host+"/app:v1", &registrytest.Images{})
+		registry.Reset()
+		_, err := im.Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
+		if !tc.spared {
+			if err != nil {
+				t.Errorf("remaining %q, reset %q: %v", tc.remaining, tc.reset, err)
+			}
+			continue
+		}
+		e := wantReason(t, err, importer.RateLimited)
+		if n := len(registry.AllRequests()); n != 0 || e.RetryAfter > time.Hour || e.RetryAfter < 50*time.Minute {
+			t.Errorf("remaining %q, reset %q: %d requests, again after %s", tc.remaining, tc.reset, n, e.RetryAfter)
+		}
+	}
+}
+
+// The configuration says how much single hosts may be asked.
+func TestHostsWithLimitsOfTheirOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		im, err := importer.New(importer.Options{Registries: []importer.Registry{{Prefix: "registry.example.com:5000", RequestsPerSecond: 10, RequestsAtATime: 30}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		start, host := time.Now(), im.Host("registry.example.com:5000")
+		for range 30 { // and give none back
+			if err := host.Acquire(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(start).Round(time.Millisecond); took != time.Second {
+			t.Errorf("30 requests took %s, want 20 at once and 10 at 10 a second", took)
+		}
+	})
+}
+
 func TestHostsAreForgotten(t *testing.T) {
 	im := newImporter(t, importer.Options{})
 	first := im.Host("host0.example.com")

@@ -73,6 +73,10 @@ type registryConfig struct {
 	TokenHosts []string `yaml:"tokenHosts"`
 	// Blocked refuses to import from there.
 	Blocked bool `yaml:"blocked"`
+	// RequestsPerSecond and RequestsAtATime bound what the host is asked; of an
+	// entry for a whole host. Zero adapts the first and is 8 for the second, or --jobs.
+	RequestsPerSecond float64 `yaml:"requestsPerSecond"`
+	RequestsAtATime   int     `yaml:"requestsAtATime"`
 	// CAFile has authorities beside the system's, as PEM blocks; of an entry for a
 	// whole host.
 	CAFile string `yaml:"caFile"`
@@ -142,7 +146,7 @@ func loadConfig(path string) (*config, error) {
 func (c *config) registries() []importer.Registry {
 	out := make([]importer.Registry, 0, len(c.Registries))
 	for _, r := range c.Registries {
-		out = append(out, importer.Registry{Prefix: r.Prefix, Insecure: r.Insecure, TokenHosts: r.TokenHosts, Blocked: r.Blocked})
+		out = append(out, importer.Registry{Prefix: r.Prefix, Insecure: r.Insecure, TokenHosts: r.TokenHosts, Blocked: r.Blocked, RequestsPerSecond: r.RequestsPerSecond, RequestsAtATime: r.RequestsAtATime})
 	}
 	return out
 }

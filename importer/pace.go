@@ -1,0 +1,110 @@
+package importer
+
+import (
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+const (
+	// firstRate is how many requests a second a host gets until it is known how it bears them.
+	firstRate = 200
+	// minRate and maxRate bound what becomes of it.
+	minRate, maxRate = 10, 6400
+	// hubRate is Docker Hub's, which counts what it is asked.
+	hubRate = 20
+	// paceWindow is how long a rate is tried.
+	paceWindow = time.Second
+	// calm is how long a rate stays after a host has refused.
+	calm = time.Minute
+)
+
+// pace is how many requests a second a host gets. Unless a number was given it adapts: it doubles after
+// each second in which requests had to wait for it, the host refused none (429, 503), and the mean time to
+// an answer was at most twice the least of any second; and it halves after one in which the host refused,
+// to stay so for a minute.
+type pace struct {
+	bucket *rate.Limiter
+	fixed  bool
+
+	mu      sync.Mutex
+	since   time.Time // of the present window
+	answers int
+	took    time.Duration // all answers of the window together
+	waited  bool
+	refused bool
+	best    time.Duration // least mean of a window
+	calm    time.Time     // no doubling before
+}
+
+// newPace is of so many requests a second after a burst; perSecond 0 adapts.
+func newPace(host string, perSecond float64, burst int) *pace {
+	p := &pace{fixed: perSecond > 0}
+	switch {
+	case p.fixed:
+	case isDockerHub(host):
+		p.fixed, perSecond = true, hubRate
+	default:
+		perSecond = firstRate
+	}
+	if burst == 0 {
+		burst = max(1, int(2*perSecond))
+	}
+	p.bucket = rate.NewLimiter(rate.Limit(perSecond), burst)
+	return p
+}
+
+func isDockerHub(host string) bool {
+	switch host {
+	case "index.docker.io", "registry-1.docker.io", "auth.docker.io":
+		return true
+	}
+	return false
+}
+
+// reserve is how long the next request has to wait. It takes its turn, which can be given back.
+func (p *pace) reserve(now time.Time) (turn *rate.Reservation, wait time.Duration) {
+	turn = p.bucket.ReserveN(now, 1)
+	if wait = turn.DelayFrom(now); wait > 0 && !p.fixed {
+		p.mu.Lock()
+		p.waited = true
+		p.mu.Unlock()
+	}
+	return turn, wait
+}
+
+// answered is called with how long an answer took to begin, and whether it was that the host wants fewer.
+func (p *pace) answered(now time.Time, took time.Duration, refused bool) {
+	if p.fixed {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.since.IsZero() {
+		p.since = now
+	}
+	p.answers++
+	p.took += took
+	p.refused = p.refused || refused
+	if now.Sub(p.since) < paceWindow {
+		return
+	}
+	mean := p.took / time.Duration(p.answers)
+	if p.best == 0 || mean < p.best {
+		p.best = mean
+	}
+	limit := float64(p.bucket.Limit())
+	switch {
+	case p.refused:
+		limit, p.calm = max(limit/2, minRate), now.Add(calm)
+	case p.waited && mean <= 2*p.best && !now.Before(p.calm):
+		limit = min(2*limit, maxRate)
+	}
+	p.bucket.SetLimitAt(now, rate.Limit(limit))
+	p.bucket.SetBurstAt(now, int(2*limit))
+	p.since, p.answers, p.took, p.waited, p.refused = now, 0, 0, false, false
+}
+
+// perSecond is the present rate.
+func (p *pace) perSecond() float64 { return float64(p.bucket.Limit()) }
