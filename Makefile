@@ -30,6 +30,7 @@ e2e-tools: ## Build or fetch what the end-to-end tests drive: kubectl, registrie
 .PHONY: e2e
 e2e: e2e-tools ## Drive the built binary with the real kubectl, registries and cosign
 	$(GO) test -C e2e -count=1 -timeout 30m $(TESTFLAGS) ./...
+	$(GO) test -C e2e/differential -tags containers_image_openpgp -count=1 -timeout 30m $(TESTFLAGS) ./...
 
 .PHONY: bench
 bench: ## Run the Go benchmarks of storage, import and verification

@@ -24,7 +24,7 @@ type SimpleSigning struct {
 	Reference string
 	// Optional holds the values under optional: strings as they are, everything else as JSON.
 	Optional map[string]string
-	// Timestamp is optional.timestamp, the zero time if there is none.
+	// Timestamp is optional.timestamp, the zero time if there is none, or one beyond the years 1 to 9999.
 	Timestamp time.Time
 }
 
@@ -89,6 +89,10 @@ func (s *SimpleSigning) addOptional(key string, value json.RawMessage) error {
 	var text string
 	if err := String(&text)(value); err != nil {
 		text = string(value)
+		var anything any // numbers that no float64 holds are refused there, too
+		if err := json.Unmarshal(value, &anything); err != nil {
+			return malformed("%w", err)
+		}
 	}
 	s.Optional[key] = text
 	isNull := string(value) == "null"
@@ -100,10 +104,12 @@ func (s *SimpleSigning) addOptional(key string, value json.RawMessage) error {
 		if err := json.Unmarshal(value, &seconds); err != nil {
 			return malformed("%w", err)
 		}
-		if seconds != math.Trunc(seconds) || math.Abs(seconds) > math.MaxInt32<<20 {
+		if seconds != math.Trunc(seconds) || seconds < math.MinInt64 || seconds >= math.MaxInt64 {
 			return malformed("%s is not a whole number of seconds", value)
 		}
-		s.Timestamp = time.Unix(int64(seconds), 0).UTC()
+		if t := time.Unix(int64(seconds), 0).UTC(); t.Year() >= 1 && t.Year() <= 9999 { // RFC 3339 has no others
+			s.Timestamp = t
+		}
 	}
 	return nil
 }
