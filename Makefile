@@ -45,7 +45,7 @@ vuln: ## Look for known vulnerabilities in what is called; needs the network
 	bash .ci/vuln
 
 .PHONY: generate
-generate: ## Regenerate the OpenAPI definitions
+generate: ## Regenerate the OpenAPI definitions and the readers of plain JSON
 	$(GO) generate ./imageapi/...
 
 .PHONY: verify

@@ -1,0 +1,54 @@
+package manifest
+
+import (
+	"time"
+
+	"github.com/openshift/api/image/docker10"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/plainjson"
+)
+
+// readManifest reads a manifest that is plain JSON and has no field that is unknown here; false of
+// any other.
+func readManifest(raw []byte) (*wireManifest, bool) { return plain(raw, readWire) }
+
+// readConfig reads a config that is plain JSON, which almost all are; false of any other.
+func readConfig(raw []byte) (*Config, bool) { return plain(raw, readWhole) }
+
+// readMetadata reads a dockerImageMetadata that is plain JSON, as derived ones are; false of any other.
+func readMetadata(raw []byte) (*docker10.DockerImage, bool) { return plain(raw, readDockerImage) }
+
+// plain reads a document that is an object, and plain JSON; false of any other.
+func plain[T any](raw []byte, read func(*plainjson.Reader) T) (*T, bool) {
+	r := plainjson.New(raw)
+	if r.Null() {
+		return nil, false
+	}
+	v := read(r)
+	return &v, r.Done()
+}
+
+func readTime(r *plainjson.Reader) (t time.Time) {
+	if err := t.UnmarshalJSON(r.Raw()); err != nil {
+		r.Fail()
+	}
+	return t
+}
+
+func readLocalTime(r *plainjson.Reader) metav1.Time { return metav1.Time{Time: r.Time()} }
+
+// readNothing reads {}, which is how a set is written.
+func readNothing(r *plainjson.Reader) (nothing struct{}) {
+	if r.Open('{') {
+		r.Fail()
+	}
+	return nothing
+}
+
+func readDockerConfig(r *plainjson.Reader) docker10.DockerConfig {
+	c := readRunConfig(r)
+	d := c.DockerConfig
+	d.Entrypoint, d.Cmd = c.Entrypoint, c.Cmd
+	return d
+}
