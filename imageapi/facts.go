@@ -39,10 +39,20 @@ func newFacts(opts Options) *facts {
 
 // summarizeUnjudged is the summary where nobody judges signatures.
 func summarizeUnjudged(image *imagev1.Image) (verified string, signers []string) {
-	if len(image.Signatures) == 0 {
+	if countSignatures(image) == 0 {
 		return verdicts.Unsigned, nil
 	}
 	return verdicts.VerifiedUnknown, nil
+}
+
+// countSignatures counts the signatures of an image, without attestations.
+func countSignatures(image *imagev1.Image) (n int) {
+	for i := range image.Signatures {
+		if image.Signatures[i].Type != verdicts.TypeAttestation {
+			n++
+		}
+	}
+	return n
 }
 
 // pods counts the pods that use the image now; 0 when nobody knows.

@@ -69,7 +69,7 @@ var columns = []column{
 	},
 	{
 		metav1.TableColumnDefinition{Name: "Signatures", Type: "integer", Priority: 1, Description: "Number of signatures, trusted or not."},
-		func(r row) any { return int64(len(r.Signatures)) },
+		func(r row) any { return int64(countSignatures(r.Image)) },
 	},
 	{
 		metav1.TableColumnDefinition{Name: "Media Type", Type: "string", Priority: 1, Description: "Media type of the manifest."},

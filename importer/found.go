@@ -11,6 +11,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
 // record puts into image what a search of one repository has found, as that repository's. err is why the search ended
@@ -79,7 +80,7 @@ func mergeFound(merged, fresh *imagev1.Image, repository string, offered []strin
 		}
 	}
 	stamp, clients, room := merged.Annotations[annotation.Policy], all[annotation.Clients], -1
-	var unheld []string // that there is no room for
+	var unheld []imagev1.ImageSignature // that there is no room for
 	for _, s := range fresh.Signatures {
 		part := uniquePart(s.Name)
 		i := slices.IndexFunc(merged.Signatures, func(have imagev1.ImageSignature) bool { return have.Name == s.Name })
@@ -93,15 +94,16 @@ func mergeFound(merged, fresh *imagev1.Image, repository string, offered []strin
 				after.Signatures = append(after.Signatures, part)
 			}
 			continue
-		case slices.Contains(offered, part), before.LeftOutBy == stamp && slices.Contains(before.LeftOut, part):
-			after.LeftOut, after.LeftOutBy = append(after.LeftOut, part), stamp
+		case slices.Contains(offered, part), before.LeftOutBy == stamp && slices.Contains(*before.LeftOutOf(isAttestation(s)), part):
+			list := after.LeftOutOf(isAttestation(s))
+			*list, after.LeftOutBy = append(*list, part), stamp
 			continue
 		}
 		if room < 0 {
 			room = max(0, roomFor(merged))
 		}
 		if encodedSize(s) > room {
-			unheld = append(unheld, part)
+			unheld = append(unheld, s)
 			continue
 		}
 		room -= encodedSize(s)
@@ -109,7 +111,11 @@ func mergeFound(merged, fresh *imagev1.Image, repository string, offered []strin
 		after.Signatures, added = append(after.Signatures, part), append(added, part)
 	}
 	if len(added) == 0 && len(unheld) > 0 { // nor will there be room
-		after.LeftOut, after.LeftOutBy, unheld = append(after.LeftOut, unheld...), stamp, nil
+		for _, s := range unheld {
+			list := after.LeftOutOf(isAttestation(s))
+			*list, after.LeftOutBy = append(*list, uniquePart(s.Name)), stamp
+		}
+		unheld = nil
 	}
 	all[annotation.Clients], all[repository] = clients, after
 	merged.Signatures = slices.DeleteFunc(merged.Signatures, func(s imagev1.ImageSignature) bool {
@@ -122,6 +128,8 @@ func mergeFound(merged, fresh *imagev1.Image, repository string, offered []strin
 	annotation.SetFound(merged.Annotations, all)
 	return added, len(unheld) > 0
 }
+
+func isAttestation(s imagev1.ImageSignature) bool { return s.Type == verdicts.TypeAttestation }
 
 func isFound(all map[string]annotation.Repository, part string) bool {
 	for r := range maps.Values(all) {

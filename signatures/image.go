@@ -28,7 +28,7 @@ const rules = "v3"
 // not write every Image again.
 const probeInterval = 24 * time.Hour
 
-// maxJudged bounds the signatures judged in one Image, however many a client wrote into it.
+// maxJudged bounds the signatures, and the attestations, judged in one Image, however many a client wrote into it.
 const maxJudged = 64
 
 // Indexes finds an index that is verified in a repository and whose manifest lists the image that is judged; nil if there
@@ -59,12 +59,14 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 
 	in, recheck := holdersOf(found), time.Time{}
 	judged := make(map[string][]judgement, len(places))
+	seen := map[bool]int{} // signatures and attestations are counted apart
 	for i := range image.Signatures {
 		s := &image.Signatures[i]
+		seen[isAttestation(s)]++
 		worst := noPolicy(places[0].ref)
 		switch {
-		case covered && i >= maxJudged:
-			worst = unjudged(evidence.UnsupportedFormat, fmt.Sprintf("only the first %d signatures of an image are judged", maxJudged))
+		case covered && seen[isAttestation(s)] > maxJudged:
+			worst = unjudged(evidence.UnsupportedFormat, fmt.Sprintf("only the first %d signatures, and as many attestations, of an image are judged", maxJudged))
 		case covered:
 			first := true
 			for _, p := range places {
@@ -96,7 +98,7 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 			summed[p.key()] = p.sum(held(image, judged[p.key()]), len(found[p.repository].LeftOut), indexes)
 		}
 	}
-	says := len(image.Signatures) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(summed)), func(v annotation.Verdict) bool { return v.Verified != verdicts.Unsigned })
+	says := len(image.Signatures) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(summed)), func(v annotation.Verdict) bool { return v.Verified != verdicts.Unsigned || v.Reason != "" })
 	if !says {
 		stamp, summed = "", nil
 	}
@@ -124,7 +126,7 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 func (p place) judge(s *imagev1.ImageSignature, image *imagev1.Image, now time.Time) []judgement {
 	name, size := half(s.Name), len(s.Content)
 	if p.err != nil {
-		return []judgement{{name, size, "", unjudged(ReasonNoMatchingPolicy, "no policy can be chosen: "+p.err.Error())}}
+		return []judgement{{name, size, isAttestation(s), "", unjudged(ReasonNoMatchingPolicy, "no policy can be chosen: "+p.err.Error())}}
 	}
 	target := Image{Digest: image.Name, Reference: p.ref.String()}
 	if image.DockerImageManifest != "" {
@@ -132,7 +134,7 @@ func (p place) judge(s *imagev1.ImageSignature, image *imagev1.Image, now time.T
 	}
 	var all []judgement
 	for _, by := range p.policies {
-		all = append(all, judgement{name, size, by.Name, judge(Signature{s.Type, s.Content}, target, p.ref, by, now)})
+		all = append(all, judgement{name, size, isAttestation(s), by.Name, judge(Signature{s.Type, s.Content}, target, p.ref, by, now)})
 	}
 	return all
 }

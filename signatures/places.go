@@ -25,6 +25,7 @@ type place struct {
 	policies   []*policy.Policy // all are demanded; none if none covers it
 	err        error            // there are policies, and none can be chosen
 	unread     string           // why not all of it could be searched
+	attached   []byte           // annotation.Repository.Attestations
 }
 
 func (p place) covered() bool { return len(p.policies) > 0 || p.err != nil }
@@ -55,7 +56,7 @@ func placesOf(image *imagev1.Image, set *policy.Set, found map[string]annotation
 		if own := image.DockerImageReference; i == 0 && isIn(own, repository.String()) {
 			reference = own
 		}
-		p := place{repository: repository.String(), unread: found[repository.String()].Unread}
+		p := place{repository: repository.String(), unread: found[repository.String()].Unread, attached: found[repository.String()].Attestations}
 		p.ref, p.policies, p.err = cover(Image{Digest: image.Name, Reference: reference}, set)
 		places = append(places, p)
 	}
@@ -64,7 +65,7 @@ func placesOf(image *imagev1.Image, set *policy.Set, found map[string]annotation
 			name := ref.Bare().String()
 			isHere := slices.ContainsFunc(places, func(p place) bool { return p.repository == name })
 			if ref.Tag != "" && isHere && set.HasScope(ref) {
-				places = append(places, place{repository: name, tag: ref.Tag, ref: ref, policies: set.For(ref), unread: found[name].Unread})
+				places = append(places, place{repository: name, tag: ref.Tag, ref: ref, policies: set.For(ref), unread: found[name].Unread, attached: found[name].Attestations})
 			}
 		}
 	}
@@ -142,7 +143,7 @@ func drop(image *imagev1.Image, found map[string]annotation.Repository, reposito
 
 // Bounds of the signatures that an image holds of what repositories bring. Those that clients write are not counted.
 const (
-	maxHeld      = 32        // signatures
+	maxHeld      = 32        // signatures and attestations
 	maxHeldBytes = 5 << 18   // bytes of their content: 1.25 MiB
 	maxUntrusted = 256 << 10 // bytes of those that are not trusted, so that there is room to offer one that may be
 )
@@ -151,7 +152,7 @@ const (
 const (
 	untrusted = iota
 	trusted
-	meeting // the one by which a policy is met
+	meeting // the one by which a policy, or what it demands of attestations, is met
 )
 
 // counted is a signature in a repository.
@@ -161,15 +162,22 @@ type counted struct{ name, repository string }
 func ranks(places []place, judged map[string][]judgement) map[counted]int {
 	ranks := map[counted]int{}
 	for _, p := range places {
-		first := map[string]judgement{}
+		first := map[[2]string]judgement{} // by policy and demand
 		for _, j := range judged[p.key()] {
 			if !j.Trusted() {
 				continue
 			}
 			c := counted{j.name, p.repository}
 			ranks[c] = max(ranks[c], trusted)
-			if f, ok := first[j.by]; !ok || cmp.Or(cmp.Compare(j.size, f.size), cmp.Compare(j.name, f.name)) < 0 {
-				first[j.by] = j
+			meets := j.Meets
+			if !j.attestation {
+				meets = []string{""}
+			}
+			for _, demand := range meets {
+				key := [2]string{j.by, demand}
+				if f, ok := first[key]; !ok || cmp.Or(cmp.Compare(j.size, f.size), cmp.Compare(j.name, f.name)) < 0 {
+					first[key] = j
+				}
 			}
 		}
 		for _, j := range first {
@@ -180,16 +188,21 @@ func ranks(places []place, judged map[string][]judgement) map[counted]int {
 }
 
 // bound leaves out the signatures of repositories that are too many: of one, and of all together. Those by which policies
-// are met stay before others, then trusted ones, small ones before large ones, and each repository's first before another's
+// are met stay before others, then trusted ones, signatures before attestations, small ones before large ones, and each repository's first before another's
 // second; so what stays does not depend on the order in which a registry lists.
 func bound(image *imagev1.Image, found map[string]annotation.Repository, stamp string, ranks map[counted]int) {
 	type candidate struct {
 		counted
 		rank, size, position int
+		attestation          bool
 	}
-	sizes := make(map[string]int, len(image.Signatures))
+	sizes, attestations := make(map[string]int, len(image.Signatures)), map[string]bool{}
 	for i := range image.Signatures {
-		sizes[half(image.Signatures[i].Name)] = len(image.Signatures[i].Content)
+		name := half(image.Signatures[i].Name)
+		sizes[name] = len(image.Signatures[i].Content)
+		if isAttestation(&image.Signatures[i]) {
+			attestations[name] = true
+		}
 	}
 	var all []candidate
 	for repository, r := range found {
@@ -200,19 +213,21 @@ func bound(image *imagev1.Image, found map[string]annotation.Repository, stamp s
 		for _, name := range r.Signatures {
 			if size, ok := sizes[name]; ok {
 				c := counted{name, repository}
-				own = append(own, candidate{counted: c, rank: ranks[c], size: size})
+				own = append(own, candidate{counted: c, rank: ranks[c], size: size, attestation: attestations[name]})
 			}
 		}
 		slices.SortFunc(own, func(a, b candidate) int {
 			return cmp.Or(-cmp.Compare(a.rank, b.rank), cmp.Compare(a.size, b.size), cmp.Compare(a.name, b.name))
 		})
+		position := map[bool]int{} // signatures and attestations are counted apart
 		for i := range own {
-			own[i].position = i
+			own[i].position = position[own[i].attestation]
+			position[own[i].attestation]++
 		}
 		all = append(all, own...)
 	}
 	slices.SortFunc(all, func(a, b candidate) int {
-		return cmp.Or(-cmp.Compare(a.rank, b.rank), cmp.Compare(a.position, b.position),
+		return cmp.Or(-cmp.Compare(a.rank, b.rank), cmp.Compare(btoi(a.attestation), btoi(b.attestation)), cmp.Compare(a.position, b.position),
 			cmp.Compare(a.size, b.size), cmp.Compare(a.name, b.name), cmp.Compare(a.repository, b.repository))
 	})
 	held, bytes, waste, full := map[string]bool{}, 0, 0, false
@@ -230,8 +245,8 @@ func bound(image *imagev1.Image, found map[string]annotation.Repository, stamp s
 			continue
 		}
 		r := found[c.repository]
-		if !slices.Contains(r.LeftOut, c.name) {
-			r.LeftOut = append(slices.Clone(r.LeftOut), c.name)
+		if list := r.LeftOutOf(c.attestation); !slices.Contains(*list, c.name) {
+			*list = append(slices.Clone(*list), c.name)
 		}
 		r.LeftOutBy = stamp
 		found[c.repository] = r
@@ -241,9 +256,10 @@ func bound(image *imagev1.Image, found map[string]annotation.Repository, stamp s
 
 // judgement is a policy's verdict on a signature in a repository.
 type judgement struct {
-	name string
-	size int
-	by   string // the policy's name
+	name        string
+	size        int
+	attestation bool
+	by          string // the policy's name
 	Verdict
 }
 
@@ -265,6 +281,9 @@ func (p place) sum(judged []judgement, leftOut int, indexes Indexes) annotation.
 	}
 	for i, by := range p.policies {
 		next := met(judged, by.Name)
+		if len(by.Attestations) > 0 {
+			next = p.demanded(by, judged)
+		}
 		signers := append(v.Signers, next.Signers...)
 		if i == 0 || slices.Index(worstFirst, next.Verified) < slices.Index(worstFirst, v.Verified) {
 			v = next
@@ -287,6 +306,9 @@ func (p place) sum(judged []judgement, leftOut int, indexes Indexes) annotation.
 			return v
 		}
 	}
+	if v.Verified == verdicts.Unsigned {
+		v.Reason, v.Message = p.onlyAttestations(judged)
+	}
 	if v.Verified == verdicts.Unsigned && leftOut > 0 {
 		v.Verified, v.Reason = verdicts.VerifiedUnknown, string(ReasonSignaturesLeftOut)
 		v.Message = fmt.Sprintf("in %s: %d signatures are left out, none is held", p.repository, leftOut)
@@ -298,11 +320,11 @@ func (p place) sum(judged []judgement, leftOut int, indexes Indexes) annotation.
 	return v
 }
 
-// met is what the verdicts by one policy come to.
+// met is what the verdicts on signatures by one policy come to.
 func met(judged []judgement, by string) annotation.Verdict {
 	v := annotation.Verdict{Verified: verdicts.Unsigned}
 	for _, j := range judged {
-		if j.by != by {
+		if j.by != by || j.attestation {
 			continue
 		}
 		trusted, _ := j.Condition(verdicts.Trusted)

@@ -30,7 +30,7 @@ func Summary(image *imagev1.Image) (verified string, signers []string, nextExpir
 		slices.Sort(signers)
 		return worstFirst[worst], slices.Compact(signers), nextExpiry
 	}
-	if len(image.Signatures) == 0 {
+	if !slices.ContainsFunc(image.Signatures, func(s imagev1.ImageSignature) bool { return !isAttestation(&s) }) {
 		for _, r := range annotation.Found(image.Annotations) {
 			if r.Unread != "" {
 				return verdicts.VerifiedUnknown, nil, nextExpiry
@@ -40,6 +40,9 @@ func Summary(image *imagev1.Image) (verified string, signers []string, nextExpir
 	}
 	verified = verdicts.VerifiedUnknown
 	for _, s := range image.Signatures {
+		if isAttestation(&s) {
+			continue
+		}
 		trusted, forImage := status(s, verdicts.Trusted), status(s, verdicts.ForImage)
 		switch {
 		case trusted == corev1.ConditionTrue && forImage == corev1.ConditionTrue:

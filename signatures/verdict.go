@@ -37,6 +37,11 @@ type Verdict struct {
 	// NotAfter is when time alone will change the verdict; zero for never.
 	NotAfter time.Time
 
+	// PredicateType is what an attestation says that it is, whoever says so; "" of signatures. Meets are the names of the
+	// policy's demands that it meets.
+	PredicateType string
+	Meets         []string
+
 	// What the signature says and who says it, as the fields of an ImageSignature. They are empty unless a root
 	// of trust vouches for them. IssuedBy is set only when the signature is trusted, because `oc describe image`
 	// prints "Verified" for every signature that has it.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
@@ -121,6 +122,12 @@ func check(s Signature, image Image, p *policy.Policy, now time.Time) (said, *ev
 			return said{}, nil, err
 		}
 		return checkSigstore(parsed, p, now)
+	case TypeAttestation:
+		parsed, err := sigstore.AttestationOf(s.Content)
+		if err != nil {
+			return said{}, nil, err
+		}
+		return checkSigstore(parsed, p, now)
 	}
 	return said{}, nil, evidence.Fail(evidence.UnsupportedFormat, "signatures of type %q cannot be verified", s.Type)
 }
@@ -150,6 +157,9 @@ func checkSigstore(parsed *sigstore.Signature, p *policy.Policy, now time.Time) 
 func judge(s Signature, image Image, ref reference.Reference, p *policy.Policy, now time.Time) Verdict {
 	what, e, err := check(s, image, p, now)
 	v := Verdict{Policy: p.Name, Repository: ref.Name()}
+	if s.Type == TypeAttestation && what.statement != nil {
+		v.PredicateType = printable.Line(what.statement.PredicateType, maxClaimBytes)
+	}
 	if err != nil {
 		var f *evidence.Failure
 		if !errors.As(err, &f) { // the checkers promise not to do this
@@ -179,6 +189,10 @@ func judge(s Signature, image Image, ref reference.Reference, p *policy.Policy, 
 	v.NotAfter = e.NotAfter
 	v.describe(what, e, p)
 	v.setForImage(what, image)
+	if s.Type == TypeAttestation {
+		v.attest(what, image, p, e)
+		return v
+	}
 	switch {
 	case !what.covers(image.Digest):
 		v.set(verdicts.Trusted, false, ReasonDigestMismatch,

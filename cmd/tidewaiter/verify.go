@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -103,6 +104,8 @@ type verdictReport struct {
 	Message    string                   `json:"message,omitempty"`
 	Signatures []imagev1.ImageSignature `json:"signatures"`
 	Warnings   []string                 `json:"warnings,omitempty"`
+
+	demands bool // attestations, so that no signature says why
 }
 
 func (o *verifyOptions) verify(cmd *cobra.Command, arg string) error {
@@ -168,6 +171,7 @@ func judgeImage(asked string, ref reference.Reference, image *imagev1.Image, set
 	var names []string
 	for _, p := range set.For(name) {
 		names = append(names, p.Name)
+		r.demands = r.demands || len(p.Attestations) > 0
 	}
 	r.Policy = strings.Join(names, ",")
 	r.Verified, r.Signers, _ = signatures.Summary(image)
@@ -220,7 +224,8 @@ func (r *verdictReport) print(out io.Writer, format string) error {
 
 // reason is why, where no single signature says so.
 func (r *verdictReport) reason() string {
-	if r.Message == "" || len(r.Signatures) > 0 && r.Verified != verdicts.VerifiedUnknown {
+	signed := slices.ContainsFunc(r.Signatures, func(s imagev1.ImageSignature) bool { return s.Type != verdicts.TypeAttestation })
+	if r.Message == "" || signed && !r.demands && r.Verified != verdicts.VerifiedUnknown {
 		return ""
 	}
 	return "\nreason: " + r.Message

@@ -56,6 +56,8 @@ type Repository struct {
 	// Policy that they were judged by: they need not be looked at again before that changes.
 	LeftOut   []string `json:"leftOut,omitempty"`
 	LeftOutBy string   `json:"leftOutBy,omitempty"`
+	// AttestationsLeftOut is the same of attestations.
+	AttestationsLeftOut []string `json:"attestationsLeftOut,omitempty"`
 	// Attestations is a JSON array of what else is attached.
 	Attestations json.RawMessage `json:"attestations,omitempty"`
 	Warnings     []string        `json:"warnings,omitempty"`
@@ -63,8 +65,16 @@ type Repository struct {
 	Unread string `json:"unread,omitempty"`
 }
 
+// LeftOutOf is the list of signatures, or of attestations, that are left out.
+func (r *Repository) LeftOutOf(attestations bool) *[]string {
+	if attestations {
+		return &r.AttestationsLeftOut
+	}
+	return &r.LeftOut
+}
+
 func (r Repository) isEmpty() bool {
-	return len(r.Signatures) == 0 && len(r.LeftOut) == 0 && len(r.Attestations) == 0 && len(r.Warnings) == 0 && r.Unread == ""
+	return len(r.Signatures) == 0 && len(r.LeftOut) == 0 && len(r.AttestationsLeftOut) == 0 && len(r.Attestations) == 0 && len(r.Warnings) == 0 && r.Unread == ""
 }
 
 // Found returns what is recorded of each repository. The map may be changed.
@@ -97,8 +107,10 @@ func SetFound(annotations map[string]string, found map[string]Repository) {
 			continue
 		}
 		slices.Sort(r.Signatures)
-		slices.Sort(r.LeftOut)
-		r.LeftOut = r.LeftOut[:min(len(r.LeftOut), maxLeftOut)]
+		for _, list := range []*[]string{&r.LeftOut, &r.AttestationsLeftOut} {
+			slices.Sort(*list)
+			*list = (*list)[:min(len(*list), maxLeftOut)]
+		}
 		r.Attestations = shorten(r.Attestations)
 		texts[name] = r
 	}

@@ -27,7 +27,7 @@ const (
 	VerifiedTrue    = "True"     // at least one signature is trusted and for the image
 	VerifiedFalse   = "False"    // none is, and at least one was judged untrusted
 	VerifiedUnknown = "Unknown"  // there are signatures, none could be judged
-	Unsigned        = "Unsigned" // there is no signature
+	Unsigned        = "Unsigned" // there is no signature; there may be attestations
 	ByIndex         = "ByIndex"  // an index that lists the image is verified
 )
 
@@ -37,6 +37,10 @@ const (
 	TypeAtomic      = imagev1.ImageSignatureTypeAtomicImageV1
 	TypeAtomicAlias = "atomic"
 )
+
+// TypeAttestation is the type of what is kept among an image's signatures and is none: an attestation, a signed statement
+// that says something of the image.
+const TypeAttestation = "InTotoAttestationV1"
 
 // MaxContent bounds the content of one signature, in bytes.
 const MaxContent = 1 << 20

@@ -11,7 +11,7 @@ import (
 
 // Media types of what cosign and in-toto put into layers.
 const (
-	mediaTypeEnvelope = "application/vnd.dsse.envelope.v1+json"
+	mediaTypeEnvelope = payload.MediaTypeEnvelope
 	mediaTypeInToto   = "application/vnd.in-toto+json"
 )
 
@@ -70,10 +70,14 @@ func (s *search) simpleSigningLayers(ctx context.Context, m *manifest) error {
 func (s *search) attestationLayers(m *manifest) {
 	for _, l := range m.Layers {
 		if l.MediaType == mediaTypeEnvelope || l.MediaType == mediaTypeInToto {
+			var layer *descriptor // of a statement that nobody has signed there is nothing to judge
+			if l.MediaType == mediaTypeEnvelope {
+				layer = &l
+			}
 			s.attest(Attestation{
 				Type:   firstOf(l.Annotations["predicateType"], l.Annotations["in-toto.io/predicate-type"], l.MediaType),
 				Digest: m.digest, Layer: l.Digest, MediaType: l.MediaType, Size: l.Size,
-			})
+			}, layer)
 		}
 	}
 }

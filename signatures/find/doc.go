@@ -1,5 +1,5 @@
 // Package find collects what a registry holds about who made an image: cosign signatures, sigstore bundles,
-// OpenPGP signatures, Notary envelopes, and links to attestations. It judges nothing.
+// OpenPGP signatures, Notary envelopes, attestations, and links to what else is attached. It judges nothing.
 //
 // Where it looks, for one image digest:
 //

@@ -315,7 +315,7 @@ func TestFindReferrers(t *testing.T) {
 			for _, s := range r.found {
 				count[s.Type]++
 			}
-			if diff := cmp.Diff(map[string]int{signatures.TypeBundle: 2, signatures.TypeSimpleSigning: 1, signatures.TypeNotation: 1}, count); diff != "" {
+			if diff := cmp.Diff(map[string]int{signatures.TypeBundle: 2, signatures.TypeSimpleSigning: 1, signatures.TypeNotation: 1, signatures.TypeAttestation: 1}, count); diff != "" {
 				t.Error(diff)
 			}
 			types := map[string]bool{}
@@ -323,6 +323,9 @@ func TestFindReferrers(t *testing.T) {
 				types[a.Type] = true
 				if a.Digest == "" {
 					t.Errorf("%+v has no digest", a)
+				}
+				if isLarge := a.Size > find.MaxAttestation; isLarge != (a.LeftOut != "") {
+					t.Errorf("%+v: left out although it is not too large, or the other way round", a)
 				}
 			}
 			if diff := cmp.Diff(map[string]bool{"https://slsa.dev/provenance/v1": true, "https://spdx.dev/Document": true, "application/spdx+json": true, "application/vnd.in-toto+json": true}, types); diff != "" {
@@ -338,7 +341,7 @@ func TestFindAttestationTag(t *testing.T) {
 	layer["annotations"] = map[string]string{"predicateType": "https://slsa.dev/provenance/v0.2", "dev.cosignproject.cosign/signature": ""}
 	d := f.push(f.tag(".att"), map[string]any{"config": f.blob(emptyConfig, []byte("{}")), "layers": []any{layer}})
 	r := f.find(find.Options{})
-	r.expect(t, "")
+	r.expect(t, signatures.TypeAttestation)
 	want := []find.Attestation{{Type: "https://slsa.dev/provenance/v0.2", Digest: d, Layer: digestOf([]byte("{}")), MediaType: "application/vnd.dsse.envelope.v1+json", Size: 2}}
 	if diff := cmp.Diff(want, r.attestations(t)); diff != "" {
 		t.Error(diff)

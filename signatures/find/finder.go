@@ -26,6 +26,8 @@ const (
 	MaxLooked       = 64                            // signatures and referrers looked at
 	MaxFound        = 16 << 20                      // bytes of signatures returned
 	MaxAttestations = 64                            // attestations listed
+	MaxAttestation  = 512 << 10                     // bytes of an attestation that is read
+	MaxRead         = 16                            // attestations read
 	maxPages        = 16                            // pages of referrers
 	maxWarnings     = 32
 	maxWarningBytes = 256
@@ -84,6 +86,8 @@ type Attestation struct {
 	MediaType string `json:"mediaType,omitempty"`
 	// Size is of the blob, in bytes, if known.
 	Size int64 `json:"size,omitempty"`
+	// LeftOut is why it is nothing but listed, although it may be one that can be judged.
+	LeftOut string `json:"leftOut,omitempty"`
 }
 
 // Find searches for the signatures of digest. transport talks to the registry and does the authentication.
@@ -112,6 +116,7 @@ func (f *Finder) Find(ctx context.Context, digest name.Digest, transport http.Ro
 		if lerr := f.lookaside(ctx, s, digest.Context()); lerr != nil {
 			s.notRead("lookaside storage: %v", lerr)
 		}
+		err = s.readAttestations(ctx)
 	}
 	annotations, aerr := s.annotations()
 	if err == nil {
@@ -127,6 +132,8 @@ type search struct {
 
 	found        []imagev1.ImageSignature
 	attestations []Attestation
+	unlisted     bool // MaxAttestations was met
+	unreadLayers []attestationLayer
 	warnings     []string
 	seen         map[string]bool   // content digests of found
 	blobs        map[string][]byte // by digest; cosign signs the same payload again and again
@@ -169,16 +176,6 @@ func (s *search) add(typ string, content []byte) {
 		Type:       typ,
 		Content:    content,
 	})
-}
-
-func (s *search) attest(a Attestation) {
-	switch {
-	case len(s.attestations) < MaxAttestations:
-		a.Type, a.MediaType = clip(a.Type), clip(a.MediaType)
-		s.attestations = append(s.attestations, a)
-	case len(s.attestations) == MaxAttestations:
-		s.warn("more than %d attestations; the rest is not listed", MaxAttestations)
-	}
 }
 
 // notRead warns that there may be signatures that were not read.

@@ -132,13 +132,13 @@ func (s *search) referrer(ctx context.Context, m *manifest) error {
 	case first.MediaType == mediaTypeEnvelope || first.MediaType == mediaTypeInToto:
 		s.attestationLayers(m)
 	default:
-		s.attest(Attestation{Type: firstOf(kind, first.MediaType, "unknown"), Digest: m.digest, MediaType: first.MediaType, Size: first.Size})
+		s.attest(Attestation{Type: firstOf(kind, first.MediaType, "unknown"), Digest: m.digest, MediaType: first.MediaType, Size: first.Size}, nil)
 	}
 	return nil
 }
 
 // bundle takes a sigstore bundle, as a signature if it is one and as an attestation otherwise. Where the manifest's
-// annotations say that it is an attestation the bundle is not fetched: SBOMs are large, and whoever could put a false
+// annotations say that it is an attestation the bundle is not fetched now: SBOMs are large, and whoever could put a false
 // annotation on a signature could as well take the signature away.
 func (s *search) bundle(ctx context.Context, m *manifest, layer descriptor) error {
 	predicate := m.Annotations[annotationPredType]
@@ -163,7 +163,7 @@ func (s *search) bundle(ctx context.Context, m *manifest, layer descriptor) erro
 		s.add(signatures.TypeBundle, body)
 		return nil
 	}
-	s.attest(Attestation{Type: predicate, Digest: m.digest, MediaType: layer.MediaType, Size: layer.Size})
+	s.attest(Attestation{Type: predicate, Digest: m.digest, MediaType: layer.MediaType, Size: layer.Size}, &layer)
 	return nil
 }
 

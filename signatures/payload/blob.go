@@ -12,6 +12,9 @@ const blobMagic = "\x00sigstore-json\n"
 // MediaTypeSimpleSigning is the media type of a cosign payload, both as a layer and inside a blob.
 const MediaTypeSimpleSigning = "application/vnd.dev.cosign.simplesigning.v1+json"
 
+// MediaTypeEnvelope is the media type of a DSSE envelope, which `cosign attest` writes into layers.
+const MediaTypeEnvelope = "application/vnd.dsse.envelope.v1+json"
+
 // Keys of the annotations that cosign puts on a signature layer.
 const (
 	AnnotationSignature   = "dev.cosignproject.cosign/signature"   // base64
@@ -22,7 +25,7 @@ const (
 	maxAnnotations        = 64
 )
 
-// Blob is one cosign signature with everything needed to verify it: payload, media type and annotations.
+// Blob is one cosign signature, or attestation, with everything needed to verify it: payload, media type and annotations.
 type Blob struct {
 	MediaType   string
 	Payload     []byte

@@ -19,9 +19,11 @@ const (
 	maxSubjectDigests = 32
 )
 
-// Statement is a parsed in-toto statement without its predicate.
+// Statement is a parsed in-toto statement.
 type Statement struct {
 	PredicateType string
+	// Predicate is JSON of any kind, as it was signed; nil if the statement has none.
+	Predicate json.RawMessage
 	// Subjects are the digests of each subject: algorithm → hex.
 	Subjects []map[string]string
 }
@@ -34,7 +36,7 @@ func ParseStatement(data []byte) (*Statement, error) {
 	err := Object(data, Fields{
 		"_type":         String(&typ),
 		"predicateType": String(&s.PredicateType),
-		"predicate":     func(json.RawMessage) error { return nil },
+		"predicate":     func(raw json.RawMessage) error { s.Predicate = raw; return nil },
 		"subject": Array(maxSubjects, func(raw json.RawMessage) error {
 			var digests map[string]string
 			if err := Object(raw, Fields{"digest": StringMap(&digests)}, ignore); err != nil {

@@ -68,6 +68,9 @@ func (b *builder) build() (*Policy, error) {
 	if err := b.rootOfTrust(p, &d.Spec.Policy.RootOfTrust); err != nil {
 		return nil, err
 	}
+	if err := b.attestations(p, &d.Spec.Policy); err != nil {
+		return nil, err
+	}
 	// The files that …Path fields name are in the …Data fields by now, so the hash covers their content.
 	d.Status = nil
 	canonical, err := json.Marshal(d)

@@ -33,6 +33,8 @@ type DocumentSpec struct {
 type DocumentPolicy struct {
 	RootOfTrust    RootOfTrust     `json:"rootOfTrust"`
 	SignedIdentity *SignedIdentity `json:"signedIdentity"`
+	// Attestations, ours, are demanded in place of a signature: all of them, by whom the root of trust names.
+	Attestations []Attestation `json:"attestations"`
 }
 
 // RootOfTrust is a union: the one member that PolicyType names is set.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/signatures/attestation"
 	"github.com/tidewaiter/tidewaiter/signatures/gpg"
 	"github.com/tidewaiter/tidewaiter/signatures/sigstore"
 )
@@ -25,6 +26,9 @@ type Policy struct {
 	// The root of trust: one of the two is set.
 	Sigstore sigstore.Verifier
 	GPG      *gpg.Keyring
+
+	// Attestations are what is demanded in place of a signature; none: a signature is demanded.
+	Attestations []*attestation.Demand
 
 	lines map[string]int // of the fields that a set can find fault with
 	hash  string

@@ -15,6 +15,7 @@ import (
 
 	protobundle "github.com/sigstore/protobuf-specs/gen/pb-go/bundle/v1"
 	protocommon "github.com/sigstore/protobuf-specs/gen/pb-go/common/v1"
+	protodsse "github.com/sigstore/protobuf-specs/gen/pb-go/dsse"
 	protorekor "github.com/sigstore/protobuf-specs/gen/pb-go/rekor/v1"
 	"github.com/sigstore/sigstore-go/pkg/bundle"
 	"github.com/sigstore/sigstore-go/pkg/tlog"
@@ -83,6 +84,13 @@ func FromBlob(b *payload.Blob) (*Signature, error) {
 	if len(s.signature) == 0 {
 		return nil, invalid("the signature is empty")
 	}
+	stamp := s.readAnnotations(b)
+	s.entity = func(asKey bool) (*bundle.Bundle, error) { return s.asBundle(stamp, asKey) }
+	return s, nil
+}
+
+// readAnnotations takes what cosign says in annotations beside the signature, and returns the timestamp.
+func (s *Signature) readAnnotations(b *payload.Blob) (stamp []byte) {
 	s.leaf, s.chain, s.certificateErr = parseCertificateAnnotations(b)
 	if text := b.Annotations[payload.AnnotationLogBundle]; text != "" {
 		entry, err := parseLogBundle([]byte(text))
@@ -92,7 +100,6 @@ func FromBlob(b *payload.Blob) (*Signature, error) {
 			s.logs = []*protorekor.TransparencyLogEntry{entry}
 		}
 	}
-	var stamp []byte
 	if text := b.Annotations[payload.AnnotationTimestamp]; text != "" {
 		err := payload.Object([]byte(text), payload.Fields{"SignedRFC3161Timestamp": payload.Bytes(&stamp)}, nil)
 		if err != nil {
@@ -101,8 +108,7 @@ func FromBlob(b *payload.Blob) (*Signature, error) {
 			s.stamps = 1
 		}
 	}
-	s.entity = func(asKey bool) (*bundle.Bundle, error) { return s.asBundle(stamp, asKey) }
-	return s, nil
+	return stamp
 }
 
 func parseCertificateAnnotations(b *payload.Blob) (leaf *x509.Certificate, chain []*x509.Certificate, err error) {
@@ -131,6 +137,18 @@ func (s *Signature) asBundle(stamp []byte, asKey bool) (*bundle.Bundle, error) {
 		return nil, err
 	}
 	algorithm, digest := s.loggedDigest()
+	return bundle.NewBundle(&protobundle.Bundle{
+		MediaType:            mediaType,
+		VerificationMaterial: s.material(stamp, asKey),
+		Content: &protobundle.Bundle_MessageSignature{MessageSignature: &protocommon.MessageSignature{
+			MessageDigest: &protocommon.HashOutput{Algorithm: algorithm, Digest: digest},
+			Signature:     s.signature,
+		}},
+	})
+}
+
+// material is what cosign keeps in annotations, in a bundle's terms.
+func (s *Signature) material(stamp []byte, asKey bool) *protobundle.VerificationMaterial {
 	material := &protobundle.VerificationMaterial{}
 	if s.leaf != nil && !asKey {
 		material.Content = &protobundle.VerificationMaterial_X509CertificateChain{
@@ -147,14 +165,7 @@ func (s *Signature) asBundle(stamp []byte, asKey bool) (*bundle.Bundle, error) {
 			Rfc3161Timestamps: []*protocommon.RFC3161SignedTimestamp{{SignedTimestamp: stamp}},
 		}
 	}
-	return bundle.NewBundle(&protobundle.Bundle{
-		MediaType:            mediaType,
-		VerificationMaterial: material,
-		Content: &protobundle.Bundle_MessageSignature{MessageSignature: &protocommon.MessageSignature{
-			MessageDigest: &protocommon.HashOutput{Algorithm: algorithm, Digest: digest},
-			Signature:     s.signature,
-		}},
-	})
+	return material
 }
 
 // loggedDigest computes the message's digest with the algorithm that the log entry names, so that the two
@@ -219,10 +230,15 @@ func parseLogBundle(data []byte) (*protorekor.TransparencyLogEntry, error) {
 // from a SHA-256 digest. Errors are *evidence.Failure.
 func FromBundle(raw, manifest []byte) (s *Signature, err error) {
 	err = guarded(func() error {
-		s, err = fromBundle(raw, manifest)
+		if s, err = fromBundle(raw, manifest); err == nil && s.Statement != nil && s.Statement.PredicateType != payload.PredicateCosignSign {
+			err = evidence.Fail(evidence.UnsupportedFormat, "an attestation of type %q is not an image signature", s.Statement.PredicateType)
+		}
 		return err
 	})
-	return s, err
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 func fromBundle(raw, manifest []byte) (*Signature, error) {
@@ -291,7 +307,10 @@ func (s *Signature) fromMessageSignature(m *protocommon.MessageSignature, manife
 }
 
 func (s *Signature) fromEnvelope(b *bundle.Bundle) error {
-	envelope := b.GetDsseEnvelope()
+	return s.readEnvelope(b.GetDsseEnvelope())
+}
+
+func (s *Signature) readEnvelope(envelope *protodsse.Envelope) error {
 	// A verifier that looks for one good signature among several, and another that takes the first, would
 	// disagree on who signed.
 	if n := len(envelope.GetSignatures()); n != 1 {
@@ -303,10 +322,6 @@ func (s *Signature) fromEnvelope(b *bundle.Bundle) error {
 	statement, err := payload.ParseStatement(envelope.GetPayload())
 	if err != nil {
 		return invalid("statement: %w", err)
-	}
-	if statement.PredicateType != payload.PredicateCosignSign {
-		return evidence.Fail(evidence.UnsupportedFormat,
-			"an attestation of type %q is not an image signature", statement.PredicateType)
 	}
 	s.Statement = statement
 	s.signature = envelope.GetSignatures()[0].GetSig()

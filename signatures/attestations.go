@@ -1,0 +1,178 @@
+package signatures
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/signatures/attestation"
+	"github.com/tidewaiter/tidewaiter/signatures/evidence"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
+)
+
+// TypeAttestation is an in-toto statement that is no image signature: a sigstore bundle's JSON as it was in the registry, or
+// a layer of cosign's .att tag as a sigstore blob (payload.Blob).
+const TypeAttestation = verdicts.TypeAttestation
+
+// Reasons of conditions on attestations, and of verdicts that they decide.
+const (
+	ReasonAttestationVerified evidence.Reason = "AttestationVerified" // Trusted=True
+	ReasonPredicateRefused    evidence.Reason = "PredicateRefused"    // the policy's expression is not true of the predicate
+	ReasonAttestationMissing  evidence.Reason = "AttestationMissing"  // of a repository: none of the demanded type is there
+	ReasonAttestationLeftOut  evidence.Reason = "AttestationLeftOut"  // of a repository: one of the demanded type could not be kept
+	ReasonOnlyAttestations    evidence.Reason = "OnlyAttestations"    // of a repository: no signature, but attestations
+)
+
+// attest judges an attestation that the root of trust vouches for. It is trusted if it is about the image, and unless the
+// policy demands its type and an expression of the policy is not true of it.
+func (v *Verdict) attest(what said, image Image, p *policy.Policy, e *evidence.Evidence) {
+	if !what.covers(image.Digest) {
+		v.set(verdicts.Trusted, false, ReasonDigestMismatch, fmt.Sprintf("attested by %s, but of the image %s", e.Signer(), what.signedDigest()))
+		return
+	}
+	var refusal error
+	for _, d := range p.Attestations {
+		if d.PredicateType != what.statement.PredicateType {
+			continue
+		}
+		if err := d.Check(what.statement.Predicate); err == nil {
+			v.Meets = append(v.Meets, d.Name)
+		} else if refusal == nil {
+			refusal = fmt.Errorf("attestation %q: %w", d.Name, err)
+		}
+	}
+	if len(v.Meets) == 0 && refusal != nil {
+		v.set(verdicts.Trusted, false, ReasonPredicateRefused, fmt.Sprintf("attested by %s, but %v", e.Signer(), refusal))
+		return
+	}
+	v.set(verdicts.Trusted, true, ReasonAttestationVerified, fmt.Sprintf("%s, attested by %s", what.statement.PredicateType, e.Signer()))
+}
+
+// isAttestation tells signatures and attestations apart: the latter say something of an image, and not that anybody
+// approves of it.
+func isAttestation(s *imagev1.ImageSignature) bool { return s.Type == TypeAttestation }
+
+// demanded is what the attestations in a repository come to by a policy that demands some: all of them have to be there. One
+// that is not has the reason of the best that there is of its type; the first decides.
+func (p place) demanded(by *policy.Policy, judged []judgement) annotation.Verdict {
+	v := annotation.Verdict{Verified: verdicts.VerifiedTrue, Reason: string(ReasonAttestationVerified)}
+	var there []string
+	for _, d := range by.Attestations {
+		var best *judgement
+		for i := range judged {
+			if j := &judged[i]; j.attestation && j.by == by.Name && j.PredicateType == d.PredicateType && (best == nil || j.nearer(best, d.Name)) {
+				best = j
+			}
+		}
+		if best != nil && best.meets(d.Name) {
+			there = append(there, d.PredicateType)
+			v.Signers = append(v.Signers, cmp.Or(best.IssuedTo.CommonName, best.IssuedTo.PublicKeyID))
+			continue
+		}
+		v.Signers = nil
+		v.Verified, v.Reason, v.Message = p.unmet(by, d, best)
+		v.Message = printable.Line(v.Message, maxSummary)
+		return v
+	}
+	v.Message = printable.Line(fmt.Sprintf("in %s: all attestations that policy %q demands are there: %s", p.repository, by.Name, strings.Join(there, ", ")), maxSummary)
+	return v
+}
+
+func (p place) unmet(by *policy.Policy, d *attestation.Demand, best *judgement) (verified, reason, message string) {
+	switch {
+	case best != nil:
+		c, _ := best.Condition(verdicts.Trusted)
+		verified = verdicts.VerifiedFalse
+		if c.Status == corev1.ConditionUnknown {
+			verified = verdicts.VerifiedUnknown
+		}
+		if forImage, _ := best.Condition(verdicts.ForImage); c.Status == corev1.ConditionTrue && forImage.Status != corev1.ConditionTrue {
+			c = forImage
+		}
+		return verified, string(c.Reason), fmt.Sprintf("attestation %q (%s): %s", d.Name, d.PredicateType, c.Message)
+	case slices.Contains(p.leftOut(), d.PredicateType):
+		return verdicts.VerifiedUnknown, string(ReasonAttestationLeftOut),
+			fmt.Sprintf("in %s: attestation %q (%s) is at the registry and too large, or one of too many, to be read", p.repository, d.Name, d.PredicateType)
+	}
+	return verdicts.VerifiedFalse, string(ReasonAttestationMissing),
+		fmt.Sprintf("in %s: policy %q demands the attestation %q (%s), and there is none", p.repository, by.Name, d.Name, d.PredicateType)
+}
+
+// meets tells whether a trusted attestation meets the demand of that name.
+func (j *judgement) meets(demand string) bool { return j.Trusted() && slices.Contains(j.Meets, demand) }
+
+// nearer tells whether an attestation is nearer to a demand than another: it meets it, it was judged, or more is known of it.
+func (j *judgement) nearer(other *judgement, demand string) bool {
+	rank := func(j *judgement) int {
+		trusted, _ := j.Condition(verdicts.Trusted)
+		switch {
+		case j.meets(demand):
+			return 4
+		case trusted.Reason == ReasonPredicateRefused:
+			return 3
+		case j.IssuedTo != nil:
+			return 2
+		case trusted.Status == corev1.ConditionFalse:
+			return 1
+		}
+		return 0
+	}
+	return rank(j) > rank(other)
+}
+
+// onlyAttestations says what is there of an image without a signature, and who vouches for it.
+func (p place) onlyAttestations(judged []judgement) (reason, message string) {
+	best := map[string]judgement{} // of several policies
+	for _, j := range judged {
+		if b, ok := best[j.name]; j.attestation && (!ok || j.tells() > b.tells()) {
+			best[j.name] = j
+		}
+	}
+	said := map[string]bool{}
+	for _, j := range best {
+		switch {
+		case j.Trusted():
+			said[fmt.Sprintf("%s by %s", j.PredicateType, cmp.Or(j.IssuedTo.CommonName, j.IssuedTo.PublicKeyID))] = true
+		case j.IssuedTo != nil:
+			said[fmt.Sprintf("%s by %s, who is not trusted (%s)", j.PredicateType, cmp.Or(j.IssuedTo.CommonName, j.IssuedTo.PublicKeyID), j.Reason())] = true
+		default:
+			said[fmt.Sprintf("%s by somebody not trusted (%s)", cmp.Or(j.PredicateType, "of no type that can be read"), j.Reason())] = true
+		}
+	}
+	for _, typ := range p.leftOut() {
+		said[typ+", not read"] = true
+	}
+	if len(said) == 0 {
+		return "", ""
+	}
+	return string(ReasonOnlyAttestations), printable.Line(fmt.Sprintf("in %s: no signature, but attestations: %s",
+		p.repository, strings.Join(slices.Sorted(maps.Keys(said)), "; ")), maxSummary)
+}
+
+// leftOut are the types of attestations that a search saw in the repository and did not bring, sorted.
+func (p place) leftOut() []string {
+	var listed []struct {
+		Type    string `json:"type"`
+		LeftOut string `json:"leftOut"`
+	}
+	if len(p.attached) == 0 || json.Unmarshal(p.attached, &listed) != nil {
+		return nil
+	}
+	var out []string
+	for _, a := range listed {
+		if a.LeftOut != "" {
+			out = append(out, a.Type)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}

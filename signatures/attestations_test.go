@@ -1,0 +1,339 @@
+package signatures_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	protobundle "github.com/sigstore/protobuf-specs/gen/pb-go/bundle/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures/payload"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
+	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
+)
+
+const (
+	slsa1 = "https://slsa.dev/provenance/v1"
+	slsa0 = "https://slsa.dev/provenance/v0.2"
+	spdx  = "https://spdx.dev/Document"
+	vuln  = "https://cosign.sigstore.dev/attestation/vuln/v1"
+)
+
+// statement is an in-toto statement about an image with a predicate.
+func statement(digest, predicateType, predicate string) []byte {
+	return fmt.Appendf(nil, `{"_type":"https://in-toto.io/Statement/v0.1","subject":[{"name":%q,"digest":{"sha256":%q}}],"predicateType":%q,"predicate":%s}`,
+		repository, strings.TrimPrefix(digest, "sha256:"), predicateType, predicate)
+}
+
+// demanding is a set of one policy that demands attestations, the items of a list as YAML in flow style.
+func demanding(t testing.TB, rootOfTrust, attestations string) *policy.Set {
+	t.Helper()
+	return signaturestest.SetFrom(t, demandingDocument("demo", `["registry.example.com"]`, rootOfTrust, attestations))
+}
+
+func demandingDocument(name, scopes, rootOfTrust, attestations string) string {
+	return signaturestest.Document(name, scopes, rootOfTrust, "") + "    attestations: [" + attestations + "]\n"
+}
+
+const (
+	anySLSA   = "{name: provenance, predicateType: slsaprovenance1}"
+	builtHere = `{name: provenance, predicateType: slsaprovenance1, policy: {type: cel, data: 'predicate.builder == "here"'}}`
+	noneBad   = `{name: scan, predicateType: vuln, policy: {type: cel, data: 'predicate.found.all(f, f.severity != "CRITICAL")'}}`
+)
+
+// asked is what the server says of an image with these attestations and signatures in its repository: the verdict, the
+// reason, and the message.
+func asked(t testing.TB, set *policy.Set, sigs ...imagev1.ImageSignature) (annotation.Verdict, *imagev1.Image) {
+	t.Helper()
+	img := object(sigs...)
+	signatures.VerifyImage(img, set, now, nil)
+	return annotation.Judged(img.Annotations)[repository], img
+}
+
+func wantVerdict(t testing.TB, v annotation.Verdict, verified, reason string, parts ...string) {
+	t.Helper()
+	if v.Verified != verified || reason != "" && v.Reason != reason {
+		t.Errorf("%s %s, want %s %s: %s", v.Verified, v.Reason, verified, reason, v.Message)
+	}
+	for _, part := range parts {
+		if !strings.Contains(v.Message, part) {
+			t.Errorf("message %q does not say %q", v.Message, part)
+		}
+	}
+}
+
+// layer is what `cosign attest` puts into the .att tag.
+func layer(t testing.TB, key *signaturestest.Key, statement []byte) *payload.Blob {
+	t.Helper()
+	envelope, err := json.Marshal(map[string]any{
+		"payloadType": payload.MediaTypeInToto, "payload": statement,
+		"signatures": []any{map[string]any{"sig": key.Sign(t, signaturestest.PAE(statement), true)}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &payload.Blob{MediaType: payload.MediaTypeEnvelope, Payload: envelope, Annotations: map[string]string{
+		payload.AnnotationSignature: "", "predicateType": slsa1,
+	}}
+}
+
+func TestAttestationsOfKeys(t *testing.T) {
+	t.Parallel()
+	for _, kind := range signaturestest.Kinds {
+		key, other := signaturestest.NewKey(t, kind), signaturestest.NewKey(t, kind)
+		s := statement(digest, slsa1, `{"builder":"here"}`)
+		for form, content := range map[string]any{"bundle": key.Bundle(t, s), "layer": layer(t, key, s)} {
+			a := stored(t, signatures.TypeAttestation, content)
+			v, img := asked(t, demanding(t, signaturestest.TrustKey(key, nil), builtHere), a)
+			wantVerdict(t, v, verdicts.VerifiedTrue, "AttestationVerified", slsa1)
+			if got := condition(img.Signatures[0], verdicts.Trusted); got.Status != corev1.ConditionTrue || got.Reason != "AttestationVerified" {
+				t.Errorf("%s %s: %+v", kind, form, got)
+			}
+			if s := img.Signatures[0]; s.IssuedBy != nil || s.IssuedTo == nil || s.SignedClaims["predicateType"] != slsa1 {
+				t.Errorf("%s %s: issued by %v to %v, claims %v", kind, form, s.IssuedBy, s.IssuedTo, s.SignedClaims)
+			}
+			v, _ = asked(t, demanding(t, signaturestest.TrustKey(other, nil), builtHere), a)
+			wantVerdict(t, v, verdicts.VerifiedFalse, "NoMatchingKey", "provenance")
+		}
+	}
+}
+
+// By a certificate and a log, with the log's entries of kind dsse, of version 2, and with a certificate that is valid now.
+func TestAttestationsOfCertificates(t *testing.T) {
+	t.Parallel()
+	d := signaturestest.NewDeployment(t)
+	leaf, key := d.Identity(t, mail, nil)
+	at := time.Now()
+	s := statement(digest, slsa1, `{"builder":"here"}`)
+	bundle := stored(t, signatures.TypeAttestation, d.KeylessBundle(t, leaf, key, s, at))
+	second := stored(t, signatures.TypeAttestation, d.KeylessV2Bundle(t, mail, s))
+	// The same as a layer: the promise of the log is in an annotation.
+	entry := d.KeylessBundle(t, leaf, key, s, at)
+	tagged := layerOf(t, d, entry, signaturestest.CertPEM(t, leaf), signaturestest.CertPEM(t, d.Intermediate, d.Root), at)
+	for name, a := range map[string]imagev1.ImageSignature{"bundle": bundle, "bundle v2": second, "layer": stored(t, signatures.TypeAttestation, tagged)} {
+		for _, trust := range []string{
+			d.TrustFulcio(t, "signedEmail: "+mail, d.Root, d.Intermediate), d.TrustRoot(t, "signedEmail: "+mail, nil),
+		} {
+			if name == "bundle v2" && strings.Contains(trust, "fulcioCAData") {
+				continue // a log of version 2 is known by a trusted root only
+			}
+			v, img := asked(t, demanding(t, trust, builtHere), a)
+			wantVerdict(t, v, verdicts.VerifiedTrue, "AttestationVerified")
+			if len(v.Signers) != 1 || v.Signers[0] != mail {
+				t.Errorf("%s: signers %v, %+v", name, v.Signers, img.Signatures[0].Conditions)
+			}
+		}
+		v, _ := asked(t, demanding(t, d.TrustRoot(t, "signedEmail: someone@else.example", nil), builtHere), a)
+		wantVerdict(t, v, verdicts.VerifiedFalse, "SubjectMismatch", mail)
+	}
+	stripped := layerOf(t, d, entry, signaturestest.CertPEM(t, leaf), signaturestest.CertPEM(t, d.Intermediate, d.Root), at)
+	delete(stripped.Annotations, payload.AnnotationLogBundle)
+	v, _ := asked(t, demanding(t, d.TrustFulcio(t, "signedEmail: "+mail, d.Root, d.Intermediate), builtHere), stored(t, signatures.TypeAttestation, stripped))
+	wantVerdict(t, v, verdicts.VerifiedFalse, "TransparencyLogEntryMissing")
+
+	late := d.KeylessBundle(t, leaf, key, s, leaf.NotAfter.Add(time.Hour))
+	v, _ = asked(t, demanding(t, d.TrustFulcio(t, "signedEmail: "+mail, d.Root, d.Intermediate), builtHere), stored(t, signatures.TypeAttestation, late))
+	wantVerdict(t, v, verdicts.VerifiedFalse, "CertificateExpired")
+}
+
+// layerOf puts a bundle with a certificate into the form of a layer.
+func layerOf(t testing.TB, d *signaturestest.Deployment, b *protobundle.Bundle, leaf, chain []byte, at time.Time) *payload.Blob {
+	t.Helper()
+	envelope, err := json.Marshal(map[string]any{
+		"payloadType": payload.MediaTypeInToto, "payload": b.GetDsseEnvelope().GetPayload(),
+		"signatures": []any{map[string]any{"keyid": "", "sig": b.GetDsseEnvelope().GetSignatures()[0].GetSig()}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry := b.GetVerificationMaterial().GetTlogEntries()[0]
+	return &payload.Blob{MediaType: payload.MediaTypeEnvelope, Payload: envelope, Annotations: map[string]string{
+		payload.AnnotationSignature: "", payload.AnnotationCertificate: string(leaf), payload.AnnotationChain: string(chain),
+		payload.AnnotationLogBundle: d.Entry(t, entry.GetCanonicalizedBody(), at, entry.GetLogIndex()),
+	}}
+}
+
+// What is demanded and absent, about another image, of another type, of another signer, or refused by the expression, is
+// False with the reason, and the attestation that is nearest says it.
+func TestDemandsThatAreNotMet(t *testing.T) {
+	t.Parallel()
+	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
+	attest := func(k *signaturestest.Key, digest, typ, predicate string) imagev1.ImageSignature {
+		return stored(t, signatures.TypeAttestation, k.Bundle(t, statement(digest, typ, predicate)))
+	}
+	good := attest(key, digest, slsa1, `{"builder":"here"}`)
+	signature := stored(t, signatures.TypeBundle, key.Bundle(t, signaturestest.Statement(digest, cosignSign)))
+	clean, bad := attest(key, digest, vuln, `{"found":[{"severity":"LOW"}]}`), attest(key, digest, vuln, `{"found":[{"severity":"CRITICAL"}]}`)
+	tampered := key.Bundle(t, statement(digest, slsa1, `{"builder":"there"}`))
+	tampered.GetDsseEnvelope().Payload = statement(digest, slsa1, `{"builder":"here"}`)
+	two := key.Bundle(t, statement(digest, slsa1, `{"builder":"here"}`))
+	two.GetDsseEnvelope().Signatures = append(two.GetDsseEnvelope().Signatures, two.GetDsseEnvelope().Signatures[0])
+	for _, tc := range []struct {
+		name, demands    string
+		there            []imagev1.ImageSignature
+		verified, reason string
+	}{
+		{"there", builtHere, []imagev1.ImageSignature{good}, "True", "AttestationVerified"},
+		{"without an expression", anySLSA, []imagev1.ImageSignature{good}, "True", "AttestationVerified"},
+		{"two that are there", builtHere + "," + noneBad, []imagev1.ImageSignature{clean, good}, "True", "AttestationVerified"},
+		{"one of two", builtHere + "," + noneBad, []imagev1.ImageSignature{good}, "False", "AttestationMissing"},
+		{"an old scan and a new one", noneBad, []imagev1.ImageSignature{bad, clean}, "True", "AttestationVerified"},
+		{"nothing", builtHere, nil, "False", "AttestationMissing"},
+		{"a signature", builtHere, []imagev1.ImageSignature{signature}, "False", "AttestationMissing"},
+		{"another image", builtHere, []imagev1.ImageSignature{attest(key, otherImage, slsa1, `{"builder":"here"}`)}, "False", "DigestMismatch"},
+		{"another type", builtHere, []imagev1.ImageSignature{attest(key, digest, slsa0, `{"builder":"here"}`)}, "False", "AttestationMissing"},
+		{"a longer type", builtHere, []imagev1.ImageSignature{attest(key, digest, slsa1+"/", `{"builder":"here"}`)}, "False", "AttestationMissing"},
+		{"another key", builtHere, []imagev1.ImageSignature{attest(other, digest, slsa1, `{"builder":"here"}`)}, "False", "NoMatchingKey"},
+		{"another predicate", builtHere, []imagev1.ImageSignature{attest(key, digest, slsa1, `{"builder":"there"}`)}, "False", "PredicateRefused"},
+		{"no predicate", builtHere, []imagev1.ImageSignature{attest(key, digest, slsa1, `null`)}, "False", "PredicateRefused"},
+		{"a critical finding", noneBad, []imagev1.ImageSignature{bad}, "False", "PredicateRefused"},
+		{"changed after it was signed", builtHere, []imagev1.ImageSignature{stored(t, signatures.TypeAttestation, tampered)}, "False", "InvalidSignature"},
+		{"signed twice", builtHere, []imagev1.ImageSignature{stored(t, signatures.TypeAttestation, two)}, "False", "AttestationMissing"},
+		{"a signature called an attestation", builtHere, []imagev1.ImageSignature{{ObjectMeta: signature.ObjectMeta, Type: signatures.TypeAttestation, Content: signature.Content}}, "False", "AttestationMissing"},
+		{"an attestation called a signature", builtHere, []imagev1.ImageSignature{{ObjectMeta: good.ObjectMeta, Type: signatures.TypeBundle, Content: good.Content}}, "False", "AttestationMissing"},
+		{"the nearest", builtHere, []imagev1.ImageSignature{attest(other, digest, slsa1, `{"builder":"here"}`), attest(key, digest, slsa1, `{"builder":"there"}`)}, "False", "PredicateRefused"},
+	} {
+		v, _ := asked(t, demanding(t, signaturestest.TrustKey(key, nil), tc.demands), tc.there...)
+		if v.Verified != tc.verified || v.Reason != tc.reason || v.Message == "" {
+			t.Errorf("%s: %s %s, want %s %s: %s", tc.name, v.Verified, v.Reason, tc.verified, tc.reason, v.Message)
+		}
+		if len(v.Signers) > 0 != (tc.verified == "True") {
+			t.Errorf("%s: signers %v", tc.name, v.Signers)
+		}
+	}
+}
+
+// Two policies for one scope demand both: a signature, and attestations.
+func TestSignatureAndAttestationAreDemanded(t *testing.T) {
+	t.Parallel()
+	key := signaturestest.NewKey(t, signaturestest.P256)
+	trust := signaturestest.TrustKey(key, nil)
+	set := signaturestest.SetFrom(t, signaturestest.Document("signed", `["registry.example.com"]`, trust, digestOnly)+
+		demandingDocument("attested", `["registry.example.com"]`, trust, builtHere))
+	attested := stored(t, signatures.TypeAttestation, key.Bundle(t, statement(digest, slsa1, `{"builder":"here"}`)))
+	signed := stored(t, signatures.TypeBundle, key.Bundle(t, signaturestest.Statement(digest, cosignSign)))
+	v, _ := asked(t, set, attested, signed)
+	wantVerdict(t, v, verdicts.VerifiedTrue, "")
+	v, _ = asked(t, set, signed)
+	wantVerdict(t, v, verdicts.VerifiedFalse, "AttestationMissing")
+	v, _ = asked(t, set, attested)
+	wantVerdict(t, v, verdicts.Unsigned, "OnlyAttestations", slsa1)
+}
+
+// Attestations do not make an image signed, whoever has made them, and the answer says what is there and by whom, of each
+// repository for itself.
+func TestImageWithOnlyAttestations(t *testing.T) {
+	t.Parallel()
+	prod, dev := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
+	set := signaturestest.SetFrom(t, signaturestest.Document("prod", `["registry.example.com/demo"]`, signaturestest.TrustKey(prod, nil), digestOnly)+
+		signaturestest.Document("dev", `["registry.example.com/dev"]`, signaturestest.TrustKey(dev, nil), digestOnly))
+	byProd := stored(t, signatures.TypeAttestation, prod.Bundle(t, statement(digest, slsa1, `{}`)))
+	byDev := stored(t, signatures.TypeAttestation, dev.Bundle(t, statement(digest, spdx, `{}`)))
+	img := object(byProd, byDev)
+	img.Annotations = map[string]string{}
+	annotation.SetFound(img.Annotations, map[string]annotation.Repository{
+		repository: {Signatures: []string{half(byProd.Name), half(byDev.Name)},
+			Attestations: json.RawMessage(`[{"type":"https://cyclonedx.org/bom","leftOut":"900000 bytes, at most 524288 are read"}]`)},
+		"registry.example.com/dev/app": {Signatures: []string{half(byDev.Name)}},
+	})
+	signatures.VerifyImage(img, set, now, nil)
+	judged := annotation.Judged(img.Annotations)
+	wantVerdict(t, judged[repository], verdicts.Unsigned, "OnlyAttestations", slsa1+" by prod", spdx+" by somebody not trusted (NoMatchingKey)", "https://cyclonedx.org/bom, not read")
+	wantVerdict(t, judged["registry.example.com/dev/app"], verdicts.Unsigned, "OnlyAttestations", spdx+" by dev")
+	if strings.Contains(judged["registry.example.com/dev/app"].Message, slsa1) {
+		t.Errorf("one repository's attestation is told of another: %s", judged["registry.example.com/dev/app"].Message)
+	}
+	if verified, signers, _ := signatures.Summary(img); verified != verdicts.Unsigned || len(signers) != 0 {
+		t.Errorf("the image is %s by %v", verified, signers)
+	}
+	bare := object(byProd)
+	signatures.VerifyImage(bare, nil, now, nil)
+	if verified, _, _ := signatures.Summary(bare); verified != verdicts.Unsigned {
+		t.Errorf("without policies it is %s", verified)
+	}
+}
+
+func half(name string) string { return strings.SplitN(name, "@", 2)[1] }
+
+// An attestation that is demanded and that the search could not bring is not known to be absent.
+func TestDemandedAttestationIsLeftOut(t *testing.T) {
+	t.Parallel()
+	key := signaturestest.NewKey(t, signaturestest.P256)
+	img := object()
+	img.Annotations = map[string]string{}
+	annotation.SetFound(img.Annotations, map[string]annotation.Repository{
+		repository: {Attestations: json.RawMessage(`[{"type":"https://slsa.dev/provenance/v1","leftOut":"900000 bytes, at most 524288 are read"}]`)},
+	})
+	signatures.VerifyImage(img, demanding(t, signaturestest.TrustKey(key, nil), builtHere), now, nil)
+	wantVerdict(t, annotation.Judged(img.Annotations)[repository], verdicts.VerifiedUnknown, "AttestationLeftOut", "too large")
+}
+
+// Junk displaces neither the attestation that is demanded nor a signature, whatever the order, and what an image holds is
+// bounded.
+func TestAttackJunkAttestationsDisplace(t *testing.T) {
+	t.Parallel()
+	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
+	good := stored(t, signatures.TypeAttestation, key.Bundle(t, statement(digest, slsa1, fmt.Sprintf(`{"builder":"here","more":%q}`, strings.Repeat("x", 50_000)))))
+	signature := stored(t, signatures.TypeSimpleSigning, other.SimpleSigning(t, digest, repository))
+	var all []imagev1.ImageSignature
+	for i := range 40 {
+		k := other
+		if i%2 == 0 {
+			k = key // trusted, and not demanded
+		}
+		all = append(all, stored(t, signatures.TypeAttestation, k.Bundle(t, statement(digest, spdx, fmt.Sprintf(`{"n":%d,"more":%q}`, i, strings.Repeat("y", 20_000))))))
+	}
+	all = append(all, signature, good)
+	var names []string
+	for _, s := range all {
+		names = append(names, half(s.Name))
+	}
+	img := object(all...)
+	img.Annotations = map[string]string{}
+	annotation.SetFound(img.Annotations, map[string]annotation.Repository{repository: {Signatures: names}})
+	signatures.VerifyImage(img, demanding(t, signaturestest.TrustKey(key, nil), builtHere), now, nil)
+	wantVerdict(t, annotation.Judged(img.Annotations)[repository], verdicts.VerifiedTrue, "AttestationVerified")
+	held := map[string]bool{}
+	for _, s := range img.Signatures {
+		held[s.Name] = true
+	}
+	if !held[good.Name] || !held[signature.Name] || len(held) != signatures.MaxStored+1 {
+		t.Errorf("%d are held, the demanded one: %v, the signature: %v", len(held), held[good.Name], held[signature.Name])
+	}
+	found := annotation.Found(img.Annotations)[repository]
+	if len(found.LeftOut) != 0 || len(found.AttestationsLeftOut) != len(all)-len(held) {
+		t.Errorf("left out are %d signatures and %d attestations", len(found.LeftOut), len(found.AttestationsLeftOut))
+	}
+}
+
+// Whatever comes in as an attestation, it is trusted only if its bytes are those that a trusted key has signed.
+func FuzzAttestation(f *testing.F) {
+	key := signaturestest.NewKey(f, signaturestest.P256)
+	of := statement(signedInstead, slsa1, `{"builder":"here"}`)
+	seeds := [][]byte{signaturestest.Marshal(f, key.Bundle(f, of)), signaturestest.Marshal(f, layer(f, key, of))}
+	set := demanding(f, signaturestest.TrustKey(key, nil), builtHere)
+	for i, s := range seeds {
+		v := signatures.Verify(signatures.Signature{Type: signatures.TypeAttestation, Content: s}, signatures.Image{Digest: signedInstead, Reference: repository + "@" + signedInstead}, set, now)
+		if !v.Trusted() {
+			f.Fatalf("the seed is not trusted: %+v", v)
+		}
+		f.Add([]byte(nil), uint8(i), []byte(nil))
+		f.Add([]byte(nil), uint8(i), []byte{0, 40, 2, 9, 1, 0, 3, 30})
+	}
+	f.Add([]byte("\x00sigstore-json\n{\"mimeType\":\"application/vnd.dsse.envelope.v1+json\",\"payload\":\"e30=\",\"annotations\":{}}"), uint8(0), []byte(nil))
+	f.Fuzz(func(t *testing.T, raw []byte, which uint8, edits []byte) {
+		for _, content := range [][]byte{raw, editedBytes(seeds[int(which)%len(seeds)], edits)} {
+			v := signatures.Verify(signatures.Signature{Type: signatures.TypeAttestation, Content: content}, unsigned, set, now)
+			if c, _ := v.Condition(verdicts.Trusted); c.Status == corev1.ConditionTrue || v.IssuedBy != nil {
+				t.Fatalf("trusted: %+v", v)
+			}
+		}
+	})
+}

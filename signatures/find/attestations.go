@@ -1,0 +1,69 @@
+package find
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures/payload"
+)
+
+// attestationLayer is a listed attestation that may be read, when everything else was found.
+type attestationLayer struct {
+	listed int // in search.attestations
+	descriptor
+}
+
+// attest lists an attestation. layer holds it, if it may be one that can be judged.
+func (s *search) attest(a Attestation, layer *descriptor) {
+	switch {
+	case len(s.attestations) < MaxAttestations:
+		a.Type, a.MediaType = clip(a.Type), clip(a.MediaType)
+		if layer != nil {
+			s.unreadLayers = append(s.unreadLayers, attestationLayer{len(s.attestations), *layer})
+		}
+		s.attestations = append(s.attestations, a)
+	case len(s.attestations) == MaxAttestations && !s.unlisted:
+		s.unlisted = true
+		s.warn("more than %d attestations; the rest is not listed", MaxAttestations)
+	}
+}
+
+// readAttestations reads attestations, the small ones first. It comes after signatures were read, so that none of them is
+// left out for an attestation. Which are read does not depend on the order in which the registry lists.
+func (s *search) readAttestations(ctx context.Context) error {
+	slices.SortStableFunc(s.unreadLayers, func(a, b attestationLayer) int {
+		return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.Digest, b.Digest))
+	})
+	for i, l := range s.unreadLayers {
+		switch {
+		case l.Size > MaxAttestation:
+			s.leaveOut(l, "%d bytes, at most %d are read", l.Size, MaxAttestation)
+			continue
+		case i >= MaxRead:
+			s.leaveOut(l, "one of more than %d", MaxRead)
+			continue
+		}
+		body, err := s.blob(ctx, l.descriptor)
+		if s.leftOut(err, "attestation "+l.Digest) {
+			s.leaveOut(l, "%v", err)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if l.MediaType == mediaTypeEnvelope {
+			if body, err = (&payload.Blob{MediaType: l.MediaType, Payload: body, Annotations: l.Annotations}).Marshal(); err != nil {
+				return err
+			}
+		}
+		s.add(signatures.TypeAttestation, body)
+	}
+	return nil
+}
+
+func (s *search) leaveOut(l attestationLayer, format string, args ...any) {
+	s.attestations[l.listed].LeftOut = clip(fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,77 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/tidewaiter/tidewaiter/signatures/attestation"
+)
+
+// Attestation is (an addition of ours) an attestation that an image must have. The names are those of the ClusterImagePolicy
+// of sigstore's policy-controller, where CEL is a type that it does not have.
+type Attestation struct {
+	// Name tells it from others of the policy, and is used in messages.
+	Name string `json:"name"`
+	// PredicateType is a URI, or one of the names that cosign has for some: slsaprovenance1, spdxjson, cyclonedx, vuln, ….
+	PredicateType string `json:"predicateType"`
+	// Policy is what the predicate must be; without it, any is good.
+	Policy *PredicatePolicy `json:"policy"`
+}
+
+// PredicatePolicy says what a predicate must be.
+type PredicatePolicy struct {
+	// Type is "cel".
+	Type string `json:"type"`
+	// Data is an expression of type bool, in which "predicate" is the predicate.
+	Data string `json:"data"`
+}
+
+// typeCEL is the one value of a predicate policy's type.
+const typeCEL = "cel"
+
+// maxAttestations bounds the attestations that a policy demands.
+const maxAttestations = 16
+
+func (b *builder) attestations(p *Policy, d *DocumentPolicy) error {
+	const at = "spec.policy.attestations"
+	switch {
+	case d.Attestations == nil:
+		return nil
+	case len(d.Attestations) == 0 || len(d.Attestations) > maxAttestations:
+		return b.fail(at, "has %d items, must have 1 to %d; leave it out to demand a signature", len(d.Attestations), maxAttestations)
+	case p.Sigstore == nil:
+		return b.fail(at, "cannot be met: attestations are signed with sigstore's keys or certificates, not with OpenPGP")
+	case d.SignedIdentity != nil && !p.Identity.DigestOnly():
+		return b.fail(at, "cannot be met: attestations are about a digest and name no image; leave signedIdentity out, or write matchPolicy: DigestOnly")
+	}
+	seen := map[string]bool{}
+	for i, a := range d.Attestations {
+		item := fmt.Sprintf("%s[%d]", at, i)
+		expression := ""
+		switch {
+		case a.Name == "":
+			return b.fail(item+".name", "is required")
+		case seen[a.Name]:
+			return b.fail(item+".name", "%q is there twice", a.Name)
+		case a.PredicateType == "":
+			return b.fail(item+".predicateType", "is required")
+		case a.Policy == nil:
+		case a.Policy.Type != typeCEL:
+			return b.fail(item+".policy.type", "is %q, must be %s: write what the predicate must be in CEL", a.Policy.Type, typeCEL)
+		case strings.TrimSpace(a.Policy.Data) == "":
+			return b.fail(item+".policy.data", "is required; leave policy out to accept any predicate")
+		default:
+			expression = a.Policy.Data
+		}
+		if _, err := attestation.TypeOf(a.PredicateType); err != nil {
+			return b.fail(item+".predicateType", "%w", err)
+		}
+		demand, err := attestation.NewDemand(a.Name, a.PredicateType, expression)
+		if err != nil {
+			return b.fail(item+".policy.data", "%w", err)
+		}
+		seen[a.Name] = true
+		p.Attestations = append(p.Attestations, demand)
+	}
+	return nil
+}

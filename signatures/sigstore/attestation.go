@@ -1,0 +1,88 @@
+package sigstore
+
+import (
+	"encoding/json"
+
+	protobundle "github.com/sigstore/protobuf-specs/gen/pb-go/bundle/v1"
+	protodsse "github.com/sigstore/protobuf-specs/gen/pb-go/dsse"
+	"github.com/sigstore/sigstore-go/pkg/bundle"
+
+	"github.com/tidewaiter/tidewaiter/signatures/evidence"
+	"github.com/tidewaiter/tidewaiter/signatures/payload"
+)
+
+// AttestationOf parses an attestation: a sigstore bundle of version 0.1 to 0.3, or a layer that `cosign attest` writes, as a
+// payload.Blob. Statement is set in what it returns. A statement that is an image signature is none. Errors are
+// *evidence.Failure.
+func AttestationOf(content []byte) (s *Signature, err error) {
+	err = guarded(func() error {
+		if payload.IsBlob(content) {
+			s, err = attestationOfLayer(content)
+		} else {
+			s, err = fromBundle(content, nil)
+		}
+		switch {
+		case err != nil:
+			return err
+		case s.Statement == nil:
+			return invalid("a signature without a statement is no attestation")
+		case s.Statement.PredicateType == payload.PredicateCosignSign:
+			return invalid("a statement of type %q is an image signature and no attestation", s.Statement.PredicateType)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// maxEnvelopeSignatures bounds what is read of an envelope; only one with a single signature is judged.
+const maxEnvelopeSignatures = 16
+
+func attestationOfLayer(content []byte) (*Signature, error) {
+	b, err := payload.ParseBlob(content)
+	if err != nil {
+		return nil, invalid("%w", err)
+	}
+	if b.MediaType != payload.MediaTypeEnvelope {
+		return nil, evidence.Fail(evidence.UnsupportedFormat, "attestation media type %q is not supported", b.MediaType)
+	}
+	envelope, err := parseEnvelope(b.Payload)
+	if err != nil {
+		return nil, invalid("envelope: %w", err)
+	}
+	s := &Signature{}
+	if err := s.readEnvelope(envelope); err != nil {
+		return nil, err
+	}
+	stamp := s.readAnnotations(b)
+	s.entity = func(asKey bool) (*bundle.Bundle, error) {
+		mediaType, err := bundle.MediaTypeString("0.1")
+		if err != nil {
+			return nil, err
+		}
+		return bundle.NewBundle(&protobundle.Bundle{
+			MediaType:            mediaType,
+			VerificationMaterial: s.material(stamp, asKey),
+			Content:              &protobundle.Bundle_DsseEnvelope{DsseEnvelope: envelope},
+		})
+	}
+	return s, nil
+}
+
+// parseEnvelope reads a DSSE envelope (https://github.com/secure-systems-lab/dsse/blob/master/envelope.md) strictly.
+func parseEnvelope(data []byte) (*protodsse.Envelope, error) {
+	e := &protodsse.Envelope{}
+	ignore := func(string, json.RawMessage) error { return nil }
+	err := payload.Object(data, payload.Fields{
+		"payloadType": payload.String(&e.PayloadType),
+		"payload":     payload.Bytes(&e.Payload),
+		"signatures": payload.Array(maxEnvelopeSignatures, func(raw json.RawMessage) error {
+			one := &protodsse.Signature{}
+			e.Signatures = append(e.Signatures, one)
+			return payload.Object(raw, payload.Fields{"keyid": payload.String(&one.Keyid), "sig": payload.Bytes(&one.Sig)}, ignore)
+		}),
+	}, ignore)
+	return e, err
+}
