@@ -29,6 +29,8 @@ type form struct {
 	piece func(text []byte) piece
 	comma piece
 	kept  *filecache.Cache[sums]
+	// making is what is formed now and will be kept.
+	making makings
 	// ratio is how many stored bytes become one that is kept.
 	ratio int64
 	// costly: an object is taken from what is kept even if it has been read.
@@ -244,6 +246,10 @@ func (f *form) each(ctx context.Context, p *pass, fr frame, use func(*run) error
 // what is kept by their ids.
 func (f *form) next(ctx context.Context, p *pass, run *run, objects []stored, ids []int64, keep bool) error {
 	if keep {
+		if f.kept.Append(&run.Run, ids, chunkBytes); len(run.Items) > 0 {
+			return nil
+		}
+		defer f.making.begin(ctx, ids[0])()
 		if f.kept.Append(&run.Run, ids, chunkBytes); len(run.Items) > 0 {
 			return nil
 		}

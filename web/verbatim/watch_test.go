@@ -1,12 +1,15 @@
 package verbatim
 
 import (
+	"context"
 	"fmt"
 	"iter"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -74,6 +77,57 @@ func TestInformersShareOnePass(t *testing.T) {
 			}
 		}
 		if reads := l.transformer.GetReadsAndReset(); reads > 2*objects {
+			t.Errorf("%s: %d informers read %d objects, of which there are %d", name, informers, reads, objects)
+		}
+	}
+}
+
+// yielding is a source that lets others run before it reads.
+type yielding struct{ Source }
+
+func (s yielding) ScanStored(ctx context.Context, from string, rev int64, limit, size int, count bool, each func(string, int64, []byte, error)) (int64, bool, int64, error) {
+	for range 1000 {
+		runtime.Gosched()
+	}
+	return s.Source.ScanStored(ctx, from, rev, limit, size, count, each)
+}
+
+// Informers that are all at the same place at the same moment, as those that start at once are, have what is there
+// read and formed by one of them.
+func TestInformersInStepShareOnePass(t *testing.T) {
+	l := newLists(t)
+	const objects, informers = 500, 20
+	for i := range objects {
+		l.create(t, fmt.Sprintf("pod-%04d", i))
+	}
+	l.reader.source = yielding{l.reader.source}
+	for name, f := range map[string]*form{"plain": l.reader.plain, "gzip": l.reader.gzip} {
+		frame := frame{before: f.piece(eventHead("ADDED")), after: f.piece([]byte(eventEnd))}
+		var passes []*pass
+		for range informers {
+			p, ok := l.reader.begin(t.Context(), storage.ListOptions{Predicate: storage.Everything, Recursive: true})
+			if !ok {
+				t.Fatal("a pass did not begin")
+			}
+			passes = append(passes, p)
+		}
+		l.transformer.GetReadsAndReset()
+		var all sync.WaitGroup
+		for _, p := range passes {
+			all.Go(func() {
+				sent := 0
+				err := f.each(t.Context(), p, frame, func(r *run) error {
+					sent += len(r.Items)
+					return nil
+				})
+				if err != nil || sent != objects {
+					t.Errorf("%s: %d objects, %v", name, sent, err)
+				}
+			})
+		}
+		all.Wait()
+		// Two may share a part of what they form, if one of them begins in the midst of the other's.
+		if reads := l.transformer.GetReadsAndReset(); reads > 3*objects {
 			t.Errorf("%s: %d informers read %d objects, of which there are %d", name, informers, reads, objects)
 		}
 	}
