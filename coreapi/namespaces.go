@@ -3,6 +3,7 @@ package coreapi
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,7 +24,6 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/apiserver/pkg/util/dryrun"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 	api "k8s.io/kubernetes/pkg/apis/core"
 	namespacestore "k8s.io/kubernetes/pkg/registry/core/namespace/storage"
 )
@@ -185,7 +185,7 @@ func (n *namespaces) createSystem(ctx genericapiserver.PostStartHookContext) err
 		_ = wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
 			err := n.create(ctx, name)
 			if err != nil {
-				klog.FromContext(ctx).Error(err, "Creating a system namespace failed, will retry", "namespace", name)
+				slog.Error("Creating a system namespace failed, will retry", "namespace", name, "err", err)
 			}
 			return err == nil, nil
 		})

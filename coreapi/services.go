@@ -3,6 +3,7 @@ package coreapi
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"sync"
 	"time"
@@ -16,7 +17,6 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/kubernetes"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/klog/v2"
 	api "k8s.io/kubernetes/pkg/apis/core"
 	podstore "k8s.io/kubernetes/pkg/registry/core/pod/storage"
 	"k8s.io/kubernetes/pkg/registry/core/service/allocator"
@@ -181,7 +181,7 @@ func (s readableServicesIn) List(ctx context.Context, opts metav1.ListOptions) (
 		all.ListMeta, all.Items = page.ListMeta, append(all.Items, page.Items...)
 		return page.Continue, nil
 	}, func(err error) {
-		klog.FromContext(ctx).Error(err, "The addresses of a service that cannot be read are not kept for it")
+		slog.Error("The addresses of a service that cannot be read are not kept for it", "err", err)
 	})
 	return all, err
 }

@@ -3,12 +3,12 @@ package importer
 import (
 	"context"
 	"fmt"
+	"log/slog"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/klog/v2"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
@@ -49,7 +49,7 @@ func Renew(ctx context.Context, images ListedImages) (renewed int, err error) {
 				return renewed, ctx.Err()
 			}
 			if err != nil {
-				klog.FromContext(ctx).Error(err, "The references of an image stay in an old form", "image", list.Items[i].Name)
+				slog.Error("The references of an image stay in an old form", "image", list.Items[i].Name, "err", err)
 			}
 		}
 		if options.Continue = list.Continue; options.Continue == "" {

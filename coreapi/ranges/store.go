@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 
@@ -13,7 +14,6 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/storage"
 	storeerr "k8s.io/apiserver/pkg/storage/errors"
-	"k8s.io/klog/v2"
 	api "k8s.io/kubernetes/pkg/apis/core"
 	_ "k8s.io/kubernetes/pkg/apis/core/install" // RangeAllocation, in the scheme
 	"k8s.io/kubernetes/pkg/registry/core/rangeallocation"
@@ -171,7 +171,7 @@ func (s *Store) Get() (*api.RangeAllocation, error) {
 	stored := &api.RangeAllocation{}
 	err := s.storage.Get(context.TODO(), s.key, storage.GetOptions{IgnoreNotFound: true}, stored)
 	if storage.IsCorruptObject(err) {
-		klog.ErrorS(err, "A range of numbers is made anew", "range", s.name)
+		slog.Error("A range of numbers is made anew", "range", s.name, "err", err)
 		stored = &api.RangeAllocation{}
 		err = s.storage.Delete(context.TODO(), s.key, &api.RangeAllocation{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{ExpectTransformOrDecodeError: true})
 	}

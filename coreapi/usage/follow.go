@@ -3,6 +3,7 @@ package usage
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/registry/rest"
-	"k8s.io/klog/v2"
 	api "k8s.io/kubernetes/pkg/apis/core"
 	corev1conversion "k8s.io/kubernetes/pkg/apis/core/v1"
 
@@ -43,7 +43,7 @@ func (x *Index) Run(ctx context.Context) {
 			delay = backoff.DelayFunc()
 		}
 		if err != nil {
-			klog.FromContext(ctx).Error(err, "Following pods for their images broke off, reading them again")
+			slog.Error("Following pods for their images broke off, reading them again", "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -110,7 +110,7 @@ func (x *Index) readAll(ctx context.Context) (version string, err error) {
 		version = m.GetResourceVersion()
 		return m.GetContinue(), nil
 	}, func(err error) {
-		klog.FromContext(ctx).Error(err, "The images of a pod that cannot be read are not counted")
+		slog.Error("The images of a pod that cannot be read are not counted", "err", err)
 	})
 	if err != nil {
 		return "", err

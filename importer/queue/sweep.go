@@ -88,7 +88,7 @@ func (w *Worker) sweep(ctx context.Context) {
 			w.failing.Warn(repository.Name(), "a sweep left a repository before its end", "repository", repository.Name(), "err", err)
 		}
 	}
-	w.Logger.Debug("Swept", "repositories", swept, "of", len(w.swept), "duration", w.Clock.Since(start))
+	w.Logger.Info("Swept", "repositories", swept, "of", len(w.swept), "duration", w.Clock.Since(start))
 }
 
 // sweepRepository imports every tag, and asks about what else is known. It goes on

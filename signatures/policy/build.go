@@ -218,18 +218,18 @@ func (b *builder) publicKey(p *Policy, k *PublicKey) error {
 
 // anyKey trusts any of several keys.
 func anyKey(publics []crypto.PublicKey, trust func(crypto.PublicKey) (*sigstore.KeyVerifier, error)) (sigstore.Verifier, error) {
-	var any sigstore.AnyOf
+	var alternatives sigstore.AnyOf
 	for _, public := range publics {
 		v, err := trust(public)
 		if err != nil {
 			return nil, err
 		}
-		any = append(any, v)
+		alternatives = append(alternatives, v)
 	}
-	if len(any) == 1 {
-		return any[0], nil
+	if len(alternatives) == 1 {
+		return alternatives[0], nil
 	}
-	return any, nil
+	return alternatives, nil
 }
 
 func (b *builder) fulcio(p *Policy, f *FulcioCAWithRekor) error {

@@ -2,6 +2,7 @@ package reverify
 
 import (
 	"context"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -9,7 +10,6 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/klog/v2"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
@@ -101,7 +101,7 @@ func (s *Sweeper) follow(ctx context.Context) error {
 			}
 		}
 		if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil { // an index may list what is not stored
-			klog.FromContext(ctx).Error(err, "Verifying an image by its index failed", "image", digest)
+			slog.Error("Verifying an image by its index failed", "image", digest, "err", err)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"sync"
 	"time"
@@ -14,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/signatures"
@@ -131,7 +131,7 @@ func (s *Sweeper) Run(ctx context.Context) {
 		}
 		wait := s.untilNext()
 		if err != nil && !errors.Is(err, errUnreadable) { // that is for an administrator to mend
-			klog.FromContext(ctx).Error(err, "Verifying signatures again failed, will retry", "after", retryAfter)
+			slog.Error("Verifying signatures again failed, will retry", "after", retryAfter, "err", err)
 			wait = retryAfter
 		}
 		s.await(ctx, wait)
@@ -273,7 +273,7 @@ func continueOf(err error) string {
 
 // unreadable notes an Image that is passed over.
 func (s *Sweeper) unreadable(ctx context.Context, err error) {
-	klog.FromContext(ctx).Error(err, "Verifying signatures again passes over what cannot be read")
+	slog.Error("Verifying signatures again passes over what cannot be read", "err", err)
 	examined.WithLabelValues(resultUnreadable).Inc()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -316,7 +316,7 @@ func (s *Sweeper) examine(ctx context.Context, image *imagev1.Image, everything 
 		return ctx.Err()
 	case err != nil:
 		result = resultFailed
-		klog.FromContext(ctx).Error(err, "Verifying signatures again failed", "image", image.Name)
+		slog.Error("Verifying signatures again failed", "image", image.Name, "err", err)
 	case changed:
 		result = resultChanged
 	}

@@ -4,12 +4,11 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"strings"
 	"sync"
 	"time"
-
-	"k8s.io/klog/v2"
 )
 
 // Bounds of the files a receiver reads.
@@ -51,13 +50,13 @@ func (c *fileCache[T]) get() T {
 	switch {
 	case err != nil:
 		if !c.missing {
-			klog.ErrorS(err, "Keeping what was read before from a webhook receiver's file")
+			slog.Error("Keeping what was read before from a webhook receiver's file", "err", err)
 		}
 		c.missing = true
 	case c.missing || fi.Size() != c.size || !fi.ModTime().Equal(c.modTime):
 		c.missing = false
 		if err := c.load(); err != nil {
-			klog.ErrorS(err, "Keeping what was read before from a webhook receiver's file")
+			slog.Error("Keeping what was read before from a webhook receiver's file", "err", err)
 			c.size, c.modTime = fi.Size(), fi.ModTime()
 		}
 	}
@@ -106,7 +105,7 @@ func parseSecrets(b []byte) ([]string, error) {
 	}
 	for _, s := range secrets {
 		if len(s) < 16 {
-			klog.InfoS("A webhook receiver's secret is shorter than 16 characters and may be guessed; openssl rand -hex 32 makes a good one")
+			slog.Warn("A webhook receiver's secret is shorter than 16 characters and may be guessed; openssl rand -hex 32 makes a good one")
 			break
 		}
 	}
