@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -20,6 +21,7 @@ type body struct {
 	limits Limits
 	host   string
 	job    *jobBudget
+	read   *atomic.Int64 // bytes of all answers
 	// limit is how many bytes are read at most, left how many of those may
 	// still come.
 	limit, left int64
@@ -46,6 +48,7 @@ func (b *body) Read(p []byte) (int, error) {
 		return err
 	})
 	b.got += int64(n)
+	b.read.Add(int64(n))
 	if over := b.job.read(n); over != nil {
 		err = over
 	}

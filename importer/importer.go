@@ -28,6 +28,7 @@ type Importer struct {
 	clock      clock.WithDelayedExecution
 
 	transports *transports
+	traffic    traffic
 
 	hosts     *hosts
 	greetings *lru.Cache // host → *greeting

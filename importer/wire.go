@@ -123,6 +123,7 @@ func (w *wire) attempt(base http.RoundTripper, req *http.Request) (*http.Respons
 			return nil, err
 		}
 		asked := w.im.clock.Now()
+		w.im.traffic.requests.Add(1)
 		resp, err := w.once(base, req, h)
 		if err == nil {
 			now := w.im.clock.Now()
@@ -242,6 +243,7 @@ func (w *wire) once(base http.RoundTripper, req *http.Request, h *host) (*http.R
 		ctx: ctx, cancel: cancel, clock: w.im.clock, limits: w.im.limits, left: allowed.bytes, limit: allowed.bytes, host: req.URL.Host,
 		job:  allowed.job,
 		done: func() { deadline.Stop(); h.release() },
+		read: &w.im.traffic.bytes,
 	}
 	var resp *http.Response
 	err := b.waiting(func() (err error) {

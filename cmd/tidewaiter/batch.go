@@ -79,6 +79,9 @@ func (b *batch) importAll(ctx context.Context, references iter.Seq[reference.Ref
 				e := <-b.ended
 				b.tell(ctx, e)
 			}
+			for _, host := range b.hosts {
+				b.report.skip(b.waiting[host])
+			}
 			return fmt.Errorf("interrupted: %w", context.Cause(ctx))
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +27,7 @@ type importOptions struct {
 	jobs       int
 	dryRun     bool
 	output     string
+	failures   string
 	registries registryOptions
 	pods       podSource
 	clientOptions
@@ -58,6 +60,10 @@ were imported, 1 when some were, and 2 when none was or nothing was attempted.`,
   # From a registry with a certificate of the company's own authority
   tidewaiter import --cert-dir certs/ registry.example.com/team/app:v1
 
+  # What failed once more
+  tidewaiter import -f references.txt --failures failed.txt
+  tidewaiter import -f failed.txt
+
   # Every image that the pods of a cluster run
   tidewaiter import --from-pods -A --source-kubeconfig ~/.kube/config
 
@@ -76,6 +82,7 @@ were imported, 1 when some were, and 2 when none was or nothing was attempted.`,
 	f.IntVar(&o.jobs, "jobs", 4, fmt.Sprintf("how many references to import at a time from one registry, 1 to %d", maxJobs))
 	f.BoolVar(&o.dryRun, "dry-run", false, "read and check everything, store nothing")
 	f.StringVarP(&o.output, "output", "o", "", "what to print: "+strings.Join(outputs(), ", ")+" (default: a line for each reference)")
+	f.StringVar(&o.failures, "failures", "", "file to write the references to that failed or were not tried, each with the reason; -f reads it")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the API server to import into")
 	f.StringVar(&o.dataDir, "data-dir", defaultDataDir, "data directory to import into")
 	o.registries.addFlags(cmd)
@@ -141,6 +148,15 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	report := newReport(o.output, o.dryRun, cmd.OutOrStdout(), cmd.ErrOrStderr(), progress)
+	if o.failures != "" {
+		file, err := os.OpenFile(o.failures, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+		if err != nil {
+			return fmt.Errorf("--failures: %w", err)
+		}
+		defer file.Close()
+		report.failures = file
+	}
+	begun := time.Now()
 	err = target.use(cmd.Context(), func(ctx context.Context, at place) error {
 		references, err := o.pods.add(ctx, references, at.config)
 		if err != nil {
@@ -161,5 +177,7 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 		}
 		return b.importAll(ctx, slices.Values(references))
 	})
+	report.progress.end()
+	report.sum(im.Traffic(), time.Since(begun))
 	return report.end(err)
 }

@@ -57,7 +57,8 @@ func readReferences(name string, stdin io.Reader, parse func(string) (reference.
 	lines.Buffer(make([]byte, 0, maxReferenceLine), maxReferenceLine)
 	var out []reference.Reference
 	for n := 1; lines.Scan(); n++ {
-		line := strings.TrimSpace(lines.Text())
+		line, _, _ := strings.Cut(lines.Text(), " #")
+		line = strings.TrimSpace(line)
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}

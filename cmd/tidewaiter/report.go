@@ -1,17 +1,23 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
+	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/yaml"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 )
 
@@ -29,11 +35,19 @@ type report struct {
 	finish   func() error
 
 	done, failed int
+	outcomes     map[string]int          // of those done
+	reasons      map[importer.Reason]int // of those that failed
+	untried      int                     // when it was interrupted
+	failures     io.Writer               // nil for nowhere
+	writeErr     error                   // of failures
 	printErr     error
 }
 
 func newReport(format string, dryRun bool, out, errOut io.Writer, progress *progress) *report {
-	r := &report{dryRun: dryRun, out: out, errOut: errOut, progress: progress, finish: func() error { return nil }}
+	r := &report{
+		dryRun: dryRun, out: out, errOut: errOut, progress: progress, finish: func() error { return nil },
+		outcomes: map[string]int{}, reasons: map[importer.Reason]int{},
+	}
 	switch format {
 	case "name":
 		r.print = r.printName
@@ -62,8 +76,15 @@ func (r *report) add(reference string, result *importer.Result, err error) {
 				fmt.Fprintf(r.errOut, "warning: %s: %s\n", reference, w)
 			}
 		}
+		if errors.Is(err, context.Canceled) || importer.ReasonOf(err) == importer.Canceled {
+			r.untried++
+			r.fail(reference, "interrupted")
+			return
+		}
 		if err != nil {
 			r.failed++
+			r.reasons[importer.ReasonOf(err)]++
+			r.fail(reference, string(importer.ReasonOf(err)))
 			text := err.Error()
 			if !strings.Contains(text, reference) {
 				text = reference + ": " + text
@@ -72,8 +93,53 @@ func (r *report) add(reference string, result *importer.Result, err error) {
 			return
 		}
 		r.done++
+		r.outcomes[r.outcome(result)]++
 		r.printErr = errors.Join(r.printErr, r.print(reference, result))
 	})
+}
+
+// fail writes a reference down that is to be tried again, in the form that -f reads.
+func (r *report) fail(reference, reason string) {
+	if r.failures == nil {
+		return
+	}
+	format := "%s # %s\n"
+	if !strings.ContainsAny(reference[strings.LastIndexByte(reference, '/')+1:], ":@") {
+		format = "# all tags of %s: %s\n" // a repository is no reference
+	}
+	if _, err := fmt.Fprintf(r.failures, format, reference, reason); err != nil {
+		r.writeErr = cmp.Or(r.writeErr, err)
+	}
+}
+
+// skip writes references down that were never begun.
+func (r *report) skip(references []reference.Reference) {
+	r.untried += len(references)
+	for _, ref := range references {
+		r.fail(ref.String(), "interrupted")
+	}
+}
+
+// sum says in a line what became of all references and what it cost.
+func (r *report) sum(traffic importer.Traffic, took time.Duration) {
+	if all := r.done + r.failed + r.untried; all < 2 {
+		return
+	}
+	var parts []string
+	for _, outcome := range slices.Sorted(maps.Keys(r.outcomes)) {
+		parts = append(parts, fmt.Sprintf("%d %s", r.outcomes[outcome], outcome))
+	}
+	if r.failed > 0 {
+		var reasons []string
+		for _, reason := range slices.Sorted(maps.Keys(r.reasons)) {
+			reasons = append(reasons, fmt.Sprintf("%d %s", r.reasons[reason], cmp.Or(reason, "for another reason")))
+		}
+		parts = append(parts, fmt.Sprintf("%d failed (%s)", r.failed, strings.Join(reasons, ", ")))
+	}
+	if r.untried > 0 {
+		parts = append(parts, fmt.Sprintf("%d not tried", r.untried))
+	}
+	fmt.Fprintf(r.errOut, "%s; %d requests, %.1f MB, %s\n", strings.Join(parts, ", "), traffic.Requests, float64(traffic.Bytes)/1e6, took.Round(100*time.Millisecond))
 }
 
 // end closes the output and turns what was reported, and err if the batch as a
@@ -82,6 +148,9 @@ func (r *report) end(err error) error {
 	r.progress.end()
 	if printErr := errors.Join(r.printErr, r.finish()); printErr != nil {
 		err = errors.Join(err, fmt.Errorf("printing the results: %w", printErr))
+	}
+	if r.writeErr != nil {
+		err = errors.Join(err, fmt.Errorf("--failures: %w", r.writeErr))
 	}
 	code := exitOK
 	switch {
