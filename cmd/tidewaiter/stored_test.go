@@ -508,7 +508,7 @@ func TestStoredInitialEventsAreThoseOfDecodedOnes(t *testing.T) {
 		}
 		for _, query := range []url.Values{
 			{"sendInitialEvents": {"true"}, "resourceVersionMatch": {"NotOlderThan"}, "allowWatchBookmarks": {"true"}},
-			{"sendInitialEvents": {"true"}, "resourceVersionMatch": {"NotOlderThan"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {"1"}, "timeoutSeconds": {"60"}},
+			{"sendInitialEvents": {"true"}, "resourceVersionMatch": {"NotOlderThan"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {"1"}, "timeoutSeconds": {"600"}},
 			{"sendInitialEvents": {"true"}, "resourceVersionMatch": {"NotOlderThan"}},
 			{"resourceVersion": {"0"}, "allowWatchBookmarks": {"true"}},
 			{},

@@ -34,6 +34,9 @@ import (
 // A server that is killed while it judges all its Images goes on, when it is
 // started again, with those that it had not come to. The metrics tell how far it is.
 func TestSweepGoesOnAfterAKill(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: no processes are killed")
+	}
 	const n = 1500
 	dir := t.TempDir()
 	_, trust := seedSigned(t, dir, n)
