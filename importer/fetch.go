@@ -24,7 +24,7 @@ var acceptManifests = strings.Join(manifest.AcceptedMediaTypes(), ", ")
 // registry does not tell that way: distribution-spec makes the header of a HEAD
 // a SHOULD, and some proxies refuse the method.
 func (s *session) head(ctx context.Context, identifier string) (digest string, err error) {
-	ctx = withBudget(ctx, budget{manifest.MaxManifestSize, s.limits.Request, jobOf(ctx)})
+	ctx = withBudget(ctx, budget{maxUnread, s.limits.Request, jobOf(ctx)})
 	resp, err := s.registry.Do(ctx, http.MethodHead, s.registry.Path("manifests/"+identifier), acceptManifests)
 	var answer *transport.Error
 	if errors.As(err, &answer) {
@@ -44,26 +44,35 @@ func (s *session) head(ctx context.Context, identifier string) (digest string, e
 }
 
 // manifest reads and parses a manifest by tag or digest. If want is set, the
-// bytes are checked against it.
+// bytes are checked against it. An error may be an *unread.
 func (s *session) manifest(ctx context.Context, identifier, want string) (*fetched, error) {
-	ctx = withBudget(ctx, budget{manifest.MaxManifestSize, s.limits.Request, jobOf(ctx)})
-	raw, header, err := s.registry.Read(ctx, s.registry.Path("manifests/"+identifier), acceptManifests, manifest.MaxManifestSize)
+	ctx = withBudget(ctx, budget{maxUnread, s.limits.Request, jobOf(ctx)})
+	resp, err := s.registry.Do(ctx, http.MethodGet, s.registry.Path("manifests/"+identifier), acceptManifests)
 	if err != nil {
 		return nil, err
 	}
-	m, err := manifest.Parse(raw, header.Get("Content-Type"))
-	if want == "" {
-		return &fetched{m, raw}, err
+	defer resp.Body.Close()
+	raw, part, err := readManifest(resp.Body)
+	if err != nil {
+		return nil, err
+	}
+	var m *manifest.Manifest
+	if raw == nil {
+		err = tooLargeToRead(part.Size)
+	} else {
+		m, err = manifest.Parse(raw, resp.Header.Get("Content-Type"))
 	}
 	if err != nil {
-		if manifest.Digest(raw) == want {
-			return nil, err
+		if want == "" || part.Digest == want {
+			return nil, notRead(part, resp.Header.Get("Content-Type"), err)
 		}
 		// What is wrong with bytes nobody asked for does not matter.
-		return nil, &Error{Reason: DigestMismatch, Message: "the registry sent a manifest of digest " + manifest.Digest(raw), cause: err}
+		return nil, &Error{Reason: DigestMismatch, Message: "the registry sent a manifest of digest " + part.Digest, cause: err}
 	}
-	if err := m.Verify(want); err != nil {
-		return nil, err
+	if want != "" {
+		if err := m.Verify(want); err != nil {
+			return nil, err
+		}
 	}
 	return &fetched{m, raw}, nil
 }

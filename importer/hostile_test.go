@@ -43,8 +43,8 @@ func TestRegistryThatLies(t *testing.T) {
 		{"manifest cut short", "GET .*/manifests/", registrytest.Truncate(), importer.Unreachable},
 		{"config cut short", "/blobs/", registrytest.Truncate(), importer.Unreachable},
 		{"config with a tail", "/blobs/", registrytest.Append(1, false), importer.DigestMismatch},
-		{"manifest that says it is too large", "GET .*/manifests/", registrytest.Append(manifest.MaxManifestSize, true), importer.TooLarge},
-		{"manifest that grows too large", "GET .*/manifests/", registrytest.Append(manifest.MaxManifestSize, false), importer.TooLarge},
+		{"manifest that says it is too large", "GET .*/manifests/", endless(true), importer.TooLarge},
+		{"manifest that grows too large", "GET .*/manifests/", endless(false), importer.TooLarge},
 		{"config that says it is too large", "/blobs/", registrytest.Append(manifest.MaxConfigSize, true), importer.TooLarge},
 		{"config that grows too large", "/blobs/", registrytest.Append(manifest.MaxConfigSize, false), importer.TooLarge},
 		{"manifest that is HTML", "GET .*/manifests/", html, importer.DigestMismatch},
@@ -70,17 +70,6 @@ func html(http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>please log in</html>") })
 }
 
-func TestManifestThatIsTooLargeIsRefusedByItsHead(t *testing.T) {
-	registry := registrytest.New(t)
-	raw := []byte(`{"schemaVersion":2,"x":"` + strings.Repeat("x", manifest.MaxManifestSize) + `"}`)
-	registry.PushManifest("app:v1", string(types.OCIManifestSchema1), manifest.Digest(raw), raw)
-	_, err := newImporter(t, importer.Options{}).Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
-	wantReason(t, err, importer.TooLarge)
-	if n := registry.Count("GET"); n != 0 {
-		t.Errorf("it was read nevertheless: %v", requests(registry))
-	}
-}
-
 func TestConfigThatClaimsToBeTooLargeIsNotAskedFor(t *testing.T) {
 	registry := registrytest.New(t)
 	m, _ := newImage(t, sample.Spec{}).Manifest()
@@ -97,12 +86,72 @@ func TestConfigThatClaimsToBeTooLargeIsNotAskedFor(t *testing.T) {
 	}
 }
 
-func TestManifestWithTwoReadingsIsInvalid(t *testing.T) {
-	registry := registrytest.New(t)
-	raw := []byte(`{"schemaVersion":2,"manifests":[],"config":{},"layers":[]}`)
-	registry.PushManifest("app:v1", string(types.OCIManifestSchema1), manifest.Digest(raw), raw)
-	_, err := newImporter(t, importer.Options{}).Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
-	wantReason(t, err, importer.InvalidImage)
+// A manifest that some programs run and that is not read here does not keep its image
+// out of the inventory, nor the index that lists it, whether or not the registry tells
+// digests in a HEAD.
+func TestManifestThatCannotBeReadIsLeftOut(t *testing.T) {
+	for name, tc := range map[string]struct{ raw, reason string }{
+		"larger than registries take": {`{"schemaVersion":2,"x":"` + strings.Repeat("x", 5<<20) + `"}`, manifest.LeftOutTooLarge},
+		"with two readings":           {`{"schemaVersion":2,"manifests":[],"config":{},"layers":[]}`, manifest.LeftOutAmbiguous},
+		"with a key twice":            {`{"schemaVersion":2,"config":{},"config":{},"layers":[]}`, manifest.LeftOutAmbiguous},
+		"with a key in another case":  {`{"schemaVersion":2,"config":{},"layers":[],"Layers":[]}`, manifest.LeftOutAmbiguous},
+		"with a negative size": {`{"schemaVersion":2,"layers":[],"config":{"mediaType":"application/vnd.oci.image.config.v1+json","digest":"` + manifest.Digest(nil) + `","size":-1}}`,
+			manifest.LeftOutUnreadable},
+		"of JSON that ends early": {`{"schemaVersion":2,`, manifest.LeftOutUnreadable},
+	} {
+		for _, head := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, told by HEAD %t", name, head), func(t *testing.T) {
+				t.Parallel()
+				registry, images := registrytest.New(t), &registrytest.Images{}
+				raw := []byte(tc.raw)
+				digest := manifest.Digest(raw)
+				registry.PushManifest("app:v1", string(types.OCIManifestSchema1), digest, raw)
+				good := newImage(t, sample.Spec{})
+				registry.Push("app:good", good)
+				goodRaw, _ := good.RawManifest()
+				list := fmt.Appendf(nil, `{"schemaVersion":2,"mediaType":%q,"manifests":[{"mediaType":%[2]q,"digest":%[3]q,"size":%[4]d,"platform":{"os":"linux","architecture":"arm64"}},{"mediaType":%[2]q,"digest":%[5]q,"size":%[6]d}]}`,
+					types.OCIImageIndex, types.OCIManifestSchema1, digest, len(raw), manifest.Digest(goodRaw), len(goodRaw))
+				registry.PushManifest("app:list", string(types.OCIImageIndex), manifest.Digest(list), list)
+				if !head {
+					registry.Inject("HEAD ", 0, registrytest.Status(http.StatusMethodNotAllowed, "UNSUPPORTED"))
+				}
+				im := newImporter(t, importer.Options{})
+				result := mustImport(t, im, registry.Host+"/app:v1", images)
+				image := result.Images[0].Image
+				left, err := manifest.LeftOutOf(image)
+				if want := (manifest.LeftOutPart{Digest: digest, Size: int64(len(raw)), Reason: tc.reason}); err != nil || left.Manifest == nil || *left.Manifest != want {
+					t.Errorf("left out: %+v, %v, want %+v", left.Manifest, err, want)
+				}
+				if image.Name != digest || image.DockerImageManifest != "" || image.DockerImageManifestMediaType != string(types.OCIManifestSchema1) || len(result.Warnings) != 1 {
+					t.Errorf("the image is %+v, the warnings are %q", image, result.Warnings)
+				}
+				if again := mustImport(t, im, registry.Host+"/app:v1", images); again.Images[0].Action != importer.Unchanged {
+					t.Errorf("imported again it is %s", again.Images[0].Action)
+				}
+				all := mustImport(t, im, registry.Host+"/app:list", images)
+				if len(all.Images) != 3 || all.Images[1].Image.Name != digest || all.Images[1].Platform != "linux/arm64" {
+					t.Errorf("the index led to %d images", len(all.Images))
+				}
+				if got, err := im.Resolve(t.Context(), parse(t, registry.Host+"/app:v1")); err != nil || got != digest {
+					t.Errorf("resolved as %s, %v", got, err)
+				}
+			})
+		}
+	}
+}
+
+// What a registry does not call a manifest is none, and what nobody runs is no image.
+func TestWhatIsNoManifestIsNotStored(t *testing.T) {
+	for _, mediaType := range []string{"text/html", "application/json", "", "application/vnd.example.manifest+json", string(types.DockerManifestSchema1), string(types.DockerManifestSchema1Signed)} {
+		registry, images := registrytest.New(t), &registrytest.Images{}
+		raw := []byte("<html>please log in</html>")
+		registry.PushManifest("app:v1", mediaType, manifest.Digest(raw), raw)
+		_, err := newImporter(t, importer.Options{}).Import(t.Context(), parse(t, registry.Host+"/app:v1"), images)
+		wantReason(t, err, importer.InvalidImage)
+		if len(images.Writes()) != 0 {
+			t.Errorf("%q: stored %v", mediaType, images.Writes())
+		}
+	}
 }
 
 // A child of an index whose content cannot be kept is there as well, and the index is.

@@ -189,10 +189,14 @@ func (r *run) root(ctx context.Context) (*outcome, error) {
 	n := node{reference: r.ref, digest: digest}
 	if digest == "" {
 		// The registry does not tell in a HEAD: read the manifest at once.
-		if n.known, err = r.session.manifest(ctx, r.ref.Identifier(), r.ref.Digest); err != nil {
+		n.known, err = r.session.manifest(ctx, r.ref.Identifier(), r.ref.Digest)
+		if n.unread = asUnread(err); n.unread != nil {
+			n.digest = n.unread.Digest
+		} else if err != nil {
 			return nil, describe(r.ref, err)
+		} else {
+			n.digest = n.known.Digest
 		}
-		n.digest = n.known.Digest
 	}
 	r.emit(Event{Kind: EventResolved, Digest: n.digest})
 	out, err := r.importNode(ctx, n)

@@ -20,6 +20,8 @@ func (im *Importer) Resolve(ctx context.Context, ref reference.Reference) (diges
 		var m *fetched
 		if m, err = s.manifest(ctx, ref.Identifier(), ref.Digest); err == nil {
 			digest = m.Digest
+		} else if u := asUnread(err); u != nil {
+			digest, err = u.Digest, nil
 		}
 	}
 	if err == nil {

@@ -45,8 +45,9 @@ type node struct {
 	depth     int
 	// child is the index's entry; nil at the root.
 	child *manifest.Descriptor
-	// known is the manifest if it was read already.
-	known *fetched
+	// known is the manifest if it was read already, unread if it could not be.
+	known  *fetched
+	unread *unread
 }
 
 // outcome is what importing a node led to.
@@ -127,7 +128,9 @@ func (r *run) importOnce(ctx context.Context, n node) (*outcome, error) {
 		return nil, fmt.Errorf("looking up image %s: %w", n.digest, err)
 	}
 	m, err := r.manifest(ctx, n, found)
-	if err != nil {
+	if u := asUnread(err); u != nil {
+		return r.importUnread(ctx, n, found, u)
+	} else if err != nil {
 		return nil, describe(n.reference, err)
 	}
 	switch m.Kind {
@@ -157,6 +160,9 @@ func (r *run) manifest(ctx context.Context, n node, found *imagev1.Image) (*fetc
 			return nil, fmt.Errorf("the stored manifest: %w", err)
 		}
 		return &fetched{m, raw}, nil
+	}
+	if n.unread != nil {
+		return nil, n.unread
 	}
 	m := n.known
 	if m == nil {

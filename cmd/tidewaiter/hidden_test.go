@@ -164,6 +164,44 @@ func TestAttackContentThatCannotBeStored(t *testing.T) {
 	wantYAML(t, list)
 }
 
+// Nor does a manifest that is larger than registries take, or that programs read in different ways: some program runs it.
+func TestAttackManifestThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	images, err := imageclient.New(serve(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry := registrytest.New(t)
+	var digests []string
+	for name, edit := range map[string]func(string) string{
+		"large": func(raw string) string {
+			return strings.Replace(raw, `"schemaVersion"`, `"annotations":{"x":"`+strings.Repeat("x", 5<<20)+`"},"schemaVersion"`, 1)
+		},
+		"twice": func(raw string) string { return strings.Replace(raw, `"layers":`, `"layers":[],"layers":`, 1) },
+		"both":  func(raw string) string { return strings.Replace(raw, `"layers":`, `"manifests":[],"layers":`, 1) },
+	} {
+		digests = append(digests, pushed(t, registry, "team/"+name+":v1", `{"os":"linux","architecture":"arm64"}`, edit))
+		for _, want := range []importer.Action{importer.Created, importer.Unchanged} {
+			if got := importInto(t, images, nil, registry.Host+"/team/"+name+":v1").Images[0].Action; got != want {
+				t.Errorf("%s: imported: %s, want %s", name, got, want)
+			}
+		}
+	}
+	list, err := images.List(t.Context(), metav1.ListOptions{FieldSelector: "warnings=ManifestLeftOut"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, i := range list.Items {
+		got = append(got, i.Name)
+	}
+	slices.Sort(digests)
+	if slices.Sort(got); !slices.Equal(got, digests) {
+		t.Errorf("warnings=ManifestLeftOut selects %v, want %v", got, digests)
+	}
+	wantYAML(t, list)
+}
+
 // wantYAML has kubectl's printer write a list as YAML.
 func wantYAML(t *testing.T, list *imagev1.ImageList) {
 	t.Helper()

@@ -36,6 +36,7 @@ const (
 	LeftOutTooLarge    = "too large"
 	LeftOutUnprintable = "unprintable" // JSON or YAML cannot hold it: it is not UTF-8, or has control characters
 	LeftOutUnreadable  = "unreadable"  // nothing can be derived from it
+	LeftOutAmbiguous   = "ambiguous"   // a manifest that programs read in different ways
 )
 
 // Bounds of what Fit keeps, in bytes of JSON. An Image is at most 3 MiB, the API server's limit on a request: the rest

@@ -1,0 +1,101 @@
+package importer
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	imagev1 "github.com/openshift/api/image/v1"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+)
+
+// maxUnread is how many bytes of a manifest are read, to know its digest and size, when
+// it is larger than manifest.MaxManifestSize: as many as go-containerregistry reads, and
+// so crane and ko. Of a larger one nobody makes a container.
+const maxUnread = 100 << 20
+
+// unread is the error of a manifest that is what its digest says and that cannot be
+// taken apart: it is too large, or not a manifest that everybody reads in the same way.
+// Some program may run it all the same, so it is not kept out of the inventory.
+type unread struct {
+	manifest.LeftOutPart
+	mediaType string // one of manifest.AcceptedMediaTypes, as the registry said
+	err       error
+}
+
+func (u *unread) Error() string { return u.err.Error() }
+
+func (u *unread) Unwrap() error { return u.err }
+
+// asUnread returns the unread manifest that err is about, or nil.
+func asUnread(err error) *unread {
+	var u *unread
+	errors.As(err, &u)
+	return u
+}
+
+// readManifest reads the bytes of a manifest, and of one that is too large digest and
+// size alone.
+func readManifest(r io.Reader) (raw []byte, part manifest.LeftOutPart, err error) {
+	raw, err = io.ReadAll(io.LimitReader(r, manifest.MaxManifestSize+1))
+	part.Size = int64(len(raw))
+	if err != nil || len(raw) <= manifest.MaxManifestSize {
+		part.Digest = manifest.Digest(raw)
+		return raw, part, err
+	}
+	h := sha256.New()
+	h.Write(raw)
+	n, err := io.Copy(h, r)
+	part.Size, part.Digest = part.Size+n, "sha256:"+hex.EncodeToString(h.Sum(nil))
+	return nil, part, err
+}
+
+// tooLargeToRead is the error of a manifest of size bytes.
+func tooLargeToRead(size int64) error {
+	return fmt.Errorf("manifest of %d bytes is %w: the limit is %d", size, manifest.ErrTooLarge, manifest.MaxManifestSize)
+}
+
+// notRead is the error for a manifest that Parse refuses: an *unread if a registry says
+// that it is one, and not for instance a page that asks for a login. What has another
+// digest than a signed manifest of schema 1, or is of a type that nobody reads, is not.
+func notRead(part manifest.LeftOutPart, contentType string, err error) error {
+	mediaType, _, _ := strings.Cut(contentType, ";")
+	switch mediaType = strings.TrimSpace(mediaType); mediaType {
+	case manifest.MediaTypeOCIManifest, manifest.MediaTypeOCIIndex, manifest.MediaTypeDockerSchema2, manifest.MediaTypeDockerList:
+	default:
+		return err
+	}
+	switch {
+	case errors.Is(err, manifest.ErrTooLarge):
+		part.Reason = manifest.LeftOutTooLarge
+	case errors.Is(err, manifest.ErrAmbiguous):
+		part.Reason = manifest.LeftOutAmbiguous
+	case errors.Is(err, manifest.ErrInvalid):
+		part.Reason = manifest.LeftOutUnreadable
+	default:
+		return err
+	}
+	return &unread{LeftOutPart: part, mediaType: mediaType, err: err}
+}
+
+// importUnread stores an Image whose manifest is left out. If it is an index, what it
+// lists is not imported with it: it is not known what that is.
+func (r *run) importUnread(ctx context.Context, n node, found *imagev1.Image, u *unread) (*outcome, error) {
+	fresh := r.newImage(n, &fetched{Manifest: &manifest.Manifest{MediaType: u.mediaType}})
+	manifest.LeftOut{Manifest: &u.LeftOutPart}.Set(fresh)
+	out := &outcome{digest: n.digest, warnings: []string{fmt.Sprintf("%s: its manifest is left out: %s", n.reference, clean(u.Error()))}}
+	platform := ""
+	if n.child != nil && n.child.Platform != nil {
+		platform = clean(n.child.Platform.String())
+	}
+	if found == nil {
+		r.emit(Event{Kind: EventFetched, Digest: n.digest, Platform: platform})
+	}
+	err := r.store(ctx, n, found, fresh, platform, out)
+	return out, err
+}
