@@ -10,6 +10,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 )
 
@@ -93,7 +94,7 @@ func setAnnotation(image *imagev1.Image, key, value string) {
 }
 
 // derivedAnnotations are the annotations that the server computes.
-var derivedAnnotations = []string{imagev1.DockerImageLayersOrderAnnotation, manifest.PlatformAnnotation}
+var derivedAnnotations = []string{imagev1.DockerImageLayersOrderAnnotation, annotation.Platform}
 
 // wantDerived returns an Image that holds what the server-computed fields of image must be after an
 // update of old: what they were, unless image brings a manifest or a config that old had not. Then

@@ -6,10 +6,11 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 )
 
-var leftOutPath = field.NewPath("metadata", "annotations").Key(manifest.LeftOutAnnotation)
+var leftOutPath = field.NewPath("metadata", "annotations").Key(annotation.LeftOut)
 
 // validateLeftOut checks what an image says that it does not hold, as far as its name tells: that content is left out,
 // how long it is and why is the word of who writes the Image.

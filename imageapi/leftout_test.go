@@ -9,6 +9,7 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 
 	"github.com/tidewaiter/tidewaiter/imageapi"
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 )
 
@@ -43,7 +44,7 @@ func TestLeftOutIsChecked(t *testing.T) {
 		}, []string{"FieldValueInvalid metadata.annotations[tidewaiter.dev/left-out].manifest.size", "FieldValueInvalid metadata.annotations[tidewaiter.dev/left-out].manifest.digest"}},
 		"no JSON": {func(i *imagev1.Image) {
 			i.DockerImageConfig = ""
-			i.Annotations = map[string]string{manifest.LeftOutAnnotation: "{"}
+			i.Annotations = map[string]string{annotation.LeftOut: "{"}
 		}, []string{"FieldValueInvalid metadata.annotations[tidewaiter.dev/left-out]"}},
 		"a config with U+009B": {func(i *imagev1.Image) { i.DockerImageConfig += "\u009b" }, []string{"FieldValueInvalid dockerImageConfig"}},
 		"a manifest with DEL":  {func(i *imagev1.Image) { i.DockerImageManifest += "\x7f" }, []string{"FieldValueInvalid dockerImageManifest"}},
@@ -79,7 +80,7 @@ func TestLeftOutConfigComesBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text, ok := image.Annotations[manifest.LeftOutAnnotation]; ok {
+	if text, ok := image.Annotations[annotation.LeftOut]; ok {
 		t.Errorf("left out: %s", text)
 	}
 	if got := s.selected(t, "warnings=ConfigLeftOut"); got != "" {
@@ -117,7 +118,7 @@ func TestAttackTerminalSequences(t *testing.T) {
 	whole.Name = manifest.Digest([]byte(raw))
 	whole.DockerImageReference = "registry.example.com/acme/web@" + whole.Name
 	whole = s.mustCreate(t, whole)
-	if got := whole.Annotations[manifest.PlatformAnnotation]; got != "linux�31m���[2J/a" {
+	if got := whole.Annotations[annotation.Platform]; got != "linux�31m���[2J/a" {
 		t.Errorf("platform %q", got)
 	}
 	metadata, err := manifest.Metadata(whole)

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 )
@@ -178,7 +179,7 @@ func orNone(s string) string {
 // platforms names what the image runs on. Without the annotation, the architecture is all that is known.
 func platforms(image *imagev1.Image, metadata *docker10.DockerImage) string {
 	if len(image.DockerImageManifests) == 0 {
-		if p := image.Annotations[manifest.PlatformAnnotation]; p != "" {
+		if p := image.Annotations[annotation.Platform]; p != "" {
 			return p
 		}
 		return orNone(metadata.Architecture)

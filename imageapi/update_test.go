@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 )
 
@@ -66,7 +67,7 @@ func TestUpdateRefusesContentChange(t *testing.T) {
 		{"manifests on an image with layers", func(i *imagev1.Image) {
 			i.DockerImageManifests = []imagev1.ImageManifest{{Digest: i.Name, MediaType: manifest.MediaTypeOCIManifest, OS: "a", Architecture: "b"}}
 		}, []string{"dockerImageManifests", "dockerImageLayers"}},
-		{"platform annotation", func(i *imagev1.Image) { i.Annotations[manifest.PlatformAnnotation] = "linux/amd64" }, []string{"metadata.annotations[tidewaiter.dev/platform]"}},
+		{"platform annotation", func(i *imagev1.Image) { i.Annotations[annotation.Platform] = "linux/amd64" }, []string{"metadata.annotations[tidewaiter.dev/platform]"}},
 		{"docker signatures", func(i *imagev1.Image) { i.DockerImageSignatures = [][]byte{[]byte("b")} }, []string{"dockerImageSignatures"}},
 		{"uid", func(i *imagev1.Image) { i.UID = "other" }, nil}, // 409, see below
 	}

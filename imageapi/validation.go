@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
@@ -45,7 +46,7 @@ func ValidateImageUpdate(image, old *imagev1.Image) field.ErrorList {
 	errs = append(errs, validateFields(image)...)
 	errs = append(errs, validateMetadata(image, field.NewPath("dockerImageMetadata"))...)
 	if image.DockerImageManifest != old.DockerImageManifest || image.DockerImageConfig != old.DockerImageConfig ||
-		image.Annotations[manifest.LeftOutAnnotation] != old.Annotations[manifest.LeftOutAnnotation] {
+		image.Annotations[annotation.LeftOut] != old.Annotations[annotation.LeftOut] {
 		_, contentErrs := validateContent(image, field.NewPath("dockerImageManifest"))
 		errs = append(errs, contentErrs...)
 	}
@@ -158,7 +159,7 @@ func validateContent(image *imagev1.Image, namePath *field.Path) (derived bool, 
 }
 
 // unprintable is said of content that would break the YAML of every list it is in.
-const unprintable = "is not UTF-8 or has control characters, which YAML cannot hold: leave it out and say so in the annotation " + manifest.LeftOutAnnotation
+const unprintable = "is not UTF-8 or has control characters, which YAML cannot hold: leave it out and say so in the annotation " + annotation.LeftOut
 
 // validateDerived checks that the fields that mirror a manifest are as want has them.
 func validateDerived(image, want *imagev1.Image) field.ErrorList {

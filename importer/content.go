@@ -54,7 +54,7 @@ func knownPlatform(n node, found *imagev1.Image) (p manifest.Platform) {
 		return *n.child.Platform
 	}
 	if found != nil {
-		p.OS, p.Architecture, _ = strings.Cut(found.Annotations[manifest.PlatformAnnotation], "/")
+		p.OS, p.Architecture, _ = strings.Cut(found.Annotations[annotation.Platform], "/")
 		p.Architecture, p.Variant, _ = strings.Cut(p.Architecture, "/")
 	}
 	return p

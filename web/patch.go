@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 )
 
 // withCheckedPatches answers 400 to a strategic merge patch that cannot be merged: to
@@ -136,10 +138,7 @@ func unmergeable(body []byte, contentType string, s runtime.NegotiatedSerializer
 	if !slices.ContainsFunc(mergeErrors, func(part string) bool { return strings.Contains(status.Message, part) }) {
 		return ""
 	}
-	if len(status.Message) > maxFaultMessage {
-		return strings.ToValidUTF8(status.Message[:maxFaultMessage], "") + "…"
-	}
-	return status.Message
+	return printable.Line(status.Message, maxFaultMessage)
 }
 
 // mergeErrors are parts of the errors of strategicpatch and of what it looks up types

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/printers"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
@@ -134,7 +135,7 @@ func TestAttackContentThatCannotBeStored(t *testing.T) {
 			}
 			check("ManifestLeftOut", image.DockerImageManifest, left.Manifest, digest, int(raw))
 			check("ConfigLeftOut", image.DockerImageConfig, left.Config, manifest.Digest([]byte(tt.config)), len(tt.config))
-			if got := image.Annotations[manifest.PlatformAnnotation]; !strings.HasPrefix(got, tt.platform) || (got == "") != (tt.platform == "") || len(got) > 128 {
+			if got := image.Annotations[annotation.Platform]; !strings.HasPrefix(got, tt.platform) || (got == "") != (tt.platform == "") || len(got) > 128 {
 				t.Errorf("the platform is %.200q, want %q", got, tt.platform)
 			}
 			if metadata, err := manifest.Metadata(image); err != nil || metadata.ID != manifest.Digest([]byte(tt.config)) || tt.platform != "" && metadata.Created.IsZero() {

@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/web/warn"
 )
@@ -165,7 +165,7 @@ func (s *Spool) claim(ctx context.Context, n int, lease time.Duration, room push
 				return err
 			}
 			if unreadable != nil {
-				f := push.Failure{Error: cutError(unreadable.Error())}
+				f := push.Failure{Error: printable.Line(unreadable.Error(), maxErrorBytes)}
 				if _, err := t.Exec("UPDATE spool_jobs SET state = 'dead', due = ?, error = ? WHERE id = ?", t.Now(), f.Error, j.ID); err != nil {
 					return err
 				}
@@ -258,10 +258,10 @@ func (s *Spool) Done(ctx context.Context, j *push.Job) error {
 	})
 }
 
-// Fail gives the job back to be tried again after a while, or makes it dead. Up to
-// 1 KiB of the error is kept with it.
+// Fail gives the job back to be tried again after a while, or makes it dead. The
+// error is kept with it as one line of at most 1 KiB.
 func (s *Spool) Fail(ctx context.Context, j *push.Job, f push.Failure) error {
-	f.Error = cutError(f.Error)
+	f.Error = printable.Line(f.Error, maxErrorBytes)
 	state, wait := push.Waiting, max(s.delay(j.Attempts), f.After)
 	if f.Permanent || int64(j.Attempts) >= s.opts.MaxAttempts {
 		state, wait = push.Dead, 0
@@ -279,14 +279,6 @@ func (s *Spool) Fail(ctx context.Context, j *push.Job, f push.Failure) error {
 func (s *Spool) tellDead(j *push.Job, f push.Failure) {
 	s.dead.Warn(j.Receiver, "a push was given up: its job is dead", "job", j.ID, "receiver", j.Receiver, "about", j.Key, "attempts", j.Attempts,
 		"err", f.Error, "do", "tidewaiter spool list --state dead shows it, tidewaiter spool retry tries it again")
-}
-
-// cutError is what is kept of an error.
-func cutError(s string) string {
-	if len(s) <= maxErrorBytes {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxErrorBytes], "") + "…"
 }
 
 // delay is the wait after so many attempts: BaseDelay doubled with each but the

@@ -30,7 +30,17 @@ const (
 	// LimitedSchema1: no config, no layer sizes, no diff IDs.
 	Limited        = "tidewaiter.dev/limited"
 	LimitedSchema1 = "docker-schema1"
+	// LeftOut says which content an Image does not hold because it cannot be kept in
+	// it: JSON, a manifest.LeftOut. Whoever writes the Image says so. Of the manifest
+	// the server knows that its digest is the Image's name; of the config, as far as
+	// the Image has its manifest, that the manifest names it. Everything else that
+	// such an Image says of itself is the word of who wrote it.
+	LeftOut = "tidewaiter.dev/left-out"
 )
+
+// Platform holds os/architecture[/variant] of an image, which docker10.DockerImage
+// cannot: it has an architecture only. The server writes it.
+const Platform = "tidewaiter.dev/platform"
 
 // MaxReferences bounds the references that are written to References and to Gone,
 // and read from the former. Of more the longest known, or gone, are left out.

@@ -13,12 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 )
-
-// PlatformAnnotation holds os/architecture[/variant] of an image, which docker10.DockerImage cannot:
-// it has an architecture only.
-const PlatformAnnotation = "tidewaiter.dev/platform"
 
 // MetadataVersion is the version of dockerImageMetadata: docker10.GroupVersion's.
 const MetadataVersion = "1.0"
@@ -33,7 +30,7 @@ const createdAnnotation = "org.opencontainers.image.created"
 // Derive fills the fields of image that follow from its dockerImageManifest and dockerImageConfig,
 // replacing what they held: dockerImageMetadata (final bytes), dockerImageMetadataVersion,
 // dockerImageLayers with the annotation that says they are ascending, dockerImageManifests,
-// dockerImageManifestMediaType and the annotation PlatformAnnotation.
+// dockerImageManifestMediaType and the annotation annotation.Platform.
 //
 // What the bytes do not tell is kept: the metadata of an image whose config is absent, and the layer
 // sizes of a schema 1 manifest, which holds none. children are the Images of an index's children as
@@ -71,7 +68,7 @@ func Derive(image *imagev1.Image, children ...*imagev1.Image) error {
 	}
 	if config != nil {
 		if p := config.Platform.String(); p != "" {
-			annotations[PlatformAnnotation] = printable.Line(p, maxPlatform)
+			annotations[annotation.Platform] = printable.Line(p, maxPlatform)
 		}
 	}
 	if len(annotations) > 0 {

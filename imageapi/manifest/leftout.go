@@ -7,14 +7,9 @@ import (
 	"github.com/openshift/api/image/docker10"
 	imagev1 "github.com/openshift/api/image/v1"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 )
-
-// LeftOutAnnotation says which content an Image does not hold because it cannot be kept in it: JSON, a LeftOut. Whoever
-// writes the Image says so. Of the manifest the server knows that its digest is the Image's name; of the config, as far
-// as the Image has its manifest, that the manifest names it. What such an Image says of itself beyond that is the word
-// of who wrote it.
-const LeftOutAnnotation = "tidewaiter.dev/left-out"
 
 // LeftOut is the content that an Image does not hold. A part that is nil is held, or there is none.
 type LeftOut struct {
@@ -51,30 +46,30 @@ const (
 	surelyFits = MaxContent / 12
 )
 
-// LeftOutOf reads LeftOutAnnotation. Without one, nothing is left out.
+// LeftOutOf reads annotation.LeftOut. Without one, nothing is left out.
 func LeftOutOf(image *imagev1.Image) (LeftOut, error) {
 	var l LeftOut
-	text, ok := image.Annotations[LeftOutAnnotation]
+	text, ok := image.Annotations[annotation.LeftOut]
 	if !ok {
 		return l, nil
 	}
 	if err := json.Unmarshal([]byte(text), &l); err != nil {
-		return LeftOut{}, fmt.Errorf("annotation %s: %w JSON: %v", LeftOutAnnotation, ErrInvalid, err)
+		return LeftOut{}, fmt.Errorf("annotation %s: %w JSON: %v", annotation.LeftOut, ErrInvalid, err)
 	}
 	return l, nil
 }
 
-// Set writes LeftOutAnnotation, or removes it when nothing is left out.
+// Set writes annotation.LeftOut, or removes it when nothing is left out.
 func (l LeftOut) Set(image *imagev1.Image) {
 	if l == (LeftOut{}) {
-		delete(image.Annotations, LeftOutAnnotation)
+		delete(image.Annotations, annotation.LeftOut)
 		return
 	}
 	b, _ := json.Marshal(l) // strings and numbers always marshal
 	if image.Annotations == nil {
 		image.Annotations = map[string]string{}
 	}
-	image.Annotations[LeftOutAnnotation] = string(b)
+	image.Annotations[annotation.LeftOut] = string(b)
 }
 
 // DropHeld takes content that an Image holds off its list of what is left out.

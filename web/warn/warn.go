@@ -5,9 +5,10 @@ package warn
 import (
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 )
 
 const (
@@ -40,7 +41,7 @@ type told struct {
 
 // Warn logs a warning. Another one with the same key within the Window, such
 // as one about the same address, is counted and told of at the window's end. Strings
-// and errors in args are cut at 512 bytes.
+// and errors in args become one line of at most 512 bytes.
 func (l *Limiter) Warn(key, message string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,8 +100,5 @@ func bounded(arg any) any {
 	default:
 		return arg
 	}
-	if len(s) > maxValue {
-		s = strings.ToValidUTF8(s[:maxValue], "") + "…"
-	}
-	return s
+	return printable.Line(s, maxValue)
 }
