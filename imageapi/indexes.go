@@ -15,13 +15,15 @@ type usedIndexes struct {
 	get   func(digest string) *imagev1.Image // nil when there is none
 
 	mu     sync.RWMutex
+	calls  uint64              // of refresh so far
+	looks  map[string]*look    // by the digest of an index: those that have begun
 	listed map[string][]string // by the digest of an index: the images that it lists
 	in     map[string][]string // by the digest of an image: the indexes that list it
 }
 
 // followIndexes returns what is known while pods come and go; changed has it know the Images.
 func followIndexes(usage Usage, get func(digest string) *imagev1.Image) *usedIndexes {
-	x := &usedIndexes{usage: usage, get: get, listed: map[string][]string{}, in: map[string][]string{}}
+	x := &usedIndexes{usage: usage, get: get, looks: map[string]*look{}, listed: map[string][]string{}, in: map[string][]string{}}
 	usage.Subscribe(func(digests []string) {
 		for _, digest := range digests {
 			x.refresh(digest)
@@ -37,12 +39,40 @@ func (x *usedIndexes) changed(image *imagev1.Image) {
 	}
 }
 
-// refresh looks anew whether pods use an index and what it lists. Calls take turns, so that the last
-// one has seen what every one of them was called for.
+// look is what runs of refresh for one index.
+type look struct {
+	running int
+	newest  uint64 // the last call whose answer is known
+}
+
+// refresh looks anew whether pods use an index and what it lists. It holds up nobody while it reads. An
+// answer counts unless that of a later call is known, which has seen what both were called for.
 func (x *usedIndexes) refresh(index string) {
 	x.mu.Lock()
+	x.calls++
+	call, l := x.calls, x.looks[index]
+	if l == nil {
+		l = &look{}
+		x.looks[index] = l
+	}
+	l.running++
+	x.mu.Unlock()
+
+	lists := x.read(index)
+
+	x.mu.Lock()
 	defer x.mu.Unlock()
-	var lists []string
+	if l.running--; l.running == 0 {
+		delete(x.looks, index)
+	}
+	if call > l.newest {
+		l.newest = call
+		x.know(index, lists)
+	}
+}
+
+// read returns the images that an index lists, none if no pod uses it.
+func (x *usedIndexes) read(index string) (lists []string) {
 	if x.usage.PodsUsing([]string{index}, nil) > 0 {
 		if image := x.get(index); image != nil {
 			for _, m := range image.DockerImageManifests {
@@ -50,6 +80,11 @@ func (x *usedIndexes) refresh(index string) {
 			}
 		}
 	}
+	return lists
+}
+
+// know keeps what an index lists. The caller holds mu.
+func (x *usedIndexes) know(index string, lists []string) {
 	for _, image := range x.listed[index] {
 		x.in[image] = slices.DeleteFunc(x.in[image], func(other string) bool { return other == index })
 		if len(x.in[image]) == 0 {
