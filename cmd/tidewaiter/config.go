@@ -37,11 +37,13 @@ type config struct {
 	// RegistriesDir is a folder of registries.d files to be read instead of the
 	// user's and the system's (containers-registries.d(5)): they say where
 	// signatures are kept that are not in registries.
-	RegistriesDir string           `yaml:"registriesDir"`
-	Kubelet       *kubeletConfig   `yaml:"kubelet"`
-	Receivers     []hooks.Receiver `yaml:"receivers"`
-	Hooks         hooksConfig      `yaml:"hooks"`
-	Sweep         sweepConfig      `yaml:"sweep"`
+	RegistriesDir string `yaml:"registriesDir"`
+	// TrustedRoots are files that the server keeps as TUF repositories have them.
+	TrustedRoots []trustedRootConfig `yaml:"trustedRoots"`
+	Kubelet      *kubeletConfig      `yaml:"kubelet"`
+	Receivers    []hooks.Receiver    `yaml:"receivers"`
+	Hooks        hooksConfig         `yaml:"hooks"`
+	Sweep        sweepConfig         `yaml:"sweep"`
 
 	file string // the path it was read from
 }
@@ -107,6 +109,9 @@ func (c *config) resolve(dir string) {
 	names := []*string{&c.RegistriesDir, &c.AuthFile}
 	for i := range c.Registries {
 		names = append(names, &c.Registries[i].CAFile, &c.Registries[i].CertDir)
+	}
+	for i := range c.TrustedRoots {
+		names = append(names, &c.TrustedRoots[i].File, &c.TrustedRoots[i].RootFile)
 	}
 	if k := c.Kubelet; k != nil {
 		names = append(names, &k.CertFile, &k.KeyFile, &k.CAFile)

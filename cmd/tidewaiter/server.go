@@ -130,6 +130,9 @@ func openServer(ctx context.Context, o serverOptions, listener net.Listener) (_ 
 	if s.config, err = loadConfig(o.configFile); err != nil {
 		return nil, err
 	}
+	if err := s.openTrustedRoots(); err != nil {
+		return nil, err
+	}
 	if s.verification, err = openVerification(o.policy); err != nil {
 		return nil, err
 	}

@@ -29,7 +29,7 @@ func TestDocumentedPolicies(t *testing.T) {
 				part = head + part
 			case strings.HasPrefix(part, "        fulcioSubjects:"):
 				part = head + "    rootOfTrust:\n      policyType: TrustedRoot\n      trustedRoot:\n        trustedRootPath: trusted_root.json\n" + part
-			case strings.HasPrefix(part, "registriesDir:"): // of the configuration
+			case strings.HasPrefix(part, "registriesDir:"), strings.HasPrefix(part, "trustedRoots:"): // of the configuration
 				continue
 			default:
 				t.Errorf("what is this?\n%s", part)

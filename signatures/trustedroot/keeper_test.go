@@ -1,0 +1,218 @@
+package trustedroot_test
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/sigstore/sigstore/pkg/signature"
+	"github.com/theupdateframework/go-tuf/v2/metadata"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
+	"github.com/tidewaiter/tidewaiter/signatures/trustedroot"
+)
+
+// repository is a TUF repository with one key for all roles, served on loopback.
+type repository struct {
+	t       *testing.T
+	dir     string
+	url     string
+	signer  signature.Signer
+	root    []byte
+	version int64
+}
+
+func newRepository(t *testing.T) *repository {
+	t.Helper()
+	r := &repository{t: t, dir: t.TempDir()}
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	r.must(err)
+	r.signer, err = signature.LoadSigner(private, crypto.Hash(0))
+	r.must(err)
+	key, err := metadata.KeyFromPublicKey(public)
+	r.must(err)
+	root := metadata.Root(time.Now().AddDate(1, 0, 0))
+	for _, role := range []string{"root", "targets", "snapshot", "timestamp"} {
+		r.must(root.Signed.AddKey(key, role))
+	}
+	_, err = root.Sign(r.signer)
+	r.must(err)
+	r.root, err = root.ToBytes(false)
+	r.must(err)
+	r.write("1.root.json", r.root)
+	server := httptest.NewServer(http.FileServer(http.Dir(r.dir)))
+	t.Cleanup(server.Close)
+	r.url = server.URL
+	return r
+}
+
+func (r *repository) must(err error) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *repository) write(name string, data []byte) {
+	r.t.Helper()
+	r.must(os.MkdirAll(filepath.Dir(filepath.Join(r.dir, name)), 0o755))
+	r.must(os.WriteFile(filepath.Join(r.dir, name), data, 0o644))
+}
+
+// publish makes content the trusted root, in metadata of the next version that are good until a time.
+func (r *repository) publish(content []byte, until time.Time) {
+	r.t.Helper()
+	r.version++
+	sum := sha256.Sum256(content)
+	r.write("targets/"+hex.EncodeToString(sum[:])+"."+trustedroot.DefaultTarget, content)
+	file, err := metadata.TargetFile().FromBytes(trustedroot.DefaultTarget, content, "sha256")
+	r.must(err)
+	targets, snapshot, timestamp := metadata.Targets(until), metadata.Snapshot(until), metadata.Timestamp(until)
+	targets.Signed.Version, snapshot.Signed.Version, timestamp.Signed.Version = r.version, r.version, r.version
+	targets.Signed.Targets[trustedroot.DefaultTarget] = file
+	snapshot.Signed.Meta["targets.json"] = metadata.MetaFile(r.version)
+	timestamp.Signed.Meta["snapshot.json"] = metadata.MetaFile(r.version)
+	_, err = targets.Sign(r.signer)
+	r.must(err)
+	_, err = snapshot.Sign(r.signer)
+	r.must(err)
+	_, err = timestamp.Sign(r.signer)
+	r.must(err)
+	for name, m := range map[string]interface{ ToBytes(bool) ([]byte, error) }{
+		fmt.Sprintf("%d.targets.json", r.version): targets, fmt.Sprintf("%d.snapshot.json", r.version): snapshot, "timestamp.json": timestamp,
+	} {
+		data, err := m.ToBytes(false)
+		r.must(err)
+		r.write(name, data)
+	}
+}
+
+// roots are two trusted roots that differ.
+func roots(t *testing.T) (a, b []byte) {
+	return signaturestest.NewDeployment(t).TrustedRoot(t, nil), signaturestest.NewDeployment(t).TrustedRoot(t, nil)
+}
+
+func wantFile(t *testing.T, path string, want []byte) {
+	t.Helper()
+	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%v, or the file has another trusted root", err)
+	}
+}
+
+// The file follows the repository, and what is good stays when the repository has something worse: nothing, rubbish, an older
+// state, one that has expired, one of other keys. A restart begins with what was there.
+func TestTrustedRootFollowsItsRepository(t *testing.T) {
+	t.Parallel()
+	r, next := newRepository(t), time.Now().AddDate(0, 1, 0)
+	first, second := roots(t)
+	r.publish(first, next)
+	source := trustedroot.Source{File: filepath.Join(t.TempDir(), "root.json"), Mirror: r.url, Root: r.root}
+	type told struct {
+		at  time.Time
+		err error
+	}
+	done := make(chan told)
+	fake := clocktesting.NewFakeClock(time.Now())
+	keeper := &trustedroot.Keeper{Sources: []trustedroot.Source{source}, Interval: time.Minute, Clock: fake,
+		Done: func(_ trustedroot.Source, at time.Time, err error) { done <- told{at, err} }}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); keeper.Run(ctx) }()
+	refreshed := func(step bool) told {
+		t.Helper()
+		if step {
+			fake.Step(time.Minute)
+		}
+		select {
+		case d := <-done:
+			return d
+		case <-time.After(time.Minute):
+			t.Fatal("nothing was refreshed")
+		}
+		return told{}
+	}
+	good := func(d told, want []byte) {
+		t.Helper()
+		if d.err != nil || d.at.IsZero() {
+			t.Errorf("at %v: %v", d.at, d.err)
+		}
+		wantFile(t, source.File, want)
+	}
+	good(refreshed(false), first)
+	r.publish(second, next)
+	good(refreshed(true), second)
+	last := refreshed(true)
+	good(last, second)
+
+	bad := func(what string) {
+		t.Helper()
+		if d := refreshed(true); d.err == nil || !d.at.Equal(last.at) {
+			t.Errorf("%s: at %v, %v", what, d.at, d.err)
+		}
+		wantFile(t, source.File, second)
+	}
+	r.publish([]byte(`{"mediaType":"x"}`), next)
+	bad("no trusted root")
+	r.publish(first, time.Now().Add(-time.Hour))
+	bad("expired")
+	r.version -= 3
+	r.publish(first, next)
+	bad("an older state")
+	other := newRepository(t)
+	other.version = 100
+	other.publish(first, next)
+	r.must(os.Rename(r.dir, r.dir+".away"))
+	r.must(os.Rename(other.dir, r.dir))
+	bad("other keys")
+	r.must(os.RemoveAll(r.dir))
+	bad("nothing")
+	stop()
+	<-ended
+
+	// What is there is enough to start, and the old state is still refused.
+	restarted := &trustedroot.Keeper{Sources: keeper.Sources}
+	if err := restarted.Missing(); err != nil {
+		t.Error(err)
+	}
+	wantFile(t, source.File, second)
+}
+
+// A policy that names a file which cannot be had cannot be read: that is told, and why.
+func TestMissingTrustedRoot(t *testing.T) {
+	t.Parallel()
+	r := newRepository(t)
+	first, _ := roots(t)
+	source := trustedroot.Source{File: filepath.Join(t.TempDir(), "root.json"), Mirror: r.url, Root: r.root}
+	keeper := &trustedroot.Keeper{Sources: []trustedroot.Source{source}}
+	if err := keeper.Missing(); err == nil {
+		t.Error("an empty repository has one")
+	}
+	r.publish(first, time.Now().AddDate(0, 1, 0))
+	if err := keeper.Missing(); err != nil {
+		t.Error(err)
+	}
+	wantFile(t, source.File, first)
+	source.Root = newRepository(t).root
+	source.File = filepath.Join(t.TempDir(), "root.json")
+	if err := (&trustedroot.Keeper{Sources: []trustedroot.Source{source}}).Missing(); err == nil {
+		t.Error("a repository of other keys has one")
+	}
+	large := bytes.Repeat([]byte(" "), 2<<20)
+	r.publish(append(large, first...), time.Now().AddDate(0, 1, 0))
+	source.Root, source.File = r.root, filepath.Join(t.TempDir(), "root.json")
+	if err := (&trustedroot.Keeper{Sources: []trustedroot.Source{source}}).Missing(); err == nil {
+		t.Error("two megabytes are taken")
+	}
+}
