@@ -2,10 +2,16 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -89,6 +95,49 @@ func TestVerify(t *testing.T) {
 				t.Errorf("standard error %q", stderr)
 			}
 		})
+	}
+}
+
+// Where signatures are cannot be read: whether the image is signed is not known, and the answer is neither yes nor no.
+func TestVerifyWhatCannotBeRead(t *testing.T) {
+	host, policy := signedRegistry(t)
+	registry, err := url.Parse("http://" + host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var portal atomic.Bool
+	proxy := httputil.NewSingleHostReverseProxy(registry)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if portal.Load() && strings.Contains(r.URL.Path, "/referrers/") {
+			fmt.Fprint(w, "<!DOCTYPE html><html>Sign in</html>")
+			return
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(front.Close)
+	document, err := os.ReadFile(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	frontHost := strings.TrimPrefix(front.URL, "http://")
+	document = []byte(strings.ReplaceAll(string(document), host, frontHost))
+	if err := os.WriteFile(policy, document, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		portal bool
+		code   int
+		want   string
+	}{
+		{false, exitUntrusted, "verified: Unsigned"},
+		{true, exitUndeclared, "the referrers cannot be read"},
+		{false, exitUntrusted, "verified: Unsigned"}, // the warning goes
+	} {
+		portal.Store(tt.portal)
+		code, stdout, stderr := tidewaiter(t, "verify", "--policy", policy, frontHost+"/harbour/buoy:v1")
+		if code != tt.code || !strings.Contains(stdout, tt.want) || (stderr != "") != tt.portal {
+			t.Errorf("portal %v: exit code %d, want %d: %s%s", tt.portal, code, tt.code, stdout, stderr)
+		}
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	imagev1 "github.com/openshift/api/image/v1"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/find"
 	"github.com/tidewaiter/tidewaiter/signatures/payload"
@@ -555,8 +556,34 @@ func TestFindBrokenThings(t *testing.T) {
 	t.Run("not JSON", func(t *testing.T) {
 		f := newFixture(t, true)
 		f.around = func(w http.ResponseWriter, r *http.Request, inner http.Handler) { io.WriteString(w, "<html>") }
-		f.find(find.Options{}).expect(t, "", "invalid character", "invalid character", "invalid character")
+		f.find(find.Options{}).expect(t, "", "page 1 of the referrers cannot be read: invalid character", "invalid character", "invalid character", "invalid character")
 	})
+	// A proxy or a portal that answers in the place of the referrers API: nobody knows whether there are signatures.
+	for name, answer := range map[string]string{"a web page": "<!DOCTYPE html><html>Sign in</html>", "an error that is none": `{"errors":[{"code":"DENIED"}]}`, "JSON of another kind": `[]`, "nothing": "", "cut off": `{"manifests":[`} {
+		t.Run("referrers are "+name, func(t *testing.T) {
+			f := newFixture(t, true)
+			portal := true
+			f.around = func(w http.ResponseWriter, r *http.Request, inner http.Handler) {
+				if portal && strings.Contains(r.URL.Path, "/referrers/") {
+					io.WriteString(w, answer)
+					return
+				}
+				inner.ServeHTTP(w, r)
+			}
+			f.push(f.tag(".sig"), map[string]any{"config": f.blob(emptyConfig, []byte("{}")), "layers": []any{f.cosignLayer(key.SimpleSigning(t, f.digest, f.repository()))}})
+			r := f.find(find.Options{})
+			r.expect(t, signatures.TypeSimpleSigning, "page 1 of the referrers cannot be read")
+			if unread := r.annotations[annotation.Unread]; !strings.Contains(unread, "the referrers cannot be read") {
+				t.Errorf("unread is %q", unread)
+			}
+			portal = false
+			r = f.find(find.Options{})
+			r.expect(t, signatures.TypeSimpleSigning)
+			if unread, ok := r.annotations[annotation.Unread]; ok {
+				t.Errorf("after a search that succeeded, unread is %q", unread)
+			}
+		})
+	}
 	for _, status := range []int{401, 403, 429, 500, 503} {
 		t.Run(fmt.Sprintf("status %d", status), func(t *testing.T) {
 			f := newFixture(t, true)

@@ -1,9 +1,11 @@
 package find
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -81,13 +83,22 @@ func (s *search) listReferrers(ctx context.Context) ([]descriptor, error) {
 			return nil, err
 		}
 		var index manifest
-		// The media type is not looked at beyond this: registries answer with all sorts of JSON.
-		if status != http.StatusOK || json.Unmarshal(body, &index) != nil {
-			if page == 0 {
-				return s.fallbackTag(ctx)
+		// The Content-Type is not looked at: registries send all sorts.
+		if status == http.StatusOK {
+			err = json.Unmarshal(body, &index)
+			if err == nil && index.Manifests == nil && index.MediaType != mediaTypeIndex {
+				err = errors.New("it is not an index")
 			}
-			s.notRead("page %d of the referrers cannot be read", page+1)
-			return list, nil
+		}
+		if status != http.StatusOK || err != nil {
+			// Who answers with a web page may have referrers for all that is known; who says that there is no API has none.
+			if page > 0 || err != nil {
+				s.notRead("page %d of the referrers cannot be read: %v", page+1, cmp.Or(err, fmt.Errorf("status %d", status)))
+			}
+			if page > 0 {
+				return list, nil
+			}
+			return s.fallbackTag(ctx)
 		}
 		list = append(list, index.Manifests...)
 		if len(list) > MaxLooked {
