@@ -39,10 +39,11 @@ func record(image *imagev1.Image, repository reference.Reference, found []imagev
 		r.Attestations = json.RawMessage(text)
 	}
 	_ = json.Unmarshal([]byte(annotations[annotation.Warnings]), &r.Warnings) // the finder's own, an array of strings
+	_ = json.Unmarshal([]byte(annotations[annotation.Manifests]), &r.Manifests)
 	setFound(image, repository, r)
 	for key, value := range annotations {
 		switch key {
-		case annotation.Attestations, annotation.Warnings, annotation.Unread:
+		case annotation.Attestations, annotation.Warnings, annotation.Manifests, annotation.Unread:
 			continue
 		}
 		if _, own := image.Annotations[key]; !own {
@@ -72,9 +73,10 @@ func mergeFound(merged, fresh *imagev1.Image, repository string, offered []strin
 	all := annotation.Found(merged.Annotations)
 	_, recorded := merged.Annotations[annotation.Repositories]
 	now, before := annotation.Found(fresh.Annotations)[repository], all[repository]
-	after := annotation.Repository{Attestations: now.Attestations, Warnings: now.Warnings, Unread: now.Unread}
+	after := annotation.Repository{Attestations: now.Attestations, Warnings: now.Warnings, Manifests: now.Manifests, Unread: now.Unread}
 	if now.Unread != "" {
 		after.Signatures = slices.Clone(before.Signatures)
+		after.Manifests = slices.Compact(slices.Sorted(slices.Values(slices.Concat(before.Manifests, now.Manifests))))
 		if len(after.Attestations) == 0 {
 			after.Attestations = before.Attestations
 		}

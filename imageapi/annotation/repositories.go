@@ -32,6 +32,8 @@ const (
 	Attestations = "tidewaiter.dev/attestations"
 	// Warnings says what the search had to leave out: JSON, an array of strings.
 	Warnings = "tidewaiter.dev/signature-warnings"
+	// Manifests are the manifests that hold signatures: JSON, an array of digests.
+	Manifests = "tidewaiter.dev/signature-manifests"
 	// Unread says why part of where signatures may be could not be read.
 	Unread = "tidewaiter.dev/signatures-unread"
 )
@@ -44,7 +46,7 @@ const Clients = ""
 const (
 	MaxRepositories = 32        // repositories
 	maxDetails      = 3 << 10   // bytes of the attestations of one
-	maxLeftOut      = 64        // signatures named as left out
+	maxLeftOut      = 64        // signatures named as left out, and manifests
 	maxTotal        = 160 << 10 // bytes of all annotations; Kubernetes allows 256 KiB with those of users
 )
 
@@ -61,6 +63,9 @@ type Repository struct {
 	// Attestations is a JSON array of what else is attached.
 	Attestations json.RawMessage `json:"attestations,omitempty"`
 	Warnings     []string        `json:"warnings,omitempty"`
+	// Manifests are the digests of the manifests that held signatures, sorted: when one is deleted, it can no longer say
+	// which image it was about.
+	Manifests []string `json:"manifests,omitempty"`
 	// Unread is why the search could not read everything. What was found before is kept then.
 	Unread string `json:"unread,omitempty"`
 }
@@ -74,7 +79,7 @@ func (r *Repository) LeftOutOf(attestations bool) *[]string {
 }
 
 func (r Repository) isEmpty() bool {
-	return len(r.Signatures) == 0 && len(r.LeftOut) == 0 && len(r.AttestationsLeftOut) == 0 && len(r.Attestations) == 0 && len(r.Warnings) == 0 && r.Unread == ""
+	return len(r.Signatures) == 0 && len(r.LeftOut) == 0 && len(r.AttestationsLeftOut) == 0 && len(r.Attestations) == 0 && len(r.Warnings) == 0 && len(r.Manifests) == 0 && r.Unread == ""
 }
 
 // Found returns what is recorded of each repository. The map may be changed.
@@ -111,6 +116,8 @@ func SetFound(annotations map[string]string, found map[string]Repository) {
 			slices.Sort(*list)
 			*list = (*list)[:min(len(*list), maxLeftOut)]
 		}
+		slices.Sort(r.Manifests)
+		r.Manifests = r.Manifests[:min(len(r.Manifests), maxLeftOut)]
 		r.Attestations = shorten(r.Attestations)
 		texts[name] = r
 	}

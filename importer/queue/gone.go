@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"time"
@@ -37,6 +38,29 @@ func (w *Worker) gone(ctx context.Context, ref reference.Reference, digests []st
 		}
 		return w.markGone(ctx, image.Name, ref)
 	})
+}
+
+// searchSigned looks for signatures again of the images of which the manifest, now gone, held some, or attestations. It can no longer
+// be asked which these are.
+func (w *Worker) searchSigned(ctx context.Context, manifest reference.Reference) error {
+	if w.Finder == nil {
+		return nil
+	}
+	repository := manifest.Bare()
+	var signed []string
+	err := w.Finder.FindImages(ctx, repository, func(image *imagev1.Image) error {
+		r := annotation.Found(image.Annotations)[repository.String()]
+		if slices.Contains(r.Manifests, manifest.Digest) || bytes.Contains(r.Attestations, []byte(manifest.Digest)) {
+			signed = append(signed, image.Name)
+		}
+		return nil
+	})
+	for _, image := range signed {
+		if err == nil {
+			err = w.searchSignatures(ctx, repository.WithDigest(image))
+		}
+	}
+	return err
 }
 
 // goneRepository asks about every reference in the repository.

@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -413,7 +414,8 @@ func (f *tagFinder) Find(ctx context.Context, digest name.Digest, transport http
 		ObjectMeta: metav1.ObjectMeta{Name: digest.DigestStr() + "@" + descriptor.Digest.Hex},
 		Type:       "test", Content: descriptor.Manifest,
 	}
-	return []imagev1.ImageSignature{signature}, nil, nil, nil
+	holds := map[string]string{annotation.Manifests: fmt.Sprintf("[%q]", descriptor.Digest)}
+	return []imagev1.ImageSignature{signature}, holds, nil, nil
 }
 
 func sampleOf(name string) sample.Spec { return sample.Spec{Name: name} }

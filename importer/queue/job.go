@@ -29,7 +29,11 @@ func (w *Worker) do(ctx context.Context, j *push.Job) error {
 	tag := repository.WithTag(first.Tag)
 	pushed, deleted := digestsOf(j.Events, push.Pushed), digestsOf(j.Events, push.Deleted)
 	if subject, ok := importer.SubjectOfTag(first.Tag); ok {
-		if _, err := w.awaitTag(ctx, tag, pushed, j.Latest); err != nil {
+		expected := func(digest string) bool { return len(pushed) == 0 || slices.Contains(pushed, digest) }
+		if !slices.ContainsFunc(j.Events, func(e push.Event) bool { return !isDeletion(e) }) {
+			expected = func(digest string) bool { return digest == "" }
+		}
+		if _, err := w.settle(ctx, tag, j.Latest, expected); err != nil {
 			return err
 		}
 		return w.searchSignatures(ctx, repository.WithDigest(subject))
@@ -59,8 +63,11 @@ func (w *Worker) do(ctx context.Context, j *push.Job) error {
 // doDigest does the events about one digest.
 func (w *Worker) doDigest(ctx context.Context, ref reference.Reference, j *push.Job) error {
 	if slices.ContainsFunc(j.Events, isDeletion) {
-		if gone, err := w.gone(ctx, ref, nil, j.Latest); err != nil || gone {
+		switch gone, err := w.gone(ctx, ref, nil, j.Latest); {
+		case err != nil:
 			return err
+		case gone:
+			return w.searchSigned(ctx, ref)
 		}
 		// Deleted and pushed again, or the event was wrong.
 	}

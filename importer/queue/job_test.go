@@ -209,6 +209,60 @@ func TestWorkerSeesSignaturesThatComeLater(t *testing.T) {
 	})
 }
 
+// Signatures are deleted by their tag, or by the digest of the manifest that holds them, after which nobody can ask
+// which image it was about. They go; those of a manifest that is still there stay.
+func TestWorkerSeesSignaturesThatAreDeleted(t *testing.T) {
+	for _, by := range []string{"tag", "digest"} {
+		t.Run(by, func(t *testing.T) {
+			w := startWorker(t)
+			digest, other := w.push("team/app:1.0", "a"), w.push("team/app:2.0", "b")
+			tag := strings.Replace(digest, ":", "-", 1) + ".sig"
+			signature := w.registry.Push("team/app:"+tag, newArtifact(t))
+			w.do("push team/app:1.0@" + digest)
+			w.do("push team/app:2.0@" + other)
+			event := "delete team/app:" + tag
+			if by == "digest" {
+				event = "delete team/app@" + signature
+			}
+			w.do(event) // a lie: it is there
+			if n := len(w.image(digest).Signatures); n != 1 {
+				t.Fatalf("%d signatures after a lie, want 1", n)
+			}
+			w.delete("team/app", tag)
+			w.delete("team/app", signature)
+			w.do(event)
+			if n := len(w.image(digest).Signatures); n != 0 {
+				t.Errorf("%d signatures, want none", n)
+			}
+			w.expect("marked", w.gone(digest), nil)
+			w.expect("images", w.images.Names(), slices.Sorted(slices.Values([]string{digest, other})))
+		})
+	}
+}
+
+// The registry tells of a deletion before it has made it true: it is asked until it has.
+func TestWorkerIsToldOfADeletionTooEarly(t *testing.T) {
+	w := startWorker(t, func(o *queue.Options) { o.Settle = 10 * time.Second })
+	digest := w.push("team/app:1.0", "a")
+	tag := strings.Replace(digest, ":", "-", 1) + ".sig"
+	signature := w.registry.Push("team/app:"+tag, newArtifact(t))
+	w.do("push team/app:1.0@" + digest)
+	looks := 0
+	w.registry.Inject("HEAD .*/manifests/"+tag+"$", 0, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
+			next.ServeHTTP(rw, req)
+			if looks++; looks == 1 {
+				w.delete("team/app", tag)
+				w.delete("team/app", signature)
+			}
+		})
+	})
+	w.do("delete team/app:" + tag)
+	if n := len(w.image(digest).Signatures); n != 0 {
+		t.Errorf("%d signatures, want none", n)
+	}
+}
+
 func newArtifact(t *testing.T) v1.Image {
 	t.Helper()
 	artifact, err := sample.Artifact("application/vnd.example.signature", []byte("signature"))

@@ -20,7 +20,9 @@ func (s *search) cosignTags(ctx context.Context) error {
 	tag := strings.Replace(s.digest, ":", "-", 1)
 	m, err := s.tag(ctx, tag+".sig")
 	if err == nil && m != nil {
+		before := len(s.found)
 		err = s.simpleSigningLayers(ctx, m)
+		s.holding(m, before)
 	}
 	if err != nil {
 		return err

@@ -336,6 +336,20 @@ func TestFindReferrers(t *testing.T) {
 	}
 }
 
+// A manifest that is deleted can no longer say which image it was about, so it is kept which manifests held signatures.
+func TestFindNamesWhatHoldsSignatures(t *testing.T) {
+	key := signaturestest.NewKey(t, signaturestest.P256)
+	f := newFixture(t, true)
+	tagged := f.push(f.tag(".sig"), map[string]any{"config": f.blob(emptyConfig, []byte("{}")), "layers": []any{f.cosignLayer(key.SimpleSigning(t, f.digest, f.repository()))}})
+	referrer := f.refer("application/vnd.dev.cosign.artifact.sig.v1+json", nil, f.cosignLayer(key.SimpleSigning(t, f.digest, f.repository()+":v1")))
+	f.refer("application/x", nil, f.blob("text/plain", []byte("no signature")))
+	r := f.find(find.Options{})
+	r.expect(t, signatures.TypeSimpleSigning+" "+signatures.TypeSimpleSigning)
+	if got, want := r.annotations[annotation.Manifests], fmt.Sprintf("[%q,%q]", referrer, tagged); got != want {
+		t.Errorf("manifests are %s, want %s", got, want)
+	}
+}
+
 func TestFindAttestationTag(t *testing.T) {
 	f := newFixture(t, false)
 	layer := f.blob("application/vnd.dsse.envelope.v1+json", []byte("{}"))

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -94,7 +95,7 @@ type Attestation struct {
 //
 // signatures are named as package signatures names them, have type and content and nothing else, and are in the
 // order in which they were found, each once, all that are within the bounds: who judges them chooses which to keep.
-// annotations are what else is known of the repository: annotation.Attestations, Warnings and Unread, those for which
+// annotations are what else is known of the repository: annotation.Attestations, Warnings, Manifests and Unread, those for which
 // there is something to say. warnings say, for people, what had to be left out.
 // An error means that the registry could not be asked; what was found until then is returned with it.
 func (f *Finder) Find(ctx context.Context, digest name.Digest, transport http.RoundTripper) (found []imagev1.ImageSignature, annotations map[string]string, warnings []string, err error) {
@@ -138,9 +139,10 @@ type search struct {
 	seen         map[string]bool   // content digests of found
 	blobs        map[string][]byte // by digest; cosign signs the same payload again and again
 	looked       int
-	dropped      bool   // MaxLooked was met
-	bytes        int    // of found
-	unread       string // why not everything could be read
+	dropped      bool     // MaxLooked was met
+	bytes        int      // of found
+	unread       string   // why not everything could be read
+	manifests    []string // digests of those that hold found
 }
 
 // look counts one more candidate and tells whether it may be looked at.
@@ -178,6 +180,13 @@ func (s *search) add(typ string, content []byte) {
 	})
 }
 
+// holding notes that a manifest holds signatures, if more were found in it than the number before.
+func (s *search) holding(m *manifest, before int) {
+	if len(s.found) > before && !slices.Contains(s.manifests, m.digest) {
+		s.manifests = append(s.manifests, m.digest)
+	}
+}
+
 // notRead warns that there may be signatures that were not read.
 func (s *search) notRead(format string, args ...any) {
 	s.warn(format, args...)
@@ -203,6 +212,13 @@ func (s *search) annotations() (map[string]string, error) {
 	}
 	if s.unread != "" {
 		values[annotation.Unread] = s.unread
+	}
+	if len(s.manifests) > 0 {
+		b, err := json.Marshal(s.manifests)
+		if err != nil {
+			return nil, err
+		}
+		values[annotation.Manifests] = string(b)
 	}
 	if len(s.warnings) > 0 {
 		b, err := json.Marshal(s.warnings)

@@ -53,9 +53,11 @@ func (s *search) referrers(ctx context.Context) error {
 		case m.Subject == nil || m.Subject.Digest != s.digest:
 			s.warn("referrer %s: it is listed for the image but refers to another one", d.Digest)
 		default:
+			before := len(s.found)
 			if err := s.referrer(ctx, m); err != nil {
 				return err
 			}
+			s.holding(m, before)
 		}
 	}
 	return nil
