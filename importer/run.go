@@ -190,7 +190,7 @@ func (r *run) importImage(ctx context.Context, n node, found *imagev1.Image, m *
 		if err != nil {
 			return nil, describe(n.reference, err)
 		}
-		platform = config.Platform.String()
+		platform = clean(config.Platform.String())
 		if n.child != nil && !r.wants(&config.Platform) {
 			return nil, errNotWanted
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/coreapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
@@ -68,7 +69,7 @@ func (r *eventRecorder) record(about *corev1.ObjectReference, warning bool, reas
 	if warning {
 		kind = corev1.EventTypeWarning
 	}
-	recorder.Event(about, kind, reason, message)
+	recorder.Event(about, kind, reason, printable.Text(message))
 }
 
 func aboutImage(name string) *corev1.ObjectReference {

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 )
@@ -73,7 +74,7 @@ func (r *report) add(reference string, result *importer.Result, err error) {
 	r.progress.done(func() {
 		if result != nil {
 			for _, w := range result.Warnings {
-				fmt.Fprintf(r.errOut, "warning: %s: %s\n", reference, w)
+				fmt.Fprintf(r.errOut, "warning: %s: %s\n", reference, printable.Text(w))
 			}
 		}
 		if errors.Is(err, context.Canceled) || importer.ReasonOf(err) == importer.Canceled {
@@ -89,7 +90,7 @@ func (r *report) add(reference string, result *importer.Result, err error) {
 			if !strings.Contains(text, reference) {
 				text = reference + ": " + text
 			}
-			fmt.Fprintf(r.errOut, "error: %s\n", text)
+			fmt.Fprintf(r.errOut, "error: %s\n", printable.Text(text))
 			return
 		}
 		r.done++

@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 )
 
 // Exit codes of every verb. Verbs that handle several things use exitSome when
@@ -69,7 +71,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		exit = &exitError{code: exitNone, err: err}
 	}
 	if exit.err != nil {
-		fmt.Fprintf(stderr, "error: %v\n", exit.err)
+		fmt.Fprintf(stderr, "error: %s\n", printable.Text(exit.err.Error()))
 		var hint *hintError
 		if errors.As(exit.err, &hint) {
 			fmt.Fprintf(stderr, "hint: %s\n", hint.hint)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 	restclient "k8s.io/client-go/rest"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/web/admin"
 )
 
@@ -86,7 +87,7 @@ func (o *spoolOptions) list(cmd *cobra.Command) error {
 				fmt.Fprintln(w, "ID\tSTATE\tABOUT\tRECEIVER\tATTEMPTS\tAGE\tERROR")
 			}
 			shown++
-			fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%d\t%s\t%s\n", j.ID, j.State, j.Key, j.Receiver, j.Attempts, duration.HumanDuration(time.Since(j.Enqueued)), j.Error)
+			fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%d\t%s\t%s\n", j.ID, j.State, j.Key, j.Receiver, j.Attempts, duration.HumanDuration(time.Since(j.Enqueued)), printable.Line(j.Error, 0))
 			after = j.ID
 		}
 		if len(answer.Jobs) < admin.SpoolPage {

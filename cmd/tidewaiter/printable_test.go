@@ -1,0 +1,101 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"unicode"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+)
+
+// hostileText rings, colours, turns the line around and is no UTF-8.
+const hostileText = "said \a\x1b[31m\u009b31m\u202e\xff."
+
+// wantPrintable fails unless s has the text, and nothing that does more than be read.
+func wantPrintable(t *testing.T, where, s string) {
+	t.Helper()
+	if !strings.Contains(s, "said ") {
+		t.Errorf("%s has not what was said: %q", where, s)
+	}
+	if i := strings.IndexFunc(s, func(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsPrint(r) }); i >= 0 {
+		t.Errorf("%s has %q", where, s[i:][:min(20, len(s)-i)])
+	}
+}
+
+// What registries and pushers say is made printable on each way to a person: the log,
+// Events, and what import writes to a terminal.
+func TestAttackTextReachesNoTerminal(t *testing.T) {
+	t.Run("log", func(t *testing.T) {
+		for name, log := range map[string]func(){
+			"slog message": func() { slog.Warn(hostileText) },
+			"slog value":   func() { slog.Warn("x", "err", errors.New(hostileText), "text", hostileText) },
+			"slog key":     func() { slog.Warn("x", hostileText, 1) },
+			"klog":         func() { klog.Warning(hostileText) },
+			"klog error":   func() { klog.ErrorS(errors.New(hostileText), "x", "text", hostileText) },
+			"klog logger":  func() { klog.Background().Info(hostileText, "text", hostileText) },
+		} {
+			out := logAt(t, 10)
+			log()
+			wantPrintable(t, name, out.String())
+		}
+	})
+
+	image := &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: "x"}}
+	for _, format := range append(outputs(), "") {
+		t.Run("import -o "+format, func(t *testing.T) {
+			var errOut bytes.Buffer
+			r := newReport(format, false, io.Discard, &errOut, newProgress(io.Discard))
+			r.add("r.example.com/a", &importer.Result{Warnings: []string{hostileText}, Images: []importer.ImageResult{{Image: image}}}, nil)
+			r.add("r.example.com/b", nil, fmt.Errorf("the registry: %s", hostileText))
+			_ = r.end(nil)
+			wantPrintable(t, "standard error", errOut.String())
+		})
+	}
+
+	t.Run("error", func(t *testing.T) {
+		var errOut bytes.Buffer
+		run(t.Context(), []string{"import", hostileText}, strings.NewReader(""), io.Discard, &errOut)
+		wantPrintable(t, "standard error", errOut.String())
+	})
+
+	t.Run("platform", func(t *testing.T) {
+		config := serve(t)
+		images, err := imageclient.New(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		registry := registrytest.New(t)
+		pushed(t, registry, "team/app:v1", `{"os":"said \u0007\u001b[31m\u202e","architecture":"\u009b"}`, nil)
+		result := importInto(t, images, nil, registry.Host+"/team/app:v1")
+		wantPrintable(t, "the result", result.Images[0].Platform)
+		var out bytes.Buffer
+		r := newReport("wide", false, &out, io.Discard, newProgress(io.Discard))
+		r.add(result.Reference, result, nil)
+		_ = r.end(nil)
+		wantPrintable(t, "import -o wide", out.String())
+
+		events := &eventRecorder{}
+		if err := events.start(t.Context(), config, "test"); err != nil {
+			t.Fatal(err)
+		}
+		events.imported(t.Context(), result.Reference, result, errors.New(hostileText))
+		events.flush()
+		list, err := kubernetes.NewForConfigOrDie(config).CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=ImportFailed"})
+		if err != nil || len(list.Items) != 1 {
+			t.Fatalf("events: %v, %v", list, err)
+		}
+		wantPrintable(t, "an Event", list.Items[0].Message)
+	})
+}
