@@ -28,8 +28,8 @@ type announcements struct {
 
 type announcement struct {
 	at time.Time
-	// place is where it is among those that are pending, nil when it has ended.
-	place *list.Element
+	// element is its place among those that are pending, nil when it has ended.
+	element *list.Element
 }
 
 type announcementKey struct{}
@@ -42,16 +42,16 @@ func (d *DB) Announce(ctx context.Context) (_ context.Context, end func()) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	a := &announcement{at: d.clock.Now()}
-	a.place = all.pending.PushBack(a)
+	a.element = all.pending.PushBack(a)
 	return context.WithValue(ctx, announcementKey{}, a), func() { all.end(a) }
 }
 
 func (all *announcements) end(a *announcement) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	if a.place != nil {
-		all.pending.Remove(a.place)
-		a.place = nil
+	if a.element != nil {
+		all.pending.Remove(a.element)
+		a.element = nil
 	}
 }
 

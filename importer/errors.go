@@ -198,13 +198,13 @@ func classify(err error, host string) (Reason, string) {
 }
 
 func classifyAnswer(answer *transport.Error, host string) (Reason, string) {
-	var said []string
+	var details []string
 	codes := map[transport.ErrorCode]bool{}
 	for _, d := range answer.Errors {
 		codes[d.Code] = true
-		said = append(said, string(d.Code)+": "+d.Message)
+		details = append(details, string(d.Code)+": "+d.Message)
 	}
-	message := clean(strings.Join(said, "; "))
+	message := clean(strings.Join(details, "; "))
 	if message == "" {
 		message = fmt.Sprintf("status %d %s", answer.StatusCode, http.StatusText(answer.StatusCode))
 	}

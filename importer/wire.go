@@ -262,9 +262,9 @@ func (w *wire) once(base http.RoundTripper, req *http.Request, h *host) (*http.R
 	case resp.StatusCode >= 400:
 		// The caller of an error does not always close it.
 		b.left, b.limit = maxErrorBody, maxErrorBody
-		said, _ := io.ReadAll(b) // what did not come is not missed
+		text, _ := io.ReadAll(b) // what did not come is not missed
 		b.Close()
-		resp.Body = io.NopCloser(bytes.NewReader(said))
+		resp.Body = io.NopCloser(bytes.NewReader(text))
 	case resp.ContentLength > allowed.bytes && resp.StatusCode == http.StatusOK:
 		b.Close()
 		return nil, tooLarge(req.URL.Host, resp.ContentLength, allowed.bytes)
@@ -275,9 +275,9 @@ func (w *wire) once(base http.RoundTripper, req *http.Request, h *host) (*http.R
 }
 
 func tooLarge(host string, size, limit int64) error {
-	said := "more"
+	sent := "more"
 	if size > 0 {
-		said = fmt.Sprintf("%d bytes", size)
+		sent = fmt.Sprintf("%d bytes", size)
 	}
-	return &Error{Reason: TooLarge, Message: fmt.Sprintf("%s sends %s where at most %d bytes are read", host, said, limit)}
+	return &Error{Reason: TooLarge, Message: fmt.Sprintf("%s sends %s where at most %d bytes are read", host, sent, limit)}
 }

@@ -157,17 +157,17 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 		report.failures = file
 	}
 	begun := time.Now()
-	err = target.use(cmd.Context(), func(ctx context.Context, at place) error {
-		references, err := o.pods.add(ctx, references, at.config)
+	err = target.use(cmd.Context(), func(ctx context.Context, to destination) error {
+		references, err := o.pods.add(ctx, references, to.config)
 		if err != nil {
 			return err
 		}
-		b := newBatch(im, at.images, o.jobs, report, progress)
-		if at.config != nil {
+		b := newBatch(im, to.images, o.jobs, report, progress)
+		if to.config != nil {
 			// Events are by the way: what becomes of them is no concern of who imports.
 			recording, stop := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), klog.Logger{}))
 			defer stop()
-			if err := b.events.start(recording, at.config, "tidewaiter-import"); err != nil {
+			if err := b.events.start(recording, to.config, "tidewaiter-import"); err != nil {
 				return err
 			}
 			defer b.events.flush()

@@ -12,12 +12,12 @@ import (
 
 // target is where an import stores Images.
 type target interface {
-	// use calls do with the place, which is good until do returns.
-	use(ctx context.Context, do func(context.Context, place) error) error
+	// use calls do with the destination, which is valid until do returns.
+	use(ctx context.Context, do func(context.Context, destination) error) error
 }
 
-// place is where Images are kept.
-type place struct {
+// destination is where Images are kept.
+type destination struct {
 	// images is asked for anew for every reference.
 	images func() importer.Images
 	// config reaches the API that keeps the Images; nil for a dry run.
@@ -39,8 +39,8 @@ func (o *importOptions) target(cmd *cobra.Command) (target, error) {
 // forgets with every reference, so that it holds no more than a few Images.
 type dryRunTarget struct{}
 
-func (dryRunTarget) use(ctx context.Context, do func(context.Context, place) error) error {
-	return do(ctx, place{images: func() importer.Images { return &importer.DryRun{} }})
+func (dryRunTarget) use(ctx context.Context, do func(context.Context, destination) error) error {
+	return do(ctx, destination{images: func() importer.Images { return &importer.DryRun{} }})
 }
 
 // apiTarget is a running server.
@@ -54,19 +54,19 @@ func newAPITarget(config *restclient.Config) apiTarget {
 	return apiTarget{config}
 }
 
-func (t apiTarget) use(ctx context.Context, do func(context.Context, place) error) error {
+func (t apiTarget) use(ctx context.Context, do func(context.Context, destination) error) error {
 	images, err := imageclient.New(t.config)
 	if err != nil {
 		return err
 	}
-	return do(ctx, place{images: func() importer.Images { return images }, config: t.config})
+	return do(ctx, destination{images: func() importer.Images { return images }, config: t.config})
 }
 
 // directoryTarget is a data directory that no server holds: one is run over it
 // for the time of the import, without a port, so that the same rules apply.
 type directoryTarget struct{ options serverOptions }
 
-func (t directoryTarget) use(ctx context.Context, do func(context.Context, place) error) error {
+func (t directoryTarget) use(ctx context.Context, do func(context.Context, destination) error) error {
 	s, err := openServer(ctx, t.options, nil)
 	if err != nil {
 		return err

@@ -46,11 +46,11 @@ type corruptError struct {
 }
 
 func (e *corruptError) Error() string {
-	said := fmt.Sprintf("%s revision=%d: %v", e.kind, e.rev, e.err)
+	message := fmt.Sprintf("%s revision=%d: %v", e.kind, e.rev, e.err)
 	if e.kind == damaged { // a plain deletion reads it, too
-		said += "; to delete it, ask for ignoreStoreReadErrorWithClusterBreakingPotential=true"
+		message += "; to delete it, ask for ignoreStoreReadErrorWithClusterBreakingPotential=true"
 	}
-	return said
+	return message
 }
 func (e *corruptError) Unwrap() error { return e.err }
 
