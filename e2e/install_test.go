@@ -1,11 +1,13 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/mod/module"
 	"golang.org/x/mod/zip"
@@ -17,7 +19,8 @@ import (
 // tree: a module with a replace directive, or with files that a module cannot have, could not be.
 func TestGoInstall(t *testing.T) {
 	t.Parallel()
-	version := module.Version{Path: "github.com/tidewaiter/tidewaiter", Version: "v0.0.1-of-this-tree"}
+	// Another run may be under way, and shares the module cache.
+	version := module.Version{Path: "github.com/tidewaiter/tidewaiter", Version: fmt.Sprintf("v0.0.1-of-this-tree.%d", time.Now().UnixNano())}
 	root := filepath.Dir(harness.ModuleDir(t))
 	proxy := t.TempDir()
 	dir := filepath.Join(proxy, version.Path, "@v")
@@ -49,9 +52,13 @@ func TestGoInstall(t *testing.T) {
 
 	gopath, bin := goEnv(t, "GOMODCACHE"), t.TempDir()
 	t.Cleanup(func() { // what the go command kept of a version that is nobody's
-		for _, kept := range []string{filepath.Join(gopath, "github.com", "tidewaiter"), filepath.Join(gopath, "cache", "download", "github.com", "tidewaiter")} {
-			filepath.WalkDir(kept, func(path string, _ os.DirEntry, _ error) error { return os.Chmod(path, 0o755) })
-			if err := os.RemoveAll(kept); err != nil {
+		kept, err := filepath.Glob(filepath.Join(gopath, "cache", "download", version.Path, "@v", version.Version+".*"))
+		if err != nil {
+			t.Error(err)
+		}
+		for _, path := range append(kept, filepath.Join(gopath, version.String())) {
+			filepath.WalkDir(path, func(path string, _ os.DirEntry, _ error) error { return os.Chmod(path, 0o755) })
+			if err := os.RemoveAll(path); err != nil {
 				t.Error(err)
 			}
 		}
