@@ -313,6 +313,19 @@ func TestAttackJunkAttestationsDisplace(t *testing.T) {
 	}
 }
 
+// A log entry of a kind that cannot be verified is no reason to refuse a key without a log, and said where one is demanded.
+func TestAttestationWithAnOldLogEntry(t *testing.T) {
+	t.Parallel()
+	d, key := signaturestest.NewDeployment(t), signaturestest.NewKey(t, signaturestest.P256)
+	l := layer(t, key, statement(digest, slsa1, `{"builder":"here"}`))
+	l.Annotations[payload.AnnotationLogBundle] = d.Entry(t, []byte(`{"apiVersion":"0.0.1","kind":"intoto","spec":{"content":{"hash":{"algorithm":"sha256","value":"00"}},"publicKey":""}}`), now, 1)
+	a := stored(t, signatures.TypeAttestation, l)
+	v, _ := asked(t, demanding(t, signaturestest.TrustKey(key, nil), builtHere), a)
+	wantVerdict(t, v, verdicts.VerifiedTrue, "AttestationVerified")
+	v, _ = asked(t, demanding(t, signaturestest.TrustKey(key, d.RekorKey(t)), builtHere), a)
+	wantVerdict(t, v, verdicts.VerifiedFalse, "TransparencyLogEntryInvalid", "intoto 0.0.1")
+}
+
 // Whatever comes in as an attestation, it is trusted only if its bytes are those that a trusted key has signed.
 func FuzzAttestation(f *testing.F) {
 	key := signaturestest.NewKey(f, signaturestest.P256)

@@ -2,6 +2,7 @@ package sigstore
 
 import (
 	"encoding/json"
+	"errors"
 
 	protobundle "github.com/sigstore/protobuf-specs/gen/pb-go/bundle/v1"
 	protodsse "github.com/sigstore/protobuf-specs/gen/pb-go/dsse"
@@ -57,6 +58,11 @@ func attestationOfLayer(content []byte) (*Signature, error) {
 		return nil, err
 	}
 	stamp := s.readAnnotations(b)
+	for _, e := range s.logs {
+		if k := e.GetKindVersion(); k.GetKind() == "intoto" && k.GetVersion() == "0.0.1" {
+			s.logs, s.logErr = nil, errors.New("log entries of kind intoto 0.0.1 are not supported")
+		}
+	}
 	s.entity = func(asKey bool) (*bundle.Bundle, error) {
 		mediaType, err := bundle.MediaTypeString("0.1")
 		if err != nil {
