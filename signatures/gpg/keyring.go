@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ProtonMail/go-crypto/openpgp"
 	"github.com/ProtonMail/go-crypto/openpgp/armor"
@@ -194,6 +195,18 @@ func canSign(e *openpgp.Entity) bool {
 		return true
 	}
 	return slices.ContainsFunc(e.Subkeys, func(s openpgp.Subkey) bool { return s.Sig.FlagsValid && s.Sig.FlagSign })
+}
+
+// Usable returns why no key of the keyring can sign anything at the time now that is accepted; nil when one can.
+func (k *Keyring) Usable(now time.Time) error {
+	for _, e := range k.entities {
+		if key, ok := e.SigningKey(now); ok {
+			if _, weak := weakKey(key.PublicKey); !weak {
+				return nil
+			}
+		}
+	}
+	return errors.New("every OpenPGP key of the keyring is expired, revoked or too short")
 }
 
 func fingerprint(e *openpgp.Entity) string {

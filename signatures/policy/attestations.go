@@ -9,16 +9,22 @@ import (
 
 // Attestation is (an addition of ours) an attestation that an image must have. The names are those of the ClusterImagePolicy
 // of sigstore's policy-controller, where CEL is a type that it does not have.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
 type Attestation struct {
 	// Name tells it from others of the policy, and is used in messages.
 	Name string `json:"name"`
 	// PredicateType is a URI, or one of the names that cosign has for some: slsaprovenance1, spdxjson, cyclonedx, vuln, ….
 	PredicateType string `json:"predicateType"`
 	// Policy is what the predicate must be; without it, any is good.
-	Policy *PredicatePolicy `json:"policy"`
+	Policy *PredicatePolicy `json:"policy,omitempty"`
 }
 
 // PredicatePolicy says what a predicate must be.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
 type PredicatePolicy struct {
 	// Type is "cel".
 	Type string `json:"type"`

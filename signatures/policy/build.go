@@ -14,11 +14,14 @@ import (
 	"net/url"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 	"github.com/tidewaiter/tidewaiter/signatures/gpg"
 	"github.com/tidewaiter/tidewaiter/signatures/sigstore"
 )
@@ -26,7 +29,7 @@ import (
 // builder turns one decoded document into a Policy and knows where in the file each field is.
 type builder struct {
 	doc    *decoded
-	folder string
+	folder string // that …Path fields are relative to; "" for an object, which names no files
 }
 
 func (b *builder) fail(field, format string, args ...any) error {
@@ -39,18 +42,56 @@ func parseDocument(node *yaml.Node, file string) (*Policy, error) {
 		return nil, err
 	}
 	b := &builder{doc: doc, folder: filepath.Dir(file)}
+	p, err := b.build()
+	if err == nil {
+		p.Spec = doc.Spec
+	}
+	return p, err
+}
+
+// New makes a policy of an API object. The rules are those of files, but that nothing is read from a file: an object is
+// written by somebody who need not be allowed to read the server's. An error is an *Error that names the field.
+func New(name string, spec *DocumentSpec) (*Policy, error) {
+	d := Document{APIVersion: apiVersion, Kind: kind, Metadata: Metadata{Name: name}, Spec: *spec.DeepCopy()}
+	b := &builder{doc: &decoded{Document: d}}
 	return b.build()
 }
+
+// Nobody makes a policy of an API object that New refuses: it covers those scopes that are right, and trusts nobody.
+func Nobody(name string, spec *DocumentSpec) *Policy {
+	b := &builder{doc: &decoded{}}
+	p := &Policy{Name: name, Sigstore: nobody{}, Identity: Identity{match: MatchRepoDigestOrExact}, hash: "nobody " + name}
+	for _, s := range spec.Scopes {
+		if scopes, err := b.scopes([]string{s}); err == nil && !slices.Contains(p.Scopes, scopes[0]) {
+			p.Scopes = append(p.Scopes, scopes[0])
+			p.hash += " " + scopes[0]
+		}
+	}
+	return p
+}
+
+// nobody is a root of trust that trusts no signature.
+type nobody struct{}
+
+// Verify is part of sigstore.Verifier.
+func (nobody) Verify(*sigstore.Signature, time.Time) (*evidence.Evidence, error) {
+	return nil, evidence.Fail(evidence.NoMatchingKey, "the policy cannot be used, so it trusts nobody")
+}
+
+const (
+	apiVersion = "config.openshift.io/v1"
+	kind       = "ClusterImagePolicy"
+)
 
 func (b *builder) build() (*Policy, error) {
 	d := &b.doc.Document
 	switch {
-	case d.APIVersion != "config.openshift.io/v1":
-		return nil, b.fail("apiVersion", "is %q, must be config.openshift.io/v1", d.APIVersion)
+	case d.APIVersion != apiVersion:
+		return nil, b.fail("apiVersion", "is %q, must be %s", d.APIVersion, apiVersion)
 	case d.Kind == "ImagePolicy":
 		return nil, b.fail("kind", "ImagePolicy is for one namespace and images here have none; write a ClusterImagePolicy")
-	case d.Kind != "ClusterImagePolicy":
-		return nil, b.fail("kind", "is %q, must be ClusterImagePolicy", d.Kind)
+	case d.Kind != kind:
+		return nil, b.fail("kind", "is %q, must be %s", d.Kind, kind)
 	case d.Metadata.Name == "":
 		return nil, b.fail("metadata.name", "is required")
 	}
@@ -274,6 +315,13 @@ func (b *builder) pki(p *Policy, k *PKI) error {
 		return b.fail(at+".pkiCertificateSubject.hostname", "%q is not a lower-case host name", s.Hostname)
 	}
 	p.Sigstore = sigstore.NewPKIVerifier(roots, intermediates, s.Email, s.Hostname)
+	p.usable = func(now time.Time) error {
+		last := slices.MaxFunc(roots, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
+		if now.After(last.NotAfter) {
+			return fmt.Errorf("the CA certificate %q expired at %s, and certificates have to be valid now", last.Subject, last.NotAfter.UTC().Format(time.RFC3339))
+		}
+		return nil
+	}
 	return nil
 }
 
@@ -316,6 +364,7 @@ func (b *builder) gpgKeys(p *Policy, g *GPGKeys) error {
 	if p.GPG, err = gpg.ParseKeyring(data); err != nil {
 		return b.fail(field, "%w", err)
 	}
+	p.usable = p.GPG.Usable
 	return nil
 }
 
@@ -472,6 +521,9 @@ func (b *builder) keys(at string, f keyFields, required bool) ([]crypto.PublicKe
 	return publics, nil
 }
 
+// ErrNamesFile tells that an API object names a file.
+var ErrNamesFile = errors.New("is for documents in files: the server reads no file that an API object names; put the content, as base64, into the field that ends in Data")
+
 // content is the content of a field or of the file that path names.
 func (b *builder) content(field string, inline []byte, path string) ([]byte, error) {
 	if path == "" {
@@ -479,6 +531,9 @@ func (b *builder) content(field string, inline []byte, path string) ([]byte, err
 			return nil, b.fail(field, "must not be empty")
 		}
 		return inline, nil
+	}
+	if b.folder == "" {
+		return nil, b.fail(field, "%w", ErrNamesFile)
 	}
 	file := path
 	if !filepath.IsAbs(file) {

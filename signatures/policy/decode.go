@@ -134,7 +134,7 @@ func (d *decoded) structure(n *yaml.Node, v reflect.Value, path string) error {
 	fields := map[string]int{}
 	lenient := false
 	for i := range v.NumField() {
-		tag := v.Type().Field(i).Tag.Get("json")
+		tag := jsonName(v.Type().Field(i))
 		if tag == "-" { // a struct with such a field is read leniently
 			lenient = true
 			continue
@@ -174,10 +174,16 @@ func (d *decoded) structure(n *yaml.Node, v reflect.Value, path string) error {
 func keysOf(t reflect.Type) []string {
 	var keys []string
 	for i := range t.NumField() {
-		if tag := t.Field(i).Tag.Get("json"); tag != "-" {
-			keys = append(keys, tag)
+		if name := jsonName(t.Field(i)); name != "-" {
+			keys = append(keys, name)
 		}
 	}
 	slices.Sort(keys)
 	return keys
+}
+
+// jsonName is the key of a field in a document.
+func jsonName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
 }

@@ -5,46 +5,63 @@ package policy
 // field is base64 of a PEM document (of a keyring or JSON document where so stated); the …Path field beside
 // it, ours, names a file with the same content instead, relative to the document's own folder.
 type Document struct {
-	APIVersion string       `json:"apiVersion"`
-	Kind       string       `json:"kind"`
-	Metadata   Metadata     `json:"metadata"`
-	Spec       DocumentSpec `json:"spec"`
+	APIVersion string       `json:"apiVersion,omitempty"`
+	Kind       string       `json:"kind,omitempty"`
+	Metadata   Metadata     `json:"metadata,omitempty"`
+	Spec       DocumentSpec `json:"spec,omitempty"`
 	// Status is what a cluster reports about the policy; it is read over.
-	Status any `json:"status"`
+	Status any `json:"status,omitempty"`
 }
 
 // Metadata is the object's metadata; everything but the name is read over, so that the output of
 // `kubectl get clusterimagepolicy NAME -o yaml` can be used as it is.
 type Metadata struct {
-	Name string   `json:"name"`
+	Name string   `json:"name,omitempty"`
 	_    struct{} `json:"-"` // makes decodeDocument read over keys that are not listed
 }
 
 // DocumentSpec is the policy and the images it is for.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
 type DocumentSpec struct {
 	// Scopes are at most 256 prefixes of image references: "host[:port]", a namespace, a repository, a single
 	// "repository:tag" or "repository@digest", "*.domain" for every subdomain, or "*" (ours) for every image that no other
 	// scope covers.
-	Scopes []string       `json:"scopes"`
+	//
+	// +listType=atomic
+	Scopes []string `json:"scopes"`
+	// Policy is who must have signed.
 	Policy DocumentPolicy `json:"policy"`
 }
 
 // DocumentPolicy says who must have signed and what image the signature must name.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
 type DocumentPolicy struct {
-	RootOfTrust    RootOfTrust     `json:"rootOfTrust"`
-	SignedIdentity *SignedIdentity `json:"signedIdentity"`
+	// RootOfTrust is whose signatures count.
+	RootOfTrust RootOfTrust `json:"rootOfTrust"`
+	// SignedIdentity is what image a signature must name; MatchRepoDigestOrExact if it is left out.
+	SignedIdentity *SignedIdentity `json:"signedIdentity,omitempty"`
 	// Attestations, ours, are demanded in place of a signature: all of them, by whom the root of trust names.
-	Attestations []Attestation `json:"attestations"`
+	//
+	// +listType=atomic
+	Attestations []Attestation `json:"attestations,omitempty"`
 }
 
 // RootOfTrust is a union: the one member that PolicyType names is set.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
 type RootOfTrust struct {
+	// PolicyType names the member: PublicKey, FulcioCAWithRekor, PKI, or of ours TrustedRoot, GPGKeys.
 	PolicyType        string             `json:"policyType"`
-	PublicKey         *PublicKey         `json:"publicKey"`
-	FulcioCAWithRekor *FulcioCAWithRekor `json:"fulcioCAWithRekor"`
-	PKI               *PKI               `json:"pki"`
-	TrustedRoot       *TrustedRoot       `json:"trustedRoot"` // ours
-	GPGKeys           *GPGKeys           `json:"gpgKeys"`     // ours
+	PublicKey         *PublicKey         `json:"publicKey,omitempty"`
+	FulcioCAWithRekor *FulcioCAWithRekor `json:"fulcioCAWithRekor,omitempty"`
+	PKI               *PKI               `json:"pki,omitempty"`
+	TrustedRoot       *TrustedRoot       `json:"trustedRoot,omitempty"` // ours
+	GPGKeys           *GPGKeys           `json:"gpgKeys,omitempty"`     // ours
 }
 
 // The values of policyType.
@@ -58,80 +75,149 @@ const (
 
 // PublicKey trusts a key, or any of several: of the PEM blocks in one field, or of the items of keyDatas, which
 // containers-policy.json(5) calls so too. With a Rekor key, the signature must also be in that transparency log.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
 type PublicKey struct {
-	KeyData      []byte   `json:"keyData"`
-	KeyPath      string   `json:"keyPath"`  // ours
-	KeyDatas     [][]byte `json:"keyDatas"` // ours
-	KeyPaths     []string `json:"keyPaths"` // ours
-	RekorKeyData []byte   `json:"rekorKeyData"`
-	RekorKeyPath string   `json:"rekorKeyPath"` // ours
+	// KeyData is base64 of one public key in PEM form, or of several.
+	KeyData []byte `json:"keyData,omitempty"`
+	// KeyPath, ours, is a file beside a document; an API object has none.
+	KeyPath string `json:"keyPath,omitempty"`
+	// KeyDatas, ours, are several instead of keyData.
+	//
+	// +listType=atomic
+	KeyDatas [][]byte `json:"keyDatas,omitempty"`
+	// KeyPaths, ours, are files beside a document; an API object has none.
+	//
+	// +listType=atomic
+	KeyPaths []string `json:"keyPaths,omitempty"`
+	// RekorKeyData is base64 of the public key of a transparency log, in PEM form.
+	RekorKeyData []byte `json:"rekorKeyData,omitempty"`
+	// RekorKeyPath, ours, is a file beside a document; an API object has none.
+	RekorKeyPath string `json:"rekorKeyPath,omitempty"`
 }
 
 // FulcioCAWithRekor trusts short-lived certificates of a Fulcio CA for one subject, or any of several, at the time at
 // which the transparency log promised to include the signature.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
 type FulcioCAWithRekor struct {
-	FulcioCAData   []byte          `json:"fulcioCAData"`
-	FulcioCAPath   string          `json:"fulcioCAPath"` // ours
-	RekorKeyData   []byte          `json:"rekorKeyData"`
-	RekorKeyPath   string          `json:"rekorKeyPath"` // ours
-	FulcioSubject  *FulcioSubject  `json:"fulcioSubject"`
-	FulcioSubjects []FulcioSubject `json:"fulcioSubjects"` // ours, instead of the one
+	// FulcioCAData is base64 of the CA's certificates, in PEM form.
+	FulcioCAData []byte `json:"fulcioCAData,omitempty"`
+	// FulcioCAPath, ours, is a file beside a document; an API object has none.
+	FulcioCAPath string `json:"fulcioCAPath,omitempty"`
+	// RekorKeyData is base64 of the public key of a transparency log, in PEM form.
+	RekorKeyData []byte `json:"rekorKeyData,omitempty"`
+	// RekorKeyPath, ours, is a file beside a document; an API object has none.
+	RekorKeyPath string `json:"rekorKeyPath,omitempty"`
+	// FulcioSubject is who must have signed.
+	FulcioSubject *FulcioSubject `json:"fulcioSubject,omitempty"`
+	// FulcioSubjects, ours, are several instead of fulcioSubject: any of them may have signed.
+	//
+	// +listType=atomic
+	FulcioSubjects []FulcioSubject `json:"fulcioSubjects,omitempty"`
 }
 
 // FulcioSubject is who must have signed: exactly one of SignedEmail, SignedURI and SubjectRegExp, as vouched for by exactly
 // one of OIDCIssuer and IssuerRegExp. The expressions (RE2) are named as sigstore's policy-controller names them, and have
 // to match all of a name.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
 type FulcioSubject struct {
-	OIDCIssuer   string `json:"oidcIssuer"`
-	IssuerRegExp string `json:"issuerRegExp"` // ours
-	SignedEmail  string `json:"signedEmail"`
+	// OIDCIssuer is the URL of who vouches for the subject.
+	OIDCIssuer string `json:"oidcIssuer,omitempty"`
+	// IssuerRegExp, ours, is an expression instead of oidcIssuer.
+	IssuerRegExp string `json:"issuerRegExp,omitempty"`
+	// SignedEmail is the e-mail address that the certificate is for.
+	SignedEmail string `json:"signedEmail,omitempty"`
 	// SignedURI, ours, is the URI a workload's certificate carries, such as
 	// https://github.com/OWNER/REPO/.github/workflows/build.yml@refs/heads/main.
-	SignedURI string `json:"signedURI"`
+	SignedURI string `json:"signedURI,omitempty"`
 	// SubjectRegExp, ours, is for URIs that change with each release, and matches e-mail addresses, URIs and user names.
-	SubjectRegExp string `json:"subjectRegExp"`
+	SubjectRegExp string `json:"subjectRegExp,omitempty"`
 }
 
 // PKI trusts certificates of an own CA that are valid now.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
 type PKI struct {
-	CARootsData         []byte     `json:"caRootsData"`
-	CARootsPath         string     `json:"caRootsPath"` // ours
-	CAIntermediatesData []byte     `json:"caIntermediatesData"`
-	CAIntermediatesPath string     `json:"caIntermediatesPath"` // ours
-	Subject             PKISubject `json:"pkiCertificateSubject"`
+	// CARootsData is base64 of the CA's root certificates, in PEM form.
+	CARootsData []byte `json:"caRootsData,omitempty"`
+	// CARootsPath, ours, is a file beside a document; an API object has none.
+	CARootsPath string `json:"caRootsPath,omitempty"`
+	// CAIntermediatesData is base64 of intermediate certificates, in PEM form.
+	CAIntermediatesData []byte `json:"caIntermediatesData,omitempty"`
+	// CAIntermediatesPath, ours, is a file beside a document; an API object has none.
+	CAIntermediatesPath string `json:"caIntermediatesPath,omitempty"`
+	// Subject is who the certificate must be for.
+	Subject PKISubject `json:"pkiCertificateSubject"`
 }
 
 // PKISubject is who the certificate must be for; when both are set, both must match.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
 type PKISubject struct {
-	Email    string `json:"email"`
-	Hostname string `json:"hostname"`
+	// Email is among the certificate's subject alternative names.
+	Email string `json:"email,omitempty"`
+	// Hostname is among the certificate's subject alternative names; a leading "*." stands for one label.
+	Hostname string `json:"hostname,omitempty"`
 }
 
 // TrustedRoot trusts (an addition of ours) a sigstore trusted_root.json: its certificate authorities, transparency logs (of
 // both versions), timestamp authorities and certificate transparency logs. Who must have signed is either a subject of
 // its certificate authorities or a key; there can be several of either.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
 type TrustedRoot struct {
-	TrustedRootData []byte          `json:"trustedRootData"`
-	TrustedRootPath string          `json:"trustedRootPath"`
-	FulcioSubject   *FulcioSubject  `json:"fulcioSubject"`
-	FulcioSubjects  []FulcioSubject `json:"fulcioSubjects"`
-	KeyData         []byte          `json:"keyData"`
-	KeyPath         string          `json:"keyPath"`
-	KeyDatas        [][]byte        `json:"keyDatas"`
-	KeyPaths        []string        `json:"keyPaths"`
+	// TrustedRootData is base64 of a trusted_root.json.
+	TrustedRootData []byte `json:"trustedRootData,omitempty"`
+	// TrustedRootPath is a file beside a document; an API object has none.
+	TrustedRootPath string `json:"trustedRootPath,omitempty"`
+	// FulcioSubject is who must have signed.
+	FulcioSubject *FulcioSubject `json:"fulcioSubject,omitempty"`
+	// FulcioSubjects are several instead of fulcioSubject: any of them may have signed.
+	//
+	// +listType=atomic
+	FulcioSubjects []FulcioSubject `json:"fulcioSubjects,omitempty"`
+	// KeyData is base64 of one public key in PEM form, or of several, instead of a subject.
+	KeyData []byte `json:"keyData,omitempty"`
+	// KeyPath is a file beside a document; an API object has none.
+	KeyPath string `json:"keyPath,omitempty"`
+	// KeyDatas are several instead of keyData.
+	//
+	// +listType=atomic
+	KeyDatas [][]byte `json:"keyDatas,omitempty"`
+	// KeyPaths are files beside a document; an API object has none.
+	//
+	// +listType=atomic
+	KeyPaths []string `json:"keyPaths,omitempty"`
 }
 
 // GPGKeys trusts (an addition of ours) every key of an OpenPGP keyring, armored or binary.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
 type GPGKeys struct {
-	KeyData []byte `json:"keyData"`
-	KeyPath string `json:"keyPath"`
+	// KeyData is base64 of the keyring.
+	KeyData []byte `json:"keyData,omitempty"`
+	// KeyPath is a file beside a document; an API object has none.
+	KeyPath string `json:"keyPath,omitempty"`
 }
 
 // SignedIdentity says how the image reference inside a signature must relate to the image's own.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
 type SignedIdentity struct {
+	// MatchPolicy is the rule: MatchRepoDigestOrExact, MatchRepository, ExactRepository, RemapIdentity, or of ours DigestOnly.
 	MatchPolicy     string           `json:"matchPolicy"`
-	ExactRepository *ExactRepository `json:"exactRepository"`
-	RemapIdentity   *RemapIdentity   `json:"remapIdentity"`
+	ExactRepository *ExactRepository `json:"exactRepository,omitempty"`
+	RemapIdentity   *RemapIdentity   `json:"remapIdentity,omitempty"`
 }
 
 // The values of matchPolicy.
@@ -144,12 +230,21 @@ const (
 )
 
 // ExactRepository is the repository that must be signed for, whatever the image's own.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
 type ExactRepository struct {
+	// Repository is one with its host, such as docker.io/library/busybox.
 	Repository string `json:"repository"`
 }
 
 // RemapIdentity replaces a prefix of the image's reference before it is compared.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
 type RemapIdentity struct {
-	Prefix       string `json:"prefix"`
+	// Prefix is a host, or a host and a path, of the image's own reference.
+	Prefix string `json:"prefix"`
+	// SignedPrefix stands in its place in the reference that was signed.
 	SignedPrefix string `json:"signedPrefix"`
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/signatures/attestation"
@@ -30,13 +31,26 @@ type Policy struct {
 	// Attestations are what is demanded in place of a signature; none: a signature is demanded.
 	Attestations []*attestation.Demand
 
-	lines map[string]int // of the fields that a set can find fault with
-	hash  string
+	// Spec is what a document in a file says, with the content of the files that it names. That of an object is empty.
+	Spec DocumentSpec
+
+	usable func(now time.Time) error
+	lines  map[string]int // of the fields that a set can find fault with
+	hash   string
 }
 
 // Hash changes whenever the policy's meaning may have changed: it covers the document and the content of the
 // files it names.
 func (p *Policy) Hash() string { return p.hash }
+
+// Usable returns why no signature, not even one of the past, can meet the policy at the time now, as when its CA or all of
+// its OpenPGP keys have expired. It is nil when one can.
+func (p *Policy) Usable(now time.Time) error {
+	if p.usable == nil {
+		return nil
+	}
+	return p.usable(now)
+}
 
 // Set is the policies in force. It does not change; a new one replaces it. The zero Set and nil cover nothing.
 type Set struct {
