@@ -352,3 +352,14 @@ const (
 	maxSummary = 300 // bytes of a message
 	maxSigners = 4
 )
+
+// Covering returns which policies an image is judged by, by the repository, or the tag in it, that they cover.
+func Covering(image *imagev1.Image, set *policy.Set) map[string][]*policy.Policy {
+	covering := map[string][]*policy.Policy{}
+	for _, p := range placesOf(image, set, nil) {
+		if len(p.policies) > 0 {
+			covering[p.repository] = append(covering[p.repository], p.policies...)
+		}
+	}
+	return covering
+}

@@ -16,6 +16,7 @@ var forbidden = []struct {
 	alone   bool // the package itself, without those below it
 	direct  bool // what it imports itself: what others import is their affair
 	why     string
+	except  []string // packages of the room that have a rule of their own
 	imports []string
 }{
 	{room: "github.com/tidewaiter/tidewaiter/db", alone: true, why: "the engine is SQL, revisions and nothing of Kubernetes", imports: []string{"k8s.io"}},
@@ -29,8 +30,10 @@ var forbidden = []struct {
 		imports: []string{"github.com/mattn/go-sqlite3", "github.com/openshift/api", "github.com/tidewaiter/tidewaiter/db", "github.com/tidewaiter/tidewaiter/imageapi", "github.com/tidewaiter/tidewaiter/importer", "github.com/tidewaiter/tidewaiter/signatures", "github.com/tidewaiter/tidewaiter/web"}},
 	{room: "github.com/tidewaiter/tidewaiter/importer", why: "the importer knows no SQL and no handlers",
 		imports: []string{"github.com/mattn/go-sqlite3", "k8s.io/apiserver", "github.com/tidewaiter/tidewaiter/db", "github.com/tidewaiter/tidewaiter/coreapi", "github.com/tidewaiter/tidewaiter/web"}},
-	{room: "github.com/tidewaiter/tidewaiter/signatures", why: "verification knows no SQL and no handlers",
+	{room: "github.com/tidewaiter/tidewaiter/signatures", why: "verification knows no SQL and no handlers", except: []string{"github.com/tidewaiter/tidewaiter/signatures/policyapi"},
 		imports: []string{"github.com/mattn/go-sqlite3", "k8s.io/apiserver", "github.com/tidewaiter/tidewaiter/db", "github.com/tidewaiter/tidewaiter/coreapi", "github.com/tidewaiter/tidewaiter/importer", "github.com/tidewaiter/tidewaiter/web"}},
+	{room: "github.com/tidewaiter/tidewaiter/signatures/policyapi", why: "policies as API objects know no SQL and no server",
+		imports: []string{"github.com/mattn/go-sqlite3", "github.com/tidewaiter/tidewaiter/db", "github.com/tidewaiter/tidewaiter/coreapi", "github.com/tidewaiter/tidewaiter/importer", "github.com/tidewaiter/tidewaiter/web"}},
 	{room: leaves[0], why: "references are known to all, so they know nobody", imports: []string{"k8s.io", "github.com/openshift/api", "github.com/tidewaiter/tidewaiter"}},
 	{room: leaves[1], why: "everybody reads files, so it knows nobody", imports: []string{"k8s.io", "github.com/openshift/api", "github.com/tidewaiter/tidewaiter"}},
 	{room: leaves[2], why: "everybody warns, so it knows nobody", imports: []string{"k8s.io", "github.com/openshift/api", "github.com/tidewaiter/tidewaiter"}},
@@ -64,7 +67,7 @@ func TestRoomsKnowOnlyWhatTheyMay(t *testing.T) {
 		t.Run(strings.TrimPrefix(rule.room, "github.com/tidewaiter/tidewaiter/"), func(t *testing.T) {
 			seen := 0
 			for path := range packages {
-				if !within(path, rule.room) || rule.alone && path != rule.room {
+				if !within(path, rule.room) || rule.alone && path != rule.room || slices.ContainsFunc(rule.except, func(e string) bool { return within(path, e) }) {
 					continue
 				}
 				seen++

@@ -8,26 +8,29 @@ import (
 	k8sopenapi "k8s.io/kubernetes/pkg/generated/openapi"
 
 	imageopenapi "github.com/tidewaiter/tidewaiter/imageapi/openapi"
+	policyopenapi "github.com/tidewaiter/tidewaiter/signatures/policyapi/openapi"
 )
 
 // servedPackages are the packages of types that requests and responses are of, as
 // OpenAPI names them. What those consist of may be of others.
 var servedPackages = map[string]bool{
-	"com.github.openshift.api.image.v1":    true,
-	"io.k8s.api.coordination.v1":           true,
-	"io.k8s.api.core.v1":                   true,
-	"io.k8s.api.events.v1":                 true,
-	"io.k8s.api.policy.v1":                 true,
-	"io.k8s.apimachinery.pkg.apis.meta.v1": true,
-	"io.k8s.apimachinery.pkg.version":      true,
+	"com.github.openshift.api.image.v1":                     true,
+	"com.github.tidewaiter.tidewaiter.signatures.policyapi": true,
+	"io.k8s.api.coordination.v1":                            true,
+	"io.k8s.api.core.v1":                                    true,
+	"io.k8s.api.events.v1":                                  true,
+	"io.k8s.api.policy.v1":                                  true,
+	"io.k8s.apimachinery.pkg.apis.meta.v1":                  true,
+	"io.k8s.apimachinery.pkg.version":                       true,
 }
 
-// openAPIDefinitions describes every served type: Kubernetes' own and the image
-// group's. Kubernetes describes five times as many, for which an API server would
+// openAPIDefinitions describes every served type: Kubernetes' own, the image
+// group's and the policies'. Kubernetes describes five times as many, for which an API server would
 // keep 15 MB more, and have its collector go through them.
 func openAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	all := k8sopenapi.GetOpenAPIDefinitions(ref)
 	maps.Copy(all, imageopenapi.GetOpenAPIDefinitions(ref))
+	maps.Copy(all, policyopenapi.GetOpenAPIDefinitions(ref))
 	served := map[string]common.OpenAPIDefinition{}
 	var add func(name string)
 	add = func(name string) {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -18,14 +19,17 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/find"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
+	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
 	"github.com/tidewaiter/tidewaiter/signatures/reverify"
 )
 
-// verification is what a server knows of trust: the policies in force, their
-// files, and the sweeper that has stored verdicts follow them.
+// verification is what a server knows of trust: the policies in force, of files
+// and of objects, and the sweeper that has stored verdicts follow them.
 type verification struct {
-	path    string // of the policies; empty when there are none
+	path    string // of the policies that are files; empty when there are none
+	files   *policy.Set
 	live    *signatures.Live
+	keeper  *policyapi.Keeper
 	sweeper *reverify.Sweeper // nil until connect
 }
 
@@ -36,7 +40,16 @@ func openVerification(path string) (*verification, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &verification{path: path, live: signatures.NewLive(set, clock.RealClock{})}, nil
+	v := &verification{path: path, files: set, live: signatures.NewLive(set, clock.RealClock{})}
+	v.keeper = policyapi.NewKeeper(v.live, clock.RealClock{}, v.resync)
+	return v, nil
+}
+
+// resync has the stored verdicts follow the policies in force.
+func (v *verification) resync() {
+	if v.sweeper != nil {
+		v.sweeper.Resync()
+	}
 }
 
 func loadPolicies(path string) (*policy.Set, error) {
@@ -96,6 +109,7 @@ func (v *verification) connect(config *restclient.Config) error {
 		return err
 	}
 	v.sweeper = reverify.New(images, v.live, nil)
+	v.sweeper.Tally = v.keeper
 	return nil
 }
 
@@ -110,26 +124,30 @@ func (v *verification) vouches(index *imagev1.Image) {
 func (v *verification) work(ctx context.Context, events *eventRecorder) error {
 	policyMetrics()
 	policyLoaded.Set(1)
+	var background sync.WaitGroup
+	defer background.Wait()
 	if v.path != "" {
 		w := &policy.Watcher{
 			Path:     v.path,
 			OnChange: func(set *policy.Set) { v.changed(ctx, set, events) },
 			OnError:  func(err error) { v.broken(ctx, err, events) },
 		}
-		watched := make(chan struct{})
-		defer func() { <-watched }()
-		go func() {
-			defer close(watched)
-			w.Run(ctx, v.live.Set())
-		}()
+		background.Go(func() { w.Run(ctx, v.files) })
 	}
-	v.sweeper.Run(ctx)
+	background.Go(func() { v.keeper.Run(ctx) })
+	select {
+	case <-ctx.Done():
+	case <-v.keeper.Ready(): // to judge without some policies would be to judge twice
+		v.sweeper.Run(ctx)
+	}
 	return nil
 }
 
 func (v *verification) changed(ctx context.Context, set *policy.Set, events *eventRecorder) {
-	v.live.Replace(set)
-	v.sweeper.Resync()
+	if err := v.keeper.SetFiles(ctx, set); err != nil {
+		v.broken(ctx, err, events)
+		return
+	}
 	policyReloads.WithLabelValues("success").Inc()
 	policyLoaded.Set(1)
 	slog.Info("Policies were reloaded", "path", v.path, "policies", len(set.Policies()))
@@ -143,8 +161,8 @@ func (v *verification) broken(ctx context.Context, err error, events *eventRecor
 	events.record(v.object(), true, "PolicyInvalid", "the old policies stay in force: "+err.Error())
 }
 
-// object is what Events about the policies are about. There is no such object:
-// the policies are files.
+// object is what Events about the files of policies are about: not the objects that show
+// them, which are as they were.
 func (v *verification) object() *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "config.openshift.io/v1", Kind: "ClusterImagePolicy", Name: filepath.Base(v.path)}
 }

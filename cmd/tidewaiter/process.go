@@ -11,12 +11,14 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	"github.com/tidewaiter/tidewaiter/imageapi"
+	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
 )
 
 // setUpProcess sets what Kubernetes' packages keep in global variables. main calls
 // it once, before anything else runs.
 func setUpProcess(ctx context.Context) {
 	utilruntime.Must(imageapi.Install(legacyscheme.Scheme))
+	utilruntime.Must(policyapi.Install(legacyscheme.Scheme))
 	// A request that panics is answered 500 and logged; the others go on.
 	utilruntime.ReallyCrash = false
 	quietOnceDone(ctx)

@@ -30,6 +30,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
 	"github.com/tidewaiter/tidewaiter/web"
 	"github.com/tidewaiter/tidewaiter/web/admin"
 	"github.com/tidewaiter/tidewaiter/web/limits"
@@ -157,6 +158,10 @@ func openServer(ctx context.Context, o serverOptions, listener net.Listener) (_ 
 	if err := s.assemble(); err != nil {
 		return nil, err
 	}
+	// A server that listens can be told to delete what cannot be read.
+	if err := s.verification.keeper.Load(ctx); err != nil && listener == nil {
+		return nil, err
+	}
 	if err := s.verification.connect(s.web.ClientConfig()); err != nil {
 		return nil, err
 	}
@@ -238,8 +243,12 @@ func (s *server) assemble() error {
 	if err != nil {
 		return err
 	}
+	policies, err := policyapi.Storage(getter, legacyscheme.Scheme, s.verification.keeper)
+	if err != nil {
+		return err
+	}
 	groups := maps.Clone(core.Groups)
-	groups[imagev1.GroupVersion] = images
+	groups[imagev1.GroupVersion], groups[policyapi.GroupVersion] = images, policies
 	c := web.Config{
 		Scheme:         legacyscheme.Scheme,
 		Codecs:         legacyscheme.Codecs,
@@ -258,7 +267,7 @@ func (s *server) assemble() error {
 	}
 	if s.listener != nil {
 		// Nobody is served without one, so there is nobody to control or to wait for.
-		c.PostStartHooks, c.ReadyChecks = core.PostStartHooks, []healthz.HealthChecker{usageSynced(core)}
+		c.PostStartHooks, c.ReadyChecks = core.PostStartHooks, []healthz.HealthChecker{usageSynced(core), policiesRead(s.verification.keeper)}
 		c.WriteChecks = []healthz.HealthChecker{healthz.NamedCheck("database-writes", func(*http.Request) error { return s.db.WriteFault() })}
 	}
 	if off.plainReaders {
@@ -286,6 +295,16 @@ func usageSynced(core *coreapi.API) healthz.HealthChecker {
 			return errors.New("the pods that use images are still being read")
 		}
 		return nil
+	})
+}
+
+// policiesRead fails until the policies that are API objects are in force.
+func policiesRead(keeper *policyapi.Keeper) healthz.HealthChecker {
+	return healthz.NamedCheck("policies", func(r *http.Request) error {
+		if keeper.Loaded() == nil {
+			return nil
+		}
+		return keeper.Load(r.Context())
 	})
 }
 

@@ -48,6 +48,14 @@ type Judge interface {
 	Stale(image *imagev1.Image) bool
 }
 
+// Tally is told of every Image that a sweep examines, as it is afterwards.
+type Tally interface {
+	Begin()
+	Count(image *imagev1.Image)
+	// End is told why the sweep did not examine all.
+	End(err error)
+}
+
 // Progress is how far a sweep has come.
 type Progress struct {
 	// Sweep counts sweeps since the start, from 1; 0 before the first.
@@ -70,6 +78,9 @@ type Progress struct {
 
 // Sweeper keeps verdicts up to date. New makes one.
 type Sweeper struct {
+	// Tally, if set before the first sweep, counts with it.
+	Tally Tally
+
 	images  Images
 	judge   Judge
 	clock   clock.WithTicker
@@ -182,9 +193,15 @@ func (s *Sweeper) Sweep(ctx context.Context, everything bool) error {
 	s.mu.Unlock()
 
 	started := s.clock.Now()
+	if s.Tally != nil {
+		s.Tally.Begin()
+	}
 	err := s.pages(ctx, everything)
 	if err == nil {
 		err = s.follow(ctx)
+	}
+	if s.Tally != nil {
+		s.Tally.End(err)
 	}
 
 	s.mu.Lock()
@@ -322,6 +339,9 @@ func (s *Sweeper) examine(ctx context.Context, image *imagev1.Image, everything 
 	}
 	verified, _, expiry := signatures.Summary(image)
 	s.followers.check(image)
+	if s.Tally != nil {
+		s.Tally.Count(image)
+	}
 
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,0 +1,472 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	restclient "k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
+	"github.com/tidewaiter/tidewaiter/signatures/reverify"
+	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
+)
+
+// policies is a client for the policies of a server.
+type policies struct {
+	dynamic.ResourceInterface
+	t testing.TB
+}
+
+func policiesOf(t testing.TB, config *restclient.Config) policies {
+	t.Helper()
+	c, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return policies{c.Resource(policyapi.GroupVersion.WithResource("clusterimagepolicies")), t}
+}
+
+// object is a document as an object.
+func object(t testing.TB, document string) *unstructured.Unstructured {
+	t.Helper()
+	o := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(strings.TrimPrefix(document, "---\n")), &o.Object); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func (p policies) create(document string) *unstructured.Unstructured {
+	p.t.Helper()
+	o, err := p.Create(p.t.Context(), object(p.t, document), metav1.CreateOptions{FieldValidation: "Strict"})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return o
+}
+
+// apply is kubectl apply --server-side.
+func (p policies) apply(document string) (*unstructured.Unstructured, error) {
+	p.t.Helper()
+	o := object(p.t, document)
+	body, err := json.Marshal(o)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return p.Patch(p.t.Context(), o.GetName(), types.ApplyPatchType, body, metav1.PatchOptions{FieldManager: "test"})
+}
+
+// await waits until a policy is as is says, which may be that it is gone, as nil.
+func (p policies) await(name, what string, is func(*unstructured.Unstructured) bool) *unstructured.Unstructured {
+	p.t.Helper()
+	var o *unstructured.Unstructured
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		var err error
+		o, err = p.Get(p.t.Context(), name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			o, err = nil, nil
+		}
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		if is(o) {
+			return o
+		}
+	}
+	p.t.Fatalf("policy %s is not %s: %v", name, what, o)
+	return nil
+}
+
+// condition is "<status> <reason>: <message>" of a policy, "" if it has none of that type.
+func condition(o *unstructured.Unstructured, kind string) string {
+	if o == nil {
+		return ""
+	}
+	all, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+	for _, c := range all {
+		if c := c.(map[string]any); c["type"] == kind {
+			return fmt.Sprintf("%s %s: %s", c["status"], c["reason"], c["message"])
+		}
+	}
+	return ""
+}
+
+// keyPolicy trusts a key for everything below registry.example.com.
+func keyPolicy(name string, key *signaturestest.Key) string {
+	return signaturestest.Document(name, `["registry.example.com"]`, signaturestest.TrustKey(key, nil), "{matchPolicy: MatchRepository}")
+}
+
+// A policy is in force as soon as the write is answered, and stored verdicts follow within seconds, whether it comes,
+// changes or goes. Its status says what it covers.
+func TestVerdictsFollowPolicyObjects(t *testing.T) {
+	const n = 300
+	dir := t.TempDir()
+	names, trust := seedSigned(t, dir, n)
+	s := runProcess(t, dir)
+	client := policiesOf(t, s.config)
+	images, err := imageclient.New(s.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := os.ReadFile(trust)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.awaitVerdicts(t, n, verdicts.VerifiedUnknown)
+	client.create(string(document))
+	// An image that is written now is judged by it now, whatever the sweep has come to.
+	image, err := images.Get(t.Context(), names[n-1], metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := image.DeepCopy()
+	again.Annotations = map[string]string{"tidewaiter.dev/signature-policy": "again"}
+	if again, err = images.Update(t.Context(), again, metav1.UpdateOptions{}); err == nil {
+		if v, _ := summarize(again); v != verdicts.VerifiedTrue {
+			t.Errorf("an image that was written after the policy is %s", v)
+		}
+	} else if !apierrors.IsConflict(err) { // the sweep was there first
+		t.Error(err)
+	}
+	s.awaitVerdicts(t, n, verdicts.VerifiedTrue)
+	client.await("signed", "covering all", func(o *unstructured.Unstructured) bool {
+		return condition(o, policyapi.ConditionCoversImages) == "True ImagesFound: 300 images in 1 repository"
+	})
+
+	if _, err := client.apply(keyPolicy("signed", signaturestest.NewKey(t, signaturestest.P256))); !apierrors.IsConflict(err) {
+		t.Errorf("another manager's fields are applied: %v", err)
+	}
+	other := object(t, keyPolicy("signed", signaturestest.NewKey(t, signaturestest.P256)))
+	patch, err := json.Marshal(map[string]any{"spec": other.Object["spec"]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := client.Patch(t.Context(), "signed", types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil || o.GetGeneration() != 2 {
+		t.Fatalf("generation %d, %v", o.GetGeneration(), err)
+	}
+	s.awaitVerdicts(t, n, verdicts.VerifiedFalse)
+	if err := client.Delete(t.Context(), "signed", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.awaitVerdicts(t, n, verdicts.VerifiedUnknown)
+
+	// It is in force from the first moment of the next server, too.
+	client.create(string(document))
+	s.awaitVerdicts(t, n, verdicts.VerifiedTrue)
+	s.kill()
+	s = runProcess(t, dir)
+	if p := s.swept(t, func(p reverify.Progress) bool { return !p.Running }); p.Changed != 0 || p.Verified[verdicts.VerifiedTrue] != n {
+		t.Errorf("after a restart: %+v", p)
+	}
+}
+
+// awaitVerdicts waits until all of n images have a verdict.
+func (p *process) awaitVerdicts(t testing.TB, n int64, verdict string) {
+	t.Helper()
+	client := progressClient(t, p.config)
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		progress, err := askVerification(t.Context(), client.Get())
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case !progress.Running && progress.Verified[verdict] == n:
+			return
+		case time.Now().After(deadline):
+			t.Fatalf("not all of %d images are %s: %+v", n, verdict, progress)
+		}
+	}
+}
+
+// BenchmarkPolicyChange is the time from a change of a policy that is an object to the last of 1,000 stored verdicts, all of
+// which change, and what of a processor the server took for it.
+func BenchmarkPolicyChange(b *testing.B) {
+	const n = 1000
+	dir := b.TempDir()
+	_, trust := seedSigned(b, dir, n)
+	document, err := os.ReadFile(trust)
+	if err != nil {
+		b.Fatal(err)
+	}
+	s := runProcess(b, dir)
+	client := policiesOf(b, s.config)
+	s.awaitVerdicts(b, n, verdicts.VerifiedUnknown)
+	cpu := s.metric(b, "process_cpu_seconds_total")
+	changes := 0
+	for b.Loop() {
+		client.create(string(document))
+		s.awaitVerdicts(b, n, verdicts.VerifiedTrue)
+		if err := client.Delete(b.Context(), "signed", metav1.DeleteOptions{}); err != nil {
+			b.Fatal(err)
+		}
+		s.awaitVerdicts(b, n, verdicts.VerifiedUnknown)
+		changes += 2
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(b.Elapsed().Seconds()/float64(changes), "s/change")
+	b.ReportMetric((s.metric(b, "process_cpu_seconds_total")-cpu)/float64(changes), "cpu-s/change")
+}
+
+// What package policy refuses is answered with the field that is wrong; nothing of it is stored.
+func TestPolicyObjectsAreValidated(t *testing.T) {
+	t.Parallel()
+	client := policiesOf(t, serve(t))
+	key := signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil)
+	const scope = `["registry.example.com"]`
+	for _, tt := range []struct{ what, document, field, message string }{
+		{"no scopes", signaturestest.Document("wrong", "[]", key, ""), "spec.scopes", "is required"},
+		{"a scope", signaturestest.Document("wrong", `["registry.example.com", "a*.example.com"]`, key, ""), "spec.scopes[1]", "a wildcard is only allowed"},
+		{"a member too much", signaturestest.Document("wrong", scope, strings.Replace(key, "}}", "}, pki: {pkiCertificateSubject: {email: a@b}}}", 1), ""), "spec.policy.rootOfTrust.pki", "forbidden"},
+		{"a key", signaturestest.Document("wrong", scope, "{policyType: PublicKey, publicKey: {keyData: "+signaturestest.B64([]byte("junk"))+"}}", ""), "spec.policy.rootOfTrust.publicKey.keyData", "is not a public key"},
+		{"an identity", signaturestest.Document("wrong", scope, key, "{matchPolicy: ExactRepository}"), "spec.policy.signedIdentity.exactRepository", "is required"},
+		{"a name", signaturestest.Document("Wrong", scope, key, ""), "metadata.name", "RFC 1123"},
+		{"a file", signaturestest.Document("wrong", scope, "{policyType: PublicKey, publicKey: {keyPath: /etc/passwd}}", ""), "spec.policy.rootOfTrust.publicKey.keyPath", "reads no file"},
+	} {
+		_, err := client.Create(t.Context(), object(t, tt.document), metav1.CreateOptions{})
+		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), ": "+tt.field+": ") || !strings.Contains(err.Error(), tt.message) {
+			t.Errorf("%s: %v", tt.what, err)
+		}
+	}
+	misspelt := object(t, signaturestest.Document("wrong", scope, key, ""))
+	if err := unstructured.SetNestedField(misspelt.Object, "x", "spec", "policy", "rootOfTrust", "publicKey", "rekorKeydata"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Create(t.Context(), misspelt, metav1.CreateOptions{FieldValidation: "Strict"}); err == nil || !strings.Contains(err.Error(), `unknown field "spec.policy.rootOfTrust.publicKey.rekorKeydata"`) {
+		t.Errorf("a field that there is not: %v", err)
+	}
+	client.create(signaturestest.Document("right", scope, key, ""))
+	if _, err := client.Patch(t.Context(), "right", types.MergePatchType, []byte(`{"spec":{"scopes":["*.*"]}}`), metav1.PatchOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), ": spec.scopes[0]: ") {
+		t.Errorf("an update: %v", err)
+	}
+	list, err := client.List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != 1 {
+		t.Errorf("%d policies, %v", len(list.Items), err)
+	}
+}
+
+// A status says what the server found. A client's word for it is read over, on whatever way it comes.
+func TestAttackPolicyStatus(t *testing.T) {
+	t.Parallel()
+	client := policiesOf(t, serve(t))
+	o := object(t, keyPolicy("mine", signaturestest.NewKey(t, signaturestest.P256)))
+	claim := map[string]any{"conditions": []any{map[string]any{"type": "Satisfiable", "status": "True", "reason": "Claimed", "message": "claimed", "lastTransitionTime": "2026-01-02T03:04:05Z"}}}
+	o.Object["status"] = claim
+	if _, err := client.Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	patch, err := json.Marshal(map[string]any{"status": claim})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Patch(t.Context(), "mine", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := client.Patch(t.Context(), "mine", types.MergePatchType, patch, metav1.PatchOptions{}, "status"); !apierrors.IsMethodNotSupported(err) {
+		t.Errorf("the status is written: %v", err)
+	}
+	found := client.await("mine", "looked at", func(o *unstructured.Unstructured) bool {
+		return strings.HasPrefix(condition(o, policyapi.ConditionCoversImages), "False NoImages")
+	})
+	if c := condition(found, policyapi.ConditionSatisfiable); !strings.HasPrefix(c, "True Usable") {
+		t.Error(c)
+	}
+	if c := condition(found, policyapi.ConditionApplied); !strings.HasPrefix(c, "True InForce") {
+		t.Error(c)
+	}
+}
+
+// What files say is shown as objects, follows them, and is written by nobody else. An object of the same name that was
+// there before stays as it is, and says that it does not count.
+func TestPolicyFilesAreObjects(t *testing.T) {
+	t.Parallel()
+	dir, data := t.TempDir(), t.TempDir()
+	file := filepath.Join(dir, "team.yaml")
+	key := signaturestest.NewKey(t, signaturestest.P256)
+	write := func(documents ...string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(strings.Join(documents, "")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "cosign.pub"), key.PEM, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	byPath := signaturestest.Document("team", `["registry.example.com"]`, "{policyType: PublicKey, publicKey: {keyPath: cosign.pub}}", "{matchPolicy: MatchRepository}")
+	write(byPath)
+
+	before, err := openServer(t.Context(), serverOptions{dataDir: data}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := before.runLocally(t.Context(), func(_ context.Context, c *restclient.Config) error {
+		policiesOf(t, c).create(keyPolicy("taken", key))
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+
+	write(byPath, keyPolicy("taken", signaturestest.NewKey(t, signaturestest.P256)))
+	s, err := openServer(t.Context(), serverOptions{dataDir: data, policy: dir}, listen(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := policiesOf(t, runServer(t, s))
+	shown := client.await("team", "shown", func(o *unstructured.Unstructured) bool {
+		return condition(o, policyapi.ConditionApplied) != ""
+	})
+	if at := shown.GetAnnotations()[policyapi.FileAnnotation]; at != file+" document 1" {
+		t.Errorf("it is of %q", at)
+	}
+	if got, _, _ := unstructured.NestedString(shown.Object, "spec", "policy", "rootOfTrust", "publicKey", "keyData"); got != signaturestest.B64(key.PEM) {
+		t.Errorf("the key is %q", got)
+	}
+	taken := client.await("taken", "told", func(o *unstructured.Unstructured) bool {
+		return strings.HasPrefix(condition(o, policyapi.ConditionApplied), "False NameTaken: "+file+" document 2")
+	})
+	if got, _, _ := unstructured.NestedString(taken.Object, "spec", "policy", "rootOfTrust", "publicKey", "keyData"); got != signaturestest.B64(key.PEM) {
+		t.Error("an administrator's object was overwritten")
+	}
+
+	again := shown.DeepCopy()
+	again.SetLabels(map[string]string{"a": "b"})
+	_, updateErr := client.Update(t.Context(), again, metav1.UpdateOptions{})
+	_, patchErr := client.Patch(t.Context(), "team", types.MergePatchType, []byte(`{"spec":{"scopes":["*"]}}`), metav1.PatchOptions{})
+	_, disownErr := client.Patch(t.Context(), "team", types.MergePatchType, []byte(`{"metadata":{"annotations":null}}`), metav1.PatchOptions{})
+	_, applyErr := client.apply(keyPolicy("team", key))
+	_, createErr := client.Create(t.Context(), object(t, keyPolicy("team", key)), metav1.CreateOptions{})
+	_, dryErr := client.Patch(t.Context(), "team", types.MergePatchType, []byte(`{"spec":{"scopes":["*"]}}`), metav1.PatchOptions{DryRun: []string{"All"}})
+	for what, err := range map[string]error{
+		"update": updateErr, "patch": patchErr, "patch that takes the annotation away": disownErr, "apply": applyErr, "create": createErr, "dry run": dryErr,
+		"delete":           client.Delete(t.Context(), "team", metav1.DeleteOptions{}),
+		"deletecollection": client.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "metadata.name=team"}),
+	} {
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "read from "+file+" document 1") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	claim := object(t, keyPolicy("claim", key))
+	claim.SetAnnotations(map[string]string{policyapi.FileAnnotation: "/etc/policy.yaml document 1"})
+	if _, err := client.Create(t.Context(), claim, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("a client says that its object is a file's: %v", err)
+	}
+	if _, err := client.apply(keyPolicy("own", key)); err != nil {
+		t.Errorf("an object beside files is applied: %v", err)
+	}
+
+	// The watcher's part, without its ticker.
+	write(strings.ReplaceAll(byPath, "name: team", "name: crew"))
+	set, err := loadPolicies(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.verification.changed(t.Context(), set, s.events)
+	client.await("team", "gone", func(o *unstructured.Unstructured) bool { return o == nil })
+	client.await("crew", "shown", func(o *unstructured.Unstructured) bool { return o != nil })
+	client.await("taken", "in force", func(o *unstructured.Unstructured) bool {
+		return strings.HasPrefix(condition(o, policyapi.ConditionApplied), "True InForce")
+	})
+	if err := client.Delete(t.Context(), "taken", metav1.DeleteOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// A policy that nothing can meet says so: as a warning when it is written, in its status, and once in the log.
+func TestPolicyThatCannotBeMet(t *testing.T) {
+	log := logAt(t, 0)
+	warned := &warningLog{}
+	config := restclient.CopyConfig(serve(t))
+	config.WarningHandler = warned
+	client := policiesOf(t, config)
+	ca, _ := signaturestest.IssueCA(t, "old", nil, nil, time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour))
+	gpg := signaturestest.NewGPG(t, "old@example.com", time.Now().Add(-48*time.Hour), time.Hour)
+	for name, root := range map[string]string{
+		"ca":  "{policyType: PKI, pki: {caRootsData: " + signaturestest.B64(signaturestest.CertPEM(t, ca)) + ", pkiCertificateSubject: {email: a@example.com}}}",
+		"gpg": signaturestest.TrustGPG(gpg.Public(t)),
+	} {
+		client.create(signaturestest.Document(name, `["`+name+`.example.com"]`, root, ""))
+		if text := warned.String(); !strings.Contains(text, "no signature can meet this policy") {
+			t.Errorf("%s: the writer is told %q", name, text)
+		}
+		client.await(name, "found wanting", func(o *unstructured.Unstructured) bool {
+			return strings.HasPrefix(condition(o, policyapi.ConditionSatisfiable), "False Expired: no signature can meet it: ")
+		})
+		warned.reset()
+	}
+	idle := client.create(keyPolicy("idle", signaturestest.NewKey(t, signaturestest.P256)))
+	client.await("idle", "covering nothing", func(o *unstructured.Unstructured) bool {
+		return condition(o, policyapi.ConditionCoversImages) == "False NoImages: no image"
+	})
+	// More that has the status looked at again.
+	idle.SetLabels(map[string]string{"a": "b"})
+	if _, err := client.Patch(t.Context(), "idle", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	client.create(signaturestest.Document("other", `["other.example.com"]`, signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil), ""))
+	client.await("other", "covering nothing", func(o *unstructured.Unstructured) bool {
+		return condition(o, policyapi.ConditionCoversImages) == "False NoImages: no image"
+	})
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(log.String(), "policy=other"); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the log does not name a policy that covers nothing")
+		}
+	}
+	for _, name := range []string{"ca", "gpg", "idle", "other"} {
+		if n := strings.Count(log.String(), "policy="+name+" "); n != 1 {
+			t.Errorf("policy %s is in the log %d times:\n%s", name, n, log)
+		}
+	}
+}
+
+// A policy object that cannot be read keeps the server from being ready, not from answering: nobody is told a verdict that
+// leaves a policy out, and the object can be deleted.
+func TestDamagedPolicyObject(t *testing.T) {
+	t.Parallel()
+	dir := damaged(t, "/config.openshift.io/clusterimagepolicies/wrecked")
+	s, err := openServer(t.Context(), serverOptions{dataDir: dir}, listen(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := policiesOf(t, s.web.ClientConfig())
+	s.readyTimeout = 100 * time.Millisecond
+	s.notReady = func(error) {
+		if err := s.verification.keeper.Loaded(); err == nil {
+			return
+		}
+		unsafe := metav1.DeleteOptions{IgnoreStoreReadErrorWithClusterBreakingPotential: new(true)}
+		if err := client.Delete(context.Background(), "wrecked", unsafe); err != nil && !apierrors.IsNotFound(err) {
+			t.Error(err)
+		}
+	}
+	if err := s.verification.keeper.Loaded(); err == nil || !strings.Contains(err.Error(), "policies that are API objects") {
+		t.Errorf("what cannot be read: %v", err)
+	}
+	runServer(t, s) // returns once it is ready
+	if err := s.verification.keeper.Loaded(); err != nil {
+		t.Error(err)
+	}
+}
+
+// warningLog keeps the warnings that a client was sent.
+type warningLog struct{ logBuffer }
+
+func (w *warningLog) HandleWarningHeader(_ int, _, text string) { fmt.Fprintln(w, text) }
+
+func (w *warningLog) reset() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.buf.Reset()
+}

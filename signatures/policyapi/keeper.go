@@ -1,0 +1,220 @@
+package policyapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
+)
+
+const (
+	// pageSize is how many objects are read at a time.
+	pageSize = 50
+	// retryAfter is the time after which objects that could not be read or written are tried again.
+	retryAfter = 10 * time.Second
+)
+
+// Keeper keeps what is in force: the policies of files, and the objects that clients have written. NewKeeper makes one,
+// Storage gives it the objects.
+type Keeper struct {
+	live  *signatures.Live
+	clock clock.WithTicker
+	// changed is told each time that other policies come into force.
+	changed func()
+	// store holds the objects; status writes their status.
+	store, status *genericregistry.Store
+	wake          chan struct{}
+	ready         chan struct{} // closed once the objects are in force
+
+	loading sync.Mutex // held while objects are read and what they say is put in force
+
+	mu     sync.Mutex
+	files  *policy.Set
+	loaded error            // why the objects could not be read last; errNotLoaded before they were
+	faults map[string]fault // by name: why an object is not in force
+	tally  tally
+}
+
+// fault is why an object is not in force.
+type fault struct{ reason, message string }
+
+var errNotLoaded = errors.New("the policies that are API objects are still being read")
+
+// NewKeeper keeps live, in which the policies of files are, nil for none. changed is told, without waiting, each time that
+// other policies come into force.
+func NewKeeper(live *signatures.Live, c clock.WithTicker, changed func()) *Keeper {
+	return &Keeper{live: live, files: live.Set(), clock: c, changed: changed, wake: make(chan struct{}, 1), ready: make(chan struct{}), loaded: errNotLoaded}
+}
+
+// Load reads the objects and puts what they say in force, beside what the files say. A file's policy stands before an object
+// of its name. When the objects cannot be read, what was in force stays.
+func (k *Keeper) Load(ctx context.Context) error {
+	k.loading.Lock()
+	defer k.loading.Unlock()
+	k.mu.Lock()
+	policies, faults := k.files.Policies(), map[string]fault{}
+	k.mu.Unlock()
+	files := len(policies)
+	err := k.each(ctx, func(o *ClusterImagePolicy) {
+		if o.Annotations[FileAnnotation] != "" {
+			return
+		}
+		if i := slices.IndexFunc(policies[:files], func(p *policy.Policy) bool { return p.Name == o.Name }); i >= 0 {
+			faults[o.Name] = fault{ReasonNameTaken, fmt.Sprintf("%s has a policy of this name, which is in force instead: rename one of them", fileOf(policies[i]))}
+			return
+		}
+		p, err := policy.New(o.Name, &o.Spec)
+		if err != nil {
+			faults[o.Name] = fault{ReasonInvalid, fmt.Sprintf("an older version took it, and this one cannot use it, so that nothing it covers is trusted: %v", err)}
+			p = policy.Nobody(o.Name, &o.Spec)
+		}
+		policies = append(policies, p)
+	})
+	var set *policy.Set
+	if err == nil && len(policies) > 0 {
+		set, err = policy.NewSet(policies)
+	}
+	if err != nil {
+		err = fmt.Errorf("reading the policies that are API objects; those in force stay: %w", err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	before := k.loaded
+	if k.loaded = err; err != nil {
+		if before == nil || before.Error() != err.Error() {
+			slog.Error("Policies cannot be read", "err", err)
+		}
+		return err
+	}
+	select {
+	case <-k.ready:
+	default:
+		close(k.ready)
+	}
+	k.faults = faults
+	if set.Hash() != k.live.Set().Hash() {
+		k.live.Replace(set)
+		k.changed()
+	}
+	k.awake()
+	return nil
+}
+
+// Ready is closed once the objects are in force for the first time.
+func (k *Keeper) Ready() <-chan struct{} { return k.ready }
+
+// Loaded returns why the objects could not be read; nil when they are in force.
+func (k *Keeper) Loaded() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.loaded
+}
+
+// SetFiles puts other policies of files in force.
+func (k *Keeper) SetFiles(ctx context.Context, files *policy.Set) error {
+	k.mu.Lock()
+	k.files = files
+	k.mu.Unlock()
+	return k.Load(ctx)
+}
+
+// written puts in force what a client has written, before he is told that it was.
+func (k *Keeper) written() { _ = k.Load(context.Background()) } // which logs the error
+
+// Run shows the files as objects and keeps the status of all of them until ctx is done.
+func (k *Keeper) Run(ctx context.Context) {
+	ctx = request.WithNamespace(ctx, metav1.NamespaceNone) // a request would say so
+	said := map[string]string{}
+	for ctx.Err() == nil {
+		err := k.Loaded()
+		if err != nil {
+			err = k.Load(ctx)
+		}
+		if err == nil {
+			err = errors.Join(k.mirror(ctx), k.report(ctx, said))
+		}
+		if err != nil && ctx.Err() == nil {
+			slog.Error("Policies and what is shown of them differ, will retry", "after", retryAfter, "err", err)
+			k.sleep(ctx, retryAfter)
+			continue
+		}
+		k.sleep(ctx, 0)
+	}
+}
+
+// sleep returns when something has changed, or after d if that is not zero.
+func (k *Keeper) sleep(ctx context.Context, d time.Duration) {
+	var after <-chan time.Time
+	if d > 0 {
+		timer := k.clock.NewTimer(d)
+		defer timer.Stop()
+		after = timer.C()
+	}
+	select {
+	case <-ctx.Done():
+	case <-after:
+	case <-k.wake:
+	}
+}
+
+// awake has Run look again.
+func (k *Keeper) awake() {
+	select {
+	case k.wake <- struct{}{}:
+	default: // told already
+	}
+}
+
+// each reads all objects, a page at a time.
+func (k *Keeper) each(ctx context.Context, use func(*ClusterImagePolicy)) error {
+	options := &internalversion.ListOptions{Limit: pageSize}
+	for {
+		obj, err := k.store.List(ctx, options)
+		if err != nil {
+			return err
+		}
+		list := obj.(*ClusterImagePolicyList)
+		for i := range list.Items {
+			use(&list.Items[i])
+		}
+		if options.Continue = list.Continue; options.Continue == "" {
+			return nil
+		}
+	}
+}
+
+// admit tells whether a policy can be in force together with the others.
+func (k *Keeper) admit(p *policy.Policy) error {
+	others := slices.DeleteFunc(k.live.Set().Policies(), func(o *policy.Policy) bool { return o.Name == p.Name })
+	_, err := policy.NewSet(append(others, p))
+	return err
+}
+
+// full tells whether there are as many policies as there may be.
+func (k *Keeper) full() bool { return len(k.live.Set().Policies()) >= MaxPolicies }
+
+// fileOf returns the file that holds the policy of that name, "" if none does.
+func (k *Keeper) fileOf(name string) string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, p := range k.files.Policies() {
+		if p.Name == name {
+			return fileOf(p)
+		}
+	}
+	return ""
+}
+
+func fileOf(p *policy.Policy) string { return fmt.Sprintf("%s document %d", p.File, p.Document) }

@@ -1,0 +1,91 @@
+package policyapi
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metatable "k8s.io/apimachinery/pkg/api/meta/table"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/kubernetes/pkg/printers"
+	printerstorage "k8s.io/kubernetes/pkg/printers/storage"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+)
+
+// maxScopes is how many scopes a cell names.
+const maxScopes = 2
+
+// none is what kubectl's tables say for nothing.
+const none = "<none>"
+
+// columns of `kubectl get clusterimagepolicies`. Those of priority 1 are shown by -o wide.
+var columns = []metav1.TableColumnDefinition{
+	{Name: "Name", Type: "string", Format: "name", Description: "The name of the policy."},
+	{Name: "Scopes", Type: "string", Description: "The images that it is for."},
+	{Name: "Root of Trust", Type: "string", Description: "The kind of its root of trust."},
+	{Name: "Applied", Type: "string", Description: "Whether images are judged by it; if not, why."},
+	{Name: "Satisfiable", Type: "string", Description: "Whether a signature can meet it; if not, why."},
+	{Name: "Covers", Type: "string", Description: "How much of what is stored is in its scopes, and in no more specific ones."},
+	{Name: "Age", Type: "string", Description: "Time since the object was created."},
+	{Name: "Signed Identity", Type: "string", Priority: 1, Description: "How the name in a signature must relate to the image."},
+	{Name: "File", Type: "string", Priority: 1, Description: "The file that it is read from, which alone can change it."},
+}
+
+var table = printerstorage.TableConvertor{TableGenerator: printers.NewTableGenerator().With(func(h printers.PrintHandler) {
+	for _, err := range []error{h.TableHandler(columns, rows), h.TableHandler(columns, row)} {
+		if err != nil {
+			panic(err) // the functions have the wrong form
+		}
+	}
+})}
+
+func rows(list *ClusterImagePolicyList, options printers.GenerateOptions) ([]metav1.TableRow, error) {
+	var all []metav1.TableRow
+	for i := range list.Items {
+		r, err := row(&list.Items[i], options)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, r...)
+	}
+	return all, nil
+}
+
+func row(p *ClusterImagePolicy, _ printers.GenerateOptions) ([]metav1.TableRow, error) {
+	scopes := p.Spec.Scopes
+	if n := len(scopes) - maxScopes; n > 0 {
+		scopes = append(scopes[:maxScopes:maxScopes], fmt.Sprintf("+%d", n))
+	}
+	covers := none
+	if c := meta.FindStatusCondition(p.Status.Conditions, ConditionCoversImages); c != nil {
+		covers = c.Message
+	}
+	identity := "MatchRepoDigestOrExact"
+	if p.Spec.Policy.SignedIdentity != nil {
+		identity = p.Spec.Policy.SignedIdentity.MatchPolicy
+	}
+	file := p.Annotations[FileAnnotation]
+	if file == "" {
+		file = none
+	}
+	cells := []any{p.Name, strings.Join(scopes, ","), p.Spec.Policy.RootOfTrust.PolicyType, state(p, ConditionApplied), state(p, ConditionSatisfiable),
+		covers, metatable.ConvertToHumanReadableDateType(p.CreationTimestamp), identity, file}
+	for i, cell := range cells {
+		cells[i] = printable.Line(cell.(string), 0)
+	}
+	return []metav1.TableRow{{Cells: cells, Object: runtime.RawExtension{Object: p}}}, nil
+}
+
+// state is a condition in a word: its status, or why it is not True.
+func state(p *ClusterImagePolicy, condition string) string {
+	c := meta.FindStatusCondition(p.Status.Conditions, condition)
+	switch {
+	case c == nil:
+		return string(metav1.ConditionUnknown)
+	case c.Status == metav1.ConditionFalse:
+		return string(c.Status) + ", " + c.Reason
+	}
+	return string(c.Status)
+}
