@@ -2,9 +2,7 @@ package queue_test
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -299,15 +297,13 @@ func TestWorkerFailures(t *testing.T) {
 		"rate limited": {registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "3600"), "push team/app:1.0", false, false, 3590 * time.Second, "rate limited", "ImportFailed "},
 		"denied":       {registrytest.Status(403, "DENIED"), "push team/app:1.0", false, true, 0, "denied", "ImportFailed "},
 		"not there":    {nil, missing, false, true, 0, "not found", "ImportFailed sha256:" + strings.Repeat("ab", 32)},
-		"no manifest":  {nil, "push team/bad:1", true, true, 0, "invalid image", "ImportFailed "},
+		"too large":    {registrytest.Append(1<<30, true), "push team/app:1.0", true, true, 0, "too large", "ImportFailed "},
 	}
-	notAManifest := []byte(`{"schemaVersion":2}`)
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			for attempt, permanent := range map[int]bool{1: test.first, 6: test.sixth} {
 				w := startWorker(t) // of its own: a registry that fails is parked
 				w.push("team/app:1.0", "a")
-				w.registry.PushManifest("team/bad:1", "application/vnd.oci.image.manifest.v1+json", fmt.Sprintf("sha256:%x", sha256.Sum256(notAManifest)), notAManifest)
 				if test.fault != nil {
 					w.registry.Inject("manifests", 0, test.fault)
 				}

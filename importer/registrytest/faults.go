@@ -140,8 +140,8 @@ func Append(n int64, declared bool) Fault {
 			for i := range chunk {
 				chunk[i] = ' '
 			}
-			for ; n > 0; n -= int64(len(chunk)) {
-				if _, err := w.Write(chunk[:min(n, int64(len(chunk)))]); err != nil {
+			for left := n; left > 0 && req.Method != http.MethodHead; left -= int64(len(chunk)) {
+				if _, err := w.Write(chunk[:min(left, int64(len(chunk)))]); err != nil {
 					return
 				}
 			}
