@@ -1,6 +1,7 @@
 package payload
 
 import (
+	"bytes"
 	"encoding/json"
 	"math"
 	"regexp"
@@ -86,10 +87,14 @@ func ParseSimpleSigning(data []byte, wantType string) (*SimpleSigning, error) {
 }
 
 func (s *SimpleSigning) addOptional(key string, value json.RawMessage) error {
-	var text string
-	if err := String(&text)(value); err != nil {
-		text = string(value)
-		var anything any // numbers that no float64 holds are refused there, too
+	text := string(value)
+	switch {
+	case value[0] == '"':
+		if err := json.Unmarshal(value, &text); err != nil {
+			return malformed("%w", err)
+		}
+	case bytes.ContainsAny(value, "eE") || len(value) > 300: // there can be a number that no float64 holds; those are refused there, too
+		var anything any
 		if err := json.Unmarshal(value, &anything); err != nil {
 			return malformed("%w", err)
 		}
