@@ -254,11 +254,11 @@ func (p *process) kill() {
 }
 
 // mostMemory is the most memory the process ever had resident, in MiB.
-func (p *process) mostMemory(b *testing.B) float64 {
-	b.Helper()
+func (p *process) mostMemory(t testing.TB) float64 {
+	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {
-		b.Skip("only Linux tells: ", err)
+		t.Skip("only Linux tells: ", err)
 	}
 	_, line, _ := strings.Cut(string(status), "VmHWM:")
 	var kib float64

@@ -208,6 +208,7 @@ func (s *server) openPushes(ctx context.Context) (err error) {
 func (s *server) assemble() error {
 	off := s.options.without
 	stored := kubestore.Options{
+		Pause:       limits.Pause,
 		Unconverted: []schema.GroupResource{imagev1.Resource("images")},
 		Serializers: map[string]runtime.StorageSerializer{imagev1.GroupName: imageapi.NewStorageSerializer(legacyscheme.Codecs)},
 	}

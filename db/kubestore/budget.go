@@ -15,7 +15,7 @@ import (
 const (
 	// listBytes is what all large lists together may hold, and watchBytes what watches
 	// may that send what exists.
-	listBytes, watchBytes = 256 << 20, 128 << 20
+	listBytes, watchBytes = 128 << 20, 128 << 20
 	// smallList is how much a list may select, as it is stored, before it is large.
 	smallList = 256 << 10
 	// decodedWeight is how many bytes of memory a stored byte becomes.
@@ -30,27 +30,35 @@ const (
 type budget struct {
 	lists, watches *semaphore.Weighted
 	patience       time.Duration // of a large list
+	// pause, if not nil, is called before a list waits, and what it returns after that.
+	pause func(context.Context) (resume func())
 }
 
-func newBudget() *budget {
-	return &budget{semaphore.NewWeighted(listBytes), semaphore.NewWeighted(watchBytes), listPatience}
+func newBudget(pause func(context.Context) (resume func())) *budget {
+	return &budget{semaphore.NewWeighted(listBytes), semaphore.NewWeighted(watchBytes), listPatience, pause}
 }
 
-// admitList waits until a list may have stored bytes decoded. They are counted until its
-// request ends: until then its answer may be in memory. Who asks without a request,
-// as the server itself, need not wait.
-func (b *budget) admitList(ctx context.Context, stored int64) error {
+// admitList waits until a list may have stored bytes decoded, having called wait. They are
+// counted until its request ends: until then its answer may be in memory. Who asks without
+// a request, as the server itself, need not wait.
+func (b *budget) admitList(ctx context.Context, stored int64, wait func()) error {
 	if _, ok := endpointsrequest.RequestInfoFrom(ctx); !ok || ctx.Done() == nil {
 		return nil
 	}
 	n := min(decodedWeight*stored, listBytes)
-	waiting, cancel := context.WithTimeout(ctx, b.patience)
-	defer cancel()
-	if b.lists.Acquire(waiting, n) != nil {
-		if err := ctx.Err(); err != nil {
-			return err
+	if !b.lists.TryAcquire(n) {
+		wait()
+		if b.pause != nil {
+			defer b.pause(ctx)()
 		}
-		return apierrors.NewTooManyRequests("too many lists are in memory: select less, ask for pages, or try again", 1)
+		waiting, cancel := context.WithTimeout(ctx, b.patience)
+		defer cancel()
+		if b.lists.Acquire(waiting, n) != nil {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			return apierrors.NewTooManyRequests("too many lists are in memory: select less, ask for pages, or try again", 1)
+		}
 	}
 	context.AfterFunc(ctx, func() { b.lists.Release(n) })
 	return nil

@@ -79,10 +79,19 @@ func TestManyListsThatSelectMuch(t *testing.T) {
 	if got, err := list(t.Context(), "all=yes"); err != nil || len(got.Items) != pods {
 		t.Errorf("the server's own list: %d pods, %v", len(got.Items), err)
 	}
+	// Who waits has paused, and reads all of it again.
 	f.budget.patience = time.Minute
-	ends[0]()
-	if _, err := list(ctx, "all=yes"); err != nil {
-		t.Errorf("when a request has ended: %v", err)
+	paused, resumed := 0, 0
+	f.budget.pause = func(context.Context) func() {
+		paused++
+		ends[0]()
+		return func() { resumed++ }
+	}
+	if got, err := list(ctx, "all=yes"); err != nil || len(got.Items) != pods {
+		t.Errorf("when a request has ended: %d pods, %v", len(got.Items), err)
+	}
+	if paused != 1 || resumed != 1 {
+		t.Errorf("a list that waited paused %d times and resumed %d times", paused, resumed)
 	}
 }
 

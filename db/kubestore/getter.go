@@ -1,6 +1,7 @@
 package kubestore
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,6 +36,9 @@ type Options struct {
 	// CountMetricPollPeriod, when not 0, is how often the registry asks for the
 	// number of objects, for the apiserver_storage_objects metric.
 	CountMetricPollPeriod time.Duration
+	// Pause, when not nil, is called before a list waits for others to end, and what it
+	// returns after that.
+	Pause func(context.Context) (resume func())
 }
 
 // Getter gives registries storage in a database. It implements
@@ -57,7 +61,7 @@ func NewGetter(d *db.DB, codecs serializer.CodecFactory, opts Options) *Getter {
 	if opts.DeleteCollectionWorkers == 0 {
 		opts.DeleteCollectionWorkers = 4
 	}
-	return &Getter{db: d, codecs: codecs, opts: opts, budget: newBudget(), stores: map[schema.GroupResource]*Store{}}
+	return &Getter{db: d, codecs: codecs, opts: opts, budget: newBudget(opts.Pause), stores: map[schema.GroupResource]*Store{}}
 }
 
 // GetRESTOptions implements generic.RESTOptionsGetter.

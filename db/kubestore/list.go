@@ -47,7 +47,10 @@ func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOption
 		return err
 	}
 	l := &lister{s: s, prefix: prefix, opts: opts, pred: opts.Predicate, v: v, newItem: newItemFunc(listObj, v)}
-	if err := l.run(ctx, rev, continueKey); err != nil {
+	if err = l.run(ctx, rev, continueKey); errors.Is(err, errAgain) {
+		err = l.run(ctx, l.rev, continueKey)
+	}
+	if err != nil {
 		return err
 	}
 	token, remaining, err := storage.PrepareContinueToken(l.lastKey, prefix, l.rev, l.remaining+l.pred.Limit, l.more, opts)
@@ -183,7 +186,10 @@ func (l *lister) take(ctx context.Context, kvs []db.KV, paging bool) (full bool,
 			return false, l.errs.err()
 		}
 		kv.Value = nil // free what is decoded
-		if err := l.admit(ctx); err != nil {
+		if l.large || l.selected <= smallList {
+			continue
+		}
+		if err := l.admit(ctx, kvs[i+1:]); err != nil {
 			return false, err
 		}
 	}
@@ -212,11 +218,9 @@ func (l *lister) takeOne(ctx context.Context, kv *db.KV) error {
 }
 
 // admit waits until a list that has selected more than a little may go on: it may select
-// all there is, or a page of what is like that which it has so far.
-func (l *lister) admit(ctx context.Context) error {
-	if l.large || l.selected <= smallList {
-		return nil
-	}
+// all there is, or a page of what is like that which it has so far. Unread is the rest of
+// the page that it reads.
+func (l *lister) admit(ctx context.Context, unread []db.KV) error {
 	l.large = true
 	_, most, err := l.s.db.Totals(ctx, l.prefix)
 	if err != nil {
@@ -225,8 +229,22 @@ func (l *lister) admit(ctx context.Context) error {
 	if l.pred.Limit > 0 {
 		most = min(most, l.selected*l.pred.Limit/int64(l.v.Len()))
 	}
-	return l.s.budget.admitList(ctx, max(most, l.selected))
+	waited := false
+	err = l.s.budget.admitList(ctx, max(most, l.selected), func() {
+		// Who waits holds nothing, and reads again.
+		waited = true
+		l.v.SetZero()
+		clear(unread)
+		l.errs = listErrors{}
+	})
+	if err == nil && waited {
+		return errAgain
+	}
+	return err
 }
+
+// errAgain says that a list has waited for room, and is to be read from its begin.
+var errAgain = errors.New("read the list again")
 
 // newItemFunc returns what makes an empty item of the list. Items of an
 // unstructured list have the list's version.

@@ -107,7 +107,7 @@ func New(cfg Config) (*Store, error) {
 		budget:         cfg.budget,
 	}
 	if s.budget == nil {
-		s.budget = newBudget()
+		s.budget = newBudget(nil)
 	}
 	if s.transformer == nil {
 		s.transformer = identity.NewEncryptCheckTransformer()

@@ -222,6 +222,7 @@ func (w *watchChan) sendExisting() error {
 	o := db.RangeOptions{Prefix: w.key, Limit: chunkRows, Bytes: pageBytes}
 	var weight int64
 	defer func() { w.s.budget.watches.Release(weight) }()
+pages:
 	for {
 		page, err := w.s.page(w.ctx, o, w.recursive)
 		if err != nil {
@@ -229,6 +230,7 @@ func (w *watchChan) sendExisting() error {
 		}
 		if o.Rev == 0 {
 			w.rev = page.Rev
+			o.Rev = w.rev
 		}
 		for i := range page.KVs {
 			kv := &page.KVs[i]
@@ -236,10 +238,18 @@ func (w *watchChan) sendExisting() error {
 			if n := min(decodedWeight*resultBuffer*int64(len(kv.Value)), watchBytes); n > weight {
 				w.s.budget.watches.Release(weight)
 				weight = 0
-				if err := w.s.budget.watches.Acquire(w.ctx, n); err != nil {
-					return err
+				room := w.s.budget.watches.TryAcquire(n)
+				if !room {
+					// Who waits holds nothing, and reads again.
+					o.From = kv.Key
+					clear(page.KVs[i:])
+					if err := w.s.budget.watches.Acquire(w.ctx, n); err != nil {
+						return err
+					}
 				}
-				weight = n
+				if weight = n; !room {
+					continue pages
+				}
 			}
 			obj, err := w.s.decodeEvent(w.ctx, *kv)
 			if err != nil {
@@ -257,7 +267,7 @@ func (w *watchChan) sendExisting() error {
 		if !page.More {
 			return nil
 		}
-		o.Rev, o.From = w.rev, page.KVs[len(page.KVs)-1].Key+"\x00"
+		o.From = page.KVs[len(page.KVs)-1].Key + "\x00"
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime"
+	"sync"
 	"time"
 
 	"k8s.io/apiserver/pkg/endpoints/metrics"
@@ -46,7 +47,7 @@ const (
 //
 // Reads of many objects take turns besides, two for each processor. A read of one
 // object so waits for a few others at most, however many lists there are. A list
-// gives its turn up while it waits for its reader.
+// gives its turn up while it waits for its reader, or for anything else by [Pause].
 //
 // It stands behind authentication, and before impersonation, by which one caller
 // could be many.
@@ -107,10 +108,11 @@ func (l *requestLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer class.leave(who)
 	}
 	if class != nil && class == l.lists {
-		t := &turn{ResponseWriter: w, turns: l.turns, ctx: ctx}
+		t := &turn{ResponseWriter: w, turns: l.turns, ctx: ctx, waits: 1}
 		t.take()
 		defer t.give()
 		w = responsewriter.WrapForHTTP1Or2(t)
+		r = r.WithContext(context.WithValue(ctx, turnKey{}, t))
 	}
 	l.next.ServeHTTP(w, r)
 }
@@ -129,17 +131,39 @@ func (l *requestLimits) class(r *http.Request, info *request.RequestInfo) (*clas
 	return l.writes, "changes"
 }
 
+// Pause gives up the turn of a request, if it has one, while it waits for something else
+// than its reader. The request waits for its next turn in resume.
+func Pause(ctx context.Context) (resume func()) {
+	t, ok := ctx.Value(turnKey{}).(*turn)
+	if !ok {
+		return func() {}
+	}
+	t.give()
+	return t.take
+}
+
+// turnKey is the context's key of a *turn.
+type turnKey struct{}
+
 // turn is a response that is written to in turns.
 type turn struct {
 	http.ResponseWriter
 	turns chan struct{}
 	ctx   context.Context
+
+	mu    sync.Mutex
+	waits int // of parts of the request, of which each gives the turn up
 	mine  bool
 }
 
-// take waits for a turn. Without one the request is over: whatever is left of it
-// sees that itself.
+// take waits for a turn, if no other part of the request waits. Without one the request
+// is over: whatever is left of it sees that itself.
 func (t *turn) take() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.waits--; t.waits > 0 {
+		return
+	}
 	select {
 	case t.turns <- struct{}{}:
 		t.mine = true
@@ -148,6 +172,9 @@ func (t *turn) take() {
 }
 
 func (t *turn) give() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.waits++
 	if t.mine {
 		<-t.turns
 		t.mine = false

@@ -148,3 +148,38 @@ func BenchmarkLimits(b *testing.B) {
 		l.ServeHTTP(nil, r)
 	}
 }
+
+// A list that waits for something else than its reader holds up no others, also where two of
+// its parts wait at once.
+func TestListsThatPauseHoldUpNoOthers(t *testing.T) {
+	t.Parallel()
+	l := WithRequestLimits(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), options()).(*requestLimits)
+	l.turns = make(chan struct{}, 1)
+	other := func() {
+		t.Helper()
+		w := httptest.NewRecorder()
+		if served(t, l, w, "list"); w.Code != http.StatusOK {
+			t.Errorf("another list: %d", w.Code)
+		}
+	}
+	pausing := *l
+	pausing.next = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if len(l.turns) != 1 {
+			t.Error("a list is served without a turn")
+		}
+		resume := Pause(r.Context())
+		other()
+		also := Pause(r.Context())
+		also()
+		other()
+		resume()
+		if len(l.turns) != 1 {
+			t.Error("a list goes on without a turn")
+		}
+	})
+	served(t, &pausing, httptest.NewRecorder(), "list")
+	if len(l.turns) != 0 {
+		t.Errorf("%d turns are held by nobody", len(l.turns))
+	}
+	Pause(t.Context())() // has none to give up
+}

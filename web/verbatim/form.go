@@ -3,12 +3,12 @@ package verbatim
 import (
 	"context"
 	"io"
+	"log/slog"
 	"runtime"
 	"slices"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/klog/v2"
 
 	"github.com/tidewaiter/tidewaiter/web/verbatim/filecache"
 	"github.com/tidewaiter/tidewaiter/web/verbatim/gzipparts"
@@ -18,13 +18,19 @@ import (
 // plain lists, 6 kB in compressed ones.
 const keptBytes = 128 << 20
 
+// longestKept is the longest run whose bytes are used again.
+const longestKept = 4 * listRun
+
+// verbose is the level of what is logged from verbosity 2 on.
+const verbose = slog.Level(-2)
+
 // form is a form in which objects are sent, plain or compressed. Each is kept in that form, with
 // a comma before it as in a list, by its revision: the next answer, which
 // mostly has the same objects, need neither read nor form them.
 type form struct {
 	k *kind
-	// form appends to run the first of objects, one or more.
-	form func(ctx context.Context, run *run, objects []stored) error
+	// form appends to run the first of objects, one or more, for a pass.
+	form func(ctx context.Context, p *pass, run *run, objects []stored) error
 	// piece is other text in this form, and comma that of a comma.
 	piece func(text []byte) piece
 	comma piece
@@ -71,10 +77,10 @@ func plainForm(k *kind, dir string) *form {
 		kept:  filecache.New[sums](dir, keptBytes),
 		ratio: 1,
 		piece: func(text []byte) piece { return piece{bytes: text} },
-		form: func(_ context.Context, run *run, objects []stored) (err error) {
+		form: func(_ context.Context, p *pass, run *run, objects []stored) (err error) {
 			for i := range objects {
 				start := len(run.Bytes)
-				if start >= chunkBytes {
+				if start >= p.run {
 					break
 				}
 				if run.Bytes, err = k.append(append(run.Bytes, ','), &objects[i]); err != nil {
@@ -102,7 +108,7 @@ func gzipForm(k *kind, dir string) *form {
 		},
 	}
 	f.comma = f.piece([]byte(","))
-	f.form = func(ctx context.Context, run *run, objects []stored) error {
+	f.form = func(ctx context.Context, _ *pass, run *run, objects []stored) error {
 		parts, items := make([][]byte, len(objects)), make([]sums, len(objects))
 		group, ctx := errgroup.WithContext(ctx)
 		group.SetLimit(runtime.GOMAXPROCS(0))
@@ -194,7 +200,9 @@ func (f *form) send(ctx context.Context, p *pass, fr frame, to sink, sent func(o
 			return writeError{err}
 		}
 		n := len(run.Items)
-		f.runs.Put(run)
+		if cap(run.Bytes)+cap(run.framed) <= longestKept {
+			f.runs.Put(run)
+		}
 		return sent(n)
 	})
 }
@@ -217,19 +225,9 @@ func (f *form) each(ctx context.Context, p *pass, fr frame, use func(*run) error
 			ids[i] = objects[i].rev
 		}
 		for rest := objects; len(rest) > 0; first = false {
-			r, ok := f.runs.Get().(*run)
-			if !ok {
-				r = &run{}
-			}
-			r.Bytes, r.Items = r.Bytes[:0], r.Items[:0]
-			if err := f.next(ctx, p, r, rest, ids, keep); err != nil {
+			r, err := f.fill(ctx, p, rest, ids, keep, fr, first)
+			if err != nil {
 				return err
-			}
-			f.put(r, fr, first)
-			if p.hold != nil {
-				if err := p.hold(ctx, 2*int64(len(r.Bytes)+len(r.framed))); err != nil { // this run, and the one that is written
-					return err
-				}
 			}
 			n := len(r.Items)
 			clear(rest[:n]) // lets go of values
@@ -242,15 +240,45 @@ func (f *form) each(ctx context.Context, p *pass, fr frame, use func(*run) error
 	})
 }
 
+// fill returns the next run, for which there is room.
+func (f *form) fill(ctx context.Context, p *pass, objects []stored, ids []int64, keep bool, fr frame, first bool) (*run, error) {
+	for {
+		r, ok := f.runs.Get().(*run)
+		if !ok {
+			r = &run{}
+		}
+		r.Bytes, r.Items = r.Bytes[:0], r.Items[:0]
+		if !f.k.work(ctx) {
+			return nil, context.Cause(ctx)
+		}
+		err := f.next(ctx, p, r, objects, ids, keep)
+		if err == nil {
+			f.put(r, fr, first)
+		}
+		// This run, the one that is written, and what the next is made of.
+		need := headBytes + 3*int64(len(r.Bytes)) + 2*int64(len(r.framed))
+		ok = err == nil && p.share.grow(need)
+		f.k.rest()
+		if ok || err != nil {
+			return r, err
+		}
+		// It is made again when there is room.
+		forget(objects)
+		if err := p.share.wait(ctx, need); err != nil {
+			return nil, err
+		}
+	}
+}
+
 // next appends to run the first of objects, one or more, formed now or, with keep, from
 // what is kept by their ids.
 func (f *form) next(ctx context.Context, p *pass, run *run, objects []stored, ids []int64, keep bool) error {
 	if keep {
-		if f.kept.Append(&run.Run, ids, chunkBytes); len(run.Items) > 0 {
+		if f.kept.Append(&run.Run, ids, p.run); len(run.Items) > 0 {
 			return nil
 		}
 		defer f.making.begin(ctx, ids[0])()
-		if f.kept.Append(&run.Run, ids, chunkBytes); len(run.Items) > 0 {
+		if f.kept.Append(&run.Run, ids, p.run); len(run.Items) > 0 {
 			return nil
 		}
 	}
@@ -267,11 +295,11 @@ func (f *form) next(ctx context.Context, p *pass, run *run, objects []stored, id
 	if n := slices.IndexFunc(objects, func(s stored) bool { return s.unread() }); n >= 0 {
 		objects = objects[:n]
 	}
-	if err := f.form(ctx, run, objects); err != nil || !keep {
+	if err := f.form(ctx, p, run, objects); err != nil || !keep {
 		return err
 	}
 	if err := f.kept.Put(ids[:len(run.Items)], run.Run); err != nil {
-		klog.FromContext(ctx).V(2).Info("Objects are formed anew for each answer", "resource", f.k.Resource, "err", err)
+		slog.Log(ctx, verbose, "objects are formed anew for each answer", "resource", f.k.Resource, "err", err)
 	}
 	return nil
 }

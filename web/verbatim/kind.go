@@ -5,16 +5,21 @@ import (
 	"context"
 	"fmt"
 	"io"
+	goruntime "runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
-	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/watch"
 )
+
+// listBytes is what all lists of a kind may hold together, and initialBytes what all
+// watches may that send what exists.
+const listBytes, initialBytes = 128 << 20, 128 << 20
 
 // Kind is a cluster-scoped kind whose stored bytes are its served bytes: its internal and
 // its v1 Go type are the same, so that nothing is converted.
@@ -43,8 +48,12 @@ type kind struct {
 	// source is nil when the storage is not one.
 	source      Source
 	plain, gzip *form
-	// initial is what the watches that send what exists may hold.
-	initial *semaphore.Weighted
+	// lists is what lists may hold, and initial what watches may that send what exists.
+	lists, initial *room
+	patience       time.Duration // of a list that waits for room
+	// working has a place for each answer that reads and forms objects now, which
+	// holds what is not of its share yet.
+	working chan struct{}
 	// passes are under way.
 	passes atomic.Int64
 	// unreadable is the name of an object that could not be read, if one was met.
@@ -66,9 +75,22 @@ func (k *kind) serveAsStored(kind Kind, codecs serializer.CodecFactory, dir stri
 		k.events[eventEncoder(k.encoder, codecs.EncoderForVersion(info.StreamSerializer.Serializer, gv).Identifier(), t)] = t
 	}
 	k.plain, k.gzip = plainForm(k, dir), gzipForm(k, dir)
-	k.initial = semaphore.NewWeighted(initialBytes)
+	k.lists, k.initial, k.patience = newRoom(listBytes), newRoom(initialBytes), listPatience
+	k.working = make(chan struct{}, 2*goruntime.GOMAXPROCS(0))
 	return nil
 }
+
+// work waits for a place to work at, which rest gives back. It is false when ctx is done.
+func (k *kind) work(ctx context.Context) bool {
+	select {
+	case k.working <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (k *kind) rest() { <-k.working }
 
 // close gives files back.
 func (k *kind) close() {

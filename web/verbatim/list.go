@@ -2,19 +2,24 @@ package verbatim
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"strconv"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/klog/v2"
 
 	"github.com/tidewaiter/tidewaiter/web/verbatim/gzipparts"
 )
 
 // gzipThreshold is the length from which the API server compresses lists, too.
 const gzipThreshold = 128 << 10
+
+// listPatience is how long a list waits for others to end.
+const listPatience = 2 * time.Second
 
 // listEnd is a list from the end of its items.
 const listEnd = "]}\n"
@@ -23,8 +28,20 @@ const listEnd = "]}\n"
 // when an object that it has read before it writes is damaged. One that it meets
 // later ends the connection, and the next list is left to next.
 func (k *kind) list(w http.ResponseWriter, req *http.Request, opts storage.ListOptions, next http.Handler) {
-	p, ok := k.begin(req.Context(), opts)
+	share := &share{of: k.lists}
+	defer share.release()
+	waiting, cancel := context.WithTimeout(req.Context(), k.patience)
+	err := share.wait(waiting, weight(listRun))
+	if cancel(); err != nil {
+		k.answer(w, req, "LIST", "cluster", func(w http.ResponseWriter, req *http.Request) {
+			tooMany := apierrors.NewTooManyRequests("too many lists are in memory: ask for pages, or try again", 1)
+			responsewriters.ErrorNegotiated(tooMany, k.codecs, k.Resource.GroupVersion(), w, req)
+		})
+		return
+	}
+	p, ok := k.begin(req.Context(), opts, listRun, share)
 	if !ok {
+		share.release()
 		next.ServeHTTP(w, req)
 		return
 	}
@@ -39,9 +56,9 @@ func (k *kind) list(w http.ResponseWriter, req *http.Request, opts storage.ListO
 		}
 		// The status is out: all that is left is to show that this is not the end.
 		if k.unreadable.Load() != nil {
-			klog.FromContext(ctx).Error(err, "A list ended at an object that cannot be read; the next one will say so", "resource", k.Resource)
+			slog.ErrorContext(ctx, "a list ended at an object that cannot be read; the next one will say so", "resource", k.Resource, "err", err)
 		} else {
-			klog.FromContext(ctx).V(2).Info("A list ended early", "resource", k.Resource, "err", err)
+			slog.Log(ctx, verbose, "a list ended early", "resource", k.Resource, "err", err)
 		}
 		panic(http.ErrAbortHandler)
 	})

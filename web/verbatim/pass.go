@@ -15,9 +15,9 @@ const (
 	headBytes   = 256 << 10
 	// chunkObjects are read, or formed, at a time.
 	chunkObjects = 100
-	// chunkBytes are formed, or read from what is kept, and written at a time, at
-	// least. Two such runs of each answer are in memory.
-	chunkBytes = 128 << 10
+	// A run is so long at least, and what is read for one at a time. Two runs of each answer
+	// are in memory. Lists are faster with long ones, and there may be more watches.
+	listRun, watchRun = 512 << 10, 128 << 10
 	// chunkKeys are read at a time where no values are.
 	chunkKeys = 1000
 )
@@ -35,22 +35,31 @@ type pass struct {
 	more bool
 	from string
 
-	// hold, if not nil, waits until so many bytes of runs may be in memory.
-	hold func(ctx context.Context, n int64) error
+	// run is how long runs are, and share what the answer may hold.
+	run   int
+	share *share
 
 	// of a page that more objects follow: its last name, and how many.
 	last      string
 	remaining int64
 }
 
-// begin reads what has to be known before the first byte is written. It returns
-// ok false where the API server's own handler should say what is wrong.
-func (k *kind) begin(ctx context.Context, opts storage.ListOptions) (p *pass, ok bool) {
+// weight is what an answer with so long runs may hold at first.
+func weight(run int) int64 { return headBytes + 3*int64(run) }
+
+// begin reads what has to be known before the first byte is written, of which the answer
+// keeps what its share has room for. It returns ok false where the API server's own handler
+// should say what is wrong.
+func (k *kind) begin(ctx context.Context, opts storage.ListOptions, run int, share *share) (p *pass, ok bool) {
 	rev, from, err := storage.ValidateListOptions("/", k.source.Versioner(), opts)
 	if err != nil {
 		return nil, false
 	}
-	p = &pass{k: k, rev: rev, from: strings.TrimPrefix(from, "/")}
+	p = &pass{k: k, rev: rev, from: strings.TrimPrefix(from, "/"), run: run, share: share}
+	if !k.work(ctx) {
+		return nil, false
+	}
+	defer k.rest()
 	limit := int(opts.Predicate.Limit)
 	rows := headObjects
 	if limit > 0 {
@@ -67,6 +76,9 @@ func (k *kind) begin(ctx context.Context, opts storage.ListOptions) (p *pass, ok
 			return nil, false
 		}
 		p.size += len(p.head[i].data)
+	}
+	if !share.grow(weight(run) + int64(max(0, p.size-headBytes))) {
+		forget(p.head)
 	}
 	if limit > 0 && p.more && len(p.head) < limit {
 		if p.rest, err = p.page(ctx, limit-len(p.head), 0, true); err != nil {
@@ -94,6 +106,13 @@ func (p *pass) page(ctx context.Context, limit, size int, count bool) (page []st
 	return page, nil
 }
 
+// forget lets go of what was read of objects, which will be read again.
+func forget(objects []stored) {
+	for i := range objects {
+		objects[i].data = nil
+	}
+}
+
 // each calls use with all objects, which are then the user's. keys: of those that
 // begin has not read, only the revisions.
 func (p *pass) each(ctx context.Context, keys bool, use func([]stored) error) error {
@@ -105,7 +124,7 @@ func (p *pass) each(ctx context.Context, keys bool, use func([]stored) error) er
 		}
 	}
 	for p.more {
-		limit, size := chunkObjects, chunkBytes
+		limit, size := chunkObjects, p.run
 		if keys {
 			limit, size = chunkKeys, 0
 		}
@@ -126,7 +145,7 @@ func (p *pass) each(ctx context.Context, keys bool, use func([]stored) error) er
 // read reads the values of the first of objects, which are revisions in a row; of one or more.
 func (p *pass) read(ctx context.Context, objects []stored) error {
 	n := 0
-	_, _, _, err := p.k.source.ScanStored(ctx, objects[0].name, p.rev, len(objects), chunkBytes, false, func(name string, rev int64, data []byte, err error) {
+	_, _, _, err := p.k.source.ScanStored(ctx, objects[0].name, p.rev, len(objects), p.run, false, func(name string, rev int64, data []byte, err error) {
 		if n >= 0 && objects[n].name == name && objects[n].rev == rev {
 			objects[n].data, objects[n].err = data, err
 			n++

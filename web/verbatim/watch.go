@@ -5,10 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strconv"
-	"sync"
 	"time"
 
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -23,16 +23,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/klog/v2"
 
 	"github.com/tidewaiter/tidewaiter/web/verbatim/gzipparts"
-)
-
-const (
-	// initialBytes is what all watches that send what exists may hold together.
-	initialBytes = 192 << 20
-	// initialWeight is what one of them holds at first.
-	initialWeight = headBytes + 4*chunkBytes
 )
 
 // watchOptions are of a watch that begins with what exists and has no selector.
@@ -86,29 +78,16 @@ func (k *kind) watch(w http.ResponseWriter, req *http.Request, opts watchOptions
 		defer cancel()
 	}
 	// As many begin as find room with what they hold; the others wait, and hold nothing.
-	weight := int64(initialWeight)
-	if k.initial.Acquire(ctx, weight) != nil {
+	share := &share{of: k.initial}
+	defer share.release()
+	if share.wait(ctx, weight(watchRun)) != nil {
 		return // the client has gone, or its time is over
 	}
-	release := sync.OnceFunc(func() { k.initial.Release(weight) })
-	defer release()
-	p, ok := k.begin(ctx, opts.list)
+	p, ok := k.begin(ctx, opts.list, watchRun, share)
 	if !ok || p.rev == 0 {
-		release()
+		share.release()
 		next.ServeHTTP(w, req)
 		return
-	}
-	p.hold = func(ctx context.Context, n int64) error {
-		if n = min(n+headBytes, initialBytes); n <= weight {
-			return nil
-		}
-		k.initial.Release(weight)
-		weight = 0
-		err := k.initial.Acquire(ctx, n)
-		if err == nil {
-			weight = n
-		}
-		return err
 	}
 	s := &eventStream{ResponseWriter: w, flush: http.NewResponseController(w).Flush}
 	// The API server's rule: what no bookmark ends is not compressed.
@@ -116,7 +95,7 @@ func (k *kind) watch(w http.ResponseWriter, req *http.Request, opts watchOptions
 	done := false
 	info, _ := request.RequestInfoFrom(ctx)
 	metrics.RecordLongRunning(req, info, metrics.APIServerComponent, func() { done = k.sendInitial(ctx, s, p, opts) })
-	if release(); !done {
+	if share.release(); !done {
 		return
 	}
 	query := url.Values{}
@@ -174,7 +153,7 @@ func (k *kind) sendInitial(ctx context.Context, s *eventStream, p *pass, opts wa
 	case err == nil && opts.bookmark:
 		text, err = k.bookmark(p.rev)
 	case err != nil && ctx.Err() == nil && !errors.As(err, &ended):
-		klog.FromContext(ctx).Error(err, "A watch ended at an object that cannot be read", "resource", k.Resource)
+		slog.ErrorContext(ctx, "a watch ended at an object that cannot be read", "resource", k.Resource, "err", err)
 		text, _ = json.Marshal(responsewriters.ErrorToAPIStatus(err)) // a Status can always be encoded
 		text = append(append(eventHead(watch.Error), text...), eventEnd...)
 	}

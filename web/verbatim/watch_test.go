@@ -35,7 +35,7 @@ func TestInformersShareOnePass(t *testing.T) {
 		l.reader.passes.Add(informers)
 		l.transformer.GetReadsAndReset()
 		for range informers {
-			p, ok := l.reader.begin(t.Context(), storage.ListOptions{Predicate: storage.Everything, Recursive: true})
+			p, ok := l.reader.begin(t.Context(), storage.ListOptions{Predicate: storage.Everything, Recursive: true}, watchRun, &share{of: newRoom(1 << 30)})
 			if !ok {
 				t.Fatal("a pass did not begin")
 			}
@@ -105,7 +105,7 @@ func TestInformersInStepShareOnePass(t *testing.T) {
 		frame := frame{before: f.piece(eventHead("ADDED")), after: f.piece([]byte(eventEnd))}
 		var passes []*pass
 		for range informers {
-			p, ok := l.reader.begin(t.Context(), storage.ListOptions{Predicate: storage.Everything, Recursive: true})
+			p, ok := l.reader.begin(t.Context(), storage.ListOptions{Predicate: storage.Everything, Recursive: true}, watchRun, &share{of: newRoom(1 << 30)})
 			if !ok {
 				t.Fatal("a pass did not begin")
 			}

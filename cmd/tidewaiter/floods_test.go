@@ -1,0 +1,571 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+)
+
+var floodTable = flag.String("flood-table", "", "have floods at their full size, and write the table of them into this document (some minutes)")
+
+// floodMemory is what a server under any of the floods should have resident at most, in MiB.
+// A test allows half as much again: a collector of garbage that gets no processor is late.
+const floodMemory = 600
+
+// flood is something that many callers, or one with many connections, do at once.
+type flood struct {
+	behaviour string
+	// ends says what becomes of it.
+	ends string
+	// images of so many bytes are there before.
+	images, bytes int
+	// few is how many there are of it in a test, 0 for no test, and many in the table.
+	few, many int
+	// before is a command of the shell that runs before the server, and flags are the server's.
+	before string
+	flags  func(t *testing.T) []string
+	// attack goes on until ctx is done. It calls begun when it is at its height.
+	attack func(ctx context.Context, t *testing.T, s *process, n int, begun func())
+}
+
+const (
+	selectsAll  = "labelSelector=flood"
+	selectsFew  = "labelSelector=rare"
+	watchesAll  = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+	watchesSome = "watch=1&resourceVersion=0&" + selectsAll
+
+	plainJSON = "application/json"
+	tableJSON = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+	refused = "in turn; what is too much is answered 429 with Retry-After"
+	cutOff  = "cut off when nothing of a write is taken for 30 s"
+)
+
+var floods = []flood{
+	{behaviour: "1,000 lists with a selector that takes 10 of 1,500 Images, again and again", ends: refused, images: 1500, bytes: 12 << 10, few: 200, many: 1000, attack: lists(selectsFew, plainJSON, "")},
+	{behaviour: "400 lists with a selector that takes all of 1,500 Images, again and again", ends: refused, images: 1500, bytes: 12 << 10, few: 60, many: 400, attack: lists(selectsAll, plainJSON, "")},
+	{behaviour: "400 lists of 1,500 Images as tables, again and again", ends: refused, images: 1500, bytes: 12 << 10, many: 400, attack: lists("", tableJSON, "")},
+	{behaviour: "1,000 lists of all of 1,500 Images, again and again", ends: refused, images: 1500, bytes: 12 << 10, many: 1000, attack: lists("", plainJSON, "")},
+	{behaviour: "1,000 compressed lists of all of 1,500 Images, again and again", ends: refused, images: 1500, bytes: 12 << 10, many: 1000, attack: lists("", plainJSON, "gzip")},
+	{behaviour: "1,000 lists of all of 1,500 Images that are not read", ends: cutOff, images: 1500, bytes: 12 << 10, few: 200, many: 1000, attack: unread("", "limit=500")},
+	{behaviour: "400 lists with a selector that takes all of 1,500 Images, not read", ends: cutOff, images: 1500, bytes: 12 << 10, many: 400, attack: unread(selectsAll)},
+	{behaviour: "200 lists of 30 Images of 2 MB that are not read", ends: cutOff, images: 30, bytes: 2 << 20, few: 100, many: 200, attack: unread("")},
+	{behaviour: "200 lists with a selector that takes all of 30 Images of 2 MB, not read", ends: cutOff, images: 30, bytes: 2 << 20, many: 200, attack: unread(selectsAll)},
+	{behaviour: "10 watches that begin with 30 Images of 2 MB and are not read", ends: cutOff, images: 30, bytes: 2 << 20, few: 10, many: 10, attack: unread(watchesAll)},
+	{behaviour: "10 watches with a selector that begin with 30 Images of 2 MB and are not read", ends: cutOff, images: 30, bytes: 2 << 20, many: 10, attack: unread(watchesSome)},
+	{behaviour: "200 watches that begin with 30 Images of 2 MB and are not read", ends: cutOff, images: 30, bytes: 2 << 20, many: 200, attack: unread(watchesAll)},
+	{behaviour: "200 watches with a selector that begin with 30 Images of 2 MB and are not read", ends: cutOff, images: 30, bytes: 2 << 20, many: 200, attack: unread(watchesSome)},
+	{behaviour: "200 watches that begin with 1,500 Images and are not read", ends: cutOff, images: 1500, bytes: 12 << 10, few: 200, many: 200, attack: unread(watchesAll, watchesSome)},
+	{behaviour: "10,000 idle connections, where the server may open 512 files", ends: "the oldest idle one is closed for each new one", few: 10_000, many: 10_000, before: "ulimit -n 512", attack: idleConnections},
+	{behaviour: "1,000 senders of webhooks that know the secret and send no body", ends: "other deliveries are taken meanwhile", few: 500, many: 1000, flags: receiver, attack: idleSenders},
+	{behaviour: "100 readers of a log of one line of 4 GiB: some leave, some read nothing, some set limitBytes", ends: "reading ends with the client, or at limitBytes", few: 100, many: 100, flags: podLogs, attack: endlessLines},
+}
+
+// TestFloods has a server, in a process of its own, go on under each flood, and within its memory.
+// With -flood-table they are at their full size and measured:
+//
+//	go test ./cmd/tidewaiter -run TestFloods -flood-table ../../docs/security.md -timeout 30m
+func TestFloods(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector's memory is not the server's")
+	}
+	var table strings.Builder
+	fmt.Fprintln(&table, "| What comes at once | What becomes of it | Seconds | A get, p99, ms | MiB |\n|---|---|---:|---:|---:|")
+	parent, dirs, names := t, map[[2]int]string{}, map[[2]int]string{}
+	for _, f := range floods {
+		n, most, lasts := f.few, floodMemory*1.5, time.Second
+		if *floodTable != "" {
+			n, most, lasts = f.many, floodMemory, 5*time.Second
+		}
+		if n == 0 {
+			continue
+		}
+		t.Run(f.behaviour, func(t *testing.T) {
+			stored := [2]int{f.images, f.bytes}
+			if dirs[stored] == "" {
+				dirs[stored] = parent.TempDir()
+				names[stored] = storeImages(t, dirs[stored], f.images, f.bytes)
+			}
+			var flags []string
+			if f.flags != nil {
+				flags = f.flags(t)
+			}
+			s := runProcessAfter(t, f.before, dirs[stored], flags...)
+			client := s.elsewhere(t)
+			path := "/api/v1/namespaces/default"
+			if f.images > 0 && f.bytes < 1<<20 {
+				path = benchPath + "/" + names[stored]
+			}
+			quiet := s.honest(t, client, path, 0)
+			before := s.mostMemory(t)
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			height, over := make(chan struct{}), make(chan struct{})
+			start := time.Now()
+			go func() {
+				defer close(over)
+				f.attack(ctx, t, s, n, sync.OnceFunc(func() { close(height) }))
+			}()
+			select {
+			case <-height:
+			case <-over:
+			}
+			gets := s.honest(t, client, path, lasts)
+			stop()
+			<-over
+			took := time.Since(start)
+			s.honest(t, client, "/readyz", 0)
+			peak := s.mostMemory(t)
+			t.Logf("%d gets, median %s, p99 %s; without the flood %s, %s; %.0f MiB, %.0f before", len(gets), gets[len(gets)/2], gets[len(gets)*99/100], quiet[len(quiet)/2], quiet[len(quiet)*99/100], peak, before)
+			if peak > most {
+				t.Errorf("the server had %.0f MiB, want %.0f at most", peak, most)
+			}
+			fmt.Fprintf(&table, "| %s | %s | %.1f | %.0f | %.0f |\n", f.behaviour, f.ends, took.Seconds(), gets[len(gets)*99/100].Seconds()*1e3, peak)
+		})
+	}
+	if *floodTable != "" {
+		writeFloods(t, *floodTable, table.String())
+		return
+	}
+	checkFloods(t, "../../docs/security.md", table.String())
+}
+
+// elsewhere is a client at another address than the attackers'.
+func (p *process) elsewhere(t *testing.T) *http.Client {
+	t.Helper()
+	config, err := restclient.TLSConfigFor(p.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	transport := &http.Transport{TLSClientConfig: config.Clone(), DialContext: dialer.DialContext, ForceAttemptHTTP2: true}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+// honest gets a path a hundred times or more, for so long at least, and returns how long each took,
+// the longest last.
+func (p *process) honest(t *testing.T, client *http.Client, path string, lasts time.Duration) (took []time.Duration) {
+	t.Helper()
+	for began := time.Now(); len(took) < 100 || time.Since(began) < lasts; time.Sleep(5 * time.Millisecond) {
+		start := time.Now()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.config.Host+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+p.config.BearerToken)
+		resp, err := client.Do(r)
+		if err != nil {
+			t.Errorf("an honest get: %v", err)
+			continue
+		}
+		_, err = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusOK || err != nil {
+			t.Errorf("an honest get: %s, %v", resp.Status, err)
+		}
+		took = append(took, time.Since(start))
+	}
+	slices.Sort(took)
+	return took
+}
+
+// storeImages stores so many Images of so many bytes in a data directory, and returns the name of one.
+func storeImages(t *testing.T, dir string, images, size int) (name string) {
+	t.Helper()
+	if images == 0 {
+		return ""
+	}
+	s := runProcess(t, dir)
+	client, err := imageclient.New(s.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range images {
+		raw := fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"manifests":[],"annotations":{"text":%q,"number":"%d"}}`, imageIndex, strings.Repeat("text ", size/5), i)
+		name = manifest.Digest([]byte(raw))
+		image := &imagev1.Image{
+			ObjectMeta:           metav1.ObjectMeta{Name: name, Labels: map[string]string{"flood": "yes"}},
+			DockerImageReference: fmt.Sprintf("registry.example.com/a:%d", i),
+			DockerImageManifest:  raw,
+		}
+		if i%(images/10) == 0 {
+			image.Labels["rare"] = "yes"
+		}
+		if _, err := client.Create(t.Context(), image, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// attacker is a client with a connection for each request.
+func (p *process) attacker(t *testing.T) *http.Client {
+	t.Helper()
+	config, err := restclient.TLSConfigFor(p.config)
+	if err != nil {
+		t.Error(err)
+	}
+	transport := &http.Transport{TLSClientConfig: config.Clone(), MaxIdleConnsPerHost: 1 << 20, DisableCompression: true, ReadBufferSize: 4 << 10}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+// request asks for Images.
+func (p *process) request(ctx context.Context, t *testing.T, query, accept, encoding string) *http.Request {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, p.config.Host+benchPath+"?"+query, nil)
+	if err != nil {
+		t.Error(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+p.config.BearerToken)
+	r.Header.Set("Accept", accept)
+	if encoding != "" {
+		r.Header.Set("Accept-Encoding", encoding)
+	}
+	return r
+}
+
+// lists are asked for by n clients, each of which reads its answer and asks again.
+func lists(query, accept, encoding string) func(context.Context, *testing.T, *process, int, func()) {
+	return func(ctx context.Context, t *testing.T, s *process, n int, begun func()) {
+		client := s.attacker(t)
+		var served, told atomic.Int64
+		var clients sync.WaitGroup
+		began := time.Now()
+		for range n {
+			clients.Go(func() {
+				for ctx.Err() == nil {
+					resp, err := client.Do(s.request(ctx, t, query, accept, encoding))
+					if err != nil {
+						continue
+					}
+					_, err = io.Copy(io.Discard, resp.Body)
+					resp.Body.Close()
+					switch {
+					case resp.StatusCode == http.StatusOK && err == nil:
+						served.Add(1)
+						begun()
+					case resp.StatusCode == http.StatusTooManyRequests && resp.Header.Get("Retry-After") == "1":
+						told.Add(1)
+						select {
+						case <-time.After(time.Second):
+						case <-ctx.Done():
+						}
+					case ctx.Err() == nil:
+						t.Errorf("a list: %s, %v", resp.Status, err)
+					}
+				}
+			})
+		}
+		clients.Wait()
+		t.Logf("%d lists served, %.1f a second; %d refused", served.Load(), float64(served.Load())/time.Since(began).Seconds(), told.Load())
+		if served.Load() == 0 {
+			t.Error("no list was served")
+		}
+	}
+}
+
+// unread are n requests of which the heads are read, and no more.
+func unread(queries ...string) func(context.Context, *testing.T, *process, int, func()) {
+	return func(ctx context.Context, t *testing.T, s *process, n int, begun func()) {
+		client := s.attacker(t)
+		var answered, told atomic.Int64
+		var clients sync.WaitGroup
+		for i := range n {
+			clients.Go(func() {
+				resp, err := client.Do(s.request(ctx, t, queries[i%len(queries)], plainJSON, ""))
+				if err != nil {
+					return // it was never begun
+				}
+				defer resp.Body.Close()
+				switch resp.StatusCode {
+				case http.StatusOK:
+					answered.Add(1)
+				case http.StatusTooManyRequests:
+					told.Add(1)
+					return
+				default:
+					t.Errorf("%s: %s", queries[i%len(queries)], resp.Status)
+				}
+				<-ctx.Done()
+			})
+		}
+		// The height is reached when all have an answer, or those that are left wait.
+		for last, since := int64(0), time.Now(); ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+			now := answered.Load() + told.Load()
+			if now != last {
+				last, since = now, time.Now()
+			}
+			if now == int64(n) || now > 0 && time.Since(since) > 3*time.Second {
+				break
+			}
+		}
+		begun()
+		clients.Wait()
+		t.Logf("%d of %d answered, %d refused", answered.Load(), n, told.Load())
+		if answered.Load() == 0 {
+			t.Error("none was answered")
+		}
+	}
+}
+
+// idleConnections opens n connections and leaves them idle, some of them behind
+// a TLS handshake, some with half a request. Whoever comes meanwhile is served.
+func idleConnections(ctx context.Context, t *testing.T, s *process, n int, begun func()) {
+	// The attacker holds more than the server does, and no more than its own
+	// descriptors allow.
+	const kept, every = 600, 1000
+	address := strings.TrimPrefix(s.config.Host, "https://")
+	tlsConfig, err := restclient.TLSConfigFor(s.config)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	honest := func(when string) {
+		// A new connection each time.
+		transport := &http.Transport{TLSClientConfig: tlsConfig.Clone(), ForceAttemptHTTP2: true}
+		defer transport.CloseIdleConnections()
+		client := &http.Client{Transport: transport, Timeout: 2 * time.Minute}
+		resp, err := client.Do(s.request(t.Context(), t, "limit=1", plainJSON, ""))
+		if err != nil {
+			t.Errorf("%s: %v", when, err)
+			return
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s", when, resp.Status)
+		}
+	}
+	held := make([]net.Conn, kept)
+	defer func() {
+		for _, conn := range held {
+			if conn != nil {
+				conn.Close()
+			}
+		}
+	}()
+	for i := range n {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Errorf("connection %d: %v", i, err)
+			return
+		}
+		switch i % 10 {
+		case 0:
+			// What the server thinks of it is not the attacker's concern.
+			conn = tls.Client(conn, tlsConfig.Clone())
+			_ = conn.(*tls.Conn).HandshakeContext(t.Context())
+		case 1:
+			_, _ = conn.Write([]byte{22, 3, 1, 2, 0, 1})
+		}
+		if old := held[i%kept]; old != nil {
+			old.Close()
+		}
+		held[i%kept] = conn
+		if i == kept {
+			begun()
+		}
+		if i%every == every-1 {
+			honest(fmt.Sprintf("after %d idle connections", i+1))
+		}
+	}
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.cmd.Process.Pid))
+	if err == nil && len(open) > 400 {
+		t.Errorf("the server holds %d of 512 descriptors; some are to be left for its files", len(open))
+	}
+	log, err := os.ReadFile(s.cmd.Stderr.(*os.File).Name())
+	if err != nil {
+		t.Error(err)
+	}
+	if bytes.Contains(log, []byte("too many open files")) || !bytes.Contains(log, []byte("as many connections as the server holds")) {
+		t.Errorf("the log:\n%s", log)
+	}
+}
+
+const imageIndex = "application/vnd.oci.image.index.v1+json"
+
+const hookSecret = "a-secret-of-a-test"
+
+// receiver configures one of webhooks.
+func receiver(t *testing.T) []string {
+	config := writeConfig(t, "receivers: [{name: harbour, type: distribution, hosts: [quay.io], secretFile: secret}]\n")
+	if err := os.WriteFile(filepath.Join(filepath.Dir(config), "secret"), []byte(hookSecret), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"--config", config}
+}
+
+// idleSenders announce bodies that do not come.
+func idleSenders(ctx context.Context, t *testing.T, s *process, n int, begun func()) {
+	config, err := restclient.TLSConfigFor(s.config)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	for i := range n {
+		conn, err := tls.Dial("tcp", strings.TrimPrefix(s.config.Host, "https://"), config.Clone())
+		if err == nil {
+			defer conn.Close()
+			_, err = fmt.Fprintf(conn, "POST /hooks/harbour HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 1000000\r\n\r\n{", hookSecret)
+		}
+		if err != nil {
+			t.Errorf("sender %d: %v", i, err)
+			return
+		}
+	}
+	begun()
+	for range 100 {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.config.Host+"/hooks/harbour", strings.NewReader(`{"events":[]}`))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		req.Header.Set("Authorization", "Bearer "+hookSecret)
+		resp, err := s.client.Do(req)
+		if err != nil {
+			t.Errorf("an honest delivery: %v", err)
+			return
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("an honest delivery: %s", resp.Status)
+		}
+	}
+}
+
+// podLogs is an empty directory of them.
+func podLogs(t *testing.T) []string { return []string{"--pod-logs-dir", t.TempDir()} }
+
+// endlessLines reads the log of a pod that has written a line without end.
+func endlessLines(ctx context.Context, t *testing.T, s *process, n int, begun func()) {
+	client, err := kubernetes.NewForConfig(s.config)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	pod, err := client.CoreV1().Pods("default").Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "chatty"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "registry.example.com/app"}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	args := s.cmd.Args
+	file := filepath.Join(args[slices.Index(args, "--pod-logs-dir")+1], fmt.Sprintf("default_chatty_%s", pod.UID), "app", "0.log")
+	err = errors.Join(os.MkdirAll(filepath.Dir(file), 0o755),
+		os.WriteFile(file, []byte("2026-01-01T00:00:01.000000000Z stdout F begins"), 0o644), os.Truncate(file, 4<<30))
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	attacker := s.attacker(t)
+	var readers sync.WaitGroup
+	for i := range n {
+		readers.Go(func() {
+			leaving, leave := context.WithCancel(ctx)
+			defer leave()
+			r := s.request(leaving, t, "", plainJSON, "")
+			r.URL.Path, r.URL.RawQuery = "/api/v1/namespaces/default/pods/chatty/log", [...]string{"", "", "limitBytes=6"}[i%3]
+			resp, err := attacker.Do(r)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer resp.Body.Close()
+			if resp.StatusCode != http.StatusOK {
+				t.Errorf("a log: %s", resp.Status)
+			}
+			begins := make([]byte, 6)
+			if _, err := io.ReadFull(resp.Body, begins); err != nil || string(begins) != "begins" {
+				t.Errorf("%q, %v", begins, err)
+			}
+			switch i % 3 {
+			case 0: // leaves
+			case 1: // reads no more
+				<-ctx.Done()
+			case 2:
+				if rest, err := io.ReadAll(resp.Body); err != nil || len(rest) > 0 {
+					t.Errorf("after limitBytes: %q, %v", rest, err)
+				}
+			}
+		})
+	}
+	begun()
+	readers.Wait()
+}
+
+const floodsBegin, floodsEnd = "<!-- floods -->\n", "<!-- /floods -->"
+
+// cutFloods are the parts of a document around its table, and the table.
+func cutFloods(t *testing.T, document string) (head, table, tail string) {
+	t.Helper()
+	text, err := os.ReadFile(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, found := strings.Cut(string(text), floodsBegin)
+	table, tail, closed := strings.Cut(rest, floodsEnd)
+	if !found || !closed {
+		t.Fatalf("%s has no place for the table", document)
+	}
+	return head, table, tail
+}
+
+func writeFloods(t *testing.T, document, table string) {
+	t.Helper()
+	head, _, tail := cutFloods(t, document)
+	if err := os.WriteFile(document, []byte(head+floodsBegin+table+floodsEnd+tail), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// checkFloods looks in the document for the floods that were had, and what became of them.
+func checkFloods(t *testing.T, document, table string) {
+	t.Helper()
+	rows := func(table string) (rows []string) {
+		for lines := bufio.NewScanner(strings.NewReader(table)); lines.Scan(); {
+			if cells := strings.Split(lines.Text(), "|"); len(cells) > 3 {
+				rows = append(rows, cells[1]+"|"+cells[2])
+			}
+		}
+		return rows
+	}
+	_, old, _ := cutFloods(t, document)
+	known := rows(old)
+	for _, row := range rows(table) {
+		if !slices.Contains(known, row) {
+			t.Errorf("%s does not have this flood; write it anew with -flood-table:\n%s", document, row)
+		}
+	}
+}

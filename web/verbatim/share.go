@@ -1,0 +1,55 @@
+package verbatim
+
+import (
+	"context"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/tidewaiter/tidewaiter/web/limits"
+)
+
+// room is what all answers of one sort may hold in memory, in bytes.
+type room struct {
+	*semaphore.Weighted
+	size int64
+}
+
+func newRoom(size int64) *room { return &room{semaphore.NewWeighted(size), size} }
+
+// share is what one answer may hold of a room.
+type share struct {
+	of    *room
+	holds int64
+}
+
+// wait waits until n bytes may be held. Whoever waits must hold nothing.
+func (s *share) wait(ctx context.Context, n int64) error {
+	s.release()
+	n = min(n, s.of.size)
+	if !s.of.TryAcquire(n) {
+		defer limits.Pause(ctx)()
+		if err := s.of.Acquire(ctx, n); err != nil {
+			return err
+		}
+	}
+	s.holds = n
+	return nil
+}
+
+// grow tells whether n bytes may be held now.
+func (s *share) grow(n int64) bool {
+	n = min(n, s.of.size)
+	if n > s.holds {
+		if !s.of.TryAcquire(n - s.holds) {
+			return false
+		}
+		s.holds = n
+	}
+	return true
+}
+
+// release gives everything back.
+func (s *share) release() {
+	s.of.Release(s.holds)
+	s.holds = 0
+}
