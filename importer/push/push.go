@@ -157,5 +157,5 @@ type Depth struct {
 // changes it.
 type Room = func(host string) (n int, again time.Time)
 
-// ErrNoSuchJob: no job has that ID, or it is leased and cannot be touched.
+// ErrNoSuchJob says that no job has that ID, or that it is leased and cannot be touched.
 var ErrNoSuchJob = errors.New("there is no such job, or it is being done at this moment")
