@@ -153,7 +153,11 @@ func (k *kind) sendInitial(ctx context.Context, s *eventStream, p *pass, opts wa
 	case err == nil && opts.bookmark:
 		text, err = k.bookmark(p.rev)
 	case err != nil && ctx.Err() == nil && !errors.As(err, &ended):
-		slog.ErrorContext(ctx, "a watch ended at an object that cannot be read", "resource", k.Resource, "err", err)
+		if k.unreadable.Load() != nil {
+			slog.ErrorContext(ctx, "a watch ended at an object that cannot be read", "resource", k.Resource, "err", err)
+		} else {
+			slog.Log(ctx, verbose, "a watch ended before it had sent what exists", "resource", k.Resource, "err", err)
+		}
 		text, _ = json.Marshal(responsewriters.ErrorToAPIStatus(err)) // a Status can always be encoded
 		text = append(append(eventHead(watch.Error), text...), eventEnd...)
 	}
