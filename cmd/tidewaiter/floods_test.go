@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -94,10 +95,14 @@ func TestFloods(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector's memory is not the server's")
 	}
+	if attack := os.Getenv(attackersEnv); attack != "" {
+		attackFromHere(t, attack)
+		return
+	}
 	var table strings.Builder
 	fmt.Fprintln(&table, "| What comes at once | What becomes of it | Seconds | A get, p99, ms | MiB |\n|---|---|---:|---:|---:|")
 	parent, dirs, names := t, map[[2]int]string{}, map[[2]int]string{}
-	for _, f := range floods {
+	for i, f := range floods {
 		n, most, lasts := f.few, floodMemory*1.5, time.Second
 		if *floodTable != "" {
 			n, most, lasts = f.many, floodMemory, 5*time.Second
@@ -120,6 +125,9 @@ func TestFloods(t *testing.T) {
 			path := "/api/v1/namespaces/default"
 			if f.images > 0 && f.bytes < 1<<20 {
 				path = benchPath + "/" + names[stored]
+			}
+			if f.flags == nil && f.before == "" {
+				f.attack = attackFromElsewhere(i, dirs[stored])
 			}
 			quiet := s.honest(t, client, path, 0)
 			before := s.mostMemory(t)
@@ -153,6 +161,62 @@ func TestFloods(t *testing.T) {
 		return
 	}
 	checkFloods(t, "../../docs/security.md", table.String())
+}
+
+// attackersEnv has TestFloods be the attackers: it says which flood, how many, and the server's data directory.
+const attackersEnv = "TIDEWAITER_TEST_ATTACKERS"
+
+// attackersBegun is a line that the attackers print at the height of the flood.
+const attackersBegun = "the flood has begun"
+
+// attackFromElsewhere has the attackers of a flood in a process of their own, which leaves the processors to the
+// server and to honest callers where it can, as one on another machine does.
+func attackFromElsewhere(flood int, dir string) func(context.Context, *testing.T, *process, int, func()) {
+	return func(ctx context.Context, t *testing.T, _ *process, n int, begun func()) {
+		self, err := os.Executable()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		cmd := exec.Command("nice", "-n", "19", self, "-test.run=^TestFloods$", "-test.v", "-test.timeout=10m")
+		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %s", attackersEnv, flood, n, dir))
+		in, inErr := cmd.StdinPipe()
+		out, outErr := cmd.StdoutPipe()
+		if err := errors.Join(inErr, outErr, cmd.Start()); err != nil {
+			t.Error(err)
+			return
+		}
+		defer context.AfterFunc(ctx, func() { in.Close() })()
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			if lines.Text() == attackersBegun {
+				begun()
+			} else if strings.HasPrefix(lines.Text(), "    ") {
+				t.Log(strings.TrimSpace(lines.Text()))
+			}
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the attackers: %v", err)
+		}
+	}
+}
+
+// attackFromHere is that process. It goes on until its input is closed.
+func attackFromHere(t *testing.T, attack string) {
+	var flood, n int
+	var dir string
+	if _, err := fmt.Sscan(attack, &flood, &n, &dir); err != nil {
+		t.Fatal(err)
+	}
+	config, err := kubeconfigConfig(kubeconfigPath(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		stop()
+	}()
+	floods[flood].attack(ctx, t, &process{benchServer: connect(t, newAPITarget(config).config)}, n, sync.OnceFunc(func() { fmt.Println(attackersBegun) }))
 }
 
 // elsewhere is a client at another address than the attackers'.
