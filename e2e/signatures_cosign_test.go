@@ -337,7 +337,7 @@ func TestCosignImages(t *testing.T) {
 		expectVerdicts(t, s, child, legacyTrusted)
 		expectVerdicts(t, s, digest, legacyTrusted)
 	})
-	t.Run("attestations are links", func(t *testing.T) {
+	t.Run("attestations are kept", func(t *testing.T) {
 		image := images.HelloWorld(t)
 		digest := images.Digest(t, image).String()
 		ref := r.Push(t, "attested:v1", image)
@@ -348,7 +348,10 @@ func TestCosignImages(t *testing.T) {
 		c.run("attest", "--yes", "--key", "ours.key", "--signing-config", "signing-config.json", "--trusted-root", "trusted-root.json",
 			"--allow-http-registry", "--type", "https://example.com/built", "--predicate", predicate, r.Host+"/attested@"+digest)
 		s.Import(t, ref)
-		expectVerdicts(t, s, digest)
+		expectVerdicts(t, s, digest, "InTotoAttestationV1 Trusted=True/AttestationVerified ForImage=True")
+		if got := s.Kubectl(t, "get", "images", "--field-selector", "metadata.name="+digest+",signatures.verified=Unsigned", "-o", "name"); !strings.Contains(got, digest) {
+			t.Error("an image that nobody signed counts as signed")
+		}
 		if got := s.Kubectl(t, "get", "image", digest, "-o", `jsonpath={.metadata.annotations.tidewaiter\.dev/repositories}`); !strings.Contains(got, `"type":"https://example.com/built"`) {
 			t.Errorf("attestations %s", got)
 		}

@@ -50,6 +50,8 @@ type tally struct {
 	set      *policy.Set // that was in force when the sweep began; nil between sweeps
 	counted  map[uint64]struct{}
 	now      map[string]coverage
+	images   int                 // in this sweep so far
+	empty    bool                // the last sweep found no image at all
 	hash     string              // of the set that covered is about
 	covered  map[string]coverage // nil before the first sweep has ended
 	hashSeed maphash.Seed
@@ -73,7 +75,7 @@ func (k *Keeper) Begin() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	t := &k.tally
-	t.set, t.counted, t.now, t.hashSeed = k.live.Set(), map[uint64]struct{}{}, map[string]coverage{}, maphash.MakeSeed()
+	t.set, t.counted, t.now, t.images, t.hashSeed = k.live.Set(), map[uint64]struct{}{}, map[string]coverage{}, 0, maphash.MakeSeed()
 }
 
 // Count counts an image for the policies that cover it.
@@ -85,6 +87,7 @@ func (k *Keeper) Count(image *imagev1.Image) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	t := &k.tally
+	t.images++
 	by := map[string]bool{}
 	for repository, policies := range covering {
 		for _, p := range policies {
@@ -110,7 +113,7 @@ func (k *Keeper) End(err error) {
 	defer k.mu.Unlock()
 	t := &k.tally
 	if hash := t.set.Hash(); err == nil && hash == k.live.Set().Hash() {
-		t.hash, t.covered = hash, t.now
+		t.hash, t.covered, t.empty = hash, t.now, t.images == 0
 	}
 	t.set, t.counted, t.now = nil, nil, nil
 	k.awake()
@@ -130,7 +133,7 @@ func (k *Keeper) report(ctx context.Context, said map[string]string) error {
 		}
 	}
 	k.mu.Lock()
-	faults, covered := k.faults, k.tally.covered
+	faults, covered, empty := k.faults, k.tally.covered, k.tally.empty
 	if k.tally.hash != set.Hash() {
 		covered = nil
 	}
@@ -149,7 +152,7 @@ func (k *Keeper) report(ctx context.Context, said map[string]string) error {
 		errs = append(errs, k.write(ctx, name, conditions))
 	}
 	for _, p := range policies {
-		k.warn(p, covered, said)
+		k.warn(p, covered, empty, said)
 	}
 	return errors.Join(errs...)
 }
@@ -203,14 +206,14 @@ func (k *Keeper) write(ctx context.Context, name string, conditions []metav1.Con
 	return err
 }
 
-// warn logs, once, that a policy does nothing.
-func (k *Keeper) warn(p *policy.Policy, covered map[string]coverage, said map[string]string) {
+// warn logs, once, that a policy does nothing. It covers no image by fault only where there are some.
+func (k *Keeper) warn(p *policy.Policy, covered map[string]coverage, empty bool, said map[string]string) {
 	why := ""
 	if err := p.Usable(k.clock.Now()); err != nil {
 		why = "no signature can meet it: " + err.Error()
 	} else if covered == nil {
 		return // it is not known yet
-	} else if covered[p.Name].images == 0 {
+	} else if covered[p.Name].images == 0 && !empty {
 		why = "it covers no image"
 	}
 	if why != "" && said[p.Name] != why {
