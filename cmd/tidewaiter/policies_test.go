@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	imagev1 "github.com/openshift/api/image/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -19,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
 	"github.com/tidewaiter/tidewaiter/signatures/reverify"
@@ -405,6 +407,19 @@ func TestPolicyThatCannotBeMet(t *testing.T) {
 			return strings.HasPrefix(condition(o, policyapi.ConditionSatisfiable), "False Expired: no signature can meet it: ")
 		})
 		warned.reset()
+	}
+	// Without an image no policy is at fault for covering none.
+	raw := fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"manifests":[]}`, imageIndex)
+	images, err := imageclient.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := images.Create(t.Context(), &imagev1.Image{
+		ObjectMeta:           metav1.ObjectMeta{Name: manifest.Digest([]byte(raw))},
+		DockerImageReference: "nowhere.example.com/a:1",
+		DockerImageManifest:  raw,
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
 	}
 	idle := client.create(keyPolicy("idle", signaturestest.NewKey(t, signaturestest.P256)))
 	client.await("idle", "covering nothing", func(o *unstructured.Unstructured) bool {
