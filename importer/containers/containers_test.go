@@ -148,7 +148,7 @@ func TestHelperThatHangs(t *testing.T) {
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	t.Setenv("HOME", home)
 	release := filepath.Join(home, "release")
-	writeFile(t, "#!/bin/sh\nwhile [ ! -e "+release+" ]; do sleep 0.1; done\necho '{\"Username\":\"late\",\"Secret\":\"p-late\"}'\n", bin, "docker-credential-hangs")
+	writeFile(t, "#!/bin/sh\nwhile [ -d "+home+" ] && [ ! -e "+release+" ]; do sleep 0.1; done\necho '{\"Username\":\"late\",\"Secret\":\"p-late\"}'\n", bin, "docker-credential-hangs")
 	f := newFiles(t, Options{AuthFile: writeFile(t, `{"credHelpers":{"hangs.example.com":"hangs"}}`, home, "auth.json")})
 	f.patience, f.helpers = 100*time.Millisecond, make(chan struct{}, 2)
 	r, err := name.NewRepository("hangs.example.com/x")
@@ -164,6 +164,9 @@ func TestHelperThatHangs(t *testing.T) {
 	f.patience = time.Minute
 	if got := user(t, f, "hangs.example.com/x"); got != "late" {
 		t.Errorf("when it answers, the credentials of %q", got)
+	}
+	for range cap(f.helpers) { // until those have ended that hung
+		f.helpers <- struct{}{}
 	}
 }
 
