@@ -2,14 +2,18 @@ package importer_test
 
 import (
 	"encoding/base64"
+	"fmt"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
 
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
@@ -330,3 +334,37 @@ var errHelper = errorString("the helper is missing")
 type errorString string
 
 func (e errorString) Error() string { return string(e) }
+
+// keychainFunc is a function that is a keychain.
+type keychainFunc func(authn.Resource) (authn.Authenticator, error)
+
+func (f keychainFunc) Resolve(r authn.Resource) (authn.Authenticator, error) { return f(r) }
+
+// Helpers hand out credentials that are soon over, so that any keychain is asked again.
+func TestCredentialsAreAskedForAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		im, err := importer.New(importer.Options{Keychain: keychainFunc(func(authn.Resource) (authn.Authenticator, error) {
+			asked++
+			return authn.FromConfig(authn.AuthConfig{Username: fmt.Sprint("user", asked)}), nil
+		})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		repository, err := name.NewRepository("registry.example.com/app")
+		if err != nil {
+			t.Fatal(err)
+		}
+		auth, err := authn.Resolve(t.Context(), im.Keychain(), repository)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"user1", "user1", "user2"} {
+			got, err := authn.Authorization(t.Context(), auth)
+			if err != nil || got.Username != want {
+				t.Errorf("%+v, %v, want %s", got, err, want)
+			}
+			time.Sleep(3 * time.Minute)
+		}
+	})
+}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"net"
+
+	"github.com/google/go-containerregistry/pkg/authn"
 )
 
 // DialTo makes every connection of the importer end at address, so that a test
@@ -58,3 +60,6 @@ func (rs registries) Lookup(where string) Registry { return rs.lookup(where) }
 func VerifyStream(ctx context.Context, r io.Reader, digest, diffID string, budget int64) (int64, error) {
 	return verifyStream(ctx, r, digest, diffID, &unpacked{free: budget})
 }
+
+// Keychain is what credentials are asked of.
+func (im *Importer) Keychain() authn.Keychain { return im.keychain }

@@ -46,8 +46,11 @@ func New(o Options) (*Importer, error) {
 		return nil, err
 	}
 	limits := o.Limits.withDefaults(o.Layers)
+	if o.Keychain == nil {
+		o.Keychain = authn.DefaultKeychain
+	}
 	im := &Importer{
-		keychain:   o.Keychain,
+		keychain:   authn.RefreshingKeychain(o.Keychain, credentialsAge),
 		registries: registries,
 		platforms:  o.Platforms,
 		verify:     o.Layers == LayersVerify,
@@ -58,9 +61,6 @@ func New(o Options) (*Importer, error) {
 		clock:      o.Clock,
 		greetings:  lru.New(maxHosts),
 		sessions:   lru.New(maxRepositories),
-	}
-	if im.keychain == nil {
-		im.keychain = authn.RefreshingKeychain(authn.DefaultKeychain, credentialsAge)
 	}
 	if im.progress == nil {
 		im.progress = func(Event) {}
@@ -76,8 +76,8 @@ func New(o Options) (*Importer, error) {
 	return im, nil
 }
 
-// credentialsAge is how long credentials are used before the docker and podman
-// files and the helpers are asked again: helpers hand out short-lived ones.
+// credentialsAge is how long credentials are used before the keychain is asked
+// again: helpers hand out short-lived ones.
 const credentialsAge = 5 * time.Minute
 
 // Close drops the idle connections. An Importer can be used after it.

@@ -37,8 +37,8 @@ type Files interface {
 	// Registry tells of host/repository, or of a host, whether plain HTTP and unverified TLS
 	// are allowed, and whether nothing may be read from there.
 	Registry(name string) (insecure, blocked bool, err error)
-	// TLS is what is special about a host, nil if nothing is. A host has its port if it was
-	// written with one.
+	// TLS is what is special about a host in canonical form, nil if nothing is. A host has
+	// its port if it was written with one.
 	TLS(host string) (*tls.Config, error)
 }
 

@@ -3,7 +3,6 @@ package importer
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"fmt"
 	"sync"
 	"time"
 
@@ -25,7 +24,12 @@ type transports struct {
 	verified, unverified *guard.Transport
 
 	mu  sync.Mutex
-	own *lru.Cache // host, and whether it is verified → *ownTransport
+	own *lru.Cache // transportKey → *ownTransport
+}
+
+type transportKey struct {
+	host   string
+	verify bool
 }
 
 // ownTransport is of one host; nil where nothing is special about it.
@@ -63,7 +67,7 @@ func (t *transports) get(host string, verify bool) (*guard.Transport, error) {
 	if t.files == nil {
 		return shared, nil
 	}
-	key := fmt.Sprintf("%t %s", verify, host)
+	key := transportKey{host, verify}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if v, ok := t.own.Get(key); ok {
@@ -72,7 +76,7 @@ func (t *transports) get(host string, verify bool) (*guard.Transport, error) {
 		}
 		t.own.Remove(key)
 	}
-	c, err := t.files.TLS(host)
+	c, err := t.files.TLS(canonicalHost(host))
 	if err != nil {
 		return nil, err
 	}

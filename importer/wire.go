@@ -122,12 +122,12 @@ func (w *wire) attempt(base http.RoundTripper, req *http.Request) (*http.Respons
 		if err := h.acquire(req.Context()); err != nil {
 			return nil, err
 		}
-		asked := w.im.clock.Now()
+		began := w.im.clock.Now()
 		w.im.traffic.requests.Add(1)
 		resp, err := w.once(base, req, h)
 		if err == nil {
 			now := w.im.clock.Now()
-			h.pace.answered(now, now.Sub(asked), resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable)
+			h.pace.answered(now, now.Sub(began), resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable)
 			if spent, ok := spentFor(resp.Header); ok {
 				h.park(spent)
 			}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/coreapi/podlogs"
 	"github.com/tidewaiter/tidewaiter/db/trusted"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/containers"
 	"github.com/tidewaiter/tidewaiter/importer/guard"
@@ -177,6 +178,9 @@ func (c *config) certificates() (map[string]containers.Certificates, error) {
 		host, _, below := strings.Cut(strings.TrimSuffix(r.Prefix, "/"), "/")
 		if below {
 			return nil, fmt.Errorf("%s: registries[%d]: certificates are of a whole host: give caFile and certDir to the entry with the prefix %q", c.file, i, host)
+		}
+		if canonical, err := reference.ParseHost(host); err == nil { // else the importer says what is wrong
+			host = canonical
 		}
 		certs := containers.Certificates{Dir: r.CertDir}
 		if r.CAFile != "" {

@@ -177,7 +177,5 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 		}
 		return b.importAll(ctx, slices.Values(references))
 	})
-	report.progress.end()
-	report.sum(im.Traffic(), time.Since(begun))
-	return report.end(err)
+	return report.end(err, im.Traffic(), time.Since(begun))
 }

@@ -74,15 +74,17 @@ func openPushes(ctx context.Context, store *db.DB, cfg *config, connections *lim
 
 // newPushImporter imports what is pushed; see serverOptions.isolated.
 func newPushImporter(cfg *config, isolated bool) (*importer.Importer, error) {
-	o, err := cfg.importerOptions(cfg.files())
+	o, err := cfg.importerOptions()
 	if err != nil {
 		return nil, err
 	}
 	signatures := newFinder
 	o.Limits.MaxWait = time.Second // a registry that asks for more is parked, and its jobs wait without a slot
 	if isolated {
-		o.Keychain, o.Files = authn.NewMultiKeychain(), nil // of nobody
+		o.Keychain = authn.NewMultiKeychain() // of nobody
 		signatures = newIsolatedFinder
+	} else if err := cfg.addFiles(&o, cfg.files()); err != nil {
+		return nil, err
 	}
 	finder, err := signatures(cfg)
 	if err != nil {

@@ -39,25 +39,29 @@ func (o *registryOptions) importerOptions(cfg *config) (importer.Options, error)
 		}
 		files.Credentials = credentials
 	}
-	out, err := cfg.importerOptions(files)
+	out, err := cfg.importerOptions()
+	if err != nil {
+		return out, err
+	}
 	out.Insecure = !o.tlsVerify
-	return out, err
+	return out, cfg.addFiles(&out, files)
 }
 
-// importerOptions are what the configuration and the machine's files say to an importer.
-func (c *config) importerOptions(o containers.Options) (importer.Options, error) {
+// importerOptions are what the configuration says to an importer.
+func (c *config) importerOptions() (importer.Options, error) {
 	networks, err := c.allowedNetworks()
-	if err != nil {
-		return importer.Options{}, err
-	}
+	return importer.Options{Registries: c.registries(), AllowedNetworks: networks, UserAgent: userAgent()}, err
+}
+
+// addFiles adds what the machine's files say about registries.
+func (c *config) addFiles(to *importer.Options, o containers.Options) (err error) {
 	if o.Hosts, err = c.certificates(); err != nil {
-		return importer.Options{}, err
+		return err
 	}
 	files, err := containers.New(o)
 	if err != nil {
-		return importer.Options{}, fmt.Errorf("the files that say how registries are reached: %w", err)
+		return fmt.Errorf("the files that say how registries are reached: %w", err)
 	}
-	return importer.Options{
-		Registries: c.registries(), Keychain: files, Files: files, AllowedNetworks: networks, UserAgent: userAgent(),
-	}, nil
+	to.Keychain, to.Files = files, files
+	return nil
 }

@@ -93,3 +93,15 @@ func TestImportFromARegistryOfOnesOwn(t *testing.T) {
 		t.Errorf("certs.d and REGISTRY_AUTH_FILE: exit code %d, %s%s", code, stdout, stderr)
 	}
 }
+
+// What the user's environment says of registries is no concern of the demonstration.
+func TestIsolatedImporterReadsNoFiles(t *testing.T) {
+	t.Setenv("REGISTRY_AUTH_FILE", filepath.Join(t.TempDir(), "none.json"))
+	cfg := &config{}
+	if _, err := newPushImporter(cfg, true); err != nil {
+		t.Error(err)
+	}
+	if _, err := newPushImporter(cfg, false); err == nil || !strings.Contains(err.Error(), "REGISTRY_AUTH_FILE") {
+		t.Errorf("a server starts without the file that it was told of: %v", err)
+	}
+}

@@ -157,12 +157,9 @@ func key(r authn.Resource) string {
 	return name
 }
 
-// TLS is what is special about a host, which has its port if that is not 443: authorities beside the
+// TLS is what is special about a host in canonical form, which has its port if that is not 443: authorities beside the
 // system's, and client certificates. It is nil if nothing is.
 func (f *Files) TLS(host string) (*tls.Config, error) {
-	if host == "index.docker.io" {
-		host = "docker.io"
-	}
 	own := f.options.Hosts[host]
 	dir := own.Dir
 	if dir == "" && own.CA == nil {
