@@ -59,7 +59,7 @@ func TestAttackTextReachesNoTerminal(t *testing.T) {
 			r := newReport(format, false, io.Discard, &errOut, newProgress(io.Discard))
 			r.add("r.example.com/a", &importer.Result{Warnings: []string{hostileText}, Images: []importer.ImageResult{{Image: image}}}, nil)
 			r.add("r.example.com/b", nil, fmt.Errorf("the registry: %s", hostileText))
-			_ = r.end(nil)
+			_ = r.end(nil, importer.Traffic{}, 0)
 			wantPrintable(t, "standard error", errOut.String())
 		})
 	}
@@ -83,7 +83,7 @@ func TestAttackTextReachesNoTerminal(t *testing.T) {
 		var out bytes.Buffer
 		r := newReport("wide", false, &out, io.Discard, newProgress(io.Discard))
 		r.add(result.Reference, result, nil)
-		_ = r.end(nil)
+		_ = r.end(nil, importer.Traffic{}, 0)
 		wantPrintable(t, "import -o wide", out.String())
 
 		events := &eventRecorder{}

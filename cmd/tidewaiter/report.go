@@ -143,10 +143,11 @@ func (r *report) sum(traffic importer.Traffic, took time.Duration) {
 	fmt.Fprintf(r.errOut, "%s; %d requests, %.1f MB, %s\n", strings.Join(parts, ", "), traffic.Requests, float64(traffic.Bytes)/1e6, took.Round(100*time.Millisecond))
 }
 
-// end closes the output and turns what was reported, and err if the batch as a
-// whole failed, into the command's result.
-func (r *report) end(err error) error {
+// end closes the output, says what it all cost, and turns what was reported, and err if
+// the batch as a whole failed, into the command's result.
+func (r *report) end(err error, traffic importer.Traffic, took time.Duration) error {
 	r.progress.end()
+	r.sum(traffic, took)
 	if printErr := errors.Join(r.printErr, r.finish()); printErr != nil {
 		err = errors.Join(err, fmt.Errorf("printing the results: %w", printErr))
 	}

@@ -205,16 +205,16 @@ func (k *Keeper) admit(p *policy.Policy) error {
 // full tells whether there are as many policies as there may be.
 func (k *Keeper) full() bool { return len(k.live.Set().Policies()) >= MaxPolicies }
 
-// fileOf returns the file that holds the policy of that name, "" if none does.
-func (k *Keeper) fileOf(name string) string {
+// fromFile returns the policy of that name that a file holds, nil if none does.
+func (k *Keeper) fromFile(name string) *policy.Policy {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, p := range k.files.Policies() {
 		if p.Name == name {
-			return fileOf(p)
+			return p
 		}
 	}
-	return ""
+	return nil
 }
 
 func fileOf(p *policy.Policy) string { return fmt.Sprintf("%s document %d", p.File, p.Document) }

@@ -59,15 +59,8 @@ func (k *Keeper) mirror(ctx context.Context) error {
 
 // follow brings one object that shows a file up to date.
 func (k *Keeper) follow(ctx context.Context, name string) error {
-	k.mu.Lock()
-	var p *policy.Policy
-	for _, f := range k.files.Policies() {
-		if f.Name == name {
-			p = f
-		}
-	}
-	k.mu.Unlock()
 	var err error
+	p := k.fromFile(name)
 	if p == nil {
 		_, _, err = k.store.Delete(ctx, name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{})
 	} else {

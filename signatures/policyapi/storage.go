@@ -64,9 +64,9 @@ func (r *policiesREST) Create(ctx context.Context, obj runtime.Object, validate 
 func (r *policiesREST) creatable(validate rest.ValidateObjectFunc) rest.ValidateObjectFunc {
 	return func(ctx context.Context, obj runtime.Object) error {
 		p := obj.(*ClusterImagePolicy)
-		switch file := r.keeper.fileOf(p.Name); {
-		case file != "":
-			return readFrom(p.Name, file)
+		switch held := r.keeper.fromFile(p.Name); {
+		case held != nil:
+			return readFrom(p.Name, fileOf(held))
 		case r.keeper.full():
 			return apierrors.NewForbidden(resource, p.Name, fmt.Errorf("there are %d policies already, the most that can be: delete some, or give one more scopes", MaxPolicies))
 		case p.Annotations[FileAnnotation] != "":

@@ -201,11 +201,7 @@ func TestBodyThatDoesNotArrive(t *testing.T) {
 func TestReceiversCannotBeFoundOut(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	var receivers []hooks.Receiver
-	for _, typ := range hooks.Types() {
-		receivers = append(receivers, newReceiver(t, dir, typ, "r.example.com"))
-	}
-	h := newHandler(t, dir, &memorySpool{}, receivers...)
+	h := newHandler(t, dir, &memorySpool{}, oneOfEach(t, dir)...)
 	name, value, _ := strings.Cut(forged, ": ")
 	answer := func(path string, header http.Header, body []byte) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(http.MethodPost, "/hooks/"+path, bytes.NewReader(body))
@@ -242,11 +238,7 @@ func TestReceiversCannotBeFoundOutByWaiting(t *testing.T) {
 		t.Run(header, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			var receivers []hooks.Receiver
-			for _, typ := range hooks.Types() {
-				receivers = append(receivers, newReceiver(t, dir, typ, "r.example.com"))
-			}
-			h := newHandler(t, dir, &memorySpool{}, receivers...)
+			h := newHandler(t, dir, &memorySpool{}, oneOfEach(t, dir)...)
 			h.SetBodyTimeout(time.Hour)
 			s := httptest.NewServer(h)
 			t.Cleanup(s.Close)

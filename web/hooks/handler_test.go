@@ -167,10 +167,7 @@ func TestNoSecretAnywhere(t *testing.T) {
 	var log strings.Builder
 	registry := metrics.NewKubeRegistry()
 	dir := t.TempDir()
-	var receivers []hooks.Receiver
-	for _, typ := range hooks.Types() {
-		receivers = append(receivers, newReceiver(t, dir, typ, "r.example.com"))
-	}
+	receivers := oneOfEach(t, dir)
 	h, err := hooks.New(hooks.Options{
 		Receivers: receivers, Dir: dir, Spool: &memorySpool{err: errors.New("disk full")},
 		RegisterMetrics: registry.MustRegister, Now: func() time.Time { return testTime },

@@ -122,6 +122,14 @@ func newReceiver(t testing.TB, dir, typ string, hosts ...string) hooks.Receiver 
 	return r
 }
 
+// oneOfEach are receivers of all types, named after them.
+func oneOfEach(t testing.TB, dir string) (receivers []hooks.Receiver) {
+	for _, typ := range hooks.Types() {
+		receivers = append(receivers, newReceiver(t, dir, typ, "r.example.com"))
+	}
+	return receivers
+}
+
 func writeFile(t testing.TB, name string, b []byte) {
 	t.Helper()
 	if err := os.WriteFile(name, b, 0o600); err != nil {
