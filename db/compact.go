@@ -25,17 +25,23 @@ func (d *DB) Compact(ctx context.Context, rev int64) error {
 	if cur := d.revision.Load(); rev > cur {
 		return fmt.Errorf("compact to revision %d, current %d: %w", rev, cur, ErrFutureRevision)
 	}
+	return d.compact(ctx, rev, time.Time{}, time.Time{})
+}
+
+// compact removes the history before revision to, up to the first change that is dated
+// between from and until. Without these it removes all of it.
+func (d *DB) compact(ctx context.Context, to int64, from, until time.Time) error {
 	for {
-		done, err := d.compactStep(ctx, rev, 1<<62)
+		done, err := d.compactStep(ctx, to, from, until)
 		if done || err != nil {
 			return err
 		}
 	}
 }
 
-// compactStep removes a little of what is before revision to and older than
-// cutoff (Unix milliseconds). done is set when nothing more can be removed.
-func (d *DB) compactStep(ctx context.Context, to, cutoff int64) (done bool, err error) {
+// compactStep is a step of compact. done is set when nothing more can be removed.
+func (d *DB) compactStep(ctx context.Context, to int64, from, until time.Time) (done bool, err error) {
+	all := from.IsZero()
 	err = d.write(ctx, func(t *tx) error {
 		start := time.Now()
 		swept, _, err := t.c.first("SELECT value FROM meta WHERE name = 'swept'")
@@ -50,9 +56,7 @@ func (d *DB) compactStep(ctx context.Context, to, cutoff int64) (done bool, err 
 		}
 		var changes []change
 		err = t.c.each(func(row []driver.Value) error {
-			// What is dated more than a window ahead was written while the clock was
-			// wrong. It must not keep everything after it until that time comes.
-			if at := row[3].(int64); at > cutoff && at-cutoff <= 2*d.opts.HistoryWindow.Milliseconds() {
+			if at := time.UnixMilli(row[3].(int64)); !all && at.After(from) && !at.After(until) {
 				return errStop
 			}
 			changes = append(changes, change{row[0].(int64), row[1].(int64), row[2].(int64) != 0})
@@ -82,7 +86,7 @@ func (d *DB) compactStep(ctx context.Context, to, cutoff int64) (done bool, err 
 		if len(changes) == compactRows {
 			done = false
 		}
-		if done && cutoff == 1<<62 {
+		if done && all {
 			reached = to
 		}
 		if reached <= swept {

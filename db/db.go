@@ -36,7 +36,7 @@ type Options struct {
 	// Clock is the source of time for expiry and history. Default: the system's.
 	Clock Clock
 	// HistoryWindow is how long superseded revisions are kept for watches,
-	// continue tokens and lists at an older revision. Default 5 minutes.
+	// continue tokens and lists at an older revision; see also Hold. Default 5 minutes.
 	HistoryWindow time.Duration
 	// MaintenanceInterval is the pause between two rounds of expiry and
 	// compaction. Default 1 second.
@@ -98,6 +98,7 @@ type DB struct {
 	announced announcements
 	feed      *feed
 	replay    *replay
+	holds     holds
 	pages     *pageCounts
 
 	revision  atomic.Int64 // last committed revision

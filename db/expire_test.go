@@ -1,6 +1,7 @@
 package db_test
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -105,6 +106,66 @@ func TestHistoryWindow(t *testing.T) {
 	page, err := d.Range(ctx, db.RangeOptions{Prefix: "/", Rev: r2})
 	if err != nil || len(page.KVs) != 1 || string(page.KVs[0].Value) != "two" {
 		t.Errorf("list at the compacted revision: %v, %v", page.KVs, err)
+	}
+}
+
+// TestHold: what somebody holds is readable when history has gone past it, but not for ever.
+func TestHold(t *testing.T) {
+	t.Parallel()
+	clock := testclock.NewFakeClock(time.Now())
+	const window, round = 5 * time.Minute, 6 * time.Minute
+	d := dbtest.Open(t, func(o *db.Options) { o.Clock, o.HistoryWindow, o.MaintenanceInterval = clock, window, round })
+	pass := func() {
+		t.Helper()
+		dbtest.AwaitWaiters(t, clock, 1)
+		clock.Step(round)
+		dbtest.AwaitWaiters(t, clock, 1)
+	}
+	r1 := put(t, d, "/a/k", 0, "one")
+	r2 := put(t, d, "/a/k", r1, "two")
+	release, again := d.Hold(r2), d.Hold(r2)
+	put(t, d, "/a/k", r2, "three")
+	readable := func() bool {
+		t.Helper()
+		page, err := d.Range(t.Context(), db.RangeOptions{Prefix: "/", Rev: r2})
+		if err == nil && (len(page.KVs) != 1 || string(page.KVs[0].Value) != "two") {
+			t.Fatalf("at revision %d there is %v", r2, page.KVs)
+		}
+		if err != nil && !errors.Is(err, db.ErrCompacted) {
+			t.Fatal(err)
+		}
+		return err == nil
+	}
+	again()
+	again() // is not the other's
+	pass()
+	if !readable() {
+		t.Error("what is held is gone after the window")
+	}
+	if got := d.CompactedRevision(); got != r2 {
+		t.Errorf("compacted to %d, want %d: what is older than what is held need not stay", got, r2)
+	}
+	for range 8 {
+		pass()
+	}
+	if !readable() {
+		t.Error("what is held is gone before twelve windows")
+	}
+	for range 3 {
+		pass()
+	}
+	if readable() {
+		t.Error("what is held is there after twelve windows")
+	}
+	release()
+
+	r4 := put(t, d, "/a/k", d.Revision(), "four")
+	release = d.Hold(r4)
+	r5 := put(t, d, "/a/k", r4, "five")
+	release()
+	pass()
+	if got := d.CompactedRevision(); got != r5 {
+		t.Errorf("compacted to %d when nothing is held, want %d", got, r5)
 	}
 }
 

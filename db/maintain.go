@@ -98,13 +98,17 @@ func (d *DB) expire(ctx context.Context, now time.Time) error {
 	}
 }
 
-// compactOld removes the history before the window.
+// compactOld removes the history before the window that nobody holds, and what is too old to be held.
 func (d *DB) compactOld(ctx context.Context, now time.Time) error {
-	cutoff := now.Add(-d.opts.HistoryWindow).UnixMilli()
-	for {
-		done, err := d.compactStep(ctx, d.revision.Load(), cutoff)
-		if done || err != nil {
-			return err
-		}
+	window := d.opts.HistoryWindow
+	// What is dated more than a window ahead was written while the clock was
+	// wrong. It must not keep everything after it until that time comes.
+	ahead := now.Add(window)
+	last := d.revision.Load()
+	held := d.holds.oldest(last)
+	err := d.compact(ctx, held, now.Add(-window), ahead)
+	if err == nil && held < last {
+		err = d.compact(ctx, last, now.Add(-holdWindows*window), ahead)
 	}
+	return err
 }

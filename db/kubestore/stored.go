@@ -56,6 +56,10 @@ func (s *Store) ScanStored(ctx context.Context, from string, rev int64, limit, s
 	return page.Rev, page.More, page.Remaining, nil
 }
 
+// Hold keeps what exists at revision rev, and the changes after it, readable until release is called,
+// for an hour at most; see db.DB.Hold.
+func (s *Store) Hold(rev int64) (release func()) { return s.db.Hold(rev) }
+
 // Totals returns how many objects there are now, and their bytes.
 func (s *Store) Totals(ctx context.Context) (objects, bytes int64, err error) {
 	prefix, err := s.prepareKey(s.resourcePrefix, true)

@@ -42,6 +42,10 @@ type watchChan struct {
 	result  chan watch.Event
 	request chan struct{} // a progress notification is asked for
 	sent    int64         // revision of the last event or bookmark sent
+	// release lets go of the history that the watch has yet to send. It has a hold on that
+	// until it has caught up with the present for the first time, as what exists may take longer
+	// to send than history is kept.
+	release func()
 }
 
 // Watch implements storage.Interface.
@@ -78,6 +82,11 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 	if w.rev == 0 && !w.initial {
 		w.rev = s.db.Revision()
 	}
+	hold := w.rev
+	if w.initial {
+		hold = s.db.Revision() // what exists is sent as of now, or later
+	}
+	w.release = s.db.Hold(hold)
 	s.mu.Lock()
 	s.watches[w] = struct{}{}
 	s.mu.Unlock()
@@ -111,6 +120,7 @@ func (w *watchChan) ResultChan() <-chan watch.Event { return w.result }
 func (w *watchChan) run() {
 	defer func() {
 		w.cancel()
+		w.release()
 		w.s.mu.Lock()
 		delete(w.s.watches, w)
 		w.s.mu.Unlock()
@@ -177,6 +187,7 @@ func (w *watchChan) serve() error {
 			}
 			continue
 		}
+		w.release()
 		select {
 		case <-watcher.Ready():
 		case <-tick:

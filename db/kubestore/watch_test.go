@@ -9,10 +9,13 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
+	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
@@ -144,6 +147,67 @@ func TestRequestWatchProgress(t *testing.T) {
 			}
 		case <-time.After(time.Minute):
 			t.Fatal("no bookmark")
+		}
+	}
+}
+
+// TestInitialEventsOutlastHistory: a watch whose client takes longer to read what exists than history is
+// kept is sent what exists at one revision, and then every change since.
+func TestInitialEventsOutlastHistory(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	clock := testclock.NewFakeClock(time.Now())
+	const round = 6 * time.Minute // history is kept for five
+	d := dbtest.Open(t, func(o *db.Options) { o.Clock, o.MaintenanceInterval, o.FeedBytes = clock, round, 1000 })
+	f := setupOn(t, d)
+	const pods = 3 * chunkRows / 2 // read at twice
+	for i := range pods {
+		pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("%04d", i)}}
+		if err := f.Create(ctx, "/pods/ns/"+pod.Name, pod, nil, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	yes := true
+	w, err := f.Watch(ctx, "/pods/", storage.ListOptions{SendInitialEvents: &yes, Recursive: true, Predicate: storage.SelectionPredicate{
+		Label: labels.Everything(), Field: fields.Everything(), AllowWatchBookmarks: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	first := <-w.ResultChan() // the rest is not read yet
+	if err := f.Delete(ctx, "/pods/ns/0740", &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 { // half a page of the history is not read before the rest is
+		dbtest.AwaitWaiters(t, clock, 1)
+		clock.Step(round)
+		dbtest.AwaitWaiters(t, clock, 1)
+	}
+	for i := range pods + 2 {
+		ev := first
+		if i > 0 {
+			ev = <-w.ResultChan()
+		}
+		switch want := []watch.EventType{watch.Added, watch.Bookmark, watch.Deleted}[max(0, i-pods+1)]; {
+		case ev.Type != want:
+			t.Fatalf("event %d is %s %v, want %s", i, ev.Type, ev.Object, want)
+		case want == watch.Added && object(ev).(*example.Pod).Name != fmt.Sprintf("%04d", i),
+			want == watch.Deleted && object(ev).(*example.Pod).Name != "0740":
+			t.Fatalf("event %d is of %v", i, object(ev))
+		}
+	}
+	// Now that it has come so far, it holds no more.
+	if err := f.Create(ctx, "/pods/ns/last", &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "last"}}, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	if ev := <-w.ResultChan(); ev.Type != watch.Added {
+		t.Fatalf("%s %v", ev.Type, ev.Object)
+	}
+	for deadline := time.Now().Add(time.Minute); d.CompactedRevision() < d.Revision(); {
+		dbtest.AwaitWaiters(t, clock, 1)
+		clock.Step(round)
+		if time.Now().After(deadline) {
+			t.Fatalf("history is kept from revision %d on, the present is %d", d.CompactedRevision(), d.Revision())
 		}
 	}
 }

@@ -46,7 +46,7 @@ type fixture struct {
 
 func setup(t testing.TB, change ...func(*db.Options)) *fixture {
 	t.Helper()
-	change = append(change, func(o *db.Options) { o.MaintenanceInterval = 20 * time.Millisecond })
+	change = append([]func(*db.Options){func(o *db.Options) { o.MaintenanceInterval = 20 * time.Millisecond }}, change...)
 	f := &fixture{db: dbtest.Open(t, change...), transformer: storagetesting.NewPrefixTransformer([]byte("test!"), false)}
 	f.config = kubestore.Config{
 		DB:             f.db,

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
 
+	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/web/verbatim/filecache"
 	"github.com/tidewaiter/tidewaiter/web/verbatim/gzipparts"
@@ -31,8 +32,8 @@ type lists struct {
 	forgetful *kind
 }
 
-func newLists(t *testing.T) *lists {
-	f := setup(t)
+func newLists(t *testing.T, change ...func(*db.Options)) *lists {
+	f := setup(t, change...)
 	forgetful := f.newKind(t)
 	forgetful.plain.kept, forgetful.gzip.kept = filecache.New[sums](t.TempDir(), 100), filecache.New[sums](t.TempDir(), 100)
 	return &lists{f, f.newKind(t), forgetful}

@@ -24,6 +24,10 @@ type Source interface {
 	ScanStored(ctx context.Context, from string, rev int64, limit, size int, count bool,
 		each func(name string, rev int64, data []byte, err error)) (at int64, more bool, remaining int64, err error)
 
+	// Hold keeps what exists at revision rev, and the changes after it, from being forgotten
+	// until release is called, which may be more than once.
+	Hold(rev int64) (release func())
+
 	// Totals returns how many objects there are now, and their bytes.
 	Totals(ctx context.Context) (objects, bytes int64, err error)
 }

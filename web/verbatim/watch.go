@@ -89,7 +89,10 @@ func (k *kind) watch(w http.ResponseWriter, req *http.Request, opts watchOptions
 		next.ServeHTTP(w, req)
 		return
 	}
-	s := &eventStream{ResponseWriter: w, flush: http.NewResponseController(w).Flush}
+	// What exists may take longer to send than history is kept. The watch that goes on from
+	// there has a hold of its own when it has begun.
+	s := &eventStream{ResponseWriter: w, flush: http.NewResponseController(w).Flush, begun: k.source.Hold(p.rev)}
+	defer s.begun()
 	// The API server's rule: what no bookmark ends is not compressed.
 	s.compressed = opts.bookmark && responsewriters.ContentEncodingSupported(req, features.WatchListCompression) == "gzip"
 	done := false
@@ -207,6 +210,7 @@ const eventEnd = "}\n"
 type eventStream struct {
 	http.ResponseWriter
 	flush      func() error
+	begun      func() // called when what follows the initial events has begun
 	compressed bool
 	member     *gzip.Writer
 }
@@ -214,7 +218,7 @@ type eventStream struct {
 var members = responsewriters.NewGzipWriterPoolOrDie()
 
 // WriteHeader implements http.ResponseWriter.
-func (*eventStream) WriteHeader(int) {}
+func (s *eventStream) WriteHeader(int) { s.begun() }
 
 // Unwrap implements responsewriter.UserProvidedDecorator, and is for http.ResponseController.
 func (s *eventStream) Unwrap() http.ResponseWriter { return s.ResponseWriter }

@@ -11,10 +11,15 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
+	testclock "k8s.io/utils/clock/testing"
 
+	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/web/verbatim/filecache"
 )
@@ -179,5 +184,64 @@ func TestInitialEventsMeetDamage(t *testing.T) {
 		if err := l.db.Compact(t.Context(), l.db.Revision()); err != nil { // so that the check at the end finds a whole file
 			t.Fatal(err)
 		}
+	}
+}
+
+// forgetfulClient has history forgotten with the first byte that it is sent.
+type forgetfulClient struct {
+	http.ResponseWriter
+	forget func()
+}
+
+func (c *forgetfulClient) Write(b []byte) (int, error) {
+	c.forget()
+	return c.ResponseWriter.Write(b)
+}
+
+func (c *forgetfulClient) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+
+// What exists may take longer to send than history is kept: it is sent as it was when the watch began,
+// and so is every change since.
+func TestInitialEventsOutlastHistory(t *testing.T) {
+	t.Parallel()
+	clock := testclock.NewFakeClock(time.Now())
+	const round = 6 * time.Minute // history is kept for five
+	l := newLists(t, func(o *db.Options) { o.Clock, o.MaintenanceInterval, o.FeedBytes = clock, round, 1000 })
+	const pods = 500
+	for i := range pods {
+		l.create(t, fmt.Sprintf("pod-%03d", i))
+	}
+	opts, ok := newWatchOptions(url.Values{"watch": {"1"}, "sendInitialEvents": {"true"}, "resourceVersionMatch": {"NotOlderThan"}})
+	if !ok {
+		t.Fatal("the options are not taken")
+	}
+	w := httptest.NewRecorder()
+	client := &forgetfulClient{ResponseWriter: w, forget: sync.OnceFunc(func() {
+		if err := l.Delete(t.Context(), "/pods/ns/pod-450", &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+		for range 2 {
+			dbtest.AwaitWaiters(t, clock, 1)
+			clock.Step(round)
+			dbtest.AwaitWaiters(t, clock, 1)
+		}
+	})}
+	var next watch.Event
+	l.reader.watch(client, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/pods?watch=1", nil), opts, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		// As the API server: the watch first, and then the status.
+		goesOn, err := l.Watch(req.Context(), "/pods/", storage.ListOptions{ResourceVersion: req.URL.Query().Get("resourceVersion"), Recursive: true, Predicate: storage.Everything})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer goesOn.Stop()
+		w.WriteHeader(http.StatusOK)
+		next = <-goesOn.ResultChan()
+	}))
+	if n := strings.Count(w.Body.String(), `{"type":"ADDED","object":{"kind":"Pod",`); n != pods {
+		t.Errorf("%d of %d objects were sent, and then %.300s", n, pods, w.Body.String()[max(0, w.Body.Len()-300):])
+	}
+	if next.Type != watch.Deleted {
+		t.Errorf("what happened meanwhile is %s %v, want a deletion", next.Type, next.Object)
 	}
 }
