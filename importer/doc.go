@@ -26,6 +26,9 @@
 // from those bytes (layers, size, platforms) is left to the API that stores
 // them.
 //
+// Where [Options.Files] know mirrors of a registry, those are asked first. What is stored has the name that the
+// reference has, wherever it was read; [Result.Mirror] tells.
+//
 // # What it promises about registries
 //
 // A registry is not trusted. Every byte is checked against a digest, manifests
@@ -48,8 +51,7 @@
 //
 // # Limits
 //
-// Only sha256 digests are accepted. Mirrors are not consulted: rewrite the
-// reference. A redirect or a token server at an address that is not public is
+// Only sha256 digests are accepted. A redirect or a token server at an address that is not public is
 // refused, unless it is the registry itself or the configuration names it: see
 // package guard.
 package importer

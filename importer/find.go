@@ -29,18 +29,14 @@ func (im *Importer) Find(ctx context.Context, ref reference.Reference) (image *i
 	}
 	ctx, done := im.job(ctx)
 	defer done()
-	defer func() {
-		if late := overdue(ctx, err); late != err {
-			err = describe(ref, late)
-		}
-	}()
-	s, err := im.session(ctx, ref)
-	if err != nil {
-		return nil, nil, describe(ref, err)
-	}
-	m, err := s.manifest(ctx, ref.Identifier(), ref.Digest)
-	if err != nil {
-		return nil, nil, describe(ref, err)
+	var s *session
+	var m *fetched
+	if err := im.reach(ctx, ref, func(at *session) (err error) {
+		s = at
+		m, err = s.manifest(ctx, ref.Identifier(), ref.Digest)
+		return err
+	}); err != nil {
+		return nil, nil, err
 	}
 	image = &imagev1.Image{
 		ObjectMeta:                   metav1.ObjectMeta{Name: m.Digest},
@@ -50,7 +46,7 @@ func (im *Importer) Find(ctx context.Context, ref reference.Reference) (image *i
 	}
 	found, annotations, warnings, err := im.finder.Find(ctx, s.repository.Digest(m.Digest), s.transport)
 	if err != nil {
-		return nil, warnings, fmt.Errorf("looking for signatures: %w", describe(ref, err))
+		return nil, warnings, fmt.Errorf("looking for signatures: %w", describe(ref, overdue(ctx, err)))
 	}
 	record(image, ref.Bare(), found, annotations, nil)
 	return image, warnings, nil

@@ -99,6 +99,8 @@ type Result struct {
 	Skipped []Skipped
 	// Warnings are for people.
 	Warnings []string
+	// Mirror is the repository that was read instead of the reference's own; empty if none was.
+	Mirror string
 }
 
 // ImageResult is one Image of an import.
@@ -141,22 +143,38 @@ func (im *Importer) Import(ctx context.Context, ref reference.Reference, images 
 	}
 	ctx, done := im.job(ctx)
 	defer done()
-	s, err := im.session(ctx, ref)
-	if err != nil {
-		return nil, describe(ref, overdue(ctx, err))
+	run := &run{Importer: im, ref: ref, images: images, nodes: map[string]*visit{}}
+	var root node
+	if err := im.reach(ctx, ref, func(s *session) (err error) {
+		run.session = s
+		root, err = s.root(ctx, ref)
+		return err
+	}); err != nil {
+		return nil, err
 	}
-	run := &run{Importer: im, ref: ref, session: s, images: images, nodes: map[string]*visit{}}
-	out, err := run.root(ctx)
+	return run.from(ctx, root)
+}
+
+// from imports what the run's reference leads to.
+func (r *run) from(ctx context.Context, root node) (*Result, error) {
+	r.emit(Event{Kind: EventResolved, Digest: root.digest})
+	out, err := r.importNode(ctx, root)
+	if errors.Is(err, errNotWanted) { // cannot be: only children are chosen
+		err = fmt.Errorf("importing %s: %w", r.ref, err)
+	}
 	if late := overdue(ctx, err); late != err {
-		err = describe(ref, late)
+		err = describe(r.ref, late)
 	}
 	if ReasonOf(err) == Unauthorized {
-		im.forget(ref)
+		r.forget(r.session.place)
 	}
 	if out == nil {
 		return nil, err
 	}
-	result := &Result{Reference: ref.String(), Digest: out.digest}
+	result := &Result{Reference: r.ref.String(), Digest: out.digest}
+	if at := r.session.place.Reference; at.Host != "" && at.Name() != r.ref.Name() {
+		result.Mirror = at.Name()
+	}
 	out.walk(func(o *outcome) {
 		result.Images = append(result.Images, o.images...)
 		result.Skipped = append(result.Skipped, o.skipped...)
@@ -177,33 +195,28 @@ func pulled(ref reference.Reference) (reference.Reference, error) {
 	return ref, nil
 }
 
-// root finds the digest of the run's reference and imports it.
-func (r *run) root(ctx context.Context) (*outcome, error) {
-	digest, err := r.session.head(ctx, r.ref.Identifier())
+// root finds the digest that ref leads to. A mirror has the same tags and digests as what it mirrors.
+func (s *session) root(ctx context.Context, ref reference.Reference) (node, error) {
+	digest, err := s.head(ctx, ref.Identifier())
 	if err != nil {
-		return nil, describe(r.ref, err)
+		return node{}, err
 	}
-	if r.ref.Digest != "" && digest != "" && digest != r.ref.Digest {
-		return nil, describe(r.ref, &Error{Reason: DigestMismatch, Message: "the registry says that it is " + digest})
+	if ref.Digest != "" && digest != "" && digest != ref.Digest {
+		return node{}, &Error{Reason: DigestMismatch, Message: "the registry says that it is " + digest}
 	}
-	n := node{reference: r.ref, digest: digest}
+	n := node{reference: ref, digest: digest}
 	if digest == "" {
 		// The registry does not tell in a HEAD: read the manifest at once.
-		n.known, err = r.session.manifest(ctx, r.ref.Identifier(), r.ref.Digest)
+		n.known, err = s.manifest(ctx, ref.Identifier(), ref.Digest)
 		if n.unread = asUnread(err); n.unread != nil {
 			n.digest = n.unread.Digest
 		} else if err != nil {
-			return nil, describe(r.ref, err)
+			return node{}, err
 		} else {
 			n.digest = n.known.Digest
 		}
 	}
-	r.emit(Event{Kind: EventResolved, Digest: n.digest})
-	out, err := r.importNode(ctx, n)
-	if errors.Is(err, errNotWanted) { // cannot be: only children are chosen
-		err = fmt.Errorf("importing %s: %w", r.ref, err)
-	}
-	return out, err
+	return n, nil
 }
 
 func (r *run) emit(e Event) {

@@ -16,13 +16,13 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer/oci"
 )
 
 // session is an authenticated way to one repository. It is shared by all
 // imports from that repository, and made anew after Limits.Recycle.
 type session struct {
+	place      Place
 	repository name.Repository
 	transport  http.RoundTripper // always a *transport.Wrapper
 	registry   *oci.Client
@@ -37,9 +37,9 @@ type greeting struct {
 	expires   time.Time
 }
 
-// session returns the way to ref's repository.
-func (im *Importer) session(ctx context.Context, ref reference.Reference) (*session, error) {
-	key := ref.Name()
+// session returns the way to a place's repository.
+func (im *Importer) session(ctx context.Context, at Place) (*session, error) {
+	key := at.key()
 	unlock, err := im.locks.lock(ctx, "session "+key)
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (im *Importer) session(ctx context.Context, ref reference.Reference) (*sess
 			return s, nil
 		}
 	}
-	s, err := im.newSession(ctx, ref)
+	s, err := im.newSession(ctx, at)
 	if err != nil {
 		return nil, err
 	}
@@ -58,33 +58,54 @@ func (im *Importer) session(ctx context.Context, ref reference.Reference) (*sess
 	return s, nil
 }
 
-// forget drops what is known of a repository, so that the next import asks for
+// forget drops what is known of a place's repository, so that the next import asks for
 // credentials again.
-func (im *Importer) forget(ref reference.Reference) { im.sessions.Remove(ref.Name()) }
+func (im *Importer) forget(at Place) { im.sessions.Remove(at.key()) }
 
-func (im *Importer) newSession(ctx context.Context, ref reference.Reference) (*session, error) {
-	config := im.registries.lookup(ref.Name())
-	if config.Blocked {
-		return nil, &Error{Reason: Denied, Message: "blocked by the configuration or by registries.conf"}
-	}
-	var options []name.Option
-	if config.Insecure || isLoopback(ref.Host) {
-		options = append(options, name.Insecure)
-	}
-	repository, err := name.NewRepository(ref.Name(), options...)
+func (im *Importer) newSession(ctx context.Context, at Place) (*session, error) {
+	config, options, err := im.rules(at.Reference.Name(), at.Insecure)
 	if err != nil {
 		return nil, err
 	}
-	challenge, err := im.greet(ctx, repository.Registry, config.Insecure)
+	repository, err := name.NewRepository(at.Reference.Name(), options...)
+	if err != nil {
+		return nil, err
+	}
+	s, err := im.connect(ctx, repository.Registry, repository, repository.RepositoryStr(), config, repository.Scope(transport.PullScope))
+	if err != nil {
+		return nil, err
+	}
+	s.place, s.repository = at, repository
+	return s, nil
+}
+
+// rules are what counts for a host or a repository. A blocked one is an error.
+func (im *Importer) rules(where string, insecure bool) (config Registry, options []name.Option, err error) {
+	config = im.registries.lookup(where)
+	if config.Blocked {
+		return config, nil, &Error{Reason: Denied, Message: "blocked by the configuration or by registries.conf"}
+	}
+	config.Insecure = config.Insecure || insecure
+	host, _, _ := strings.Cut(where, "/")
+	if config.Insecure || isLoopback(host) {
+		options = append(options, name.Insecure)
+	}
+	return config, options, nil
+}
+
+// connect greets a registry and authenticates for scope, with the credentials of resource: a repository, which has a
+// path, or the registry itself.
+func (im *Importer) connect(ctx context.Context, registry name.Registry, resource authn.Resource, path string, config Registry, scope string) (*session, error) {
+	challenge, err := im.greet(ctx, registry, config.Insecure)
 	if err != nil {
 		return nil, fmt.Errorf("greeting the registry: %w", err)
 	}
-	host := repository.RegistryStr() // of Docker Hub, docker.io, the API is elsewhere
+	host := registry.RegistryStr() // of Docker Hub, docker.io, the API is elsewhere
 	w := &wire{im: im, host: host, insecure: config.Insecure, tokenHosts: config.TokenHosts, scheme: "https"}
 	if challenge.Insecure {
 		w.scheme = "http"
 	}
-	auth, err := authn.Resolve(ctx, im.keychain, repository)
+	auth, err := authn.Resolve(ctx, im.keychain, resource)
 	if err != nil {
 		return nil, &Error{Reason: Unauthorized, Message: "reading credentials: " + clean(err.Error()), cause: err}
 	}
@@ -98,8 +119,7 @@ func (im *Importer) newSession(ctx context.Context, ref reference.Reference) (*s
 			return nil, untrustedRealm(host, challenge.Parameters["realm"])
 		}
 		if token.Token = credentials.RegistryToken; token.Token == "" {
-			scope := repository.Scope(transport.PullScope)
-			token, err = transport.Exchange(ctx, repository.Registry, auth, w, []string{scope}, challenge)
+			token, err = transport.Exchange(ctx, registry, auth, w, []string{scope}, challenge)
 			if err != nil {
 				return nil, fmt.Errorf("asking for a token: %w", err)
 			}
@@ -108,13 +128,13 @@ func (im *Importer) newSession(ctx context.Context, ref reference.Reference) (*s
 			}
 		}
 	}
-	authenticated, err := transport.FromToken(repository.Registry, auth, w, challenge, token)
+	authenticated, err := transport.FromToken(registry, auth, w, challenge, token)
 	if err != nil {
 		return nil, err
 	}
 	return &session{
-		repository: repository, transport: authenticated, limits: im.limits,
-		registry: oci.New(w.scheme, host, repository.RepositoryStr(), authenticated),
+		transport: authenticated, limits: im.limits,
+		registry: oci.New(w.scheme, host, path, authenticated),
 		expires:  im.clock.Now().Add(im.limits.Recycle),
 	}, nil
 }

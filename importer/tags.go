@@ -38,19 +38,15 @@ func SubjectOfTag(tag string) (digest string, ok bool) {
 // Tags lists the tags of a repository that may be images: those that carry
 // signatures are left out. "latest" comes first, then higher versions before
 // lower ones. At most 100 pages of 1000 tags are read; a repository with more is
-// an error with reason TooLarge. Errors are as of Import.
+// an error with reason TooLarge. Mirrors are asked first, as for a reference by tag. Errors are as of Import.
 func (im *Importer) Tags(ctx context.Context, repository reference.Reference) ([]string, error) {
 	ref := repository.Bare()
-	s, err := im.session(ctx, ref)
-	if err != nil {
-		return nil, describe(ref, err)
-	}
-	tags, err := s.tags(ctx)
-	if err != nil {
-		if e := describe(ref, err); e.Reason == Unauthorized {
-			im.forget(ref)
-		}
-		return nil, describe(ref, err)
+	var tags []string
+	if err := im.reach(ctx, ref, func(s *session) (err error) {
+		tags, err = s.tags(ctx)
+		return err
+	}); err != nil {
+		return nil, err
 	}
 	tags = slices.DeleteFunc(tags, signatureTag.MatchString)
 	slices.SortFunc(tags, compareTags)

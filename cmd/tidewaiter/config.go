@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,6 +32,11 @@ type config struct {
 	// AuthFile has the credentials for registries, as podman login and docker login
 	// write them. Without it all files count that skopeo reads.
 	AuthFile string `yaml:"authFile"`
+	// ImageDigestMirrors and ImageTagMirrors are the specs of ImageDigestMirrorSets and
+	// ImageTagMirrorSets (config.openshift.io/v1): where references with a digest, and
+	// those without one, are read.
+	ImageDigestMirrors []mirrorsConfig `yaml:"imageDigestMirrors"`
+	ImageTagMirrors    []mirrorsConfig `yaml:"imageTagMirrors"`
 	// AllowedNetworks are ranges, such as 10.1.0.0/16, that registries and signature
 	// stores may lead the importer into with redirects and token servers, although
 	// they are not public.
@@ -86,6 +92,16 @@ type registryConfig struct {
 	// CertDir is a folder as one in certs.d (containers-certs.d(5)): *.crt are
 	// authorities, *.cert and *.key client certificates; of an entry for a whole host.
 	CertDir string `yaml:"certDir"`
+}
+
+// mirrorsConfig are the mirrors of one source.
+type mirrorsConfig struct {
+	// Source is a host, a host and the beginning of a path, or *.example.com.
+	Source string `yaml:"source"`
+	// Mirrors stand for Source; they are asked in order, before it.
+	Mirrors []string `yaml:"mirrors"`
+	// MirrorSourcePolicy is AllowContactingSource, or NeverContactSource; empty is the first.
+	MirrorSourcePolicy string `yaml:"mirrorSourcePolicy"`
 }
 
 // kubeletConfig says how to reach the kubelets that have the logs of pods.
@@ -167,6 +183,31 @@ func (c *config) allowedNetworks() (guard.Networks, error) {
 
 // files say which of the machine's files about registries are read.
 func (c *config) files() containers.Options { return containers.Options{AuthFile: c.AuthFile} }
+
+// mirrors are those of both kinds, by source.
+func (c *config) mirrors() ([]containers.Mirrors, error) {
+	var out []containers.Mirrors
+	add := func(key string, list []mirrorsConfig, put func(*containers.Mirrors, []string)) error {
+		for i, m := range list {
+			policy := m.MirrorSourcePolicy
+			if policy != "" && policy != "NeverContactSource" && policy != "AllowContactingSource" {
+				return fmt.Errorf("%s: %s[%d]: mirrorSourcePolicy %q is neither NeverContactSource nor AllowContactingSource", c.file, key, i, policy)
+			}
+			at := slices.IndexFunc(out, func(have containers.Mirrors) bool { return have.Source == m.Source })
+			if at < 0 {
+				at = len(out)
+				out = append(out, containers.Mirrors{Source: m.Source})
+			}
+			put(&out[at], m.Mirrors)
+			out[at].NeverContactSource = out[at].NeverContactSource || policy == "NeverContactSource"
+		}
+		return nil
+	}
+	return out, errors.Join(
+		add("imageDigestMirrors", c.ImageDigestMirrors, func(to *containers.Mirrors, m []string) { to.Digests = append(to.Digests, m...) }),
+		add("imageTagMirrors", c.ImageTagMirrors, func(to *containers.Mirrors, m []string) { to.Tags = append(to.Tags, m...) }),
+	)
+}
 
 // certificates are those of the registries, by host.
 func (c *config) certificates() (map[string]containers.Certificates, error) {

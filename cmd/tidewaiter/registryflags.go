@@ -58,6 +58,9 @@ func (c *config) addFiles(to *importer.Options, o containers.Options) (err error
 	if o.Hosts, err = c.certificates(); err != nil {
 		return err
 	}
+	if o.Mirrors, err = c.mirrors(); err != nil {
+		return err
+	}
 	files, err := containers.New(o)
 	if err != nil {
 		return fmt.Errorf("the files that say how registries are reached: %w", err)

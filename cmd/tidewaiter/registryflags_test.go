@@ -105,3 +105,35 @@ func TestIsolatedImporterReadsNoFiles(t *testing.T) {
 		t.Errorf("a server starts without the file that it was told of: %v", err)
 	}
 }
+
+// The configuration takes mirrors as the specs of OpenShift's mirror sets have them, and the report says which was read.
+func TestImportFromAMirror(t *testing.T) {
+	source, mirror := registrytest.New(t), registrytest.New(t)
+	image, err := sample.New(sample.Spec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest := mirror.Push("copies/team/app:v1", image)
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	write := func(policy string) {
+		t.Helper()
+		text := fmt.Sprintf("imageTagMirrors:\n- source: %[1]s\n  mirrors: [%[2]s/copies]\n  mirrorSourcePolicy: %[3]s\nimageDigestMirrors:\n- source: %[1]s\n  mirrors: [%[2]s/copies]\n", source.Host, mirror.Host, policy)
+		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("NeverContactSource")
+	for _, ref := range []string{source.Host + "/team/app:v1", source.Host + "/team/app@" + digest} {
+		code, stdout, stderr := tidewaiter(t, "import", "--dry-run", "--config", config, ref)
+		if want := ref + " " + digest + " (dry run, from " + mirror.Host + "/copies/team/app)\n"; code != exitOK || stdout != want {
+			t.Errorf("exit code %d, %q, want %q; %s", code, stdout, want, stderr)
+		}
+	}
+	if got := source.AllRequests(); len(got) > 0 {
+		t.Errorf("the source was contacted: %v", got)
+	}
+	write("Never")
+	if code, _, stderr := tidewaiter(t, "import", "--dry-run", "--config", config, source.Host+"/team/app:v1"); code == exitOK || !strings.Contains(stderr, `imageTagMirrors[0]: mirrorSourcePolicy "Never" is neither`) {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+}

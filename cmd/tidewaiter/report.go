@@ -192,6 +192,9 @@ func (r *report) printLine(reference string, result *importer.Result) error {
 	if n := len(result.Images); n > 1 {
 		detail += fmt.Sprintf(", %d images", n)
 	}
+	if result.Mirror != "" {
+		detail += ", from " + result.Mirror
+	}
 	_, err := fmt.Fprintf(r.out, "%s %s (%s)\n", reference, result.Digest, detail)
 	return err
 }

@@ -4,7 +4,7 @@
 //   - credentials: containers-auth.json(5), merged with docker's config.json and asked for from
 //     credential helpers as skopeo does;
 //   - certificates: containers-certs.d(5), and docker's certs.d;
-//   - registries.conf: containers-registries.conf(5), of which insecure and blocked count here.
+//   - registries.conf: containers-registries.conf(5), of which insecure, blocked, locations and mirrors count here.
 //
 // The reading is that of go.podman.io/image, which those programs use.
 package containers
@@ -41,6 +41,8 @@ type Options struct {
 	// Hosts have the certificates of single hosts, each with its port if it is written with one,
 	// instead of their folders.
 	Hosts map[string]Certificates
+	// Mirrors count before those of registries.conf, the longest source that matches alone.
+	Mirrors []Mirrors
 	// Root is put before the system's paths, for tests.
 	Root string
 	// Home is the user's home directory, for tests; empty is the real one.
@@ -55,12 +57,24 @@ type Certificates struct {
 	Dir string
 }
 
+// Mirrors are those of one source, as in an ImageDigestMirrorSet or an ImageTagMirrorSet of config.openshift.io/v1.
+type Mirrors struct {
+	// Source is a host with its port, or a host and the beginning of a path; or *.example.com for all hosts below one.
+	Source string
+	// Digests and Tags are asked in order, for references with a digest and for those without one: each is a host, or
+	// a host and a path, that stands for Source.
+	Digests, Tags []string
+	// NeverContactSource asks nobody but these.
+	NeverContactSource bool
+}
+
 // Files are these files. They are read when they are needed; registries.conf once.
 type Files struct {
 	options  Options
 	system   *types.SystemContext
 	patience time.Duration
 	helpers  chan struct{} // held by each look for credentials
+	mirrors  []*sysregistriesv2.Registry
 }
 
 const (
@@ -93,6 +107,13 @@ func New(o Options) (*Files, error) {
 		patience: helperPatience,
 		system:   &types.SystemContext{AuthFilePath: o.AuthFile, RootForImplicitAbsolutePaths: o.Root},
 		helpers:  make(chan struct{}, maxHelpers),
+	}
+	for _, m := range o.Mirrors {
+		r, err := m.registry()
+		if err != nil {
+			return nil, err
+		}
+		f.mirrors = append(f.mirrors, r)
 	}
 	if o.Credentials != nil {
 		f.system.DockerAuthConfig = &types.DockerAuthConfig{Username: o.Credentials.Username, Password: o.Credentials.Password}

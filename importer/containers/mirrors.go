@@ -1,0 +1,113 @@
+package containers
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	dockerreference "go.podman.io/image/v5/docker/reference"
+	"go.podman.io/image/v5/pkg/sysregistriesv2"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/importer"
+)
+
+// registry is what these mirrors are in registries.conf, as OpenShift's machine config operator writes them there.
+func (m Mirrors) registry() (*sysregistriesv2.Registry, error) {
+	source, err := location(strings.Replace(m.Source, "*.", "x.", 1))
+	if err != nil {
+		return nil, fmt.Errorf("mirrors of %q: %w", m.Source, err)
+	}
+	r := &sysregistriesv2.Registry{Prefix: source, Endpoint: sysregistriesv2.Endpoint{Location: source}, Blocked: m.NeverContactSource}
+	if strings.HasPrefix(m.Source, "*.") {
+		if strings.ContainsAny(source, "/:") {
+			return nil, fmt.Errorf("mirrors of %q: what begins with *. has neither a port nor a path", m.Source)
+		}
+		r.Prefix, r.Location = strings.Replace(source, "x.", "*.", 1), "" // each host stays as it is
+	}
+	add := func(mirrors []string, pull string) {
+		for _, mirror := range mirrors {
+			at, e := location(mirror)
+			if e != nil {
+				err = fmt.Errorf("mirrors of %q: %q: %w", m.Source, mirror, e)
+			}
+			r.Mirrors = append(r.Mirrors, sysregistriesv2.Endpoint{Location: at, PullFromMirror: pull})
+		}
+	}
+	add(m.Digests, sysregistriesv2.MirrorByDigestOnly)
+	add(m.Tags, sysregistriesv2.MirrorByTagOnly)
+	return r, err
+}
+
+// location reads a host, or a host and the beginning of a path, and returns its canonical form.
+func location(s string) (string, error) {
+	host, path, below := strings.Cut(strings.TrimSuffix(s, "/"), "/")
+	host, err := reference.ParseHost(host)
+	if err != nil {
+		return "", err
+	}
+	if below {
+		host += "/" + path
+	}
+	_, err = reference.ParseRepository(host + "/x")
+	return host, err
+}
+
+// Places implements importer.Files.
+func (f *Files) Places(ref reference.Reference) ([]importer.Place, error) {
+	r, own := f.mirrored(ref.Name()), true
+	if r == nil {
+		var err error
+		r, err = sysregistriesv2.FindRegistry(f.system, ref.Name())
+		switch {
+		case errors.Is(err, fs.ErrNotExist), err == nil && r == nil:
+			return []importer.Place{{Reference: ref}}, nil
+		case err != nil:
+			return nil, fmt.Errorf("registries.conf: %w", err)
+		}
+		own = false
+	}
+	named, err := dockerreference.ParseNormalizedNamed(ref.String())
+	if err != nil {
+		return nil, err
+	}
+	sources, err := r.PullSourcesFromReference(named)
+	if err != nil {
+		return nil, err
+	}
+	var out []importer.Place
+	for i, s := range sources {
+		at, err := reference.Parse(s.Reference.String())
+		if err != nil {
+			return nil, fmt.Errorf("the mirror of %s: %w", ref, err)
+		}
+		source, rewritten := i == len(sources)-1, at.Name() != ref.Name()
+		if source && r.Blocked && (own || rewritten) {
+			break
+		}
+		// What counts for the source itself is what Registry says.
+		out = append(out, importer.Place{Reference: at, Insecure: s.Endpoint.Insecure && (!source || rewritten)})
+	}
+	return out, nil
+}
+
+// mirrored is the entry with the longest source that matches, or nil.
+func (f *Files) mirrored(name string) (found *sysregistriesv2.Registry) {
+	for _, r := range f.mirrors {
+		if matches(name, r.Prefix) && (found == nil || len(r.Prefix) > len(found.Prefix)) {
+			found = r
+		}
+	}
+	return found
+}
+
+// matches reports whether a source is host/repository or the beginning of it.
+func matches(name, source string) bool {
+	if below, ok := strings.CutPrefix(source, "*"); ok {
+		host, _, _ := strings.Cut(name, "/")
+		return strings.HasSuffix(host, below)
+	}
+	rest, ok := strings.CutPrefix(name, source)
+	return ok && (rest == "" || rest[0] == '/')
+}

@@ -1,0 +1,100 @@
+package importer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+)
+
+// Place is where a reference is read from: the registry that it names, or a mirror.
+type Place struct {
+	// Reference is what the place is asked for.
+	Reference reference.Reference
+	// Insecure allows plain HTTP and unverified TLS, also where Registry does not.
+	Insecure bool
+}
+
+func (p Place) key() string {
+	if p.Insecure {
+		return p.Reference.Name() + " insecure"
+	}
+	return p.Reference.Name()
+}
+
+// places are where ref is looked for, in order. There is at least one.
+func (im *Importer) places(ref reference.Reference) ([]Place, error) {
+	if im.registries.files == nil {
+		return []Place{{Reference: ref}}, nil
+	}
+	places, err := im.registries.files.Places(ref)
+	if err == nil && len(places) == 0 {
+		err = &Error{Reason: Denied, Message: "it may not be asked itself, and no mirror is for such a reference: look at mirrorSourcePolicy in the configuration, and at blocked in registries.conf"}
+	}
+	return places, err
+}
+
+// reach calls try with the way to each place of ref, until it does not fail. A place that fails for whatever reason
+// leads to the next one, as it does in podman and CRI-O. The error is one of ref.
+func (im *Importer) reach(ctx context.Context, ref reference.Reference, try func(*session) error) error {
+	places, err := im.places(ref)
+	if err != nil {
+		return describe(ref, err)
+	}
+	var failed []*Error
+	for _, at := range places {
+		s, err := im.session(ctx, at)
+		if err == nil {
+			err = try(s)
+		}
+		if err == nil {
+			return nil
+		}
+		late := overdue(ctx, err)
+		e := describe(at.Reference, late)
+		if e.Reason == Unauthorized {
+			im.forget(at)
+		}
+		failed = append(failed, e)
+		if late != err || ctx.Err() != nil {
+			break
+		}
+	}
+	return unreached(ref, failed)
+}
+
+// unreached is the error of a reference that no place had. What the last place says counts, which is the registry
+// itself if that may be asked; but while a mirror is away, what the others lack is not known to be missing.
+func unreached(ref reference.Reference, failed []*Error) *Error {
+	last := failed[len(failed)-1]
+	if last.Reference != ref.String() {
+		for _, e := range failed {
+			if e.Temporary() && !last.Temporary() {
+				last = e
+			}
+		}
+	}
+	if len(failed) == 1 && last.Reference == ref.String() {
+		return last
+	}
+	out := *last
+	out.Host, out.Repository, out.Reference = ref.Host, ref.Repository, ref.String()
+	var also []string
+	for _, e := range failed {
+		if e == last && e.Reference == ref.String() {
+			continue
+		}
+		text := *e
+		text.RetryAfter = 0
+		also = append(also, text.Error())
+	}
+	if last.Reference == ref.String() {
+		out.Message = fmt.Sprintf("%s; its mirrors failed, too: %s", last.Message, strings.Join(also, "; "))
+	} else {
+		out.Message = "its mirrors failed: " + strings.Join(also, "; ")
+	}
+	out.cause = errors.Join(last)
+	return &out
+}
