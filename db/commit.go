@@ -239,6 +239,7 @@ func (t *tx) commit() error {
 	}
 	t.grown()
 	t.db.observe(t.rev)
+	t.db.live.commit(t.events)
 	t.db.feed.publish(t.events, t.rev)
 	for _, fn := range t.after {
 		fn()

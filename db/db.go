@@ -100,6 +100,7 @@ type DB struct {
 	replay    *replay
 	holds     holds
 	pages     *pageCounts
+	live      *liveKeys
 
 	revision  atomic.Int64 // last committed revision
 	compacted atomic.Int64 // oldest revision that can be listed
@@ -164,6 +165,7 @@ func open(opts Options) (_ *DB, err error) {
 		lock:     owned,
 		queue:    make(chan *request, maxBatch),
 		pages:    newPageCounts(),
+		live:     newLiveKeys(),
 		declared: map[string][]*Index{},
 
 		checkpoint:     make(chan struct{}, 1),
@@ -226,6 +228,11 @@ func open(opts Options) (_ *DB, err error) {
 	go d.commitLoop(writer)
 	go d.checkpointLoop(checkpointer)
 	go d.maintain()
+	d.wg.Go(func() {
+		if err := d.learnLiveKeys(background); err != nil && !errors.Is(err, ErrClosed) {
+			d.log.Error("which keys are there could not be read from the table: damage to their index may be noticed later", "file", d.path, "err", err)
+		}
+	})
 	return d, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 )
 
@@ -153,3 +154,37 @@ func CopyLogInCommits() (undo func()) {
 
 // ReplayAlone has each watcher read for itself what the feed has dropped.
 func (d *DB) ReplayAlone() { d.replay.maxBytes = 0 }
+
+// LiveKey is what is known of a key, see liveKeys.
+func (d *DB) LiveKey(key string) (rev int64, complete bool) { return d.live.find(key) }
+
+// AwaitLiveKeys returns when all keys are known.
+func (d *DB) AwaitLiveKeys(t testing.TB) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if _, complete := d.live.find(""); complete {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the keys were not read from the table")
+		}
+	}
+}
+
+// ForgetLiveKeys has no key known, as before the table was read.
+func (d *DB) ForgetLiveKeys(t testing.TB) {
+	t.Helper()
+	d.AwaitLiveKeys(t)
+	d.live.mu.Lock()
+	defer d.live.mu.Unlock()
+	clear(d.live.revs)
+	d.live.complete = false
+}
+
+// LearnLiveKeys reads the table.
+func (d *DB) LearnLiveKeys(t testing.TB) {
+	t.Helper()
+	if err := d.learnLiveKeys(background); err != nil {
+		t.Fatal(err)
+	}
+}

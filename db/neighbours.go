@@ -12,8 +12,8 @@ import (
 // with another key. So before a key counts as missing, the entries beside its place
 // are compared with the rows that they name.
 //
-// What this does not see is a page that is whole and not the right one, as a disk
-// leaves it that has lost a write. A list of all keys does (see remaining), and Check.
+// What this does not see is a page that is whole and not the right one: see liveKeys,
+// which needs no such look. A list of all keys finds both (see remaining), and so does Check.
 
 // wrongNeighbour is the key of an entry beside the place of ?1 in the index, if the
 // row that it names has another one or is not live.
@@ -23,17 +23,10 @@ const wrongNeighbour = `SELECT e.key FROM (
 	SELECT * FROM (SELECT key, rev FROM revisions INDEXED BY live WHERE until IS NULL AND key > ?1 ORDER BY key LIMIT 1)
 	) e WHERE e.key IS NOT (SELECT key FROM revisions NOT INDEXED WHERE rev = e.rev AND until IS NULL)`
 
-// indexError says that the index of live keys does not agree with its table.
-type indexError struct{ key, beside string }
-
-func (e *indexError) Error() string {
-	return fmt.Sprintf("whether %s exists cannot be told: beside its place the index of keys has %.100q, and the table has not", e.key, e.beside)
-}
-
-// checkMissing fails with *indexError if a key that the index does not have may be
-// missing from the index alone.
-func (c *conn) checkMissing(key string) error {
+// checkNeighbours fails with *indexError if an entry beside the place of a key that the
+// index does not have is damaged.
+func (c *conn) checkNeighbours(key string) error {
 	return c.each(func(row []driver.Value) error {
-		return &indexError{key: key, beside: fmt.Sprint(row[0])}
+		return &indexError{key, fmt.Sprintf("beside its place the index of keys has %.100q, and the table has not", fmt.Sprint(row[0]))}
 	}, wrongNeighbour, key)
 }

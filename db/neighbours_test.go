@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
@@ -90,6 +91,7 @@ func TestDamagedIndex(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer d.Close()
+			d.ForgetLiveKeys(t) // of which these would be the proof
 			for i := range damaged {
 				var corrupt *db.CorruptError
 				_, ok, _, err := d.Get(t.Context(), key(i))
@@ -107,6 +109,157 @@ func TestDamagedIndex(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLostWriteOfIndex puts an older page of the index of live keys in the place of the newer
+// one, as a disk does that loses a write. The objects that were created between the two are not
+// reported as gone, and nothing is created beside them.
+func TestLostWriteOfIndex(t *testing.T) {
+	t.Parallel()
+	const objects, apart = 300, 10 // every tenth comes later, into pages that are there
+	dir := t.TempDir()
+	path := filepath.Join(dir, db.FileName)
+	key := func(i int) string { return fmt.Sprintf("/g/images/sha256:%048d", i) }
+	// write puts those that chosen tells and returns the file.
+	write := func(chosen func(i int) bool) []byte {
+		t.Helper()
+		d, err := db.Open(db.Options{Dir: dir, Logger: quietLogger})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = d.Write(t.Context(), func(tx *db.Tx) error {
+			for i := range objects {
+				if chosen(i) {
+					if _, err := tx.PutTx(key(i), 0, []byte("v")); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Close(); err != nil { // which leaves no log
+			t.Fatal(err)
+		}
+		file, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	// In the middle of an index's page half of the keys are missing when it has just been split.
+	before := write(func(i int) bool { return i%apart != 0 })
+	after := write(func(i int) bool { return i%apart == 0 })
+	lost := 0
+	for at := 0; at+4096 <= min(len(before), len(after)); at += 4096 {
+		was, is := before[at:at+4096], after[at:at+4096]
+		const leaf = 0x0a
+		if was[0] == leaf && is[0] == leaf && !bytes.Equal(was, is) && bytes.Contains(was, []byte("/g/images/sha256:")) {
+			copy(is, was)
+			lost++
+		}
+	}
+	if lost == 0 {
+		t.Fatal("no page of the index was written twice")
+	}
+	if err := os.WriteFile(path, after, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d, err := db.Open(db.Options{Dir: dir, Logger: quietLogger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	d.AwaitLiveKeys(t)
+	hidden := 0
+	for i := range objects {
+		var corrupt *db.CorruptError
+		_, ok, _, err := d.Get(t.Context(), key(i))
+		if !ok {
+			hidden++
+		}
+		if !ok && !errors.As(err, &corrupt) {
+			t.Errorf("get of key %d: found %v, %v; want it or *CorruptError", i, ok, err)
+		}
+		if rev, err := d.Put(t.Context(), key(i), 0, []byte("second"), db.PutOptions{}); err == nil {
+			t.Errorf("key %d was created beside itself, at revision %d", i, rev)
+		} else if !ok && !errors.As(err, &corrupt) {
+			t.Errorf("create of key %d: %v, want *CorruptError", i, err)
+		}
+	}
+	if hidden == 0 {
+		t.Error("the index has every key: the test shows nothing")
+	}
+}
+
+// A value whose row was lost is damage, and not an object that is gone.
+func TestLostContents(t *testing.T) {
+	t.Parallel()
+	d, err := db.Open(db.Options{Dir: t.TempDir(), Logger: quietLogger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	rev := put(t, d, "/g/a", 0, "v")
+	if err := d.Write(t.Context(), func(tx *db.Tx) error { return tx.ExecSQL(fmt.Sprintf("DELETE FROM contents WHERE rev = %d", rev)) }); err != nil {
+		t.Fatal(err)
+	}
+	kv, ok, _, err := d.Get(t.Context(), "/g/a")
+	var damaged *db.DamagedError
+	if err != nil || !ok || !errors.As(kv.Err, &damaged) {
+		t.Errorf("found %v, %v, %v; want *DamagedError", ok, kv.Err, err)
+	}
+}
+
+// TestLiveKeys: what is known of live keys is what the table has, after any writes and
+// after a start in the midst of others.
+func TestLiveKeys(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := dbtest.OpenOptions(t, db.Options{Dir: dir, Logger: quietLogger, MaintenanceInterval: time.Hour})
+	d.AwaitLiveKeys(t)
+	key := func(i int) string { return fmt.Sprintf("/g/%05d", i) }
+	revs := map[string]int64{}
+	err := d.Write(t.Context(), func(tx *db.Tx) (err error) {
+		for i := range 2500 { // more than are read at a time
+			if revs[key(i)], err = tx.PutTx(key(i), 0, []byte("v")); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < 2500; i += 50 {
+		k := key(i)
+		rev, err := d.Delete(t.Context(), k, revs[k])
+		if err != nil {
+			t.Fatal(err)
+		}
+		delete(revs, k)
+		if i%100 == 0 {
+			if revs[k] = put(t, d, k, 0, "anew"); revs[k] <= rev {
+				t.Fatal("an earlier revision")
+			}
+		}
+		k = key(i + 1)
+		revs[k] = put(t, d, k, revs[k], "again")
+	}
+	check := func(when string) {
+		t.Helper()
+		for i := range 2600 {
+			if rev, complete := d.LiveKey(key(i)); rev != revs[key(i)] || !complete {
+				t.Fatalf("%s: %s is known at revision %d, complete %v; it is at %d", when, key(i), rev, complete, revs[key(i)])
+			}
+		}
+	}
+	check("by commits")
+	d.ForgetLiveKeys(t)
+	d.LearnLiveKeys(t)
+	check("from the table")
 }
 
 // TestMissingKeyIsMissing: in a database that is whole, a key that is not there is not

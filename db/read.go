@@ -69,9 +69,9 @@ func (d *DB) Get(ctx context.Context, key string) (kv KV, ok bool, atLeast int64
 		err := c.each(func(row []driver.Value) error {
 			ok, kv = true, d.kv(key, row[0], row[1], row[2])
 			return errStop
-		}, "SELECT r.rev, c.sum, c.value FROM revisions r JOIN contents c ON c.rev = r.rev WHERE r.key = ? AND r.until IS NULL", key)
+		}, "SELECT r.rev, c.sum, c.value FROM revisions r LEFT JOIN contents c ON c.rev = r.rev WHERE r.key = ? AND r.until IS NULL", key)
 		if err == nil && !ok {
-			err = c.checkMissing(key)
+			err = d.checkMissing(c, key)
 		}
 		return err
 	})

@@ -73,7 +73,7 @@ func (t *tx) put(key string, expect int64, value []byte, opts PutOptions) (int64
 			return 0, err
 		}
 		objects = 0
-	} else if err := t.c.checkMissing(key); err != nil {
+	} else if err := t.db.checkMissing(t.c, key); err != nil {
 		return 0, err
 	}
 	entries := indexed(opts.Index)
