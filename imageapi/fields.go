@@ -152,7 +152,8 @@ func warnings(image *imagev1.Image) []string {
 }
 
 // verdicts are the verdicts in the repositories that the image is in, each as <verdict>@<repository>. Where no policy
-// covers a repository, the verdict is what the signatures say by themselves. A tag that is a policy's scope has one, too.
+// covers a repository, the verdict is what the signatures say by themselves. A tag that is a policy's scope has one, too,
+// and so has a repository for the pods of a namespace with policies of its own.
 func (f *facts) verdicts(image *imagev1.Image) []string {
 	var all []string
 	judged, found := annotation.Judged(image.Annotations), annotation.Found(image.Annotations)
@@ -173,6 +174,9 @@ func (f *facts) verdicts(image *imagev1.Image) []string {
 		if ref, err := reference.Parse(key); err == nil && ref.Tag != "" {
 			all = append(all, judged[key].Verified+"@"+key)
 		}
+	}
+	for key, v := range annotation.JudgedInNamespaces(image.Annotations) {
+		all = append(all, v.Verified+"@"+key)
 	}
 	return all
 }

@@ -28,7 +28,7 @@ type Verifier interface {
 }
 
 // judgedBy are the annotations that a verdict depends on, or that it is.
-var judgedBy = []string{annotation.References, annotation.Gone, annotation.Repositories, annotation.Verdicts, annotation.Policy, annotation.Recheck}
+var judgedBy = []string{annotation.References, annotation.Gone, annotation.Repositories, annotation.Verdicts, annotation.NamespaceVerdicts, annotation.Policy, annotation.NamespacePolicy, annotation.Recheck}
 
 // isJudged reports whether nothing has changed since old was judged that a verdict depends on.
 func isJudged(image, old *imagev1.Image) bool {
@@ -93,7 +93,7 @@ func (s *strategy) verifySignatures(ctx context.Context, image, old *imagev1.Ima
 
 // storedVerdict gives image what is stored of its verdict, and nothing of what a client says of it.
 func storedVerdict(image, old *imagev1.Image) {
-	for _, key := range []string{annotation.Verdicts, annotation.Policy, annotation.Recheck} {
+	for _, key := range []string{annotation.Verdicts, annotation.NamespaceVerdicts, annotation.Policy, annotation.NamespacePolicy, annotation.Recheck} {
 		delete(image.Annotations, key)
 		if old == nil {
 			continue

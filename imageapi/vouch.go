@@ -13,14 +13,14 @@ import (
 // maxVouched bounds what one index vouches for: images, and repositories in which it does.
 const maxVouched = 1000
 
-// vouchesIn are the repositories in which an index is verified, sorted. It vouches there for what its manifest lists. An
+// vouchesIn are the repositories, and those as the pods of a namespace see them, in which an index is verified, sorted. It vouches there for what its manifest lists. An
 // Image without its manifest lists what a client says, and vouches for nothing.
 func vouchesIn(index *imagev1.Image) []string {
 	if len(index.DockerImageManifests) == 0 || index.DockerImageManifest == "" {
 		return nil
 	}
 	var repositories []string
-	for repository, v := range annotation.Judged(index.Annotations) {
+	for repository, v := range annotation.JudgedAnywhere(index.Annotations) {
 		if v.Verified == verdicts.VerifiedTrue || v.Verified == verdicts.ByIndex {
 			repositories = append(repositories, repository)
 		}

@@ -69,7 +69,7 @@ func (p place) demanded(by *policy.Policy, judged []judgement) annotation.Verdic
 	for _, d := range by.Attestations {
 		var best *judgement
 		for i := range judged {
-			if j := &judged[i]; j.attestation && j.by == by.Name && j.PredicateType == d.PredicateType && (best == nil || j.nearer(best, d.Name)) {
+			if j := &judged[i]; j.attestation && j.by == by.ID() && j.PredicateType == d.PredicateType && (best == nil || j.nearer(best, d.Name)) {
 				best = j
 			}
 		}
@@ -83,7 +83,7 @@ func (p place) demanded(by *policy.Policy, judged []judgement) annotation.Verdic
 		v.Message = printable.Line(v.Message, maxSummary)
 		return v
 	}
-	v.Message = printable.Line(fmt.Sprintf("in %s: all attestations that policy %q demands are there: %s", p.repository, by.Name, strings.Join(there, ", ")), maxSummary)
+	v.Message = printable.Line(fmt.Sprintf("in %s: all attestations that policy %q demands are there: %s", p.repository, by.ID(), strings.Join(there, ", ")), maxSummary)
 	return v
 }
 
@@ -104,7 +104,7 @@ func (p place) unmet(by *policy.Policy, d *attestation.Demand, best *judgement) 
 			fmt.Sprintf("in %s: attestation %q (%s) is at the registry and too large, or one of too many, to be read", p.repository, d.Name, d.PredicateType)
 	}
 	return verdicts.VerifiedFalse, string(ReasonAttestationMissing),
-		fmt.Sprintf("in %s: policy %q demands the attestation %q (%s), and there is none", p.repository, by.Name, d.Name, d.PredicateType)
+		fmt.Sprintf("in %s: policy %q demands the attestation %q (%s), and there is none", p.repository, by.ID(), d.Name, d.PredicateType)
 }
 
 // meets tells whether a trusted attestation meets the demand of that name.

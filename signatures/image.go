@@ -42,6 +42,8 @@ type Indexes func(repository string) *imagev1.Image
 // annotation.Policy names the policies used, and annotation.Recheck when to look again. What repositories brought is
 // bounded, see bound, and leaves with them.
 //
+// The policies of namespaces say nothing of all this. The annotation annotation.NamespaceVerdicts has the verdicts by them.
+//
 // covered tells whether a policy covers the image anywhere. When none does, conditions that somebody else has set stay as
 // they are (`oc adm verify-image-signature --save` works), verdicts left by a policy that is gone are reset to
 // Unknown, and so are signatures without conditions.
@@ -56,13 +58,29 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 	places := placesOf(image, set, found)
 	leave(image, found, places)
 	covered = slices.ContainsFunc(places, place.covered)
+	spaces := inNamespaces(image, set, places)
 
 	in, recheck := holdersOf(found), time.Time{}
 	judged := make(map[string][]judgement, len(places))
+	judgeIn := func(p place, s *imagev1.ImageSignature) []judgement {
+		all := p.judge(s, image, now)
+		for _, j := range all {
+			if next := j.NotAfter; !next.IsZero() && (recheck.IsZero() || next.Before(recheck)) {
+				recheck = next
+			}
+		}
+		judged[p.key()] = append(judged[p.key()], all...)
+		return all
+	}
 	seen := map[bool]int{} // signatures and attestations are counted apart
 	for i := range image.Signatures {
 		s := &image.Signatures[i]
 		seen[isAttestation(s)]++
+		for _, p := range spaces {
+			if seen[isAttestation(s)] <= maxJudged && in.count(s, p.repository) {
+				judgeIn(p, s)
+			}
+		}
 		worst := noPolicy(places[0].ref)
 		switch {
 		case covered && seen[isAttestation(s)] > maxJudged:
@@ -73,14 +91,7 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 				if !p.covered() || !in.count(s, p.repository) {
 					continue
 				}
-				all := p.judge(s, image, now)
-				for _, j := range all {
-					if next := j.NotAfter; !next.IsZero() && (recheck.IsZero() || next.Before(recheck)) {
-						recheck = next
-					}
-				}
-				judged[p.key()] = append(judged[p.key()], all...)
-				best := slices.MaxFunc(all, func(a, b judgement) int { return cmp.Compare(a.tells(), b.tells()) })
+				best := slices.MaxFunc(judgeIn(p, s), func(a, b judgement) int { return cmp.Compare(a.tells(), b.tells()) })
 				if first || best.goodness() < worst.goodness() {
 					worst, first = best.Verdict, false
 				}
@@ -91,8 +102,8 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 		changed = worst.apply(s, now) || changed
 	}
 
-	stamp, summed := stampOf(places), map[string]annotation.Verdict{}
-	bound(image, found, stamp, ranks(places, judged))
+	stamp, summed, inSpaces := stampOf(places), map[string]annotation.Verdict{}, map[string]annotation.Verdict{}
+	bound(image, found, stamp, ranks(slices.Concat(places, spaces), judged))
 	for _, p := range places {
 		if p.covered() {
 			summed[p.key()] = p.sum(held(image, judged[p.key()]), len(found[p.repository].LeftOut), indexes)
@@ -102,6 +113,9 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 	if !says {
 		stamp, summed = "", nil
 	}
+	for _, p := range spaces {
+		inSpaces[p.key()] = p.sum(held(image, judged[p.key()]), len(found[p.repository].LeftOut), indexes)
+	}
 	if image.Annotations == nil {
 		image.Annotations = map[string]string{}
 	}
@@ -109,7 +123,9 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 		annotation.SetFound(image.Annotations, found)
 	}
 	annotate(image, annotation.Verdicts, encodeVerdicts(summed))
+	annotate(image, annotation.NamespaceVerdicts, encodeVerdicts(inSpaces))
 	annotate(image, AnnotationPolicy, stamp)
+	annotate(image, annotation.NamespacePolicy, stampOf(spaces))
 	next := ""
 	if !recheck.IsZero() {
 		// Times of certificates and keys are whole seconds and include the last one.
@@ -134,7 +150,7 @@ func (p place) judge(s *imagev1.ImageSignature, image *imagev1.Image, now time.T
 	}
 	var all []judgement
 	for _, by := range p.policies {
-		all = append(all, judgement{name, size, isAttestation(s), by.Name, judge(Signature{s.Type, s.Content}, target, p.ref, by, now)})
+		all = append(all, judgement{name, size, isAttestation(s), by.ID(), judge(Signature{s.Type, s.Content}, target, p.ref, by, now)})
 	}
 	return all
 }
@@ -151,8 +167,12 @@ func encodeVerdicts(summed map[string]annotation.Verdict) string {
 // was never looked at, an expiry has passed, or a day has. What an index vouches for may always have changed.
 func Stale(image *imagev1.Image, set *policy.Set, now time.Time) bool {
 	places := placesOf(image, set, annotation.Found(image.Annotations))
-	judged := annotation.Judged(image.Annotations)
+	spaces := inNamespaces(image, set, places)
+	judged := annotation.JudgedAnywhere(image.Annotations)
 	if stamp := image.Annotations[AnnotationPolicy]; stamp != stampOf(places) && (len(image.Signatures) > 0 || len(judged) > 0 || stamp != "") {
+		return true
+	}
+	if image.Annotations[annotation.NamespacePolicy] != stampOf(spaces) {
 		return true
 	}
 	for _, v := range judged {
@@ -165,7 +185,7 @@ func Stale(image *imagev1.Image, set *policy.Set, now time.Time) bool {
 			return true
 		}
 	}
-	covered := slices.ContainsFunc(places, place.covered)
+	covered := slices.ContainsFunc(places, place.covered) || len(spaces) > 0
 	for _, s := range image.Signatures {
 		if len(s.Conditions) == 0 {
 			return true
@@ -187,7 +207,7 @@ func stampOf(places []place) string {
 			stamps = append(stamps, "-@"+rules)
 		}
 		for _, by := range p.policies {
-			stamps = append(stamps, by.Name+"@"+rules+"-"+by.Hash())
+			stamps = append(stamps, by.ID()+"@"+rules+"-"+by.Hash())
 		}
 	}
 	slices.Sort(stamps)

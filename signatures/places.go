@@ -17,10 +17,12 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// place is a repository that an image is in, or a tag in a repository that is a policy's scope.
+// place is a repository that an image is in, or a tag in a repository that is a policy's scope; one of the two as the pods
+// of a namespace see it, if that has policies of its own.
 type place struct {
 	repository string // canonical; "" if the image's reference is none
 	tag        string // if the verdict is that of a tag
+	namespace  string // if the verdict is for its pods
 	ref        reference.Reference
 	policies   []*policy.Policy // all are demanded; none if none covers it
 	err        error            // there are policies, and none can be chosen
@@ -32,17 +34,18 @@ func (p place) covered() bool { return len(p.policies) > 0 || p.err != nil }
 
 // key is what the place's verdict is recorded under.
 func (p place) key() string {
+	key := p.repository
 	if p.tag != "" {
-		return p.repository + ":" + p.tag
+		key += ":" + p.tag
 	}
-	return p.repository
+	return annotation.InNamespace(key, p.namespace)
 }
 
 // policyNames are the names of the policies, with commas in between.
 func (p place) policyNames() string {
 	var names []string
 	for _, p := range p.policies {
-		names = append(names, p.Name)
+		names = append(names, p.ID())
 	}
 	return strings.Join(names, ",")
 }
@@ -79,6 +82,41 @@ func placesOf(image *imagev1.Image, set *policy.Set, found map[string]annotation
 		places = places[:annotation.MaxRepositories]
 	}
 	return places
+}
+
+// maxSpaces bounds the places, with a namespace each, where the policies of namespaces judge one image.
+const maxSpaces = 32
+
+// inNamespaces returns the places of an image where policies of namespaces apply to it: where no other policy does. They
+// are in order of their keys.
+func inNamespaces(image *imagev1.Image, set *policy.Set, places []place) []place {
+	if !set.ForNamespaces() {
+		return nil
+	}
+	var spaces []place
+	add := func(p place, in map[string][]*policy.Policy) {
+		for _, namespace := range slices.Sorted(maps.Keys(in)) {
+			p.namespace, p.policies = namespace, in[namespace]
+			if p.tag == "" || slices.ContainsFunc(p.policies, func(by *policy.Policy) bool { return by.HasScope(p.ref) }) {
+				spaces = append(spaces, p)
+			}
+		}
+	}
+	for _, p := range places {
+		if p.tag != "" || p.covered() {
+			continue
+		}
+		add(p, set.InNamespaces(p.ref))
+		for _, ref := range annotation.Known(image.Annotations) {
+			if ref.Tag != "" && ref.Name() == p.repository {
+				tagged := p
+				tagged.tag, tagged.ref = ref.Tag, ref
+				add(tagged, set.InNamespaces(ref))
+			}
+		}
+	}
+	slices.SortFunc(spaces, func(a, b place) int { return cmp.Compare(a.key(), b.key()) })
+	return spaces[:min(len(spaces), maxSpaces)]
 }
 
 // isIn tells whether a reference is one in the repository of that name.
@@ -180,6 +218,9 @@ func ranks(places []place, judged map[string][]judgement) map[counted]int {
 				}
 			}
 		}
+		if p.namespace != "" {
+			continue // they displace nothing by which others are met
+		}
 		for _, j := range first {
 			ranks[counted{j.name, p.repository}] = meeting
 		}
@@ -280,7 +321,7 @@ func (p place) sum(judged []judgement, leftOut int, indexes Indexes) annotation.
 		v = met(judged, "")
 	}
 	for i, by := range p.policies {
-		next := met(judged, by.Name)
+		next := met(judged, by.ID())
 		if len(by.Attestations) > 0 {
 			next = p.demanded(by, judged)
 		}
@@ -299,8 +340,8 @@ func (p place) sum(judged []judgement, leftOut int, indexes Indexes) annotation.
 	}
 	v.Signers = nil
 	if len(p.policies) > 0 && p.tag == "" && indexes != nil {
-		if index := indexes(p.repository); index != nil {
-			v.Verified, v.Index, v.Signers = verdicts.ByIndex, index.Name, annotation.Judged(index.Annotations)[p.repository].Signers
+		if index := indexes(p.key()); index != nil {
+			v.Verified, v.Index, v.Signers = verdicts.ByIndex, index.Name, annotation.JudgedAnywhere(index.Annotations)[p.key()].Signers
 			v.Reason = string(ReasonIndexVerified)
 			v.Message = fmt.Sprintf("in %s: listed by the index %s, which is verified there", p.repository, index.Name)
 			return v
@@ -356,7 +397,8 @@ const (
 // Covering returns which policies an image is judged by, by the repository, or the tag in it, that they cover.
 func Covering(image *imagev1.Image, set *policy.Set) map[string][]*policy.Policy {
 	covering := map[string][]*policy.Policy{}
-	for _, p := range placesOf(image, set, nil) {
+	places := placesOf(image, set, nil)
+	for _, p := range slices.Concat(places, inNamespaces(image, set, places)) {
 		if len(p.policies) > 0 {
 			covering[p.repository] = append(covering[p.repository], p.policies...)
 		}

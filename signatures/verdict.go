@@ -194,7 +194,7 @@ func (v *Verdict) describe(what said, e *evidence.Evidence, p *policy.Policy) {
 	v.IssuedTo = &imagev1.SignatureSubject{PublicKeyID: e.KeyID}
 	v.IssuedTo.CommonName, v.IssuedTo.Organization = printable.Line(e.Subject, maxClaimBytes), printable.Line(e.SubjectOrganization, maxClaimBytes)
 	if e.Subject == "" { // a bare key belongs to whom the policy's name says
-		v.IssuedTo.CommonName = p.Name
+		v.IssuedTo.CommonName = p.ID()
 	}
 }
 
@@ -203,7 +203,7 @@ func (v *Verdict) issue(e *evidence.Evidence, p *policy.Policy) {
 	v.IssuedBy = &imagev1.SignatureIssuer{}
 	v.IssuedBy.CommonName, v.IssuedBy.Organization = printable.Line(e.IssuerCommonName, maxClaimBytes), printable.Line(e.IssuerOrganization, maxClaimBytes)
 	if e.IssuerCommonName == "" && e.IssuerOrganization == "" {
-		v.IssuedBy.CommonName, v.IssuedBy.Organization = p.Name, "ClusterImagePolicy"
+		v.IssuedBy.CommonName, v.IssuedBy.Organization = p.ID(), "ClusterImagePolicy"
 	}
 }
 

@@ -156,7 +156,7 @@ func checkSigstore(parsed *sigstore.Signature, p *policy.Policy, now time.Time) 
 // says it. Then the digest, then the name.
 func judge(s Signature, image Image, ref reference.Reference, p *policy.Policy, now time.Time) Verdict {
 	what, e, err := check(s, image, p, now)
-	v := Verdict{Policy: p.Name, Repository: ref.Name()}
+	v := Verdict{Policy: p.ID(), Repository: ref.Name()}
 	if s.Type == TypeAttestation && what.statement != nil {
 		v.PredicateType = printable.Line(what.statement.PredicateType, maxClaimBytes)
 	}

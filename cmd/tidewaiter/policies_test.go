@@ -14,11 +14,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	restclient "k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
@@ -484,4 +486,106 @@ func (w *warningLog) reset() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.buf.Reset()
+}
+
+// The policy of a namespace is for its pods: their verdict on an image can be selected and follows the policy, and the
+// image's own stays. It is held to the rules of its kind, says what it covers, and goes with its namespace.
+func TestPoliciesOfNamespaces(t *testing.T) {
+	const n = 20
+	dir := t.TempDir()
+	names, trust := seedSigned(t, dir, n)
+	s := runProcess(t, dir)
+	dynamicClient, err := dynamic.NewForConfig(s.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spaces := dynamicClient.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"})
+	for _, name := range []string{"shop", "bank"} {
+		if _, err := spaces.Create(t.Context(), object(t, "{apiVersion: v1, kind: Namespace, metadata: {name: "+name+"}}"), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	of := dynamicClient.Resource(policyapi.GroupVersion.WithResource("imagepolicies"))
+	shop, bank := policies{of.Namespace("shop"), t}, policies{of.Namespace("bank"), t}
+	images, err := imageclient.New(s.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	awaitSelected := func(selector string, want int) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+			list, err := images.List(t.Context(), metav1.ListOptions{FieldSelector: selector})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(list.Items) == want {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%d images are %s, want %d", len(list.Items), selector, want)
+			}
+		}
+	}
+	document, err := os.ReadFile(trust)
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespaced := func(document string) string {
+		return strings.Replace(document, "kind: ClusterImagePolicy", "kind: ImagePolicy", 1)
+	}
+
+	shop.create(namespaced(string(document)))
+	bank.create(namespaced(keyPolicy("signed", signaturestest.NewKey(t, signaturestest.P256))))
+	const repository = "registry.example.com/team/app"
+	awaitSelected("verdicts=True@"+repository+"#shop", n)
+	awaitSelected("verdicts=False@"+repository+"#bank", n)
+	awaitSelected("signatures.verified=Unknown", n)
+	shop.await("signed", "covering all", func(o *unstructured.Unstructured) bool {
+		return condition(o, policyapi.ConditionCoversImages) == "True ImagesFound: 20 images in 1 repository" &&
+			strings.HasPrefix(condition(o, policyapi.ConditionApplied), "True InForce: for the pods of namespace shop")
+	})
+
+	_, err = shop.Create(t.Context(), object(t, namespaced(signaturestest.Document("wrong", `["a*"]`, signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil), ""))), metav1.CreateOptions{})
+	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), ": spec.scopes[0]: ") {
+		t.Errorf("a scope that is none: %v", err)
+	}
+	if o, err := shop.Get(t.Context(), "signed", metav1.GetOptions{}, "status"); err != nil || o.GetNamespace() != "shop" {
+		t.Errorf("the status: %v", err)
+	}
+	if list, err := of.List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 2 {
+		t.Errorf("of all namespaces: %v", err)
+	}
+
+	// Those of the cluster stand before them.
+	client := policiesOf(t, s.config)
+	client.create(string(document))
+	awaitSelected("verdicts=True@"+repository, n)
+	awaitSelected("verdicts=True@"+repository+"#shop", 0)
+	shop.await("signed", "overridden", func(o *unstructured.Unstructured) bool {
+		return strings.HasPrefix(condition(o, policyapi.ConditionApplied), "False Overridden: ")
+	})
+	if err := client.Delete(t.Context(), "signed", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	awaitSelected("verdicts=True@"+repository+"#shop", n)
+
+	// A client's word for a verdict does not count.
+	image, err := images.Get(t.Context(), names[0], metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, annotation.NamespaceVerdicts, `{"`+repository+`#bank":{"verified":"True"}}`)
+	if image, err = images.Patch(t.Context(), image.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if v := annotation.JudgedInNamespaces(image.Annotations)[repository+"#bank"]; v.Verified != verdicts.VerifiedFalse {
+		t.Errorf("a client's verdict is stored: %+v", v)
+	}
+
+	if err := spaces.Delete(t.Context(), "shop", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	shop.await("signed", "gone", func(o *unstructured.Unstructured) bool { return o == nil })
+	awaitSelected("verdicts=True@"+repository+"#shop", 0)
+	awaitSelected("verdicts=False@"+repository+"#bank", n)
 }

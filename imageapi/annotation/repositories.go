@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
@@ -18,10 +19,16 @@ const (
 	// Verdicts is the verdict on the image in each repository that a policy covers: JSON, an object of repository to
 	// Verdict. The server writes it, whatever a client sends.
 	Verdicts = "tidewaiter.dev/verdicts"
+	// NamespaceVerdicts is the verdict on the image for the pods of namespaces that have policies of their own, where no
+	// policy of the cluster covers it: JSON, an object of repository and namespace, as InNamespace has them, to Verdict. The
+	// server writes it, whatever a client sends.
+	NamespaceVerdicts = "tidewaiter.dev/namespace-verdicts"
 	// Policy is the policies that the verdicts were computed with, "<name>@<hash>", with commas in between. Its
 	// presence tells that conditions of signatures are the server's and not an admin's. A client that writes
 	// something else there has the image judged again.
 	Policy = "tidewaiter.dev/signature-policy"
+	// NamespacePolicy is the same of NamespaceVerdicts.
+	NamespacePolicy = "tidewaiter.dev/namespace-policy"
 	// Recheck is when, in RFC 3339, time alone may change a verdict.
 	Recheck = "tidewaiter.dev/signature-recheck"
 )
@@ -197,8 +204,42 @@ type Verdict struct {
 }
 
 // Judged returns the verdicts in an Image's annotations, by repository.
-func Judged(annotations map[string]string) map[string]Verdict {
-	text, ok := annotations[Verdicts]
+func Judged(annotations map[string]string) map[string]Verdict { return judged(annotations, Verdicts) }
+
+// JudgedInNamespaces returns the verdicts for pods of namespaces in an Image's annotations, by what InNamespace returns.
+func JudgedInNamespaces(annotations map[string]string) map[string]Verdict {
+	return judged(annotations, NamespaceVerdicts)
+}
+
+// JudgedAnywhere returns the verdicts of Judged and of JudgedInNamespaces, which have no keys in common.
+func JudgedAnywhere(annotations map[string]string) map[string]Verdict {
+	all, more := Judged(annotations), JudgedInNamespaces(annotations)
+	if len(more) == 0 {
+		return all
+	}
+	if all == nil {
+		return more
+	}
+	maps.Copy(all, more)
+	return all
+}
+
+// InNamespace is a repository, or a tag in it, as the pods of a namespace see it; as everybody does, if that is "".
+func InNamespace(key, namespace string) string {
+	if namespace == "" {
+		return key
+	}
+	return key + "#" + namespace
+}
+
+// IsOf tells whether InNamespace returns key for a repository, whatever the namespace.
+func IsOf(key, repository string) bool {
+	of, _, _ := strings.Cut(key, "#")
+	return of == repository
+}
+
+func judged(annotations map[string]string, key string) map[string]Verdict {
+	text, ok := annotations[key]
 	if !ok {
 		return nil
 	}

@@ -42,6 +42,10 @@ func parseDocument(node *yaml.Node, file string) (*Policy, error) {
 		return nil, err
 	}
 	b := &builder{doc: doc, folder: filepath.Dir(file)}
+	if doc.Kind == namespacedKind {
+		return nil, b.fail("kind", "ImagePolicy is for the pods of one namespace, and files are for the cluster: apply it to the server with kubectl, or write a ClusterImagePolicy")
+	}
+	doc.Metadata.Namespace = "" // of no meaning to this kind
 	p, err := b.build()
 	if err == nil {
 		p.Spec = doc.Spec
@@ -49,18 +53,23 @@ func parseDocument(node *yaml.Node, file string) (*Policy, error) {
 	return p, err
 }
 
-// New makes a policy of an API object. The rules are those of files, but that nothing is read from a file: an object is
-// written by somebody who need not be allowed to read the server's. An error is an *Error that names the field.
-func New(name string, spec *DocumentSpec) (*Policy, error) {
-	d := Document{APIVersion: apiVersion, Kind: kind, Metadata: Metadata{Name: name}, Spec: *spec.DeepCopy()}
+// New makes a policy of an API object: a ClusterImagePolicy, or the ImagePolicy of a namespace. The rules are those of
+// files, but that nothing is read from a file: an object is written by somebody who need not be allowed to read the
+// server's. An error is an *Error that names the field.
+func New(namespace, name string, spec *DocumentSpec) (*Policy, error) {
+	d := Document{APIVersion: apiVersion, Kind: kind, Metadata: Metadata{Name: name, Namespace: namespace}, Spec: *spec.DeepCopy()}
+	if namespace != "" {
+		d.Kind = namespacedKind
+	}
 	b := &builder{doc: &decoded{Document: d}}
 	return b.build()
 }
 
 // Nobody makes a policy of an API object that New refuses: it covers those scopes that are right, and trusts nobody.
-func Nobody(name string, spec *DocumentSpec) *Policy {
+func Nobody(namespace, name string, spec *DocumentSpec) *Policy {
 	b := &builder{doc: &decoded{}}
-	p := &Policy{Name: name, Sigstore: nobody{}, Identity: Identity{match: MatchRepoDigestOrExact}, hash: "nobody " + name}
+	p := &Policy{Namespace: namespace, Name: name, Sigstore: nobody{}, Identity: Identity{match: MatchRepoDigestOrExact}}
+	p.hash = "nobody " + p.ID()
 	for _, s := range spec.Scopes {
 		if scopes, err := b.scopes([]string{s}); err == nil && !slices.Contains(p.Scopes, scopes[0]) {
 			p.Scopes = append(p.Scopes, scopes[0])
@@ -81,6 +90,8 @@ func (nobody) Verify(*sigstore.Signature, time.Time) (*evidence.Evidence, error)
 const (
 	apiVersion = "config.openshift.io/v1"
 	kind       = "ClusterImagePolicy"
+	// namespacedKind is for the pods of a namespace.
+	namespacedKind = "ImagePolicy"
 )
 
 func (b *builder) build() (*Policy, error) {
@@ -88,14 +99,12 @@ func (b *builder) build() (*Policy, error) {
 	switch {
 	case d.APIVersion != apiVersion:
 		return nil, b.fail("apiVersion", "is %q, must be %s", d.APIVersion, apiVersion)
-	case d.Kind == "ImagePolicy":
-		return nil, b.fail("kind", "ImagePolicy is for one namespace and images here have none; write a ClusterImagePolicy")
-	case d.Kind != kind:
+	case d.Kind != kind && d.Kind != namespacedKind:
 		return nil, b.fail("kind", "is %q, must be %s", d.Kind, kind)
 	case d.Metadata.Name == "":
 		return nil, b.fail("metadata.name", "is required")
 	}
-	p := &Policy{Name: d.Metadata.Name, lines: map[string]int{}}
+	p := &Policy{Namespace: d.Metadata.Namespace, Name: d.Metadata.Name, lines: map[string]int{}}
 	for _, field := range []string{"metadata.name", "spec.scopes"} {
 		p.lines[field] = b.doc.line(field)
 	}

@@ -16,8 +16,9 @@ type Document struct {
 // Metadata is the object's metadata; everything but the name is read over, so that the output of
 // `kubectl get clusterimagepolicy NAME -o yaml` can be used as it is.
 type Metadata struct {
-	Name string   `json:"name,omitempty"`
-	_    struct{} `json:"-"` // makes decodeDocument read over keys that are not listed
+	Name      string   `json:"name,omitempty"`
+	Namespace string   `json:"namespace,omitempty"` // of an object; read over in files
+	_         struct{} `json:"-"`                   // makes decodeDocument read over keys that are not listed
 }
 
 // DocumentSpec is the policy and the images it is for.

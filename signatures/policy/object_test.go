@@ -49,7 +49,7 @@ func TestAttackObjectNamesAFile(t *testing.T) {
 					v.Set(reflect.ValueOf([]string{here}))
 				}
 			}
-			if _, err := policy.New("object", spec); !errors.Is(err, policy.ErrNamesFile) {
+			if _, err := policy.New("", "object", spec); !errors.Is(err, policy.ErrNamesFile) {
 				t.Errorf("%s.%s: %v", tt.typ, name, err)
 			}
 		}
@@ -61,7 +61,7 @@ func TestAttackObjectNamesAFile(t *testing.T) {
 
 // An object that only an older version could use covers what it did, and nobody is trusted.
 func TestObjectThatCannotBeUsed(t *testing.T) {
-	p := policy.Nobody("old", &policy.DocumentSpec{Scopes: []string{"registry.example.com/app", "a*b"}})
+	p := policy.Nobody("", "old", &policy.DocumentSpec{Scopes: []string{"registry.example.com/app", "a*b"}})
 	set, err := policy.NewSet([]*policy.Policy{p})
 	if err != nil {
 		t.Fatal(err)

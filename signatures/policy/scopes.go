@@ -33,6 +33,33 @@ func Scopes(r reference.Reference) []string {
 	}
 }
 
+// enclosing is the next scope that holds all of a scope, which is not the catch-all.
+func enclosing(scope string) string {
+	if domain, ok := strings.CutPrefix(scope, "*."); ok {
+		_, domain, ok = strings.Cut(domain, ".")
+		if !ok {
+			return catchAll
+		}
+		return "*." + domain
+	}
+	path := strings.LastIndexByte(scope, '/')
+	if i := strings.LastIndexAny(scope, ":@"); i > path && path >= 0 { // the tag or the digest of an image
+		if at := strings.IndexByte(scope, '@'); at >= 0 {
+			i = at
+		}
+		return scope[:i]
+	}
+	if path >= 0 {
+		return scope[:path]
+	}
+	host, _, _ := strings.Cut(scope, ":")
+	_, domain, ok := strings.Cut(host, ".")
+	if !ok {
+		return catchAll
+	}
+	return "*." + domain
+}
+
 // CanonicalScope is a scope, or a prefix of one, with its host in the form in which references have it: in lower case,
 // and Docker Hub as docker.io.
 func CanonicalScope(scope string) string {

@@ -10,19 +10,23 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/signatures/attestation"
 	"github.com/tidewaiter/tidewaiter/signatures/gpg"
 	"github.com/tidewaiter/tidewaiter/signatures/sigstore"
 )
 
-// Policy is one ClusterImagePolicy, parsed and ready to use. It does not change.
+// Policy is one ClusterImagePolicy or ImagePolicy, parsed and ready to use. It does not change.
 type Policy struct {
-	Name     string
-	File     string // where it was read from, "" if not from a file
-	Document int    // the document within the file, from 1
-	Scopes   []string
-	Identity Identity
+	// Namespace is that of whose pods the policy is for; "" for a ClusterImagePolicy.
+	Namespace string
+	Name      string
+	File      string // where it was read from, "" if not from a file
+	Document  int    // the document within the file, from 1
+	Scopes    []string
+	Identity  Identity
 
 	// The root of trust: one of the two is set.
 	Sigstore sigstore.Verifier
@@ -39,6 +43,14 @@ type Policy struct {
 	hash   string
 }
 
+// Key tells the policy from all others.
+func (p *Policy) Key() types.NamespacedName {
+	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+}
+
+// ID is Key for people: the name, after that of the namespace and a slash.
+func (p *Policy) ID() string { return strings.TrimPrefix(p.Key().String(), "/") }
+
 // Hash changes whenever the policy's meaning may have changed: it covers the document and the content of the
 // files it names.
 func (p *Policy) Hash() string { return p.hash }
@@ -54,10 +66,11 @@ func (p *Policy) Usable(now time.Time) error {
 
 // Set is the policies in force. It does not change; a new one replaces it. The zero Set and nil cover nothing.
 type Set struct {
-	policies []*Policy
-	byScope  map[string][]*Policy // in order of their names
-	byTag    bool                 // some scope is a repository and a tag
-	hash     string
+	policies     []*Policy
+	byScope      map[string][]*Policy // in order of their names
+	inNamespaces map[string][]*Policy // the policies of namespaces by scope, in order of their namespaces and names
+	byTag        bool                 // some scope is a repository and a tag
+	hash         string
 }
 
 // maxSharing bounds the policies that share a scope: each costs a verification of each signature.
@@ -66,30 +79,43 @@ const maxSharing = 16
 // NewSet makes a Set. Two policies with the same name are an error. Those that share a scope are all demanded, as
 // OpenShift does.
 func NewSet(policies []*Policy) (*Set, error) {
-	s := &Set{byScope: map[string][]*Policy{}}
+	s := &Set{byScope: map[string][]*Policy{}, inNamespaces: map[string][]*Policy{}}
 	var errs []error
-	named := map[string]*Policy{}
+	named := map[types.NamespacedName]*Policy{}
 	h := sha256.New()
 	for _, p := range policies {
 		refuse := func(field, format string, args ...any) {
 			errs = append(errs, &Error{File: p.File, Document: p.Document, Line: p.lines[field], Field: field, Err: fmt.Errorf(format, args...)})
 		}
-		if other, ok := named[p.Name]; ok {
+		if other, ok := named[p.Key()]; ok {
 			refuse("metadata.name", "%q is the name of another policy, in %s", p.Name, other.where())
 		}
-		named[p.Name] = p
+		named[p.Key()] = p
+		of := s.byScope
+		if p.Namespace != "" {
+			of = s.inNamespaces
+		}
 		for _, scope := range p.Scopes {
-			sharing := append(s.byScope[scope], p)
-			if len(sharing) == maxSharing+1 {
+			of[scope] = append(of[scope], p)
+			sharing := 0
+			for _, other := range of[scope] {
+				if other.Namespace == p.Namespace {
+					sharing++
+				}
+			}
+			if sharing == maxSharing+1 {
 				refuse("spec.scopes", "%q is a scope of more than %d policies; all of them are demanded, so use fewer", scope, maxSharing)
 			}
-			slices.SortFunc(sharing, byName)
-			s.byScope[scope] = sharing
 			s.byTag = s.byTag || isTagged(scope)
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
+	}
+	for _, of := range []map[string][]*Policy{s.byScope, s.inNamespaces} {
+		for _, sharing := range of {
+			slices.SortFunc(sharing, byName)
+		}
 	}
 	s.policies = slices.Clone(policies)
 	slices.SortFunc(s.policies, byName)
@@ -100,7 +126,9 @@ func NewSet(policies []*Policy) (*Set, error) {
 	return s, nil
 }
 
-func byName(a, b *Policy) int { return cmp.Compare(a.Name, b.Name) }
+func byName(a, b *Policy) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
 
 // isTagged tells whether a scope is one tag of a repository.
 func isTagged(scope string) bool {
@@ -114,7 +142,7 @@ func (p *Policy) where() string {
 	return fmt.Sprintf("%s document %d", p.File, p.Document)
 }
 
-// Policies returns the policies in order of their names.
+// Policies returns the policies in order of their namespaces and names, those without a namespace first.
 func (s *Set) Policies() []*Policy {
 	if s == nil {
 		return nil
@@ -144,9 +172,55 @@ func (s *Set) For(r reference.Reference) []*Policy {
 	return s.byScope[catchAll]
 }
 
+// InNamespaces returns the policies for an image by the namespaces whose pods they are for: of each namespace those with
+// the most specific scope. As on OpenShift, a ClusterImagePolicy stands before them: where one covers the image there are
+// none.
+func (s *Set) InNamespaces(r reference.Reference) map[string][]*Policy {
+	if s == nil || len(s.inNamespaces) == 0 || len(s.For(r)) > 0 {
+		return nil
+	}
+	in := map[string][]*Policy{}
+	for _, scope := range append(Scopes(r), catchAll) {
+		for sharing := s.inNamespaces[scope]; len(sharing) > 0; {
+			namespace, n := sharing[0].Namespace, 1
+			for n < len(sharing) && sharing[n].Namespace == namespace {
+				n++
+			}
+			if _, ok := in[namespace]; !ok {
+				in[namespace] = sharing[:n:n]
+			}
+			sharing = sharing[n:]
+		}
+	}
+	return in
+}
+
+// Overrides tells whether a ClusterImagePolicy has a scope that is the given one, as a Policy has it, or holds it. A
+// namespace's policy is not in force for that scope then.
+func (s *Set) Overrides(scope string) bool {
+	if s == nil {
+		return false
+	}
+	for {
+		if len(s.byScope[scope]) > 0 {
+			return true
+		}
+		if scope == catchAll {
+			return false
+		}
+		scope = enclosing(scope)
+	}
+}
+
+// ForNamespaces tells whether there are policies of namespaces.
+func (s *Set) ForNamespaces() bool { return s != nil && len(s.inNamespaces) > 0 }
+
 // ForTags tells whether some scope is one tag of a repository: images in it have policies by the tag under which somebody
 // asks for them.
 func (s *Set) ForTags() bool { return s != nil && s.byTag }
 
-// HasScope tells whether the reference itself, with its tag or digest, is a scope.
+// HasScope tells whether the reference itself, with its tag or digest, is a scope of a policy without a namespace.
 func (s *Set) HasScope(r reference.Reference) bool { return s != nil && len(s.byScope[r.String()]) > 0 }
+
+// HasScope tells whether the reference itself, with its tag or digest, is a scope of the policy.
+func (p *Policy) HasScope(r reference.Reference) bool { return slices.Contains(p.Scopes, r.String()) }

@@ -1,4 +1,4 @@
-// Package policyapi is the kind ClusterImagePolicy of config.openshift.io/v1 as an API server serves it: its scheme,
+// Package policyapi is the kinds ClusterImagePolicy and ImagePolicy of config.openshift.io/v1 as an API server serves them: their scheme,
 // validation, REST storage, status and table.
 //
 // [Install] registers the kinds with a scheme, [Storage] returns the REST storage over any generic.RESTOptionsGetter.

@@ -6,17 +6,20 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion is that of OpenShift's configuration, of which this kind is served and nothing else.
+// GroupVersion is that of OpenShift's configuration, of which these kinds are served and nothing else.
 var GroupVersion = schema.GroupVersion{Group: "config.openshift.io", Version: "v1"}
 
-// resource is the kind as requests name it.
-var resource = GroupVersion.WithResource("clusterimagepolicies").GroupResource()
+// The kinds as requests name them.
+var (
+	clusterResource = GroupVersion.WithResource("clusterimagepolicies").GroupResource()
+	resource        = GroupVersion.WithResource("imagepolicies").GroupResource()
+)
 
-// Install registers ClusterImagePolicy and its list with scheme. The API machinery works with the same Go types that are
+// Install registers ClusterImagePolicy, ImagePolicy and their lists with scheme. The API machinery works with the same Go types that are
 // served, so nothing is ever converted.
 func Install(scheme *runtime.Scheme) error {
 	for _, gv := range []schema.GroupVersion{{Group: GroupVersion.Group, Version: runtime.APIVersionInternal}, GroupVersion} {
-		scheme.AddKnownTypes(gv, &ClusterImagePolicy{}, &ClusterImagePolicyList{})
+		scheme.AddKnownTypes(gv, &ClusterImagePolicy{}, &ClusterImagePolicyList{}, &ImagePolicy{}, &ImagePolicyList{})
 	}
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return scheme.SetVersionPriority(GroupVersion)

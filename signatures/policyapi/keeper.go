@@ -9,8 +9,11 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/utils/clock"
@@ -33,19 +36,22 @@ type Keeper struct {
 	clock clock.WithTicker
 	// changed is told each time that other policies come into force.
 	changed func()
-	// store holds the objects; status writes their status.
-	store, status *genericregistry.Store
-	wake          chan struct{}
-	ready         chan struct{} // closed once the objects are in force
+	// The stores of both kinds, without what clients go through.
+	cluster, namespaced stores
+	wake                chan struct{}
+	ready               chan struct{} // closed once the objects are in force
 
 	loading sync.Mutex // held while objects are read and what they say is put in force
 
 	mu     sync.Mutex
 	files  *policy.Set
-	loaded error            // why the objects could not be read last; errNotLoaded before they were
-	faults map[string]fault // by name: why an object is not in force
+	loaded error                          // why the objects could not be read last; errNotLoaded before they were
+	faults map[types.NamespacedName]fault // why objects are not in force
 	tally  tally
 }
+
+// stores are where the keeper reads and writes objects of a kind, and where it writes their status.
+type stores struct{ objects, status *genericregistry.Store }
 
 // fault is why an object is not in force.
 type fault struct{ reason, message string }
@@ -64,21 +70,21 @@ func (k *Keeper) Load(ctx context.Context) error {
 	k.loading.Lock()
 	defer k.loading.Unlock()
 	k.mu.Lock()
-	policies, faults := k.files.Policies(), map[string]fault{}
+	policies, faults := k.files.Policies(), map[types.NamespacedName]fault{}
 	k.mu.Unlock()
 	files := len(policies)
-	err := k.each(ctx, func(o *ClusterImagePolicy) {
-		if o.Annotations[FileAnnotation] != "" {
+	err := k.each(ctx, func(o object) {
+		if o.GetAnnotations()[FileAnnotation] != "" {
 			return
 		}
-		if i := slices.IndexFunc(policies[:files], func(p *policy.Policy) bool { return p.Name == o.Name }); i >= 0 {
-			faults[o.Name] = fault{ReasonNameTaken, fmt.Sprintf("%s has a policy of this name, which is in force instead: rename one of them", fileOf(policies[i]))}
+		if i := slices.IndexFunc(policies[:files], func(p *policy.Policy) bool { return p.Key() == keyOf(o) }); i >= 0 {
+			faults[keyOf(o)] = fault{ReasonNameTaken, fmt.Sprintf("%s has a policy of this name, which is in force instead: rename one of them", fileOf(policies[i]))}
 			return
 		}
-		p, err := policy.New(o.Name, &o.Spec)
+		p, err := policy.New(o.GetNamespace(), o.GetName(), o.spec())
 		if err != nil {
-			faults[o.Name] = fault{ReasonInvalid, fmt.Sprintf("an older version took it, and this one cannot use it, so that nothing it covers is trusted: %v", err)}
-			p = policy.Nobody(o.Name, &o.Spec)
+			faults[keyOf(o)] = fault{ReasonInvalid, fmt.Sprintf("an older version took it, and this one cannot use it, so that nothing it covers is trusted: %v", err)}
+			p = policy.Nobody(o.GetNamespace(), o.GetName(), o.spec())
 		}
 		policies = append(policies, p)
 	})
@@ -135,15 +141,14 @@ func (k *Keeper) written() { _ = k.Load(context.Background()) } // which logs th
 
 // Run shows the files as objects and keeps the status of all of them until ctx is done.
 func (k *Keeper) Run(ctx context.Context) {
-	ctx = request.WithNamespace(ctx, metav1.NamespaceNone) // a request would say so
-	said := map[string]string{}
+	said := map[types.NamespacedName]string{}
 	for ctx.Err() == nil {
 		err := k.Loaded()
 		if err != nil {
 			err = k.Load(ctx)
 		}
 		if err == nil {
-			err = errors.Join(k.mirror(ctx), k.report(ctx, said))
+			err = k.show(ctx, said)
 		}
 		if err != nil && ctx.Err() == nil {
 			slog.Error("Policies and what is shown of them differ, will retry", "after", retryAfter, "err", err)
@@ -178,26 +183,27 @@ func (k *Keeper) awake() {
 }
 
 // each reads all objects, a page at a time.
-func (k *Keeper) each(ctx context.Context, use func(*ClusterImagePolicy)) error {
-	options := &internalversion.ListOptions{Limit: pageSize}
-	for {
-		obj, err := k.store.List(ctx, options)
-		if err != nil {
-			return err
-		}
-		list := obj.(*ClusterImagePolicyList)
-		for i := range list.Items {
-			use(&list.Items[i])
-		}
-		if options.Continue = list.Continue; options.Continue == "" {
-			return nil
+func (k *Keeper) each(ctx context.Context, use func(object)) error {
+	ctx = request.WithNamespace(ctx, metav1.NamespaceAll) // a request would say so
+	for _, kind := range []stores{k.cluster, k.namespaced} {
+		options := &internalversion.ListOptions{Limit: pageSize}
+		for more := true; more; more = options.Continue != "" {
+			list, err := kind.objects.List(ctx, options)
+			if err != nil {
+				return err
+			}
+			if err := meta.EachListItem(list, func(o runtime.Object) error { use(o.(object)); return nil }); err != nil {
+				return err
+			}
+			options.Continue = list.(metav1.ListInterface).GetContinue()
 		}
 	}
+	return nil
 }
 
 // admit tells whether a policy can be in force together with the others.
 func (k *Keeper) admit(p *policy.Policy) error {
-	others := slices.DeleteFunc(k.live.Set().Policies(), func(o *policy.Policy) bool { return o.Name == p.Name })
+	others := slices.DeleteFunc(k.live.Set().Policies(), func(o *policy.Policy) bool { return o.Key() == p.Key() })
 	_, err := policy.NewSet(append(others, p))
 	return err
 }
@@ -206,11 +212,11 @@ func (k *Keeper) admit(p *policy.Policy) error {
 func (k *Keeper) full() bool { return len(k.live.Set().Policies()) >= MaxPolicies }
 
 // fromFile returns the policy of that name that a file holds, nil if none does.
-func (k *Keeper) fromFile(name string) *policy.Policy {
+func (k *Keeper) fromFile(key types.NamespacedName) *policy.Policy {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, p := range k.files.Policies() {
-		if p.Name == name {
+		if p.Key() == key {
 			return p
 		}
 	}

@@ -8,51 +8,57 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// mirror makes objects of what the files say, and deletes those of which they say nothing any more. An object that a client
-// wrote is left alone.
-func (k *Keeper) mirror(ctx context.Context) error {
+// mirror is what is to be done so that objects show the files. An object that a client wrote is left alone.
+type mirror struct {
+	missing map[string]*policy.Policy // files that no object shows, by name
+	stale   []string                  // the names of objects that show a file as it was
+	objects int
+}
+
+func (k *Keeper) newMirror() *mirror {
 	k.mu.Lock()
-	files := map[string]*policy.Policy{}
+	defer k.mu.Unlock()
+	m := &mirror{missing: map[string]*policy.Policy{}}
 	for _, p := range k.files.Policies() {
-		files[p.Name] = p
+		m.missing[p.Name] = p
 	}
-	k.mu.Unlock()
-	var stale []*ClusterImagePolicy
-	total := 0
-	if err := k.each(ctx, func(o *ClusterImagePolicy) {
-		total++
-		p, held := files[o.Name]
-		shows := o.Annotations[FileAnnotation]
-		switch {
-		case shows == "": // a client's
-		case !held:
-			stale = append(stale, o)
-			return
-		case shows != fileOf(p) || !apiequality.Semantic.DeepEqual(o.Spec, p.Spec):
-			stale = append(stale, o)
-		}
-		delete(files, o.Name)
-	}); err != nil {
-		return err
+	return m
+}
+
+// see looks at an object of those that there are, each once.
+func (m *mirror) see(o *ClusterImagePolicy) {
+	m.objects++
+	p, held := m.missing[o.Name]
+	if shows := o.Annotations[FileAnnotation]; shows != "" && (!held || shows != fileOf(p) || !apiequality.Semantic.DeepEqual(o.Spec, p.Spec)) {
+		m.stale = append(m.stale, o.Name)
 	}
-	for _, o := range stale {
-		if err := k.follow(ctx, o.Name); err != nil {
+	delete(m.missing, o.Name)
+}
+
+// mirror makes objects of what the files say, and deletes those of which they say nothing any more.
+func (k *Keeper) mirror(ctx context.Context, m *mirror) error {
+	if len(m.stale)+len(m.missing) > 0 {
+		defer k.awake() // what was written has no status yet
+	}
+	for _, name := range m.stale {
+		if err := k.follow(ctx, name); err != nil {
 			return err
 		}
 	}
-	for _, p := range files {
-		if total == MaxPolicies {
-			return fmt.Errorf("%d files are shown as no objects: there are %d already, the most that can be", len(files), total)
+	for _, p := range m.missing {
+		if m.objects == MaxPolicies {
+			return fmt.Errorf("%d files are shown as no objects: there are %d already, the most that can be", len(m.missing), m.objects)
 		}
-		if _, err := k.store.Create(ctx, shown(p), rest.ValidateAllObjectFunc, &metav1.CreateOptions{}); err != nil {
+		if _, err := k.cluster.objects.Create(ctx, shown(p), rest.ValidateAllObjectFunc, &metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("%s is in force and not shown as an object: %w", fileOf(p), err)
 		}
-		total++
+		m.objects++
 	}
 	return nil
 }
@@ -60,16 +66,16 @@ func (k *Keeper) mirror(ctx context.Context) error {
 // follow brings one object that shows a file up to date.
 func (k *Keeper) follow(ctx context.Context, name string) error {
 	var err error
-	p := k.fromFile(name)
+	p := k.fromFile(types.NamespacedName{Name: name})
 	if p == nil {
-		_, _, err = k.store.Delete(ctx, name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{})
+		_, _, err = k.cluster.objects.Delete(ctx, name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{})
 	} else {
 		info := rest.DefaultUpdatedObjectInfo(nil, func(_ context.Context, _, stored runtime.Object) (runtime.Object, error) {
 			o := stored.DeepCopyObject().(*ClusterImagePolicy)
 			o.Annotations, o.Spec = shown(p).Annotations, *p.Spec.DeepCopy()
 			return o, nil
 		})
-		_, _, err = k.store.Update(ctx, name, info, rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
+		_, _, err = k.cluster.objects.Update(ctx, name, info, rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
 	}
 	if apierrors.IsNotFound(err) {
 		return nil

@@ -7,6 +7,7 @@ import (
 	"hash/maphash"
 	"log/slog"
 	"slices"
+	"strings"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -14,8 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
@@ -33,6 +37,7 @@ const (
 // The reasons of conditions.
 const (
 	ReasonInForce     = "InForce"
+	ReasonOverridden  = "Overridden"  // ClusterImagePolicies have all scopes of a namespace's policy
 	ReasonNameTaken   = "NameTaken"   // a file has a policy of the same name
 	ReasonInvalid     = "Invalid"     // an older version took it
 	ReasonUsable      = "Usable"      // the root of trust
@@ -42,18 +47,21 @@ const (
 	ReasonCounting    = "Counting"    // the sweep since the last change has not ended
 )
 
+// maxMessage bounds a condition's message, in bytes.
+const maxMessage = 1024
+
 // maxCounted bounds the repositories of which a sweep remembers that it has counted them, for all policies together.
 const maxCounted = 1_000_000
 
-// tally is how much each policy of a set covers, by name.
+// tally is how much each policy of a set covers.
 type tally struct {
 	set      *policy.Set // that was in force when the sweep began; nil between sweeps
 	counted  map[uint64]struct{}
-	now      map[string]coverage
-	images   int                 // in this sweep so far
-	empty    bool                // the last sweep found no image at all
-	hash     string              // of the set that covered is about
-	covered  map[string]coverage // nil before the first sweep has ended
+	now      map[types.NamespacedName]coverage
+	images   int                               // in this sweep so far
+	empty    bool                              // the last sweep found no image at all
+	hash     string                            // of the set that covered is about
+	covered  map[types.NamespacedName]coverage // nil before the first sweep has ended
 	hashSeed maphash.Seed
 }
 
@@ -75,7 +83,7 @@ func (k *Keeper) Begin() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	t := &k.tally
-	t.set, t.counted, t.now, t.images, t.hashSeed = k.live.Set(), map[uint64]struct{}{}, map[string]coverage{}, 0, maphash.MakeSeed()
+	t.set, t.counted, t.now, t.images, t.hashSeed = k.live.Set(), map[uint64]struct{}{}, map[types.NamespacedName]coverage{}, 0, maphash.MakeSeed()
 }
 
 // Count counts an image for the policies that cover it.
@@ -88,20 +96,20 @@ func (k *Keeper) Count(image *imagev1.Image) {
 	defer k.mu.Unlock()
 	t := &k.tally
 	t.images++
-	by := map[string]bool{}
+	by := map[types.NamespacedName]bool{}
 	for repository, policies := range covering {
 		for _, p := range policies {
-			c := t.now[p.Name]
-			if !by[p.Name] {
-				by[p.Name] = true
+			c := t.now[p.Key()]
+			if !by[p.Key()] {
+				by[p.Key()] = true
 				c.images++
 			}
-			key := maphash.String(t.hashSeed, p.Name+" "+repository)
+			key := maphash.String(t.hashSeed, p.ID()+" "+repository)
 			if _, ok := t.counted[key]; !ok && len(t.counted) < maxCounted {
 				t.counted[key] = struct{}{}
 				c.repositories++
 			}
-			t.now[p.Name] = c
+			t.now[p.Key()] = c
 		}
 	}
 }
@@ -119,17 +127,17 @@ func (k *Keeper) End(err error) {
 	k.awake()
 }
 
-// report writes what has changed of the status of objects. said is what was logged of policies that nothing can meet, or
-// that cover nothing, so that it is logged once.
-func (k *Keeper) report(ctx context.Context, said map[string]string) error {
+// show has objects show the files, and writes what has changed of the status of all objects. said is what was logged of
+// policies that nothing can meet, or that cover nothing, so that it is logged once.
+func (k *Keeper) show(ctx context.Context, said map[types.NamespacedName]string) error {
 	set := k.live.Set()
-	policies := map[string]*policy.Policy{}
+	policies := map[types.NamespacedName]*policy.Policy{}
 	for _, p := range set.Policies() {
-		policies[p.Name] = p
+		policies[p.Key()] = p
 	}
-	for name := range said {
-		if policies[name] == nil {
-			delete(said, name)
+	for key := range said {
+		if policies[key] == nil {
+			delete(said, key)
 		}
 	}
 	k.mu.Lock()
@@ -139,17 +147,20 @@ func (k *Keeper) report(ctx context.Context, said map[string]string) error {
 	}
 	k.mu.Unlock()
 
-	stale := map[string][]metav1.Condition{}
-	if err := k.each(ctx, func(o *ClusterImagePolicy) {
-		if want := k.conditions(o, policies[o.Name], faults[o.Name], covered); !apiequality.Semantic.DeepEqual(want, o.Status.Conditions) {
-			stale[o.Name] = want
+	stale, m := map[types.NamespacedName][]metav1.Condition{}, k.newMirror()
+	if err := k.each(ctx, func(o object) {
+		if c, ok := o.(*ClusterImagePolicy); ok {
+			m.see(c)
+		}
+		if want := k.conditions(o, set, policies[keyOf(o)], faults[keyOf(o)], covered); !apiequality.Semantic.DeepEqual(want, o.status().Conditions) {
+			stale[keyOf(o)] = want
 		}
 	}); err != nil {
 		return err
 	}
-	var errs []error
-	for name, conditions := range stale {
-		errs = append(errs, k.write(ctx, name, conditions))
+	errs := []error{k.mirror(request.WithNamespace(ctx, metav1.NamespaceNone), m)}
+	for key, conditions := range stale {
+		errs = append(errs, k.write(ctx, key, conditions))
 	}
 	for _, p := range policies {
 		k.warn(p, covered, empty, said)
@@ -158,48 +169,73 @@ func (k *Keeper) report(ctx context.Context, said map[string]string) error {
 }
 
 // conditions are what an object's should be. p is in force under its name; covered is nil until it was counted.
-func (k *Keeper) conditions(o *ClusterImagePolicy, p *policy.Policy, f fault, covered map[string]coverage) []metav1.Condition {
-	conditions := slices.Clone(o.Status.Conditions)
-	set := func(kind string, status metav1.ConditionStatus, reason, message string) {
+func (k *Keeper) conditions(o object, set *policy.Set, p *policy.Policy, f fault, covered map[types.NamespacedName]coverage) []metav1.Condition {
+	conditions := slices.Clone(o.status().Conditions)
+	say := func(kind string, status metav1.ConditionStatus, reason, message string) {
 		meta.SetStatusCondition(&conditions, metav1.Condition{
 			Type: kind, Status: status, Reason: reason, Message: message,
-			ObservedGeneration: o.Generation, LastTransitionTime: metav1.NewTime(k.clock.Now()),
+			ObservedGeneration: o.GetGeneration(), LastTransitionTime: metav1.NewTime(k.clock.Now()),
 		})
 	}
 	if f.reason != "" || p == nil {
 		if p == nil {
 			f = fault{ReasonInvalid, "it is not in force"}
 		}
-		set(ConditionApplied, metav1.ConditionFalse, f.reason, f.message)
+		say(ConditionApplied, metav1.ConditionFalse, f.reason, f.message)
 		meta.RemoveStatusCondition(&conditions, ConditionSatisfiable)
 		meta.RemoveStatusCondition(&conditions, ConditionCoversImages)
 		return conditions
 	}
-	set(ConditionApplied, metav1.ConditionTrue, ReasonInForce, "images in its scopes, and in no more specific ones, are judged by it")
+	status, reason, message := applied(set, p)
+	say(ConditionApplied, status, reason, message)
 	if err := p.Usable(k.clock.Now()); err != nil {
-		set(ConditionSatisfiable, metav1.ConditionFalse, ReasonExpired, "no signature can meet it: "+err.Error())
+		say(ConditionSatisfiable, metav1.ConditionFalse, ReasonExpired, "no signature can meet it: "+err.Error())
 	} else {
-		set(ConditionSatisfiable, metav1.ConditionTrue, ReasonUsable, "nothing in the root of trust rules every signature out")
+		say(ConditionSatisfiable, metav1.ConditionTrue, ReasonUsable, "nothing in the root of trust rules every signature out")
 	}
 	switch before := meta.FindStatusCondition(conditions, ConditionCoversImages); {
-	case covered[o.Name].images > 0:
-		set(ConditionCoversImages, metav1.ConditionTrue, ReasonImagesFound, covered[o.Name].String())
+	case covered[keyOf(o)].images > 0:
+		say(ConditionCoversImages, metav1.ConditionTrue, ReasonImagesFound, covered[keyOf(o)].String())
 	case covered != nil:
-		set(ConditionCoversImages, metav1.ConditionFalse, ReasonNoImages, "no image")
-	case before == nil || before.ObservedGeneration != o.Generation:
-		set(ConditionCoversImages, metav1.ConditionUnknown, ReasonCounting, "being counted")
+		say(ConditionCoversImages, metav1.ConditionFalse, ReasonNoImages, "no image")
+	case before == nil || before.ObservedGeneration != o.GetGeneration():
+		say(ConditionCoversImages, metav1.ConditionUnknown, ReasonCounting, "being counted")
 	}
 	return conditions
 }
 
+// applied tells where a policy is in force.
+func applied(set *policy.Set, p *policy.Policy) (status metav1.ConditionStatus, reason, message string) {
+	if p.Namespace == "" {
+		return metav1.ConditionTrue, ReasonInForce, "images in its scopes, and in no more specific ones, are judged by it"
+	}
+	var overridden []string
+	for _, scope := range p.Scopes {
+		if set.Overrides(scope) {
+			overridden = append(overridden, scope)
+		}
+	}
+	switch message = fmt.Sprintf("for the pods of namespace %s, images in its scopes that no ClusterImagePolicy covers are judged by it", p.Namespace); len(overridden) {
+	case 0:
+		return metav1.ConditionTrue, ReasonInForce, message
+	case len(p.Scopes):
+		return metav1.ConditionFalse, ReasonOverridden, "a ClusterImagePolicy covers each of its scopes and stands before it"
+	}
+	return metav1.ConditionTrue, ReasonInForce, printable.Line(message+"; a ClusterImagePolicy covers these: "+strings.Join(overridden, ", "), maxMessage)
+}
+
 // write writes the status of an object, unless it has gone.
-func (k *Keeper) write(ctx context.Context, name string, conditions []metav1.Condition) error {
+func (k *Keeper) write(ctx context.Context, key types.NamespacedName, conditions []metav1.Condition) error {
 	info := rest.DefaultUpdatedObjectInfo(nil, func(_ context.Context, _, stored runtime.Object) (runtime.Object, error) {
-		o := stored.DeepCopyObject().(*ClusterImagePolicy)
-		o.Status.Conditions = conditions
+		o := stored.DeepCopyObject().(object)
+		o.status().Conditions = conditions
 		return o, nil
 	})
-	_, _, err := k.status.Update(ctx, name, info, rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
+	kind := k.cluster
+	if key.Namespace != "" {
+		kind = k.namespaced
+	}
+	_, _, err := kind.status.Update(request.WithNamespace(ctx, key.Namespace), key.Name, info, rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -207,17 +243,17 @@ func (k *Keeper) write(ctx context.Context, name string, conditions []metav1.Con
 }
 
 // warn logs, once, that a policy does nothing. It covers no image by fault only where there are some.
-func (k *Keeper) warn(p *policy.Policy, covered map[string]coverage, empty bool, said map[string]string) {
+func (k *Keeper) warn(p *policy.Policy, covered map[types.NamespacedName]coverage, empty bool, said map[types.NamespacedName]string) {
 	why := ""
 	if err := p.Usable(k.clock.Now()); err != nil {
 		why = "no signature can meet it: " + err.Error()
 	} else if covered == nil {
 		return // it is not known yet
-	} else if covered[p.Name].images == 0 && !empty {
+	} else if covered[p.Key()].images == 0 && !empty {
 		why = "it covers no image"
 	}
-	if why != "" && said[p.Name] != why {
-		slog.Warn("A policy has no effect", "policy", p.Name, "why", why)
+	if why != "" && said[p.Key()] != why {
+		slog.Warn("A policy has no effect", "policy", p.ID(), "why", why)
 	}
-	said[p.Name] = why
+	said[p.Key()] = why
 }

@@ -17,17 +17,37 @@ import (
 // FileAnnotation names the file, and the document within it, that the server shows as this object.
 const FileAnnotation = "tidewaiter.dev/policy-file"
 
-// MaxPolicies bounds the objects, those that show files included. It is the most that OpenShift's list may hold.
+// MaxPolicies bounds the objects of both kinds, those that show files included. It is the most that OpenShift's list of one
+// kind may hold.
 const MaxPolicies = 1000
 
 // Storage returns the REST storage of config.openshift.io/v1, by resource, for which keeper then keeps what is in force.
 // scheme is one that Install was called with.
 func Storage(g generic.RESTOptionsGetter, scheme *runtime.Scheme, keeper *Keeper) (map[string]rest.Storage, error) {
-	s := strategy{ObjectTyper: scheme, NameGenerator: names.SimpleNameGenerator, keeper: keeper}
+	cluster, err := newStore(g, scheme, keeper, false)
+	if err != nil {
+		return nil, fmt.Errorf("policyapi: %w", err)
+	}
+	namespaced, err := newStore(g, scheme, keeper, true)
+	if err != nil {
+		return nil, fmt.Errorf("policyapi: %w", err)
+	}
+	keeper.cluster, keeper.namespaced = storesOf(cluster), storesOf(namespaced)
+	return map[string]rest.Storage{
+		"clusterimagepolicies":        &policiesREST{cluster, keeper},
+		"clusterimagepolicies/status": statusREST{cluster},
+		"imagepolicies":               &policiesREST{namespaced, keeper},
+		"imagepolicies/status":        statusREST{namespaced},
+	}, nil
+}
+
+// newStore makes the store of one of the two kinds.
+func newStore(g generic.RESTOptionsGetter, scheme *runtime.Scheme, keeper *Keeper, namespaced bool) (*genericregistry.Store, error) {
+	s := strategy{ObjectTyper: scheme, NameGenerator: names.SimpleNameGenerator, keeper: keeper, namespaced: namespaced}
 	store := &genericregistry.Store{
 		NewFunc:                   func() runtime.Object { return &ClusterImagePolicy{} },
 		NewListFunc:               func() runtime.Object { return &ClusterImagePolicyList{} },
-		DefaultQualifiedResource:  resource,
+		DefaultQualifiedResource:  clusterResource,
 		SingularQualifiedResource: GroupVersion.WithResource("clusterimagepolicy").GroupResource(),
 		CreateStrategy:            s,
 		UpdateStrategy:            s,
@@ -38,16 +58,22 @@ func Storage(g generic.RESTOptionsGetter, scheme *runtime.Scheme, keeper *Keeper
 		AfterUpdate:               func(runtime.Object, *metav1.UpdateOptions) { keeper.written() },
 		AfterDelete:               func(runtime.Object, *metav1.DeleteOptions) { keeper.written() },
 	}
-	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: g}); err != nil {
-		return nil, fmt.Errorf("policyapi: %w", err)
+	if namespaced {
+		store.NewFunc = func() runtime.Object { return &ImagePolicy{} }
+		store.NewListFunc = func() runtime.Object { return &ImagePolicyList{} }
+		store.DefaultQualifiedResource = resource
+		store.SingularQualifiedResource = GroupVersion.WithResource("imagepolicy").GroupResource()
 	}
-	status := *store
-	status.UpdateStrategy, status.AfterUpdate = statusStrategy{s}, nil
-	keeper.store, keeper.status = store, &status
-	return map[string]rest.Storage{
-		"clusterimagepolicies":        &policiesREST{store, keeper},
-		"clusterimagepolicies/status": statusREST{store},
-	}, nil
+	return store, store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: g})
+}
+
+// storesOf are the keeper's: what it writes itself is in force already.
+func storesOf(store *genericregistry.Store) stores {
+	objects := *store
+	objects.AfterCreate, objects.AfterUpdate, objects.AfterDelete = nil, nil, nil
+	status := objects
+	status.UpdateStrategy = statusStrategy{store.UpdateStrategy.(strategy)}
+	return stores{&objects, &status}
 }
 
 // policiesREST is what clients reach: they write no object that shows a file.
@@ -63,14 +89,14 @@ func (r *policiesREST) Create(ctx context.Context, obj runtime.Object, validate 
 
 func (r *policiesREST) creatable(validate rest.ValidateObjectFunc) rest.ValidateObjectFunc {
 	return func(ctx context.Context, obj runtime.Object) error {
-		p := obj.(*ClusterImagePolicy)
-		switch held := r.keeper.fromFile(p.Name); {
+		p := obj.(object)
+		switch held := r.keeper.fromFile(keyOf(p)); {
 		case held != nil:
-			return readFrom(p.Name, fileOf(held))
+			return r.readFrom(p.GetName(), fileOf(held))
 		case r.keeper.full():
-			return apierrors.NewForbidden(resource, p.Name, fmt.Errorf("there are %d policies already, the most that can be: delete some, or give one more scopes", MaxPolicies))
-		case p.Annotations[FileAnnotation] != "":
-			return claimsFile(p.Name)
+			return apierrors.NewForbidden(r.DefaultQualifiedResource, p.GetName(), fmt.Errorf("there are %d policies already, the most that can be: delete some, or give one more scopes", MaxPolicies))
+		case p.GetAnnotations()[FileAnnotation] != "":
+			return r.claimsFile(p.GetName())
 		}
 		return validate(ctx, obj)
 	}
@@ -80,11 +106,11 @@ func (r *policiesREST) creatable(validate rest.ValidateObjectFunc) rest.Validate
 func (r *policiesREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, validate rest.ValidateObjectUpdateFunc, createOnUpdate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
 	// Asked before the update is validated, which would find fault with the same thing less plainly.
 	info = rest.WrapUpdatedObjectInfo(info, func(_ context.Context, obj, old runtime.Object) (runtime.Object, error) {
-		if before, ok := old.(*ClusterImagePolicy); ok && before.Annotations[FileAnnotation] != "" {
-			return nil, readFrom(name, before.Annotations[FileAnnotation])
+		if before, ok := old.(object); ok && before.GetAnnotations()[FileAnnotation] != "" {
+			return nil, r.readFrom(name, before.GetAnnotations()[FileAnnotation])
 		}
-		if obj.(*ClusterImagePolicy).Annotations[FileAnnotation] != "" {
-			return nil, claimsFile(name)
+		if obj.(object).GetAnnotations()[FileAnnotation] != "" {
+			return nil, r.claimsFile(name)
 		}
 		return obj, nil
 	})
@@ -93,29 +119,29 @@ func (r *policiesREST) Update(ctx context.Context, name string, info rest.Update
 
 // Delete is part of rest.GracefulDeleter.
 func (r *policiesREST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
-	return r.Store.Delete(ctx, name, deletable(validate), options)
+	return r.Store.Delete(ctx, name, r.deletable(validate), options)
 }
 
 // DeleteCollection is part of rest.CollectionDeleter. It ends at the first object that shows a file.
 func (r *policiesREST) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, list *internalversion.ListOptions) (runtime.Object, error) {
-	return r.Store.DeleteCollection(ctx, deletable(validate), options, list)
+	return r.Store.DeleteCollection(ctx, r.deletable(validate), options, list)
 }
 
-func deletable(validate rest.ValidateObjectFunc) rest.ValidateObjectFunc {
+func (r *policiesREST) deletable(validate rest.ValidateObjectFunc) rest.ValidateObjectFunc {
 	return func(ctx context.Context, obj runtime.Object) error {
-		if p := obj.(*ClusterImagePolicy); p.Annotations[FileAnnotation] != "" {
-			return readFrom(p.Name, p.Annotations[FileAnnotation])
+		if p := obj.(object); p.GetAnnotations()[FileAnnotation] != "" {
+			return r.readFrom(p.GetName(), p.GetAnnotations()[FileAnnotation])
 		}
 		return validate(ctx, obj)
 	}
 }
 
-func readFrom(name, file string) error {
-	return apierrors.NewForbidden(resource, name, fmt.Errorf("this policy is read from %s: change it there, and the object follows within seconds", file))
+func (r *policiesREST) readFrom(name, file string) error {
+	return apierrors.NewForbidden(r.DefaultQualifiedResource, name, fmt.Errorf("this policy is read from %s: change it there, and the object follows within seconds", file))
 }
 
-func claimsFile(name string) error {
-	return apierrors.NewForbidden(resource, name, fmt.Errorf("the annotation %s is set by the server alone, on what it reads from files: leave it out", FileAnnotation))
+func (r *policiesREST) claimsFile(name string) error {
+	return apierrors.NewForbidden(r.DefaultQualifiedResource, name, fmt.Errorf("the annotation %s is set by the server alone, on what it reads from files: leave it out", FileAnnotation))
 }
 
 // statusREST shows the subresource status. The server writes it, nobody else does.
@@ -124,7 +150,7 @@ type statusREST struct{ store *genericregistry.Store }
 var _ rest.Getter = statusREST{}
 
 // New is part of rest.Storage.
-func (statusREST) New() runtime.Object { return &ClusterImagePolicy{} }
+func (r statusREST) New() runtime.Object { return r.store.New() }
 
 // Destroy is part of rest.Storage. The storage belongs to the resource.
 func (statusREST) Destroy() {}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"slices"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validation"
@@ -24,7 +23,8 @@ const maxSpec = 256 << 10
 type strategy struct {
 	runtime.ObjectTyper
 	names.NameGenerator
-	keeper *Keeper
+	keeper     *Keeper
+	namespaced bool
 }
 
 var (
@@ -33,8 +33,8 @@ var (
 	_ rest.ResetFieldsStrategy = strategy{}
 )
 
-// NamespaceScoped is false: a policy is for images, whoever runs them.
-func (strategy) NamespaceScoped() bool { return false }
+// NamespaceScoped tells whether the policies are for the pods of a namespace, or for images, whoever runs them.
+func (s strategy) NamespaceScoped() bool { return s.namespaced }
 
 // AllowCreateOnUpdate is false: PUT of an unknown policy is 404.
 func (strategy) AllowCreateOnUpdate(context.Context) bool { return false }
@@ -51,43 +51,43 @@ func (strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 
 // PrepareForCreate is part of rest.RESTCreateStrategy.
 func (strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
-	p := obj.(*ClusterImagePolicy)
-	p.Status = ClusterImagePolicyStatus{}
-	p.Generation = 1
+	p := obj.(object)
+	*p.status() = PolicyStatus{}
+	p.SetGeneration(1)
 }
 
 // PrepareForUpdate is part of rest.RESTUpdateStrategy.
 func (strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
-	p, before := obj.(*ClusterImagePolicy), old.(*ClusterImagePolicy)
-	p.Status = before.Status
-	p.Generation = before.Generation
-	if !apiequality.Semantic.DeepEqual(p.Spec, before.Spec) {
-		p.Generation++
+	p, before := obj.(object), old.(object)
+	*p.status() = *before.status()
+	p.SetGeneration(before.GetGeneration())
+	if !apiequality.Semantic.DeepEqual(p.spec(), before.spec()) {
+		p.SetGeneration(before.GetGeneration() + 1)
 	}
 }
 
 // Validate reports what is wrong with a new policy.
 func (s strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
-	p := obj.(*ClusterImagePolicy)
-	errs := validation.ValidateObjectMeta(&p.ObjectMeta, false, validation.NameIsDNSSubdomain, field.NewPath("metadata"))
+	p := obj.(object)
+	errs := validation.ValidateObjectMetaAccessor(p, s.namespaced, validation.NameIsDNSSubdomain, field.NewPath("metadata"))
 	return append(errs, s.validateSpec(p)...)
 }
 
 // ValidateUpdate reports what is wrong with a changed policy.
 func (s strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
-	p, before := obj.(*ClusterImagePolicy), old.(*ClusterImagePolicy)
-	errs := validation.ValidateObjectMetaUpdate(&p.ObjectMeta, &before.ObjectMeta, field.NewPath("metadata"))
-	if apiequality.Semantic.DeepEqual(p.Spec, before.Spec) {
+	p, before := obj.(object), old.(object)
+	errs := validation.ValidateObjectMetaAccessorUpdate(p, before, field.NewPath("metadata"))
+	if apiequality.Semantic.DeepEqual(p.spec(), before.spec()) {
 		return errs // one that an older version took can be labelled and deleted
 	}
 	return append(errs, s.validateSpec(p)...)
 }
 
-func (s strategy) validateSpec(p *ClusterImagePolicy) field.ErrorList {
-	if spec, err := json.Marshal(p.Spec); err != nil || len(spec) > maxSpec {
+func (s strategy) validateSpec(p object) field.ErrorList {
+	if spec, err := json.Marshal(p.spec()); err != nil || len(spec) > maxSpec {
 		return field.ErrorList{field.TooLong(field.NewPath("spec"), nil, maxSpec)}
 	}
-	parsed, err := policy.New(p.Name, &p.Spec)
+	parsed, err := policy.New(p.GetNamespace(), p.GetName(), p.spec())
 	if err == nil {
 		err = s.keeper.admit(parsed)
 	}
@@ -122,8 +122,8 @@ func (strategy) Canonicalize(runtime.Object) {}
 
 // WarningsOnCreate says at once what the status will say of a policy that nothing can meet.
 func (s strategy) WarningsOnCreate(_ context.Context, obj runtime.Object) []string {
-	p := obj.(*ClusterImagePolicy)
-	parsed, err := policy.New(p.Name, &p.Spec)
+	p := obj.(object)
+	parsed, err := policy.New(p.GetNamespace(), p.GetName(), p.spec())
 	if err != nil {
 		return nil
 	}
@@ -135,7 +135,7 @@ func (s strategy) WarningsOnCreate(_ context.Context, obj runtime.Object) []stri
 
 // WarningsOnUpdate is WarningsOnCreate of a spec that changes.
 func (s strategy) WarningsOnUpdate(ctx context.Context, obj, old runtime.Object) []string {
-	if apiequality.Semantic.DeepEqual(obj.(*ClusterImagePolicy).Spec, old.(*ClusterImagePolicy).Spec) {
+	if apiequality.Semantic.DeepEqual(obj.(object).spec(), old.(object).spec()) {
 		return nil
 	}
 	return s.WarningsOnCreate(ctx, obj)
@@ -144,13 +144,8 @@ func (s strategy) WarningsOnUpdate(ctx context.Context, obj, old runtime.Object)
 // statusStrategy is how the server writes what it found.
 type statusStrategy struct{ strategy }
 
-// PrepareForUpdate lets the status alone change.
-func (statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
-	p := obj.(*ClusterImagePolicy)
-	status := p.Status
-	*p = *old.(*ClusterImagePolicy).DeepCopy()
-	p.Status = ClusterImagePolicyStatus{Conditions: slices.Clone(status.Conditions)}
-}
+// PrepareForUpdate lets the status change: the server changes nothing else.
+func (statusStrategy) PrepareForUpdate(context.Context, runtime.Object, runtime.Object) {}
 
 // ValidateUpdate is part of rest.RESTUpdateStrategy.
 func (statusStrategy) ValidateUpdate(context.Context, runtime.Object, runtime.Object) field.ErrorList {

@@ -20,7 +20,7 @@ const maxScopes = 2
 // none is what kubectl's tables say for nothing.
 const none = "<none>"
 
-// columns of `kubectl get clusterimagepolicies`. Those of priority 1 are shown by -o wide.
+// columns of `kubectl get clusterimagepolicies` and of imagepolicies. Those of priority 1 are shown by -o wide.
 var columns = []metav1.TableColumnDefinition{
 	{Name: "Name", Type: "string", Format: "name", Description: "The name of the policy."},
 	{Name: "Scopes", Type: "string", Description: "The images that it is for."},
@@ -34,53 +34,57 @@ var columns = []metav1.TableColumnDefinition{
 }
 
 var table = printerstorage.TableConvertor{TableGenerator: printers.NewTableGenerator().With(func(h printers.PrintHandler) {
-	for _, err := range []error{h.TableHandler(columns, rows), h.TableHandler(columns, row)} {
+	for _, err := range []error{
+		h.TableHandler(columns, func(list *ClusterImagePolicyList, _ printers.GenerateOptions) ([]metav1.TableRow, error) {
+			return rows(list)
+		}),
+		h.TableHandler(columns, func(p *ClusterImagePolicy, _ printers.GenerateOptions) ([]metav1.TableRow, error) { return row(p), nil }),
+		h.TableHandler(columns, func(list *ImagePolicyList, _ printers.GenerateOptions) ([]metav1.TableRow, error) { return rows(list) }),
+		h.TableHandler(columns, func(p *ImagePolicy, _ printers.GenerateOptions) ([]metav1.TableRow, error) { return row(p), nil }),
+	} {
 		if err != nil {
 			panic(err) // the functions have the wrong form
 		}
 	}
 })}
 
-func rows(list *ClusterImagePolicyList, options printers.GenerateOptions) ([]metav1.TableRow, error) {
+func rows(list runtime.Object) ([]metav1.TableRow, error) {
 	var all []metav1.TableRow
-	for i := range list.Items {
-		r, err := row(&list.Items[i], options)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, r...)
-	}
-	return all, nil
+	err := meta.EachListItem(list, func(p runtime.Object) error {
+		all = append(all, row(p.(object))...)
+		return nil
+	})
+	return all, err
 }
 
-func row(p *ClusterImagePolicy, _ printers.GenerateOptions) ([]metav1.TableRow, error) {
-	scopes := p.Spec.Scopes
+func row(p object) []metav1.TableRow {
+	scopes := p.spec().Scopes
 	if n := len(scopes) - maxScopes; n > 0 {
 		scopes = append(scopes[:maxScopes:maxScopes], fmt.Sprintf("+%d", n))
 	}
 	covers := none
-	if c := meta.FindStatusCondition(p.Status.Conditions, ConditionCoversImages); c != nil {
+	if c := meta.FindStatusCondition(p.status().Conditions, ConditionCoversImages); c != nil {
 		covers = c.Message
 	}
 	identity := "MatchRepoDigestOrExact"
-	if p.Spec.Policy.SignedIdentity != nil {
-		identity = p.Spec.Policy.SignedIdentity.MatchPolicy
+	if p.spec().Policy.SignedIdentity != nil {
+		identity = p.spec().Policy.SignedIdentity.MatchPolicy
 	}
-	file := p.Annotations[FileAnnotation]
+	file := p.GetAnnotations()[FileAnnotation]
 	if file == "" {
 		file = none
 	}
-	cells := []any{p.Name, strings.Join(scopes, ","), p.Spec.Policy.RootOfTrust.PolicyType, state(p, ConditionApplied), state(p, ConditionSatisfiable),
-		covers, metatable.ConvertToHumanReadableDateType(p.CreationTimestamp), identity, file}
+	cells := []any{p.GetName(), strings.Join(scopes, ","), p.spec().Policy.RootOfTrust.PolicyType, state(p, ConditionApplied), state(p, ConditionSatisfiable),
+		covers, metatable.ConvertToHumanReadableDateType(p.GetCreationTimestamp()), identity, file}
 	for i, cell := range cells {
 		cells[i] = printable.Line(cell.(string), 0)
 	}
-	return []metav1.TableRow{{Cells: cells, Object: runtime.RawExtension{Object: p}}}, nil
+	return []metav1.TableRow{{Cells: cells, Object: runtime.RawExtension{Object: p}}}
 }
 
 // state is a condition in a word: its status, or why it is not True.
-func state(p *ClusterImagePolicy, condition string) string {
-	c := meta.FindStatusCondition(p.Status.Conditions, condition)
+func state(p object, condition string) string {
+	c := meta.FindStatusCondition(p.status().Conditions, condition)
 	switch {
 	case c == nil:
 		return string(metav1.ConditionUnknown)

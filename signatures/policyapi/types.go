@@ -2,6 +2,8 @@ package policyapi
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
@@ -22,14 +24,43 @@ type ClusterImagePolicy struct {
 	// Spec is the policy and the images it is for.
 	Spec policy.DocumentSpec `json:"spec"`
 	// Status is what the server finds about the policy. Nobody else writes it.
-	Status ClusterImagePolicyStatus `json:"status,omitempty"`
+	Status PolicyStatus `json:"status,omitempty"`
 }
 
-// ClusterImagePolicyStatus is what the server finds about a policy.
+// ImagePolicy says the same for the pods of its namespace, where no ClusterImagePolicy does.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+// +k8s:openapi-gen=true
+type ImagePolicy struct {
+	metav1.TypeMeta `json:",inline"`
+	// Metadata is the standard object's metadata.
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec is the policy and the images it is for.
+	Spec policy.DocumentSpec `json:"spec"`
+	// Status is what the server finds about the policy. Nobody else writes it.
+	Status PolicyStatus `json:"status,omitempty"`
+}
+
+// ImagePolicyList is a list of policies.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+// +k8s:openapi-gen=true
+type ImagePolicyList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	// Items are the policies, at most 1000.
+	Items []ImagePolicy `json:"items"`
+}
+
+// PolicyStatus is what the server finds about a policy.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
-type ClusterImagePolicyStatus struct {
+type PolicyStatus struct {
 	// Conditions are of the types Applied, CoversImages and Satisfiable.
 	//
 	// +listType=map
@@ -56,6 +87,29 @@ const modelPrefix = "com.github.tidewaiter.tidewaiter.signatures.policyapi."
 func (ClusterImagePolicy) OpenAPIModelName() string { return modelPrefix + "ClusterImagePolicy" }
 
 // OpenAPIModelName is the name of the type in OpenAPI documents.
+func (ImagePolicy) OpenAPIModelName() string { return modelPrefix + "ImagePolicy" }
+
+// OpenAPIModelName is the name of the type in OpenAPI documents.
+func (ImagePolicyList) OpenAPIModelName() string { return modelPrefix + "ImagePolicyList" }
+
+// OpenAPIModelName is the name of the type in OpenAPI documents.
 func (ClusterImagePolicyList) OpenAPIModelName() string {
 	return modelPrefix + "ClusterImagePolicyList"
+}
+
+// object is a policy of either kind.
+type object interface {
+	runtime.Object
+	metav1.Object
+	spec() *policy.DocumentSpec
+	status() *PolicyStatus
+}
+
+func (p *ClusterImagePolicy) spec() *policy.DocumentSpec { return &p.Spec }
+func (p *ClusterImagePolicy) status() *PolicyStatus      { return &p.Status }
+func (p *ImagePolicy) spec() *policy.DocumentSpec        { return &p.Spec }
+func (p *ImagePolicy) status() *PolicyStatus             { return &p.Status }
+
+func keyOf(o object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }

@@ -42,7 +42,7 @@ func (f *followers) check(index *imagev1.Image) {
 		return
 	}
 	var repositories []string
-	for repository, v := range annotation.Judged(index.Annotations) {
+	for repository, v := range annotation.JudgedAnywhere(index.Annotations) {
 		if v.Verified == verdicts.VerifiedTrue || v.Verified == verdicts.ByIndex {
 			repositories = append(repositories, repository)
 		}
@@ -120,10 +120,12 @@ func (s *Sweeper) followed(before string, image *imagev1.Image) {
 
 // isVerified tells whether an image is verified in repositories, of those that it is in.
 func isVerified(image *imagev1.Image, repositories []string) bool {
-	judged := annotation.Judged(image.Annotations)
+	judged := annotation.JudgedAnywhere(image.Annotations)
 	for _, in := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {
-		if v := judged[in.String()]; slices.Contains(repositories, in.String()) && v.Verified != verdicts.VerifiedTrue && v.Verified != verdicts.ByIndex {
-			return false
+		for _, key := range repositories {
+			if v := judged[key]; annotation.IsOf(key, in.String()) && v.Verified != verdicts.VerifiedTrue && v.Verified != verdicts.ByIndex {
+				return false
+			}
 		}
 	}
 	return true

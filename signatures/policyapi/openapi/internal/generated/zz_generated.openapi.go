@@ -13,24 +13,26 @@ import (
 
 func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	return map[string]common.OpenAPIDefinition{
-		"github.com/tidewaiter/tidewaiter/signatures/policy.Attestation":                 schema_tidewaiter_tidewaiter_signatures_policy_Attestation(ref),
-		"github.com/tidewaiter/tidewaiter/signatures/policy.DocumentPolicy":              schema_tidewaiter_tidewaiter_signatures_policy_DocumentPolicy(ref),
-		"github.com/tidewaiter/tidewaiter/signatures/policy.DocumentSpec":                schema_tidewaiter_tidewaiter_signatures_policy_DocumentSpec(ref),
-		"github.com/tidewaiter/tidewaiter/signatures/policy.ExactRepository":             schema_tidewaiter_tidewaiter_signatures_policy_ExactRepository(ref),
-		"github.com/tidewaiter/tidewaiter/signatures/policy.FulcioCAWithRekor":           schema_tidewaiter_tidewaiter_signatures_policy_FulcioCAWithRekor(ref),
-		"github.com/tidewaiter/tidewaiter/signatures/policy.FulcioSubject":               schema_tidewaiter_tidewaiter_signatures_policy_FulcioSubject(ref),
-		"github.com/tidewaiter/tidewaiter/signatures/policy.GPGKeys":                     schema_tidewaiter_tidewaiter_signatures_policy_GPGKeys(ref),
-		"github.com/tidewaiter/tidewaiter/signatures/policy.PKI":                         schema_tidewaiter_tidewaiter_signatures_policy_PKI(ref),
-		"github.com/tidewaiter/tidewaiter/signatures/policy.PKISubject":                  schema_tidewaiter_tidewaiter_signatures_policy_PKISubject(ref),
-		"github.com/tidewaiter/tidewaiter/signatures/policy.PredicatePolicy":             schema_tidewaiter_tidewaiter_signatures_policy_PredicatePolicy(ref),
-		"github.com/tidewaiter/tidewaiter/signatures/policy.PublicKey":                   schema_tidewaiter_tidewaiter_signatures_policy_PublicKey(ref),
-		"github.com/tidewaiter/tidewaiter/signatures/policy.RemapIdentity":               schema_tidewaiter_tidewaiter_signatures_policy_RemapIdentity(ref),
-		"github.com/tidewaiter/tidewaiter/signatures/policy.RootOfTrust":                 schema_tidewaiter_tidewaiter_signatures_policy_RootOfTrust(ref),
-		"github.com/tidewaiter/tidewaiter/signatures/policy.SignedIdentity":              schema_tidewaiter_tidewaiter_signatures_policy_SignedIdentity(ref),
-		"github.com/tidewaiter/tidewaiter/signatures/policy.TrustedRoot":                 schema_tidewaiter_tidewaiter_signatures_policy_TrustedRoot(ref),
-		policyapi.ClusterImagePolicy{}.OpenAPIModelName():                                schema_tidewaiter_tidewaiter_signatures_policyapi_ClusterImagePolicy(ref),
-		policyapi.ClusterImagePolicyList{}.OpenAPIModelName():                            schema_tidewaiter_tidewaiter_signatures_policyapi_ClusterImagePolicyList(ref),
-		"github.com/tidewaiter/tidewaiter/signatures/policyapi.ClusterImagePolicyStatus": schema_tidewaiter_tidewaiter_signatures_policyapi_ClusterImagePolicyStatus(ref),
+		"github.com/tidewaiter/tidewaiter/signatures/policy.Attestation":       schema_tidewaiter_tidewaiter_signatures_policy_Attestation(ref),
+		"github.com/tidewaiter/tidewaiter/signatures/policy.DocumentPolicy":    schema_tidewaiter_tidewaiter_signatures_policy_DocumentPolicy(ref),
+		"github.com/tidewaiter/tidewaiter/signatures/policy.DocumentSpec":      schema_tidewaiter_tidewaiter_signatures_policy_DocumentSpec(ref),
+		"github.com/tidewaiter/tidewaiter/signatures/policy.ExactRepository":   schema_tidewaiter_tidewaiter_signatures_policy_ExactRepository(ref),
+		"github.com/tidewaiter/tidewaiter/signatures/policy.FulcioCAWithRekor": schema_tidewaiter_tidewaiter_signatures_policy_FulcioCAWithRekor(ref),
+		"github.com/tidewaiter/tidewaiter/signatures/policy.FulcioSubject":     schema_tidewaiter_tidewaiter_signatures_policy_FulcioSubject(ref),
+		"github.com/tidewaiter/tidewaiter/signatures/policy.GPGKeys":           schema_tidewaiter_tidewaiter_signatures_policy_GPGKeys(ref),
+		"github.com/tidewaiter/tidewaiter/signatures/policy.PKI":               schema_tidewaiter_tidewaiter_signatures_policy_PKI(ref),
+		"github.com/tidewaiter/tidewaiter/signatures/policy.PKISubject":        schema_tidewaiter_tidewaiter_signatures_policy_PKISubject(ref),
+		"github.com/tidewaiter/tidewaiter/signatures/policy.PredicatePolicy":   schema_tidewaiter_tidewaiter_signatures_policy_PredicatePolicy(ref),
+		"github.com/tidewaiter/tidewaiter/signatures/policy.PublicKey":         schema_tidewaiter_tidewaiter_signatures_policy_PublicKey(ref),
+		"github.com/tidewaiter/tidewaiter/signatures/policy.RemapIdentity":     schema_tidewaiter_tidewaiter_signatures_policy_RemapIdentity(ref),
+		"github.com/tidewaiter/tidewaiter/signatures/policy.RootOfTrust":       schema_tidewaiter_tidewaiter_signatures_policy_RootOfTrust(ref),
+		"github.com/tidewaiter/tidewaiter/signatures/policy.SignedIdentity":    schema_tidewaiter_tidewaiter_signatures_policy_SignedIdentity(ref),
+		"github.com/tidewaiter/tidewaiter/signatures/policy.TrustedRoot":       schema_tidewaiter_tidewaiter_signatures_policy_TrustedRoot(ref),
+		policyapi.ClusterImagePolicy{}.OpenAPIModelName():                      schema_tidewaiter_tidewaiter_signatures_policyapi_ClusterImagePolicy(ref),
+		policyapi.ClusterImagePolicyList{}.OpenAPIModelName():                  schema_tidewaiter_tidewaiter_signatures_policyapi_ClusterImagePolicyList(ref),
+		policyapi.ImagePolicy{}.OpenAPIModelName():                             schema_tidewaiter_tidewaiter_signatures_policyapi_ImagePolicy(ref),
+		policyapi.ImagePolicyList{}.OpenAPIModelName():                         schema_tidewaiter_tidewaiter_signatures_policyapi_ImagePolicyList(ref),
+		"github.com/tidewaiter/tidewaiter/signatures/policyapi.PolicyStatus":   schema_tidewaiter_tidewaiter_signatures_policyapi_PolicyStatus(ref),
 	}
 }
 
@@ -770,7 +772,7 @@ func schema_tidewaiter_tidewaiter_signatures_policyapi_ClusterImagePolicy(ref co
 						SchemaProps: spec.SchemaProps{
 							Description: "Status is what the server finds about the policy. Nobody else writes it.",
 							Default:     map[string]interface{}{},
-							Ref:         ref("github.com/tidewaiter/tidewaiter/signatures/policyapi.ClusterImagePolicyStatus"),
+							Ref:         ref("github.com/tidewaiter/tidewaiter/signatures/policyapi.PolicyStatus"),
 						},
 					},
 				},
@@ -778,7 +780,7 @@ func schema_tidewaiter_tidewaiter_signatures_policyapi_ClusterImagePolicy(ref co
 			},
 		},
 		Dependencies: []string{
-			"github.com/tidewaiter/tidewaiter/signatures/policy.DocumentSpec", "github.com/tidewaiter/tidewaiter/signatures/policyapi.ClusterImagePolicyStatus", "k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"},
+			"github.com/tidewaiter/tidewaiter/signatures/policy.DocumentSpec", "github.com/tidewaiter/tidewaiter/signatures/policyapi.PolicyStatus", "k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"},
 	}
 }
 
@@ -831,11 +833,111 @@ func schema_tidewaiter_tidewaiter_signatures_policyapi_ClusterImagePolicyList(re
 	}
 }
 
-func schema_tidewaiter_tidewaiter_signatures_policyapi_ClusterImagePolicyStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+func schema_tidewaiter_tidewaiter_signatures_policyapi_ImagePolicy(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ClusterImagePolicyStatus is what the server finds about a policy.",
+				Description: "ImagePolicy says the same for the pods of its namespace, where no ClusterImagePolicy does.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Metadata is the standard object's metadata.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"),
+						},
+					},
+					"spec": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Spec is the policy and the images it is for.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("github.com/tidewaiter/tidewaiter/signatures/policy.DocumentSpec"),
+						},
+					},
+					"status": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Status is what the server finds about the policy. Nobody else writes it.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("github.com/tidewaiter/tidewaiter/signatures/policyapi.PolicyStatus"),
+						},
+					},
+				},
+				Required: []string{"spec"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/tidewaiter/tidewaiter/signatures/policy.DocumentSpec", "github.com/tidewaiter/tidewaiter/signatures/policyapi.PolicyStatus", "k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"},
+	}
+}
+
+func schema_tidewaiter_tidewaiter_signatures_policyapi_ImagePolicyList(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ImagePolicyList is a list of policies.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Default: map[string]interface{}{},
+							Ref:     ref("k8s.io/apimachinery/pkg/apis/meta/v1.ListMeta"),
+						},
+					},
+					"items": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Items are the policies, at most 1000.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(policyapi.ImagePolicy{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"items"},
+			},
+		},
+		Dependencies: []string{
+			policyapi.ImagePolicy{}.OpenAPIModelName(), "k8s.io/apimachinery/pkg/apis/meta/v1.ListMeta"},
+	}
+}
+
+func schema_tidewaiter_tidewaiter_signatures_policyapi_PolicyStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "PolicyStatus is what the server finds about a policy.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"conditions": {

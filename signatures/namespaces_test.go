@@ -1,0 +1,190 @@
+package signatures_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
+	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
+)
+
+// inNamespace is an ImagePolicy, by which a key is trusted for the scopes.
+func inNamespace(t testing.TB, namespace, name, scopes string, key *signaturestest.Key) *policy.Policy {
+	t.Helper()
+	var d policy.Document
+	if err := yaml.Unmarshal([]byte(strings.TrimPrefix(signaturestest.Document(name, scopes, signaturestest.TrustKey(key, nil), matchRepository), "---\n")), &d); err != nil {
+		t.Fatal(err)
+	}
+	p, err := policy.New(namespace, name, &d.Spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func setOf(t testing.TB, policies ...*policy.Policy) *policy.Set {
+	t.Helper()
+	set, err := policy.NewSet(policies)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// The pods of a namespace see an image by its own policies, each namespace by its own. Nobody else's verdict changes: not
+// that of the repository, of the Image or of a signature.
+func TestPoliciesOfNamespaces(t *testing.T) {
+	t.Parallel()
+	shop, bank := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
+	set := setOf(t, inNamespace(t, "shop", "own", `["registry.example.com"]`, shop), inNamespace(t, "bank", "own", `["registry.example.com"]`, bank))
+	sig := stored(t, signatures.TypeSimpleSigning, shop.SimpleSigning(t, digest, repository))
+	img := object(sig)
+	changed, covered := signatures.VerifyImage(img, set, now, nil)
+	if !changed || covered {
+		t.Errorf("changed %v, covered %v", changed, covered)
+	}
+	in := annotation.JudgedInNamespaces(img.Annotations)
+	if v := in[repository+"#shop"]; v.Verified != verdicts.VerifiedTrue || v.Policy != "shop/own" || !slices.Equal(v.Signers, []string{"shop/own"}) {
+		t.Errorf("for the pods of shop: %+v", v)
+	}
+	if v := in[repository+"#bank"]; v.Verified != verdicts.VerifiedFalse || !strings.Contains(v.Message, `policy "bank/own"`) {
+		t.Errorf("for the pods of bank: %+v", v)
+	}
+	if len(in) != 2 || len(annotation.Judged(img.Annotations)) != 0 {
+		t.Errorf("verdicts are %v", img.Annotations)
+	}
+	if c := condition(img.Signatures[0], verdicts.Trusted); c.Reason != "NoMatchingPolicy" || img.Signatures[0].IssuedTo != nil {
+		t.Errorf("the signature says %+v, issued to %v", c, img.Signatures[0].IssuedTo)
+	}
+	if v, _, _ := signatures.Summary(img); v != verdicts.VerifiedUnknown {
+		t.Errorf("the image is %s", v)
+	}
+	if signatures.Stale(img, set, now) {
+		t.Error("what was just judged is stale")
+	}
+	if less := setOf(t, inNamespace(t, "shop", "own", `["registry.example.com"]`, shop)); !signatures.Stale(img, less, now) {
+		t.Error("a policy has gone, and nothing is stale")
+	}
+	signatures.VerifyImage(img, nil, now, nil)
+	if _, ok := img.Annotations[annotation.NamespaceVerdicts]; ok || img.Annotations[annotation.NamespacePolicy] != "" {
+		t.Errorf("left of policies that are gone: %v", img.Annotations)
+	}
+	none := object()
+	if !signatures.Stale(none, set, now) {
+		t.Error("an image without a signature is never judged")
+	}
+	signatures.VerifyImage(none, set, now, nil)
+	if v := annotation.JudgedInNamespaces(none.Annotations)[repository+"#shop"]; v.Verified != verdicts.Unsigned {
+		t.Errorf("without a signature: %+v", v)
+	}
+	if signatures.Stale(none, set, now) {
+		t.Error("an image without a signature is judged again and again")
+	}
+}
+
+// Of a namespace's policies the most specific scope decides, and a scope can be a tag.
+func TestScopesOfNamespaces(t *testing.T) {
+	t.Parallel()
+	one, two, three := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
+	set := setOf(t, inNamespace(t, "shop", "wide", `["*"]`, one), inNamespace(t, "shop", "narrow", "["+repository+"]", two), inNamespace(t, "shop", "tag", "["+repository+":v1]", three))
+	img := object(stored(t, signatures.TypeSimpleSigning, two.SimpleSigning(t, digest, repository)))
+	img.Annotations = map[string]string{annotation.References: fmt.Sprintf(`[%q,%q]`, repository+":v1", repository+":v2")}
+	signatures.VerifyImage(img, set, now, nil)
+	got := map[string]string{}
+	for key, v := range annotation.JudgedInNamespaces(img.Annotations) {
+		got[key] = v.Verified + " by " + v.Policy
+	}
+	if want := map[string]string{repository + "#shop": "True by shop/narrow", repository + ":v1#shop": "False by shop/tag"}; !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// Somebody who may write policies in one namespace, and nowhere else, makes one for everything that trusts his own key. What
+// a policy of the cluster covers, and what an admin has said of a signature, stays as it is; and he brings no more work than
+// what is bounded.
+func TestAttackPolicyOfANamespace(t *testing.T) {
+	t.Parallel()
+	key, his := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
+	cluster := signaturestest.Set(t, signaturestest.TrustKey(key, nil), matchRepository).Policies()
+	sig := stored(t, signatures.TypeSimpleSigning, his.SimpleSigning(t, digest, repository))
+	for _, scope := range []string{"*", "registry.example.com", repository, repository + "@" + digest} {
+		img := object(sig)
+		signatures.VerifyImage(img, setOf(t, append(cluster, inNamespace(t, "shop", "his", fmt.Sprintf("[%q]", scope), his))...), now, nil)
+		if v, _, _ := signatures.Summary(img); v != verdicts.VerifiedFalse || len(annotation.JudgedInNamespaces(img.Annotations)) != 0 {
+			t.Errorf("scope %s: %s, %v", scope, v, img.Annotations)
+		}
+	}
+
+	said := object(sig)
+	said.Signatures[0].Conditions = []imagev1.SignatureCondition{{Type: verdicts.Trusted, Status: corev1.ConditionTrue, Reason: "manual verification", LastProbeTime: metav1.NewTime(now)}}
+	set := setOf(t, inNamespace(t, "shop", "his", `["*"]`, key))
+	for range 2 {
+		signatures.VerifyImage(said, set, now, nil)
+		if c := condition(said.Signatures[0], verdicts.Trusted); c.Reason != "manual verification" {
+			t.Errorf("the admin's word became %+v", c)
+		}
+	}
+
+	var many []*policy.Policy
+	for i := range 100 {
+		many = append(many, inNamespace(t, fmt.Sprintf("n%d", i), "his", `["*"]`, his))
+	}
+	img := object(sig)
+	signatures.VerifyImage(img, setOf(t, many...), now, nil)
+	if n := len(annotation.JudgedInNamespaces(img.Annotations)); n != 32 {
+		t.Errorf("judged for the pods of %d namespaces", n)
+	}
+}
+
+// The platforms of an index that is trusted in a namespace are verified through it there, and nowhere else.
+func TestPlatformsInNamespaces(t *testing.T) {
+	t.Parallel()
+	key := signaturestest.NewKey(t, signaturestest.P256)
+	set := setOf(t, inNamespace(t, "shop", "own", "["+repository+"]", key))
+	index := object(stored(t, signatures.TypeSimpleSigning, key.SimpleSigning(t, digest, repository)))
+	signatures.VerifyImage(index, set, now, nil)
+	platform := object()
+	var asked []string
+	signatures.VerifyImage(platform, set, now, func(key string) *imagev1.Image {
+		asked = append(asked, key)
+		return index
+	})
+	if v := annotation.JudgedInNamespaces(platform.Annotations)[repository+"#shop"]; v.Verified != verdicts.ByIndex || !slices.Equal(v.Signers, []string{"shop/own"}) {
+		t.Errorf("%+v", v)
+	}
+	if !slices.Equal(asked, []string{repository + "#shop"}) {
+		t.Errorf("indexes of %v were asked for", asked)
+	}
+}
+
+func TestClusterPoliciesOverride(t *testing.T) {
+	t.Parallel()
+	set := signaturestest.SetFrom(t, signaturestest.Document("a", `["registry.example.com/team", "*.corp.example", "quay.io/x/y:1"]`, signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil), ""))
+	for scope, want := range map[string]bool{
+		"registry.example.com/team": true, "registry.example.com/team/app": true, "registry.example.com/team/app:v1": true, "registry.example.com/team/app@" + digest: true,
+		"registry.example.com/team:v1": true, "registry.example.com": false, "registry.example.com/teams": false, "registry.example.com:5000/team": false,
+		"*.corp.example": true, "a.corp.example": true, "a.corp.example:5000/x": true, "*.a.corp.example": true, "corp.example": false, "*.example": false,
+		"quay.io/x/y:1": true, "quay.io/x/y": false, "quay.io/x/y:2": false, "*": false, "localhost": false, "localhost:5000/a": false,
+	} {
+		if got := set.Overrides(scope); got != want {
+			t.Errorf("%s: %v", scope, got)
+		}
+	}
+	all := signaturestest.SetFrom(t, signaturestest.Document("a", `["*"]`, signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil), ""))
+	for _, scope := range []string{"*", "*.example", "localhost", "quay.io/x/y:1"} {
+		if !all.Overrides(scope) {
+			t.Errorf("%s is not held by the scope of everything", scope)
+		}
+	}
+}
