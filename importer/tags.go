@@ -3,9 +3,7 @@ package importer
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
-	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -59,17 +57,20 @@ func (s *session) tags(ctx context.Context) ([]string, error) {
 	path := s.registry.Path(fmt.Sprintf("tags/list?n=%d", tagPageSize))
 	var all []string
 	for range maxTagPages {
-		page, header, err := s.tagPage(ctx, path)
+		var page struct {
+			Tags []string `json:"tags"`
+		}
+		header, err := s.list(ctx, path, "tag list", &page)
 		if err != nil {
 			return nil, err
 		}
-		for _, tag := range page {
+		for _, tag := range page.Tags {
 			// A tag becomes part of a URL.
 			if !reference.IsTag(tag) {
 				return nil, &Error{Reason: Unexpected, Message: fmt.Sprintf("the registry lists %q as a tag", clean(tag))}
 			}
 		}
-		all = append(all, page...)
+		all = append(all, page.Tags...)
 		next, elsewhere := s.registry.Next(header, path)
 		if elsewhere {
 			return nil, &Error{Reason: Unexpected, Message: "the next page of the tag list is not on the registry"}
@@ -80,20 +81,6 @@ func (s *session) tags(ctx context.Context) ([]string, error) {
 		path = next
 	}
 	return nil, &Error{Reason: TooLarge, Message: fmt.Sprintf("the repository has more than %d pages of tags", maxTagPages)}
-}
-
-func (s *session) tagPage(ctx context.Context, path string) ([]string, http.Header, error) {
-	raw, header, err := s.registry.Read(ctx, path, "application/json", manifest.MaxManifestSize)
-	if err != nil {
-		return nil, nil, err
-	}
-	var list struct {
-		Tags []string `json:"tags"`
-	}
-	if err := json.Unmarshal(raw, &list); err != nil {
-		return nil, nil, &Error{Reason: Unexpected, Message: "the tag list is not JSON: " + clean(err.Error()), cause: err}
-	}
-	return list.Tags, header, nil
 }
 
 // compareTags orders "latest" before all, then numbers within tags by value and

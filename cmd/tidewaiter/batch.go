@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
@@ -24,6 +26,7 @@ type batch struct {
 	report   *report
 	progress *progress
 	clock    clock.Clock
+	jobs     int
 
 	waiting map[string][]reference.Reference // by host
 	hosts   []string                         // of waiting, the next to be looked at first
@@ -51,7 +54,7 @@ const (
 // from each of many others beside it.
 func newBatch(im *importer.Importer, images func() importer.Images, jobs int, report *report, progress *progress) *batch {
 	return &batch{
-		importer: im, images: images, lanes: lanes.New(2*jobs+32, jobs, clock.RealClock{}), clock: clock.RealClock{},
+		importer: im, images: images, lanes: lanes.New(2*jobs+32, jobs, clock.RealClock{}), clock: clock.RealClock{}, jobs: jobs,
 		events: &eventRecorder{}, report: report, progress: progress,
 		waiting: map[string][]reference.Reference{}, parked: map[string]time.Time{}, ended: make(chan ended),
 	}
@@ -179,23 +182,81 @@ func (b *batch) tell(ctx context.Context, e ended) {
 	b.report.add(e.ref.String(), e.result, e.err)
 }
 
-// importTags imports every tag of each repository.
-func (b *batch) importTags(ctx context.Context, repositories []reference.Reference) error {
-	for _, repository := range repositories {
-		tags, err := b.importer.Tags(ctx, repository)
+// importCatalogs imports every tag of each repository of each registry, of those that s chooses.
+func (b *batch) importCatalogs(ctx context.Context, registries []reference.Reference, s *selection) error {
+	var all []reference.Reference
+	for _, registry := range registries {
+		host := registry.Host
+		var repositories []reference.Reference
+		var warnings []string
+		err := b.patiently(ctx, host, func() (err error) {
+			repositories, warnings, err = b.importer.Repositories(ctx, host)
+			return err
+		})
 		if err != nil {
-			b.report.add(repository.String(), nil, err)
+			b.report.add(host+"/", nil, err)
 			continue
 		}
-		if err := b.importAll(ctx, func(yield func(reference.Reference) bool) {
+		b.report.warn(warnings)
+		all = append(all, repositories...)
+	}
+	return b.importTags(ctx, all, s)
+}
+
+// importTags imports every tag of each repository, of those that s chooses.
+func (b *batch) importTags(ctx context.Context, repositories []reference.Reference, s *selection) error {
+	found := make([][]reference.Reference, len(repositories))
+	var group errgroup.Group
+	group.SetLimit(b.jobs)
+	for i, repository := range repositories {
+		if !s.hasRepository(repository.Repository) {
+			continue
+		}
+		group.Go(func() error {
+			var tags []string
+			err := b.patiently(ctx, repository.Host, func() (err error) {
+				tags, err = b.importer.Tags(ctx, repository)
+				return err
+			})
+			if err != nil {
+				b.report.add(repository.String(), nil, err)
+				return nil
+			}
+			var chosen []reference.Reference
 			for _, tag := range tags {
-				if !yield(repository.WithTag(tag)) {
-					return
+				if ref := repository.WithTag(tag); s.has(ref) {
+					chosen = append(chosen, ref)
 				}
 			}
-		}); err != nil {
+			found[i] = b.byDate(ctx, s, chosen)
+			return nil
+		})
+	}
+	_ = group.Wait() // its functions return nil
+	all := slices.Concat(found...)
+	if len(all) > maxReferences {
+		return fmt.Errorf("these are more than %d tags: import them in parts, with --include", maxReferences)
+	}
+	return b.importAll(ctx, slices.Values(all))
+}
+
+// patiently calls ask again for as long as the host asks to be left alone, up to an hour.
+func (b *batch) patiently(ctx context.Context, host string, ask func() error) error {
+	for begun := b.clock.Now(); ; {
+		err := ask()
+		var e *importer.Error
+		if !errors.As(err, &e) || e.Reason != importer.RateLimited {
 			return err
 		}
+		wait := max(e.RetryAfter, time.Second)
+		if b.clock.Since(begun)+wait > maxParked {
+			return err
+		}
+		b.progress.told(fmt.Sprintf("%s asks to be left alone for %s; its tags are listed then", host, wait.Round(time.Second)))
+		select {
+		case <-b.clock.After(wait):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
-	return nil
 }

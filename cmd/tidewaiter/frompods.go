@@ -33,12 +33,12 @@ func (s *podSource) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&s.kubeconfig, "source-kubeconfig", "", "with --from-pods: the cluster that has the pods (default: the server that is imported into)")
 }
 
-func (s *podSource) validate(allTags, dryRun bool) error {
+func (s *podSource) validate(listed, dryRun bool) error {
 	switch {
 	case !s.enabled && (s.allNamespaces || s.kubeconfig != "" || s.namespace != metav1.NamespaceDefault):
 		return misuse(errors.New("-A, -n and --source-kubeconfig are about pods"), "tidewaiter import --from-pods -A")
-	case s.enabled && allTags:
-		return misuse(errors.New("--from-pods gives references, --all-tags wants repositories"), "give one of them")
+	case s.enabled && listed:
+		return misuse(errors.New("--from-pods gives references, --all-tags wants repositories and --catalog registries"), "give one of them")
 	case s.enabled && dryRun && s.kubeconfig == "":
 		return misuse(errors.New("a dry run asks no server, so it has no pods"), "tidewaiter import --from-pods --dry-run --source-kubeconfig tidewaiter-data/admin.kubeconfig")
 	}

@@ -22,6 +22,8 @@ const maxJobs = 64
 type importOptions struct {
 	files      []string
 	allTags    bool
+	catalog    bool
+	selection  selection
 	platforms  []string
 	layers     string
 	jobs       int
@@ -46,13 +48,25 @@ that skopeo and podman use. Images go to the API server of --kubeconfig or, with
 --data-dir, of the environment's KUBECONFIG; else to the server that holds the
 data directory; else, when none runs, straight into the directory.
 
-A reference that fails does not stop the others. The exit code is 0 when all
-were imported, 1 when some were, and 2 when none was or nothing was attempted.`,
+A reference that fails does not stop the others. What is no image, such as a chart
+or a signature, is skipped and counted. The exit code is 0 when nothing failed, 1 when
+something did, and 2 when nothing was imported.
+
+Patterns of --include and --exclude are REPOSITORY, REPOSITORY:TAG or :TAG. * and ?
+stand for characters, [a-z] for one of some, but not for / in a repository; a last
+segment ** stands for all that is below.`,
 		Example: `  # One image, with all its platforms
   tidewaiter import registry.example.com/team/app:v1
 
   # Every tag of a repository, 16 at a time
   tidewaiter import --all-tags --jobs 16 registry.example.com/team/app
+
+  # All of a registry, but for pull requests' images; only releases of the team's own
+  tidewaiter import --catalog --exclude ':pr-*' registry.example.com/
+  tidewaiter import --catalog --include 'team/**:v[0-9]*' registry.example.com/
+
+  # The five images of each repository that were made last, of those of the last two weeks
+  tidewaiter import --catalog --newest 5 --changed-since 14d registry.example.com/
 
   # References from a file, one a line; "-" reads standard input
   tidewaiter import -f references.txt
@@ -76,6 +90,8 @@ were imported, 1 when some were, and 2 when none was or nothing was attempted.`,
 	f := cmd.Flags()
 	f.StringArrayVarP(&o.files, "filename", "f", nil, `file of references, one a line, # begins a comment; "-" is standard input`)
 	f.BoolVar(&o.allTags, "all-tags", false, "the arguments are repositories: import each of their tags, but not signatures")
+	f.BoolVar(&o.catalog, "catalog", false, "the arguments are registries: import each tag of each repository that they list")
+	o.selection.addFlags(f)
 	o.pods.addFlags(f)
 	f.StringArrayVar(&o.platforms, "platform", nil, "import only this os/architecture[/variant] of a multi-platform image; may be repeated")
 	f.StringVar(&o.layers, "layers", string(importer.LayersFromManifest), `"manifest" takes the layers from the manifest, "verify" reads and checks each`)
@@ -104,16 +120,25 @@ func (o *importOptions) validate(cmd *cobra.Command) error {
 	if o.output != "" && !slices.Contains(outputs(), o.output) {
 		return misuse(fmt.Errorf("-o %s is not known", o.output), "-o is one of %s", strings.Join(outputs(), ", "))
 	}
-	return o.pods.validate(o.allTags, o.dryRun)
+	if o.catalog && o.allTags {
+		return misuse(errors.New("--catalog wants registries, --all-tags wants repositories"), "give one of them")
+	}
+	if err := o.selection.validate(o.catalog || o.allTags, time.Now()); err != nil {
+		return err
+	}
+	return o.pods.validate(o.catalog || o.allTags, o.dryRun)
 }
 
 func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 	if err := o.validate(cmd); err != nil {
 		return err
 	}
-	parse := reference.Parse
-	if o.allTags {
-		parse = reference.ParseRepository
+	parse := parseImage
+	switch {
+	case o.catalog:
+		parse = parseRegistry
+	case o.allTags:
+		parse = parseRepository
 	}
 	references, err := collectReferences(args, o.files, cmd.InOrStdin(), parse)
 	if err != nil {
@@ -172,9 +197,13 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 			}
 			defer b.events.flush()
 		}
-		if o.allTags {
-			return b.importTags(ctx, references)
+		switch {
+		case o.catalog:
+			return b.importCatalogs(ctx, references, &o.selection)
+		case o.allTags:
+			return b.importTags(ctx, references, &o.selection)
 		}
+		references = slices.DeleteFunc(references, func(ref reference.Reference) bool { return !o.selection.has(ref) })
 		return b.importAll(ctx, slices.Values(references))
 	})
 	return report.end(err, im.Traffic(), time.Since(begun))

@@ -22,6 +22,7 @@ type progress struct {
 	finished int
 	layers   int
 	last     string
+	said     string
 }
 
 func newProgress(w io.Writer) *progress {
@@ -80,6 +81,19 @@ func (p *progress) postponed(why string) {
 	if why != "" {
 		fmt.Fprintln(p.w, why)
 	}
+	p.draw()
+}
+
+// told says once what everybody waits for; the same line is not repeated.
+func (p *progress) told(line string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if line == p.said {
+		return
+	}
+	p.said = line
+	p.clear()
+	fmt.Fprintln(p.w, line)
 	p.draw()
 }
 

@@ -77,6 +77,79 @@ func readReferences(name string, stdin io.Reader, parse func(string) (reference.
 	return out, nil
 }
 
+// parseImage reads a reference, with or without the name that containers/image has for registries, docker://.
+func parseImage(s string) (reference.Reference, error) {
+	s = strings.TrimPrefix(s, "docker://")
+	if err := notAnImage(s); err != nil {
+		return reference.Reference{}, err
+	}
+	return reference.Parse(s)
+}
+
+// parseRepository is parseImage for a repository.
+func parseRepository(s string) (reference.Reference, error) {
+	s = strings.TrimPrefix(s, "docker://")
+	if err := notAnImage(s); err != nil {
+		return reference.Reference{}, err
+	}
+	return reference.ParseRepository(s)
+}
+
+// parseRegistry reads HOST or HOST/, for --catalog; of the reference only the host is set.
+func parseRegistry(s string) (reference.Reference, error) {
+	s = strings.TrimPrefix(s, "docker://")
+	if host, path, _ := strings.Cut(s, "/"); path != "" {
+		return reference.Reference{}, withHint(fmt.Errorf("%q names a repository, and --catalog wants a registry", s), "tidewaiter import --catalog --include '%s/**' %s/", strings.TrimSuffix(path, "/"), host)
+	}
+	host, err := reference.ParseHost(strings.TrimSuffix(s, "/"))
+	return reference.Reference{Host: host}, err
+}
+
+// notAnImage says what s is if it is a registry or a file: the grammar of references takes some of these for images on
+// Docker Hub, where no name has a dot.
+func notAnImage(s string) error {
+	if looksLikeFile(s) {
+		name := s
+		if info, err := os.Stat(s); err == nil && info.IsDir() {
+			return withHint(fmt.Errorf("%q is a folder, not an image reference", s), "tidewaiter import oci:%s, or dir:%s", name, name)
+		}
+		return withHint(fmt.Errorf("%q is a file, not an image reference", s), "tidewaiter import oci-archive:%s, or docker-archive:%s", name, name)
+	}
+	host, path, _ := strings.Cut(s, "/")
+	if path != "" || !isRegistry(host) {
+		return nil
+	}
+	return withHint(fmt.Errorf("%q is a registry, not an image in one", s), "tidewaiter import --catalog %s/, or name a repository: %s/team/app:v1", host, host)
+}
+
+// isRegistry reports whether s can be a registry's host, and hardly a repository on Docker Hub.
+func isRegistry(s string) bool {
+	if _, err := reference.ParseHost(s); err != nil {
+		return false
+	}
+	name, _, _ := strings.Cut(s, ":")
+	return strings.Contains(name, ".") || name == "localhost" || strings.HasPrefix(name, "[")
+}
+
+// looksLikeFile reports whether s is written as paths are, or ends as archives do and names no registry.
+func looksLikeFile(s string) bool {
+	for _, begin := range []string{"/", "./", "../", "~/"} {
+		if strings.HasPrefix(s, begin) {
+			return true
+		}
+	}
+	host, path, below := strings.Cut(s, "/")
+	if below && path != "" && isRegistry(host) {
+		return false
+	}
+	for _, end := range []string{".tar", ".tar.gz", ".tgz"} {
+		if strings.HasSuffix(s, end) {
+			return true
+		}
+	}
+	return s == "." || s == ".."
+}
+
 // explainReference adds the corrected command to an error about a reference.
 func explainReference(err error) error {
 	var bad *reference.Error

@@ -36,6 +36,7 @@ type report struct {
 	finish   func() error
 
 	done, failed int
+	skipped      int                     // artifacts that are no images
 	outcomes     map[string]int          // of those done
 	reasons      map[importer.Reason]int // of those that failed
 	untried      int                     // when it was interrupted
@@ -82,12 +83,17 @@ func (r *report) add(reference string, result *importer.Result, err error) {
 			r.fail(reference, "interrupted")
 			return
 		}
+		if importer.ReasonOf(err) == importer.NotAnImage {
+			r.skipped++
+			fmt.Fprintf(r.errOut, "skipped: %s\n", printable.Text(err.Error()))
+			return
+		}
 		if err != nil {
 			r.failed++
 			r.reasons[importer.ReasonOf(err)]++
 			r.fail(reference, string(importer.ReasonOf(err)))
 			text := err.Error()
-			if !strings.Contains(text, reference) {
+			if !strings.Contains(text, strings.TrimSuffix(reference, "/")) {
 				text = reference + ": " + text
 			}
 			fmt.Fprintf(r.errOut, "error: %s\n", printable.Text(text))
@@ -99,6 +105,13 @@ func (r *report) add(reference string, result *importer.Result, err error) {
 	})
 }
 
+// warn tells of what is about no single reference.
+func (r *report) warn(warnings []string) {
+	for _, w := range warnings {
+		r.progress.told("warning: " + printable.Text(w))
+	}
+}
+
 // fail writes a reference down that is to be tried again, in the form that -f reads.
 func (r *report) fail(reference, reason string) {
 	if r.failures == nil {
@@ -106,7 +119,7 @@ func (r *report) fail(reference, reason string) {
 	}
 	format := "%s # %s\n"
 	if !strings.ContainsAny(reference[strings.LastIndexByte(reference, '/')+1:], ":@") {
-		format = "# all tags of %s: %s\n" // a repository is no reference
+		format = "# all tags of %s: %s\n" // a repository is no reference, and a registry neither
 	}
 	if _, err := fmt.Fprintf(r.failures, format, reference, reason); err != nil {
 		r.writeErr = cmp.Or(r.writeErr, err)
@@ -123,7 +136,7 @@ func (r *report) skip(references []reference.Reference) {
 
 // sum says in a line what became of all references and what it cost.
 func (r *report) sum(traffic importer.Traffic, took time.Duration) {
-	if all := r.done + r.failed + r.untried; all < 2 {
+	if all := r.done + r.failed + r.skipped + r.untried; all < 2 {
 		return
 	}
 	var parts []string
@@ -136,6 +149,9 @@ func (r *report) sum(traffic importer.Traffic, took time.Duration) {
 			reasons = append(reasons, fmt.Sprintf("%d %s", r.reasons[reason], cmp.Or(reason, "for another reason")))
 		}
 		parts = append(parts, fmt.Sprintf("%d failed (%s)", r.failed, strings.Join(reasons, ", ")))
+	}
+	if r.skipped > 0 {
+		parts = append(parts, fmt.Sprintf("%d skipped (no images)", r.skipped))
 	}
 	if r.untried > 0 {
 		parts = append(parts, fmt.Sprintf("%d not tried", r.untried))

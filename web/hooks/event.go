@@ -3,6 +3,7 @@ package hooks
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
@@ -65,7 +66,7 @@ func (rc *receiver) check(e push.Event) (push.Event, string) {
 		return push.Event{}, reasonRepository
 	}
 	e.Host, e.Repository = repository.Host, repository.Repository
-	if !matchAny(rc.Repositories, e.Repository) {
+	if len(rc.Repositories) > 0 && !slices.ContainsFunc(rc.Repositories, func(p string) bool { return reference.MatchPath(p, e.Repository) }) {
 		return push.Event{}, reasonRepository
 	}
 

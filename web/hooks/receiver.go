@@ -121,7 +121,7 @@ func (r Receiver) Validate() error {
 		add("hosts must have one entry: events of type %s do not say which registry they are from", r.Type)
 	}
 	for _, p := range r.Repositories {
-		if err := validPattern(p); err != nil {
+		if err := reference.CheckPathPattern(p); err != nil {
 			add("%w", err)
 		}
 	}

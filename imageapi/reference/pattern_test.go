@@ -1,6 +1,10 @@
-package hooks
+package reference_test
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+)
 
 func TestPatterns(t *testing.T) {
 	t.Parallel()
@@ -17,7 +21,7 @@ func TestPatterns(t *testing.T) {
 		{"lib/*", "lib", false},
 		{"lib/*", "lib/sub/app", false},
 	} {
-		if got := matchAny([]string{tt.pattern}, tt.repository); got != tt.want {
+		if got := reference.MatchPath(tt.pattern, tt.repository); got != tt.want {
 			t.Errorf("%s, %s: %v", tt.pattern, tt.repository, got)
 		}
 	}

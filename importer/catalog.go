@@ -1,0 +1,105 @@
+package importer
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+)
+
+const (
+	catalogPageSize       = 1000
+	maxCatalogPages       = 1000 // Harbor answers with 100 at a time
+	maxRepositoriesListed = 100_000
+)
+
+// Repositories lists the repositories of a registry, sorted, by the distribution project's catalog API
+// (GET /v2/_catalog), which the OCI specification does not have and public registries refuse. What is listed and
+// cannot be a repository is left out; warnings tell. At most 1,000 pages with 100,000 repositories in all are read; more
+// are an error with reason TooLarge. Mirrors are not asked.
+//
+// Errors are an *[Error] with the Host set.
+func (im *Importer) Repositories(ctx context.Context, host string) (repositories []reference.Reference, warnings []string, err error) {
+	names, err := im.catalog(ctx, host)
+	if err != nil {
+		e := describe(reference.Reference{Host: host}, err)
+		e.Reference = ""
+		switch e.Reason {
+		case NotFound, Unauthorized, Denied, Unexpected:
+			e.Message += "; if the registry has no catalog (Docker Hub, quay.io and ghcr.io have none) or does not show it to these credentials, name repositories with --all-tags, or list references with -f"
+		}
+		return nil, nil, e
+	}
+	refused := 0
+	for _, n := range names {
+		repository, err := reference.ParseRepository(host + "/" + n)
+		if err != nil || repository.Repository != n {
+			if refused++; refused == 1 {
+				warnings = append(warnings, "")
+			}
+			warnings[0] = fmt.Sprintf("%s lists %d names that are no repositories, %q last", host, refused, clean(n))
+			continue
+		}
+		repositories = append(repositories, repository)
+	}
+	return repositories, warnings, nil
+}
+
+func (im *Importer) catalog(ctx context.Context, host string) ([]string, error) {
+	config, options, err := im.rules(host, false)
+	if err != nil {
+		return nil, err
+	}
+	registry, err := name.NewRegistry(host, options...)
+	if err != nil {
+		return nil, err
+	}
+	s, err := im.connect(ctx, registry, registry, "", config, registry.Scope(transport.CatalogScope))
+	if err != nil {
+		return nil, err
+	}
+	ctx = withBudget(ctx, budget{manifest.MaxManifestSize, s.limits.Request, nil})
+	var all []string
+	path := fmt.Sprintf("/v2/_catalog?n=%d", catalogPageSize)
+	for range maxCatalogPages {
+		var page struct {
+			Repositories []string `json:"repositories"`
+		}
+		header, err := s.list(ctx, path, "catalog", &page)
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, page.Repositories...); len(all) > maxRepositoriesListed {
+			return nil, &Error{Reason: TooLarge, Message: fmt.Sprintf("the registry lists more than %d repositories", maxRepositoriesListed)}
+		}
+		next, elsewhere := s.registry.Next(header, path)
+		if elsewhere {
+			return nil, &Error{Reason: Unexpected, Message: "the next page of the catalog is not on the registry"}
+		}
+		if next == "" {
+			slices.Sort(all)
+			return slices.Compact(all), nil
+		}
+		path = next
+	}
+	return nil, &Error{Reason: TooLarge, Message: fmt.Sprintf("the catalog has more than %d pages", maxCatalogPages)}
+}
+
+// list reads one page of a list; what says which.
+func (s *session) list(ctx context.Context, path, what string, page any) (http.Header, error) {
+	raw, header, err := s.registry.Read(ctx, path, "application/json", manifest.MaxManifestSize)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(raw, page); err != nil {
+		return nil, &Error{Reason: Unexpected, Message: fmt.Sprintf("the %s is not JSON: %s", what, clean(err.Error())), cause: err}
+	}
+	return header, nil
+}

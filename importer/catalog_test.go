@@ -1,0 +1,142 @@
+package importer_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+)
+
+// catalogPages answers with pages of names; after the last one without a Link.
+func catalogPages(t *testing.T, pages ...[]string) registrytest.Fault {
+	return func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			n := 0
+			fmt.Sscan(req.URL.Query().Get("last"), &n)
+			if n < len(pages)-1 {
+				w.Header().Set("Link", fmt.Sprintf(`</v2/_catalog?n=2&last=%d>; rel="next"`, n+1))
+			}
+			if err := json.NewEncoder(w).Encode(map[string]any{"repositories": pages[n]}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// All pages are read, with a token for the catalog, and what is no repository is told and left out: it would be part of
+// a URL.
+func TestCatalogIsPaged(t *testing.T) {
+	registry := registrytest.New(t, registrytest.WithAuth(registrytest.Auth{Scheme: "bearer", Anonymous: true}))
+	registry.Inject("GET /v2/_catalog", 0, catalogPages(t, []string{"team/b", "team/a"}, []string{"../../evil", "UPPER"}, nil, []string{"team/a", "top"}))
+	got, warnings, err := newImporter(t, importer.Options{}).Repositories(t.Context(), registry.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, r := range got {
+		names = append(names, r.String())
+	}
+	if want := "HOST/team/a HOST/team/b HOST/top"; strings.ReplaceAll(strings.Join(names, " "), registry.Host, "HOST") != want {
+		t.Errorf("%v", names)
+	}
+	if len(warnings) != 1 || !strings.Contains(warnings[0], "lists 2 names that are no repositories") {
+		t.Errorf("warnings %q", warnings)
+	}
+	scoped := false
+	for _, r := range registry.AllRequests() {
+		scoped = scoped || r.Path == "/token"
+	}
+	if !scoped {
+		t.Error("no token was asked for")
+	}
+}
+
+func TestCatalogsThatCannotBeRead(t *testing.T) {
+	registry := registrytest.New(t)
+	im := newImporter(t, importer.Options{Limits: importer.Limits{Attempts: 1}})
+	link := func(to string) registrytest.Fault {
+		return func(http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Link", "<"+to+`>; rel="next"`)
+				fmt.Fprint(w, `{"repositories":["a"]}`)
+			})
+		}
+	}
+	many := make([]string, 60_000)
+	for i := range many {
+		many[i] = fmt.Sprint("r", i)
+	}
+	const advice = "name repositories with --all-tags, or list references with -f"
+	for name, tc := range map[string]struct {
+		fault registrytest.Fault
+		want  importer.Reason
+		text  string
+	}{
+		"there is none":  {registrytest.Status(404, "UNSUPPORTED"), importer.NotFound, advice},
+		"not for you":    {registrytest.Status(401, "UNAUTHORIZED"), importer.Unauthorized, advice},
+		"forbidden":      {registrytest.Status(403, "DENIED"), importer.Denied, advice},
+		"method":         {registrytest.Status(405, "UNSUPPORTED"), importer.Unexpected, advice},
+		"endless":        {link("/v2/_catalog?n=1000&last=a"), importer.TooLarge, "1000 pages"},
+		"another host":   {link("http://localhost:1/v2/_catalog"), importer.Unexpected, "not on the registry"},
+		"too many":       {catalogPages(t, many, many), importer.TooLarge, "more than 100000 repositories"},
+		"huge":           {registrytest.Append(5<<20, false), importer.TooLarge, ""},
+		"asks for peace": {registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "0"), importer.RateLimited, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			registry.Heal()
+			registry.Inject("/_catalog", 0, tc.fault)
+			_, _, err := im.Repositories(t.Context(), registry.Host)
+			var e *importer.Error
+			if !errors.As(err, &e) || e.Reason != tc.want || e.Host != registry.Host || !strings.Contains(err.Error(), tc.text) || !strings.HasPrefix(err.Error(), registry.Host+": ") {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+func created(t *testing.T, image v1.Image, at time.Time) v1.Image {
+	t.Helper()
+	out, err := mutate.CreatedAt(image, v1.Time{Time: at})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// Dates are those of configs, and of what is stored already; what reproducible builds write is none.
+func TestCreated(t *testing.T) {
+	registry := registrytest.New(t)
+	day := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+	registry.Push("team/app:dated", created(t, newImage(t, sample.Spec{}), day))
+	for tag, at := range map[string]time.Time{"epoch": time.Unix(0, 0), "zip": time.Date(1980, 1, 1, 0, 0, 1, 0, time.UTC), "zero": {}} {
+		registry.Push("team/app:"+tag, created(t, newImage(t, sample.Spec{}), at))
+	}
+	registry.PushIndex("team/app:index", newIndex(t, sample.Spec{}, true, "linux/arm64", "linux/amd64"))
+	chart, err := sample.Artifact("application/vnd.cncf.helm.config.v1+json", []byte("chart"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry.Push("team/app:chart", chart)
+	im, images := newImporter(t, importer.Options{}), &registrytest.Images{}
+	for tag, want := range map[string]time.Time{"dated": day, "epoch": {}, "zip": {}, "zero": {}} {
+		got, err := im.Created(t.Context(), parse(t, registry.Host+"/team/app:"+tag), images)
+		if err != nil || !got.Equal(want) {
+			t.Errorf("%s was created at %v, %v; want %v", tag, got, err, want)
+		}
+	}
+	if got, err := im.Created(t.Context(), parse(t, registry.Host+"/team/app:index"), images); err != nil || got.IsZero() {
+		t.Errorf("the index was created at %v, %v", got, err)
+	}
+	_, err = im.Created(t.Context(), parse(t, registry.Host+"/team/app:chart"), images)
+	wantReason(t, err, importer.NotAnImage)
+}

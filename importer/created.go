@@ -1,0 +1,84 @@
+package importer
+
+import (
+	"context"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+)
+
+// undated is the latest date that says nothing: reproducible builds write the year 1, 1970, or 1980 (the first that a
+// ZIP file can have), with or without a second more.
+var undated = time.Date(1980, 1, 1, 0, 0, 1, 0, time.UTC)
+
+// Created is when an image was made, as its config says; of an index, the first of its images. It is zero where there
+// is no date, or one that reproducible builds write. An image that images holds costs one request, another one up to four.
+// Errors are as of Import; of an artifact it has reason NotAnImage.
+func (im *Importer) Created(ctx context.Context, ref reference.Reference, images Images) (created time.Time, err error) {
+	ref, err = pulled(ref)
+	if err != nil {
+		return created, err
+	}
+	ctx, done := im.job(ctx)
+	defer done()
+	err = im.reach(ctx, ref, func(s *session) error {
+		n, err := s.root(ctx, ref)
+		if err != nil {
+			return err
+		}
+		if found, err := images.Get(ctx, n.digest, metav1.GetOptions{}); err == nil {
+			if meta, err := manifest.Metadata(found); err == nil && !meta.Created.IsZero() {
+				created = meta.Created.Time
+				return nil
+			}
+		}
+		created, err = s.created(ctx, n, 0)
+		return err
+	})
+	if !created.After(undated) {
+		created = time.Time{}
+	}
+	return created, err
+}
+
+func (s *session) created(ctx context.Context, n node, depth int) (time.Time, error) {
+	if n.unread != nil {
+		return time.Time{}, nil
+	}
+	m := n.known
+	if m == nil {
+		var err error
+		if m, err = s.manifest(ctx, n.digest, n.digest); err != nil {
+			if asUnread(err) != nil {
+				err = nil
+			}
+			return time.Time{}, err
+		}
+	}
+	switch m.Kind {
+	case manifest.KindIndex:
+		children := m.ImageChildren()
+		if len(children) == 0 || depth == maxDepth {
+			return time.Time{}, nil
+		}
+		return s.created(ctx, node{digest: children[0].Digest}, depth+1)
+	case manifest.KindImage:
+		if m.Config.Size > manifest.MaxConfigSize {
+			return time.Time{}, nil
+		}
+		raw, err := s.config(ctx, m)
+		if err != nil {
+			return time.Time{}, err
+		}
+		if c, err := manifest.ParseConfig(raw); err == nil && c.Created != nil {
+			return *c.Created, nil
+		}
+	case manifest.KindSchema1:
+	default:
+		return time.Time{}, &Error{Reason: NotAnImage, Message: artifact(m.Manifest)}
+	}
+	return time.Time{}, nil
+}
