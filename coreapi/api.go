@@ -1,11 +1,14 @@
 package coreapi
 
 import (
+	"context"
 	"fmt"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
@@ -15,6 +18,7 @@ import (
 	eventstore "k8s.io/kubernetes/pkg/registry/core/event/storage"
 
 	// The types served, in the scheme k8s.io/kubernetes/pkg/api/legacyscheme.
+	_ "k8s.io/kubernetes/pkg/apis/authentication/install" // TokenRequest
 	_ "k8s.io/kubernetes/pkg/apis/coordination/install"
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
 	_ "k8s.io/kubernetes/pkg/apis/events/install"
@@ -31,6 +35,8 @@ type API struct {
 	PostStartHooks map[string]genericapiserver.PostStartHookFunc
 	// Usage tells which pods use an image, once its hook has read the pods.
 	Usage *usage.Index
+	// Accounts looks up whose a token is.
+	Accounts AccountGetter
 }
 
 // New builds the API over the storages that g gives.
@@ -51,6 +57,13 @@ func New(g generic.RESTOptionsGetter, opts Options) (*API, error) {
 	if err != nil {
 		return nil, err
 	}
+	accounts, err := newServiceAccounts(collected{g}, opts.Tokens, pods.rest)
+	if err != nil {
+		return nil, err
+	}
+	accounts.BeginCreate = func(ctx context.Context, obj runtime.Object, opts *metav1.CreateOptions) (genericregistry.FinishFunc, error) {
+		return func(context.Context, bool) {}, namespaces.ensureBeforeAccount(ctx, obj, opts)
+	}
 	events, err := eventstore.NewREST(g, s.eventTTL)
 	if err != nil {
 		return nil, fmt.Errorf("events: %w", err)
@@ -67,7 +80,7 @@ func New(g generic.RESTOptionsGetter, opts Options) (*API, error) {
 	return &API{
 		Groups: map[schema.GroupVersion]map[string]rest.Storage{
 			corev1.SchemeGroupVersion: merge(
-				namespaces.storage(), pods.storage(), services.storage(),
+				namespaces.storage(), pods.storage(), services.storage(), accountStorage(accounts),
 				map[string]rest.Storage{"events": events}),
 			eventsv1.SchemeGroupVersion:       {"events": sharedEvents{events}},
 			coordinationv1.SchemeGroupVersion: {"leases": leases},
@@ -75,6 +88,7 @@ func New(g generic.RESTOptionsGetter, opts Options) (*API, error) {
 		PostStartHooks: map[string]genericapiserver.PostStartHookFunc{
 			"coreapi-system-namespaces":    namespaces.createSystem,
 			"coreapi-namespace-controller": runNamespaceController,
+			"coreapi-service-accounts":     runServiceAccountController,
 			"coreapi-garbage-collector":    runGarbageCollector(s.uncollected),
 			"coreapi-service-repair":       services.runRepair,
 			"coreapi-server-lease":         keepServerLease(s.identity),
@@ -83,7 +97,8 @@ func New(g generic.RESTOptionsGetter, opts Options) (*API, error) {
 				return nil
 			},
 		},
-		Usage: index,
+		Usage:    index,
+		Accounts: AccountGetter{accounts, pods.rest},
 	}, nil
 }
 

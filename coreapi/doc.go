@@ -1,4 +1,4 @@
-// Package coreapi serves pods, services, events, leases and namespaces exactly
+// Package coreapi serves pods, services, service accounts, events, leases and namespaces exactly
 // as Kubernetes does, because it is Kubernetes' own registries, validation,
 // defaulting and printers that serve them, over whatever storage they are given.
 //
@@ -9,6 +9,7 @@
 //     (package ranges) and repaired at start and every few minutes;
 //   - a namespace comes into being with the first object created in it, and
 //     Kubernetes' namespace controller empties one that is deleted;
+//   - Kubernetes' controller makes the service account "default" in each namespace;
 //   - Kubernetes' garbage collector deletes what is owned by what is gone;
 //   - package usage follows the pods to tell which images they use;
 //   - package podlogs reads their logs;

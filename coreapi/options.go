@@ -49,6 +49,9 @@ type Options struct {
 	// PodLogs says where the logs of pods come from.
 	PodLogs podlogs.Options
 
+	// Tokens says how the tokens of service accounts are made.
+	Tokens Tokens
+
 	// Uncollected are resources that the server serves beside those of this
 	// package and whose objects are not deleted with their owners.
 	Uncollected []schema.GroupResource

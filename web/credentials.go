@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 
 	"github.com/tidewaiter/tidewaiter/db/trusted"
 )
@@ -28,26 +29,39 @@ const adminUser = "tidewaiter-admin"
 //
 //	pki/ca.crt, ca.key            private certificate authority; trust ca.crt
 //	pki/serving.crt, serving.key  the server's certificate
+//	pki/ca.crl                    the certificates that the authority has revoked, if any
 //	pki/tokens.csv                bearer tokens, in Kubernetes' token file format
+//	pki/admin.crt, admin.key      the administrator's client certificate
+//	pki/sa.key, sa.pub            what signs service accounts' tokens, and the keys that verify them
 //	pki/local.json                the credential of verbs on this machine, see LocalConfig
 //	admin.kubeconfig              the administrator's credential
 //
-// Everything but ca.crt and serving.crt is readable by its owner alone. What
-// another user owns, can write or, of a secret, can read is refused.
+// Keys, tokens and the kubeconfig are readable by their owner alone. What
+// another user owns, can write or, of a secret, can read is refused. A server that runs
+// reads tokens, revocations and the keys of service accounts again when they change.
 type Credentials struct {
 	// CAFile is the path of the certificate authority's certificate.
 	CAFile string
 	// Kubeconfig is the path of the administrator's kubeconfig.
 	Kubeconfig string
+	// TLS says how the server serves; set it before [New].
+	TLS TLS
 
-	caKeyFile string
-	tokenFile string
-	localFile string
+	caKeyFile                   string
+	tokenFile                   string
+	localFile                   string
+	adminCertFile, adminKeyFile string
+	signFile, publicFile        string // of service accounts' tokens
 
-	ca      *authority
-	serving *serving
-	local   *localCredential
-	hosts   []string
+	ca       *authority
+	clientCA *dynamiccertificates.DynamicFileCAContent
+	serving  *serving
+	local    *localCredential
+	tokens   *fileTokens
+	revoked  *revocations
+	reload   reloader
+	hosts    []string
+	isNew    bool
 }
 
 // LoadCredentials reads the credentials below dir and creates what is missing.
@@ -67,15 +81,24 @@ func LoadCredentials(dir string, hosts []string, now time.Time) (*Credentials, e
 		caKeyFile:  filepath.Join(pki, "ca.key"),
 		tokenFile:  filepath.Join(pki, "tokens.csv"),
 		localFile:  filepath.Join(pki, localName),
-		serving:    &serving{certFile: filepath.Join(pki, "serving.crt"), keyFile: filepath.Join(pki, "serving.key")},
-		hosts:      hosts,
+
+		adminCertFile: filepath.Join(pki, "admin.crt"),
+		adminKeyFile:  filepath.Join(pki, "admin.key"),
+		signFile:      filepath.Join(pki, "sa.key"),
+		publicFile:    filepath.Join(pki, "sa.pub"),
+
+		serving: &serving{certFile: filepath.Join(pki, "serving.crt"), keyFile: filepath.Join(pki, "serving.key")},
+		hosts:   hosts,
 	}
 	err := c.checkTrusted(dir, pki)
 	if err != nil {
 		return nil, err
 	}
-	if c.ca, err = loadOrCreateAuthority(c.CAFile, c.caKeyFile, now); err != nil {
+	if c.ca, c.isNew, err = loadOrCreateAuthority(c.CAFile, c.caKeyFile, now); err != nil {
 		return nil, err
+	}
+	if c.clientCA, err = dynamiccertificates.NewDynamicCAContentFromFile("client-ca", c.CAFile); err != nil {
+		return nil, fmt.Errorf("reading the certificate authority: %w", err)
 	}
 	if err := c.ensureServing(now); err != nil {
 		return nil, err
@@ -83,11 +106,23 @@ func LoadCredentials(dir string, hosts []string, now time.Time) (*Credentials, e
 	if err := c.ensureAdminToken(); err != nil {
 		return nil, err
 	}
+	c.tokens = &fileTokens{file: c.tokenFile}
+	c.revoked = &revocations{file: filepath.Join(pki, "ca.crl"), ca: c.ca}
+	if err := errors.Join(c.reload.follow(c.tokens.load, c.tokenFile), c.reload.follow(c.revoked.load, c.revoked.file)); err != nil {
+		return nil, err
+	}
+	if err := c.ensureAdminCertificate(now); err != nil {
+		return nil, err
+	}
 	if c.local, err = loadOrCreateLocal(c.localFile); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
+
+// AuthorityMade tells whether the certificate authority was made just now: what an earlier
+// one of the directory signed is worth nothing.
+func (c *Credentials) AuthorityMade() bool { return c.isNew }
 
 // checkTrusted fails with *trusted.Error for what another user could have written or,
 // if it is to be secret, read.
@@ -102,10 +137,10 @@ func (c *Credentials) checkTrusted(dir, pki string) error {
 		}
 	}
 	// The kubeconfig is a secret, too, but it is written anew with its own mode.
-	for _, file := range []string{c.CAFile, c.serving.certFile, c.Kubeconfig} {
+	for _, file := range []string{c.CAFile, c.serving.certFile, c.adminCertFile, c.publicFile, c.Kubeconfig} {
 		check(trusted.CheckPath(file))
 	}
-	for _, file := range []string{c.caKeyFile, c.serving.keyFile, c.tokenFile, c.localFile} {
+	for _, file := range []string{c.caKeyFile, c.serving.keyFile, c.adminKeyFile, c.signFile, c.tokenFile, c.localFile} {
 		check(trusted.CheckSecretPath(file))
 	}
 	return errors.Join(errs...)
@@ -133,16 +168,9 @@ func (c *Credentials) ensureAdminToken() error {
 
 // adminToken is the first token of a member of system:masters.
 func (c *Credentials) adminToken() (string, error) {
-	f, err := os.Open(c.tokenFile)
+	records, err := c.readTokens()
 	if err != nil {
 		return "", err
-	}
-	defer f.Close()
-	r := csv.NewReader(f)
-	r.FieldsPerRecord = -1
-	records, err := r.ReadAll()
-	if err != nil {
-		return "", fmt.Errorf("reading %s: %w", c.tokenFile, err)
 	}
 	for _, rec := range records {
 		if len(rec) < 4 || rec[0] == "" {
@@ -155,6 +183,21 @@ func (c *Credentials) adminToken() (string, error) {
 		}
 	}
 	return "", fmt.Errorf("%s holds no token of the group %s; remove the file to have a new one made", c.tokenFile, user.SystemPrivilegedGroup)
+}
+
+// readTokens are the records of the token file.
+func (c *Credentials) readTokens() ([][]string, error) {
+	data, err := trusted.ReadSecret(c.tokenFile, maxTokenFile)
+	if err != nil {
+		return nil, err
+	}
+	r := csv.NewReader(bytes.NewReader(data))
+	r.FieldsPerRecord = -1
+	records, err := r.ReadAll()
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", c.tokenFile, err)
+	}
+	return records, nil
 }
 
 // tokenBytes is the length of a token before it is encoded: 256 bits.

@@ -2,17 +2,21 @@ package web
 
 import (
 	"fmt"
-	"os"
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
+// KeepKubeconfig is WriteKubeconfig, now and whenever the administrator's token is another.
+func (c *Credentials) KeepKubeconfig(url string) error {
+	return c.reload.follow(func() error { return c.WriteKubeconfig(url) }, c.tokenFile)
+}
+
 // WriteKubeconfig writes the administrator's kubeconfig for the server at url,
-// for instance https://127.0.0.1:6443. It holds all a client needs: the
-// authority's certificate and a bearer token.
+// for instance https://127.0.0.1:6443. It holds all a client needs: whom
+// to trust, unless its machine knows, and a bearer token.
 func (c *Credentials) WriteKubeconfig(url string) error {
-	ca, err := os.ReadFile(c.CAFile)
+	ca, err := c.trust(url)
 	if err != nil {
 		return err
 	}

@@ -35,25 +35,27 @@ type authority struct {
 }
 
 // loadOrCreateAuthority reads the authority or makes one. A certificate without
-// its key is an error: a new key would cut off everyone who trusts the old.
-func loadOrCreateAuthority(certFile, keyFile string, now time.Time) (*authority, error) {
+// its key is an error: a new key would cut off everyone who trusts the old. It tells
+// whether the key is new.
+func loadOrCreateAuthority(certFile, keyFile string, now time.Time) (a *authority, isNew bool, err error) {
 	_, certErr := os.Stat(certFile)
 	_, keyErr := os.Stat(keyFile)
 	if errors.Is(certErr, fs.ErrNotExist) {
-		return createAuthority(certFile, keyFile, now)
+		a, err := createAuthority(certFile, keyFile, now)
+		return a, keyErr != nil, err
 	}
 	if err := errors.Join(certErr, keyErr); err != nil {
-		return nil, fmt.Errorf("the certificate authority is incomplete: %w (restore the missing file, or remove both to have a new authority made, which every client must then be told to trust)", err)
+		return nil, false, fmt.Errorf("the certificate authority is incomplete: %w (restore the missing file, or remove both to have a new authority made, which every client must then be told to trust)", err)
 	}
 	certs, err := certutil.CertsFromFile(certFile)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	key, err := readKey(keyFile)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return &authority{cert: certs[0], key: key}, nil
+	return &authority{cert: certs[0], key: key}, false, nil
 }
 
 // createAuthority makes the authority's certificate, and its key unless there is
@@ -75,7 +77,7 @@ func createAuthority(certFile, keyFile string, now time.Time) (*authority, error
 		Subject:               pkix.Name{CommonName: "tidewaiter-ca"},
 		NotBefore:             now.Add(-clockSkew),
 		NotAfter:              now.Add(caLifetime),
-		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature,
 		BasicConstraintsValid: true,
 		IsCA:                  true,
 		// It signs no other authority.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"time"
@@ -23,6 +24,7 @@ import (
 	"k8s.io/apiserver/pkg/server/routes"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/kube-openapi/pkg/common"
+	"k8s.io/kubernetes/pkg/serviceaccount"
 
 	"github.com/tidewaiter/tidewaiter/web/limits"
 )
@@ -67,6 +69,12 @@ type Config struct {
 	MaxReads, MaxWrites int
 	// Credentials are the server's certificates and the callers it knows.
 	Credentials *Credentials
+	// Authentication says how other callers prove who they are; nil for the defaults.
+	Authentication *Authentication
+	// Tokens and Accounts, if set, let service accounts in: whose keys verify their
+	// tokens, and which of them there are.
+	Tokens   *Tokens
+	Accounts serviceaccount.ServiceAccountTokenGetter
 	// Hooks serves everything below /hooks/; nil refuses it.
 	Hooks http.Handler
 	// Front, if set, stands before the API server's own handlers, behind
@@ -86,18 +94,26 @@ type Server struct {
 	local       *localListener
 	token       string
 	credentials *Credentials
-	notAwaited  []string // checks of /readyz that Ready does not wait for
+	stop        context.CancelFunc // ends what authenticates callers
+	notAwaited  []string           // checks of /readyz that Ready does not wait for
 }
 
 // New assembles the server. It opens no port of its own and starts nothing. The
 // program sets Kubernetes' runtime.ReallyCrash to false, so that a request that
 // panics is answered 500 and logged, and the others go on.
-func New(c Config) (*Server, error) {
+func New(c Config) (_ *Server, err error) {
 	token, err := newToken()
 	if err != nil {
 		return nil, err
 	}
 	s := &Server{local: newLocalListener(), token: token, credentials: c.Credentials}
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	defer func() {
+		if err != nil {
+			stop()
+		}
+	}()
 
 	cfg := genericapiserver.NewConfig(c.Codecs)
 	cfg.EffectiveVersion = servedVersion(c.Version)
@@ -109,11 +125,13 @@ func New(c Config) (*Server, error) {
 	cfg.AdmissionControl = labelBound{}
 	// With profiling come flags that change what the server logs; see below.
 	cfg.EnableProfiling = false
-	if c.Listener == nil {
-		// Completing the configuration derives this from the listener.
-		cfg.ExternalAddress = "localhost:443"
+	cfg.ExternalAddress = c.Credentials.TLS.address(c.Listener)
+	if c.Listener != nil {
+		if err := c.Credentials.applyTLS(cfg, c.Listener); err != nil {
+			return nil, err
+		}
 	}
-	if err := c.Credentials.applyTo(cfg, c.Listener); err != nil {
+	if cfg.Authorization.Authorizer, err = newAuthorizer(); err != nil {
 		return nil, err
 	}
 	namer := openapi.NewDefinitionNamer(c.Scheme)
@@ -123,6 +141,9 @@ func New(c Config) (*Server, error) {
 	cfg.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(c.OpenAPI, namer)
 	cfg.OpenAPIV3Config.Info.Title = "Tidewaiter"
 	cfg.OpenAPIV3Config.Info.Version = c.Version
+	if err := applyAuthentication(ctx, cfg, c); err != nil {
+		return nil, err
+	}
 	cfg.AddReadyzChecks(c.ReadyChecks...)
 	cfg.AddReadyzChecks(c.WriteChecks...)
 	for _, check := range c.WriteChecks {
@@ -137,6 +158,10 @@ func New(c Config) (*Server, error) {
 		return nil, fmt.Errorf("assembling the API server: %w", err)
 	}
 	routes.Profiling{}.Install(s.api.Handler.NonGoRestfulMux)
+	groups := reviews(cfg.Authentication)
+	maps.Copy(groups, c.Groups)
+	c.Groups = groups
+	c.Tokens.serveDiscovery(s.api, cfg.ExternalAddress)
 	if err := installGroups(s.api, c); err != nil {
 		return nil, err
 	}
@@ -193,6 +218,7 @@ func (s *Server) Handle(path string, h http.Handler) {
 // Run serves until ctx is done, then drains: new requests are refused, running
 // ones finish, watches end. It returns nil after a clean stop.
 func (s *Server) Run(ctx context.Context) error {
+	defer s.stop()
 	prepared := s.api.PrepareRun()
 	local := &http.Server{Handler: s.api.Handler, ReadHeaderTimeout: time.Minute}
 	localDone := make(chan error, 1)
@@ -200,7 +226,8 @@ func (s *Server) Run(ctx context.Context) error {
 
 	var err error
 	if s.api.SecureServingInfo != nil {
-		go wait.UntilWithContext(ctx, s.renewServing, 24*time.Hour)
+		go wait.UntilWithContext(ctx, s.renew, 24*time.Hour)
+		go s.credentials.reload.run(ctx)
 		err = prepared.RunWithContext(ctx)
 	} else {
 		// RunWithContext would wait for a listener to close.
@@ -217,10 +244,11 @@ func (s *Server) Run(ctx context.Context) error {
 	return errors.Join(err, closeErr)
 }
 
-// renewServing keeps a server that runs for long from outliving its certificate.
-func (s *Server) renewServing(context.Context) {
-	if err := s.credentials.ensureServing(time.Now()); err != nil {
-		slog.Error("renewing the serving certificate fails and will be tried again in a day", "err", err)
+// renew keeps a server that runs for long from outliving its certificate and the
+// administrator's.
+func (s *Server) renew(context.Context) {
+	if err := errors.Join(s.credentials.ensureServing(time.Now()), s.credentials.ensureAdminCertificate(time.Now())); err != nil {
+		slog.Error("renewing a certificate fails and will be tried again in a day", "err", err)
 	}
 }
 

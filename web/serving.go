@@ -3,12 +3,10 @@ package web
 import (
 	"bytes"
 	"crypto"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
@@ -50,7 +48,7 @@ func (s *serving) ensure(a *authority, hosts []string, now time.Time) error {
 	if err == nil {
 		err = writeFile(s.certFile, s.cert, 0o644)
 	}
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	if isFull(err) {
 		slog.Warn("the disk is full: the serving certificate was made and cannot be written; it is tried again in a day and at the next start", "err", err)
 		return nil
 	}

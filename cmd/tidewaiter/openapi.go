@@ -16,6 +16,7 @@ import (
 var servedPackages = map[string]bool{
 	"com.github.openshift.api.image.v1":                     true,
 	"com.github.tidewaiter.tidewaiter.signatures.policyapi": true,
+	"io.k8s.api.authentication.v1":                          true,
 	"io.k8s.api.coordination.v1":                            true,
 	"io.k8s.api.core.v1":                                    true,
 	"io.k8s.api.events.v1":                                  true,

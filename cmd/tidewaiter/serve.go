@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tidewaiter/tidewaiter/coreapi"
+	"github.com/tidewaiter/tidewaiter/web"
 )
 
 // defaultDataDir is where every verb looks unless told otherwise.
@@ -42,6 +43,10 @@ When the server is ready one line on standard output says where.`,
   # For other machines
   tidewaiter serve --bind-address 0.0.0.0
 
+  # Behind a name, with a certificate of one's own
+  tidewaiter serve --bind-address 0.0.0.0 --advertise-url https://tidewaiter.example.com:6443 \
+    --tls-cert-file tls.crt --tls-private-key-file tls.key
+
   # With a backup every six hours, those of two weeks kept
   tidewaiter serve --backup-dir /mnt/backups --backup-every 6h --backup-keep 56`,
 		Args: cobra.NoArgs,
@@ -54,6 +59,9 @@ When the server is ready one line on standard output says where.`,
 	o.addFlags(f)
 	f.StringVar(&o.bindAddress, "bind-address", "127.0.0.1", "IP address to listen on; 0.0.0.0 or :: for all")
 	f.IntVar(&o.securePort, "secure-port", 6443, "port to serve HTTPS on; 0 picks a free one")
+	o.authentication = web.NewAuthentication()
+	o.authentication.AddFlags(f)
+	o.tls.AddFlags(f)
 	f.IntVar(&o.maxReads, "max-requests-inflight", 400, "how many requests that change nothing are served at once, lists a quarter of them; the others wait for a moment and are then told to come later")
 	f.IntVar(&o.maxWrites, "max-mutating-requests-inflight", 200, "how many requests that change something are served at once")
 	return cmd
@@ -85,6 +93,9 @@ func (o *serveOptions) run(ctx context.Context, out io.Writer) error {
 		return &exitError{code: exitUsage, err: withHint(
 			fmt.Errorf("--backup-every %s --backup-keep %d: a backup is made once a minute at most, and one at least is kept", o.backups.Every, o.backups.Keep),
 			"tidewaiter serve --backup-dir %s --backup-every 24h --backup-keep 7", o.backups.Dir)}
+	}
+	if err := o.tls.Validate(); err != nil {
+		return misuse(err, "tidewaiter serve --tls-san registry.example.com --advertise-url https://registry.example.com:6443")
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(ip.String(), strconv.Itoa(o.securePort)))
 	if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,6 +61,8 @@ type serverOptions struct {
 	isolated bool
 	// maxReads and maxWrites bound the requests in flight; see web.Config.
 	maxReads, maxWrites int
+	authentication      *web.Authentication // nil for the defaults
+	tls                 web.TLS
 	without             without
 }
 
@@ -109,6 +112,7 @@ type server struct {
 	db           *db.DB
 	web          *web.Server
 	credentials  *web.Credentials
+	tokens       *web.Tokens // of service accounts
 	events       *eventRecorder
 	verification *verification
 	pushes       *pushes // nil without a listener
@@ -176,7 +180,7 @@ func openServer(ctx context.Context, o serverOptions, listener net.Listener) (_ 
 // tellWhere writes where the server is for the commands that look for it. On a full
 // disk it is served all the same.
 func (s *server) tellWhere() error {
-	err := errors.Join(s.credentials.WriteKubeconfig(s.url), s.credentials.WriteLocal(s.url), s.db.SetInfo(s.url))
+	err := errors.Join(s.credentials.KeepKubeconfig(cmp.Or(s.options.tls.AdvertiseURL, s.url)), s.credentials.WriteLocal(s.url), s.db.SetInfo(s.url))
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		slog.Warn("the disk is full: the server's address cannot be written for its clients", "url", s.url, "err", err)
 		return nil
@@ -192,8 +196,23 @@ func (s *server) loadCredentials() (err error) {
 		ip = addr.IP
 		s.url = "https://" + (&net.TCPAddr{IP: reachable(ip), Port: addr.Port}).String()
 	}
-	s.credentials, err = web.LoadCredentials(s.options.dataDir, web.ServingHosts(ip), time.Now())
+	if s.credentials, err = web.LoadCredentials(s.options.dataDir, s.options.tls.Hosts(ip), time.Now()); err != nil {
+		return err
+	}
+	s.credentials.TLS = s.options.tls
+	if s.credentials.AuthorityMade() && s.db.Revision() > 1 {
+		slog.Warn("The folder pki is gone and was made anew. All data is there. Who has a kubeconfig, a client certificate or a service account's token of before is refused: hand out admin.kubeconfig and pki/ca.crt again, and have robots ask for new tokens", "dir", s.options.dataDir)
+	}
+	s.tokens, err = s.credentials.ServiceAccountTokens(s.authentication())
 	return err
+}
+
+// authentication is how callers prove who they are.
+func (s *server) authentication() *web.Authentication {
+	if s.options.authentication == nil {
+		s.options.authentication = web.NewAuthentication()
+	}
+	return s.options.authentication
 }
 
 // openPushes prepares what takes pushes, of a server that listens.
@@ -228,7 +247,9 @@ func (s *server) assemble() error {
 	if off.storedAnswers {
 		answer = nil
 	}
-	core, err := coreapi.New(getter, s.options.coreOptions(s.config))
+	options := s.options.coreOptions(s.config)
+	options.Tokens = s.accountTokens()
+	core, err := coreapi.New(getter, options)
 	if err != nil {
 		return err
 	}
@@ -262,6 +283,9 @@ func (s *server) assemble() error {
 		MaxReads:       s.options.maxReads,
 		MaxWrites:      s.options.maxWrites,
 		Credentials:    s.credentials,
+		Authentication: s.authentication(),
+		Tokens:         s.tokens,
+		Accounts:       core.Accounts,
 		Front:          func(api http.Handler) http.Handler { return s.front(served, api) },
 		Hooks:          s.pushes.hooks(),
 		Version:        buildVersion(),
@@ -276,6 +300,19 @@ func (s *server) assemble() error {
 	}
 	s.web, err = web.New(c)
 	return err
+}
+
+// accountTokens says how the tokens of service accounts are made.
+func (s *server) accountTokens() coreapi.Tokens {
+	o := s.authentication()
+	audiences := o.APIAudiences
+	if len(audiences) == 0 {
+		audiences = o.ServiceAccounts.Issuers
+	}
+	return coreapi.Tokens{
+		Generator: s.tokens, Audiences: audiences, MaxExpiration: o.ServiceAccounts.MaxExpiration,
+		ExtendExpiration: o.ServiceAccounts.ExtendExpiration, MaxExtendedExpiration: o.ServiceAccounts.MaxExtendedExpiration,
+	}
 }
 
 // front is what stands before the API server's own handlers.

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/web"
+)
+
+// rotatePatience is how long a server may take to use what was rotated.
+const rotatePatience = 30 * time.Second
+
+func newCredentialsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "credentials",
+		Short:   "Replace the administrator's credential",
+		Example: "  tidewaiter credentials rotate",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	var dataDir string
+	var r web.Rotation
+	rotate := &cobra.Command{
+		Use:   "rotate",
+		Short: "Replace the administrator's token and certificate, also while the server runs",
+		Long: `Replace the administrator's token and client certificate (pki/tokens.csv,
+pki/admin.crt). A server that holds the directory takes the new ones, refuses the
+old ones within a second, and writes admin.kubeconfig anew; who had a copy of it
+needs a new one. Where no server runs, the next start does so.
+
+Other tokens in pki/tokens.csv, service accounts and other client certificates stay
+good. A watch that was begun with the old token goes on until it ends, within an hour.`,
+		Example: `  # admin.kubeconfig was leaked
+  tidewaiter credentials rotate
+
+  # So was a client certificate that pki/ca.key had signed for somebody
+  tidewaiter credentials rotate --revoke somebody.crt
+
+  # The tokens of service accounts are to be signed by a new key. Those of the old
+  # key stay good until they end; take it out of pki/sa.pub to refuse them now
+  tidewaiter credentials rotate --signing-key`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			running, err := serverHolds(dataDir)
+			if err != nil {
+				return err
+			}
+			token, err := web.Rotate(dataDir, r, time.Now())
+			if err != nil {
+				return err
+			}
+			if !running {
+				fmt.Fprintf(cmd.OutOrStdout(), "The administrator's token and certificate are new. No server holds %s: the next start writes %s.\n", dataDir, filepath.Join(dataDir, "admin.kubeconfig"))
+				return nil
+			}
+			if err := awaitToken(cmd.Context(), dataDir, token); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "The administrator's token and certificate are new, the server refuses the old ones: %s\n", filepath.Join(dataDir, "admin.kubeconfig"))
+			return nil
+		},
+	}
+	f := rotate.Flags()
+	f.StringVar(&dataDir, "data-dir", defaultDataDir, "directory that holds the database, the certificates and the administrator's credential")
+	f.BoolVar(&r.SigningKey, "signing-key", false, "make a new key for the tokens of service accounts, too")
+	f.StringArrayVar(&r.Revoke, "revoke", nil, "file of a client certificate of this server's authority that is to be refused from now on; may be given several times")
+	cmd.AddCommand(rotate)
+	return cmd
+}
+
+// serverHolds tells whether a server that listens holds dir.
+func serverHolds(dir string) (bool, error) {
+	err := db.Owner(dir)
+	var locked *db.LockedError
+	if errors.As(err, &locked) {
+		return locked.Info != "", nil
+	}
+	return false, err
+}
+
+// awaitToken waits until the server has written token into admin.kubeconfig, which it
+// does once the token is in force.
+func awaitToken(ctx context.Context, dir, token string) error {
+	file := filepath.Join(dir, "admin.kubeconfig")
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, rotatePatience, true, func(context.Context) (bool, error) {
+		data, err := os.ReadFile(file)
+		return err == nil && bytes.Contains(data, []byte(token)), nil
+	})
+	if err != nil {
+		return withHint(fmt.Errorf("the token and the certificate were replaced, but the server has not taken them after %s", rotatePatience),
+			"its log says why; one of an older version has to be started again")
+	}
+	return nil
+}

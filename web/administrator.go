@@ -1,0 +1,312 @@
+package web
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math/big"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	apix509 "k8s.io/apiserver/pkg/authentication/request/x509"
+	"k8s.io/apiserver/pkg/authentication/token/tokenfile"
+	"k8s.io/apiserver/pkg/authentication/user"
+	certutil "k8s.io/client-go/util/cert"
+
+	"github.com/tidewaiter/tidewaiter/db/trusted"
+)
+
+// The administrator's credential is a token, which admin.kubeconfig holds, and a client
+// certificate for what has no place for a token. Both can be replaced while the server
+// runs. A token is gone when its line is. A certificate would be good until it ends, so
+// the authority keeps a list of those that it revoked, as RFC 5280 has it: one list
+// serves the administrator's certificates and those that somebody signed by hand.
+
+const (
+	// adminLifetime is how long an administrator's certificate is good for.
+	adminLifetime = 365 * 24 * time.Hour
+	// maxTokenFile and maxRevoked bound files, in bytes.
+	maxTokenFile = 1 << 20
+	maxRevoked   = 4 << 20
+)
+
+// fileTokens are the tokens of a file in Kubernetes' token file format.
+type fileTokens struct {
+	file    string
+	current atomic.Pointer[tokenfile.TokenAuthenticator]
+}
+
+func (f *fileTokens) load() error {
+	if err := trusted.CheckSecretPath(f.file); err != nil {
+		return err
+	}
+	tokens, err := tokenfile.NewCSV(f.file)
+	if err != nil {
+		return fmt.Errorf("reading bearer tokens: %w", err)
+	}
+	f.current.Store(tokens)
+	return nil
+}
+
+// AuthenticateToken implements authenticator.Token.
+func (f *fileTokens) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	return f.current.Load().AuthenticateToken(ctx, token)
+}
+
+// localToken is that of verbs on this machine.
+func (c *Credentials) localToken() authenticator.Token {
+	return tokenfile.New(map[string]*user.DefaultInfo{
+		c.local.Token: {Name: localUser, UID: localUser, Groups: []string{user.SystemPrivilegedGroup}},
+	})
+}
+
+// revocations are the serial numbers of the certificates that the authority revoked.
+type revocations struct {
+	file    string
+	ca      *authority
+	current atomic.Pointer[map[string]bool]
+}
+
+func (r *revocations) load() error {
+	list, err := r.read()
+	if err != nil {
+		return err
+	}
+	serials := make(map[string]bool, len(list))
+	for _, e := range list {
+		serials[e.SerialNumber.String()] = true
+	}
+	r.current.Store(&serials)
+	return nil
+}
+
+// read returns the entries of the file; one that is not there has none.
+func (r *revocations) read() ([]x509.RevocationListEntry, error) {
+	der, err := trusted.ReadFile(r.file, maxRevoked)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	list, err := x509.ParseRevocationList(der)
+	if err == nil {
+		err = list.CheckSignatureFrom(r.ca.revoker())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s is no list of revoked certificates of pki/ca.crt: %w", r.file, err)
+	}
+	return list.RevokedCertificateEntries, nil
+}
+
+// add revokes certificates.
+func (r *revocations) add(now time.Time, certs ...*x509.Certificate) error {
+	list, err := r.read()
+	if err != nil {
+		return err
+	}
+	for _, cert := range certs {
+		if !slices.ContainsFunc(list, func(e x509.RevocationListEntry) bool { return e.SerialNumber.Cmp(cert.SerialNumber) == 0 }) {
+			list = append(list, x509.RevocationListEntry{SerialNumber: cert.SerialNumber, RevocationTime: now})
+		}
+	}
+	der, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{
+		RevokedCertificateEntries: list,
+		Number:                    big.NewInt(now.UnixNano()),
+		ThisUpdate:                now.Add(-clockSkew),
+		NextUpdate:                r.ca.cert.NotAfter,
+	}, r.ca.revoker(), r.ca.key)
+	if err != nil {
+		return err
+	}
+	if len(der) > maxRevoked {
+		return fmt.Errorf("%s would be larger than %d bytes: remove pki/ca.crt and pki/ca.key to have a new authority made, which every client must then be told to trust", r.file, maxRevoked)
+	}
+	return writeFile(r.file, der, 0o644)
+}
+
+// has tells whether a certificate was revoked.
+func (r *revocations) has(cert *x509.Certificate) bool {
+	return (*r.current.Load())[cert.SerialNumber.String()]
+}
+
+// except is who a certificate is of unless it was revoked.
+func (r *revocations) except(of apix509.UserConversion) apix509.UserConversion {
+	return apix509.UserConversionFunc(func(chain []*x509.Certificate) (*authenticator.Response, bool, error) {
+		if r.has(chain[0]) {
+			return nil, false, fmt.Errorf("the certificate with the serial number %s was revoked", chain[0].SerialNumber)
+		}
+		return of.User(chain)
+	})
+}
+
+// revoker is the authority as one that may sign lists: the certificates of older ones do
+// not say so, and nobody else reads the list.
+func (a *authority) revoker() *x509.Certificate {
+	cert := *a.cert
+	cert.KeyUsage |= x509.KeyUsageCRLSign
+	return &cert
+}
+
+// ensureAdminCertificate makes the administrator's certificate unless there is one that
+// is good for a while.
+func (c *Credentials) ensureAdminCertificate(now time.Time) error {
+	cert, certErr := os.ReadFile(c.adminCertFile)
+	key, keyErr := os.ReadFile(c.adminKeyFile)
+	if certErr == nil && keyErr == nil && c.ca.usable(cert, key, nil, now) {
+		if certs, err := certutil.ParseCertsPEM(cert); err == nil && !c.revoked.has(certs[0]) {
+			return nil
+		}
+	}
+	err := c.issueAdmin(now)
+	if isFull(err) {
+		slog.Warn("the disk is full: the administrator's certificate cannot be written; it is tried again in a day and at the next start", "err", err)
+		return nil
+	}
+	return err
+}
+
+// issueAdmin writes a new certificate of the administrator's and its key.
+func (c *Credentials) issueAdmin(now time.Time) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	cert, err := sign(&x509.Certificate{
+		Subject:     pkix.Name{CommonName: adminUser, Organization: []string{user.SystemPrivilegedGroup}},
+		NotBefore:   now.Add(-clockSkew),
+		NotAfter:    now.Add(adminLifetime),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}, c.ca.cert, key.Public(), c.ca.key)
+	if err != nil {
+		return err
+	}
+	if err := writeKey(c.adminKeyFile, key); err != nil {
+		return err
+	}
+	return writeCert(c.adminCertFile, cert)
+}
+
+// Rotation is what is to be replaced besides the administrator's credential.
+type Rotation struct {
+	// SigningKey makes a new key for the tokens of service accounts. Tokens of the old
+	// one stay good until they end.
+	SigningKey bool
+	// Revoke are files of client certificates of the data directory's authority that
+	// are to be refused from now on.
+	Revoke []string
+}
+
+// Rotate replaces the administrator's token and certificate in the data directory dir.
+// A server that runs there takes the new ones, and refuses the old, within a second; it
+// writes admin.kubeconfig anew. It returns the new token.
+func Rotate(dir string, r Rotation, now time.Time) (token string, err error) {
+	pki := filepath.Join(dir, "pki")
+	if _, err := os.Stat(filepath.Join(pki, "ca.key")); err != nil {
+		return "", fmt.Errorf("%s is no data directory of a server: %w", dir, err)
+	}
+	unlock, err := lockDir(pki)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	c, err := LoadCredentials(dir, nil, now)
+	if err != nil {
+		return "", err
+	}
+	revoke, err := c.ownCertificates(append(slices.Clone(r.Revoke), c.adminCertFile))
+	if err != nil {
+		return "", err
+	}
+	// The old goes first: whoever is interrupted has one credential less, not one more.
+	if err := c.revoked.add(now, revoke...); err != nil {
+		return "", err
+	}
+	if token, err = c.replaceAdminToken(); err != nil {
+		return "", err
+	}
+	if err := c.issueAdmin(now); err != nil {
+		return "", err
+	}
+	if r.SigningKey {
+		if _, err := newSigningKey(c.signFile, c.publicFile); err != nil {
+			return "", err
+		}
+	}
+	return token, nil
+}
+
+// ownCertificates reads the first certificate of each file, which is of c's authority.
+func (c *Credentials) ownCertificates(files []string) ([]*x509.Certificate, error) {
+	var all []*x509.Certificate
+	for _, file := range files {
+		certs, err := certutil.CertsFromFile(file)
+		if err == nil {
+			err = certs[0].CheckSignatureFrom(c.ca.cert)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s is no certificate of %s: %w", file, c.CAFile, err)
+		}
+		all = append(all, certs[0])
+	}
+	return all, nil
+}
+
+// replaceAdminToken puts a new token in the line of the administrator's. Other lines
+// stay.
+func (c *Credentials) replaceAdminToken() (string, error) {
+	old, err := c.adminToken()
+	if err != nil {
+		return "", err
+	}
+	records, err := c.readTokens()
+	if err != nil {
+		return "", err
+	}
+	token, err := newToken()
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	w := csv.NewWriter(&b)
+	for _, record := range records {
+		if len(record) > 0 && record[0] == old {
+			record[0] = token
+		}
+		if err := w.Write(record); err != nil {
+			return "", err
+		}
+	}
+	w.Flush()
+	return token, errors.Join(w.Error(), writeFile(c.tokenFile, []byte(b.String()), 0o600))
+}
+
+// lockDir waits until nobody else holds dir, and holds it.
+func lockDir(dir string) (unlock func(), err error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, errors.Join(fmt.Errorf("locking %s: %w", dir, err), d.Close())
+	}
+	return func() { _ = d.Close() }, nil
+}
+
+// isFull tells whether a disk was full.
+func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }

@@ -1,0 +1,158 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spf13/pflag"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiserverapi "k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/group"
+	"k8s.io/apiserver/pkg/authentication/request/anonymous"
+	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
+	"k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/apiserver/pkg/authentication/request/websocket"
+	"k8s.io/apiserver/pkg/authentication/request/x509"
+	tokenunion "k8s.io/apiserver/pkg/authentication/token/union"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	_ "k8s.io/kubernetes/pkg/apis/authentication/install" // in the scheme k8s.io/kubernetes/pkg/api/legacyscheme
+	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
+	"k8s.io/kubernetes/pkg/registry/authentication/selfsubjectreview"
+	"k8s.io/kubernetes/pkg/registry/authentication/tokenreview"
+	"k8s.io/kubernetes/pkg/serviceaccount"
+)
+
+// DefaultIssuer is the issuer of service accounts' tokens, unless another is given. It
+// names no host: a server that is to be asked for its keys by others is told its own.
+const DefaultIssuer = "https://tidewaiter.local"
+
+// tokenCacheTime is for how long a token that was checked, of a service account or of
+// another issuer, is not checked again. Upstream has ten seconds; what is revoked is to
+// be refused within one.
+const tokenCacheTime = time.Second
+
+// Authentication says how callers prove who they are, besides the credentials of the
+// data directory: kube-apiserver's own options, by its flags.
+type Authentication struct {
+	*kubeoptions.BuiltInAuthenticationOptions
+	// SigningKeyFile is a private key in PEM that signs the tokens of service
+	// accounts; empty for the data directory's own.
+	SigningKeyFile string
+}
+
+// NewAuthentication has kube-apiserver's defaults, but that nobody is anonymous except
+// for the health endpoints.
+func NewAuthentication() *Authentication {
+	o := kubeoptions.NewBuiltInAuthenticationOptions().WithAnonymous().WithClientCert().WithOIDC().WithServiceAccounts().WithWebHook()
+	o.Anonymous.Allow = false
+	o.TokenSuccessCacheTTL = tokenCacheTime
+	o.WebHook.Version = "v1"
+	return &Authentication{BuiltInAuthenticationOptions: o}
+}
+
+// AddFlags adds kube-apiserver's flags.
+func (a *Authentication) AddFlags(fs *pflag.FlagSet) {
+	a.BuiltInAuthenticationOptions.AddFlags(fs)
+	fs.StringVar(&a.SigningKeyFile, "service-account-signing-key-file", "", "File with the private key (PEM, RSA or ECDSA) that signs the tokens of service accounts. Without it pki/sa.key of the data directory signs. It is read again when it changes.")
+	fs.Lookup("service-account-key-file").Usage = "File with public or private keys (PEM, RSA or ECDSA) that verify the tokens of service accounts; may be given several times. Without it pki/sa.pub of the data directory does. It is read again when it changes."
+	fs.Lookup("client-ca-file").Usage = "If set, client certificates signed by one of the authorities in this file are accepted beside those of the data directory's own authority: the user is the CommonName, the groups are the Organizations."
+	fs.Lookup("anonymous-auth").Usage = "Whether requests without a credential are those of system:anonymous, of the group system:unauthenticated. Without it they are answered 401, but for the health endpoints."
+	// It is about tokens in Secrets, which are not served.
+	_ = fs.MarkHidden("service-account-lookup")
+}
+
+// complete fills in what was not given, and says what is wrong with what was.
+func (a *Authentication) complete(keys serviceaccount.PublicKeysGetter, accounts serviceaccount.ServiceAccountTokenGetter) error {
+	a.issuers()
+	if keys == nil || accounts == nil {
+		a.ServiceAccounts = nil
+	} else {
+		// The keys that were given are among them.
+		a.ServiceAccounts.KeyFiles, a.ServiceAccounts.ExternalPublicKeysGetter = nil, keys
+		a.ServiceAccounts.OptionalTokenGetter = func(informers.SharedInformerFactory) serviceaccount.ServiceAccountTokenGetter { return accounts }
+	}
+	return errors.Join(a.Validate()...)
+}
+
+// issuers are those of service accounts' tokens; the first is that of new ones.
+func (a *Authentication) issuers() []string {
+	if len(a.ServiceAccounts.Issuers) == 0 {
+		a.ServiceAccounts.Issuers = []string{DefaultIssuer}
+	}
+	return a.ServiceAccounts.Issuers
+}
+
+// applyAuthentication makes cfg know the callers of c. What the data directory's own
+// credentials prove is asked first, which costs least; then kube-apiserver's ways.
+func applyAuthentication(ctx context.Context, cfg *genericapiserver.Config, c Config) error {
+	options := c.Authentication
+	if options == nil {
+		options = NewAuthentication()
+	}
+	var keys serviceaccount.PublicKeysGetter
+	if c.Tokens != nil {
+		keys = c.Tokens
+	}
+	if err := options.complete(keys, c.Accounts); err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(cfg.LoopbackClientConfig)
+	if err != nil {
+		return err
+	}
+	own, err := c.Credentials.authenticator()
+	if err != nil {
+		return err
+	}
+	// Without service accounts upstream takes its listers from here, and asks none.
+	unused := informers.NewSharedInformerFactory(client, 0)
+	if err := options.ApplyTo(ctx, &cfg.Authentication, cfg.SecureServing, nil, cfg.OpenAPIConfig, cfg.OpenAPIV3Config, client, unused, "tidewaiter"); err != nil {
+		return err
+	}
+	requests := []authenticator.Request{own.request(cfg.Authentication.APIAudiences)}
+	if others := cfg.Authentication.Authenticator; others != nil {
+		requests = append(requests, others)
+	}
+	health := make([]apiserverapi.AnonymousAuthCondition, 0, len(healthPaths))
+	for _, p := range healthPaths {
+		health = append(health, apiserverapi.AnonymousAuthCondition{Path: p})
+	}
+	cfg.Authentication.Authenticator = union.New(append(requests, anonymous.NewAuthenticator(health))...)
+	return nil
+}
+
+// ownCallers are those whose credentials are in the data directory.
+type ownCallers struct {
+	certificates *x509.Authenticator
+	tokens       authenticator.Token
+}
+
+// request authenticates them for audiences, those of the API.
+func (o *ownCallers) request(audiences authenticator.Audiences) authenticator.Request {
+	tokens := authenticator.WrapAudienceAgnosticToken(audiences, o.tokens)
+	return group.NewAuthenticatedGroupAdder(union.New(o.certificates, bearertoken.New(tokens), websocket.NewProtocolAuthenticator(tokens)))
+}
+
+// authenticator knows whoever has a credential of c, until it is revoked.
+func (c *Credentials) authenticator() (*ownCallers, error) {
+	return &ownCallers{
+		certificates: x509.NewDynamic(c.clientCA.VerifyOptions, c.revoked.except(x509.CommonNameUserConversion)),
+		tokens:       tokenunion.New(c.tokens, c.localToken()),
+	}, nil
+}
+
+// reviews serve who a token's bearer is, and who the caller is.
+func reviews(a genericapiserver.AuthenticationInfo) map[schema.GroupVersion]map[string]rest.Storage {
+	return map[schema.GroupVersion]map[string]rest.Storage{
+		authenticationv1.SchemeGroupVersion: {
+			"tokenreviews":       tokenreview.NewREST(a.Authenticator, a.APIAudiences),
+			"selfsubjectreviews": selfsubjectreview.NewREST(),
+		},
+	}
+}

@@ -1,0 +1,82 @@
+package web
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+)
+
+// reloadEvery is how often the files of the credentials are looked at. It is a look at
+// their names, sizes and times, and works where there are no notifications.
+const reloadEvery = 200 * time.Millisecond
+
+// reloader reads files again when they change.
+type reloader struct {
+	mu    sync.Mutex
+	files []*followed
+}
+
+// followed are files that are read together.
+type followed struct {
+	load  func() error
+	names []string
+	seen  []os.FileInfo // nil for a file that is not there
+}
+
+// follow calls load now, and again whenever one of the files has changed. Only the first
+// error is returned; later ones are logged, and what was read before stays in force.
+func (r *reloader) follow(load func() error, names ...string) error {
+	f := &followed{load: load, names: names, seen: make([]os.FileInfo, len(names))}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.files = append(r.files, f)
+	f.changed()
+	return load()
+}
+
+// run looks at the files until ctx is done.
+func (r *reloader) run(ctx context.Context) {
+	ticker := time.NewTicker(reloadEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			r.look()
+		}
+	}
+}
+
+// look reads what has changed.
+func (r *reloader) look() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, f := range r.files {
+		if !f.changed() {
+			continue
+		}
+		if err := f.load(); err != nil {
+			slog.Error("a file of credentials has changed and cannot be used; what it held before stays in force", "files", f.names, "err", err)
+		}
+	}
+}
+
+// changed tells whether a file is another than when it was last asked.
+func (f *followed) changed() bool {
+	changed := false
+	for i, name := range f.names {
+		now, err := os.Stat(name)
+		if err != nil {
+			now = nil
+		}
+		before := f.seen[i]
+		if (now == nil) != (before == nil) || now != nil && (!os.SameFile(now, before) || now.Size() != before.Size() || !now.ModTime().Equal(before.ModTime())) {
+			changed = true
+		}
+		f.seen[i] = now
+	}
+	return changed
+}
