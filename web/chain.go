@@ -17,8 +17,8 @@ import (
 
 // handlerChain puts Kubernetes' filters before api. It is
 // genericapiserver.DefaultBuildHandlerChain without those that do nothing here
-// but cost as much as a read does (tracing and audit, which nothing is
-// configured for, and the timing of each filter), and in an order that lets
+// but cost as much as a read does (tracing, which nothing is configured for, and
+// the timing of each filter), and in an order that lets
 // front, if it is not nil, answer before the goroutine, the copies and the
 // trackers that what may run long needs. Whatever front answers has passed
 // authentication, impersonation, the limits of requests in flight and
@@ -26,6 +26,7 @@ import (
 // context, which it must honour itself.
 func handlerChain(api http.Handler, front func(http.Handler) http.Handler, connections *limits.Connections, c *genericapiserver.Config) http.Handler {
 	h := withCheckedPatches(api, c.MaxRequestBodyBytes, c.Serializer)
+	h = withoutAuditedObjects(h)
 	h = filters.WithWarningRecorder(h)
 	h = genericfilters.WithTimeoutForNonLongRunningRequests(h, c.LongRunningFunc)
 	h = filters.WithLatencyTrackers(h)
@@ -40,9 +41,11 @@ func handlerChain(api http.Handler, front func(http.Handler) http.Handler, conne
 	h = limits.WithRequestLimits(h, limits.RequestOptions{
 		MaxReads: c.MaxRequestsInFlight, MaxWrites: c.MaxMutatingRequestsInFlight, LongRunning: c.LongRunningFunc, Connections: connections,
 	})
-	h = filters.WithAuthentication(h, &logins{Request: c.Authentication.Authenticator}, filters.Unauthorized(c.Serializer), c.Authentication.APIAudiences, c.Authentication.RequestHeaderConfig)
+	h = filters.WithAudit(h, c.AuditBackend, c.AuditPolicyRuleEvaluator, c.LongRunningFunc)
+	refused := filters.WithFailedAuthenticationAudit(filters.Unauthorized(c.Serializer), c.AuditBackend, c.AuditPolicyRuleEvaluator)
+	h = filters.WithAuthentication(h, &logins{Request: c.Authentication.Authenticator}, refused, c.Authentication.APIAudiences, c.Authentication.RequestHeaderConfig)
 	h = withWriteDeadlines(h, c.LongRunningFunc, readerPatience)
-	h = filters.WithRequestDeadline(h, nil, nil, c.LongRunningFunc, c.Serializer, c.RequestTimeout)
+	h = filters.WithRequestDeadline(h, c.AuditBackend, c.AuditPolicyRuleEvaluator, c.LongRunningFunc, c.Serializer, c.RequestTimeout)
 	h = genericfilters.WithWaitGroup(h, c.LongRunningFunc, c.NonLongRunningRequestWaitGroup)
 	h = genericfilters.WithWatchTerminationDuringShutdown(h, shutdownSignal(c.ShutdownInitiatedNotify()), c.WatchRequestWaitGroup)
 	h = withLogsEndedAtShutdown(h, c.ShutdownInitiatedNotify())

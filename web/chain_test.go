@@ -12,17 +12,15 @@ import (
 
 // leftOut are the filters of the chain that a server gets by default and ours has not, with the reason.
 var leftOut = map[string]string{
-	"WithAudit":                     "no audit policy can be configured",
-	"WithFailedAuthenticationAudit": "no audit policy can be configured",
-	"WithTracing":                   "no tracing can be configured",
-	"WithCORS":                      "no origins can be configured",
-	"WithHSTS":                      "no directives can be configured",
-	"WithImpersonation":             "WithConstrainedImpersonation takes its place, as the feature is on by default",
-	"WithPriorityAndFairness":       "it needs its own API objects and their controller; limits.WithRequestLimits bounds requests of administrators, too",
-	"WithProbabilisticGoaway":       "it spreads clients over servers, and there is one",
-	"WithRetryAfter":                "it sends clients to another server, and there is none",
-	"WithRoutine":                   "it saves the stack of a watch's preparation; watches of stored bytes are written where they are prepared",
-	"WithMuxAndDiscoveryComplete":   "it marks 404s from before all paths are known, and all are before the server listens",
+	"WithTracing":                 "no tracing can be configured",
+	"WithCORS":                    "no origins can be configured",
+	"WithHSTS":                    "no directives can be configured",
+	"WithImpersonation":           "WithConstrainedImpersonation takes its place, as the feature is on by default",
+	"WithPriorityAndFairness":     "it needs its own API objects and their controller; limits.WithRequestLimits bounds requests of administrators, too",
+	"WithProbabilisticGoaway":     "it spreads clients over servers, and there is one",
+	"WithRetryAfter":              "it sends clients to another server, and there is none",
+	"WithRoutine":                 "it saves the stack of a watch's preparation; watches of stored bytes are written where they are prepared",
+	"WithMuxAndDiscoveryComplete": "it marks 404s from before all paths are known, and all are before the server listens",
 }
 
 // calls returns the names, after a qualifier, of the filters that a function of a file calls.

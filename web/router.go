@@ -10,21 +10,21 @@ import (
 	"github.com/gorilla/mux"
 )
 
-// rootRouter sends /hooks/ to the receivers, which refuse everything if hooks is
-// nil, and everything else to the API server's handler chain.
+// rootRouter sends /hooks/ to the receivers, and everything else to the API server's
+// handler chain.
 func rootRouter(api, hooks http.Handler) http.Handler {
 	// Paths go through untouched: the API server has its own idea of a clean
 	// path, and a redirect would lose the body of a request.
 	router := mux.NewRouter().SkipClean(true).UseEncodedPath()
-	if hooks == nil {
-		hooks = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			http.Error(w, "there are no receivers", http.StatusUnauthorized)
-		})
-	}
 	router.MatcherFunc(forHooks).Handler(recovering(hooks))
 	router.NotFoundHandler = api
 	router.MethodNotAllowedHandler = api
 	return router
+}
+
+// noReceivers is the receivers where there are none.
+func noReceivers(w http.ResponseWriter, _ *http.Request) {
+	http.Error(w, "there are no receivers", http.StatusUnauthorized)
 }
 
 // forHooks says whether a request is, or was meant to be, for a receiver: its

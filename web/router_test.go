@@ -20,7 +20,7 @@ func TestPathsWithSecretsAreKeptFromTheLog(t *testing.T) {
 		for name, test := range map[string]struct {
 			hooks http.Handler
 			want  int
-		}{"with receivers": {hooks, http.StatusAccepted}, "without": {nil, http.StatusUnauthorized}} {
+		}{"with receivers": {hooks, http.StatusAccepted}, "without": {http.HandlerFunc(noReceivers), http.StatusUnauthorized}} {
 			want := test.want
 			if !ours {
 				want = http.StatusTeapot

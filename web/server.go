@@ -16,11 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/endpoints/openapi"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericfilters "k8s.io/apiserver/pkg/server/filters"
 	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/server/routes"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/kube-openapi/pkg/common"
@@ -77,6 +79,9 @@ type Config struct {
 	Accounts serviceaccount.ServiceAccountTokenGetter
 	// Hooks serves everything below /hooks/; nil refuses it.
 	Hooks http.Handler
+	// Audit says what is written down of requests, and where; see [NewAuditOptions]. Nil
+	// writes nothing.
+	Audit *options.AuditOptions
 	// Front, if set, stands before the API server's own handlers, behind
 	// authentication and authorization. It may answer what it can answer faster,
 	// within the deadline of the request's context, and leaves the rest to the
@@ -95,7 +100,8 @@ type Server struct {
 	token       string
 	credentials *Credentials
 	stop        context.CancelFunc // ends what authenticates callers
-	notAwaited  []string           // checks of /readyz that Ready does not wait for
+	hooks       http.Handler
+	notAwaited  []string // checks of /readyz that Ready does not wait for
 }
 
 // New assembles the server. It opens no port of its own and starts nothing. The
@@ -122,7 +128,10 @@ func New(c Config) (_ *Server, err error) {
 	cfg.MaxRequestsInFlight = cmp.Or(c.MaxReads, cfg.MaxRequestsInFlight)
 	cfg.MaxMutatingRequestsInFlight = cmp.Or(c.MaxWrites, cfg.MaxMutatingRequestsInFlight)
 	cfg.LoopbackClientConfig = s.ClientConfig()
-	cfg.AdmissionControl = labelBound{}
+	cfg.AdmissionControl = admission.NewChainHandler(auditNames{}, labelBound{})
+	if err := applyAudit(cfg, c.Audit); err != nil {
+		return nil, err
+	}
 	// With profiling come flags that change what the server logs; see below.
 	cfg.EnableProfiling = false
 	cfg.ExternalAddress = c.Credentials.TLS.address(c.Listener)
@@ -150,7 +159,12 @@ func New(c Config) (_ *Server, err error) {
 		s.notAwaited = append(s.notAwaited, check.Name())
 	}
 	cfg.BuildHandlerChainFunc = func(api http.Handler, cfg *genericapiserver.Config) http.Handler {
-		return rootRouter(handlerChain(api, c.Front, c.Connections, cfg), c.Hooks)
+		s.hooks = http.HandlerFunc(noReceivers)
+		if c.Hooks != nil {
+			s.hooks = c.Hooks
+		}
+		s.hooks = withHookAudit(s.hooks, cfg)
+		return rootRouter(handlerChain(api, c.Front, c.Connections, cfg), s.hooks)
 	}
 
 	s.api, err = cfg.Complete(nil).New("tidewaiter", genericapiserver.NewEmptyDelegate())
@@ -214,6 +228,10 @@ func installGroups(api *genericapiserver.GenericAPIServer, c Config) error {
 func (s *Server) Handle(path string, h http.Handler) {
 	s.api.Handler.NonGoRestfulMux.Handle(path, h)
 }
+
+// Hooks serves everything below /hooks/ and writes it down as Config.Audit says, for a
+// listener of its own.
+func (s *Server) Hooks() http.Handler { return s.hooks }
 
 // Run serves until ctx is done, then drains: new requests are refused, running
 // ones finish, watches end. It returns nil after a clean stop.

@@ -139,8 +139,8 @@ func (p *pushes) work(ctx context.Context, client *restclient.Config, notifier q
 
 // servePlain serves the receivers, and nothing else, over plain HTTP until ctx
 // ends.
-func (p *pushes) servePlain(ctx context.Context) error {
-	s := &http.Server{Handler: p.handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+func (p *pushes) servePlain(ctx context.Context, receivers http.Handler) error {
+	s := &http.Server{Handler: receivers, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
 	context.AfterFunc(ctx, func() {
 		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -17,6 +18,9 @@ import (
 
 // defaultDataDir is where every verb looks unless told otherwise.
 const defaultDataDir = "./tidewaiter-data"
+
+// auditLog is the default audit log of a data directory.
+func auditLog(dataDir string) string { return filepath.Join(dataDir, "audit", "audit.log") }
 
 type serveOptions struct {
 	serverOptions
@@ -52,11 +56,18 @@ When the server is ready one line on standard output says where.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			collectSeldom()
+			if !cmd.Flags().Changed("audit-log-path") {
+				o.audit.LogOptions.Path = auditLog(o.dataDir)
+			}
 			return o.run(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
 	f := cmd.Flags()
 	o.addFlags(f)
+	o.audit = web.NewAuditOptions("")
+	o.audit.AddFlags(f)
+	f.Lookup("audit-policy-file").Usage = "audit policy, as kube-apiserver's; without one, changes and refusals are written down at the level Metadata"
+	f.Lookup("audit-log-path").Usage = `file of the audit log; "-" is standard output, "" none (default: audit/audit.log in the data directory)`
 	f.StringVar(&o.bindAddress, "bind-address", "127.0.0.1", "IP address to listen on; 0.0.0.0 or :: for all")
 	f.IntVar(&o.securePort, "secure-port", 6443, "port to serve HTTPS on; 0 picks a free one")
 	o.authentication = web.NewAuthentication()
@@ -96,6 +107,9 @@ func (o *serveOptions) run(ctx context.Context, out io.Writer) error {
 	}
 	if err := o.tls.Validate(); err != nil {
 		return misuse(err, "tidewaiter serve --tls-san registry.example.com --advertise-url https://registry.example.com:6443")
+	}
+	if err := errors.Join(o.audit.Validate()...); err != nil {
+		return misuse(err, "tidewaiter serve --help lists the flags")
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(ip.String(), strconv.Itoa(o.securePort)))
 	if err != nil {

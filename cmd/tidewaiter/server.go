@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/apiserver/pkg/server/options"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
@@ -59,6 +60,8 @@ type serverOptions struct {
 	// isolated imports what is pushed without the credentials and the lookaside
 	// storage of whoever runs the server.
 	isolated bool
+	// audit says what is written down of requests; nil for nothing.
+	audit *options.AuditOptions
 	// maxReads and maxWrites bound the requests in flight; see web.Config.
 	maxReads, maxWrites int
 	authentication      *web.Authentication // nil for the defaults
@@ -75,6 +78,7 @@ type without struct {
 	plainReaders  bool // documents are read by the API machinery alone
 	storedAnswers bool // creations are answered with a new encoding
 	announcements bool // commits wait for no announced write
+	audit         bool // nothing is written down
 }
 
 func (o *serverOptions) addFlags(f *pflag.FlagSet) {
@@ -286,6 +290,7 @@ func (s *server) assemble() error {
 		Authentication: s.authentication(),
 		Tokens:         s.tokens,
 		Accounts:       core.Accounts,
+		Audit:          s.options.audit,
 		Front:          func(api http.Handler) http.Handler { return s.front(served, api) },
 		Hooks:          s.pushes.hooks(),
 		Version:        buildVersion(),
@@ -297,6 +302,9 @@ func (s *server) assemble() error {
 	}
 	if off.plainReaders {
 		c.Serializers = nil
+	}
+	if off.audit {
+		c.Audit = nil
 	}
 	s.web, err = web.New(c)
 	return err
@@ -363,7 +371,7 @@ func (s *server) addTasks() {
 		})
 	}
 	if s.pushes.plain != nil {
-		s.tasks = append(s.tasks, s.pushes.servePlain)
+		s.tasks = append(s.tasks, func(ctx context.Context) error { return s.pushes.servePlain(ctx, s.web.Hooks()) })
 	}
 }
 

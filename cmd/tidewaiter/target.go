@@ -8,6 +8,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/web"
 )
 
 // target is where an import stores Images.
@@ -32,7 +33,9 @@ func (o *importOptions) target(cmd *cobra.Command) (target, error) {
 	if server, found, err := o.server(cmd); found || err != nil {
 		return server, err
 	}
-	return directoryTarget{serverOptions{dataDir: o.dataDir, configFile: o.registries.configFile}}, nil
+	return directoryTarget{serverOptions{
+		dataDir: o.dataDir, configFile: o.registries.configFile, audit: web.NewAuditOptions(auditLog(o.dataDir)),
+	}}, nil
 }
 
 // dryRunTarget stores nothing and knows nothing, so that everything is read. It

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/web"
 )
 
 // BenchmarkWithout tells what each mechanism buys that makes a server fast. Two servers, one
@@ -33,6 +34,7 @@ func BenchmarkWithout(b *testing.B) {
 		{"KeptForms", without{keptForms: true}, []string{"List", "ListGzip", "WatchList"}},
 		{"PlainReaders", without{plainReaders: true}, []string{"Create", "Table", "Selector"}},
 		{"StoredAnswers", without{storedAnswers: true}, []string{"Create"}},
+		{"Audit", without{audit: true}, []string{"Get", "Create"}},
 		{"Announcements", without{announcements: true}, []string{"Create"}},
 	} {
 		b.Run("Mechanism="+m.mechanism, func(b *testing.B) {
@@ -100,7 +102,9 @@ func newWithoutServer(b *testing.B, off without, stored int) *withoutServer {
 	if err := setUpLogging(io.Discard, 0); err != nil {
 		b.Fatal(err)
 	}
-	s := &withoutServer{benchServer: connect(b, serveWith(b, serverOptions{dataDir: b.TempDir(), without: off}, listen(b))), images: newImageMaker(b, 60)}
+	o := serverOptions{dataDir: b.TempDir(), without: off}
+	o.audit = web.NewAuditOptions(auditLog(o.dataDir))
+	s := &withoutServer{benchServer: connect(b, serveWith(b, o, listen(b))), images: newImageMaker(b, 60)}
 	names, bodies := s.images.make(b, stored)
 	s.create(b, bodies)
 	s.names = names

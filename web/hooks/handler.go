@@ -11,12 +11,17 @@ import (
 	"time"
 
 	"github.com/gorilla/mux"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/component-base/metrics"
 
 	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/web/limits"
 	"github.com/tidewaiter/tidewaiter/web/warn"
 )
+
+// ReceiverAnnotation names the receiver of a delivery in the audit log; "" stands for
+// those that do not exist.
+const ReceiverAnnotation = "tidewaiter.dev/receiver"
 
 // maxEvents bounds the events of a delivery.
 const maxEvents = 1000
@@ -105,6 +110,7 @@ func (h *Handler) deliver(w http.ResponseWriter, r *http.Request) {
 	if rc == nil {
 		rc = h.nobody
 	}
+	audit.AddAuditAnnotation(r.Context(), ReceiverAnnotation, rc.Name)
 	name, out := rc.Name, h.serve(w, r, rc, vars["token"])
 	if out.status == http.StatusUnauthorized && r.ProtoMajor == 1 {
 		// The server would wait for the body before it answers.

@@ -1,0 +1,381 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/admission"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/options"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// auditFileMiB and auditFiles bound the default log, the files that it had before
+	// and the one more that there is for a moment, to 19 × 10 MiB = 199.2 MB.
+	auditFileMiB = 10
+	auditFiles   = 17
+
+	// maxAuditText bounds each text of an event that callers choose, in bytes, and
+	// maxAuditTexts the entries of a list of such: a request's line and headers may have 1 MiB.
+	maxAuditText  = 1024
+	maxAuditTexts = 32
+
+	// refusalBurst and refusalsPerSecond bound the refusals in the default log, those of
+	// strangers and those of callers who are known, so that nobody can push out what was
+	// done by being refused often.
+	refusalBurst      = 1000
+	refusalsPerSecond = 1
+
+	// leftOutAnnotation says on a refusal how many before it were not written down.
+	leftOutAnnotation = "tidewaiter.dev/refusals-left-out"
+)
+
+// defaultAuditPolicy is what is in force without a policy file. A policy cannot tell
+// what was refused, so that reads are left out by ownRecords.
+const defaultAuditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+`
+
+// NewAuditOptions are Kubernetes' options of auditing. By default the log at path has
+// who changed what and who was refused, at the level Metadata, and takes at most 200 MB
+// together with its older files. A policy file is followed as kube-apiserver does.
+func NewAuditOptions(path string) *options.AuditOptions {
+	o := options.NewAuditOptions()
+	o.LogOptions.Path = path
+	o.LogOptions.MaxSize, o.LogOptions.MaxBackups = auditFileMiB, auditFiles
+	return o
+}
+
+// applyAudit makes cfg write down what o says.
+func applyAudit(cfg *genericapiserver.Config, o *options.AuditOptions) error {
+	if o == nil {
+		return nil
+	}
+	b := &auditBackend{}
+	if o.PolicyFile == "" {
+		b.own = newOwnRecords(clock.RealClock{})
+		// The options read a policy from a file alone. This one needs no disk.
+		policy, write, err := os.Pipe()
+		if err != nil {
+			return err
+		}
+		defer policy.Close()
+		_, err = write.WriteString(defaultAuditPolicy)
+		if err = errors.Join(err, write.Close()); err != nil {
+			return err
+		}
+		withPolicy := *o
+		withPolicy.PolicyFile = fmt.Sprintf("/dev/fd/%d", policy.Fd())
+		o = &withPolicy
+	}
+	err := o.ApplyTo(cfg)
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		slog.Warn("the disk is full: the audit log cannot be opened, and what is done is not written down until the next start", "path", o.LogOptions.Path, "err", err)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("preparing the audit: %w", err)
+	}
+	if cfg.AuditBackend != nil {
+		b.Backend = cfg.AuditBackend
+		cfg.AuditBackend = b
+	}
+	return nil
+}
+
+// auditBackend makes events fit to be kept: it bounds what callers choose, and keeps
+// what may be a secret out of them.
+type auditBackend struct {
+	audit.Backend
+	own *ownRecords // nil where a policy file says what is kept
+}
+
+// ProcessEvents implements audit.Sink.
+func (b *auditBackend) ProcessEvents(events ...*auditinternal.Event) bool {
+	kept := events
+	if b.own != nil {
+		kept = events[:0:0]
+		for _, e := range events {
+			if b.own.keep(e) {
+				kept = append(kept, e)
+			}
+		}
+	}
+	if len(kept) == 0 {
+		return true
+	}
+	for _, e := range kept {
+		boundEvent(e)
+	}
+	return b.Backend.ProcessEvents(kept...)
+}
+
+// ownRecords chooses the events of the default log.
+type ownRecords struct {
+	strangers, known refusals
+}
+
+// refusals are bounded by time, and counted where they are too many.
+type refusals struct {
+	rate    flowcontrol.PassiveRateLimiter
+	leftOut atomic.Int64
+}
+
+func newOwnRecords(c clock.PassiveClock) *ownRecords {
+	o := &ownRecords{}
+	for _, r := range []*refusals{&o.strangers, &o.known} {
+		r.rate = flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(refusalsPerSecond, refusalBurst, c)
+	}
+	return o
+}
+
+// keep says whether e is written down: a change, once it is done, or a refusal.
+func (o *ownRecords) keep(e *auditinternal.Event) bool {
+	code := int32(0)
+	if e.ResponseStatus != nil {
+		code = e.ResponseStatus.Code
+	}
+	// Who cannot prove who it is has an event of this stage alone.
+	if e.Stage == auditinternal.StageResponseStarted && code != http.StatusUnauthorized {
+		return false
+	}
+	reads := false
+	switch e.Verb {
+	case "get", "list", "watch", "head", "options":
+		reads = true
+	}
+	switch {
+	case code == http.StatusUnauthorized, e.User.Username == "" && code >= http.StatusBadRequest && !reads:
+		return o.strangers.keep(e)
+	case code == http.StatusForbidden, code == http.StatusTooManyRequests:
+		return o.known.keep(e)
+	case reads:
+		return e.Stage == auditinternal.StagePanic
+	}
+	return true
+}
+
+func (r *refusals) keep(e *auditinternal.Event) bool {
+	if !r.rate.TryAccept() {
+		r.leftOut.Add(1)
+		return false
+	}
+	if n := r.leftOut.Swap(0); n > 0 {
+		e.Annotations = maps.Clone(e.Annotations)
+		if e.Annotations == nil {
+			e.Annotations = map[string]string{}
+		}
+		e.Annotations[leftOutAnnotation] = strconv.FormatInt(n, 10)
+	}
+	return true
+}
+
+// boundEvent cuts what callers choose.
+func boundEvent(e *auditinternal.Event) {
+	e.RequestURI = boundText(withoutUnknownValues(e.RequestURI))
+	e.AuditID = boundText(e.AuditID)
+	e.Verb = boundText(e.Verb)
+	if len(e.SourceIPs) > maxAuditTexts {
+		e.SourceIPs = e.SourceIPs[len(e.SourceIPs)-maxAuditTexts:] // the last is the connection's
+	}
+	if o := e.ObjectRef; o != nil {
+		for _, s := range []*string{&o.Namespace, &o.Name, &o.Resource, &o.Subresource, &o.APIGroup, &o.APIVersion} {
+			*s = boundText(*s)
+		}
+	}
+	if s := e.ResponseStatus; s != nil {
+		s.Message = boundText(s.Message)
+		if d := s.Details; d != nil && (len(d.Name) > maxAuditText || len(d.Causes) > maxAuditTexts) {
+			s.Details = &metav1.StatusDetails{Group: d.Group, Kind: d.Kind, Name: boundText(d.Name)}
+		}
+	}
+	if u := e.ImpersonatedUser; u != nil {
+		u.Username, u.UID = boundText(u.Username), boundText(u.UID)
+		u.Groups = boundTexts(u.Groups)
+		if len(u.Extra) > maxAuditTexts {
+			u.Extra = nil
+		}
+		for key, values := range u.Extra {
+			if len(key) > maxAuditText {
+				delete(u.Extra, key)
+				continue
+			}
+			u.Extra[key] = boundTexts(values)
+		}
+	}
+	for key, value := range e.Annotations {
+		if len(value) > maxAuditText {
+			e.Annotations[key] = boundText(value)
+		}
+	}
+}
+
+func boundText[T ~string](s T) T {
+	if len(s) <= maxAuditText {
+		return s
+	}
+	return T(strings.ToValidUTF8(string(s[:maxAuditText]), "")) + "…"
+}
+
+func boundTexts[T ~[]string](all T) T {
+	all = all[:min(len(all), maxAuditTexts)]
+	for i, s := range all {
+		if len(s) > maxAuditText {
+			bounded := append(T(nil), all...)
+			for j := range bounded[i:] {
+				bounded[i+j] = boundText(bounded[i+j])
+			}
+			return bounded
+		}
+	}
+	return all
+}
+
+// auditedParameters are the query parameters of Kubernetes' requests and ours. The value
+// of any other may be a secret, such as a token that a client sends where none belongs.
+var auditedParameters = sets.New("allowWatchBookmarks", "container", "continue", "dryRun", "exclude", "fieldManager",
+	"fieldSelector", "fieldValidation", "follow", "force", "gracePeriodSeconds", "labelSelector", "limit", "limitBytes",
+	"orphanDependents", "pretty", "previous", "propagationPolicy", "resourceVersion", "resourceVersionMatch", "seconds",
+	"sendInitialEvents", "sinceSeconds", "sinceTime", "stream", "tailLines", "timeout", "timeoutSeconds", "timestamps",
+	"verbose", "watch")
+
+// withoutUnknownValues is uri with the values of unknown parameters left out.
+func withoutUnknownValues(uri string) string {
+	path, query, found := strings.Cut(uri, "?")
+	if !found {
+		return uri
+	}
+	parts := strings.FieldsFunc(query, func(r rune) bool { return r == '&' || r == ';' })
+	for i, part := range parts {
+		name, _, _ := strings.Cut(part, "=")
+		if auditedParameters.Has(name) {
+			continue
+		}
+		parts[i] = "leftout"
+	}
+	return path + "?" + strings.Join(parts, "&")
+}
+
+// withoutAuditedObjects keeps the API server's handlers from encoding what they are
+// sent for an audit that keeps no objects. They do so at the level Metadata, and throw
+// it away but for its name, which costs more than all else of the audit. [auditNames]
+// tells the name.
+func withoutAuditedObjects(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx := r.Context()
+		if audit.AuditContextFrom(ctx).GetEventLevel() == auditinternal.LevelMetadata {
+			switch info, _ := request.RequestInfoFrom(ctx); info.Verb {
+			case "create", "update":
+				r = r.WithContext(unaudited{ctx})
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// unaudited is a context without what the audit keeps in it.
+type unaudited struct{ context.Context }
+
+// auditedKey is the key of the context with it.
+type auditedKey struct{}
+
+// Value implements context.Context.
+func (c unaudited) Value(key any) any {
+	if key == (auditedKey{}) {
+		return c.Context
+	}
+	v := c.Context.Value(key)
+	if _, is := v.(*audit.AuditContext); is {
+		return nil
+	}
+	return v
+}
+
+// auditNames tells the audit the names of what is written: that in the object before the
+// object is judged, else the one that was made for it.
+type auditNames struct{}
+
+var (
+	_ admission.MutationInterface   = auditNames{}
+	_ admission.ValidationInterface = auditNames{}
+)
+
+// Handles implements admission.Interface.
+func (auditNames) Handles(operation admission.Operation) bool {
+	return operation == admission.Create || operation == admission.Update
+}
+
+// Admit implements admission.MutationInterface.
+func (n auditNames) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	return n.Validate(ctx, a, o)
+}
+
+// Validate implements admission.ValidationInterface.
+func (auditNames) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	audited, is := ctx.Value(auditedKey{}).(context.Context)
+	if !is {
+		return nil
+	}
+	if object, err := meta.Accessor(a.GetObject()); err == nil && object.GetName() != "" {
+		bare := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+			Name: object.GetName(), Namespace: object.GetNamespace(), UID: object.GetUID(), ResourceVersion: object.GetResourceVersion(),
+		}}
+		audit.LogRequestObject(audited, bare, metav1.SchemeGroupVersion, a.GetResource(), a.GetSubresource(), bareObjects)
+	}
+	return nil
+}
+
+// bareObjects encodes metadata without an object.
+var bareObjects = func() runtime.NegotiatedSerializer {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(metav1.AddMetaToScheme(scheme))
+	return serializer.NewCodecFactory(scheme).WithoutConversion()
+}()
+
+// withHookAudit writes down deliveries as other requests, but for their paths, in which a
+// secret may stand anywhere. hooks names the receiver in an annotation.
+func withHookAudit(hooks http.Handler, c *genericapiserver.Config) http.Handler {
+	type pathKey struct{}
+	h := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		withPath := *r
+		withPath.URL = r.Context().Value(pathKey{}).(*url.URL)
+		hooks.ServeHTTP(w, &withPath)
+	}))
+	h = filters.WithAudit(h, c.AuditBackend, c.AuditPolicyRuleEvaluator, nil)
+	h = filters.WithRequestReceivedTimestamp(h)
+	h = filters.WithAuditInit(h)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx := request.WithRequestInfo(r.Context(), &request.RequestInfo{Path: hooksPath, Verb: strings.ToLower(r.Method)})
+		withoutPath := r.WithContext(context.WithValue(ctx, pathKey{}, r.URL))
+		withoutPath.URL = &url.URL{Path: hooksPath}
+		h.ServeHTTP(w, withoutPath)
+	})
+}
+
+// hooksPath is what the audit shows of the path of a delivery.
+const hooksPath = "/hooks/"

@@ -1,0 +1,180 @@
+package web
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	authnv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+func auditEvent(user, verb string, code int32) *auditinternal.Event {
+	return &auditinternal.Event{
+		Level: auditinternal.LevelMetadata, Stage: auditinternal.StageResponseComplete, AuditID: "an-id", Verb: verb,
+		User: authnv1.UserInfo{Username: user}, RequestURI: "/apis", ResponseStatus: &metav1.Status{Code: code},
+	}
+}
+
+// The default log stays below 200 MB, however much is done and however long the requests
+// of callers are.
+func TestAuditLogIsBounded(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "audit", "audit.log")
+	o := NewAuditOptions(path)
+	if most := (o.LogOptions.MaxBackups + 2) * o.LogOptions.MaxSize << 20; most > 200e6 || o.LogOptions.MaxBackups == 0 || o.LogOptions.MaxSize == 0 {
+		t.Errorf("%d files and one of %d MiB are %d bytes", o.LogOptions.MaxBackups, o.LogOptions.MaxSize, most)
+	}
+	// The same in small.
+	o.LogOptions.MaxSize, o.LogOptions.MaxBackups = 1, 2
+	cfg := &genericapiserver.Config{}
+	if err := applyAudit(cfg, o); err != nil {
+		t.Fatal(err)
+	}
+	size := func() (total int64) {
+		files, err := os.ReadDir(filepath.Dir(path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			if fi, err := f.Info(); err == nil { // it may just have been removed
+				total += fi.Size()
+			}
+		}
+		return total
+	}
+	long := strings.Repeat("x", 100<<10)
+	for range 6000 {
+		e := auditEvent("admin", "create", http.StatusCreated)
+		e.RequestURI, e.AuditID = "/apis/"+long, types.UID(long)
+		if !cfg.AuditBackend.ProcessEvents(e) {
+			t.Fatal("an event was not written")
+		}
+	}
+	// Old files are removed a moment later.
+	for deadline := time.Now().Add(2 * time.Minute); size() > 3<<20; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the log and two older ones of 1 MiB take %d bytes", size())
+		}
+	}
+	if size() < 2<<20 {
+		t.Errorf("nothing of before is kept: %d bytes", size())
+	}
+}
+
+// Whoever is refused again and again does not push out of the log what was done, whether
+// it can prove who it is or not; how often it was is counted.
+func TestAttackRefusalsThatPushOutTheLog(t *testing.T) {
+	t.Parallel()
+	clock := clocktesting.NewFakePassiveClock(time.Now())
+	o := newOwnRecords(clock)
+	for _, flood := range []*auditinternal.Event{
+		auditEvent("", "get", http.StatusUnauthorized), auditEvent("mallory", "list", http.StatusForbidden),
+	} {
+		kept := 0
+		for range 100 * refusalBurst {
+			if o.keep(flood) {
+				kept++
+			}
+		}
+		if kept != refusalBurst {
+			t.Errorf("%d refusals are written down at once, want %d", kept, refusalBurst)
+		}
+	}
+	for _, e := range []*auditinternal.Event{
+		auditEvent("", "post", http.StatusNotFound), auditEvent("", "brew", http.StatusBadRequest), auditEvent("mallory", "create", http.StatusTooManyRequests),
+	} {
+		if o.keep(e) {
+			t.Errorf("%s: %d is written down besides", e.Verb, e.ResponseStatus.Code)
+		}
+	}
+	for _, code := range []int32{200, 201, 404, 409, 422, 500} {
+		if !o.keep(auditEvent("admin", "create", code)) {
+			t.Errorf("a creation that was answered %d is not written down during the flood", code)
+		}
+	}
+	if !o.keep(auditEvent("", "post", http.StatusAccepted)) {
+		t.Error("a push is not written down during the flood")
+	}
+	clock.SetTime(clock.Now().Add(time.Second))
+	e := auditEvent("", "get", http.StatusUnauthorized)
+	if !o.keep(e) || e.Annotations[leftOutAnnotation] != strconv.Itoa(99*refusalBurst+2) {
+		t.Errorf("a second later: %v", e.Annotations)
+	}
+	for _, verb := range []string{"get", "list", "watch", "options"} {
+		if o.keep(auditEvent("admin", verb, http.StatusOK)) {
+			t.Errorf("%s is written down", verb)
+		}
+	}
+}
+
+// No text of a caller makes a line of the log long.
+func TestAttackLongTextsInTheAudit(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 1<<20)
+	var many []string
+	for range 10_000 {
+		many = append(many, long[:500])
+	}
+	e := auditEvent("admin", long, http.StatusForbidden)
+	e.AuditID, e.RequestURI, e.SourceIPs = types.UID(long), "/"+long+"?limit="+long, append(many, "192.0.2.1")
+	e.ObjectRef = &auditinternal.ObjectReference{Namespace: long, Name: long, Resource: long, Subresource: long, APIGroup: long, APIVersion: long}
+	e.ImpersonatedUser = &authnv1.UserInfo{Username: long, UID: long, Groups: many, Extra: map[string]authnv1.ExtraValue{long: {long}, "a": {long}, "b": many}}
+	e.ResponseStatus.Message = long
+	e.ResponseStatus.Details = &metav1.StatusDetails{Name: long}
+	e.Annotations = map[string]string{"authorization.k8s.io/reason": long}
+	boundEvent(e)
+	if n := e.Size(); n > 100<<10 {
+		t.Errorf("an event has %d bytes", n)
+	}
+	if got := e.SourceIPs[len(e.SourceIPs)-1]; got != "192.0.2.1" {
+		t.Errorf("the connection's address is %q", got)
+	}
+	short := auditEvent("admin", "create", http.StatusCreated)
+	boundEvent(short)
+	if short.RequestURI != "/apis" || short.AuditID != "an-id" {
+		t.Errorf("a short event was changed: %+v", short)
+	}
+}
+
+// FuzzAuditedURI: of a query nothing is written down but parameters of Kubernetes and ours,
+// however it is written.
+func FuzzAuditedURI(f *testing.F) {
+	for _, query := range []string{"limit=5&access_token=x&watch=1", "token=x;limit=1", "%6cimit=1&%74oken=x", "a?b=c", "x", "&&="} {
+		f.Add(query)
+	}
+	f.Fuzz(func(t *testing.T, query string) {
+		got, found := strings.CutPrefix(withoutUnknownValues("/apis?"+query), "/apis?")
+		if !found {
+			t.Fatalf("%q became %q", query, got)
+		}
+		for part := range strings.FieldsFuncSeq(got, func(r rune) bool { return r == '&' || r == ';' }) {
+			if name, _, _ := strings.Cut(part, "="); part != "leftout" && !auditedParameters.Has(name) {
+				t.Errorf("%q became %q", query, got)
+			}
+		}
+	})
+}
+
+// What Kubernetes' clients ask is written down as it is.
+func TestAuditedURI(t *testing.T) {
+	t.Parallel()
+	for uri, want := range map[string]string{
+		"/apis": "/apis",
+		"/apis?limit=500&continue=abc%3D&labelSelector=a%3Db": "/apis?limit=500&continue=abc%3D&labelSelector=a%3Db",
+		"/apis?limit=5&token=abc&watch=true":                  "/apis?limit=5&leftout&watch=true",
+		"/apis?abc":                                           "/apis?leftout",
+	} {
+		if got := withoutUnknownValues(uri); got != want {
+			t.Errorf("%s: %s, want %s", uri, got, want)
+		}
+	}
+}
