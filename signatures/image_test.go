@@ -217,7 +217,7 @@ func TestSummary(t *testing.T) {
 	good := stored(t, signatures.TypeSimpleSigning, key.SimpleSigning(t, digest, repository))
 	again := stored(t, signatures.TypeSimpleSigning, key.SimpleSigning(t, digest, repository+":v1"))
 	bad := stored(t, signatures.TypeSimpleSigning, stranger.SimpleSigning(t, digest, repository))
-	unknown := stored(t, signatures.TypeNotation, []byte("{}"))
+	unknown := stored(t, "Elsewhere", []byte("{}"))
 	// Signed for the index is not signed for the platform's image.
 	index := stored(t, signatures.TypeSimpleSigning, key.SimpleSigning(t, otherImage, repository))
 	for _, tc := range []struct {
@@ -275,7 +275,7 @@ func TestVerifyImageBound(t *testing.T) {
 	set := signaturestest.Set(t, signaturestest.TrustKey(key, nil), matchRepository)
 	img := object()
 	for i := range 65 {
-		img.Signatures = append(img.Signatures, stored(t, signatures.TypeNotation, []byte{byte(i)}))
+		img.Signatures = append(img.Signatures, stored(t, "Elsewhere", []byte{byte(i)}))
 	}
 	img.Signatures[63] = stored(t, signatures.TypeSimpleSigning, key.SimpleSigning(t, digest, repository))
 	img.Signatures[64] = stored(t, signatures.TypeSimpleSigning, key.SimpleSigning(t, digest, repository))

@@ -20,7 +20,7 @@ const (
 	TypeSimpleSigning = "SigstoreSimpleSigningV1"
 	// TypeBundle is a sigstore bundle, the JSON as it was in the registry, of version 0.1 to 0.3.
 	TypeBundle = "SigstoreBundleV03"
-	// TypeNotation is a Notary Project signature envelope. It is kept, and judged UnsupportedFormat.
+	// TypeNotation is a Notary Project signature envelope, JWS or COSE.
 	TypeNotation = "NotationV1"
 )
 

@@ -128,6 +128,12 @@ func check(s Signature, image Image, p *policy.Policy, now time.Time) (said, *ev
 			return said{}, nil, err
 		}
 		return checkSigstore(parsed, p, now)
+	case TypeNotation:
+		if p.Notary == nil {
+			return said{}, nil, evidence.Fail(evidence.NoMatchingKey, "a signature of the Notary Project, and the policy trusts none of these")
+		}
+		digest, e, err := p.Notary.Verify(s.Content, now)
+		return said{digest: digest}, e, err
 	}
 	return said{}, nil, evidence.Fail(evidence.UnsupportedFormat, "signatures of type %q cannot be verified", s.Type)
 }
@@ -146,7 +152,7 @@ func checkBlob(content []byte, p *policy.Policy, now time.Time) (said, *evidence
 
 func checkSigstore(parsed *sigstore.Signature, p *policy.Policy, now time.Time) (said, *evidence.Evidence, error) {
 	if p.Sigstore == nil {
-		return said{}, nil, evidence.Fail(evidence.NoMatchingKey, "a sigstore signature, and the policy trusts OpenPGP keys only")
+		return said{}, nil, evidence.Fail(evidence.NoMatchingKey, "a sigstore signature, and the policy trusts none of these")
 	}
 	e, err := p.Sigstore.Verify(parsed, now)
 	return said{simple: parsed.SimpleSigning, statement: parsed.Statement, digest: parsed.SignedDigest()}, e, err

@@ -202,7 +202,7 @@ func TestVerdictOfKeySignatures(t *testing.T) {
 		{"no log entry", signatures.TypeSimpleSigning, key.SimpleSigning(t, digest, repository), trustLogged, matchRepository, "False TransparencyLogEntryMissing / True"},
 		{"no log entry, another digest", signatures.TypeSimpleSigning, key.SimpleSigning(t, otherImage, repository), trustLogged, matchRepository, "False TransparencyLogEntryMissing / False"},
 		{"logged", signatures.TypeSimpleSigning, logged, trustLogged, matchRepository, trusted},
-		{"Notary", signatures.TypeNotation, map[string]string{}, trust, matchRepository, "Unknown UnsupportedFormat / Unknown"},
+		{"Notary where a key is trusted", signatures.TypeNotation, map[string]string{}, trust, matchRepository, "False NoMatchingKey / Unknown"},
 		{"unknown type", "Elsewhere", map[string]string{}, trust, matchRepository, "Unknown UnsupportedFormat / Unknown"},
 		{"not a blob", signatures.TypeSimpleSigning, map[string]string{}, trust, matchRepository, "False InvalidSignature / Unknown"},
 		{"not a bundle", signatures.TypeBundle, map[string]string{}, trust, matchRepository, "Unknown UnsupportedFormat / Unknown"},

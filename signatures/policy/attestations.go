@@ -46,7 +46,7 @@ func (b *builder) attestations(p *Policy, d *DocumentPolicy) error {
 	case len(d.Attestations) == 0 || len(d.Attestations) > maxAttestations:
 		return b.fail(at, "has %d items, must have 1 to %d; leave it out to demand a signature", len(d.Attestations), maxAttestations)
 	case p.Sigstore == nil:
-		return b.fail(at, "cannot be met: attestations are signed with sigstore's keys or certificates, not with OpenPGP")
+		return b.fail(at, "cannot be met: attestations are signed with sigstore's keys or certificates, and this root of trust is of others")
 	case d.SignedIdentity != nil && !p.Identity.DigestOnly():
 		return b.fail(at, "cannot be met: attestations are about a digest and name no image; leave signedIdentity out, or write matchPolicy: DigestOnly")
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 	"github.com/tidewaiter/tidewaiter/signatures/gpg"
+	"github.com/tidewaiter/tidewaiter/signatures/notary"
 	"github.com/tidewaiter/tidewaiter/signatures/sigstore"
 )
 
@@ -229,6 +230,7 @@ func (b *builder) rootOfTrust(p *Policy, r *RootOfTrust) error {
 		{TypePKI, "pki", r.PKI != nil, func() error { return b.pki(p, r.PKI) }},
 		{TypeTrustedRoot, "trustedRoot", r.TrustedRoot != nil, func() error { return b.trustedRoot(p, r.TrustedRoot) }},
 		{TypeGPGKeys, "gpgKeys", r.GPGKeys != nil, func() error { return b.gpgKeys(p, r.GPGKeys) }},
+		{TypeNotary, "notary", r.Notary != nil, func() error { return b.notary(p, r.Notary) }},
 	}
 	var types []string
 	var chosen func() error
@@ -324,12 +326,15 @@ func (b *builder) pki(p *Policy, k *PKI) error {
 		return b.fail(at+".pkiCertificateSubject.hostname", "%q is not a lower-case host name", s.Hostname)
 	}
 	p.Sigstore = sigstore.NewPKIVerifier(roots, intermediates, s.Email, s.Hostname)
-	p.usable = func(now time.Time) error {
-		last := slices.MaxFunc(roots, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
-		if now.After(last.NotAfter) {
-			return fmt.Errorf("the CA certificate %q expired at %s, and certificates have to be valid now", last.Subject, last.NotAfter.UTC().Format(time.RFC3339))
-		}
-		return nil
+	p.usable = func(now time.Time) error { return expired(roots, now) }
+	return nil
+}
+
+// expired tells of CA certificates that have all expired, where certificates have to be valid now.
+func expired(roots []*x509.Certificate, now time.Time) error {
+	last := slices.MaxFunc(roots, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
+	if now.After(last.NotAfter) {
+		return fmt.Errorf("the CA certificate %q expired at %s, and certificates have to be valid now", last.Subject, last.NotAfter.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
@@ -374,6 +379,46 @@ func (b *builder) gpgKeys(p *Policy, g *GPGKeys) error {
 		return b.fail(field, "%w", err)
 	}
 	p.usable = p.GPG.Usable
+	return nil
+}
+
+func (b *builder) notary(p *Policy, n *Notary) error {
+	const at = rootField + ".notary"
+	// A signature names no image.
+	if given := b.doc.Spec.Policy.SignedIdentity; given != nil && !p.Identity.DigestOnly() {
+		return b.fail("spec.policy.signedIdentity", "cannot be met: a signature of the Notary Project names no image; leave signedIdentity out, or write matchPolicy: DigestOnly")
+	}
+	p.Identity = Identity{match: MatchDigestOnly}
+	t := notary.Trust{Identities: n.TrustedIdentities}
+	for _, s := range []struct {
+		name         string
+		data         *[]byte
+		path         *string
+		certificates *[]*x509.Certificate
+	}{
+		{"caRoots", &n.CARootsData, &n.CARootsPath, &t.CAs},
+		{"signingAuthorityRoots", &n.SigningAuthorityRootsData, &n.SigningAuthorityRootsPath, &t.SigningAuthorities},
+		{"tsaRoots", &n.TSARootsData, &n.TSARootsPath, &t.TSAs},
+	} {
+		var err error
+		if *s.certificates, err = b.certificates(at, s.name, s.data, s.path, false); err != nil {
+			return err
+		}
+	}
+	switch {
+	case len(t.CAs)+len(t.SigningAuthorities) == 0:
+		return b.fail(at+".caRootsData", "is required, or signingAuthorityRootsData: the policy would trust nobody")
+	case len(t.Identities) == 0 || len(t.Identities) > maxAlternatives:
+		return b.fail(at+".trustedIdentities", "has %d items, must have 1 to %d; [\"*\"] is everybody who has a certificate", len(t.Identities), maxAlternatives)
+	}
+	v, err := notary.New(t)
+	if err != nil {
+		return b.fail(at+".trustedIdentities", "%w", err)
+	}
+	p.Notary = v
+	if len(t.TSAs) == 0 && len(t.SigningAuthorities) == 0 {
+		p.usable = func(now time.Time) error { return expired(t.CAs, now) }
+	}
 	return nil
 }
 

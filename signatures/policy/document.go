@@ -56,13 +56,14 @@ type DocumentPolicy struct {
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type RootOfTrust struct {
-	// PolicyType names the member: PublicKey, FulcioCAWithRekor, PKI, or of ours TrustedRoot, GPGKeys.
+	// PolicyType names the member: PublicKey, FulcioCAWithRekor, PKI, or of ours TrustedRoot, GPGKeys, Notary.
 	PolicyType        string             `json:"policyType"`
 	PublicKey         *PublicKey         `json:"publicKey,omitempty"`
 	FulcioCAWithRekor *FulcioCAWithRekor `json:"fulcioCAWithRekor,omitempty"`
 	PKI               *PKI               `json:"pki,omitempty"`
 	TrustedRoot       *TrustedRoot       `json:"trustedRoot,omitempty"` // ours
 	GPGKeys           *GPGKeys           `json:"gpgKeys,omitempty"`     // ours
+	Notary            *Notary            `json:"notary,omitempty"`      // ours
 }
 
 // The values of policyType.
@@ -72,6 +73,7 @@ const (
 	TypePKI               = "PKI"
 	TypeTrustedRoot       = "TrustedRoot" // ours
 	TypeGPGKeys           = "GPGKeys"     // ours
+	TypeNotary            = "Notary"      // ours
 )
 
 // PublicKey trusts a key, or any of several: of the PEM blocks in one field, or of the items of keyDatas, which
@@ -208,6 +210,32 @@ type GPGKeys struct {
 	KeyData []byte `json:"keyData,omitempty"`
 	// KeyPath is a file beside a document; an API object has none.
 	KeyPath string `json:"keyPath,omitempty"`
+}
+
+// Notary trusts (an addition of ours) signatures of the Notary Project, as a statement of notation's trust policy of the
+// level strict does that names these trust stores; but revocation, for which it asks a network, is not looked up.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
+type Notary struct {
+	// CARootsData is base64 of the certificates of trust stores of the type ca, in PEM form.
+	CARootsData []byte `json:"caRootsData,omitempty"`
+	// CARootsPath is a file beside a document; an API object has none.
+	CARootsPath string `json:"caRootsPath,omitempty"`
+	// SigningAuthorityRootsData is the same of the type signingAuthority.
+	SigningAuthorityRootsData []byte `json:"signingAuthorityRootsData,omitempty"`
+	// SigningAuthorityRootsPath is a file beside a document; an API object has none.
+	SigningAuthorityRootsPath string `json:"signingAuthorityRootsPath,omitempty"`
+	// TSARootsData is the same of the type tsa. With it a signature must have a timestamp; without it its certificates must be
+	// valid now.
+	TSARootsData []byte `json:"tsaRootsData,omitempty"`
+	// TSARootsPath is a file beside a document; an API object has none.
+	TSARootsPath string `json:"tsaRootsPath,omitempty"`
+	// TrustedIdentities are who must have signed, any of them: "x509.subject: C=US, ST=WA, O=acme" for all certificates whose
+	// subject has these parts, or "*" alone for all certificates.
+	//
+	// +listType=atomic
+	TrustedIdentities []string `json:"trustedIdentities"`
 }
 
 // SignedIdentity says how the image reference inside a signature must relate to the image's own.

@@ -15,6 +15,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/signatures/attestation"
 	"github.com/tidewaiter/tidewaiter/signatures/gpg"
+	"github.com/tidewaiter/tidewaiter/signatures/notary"
 	"github.com/tidewaiter/tidewaiter/signatures/sigstore"
 )
 
@@ -28,9 +29,10 @@ type Policy struct {
 	Scopes    []string
 	Identity  Identity
 
-	// The root of trust: one of the two is set.
+	// The root of trust: one of them is set.
 	Sigstore sigstore.Verifier
 	GPG      *gpg.Keyring
+	Notary   *notary.Verifier
 
 	// Attestations are what is demanded in place of a signature; none: a signature is demanded.
 	Attestations []*attestation.Demand

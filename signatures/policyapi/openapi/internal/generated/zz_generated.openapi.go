@@ -20,6 +20,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		"github.com/tidewaiter/tidewaiter/signatures/policy.FulcioCAWithRekor": schema_tidewaiter_tidewaiter_signatures_policy_FulcioCAWithRekor(ref),
 		"github.com/tidewaiter/tidewaiter/signatures/policy.FulcioSubject":     schema_tidewaiter_tidewaiter_signatures_policy_FulcioSubject(ref),
 		"github.com/tidewaiter/tidewaiter/signatures/policy.GPGKeys":           schema_tidewaiter_tidewaiter_signatures_policy_GPGKeys(ref),
+		"github.com/tidewaiter/tidewaiter/signatures/policy.Notary":            schema_tidewaiter_tidewaiter_signatures_policy_Notary(ref),
 		"github.com/tidewaiter/tidewaiter/signatures/policy.PKI":               schema_tidewaiter_tidewaiter_signatures_policy_PKI(ref),
 		"github.com/tidewaiter/tidewaiter/signatures/policy.PKISubject":        schema_tidewaiter_tidewaiter_signatures_policy_PKISubject(ref),
 		"github.com/tidewaiter/tidewaiter/signatures/policy.PredicatePolicy":   schema_tidewaiter_tidewaiter_signatures_policy_PredicatePolicy(ref),
@@ -327,6 +328,81 @@ func schema_tidewaiter_tidewaiter_signatures_policy_GPGKeys(ref common.Reference
 	}
 }
 
+func schema_tidewaiter_tidewaiter_signatures_policy_Notary(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "Notary trusts (an addition of ours) signatures of the Notary Project, as a statement of notation's trust policy of the level strict does that names these trust stores; but revocation, for which it asks a network, is not looked up.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"caRootsData": {
+						SchemaProps: spec.SchemaProps{
+							Description: "CARootsData is base64 of the certificates of trust stores of the type ca, in PEM form.",
+							Type:        []string{"string"},
+							Format:      "byte",
+						},
+					},
+					"caRootsPath": {
+						SchemaProps: spec.SchemaProps{
+							Description: "CARootsPath is a file beside a document; an API object has none.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"signingAuthorityRootsData": {
+						SchemaProps: spec.SchemaProps{
+							Description: "SigningAuthorityRootsData is the same of the type signingAuthority.",
+							Type:        []string{"string"},
+							Format:      "byte",
+						},
+					},
+					"signingAuthorityRootsPath": {
+						SchemaProps: spec.SchemaProps{
+							Description: "SigningAuthorityRootsPath is a file beside a document; an API object has none.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"tsaRootsData": {
+						SchemaProps: spec.SchemaProps{
+							Description: "TSARootsData is the same of the type tsa. With it a signature must have a timestamp; without it its certificates must be valid now.",
+							Type:        []string{"string"},
+							Format:      "byte",
+						},
+					},
+					"tsaRootsPath": {
+						SchemaProps: spec.SchemaProps{
+							Description: "TSARootsPath is a file beside a document; an API object has none.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"trustedIdentities": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "TrustedIdentities are who must have signed, any of them: \"x509.subject: C=US, ST=WA, O=acme\" for all certificates whose subject has these parts, or \"*\" alone for all certificates.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"trustedIdentities"},
+			},
+		},
+	}
+}
+
 func schema_tidewaiter_tidewaiter_signatures_policy_PKI(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -553,7 +629,7 @@ func schema_tidewaiter_tidewaiter_signatures_policy_RootOfTrust(ref common.Refer
 				Properties: map[string]spec.Schema{
 					"policyType": {
 						SchemaProps: spec.SchemaProps{
-							Description: "PolicyType names the member: PublicKey, FulcioCAWithRekor, PKI, or of ours TrustedRoot, GPGKeys.",
+							Description: "PolicyType names the member: PublicKey, FulcioCAWithRekor, PKI, or of ours TrustedRoot, GPGKeys, Notary.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -585,12 +661,18 @@ func schema_tidewaiter_tidewaiter_signatures_policy_RootOfTrust(ref common.Refer
 							Ref:         ref("github.com/tidewaiter/tidewaiter/signatures/policy.GPGKeys"),
 						},
 					},
+					"notary": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ours",
+							Ref:         ref("github.com/tidewaiter/tidewaiter/signatures/policy.Notary"),
+						},
+					},
 				},
 				Required: []string{"policyType"},
 			},
 		},
 		Dependencies: []string{
-			"github.com/tidewaiter/tidewaiter/signatures/policy.FulcioCAWithRekor", "github.com/tidewaiter/tidewaiter/signatures/policy.GPGKeys", "github.com/tidewaiter/tidewaiter/signatures/policy.PKI", "github.com/tidewaiter/tidewaiter/signatures/policy.PublicKey", "github.com/tidewaiter/tidewaiter/signatures/policy.TrustedRoot"},
+			"github.com/tidewaiter/tidewaiter/signatures/policy.FulcioCAWithRekor", "github.com/tidewaiter/tidewaiter/signatures/policy.GPGKeys", "github.com/tidewaiter/tidewaiter/signatures/policy.Notary", "github.com/tidewaiter/tidewaiter/signatures/policy.PKI", "github.com/tidewaiter/tidewaiter/signatures/policy.PublicKey", "github.com/tidewaiter/tidewaiter/signatures/policy.TrustedRoot"},
 	}
 }
 

@@ -1,0 +1,232 @@
+// Package notary checks signatures of the Notary Project (https://notaryproject.dev): JWS and COSE envelopes, as `notation
+// sign` attaches them to images. The checks are those of notation-go at its level "strict", but that nothing is asked of a
+// network: revocation is not looked up.
+package notary
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/notaryproject/notation-core-go/revocation"
+	"github.com/notaryproject/notation-core-go/revocation/result"
+	"github.com/notaryproject/notation-core-go/signature"
+	"github.com/notaryproject/notation-core-go/signature/cose"
+	"github.com/notaryproject/notation-core-go/signature/jws"
+	"github.com/notaryproject/notation-go"
+	"github.com/notaryproject/notation-go/verifier"
+	"github.com/notaryproject/notation-go/verifier/trustpolicy"
+	"github.com/notaryproject/notation-go/verifier/truststore"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/tidewaiter/tidewaiter/signatures/evidence"
+)
+
+// Trust is whom a Verifier trusts: what a statement of notation's trust policy and the trust stores that it names say.
+type Trust struct {
+	// CAs are the root certificates of trust stores of the type ca, SigningAuthorities of the type signingAuthority. A
+	// signature says which of the two it needs.
+	CAs, SigningAuthorities []*x509.Certificate
+	// TSAs are the root certificates of a trust store of the type tsa. With them a signature has to have a timestamp by one,
+	// at which its certificates were valid; without them they have to be valid now.
+	TSAs []*x509.Certificate
+	// Identities are subjects such as "x509.subject: C=US, ST=WA, O=acme", of which a certificate has to have one, or "*".
+	Identities []string
+}
+
+// Verifier checks signatures by a Trust. It is safe for concurrent use.
+type Verifier struct {
+	trust    Trust
+	verifier notation.Verifier
+}
+
+// store is the name of all trust stores.
+const store = "policy"
+
+// New makes a Verifier. The error tells what notation-go finds wrong with the identities.
+func New(t Trust) (*Verifier, error) {
+	v := &Verifier{trust: t}
+	var stores []string
+	for _, kind := range truststore.Types {
+		if len(v.certificates(kind)) > 0 {
+			stores = append(stores, string(kind)+":"+store)
+		}
+	}
+	document := &trustpolicy.Document{Version: "1.0", TrustPolicies: []trustpolicy.TrustPolicy{{
+		Name: store, RegistryScopes: []string{"*"}, TrustStores: stores, TrustedIdentities: t.Identities,
+		SignatureVerification: trustpolicy.SignatureVerification{
+			VerificationLevel: trustpolicy.LevelStrict.Name,
+			// The two that are logged are enforced in Verify: notation-go knows no clock but the system's.
+			Override: map[trustpolicy.ValidationType]trustpolicy.ValidationAction{
+				trustpolicy.TypeRevocation: trustpolicy.ActionSkip, trustpolicy.TypeExpiry: trustpolicy.ActionLog, trustpolicy.TypeAuthenticTimestamp: trustpolicy.ActionLog,
+			},
+		},
+	}}}
+	var err error
+	v.verifier, err = verifier.NewWithOptions(document, v, nil, verifier.VerifierOptions{
+		RevocationCodeSigningValidator: unasked{}, RevocationTimestampingValidator: unasked{},
+	})
+	return v, err
+}
+
+// GetCertificates is part of truststore.X509TrustStore.
+func (v *Verifier) GetCertificates(_ context.Context, kind truststore.Type, _ string) ([]*x509.Certificate, error) {
+	return v.certificates(kind), nil
+}
+
+func (v *Verifier) certificates(kind truststore.Type) []*x509.Certificate {
+	switch kind {
+	case truststore.TypeCA:
+		return v.trust.CAs
+	case truststore.TypeSigningAuthority:
+		return v.trust.SigningAuthorities
+	}
+	return v.trust.TSAs
+}
+
+// unasked is a revocation check that asks nobody.
+type unasked struct{}
+
+// ValidateContext is part of revocation.Validator.
+func (unasked) ValidateContext(_ context.Context, o revocation.ValidateContextOptions) ([]*result.CertRevocationResult, error) {
+	return slices.Repeat([]*result.CertRevocationResult{{Result: result.ResultNonRevokable}}, len(o.CertChain)), nil
+}
+
+// Verify checks an envelope and returns the digest ("sha256:hex") of the manifest that it is over. It is returned with an
+// error, too, if the signature is authentic. The error is an *evidence.Failure.
+func (v *Verifier) Verify(content []byte, now time.Time) (digest string, e *evidence.Evidence, err error) {
+	defer func() {
+		if r := recover(); r != nil { // the bytes are a stranger's, and the parsers others'
+			digest, e, err = "", nil, evidence.Fail(evidence.InvalidSignature, "the signature makes its parser panic: %v", r)
+		}
+	}()
+	mediaType := cose.MediaTypeEnvelope
+	if len(content) > 0 && content[0] == '{' {
+		mediaType = jws.MediaTypeEnvelope
+	}
+	target, err := targetOf(content, mediaType)
+	if err != nil {
+		return "", nil, evidence.Fail(evidence.InvalidSignature, "%w", err)
+	}
+	outcome, err := v.verifier.Verify(context.Background(), target, content, notation.VerifierVerifyOptions{
+		ArtifactReference: "localhost/image@" + target.Digest.String(), SignatureMediaType: mediaType,
+	})
+	if err != nil {
+		return target.Digest.String(), nil, v.diagnose(outcome, err)
+	}
+	e = evidenceOf(outcome)
+	for key, value := range target.Annotations { // notation sign --user-metadata
+		e.Claims["annotations."+key] = value
+	}
+	if err := v.timely(outcome, e, now); err != nil {
+		return target.Digest.String(), nil, err
+	}
+	return target.Digest.String(), e, nil
+}
+
+// targetOf reads what an envelope says that it signs, which nobody vouches for yet.
+func targetOf(content []byte, mediaType string) (target ocispec.Descriptor, err error) {
+	envelope, err := signature.ParseEnvelope(mediaType, content)
+	if err != nil {
+		return target, err
+	}
+	said, err := envelope.Content()
+	if err != nil {
+		return target, err
+	}
+	var payload struct {
+		TargetArtifact ocispec.Descriptor `json:"targetArtifact"`
+	}
+	if err := json.Unmarshal(said.Payload.Content, &payload); err != nil {
+		return target, fmt.Errorf("payload: %w", err)
+	}
+	if err := payload.TargetArtifact.Digest.Validate(); err != nil {
+		return target, fmt.Errorf("payload: the digest %q: %w", payload.TargetArtifact.Digest, err)
+	}
+	return payload.TargetArtifact, nil
+}
+
+// diagnose finds the reason for an error of notation-go, whose errors are of no type.
+func (v *Verifier) diagnose(outcome *notation.VerificationOutcome, err error) *evidence.Failure {
+	var inconclusive notation.VerificationInconclusiveError
+	switch {
+	case errors.As(err, &inconclusive): // it needs a plugin
+		return evidence.Fail(evidence.UnsupportedFormat, "%w", err)
+	case outcome == nil || outcome.EnvelopeContent == nil:
+		return evidence.Fail(evidence.InvalidSignature, "%w", err)
+	}
+	last := outcome.VerificationResults[len(outcome.VerificationResults)-1]
+	if last.Type != trustpolicy.TypeAuthenticity {
+		return evidence.Fail(evidence.InvalidSignature, "%w", err)
+	}
+	signer := &outcome.EnvelopeContent.SignerInfo
+	roots := v.trust.CAs
+	if signer.SignedAttributes.SigningScheme == signature.SigningSchemeX509SigningAuthority {
+		roots = v.trust.SigningAuthorities
+	}
+	if _, err := signature.VerifyAuthenticity(signer, roots); err != nil {
+		return evidence.Fail(evidence.NoMatchingKey, "the certificate of %q is from no CA of the policy: %w", signer.CertificateChain[0].Subject, err)
+	}
+	return &evidence.Failure{Reason: evidence.SubjectMismatch, Authentic: true, Evidence: evidenceOf(outcome),
+		Err: fmt.Errorf("signed by %q, who is none of %s", signer.CertificateChain[0].Subject, strings.Join(v.trust.Identities, "; "))}
+}
+
+// timely tells whether a signature that is good otherwise is so at the time now, and notes until when.
+func (v *Verifier) timely(outcome *notation.VerificationOutcome, e *evidence.Evidence, now time.Time) error {
+	signer := &outcome.EnvelopeContent.SignerInfo
+	until := func(t time.Time) {
+		if !t.IsZero() && (e.NotAfter.IsZero() || t.Before(e.NotAfter)) {
+			e.NotAfter = t
+		}
+	}
+	expiry := signer.SignedAttributes.Expiry
+	if !expiry.IsZero() && !now.Before(expiry) {
+		f := evidence.Fail(evidence.KeyExpired, "the signature expired at %s", expiry.UTC().Format(time.RFC3339)).AsAuthentic(true)
+		f.Expired = true
+		return f
+	}
+	until(expiry)
+	if signer.SignedAttributes.SigningScheme == signature.SigningSchemeX509SigningAuthority || len(v.trust.TSAs) > 0 {
+		for _, r := range outcome.VerificationResults {
+			if r.Type == trustpolicy.TypeAuthenticTimestamp && r.Error != nil {
+				return evidence.Fail(evidence.TimestampInvalid, "%w", r.Error).AsAuthentic(true)
+			}
+		}
+		return nil
+	}
+	for _, c := range signer.CertificateChain {
+		if now.Before(c.NotBefore) || now.After(c.NotAfter) {
+			f := evidence.Fail(evidence.CertificateExpired, "the certificate of %q is valid from %s to %s, and without a timestamp it has to be valid now",
+				c.Subject, c.NotBefore.UTC().Format(time.RFC3339), c.NotAfter.UTC().Format(time.RFC3339)).AsAuthentic(true)
+			if f.Expired = now.After(c.NotAfter); !f.Expired {
+				f.NotBefore = c.NotBefore
+			}
+			return f
+		}
+		until(c.NotAfter)
+	}
+	return nil
+}
+
+// evidenceOf is what the certificate of a signature says that leads to a root of the policy.
+func evidenceOf(outcome *notation.VerificationOutcome) *evidence.Evidence {
+	signer := &outcome.EnvelopeContent.SignerInfo
+	leaf := signer.CertificateChain[0]
+	key := sha256.Sum256(leaf.RawSubjectPublicKeyInfo)
+	e := &evidence.Evidence{
+		KeyID: "sha256:" + hex.EncodeToString(key[:]), Subject: leaf.Subject.String(),
+		IssuerCommonName: leaf.Issuer.CommonName, IssuerOrganization: strings.Join(leaf.Issuer.Organization, ", "),
+		Claims: map[string]string{"notary.signingScheme": string(signer.SignedAttributes.SigningScheme)},
+	}
+	if at, err := signer.AuthenticSigningTime(); err == nil {
+		e.Time = at.UTC()
+	}
+	return e
+}
