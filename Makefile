@@ -36,6 +36,10 @@ e2e: e2e-tools ## Drive the built binary with the real kubectl, registries and c
 bench: ## Run the Go benchmarks of storage, import and verification
 	$(GO) test -run '^$$' -bench . -benchmem $(PACKAGES)
 
+.PHONY: bench-import
+bench-import: ## Make the tables of docs/performance.md about importing many images
+	$(GO) test ./cmd/tidewaiter -run '^$$' -bench Bulk -benchtime 1x -timeout 30m -v
+
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME each (20s), two at a time
 	bash .ci/fuzz $(FUZZTIME)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"log"
 	"os"
 	"testing"
 )
@@ -13,6 +14,12 @@ const serveEnv = "TIDEWAITER_TEST_COMMAND"
 func TestMain(m *testing.M) {
 	if os.Getenv(serveEnv) != "" {
 		main()
+	}
+	if role := os.Getenv(bulkEnv); role != "" {
+		if err := bulkMain(role); err != nil {
+			log.Fatal(err)
+		}
+		os.Exit(0)
 	}
 	setUpProcess(context.Background())
 	os.Exit(m.Run())

@@ -1,0 +1,313 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tidewaiter/tidewaiter/importer/registrytest/bulk"
+)
+
+var (
+	bulkImages  = flag.Int("bulkimages", 2000, "number of images of BenchmarkBulk")
+	bulkLatency = flag.String("bulklatency", "0s,50ms", "how long the registry of BenchmarkBulk takes to answer")
+	bulkJobs    = flag.String("bulkjobs", "16,64", "--jobs of BenchmarkBulk")
+	bulkPeers   = flag.Int("bulkpeers", 60, "number of images that crane and skopeo read in a loop; zero leaves them out")
+)
+
+// bulkEnv makes this test binary the registry of BenchmarkBulk, or the program that asks it
+// the same as an import does and does nothing with the answers. It is JSON of bulkRole.
+const bulkEnv = "TIDEWAITER_TEST_BULK"
+
+type bulkRole struct {
+	Registry *bulk.Options
+	Load     *bulkLoad
+}
+
+// bulkLoad is what to ask: of each image a HEAD, its signatures and, unless it is Known, its manifest and config.
+type bulkLoad struct {
+	URL          string
+	Images, Jobs int
+	Known        bool
+	// Referrers says whether they are asked for; tag lists are not, of which an import needs one for all images.
+	Referrers bool
+}
+
+// bulkMain is the process of a role.
+func bulkMain(text string) error {
+	var role bulkRole
+	if err := json.Unmarshal([]byte(text), &role); err != nil {
+		return err
+	}
+	if role.Load != nil {
+		return role.Load.run()
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	registry := bulk.New(*role.Registry)
+	fmt.Println("http://" + l.Addr().String())
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // ends with the benchmark
+		os.Exit(0)
+	}()
+	return http.Serve(l, registry)
+}
+
+func (l *bulkLoad) run() error {
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: l.Jobs, DisableCompression: true}}
+	names := bulk.New(bulk.Options{})
+	var next atomic.Int64
+	var failure atomic.Pointer[error]
+	var workers sync.WaitGroup
+	for range l.Jobs {
+		workers.Go(func() {
+			for i := int(next.Add(1)) - 1; i < l.Images && failure.Load() == nil; i = int(next.Add(1)) - 1 {
+				if err := l.one(client, names.Reference(i)); err != nil {
+					failure.Store(&err)
+				}
+			}
+		})
+	}
+	workers.Wait()
+	if err := failure.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+func (l *bulkLoad) one(client *http.Client, reference string) error {
+	repository, tag, _ := strings.Cut(reference, ":")
+	ask := func(method, what string) (http.Header, []byte, error) {
+		req, err := http.NewRequest(method, l.URL+"/v2/"+repository+"/"+what, nil)
+		if err != nil {
+			return nil, nil, err
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return nil, nil, err
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if resp.StatusCode != http.StatusOK {
+			err = cmp.Or(err, fmt.Errorf("%s %s: %s", method, what, resp.Status))
+		}
+		return resp.Header, body, err
+	}
+	header, _, err := ask(http.MethodHead, "manifests/"+tag)
+	digest := header.Get("Docker-Content-Digest")
+	if err == nil && !l.Known {
+		var body []byte
+		if _, body, err = ask(http.MethodGet, "manifests/"+digest); err == nil {
+			_, rest, _ := bytes.Cut(body, []byte(`"digest":"`))
+			config, _, _ := bytes.Cut(rest, []byte(`"`))
+			_, _, err = ask(http.MethodGet, "blobs/"+string(config))
+		}
+	}
+	if err == nil && l.Referrers {
+		_, _, err = ask(http.MethodGet, "referrers/"+digest)
+	}
+	return err
+}
+
+// BenchmarkBulk makes the tables of docs/performance.md about importing: for each latency a registry in a process of its
+// own; for each number of jobs a plain load generator that makes the same requests, `tidewaiter import` into a new data
+// directory, and once more when all is known. Then crane and skopeo, if there are any. It prints the rows.
+//
+//	make bench-import
+func BenchmarkBulk(b *testing.B) {
+	for latency := range strings.SplitSeq(*bulkLatency, ",") {
+		for jobs := range strings.SplitSeq(*bulkJobs, ",") {
+			b.Run(fmt.Sprintf("Latency=%s/Jobs=%s", latency, jobs), func(b *testing.B) {
+				wait, err := time.ParseDuration(latency)
+				if err != nil {
+					b.Fatal(err)
+				}
+				n, err := strconv.Atoi(jobs)
+				if err != nil {
+					b.Fatal(err)
+				}
+				for range b.N {
+					benchBulk(b, wait, n)
+				}
+			})
+		}
+	}
+}
+
+func benchBulk(b *testing.B, latency time.Duration, jobs int) {
+	o := bulk.Options{Images: *bulkImages, Layers: 12, Latency: latency, Referrers: true}
+	r := startBulkRegistry(b, o)
+	references := filepath.Join(b.TempDir(), "references.txt")
+	var text strings.Builder
+	names := bulk.New(bulk.Options{})
+	for i := range o.Images {
+		fmt.Fprintf(&text, "%s/%s\n", r.host, names.Reference(i))
+	}
+	if err := os.WriteFile(references, []byte(text.String()), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	b.Logf("%-30s %9s %9s %9s %8s  %s", "", "images/s", "ms cpu", "registry", "MiB", "requests")
+	data := filepath.Join(b.TempDir(), "data")
+	for _, known := range []bool{false, true} {
+		what := map[bool]string{false: "cold", true: "known"}[known]
+		load := r.measure(b, "generator, "+what, o.Images, bulkCommand(b, bulkRole{Load: &bulkLoad{URL: r.url, Images: o.Images, Jobs: jobs, Known: known, Referrers: true}}))
+		self, err := os.Executable()
+		if err != nil {
+			b.Fatal(err)
+		}
+		cmd := exec.Command(self, "import", "-f", references, "--jobs", fmt.Sprint(jobs), "--data-dir", data)
+		cmd.Env = append(os.Environ(), serveEnv+"=1")
+		took := r.measure(b, "tidewaiter import, "+what, o.Images, cmd)
+		b.ReportMetric(float64(o.Images)/took.Seconds(), what+"-images/s")
+		b.ReportMetric(load.Seconds()/took.Seconds(), what+"/generator")
+	}
+	for _, peer := range bulkPeerCommands(b, r.host, references) {
+		r.measure(b, peer.Args[2], *bulkPeers, peer)
+	}
+}
+
+// bulkPeerCommands read the first images one after another, as people do in a shell.
+func bulkPeerCommands(b *testing.B, host, references string) (commands []*exec.Cmd) {
+	loop := func(name, program, what string) {
+		path, err := exec.LookPath(program)
+		if err != nil {
+			path, err = filepath.Abs(filepath.Join("../../e2e/.tools/bin", program))
+			if _, statErr := os.Stat(path); err != nil || statErr != nil {
+				b.Logf("%s is not there", program)
+				return
+			}
+		}
+		commands = append(commands, exec.Command("sh", "-ec", fmt.Sprintf(`: %s; head -n %d %s | while read ref; do %s; done >/dev/null`, name, *bulkPeers, references, strings.ReplaceAll(what, program+" ", path+" "))))
+	}
+	if *bulkPeers > 0 {
+		loop("crane", "crane", `crane manifest --insecure "$ref"; crane config --insecure "$ref"`)
+		loop("skopeo", "skopeo", `skopeo inspect --tls-verify=false "docker://$ref"`)
+	}
+	return commands
+}
+
+// bulkRegistry is the registry's process.
+type bulkRegistry struct {
+	url, host string
+	cmd       *exec.Cmd
+}
+
+func bulkCommand(b *testing.B, role bulkRole) *exec.Cmd {
+	b.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		b.Fatal(err)
+	}
+	text, err := json.Marshal(role)
+	if err != nil {
+		b.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), bulkEnv+"="+string(text))
+	return cmd
+}
+
+func startBulkRegistry(b *testing.B, o bulk.Options) *bulkRegistry {
+	b.Helper()
+	cmd := bulkCommand(b, bulkRole{Registry: &o})
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		in.Close()
+		_ = cmd.Wait()
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		b.Fatal(err)
+	}
+	url := strings.TrimSpace(line)
+	return &bulkRegistry{url: url, host: strings.TrimPrefix(url, "http://"), cmd: cmd}
+}
+
+// measure runs a program and prints what it did and cost, for each of n images.
+func (r *bulkRegistry) measure(b *testing.B, what string, n int, cmd *exec.Cmd) time.Duration {
+	b.Helper()
+	r.requests(b, http.MethodDelete)
+	var stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = nil, &stderr
+	before, start := processorTime(b, r.cmd.Process.Pid), time.Now()
+	if err := cmd.Run(); err != nil {
+		b.Fatalf("%s: %v\n%s", what, err, &stderr)
+	}
+	took := time.Since(start)
+	asked := processorTime(b, r.cmd.Process.Pid) - before
+	usage := cmd.ProcessState.SysUsage().(*syscall.Rusage)
+	cpu := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	var kinds []string
+	counts := r.requests(b, http.MethodGet)
+	for _, kind := range slices.Sorted(maps.Keys(counts)) {
+		kinds = append(kinds, fmt.Sprintf("%d %s", counts[kind], kind))
+	}
+	each := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 / float64(n) }
+	b.Logf("%-30s %9.0f %9.2f %9.2f %8d  %s", what, float64(n)/took.Seconds(), each(cpu), each(asked), usage.Maxrss>>10, strings.Join(kinds, ", "))
+	return took
+}
+
+// requests are those that the registry has counted.
+func (r *bulkRegistry) requests(b *testing.B, method string) (counts map[string]int64) {
+	b.Helper()
+	req, err := http.NewRequest(method, r.url+"/requests", nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(&counts); err != nil {
+		b.Fatal(err)
+	}
+	return counts
+}
+
+// processorTime is that of a process, of which clock ticks are a hundredth of a second (proc_pid_stat(5)).
+func processorTime(b *testing.B, pid int) time.Duration {
+	b.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, rest, _ := bytes.Cut(stat, []byte(") "))
+	fields := strings.Fields(string(rest)) // from the third on
+	user, err1 := strconv.Atoi(fields[11])
+	system, err2 := strconv.Atoi(fields[12])
+	if err1 != nil || err2 != nil {
+		b.Fatal(err1, err2)
+	}
+	return time.Duration(user+system) * 10 * time.Millisecond
+}

@@ -1,0 +1,272 @@
+// Package bulk is a registry of many images that costs little to ask, for measuring what
+// asks it: images are made when they are asked for, requests are counted by kind, answers
+// can be late and can fail.
+package bulk
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Options say what the registry has and how it answers.
+type Options struct {
+	// Images is how many images there are, tagged 0, 1, … in Repositories (1) repositories
+	// bulk/0, bulk/1, … in turn.
+	Images, Repositories int
+	// Layers is how many layers an image has. Layers themselves are not served.
+	Layers int
+	// Latency is how long each answer takes.
+	Latency time.Duration
+	// Referrers says whether there is a referrers API. No image has a signature.
+	Referrers bool
+	// FailEvery has each n-th request answered 503 with a Retry-After of a second; zero is none.
+	FailEvery int
+}
+
+// Registry is an http.Handler.
+type Registry struct {
+	options  Options
+	digests  map[string]int // of manifests and configs → image
+	failing  atomic.Int64
+	mu       sync.Mutex
+	requests map[string]int64
+}
+
+// New makes a registry.
+func New(o Options) *Registry {
+	o.Repositories = max(1, o.Repositories)
+	r := &Registry{options: o, digests: make(map[string]int, 2*o.Images), requests: map[string]int64{}}
+	for i := range o.Images {
+		config := r.config(i)
+		r.digests[digest(config)] = i
+		r.digests[digest(r.manifest(config))] = i
+	}
+	return r
+}
+
+// Reference is "repository:tag" of the i-th image.
+func (r *Registry) Reference(i int) string {
+	return fmt.Sprintf("bulk/%d:%d", i%r.options.Repositories, i)
+}
+
+const (
+	mediaTypeManifest = "application/vnd.oci.image.manifest.v1+json"
+	mediaTypeConfig   = "application/vnd.oci.image.config.v1+json"
+	mediaTypeLayer    = "application/vnd.oci.image.layer.v1.tar+gzip"
+)
+
+// config is that of the i-th image: with history, environment and labels as builders write them.
+func (r *Registry) config(i int) []byte {
+	var b strings.Builder
+	fmt.Fprintf(&b, `{"architecture":"amd64","os":"linux","created":"2026-01-01T00:00:00Z","config":{"Env":["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin","APP_VERSION=1.0.%d"],"Entrypoint":["/app/server"],"Cmd":["--listen",":8080"],"WorkingDir":"/app","User":"1001","Labels":{"org.opencontainers.image.title":"bulk","org.opencontainers.image.version":"1.0.%d"}},"rootfs":{"type":"layers","diff_ids":[`, i, i)
+	for n := range r.options.Layers {
+		if n > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, `"sha256:%064x"`, 1_000_000_000+i*r.options.Layers+n)
+	}
+	b.WriteString(`]},"history":[`)
+	for n := range r.options.Layers {
+		if n > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, `{"created":"2026-01-01T00:00:00Z","created_by":"COPY layer%d/ / # buildkit","comment":"buildkit.dockerfile.v0"}`, n)
+	}
+	b.WriteString(`]}`)
+	return []byte(b.String())
+}
+
+// manifest is that of the image with a config.
+func (r *Registry) manifest(config []byte) []byte {
+	var b strings.Builder
+	fmt.Fprintf(&b, `{"schemaVersion":2,"mediaType":%q,"config":{"mediaType":%q,"digest":%q,"size":%d},"layers":[`, mediaTypeManifest, mediaTypeConfig, digest(config), len(config))
+	for n := range r.options.Layers {
+		if n > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, `{"mediaType":%q,"digest":"sha256:%064x","size":%d}`, mediaTypeLayer, 2_000_000_000+n, 1_000_000+n)
+	}
+	b.WriteString(`]}`)
+	return []byte(b.String())
+}
+
+func digest(b []byte) string {
+	sum := sha256.Sum256(b)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// Kinds of requests, as they are counted.
+const (
+	Greeting     = "greeting"
+	Head         = "HEAD manifest"
+	Manifest     = "GET manifest"
+	Config       = "GET config"
+	Referrers    = "referrers"
+	SignatureTag = "signature tag"
+	Tags         = "tag list"
+	Other        = "other"
+	Failed       = "failed on purpose"
+)
+
+// Requests are those since the last Reset, by kind.
+func (r *Registry) Requests() map[string]int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make(map[string]int64, len(r.requests))
+	for kind, n := range r.requests {
+		out[kind] = n
+	}
+	return out
+}
+
+// Reset forgets the requests so far.
+func (r *Registry) Reset() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.requests)
+}
+
+// ServeHTTP implements http.Handler. GET /requests answers the counts as JSON, and DELETE forgets them.
+func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if req.URL.Path == "/requests" {
+		if req.Method == http.MethodDelete {
+			r.Reset()
+		}
+		_ = json.NewEncoder(w).Encode(r.Requests()) // the client may be gone
+		return
+	}
+	if r.options.Latency > 0 {
+		select {
+		case <-time.After(r.options.Latency):
+		case <-req.Context().Done():
+			return
+		}
+	}
+	kind := r.serve(w, req)
+	r.mu.Lock()
+	r.requests[kind]++
+	r.mu.Unlock()
+}
+
+func (r *Registry) serve(w http.ResponseWriter, req *http.Request) (kind string) {
+	if n := int64(r.options.FailEvery); n > 0 && r.failing.Add(1)%n == 0 {
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "later", http.StatusServiceUnavailable)
+		return Failed
+	}
+	path, ok := strings.CutPrefix(req.URL.Path, "/v2/")
+	switch {
+	case !ok:
+		http.NotFound(w, req)
+		return Other
+	case path == "":
+		return Greeting
+	}
+	repository, what, last := cut(path)
+	switch what {
+	case "manifests":
+		return r.serveManifest(w, req, repository, last)
+	case "blobs":
+		if i, ok := r.digests[last]; ok {
+			w.Header().Set("Content-Type", "application/octet-stream")
+			send(w, req, r.config(i))
+			return Config
+		}
+	case "referrers":
+		if r.options.Referrers {
+			w.Header().Set("Content-Type", "application/vnd.oci.image.index.v1+json")
+			_, _ = w.Write([]byte(`{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[]}`))
+			return Referrers
+		}
+		http.NotFound(w, req)
+		return Referrers
+	case "tags":
+		r.serveTags(w, req, repository)
+		return Tags
+	}
+	http.NotFound(w, req)
+	return Other
+}
+
+// cut takes "bulk/0/manifests/1" apart.
+func cut(path string) (repository, what, last string) {
+	i := strings.LastIndexByte(path, '/')
+	if i < 0 {
+		return path, "", ""
+	}
+	path, last = path[:i], path[i+1:]
+	if i = strings.LastIndexByte(path, '/'); i < 0 {
+		return "", path, last
+	}
+	return path[:i], path[i+1:], last
+}
+
+func (r *Registry) serveManifest(w http.ResponseWriter, req *http.Request, repository, reference string) (kind string) {
+	i, ok := r.digests[reference]
+	if !ok {
+		var err error
+		i, err = strconv.Atoi(reference)
+		ok = err == nil && i >= 0 && i < r.options.Images && r.Reference(i) == repository+":"+reference
+	}
+	if !ok {
+		http.NotFound(w, req)
+		if strings.HasPrefix(reference, "sha256-") {
+			return SignatureTag
+		}
+		return Other
+	}
+	body := r.manifest(r.config(i))
+	w.Header().Set("Content-Type", mediaTypeManifest)
+	w.Header().Set("Docker-Content-Digest", digest(body))
+	send(w, req, body)
+	if req.Method == http.MethodHead {
+		return Head
+	}
+	return Manifest
+}
+
+func send(w http.ResponseWriter, req *http.Request, body []byte) {
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	if req.Method != http.MethodHead {
+		_, _ = w.Write(body) // the client may be gone
+	}
+}
+
+// serveTags lists the tags of a repository in pages of n.
+func (r *Registry) serveTags(w http.ResponseWriter, req *http.Request, repository string) {
+	n, err := strconv.Atoi(req.FormValue("n"))
+	if err != nil || n < 1 {
+		n = r.options.Images
+	}
+	number, err := strconv.Atoi(strings.TrimPrefix(repository, "bulk/"))
+	if err != nil || number < 0 || number >= r.options.Repositories {
+		http.NotFound(w, req)
+		return
+	}
+	first := number
+	if last := req.FormValue("last"); last != "" {
+		i, err := strconv.Atoi(last)
+		if err != nil {
+			http.Error(w, "last is no tag", http.StatusBadRequest)
+			return
+		}
+		first = i + r.options.Repositories
+	}
+	tags := []string{}
+	for i := first; i < r.options.Images && len(tags) < n; i += r.options.Repositories {
+		tags = append(tags, strconv.Itoa(i))
+		if next := i + r.options.Repositories; len(tags) == n && next < r.options.Images {
+			w.Header().Set("Link", fmt.Sprintf(`</v2/%s/tags/list?n=%d&last=%d>; rel="next"`, repository, n, i))
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{"name": repository, "tags": tags}) // the client may be gone
+}
