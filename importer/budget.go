@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 )
 
 // jobBudget is what one job may ask of registries, whatever they lead it to. A job is
 // one call of Import or Find, or all that is done with the context of [Importer.Job].
 type jobBudget struct {
 	limits                     Limits
+	began                      time.Time
 	manifests, requests, bytes atomic.Int64
 	layers                     unpacked
 }
@@ -20,7 +22,7 @@ type jobKey struct{}
 // Job gives a job its budget: see Limits.JobManifests and what follows it. The context
 // ends with an *[Error] as its cause when the time is up. Call done when the job is.
 func (im *Importer) Job(ctx context.Context) (_ context.Context, done func()) {
-	ctx, cancel := context.WithCancelCause(context.WithValue(ctx, jobKey{}, &jobBudget{limits: im.limits, layers: unpacked{free: im.limits.JobContent}}))
+	ctx, cancel := context.WithCancelCause(context.WithValue(ctx, jobKey{}, &jobBudget{limits: im.limits, began: im.clock.Now(), layers: unpacked{free: im.limits.JobContent}}))
 	limit := im.limits.JobTime
 	timer := im.clock.AfterFunc(limit, func() {
 		cancel(&Error{Reason: Timeout, Message: fmt.Sprintf("the job took more than its budget of %s", limit)})

@@ -25,7 +25,7 @@ func (im *Importer) Created(ctx context.Context, ref reference.Reference, images
 	ctx, done := im.job(ctx)
 	defer done()
 	err = im.reach(ctx, ref, func(s *session) error {
-		n, err := s.root(ctx, ref)
+		n, err := s.root(ctx, ref, true)
 		if err != nil {
 			return err
 		}

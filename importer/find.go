@@ -44,7 +44,7 @@ func (im *Importer) Find(ctx context.Context, ref reference.Reference) (image *i
 		DockerImageManifest:          string(m.raw),
 		DockerImageManifestMediaType: m.MediaType,
 	}
-	found, annotations, warnings, err := im.finder.Find(ctx, s.repository.Digest(m.Digest), s.transport)
+	found, annotations, warnings, err := im.finder.Find(ctx, s.repository.Digest(m.Digest), s.transport, jobOf(ctx).began)
 	if err != nil {
 		return nil, warnings, fmt.Errorf("looking for signatures: %w", describe(ref, overdue(ctx, err)))
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
 
@@ -22,10 +24,13 @@ type Importer struct {
 	platforms  []string
 	verify     bool
 	finder     SignatureFinder
-	progress   func(Event)
-	userAgent  string
-	limits     Limits
-	clock      clock.WithDelayedExecution
+	searches   searches
+
+	signaturesAge time.Duration
+	progress      func(Event)
+	userAgent     string
+	limits        Limits
+	clock         clock.WithDelayedExecution
 
 	transports *transports
 	traffic    traffic
@@ -55,12 +60,16 @@ func New(o Options) (*Importer, error) {
 		platforms:  o.Platforms,
 		verify:     o.Layers == LayersVerify,
 		finder:     o.Signatures,
-		progress:   o.Progress,
-		userAgent:  o.UserAgent,
-		limits:     limits,
-		clock:      o.Clock,
-		greetings:  lru.New(maxHosts),
-		sessions:   lru.New(maxRepositories),
+		searches:   searches{last: lru.New(maxSearches)},
+
+		signaturesAge: o.SignaturesAge,
+
+		progress:  o.Progress,
+		userAgent: o.UserAgent,
+		limits:    limits,
+		clock:     o.Clock,
+		greetings: lru.New(maxHosts),
+		sessions:  lru.New(maxRepositories),
 	}
 	if im.progress == nil {
 		im.progress = func(Event) {}
@@ -144,10 +153,19 @@ func (im *Importer) Import(ctx context.Context, ref reference.Reference, images 
 	ctx, done := im.job(ctx)
 	defer done()
 	run := &run{Importer: im, ref: ref, images: images, nodes: map[string]*visit{}}
+	stored := false
+	if ref.Digest != "" {
+		switch _, err := images.Get(ctx, ref.Digest, metav1.GetOptions{}); {
+		case err == nil:
+			stored = true
+		case !apierrors.IsNotFound(err):
+			return nil, fmt.Errorf("looking up image %s: %w", ref.Digest, err)
+		}
+	}
 	var root node
 	if err := im.reach(ctx, ref, func(s *session) (err error) {
 		run.session = s
-		root, err = s.root(ctx, ref)
+		root, err = s.root(ctx, ref, stored)
 		return err
 	}); err != nil {
 		return nil, err
@@ -195,18 +213,21 @@ func pulled(ref reference.Reference) (reference.Reference, error) {
 	return ref, nil
 }
 
-// root finds the digest that ref leads to. A mirror has the same tags and digests as what it mirrors.
-func (s *session) root(ctx context.Context, ref reference.Reference) (node, error) {
-	digest, err := s.head(ctx, ref.Identifier())
+// root finds the digest that ref leads to. A mirror has the same tags and digests as what it mirrors. A digest is asked for by a HEAD if
+// it is stored, and else read at once.
+func (s *session) root(ctx context.Context, ref reference.Reference, stored bool) (n node, err error) {
+	n.reference = ref
+	if ref.Digest == "" || stored {
+		n.digest, err = s.head(ctx, ref.Identifier())
+	}
 	if err != nil {
 		return node{}, err
 	}
-	if ref.Digest != "" && digest != "" && digest != ref.Digest {
-		return node{}, &Error{Reason: DigestMismatch, Message: "the registry says that it is " + digest}
+	if ref.Digest != "" && n.digest != "" && n.digest != ref.Digest {
+		return node{}, &Error{Reason: DigestMismatch, Message: "the registry says that it is " + n.digest}
 	}
-	n := node{reference: ref, digest: digest}
-	if digest == "" {
-		// The registry does not tell in a HEAD: read the manifest at once.
+	if n.digest == "" {
+		// The registry does not tell in a HEAD, or need not: read the manifest at once.
 		n.known, err = s.manifest(ctx, ref.Identifier(), ref.Digest)
 		if n.unread = asUnread(err); n.unread != nil {
 			n.digest = n.unread.Digest

@@ -39,6 +39,12 @@ type Options struct {
 	Layers LayersMode
 	// Signatures finds the signatures of each image; nil looks for none.
 	Signatures SignatureFinder
+	// SignaturesAge is how long before an import what is known of signatures may
+	// have been asked, for it not to be asked again; zero is not at all. An
+	// Importer for one run may have a day, so that each digest is looked at once.
+	// What a registry has told of is asked for whatever this says: see
+	// [Importer.ForgetSignatures].
+	SignaturesAge time.Duration
 	// Progress, if set, is called with each Event. Calls may be concurrent
 	// and should return soon.
 	Progress func(Event)

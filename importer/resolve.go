@@ -12,7 +12,7 @@ import (
 func (im *Importer) Resolve(ctx context.Context, ref reference.Reference) (digest string, err error) {
 	var n node
 	err = im.reach(ctx, ref, func(s *session) (err error) {
-		n, err = s.root(ctx, ref)
+		n, err = s.root(ctx, ref, true)
 		return err
 	})
 	if ReasonOf(err) == NotFound {

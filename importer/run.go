@@ -378,9 +378,11 @@ func (r *run) newImage(n node, m *fetched) *imagev1.Image {
 // be read the Image is written without them, and the error returned.
 func (r *run) store(ctx context.Context, n node, found, fresh *imagev1.Image, platform string, out *outcome) error {
 	var searchErr error
-	if r.finder != nil {
+	searching, read, began := r.finder != nil && !r.isSearched(ctx, n, found), false, r.clock.Now()
+	if searching {
 		digest := r.session.repository.Digest(n.digest)
-		signatures, annotations, warnings, err := r.finder.Find(ctx, digest, r.session.transport)
+		signatures, annotations, warnings, err := r.finder.Find(ctx, digest, r.session.transport, r.searchedSince(ctx))
+		read = err == nil && annotations[annotation.Unread] == ""
 		out.warnings = append(out.warnings, warnings...)
 		if err != nil {
 			searchErr = fmt.Errorf("looking for signatures: %w", describe(n.reference, err))
@@ -390,9 +392,12 @@ func (r *run) store(ctx context.Context, n node, found, fresh *imagev1.Image, pl
 	if err := manifest.Fit(fresh); err != nil {
 		return errors.Join(describe(n.reference, err), searchErr)
 	}
-	image, action, err := store(ctx, r.images, found, fresh, n.reference.Bare(), r.finder != nil)
+	image, action, err := store(ctx, r.images, found, fresh, n.reference.Bare(), searching)
 	if err != nil {
 		return errors.Join(storing(n.digest, err), searchErr)
+	}
+	if read {
+		r.searches.done(n.reference.Bare().WithDigest(n.digest), began, image)
 	}
 	out.images = append(out.images, ImageResult{Image: image, Platform: platform, Action: action})
 	r.emit(Event{Kind: EventStored, Digest: n.digest, Platform: platform, Action: action})

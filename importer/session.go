@@ -105,6 +105,9 @@ func (im *Importer) connect(ctx context.Context, registry name.Registry, resourc
 	if challenge.Insecure {
 		w.scheme = "http"
 	}
+	if strings.EqualFold(challenge.Scheme, "bearer") {
+		w.tokens = newTokens(challenge.Parameters["realm"])
+	}
 	auth, err := authn.Resolve(ctx, im.keychain, resource)
 	if err != nil {
 		return nil, &Error{Reason: Unauthorized, Message: "reading credentials: " + clean(err.Error()), cause: err}

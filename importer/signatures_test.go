@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -27,7 +28,9 @@ type tagFinder struct {
 	fail  error
 }
 
-func (f *tagFinder) Find(ctx context.Context, digest name.Digest, transport http.RoundTripper) ([]imagev1.ImageSignature, map[string]string, []string, error) {
+func (f *tagFinder) Forget(name.Repository) {}
+
+func (f *tagFinder) Find(ctx context.Context, digest name.Digest, transport http.RoundTripper, _ time.Time) ([]imagev1.ImageSignature, map[string]string, []string, error) {
 	f.mu.Lock()
 	f.asked = append(f.asked, digest.DigestStr())
 	f.mu.Unlock()
@@ -103,6 +106,8 @@ func TestFinderCannotRewriteReferences(t *testing.T) {
 
 type annotator map[string]string
 
-func (a annotator) Find(context.Context, name.Digest, http.RoundTripper) ([]imagev1.ImageSignature, map[string]string, []string, error) {
+func (a annotator) Forget(name.Repository) {}
+
+func (a annotator) Find(context.Context, name.Digest, http.RoundTripper, time.Time) ([]imagev1.ImageSignature, map[string]string, []string, error) {
 	return nil, a, nil, nil
 }

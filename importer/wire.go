@@ -35,6 +35,8 @@ type wire struct {
 	tokenHosts []string
 	// scheme is how the registry was found to speak, once it is known.
 	scheme string
+	// tokens are those of the repository; nil before it is known where they come from.
+	tokens *tokens
 }
 
 // budget is what the caller of a request allows its answer.
@@ -84,7 +86,15 @@ func (w *wire) RoundTrip(in *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	return w.attempt(out.Named(w.isNamed(req.URL)), req)
+	send := func() (*http.Response, error) { return w.attempt(out.Named(w.isNamed(req.URL)), req) }
+	if w.tokens.isFor(req) {
+		return w.tokens.get(req, send)
+	}
+	resp, err := send()
+	if err == nil && resp.StatusCode == http.StatusUnauthorized {
+		w.tokens.refused(req)
+	}
+	return resp, err
 }
 
 // isNamed reports whether people named a URL's host, so that it may be anywhere: in

@@ -20,18 +20,19 @@ import (
 const maxJobs = 64
 
 type importOptions struct {
-	files      []string
-	allTags    bool
-	catalog    bool
-	selection  selection
-	platforms  []string
-	layers     string
-	jobs       int
-	dryRun     bool
-	output     string
-	failures   string
-	registries registryOptions
-	pods       podSource
+	files        []string
+	allTags      bool
+	catalog      bool
+	selection    selection
+	platforms    []string
+	layers       string
+	jobs         int
+	dryRun       bool
+	output       string
+	failures     string
+	noSignatures bool
+	registries   registryOptions
+	pods         podSource
 	clientOptions
 }
 
@@ -95,6 +96,7 @@ segment ** stands for all that is below.`,
 	o.pods.addFlags(f)
 	f.StringArrayVar(&o.platforms, "platform", nil, "import only this os/architecture[/variant] of a multi-platform image; may be repeated")
 	f.StringVar(&o.layers, "layers", string(importer.LayersFromManifest), `"manifest" takes the layers from the manifest, "verify" reads and checks each`)
+	f.BoolVar(&o.noSignatures, "no-signatures", false, "do not look for signatures; those that are known stay")
 	f.IntVar(&o.jobs, "jobs", 4, fmt.Sprintf("how many references to import at a time from one registry, 1 to %d", maxJobs))
 	f.BoolVar(&o.dryRun, "dry-run", false, "read and check everything, store nothing")
 	f.StringVarP(&o.output, "output", "o", "", "what to print: "+strings.Join(outputs(), ", ")+" (default: a line for each reference)")
@@ -161,7 +163,10 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	options.Platforms, options.Layers = o.platforms, importer.LayersMode(o.layers)
-	options.Signatures, options.Progress = finder, progress.event
+	options.SignaturesAge = 24 * time.Hour // each digest is looked at once
+	if options.Progress = progress.event; !o.noSignatures {
+		options.Signatures = finder
+	}
 	options.Limits.HostConcurrency = max(8, o.jobs)
 	options.Limits.MaxWait = time.Second // a registry that asks for more is parked, and its references wait without a slot
 	im, err := importer.New(options)

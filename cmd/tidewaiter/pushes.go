@@ -91,6 +91,8 @@ func newPushImporter(cfg *config, isolated bool) (*importer.Importer, error) {
 		return nil, err
 	}
 	o.Signatures = finder
+	// A push of an index is told of as one of each of its images: what was asked for one is not asked again for the next.
+	o.SignaturesAge = 2 * time.Second
 	return importer.New(o)
 }
 

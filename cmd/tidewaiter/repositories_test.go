@@ -40,7 +40,9 @@ type brought struct {
 	fail        map[string]error
 }
 
-func (b *brought) Find(_ context.Context, digest name.Digest, _ http.RoundTripper) ([]imagev1.ImageSignature, map[string]string, []string, error) {
+func (b *brought) Forget(name.Repository) {}
+
+func (b *brought) Find(_ context.Context, digest name.Digest, _ http.RoundTripper, _ time.Time) ([]imagev1.ImageSignature, map[string]string, []string, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	key := digest.Context().RepositoryStr() + "@" + digest.DigestStr()

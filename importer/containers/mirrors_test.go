@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -117,7 +118,9 @@ func TestMirrorsThatAreNone(t *testing.T) {
 // asked is a finder that finds nothing and tells where it was sent.
 type asked struct{ repositories []string }
 
-func (a *asked) Find(_ context.Context, digest name.Digest, _ http.RoundTripper) ([]imagev1.ImageSignature, map[string]string, []string, error) {
+func (a *asked) Forget(name.Repository) {}
+
+func (a *asked) Find(_ context.Context, digest name.Digest, _ http.RoundTripper, _ time.Time) ([]imagev1.ImageSignature, map[string]string, []string, error) {
 	a.repositories = append(a.repositories, digest.Context().Name())
 	return nil, nil, nil, nil
 }

@@ -401,7 +401,9 @@ func sorted(in []string) []string {
 // tagFinder finds a cosign-like tag through the transport it is given.
 type tagFinder struct{ fail error }
 
-func (f *tagFinder) Find(ctx context.Context, digest name.Digest, transport http.RoundTripper) ([]imagev1.ImageSignature, map[string]string, []string, error) {
+func (f *tagFinder) Forget(name.Repository) {}
+
+func (f *tagFinder) Find(ctx context.Context, digest name.Digest, transport http.RoundTripper, _ time.Time) ([]imagev1.ImageSignature, map[string]string, []string, error) {
 	if f.fail != nil {
 		return nil, nil, nil, f.fail
 	}

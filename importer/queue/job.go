@@ -219,6 +219,7 @@ func (w *Worker) searchSubject(ctx context.Context, ref reference.Reference) (di
 // searchSignatures looks for the signatures of an image again, as every import does. A
 // signature of what is not in the registry is of no interest.
 func (w *Worker) searchSignatures(ctx context.Context, subject reference.Reference) error {
+	w.Importer.ForgetSignatures(subject)
 	result, err := w.Importer.Import(ctx, subject, w.Images)
 	var bad *reference.Error
 	switch reason := importer.ReasonOf(err); {

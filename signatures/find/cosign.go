@@ -33,8 +33,11 @@ func (s *search) cosignTags(ctx context.Context) error {
 	return err
 }
 
-// tag fetches the manifest of a tag; nil if there is none that can be used.
+// tag fetches the manifest of a tag; nil if there is none that can be used, or if the list of tags says so.
 func (s *search) tag(ctx context.Context, tag string) (*manifest, error) {
+	if has, known, err := s.tags.has(ctx, s, tag); err != nil || known && !has {
+		return nil, err
+	}
 	m, err := s.client.manifest(ctx, tag)
 	if s.leftOut(err, "tag "+tag) {
 		return nil, nil

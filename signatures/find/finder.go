@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	imagemanifest "github.com/tidewaiter/tidewaiter/imageapi/manifest"
@@ -46,6 +47,8 @@ type Options struct {
 	Lookaside http.RoundTripper
 	// Timeout bounds one search; zero: a minute.
 	Timeout time.Duration
+	// Clock is for tests; nil is the real one.
+	Clock clock.PassiveClock
 }
 
 // Finder searches registries. It is safe for concurrent use.
@@ -53,6 +56,7 @@ type Finder struct {
 	lookasides *lookasides
 	transport  http.RoundTripper
 	timeout    time.Duration
+	memory     *memory
 }
 
 // New reads the registries.d files and makes a Finder.
@@ -61,6 +65,10 @@ func New(o Options) (*Finder, error) {
 	if f.timeout <= 0 {
 		f.timeout = time.Minute
 	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	f.memory = newMemory(o.Clock)
 	dirs := o.RegistriesDirs
 	if len(dirs) == 0 {
 		dirs = DefaultRegistriesDirs()
@@ -91,22 +99,26 @@ type Attestation struct {
 	LeftOut string `json:"leftOut,omitempty"`
 }
 
-// Find searches for the signatures of digest. transport talks to the registry and does the authentication.
+// Find searches for the signatures of digest. transport talks to the registry and does the authentication. Which tags the
+// repository has is asked once for many digests: a list that was read before since does not count. That there is no
+// referrers API is believed for an hour; see Forget.
 //
 // signatures are named as package signatures names them, have type and content and nothing else, and are in the
 // order in which they were found, each once, all that are within the bounds: who judges them chooses which to keep.
 // annotations are what else is known of the repository: annotation.Attestations, Warnings, Manifests and Unread, those for which
 // there is something to say. warnings say, for people, what had to be left out.
 // An error means that the registry could not be asked; what was found until then is returned with it.
-func (f *Finder) Find(ctx context.Context, digest name.Digest, transport http.RoundTripper) (found []imagev1.ImageSignature, annotations map[string]string, warnings []string, err error) {
+func (f *Finder) Find(ctx context.Context, digest name.Digest, transport http.RoundTripper, since time.Time) (found []imagev1.ImageSignature, annotations map[string]string, warnings []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
 	s := &search{
 		client: newClient(digest.Context(), transport),
+		memory: f.memory, abilities: f.memory.abilitiesOf(digest.Context()), tags: f.memory.tagsOf(digest.Context()), since: since,
 		digest: digest.DigestStr(),
 		seen:   map[string]bool{},
 		blobs:  map[string][]byte{},
 	}
+	s.client.hasExtension = s.abilities.announced()
 	for _, source := range []func(context.Context) error{s.referrers, s.cosignTags, s.extension} {
 		if err = source(ctx); err != nil {
 			break
@@ -119,6 +131,9 @@ func (f *Finder) Find(ctx context.Context, digest name.Digest, transport http.Ro
 		}
 		err = s.readAttestations(ctx)
 	}
+	if s.client.hasExtension {
+		s.abilities.announce()
+	}
 	annotations, aerr := s.annotations()
 	if err == nil {
 		err = aerr
@@ -126,10 +141,18 @@ func (f *Finder) Find(ctx context.Context, digest name.Digest, transport http.Ro
 	return s.found, annotations, s.warnings, err
 }
 
+// Forget forgets what is known of the registry of a repository and of its tags: something was told of it.
+func (f *Finder) Forget(repository name.Repository) { f.memory.forget(repository) }
+
 // search is the state of one Find.
 type search struct {
-	client *client
-	digest string
+	client    *client
+	digest    string
+	memory    *memory
+	abilities *abilities
+	tags      *tagList
+	since     time.Time
+	counted   bool // by tags
 
 	found        []imagev1.ImageSignature
 	attestations []Attestation
@@ -143,6 +166,15 @@ type search struct {
 	bytes        int      // of found
 	unread       string   // why not everything could be read
 	manifests    []string // digests of those that hold found
+}
+
+// firstTime is 1 once.
+func (s *search) firstTime() int {
+	if s.counted {
+		return 0
+	}
+	s.counted = true
+	return 1
 }
 
 // look counts one more candidate and tells whether it may be looked at.

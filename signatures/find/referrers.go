@@ -66,6 +66,9 @@ func (s *search) referrers(ctx context.Context) error {
 // listReferrers asks the API (OCI distribution specification 1.1, "Listing Referrers") for all its pages, and reads
 // the fallback tag when there is no API.
 func (s *search) listReferrers(ctx context.Context) ([]descriptor, error) {
+	if s.abilities.lacksReferrers(s.memory.clock.Now()) {
+		return s.fallbackTag(ctx)
+	}
 	var list []descriptor
 	here := s.client.Path("referrers/" + s.digest)
 	visited := map[string]bool{}
@@ -83,6 +86,9 @@ func (s *search) listReferrers(ctx context.Context) ([]descriptor, error) {
 		}
 		if err != nil {
 			return nil, err
+		}
+		if page == 0 && status != http.StatusOK {
+			s.abilities.answered(status, header, s.memory.clock.Now())
 		}
 		var index manifest
 		// The Content-Type is not looked at: registries send all sorts.
@@ -102,6 +108,7 @@ func (s *search) listReferrers(ctx context.Context) ([]descriptor, error) {
 			}
 			return s.fallbackTag(ctx)
 		}
+		s.abilities.answered(status, header, s.memory.clock.Now())
 		list = append(list, index.Manifests...)
 		if len(list) > MaxLooked {
 			break // look() will say so

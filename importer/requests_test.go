@@ -1,0 +1,197 @@
+package importer_test
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/signatures/find"
+)
+
+// newFinder finds signatures as the program does, without lookaside storage.
+func newFinder(t testing.TB) *find.Finder {
+	t.Helper()
+	absent := filepath.Join(t.TempDir(), "absent")
+	finder, err := find.New(find.Options{RegistriesDirs: []string{absent}, Storage: absent})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return finder
+}
+
+var (
+	digestInPath = regexp.MustCompile(`sha256[:-][0-9a-f]{64}`)
+	tagInPath    = regexp.MustCompile(`manifests/[0-9]+$`)
+)
+
+// kinds counts a registry's requests by what they are for, greetings included, and forgets them.
+func kinds(registry *registrytest.Registry) string {
+	counts := map[string]int{}
+	for _, r := range registry.AllRequests() {
+		kind := strings.Replace(r.String(), "/v2/team/app", "", 1)
+		kind = tagInPath.ReplaceAllString(digestInPath.ReplaceAllString(kind, "D"), "manifests/T")
+		counts[kind]++
+	}
+	registry.Reset()
+	var out []string
+	for _, kind := range slices.Sorted(maps.Keys(counts)) {
+		out = append(out, fmt.Sprintf("%d × %s", counts[kind], kind))
+	}
+	return strings.Join(out, ", ")
+}
+
+// A known image cost five requests, three of them 404.
+func TestRequestsOfARun(t *testing.T) {
+	t.Parallel()
+	for _, api := range []bool{true, false} {
+		t.Run(fmt.Sprintf("referrers API=%t", api), func(t *testing.T) {
+			t.Parallel()
+			registry, images := registrytest.New(t), &registrytest.Images{}
+			var references []string
+			for i := range 30 {
+				reference := fmt.Sprint("team/app:", i)
+				registry.Push(reference, newImage(t, sample.Spec{Name: reference}))
+				references = append(references, registry.Host+"/"+reference)
+			}
+			if !api {
+				registry.Inject("/referrers/", 0, registrytest.Status(404, "NOT_FOUND"))
+			}
+			for _, tt := range []struct{ run, want, referrers string }{
+				{"the first", "1 × GET /v2/, 30 × GET /blobs/D, 30 × GET /manifests/D", "30 × GET /referrers/D"},
+				{"known", "1 × GET /v2/", "30 × GET /referrers/D"},
+			} {
+				im := newImporter(t, importer.Options{Signatures: newFinder(t), SignaturesAge: time.Hour})
+				for _, reference := range references {
+					mustImport(t, im, reference, images)
+				}
+				referrers := tt.referrers
+				if !api {
+					referrers = "1 × GET /referrers/D"
+				}
+				want := strings.Split(tt.want+", "+referrers+", 1 × GET /tags/list, 30 × HEAD /manifests/T", ", ")
+				got := strings.Split(kinds(registry), ", ")
+				if slices.Sort(got); !slices.Equal(got, sorted(want)) {
+					t.Errorf("%s: %q, want %q", tt.run, got, sorted(want))
+				}
+				// Once more in the same run, and by its digest.
+				result := mustImport(t, im, references[0], images)
+				mustImport(t, im, registry.Host+"/team/app@"+result.Digest, images)
+				if got := kinds(registry); got != "1 × HEAD /manifests/D, 1 × HEAD /manifests/T" {
+					t.Errorf("%s, once more: %s", tt.run, got)
+				}
+			}
+			im := newImporter(t, importer.Options{})
+			for _, reference := range references {
+				mustImport(t, im, reference, images)
+			}
+			if got := kinds(registry); got != "1 × GET /v2/, 30 × HEAD /manifests/T" {
+				t.Errorf("without signatures: %s", got)
+			}
+		})
+	}
+}
+
+// A server looks for signatures at every import, as what is told of an image comes after it.
+func TestSignaturesAreLookedForByEachImportOfAServer(t *testing.T) {
+	t.Parallel()
+	registry, images := registrytest.New(t), &registrytest.Images{}
+	registry.Push("team/app:1", newImage(t, sample.Spec{}))
+	im := newImporter(t, importer.Options{Signatures: newFinder(t)})
+	mustImport(t, im, registry.Host+"/team/app:1", images)
+	registry.Reset()
+	mustImport(t, im, registry.Host+"/team/app:1", images)
+	if got, want := kinds(registry), "1 × GET /referrers/D, 1 × GET /tags/list, 1 × HEAD /manifests/T"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// A digest that many tags lead to is looked at once.
+func TestManyTagsOfOneDigestAreSearchedOnce(t *testing.T) {
+	t.Parallel()
+	registry, images := registrytest.New(t), &registrytest.Images{}
+	image := newImage(t, sample.Spec{})
+	im := newImporter(t, importer.Options{Signatures: newFinder(t), SignaturesAge: time.Hour})
+	for i := range 40 {
+		registry.Push(fmt.Sprint("team/app:", i), image)
+	}
+	for i := range 40 {
+		mustImport(t, im, fmt.Sprint(registry.Host, "/team/app:", i), images)
+	}
+	if got, want := kinds(registry), "1 × GET /blobs/D, 1 × GET /manifests/D, 1 × GET /referrers/D, 1 × GET /tags/list, 1 × GET /v2/, 40 × HEAD /manifests/T"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// An image that is not stored any more is searched again, and one whose search failed.
+func TestSearchesAreOfWhatIsStored(t *testing.T) {
+	t.Parallel()
+	registry, images := registrytest.New(t), &registrytest.Images{}
+	digest := registry.Push("team/app:1", newImage(t, sample.Spec{}))
+	im := newImporter(t, importer.Options{Signatures: newFinder(t), SignaturesAge: time.Hour})
+	mustImport(t, im, registry.Host+"/team/app:1", images)
+	images.Delete(digest)
+	registry.Reset()
+	mustImport(t, im, registry.Host+"/team/app:1", images)
+	if n := registry.Count("/referrers/"); n != 1 {
+		t.Errorf("%d searches of an image that was deleted", n)
+	}
+	registry.Inject("/referrers/", 1, registrytest.Status(403, "DENIED"))
+	im = newImporter(t, importer.Options{Signatures: newFinder(t), SignaturesAge: time.Hour})
+	if _, err := im.Import(t.Context(), parse(t, registry.Host+"/team/app:1"), images); err == nil {
+		t.Fatal("a search that is denied is no failure")
+	}
+	registry.Reset()
+	mustImport(t, im, registry.Host+"/team/app:1", images)
+	if n := registry.Count("/referrers/"); n != 1 {
+		t.Errorf("%d searches after one that failed", n)
+	}
+}
+
+// Twenty-nine requests that were refused at once asked for twenty-nine tokens.
+func TestAllThatWaitForATokenAskOnce(t *testing.T) {
+	t.Parallel()
+	registry := registrytest.New(t, registrytest.WithAuth(with("bearer", nil)))
+	for i := range 29 {
+		registry.Push(fmt.Sprint("team/app:", i), newImage(t, sample.Spec{}))
+	}
+	im := newImporter(t, importer.Options{Keychain: secret, Limits: importer.Limits{HostConcurrency: 29}})
+	all := func() {
+		var imports sync.WaitGroup
+		for i := range 29 {
+			imports.Go(func() { mustImport(t, im, fmt.Sprint(registry.Host, "/team/app:", i), &registrytest.Images{}) })
+		}
+		imports.Wait()
+	}
+	for round := range 3 {
+		registry.Reset()
+		all()
+		if n := registry.Count("/token"); n != 1 {
+			t.Errorf("round %d: %d tokens were asked for, want 1", round, n)
+		}
+		registry.RevokeTokens()
+	}
+}
+
+// A token server that fails is asked again by the next who waits, and a token that is refused is not given out.
+func TestTokensThatFailAreNotShared(t *testing.T) {
+	t.Parallel()
+	registry := registrytest.New(t, registrytest.WithAuth(with("bearer", nil)))
+	registry.Push("team/app:1", newImage(t, sample.Spec{}))
+	im := newImporter(t, importer.Options{Keychain: secret, Limits: importer.Limits{Attempts: 1}})
+	mustImport(t, im, registry.Host+"/team/app:1", &registrytest.Images{})
+	registry.RevokeTokens()
+	registry.Inject(" /token", 1, registrytest.Status(500, "UNKNOWN"))
+	if _, err := im.Import(t.Context(), parse(t, registry.Host+"/team/app:1"), &registrytest.Images{}); err == nil {
+		t.Error("an import without a token does not fail")
+	}
+	mustImport(t, im, registry.Host+"/team/app:1", &registrytest.Images{})
+}

@@ -1,0 +1,207 @@
+package find
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/lru"
+)
+
+// What is remembered of registries, so that many images of one cost few requests.
+const (
+	// abilityAge is how long it is believed that a registry lacks something.
+	abilityAge = time.Hour
+	// maxAbilities and maxTagLists bound what is remembered: parts of registries, and repositories.
+	maxAbilities, maxTagLists = 1024, 32
+	// tagPage is how many tags are asked for at a time, maxTagListPages how many pages are read, and
+	// maxSignatureTags how many tags of signatures are remembered of a repository.
+	tagPage, maxTagListPages, maxSignatureTags = 1000, 100, 100_000
+	// worthPages is how many digests are looked for by asking for each of their tags, in a repository
+	// with more tags than a page has, before all its tags are listed.
+	worthPages = 16
+)
+
+// memory is what a Finder remembers between searches.
+type memory struct {
+	clock     clock.PassiveClock
+	mu        sync.Mutex
+	abilities *lru.Cache // partOf → *abilities
+	tags      *lru.Cache // repository → *tagList
+}
+
+func newMemory(c clock.PassiveClock) *memory {
+	return &memory{clock: c, abilities: lru.New(maxAbilities), tags: lru.New(maxTagLists)}
+}
+
+// partOf is what answers alike: a registry's repositories with one first element. Behind one host, proxies have
+// registries of several kinds, told apart by it.
+func partOf(repository name.Repository) string {
+	first, _, _ := strings.Cut(repository.RepositoryStr(), "/")
+	return repository.RegistryStr() + "/" + first
+}
+
+// abilities are what a part of a registry has said of itself.
+type abilities struct {
+	mu sync.Mutex
+	// withoutReferrers is until when it is believed that there is no referrers API.
+	withoutReferrers time.Time
+	// extension is set once OpenShift's signature extension was announced.
+	extension bool
+}
+
+func (m *memory) abilitiesOf(repository name.Repository) *abilities {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return getOrAdd(m.abilities, partOf(repository), func() *abilities { return &abilities{} })
+}
+
+func (m *memory) tagsOf(repository name.Repository) *tagList {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return getOrAdd(m.tags, repository.Name(), func() *tagList { return &tagList{turn: make(chan struct{}, 1)} })
+}
+
+// forget forgets what it remembers of a repository. A list of tags that is being read is not remembered either.
+func (m *memory) forget(repository name.Repository) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.abilities.Remove(partOf(repository))
+	m.tags.Remove(repository.Name())
+}
+
+func getOrAdd[T any](cache *lru.Cache, key string, make func() *T) *T {
+	if v, ok := cache.Get(key); ok {
+		return v.(*T)
+	}
+	v := make()
+	cache.Add(key, v)
+	return v
+}
+
+func (a *abilities) lacksReferrers(now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return now.Before(a.withoutReferrers)
+}
+
+// answered notes what an answer of the referrers API says of the registry. Only an answer that cannot be a mere
+// page in its place says that there is no API, and one of the API ends that.
+func (a *abilities) answered(status int, header http.Header, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch status {
+	case http.StatusOK:
+		a.withoutReferrers = time.Time{}
+	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
+		if !strings.HasPrefix(header.Get("Content-Type"), "text/html") {
+			a.withoutReferrers = now.Add(abilityAge)
+		}
+	}
+}
+
+func (a *abilities) announced() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.extension
+}
+
+func (a *abilities) announce() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.extension = true
+}
+
+// tagList is which tags of signatures a repository has. One search reads it, others wait.
+type tagList struct {
+	turn chan struct{} // holds one element while the rest is in use
+
+	read  time.Time // when reading began; zero before
+	next  string    // path of the next page; "" when there is none
+	pages int
+	// whole is set when all tags have been listed. Without it tags are asked for one by one.
+	whole  bool
+	tags   map[string]bool
+	listed int // tags of all kinds
+	asked  int // digests that were looked for without it
+}
+
+// has reports whether the repository has a tag of signatures; known is false when only the tag itself tells. What was
+// read before since does not count.
+func (l *tagList) has(ctx context.Context, s *search, tag string) (has, known bool, err error) {
+	select {
+	case l.turn <- struct{}{}:
+	case <-ctx.Done():
+		return false, false, context.Cause(ctx)
+	}
+	defer func() { <-l.turn }()
+	if l.read.IsZero() || l.read.Before(s.since) {
+		l.read, l.next, l.pages, l.whole, l.tags, l.listed, l.asked = s.memory.clock.Now(), s.client.Path(fmt.Sprintf("tags/list?n=%d", tagPage)), 0, false, map[string]bool{}, 0, 0
+		err = l.page(ctx, s.client)
+	}
+	if l.next != "" && err == nil {
+		if l.asked < worthPages {
+			l.asked += s.firstTime()
+		} else {
+			for l.next != "" && err == nil {
+				err = l.page(ctx, s.client)
+			}
+		}
+	}
+	if err != nil {
+		// The tags themselves tell what is wrong with the registry, if anything is.
+		l.next, l.tags = "", nil
+		if ctx.Err() != nil {
+			l.read = time.Time{} // the next search reads it
+		}
+		return false, false, context.Cause(ctx)
+	}
+	return l.tags[tag], l.whole, nil
+}
+
+// errNotListed ends the reading of a list that does not tell which tags there are.
+var errNotListed = errors.New("the tags are not all listed")
+
+// page reads the next page.
+func (l *tagList) page(ctx context.Context, c *client) error {
+	here := l.next
+	if l.pages++; l.pages > maxTagListPages {
+		return errNotListed
+	}
+	body, _, header, err := c.get(ctx, here, "application/json", MaxManifest)
+	if err != nil {
+		return err
+	}
+	var list struct {
+		Tags []string `json:"tags"`
+	}
+	if err := json.Unmarshal(body, &list); err != nil {
+		return err
+	}
+	for _, tag := range list.Tags {
+		if strings.HasPrefix(tag, "sha256-") {
+			l.tags[strings.Clone(tag)] = true
+		}
+	}
+	l.listed += len(list.Tags)
+	next, elsewhere := c.Next(header, here)
+	if elsewhere || next == here || len(l.tags) > maxSignatureTags {
+		return errNotListed
+	}
+	if l.next = next; next == "" {
+		// A list of nothing, of a repository that has something, may have been cut, as may a page of a round number
+		// of tags, of a registry that does not say where it goes on.
+		if l.listed == 0 || l.pages == 1 && l.listed%50 == 0 {
+			return errNotListed
+		}
+		l.whole = true
+	}
+	return nil
+}

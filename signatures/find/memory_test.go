@@ -1,0 +1,251 @@
+package find_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/tidewaiter/tidewaiter/signatures/find"
+	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
+)
+
+// remembering is a fixture that is searched again and again by one Finder.
+type remembering struct {
+	*fixture
+	finder *find.Finder
+	clock  *clocktesting.FakePassiveClock
+}
+
+func newRemembering(t *testing.T, referrersAPI bool) *remembering {
+	r := &remembering{fixture: newFixture(t, referrersAPI), clock: clocktesting.NewFakePassiveClock(time.Now())}
+	absent := filepath.Join(t.TempDir(), "absent")
+	var err error
+	if r.finder, err = find.New(find.Options{RegistriesDirs: []string{absent}, Storage: absent, Clock: r.clock}); err != nil {
+		t.Fatal(err)
+	}
+	r.requests = nil
+	return r
+}
+
+// search searches for one of many digests of the repository, 0 for that of the image, and returns the requests and how
+// many signatures there are.
+func (r *remembering) search(repository string, n int, since time.Time) (requests []string, found int) {
+	r.t.Helper()
+	d := r.digest
+	if n > 0 {
+		d = fmt.Sprintf("sha256:%064x", n)
+	}
+	digest, err := name.NewDigest(r.host + "/" + repository + "@" + d)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.requests = nil
+	signatures, _, _, err := r.finder.Find(r.t.Context(), digest, http.DefaultTransport, since)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, request := range r.requests {
+		requests = append(requests, strings.NewReplacer("GET /v2/", "", "@", "", digest.DigestStr(), "", strings.Replace(digest.DigestStr(), ":", "-", 1), "tag").Replace(request))
+	}
+	return requests, len(signatures)
+}
+
+func wantRequests(t *testing.T, what string, got []string, want string) {
+	t.Helper()
+	if text := strings.Join(got, " "); text != want {
+		t.Errorf("%s: requests are %q, want %q", what, text, want)
+	}
+}
+
+// Each digest cost four requests, all of them 404.
+func TestManyDigestsCostOneListOfTags(t *testing.T) {
+	r := newRemembering(t, false)
+	begun := r.clock.Now()
+	got, _ := r.search("demo/app", 0, begun)
+	wantRequests(t, "the first", got, "demo/app/referrers/ demo/app/tags/list")
+	for n := range 100 {
+		got, _ := r.search("demo/app", n+1, begun)
+		wantRequests(t, "another", got, "")
+	}
+	// An hour later it may have an API.
+	r.clock.SetTime(begun.Add(time.Hour + time.Second))
+	got, _ = r.search("demo/app", 0, begun)
+	wantRequests(t, "an hour later", got, "demo/app/referrers/")
+}
+
+func TestReferrersAreAskedForEachDigest(t *testing.T) {
+	r := newRemembering(t, true)
+	begun := r.clock.Now()
+	r.search("demo/app", 0, begun)
+	got, _ := r.search("demo/app", 1, begun)
+	wantRequests(t, "another", got, "demo/app/referrers/")
+}
+
+// A list of tags from before a signature was pushed does not hide it.
+func TestAttackSignatureBehindARememberedListOfTags(t *testing.T) {
+	r := newRemembering(t, false)
+	key := signaturestest.NewKey(t, signaturestest.P256)
+	begun := r.clock.Now()
+	r.search("demo/app", 0, begun)
+	r.push(r.tag(".sig"), map[string]any{"config": r.blob(emptyConfig, []byte("{}")), "layers": []any{r.cosignLayer(key.SimpleSigning(t, r.digest, r.repository()))}})
+	if _, found := r.search("demo/app", 0, begun); found != 0 {
+		t.Fatal("the list is not remembered")
+	}
+	r.clock.SetTime(begun.Add(time.Second))
+	if _, found := r.search("demo/app", 0, r.clock.Now()); found != 1 {
+		t.Error("what is newer than the list is not found")
+	}
+
+	other := newRemembering(t, false)
+	other.search("demo/app", 0, begun)
+	other.push(other.tag(".sig"), map[string]any{"config": other.blob(emptyConfig, []byte("{}")), "layers": []any{other.cosignLayer(key.SimpleSigning(t, other.digest, other.repository()))}})
+	repository, err := name.NewRepository(other.repository())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.finder.Forget(repository)
+	if _, found := other.search("demo/app", 0, begun); found != 1 {
+		t.Error("what was told of is not found")
+	}
+}
+
+// A list that began before it was told of a signature ends after that: it is not used.
+func TestAttackListOfTagsUnderWayWhenASignatureIsTold(t *testing.T) {
+	r := newRemembering(t, false)
+	key := signaturestest.NewKey(t, signaturestest.P256)
+	listing, goOn := make(chan bool), make(chan bool)
+	var once sync.Once
+	r.around = func(w http.ResponseWriter, req *http.Request, inner http.Handler) {
+		if !strings.HasSuffix(req.URL.Path, "/tags/list") {
+			inner.ServeHTTP(w, req)
+			return
+		}
+		first := false
+		once.Do(func() { first = true })
+		if first {
+			listing <- true
+			<-goOn
+			io.WriteString(w, `{"tags":["v1"]}`)
+			return
+		}
+		inner.ServeHTTP(w, req)
+	}
+	digest, err := name.NewDigest(r.repository() + "@" + r.digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun, ended := r.clock.Now(), make(chan bool)
+	go func() {
+		_, _, _, _ = r.finder.Find(t.Context(), digest, http.DefaultTransport, begun) // what it finds is old
+		close(ended)
+	}()
+	<-listing
+	r.push(r.tag(".sig"), map[string]any{"config": r.blob(emptyConfig, []byte("{}")), "layers": []any{r.cosignLayer(key.SimpleSigning(t, r.digest, r.repository()))}})
+	r.finder.Forget(digest.Context())
+	close(goOn)
+	<-ended
+	if _, found := r.search("demo/app", 0, begun); found != 1 {
+		t.Error("what was told of is not found")
+	}
+}
+
+// What a proxy, or a registry of another kind behind the same host, answers in place of referrers is not taken for the
+// registry's word.
+func TestAttackNoReferrersOnTheWordOfAnother(t *testing.T) {
+	r := newRemembering(t, true)
+	for _, tt := range []struct {
+		answer, contentType string
+		status              int
+	}{
+		{"<html>not here</html>", "text/html; charset=utf-8", http.StatusNotFound},
+		{"{}", "application/json", http.StatusBadRequest},
+		{"<html>log in</html>", "text/html", http.StatusOK},
+		{"{", "application/json", http.StatusOK},
+	} {
+		r.around = func(w http.ResponseWriter, req *http.Request, inner http.Handler) {
+			if !strings.Contains(req.URL.Path, "/referrers/") {
+				inner.ServeHTTP(w, req)
+				return
+			}
+			w.Header().Set("Content-Type", tt.contentType)
+			w.WriteHeader(tt.status)
+			io.WriteString(w, tt.answer)
+		}
+		r.search("demo/app", 0, r.clock.Now())
+		r.around = nil
+		if got, _ := r.search("demo/app", 0, r.clock.Now()); !strings.Contains(strings.Join(got, " "), "/referrers/") {
+			t.Errorf("%d %s: referrers are not asked for any more: %q", tt.status, tt.contentType, got)
+		}
+	}
+	// A plain 404 counts for what has the same first element.
+	r.around = func(w http.ResponseWriter, req *http.Request, inner http.Handler) {
+		if strings.Contains(req.URL.Path, "/referrers/") {
+			http.NotFound(w, req)
+			return
+		}
+		inner.ServeHTTP(w, req)
+	}
+	r.search("demo/app", 0, r.clock.Now())
+	r.around = nil
+	for repository, asked := range map[string]bool{"demo/app": false, "demo/other": false, "remote/app": true} {
+		got, _ := r.search(repository, 0, r.clock.Now())
+		if strings.Contains(strings.Join(got, " "), "/referrers/") != asked {
+			t.Errorf("%s: %q, asked for referrers should be %t", repository, got, asked)
+		}
+	}
+}
+
+// Lists that may not have all tags prove nothing.
+func TestAttackListsOfTagsThatAreCut(t *testing.T) {
+	key := signaturestest.NewKey(t, signaturestest.P256)
+	tags := func(n int) string {
+		list := make([]string, n)
+		for i := range list {
+			list[i] = fmt.Sprintf(`"v%d"`, i)
+		}
+		return `{"tags":[` + strings.Join(list, ",") + `]}`
+	}
+	for name, answer := range map[string]func(http.ResponseWriter, *http.Request){
+		"nothing":          func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"tags":null}`) },
+		"a page":           func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, tags(1000)) },
+		"a small page":     func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, tags(100)) },
+		"a web page":       func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "<html>") },
+		"not allowed":      func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) },
+		"a server's fault": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) },
+		"elsewhere": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Link", `<http://169.254.169.254/latest>; rel="next"`)
+			io.WriteString(w, tags(7))
+		},
+		"pages without end": func(w http.ResponseWriter, req *http.Request) {
+			w.Header().Set("Link", fmt.Sprintf(`</v2/demo/app/tags/list?n=1000&last=%s0>; rel="next"`, req.FormValue("last")))
+			io.WriteString(w, tags(1000))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRemembering(t, false)
+			r.push(r.tag(".sig"), map[string]any{"config": r.blob(emptyConfig, []byte("{}")), "layers": []any{r.cosignLayer(key.SimpleSigning(t, r.digest, r.repository()))}})
+			r.around = func(w http.ResponseWriter, req *http.Request, inner http.Handler) {
+				if strings.HasSuffix(req.URL.Path, "/tags/list") {
+					answer(w, req)
+					return
+				}
+				inner.ServeHTTP(w, req)
+			}
+			begun := r.clock.Now()
+			for n := range 20 { // also when there are enough digests to read all pages
+				r.search("demo/app", n+1, begun)
+			}
+			if _, found := r.search("demo/app", 0, begun); found != 1 {
+				t.Error("the signature is not found")
+			}
+		})
+	}
+}
