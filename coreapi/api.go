@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -19,10 +21,12 @@ import (
 
 	// The types served, in the scheme k8s.io/kubernetes/pkg/api/legacyscheme.
 	_ "k8s.io/kubernetes/pkg/apis/authentication/install" // TokenRequest
+	_ "k8s.io/kubernetes/pkg/apis/authorization/install"
 	_ "k8s.io/kubernetes/pkg/apis/coordination/install"
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
 	_ "k8s.io/kubernetes/pkg/apis/events/install"
 	_ "k8s.io/kubernetes/pkg/apis/policy/install" // Eviction
+	_ "k8s.io/kubernetes/pkg/apis/rbac/install"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/usage"
 )
@@ -72,19 +76,30 @@ func New(g generic.RESTOptionsGetter, opts Options) (*API, error) {
 	if err != nil {
 		return nil, fmt.Errorf("leases: %w", err)
 	}
-	for _, store := range []*genericregistry.Store{pods.rest.Store, services.rest.Store, events.Store, leases.Store} {
+	stores := []*genericregistry.Store{pods.rest.Store, services.rest.Store, events.Store, leases.Store}
+	groups := map[schema.GroupVersion]map[string]rest.Storage{
+		corev1.SchemeGroupVersion: merge(
+			namespaces.storage(), pods.storage(), services.storage(), accountStorage(accounts),
+			map[string]rest.Storage{"events": events}),
+		eventsv1.SchemeGroupVersion:       {"events": sharedEvents{events}},
+		coordinationv1.SchemeGroupVersion: {"leases": leases},
+	}
+	if opts.Authorizer != nil {
+		roles, err := newRoles(collected{g}, opts.Authorizer)
+		if err != nil {
+			return nil, err
+		}
+		stores = append(stores, roles.namespaced...)
+		groups[rbacv1.SchemeGroupVersion] = roles.storage
+		groups[authorizationv1.SchemeGroupVersion] = accessReviews(opts.Authorizer, opts.Rules)
+	}
+	for _, store := range stores {
 		store.BeginCreate = namespaces.ensureBefore(store.BeginCreate)
 	}
 	index := usage.NewIndex(pods.rest)
 
 	return &API{
-		Groups: map[schema.GroupVersion]map[string]rest.Storage{
-			corev1.SchemeGroupVersion: merge(
-				namespaces.storage(), pods.storage(), services.storage(), accountStorage(accounts),
-				map[string]rest.Storage{"events": events}),
-			eventsv1.SchemeGroupVersion:       {"events": sharedEvents{events}},
-			coordinationv1.SchemeGroupVersion: {"leases": leases},
-		},
+		Groups: groups,
 		PostStartHooks: map[string]genericapiserver.PostStartHookFunc{
 			"coreapi-system-namespaces":    namespaces.createSystem,
 			"coreapi-namespace-controller": runNamespaceController,

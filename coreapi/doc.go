@@ -2,8 +2,9 @@
 // as Kubernetes does, because it is Kubernetes' own registries, validation,
 // defaulting and printers that serve them, over whatever storage they are given.
 //
-// [New] builds the API groups (core v1, events.k8s.io/v1 and
-// coordination.k8s.io/v1) and the hooks that must run beside them:
+// [New] builds the API groups (core v1, events.k8s.io/v1, coordination.k8s.io/v1,
+// and with an authorizer rbac.authorization.k8s.io/v1 and authorization.k8s.io/v1)
+// and the hooks that must run beside them:
 //
 //   - service IPs and node ports are allocated from bitmaps kept in the storage
 //     (package ranges) and repaired at start and every few minutes;
@@ -12,6 +13,7 @@
 //   - Kubernetes' controller makes the service account "default" in each namespace;
 //   - Kubernetes' garbage collector deletes what is owned by what is gone;
 //   - package usage follows the pods to tell which images they use;
+//   - package access decides who may do what, by the roles that are stored here;
 //   - package podlogs reads their logs;
 //   - the server keeps a Lease that says it is alive.
 //

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	netutils "k8s.io/utils/net"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/podlogs"
@@ -55,6 +56,11 @@ type Options struct {
 	// Uncollected are resources that the server serves beside those of this
 	// package and whose objects are not deleted with their owners.
 	Uncollected []schema.GroupResource
+
+	// Authorizer decides who may do what, and Rules tells what somebody may. With
+	// both, roles, bindings and access reviews are served.
+	Authorizer authorizer.Authorizer
+	Rules      authorizer.RuleResolver
 
 	// Identity names this server as the holder of its Lease in kube-system;
 	// empty means the host's name. It is part of the Lease's name, so it is

@@ -21,8 +21,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/e2e/harness"
 )
 
-// Who asks decides: the administrator may do everything, anybody else known
-// nothing for now, and a stranger is not even told what there is.
+// Who asks decides: the administrator may do everything, anybody else known learns
+// what there is and what their roles grant, and a stranger not even that.
 func TestAccess(t *testing.T) {
 	s := harness.SharedServer(t)
 	s.KubectlStdin(t, plainImage("row"), "create", "-f", "-")
@@ -60,7 +60,16 @@ func TestAccess(t *testing.T) {
 					t.Errorf("%s %s: %d, want %d: %s", r.verb, r.path, code, tc.code, body)
 				}
 			}
-			for _, path := range []string{"/api", "/apis", "/openapi/v2", "/openapi/v3", "/version", "/metrics", "/debug/pprof/", "/console/", "/no/such/path"} {
+			for _, path := range []string{"/api", "/apis", "/openapi/v2", "/openapi/v3", "/version"} {
+				want := tc.code
+				if want == http.StatusForbidden {
+					want = http.StatusOK
+				}
+				if code, body := do(t, client, row{verb: "GET", path: path}, nil); code != want {
+					t.Errorf("GET %s: %d, want %d: %s", path, code, want, body)
+				}
+			}
+			for _, path := range []string{"/metrics", "/tidewaiter/spool", "/tidewaiter/verification", "/debug/pprof/", "/console/", "/no/such/path"} {
 				if code, body := do(t, client, row{verb: "GET", path: path}, nil); tc.code != http.StatusOK && code != tc.code {
 					t.Errorf("GET %s: %d, want %d: %s", path, code, tc.code, body)
 				}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/openapi"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -24,6 +25,7 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/server/routes"
+	"k8s.io/client-go/informers"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kubernetes/pkg/serviceaccount"
@@ -77,6 +79,14 @@ type Config struct {
 	// tokens, and which of them there are.
 	Tokens   *Tokens
 	Accounts serviceaccount.ServiceAccountTokenGetter
+	// Authorizer decides what callers may do besides reading the health endpoints.
+	// Nil lets system:masters do everything and nobody else anything.
+	Authorizer authorizer.Authorizer
+	// Informers, if set, are started with the server, which is not ready before they
+	// have read everything.
+	Informers informers.SharedInformerFactory
+	// Local, if set, is how the server is reached from within the process.
+	Local *Local
 	// Hooks serves everything below /hooks/; nil refuses it.
 	Hooks http.Handler
 	// Audit says what is written down of requests, and where; see [NewAuditOptions]. Nil
@@ -96,8 +106,7 @@ type Config struct {
 // Server is an assembled API server. It serves from [Server.Run] on.
 type Server struct {
 	api         *genericapiserver.GenericAPIServer
-	local       *localListener
-	token       string
+	local       *Local
 	credentials *Credentials
 	stop        context.CancelFunc // ends what authenticates callers
 	hooks       http.Handler
@@ -108,11 +117,12 @@ type Server struct {
 // program sets Kubernetes' runtime.ReallyCrash to false, so that a request that
 // panics is answered 500 and logged, and the others go on.
 func New(c Config) (_ *Server, err error) {
-	token, err := newToken()
-	if err != nil {
-		return nil, err
+	if c.Local == nil {
+		if c.Local, err = NewLocal(); err != nil {
+			return nil, err
+		}
 	}
-	s := &Server{local: newLocalListener(), token: token, credentials: c.Credentials}
+	s := &Server{local: c.Local, credentials: c.Credentials}
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	defer func() {
@@ -140,7 +150,7 @@ func New(c Config) (_ *Server, err error) {
 			return nil, err
 		}
 	}
-	if cfg.Authorization.Authorizer, err = newAuthorizer(); err != nil {
+	if cfg.Authorization.Authorizer, err = newAuthorizer(c.Authorizer); err != nil {
 		return nil, err
 	}
 	namer := openapi.NewDefinitionNamer(c.Scheme)
@@ -167,7 +177,7 @@ func New(c Config) (_ *Server, err error) {
 		return rootRouter(handlerChain(api, c.Front, c.Connections, cfg), s.hooks)
 	}
 
-	s.api, err = cfg.Complete(nil).New("tidewaiter", genericapiserver.NewEmptyDelegate())
+	s.api, err = cfg.Complete(c.Informers).New("tidewaiter", genericapiserver.NewEmptyDelegate())
 	if err != nil {
 		return nil, fmt.Errorf("assembling the API server: %w", err)
 	}
@@ -224,7 +234,8 @@ func installGroups(api *genericapiserver.GenericAPIServer, c Config) error {
 }
 
 // Handle adds the handler of a path outside the Kubernetes API, such as
-// /tidewaiter/spool, for administrators alone. Call it before [Server.Run].
+// /tidewaiter/spool. Roles name it as a non-resource URL, with the method in lower
+// case as the verb. Call it before [Server.Run].
 func (s *Server) Handle(path string, h http.Handler) {
 	s.api.Handler.NonGoRestfulMux.Handle(path, h)
 }
@@ -240,7 +251,7 @@ func (s *Server) Run(ctx context.Context) error {
 	prepared := s.api.PrepareRun()
 	local := &http.Server{Handler: s.api.Handler, ReadHeaderTimeout: time.Minute}
 	localDone := make(chan error, 1)
-	go func() { localDone <- local.Serve(s.local) }()
+	go func() { localDone <- local.Serve(s.local.listener) }()
 
 	var err error
 	if s.api.SecureServingInfo != nil {
@@ -270,16 +281,5 @@ func (s *Server) renew(context.Context) {
 	}
 }
 
-// ClientConfig reaches the server from within the process, as system:masters,
-// through the same handler chain as any other caller but without TLS or a port.
-// It works from [Server.Run] on; until then requests wait.
-func (s *Server) ClientConfig() *restclient.Config {
-	return &restclient.Config{
-		Host:        "http://tidewaiter.local",
-		Transport:   s.local.transport(),
-		BearerToken: s.token,
-		// The rate limit of a client protects a server it shares with others.
-		QPS:       -1,
-		UserAgent: "tidewaiter",
-	}
-}
+// ClientConfig reaches the server from within the process; see [Local].
+func (s *Server) ClientConfig() *restclient.Config { return s.local.ClientConfig() }

@@ -17,10 +17,12 @@ var servedPackages = map[string]bool{
 	"com.github.openshift.api.image.v1":                     true,
 	"com.github.tidewaiter.tidewaiter.signatures.policyapi": true,
 	"io.k8s.api.authentication.v1":                          true,
+	"io.k8s.api.authorization.v1":                           true,
 	"io.k8s.api.coordination.v1":                            true,
 	"io.k8s.api.core.v1":                                    true,
 	"io.k8s.api.events.v1":                                  true,
 	"io.k8s.api.policy.v1":                                  true,
+	"io.k8s.api.rbac.v1":                                    true,
 	"io.k8s.apimachinery.pkg.apis.meta.v1":                  true,
 	"io.k8s.apimachinery.pkg.version":                       true,
 }

@@ -73,6 +73,7 @@ When the server is ready one line on standard output says where.`,
 	o.authentication = web.NewAuthentication()
 	o.authentication.AddFlags(f)
 	o.tls.AddFlags(f)
+	o.access.AddFlags(f)
 	f.IntVar(&o.maxReads, "max-requests-inflight", 400, "how many requests that change nothing are served at once, lists a quarter of them; the others wait for a moment and are then told to come later")
 	f.IntVar(&o.maxWrites, "max-mutating-requests-inflight", 200, "how many requests that change something are served at once")
 	return cmd
@@ -110,6 +111,9 @@ func (o *serveOptions) run(ctx context.Context, out io.Writer) error {
 	}
 	if err := errors.Join(o.audit.Validate()...); err != nil {
 		return misuse(err, "tidewaiter serve --help lists the flags")
+	}
+	if err := o.access.Validate(); err != nil {
+		return misuse(err, "tidewaiter serve --authorization-mode RBAC")
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(ip.String(), strconv.Itoa(o.securePort)))
 	if err != nil {

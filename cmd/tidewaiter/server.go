@@ -26,6 +26,7 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	"github.com/tidewaiter/tidewaiter/coreapi"
+	"github.com/tidewaiter/tidewaiter/coreapi/access"
 	"github.com/tidewaiter/tidewaiter/coreapi/podlogs"
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
@@ -66,7 +67,9 @@ type serverOptions struct {
 	maxReads, maxWrites int
 	authentication      *web.Authentication // nil for the defaults
 	tls                 web.TLS
-	without             without
+	// access says how requests are authorized, of a server that listens.
+	access  access.Options
+	without without
 }
 
 // without names what makes a server fast and can be left out, to measure what it buys
@@ -114,6 +117,8 @@ type server struct {
 	connections  *limits.Connections
 	url          string // empty without a listener
 	db           *db.DB
+	local        *web.Local
+	access       *access.Access // of a server that listens; others have one caller
 	web          *web.Server
 	credentials  *web.Credentials
 	tokens       *web.Tokens // of service accounts
@@ -162,6 +167,14 @@ func openServer(ctx context.Context, o serverOptions, listener net.Listener) (_ 
 	}
 	if err := s.openPushes(ctx); err != nil {
 		return nil, err
+	}
+	if s.local, err = web.NewLocal(); err != nil {
+		return nil, err
+	}
+	if listener != nil {
+		if s.access, err = access.New(ctx, o.access, s.local.ClientConfig(), "tidewaiter"); err != nil {
+			return nil, err
+		}
 	}
 	if err := s.assemble(); err != nil {
 		return nil, err
@@ -253,6 +266,9 @@ func (s *server) assemble() error {
 	}
 	options := s.options.coreOptions(s.config)
 	options.Tokens = s.accountTokens()
+	if s.access != nil {
+		options.Authorizer, options.Rules = s.access.Authorizer, s.access.Rules
+	}
 	core, err := coreapi.New(getter, options)
 	if err != nil {
 		return err
@@ -291,12 +307,15 @@ func (s *server) assemble() error {
 		Tokens:         s.tokens,
 		Accounts:       core.Accounts,
 		Audit:          s.options.audit,
+		Local:          s.local,
 		Front:          func(api http.Handler) http.Handler { return s.front(served, api) },
 		Hooks:          s.pushes.hooks(),
 		Version:        buildVersion(),
 	}
 	if s.listener != nil {
 		// Nobody is served without one, so there is nobody to control or to wait for.
+		c.Authorizer, c.Informers = s.access.Authorizer, s.access.Informers
+		maps.Copy(core.PostStartHooks, s.access.Hooks())
 		c.PostStartHooks, c.ReadyChecks = core.PostStartHooks, []healthz.HealthChecker{usageSynced(core), policiesRead(s.verification.keeper)}
 		c.WriteChecks = []healthz.HealthChecker{healthz.NamedCheck("database-writes", func(*http.Request) error { return s.db.WriteFault() })}
 	}

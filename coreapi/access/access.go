@@ -1,0 +1,147 @@
+package access
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/options"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/kubernetes/pkg/controller/clusterroleaggregation"
+	kubeauthorizer "k8s.io/kubernetes/pkg/kubeapiserver/authorizer"
+	"k8s.io/kubernetes/pkg/kubeapiserver/authorizer/modes"
+)
+
+// Access is who may do what on a server.
+type Access struct {
+	// Authorizer lets system:masters do everything and asks the configured
+	// authorizers about everybody else.
+	Authorizer authorizer.Authorizer
+	// Rules tells what somebody may do in a namespace.
+	Rules authorizer.RuleResolver
+	// Informers are what RBAC reads roles and bindings with. The server starts them
+	// and is not ready before they have read everything.
+	Informers informers.SharedInformerFactory
+
+	rbac bool // roles decide
+}
+
+// New makes what opts describe. It reads roles and bindings with c, which reaches
+// the server itself, once Informers are started. A ConfigFile is watched until ctx
+// is done; identity names the server in the metrics of that.
+func New(ctx context.Context, opts Options, c *rest.Config, identity string) (*Access, error) {
+	configuration, text, err := opts.configuration()
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(c)
+	if err != nil {
+		return nil, err
+	}
+	a := &Access{
+		Informers: informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagedFields)),
+		rbac:      slices.ContainsFunc(configuration.Authorizers, func(a apiserver.AuthorizerConfiguration) bool { return string(a.Type) == modes.ModeRBAC }),
+	}
+	a.Authorizer, a.Rules, err = kubeauthorizer.Config{
+		WebhookRetryBackoff:                   options.DefaultAuthWebhookRetryBackoff(),
+		VersionedInformerFactory:              a.Informers,
+		ReloadFile:                            opts.ConfigFile,
+		AuthorizationConfiguration:            configuration,
+		InitialAuthorizationConfigurationData: text,
+	}.New(ctx, identity)
+	if err != nil {
+		return nil, fmt.Errorf("authorization: %w", err)
+	}
+	return a, nil
+}
+
+// withoutManagedFields keeps the informers from holding who set which field.
+func withoutManagedFields(obj any) (any, error) {
+	if m, err := meta.Accessor(obj); err == nil {
+		m.SetManagedFields(nil)
+	}
+	return obj, nil
+}
+
+// Hooks run once the server answers requests. There are none unless roles decide.
+func (a *Access) Hooks() map[string]genericapiserver.PostStartHookFunc {
+	if !a.rbac {
+		return nil
+	}
+	// Asked for now, the informer is started with the others.
+	roles := a.Informers.Rbac().V1().ClusterRoles()
+	roles.Informer()
+	return map[string]genericapiserver.PostStartHookFunc{
+		"access-bootstrap-roles": a.ensureBootstrapRoles,
+		"access-role-aggregation": func(ctx genericapiserver.PostStartHookContext) error {
+			client, err := kubernetes.NewForConfig(ctx.LoopbackClientConfig)
+			if err != nil {
+				return err
+			}
+			go clusterroleaggregation.NewClusterRoleAggregation(roles, client.RbacV1()).Run(ctx, aggregationWorkers)
+			return nil
+		},
+	}
+}
+
+// aggregationWorkers is how many aggregated roles are put together at once.
+const aggregationWorkers = 1
+
+// bootstrapRetry is how long to wait when bootstrap roles could not be written,
+// bootstrapPatience how long for informers that have not seen them.
+const (
+	bootstrapRetry    = time.Second
+	bootstrapPatience = 30 * time.Second
+)
+
+// ensureBootstrapRoles brings the bootstrap roles and bindings into being, and waits
+// until RBAC goes by them. When that fails, as on a full disk, it is tried again
+// beside a server that is ready: roles that were there before are in force.
+func (a *Access) ensureBootstrapRoles(ctx genericapiserver.PostStartHookContext) error {
+	client, err := kubernetes.NewForConfig(ctx.LoopbackClientConfig)
+	if err != nil {
+		return err
+	}
+	if err = reconcile(ctx, client); err == nil {
+		return a.awaitBootstrap(ctx)
+	}
+	if ctx.Err() != nil {
+		return nil // the server stops
+	}
+	slog.Error("Writing the bootstrap roles failed, will retry", "err", err)
+	go func() {
+		_ = wait.PollUntilContextCancel(ctx, bootstrapRetry, false, func(ctx context.Context) (bool, error) {
+			return reconcile(ctx, client) == nil, nil
+		})
+	}()
+	return nil
+}
+
+// awaitBootstrap waits until the informers have seen what was reconciled, or for
+// bootstrapPatience: somebody may have deleted a role at once.
+func (a *Access) awaitBootstrap(ctx context.Context) error {
+	roles, bindings := a.Informers.Rbac().V1().ClusterRoles().Lister(), a.Informers.Rbac().V1().ClusterRoleBindings().Lister()
+	_ = wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, bootstrapPatience, true, func(context.Context) (bool, error) {
+		for _, r := range Roles() {
+			if _, err := roles.Get(r.Name); err != nil {
+				return false, nil
+			}
+		}
+		for _, b := range Bindings() {
+			if _, err := bindings.Get(b.Name); err != nil {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+	return nil
+}

@@ -1,0 +1,64 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/component-helpers/auth/rbac/reconciliation"
+)
+
+// reconcile creates the bootstrap roles and bindings that do not exist, and adds to
+// those that do what they lack, as kube-apiserver does and with what it does it
+// with. What an administrator has added stays. A role with the annotation
+// rbac.authorization.kubernetes.io/autoupdate: "false" stays as it is.
+//
+// kube-apiserver's own hook waits for a second before it begins, and ends the
+// process when it has not succeeded in half a minute.
+//
+// Requests that are told to come later are repeated for seconds, so ctx is looked at
+// between roles.
+func reconcile(ctx context.Context, client kubernetes.Interface) error {
+	var errs []error
+	for _, role := range Roles() {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		errs = append(errs, named("clusterrole", role.Name, func() error {
+			_, err := (&reconciliation.ReconcileRoleOptions{
+				Role:    reconciliation.ClusterRoleRuleOwner{ClusterRole: &role},
+				Client:  reconciliation.ClusterRoleModifier{Client: client.RbacV1().ClusterRoles()},
+				Confirm: true,
+			}).Run()
+			return err
+		}))
+	}
+	for _, binding := range Bindings() {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		errs = append(errs, named("clusterrolebinding", binding.Name, func() error {
+			_, err := (&reconciliation.ReconcileRoleBindingOptions{
+				RoleBinding: reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: &binding},
+				Client:      reconciliation.ClusterRoleBindingClientAdapter{Client: client.RbacV1().ClusterRoleBindings()},
+				Confirm:     true,
+			}).Run()
+			return err
+		}))
+	}
+	return errors.Join(errs...)
+}
+
+// named does what may meet somebody else's change, and says of what an error is.
+func named(kind, name string, do func() error) error {
+	err := retry.OnError(retry.DefaultBackoff, func(err error) bool {
+		return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
+	}, do)
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", kind, name, err)
+	}
+	return nil
+}

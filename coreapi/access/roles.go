@@ -1,0 +1,123 @@
+package access
+
+import (
+	"maps"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
+)
+
+// kubernetesRoles are those of Kubernetes' bootstrap roles that make sense here.
+// The others are of programs that do not run here and need what is not served:
+// nodes, the scheduler, the controller manager and its controllers, DNS, the
+// aggregator, volumes, certificate signing.
+var kubernetesRoles = sets.New(
+	"cluster-admin", "admin", "edit", "view",
+	"system:aggregate-to-admin", "system:aggregate-to-edit", "system:aggregate-to-view",
+	"system:discovery", "system:basic-user", "system:public-info-viewer",
+	"system:monitoring", "system:auth-delegator", "system:service-account-issuer-discovery",
+)
+
+const (
+	imageGroup  = "image.openshift.io"
+	policyGroup = "config.openshift.io"
+)
+
+// importing are the verbs of whoever imports images: all but deleting.
+var importing = []string{"get", "list", "watch", "create", "update", "patch"}
+
+// Roles are the bootstrap roles: Kubernetes', OpenShift's for images, and those of
+// Tidewaiter.
+func Roles() []rbacv1.ClusterRole {
+	var roles []rbacv1.ClusterRole
+	for _, r := range bootstrappolicy.ClusterRoles() {
+		if kubernetesRoles.Has(r.Name) {
+			roles = append(roles, r)
+		}
+	}
+	return append(append(roles, openshiftRoles()...), ownRoles()...)
+}
+
+// Bindings are the bootstrap bindings.
+func Bindings() []rbacv1.ClusterRoleBinding {
+	var bindings []rbacv1.ClusterRoleBinding
+	for _, b := range bootstrappolicy.ClusterRoleBindings() {
+		if kubernetesRoles.Has(b.RoleRef.Name) {
+			bindings = append(bindings, b)
+		}
+	}
+	return append(bindings, rbacv1.ClusterRoleBinding{
+		ObjectMeta: bootstrapped("basic-users", ""),
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "basic-user"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: user.AllAuthenticated}},
+	})
+}
+
+// openshiftRoles have the names and the rules of OpenShift's bootstrap policy, as
+// far as the rules are about images and pods. Image streams are not served, but a
+// registry asks about imagestreams/layers by a SubjectAccessReview.
+func openshiftRoles() []rbacv1.ClusterRole {
+	layers := func(verbs ...string) rbacv1.PolicyRule { return resources(imageGroup, verbs, "imagestreams/layers") }
+	return []rbacv1.ClusterRole{
+		role("basic-user", "A user that can get basic information about itself.",
+			rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{"user.openshift.io"}, Resources: []string{"users"}, ResourceNames: []string{"~"}}),
+		role("system:image-auditor", "Reads images and changes what they say of themselves.",
+			resources(imageGroup, bootstrappolicy.ReadUpdate, "images")),
+		role("system:image-builder", "Grants the right to build, push and pull images from within a project. Used primarily with service accounts for builds.",
+			layers("get", "update"), resources(imageGroup, []string{"create"}, "imagestreams")),
+		role("system:image-pruner", "Finds images that nothing uses, and deletes them.",
+			resources("", []string{"get", "list"}, "pods"),
+			resources(imageGroup, []string{"delete"}, "images"),
+			resources(imageGroup, []string{"get", "list"}, "images", "imagestreams"),
+			resources(imageGroup, []string{"update"}, "imagestreams/status")),
+		role("system:image-puller", "Grants the right to pull images from within a project.", layers("get")),
+		role("system:image-pusher", "Grants the right to push and pull images from within a project.", layers("get", "update")),
+		role("system:image-signer", "Adds and removes signatures.",
+			resources(imageGroup, []string{"get"}, "images", "imagestreams/layers"),
+			resources(imageGroup, []string{"create", "delete"}, "imagesignatures")),
+	}
+}
+
+// ownRoles are those of Tidewaiter.
+func ownRoles() []rbacv1.ClusterRole {
+	viewer := role("tidewaiter:image-viewer", "Reads images and the policies that they are judged by. Part of the role view.",
+		resources(imageGroup, bootstrappolicy.Read, "images"),
+		resources(policyGroup, bootstrappolicy.Read, "clusterimagepolicies"))
+	viewer.Labels["rbac.authorization.k8s.io/aggregate-to-view"] = "true"
+	return []rbacv1.ClusterRole{
+		role("tidewaiter:importer", "What tidewaiter import needs: writes images and their signatures, and says so in Events.",
+			resources(imageGroup, importing, "images"),
+			resources(imageGroup, []string{"create", "delete"}, "imagesignatures"),
+			resources("", []string{"create", "patch"}, "events"),
+			resources("events.k8s.io", []string{"create", "patch"}, "events")),
+		viewer,
+		role("tidewaiter:metrics", "Reads /metrics.", paths([]string{"get"}, "/metrics")),
+		role("tidewaiter:queue-viewer", "Sees pushes that wait to be imported or have failed.", paths([]string{"get"}, "/tidewaiter/spool")),
+		role("tidewaiter:queue-operator", "Retries and drops pushes that wait to be imported or have failed.", paths([]string{"get", "post"}, "/tidewaiter/spool")),
+		role("tidewaiter:verifier", "Has all images judged again, and sees how far that is.", paths([]string{"get", "post"}, "/tidewaiter/verification")),
+	}
+}
+
+func role(name, description string, rules ...rbacv1.PolicyRule) rbacv1.ClusterRole {
+	return rbacv1.ClusterRole{ObjectMeta: bootstrapped(name, description), Rules: rules}
+}
+
+// bootstrapped is the metadata of bootstrap roles and bindings.
+func bootstrapped(name, description string) metav1.ObjectMeta {
+	m := metav1.ObjectMeta{Name: name, Labels: maps.Clone(bootstrappolicy.Label), Annotations: maps.Clone(bootstrappolicy.Annotation)}
+	if description != "" {
+		m.Annotations["openshift.io/description"] = description
+	}
+	return m
+}
+
+func resources(group string, verbs []string, names ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{Verbs: verbs, APIGroups: []string{group}, Resources: names}
+}
+
+func paths(verbs []string, urls ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{Verbs: verbs, NonResourceURLs: urls}
+}
