@@ -97,14 +97,18 @@ func setAnnotation(image *imagev1.Image, key, value string) {
 var derivedAnnotations = []string{imagev1.DockerImageLayersOrderAnnotation, annotation.Platform}
 
 // wantDerived returns an Image that holds what the server-computed fields of image must be after an
-// update of old: what they were, unless image brings a manifest or a config that old had not. Then
-// verified bytes replace claims.
+// update of old: what they were, made printable, unless image brings a manifest or a config that old
+// had not. Then verified bytes replace claims.
 func wantDerived(image, old *imagev1.Image) (*imagev1.Image, error) {
 	want := *old
 	addsManifest := image.DockerImageManifest != "" && old.DockerImageManifest == ""
 	addsConfig := image.DockerImageConfig != "" && old.DockerImageConfig == "" && image.DockerImageManifest != ""
 	if !addsManifest && !addsConfig {
-		return &want, nil
+		var err error
+		if hasUnprintable(old) {
+			err = makePrintable(&want)
+		}
+		return &want, err
 	}
 	want.DockerImageManifest, want.DockerImageConfig = image.DockerImageManifest, image.DockerImageConfig
 	if image.DockerImageManifestMediaType != "" {

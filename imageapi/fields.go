@@ -34,7 +34,8 @@ const (
 	verdictsField     = "verdicts"           // and as the repositories that it is in, each with the verdict there
 	vouchesField      = "vouches"            // of an index: the images that are verified through it
 	warningsField     = selectors.Warnings   // and as there are kinds of warnings about it
-	usedField         = "used"               // is about the moment, and not stored
+	unprintableField  = selectors.Unprintable
+	usedField         = "used" // is about the moment, and not stored
 )
 
 // Values of warningsField: what is not as complete as of other images.
@@ -48,7 +49,7 @@ const (
 
 // indexedFields are those that the storage answers from an index. A selector that names several is
 // answered from the first of them, so the most selective come first.
-var indexedFields = []string{vouchesField, referenceField, verdictsField, knownField, signerField, warningsField, verifiedField, architectureField, mediaTypeField}
+var indexedFields = []string{vouchesField, referenceField, verdictsField, knownField, signerField, warningsField, verifiedField, architectureField, mediaTypeField, unprintableField}
 
 // fieldValues are the selectable fields and the values they can have; nil for any.
 var fieldValues = map[string][]string{
@@ -62,6 +63,7 @@ var fieldValues = map[string][]string{
 	verdictsField:     nil,
 	vouchesField:      nil,
 	warningsField:     {"", warningManifestLeftOut, warningConfigLeftOut, warningOldReferences, warningSignatures, warningIncomplete},
+	unprintableField:  {"", "true"},
 	usedField:         {"true", "false"},
 }
 
@@ -118,6 +120,10 @@ func (f *facts) values(field string, image *imagev1.Image) []string {
 	case warningsField:
 		if all := warnings(image); len(all) > 0 {
 			return all
+		}
+	case unprintableField:
+		if hasUnprintable(image) {
+			return []string{"true"}
 		}
 	case usedField:
 		return []string{fmt.Sprint(f.pods(image) > 0)}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 )
 
@@ -24,13 +25,30 @@ type ListedImages interface {
 	List(ctx context.Context, options metav1.ListOptions) (*imagev1.ImageList, error)
 }
 
-// Renew brings the references of stored Images to the canonical form, and returns
-// how many Images it changed. What it means to do is what the field selector
-// selectors.Warnings finds, so it can be stopped at any moment, goes on where it
+// Renew brings the references of stored Images to the canonical form, has the server make
+// their fields printable, and returns how many times it changed an Image. What it means to do is
+// what field selectors find, so it can be stopped at any moment, goes on where it
 // was, and reads nothing when nothing is left. An Image that cannot be changed is
 // logged and left.
 func Renew(ctx context.Context, images ListedImages) (renewed int, err error) {
-	options := metav1.ListOptions{Limit: renewPage, FieldSelector: fields.OneTermEqualSelector(selectors.Warnings, selectors.WarningOldReferences).String()}
+	for _, old := range []struct {
+		field, value string
+		change       func(*imagev1.Image) (changed bool)
+	}{
+		{selectors.Warnings, selectors.WarningOldReferences, renew},
+		{selectors.Unprintable, "true", leaveOutUnprintable},
+	} {
+		n, err := renewSelected(ctx, images, fields.OneTermEqualSelector(old.field, old.value), old.change)
+		if renewed += n; err != nil {
+			return renewed, err
+		}
+	}
+	return renewed, nil
+}
+
+// renewSelected changes the Images that selector finds.
+func renewSelected(ctx context.Context, images ListedImages, selector fields.Selector, change func(*imagev1.Image) (changed bool)) (renewed int, err error) {
+	options := metav1.ListOptions{Limit: renewPage, FieldSelector: selector.String()}
 	for began := 0; ; {
 		list, err := images.List(ctx, options)
 		if apierrors.IsResourceExpired(err) && renewed > began {
@@ -38,10 +56,10 @@ func Renew(ctx context.Context, images ListedImages) (renewed int, err error) {
 			continue
 		}
 		if err != nil {
-			return renewed, fmt.Errorf("listing images whose references are stored in an old form: %w", err)
+			return renewed, fmt.Errorf("listing images that are stored in an old form (%s): %w", selector, err)
 		}
 		for i := range list.Items {
-			changed, err := Change(ctx, images, list.Items[i].Name, renew)
+			changed, err := Change(ctx, images, list.Items[i].Name, change)
 			if changed {
 				renewed++
 			}
@@ -49,7 +67,7 @@ func Renew(ctx context.Context, images ListedImages) (renewed int, err error) {
 				return renewed, ctx.Err()
 			}
 			if err != nil {
-				slog.Error("The references of an image stay in an old form", "image", list.Items[i].Name, "err", err)
+				slog.Error("An image stays in an old form", "image", list.Items[i].Name, "form", selector.String(), "err", err)
 			}
 		}
 		if options.Continue = list.Continue; options.Continue == "" {
@@ -70,5 +88,15 @@ func renew(image *imagev1.Image) (changed bool) {
 	if image.Annotations[annotation.Gone] != "" {
 		annotation.SetMissing(image.Annotations, annotation.Missing(image.Annotations))
 	}
+	return true
+}
+
+// leaveOutUnprintable leaves out what YAML cannot hold, and the metadata, which the server then makes
+// printable with the other fields that it derives.
+func leaveOutUnprintable(image *imagev1.Image) (changed bool) {
+	if image.DockerImageManifest != "" && manifest.Fit(image) != nil {
+		return false
+	}
+	image.DockerImageMetadata.Raw = nil
 	return true
 }

@@ -2,6 +2,9 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -9,10 +12,15 @@ import (
 
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	restclient "k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
 
+	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/importer"
 )
 
@@ -135,5 +143,90 @@ func TestMigrationIsResumed(t *testing.T) {
 	}
 	if n, err := importer.Renew(t.Context(), images); n != 0 || err != nil {
 		t.Errorf("renewed %d, %v of nothing", n, err)
+	}
+}
+
+// Images that were stored when text of strangers became fields as it is, and configs were kept that YAML
+// cannot hold, break the YAML of every list they are in. A start of the server mends them.
+func TestAttackStoredTextIsMadePrintable(t *testing.T) {
+	t.Parallel()
+	digest := func(text string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(text))) }
+	config := "{\"architecture\":\"amd64\",\"os\":\"linux\",\"author\":\"said \u009b\"}"
+	app := fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"config":{"mediaType":"application/vnd.oci.image.config.v1+json","digest":%q,"size":%d},"layers":[]}`,
+		manifest.MediaTypeOCIManifest, digest(config), len(config))
+	index := fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"manifests":[{"mediaType":%q,"digest":%q,"size":%d,"platform":{"os":"said \u009b","architecture":"\u202e"}}]}`,
+		manifest.MediaTypeOCIIndex, manifest.MediaTypeOCIManifest, digest(app), len(app))
+	// As they were stored: no index of that time has entries for what is looked for now.
+	metadata := func(more string) runtime.RawExtension {
+		return runtime.RawExtension{Raw: []byte(`{"kind":"DockerImage","apiVersion":"image.openshift.io/1.0",` + more + `"Created":null,"ContainerConfig":{}}`)}
+	}
+	old := []imagev1.Image{
+		{DockerImageManifest: index, DockerImageManifestMediaType: manifest.MediaTypeOCIIndex, DockerImageMetadata: metadata(fmt.Sprintf(`"Id":%q,`, digest(index))),
+			DockerImageManifests: []imagev1.ImageManifest{{Digest: digest(app), MediaType: manifest.MediaTypeOCIManifest, ManifestSize: int64(len(app)), OS: "said \u009b", Architecture: "\u202e"}}},
+		{DockerImageManifest: app, DockerImageConfig: config, DockerImageManifestMediaType: manifest.MediaTypeOCIManifest,
+			ObjectMeta:          metav1.ObjectMeta{Annotations: map[string]string{annotation.Platform: "said \u009b", imagev1.DockerImageLayersOrderAnnotation: "ascending"}},
+			DockerImageMetadata: metadata(fmt.Sprintf(`"Id":%q,"Author":"said \u009b","Architecture":"amd64",`, digest(config)))},
+		{ObjectMeta: metav1.ObjectMeta{Name: digest("no manifest")}, DockerImageMetadata: metadata(`"Author":"said \u0007","Size":9007199254740993,`)},
+	}
+	dir := t.TempDir()
+	d, err := db.Open(db.Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, image := range old {
+		if image.DockerImageManifest != "" {
+			image.Name = digest(image.DockerImageManifest)
+		}
+		image.TypeMeta = metav1.TypeMeta{Kind: "Image", APIVersion: "image.openshift.io/v1"}
+		image.UID, image.CreationTimestamp = types.UID(image.Name), metav1.Now()
+		image.DockerImageReference, image.DockerImageMetadataVersion = "quay.io/team/app@"+image.Name, "1.0"
+		b, err := json.Marshal(image)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Put(t.Context(), "/image.openshift.io/images/"+image.Name, 0, b, db.PutOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	images, err := imageclient.New(serveOn(t, dir, listen(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); len(selected(t, images, "unprintable=true")) > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("a minute after the start there are images that are not printable")
+		}
+	}
+	list, err := images.List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != len(old) {
+		t.Fatalf("%d images, %v", len(list.Items), err)
+	}
+	for _, image := range list.Items {
+		said := image.Annotations[annotation.Platform] + string(image.DockerImageMetadata.Raw)
+		for _, m := range image.DockerImageManifests {
+			said += m.OS + m.Architecture
+		}
+		wantPrintable(t, image.Name, said)
+		if _, err := yaml.Marshal(image); err != nil {
+			t.Errorf("%s as YAML: %v", image.Name, err)
+		}
+		switch image.Name {
+		case digest(index):
+			if image.DockerImageManifest != index {
+				t.Errorf("the manifest of the index is %q", image.DockerImageManifest)
+			}
+		case digest(app):
+			if left, err := manifest.LeftOutOf(&image); err != nil || image.DockerImageConfig != "" || left.Config == nil || left.Config.Reason != manifest.LeftOutUnprintable {
+				t.Errorf("left out of the image is %+v, %v", left, err)
+			}
+		default:
+			if !strings.Contains(said, "9007199254740993") {
+				t.Errorf("the metadata is %s", image.DockerImageMetadata.Raw)
+			}
+		}
 	}
 }

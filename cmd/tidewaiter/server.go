@@ -381,7 +381,7 @@ func (s *server) addTasks() {
 	s.tasks = append(s.tasks,
 		func(ctx context.Context) error { return s.verification.work(ctx, s.events) },
 		func(ctx context.Context) error { return s.pushes.work(ctx, s.web.ClientConfig(), s.events) },
-		s.renewReferences,
+		s.renewImages,
 	)
 	if s.options.backups.Dir != "" {
 		s.tasks = append(s.tasks, func(ctx context.Context) error {
@@ -394,19 +394,19 @@ func (s *server) addTasks() {
 	}
 }
 
-// renewReferences brings references that were stored in an old form to the
-// canonical one. A server that cannot do so serves them as they are.
-func (s *server) renewReferences(ctx context.Context) error {
+// renewImages brings images that were stored in an old form to the present one. A server
+// that cannot do so serves them as they are.
+func (s *server) renewImages(ctx context.Context) error {
 	images, err := imageclient.New(s.web.ClientConfig())
 	if err != nil {
 		return err
 	}
 	renewed, err := importer.Renew(ctx, images)
 	if renewed > 0 {
-		slog.Info("Brought the references of images to the canonical form", "images", renewed)
+		slog.Info("Brought images that were stored in an old form to the present one", "changes", renewed)
 	}
 	if err != nil && ctx.Err() == nil {
-		slog.Error("References of images stay in an old form until the next start", "err", err)
+		slog.Error("Images stay in an old form until the next start", "err", err)
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ func Text(s string) string {
 
 func clean(s string, keep func(rune) bool) string {
 	fine := func(r rune) bool { return r != utf8.RuneError && isPrint(r) || keep(r) }
-	if isPlain(s) || strings.IndexFunc(s, func(r rune) bool { return !fine(r) }) < 0 {
+	if IsPlain(s) || strings.IndexFunc(s, func(r rune) bool { return !fine(r) }) < 0 {
 		return s
 	}
 	return strings.Map(func(r rune) rune {
@@ -41,8 +41,15 @@ func clean(s string, keep func(rune) bool) string {
 // isPrint is unicode.IsPrint with the two joiners that writing Persian, Hindi and emoji takes.
 func isPrint(r rune) bool { return unicode.IsPrint(r) || r == '\u200c' || r == '\u200d' }
 
-// isPlain reports whether s is of printable ASCII, as nearly all text is.
-func isPlain(s string) bool {
+// IsPlain reports whether s is of printable ASCII, as nearly all text is.
+func IsPlain[T string | []byte](s T) bool {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	for ; len(s) >= 8; s = s[8:] { // eight bytes at a time, as configs of many kB are read on each write
+		x := uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 | uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
+		if (x|(x-' '*ones)|(x+ones))&tops != 0 { // a byte above 0x7f, below ' ', or 0x7f
+			return false
+		}
+	}
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' {
 			return false
@@ -73,7 +80,7 @@ func cut(s string, limit int) string {
 // characters but for tab, line feed, carriage return and U+0085, and without U+FFFE and U+FFFF. JSON can hold more;
 // but kubectl makes its YAML of JSON.
 func IsYAML(s string) bool {
-	if isPlain(s) {
+	if IsPlain(s) {
 		return true
 	}
 	for i, r := range s {

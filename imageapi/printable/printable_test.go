@@ -54,7 +54,7 @@ func TestLineIsCut(t *testing.T) {
 
 // What is let through can be written as YAML by the library that kubectl uses, and only that.
 func FuzzPrintable(f *testing.F) {
-	for _, s := range []string{"", "plain", "\u009b", "\a", "\u202e", "\xff", "\ufffe", "\u0085", "\u2028", "\ufeff", "a b", "\ud7ff", "💥"} {
+	for _, s := range []string{"", "plain", "\u009b", "\a", "\u202e", "\xff", "\ufffe", "\u0085", "\u2028", "\ufeff", "a b", "sixteen letters~", "seven  \x7f", "       \x1f ", "~~~~~~~~ ~~~~~~~\x80", "\ud7ff", "💥"} {
 		f.Add(s, 10)
 	}
 	f.Fuzz(func(t *testing.T, s string, limit int) {
@@ -73,6 +73,10 @@ func FuzzPrintable(f *testing.F) {
 			if !printable.IsYAML(text) {
 				t.Errorf("%q of %q is not for YAML", text, s)
 			}
+		}
+		plain := !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
+		if printable.IsPlain(s) != plain || printable.IsPlain([]byte(s)) != plain {
+			t.Errorf("%q is plain: %v, want %v", s, printable.IsPlain(s), plain)
 		}
 		_, err := yaml.Marshal(map[string]string{"s": s})
 		if printable.IsYAML(s) && err != nil {

@@ -10,6 +10,9 @@ const (
 	References = "references"
 	// Warnings has the kinds of warnings about an image.
 	Warnings = "warnings"
+	// Unprintable is "true" of an image that was stored with text in its fields that people
+	// cannot read, or YAML not hold. A server makes it printable when it starts.
+	Unprintable = "unprintable"
 )
 
 // WarningOldReferences is a value of [Warnings]: references of the image are
