@@ -89,8 +89,9 @@ func (a *Authentication) issuers() []string {
 }
 
 // applyAuthentication makes cfg know the callers of c. What the data directory's own
-// credentials prove is asked first, which costs least; then kube-apiserver's ways.
-func applyAuthentication(ctx context.Context, cfg *genericapiserver.Config, c Config) error {
+// credentials prove is asked first, which costs least; then kube-apiserver's ways. It
+// returns what knows callers who prove who they are.
+func applyAuthentication(ctx context.Context, cfg *genericapiserver.Config, c Config) (authenticator.Request, error) {
 	options := c.Authentication
 	if options == nil {
 		options = NewAuthentication()
@@ -100,20 +101,20 @@ func applyAuthentication(ctx context.Context, cfg *genericapiserver.Config, c Co
 		keys = c.Tokens
 	}
 	if err := options.complete(keys, c.Accounts); err != nil {
-		return err
+		return nil, err
 	}
 	client, err := kubernetes.NewForConfig(cfg.LoopbackClientConfig)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	own, err := c.Credentials.authenticator()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	// Without service accounts upstream takes its listers from here, and asks none.
 	unused := informers.NewSharedInformerFactory(client, 0)
 	if err := options.ApplyTo(ctx, &cfg.Authentication, cfg.SecureServing, nil, cfg.OpenAPIConfig, cfg.OpenAPIV3Config, client, unused, "tidewaiter"); err != nil {
-		return err
+		return nil, err
 	}
 	requests := []authenticator.Request{own.request(cfg.Authentication.APIAudiences)}
 	if others := cfg.Authentication.Authenticator; others != nil {
@@ -123,8 +124,9 @@ func applyAuthentication(ctx context.Context, cfg *genericapiserver.Config, c Co
 	for _, p := range healthPaths {
 		health = append(health, apiserverapi.AnonymousAuthCondition{Path: p})
 	}
-	cfg.Authentication.Authenticator = union.New(append(requests, anonymous.NewAuthenticator(health))...)
-	return nil
+	callers := union.New(requests...)
+	cfg.Authentication.Authenticator = union.New(callers, anonymous.NewAuthenticator(health))
+	return callers, nil
 }
 
 // ownCallers are those whose credentials are in the data directory.
@@ -148,10 +150,10 @@ func (c *Credentials) authenticator() (*ownCallers, error) {
 }
 
 // reviews serve who a token's bearer is, and who the caller is.
-func reviews(a genericapiserver.AuthenticationInfo) map[schema.GroupVersion]map[string]rest.Storage {
+func reviews(callers authenticator.Request, audiences authenticator.Audiences) map[schema.GroupVersion]map[string]rest.Storage {
 	return map[schema.GroupVersion]map[string]rest.Storage{
 		authenticationv1.SchemeGroupVersion: {
-			"tokenreviews":       tokenreview.NewREST(a.Authenticator, a.APIAudiences),
+			"tokenreviews":       tokenreview.NewREST(callers, audiences),
 			"selfsubjectreviews": selfsubjectreview.NewREST(),
 		},
 	}

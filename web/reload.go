@@ -73,7 +73,7 @@ func (f *followed) changed() bool {
 			now = nil
 		}
 		before := f.seen[i]
-		if (now == nil) != (before == nil) || now != nil && (!os.SameFile(now, before) || now.Size() != before.Size() || !now.ModTime().Equal(before.ModTime())) {
+		if (now == nil) != (before == nil) || now != nil && (!os.SameFile(now, before) || now.Size() != before.Size() || now.Mode() != before.Mode() || !now.ModTime().Equal(before.ModTime())) {
 			changed = true
 		}
 		f.seen[i] = now

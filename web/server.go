@@ -160,7 +160,8 @@ func New(c Config) (_ *Server, err error) {
 	cfg.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(c.OpenAPI, namer)
 	cfg.OpenAPIV3Config.Info.Title = "Tidewaiter"
 	cfg.OpenAPIV3Config.Info.Version = c.Version
-	if err := applyAuthentication(ctx, cfg, c); err != nil {
+	callers, err := applyAuthentication(ctx, cfg, c)
+	if err != nil {
 		return nil, err
 	}
 	cfg.AddReadyzChecks(c.ReadyChecks...)
@@ -182,7 +183,7 @@ func New(c Config) (_ *Server, err error) {
 		return nil, fmt.Errorf("assembling the API server: %w", err)
 	}
 	routes.Profiling{}.Install(s.api.Handler.NonGoRestfulMux)
-	groups := reviews(cfg.Authentication)
+	groups := reviews(callers, cfg.Authentication.APIAudiences)
 	maps.Copy(groups, c.Groups)
 	c.Groups = groups
 	c.Tokens.serveDiscovery(s.api, cfg.ExternalAddress)

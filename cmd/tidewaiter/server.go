@@ -294,7 +294,7 @@ func (s *server) assemble() error {
 	c := web.Config{
 		Scheme:         legacyscheme.Scheme,
 		Codecs:         legacyscheme.Codecs,
-		Serializers:    map[string]runtime.NegotiatedSerializer{imagev1.GroupName: imageapi.NewSerializer(legacyscheme.Codecs)},
+		Serializers:    map[string]runtime.NegotiatedSerializer{imagev1.GroupName: imageapi.NewSerializer(legacyscheme.Codecs), policyapi.GroupVersion.Group: policyapi.NewSerializer(legacyscheme.Codecs)},
 		ParameterCodec: legacyscheme.ParameterCodec,
 		Groups:         groups,
 		OpenAPI:        openAPIDefinitions,
@@ -320,7 +320,7 @@ func (s *server) assemble() error {
 		c.WriteChecks = []healthz.HealthChecker{healthz.NamedCheck("database-writes", func(*http.Request) error { return s.db.WriteFault() })}
 	}
 	if off.plainReaders {
-		c.Serializers = nil
+		delete(c.Serializers, imagev1.GroupName)
 	}
 	if off.audit {
 		c.Audit = nil
