@@ -1,6 +1,8 @@
 package signatures_test
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -313,17 +315,88 @@ func TestAttackJunkAttestationsDisplace(t *testing.T) {
 	}
 }
 
-// A log entry of a kind that cannot be verified is no reason to refuse a key without a log, and said where one is demanded.
-func TestAttestationWithAnOldLogEntry(t *testing.T) {
+// oldEntry puts a layer into the log as cosign did before 2.2, with an entry of kind intoto 0.0.1.
+func oldEntry(t testing.TB, d *signaturestest.Deployment, l *payload.Blob, verifierPEM []byte, at time.Time) {
+	t.Helper()
+	envelope, statement := sha256.Sum256(l.Payload), sha256.Sum256(nil) // the hash of the payload is looked at by nobody
+	l.Annotations[payload.AnnotationLogBundle] = d.Entry(t, fmt.Appendf(nil, `{"apiVersion":"0.0.1","kind":"intoto","spec":{"content":{"hash":{"algorithm":"sha256","value":"%x"},"payloadHash":{"algorithm":"sha256","value":"%x"}},"publicKey":%q}}`,
+		envelope, statement, signaturestest.B64(verifierPEM)), at, 4711)
+}
+
+// A log entry of kind intoto 0.0.1 has the hash of the envelope and not the signature; it vouches for nothing else.
+func TestAttestationsWithOldLogEntries(t *testing.T) {
 	t.Parallel()
-	d, key := signaturestest.NewDeployment(t), signaturestest.NewKey(t, signaturestest.P256)
-	l := layer(t, key, statement(digest, slsa1, `{"builder":"here"}`))
-	l.Annotations[payload.AnnotationLogBundle] = d.Entry(t, []byte(`{"apiVersion":"0.0.1","kind":"intoto","spec":{"content":{"hash":{"algorithm":"sha256","value":"00"}},"publicKey":""}}`), now, 1)
-	a := stored(t, signatures.TypeAttestation, l)
-	v, _ := asked(t, demanding(t, signaturestest.TrustKey(key, nil), builtHere), a)
-	wantVerdict(t, v, verdicts.VerifiedTrue, "AttestationVerified")
-	v, _ = asked(t, demanding(t, signaturestest.TrustKey(key, d.RekorKey(t)), builtHere), a)
-	wantVerdict(t, v, verdicts.VerifiedFalse, "TransparencyLogEntryInvalid", "intoto 0.0.1")
+	d, stranger := signaturestest.NewDeployment(t), signaturestest.NewDeployment(t)
+	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
+	leaf, leafKey := d.Identity(t, mail, nil)
+	s := statement(digest, slsa0, `{"builder":"here"}`)
+	const demand = `{name: provenance, predicateType: slsaprovenance, policy: {type: cel, data: 'predicate.builder == "here"'}}`
+	byKey := func(log *signaturestest.Deployment, verifier []byte) *payload.Blob {
+		l := layer(t, key, s)
+		oldEntry(t, log, l, verifier, time.Now())
+		return l
+	}
+	byCertificate := func(at time.Time) *payload.Blob {
+		l := layer(t, leafKey, s)
+		l.Annotations[payload.AnnotationCertificate] = string(signaturestest.CertPEM(t, leaf))
+		l.Annotations[payload.AnnotationChain] = string(signaturestest.CertPEM(t, d.Intermediate, d.Root))
+		oldEntry(t, d, l, signaturestest.CertPEM(t, leaf), at)
+		return l
+	}
+	elsewhere := byKey(d, key.PEM)
+	elsewhere.Annotations[payload.AnnotationLogBundle] = func() string {
+		l := layer(t, key, statement(otherImage, slsa0, `{"builder":"here"}`))
+		oldEntry(t, d, l, key.PEM, now)
+		return l.Annotations[payload.AnnotationLogBundle]
+	}()
+	later := byKey(d, key.PEM)
+	later.Annotations[payload.AnnotationLogBundle] = func() string {
+		b := signaturestest.ParseLogBundle(t, later.Annotations[payload.AnnotationLogBundle])
+		b.Payload.IntegratedTime++
+		return string(signaturestest.Marshal(t, b))
+	}()
+	otherCertificate, _ := d.Identity(t, mail, nil)
+	swapped := byCertificate(leaf.NotBefore.Add(time.Second))
+	oldEntry(t, d, swapped, signaturestest.CertPEM(t, otherCertificate), leaf.NotBefore.Add(time.Second))
+	resigned := byCertificate(leaf.NotBefore.Add(time.Second))
+	resigned.Payload = layer(t, key, s).Payload // by another key than the certificate's
+	oldEntry(t, d, resigned, signaturestest.CertPEM(t, leaf), leaf.NotBefore.Add(time.Second))
+
+	logged, fulcio, root := signaturestest.TrustKey(key, d.RekorKey(t)), d.TrustFulcio(t, "signedEmail: "+mail, d.Root, d.Intermediate), d.TrustRoot(t, "signedEmail: "+mail, nil)
+	certificateLog := d.TrustRoot(t, "signedEmail: "+mail, func(p *signaturestest.TrustedRootParts) {
+		p.CTLogs = d.CTLogs()
+		for _, l := range p.CTLogs {
+			l.ID = bytes.Repeat([]byte{1}, 32)
+		}
+	})
+	for _, tc := range []struct {
+		name, trust      string
+		l                *payload.Blob
+		verified, reason string
+	}{
+		{"key", logged, byKey(d, key.PEM), "True", "AttestationVerified"},
+		{"key and a trusted root", d.TrustRootKey(t, key, nil), byKey(d, key.PEM), "True", "AttestationVerified"},
+		{"key, no log demanded", signaturestest.TrustKey(key, nil), elsewhere, "True", "AttestationVerified"},
+		{"an entry of another envelope", logged, elsewhere, "False", "TransparencyLogEntryInvalid"},
+		{"an entry of another key", logged, byKey(d, other.PEM), "False", "TransparencyLogEntryInvalid"},
+		{"an entry of another log", logged, byKey(stranger, key.PEM), "False", "TransparencyLogEntryInvalid"},
+		{"another time than was promised", logged, later, "False", "TransparencyLogEntryInvalid"},
+		{"certificate", fulcio, byCertificate(leaf.NotBefore.Add(time.Second)), "True", "AttestationVerified"},
+		{"a certificate that had expired", fulcio, byCertificate(leaf.NotAfter.Add(time.Second)), "False", "CertificateExpired"},
+		{"certificate and a trusted root", root, byCertificate(leaf.NotBefore.Add(time.Second)), "True", "AttestationVerified"},
+		{"a certificate in no log of certificates", certificateLog, byCertificate(leaf.NotBefore.Add(time.Second)), "False", "CertificateLogInvalid"},
+		{"an entry of another certificate", fulcio, swapped, "False", "TransparencyLogEntryInvalid"},
+		{"a signature by another key", fulcio, resigned, "False", "InvalidSignature"},
+		{"somebody else", d.TrustFulcio(t, "signedEmail: other@example.com", d.Root, d.Intermediate), byCertificate(leaf.NotBefore.Add(time.Second)), "False", "SubjectMismatch"},
+		{"another CA", stranger.TrustFulcio(t, "signedEmail: "+mail), byCertificate(leaf.NotBefore.Add(time.Second)), "False", "NoMatchingKey"},
+	} {
+		v, img := asked(t, demanding(t, tc.trust, demand), stored(t, signatures.TypeAttestation, tc.l))
+		t.Log(tc.name)
+		wantVerdict(t, v, tc.verified, tc.reason)
+		if claims := img.Signatures[0].SignedClaims; tc.verified == "True" && tc.l != elsewhere && claims["rekor.logIndex"] != "4711" {
+			t.Errorf("%s: claims are %v", tc.name, claims)
+		}
+	}
 }
 
 // Whatever comes in as an attestation, it is trusted only if its bytes are those that a trusted key has signed.
@@ -349,4 +422,30 @@ func FuzzAttestation(f *testing.F) {
 			}
 		}
 	})
+}
+
+// SLSA v0.2 and v1, each with a log entry of kind intoto 0.0.2, which has the signature, the key and the payload's hash.
+func TestAttestationsWithIntotoEntries(t *testing.T) {
+	t.Parallel()
+	d, key := signaturestest.NewDeployment(t), signaturestest.NewKey(t, signaturestest.P256)
+	for name, typ := range map[string]string{"slsaprovenance": slsa0, "slsaprovenance1": slsa1} {
+		logged := func(of, entry []byte) imagev1.ImageSignature {
+			l := layer(t, key, of)
+			var envelope struct {
+				Signatures []struct{ Sig []byte }
+			}
+			if err := json.Unmarshal(l.Payload, &envelope); err != nil {
+				t.Fatal(err)
+			}
+			hash := sha256.Sum256(entry)
+			l.Annotations[payload.AnnotationLogBundle] = d.Entry(t, fmt.Appendf(nil, `{"apiVersion":"0.0.2","kind":"intoto","spec":{"content":{"envelope":{"payloadType":%q,"signatures":[{"publicKey":%q,"sig":%q}]},"hash":{"algorithm":"sha256","value":"%x"},"payloadHash":{"algorithm":"sha256","value":"%x"}}}}`,
+				payload.MediaTypeInToto, signaturestest.B64(key.PEM), signaturestest.B64([]byte(signaturestest.B64(envelope.Signatures[0].Sig))), sha256.Sum256(l.Payload), hash), time.Now(), 4711)
+			return stored(t, signatures.TypeAttestation, l)
+		}
+		s, set := statement(digest, typ, `{"builder":"here"}`), demanding(t, signaturestest.TrustKey(key, d.RekorKey(t)), "{name: provenance, predicateType: "+name+"}")
+		v, _ := asked(t, set, logged(s, s))
+		wantVerdict(t, v, verdicts.VerifiedTrue, "AttestationVerified")
+		v, _ = asked(t, set, logged(s, statement(otherImage, typ, `{"builder":"here"}`)))
+		wantVerdict(t, v, verdicts.VerifiedFalse, "TransparencyLogEntryInvalid")
+	}
 }

@@ -173,6 +173,9 @@ func (v *Verdict) describe(what said, e *evidence.Evidence, p *policy.Policy) {
 			created = what.simple.Timestamp
 		}
 	case what.statement != nil:
+		for key, value := range what.statement.Annotations(what.signedDigest()) {
+			claims["optional."+key] = value
+		}
 		claims["predicateType"] = what.statement.PredicateType
 		claims["subject.digest"] = what.signedDigest()
 	default:

@@ -2,6 +2,7 @@ package payload
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 )
 
@@ -26,6 +27,8 @@ type Statement struct {
 	Predicate json.RawMessage
 	// Subjects are the digests of each subject: algorithm → hex.
 	Subjects []map[string]string
+
+	annotations []json.RawMessage // of each subject, nil if it has none
 }
 
 // ParseStatement reads an in-toto statement, version 0.1 or 1.
@@ -39,13 +42,14 @@ func ParseStatement(data []byte) (*Statement, error) {
 		"predicate":     func(raw json.RawMessage) error { s.Predicate = raw; return nil },
 		"subject": Array(maxSubjects, func(raw json.RawMessage) error {
 			var digests map[string]string
-			if err := Object(raw, Fields{"digest": StringMap(&digests)}, ignore); err != nil {
+			var annotations json.RawMessage
+			if err := Object(raw, Fields{"digest": StringMap(&digests), "annotations": func(raw json.RawMessage) error { annotations = raw; return nil }}, ignore); err != nil {
 				return err
 			}
 			if len(digests) > maxSubjectDigests {
 				return malformed("%d digests, at most %d allowed", len(digests), maxSubjectDigests)
 			}
-			s.Subjects = append(s.Subjects, digests)
+			s.Subjects, s.annotations = append(s.Subjects, digests), append(s.annotations, annotations)
 			return nil
 		}),
 	}, ignore)
@@ -70,6 +74,31 @@ func (s *Statement) Covers(digest string) bool {
 		}
 	}
 	return false
+}
+
+// Annotations are what the first subject of the image digest is annotated with, as by `cosign sign -a`: strings, and JSON of
+// anything else. Annotations that are no object, or name one twice, are none.
+func (s *Statement) Annotations(digest string) map[string]string {
+	algorithm, hex, _ := strings.Cut(digest, ":")
+	i := slices.IndexFunc(s.Subjects, func(digests map[string]string) bool { return hex != "" && digests[algorithm] == hex })
+	if i < 0 || s.annotations[i] == nil {
+		return nil
+	}
+	all := map[string]string{}
+	err := Object(s.annotations[i], nil, func(key string, value json.RawMessage) error {
+		text := string(value)
+		if value[0] == '"' {
+			if err := json.Unmarshal(value, &text); err != nil {
+				return malformed("%w", err)
+			}
+		}
+		all[key] = text
+		return nil
+	})
+	if err != nil {
+		return nil
+	}
+	return all
 }
 
 // Digest returns the first sha256 digest among the subjects, as "sha256:hex", or "".

@@ -2,7 +2,6 @@ package sigstore
 
 import (
 	"encoding/json"
-	"errors"
 
 	protobundle "github.com/sigstore/protobuf-specs/gen/pb-go/bundle/v1"
 	protodsse "github.com/sigstore/protobuf-specs/gen/pb-go/dsse"
@@ -58,10 +57,8 @@ func attestationOfLayer(content []byte) (*Signature, error) {
 		return nil, err
 	}
 	stamp := s.readAnnotations(b)
-	for _, e := range s.logs {
-		if k := e.GetKindVersion(); k.GetKind() == "intoto" && k.GetVersion() == "0.0.1" {
-			s.logs, s.logErr = nil, errors.New("log entries of kind intoto 0.0.1 are not supported")
-		}
+	if len(s.logs) == 1 && isOldEntry(s.logs[0]) {
+		s.logs, s.old = nil, newOldEntry(s.logs[0], b.Payload)
 	}
 	s.entity = func(asKey bool) (*bundle.Bundle, error) {
 		mediaType, err := bundle.MediaTypeString("0.1")

@@ -117,6 +117,9 @@ func (v *CertificateVerifier) verify(s *Signature) (*evidence.Evidence, error) {
 			return nil, evidence.Fail(evidence.InvalidSignature, "%w", err)
 		}
 	}
+	if s.old != nil && v.demands.log {
+		return v.verifyOld(s, material)
+	}
 	entity, err := s.entity(false)
 	if err != nil {
 		return nil, v.diagnose(s, material, err)

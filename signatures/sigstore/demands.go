@@ -38,7 +38,7 @@ func (d demands) missing(s *Signature) *evidence.Failure {
 	switch {
 	case d.log && s.logErr != nil:
 		return evidence.Fail(evidence.TransparencyLogEntryInvalid, "%w", s.logErr)
-	case d.log && len(s.logs) == 0:
+	case d.log && len(s.logs) == 0 && s.old == nil:
 		return evidence.Fail(evidence.TransparencyLogEntryMissing, "carries no transparency log entry")
 	}
 	return nil

@@ -225,6 +225,14 @@ func (v *KeyVerifier) witnessed(s *Signature, e *evidence.Evidence) error {
 	if f := v.demands.missing(s); f != nil {
 		return f.AsAuthentic(true)
 	}
+	if s.old != nil && v.demands.log {
+		entry, err := s.old.promised(v.material.RekorLogs(), v.key.public, nil)
+		if err != nil {
+			return evidence.Fail(evidence.TransparencyLogEntryInvalid, "log entry: %w", err).AsAuthentic(true)
+		}
+		e.Log, e.Time = entry, entry.Time
+		return nil
+	}
 	entity, err := s.entity(true)
 	var times []verify.TimestampVerificationResult
 	if err == nil {

@@ -19,7 +19,6 @@ import (
 	protorekor "github.com/sigstore/protobuf-specs/gen/pb-go/rekor/v1"
 	"github.com/sigstore/sigstore-go/pkg/bundle"
 	"github.com/sigstore/sigstore-go/pkg/tlog"
-	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 	"github.com/tidewaiter/tidewaiter/signatures/payload"
@@ -52,7 +51,8 @@ type Signature struct {
 	// carry although it is checked against a key.
 	entity func(asKey bool) (*bundle.Bundle, error)
 	logs   []*protorekor.TransparencyLogEntry
-	stamps int // number of RFC 3161 timestamps
+	old    *oldEntry // instead of one in logs
+	stamps int       // number of RFC 3161 timestamps
 }
 
 // SignedDigest is the image digest ("sha256:hex") that a bundle signing the manifest itself is over; "" for
@@ -247,7 +247,7 @@ func fromBundle(raw, manifest []byte) (*Signature, error) {
 		if errors.Is(err, bundle.ErrUnsupportedMediaType) {
 			return nil, evidence.Fail(evidence.UnsupportedFormat, "%w", err)
 		}
-		return nil, unparsable(raw, err)
+		return nil, invalid("bundle: %w", err)
 	}
 	s := &Signature{entity: func(bool) (*bundle.Bundle, error) { return b, nil }}
 	material := b.GetVerificationMaterial()
@@ -334,20 +334,6 @@ func (s *Signature) readEnvelope(envelope *protodsse.Envelope) error {
 // https://github.com/secure-systems-lab/dsse/blob/master/protocol.md.
 func preAuthenticationEncoding(typ string, body []byte) []byte {
 	return fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(typ), typ, len(body), body)
-}
-
-// unparsable tells a log entry of a kind that sigstore-go does not read (intoto 0.0.1, written until 2023) from
-// plain rubbish.
-func unparsable(raw []byte, err error) error {
-	var b protobundle.Bundle
-	if protojson.Unmarshal(raw, &b) == nil {
-		for _, e := range b.GetVerificationMaterial().GetTlogEntries() {
-			if k := e.GetKindVersion(); k.GetKind() == "intoto" && k.GetVersion() == "0.0.1" {
-				return evidence.Fail(evidence.UnsupportedFormat, "log entries of kind intoto 0.0.1 are not supported: %w", err)
-			}
-		}
-	}
-	return invalid("bundle: %w", err)
 }
 
 // ParseCertificates reads certificates in PEM form, at most 16.
