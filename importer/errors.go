@@ -136,12 +136,26 @@ func describe(ref reference.Reference, err error) *Error {
 		e.Reason, e.Message = classify(err, ref.Host)
 		e.cause = err
 	}
+	var part *partError
+	if errors.As(err, &part) && e.Reason != Canceled && !strings.Contains(e.Message, part.part) {
+		e.Message = part.part + ": " + e.Message
+	}
 	if e.Reference == "" {
 		e.Host, e.Repository = ref.Host, ref.Repository
 		e.Reference = ref.String()
 	}
 	return e
 }
+
+// partError says which part of an image could not be read.
+type partError struct {
+	part string // such as "layer sha256:…"
+	err  error
+}
+
+func (e *partError) Error() string { return e.part + ": " + e.err.Error() }
+
+func (e *partError) Unwrap() error { return e.err }
 
 // errPlainHTTP is what a request gets that would go out in clear.
 var errPlainHTTP = errors.New("plain HTTP is not allowed for this host")

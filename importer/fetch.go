@@ -94,7 +94,7 @@ func (s *session) config(ctx context.Context, m *fetched) ([]byte, error) {
 	ctx = withBudget(ctx, budget{manifest.MaxConfigSize, s.limits.Request, jobOf(ctx)})
 	raw, _, err := s.registry.Read(ctx, s.registry.Path("blobs/"+m.Config.Digest), "", manifest.MaxConfigSize)
 	if err != nil {
-		return nil, err
+		return nil, &partError{"config " + m.Config.Digest, err}
 	}
 	return raw, m.VerifyConfig(raw)
 }

@@ -62,7 +62,7 @@ func (s *session) verifyLayers(ctx context.Context, m *manifest.Manifest, config
 			continue // its bytes are not in the registry: see the descriptor's urls
 		}
 		if err := s.verifyLayer(ctx, layer, diffID); err != nil {
-			return fmt.Errorf("layer %s: %w", layer.Digest, err)
+			return &partError{"layer " + layer.Digest, err}
 		}
 		verified[layer.Digest] = diffID
 		done(layer.Digest)

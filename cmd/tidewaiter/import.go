@@ -31,6 +31,7 @@ type importOptions struct {
 	output       string
 	failures     string
 	noSignatures bool
+	storeAs      string
 	registries   registryOptions
 	pods         podSource
 	clientOptions
@@ -40,9 +41,10 @@ func newImportCommand() *cobra.Command {
 	o := &importOptions{}
 	cmd := &cobra.Command{
 		Use:   "import REFERENCE...",
-		Short: "Import images from their registries",
+		Short: "Import images from their registries, or from files",
 		Long: `Import images from their registries: one Image each, and one for every platform
-of a multi-platform image.
+of a multi-platform image. Files are named as skopeo names them: oci:DIR[:NAME],
+oci-archive:FILE[:NAME], docker-archive:FILE[:NAME] and dir:DIR.
 
 Registries are asked with the credentials, the certificates and the registries.conf
 that skopeo and podman use. Images go to the API server of --kubeconfig or, without that flag and
@@ -72,6 +74,9 @@ segment ** stands for all that is below.`,
   # References from a file, one a line; "-" reads standard input
   tidewaiter import -f references.txt
 
+  # What a build wrote to a file, by the name that it will have in its registry
+  tidewaiter import oci-archive:build/app.tar --store-as registry.example.com/team/app:v1
+
   # From a registry with a certificate of the company's own authority
   tidewaiter import --cert-dir certs/ registry.example.com/team/app:v1
 
@@ -93,6 +98,7 @@ segment ** stands for all that is below.`,
 	f.BoolVar(&o.allTags, "all-tags", false, "the arguments are repositories: import each of their tags, but not signatures")
 	f.BoolVar(&o.catalog, "catalog", false, "the arguments are registries: import each tag of each repository that they list")
 	o.selection.addFlags(f)
+	f.StringVar(&o.storeAs, "store-as", "", "the reference that the one image of an oci:, oci-archive:, docker-archive: or dir: argument is stored by")
 	o.pods.addFlags(f)
 	f.StringArrayVar(&o.platforms, "platform", nil, "import only this os/architecture[/variant] of a multi-platform image; may be repeated")
 	f.StringVar(&o.layers, "layers", string(importer.LayersFromManifest), `"manifest" takes the layers from the manifest, "verify" reads and checks each`)
@@ -142,11 +148,16 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 	case o.allTags:
 		parse = parseRepository
 	}
+	sources, args, err := o.openSources(args)
+	if err != nil {
+		return &exitError{code: exitUsage, err: err}
+	}
+	defer sources.close()
 	references, err := collectReferences(args, o.files, cmd.InOrStdin(), parse)
 	if err != nil {
 		return &exitError{code: exitUsage, err: err}
 	}
-	if len(references) == 0 && !o.pods.enabled {
+	if len(references) == 0 && len(sources) == 0 && !o.pods.enabled {
 		return misuse(errors.New("there is nothing to import"), "tidewaiter import registry.example.com/team/app:v1")
 	}
 	cfg, err := loadConfig(o.registries.configFile)
@@ -201,6 +212,9 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 				return err
 			}
 			defer b.events.flush()
+		}
+		if err := b.importSources(ctx, sources, &o.selection); err != nil {
+			return err
 		}
 		switch {
 		case o.catalog:

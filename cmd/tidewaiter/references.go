@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/importer/archive"
 )
 
 const (
@@ -108,6 +109,9 @@ func parseRegistry(s string) (reference.Reference, error) {
 // notAnImage says what s is if it is a registry or a file: the grammar of references takes some of these for images on
 // Docker Hub, where no name has a dot.
 func notAnImage(s string) error {
+	if archive.Is(s) {
+		return withHint(fmt.Errorf("%q is a file, and no reference for a list", s), "tidewaiter import %s", s)
+	}
 	if looksLikeFile(s) {
 		name := s
 		if info, err := os.Stat(s); err == nil && info.IsDir() {

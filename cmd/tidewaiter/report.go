@@ -105,6 +105,18 @@ func (r *report) add(reference string, result *importer.Result, err error) {
 	})
 }
 
+// fromFile is add for an image of a file: it cannot be tried again by its reference.
+func (r *report) fromFile(source, reference string, result *importer.Result, err error) {
+	failures := r.failures
+	r.failures = nil
+	r.add(reference, result, err)
+	if r.failures = failures; err != nil && failures != nil {
+		if _, err := fmt.Fprintf(failures, "# %s of %s: %s\n", reference, source, cmp.Or(importer.ReasonOf(err), "failed")); err != nil {
+			r.writeErr = cmp.Or(r.writeErr, err)
+		}
+	}
+}
+
 // warn tells of what is about no single reference.
 func (r *report) warn(warnings []string) {
 	for _, w := range warnings {

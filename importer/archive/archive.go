@@ -1,0 +1,236 @@
+// Package archive reads images from files, by the names that containers/image has for them (containers-transports(5)):
+//
+//   - oci:DIR[:NAME] and oci-archive:FILE[:NAME], an OCI image layout and one in a tar file;
+//   - docker-archive:FILE[:NAME], what docker save writes;
+//   - dir:DIR, what skopeo copy writes.
+//
+// A [Source] answers as the registry of its images would, so that they are imported like all others: each byte is checked
+// against its digest, and signatures that were copied along are found. Manifests are the files' own bytes. Nothing is unpacked
+// to disk. go.podman.io/image's transports are not used: they unpack archives into temporary files, and do not
+// read what docker save writes today by the manifests that are in it.
+package archive
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/importer"
+)
+
+// opened are the transports that are read here.
+var opened = map[string]func(*Source, string) error{
+	"oci":            func(s *Source, path string) error { return s.open(path, openDir, (*Source).readLayout) },
+	"oci-archive":    func(s *Source, path string) error { return s.open(path, openTar, (*Source).readLayout) },
+	"docker-archive": func(s *Source, path string) error { return s.open(path, openTar, (*Source).readDocker) },
+	"dir":            func(s *Source, path string) error { return s.open(path, openDir, (*Source).readDir) },
+}
+
+// others are containers/image's transports that are not, and what to do instead.
+var others = map[string]string{
+	"docker-daemon":      "docker save -o image.tar NAME, and tidewaiter import docker-archive:image.tar",
+	"containers-storage": "podman save --format oci-archive -o image.tar NAME, and tidewaiter import oci-archive:image.tar",
+	"ostree":             "skopeo copy ostree:… oci:DIR, and tidewaiter import oci:DIR",
+	"sif":                "skopeo copy sif:… oci:DIR, and tidewaiter import oci:DIR",
+	"tarball":            "skopeo copy tarball:… oci:DIR, and tidewaiter import oci:DIR",
+	"atomic":             "name the image as docker://HOST/NAME:TAG",
+}
+
+// Is reports whether s begins with one of containers/image's transports other than docker://.
+func Is(s string) bool {
+	transport, _, ok := strings.Cut(s, ":")
+	return ok && (opened[transport] != nil || others[transport] != "")
+}
+
+// UnsupportedError says that a transport is not read.
+type UnsupportedError struct {
+	Transport string
+	// Instead is what to type.
+	Instead string
+}
+
+func (e *UnsupportedError) Error() string {
+	return fmt.Sprintf("%s: is not read; docker://, oci:, oci-archive:, docker-archive: and dir: are", e.Transport)
+}
+
+// Image is one of a Source.
+type Image struct {
+	// Reference is its name, and what the Source is asked for.
+	Reference reference.Reference
+	// Made is set when the file had no manifest, so that one was made.
+	Made bool
+
+	name   string // as the file has it; may be empty
+	digest string
+}
+
+// Source is what a name with a transport leads to. It is an http.RoundTripper that answers as the registry of the images would.
+type Source struct {
+	name     string
+	names    map[string]string // as the file has them → digest
+	fsys     fs.FS
+	close    func() error
+	images   []Image
+	types    map[string]string // digest → media type, where the file says
+	made     map[string][]byte // digest → manifest that was made
+	blobs    map[string]string // digest → path, where it is not as in a layout
+	manifest string            // path of manifests, with %s for the hex digits
+}
+
+const (
+	maxNames   = 10_000  // images of one file
+	maxEntries = 100_000 // files in a tar file
+)
+
+// Open reads what there is. as is the name that a single image is given, or zero: then it has the one that is in the
+// file if that begins with a registry's host, and else one on localhost, as podman load does.
+//
+// Errors name the file, and are an *[UnsupportedError] for a transport that is not read.
+func Open(name string, as reference.Reference) (*Source, error) {
+	transport, rest, _ := strings.Cut(name, ":")
+	if instead := others[transport]; instead != "" {
+		return nil, &UnsupportedError{transport, instead}
+	}
+	open := opened[transport]
+	if open == nil {
+		return nil, &UnsupportedError{transport, ""}
+	}
+	path, wanted := rest, ""
+	if transport != "dir" { // its path may have colons
+		path, wanted, _ = strings.Cut(rest, ":")
+	}
+	if path == "" {
+		return nil, fmt.Errorf("%s names no file", name)
+	}
+	s := &Source{name: name, names: map[string]string{}, types: map[string]string{}, made: map[string][]byte{}, blobs: map[string]string{}}
+	err := open(s, path)
+	if err == nil {
+		err = s.choose(path, wanted, as)
+	}
+	if err != nil {
+		s.Close()
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return s, nil
+}
+
+// String is the name that was opened.
+func (s *Source) String() string { return s.name }
+
+// Close closes the file.
+func (s *Source) Close() error {
+	if s.close == nil {
+		return nil
+	}
+	return s.close()
+}
+
+// Images are those of the source, or the one that was named.
+func (s *Source) Images() []Image { return s.images }
+
+func (s *Source) open(path string, open func(string) (fs.FS, func() error, error), read func(*Source) error) (err error) {
+	if s.fsys, s.close, err = open(path); err != nil {
+		return err
+	}
+	return read(s)
+}
+
+func openDir(path string) (fs.FS, func() error, error) {
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	return root.FS(), root.Close, nil
+}
+
+// choose leaves the image that is wanted, or all that can be images, and gives them their references.
+func (s *Source) choose(path, wanted string, as reference.Reference) error {
+	if len(s.images) > maxNames {
+		return fmt.Errorf("it has more than %d images", maxNames)
+	}
+	var names []string
+	all := s.images
+	s.images = nil
+	for _, i := range all {
+		i.Reference = named(i, path)
+		names = append(names, i.name)
+		switch {
+		case wanted == "":
+		case i.name == wanted || i.Reference.String() == wanted || i.digest == wanted:
+		default:
+			if ref, err := reference.Parse(wanted); err != nil || ref.Pulled() != i.Reference {
+				continue
+			}
+		}
+		s.images = append(s.images, i)
+	}
+	slices.Sort(names)
+	switch {
+	case len(s.images) == 0 && wanted != "":
+		return fmt.Errorf("there is no image %q; there are %.300q", wanted, names)
+	case len(s.images) == 0:
+		return errors.New("there is no image")
+	case as == reference.Reference{}:
+	case len(s.images) > 1:
+		return fmt.Errorf("there are %d images, and one name for them; choose one of %.300q", len(s.images), names)
+	default:
+		s.images[0].Reference = as
+		if as.Tag == "" {
+			s.images[0].Reference = as.WithDigest(s.images[0].digest)
+		}
+	}
+	return nil
+}
+
+// named is the reference of an image: the name in the file if that says where it is from, or localhost and the name of the file.
+func named(i Image, path string) reference.Reference {
+	host, _, _ := strings.Cut(i.name, "/")
+	if _, err := reference.ParseHost(host); err == nil && host != i.name || i.Made { // docker save leaves docker.io/library out
+		if ref, err := reference.Parse(i.name); err == nil {
+			return ref.Pulled()
+		}
+	}
+	base := filepath.Base(filepath.Clean(path))
+	if base, _, _ = strings.Cut(base, ".tar"); base == "" {
+		base = "image"
+	}
+	repository, err := reference.ParseRepository("localhost/" + strings.ToLower(base))
+	if err != nil {
+		repository = reference.Reference{Host: "localhost", Repository: "image"}
+	}
+	if reference.IsTag(i.name) {
+		return repository.WithTag(i.name)
+	}
+	return repository.WithDigest(i.digest)
+}
+
+// read reads a small file.
+func (s *Source) read(path string) ([]byte, error) {
+	f, err := s.fsys.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, manifest.MaxConfigSize+1))
+	if err == nil && len(raw) > manifest.MaxConfigSize {
+		err = fmt.Errorf("%s has more than %d bytes", path, manifest.MaxConfigSize)
+	}
+	return raw, err
+}
+
+// add adds what may be an image.
+func (s *Source) add(i Image) {
+	if i.name != "" {
+		s.names[i.name] = i.digest
+	}
+	if _, about := importer.SubjectOfTag(i.name); !about {
+		s.images = append(s.images, i)
+	}
+}
