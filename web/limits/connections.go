@@ -30,7 +30,8 @@ func DefaultConnections() int {
 // address that holds most; where none is idle, that of one of the address that
 // holds most, unless it is of that address itself.
 type Connections struct {
-	max int
+	max        int
+	handshakes chan struct{} // see handshaking
 
 	mu        sync.Mutex
 	all       *list.List               // of *connection, the longest unused first
@@ -41,7 +42,7 @@ type Connections struct {
 
 // NewConnections bounds connections to max, at least one.
 func NewConnections(max int) *Connections {
-	return &Connections{max: max, all: list.New(), byRemote: map[string]*list.Element{}, byAddress: map[string]int{}}
+	return &Connections{max: max, handshakes: newHandshakes(), all: list.New(), byRemote: map[string]*list.Element{}, byAddress: map[string]int{}}
 }
 
 // connection is one connection.
@@ -94,7 +95,7 @@ func (l *listener) Accept() (net.Conn, error) {
 // add takes in a connection, or returns nil where there is no place for it.
 func (cs *Connections) add(conn net.Conn) net.Conn {
 	remote := conn.RemoteAddr().String()
-	c := &connection{Conn: conn, of: cs, remote: remote, address: Address(remote)}
+	c := &connection{Conn: &handshaking{Conn: conn, turns: cs.handshakes}, of: cs, remote: remote, address: Address(remote)}
 	for cs.full() {
 		if !cs.closeOne(c.address) {
 			return nil

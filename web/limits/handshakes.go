@@ -1,0 +1,78 @@
+package limits
+
+import (
+	"encoding/binary"
+	"net"
+	"runtime"
+	"sync"
+)
+
+// A TLS handshake takes the server a millisecond of a processor, before anything is known of the
+// caller. A thousand that come at once would have all processors, and everybody else would wait
+// for them, so they take turns, and leave a processor to the requests of others where there
+// is more than one.
+
+// newHandshakes returns the turns of handshakes: as many as the channel holds work at a time.
+func newHandshakes() chan struct{} { return make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)) }
+
+// recordHeader is how long the header of a TLS record is, and typeHandshake its type (RFC 8446, 5.1).
+const (
+	recordHeader  = 5
+	typeHandshake = 22
+)
+
+// handshaking is a connection whose handshake takes a turn. The turn begins when the client's
+// first message is there, and ends when the server waits for the next one, so nobody holds it by
+// being slow.
+type handshaking struct {
+	net.Conn
+	turns chan struct{}
+
+	begin []byte // of what the client has sent, as long as the first message is not whole
+	known bool   // the first message is whole, or there is no handshake
+
+	mu   sync.Mutex
+	turn bool // it has one
+}
+
+// Read implements net.Conn.
+func (c *handshaking) Read(b []byte) (int, error) {
+	c.endTurn()
+	n, err := c.Conn.Read(b)
+	if !c.known && c.wholeMessage(b[:n]) {
+		c.turns <- struct{}{}
+		c.mu.Lock()
+		c.turn = true
+		c.mu.Unlock()
+	}
+	return n, err
+}
+
+// wholeMessage is told what was read and returns true once, when the client's first message is whole.
+func (c *handshaking) wholeMessage(read []byte) bool {
+	c.begin = append(c.begin, read...)
+	switch {
+	case len(c.begin) > 0 && c.begin[0] != typeHandshake:
+		c.known, c.begin = true, nil
+		return false
+	case len(c.begin) < recordHeader, len(c.begin) < recordHeader+int(binary.BigEndian.Uint16(c.begin[3:])):
+		return false
+	}
+	c.known, c.begin = true, nil
+	return true
+}
+
+func (c *handshaking) endTurn() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.turn {
+		c.turn = false
+		<-c.turns
+	}
+}
+
+// Close implements net.Conn.
+func (c *handshaking) Close() error {
+	c.endTurn()
+	return c.Conn.Close()
+}
