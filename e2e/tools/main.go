@@ -40,7 +40,7 @@ type dirs struct {
 }
 
 // tools are the pinned versions: this table, and the line of k8s.io/kubernetes
-// in go.mod (of Trillian: in trillian/go.mod), are the only places that name one.
+// in go.mod (of Trillian: in trillian/go.mod, of the OpenID Connect provider: in oidc/go.mod), are the only places that name one.
 // The slow ones are last.
 var tools = []tool{
 	kubectl(),
@@ -63,6 +63,7 @@ var tools = []tool{
 	moduleProgram("cosign", "github.com/sigstore/cosign/v3", "v3.1.3", "cmd/cosign",
 		"signing tool of the sigstore project (several minutes to build)"),
 	ownProgram("trillian", "Merkle tree below rekor-server: Google's Trillian in memory"),
+	ownProgram("oidc", "provider of OpenID Connect: the example server of zitadel's library"),
 	moduleProgram("rekor-server", "github.com/sigstore/rekor", "v1.5.4", "cmd/rekor-server",
 		"transparency log of the sigstore project, version 1 (some minutes to build)"),
 	moduleProgram("posix", "github.com/sigstore/rekor-tiles/v2", "v2.3.0", "cmd/rekor-server/posix",
