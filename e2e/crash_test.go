@@ -33,7 +33,7 @@ func TestKillDuringBulkImport(t *testing.T) {
 			return startImports(t, 4, references, "--kubeconfig", s.Kubeconfig), func() { s.Kill(t) }
 		}},
 		"import without a server": {func(t *testing.T, dataDir string) ([]*harness.Process, func()) {
-			p := startImports(t, 1, references, "--data-dir", dataDir)
+			p := startImports(t, 1, references, "--data-dir", dataDir, "--create-data-dir")
 			return p, func() { p[0].Kill(t) }
 		}},
 	} {

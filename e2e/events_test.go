@@ -54,7 +54,7 @@ func TestEventsOfAnImportWithoutAServer(t *testing.T) {
 	busybox := images.Busybox(t)
 	reference, name := r.Push(t, "library/busybox:1", busybox), images.Digest(t, busybox).String()
 	dir := t.TempDir() + "/data"
-	harness.MustRun(t, harness.ImportCommand(t, "--data-dir", dir, reference))
+	harness.MustRun(t, harness.ImportCommand(t, "--data-dir", dir, "--create-data-dir", reference))
 	s := harness.StartServerOn(t, dir)
 	wantContains(t, "the events", s.Kubectl(t, "get", "events"), "Imported", "image/"+name)
 }

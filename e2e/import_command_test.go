@@ -258,7 +258,7 @@ func TestImportAgain(t *testing.T) {
 }
 
 // A running server that holds the data directory gets the images; without one
-// they go into the directory; the environment's KUBECONFIG is heeded.
+// they go into the directory, which is made if that is said; the environment's KUBECONFIG is heeded.
 func TestImportTargets(t *testing.T) {
 	r := registry.Start(t, registry.Distribution)
 	imgs := images.Numbered(t, 3)
@@ -267,7 +267,10 @@ func TestImportTargets(t *testing.T) {
 	digest := func(i int) string { return images.Digest(t, imgs[i]).String() }
 	dataDir := filepath.Join(t.TempDir(), "data")
 
-	harness.MustRun(t, harness.ImportCommand(t, "--data-dir", dataDir, ref(0))) // none runs
+	if got := harness.Run(t, harness.ImportCommand(t, "--data-dir", dataDir, ref(0))); got.Code != 2 { // nor is one made
+		t.Errorf("exit code %d, want 2:\n%s", got.Code, got.Stderr)
+	}
+	harness.MustRun(t, harness.ImportCommand(t, "--data-dir", dataDir, "--create-data-dir", ref(0))) // none runs
 	s := harness.StartServerOn(t, dataDir)
 	s.Kubectl(t, "get", "image", digest(0))
 

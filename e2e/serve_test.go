@@ -43,7 +43,7 @@ func TestImportOwnsDataDirectory(t *testing.T) {
 	}
 	defer silent.Close()
 	dataDir := filepath.Join(t.TempDir(), "data")
-	first := harness.Start(t, harness.ImportCommand(t, "--data-dir", dataDir, silent.Addr().String()+"/team/app:v1"))
+	first := harness.Start(t, harness.ImportCommand(t, "--data-dir", dataDir, "--create-data-dir", silent.Addr().String()+"/team/app:v1"))
 	harness.Eventually(t, func() error {
 		_, err := os.Stat(filepath.Join(dataDir, "tidewaiter.db"))
 		return err

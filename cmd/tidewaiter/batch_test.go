@@ -42,7 +42,7 @@ func runBatch(t *testing.T, limits importer.Limits, references []string, good *r
 	}
 	var stdout, stderr logBuffer
 	progress := newProgress(&stderr)
-	r = newReport("", true, &stdout, &stderr, progress)
+	r = newReport("", "", &stdout, &stderr, progress)
 	b := newBatch(im, func() importer.Images { return &importer.DryRun{} }, 4, r, progress)
 	b.clock, b.lanes = clock, lanes.New(40, 4, clock)
 	ended := make(chan error)

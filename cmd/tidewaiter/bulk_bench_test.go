@@ -175,7 +175,7 @@ func benchBulk(b *testing.B, latency time.Duration, jobs int) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		cmd := exec.Command(self, "import", "-f", references, "--jobs", fmt.Sprint(jobs), "--data-dir", data)
+		cmd := exec.Command(self, "import", "-f", references, "--jobs", fmt.Sprint(jobs), "--data-dir", data, "--create-data-dir")
 		cmd.Env = append(os.Environ(), serveEnv+"=1")
 		took := r.measure(b, "tidewaiter import, "+what, o.Images, cmd)
 		b.ReportMetric(float64(o.Images)/took.Seconds(), what+"-images/s")

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,44 +14,110 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/tidewaiter/tidewaiter/db/trusted"
 )
 
-// clientOptions are the flags of verbs that ask a running server.
+// tokenEnv is the environment's variable for a token. Unlike --token it is in no list of
+// processes.
+const tokenEnv = "TIDEWAITER_TOKEN"
+
+// createFlag says to make a data directory, and so that it is meant.
+const createFlag = "create-data-dir"
+
+// clientOptions are the flags of verbs that ask a running server. Those that kubectl
+// has, too, mean the same.
 type clientOptions struct {
 	kubeconfig string
 	dataDir    string
+	cluster    clientcmdapi.Cluster // --server and --certificate-authority
+	token      string
+	tokenFile  string
 }
 
 func (o *clientOptions) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the server (default: the environment's KUBECONFIG, else the server that holds the data directory)")
-	cmd.Flags().StringVar(&o.dataDir, "data-dir", defaultDataDir, "data directory of a server on this machine")
-	cmd.MarkFlagsMutuallyExclusive("kubeconfig", "data-dir")
+	f := cmd.Flags()
+	f.StringVar(&o.dataDir, "data-dir", defaultDataDir, "data directory; the server on this machine that holds it is asked")
+	f.StringVar(&o.kubeconfig, clientcmd.RecommendedConfigPathFlag, "", "kubeconfig of the server; without it and --server the environment's KUBECONFIG is used if no server holds the data directory")
+	f.StringVar(&o.cluster.Server, clientcmd.FlagAPIServer, "", "URL of the server, https://HOST:PORT; no kubeconfig is read unless --kubeconfig names one")
+	f.StringVar(&o.cluster.CertificateAuthority, clientcmd.FlagCAFile, "", "file of the authority that the server's certificate is of")
+	f.StringVar(&o.token, clientcmd.FlagBearerToken, "", "bearer token for the server, in place of any other credential; others on this machine see it: --token-file or "+tokenEnv+" hide it")
+	f.StringVar(&o.tokenFile, "token-file", "", "file of the bearer token; read again when it changes")
+	cmd.MarkFlagsMutuallyExclusive(clientcmd.FlagBearerToken, "token-file")
 }
 
-// server is the server of --kubeconfig or, without that flag and --data-dir, of
-// the environment's KUBECONFIG; else the one that holds the data directory. It is
-// not found when none holds it.
+// server is the server of --kubeconfig or --server; else the one that holds the data
+// directory; else, without --data-dir, that of the environment's KUBECONFIG. It is not
+// found when there is none.
 func (o *clientOptions) server(cmd *cobra.Command) (server apiTarget, found bool, err error) {
-	if o.kubeconfig == "" && (cmd.Flags().Changed("data-dir") || os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == "") {
-		config, err := ownerConfig(o.dataDir)
-		if config == nil || err != nil {
+	named := o.kubeconfig != "" || o.cluster.Server != ""
+	if named && cmd.Flags().Changed("data-dir") {
+		return server, false, misuse(errors.New("--data-dir names another place than --kubeconfig or --server"), "give one of them")
+	}
+	var config *restclient.Config
+	how := ""
+	switch {
+	case named:
+		config, err = o.named()
+		how = cmp.Or(o.kubeconfig, "--server")
+	default:
+		if config, err = ownerConfig(o.dataDir); err != nil {
 			return server, false, err
 		}
-		return newAPITarget(config), true, nil
+		if config != nil {
+			how = "which holds " + o.dataDir
+			if o.cluster.CertificateAuthority != "" {
+				config.CAFile, config.CAData = o.cluster.CertificateAuthority, nil
+			}
+		} else if os.Getenv(clientcmd.RecommendedConfigPathEnvVar) != "" && !cmd.Flags().Changed("data-dir") && !cmd.Flags().Changed(createFlag) {
+			config, err = overriddenConfig("", o.cluster)
+			how = clientcmd.RecommendedConfigPathEnvVar
+		}
 	}
-	config, err := kubeconfigConfig(o.kubeconfig)
-	if err != nil {
+	if config == nil || err != nil {
 		return server, false, err
 	}
-	return newAPITarget(config), true, nil
+	server = newAPITarget(o.withToken(config))
+	server.how = how
+	return server, true, nil
 }
 
-// kubeconfigConfig reads a kubeconfig, or the environment's if path is empty. It is
-// as kubectl's, and may name a program that gets a credential, so it is refused if
-// another user could have written it.
+// named is the server of --kubeconfig or --server.
+func (o *clientOptions) named() (*restclient.Config, error) {
+	if o.cluster.Server != "" && !strings.HasPrefix(o.cluster.Server, "https://") {
+		return nil, misuse(fmt.Errorf("--server %q does not begin with https://", o.cluster.Server), "--server https://tidewaiter.example.com:6443")
+	}
+	if o.kubeconfig != "" {
+		return overriddenConfig(o.kubeconfig, o.cluster)
+	}
+	// The credential in a kubeconfig is not for another server than its own.
+	return &restclient.Config{Host: o.cluster.Server, TLSClientConfig: restclient.TLSClientConfig{CAFile: o.cluster.CertificateAuthority}}, nil
+}
+
+// withToken puts the token that is given in the place of all other credentials.
+func (o *clientOptions) withToken(config *restclient.Config) *restclient.Config {
+	token := o.token
+	if token == "" && o.tokenFile == "" {
+		token = os.Getenv(tokenEnv)
+	}
+	if token == "" && o.tokenFile == "" {
+		return config
+	}
+	config = restclient.AnonymousClientConfig(config)
+	config.BearerToken, config.BearerTokenFile = token, o.tokenFile
+	return config
+}
+
+// kubeconfigConfig is the server of a kubeconfig, or of the environment's if path is empty.
 func kubeconfigConfig(path string) (*restclient.Config, error) {
+	return overriddenConfig(path, clientcmdapi.Cluster{})
+}
+
+// overriddenConfig is kubeconfigConfig with what cluster has. A kubeconfig is as kubectl's
+// and may name a program that gets a credential, so it is refused if another user could
+// have written it.
+func overriddenConfig(path string, cluster clientcmdapi.Cluster) (*restclient.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = path
 	for _, file := range rules.GetLoadingPrecedence() {
@@ -57,24 +125,27 @@ func kubeconfigConfig(path string) (*restclient.Config, error) {
 			return nil, err
 		}
 	}
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{ClusterInfo: cluster}).ClientConfig()
 	if err != nil {
 		return nil, withHint(err, "--kubeconfig ./tidewaiter-data/admin.kubeconfig names a local server, --data-dir its directory")
 	}
 	return config, nil
 }
 
-// plainClient asks a server for paths outside the Kubernetes API.
-func (o *clientOptions) plainClient(cmd *cobra.Command) (restclient.Interface, error) {
+// plainClient asks a server for paths outside the Kubernetes API. It says which on
+// standard error.
+func (o *clientOptions) plainClient(cmd *cobra.Command) (client restclient.Interface, server apiTarget, err error) {
 	server, found, err := o.server(cmd)
 	if err == nil && !found {
-		err = withHint(fmt.Errorf("no server holds %s", o.dataDir), "tidewaiter serve --data-dir %s, or name a server with --kubeconfig", o.dataDir)
+		err = withHint(fmt.Errorf("no server holds %s", o.dataDir), "tidewaiter serve --data-dir %s, or name a server with --server or --kubeconfig", o.dataDir)
 	}
 	if err != nil {
-		return nil, err
+		return nil, server, err
 	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "asking %s\n", server)
 	config := restclient.CopyConfig(server.config)
 	config.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
 	config.GroupVersion = &metav1.Unversioned
-	return restclient.UnversionedRESTClientFor(config)
+	client, err = restclient.UnversionedRESTClientFor(config)
+	return client, server, err
 }

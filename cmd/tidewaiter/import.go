@@ -32,6 +32,7 @@ type importOptions struct {
 	failures     string
 	noSignatures bool
 	storeAs      string
+	create       bool // the data directory
 	registries   registryOptions
 	pods         podSource
 	clientOptions
@@ -47,9 +48,13 @@ of a multi-platform image. Files are named as skopeo names them: oci:DIR[:NAME],
 oci-archive:FILE[:NAME], docker-archive:FILE[:NAME] and dir:DIR.
 
 Registries are asked with the credentials, the certificates and the registries.conf
-that skopeo and podman use. Images go to the API server of --kubeconfig or, without that flag and
---data-dir, of the environment's KUBECONFIG; else to the server that holds the
-data directory; else, when none runs, straight into the directory.
+that skopeo and podman use.
+
+Images go to the server of --kubeconfig or --server; else to the one that holds
+the data directory; else, without --data-dir, to that of the environment's
+KUBECONFIG; else, when no server runs, straight into the directory. The first
+line on standard error says where. --token-file, --token or the environment's
+TIDEWAITER_TOKEN is shown to the server in place of any other credential.
 
 A reference that fails does not stop the others. What is no image, such as a chart
 or a signature, is skipped and counted. The exit code is 0 when nothing failed, 1 when
@@ -80,6 +85,10 @@ segment ** stands for all that is below.`,
   # From a registry with a certificate of the company's own authority
   tidewaiter import --cert-dir certs/ registry.example.com/team/app:v1
 
+  # Into a server elsewhere, as a service account
+  tidewaiter import --server https://tidewaiter.example.com:6443 --certificate-authority ca.crt \\
+    --token-file token registry.example.com/team/app:v1
+
   # What failed once more
   tidewaiter import -f references.txt --failures failed.txt
   tidewaiter import -f failed.txt
@@ -107,8 +116,8 @@ segment ** stands for all that is below.`,
 	f.BoolVar(&o.dryRun, "dry-run", false, "read and check everything, store nothing")
 	f.StringVarP(&o.output, "output", "o", "", "what to print: "+strings.Join(outputs(), ", ")+" (default: a line for each reference)")
 	f.StringVar(&o.failures, "failures", "", "file to write the references to that failed or were not tried, each with the reason; -f reads it")
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the API server to import into")
-	f.StringVar(&o.dataDir, "data-dir", defaultDataDir, "data directory to import into")
+	o.addFlags(cmd)
+	f.BoolVar(&o.create, createFlag, false, "make the data directory if there is none, and import into it without a server")
 	o.registries.addFlags(cmd)
 	return cmd
 }
@@ -118,10 +127,7 @@ func misuse(err error, hint string, args ...any) error {
 	return &exitError{code: exitUsage, err: withHint(err, hint, args...)}
 }
 
-func (o *importOptions) validate(cmd *cobra.Command) error {
-	if cmd.Flags().Changed("kubeconfig") && cmd.Flags().Changed("data-dir") {
-		return misuse(errors.New("--kubeconfig and --data-dir name two places to import into"), "give one of them")
-	}
+func (o *importOptions) validate() error {
 	if o.jobs < 1 || o.jobs > maxJobs {
 		return misuse(fmt.Errorf("--jobs %d is not between 1 and %d", o.jobs, maxJobs), "tidewaiter import --jobs 8 …")
 	}
@@ -138,7 +144,7 @@ func (o *importOptions) validate(cmd *cobra.Command) error {
 }
 
 func (o *importOptions) run(cmd *cobra.Command, args []string) error {
-	if err := o.validate(cmd); err != nil {
+	if err := o.validate(); err != nil {
 		return err
 	}
 	parse := parseImage
@@ -188,7 +194,10 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	report := newReport(o.output, o.dryRun, cmd.OutOrStdout(), cmd.ErrOrStderr(), progress)
+	if !o.dryRun {
+		fmt.Fprintf(cmd.ErrOrStderr(), "importing into %s\n", target)
+	}
+	report := newReport(o.output, target.place(), cmd.OutOrStdout(), cmd.ErrOrStderr(), progress)
 	if o.failures != "" {
 		file, err := os.OpenFile(o.failures, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 		if err != nil {

@@ -56,7 +56,7 @@ func TestAttackTextReachesNoTerminal(t *testing.T) {
 	for _, format := range append(outputs(), "") {
 		t.Run("import -o "+format, func(t *testing.T) {
 			var errOut bytes.Buffer
-			r := newReport(format, false, io.Discard, &errOut, newProgress(io.Discard))
+			r := newReport(format, "https://127.0.0.1:1", io.Discard, &errOut, newProgress(io.Discard))
 			r.add("r.example.com/a", &importer.Result{Warnings: []string{hostileText}, Images: []importer.ImageResult{{Image: image}}}, nil)
 			r.add("r.example.com/b", nil, fmt.Errorf("the registry: %s", hostileText))
 			_ = r.end(nil, importer.Traffic{}, 0)
@@ -81,7 +81,7 @@ func TestAttackTextReachesNoTerminal(t *testing.T) {
 		result := importInto(t, images, nil, registry.Host+"/team/app:v1")
 		wantPrintable(t, "the result", result.Images[0].Platform)
 		var out bytes.Buffer
-		r := newReport("wide", false, &out, io.Discard, newProgress(io.Discard))
+		r := newReport("wide", "https://127.0.0.1:1", &out, io.Discard, newProgress(io.Discard))
 		r.add(result.Reference, result, nil)
 		_ = r.end(nil, importer.Traffic{}, 0)
 		wantPrintable(t, "import -o wide", out.String())

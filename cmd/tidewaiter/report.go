@@ -45,19 +45,20 @@ type report struct {
 	printErr     error
 }
 
-func newReport(format string, dryRun bool, out, errOut io.Writer, progress *progress) *report {
+// newReport reports on what goes to a place; "" is a dry run.
+func newReport(format, place string, out, errOut io.Writer, progress *progress) *report {
 	r := &report{
-		dryRun: dryRun, out: out, errOut: errOut, progress: progress, finish: func() error { return nil },
+		dryRun: place == "", out: out, errOut: errOut, progress: progress, finish: func() error { return nil },
 		outcomes: map[string]int{}, reasons: map[importer.Reason]int{},
 	}
 	switch format {
 	case "name":
 		r.print = r.printName
 	case "json":
-		list := &jsonList{w: out}
+		list := &jsonList{w: out, place: place}
 		r.print, r.finish = r.printItems(list.add), list.end
 	case "yaml":
-		list := &yamlList{w: out}
+		list := &yamlList{w: out, place: place}
 		r.print, r.finish = r.printItems(list.add), list.end
 	case "wide":
 		w := printers.GetNewTabWriter(out)
@@ -262,13 +263,14 @@ func (r *report) printItems(add func(*imagev1.Image) error) func(string, *import
 // jsonList writes a v1 List item by item, so that a long one needs no memory.
 type jsonList struct {
 	w     io.Writer
+	place string
 	items int
 }
 
 func (l *jsonList) add(image *imagev1.Image) error {
 	before := ",\n"
 	if l.items == 0 {
-		before = "{\n    \"apiVersion\": \"v1\",\n    \"kind\": \"List\",\n    \"items\": [\n"
+		before = l.head() + "[\n"
 	}
 	l.items++
 	data, err := json.MarshalIndent(image, "        ", "    ")
@@ -279,10 +281,20 @@ func (l *jsonList) add(image *imagev1.Image) error {
 	return err
 }
 
+// head is what stands before the items: a List, and the place that they are in.
+func (l *jsonList) head() string {
+	place := ""
+	if l.place != "" {
+		quoted, _ := json.Marshal(l.place) // a string has no error
+		place = fmt.Sprintf("    \"destination\": %s,\n", quoted)
+	}
+	return "{\n    \"apiVersion\": \"v1\",\n    \"kind\": \"List\",\n" + place + "    \"items\": "
+}
+
 func (l *jsonList) end() error {
 	after := "\n    ]\n}\n"
 	if l.items == 0 {
-		after = "{\n    \"apiVersion\": \"v1\",\n    \"kind\": \"List\",\n    \"items\": []\n}\n"
+		after = l.head() + "[]\n}\n"
 	}
 	_, err := io.WriteString(l.w, after)
 	return err
@@ -291,12 +303,13 @@ func (l *jsonList) end() error {
 // yamlList is jsonList in YAML.
 type yamlList struct {
 	w     io.Writer
+	place string
 	items int
 }
 
 func (l *yamlList) add(image *imagev1.Image) error {
 	if l.items == 0 {
-		if _, err := io.WriteString(l.w, "apiVersion: v1\nkind: List\nitems:\n"); err != nil {
+		if _, err := io.WriteString(l.w, l.head()+"\n"); err != nil {
 			return err
 		}
 	}
@@ -309,10 +322,19 @@ func (l *yamlList) add(image *imagev1.Image) error {
 	return err
 }
 
+func (l *yamlList) head() string {
+	place := ""
+	if l.place != "" {
+		quoted, _ := json.Marshal(l.place) // is YAML, too
+		place = fmt.Sprintf("destination: %s\n", quoted)
+	}
+	return "apiVersion: v1\nkind: List\n" + place + "items:"
+}
+
 func (l *yamlList) end() error {
 	if l.items > 0 {
 		return nil
 	}
-	_, err := io.WriteString(l.w, "apiVersion: v1\nkind: List\nitems: []\n")
+	_, err := io.WriteString(l.w, l.head()+" []\n")
 	return err
 }

@@ -63,7 +63,7 @@ func TestImportFiles(t *testing.T) {
 		{[]string{"--all-tags", "oci:" + dir}, exitUsage, nil, []string{"leave --all-tags and --catalog out"}},
 		{[]string{"dir:" + dir}, exitUsage, nil, []string{"it has no manifest.json; oci: is for a layout"}},
 	} {
-		code, stdout, stderr := tidewaiter(t, append([]string{"import", "--data-dir", data}, tc.args...)...)
+		code, stdout, stderr := tidewaiter(t, append([]string{"import", "--data-dir", data, "--create-data-dir"}, tc.args...)...)
 		if code != tc.code {
 			t.Errorf("%v: exit code %d, %s%s", tc.args, code, stdout, stderr)
 		}

@@ -70,7 +70,7 @@ func (o *spoolOptions) changeCommand(do, short string) *cobra.Command {
 }
 
 func (o *spoolOptions) list(cmd *cobra.Command) error {
-	client, err := o.plainClient(cmd)
+	client, _, err := o.plainClient(cmd)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (o *spoolOptions) change(cmd *cobra.Command, do string, ids []string) error
 	if o.all == (len(ids) > 0) {
 		return misuse(errors.New("give the IDs of jobs, or --all"), "tidewaiter spool list shows the IDs")
 	}
-	client, err := o.plainClient(cmd)
+	client, _, err := o.plainClient(cmd)
 	if err != nil {
 		return err
 	}

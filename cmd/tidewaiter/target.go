@@ -2,10 +2,17 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 	restclient "k8s.io/client-go/rest"
 
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/trusted"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/web"
@@ -13,6 +20,10 @@ import (
 
 // target is where an import stores Images.
 type target interface {
+	// place is what the target is called: a URL, a directory, or "" for none.
+	place() string
+	// String is place with how it was found.
+	String() string
 	// use calls do with the destination, which is valid until do returns.
 	use(ctx context.Context, do func(context.Context, destination) error) error
 }
@@ -30,8 +41,21 @@ func (o *importOptions) target(cmd *cobra.Command) (target, error) {
 	if o.dryRun {
 		return dryRunTarget{}, nil
 	}
+	if o.create && (o.kubeconfig != "" || o.cluster.Server != "") {
+		return nil, misuse(errors.New("--create-data-dir is for an import without a server"), "leave out --kubeconfig and --server")
+	}
 	if server, found, err := o.server(cmd); found || err != nil {
 		return server, err
+	}
+	if o.token != "" || o.tokenFile != "" {
+		return nil, withHint(fmt.Errorf("no server holds %s, and the token is for one", o.dataDir), "--server https://HOST:PORT names one")
+	}
+	if _, err := os.Stat(filepath.Join(o.dataDir, db.FileName)); errors.Is(err, fs.ErrNotExist) && !o.create {
+		if err := trusted.CheckDir(o.dataDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		return nil, withHint(fmt.Errorf("there is nowhere to import into: %s is no data directory, and no server is named", o.dataDir),
+			"--server or --kubeconfig name a server, tidewaiter serve starts one, --create-data-dir makes a data directory")
 	}
 	return directoryTarget{serverOptions{
 		dataDir: o.dataDir, configFile: o.registries.configFile, audit: web.NewAuditOptions(auditLog(o.dataDir)),
@@ -46,15 +70,24 @@ func (dryRunTarget) use(ctx context.Context, do func(context.Context, destinatio
 	return do(ctx, destination{images: func() importer.Images { return &importer.DryRun{} }})
 }
 
+func (dryRunTarget) place() string  { return "" }
+func (dryRunTarget) String() string { return "nothing (a dry run)" }
+
 // apiTarget is a running server.
-type apiTarget struct{ config *restclient.Config }
+type apiTarget struct {
+	config *restclient.Config
+	how    string // it was found
+}
+
+func (t apiTarget) place() string  { return t.config.Host }
+func (t apiTarget) String() string { return fmt.Sprintf("%s (%s)", t.config.Host, t.how) }
 
 // newAPITarget is the server that config reaches.
 func newAPITarget(config *restclient.Config) apiTarget {
 	// --jobs is the limit of this client.
 	config.QPS = -1
 	config.UserAgent = userAgent()
-	return apiTarget{config}
+	return apiTarget{config: config}
 }
 
 func (t apiTarget) use(ctx context.Context, do func(context.Context, destination) error) error {
@@ -69,12 +102,17 @@ func (t apiTarget) use(ctx context.Context, do func(context.Context, destination
 // for the time of the import, without a port, so that the same rules apply.
 type directoryTarget struct{ options serverOptions }
 
+func (t directoryTarget) place() string { return t.options.dataDir }
+func (t directoryTarget) String() string {
+	return fmt.Sprintf("%s (a data directory that no server holds)", t.options.dataDir)
+}
+
 func (t directoryTarget) use(ctx context.Context, do func(context.Context, destination) error) error {
 	s, err := openServer(ctx, t.options, nil)
 	if err != nil {
 		return err
 	}
 	return s.runLocally(ctx, func(ctx context.Context, c *restclient.Config) error {
-		return apiTarget{c}.use(ctx, do)
+		return apiTarget{config: c}.use(ctx, do)
 	})
 }

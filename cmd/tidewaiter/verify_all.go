@@ -35,7 +35,7 @@ func (o *verifyOptions) sweep(cmd *cobra.Command) error {
 		}
 		return o.sweepDirectory(cmd)
 	}
-	client, err := o.plainClient(cmd)
+	client, server, err := o.plainClient(cmd)
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (o *verifyOptions) sweep(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return o.follow(cmd, asked.Sweep, func(ctx context.Context) (reverify.Progress, error) {
+	return o.follow(cmd, server.place(), asked.Sweep, func(ctx context.Context) (reverify.Progress, error) {
 		return askVerification(ctx, client.Get())
 	})
 }
@@ -52,6 +52,7 @@ func (o *verifyOptions) sweepDirectory(cmd *cobra.Command) error {
 	if _, err := os.Stat(filepath.Join(o.dataDir, db.FileName)); err != nil {
 		return withHint(err, "--data-dir names the directory of a server")
 	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "judging in %s (a data directory that no server holds)\n", o.dataDir)
 	s, err := openServer(cmd.Context(), serverOptions{dataDir: o.dataDir, policy: o.policy}, nil)
 	if err != nil {
 		return err
@@ -63,12 +64,12 @@ func (o *verifyOptions) sweepDirectory(cmd *cobra.Command) error {
 			_ = s.verification.sweeper.Sweep(ctx, true) // the progress tells
 		}()
 		defer func() { <-swept }()
-		return o.follow(cmd, 1, func(context.Context) (reverify.Progress, error) { return s.verification.sweeper.Progress(), nil })
+		return o.follow(cmd, o.dataDir, 1, func(context.Context) (reverify.Progress, error) { return s.verification.sweeper.Progress(), nil })
 	})
 }
 
-// follow shows the progress of a sweep until it ends, and reports its result.
-func (o *verifyOptions) follow(cmd *cobra.Command, sweep int64, ask func(context.Context) (reverify.Progress, error)) error {
+// follow shows the progress of a sweep in a place until it ends, and reports its result.
+func (o *verifyOptions) follow(cmd *cobra.Command, place string, sweep int64, ask func(context.Context) (reverify.Progress, error)) error {
 	line := newProgress(cmd.ErrOrStderr())
 	defer line.end()
 	tick := time.NewTicker(pollInterval)
@@ -80,7 +81,7 @@ func (o *verifyOptions) follow(cmd *cobra.Command, sweep int64, ask func(context
 		}
 		if p.Sweep >= sweep && !p.Running {
 			line.end()
-			return o.finish(cmd, p)
+			return o.finish(cmd, place, p)
 		}
 		if p.Sweep >= sweep {
 			line.show(fmt.Sprintf("%d of %d images judged, %d verdicts changed", p.Examined, p.Total, p.Changed))
@@ -93,9 +94,15 @@ func (o *verifyOptions) follow(cmd *cobra.Command, sweep int64, ask func(context
 	}
 }
 
-func (o *verifyOptions) finish(cmd *cobra.Command, p reverify.Progress) error {
+// placed is what -o json shows: the progress, and where.
+type placed struct {
+	reverify.Progress
+	Destination string `json:"destination"`
+}
+
+func (o *verifyOptions) finish(cmd *cobra.Command, place string, p reverify.Progress) error {
 	if o.output == "json" {
-		if err := json.NewEncoder(cmd.OutOrStdout()).Encode(p); err != nil {
+		if err := json.NewEncoder(cmd.OutOrStdout()).Encode(placed{p, place}); err != nil {
 			return err
 		}
 	} else {

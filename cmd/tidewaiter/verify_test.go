@@ -249,7 +249,7 @@ spec:
 // the directory.
 func importDemo(t *testing.T, host, dir string) {
 	t.Helper()
-	code, _, stderr := tidewaiter(t, "import", "--data-dir", dir, host+"/harbour/lighthouse:v1", host+"/harbour/buoy:v1", host+"/harbour/ferry:v1")
+	code, _, stderr := tidewaiter(t, "import", "--data-dir", dir, "--create-data-dir", host+"/harbour/lighthouse:v1", host+"/harbour/buoy:v1", host+"/harbour/ferry:v1")
 	if code != exitOK {
 		t.Fatalf("import: exit code %d: %s", code, stderr)
 	}
