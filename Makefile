@@ -49,8 +49,8 @@ vuln: ## Look for known vulnerabilities in what is called; needs the network
 	bash .ci/vuln
 
 .PHONY: generate
-generate: ## Regenerate the OpenAPI definitions, the readers of plain JSON and the copying of policies
-	$(GO) generate ./imageapi/... ./signatures/...
+generate: ## Regenerate the OpenAPI definitions, the readers of plain JSON and the copying of objects
+	$(GO) generate ./imageapi/... ./signatures/... ./coreapi/...
 
 .PHONY: verify
 verify: ## Check formatting, vet, staticcheck, go.mod and generated code

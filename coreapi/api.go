@@ -16,6 +16,7 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	leasestore "k8s.io/kubernetes/pkg/registry/coordination/lease/storage"
 	eventstore "k8s.io/kubernetes/pkg/registry/core/event/storage"
 
@@ -28,6 +29,7 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/policy/install" // Eviction
 	_ "k8s.io/kubernetes/pkg/apis/rbac/install"
 
+	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
 	"github.com/tidewaiter/tidewaiter/coreapi/usage"
 )
 
@@ -38,10 +40,25 @@ type API struct {
 	Groups         map[schema.GroupVersion]map[string]rest.Storage
 	PostStartHooks map[string]genericapiserver.PostStartHookFunc
 	// Usage tells which pods use an image, once its hook has read the pods.
-	Usage *usage.Index
+	Usage Usage
 	// Accounts looks up whose a token is.
 	Accounts AccountGetter
+	// Clusters are the clusters that are followed while they run.
+	Clusters *clusters.Clusters
 }
+
+// Usage tells which pods of this server and of the clusters that are followed use an image.
+type Usage struct {
+	*usage.Index
+	clusters *clusters.Clusters
+}
+
+// Complete says whether every pod, also of each cluster, has been read once, so that a count of zero means that none
+// uses the image.
+func (u Usage) Complete() bool { return u.Synced() && u.clusters.Synced() }
+
+// Doubts says for each cluster whose pods are not known as of now what is known, and why not more.
+func (u Usage) Doubts() []string { return u.clusters.Doubts() }
 
 // New builds the API over the storages that g gives.
 func New(g generic.RESTOptionsGetter, opts Options) (*API, error) {
@@ -96,7 +113,12 @@ func New(g generic.RESTOptionsGetter, opts Options) (*API, error) {
 	for _, store := range stores {
 		store.BeginCreate = namespaces.ensureBefore(store.BeginCreate)
 	}
-	index := usage.NewIndex(pods.rest)
+	followed, err := clusters.New(g, legacyscheme.Scheme, opts.Clusters)
+	if err != nil {
+		return nil, err
+	}
+	groups[clusters.GroupVersion] = followed.Storage()
+	index := usage.NewIndex(usage.LocalPods(pods.rest), followed.Uses())
 
 	return &API{
 		Groups: groups,
@@ -112,8 +134,9 @@ func New(g generic.RESTOptionsGetter, opts Options) (*API, error) {
 				return nil
 			},
 		},
-		Usage:    index,
 		Accounts: AccountGetter{accounts, pods.rest},
+		Usage:    Usage{index, followed},
+		Clusters: followed,
 	}, nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	netutils "k8s.io/utils/net"
 
+	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
 	"github.com/tidewaiter/tidewaiter/coreapi/podlogs"
 )
 
@@ -52,6 +53,9 @@ type Options struct {
 
 	// Tokens says how the tokens of service accounts are made.
 	Tokens Tokens
+
+	// Clusters are those whose pods are followed.
+	Clusters clusters.Options
 
 	// Uncollected are resources that the server serves beside those of this
 	// package and whose objects are not deleted with their owners.

@@ -2,21 +2,27 @@ package coreapi_test
 
 import (
 	"context"
+	"maps"
 	"net"
+	"os"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	k8sopenapi "k8s.io/kubernetes/pkg/generated/openapi"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tidewaiter/tidewaiter/coreapi"
+	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
+	clusteropenapi "github.com/tidewaiter/tidewaiter/coreapi/clusters/openapi"
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
@@ -66,7 +72,7 @@ func startOn(t testing.TB, d *db.DB, opts coreapi.Options) *server {
 		Codecs:         legacyscheme.Codecs,
 		ParameterCodec: legacyscheme.ParameterCodec,
 		Groups:         api.Groups,
-		OpenAPI:        k8sopenapi.GetOpenAPIDefinitions,
+		OpenAPI:        openAPI,
 		PostStartHooks: api.PostStartHooks,
 		Listener:       listener,
 		Credentials:    credentials,
@@ -112,6 +118,18 @@ func startOn(t testing.TB, d *db.DB, opts coreapi.Options) *server {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// openAPI describes what the servers of these tests serve.
+func openAPI(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
+	all := k8sopenapi.GetOpenAPIDefinitions(ref)
+	maps.Copy(all, clusteropenapi.GetOpenAPIDefinitions(ref))
+	return all
+}
+
+func TestMain(m *testing.M) {
+	utilruntime.Must(clusters.Install(legacyscheme.Scheme))
+	os.Exit(m.Run())
 }
 
 // eventually waits until condition holds; what it returns last is the reason

@@ -1,7 +1,14 @@
 package imageapi
 
 import (
+	"context"
+	"strconv"
+	"strings"
+
 	imagev1 "github.com/openshift/api/image/v1"
+
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
@@ -18,8 +25,14 @@ type Usage interface {
 	InUse() (digests, references []string)
 	// Subscribe has f called with digests whose number of pods has changed.
 	Subscribe(f func(digests []string)) (cancel func())
-	// Synced reports whether all pods are known, so that a count of zero means that there is none.
+	// UsedBy returns where these pods are: clusters, and namespaces as cluster/namespace, sorted.
+	UsedBy(digests []string, references []reference.Reference) []string
+	// Synced reports whether all pods that are stored are known.
 	Synced() bool
+	// Complete reports whether those of every cluster are, so that a count of zero means that there is none.
+	Complete() bool
+	// Doubts says of clusters whose pods are not known as of now what is known, and why not more.
+	Doubts() []string
 }
 
 // facts are what is asked about images that their own fields do not say.
@@ -61,6 +74,62 @@ func (f *facts) pods(image *imagev1.Image) int {
 		return 0
 	}
 	return f.usage.PodsUsing(append(f.indexes.of(image.Name), image.Name), references(image))
+}
+
+// used is whether pods use the image: "unknown" while pods are unknown and none that is known does.
+func (f *facts) used(image *imagev1.Image) string {
+	switch {
+	case f.pods(image) > 0:
+		return "true"
+	case f.usage != nil && !f.usage.Complete():
+		return "unknown"
+	}
+	return "false"
+}
+
+// usedBy is where the pods are that use the image.
+func (f *facts) usedBy(image *imagev1.Image) []string {
+	if f.usage == nil {
+		return nil
+	}
+	return f.usage.UsedBy(append(f.indexes.of(image.Name), image.Name), references(image))
+}
+
+// podsCell is the number of pods as people read it: with a plus while there may be more.
+func (f *facts) podsCell(image *imagev1.Image) string {
+	if f.usage == nil {
+		return none
+	}
+	n, complete := f.pods(image), f.usage.Complete()
+	switch {
+	case complete:
+		return strconv.Itoa(n)
+	case n == 0:
+		return unknown
+	}
+	return strconv.Itoa(n) + "+"
+}
+
+// warnOfDoubts tells whoever asks about pods which of them are not known as of now.
+func (f *facts) warnOfDoubts(ctx context.Context) {
+	info, ok := genericapirequest.RequestInfoFrom(ctx)
+	if f.usage == nil || ok && info.Verb == "watch" { // which has sent its headers
+		return
+	}
+	for _, doubt := range f.usage.Doubts() {
+		warning.AddWarning(ctx, "", doubt)
+	}
+}
+
+// Verdict is the verdict about an image in the repository of a reference, "" where it is not known to be there.
+// summarize is that of [Options].
+func Verdict(image *imagev1.Image, ref reference.Reference, summarize func(*imagev1.Image) (verified string, signers []string)) string {
+	for _, v := range newFacts(Options{Summarize: summarize}).verdicts(image) {
+		if verified, in, _ := strings.Cut(v, "@"); in == ref.Name() {
+			return verified
+		}
+	}
+	return ""
 }
 
 // references are all that the image is known by.

@@ -205,11 +205,25 @@ func TestVerdictsWithoutAJudge(t *testing.T) {
 type pods struct {
 	using  map[string]int
 	synced bool
+	partly bool         // a cluster has not been read yet
+	doubts []string     // about clusters
 	asked  atomic.Int64 // calls of PodsUsing
 	told   func(digests []string)
 }
 
 func (p *pods) Synced() bool { return p.synced }
+
+func (p *pods) Complete() bool { return p.synced && !p.partly }
+
+func (p *pods) Doubts() []string { return p.doubts }
+
+// UsedBy has all pods in one namespace.
+func (p *pods) UsedBy(digests []string, references []reference.Reference) []string {
+	if p.PodsUsing(digests, references) == 0 {
+		return nil
+	}
+	return []string{"prod", "prod/team"}
+}
 
 func (p *pods) PodsUsing(digests []string, references []reference.Reference) (n int) {
 	p.asked.Add(1)
@@ -365,6 +379,12 @@ func TestSignerColumn(t *testing.T) {
 type heard struct{ references []reference.Reference }
 
 func (*heard) Synced() bool { return true }
+
+func (*heard) Complete() bool { return true }
+
+func (*heard) Doubts() []string { return nil }
+
+func (*heard) UsedBy([]string, []reference.Reference) []string { return nil }
 
 func (*heard) InUse() (digests, references []string) { return nil, nil }
 

@@ -35,7 +35,8 @@ const (
 	vouchesField      = "vouches"            // of an index: the images that are verified through it
 	warningsField     = selectors.Warnings   // and as there are kinds of warnings about it
 	unprintableField  = selectors.Unprintable
-	usedField         = "used" // is about the moment, and not stored
+	usedField         = "used"    // is about the moment, and not stored
+	usedByField       = "used-by" // as that, and has as many values as clusters and namespaces have pods that use it
 )
 
 // Values of warningsField: what is not as complete as of other images.
@@ -64,7 +65,8 @@ var fieldValues = map[string][]string{
 	vouchesField:      nil,
 	warningsField:     {"", warningManifestLeftOut, warningConfigLeftOut, warningOldReferences, warningSignatures, warningIncomplete},
 	unprintableField:  {"", "true"},
-	usedField:         {"true", "false"},
+	usedField:         {"true", "false", "unknown"},
+	usedByField:       nil,
 }
 
 // convertFieldLabel accepts the selectable fields as they are. The API server answers 400 to any
@@ -72,8 +74,8 @@ var fieldValues = map[string][]string{
 func convertFieldLabel(label, value string) (string, string, error) {
 	values, ok := fieldValues[label]
 	if !ok {
-		return "", "", fmt.Errorf("field label %q is not supported for images: select by %s, %s or %s",
-			label, nameField, strings.Join(indexedFields, ", "), usedField)
+		return "", "", fmt.Errorf("field label %q is not supported for images: select by %s, %s, %s or %s",
+			label, nameField, strings.Join(indexedFields, ", "), usedField, usedByField)
 	}
 	if values != nil && !slices.Contains(values, value) {
 		return "", "", fmt.Errorf("field label %q of images cannot be %q: it is one of %s", label, value, strings.Join(values, ", "))
@@ -126,7 +128,11 @@ func (f *facts) values(field string, image *imagev1.Image) []string {
 			return []string{"true"}
 		}
 	case usedField:
-		return []string{fmt.Sprint(f.pods(image) > 0)}
+		return []string{f.used(image)}
+	case usedByField:
+		if all := f.usedBy(image); len(all) > 0 {
+			return all
+		}
 	}
 	return []string{""}
 }
@@ -281,7 +287,7 @@ func newSelector(asked fields.Selector) fields.Selector {
 // term is what a field with a value is matched by: of a field with several, that the value is one.
 func term(field, value string) (string, string) {
 	switch field {
-	case signerField, knownField, warningsField, verdictsField, vouchesField:
+	case signerField, knownField, warningsField, verdictsField, vouchesField, usedByField:
 		return field + "=" + value, "true"
 	}
 	return field, value

@@ -36,6 +36,9 @@ func (r *imagesREST) List(ctx context.Context, options *internalversion.ListOpti
 	if err := r.canSelect(options); err != nil {
 		return nil, err
 	}
+	if selectsByUse(options) {
+		r.facts.warnOfDoubts(ctx)
+	}
 	if selectsUsed(options) {
 		return r.listUsed(ctx, options)
 	}
@@ -54,7 +57,7 @@ func (r *imagesREST) DeleteCollection(ctx context.Context, validate rest.Validat
 // came or went: better none than one that is wrong.
 func (r *imagesREST) Watch(ctx context.Context, options *internalversion.ListOptions) (watch.Interface, error) {
 	if selectsByUse(options) {
-		return nil, apierrors.NewBadRequest(`field label "` + usedField + `" cannot be watched, because it changes without a change of the image: list images by it, or watch pods`)
+		return nil, apierrors.NewBadRequest(`field labels "` + usedField + `" and "` + usedByField + `" cannot be watched, because they change without a change of the image: list images by them, or watch pods`)
 	}
 	return r.Store.Watch(ctx, options)
 }
@@ -100,7 +103,7 @@ func (r *imagesREST) canSelect(options *internalversion.ListOptions) error {
 	case !selectsByUse(options):
 		return nil
 	case r.facts.usage == nil:
-		return apierrors.NewBadRequest(`field label "` + usedField + `" is not supported for images: this server knows no pods`)
+		return apierrors.NewBadRequest(`field labels "` + usedField + `" and "` + usedByField + `" are not supported for images: this server knows no pods`)
 	case !r.facts.usage.Synced():
 		return apierrors.NewServiceUnavailable(`images cannot be selected by "` + usedField + `" yet, pods are still being read: try again in a moment`)
 	}
@@ -112,7 +115,7 @@ func selectsByUse(options *internalversion.ListOptions) bool {
 		return false
 	}
 	for _, r := range options.FieldSelector.Requirements() {
-		if r.Field == usedField {
+		if r.Field == usedField || r.Field == usedByField {
 			return true
 		}
 	}

@@ -17,6 +17,10 @@ func (used) PodsUsing([]string, []reference.Reference) int { return 1 }
 func (used) InUse() (digests, references []string)         { return nil, nil }
 func (used) Subscribe(func([]string)) (cancel func())      { return func() {} }
 func (used) Synced() bool                                  { return true }
+func (used) Complete() bool                                { return true }
+func (used) Doubts() []string                              { return nil }
+
+func (used) UsedBy([]string, []reference.Reference) []string { return nil }
 
 // An index that is slow to be read holds up nobody who asks, and what it was does not replace what a
 // later look has found.

@@ -3,7 +3,6 @@ package imageapi
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -102,7 +101,7 @@ var columns = []column{
 		func(r row) any { return orNone(some(r.signers, maxSigners)) },
 	},
 	{
-		metav1.TableColumnDefinition{Name: "Pods", Type: "string", Priority: 1, Description: "Number of pods that use the image now."},
+		metav1.TableColumnDefinition{Name: "Pods", Type: "string", Priority: 1, Description: "Number of pods that use the image now, in this server's API and in the clusters that it follows; with a plus while there may be more."},
 		func(r row) any { return r.pods },
 	},
 }
@@ -111,7 +110,8 @@ var columns = []column{
 type tableConvertor struct{ facts *facts }
 
 // ConvertToTable prints an Image or an ImageList.
-func (c tableConvertor) ConvertToTable(_ context.Context, object runtime.Object, tableOptions runtime.Object) (*metav1.Table, error) {
+func (c tableConvertor) ConvertToTable(ctx context.Context, object runtime.Object, tableOptions runtime.Object) (*metav1.Table, error) {
+	c.facts.warnOfDoubts(ctx)
 	table := &metav1.Table{}
 	if opt, ok := tableOptions.(*metav1.TableOptions); !ok || !opt.NoHeaders {
 		for _, c := range columns {
@@ -150,14 +150,7 @@ func (c tableConvertor) row(image *imagev1.Image) metav1.TableRow {
 		r.metadata = &docker10.DockerImage{}
 	}
 	r.verified, r.signers = c.facts.summarize(image)
-	switch {
-	case c.facts.usage == nil:
-		r.pods = none
-	case !c.facts.usage.Synced():
-		r.pods = unknown
-	default:
-		r.pods = strconv.Itoa(c.facts.pods(image))
-	}
+	r.pods = c.facts.podsCell(image)
 	out := metav1.TableRow{Object: runtime.RawExtension{Object: image}}
 	for _, column := range columns {
 		cell := column.cell(r)

@@ -21,7 +21,7 @@ func selectsUsed(options *internalversion.ListOptions) bool {
 		return false
 	}
 	return slices.ContainsFunc(options.FieldSelector.Requirements(), func(r fields.Requirement) bool {
-		return r.Field == usedField && (r.Value == "true") == (r.Operator != selection.NotEquals)
+		return r.Operator != selection.NotEquals && (r.Field == usedField && r.Value == "true" || r.Field == usedByField && r.Value != "")
 	})
 }
 

@@ -45,6 +45,8 @@ type config struct {
 	// user's and the system's (containers-registries.d(5)): they say where
 	// signatures are kept that are not in registries.
 	RegistriesDir string `yaml:"registriesDir"`
+	// Clusters are those whose pods are followed.
+	Clusters []clusterConfig `yaml:"clusters"`
 	// TrustedRoots are files that the server keeps as TUF repositories have them.
 	TrustedRoots []trustedRootConfig `yaml:"trustedRoots"`
 	Kubelet      *kubeletConfig      `yaml:"kubelet"`
@@ -129,6 +131,9 @@ func (c *config) resolve(dir string) {
 	}
 	for i := range c.TrustedRoots {
 		names = append(names, &c.TrustedRoots[i].File, &c.TrustedRoots[i].RootFile)
+	}
+	for i := range c.Clusters {
+		names = append(names, &c.Clusters[i].Kubeconfig)
 	}
 	if k := c.Kubelet; k != nil {
 		names = append(names, &k.CertFile, &k.KeyFile, &k.CAFile)

@@ -91,7 +91,7 @@ func (o *demoOptions) run(ctx context.Context, dir string, out io.Writer) error 
 			return err
 		}
 		fmt.Fprintf(out, "\n> kubectl get images -o wide\n")
-		if err := printTable(ctx, out, s.web.ClientConfig(), "/apis/image.openshift.io/v1/images", true); err != nil {
+		if err := printTable(ctx, out, s.web.ClientConfig(), "/apis/image.openshift.io/v1/images", nil, true); err != nil {
 			return err
 		}
 		if o.once {

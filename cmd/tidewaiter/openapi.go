@@ -7,6 +7,7 @@ import (
 	"k8s.io/kube-openapi/pkg/common"
 	k8sopenapi "k8s.io/kubernetes/pkg/generated/openapi"
 
+	clusteropenapi "github.com/tidewaiter/tidewaiter/coreapi/clusters/openapi"
 	imageopenapi "github.com/tidewaiter/tidewaiter/imageapi/openapi"
 	policyopenapi "github.com/tidewaiter/tidewaiter/signatures/policyapi/openapi"
 )
@@ -15,6 +16,7 @@ import (
 // OpenAPI names them. What those consist of may be of others.
 var servedPackages = map[string]bool{
 	"com.github.openshift.api.image.v1":                     true,
+	"com.github.tidewaiter.tidewaiter.coreapi.clusters":     true,
 	"com.github.tidewaiter.tidewaiter.signatures.policyapi": true,
 	"io.k8s.api.authentication.v1":                          true,
 	"io.k8s.api.authorization.v1":                           true,
@@ -28,12 +30,13 @@ var servedPackages = map[string]bool{
 }
 
 // openAPIDefinitions describes every served type: Kubernetes' own, the image
-// group's and the policies'. Kubernetes describes five times as many, for which an API server would
+// group's, the policies' and the clusters'. Kubernetes describes five times as many, for which an API server would
 // keep 15 MB more, and have its collector go through them.
 func openAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	all := k8sopenapi.GetOpenAPIDefinitions(ref)
 	maps.Copy(all, imageopenapi.GetOpenAPIDefinitions(ref))
 	maps.Copy(all, policyopenapi.GetOpenAPIDefinitions(ref))
+	maps.Copy(all, clusteropenapi.GetOpenAPIDefinitions(ref))
 	served := map[string]common.OpenAPIDefinition{}
 	var add func(name string)
 	add = func(name string) {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
+	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
 	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
 )
@@ -19,6 +20,7 @@ import (
 func setUpProcess(ctx context.Context) {
 	utilruntime.Must(imageapi.Install(legacyscheme.Scheme))
 	utilruntime.Must(policyapi.Install(legacyscheme.Scheme))
+	utilruntime.Must(clusters.Install(legacyscheme.Scheme))
 	// A request that panics is answered 500 and logged; the others go on.
 	utilruntime.ReallyCrash = false
 	quietOnceDone(ctx)

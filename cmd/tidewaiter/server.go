@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/server/options"
 	restclient "k8s.io/client-go/rest"
@@ -27,6 +28,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/coreapi"
 	"github.com/tidewaiter/tidewaiter/coreapi/access"
+	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
 	"github.com/tidewaiter/tidewaiter/coreapi/podlogs"
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
@@ -125,6 +127,8 @@ type server struct {
 	events       *eventRecorder
 	verification *verification
 	pushes       *pushes // nil without a listener
+	images       rest.Getter
+	clusters     *clusters.Clusters
 	// tasks run beside a listening server from when it is ready until it stops.
 	tasks []func(context.Context) error
 	// readyTimeout is how long it may take to be ready until notReady is told.
@@ -269,6 +273,10 @@ func (s *server) assemble() error {
 	if s.access != nil {
 		options.Authorizer, options.Rules = s.access.Authorizer, s.access.Rules
 	}
+	var err error
+	if options.Clusters, err = s.clusterOptions(); err != nil {
+		return err
+	}
 	core, err := coreapi.New(getter, options)
 	if err != nil {
 		return err
@@ -289,6 +297,7 @@ func (s *server) assemble() error {
 	if err != nil {
 		return err
 	}
+	s.images, s.clusters = images["images"].(rest.Getter), core.Clusters
 	groups := maps.Clone(core.Groups)
 	groups[imagev1.GroupVersion], groups[policyapi.GroupVersion] = images, policies
 	c := web.Config{
@@ -356,7 +365,7 @@ func (s *server) front(stored *verbatim.Getter, api http.Handler) http.Handler {
 // usageSynced fails until it is known which images the pods use.
 func usageSynced(core *coreapi.API) healthz.HealthChecker {
 	return healthz.NamedCheck("image-usage", func(*http.Request) error {
-		if !core.Usage.Synced() {
+		if !core.Usage.Synced() { // clusters that are away hold up nobody
 			return errors.New("the pods that use images are still being read")
 		}
 		return nil
@@ -382,6 +391,7 @@ func (s *server) addTasks() {
 		func(ctx context.Context) error { return s.verification.work(ctx, s.events) },
 		func(ctx context.Context) error { return s.pushes.work(ctx, s.web.ClientConfig(), s.events) },
 		s.renewImages,
+		s.clusters.Run,
 	)
 	if s.options.backups.Dir != "" {
 		s.tasks = append(s.tasks, func(ctx context.Context) error {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"io"
+	"net/url"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -14,8 +15,8 @@ import (
 // tableAccept asks a server for a list as the table that kubectl shows.
 const tableAccept = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
-// printTable prints what `kubectl get` would for the list at path.
-func printTable(ctx context.Context, w io.Writer, config *restclient.Config, path string, wide bool) error {
+// printTable prints what `kubectl get` would for the list at path, with query's parameters.
+func printTable(ctx context.Context, w io.Writer, config *restclient.Config, path string, query url.Values, wide bool) error {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, metav1.Unversioned)
 	if err := metav1.AddMetaToScheme(scheme); err != nil {
@@ -29,7 +30,13 @@ func printTable(ctx context.Context, w io.Writer, config *restclient.Config, pat
 		return err
 	}
 	table := &metav1.Table{}
-	if err := client.Get().AbsPath(path).SetHeader("Accept", tableAccept).Do(ctx).Into(table); err != nil {
+	request := client.Get().AbsPath(path).SetHeader("Accept", tableAccept)
+	for name, values := range query {
+		for _, value := range values {
+			request.Param(name, value)
+		}
+	}
+	if err := request.Do(ctx).Into(table); err != nil {
 		return err
 	}
 	if len(table.Rows) == 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +19,7 @@ import (
 	corev1conversion "k8s.io/kubernetes/pkg/apis/core/v1"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/pages"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
 // Pods is the pod storage that an index follows, as a registry offers it.
@@ -26,16 +28,45 @@ type Pods interface {
 	rest.Watcher
 }
 
-// Run reads the pods and follows their changes until ctx ends. When the watch
-// breaks or is too old, the pods are read anew; in between the index keeps what
-// it knew. (client-go's reflector would hold every pod in memory while it
-// reads; only the names of images are wanted here.)
+// Local stands for the cluster of pods that this server itself has.
+const Local = "local"
+
+// Pod is a pod with what it uses.
+type Pod struct {
+	// Cluster is Local for a pod of this server.
+	Cluster, Namespace, Name string
+	// Images are what its containers use, a zero Reference for what refers to nothing.
+	Images []reference.Reference
+}
+
+// Source is a storage of pods.
+type Source struct {
+	Pods Pods
+	// Read reads an object of the storage.
+	Read func(runtime.Object) (Pod, error)
+}
+
+// LocalPods is the source of the pods that this server itself has.
+func LocalPods(pods Pods) Source { return Source{Pods: pods, Read: readLocal} }
+
+// Run reads the pods of all sources and follows their changes until ctx ends.
+// When a watch breaks or is too old, the pods are read anew; in between the index
+// keeps what it knew. (client-go's reflector would hold every pod in memory while
+// it reads; only the names of images are wanted here.)
 func (x *Index) Run(ctx context.Context) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	for _, s := range x.sources {
+		all.Go(func() { x.run(ctx, s) })
+	}
+}
+
+func (x *Index) run(ctx context.Context, s *source) {
 	// About one second between attempts, half a minute at most.
 	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 6, Cap: 30 * time.Second}
 	delay := backoff.DelayFunc()
 	for ctx.Err() == nil {
-		started, err := x.follow(ctx)
+		started, err := x.follow(ctx, s)
 		if ctx.Err() != nil {
 			return
 		}
@@ -55,17 +86,17 @@ func (x *Index) Run(ctx context.Context) {
 
 // follow reads all pods and then watches them until the watch ends; started
 // says whether it came to the watch.
-func (x *Index) follow(ctx context.Context) (started bool, err error) {
-	version, err := x.readAll(ctx)
+func (x *Index) follow(ctx context.Context, s *source) (started bool, err error) {
+	version, err := x.readAll(ctx, s)
 	if err != nil {
 		return false, fmt.Errorf("listing pods: %w", err)
 	}
-	w, err := x.pods.Watch(ctx, &internalversion.ListOptions{ResourceVersion: version})
+	w, err := s.Pods.Watch(ctx, &internalversion.ListOptions{ResourceVersion: version})
 	if err != nil {
 		return false, fmt.Errorf("watching pods: %w", err)
 	}
 	defer w.Stop()
-	x.synced.Store(true)
+	s.synced.Store(true)
 	for {
 		select {
 		case <-ctx.Done():
@@ -74,7 +105,7 @@ func (x *Index) follow(ctx context.Context) (started bool, err error) {
 			if !ok {
 				return true, nil
 			}
-			if err := x.apply(event); err != nil {
+			if err := x.apply(s, event); err != nil {
 				return true, err
 			}
 		}
@@ -84,15 +115,15 @@ func (x *Index) follow(ctx context.Context) (started bool, err error) {
 // readAll replaces what is known by the pods that exist, page by page, and
 // returns the resource version that the pages show. A pod that cannot be read
 // uses nothing; the log names it.
-func (x *Index) readAll(ctx context.Context) (version string, err error) {
-	alive := map[string]struct{}{}
+func (x *Index) readAll(ctx context.Context, s *source) (version string, err error) {
+	alive := map[podID]struct{}{}
 	err = pages.Read(ctx, func(ctx context.Context, limit int64, token string) (next string, err error) {
-		list, err := x.pods.List(ctx, &internalversion.ListOptions{Limit: limit, Continue: token})
+		list, err := s.Pods.List(ctx, &internalversion.ListOptions{Limit: limit, Continue: token})
 		if err != nil {
 			return "", err
 		}
 		err = meta.EachListItem(list, func(obj runtime.Object) error {
-			pod, found, err := read(obj)
+			pod, found, err := s.read(obj)
 			if err != nil {
 				return err
 			}
@@ -115,15 +146,15 @@ func (x *Index) readAll(ctx context.Context) (version string, err error) {
 	if err != nil {
 		return "", err
 	}
-	x.retain(alive)
+	x.retain(s, alive)
 	return version, nil
 }
 
 // apply follows one event of the watch.
-func (x *Index) apply(event watch.Event) error {
+func (x *Index) apply(s *source, event watch.Event) error {
 	switch event.Type {
 	case watch.Added, watch.Modified, watch.Deleted:
-		pod, found, err := read(event.Object)
+		pod, found, err := s.read(event.Object)
 		if err != nil {
 			return err
 		}
@@ -138,19 +169,28 @@ func (x *Index) apply(event watch.Event) error {
 	return fmt.Errorf("watching pods: %w", apierrors.FromObject(event.Object))
 }
 
-// read returns the name of a pod and the keys of its images.
-func read(obj runtime.Object) (name string, found []string, err error) {
+// read returns a pod and the keys of its images.
+func (s *source) read(obj runtime.Object) (id podID, found []string, err error) {
 	// A storage may send one object to many watchers with its encodings.
 	if shared, ok := obj.(runtime.CacheableObject); ok {
 		obj = shared.GetObject()
 	}
+	pod, err := s.Read(obj)
+	if err != nil {
+		return podID{}, nil, err
+	}
+	return podID{s, pod.Cluster, pod.Namespace, pod.Name}, keys(pod.Images), nil
+}
+
+// readLocal is the Read of LocalPods.
+func readLocal(obj runtime.Object) (Pod, error) {
 	in, ok := obj.(*api.Pod)
 	if !ok {
-		return "", nil, fmt.Errorf("%T is no pod", obj)
+		return Pod{}, fmt.Errorf("%T is no pod", obj)
 	}
 	var pod corev1.Pod // shares the memory of in, and is only read
 	if err := corev1conversion.Convert_core_Pod_To_v1_Pod(in, &pod, nil); err != nil {
-		return "", nil, err
+		return Pod{}, err
 	}
-	return in.Namespace + "/" + in.Name, keys(&pod), nil
+	return Pod{Cluster: Local, Namespace: in.Namespace, Name: in.Name, Images: images(&pod)}, nil
 }

@@ -48,6 +48,20 @@ func parseImageID(id string) reference.Reference {
 	return ref
 }
 
+// Runs returns what a container runs whose spec names image and whose status has
+// imageID: the digest that the status tells, else what the spec says; the zero
+// Reference where neither refers to anything.
+func Runs(image, imageID string) reference.Reference {
+	want, runs := parseImage(image), parseImageID(imageID)
+	switch {
+	case runs.Digest == "":
+		return want
+	case runs.Repository == "":
+		return want.WithDigest(runs.Digest)
+	}
+	return runs
+}
+
 // images returns what the pod's containers use, one for each container that
 // says so, in the order init, regular, ephemeral.
 func images(pod *corev1.Pod) []reference.Reference {
@@ -58,12 +72,7 @@ func images(pod *corev1.Pod) []reference.Reference {
 			if s.Name != name {
 				continue
 			}
-			if runs := parseImageID(s.ImageID); runs.Digest != "" {
-				if runs.Repository == "" {
-					runs = want.WithDigest(runs.Digest)
-				}
-				want = runs
-			}
+			want = Runs(spec, s.ImageID)
 		}
 		if key(want) != "" {
 			found = append(found, want)
@@ -81,11 +90,13 @@ func images(pod *corev1.Pod) []reference.Reference {
 	return found
 }
 
-// keys returns the sorted, distinct keys of the pod's images.
-func keys(pod *corev1.Pod) []string {
+// keys returns the sorted, distinct keys of a pod's images.
+func keys(images []reference.Reference) []string {
 	var found []string
-	for _, i := range images(pod) {
-		found = append(found, key(i))
+	for _, i := range images {
+		if k := key(i); k != "" {
+			found = append(found, k)
+		}
 	}
 	slices.Sort(found)
 	return slices.Clip(slices.Compact(found))

@@ -65,7 +65,7 @@ func TestImagesOfAPod(t *testing.T) {
 		},
 	}
 	wantKeys := []string{"docker.io/library/busybox:1.36", "docker.io/library/nginx:latest", digestA, digestB}
-	if diff := cmp.Diff(wantKeys, keys(pod)); diff != "" {
+	if diff := cmp.Diff(wantKeys, keys(images(pod))); diff != "" {
 		t.Errorf("keys (-want +got):\n%s", diff)
 	}
 	wantPull := []string{
@@ -99,7 +99,7 @@ func FuzzImages(f *testing.F) {
 				{Name: "a", ImageID: id},
 			}},
 		}
-		found := keys(pod)
+		found := keys(images(pod))
 		if !slices.IsSorted(found) || len(slices.Compact(slices.Clone(found))) != len(found) || slices.Contains(found, "") {
 			t.Errorf("keys %q are not sorted, distinct and present", found)
 		}

@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -11,37 +12,80 @@ import (
 // Index counts the pods that use an image. It is empty until [Index.Run] has
 // read the pods; see [Index.Synced]. It is safe for concurrent use.
 type Index struct {
-	pods   Pods
-	synced atomic.Bool
+	sources []*source
 
 	mu    sync.RWMutex
-	uses  map[string][]string            // pod → keys of its images, sorted
-	users map[string]map[string]struct{} // key of an image → pods
-	named int                            // keys of users that are references
+	uses  map[podID][]string            // pod → keys of its images, sorted
+	users map[string]map[podID]struct{} // key of an image → pods
+	named int                           // keys of users that are references
 
 	subscribers map[int]func(digests []string)
 	nextID      int
 }
 
-// NewIndex returns an index over pods, empty until it is run.
-func NewIndex(pods Pods) *Index {
-	return &Index{
-		pods:        pods,
-		uses:        map[string][]string{},
-		users:       map[string]map[string]struct{}{},
-		subscribers: map[int]func([]string){},
-	}
+// source is a source with what the index knows of it.
+type source struct {
+	Source
+	synced atomic.Bool
 }
 
-// Synced says whether every pod has been read once, so that a count of zero
-// means that no pod uses the image.
-func (x *Index) Synced() bool { return x.synced.Load() }
+// podID names a pod: two may have the same name in different clusters.
+type podID struct {
+	source                   *source
+	cluster, namespace, name string
+}
+
+// NewIndex returns an index over the pods of the sources, empty until it is run.
+func NewIndex(sources ...Source) *Index {
+	x := &Index{
+		uses:        map[podID][]string{},
+		users:       map[string]map[podID]struct{}{},
+		subscribers: map[int]func([]string){},
+	}
+	for _, s := range sources {
+		x.sources = append(x.sources, &source{Source: s})
+	}
+	return x
+}
+
+// Synced says whether every pod that is stored has been read once, so that a count
+// of zero means that no such pod uses the image.
+func (x *Index) Synced() bool {
+	return !slices.ContainsFunc(x.sources, func(s *source) bool { return !s.synced.Load() })
+}
 
 // PodsUsing returns how many pods use an image: by one of these digests, or, for
 // pods that name no digest, by one of these references. A pod counts once.
 func (x *Index) PodsUsing(digests []string, references []reference.Reference) int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
+	single, union := x.using(digests, references)
+	if union != nil {
+		return len(union)
+	}
+	return len(single)
+}
+
+// UsedBy returns where these pods are: the clusters and, as cluster/namespace, their
+// namespaces, sorted. Pods of this server are in the cluster [Local].
+func (x *Index) UsedBy(digests []string, references []reference.Reference) []string {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	pods, union := x.using(digests, references)
+	if union != nil {
+		pods = union
+	}
+	found := map[string]struct{}{}
+	for pod := range pods {
+		found[pod.cluster] = struct{}{}
+		found[pod.cluster+"/"+pod.namespace] = struct{}{}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// using returns the pods of PodsUsing: single where they are those of one key, which
+// belong to the index, else union. The caller holds mu.
+func (x *Index) using(digests []string, references []reference.Reference) (single, union map[podID]struct{}) {
 	wanted := make([]string, 0, len(digests)+len(references))
 	wanted = append(wanted, digests...)
 	if x.named == 0 {
@@ -53,8 +97,6 @@ func (x *Index) PodsUsing(digests []string, references []reference.Reference) in
 			wanted = append(wanted, key(ref.Pulled()))
 		}
 	}
-	var single map[string]struct{}
-	var union map[string]struct{} // made only when pods are found under two keys
 	for _, key := range wanted {
 		pods := x.users[key]
 		switch {
@@ -62,21 +104,14 @@ func (x *Index) PodsUsing(digests []string, references []reference.Reference) in
 		case single == nil:
 			single = pods
 		default:
-			if union == nil {
-				union = make(map[string]struct{}, len(single)+len(pods))
-				for pod := range single {
-					union[pod] = struct{}{}
-				}
+			if union == nil { // made only when pods are found under two keys
+				union = make(map[podID]struct{}, len(single)+len(pods))
+				maps.Copy(union, single)
 			}
-			for pod := range pods {
-				union[pod] = struct{}{}
-			}
+			maps.Copy(union, pods)
 		}
 	}
-	if union != nil {
-		return len(union)
-	}
-	return len(single)
+	return single, union
 }
 
 // InUse returns the digests that pods use, and the references that pods use
@@ -94,10 +129,9 @@ func (x *Index) InUse() (digests, references []string) {
 	return digests, references
 }
 
-// Subscribe calls f with the digests whose number of pods has changed, after
-// each such change and in order, from the goroutine that runs the index: f must
-// be quick and must not call Subscribe. The returned function ends the
-// subscription.
+// Subscribe calls f with the digests whose number of pods has changed, after each
+// such change, from a goroutine for each source. f must be safe for concurrent use and
+// quick, and must not call Subscribe. The returned function ends the subscription.
 func (x *Index) Subscribe(f func(digests []string)) (cancel func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -112,7 +146,7 @@ func (x *Index) Subscribe(f func(digests []string)) (cancel func()) {
 }
 
 // set records what a pod uses, nothing when it is gone, and tells subscribers.
-func (x *Index) set(pod string, now []string) {
+func (x *Index) set(pod podID, now []string) {
 	x.mu.Lock()
 	before := x.uses[pod]
 	if slices.Equal(before, now) {
@@ -151,9 +185,9 @@ func (x *Index) set(pod string, now []string) {
 	}
 }
 
-func (x *Index) join(key, pod string) {
+func (x *Index) join(key string, pod podID) {
 	if x.users[key] == nil {
-		x.users[key] = map[string]struct{}{}
+		x.users[key] = map[podID]struct{}{}
 		if !reference.IsDigest(key) {
 			x.named++
 		}
@@ -161,7 +195,7 @@ func (x *Index) join(key, pod string) {
 	x.users[key][pod] = struct{}{}
 }
 
-func (x *Index) leave(key, pod string) {
+func (x *Index) leave(key string, pod podID) {
 	delete(x.users[key], pod)
 	if len(x.users[key]) == 0 {
 		delete(x.users, key)
@@ -171,12 +205,12 @@ func (x *Index) leave(key, pod string) {
 	}
 }
 
-// retain forgets every pod that is not in alive.
-func (x *Index) retain(alive map[string]struct{}) {
+// retain forgets every pod of a source that is not in alive.
+func (x *Index) retain(s *source, alive map[podID]struct{}) {
 	x.mu.RLock()
-	var gone []string
+	var gone []podID
 	for pod := range x.uses {
-		if _, ok := alive[pod]; !ok {
+		if _, ok := alive[pod]; !ok && pod.source == s {
 			gone = append(gone, pod)
 		}
 	}

@@ -100,7 +100,7 @@ func runs(p api.Pod, imageID string) *api.Pod {
 func TestIndexFollowsPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pods := &fakePods{pages: [][]api.Pod{{pod("a", "app:1")}, {pod("b", "app:1", "app@"+digestB)}}}
-		index := NewIndex(pods)
+		index := NewIndex(LocalPods(pods))
 		var changes [][]string
 		cancel := index.Subscribe(func(digests []string) { changes = append(changes, digests) })
 		if index.Synced() {
@@ -183,9 +183,9 @@ func TestIndexFollowsPods(t *testing.T) {
 func BenchmarkIndex(b *testing.B) {
 	const pods = 10_000
 	fill := func() *Index {
-		x := NewIndex(nil)
+		x := NewIndex(LocalPods(nil))
 		for i := range pods {
-			name, found, err := read(runs(pod(fmt.Sprintf("pod-with-a-usual-name-%d", i), "registry.example.com/app:1"),
+			name, found, err := x.sources[0].read(runs(pod(fmt.Sprintf("pod-with-a-usual-name-%d", i), "registry.example.com/app:1"),
 				fmt.Sprintf("registry.example.com/app@sha256:%064x", i%1000)))
 			if err != nil {
 				b.Fatal(err)

@@ -1,6 +1,7 @@
--- One row for each container of each pod: the image it names and, once it ran,
--- the image that runs.
+-- One row for each container of each pod, of this server and of the clusters that
+-- it follows: the image it names and, once it ran, the image that runs.
 SELECT
+  'local'                            AS cluster,
   o.value ->> '$.metadata.namespace' AS namespace,
   o.value ->> '$.metadata.name'      AS pod,
   c.value ->> '$.name'               AS container,
@@ -15,3 +16,14 @@ JOIN (
 JOIN json_each(o.value, kind.spec) c
 LEFT JOIN json_each(o.value, kind.status) s ON s.value ->> '$.name' = c.value ->> '$.name'
 WHERE o.key >= '/core/pods/' AND o.key < '/core/pods0'
+UNION ALL
+SELECT
+  o.value ->> '$.spec.cluster',
+  o.value ->> '$.spec.namespace',
+  o.value ->> '$.spec.name',
+  c.value ->> '$.name',
+  c.value ->> '$.image',
+  c.value ->> '$.imageID'
+FROM objects o
+JOIN json_each(o.value, '$.spec.containers') c
+WHERE o.key >= '/tidewaiter.dev/clusterpods/' AND o.key < '/tidewaiter.dev/clusterpods0'

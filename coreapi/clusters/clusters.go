@@ -1,0 +1,249 @@
+package clusters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/util/validation"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/coreapi/pages"
+	"github.com/tidewaiter/tidewaiter/coreapi/usage"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+)
+
+// Source is a cluster to follow.
+type Source struct {
+	// Name is a DNS label, of which no two are the same and none is usage.Local.
+	Name string
+	// Connect gives the way to the cluster's API. It is asked before every connection, and every ten seconds, so that a
+	// credential that changed is used.
+	Connect func() (*restclient.Config, error)
+	// ExcludedNamespaces are those whose pods are not followed.
+	ExcludedNamespaces []string
+}
+
+// Options are what [New] needs. Their zero value follows nothing.
+type Options struct {
+	Sources []Source
+	// Verified tells verdicts; if it is nil they are unknown.
+	Verified Verified
+	// Clock is the time; if it is nil, the real one.
+	Clock clock.WithTicker
+}
+
+// Clusters are the clusters that are followed. They are safe for concurrent use.
+type Clusters struct {
+	clusters, pods *genericregistry.Store
+	followers      []*follower
+	clock          clock.WithTicker
+	loaded         atomic.Bool // what is stored of all clusters is known
+}
+
+// New returns the clusters of the sources, none of them followed yet, over the storages that g gives. scheme is one that
+// [Install] was called with.
+func New(g generic.RESTOptionsGetter, scheme *runtime.Scheme, o Options) (*Clusters, error) {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.Verified == nil {
+		o.Verified = func(reference.Reference) string { return "" }
+	}
+	c := &Clusters{clock: o.Clock}
+	var err error
+	if c.clusters, c.pods, err = newStores(g, scheme, o.Verified); err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{usage.Local: true}
+	for _, s := range o.Sources {
+		if problems := validation.IsDNS1123Label(s.Name); problems != nil {
+			return nil, fmt.Errorf("the cluster name %q: %s", s.Name, problems[0])
+		}
+		if seen[s.Name] {
+			return nil, fmt.Errorf("the cluster name %q is taken: each cluster has its own, and %q stands for the pods of this server", s.Name, usage.Local)
+		}
+		seen[s.Name] = true
+		c.followers = append(c.followers, newFollower(c, s))
+	}
+	return c, nil
+}
+
+// Storage is what clients reach, by resource.
+func (c *Clusters) Storage() map[string]rest.Storage {
+	return map[string]rest.Storage{"clusters": readOnly(c.clusters), "clusterpods": readOnly(c.pods, "cpod")}
+}
+
+// Uses is the source of what pods of these clusters use, for an index.
+func (c *Clusters) Uses() usage.Source {
+	return usage.Source{Pods: c.pods, Read: func(obj runtime.Object) (usage.Pod, error) {
+		p, ok := obj.(*ClusterPod)
+		if !ok {
+			return usage.Pod{}, fmt.Errorf("%T is no ClusterPod", obj)
+		}
+		images := make([]reference.Reference, 0, len(p.Spec.Containers))
+		for _, container := range p.Spec.Containers {
+			images = append(images, usage.Runs(container.Image, container.ImageID))
+		}
+		return usage.Pod{Cluster: p.Spec.Cluster, Namespace: p.Spec.Namespace, Name: p.Spec.Name, Images: images}, nil
+	}}
+}
+
+// Synced reports whether all pods of every cluster have been read once, maybe long ago.
+func (c *Clusters) Synced() bool {
+	if len(c.followers) == 0 {
+		return true
+	}
+	if !c.loaded.Load() {
+		return false
+	}
+	return !slices.ContainsFunc(c.followers, func(f *follower) bool { return !f.isSynced() })
+}
+
+// Doubts says for each cluster whose pods are not known as of now what is known, and why not more.
+func (c *Clusters) Doubts() []string {
+	var all []string
+	for _, f := range c.followers {
+		if doubt := f.doubt(c.clock.Now()); doubt != "" {
+			all = append(all, doubt)
+		}
+	}
+	return all
+}
+
+// Run follows the clusters until ctx is done.
+func (c *Clusters) Run(ctx context.Context) error {
+	ctx = genericapirequest.WithNamespace(ctx, metav1.NamespaceNone)
+	for wait := time.Second; ; wait = min(2*wait, time.Minute) {
+		err := c.load(ctx)
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		slog.Error("What is known of clusters cannot be read, and is tried again", "err", err)
+		if !sleep(ctx, c.clock, wait) {
+			return nil
+		}
+	}
+	c.loaded.Store(true)
+	var all sync.WaitGroup
+	for _, f := range c.followers {
+		all.Go(func() { f.run(ctx) })
+	}
+	all.Wait()
+	return nil
+}
+
+// load reads what is stored of the clusters, and forgets those that are followed no more.
+func (c *Clusters) load(ctx context.Context) error {
+	obj, err := c.clusters.List(ctx, &internalversion.ListOptions{})
+	if err != nil {
+		return err
+	}
+	followed := map[string]*follower{}
+	for _, f := range c.followers {
+		followed[f.source.Name] = f
+	}
+	for _, cluster := range obj.(*ClusterList).Items {
+		if f := followed[cluster.Name]; f != nil {
+			f.restore(&cluster.Status)
+			continue
+		}
+		slog.Info("A cluster is no longer in the configuration: its pods are forgotten", "cluster", cluster.Name)
+		if err := c.each(ctx, cluster.Name, func(p *ClusterPod) error { return c.delete(ctx, c.pods, p.Name) }); err != nil {
+			return err
+		}
+		if err := c.delete(ctx, c.clusters, cluster.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// each calls do with every stored pod of a cluster.
+func (c *Clusters) each(ctx context.Context, cluster string, do func(*ClusterPod) error) error {
+	return pages.Read(ctx, func(ctx context.Context, limit int64, token string) (next string, err error) {
+		obj, err := c.pods.List(ctx, &internalversion.ListOptions{FieldSelector: fields.OneTermEqualSelector(clusterField, cluster), Limit: limit, Continue: token})
+		if err != nil {
+			return "", err
+		}
+		list := obj.(*ClusterPodList)
+		for i := range list.Items {
+			if err := do(&list.Items[i]); err != nil {
+				return "", err
+			}
+		}
+		return list.Continue, nil
+	}, func(err error) { slog.Error("A pod of a cluster cannot be read", "cluster", cluster, "err", err) })
+}
+
+// delete deletes an object that may be gone already.
+func (c *Clusters) delete(ctx context.Context, store *genericregistry.Store, name string) error {
+	_, _, err := store.Delete(ctx, name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// write stores an object: change makes the new one of the stored one, which is nil at first. What is stored already is not
+// written again.
+func write[T interface {
+	comparable
+	runtime.Object
+}](ctx context.Context, store *genericregistry.Store, name string, change func(before T) T) error {
+	info := rest.DefaultUpdatedObjectInfo(nil, func(_ context.Context, _, before runtime.Object) (runtime.Object, error) {
+		old, ok := before.(T)
+		if m, err := meta.Accessor(before); !ok || err != nil || m.GetUID() == "" {
+			var none T
+			old = none
+		}
+		return change(old), nil
+	})
+	_, _, err := store.Update(ctx, name, info, rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, true, &metav1.UpdateOptions{})
+	return err
+}
+
+// sameWay reports whether two configurations lead to the same API with the same credential.
+func sameWay(a, b *restclient.Config) bool {
+	return a.Host == b.Host && a.APIPath == b.APIPath && a.BearerToken == b.BearerToken && a.BearerTokenFile == b.BearerTokenFile &&
+		a.Username == b.Username && a.Password == b.Password && reflect.DeepEqual(a.TLSClientConfig, b.TLSClientConfig) &&
+		reflect.DeepEqual(a.Impersonate, b.Impersonate)
+}
+
+// sleep waits for d; it is false when ctx was done first.
+func sleep(ctx context.Context, c clock.Clock, d time.Duration) bool {
+	t := c.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C():
+		return true
+	}
+}
+
+// age is a duration as kubectl shows it.
+func age(d time.Duration) string { return duration.HumanDuration(max(d, 0)) }
+
+var errChanged = errors.New("the way to the cluster, or the credential for it, has changed")

@@ -1,0 +1,145 @@
+package clusters
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/tidewaiter/tidewaiter/coreapi/usage"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+)
+
+// The fields that pods are selected by.
+const (
+	nameField      = "metadata.name"
+	clusterField   = "spec.cluster"
+	namespaceField = "spec.namespace"
+	imageField     = "image" // has as many values as the pod's containers have digests, references and repositories
+)
+
+// indexedFields are those that the storage answers from an index, the most selective first.
+var indexedFields = []string{imageField, namespaceField, clusterField}
+
+// podFieldLabel accepts the fields that pods are selected by, and an image in any of its forms.
+func podFieldLabel(label, value string) (string, string, error) {
+	switch label {
+	case nameField, clusterField, namespaceField:
+		return label, value, nil
+	case imageField:
+		if !reference.IsDigest(value) {
+			ref, err := reference.Parse(value)
+			if err != nil {
+				return "", "", fmt.Errorf("field label %q: %w", imageField, err)
+			}
+			value = ref.String()
+			if ref.Digest != "" {
+				value = ref.Digest
+			}
+		}
+		return label, value, nil
+	}
+	return "", "", fmt.Errorf("field label %q is not supported for clusterpods: select by %s, %s, %s or %s", label, nameField, clusterField, namespaceField, imageField)
+}
+
+// podValues of a field of a pod.
+func podValues(field string, p *ClusterPod) []string {
+	switch field {
+	case nameField:
+		return []string{p.Name}
+	case clusterField:
+		return []string{p.Spec.Cluster}
+	case namespaceField:
+		return []string{p.Spec.Namespace}
+	case imageField:
+		var all []string
+		for _, c := range p.Spec.Containers {
+			if ref := usage.Runs(c.Image, c.ImageID); ref.Repository != "" || ref.Digest != "" {
+				all = append(all, ref.Digest)
+				if ref.Repository != "" {
+					all = append(all, ref.Name())
+				}
+			}
+			if ref, err := reference.Parse(c.Image); err == nil {
+				pulled := ref.Pulled()
+				pulled.Digest = ""
+				if pulled.Tag != "" {
+					all = append(all, pulled.String())
+				}
+				all = append(all, ref.Name())
+			}
+		}
+		slices.Sort(all)
+		return slices.DeleteFunc(slices.Compact(all), func(value string) bool { return value == "" })
+	}
+	return nil
+}
+
+// podTerms are the fields of a pod as a predicate matches them: that the image is one of several, and the others.
+func podTerms(p *ClusterPod) fields.Set {
+	set := fields.Set{}
+	for _, name := range []string{nameField, clusterField, namespaceField, imageField} {
+		for _, value := range podValues(name, p) {
+			key, value := podTerm(name, value)
+			set[key] = value
+		}
+	}
+	return set
+}
+
+func podTerm(field, value string) (string, string) {
+	if field == imageField {
+		return field + "=" + value, "true"
+	}
+	return field, value
+}
+
+func podAttributes(obj runtime.Object) (labels.Set, fields.Set, error) {
+	p, ok := obj.(*ClusterPod)
+	if !ok {
+		return nil, nil, fmt.Errorf("%T is no ClusterPod", obj)
+	}
+	return p.Labels, podTerms(p), nil
+}
+
+func podPredicate(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
+	return storage.SelectionPredicate{Label: label, Field: podSelector{field}, GetAttrs: podAttributes, IndexFields: indexedFields}
+}
+
+// podSelector is a field selector that knows that a pod has several images.
+type podSelector struct{ fields.Selector }
+
+// Matches is part of fields.Selector.
+func (s podSelector) Matches(f fields.Fields) bool {
+	for _, r := range s.Requirements() {
+		key, value := podTerm(r.Field, r.Value)
+		if (f.Get(key) == value) == strings.HasPrefix(string(r.Operator), "!") {
+			return false
+		}
+	}
+	return true
+}
+
+// DeepCopySelector is part of fields.Selector.
+func (s podSelector) DeepCopySelector() fields.Selector {
+	return podSelector{s.Selector.DeepCopySelector()}
+}
+
+func podIndexers() *cache.Indexers {
+	out := cache.Indexers{}
+	for _, name := range indexedFields {
+		out[storage.FieldIndex(name)] = func(obj any) ([]string, error) {
+			p, ok := obj.(*ClusterPod)
+			if !ok {
+				return nil, fmt.Errorf("%T is no ClusterPod", obj)
+			}
+			return podValues(name, p), nil
+		}
+	}
+	return &out
+}

@@ -1,0 +1,150 @@
+package clusters
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Cluster is a cluster whose pods are followed. The configuration says which ones are; the server writes it.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+// +k8s:openapi-gen=true
+type Cluster struct {
+	metav1.TypeMeta `json:",inline"`
+	// Metadata is the standard object's metadata.
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec is what the configuration says.
+	Spec ClusterSpec `json:"spec"`
+	// Status is what is known about the cluster.
+	Status ClusterStatus `json:"status,omitempty"`
+}
+
+// ClusterSpec is what the configuration says about a cluster.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
+type ClusterSpec struct {
+	// Server is the URL of the cluster's API.
+	Server string `json:"server,omitempty"`
+	// ExcludedNamespaces are those whose pods are not followed.
+	//
+	// +listType=set
+	ExcludedNamespaces []string `json:"excludedNamespaces,omitempty"`
+}
+
+// ClusterStatus is what is known about a cluster.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
+type ClusterStatus struct {
+	// Conditions are of the types Synced (all pods have been read once, so an image that no pod is known to use is not used)
+	// and Reachable (what is shown is as of now).
+	//
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// LastSeen is when the cluster last showed its pods as they are stored here, to the minute while it is reachable.
+	LastSeen *metav1.Time `json:"lastSeen,omitempty"`
+	// Pods is how many of its pods are stored here.
+	Pods int32 `json:"pods"`
+}
+
+// The conditions of a Cluster.
+const (
+	ConditionSynced    = "Synced"
+	ConditionReachable = "Reachable"
+)
+
+// ClusterList is a list of clusters.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+// +k8s:openapi-gen=true
+type ClusterList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	// Items are the clusters.
+	Items []Cluster `json:"items"`
+}
+
+// ClusterPod is a pod of a cluster that is followed, with what its containers run. Its name is
+// CLUSTER:NAMESPACE:POD. The server writes it.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+// +k8s:openapi-gen=true
+type ClusterPod struct {
+	metav1.TypeMeta `json:",inline"`
+	// Metadata is the standard object's metadata. The creation is that of this object.
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec is the pod as its cluster last showed it.
+	Spec ClusterPodSpec `json:"spec"`
+}
+
+// ClusterPodSpec is a pod as its cluster last showed it.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
+type ClusterPodSpec struct {
+	// Cluster is the name of the cluster in the configuration.
+	Cluster string `json:"cluster"`
+	// Namespace, Name and UID are the pod's.
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid,omitempty"`
+	// NodeName is the node that it is bound to.
+	NodeName string `json:"nodeName,omitempty"`
+	// ServiceAccountName is the service account that it runs as.
+	ServiceAccountName string `json:"serviceAccountName,omitempty"`
+	// Since is when the pod was created.
+	Since metav1.Time `json:"since,omitempty"`
+	// Containers are its init containers, containers and ephemeral containers, at most 100.
+	//
+	// +listType=atomic
+	Containers []ClusterPodContainer `json:"containers"`
+}
+
+// ClusterPodContainer is what a container runs.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
+type ClusterPodContainer struct {
+	// Name is the container's.
+	Name string `json:"name"`
+	// Image is the reference as the pod's spec has it.
+	Image string `json:"image"`
+	// ImageID is what runs, as the node's runtime tells it; it is empty until something does.
+	ImageID string `json:"imageID,omitempty"`
+	// Waiting is why the container does not run, such as ErrImagePull.
+	Waiting string `json:"waiting,omitempty"`
+}
+
+// ClusterPodList is a list of pods.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+// +k8s:openapi-gen=true
+type ClusterPodList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	// Items are the pods.
+	Items []ClusterPod `json:"items"`
+}
+
+const modelPrefix = "com.github.tidewaiter.tidewaiter.coreapi.clusters."
+
+// OpenAPIModelName is the name of the type in OpenAPI documents.
+func (Cluster) OpenAPIModelName() string { return modelPrefix + "Cluster" }
+
+// OpenAPIModelName is the name of the type in OpenAPI documents.
+func (ClusterList) OpenAPIModelName() string { return modelPrefix + "ClusterList" }
+
+// OpenAPIModelName is the name of the type in OpenAPI documents.
+func (ClusterPod) OpenAPIModelName() string { return modelPrefix + "ClusterPod" }
+
+// OpenAPIModelName is the name of the type in OpenAPI documents.
+func (ClusterPodList) OpenAPIModelName() string { return modelPrefix + "ClusterPodList" }

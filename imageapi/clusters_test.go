@@ -1,0 +1,53 @@
+package imageapi_test
+
+import (
+	"slices"
+	"testing"
+
+	"k8s.io/apiserver/pkg/warning"
+
+	"github.com/tidewaiter/tidewaiter/imageapi"
+)
+
+// recorded are the warnings that a request is answered with.
+type recorded []string
+
+func (r *recorded) AddWarning(_, text string) { *r = append(*r, text) }
+
+// While a cluster has not been read, an image that no known pod uses is not said to be unused, and whoever asks is told
+// why nothing is known.
+func TestUseIsUnknownWhileAClusterIs(t *testing.T) {
+	p := &pods{synced: true, partly: true, doubts: []string{"the pods of cluster prod are not known yet: no route"}}
+	s := newStoragesWith(t, imageapi.Options{Usage: p})
+	idle, busy := plain("idle", ""), plain("busy", "")
+	s.mustCreate(t, idle)
+	s.mustCreate(t, busy)
+	p.use("busy")
+	for selector, want := range map[string]string{
+		"used=true": "busy", "used=false": "", "used=unknown": "idle", "used!=false": "busy idle", "used!=true": "idle",
+		"used-by=prod": "busy", "used-by=prod/team": "busy", "used-by=prod/other": "", "used-by=": "idle",
+	} {
+		if got := s.selected(t, selector); got != want {
+			t.Errorf("%s selected %q, want %q", selector, got, want)
+		}
+	}
+	if got := [2]any{s.cell(t, idle, "Pods"), s.cell(t, busy, "Pods")}; got != [2]any{"<unknown>", "1+"} {
+		t.Errorf("the column has %v", got)
+	}
+	var told recorded
+	ctx := warning.WithWarningRecorder(requestContext(), &told)
+	if _, err := s.images.List(ctx, selecting("used=true")); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(told, p.doubts) {
+		t.Errorf("a list by use warns of %q, want %q", told, p.doubts)
+	}
+
+	p.partly, p.doubts = false, nil
+	if got := s.selected(t, "used=false"); got != "idle" {
+		t.Errorf("once all is known, used=false selected %q", got)
+	}
+	if got := s.cell(t, busy, "Pods"); got != "1" {
+		t.Errorf("once all is known, the column has %v", got)
+	}
+}
