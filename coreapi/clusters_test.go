@@ -190,11 +190,12 @@ func TestClusterIsAway(t *testing.T) {
 	second.stop()
 
 	third := follow(t, d)
+	client := dynamic.NewForConfigOrDie(third.config).Resource(clusters.GroupVersion.WithResource("clusters"))
+	eventually(t, "a cluster that is not in the configuration is forgotten", func() (bool, any) {
+		_, err := client.Get(t.Context(), "prod", metav1.GetOptions{})
+		return apierrors.IsNotFound(err), err
+	})
 	third.uses(t, digestA, 0)
-	_, err := dynamic.NewForConfigOrDie(third.config).Resource(clusters.GroupVersion.WithResource("clusters")).Get(t.Context(), "prod", metav1.GetOptions{})
-	if !apierrors.IsNotFound(err) {
-		t.Errorf("a cluster that is not in the configuration is %v", err)
-	}
 }
 
 // Before the first sync nothing is known, which is not that nothing is used.
