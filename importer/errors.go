@@ -134,6 +134,10 @@ func describe(ref reference.Reference, err error) *Error {
 		*e = *known
 	} else {
 		e.Reason, e.Message = classify(err, ref.Host)
+		var there *elsewhereError
+		if errors.As(err, &there) && e.Reason != Canceled && !strings.Contains(e.Message, there.host) {
+			e.Message = fmt.Sprintf("%s, where the registry sends us: %s", there.host, e.Message)
+		}
 		e.cause = err
 	}
 	var part *partError
@@ -157,8 +161,22 @@ func (e *partError) Error() string { return e.part + ": " + e.err.Error() }
 
 func (e *partError) Unwrap() error { return e.err }
 
+// elsewhereError is the error of a request that went to another host than the registry: its token server, or where a
+// redirect leads.
+type elsewhereError struct {
+	host string // printable
+	err  error
+}
+
+func (e *elsewhereError) Error() string { return e.host + ": " + e.err.Error() }
+
+func (e *elsewhereError) Unwrap() error { return e.err }
+
 // errPlainHTTP is what a request gets that would go out in clear.
 var errPlainHTTP = errors.New("plain HTTP is not allowed for this host")
+
+// alertOp is how package tls marks what the other side says of a handshake.
+const alertOp = "remote error"
 
 // classify orders its questions from the most to the least telling: greeting a
 // host over both TLS and plain HTTP yields two errors in one.
@@ -197,6 +215,8 @@ func classify(err error, host string) (Reason, string) {
 		return TLS, clean(certificate.Err.Error())
 	case errors.As(err, &alert):
 		return TLS, clean(alert.Error())
+	case errors.As(err, &dial) && dial.Op == alertOp:
+		return TLS, clean(dial.Err.Error()) + ", says the registry; it may want a client certificate: see certDir and --cert-dir"
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return Unreachable, fmt.Sprintf("there is no host %s", clean(dns.Name))
 	case errors.Is(err, context.DeadlineExceeded), isTimeout(err):

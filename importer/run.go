@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/google/go-containerregistry/pkg/v1/types"
 	imagev1 "github.com/openshift/api/image/v1"
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -147,6 +148,14 @@ func artifact(m *manifest.Manifest) string {
 	kind := m.ArtifactType
 	if kind == "" && m.Config != nil {
 		kind = m.Config.MediaType
+	}
+	// cosign's and other tools' artifacts have the config of an image: what they are is told by what they hold.
+	if kind == "" || kind == string(types.OCIConfigJSON) || kind == string(types.DockerConfigJSON) {
+		for _, layer := range m.Layers {
+			if kind = layer.MediaType; kind != "" {
+				return "it is an artifact that holds " + clean(kind)
+			}
+		}
 	}
 	return "it is an artifact of type " + clean(kind)
 }

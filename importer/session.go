@@ -158,9 +158,14 @@ func (im *Importer) greet(ctx context.Context, registry name.Registry, insecure 
 	w := &wire{im: im, host: registry.RegistryStr(), insecure: insecure}
 	challenge, err := transport.Ping(ctx, registry, w)
 	if err != nil {
+		// And not what its port says to plain HTTP.
 		var certificate *tls.CertificateVerificationError
-		if errors.As(err, &certificate) {
-			return nil, certificate // and not what its port says to plain HTTP
+		var alert *net.OpError
+		switch {
+		case errors.As(err, &certificate):
+			return nil, certificate
+		case errors.As(err, &alert) && alert.Op == alertOp:
+			return nil, alert
 		}
 		return nil, err
 	}

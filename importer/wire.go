@@ -68,6 +68,14 @@ func (w *wire) budgetOf(req *http.Request) budget {
 
 // RoundTrip implements http.RoundTripper.
 func (w *wire) RoundTrip(in *http.Request) (*http.Response, error) {
+	resp, err := w.send(in)
+	if err != nil && in.URL.Host != w.host {
+		err = &elsewhereError{clean(in.URL.Host), err}
+	}
+	return resp, err
+}
+
+func (w *wire) send(in *http.Request) (*http.Response, error) {
 	req := in.Clone(in.Context())
 	if w.scheme != "" && req.URL.Host == w.host {
 		req.URL.Scheme = w.scheme

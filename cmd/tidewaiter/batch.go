@@ -65,6 +65,7 @@ func newBatch(im *importer.Importer, images func() importer.Images, jobs int, re
 func (b *batch) importAll(ctx context.Context, references iter.Seq[reference.Reference]) error {
 	for ref := range references {
 		b.wait(ref)
+		b.progress.planned(1)
 	}
 	silent := map[string]int{} // times in a row, by host
 	for len(b.hosts) > 0 || b.running > 0 {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/term"
 
@@ -23,10 +24,13 @@ type progress struct {
 	layers   int
 	last     string
 	said     string
+	total    int       // references, as far as they are known
+	since    time.Time // the first was begun
+	now      func() time.Time
 }
 
 func newProgress(w io.Writer) *progress {
-	p := &progress{w: w, width: func() int { return 0 }}
+	p := &progress{w: w, width: func() int { return 0 }, now: time.Now}
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		p.width = func() int {
 			columns, _, err := term.GetSize(int(f.Fd()))
@@ -39,10 +43,20 @@ func newProgress(w io.Writer) *progress {
 	return p
 }
 
+// planned notes that there are n more references.
+func (p *progress) planned(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.total += n
+}
+
 // started notes that the import of a reference has begun.
 func (p *progress) started(reference string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.begun == 0 {
+		p.since = p.now()
+	}
 	p.begun++
 	p.last = reference
 	p.draw()
@@ -117,6 +131,14 @@ func (p *progress) draw() {
 		return
 	}
 	line := fmt.Sprintf("%d done, %d under way", p.finished, p.begun-p.finished)
+	if p.total > 1 {
+		line = fmt.Sprintf("%d of %d done, %d under way", p.finished, p.total, p.begun-p.finished)
+		if took := p.now().Sub(p.since); p.finished > 0 && p.finished < p.total && took >= time.Second {
+			rate := float64(p.finished) / took.Seconds()
+			left := time.Duration(float64(p.total-p.finished) / rate * float64(time.Second))
+			line += fmt.Sprintf(", %.1f a second, %s left", rate, left.Round(time.Second))
+		}
+	}
 	if p.layers > 0 {
 		line += fmt.Sprintf(", %d layers checked", p.layers)
 	}

@@ -23,7 +23,7 @@ import (
 )
 
 // outputs are the values of -o.
-func outputs() []string { return []string{"name", "json", "yaml", "wide"} }
+func outputs() []string { return []string{"name", "json", "jsonl", "yaml", "wide"} }
 
 // report prints what became of each reference: results to standard output, in
 // the chosen format and as they come, failures and warnings to standard error.
@@ -33,7 +33,8 @@ type report struct {
 	errOut   io.Writer
 	progress *progress
 	print    func(reference string, result *importer.Result) error
-	finish   func() error
+	tell     func(line) error // of what has no result; nil for standard error alone
+	finish   func(summary) error
 
 	done, failed int
 	skipped      int                     // artifacts that are no images
@@ -48,7 +49,7 @@ type report struct {
 // newReport reports on what goes to a place; "" is a dry run.
 func newReport(format, place string, out, errOut io.Writer, progress *progress) *report {
 	r := &report{
-		dryRun: place == "", out: out, errOut: errOut, progress: progress, finish: func() error { return nil },
+		dryRun: place == "", out: out, errOut: errOut, progress: progress, finish: func(summary) error { return nil },
 		outcomes: map[string]int{}, reasons: map[importer.Reason]int{},
 	}
 	switch format {
@@ -57,6 +58,13 @@ func newReport(format, place string, out, errOut io.Writer, progress *progress) 
 	case "json":
 		list := &jsonList{w: out, place: place}
 		r.print, r.finish = r.printItems(list.add), list.end
+	case "jsonl":
+		lines := json.NewEncoder(out)
+		r.tell = func(l line) error { return lines.Encode(l) }
+		r.print = func(reference string, result *importer.Result) error {
+			return r.printJSONLine(lines, reference, result)
+		}
+		r.finish = func(s summary) error { return lines.Encode(map[string]summary{"report": s}) }
 	case "yaml":
 		list := &yamlList{w: out, place: place}
 		r.print, r.finish = r.printItems(list.add), list.end
@@ -64,7 +72,7 @@ func newReport(format, place string, out, errOut io.Writer, progress *progress) 
 		w := printers.GetNewTabWriter(out)
 		fmt.Fprintln(w, "REFERENCE\tDIGEST\tRESULT\tIMAGES\tPLATFORM\tMEDIA TYPE")
 		r.print = func(reference string, result *importer.Result) error { return r.printWide(w, reference, result) }
-		r.finish = w.Flush
+		r.finish = func(summary) error { return w.Flush() }
 	default:
 		r.print = r.printLine
 	}
@@ -82,11 +90,13 @@ func (r *report) add(reference string, result *importer.Result, err error) {
 		if errors.Is(err, context.Canceled) || importer.ReasonOf(err) == importer.Canceled {
 			r.untried++
 			r.fail(reference, "interrupted")
+			r.without(line{Reference: reference, Outcome: "not tried"})
 			return
 		}
 		if importer.ReasonOf(err) == importer.NotAnImage {
 			r.skipped++
 			fmt.Fprintf(r.errOut, "skipped: %s\n", printable.Text(err.Error()))
+			r.without(line{Reference: reference, Outcome: "skipped", Reason: importer.NotAnImage, Error: err.Error()})
 			return
 		}
 		if err != nil {
@@ -98,12 +108,20 @@ func (r *report) add(reference string, result *importer.Result, err error) {
 				text = reference + ": " + text
 			}
 			fmt.Fprintf(r.errOut, "error: %s\n", printable.Text(text))
+			r.without(line{Reference: reference, Outcome: "failed", Reason: importer.ReasonOf(err), Error: err.Error()})
 			return
 		}
 		r.done++
 		r.outcomes[r.outcome(result)]++
 		r.printErr = errors.Join(r.printErr, r.print(reference, result))
 	})
+}
+
+// without tells a program of what has no result.
+func (r *report) without(l line) {
+	if r.tell != nil {
+		r.printErr = errors.Join(r.printErr, r.tell(l))
+	}
 }
 
 // fromFile is add for an image of a file: it cannot be tried again by its reference.
@@ -144,6 +162,7 @@ func (r *report) skip(references []reference.Reference) {
 	r.untried += len(references)
 	for _, ref := range references {
 		r.fail(ref.String(), "interrupted")
+		r.without(line{Reference: ref.String(), Outcome: "not tried"})
 	}
 }
 
@@ -177,7 +196,7 @@ func (r *report) sum(traffic importer.Traffic, took time.Duration) {
 func (r *report) end(err error, traffic importer.Traffic, took time.Duration) error {
 	r.progress.end()
 	r.sum(traffic, took)
-	if printErr := errors.Join(r.printErr, r.finish()); printErr != nil {
+	if printErr := errors.Join(r.printErr, r.finish(r.summary(traffic, took))); printErr != nil {
 		err = errors.Join(err, fmt.Errorf("printing the results: %w", printErr))
 	}
 	if r.writeErr != nil {
@@ -224,8 +243,26 @@ func (r *report) printLine(reference string, result *importer.Result) error {
 	if result.Mirror != "" {
 		detail += ", from " + result.Mirror
 	}
+	if skipped := skippedChildren(result); skipped != "" {
+		detail += ", skipped " + skipped
+	}
 	_, err := fmt.Fprintf(r.out, "%s %s (%s)\n", reference, result.Digest, detail)
 	return err
+}
+
+// skippedChildren says how many entries of an index were not imported and why; attestations go without saying.
+func skippedChildren(result *importer.Result) string {
+	reasons := map[string]int{}
+	for _, s := range result.Skipped {
+		if s.Reason != importer.SkippedAttestation {
+			reasons[s.Reason]++
+		}
+	}
+	var parts []string
+	for _, reason := range slices.Sorted(maps.Keys(reasons)) {
+		parts = append(parts, fmt.Sprintf("%d: %s", reasons[reason], reason))
+	}
+	return strings.Join(parts, ", ")
 }
 
 func (r *report) printName(_ string, result *importer.Result) error {
@@ -291,12 +328,16 @@ func (l *jsonList) head() string {
 	return "{\n    \"apiVersion\": \"v1\",\n    \"kind\": \"List\",\n" + place + "    \"items\": "
 }
 
-func (l *jsonList) end() error {
-	after := "\n    ]\n}\n"
+func (l *jsonList) end(s summary) error {
+	after := "\n    ],\n"
 	if l.items == 0 {
-		after = l.head() + "[]\n}\n"
+		after = l.head() + "[],\n"
 	}
-	_, err := io.WriteString(l.w, after)
+	data, err := json.MarshalIndent(s, "    ", "    ")
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(l.w, "%s    \"report\": %s\n}\n", after, data)
 	return err
 }
 
@@ -331,7 +372,7 @@ func (l *yamlList) head() string {
 	return "apiVersion: v1\nkind: List\n" + place + "items:"
 }
 
-func (l *yamlList) end() error {
+func (l *yamlList) end(summary) error {
 	if l.items > 0 {
 		return nil
 	}

@@ -3,12 +3,15 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
@@ -92,5 +95,100 @@ func TestInterruptedIsNotFailed(t *testing.T) {
 		if !strings.Contains(string(written), registry.Host+"/team/app:"+tag+" # interrupted\n") {
 			t.Errorf("%s is not among %q", tag, written)
 		}
+	}
+}
+
+// What a program reads: a line for each reference, with the Image, its config and what an index skipped and why, and the
+// closing report, which -o json has, too.
+func TestReportForPrograms(t *testing.T) {
+	registry := registrytest.New(t)
+	index, err := sample.MultiPlatform(sample.Spec{}, true, "linux/amd64", "linux/arm64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest := registry.PushIndex("team/app:v1", index)
+	chart, err := sample.Artifact("application/vnd.cncf.helm.config.v1+json", []byte("chart"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry.Push("team/app:chart", chart)
+	args := []string{"import", "--dry-run", "--platform", "linux/amd64"}
+	for _, tag := range []string{"v1", "chart", "none"} {
+		args = append(args, registry.Host+"/team/app:"+tag)
+	}
+	check := func(s summary) {
+		t.Helper()
+		if s.Outcomes["dry run"] != 1 || s.Skipped != 1 || s.Failed[importer.NotFound] != 1 || s.NotTried != 0 || s.Requests < 4 || s.Bytes == 0 || s.Seconds <= 0 {
+			t.Errorf("the report is %+v", s)
+		}
+	}
+
+	code, stdout, stderr := tidewaiter(t, append(args, "-o", "jsonl")...)
+	if code != exitSome {
+		t.Errorf("exit code %d, %s", code, stderr)
+	}
+	got := map[string]line{}
+	lines := strings.Split(strings.TrimSuffix(stdout, "\n"), "\n")
+	for _, text := range lines[:len(lines)-1] {
+		var l line
+		if err := json.Unmarshal([]byte(text), &l); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		got[strings.TrimPrefix(l.Reference, registry.Host+"/team/app:")] = l
+	}
+	var last struct{ Report summary }
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil {
+		t.Fatal(err)
+	}
+	check(last.Report)
+	l := got["v1"]
+	reasons := map[string]int{}
+	for _, s := range l.Skipped {
+		reasons[s.Reason]++
+	}
+	if l.Outcome != "dry run" || l.Digest != digest || len(l.Images) != 2 || l.Images[1].Platform != "linux/amd64" || l.Image == nil || l.Image.Kind != "Image" ||
+		reasons[importer.SkippedPlatform] != 1 || reasons[importer.SkippedAttestation] != 2 {
+		t.Errorf("%+v", l)
+	}
+	if l := got["chart"]; l.Outcome != "skipped" || l.Reason != importer.NotAnImage || l.Error == "" {
+		t.Errorf("%+v", l)
+	}
+	if l := got["none"]; l.Outcome != "failed" || l.Reason != importer.NotFound {
+		t.Errorf("%+v", l)
+	}
+
+	code, stdout, stderr = tidewaiter(t, append(args, "-o", "json")...)
+	var list struct {
+		Kind   string
+		Items  []map[string]any
+		Report summary
+	}
+	if err := json.Unmarshal([]byte(stdout), &list); err != nil || code != exitSome || list.Kind != "List" || len(list.Items) != 1 {
+		t.Fatalf("exit code %d, %v, %s%s", code, err, stdout, stderr)
+	}
+	check(list.Report)
+
+	// People are told as well, but for attestations, which each build brings.
+	if _, stdout, _ = tidewaiter(t, args...); !strings.Contains(stdout, "(dry run, 2 images, skipped 1: platform not asked for)") {
+		t.Errorf("%s", stdout)
+	}
+}
+
+func TestProgressTellsWhatIsLeft(t *testing.T) {
+	var out strings.Builder
+	p := newProgress(&out)
+	p.width = func() int { return 200 }
+	now := time.Unix(0, 0)
+	p.now = func() time.Time { return now }
+	p.planned(100)
+	for range 20 {
+		p.started("a")
+	}
+	now = now.Add(4 * time.Second)
+	for range 10 {
+		p.done(func() {})
+	}
+	if s := out.String(); !strings.Contains(s, "10 of 100 done, 10 under way, 2.5 a second, 36s left: a") {
+		t.Errorf("%q", s)
 	}
 }

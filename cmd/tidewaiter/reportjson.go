@@ -1,0 +1,79 @@
+package main
+
+import (
+	"encoding/json"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/importer"
+)
+
+// summary is the closing report for a program: "report" in -o json, and the last line of -o jsonl.
+type summary struct {
+	// Outcomes count references by what became of their Images: imported, updated, unchanged, dry run.
+	Outcomes map[string]int `json:"outcomes"`
+	// Skipped are artifacts that are no images.
+	Skipped int `json:"skipped"`
+	// Failed counts references by importer.Reason, "" for failures that no registry caused.
+	Failed   map[importer.Reason]int `json:"failed"`
+	NotTried int                     `json:"notTried"`
+	Requests int64                   `json:"requests"`
+	Bytes    int64                   `json:"bytes"`
+	Seconds  float64                 `json:"seconds"`
+}
+
+func (r *report) summary(traffic importer.Traffic, took time.Duration) summary {
+	return summary{
+		Outcomes: r.outcomes, Skipped: r.skipped, Failed: r.reasons, NotTried: r.untried,
+		Requests: traffic.Requests, Bytes: traffic.Bytes, Seconds: took.Seconds(),
+	}
+}
+
+// line is one reference in -o jsonl.
+type line struct {
+	Reference string `json:"reference"`
+	// Outcome is one of summary.Outcomes, or failed, skipped, or not tried.
+	Outcome string          `json:"outcome"`
+	Reason  importer.Reason `json:"reason,omitempty"`
+	Error   string          `json:"error,omitempty"`
+	Digest  string          `json:"digest,omitempty"`
+	Mirror  string          `json:"mirror,omitempty"`
+	// Image is what the reference leads to, with its config and attestations; Images are it and its platforms.
+	Image    *imagev1.Image `json:"image,omitempty"`
+	Images   []lineImage    `json:"images,omitempty"`
+	Skipped  []lineSkipped  `json:"skipped,omitempty"`
+	Warnings []string       `json:"warnings,omitempty"`
+}
+
+type lineImage struct {
+	Name     string          `json:"name"`
+	Platform string          `json:"platform,omitempty"`
+	Action   importer.Action `json:"action"`
+}
+
+// lineSkipped is an entry of an index that was not imported.
+type lineSkipped struct {
+	Digest   string `json:"digest"`
+	Platform string `json:"platform,omitempty"`
+	Reason   string `json:"reason"`
+}
+
+func (r *report) printJSONLine(to *json.Encoder, reference string, result *importer.Result) error {
+	l := line{Reference: reference, Outcome: r.outcome(result), Digest: result.Digest, Mirror: result.Mirror, Warnings: result.Warnings}
+	for _, i := range result.Images {
+		l.Images = append(l.Images, lineImage{i.Image.Name, i.Platform, i.Action})
+	}
+	for _, s := range result.Skipped {
+		l.Skipped = append(l.Skipped, lineSkipped{s.Digest, s.Platform, s.Reason})
+	}
+	l.Image = result.Images[0].Image
+	if r.dryRun { // the server would have derived this
+		if err := manifest.Derive(l.Image); err != nil {
+			return err
+		}
+	}
+	l.Image.SetGroupVersionKind(imagev1.GroupVersion.WithKind("Image"))
+	return to.Encode(l)
+}
