@@ -176,6 +176,12 @@ func newAuthority(t testing.TB) authority {
 // client adds a certificate for a user and groups to a configuration.
 func (a authority) client(t testing.TB, cfg *rest.Config, user string, groups ...string) *rest.Config {
 	t.Helper()
+	return a.clientUntil(t, cfg, time.Now().Add(time.Hour), user, groups...)
+}
+
+// clientUntil is client with a certificate that ends then.
+func (a authority) clientUntil(t testing.TB, cfg *rest.Config, end time.Time, user string, groups ...string) *rest.Config {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -183,8 +189,8 @@ func (a authority) client(t testing.TB, cfg *rest.Config, user string, groups ..
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()),
 		Subject:      pkix.Name{CommonName: user, Organization: groups},
-		NotBefore:    time.Now().Add(-time.Minute),
-		NotAfter:     time.Now().Add(time.Hour),
+		NotBefore:    end.Add(-2 * time.Hour),
+		NotAfter:     end,
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}

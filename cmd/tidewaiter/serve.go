@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tidewaiter/tidewaiter/coreapi"
+	"github.com/tidewaiter/tidewaiter/coreapi/access"
 	"github.com/tidewaiter/tidewaiter/web"
 )
 
@@ -73,6 +74,7 @@ When the server is ready one line on standard output says where.`,
 	o.authentication = web.NewAuthentication()
 	o.authentication.AddFlags(f)
 	o.tls.AddFlags(f)
+	o.access = access.NewOptions()
 	o.access.AddFlags(f)
 	f.IntVar(&o.maxReads, "max-requests-inflight", 400, "how many requests that change nothing are served at once, lists a quarter of them; the others wait for a moment and are then told to come later")
 	f.IntVar(&o.maxWrites, "max-mutating-requests-inflight", 200, "how many requests that change something are served at once")

@@ -69,8 +69,9 @@ type serverOptions struct {
 	maxReads, maxWrites int
 	authentication      *web.Authentication // nil for the defaults
 	tls                 web.TLS
-	// access says how requests are authorized, of a server that listens.
-	access  access.Options
+	// access says how requests are authorized, of a server that listens; nil for the
+	// defaults.
+	access  *access.Options
 	without without
 }
 

@@ -12,12 +12,10 @@ import (
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	"k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/kubernetes/pkg/controller/clusterroleaggregation"
-	kubeauthorizer "k8s.io/kubernetes/pkg/kubeapiserver/authorizer"
 	"k8s.io/kubernetes/pkg/kubeapiserver/authorizer/modes"
 )
 
@@ -35,30 +33,25 @@ type Access struct {
 	rbac bool // roles decide
 }
 
-// New makes what opts describe. It reads roles and bindings with c, which reaches
-// the server itself, once Informers are started. A ConfigFile is watched until ctx
-// is done; identity names the server in the metrics of that.
-func New(ctx context.Context, opts Options, c *rest.Config, identity string) (*Access, error) {
-	configuration, text, err := opts.configuration()
-	if err != nil {
-		return nil, err
-	}
+// New makes what opts describe; nil stands for the defaults. It reads roles and
+// bindings with c, which reaches the server itself, once Informers are started. A file
+// of --authorization-config is watched until ctx is done; identity names the server in
+// the metrics of that.
+func New(ctx context.Context, opts *Options, c *rest.Config, identity string) (*Access, error) {
 	client, err := kubernetes.NewForConfig(c)
 	if err != nil {
 		return nil, err
 	}
-	a := &Access{
-		Informers: informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagedFields)),
-		rbac:      slices.ContainsFunc(configuration.Authorizers, func(a apiserver.AuthorizerConfiguration) bool { return string(a.Type) == modes.ModeRBAC }),
+	if opts == nil {
+		opts = NewOptions()
 	}
-	a.Authorizer, a.Rules, err = kubeauthorizer.Config{
-		WebhookRetryBackoff:                   options.DefaultAuthWebhookRetryBackoff(),
-		VersionedInformerFactory:              a.Informers,
-		ReloadFile:                            opts.ConfigFile,
-		AuthorizationConfiguration:            configuration,
-		InitialAuthorizationConfigurationData: text,
-	}.New(ctx, identity)
+	a := &Access{Informers: informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagedFields))}
+	config, err := opts.config(a.Informers)
 	if err != nil {
+		return nil, err
+	}
+	a.rbac = slices.ContainsFunc(config.AuthorizationConfiguration.Authorizers, func(a apiserver.AuthorizerConfiguration) bool { return string(a.Type) == modes.ModeRBAC })
+	if a.Authorizer, a.Rules, err = config.New(ctx, identity); err != nil {
 		return nil, fmt.Errorf("authorization: %w", err)
 	}
 	return a, nil

@@ -26,6 +26,9 @@ const (
 	policyGroup = "config.openshift.io"
 )
 
+// policies are the resources that say who must have signed what.
+var policies = []string{"clusterimagepolicies", "imagepolicies"}
+
 // importing are the verbs of whoever imports images: all but deleting.
 var importing = []string{"get", "list", "watch", "create", "update", "patch"}
 
@@ -85,7 +88,7 @@ func openshiftRoles() []rbacv1.ClusterRole {
 func ownRoles() []rbacv1.ClusterRole {
 	viewer := role("tidewaiter:image-viewer", "Reads images and the policies that they are judged by. Part of the role view.",
 		resources(imageGroup, bootstrappolicy.Read, "images"),
-		resources(policyGroup, bootstrappolicy.Read, "clusterimagepolicies"))
+		resources(policyGroup, bootstrappolicy.Read, policies...))
 	viewer.Labels["rbac.authorization.k8s.io/aggregate-to-view"] = "true"
 	return []rbacv1.ClusterRole{
 		role("tidewaiter:importer", "What tidewaiter import needs: writes images and their signatures, and says so in Events.",
@@ -94,6 +97,7 @@ func ownRoles() []rbacv1.ClusterRole {
 			resources("", []string{"create", "patch"}, "events"),
 			resources("events.k8s.io", []string{"create", "patch"}, "events")),
 		viewer,
+		role("tidewaiter:policy-editor", "Says who must have signed what.", resources(policyGroup, bootstrappolicy.ReadWrite, policies...)),
 		role("tidewaiter:metrics", "Reads /metrics.", paths([]string{"get"}, "/metrics")),
 		role("tidewaiter:queue-viewer", "Sees pushes that wait to be imported or have failed.", paths([]string{"get"}, "/tidewaiter/spool")),
 		role("tidewaiter:queue-operator", "Retries and drops pushes that wait to be imported or have failed.", paths([]string{"get", "post"}, "/tidewaiter/spool")),

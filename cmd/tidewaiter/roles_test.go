@@ -1,0 +1,351 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+
+	"github.com/tidewaiter/tidewaiter/coreapi/access"
+	"github.com/tidewaiter/tidewaiter/web/admin"
+)
+
+// as is config, asking for somebody else.
+func as(config *restclient.Config, user string) *restclient.Config {
+	c := restclient.CopyConfig(config)
+	c.Impersonate = restclient.ImpersonationConfig{UserName: user, Groups: []string{"system:authenticated"}}
+	return c
+}
+
+// soon waits until condition holds.
+func soon(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !condition(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+// bind gives a user a cluster role, everywhere or in a namespace, and waits until the
+// server goes by it.
+func bind(t *testing.T, admin kubernetes.Interface, user, role, namespace string) {
+	t.Helper()
+	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}
+	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}}
+	meta := metav1.ObjectMeta{GenerateName: "test-"}
+	var err error
+	if namespace == "" {
+		_, err = admin.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: subjects}, metav1.CreateOptions{})
+	} else {
+		_, err = admin.RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: subjects}, metav1.CreateOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := admin.RbacV1().ClusterRoles().Get(t.Context(), role, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	soon(t, user+" has "+role, func() bool {
+		for _, rule := range r.Rules {
+			spec := authorizationv1.SubjectAccessReviewSpec{User: user}
+			if len(rule.NonResourceURLs) > 0 {
+				spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: rule.NonResourceURLs[0], Verb: rule.Verbs[0]}
+			} else {
+				spec.ResourceAttributes = &authorizationv1.ResourceAttributes{Namespace: namespace, Group: rule.APIGroups[0], Resource: rule.Resources[0], Verb: rule.Verbs[0]}
+			}
+			got, err := admin.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !got.Status.Allowed {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// Bootstrap roles are there from the start. What they lack comes back with the next
+// start, what an administrator added stays, and so does a role that is to be left alone.
+func TestBootstrapRoles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ctx := t.Context()
+	first := func(t *testing.T) {
+		client := kubernetes.NewForConfigOrDie(serveOn(t, dir, listen(t)))
+		roles := client.RbacV1().ClusterRoles()
+		for _, want := range access.Roles() {
+			if _, err := roles.Get(ctx, want.Name, metav1.GetOptions{}); err != nil {
+				t.Error(err)
+			}
+		}
+		soon(t, "images are in view, edit and admin", func() bool {
+			for _, name := range []string{"view", "edit", "admin"} {
+				r, err := roles.Get(ctx, name, metav1.GetOptions{})
+				if err != nil || !slices.ContainsFunc(r.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "images") }) {
+					return false
+				}
+			}
+			return true
+		})
+		change := func(name string, edit func(*rbacv1.ClusterRole)) {
+			r, err := roles.Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			edit(r)
+			if _, err := roles.Update(ctx, r, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		added := rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/added"}}
+		change("tidewaiter:importer", func(r *rbacv1.ClusterRole) { r.Rules = []rbacv1.PolicyRule{added} })
+		change("tidewaiter:metrics", func(r *rbacv1.ClusterRole) {
+			r.Rules, r.Annotations[rbacv1.AutoUpdateAnnotationKey] = nil, "false"
+		})
+		if err := roles.Delete(ctx, "system:image-signer", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Run("first", first)
+	t.Run("second", func(t *testing.T) {
+		roles := kubernetes.NewForConfigOrDie(serveOn(t, dir, listen(t))).RbacV1().ClusterRoles()
+		for name, want := range map[string][]string{"tidewaiter:importer": {"/added", "events", "images", "imagesignatures"}, "tidewaiter:metrics": nil, "system:image-signer": {"images", "imagesignatures", "imagestreams/layers"}} {
+			r, err := roles.Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, rule := range r.Rules {
+				got = append(append(got, rule.Resources...), rule.NonResourceURLs...)
+			}
+			slices.Sort(got)
+			if got = slices.Compact(got); !slices.Equal(got, want) {
+				t.Errorf("%s is about %q, want %q", name, got, want)
+			}
+		}
+	})
+}
+
+// Whoever writes roles and bindings grants no more than they have.
+func TestNobodyGrantsMoreThanTheyHave(t *testing.T) {
+	t.Parallel()
+	config := serve(t)
+	admin := kubernetes.NewForConfigOrDie(config)
+	soon(t, "the role admin is put together", func() bool {
+		r, err := admin.RbacV1().ClusterRoles().Get(t.Context(), "admin", metav1.GetOptions{})
+		return err == nil && len(r.Rules) > 0
+	})
+	bind(t, admin, "lead", "admin", "team")
+	lead := kubernetes.NewForConfigOrDie(as(config, "lead"))
+
+	binding := func(role string) *rbacv1.RoleBinding {
+		return &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "mine-"},
+			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "member"}}}
+	}
+	ctx := t.Context()
+	if _, err := lead.RbacV1().RoleBindings("team").Create(ctx, binding("view"), metav1.CreateOptions{}); err != nil {
+		t.Errorf("a lead cannot grant view: %v", err)
+	}
+	_, clusterAdmin := lead.RbacV1().RoleBindings("team").Create(ctx, binding("cluster-admin"), metav1.CreateOptions{})
+	_, elsewhere := lead.RbacV1().RoleBindings("other").Create(ctx, binding("view"), metav1.CreateOptions{})
+	_, role := lead.RbacV1().Roles("team").Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "more"},
+		Rules: []rbacv1.PolicyRule{{Verbs: []string{"create"}, APIGroups: []string{"image.openshift.io"}, Resources: []string{"images"}}}}, metav1.CreateOptions{})
+	_, everywhere := lead.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "more"},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"}}, metav1.CreateOptions{})
+	for what, err := range map[string]error{"cluster-admin in the namespace": clusterAdmin, "view elsewhere": elsewhere, "a role for images": role, "view everywhere": everywhere} {
+		if !apierrors.IsForbidden(err) {
+			t.Errorf("%s: %v, want 403", what, err)
+		}
+	}
+}
+
+// Roles and bindings go with their namespace, and none comes into one that goes.
+func TestRolesGoWithTheirNamespace(t *testing.T) {
+	t.Parallel()
+	admin := kubernetes.NewForConfigOrDie(serve(t))
+	ctx := t.Context()
+	bind(t, admin, "member", "system:image-puller", "gone")
+	if _, err := admin.RbacV1().Roles("gone").Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "r"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := admin.CoreV1().Namespaces().Delete(ctx, "gone", metav1.DeleteOptions{}); err != nil {
+		t.Fatalf("the binding made no namespace: %v", err)
+	}
+	if _, err := admin.RbacV1().Roles("gone").Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "late"}}, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("a role in a namespace that goes: %v, want 403", err)
+	}
+	soon(t, "the namespace is gone", func() bool {
+		_, err := admin.CoreV1().Namespaces().Get(ctx, "gone", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+	roles, err := admin.RbacV1().Roles("gone").List(ctx, metav1.ListOptions{})
+	if err != nil || len(roles.Items) != 0 {
+		t.Errorf("%d roles are left, %v", len(roles.Items), err)
+	}
+	bindings, err := admin.RbacV1().RoleBindings("gone").List(ctx, metav1.ListOptions{})
+	if err != nil || len(bindings.Items) != 0 {
+		t.Errorf("%d bindings are left, %v", len(bindings.Items), err)
+	}
+}
+
+// The server's own paths are granted by roles, each by its own.
+func TestOwnPathsAreGrantedByRoles(t *testing.T) {
+	t.Parallel()
+	config := serve(t)
+	administrator := kubernetes.NewForConfigOrDie(config)
+	grants := map[string][]string{
+		"nobody":                    nil,
+		"tidewaiter:metrics":        {"GET /metrics"},
+		"tidewaiter:queue-viewer":   {"GET " + admin.SpoolPath},
+		"tidewaiter:queue-operator": {"GET " + admin.SpoolPath, "POST " + admin.SpoolPath},
+		"tidewaiter:verifier":       {"GET " + admin.VerificationPath, "POST " + admin.VerificationPath},
+	}
+	always := []string{"GET /version", "GET /apis", "GET /openapi/v3", "GET " + admin.UserPath}
+	never := []string{"GET /debug/pprof/", "GET /logs", "PUT " + admin.SpoolPath}
+	asked := append(always[:len(always):len(always)], never...)
+	for _, paths := range grants {
+		asked = append(asked, paths...)
+	}
+	for role, paths := range grants {
+		if paths != nil {
+			bind(t, administrator, role, role, "")
+		}
+		client, err := restclient.HTTPClientFor(as(config, role))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, question := range asked {
+			method, path, _ := strings.Cut(question, " ")
+			request, err := http.NewRequestWithContext(t.Context(), method, config.Host+path+"?do=drop", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response, err := client.Do(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response.Body.Close()
+			granted := slices.Contains(paths, question) || slices.Contains(always, question)
+			if ok := response.StatusCode == http.StatusOK; ok != granted || !ok && response.StatusCode != http.StatusForbidden {
+				t.Errorf("%s: %s answered %d", role, question, response.StatusCode)
+			}
+		}
+	}
+}
+
+// accessOptions are what command line flags say.
+func accessOptions(t *testing.T, args ...string) *access.Options {
+	t.Helper()
+	o, f := access.NewOptions(), pflag.NewFlagSet("", pflag.ContinueOnError)
+	o.AddFlags(f)
+	if err := f.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// A webhook decides, by the flags and by a file, what it is asked about; system:masters
+// is not asked about.
+func TestAuthorizationByWebhook(t *testing.T) {
+	t.Parallel()
+	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review authorizationv1.SubjectAccessReview
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			t.Error(err)
+		}
+		if slices.Contains(review.Spec.Groups, "system:masters") {
+			t.Errorf("asked about %s", review.Spec.User)
+		}
+		review.Status.Allowed = review.Spec.User == "friend" && review.Spec.ResourceAttributes != nil && review.Spec.ResourceAttributes.Resource == "pods"
+		if err := json.NewEncoder(w).Encode(review); err != nil {
+			t.Error(err)
+		}
+	}))
+	t.Cleanup(hook.Close)
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	kubeconfig := write("hook.kubeconfig", `{"apiVersion": "v1", "kind": "Config", "current-context": "c",
+		"clusters": [{"name": "h", "cluster": {"server": "`+hook.URL+`"}}], "contexts": [{"name": "c", "context": {"cluster": "h", "user": "u"}}], "users": [{"name": "u", "user": {}}]}`)
+	file := write("authorization.yaml", `{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthorizationConfiguration", "authorizers": [
+		{"type": "RBAC", "name": "rbac"},
+		{"type": "Webhook", "name": "team", "webhook": {"timeout": "10s", "failurePolicy": "Deny", "subjectAccessReviewVersion": "v1", "matchConditionSubjectAccessReviewVersion": "v1",
+			"connectionInfo": {"type": "KubeConfigFile", "kubeConfigFile": "`+kubeconfig+`"}}}]}`)
+	for name, args := range map[string][]string{
+		"flags": {"--authorization-mode=RBAC,Webhook", "--authorization-webhook-version=v1", "--authorization-webhook-config-file=" + kubeconfig},
+		"file":  {"--authorization-config=" + file},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := serveWith(t, serverOptions{dataDir: t.TempDir(), access: accessOptions(t, args...)}, listen(t))
+			for user, want := range map[string]bool{"friend": true, "stranger": false} {
+				client := kubernetes.NewForConfigOrDie(as(config, user))
+				if _, err := client.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{}); (err == nil) != want || err != nil && !apierrors.IsForbidden(err) {
+					t.Errorf("%s lists pods: %v", user, err)
+				}
+				if _, err := client.CoreV1().Services("default").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+					t.Errorf("%s lists services: %v, want 403", user, err)
+				}
+				if _, err := client.Discovery().ServerVersion(); err != nil {
+					t.Errorf("roles are not asked: %v", err)
+				}
+			}
+		})
+	}
+}
+
+// What cannot be is refused before anything is opened, and says what there is.
+func TestServeRefusesAuthorization(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "a.yaml")
+	if err := os.WriteFile(file, []byte(`{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthorizationConfiguration", "authorizers": [{"type": "Node", "name": "node"}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, args := range map[string][]string{
+		"Node is not offered":                    {"--authorization-mode=Node,RBAC"},
+		"authorization mode Node is not offered": {"--authorization-config=" + file},
+		`"Nobody" is not a valid mode`:           {"--authorization-mode=Nobody"},
+		"authorization config file not passed":   {"--authorization-mode=Webhook"},
+		"more than once":                         {"--authorization-mode=RBAC,RBAC"},
+		"can not be specified":                   {"--authorization-mode=RBAC", "--authorization-config=" + file},
+		"without mode Webhook":                   {"--authorization-webhook-config-file=x"},
+		"no such file":                           {"--authorization-config=" + file + "x"},
+	} {
+		dir := filepath.Join(t.TempDir(), "data")
+		root := newRootCommand()
+		var out bytes.Buffer
+		root.SetOut(&out)
+		root.SetErr(&out)
+		root.SetArgs(append([]string{"serve", "--data-dir", dir, "--secure-port", "0"}, args...))
+		err := root.ExecuteContext(context.Background())
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", args, err, want)
+		}
+		if _, err := os.Stat(dir); err == nil {
+			t.Errorf("%q: the data directory was made", args)
+		}
+	}
+}
