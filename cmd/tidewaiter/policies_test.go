@@ -262,6 +262,25 @@ func TestPolicyObjectsAreValidated(t *testing.T) {
 	}
 }
 
+// kubectl apply sends a strategic merge patch of what has changed, the list of keys among it.
+func TestKeysOfPoliciesAreApplied(t *testing.T) {
+	t.Parallel()
+	client := policiesOf(t, serve(t))
+	one, two := signaturestest.B64(signaturestest.NewKey(t, signaturestest.P256).PEM), signaturestest.B64(signaturestest.NewKey(t, signaturestest.P256).PEM)
+	client.create(signaturestest.Document("keys", `["registry.example.com"]`, "{policyType: PublicKey, publicKey: {keyDatas: ["+one+"]}}", ""))
+	patch := `{"spec":{"policy":{"rootOfTrust":{"publicKey":{"keyDatas":["` + one + `","` + two + `"]}}}}}`
+	o, err := client.Patch(t.Context(), "keys", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, _, _ := unstructured.NestedStringSlice(o.Object, "spec", "policy", "rootOfTrust", "publicKey", "keyDatas"); len(got) != 2 || got[0] != one || got[1] != two {
+		t.Errorf("the keys are %q", got)
+	}
+	if _, err := client.Patch(t.Context(), "keys", types.MergePatchType, []byte(`{"spec":{"policy":{"rootOfTrust":{"publicKey":{"keyDatas":["%"]}}}}}`), metav1.PatchOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "keyDatas[0]: ") {
+		t.Errorf("what is not base64: %v", err)
+	}
+}
+
 // A status says what the server found. A client's word for it is read over, on whatever way it comes.
 func TestAttackPolicyStatus(t *testing.T) {
 	t.Parallel()

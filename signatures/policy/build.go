@@ -6,6 +6,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/sha256"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
@@ -525,7 +526,7 @@ func (b *builder) data(at, name string, inline *[]byte, path *string, required b
 type keyFields struct {
 	data  *[]byte
 	path  *string
-	datas *[][]byte
+	datas *[]string
 	paths *[]string
 }
 
@@ -548,7 +549,7 @@ func (b *builder) keys(at string, f keyFields, required bool) ([]crypto.PublicKe
 	field := at + ".keyDatas"
 	if len(*f.paths) > 0 {
 		field = at + ".keyPaths"
-		*f.datas = make([][]byte, len(*f.paths))
+		*f.datas = make([]string, len(*f.paths))
 	}
 	var publics []crypto.PublicKey
 	for i := range *f.datas {
@@ -557,11 +558,15 @@ func (b *builder) keys(at string, f keyFields, required bool) ([]crypto.PublicKe
 			path = (*f.paths)[i]
 		}
 		item := fmt.Sprintf("%s[%d]", field, i)
-		data, err := b.content(item, (*f.datas)[i], path)
+		inline, err := base64.StdEncoding.DecodeString((*f.datas)[i])
+		if err != nil {
+			return nil, b.fail(item, "is not base64 (encode the file with `base64 -w0`): %w", err)
+		}
+		data, err := b.content(item, inline, path)
 		if err != nil {
 			return nil, err
 		}
-		(*f.datas)[i] = data
+		(*f.datas)[i] = base64.StdEncoding.EncodeToString(data)
 		more, err := b.publicKeys(item, data)
 		if err != nil {
 			return nil, err

@@ -86,10 +86,10 @@ type PublicKey struct {
 	KeyData []byte `json:"keyData,omitempty"`
 	// KeyPath, ours, is a file beside a document; an API object has none.
 	KeyPath string `json:"keyPath,omitempty"`
-	// KeyDatas, ours, are several instead of keyData.
+	// KeyDatas, ours, are several instead of keyData, each in base64. (kubectl apply can merge no list of []byte.)
 	//
 	// +listType=atomic
-	KeyDatas [][]byte `json:"keyDatas,omitempty"`
+	KeyDatas []string `json:"keyDatas,omitempty"`
 	// KeyPaths, ours, are files beside a document; an API object has none.
 	//
 	// +listType=atomic
@@ -191,10 +191,10 @@ type TrustedRoot struct {
 	KeyData []byte `json:"keyData,omitempty"`
 	// KeyPath is a file beside a document; an API object has none.
 	KeyPath string `json:"keyPath,omitempty"`
-	// KeyDatas are several instead of keyData.
+	// KeyDatas are several instead of keyData, each in base64.
 	//
 	// +listType=atomic
-	KeyDatas [][]byte `json:"keyDatas,omitempty"`
+	KeyDatas []string `json:"keyDatas,omitempty"`
 	// KeyPaths are files beside a document; an API object has none.
 	//
 	// +listType=atomic

@@ -271,14 +271,8 @@ func (in *PublicKey) DeepCopyInto(out *PublicKey) {
 	}
 	if in.KeyDatas != nil {
 		in, out := &in.KeyDatas, &out.KeyDatas
-		*out = make([][]byte, len(*in))
-		for i := range *in {
-			if (*in)[i] != nil {
-				in, out := &(*in)[i], &(*out)[i]
-				*out = make([]byte, len(*in))
-				copy(*out, *in)
-			}
-		}
+		*out = make([]string, len(*in))
+		copy(*out, *in)
 	}
 	if in.KeyPaths != nil {
 		in, out := &in.KeyPaths, &out.KeyPaths
@@ -416,14 +410,8 @@ func (in *TrustedRoot) DeepCopyInto(out *TrustedRoot) {
 	}
 	if in.KeyDatas != nil {
 		in, out := &in.KeyDatas, &out.KeyDatas
-		*out = make([][]byte, len(*in))
-		for i := range *in {
-			if (*in)[i] != nil {
-				in, out := &(*in)[i], &(*out)[i]
-				*out = make([]byte, len(*in))
-				copy(*out, *in)
-			}
-		}
+		*out = make([]string, len(*in))
+		copy(*out, *in)
 	}
 	if in.KeyPaths != nil {
 		in, out := &in.KeyPaths, &out.KeyPaths

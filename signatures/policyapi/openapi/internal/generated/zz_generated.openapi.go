@@ -539,13 +539,13 @@ func schema_tidewaiter_tidewaiter_signatures_policy_PublicKey(ref common.Referen
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "KeyDatas, ours, are several instead of keyData.",
+							Description: "KeyDatas, ours, are several instead of keyData, each in base64. (kubectl apply can merge no list of []byte.)",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
 									SchemaProps: spec.SchemaProps{
 										Type:   []string{"string"},
-										Format: "byte",
+										Format: "",
 									},
 								},
 							},
@@ -776,13 +776,13 @@ func schema_tidewaiter_tidewaiter_signatures_policy_TrustedRoot(ref common.Refer
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "KeyDatas are several instead of keyData.",
+							Description: "KeyDatas are several instead of keyData, each in base64.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
 									SchemaProps: spec.SchemaProps{
 										Type:   []string{"string"},
-										Format: "byte",
+										Format: "",
 									},
 								},
 							},
