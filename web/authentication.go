@@ -26,6 +26,8 @@ import (
 	"k8s.io/kubernetes/pkg/registry/authentication/selfsubjectreview"
 	"k8s.io/kubernetes/pkg/registry/authentication/tokenreview"
 	"k8s.io/kubernetes/pkg/serviceaccount"
+
+	"github.com/tidewaiter/tidewaiter/db/trusted"
 )
 
 // DefaultIssuer is the issuer of service accounts' tokens, unless another is given. It
@@ -77,7 +79,19 @@ func (a *Authentication) complete(keys serviceaccount.PublicKeysGetter, accounts
 		a.ServiceAccounts.KeyFiles, a.ServiceAccounts.ExternalPublicKeysGetter = nil, keys
 		a.ServiceAccounts.OptionalTokenGetter = func(informers.SharedInformerFactory) serviceaccount.ServiceAccountTokenGetter { return accounts }
 	}
-	return errors.Join(a.Validate()...)
+	return errors.Join(append(a.Validate(), a.checkTrusted())...)
+}
+
+// checkTrusted fails with *trusted.Error for a file that says who callers are and that
+// another user could have written.
+func (a *Authentication) checkTrusted() error {
+	var errs []error
+	for _, file := range []string{a.AuthenticationConfigFile, a.ClientCert.ClientCA, a.OIDC.CAFile, a.WebHook.ConfigFile} {
+		if file != "" {
+			errs = append(errs, trusted.CheckPath(file))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // issuers are those of service accounts' tokens; the first is that of new ones.

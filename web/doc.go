@@ -12,7 +12,8 @@
 // # Who may call
 //
 // Callers prove themselves with a client certificate of the private authority
-// or with a bearer token; everyone else is answered 401. Members of
+// or with a bearer token, or in one of kube-apiserver's ways ([Authentication]);
+// everyone else is answered 401. Members of
 // system:masters may do everything, every other identity is answered 403. The
 // health endpoints alone (/healthz, /livez and /readyz, exactly) answer without
 // a credential, because load balancers and probes have none.

@@ -19,6 +19,8 @@ import (
 	"k8s.io/apiserver/pkg/server/options"
 	certutil "k8s.io/client-go/util/cert"
 	cliflag "k8s.io/component-base/cli/flag"
+
+	"github.com/tidewaiter/tidewaiter/db/trusted"
 )
 
 // minTLSVersion is the oldest version of TLS that is served unless told otherwise.
@@ -86,6 +88,10 @@ func (t *TLS) Validate() error {
 	if _, err := cliflag.TLSCipherSuites(t.CipherSuites); err != nil {
 		errs = append(errs, fmt.Errorf("--tls-cipher-suites: %w", err))
 	}
+	// HTTP/2 demands one of them (RFC 7540, 9.2.2).
+	if len(t.CipherSuites) > 0 && !slices.Contains(t.CipherSuites, "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256") && !slices.Contains(t.CipherSuites, "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256") {
+		errs = append(errs, errors.New("--tls-cipher-suites needs TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 or TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, for HTTP/2"))
+	}
 	for _, name := range t.SANs {
 		if !isHost(name) {
 			errs = append(errs, fmt.Errorf("--tls-san %q is neither an IP address nor a DNS name", name))
@@ -144,6 +150,9 @@ func (c *Credentials) applyTLS(cfg *genericapiserver.Config, listener net.Listen
 	if c.TLS.CertFile == "" {
 		serving.ServerCert.GeneratedCert = c.serving
 	} else {
+		if err := errors.Join(trusted.CheckPath(c.TLS.CertFile), trusted.CheckSecretPath(c.TLS.KeyFile)); err != nil {
+			return err
+		}
 		serving.ServerCert.CertKey = options.CertKey{CertFile: c.TLS.CertFile, KeyFile: c.TLS.KeyFile}
 	}
 	if err := serving.ApplyTo(&cfg.SecureServing); err != nil {
