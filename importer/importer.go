@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	imagev1 "github.com/openshift/api/image/v1"
+	"golang.org/x/sync/semaphore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
@@ -39,6 +40,7 @@ type Importer struct {
 	greetings *lru.Cache // host → *greeting
 	sessions  *lru.Cache // host/repository → *session
 	locks     keyLocks
+	layerRoom *semaphore.Weighted // of Limits.LayerBytes
 }
 
 // New checks the options. It does not touch the network.
@@ -80,6 +82,7 @@ func New(o Options) (*Importer, error) {
 	if im.clock == nil {
 		im.clock = clock.RealClock{}
 	}
+	im.layerRoom = semaphore.NewWeighted(limits.LayerBytes)
 	im.hosts = newHosts(limits, registries, im.clock)
 	im.transports = newTransports(o, limits, im.clock)
 	return im, nil

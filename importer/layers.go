@@ -14,6 +14,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/klauspost/compress/zstd"
 	godigest "github.com/opencontainers/go-digest"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 )
@@ -44,12 +46,20 @@ func (u *unpacked) add(content int64) error {
 }
 
 // verifyLayers streams the layers of m and checks them against m and config.
-// Nothing is kept. done is called after each layer with its digest.
-func (s *session) verifyLayers(ctx context.Context, m *manifest.Manifest, config *manifest.Config, done func(digest string)) error {
+// Nothing is kept. Layers are read in parallel, as far as room has bytes for them: a larger one than it has takes
+// all. done is called after each layer with its digest, maybe concurrently.
+func (s *session) verifyLayers(ctx context.Context, m *manifest.Manifest, config *manifest.Config, room *semaphore.Weighted, done func(digest string)) (err error) {
 	if len(config.RootFS.DiffIDs) != len(m.Layers) {
 		return &Error{Reason: InvalidImage, Message: fmt.Sprintf("the manifest has %d layers, the config has %d diff IDs", len(m.Layers), len(config.RootFS.DiffIDs))}
 	}
 	verified := map[string]string{} // digest → diff ID
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(s.limits.Concurrency)
+	defer func() {
+		if e := group.Wait(); err == nil {
+			err = e
+		}
+	}()
 	for i, layer := range m.Layers {
 		diffID := config.RootFS.DiffIDs[i]
 		if known, ok := verified[layer.Digest]; ok {
@@ -61,11 +71,19 @@ func (s *session) verifyLayers(ctx context.Context, m *manifest.Manifest, config
 		if !types.MediaType(layer.MediaType).IsDistributable() {
 			continue // its bytes are not in the registry: see the descriptor's urls
 		}
-		if err := s.verifyLayer(ctx, layer, diffID); err != nil {
-			return &partError{"layer " + layer.Digest, err}
-		}
 		verified[layer.Digest] = diffID
-		done(layer.Digest)
+		weight := max(0, min(layer.Size, s.limits.LayerBytes))
+		if err := room.Acquire(ctx, weight); err != nil {
+			return context.Cause(ctx)
+		}
+		group.Go(func() error {
+			defer room.Release(weight)
+			if err := s.verifyLayer(ctx, layer, diffID); err != nil {
+				return &partError{"layer " + layer.Digest, err}
+			}
+			done(layer.Digest)
+			return nil
+		})
 	}
 	return nil
 }

@@ -103,6 +103,10 @@ type Limits struct {
 	// JobContent is how many bytes the layers of one job may unpack to beyond 50 times
 	// what was read of them (1 GiB).
 	JobContent int64
+	// LayerBytes is how many bytes the layers have together that are verified at a
+	// time, by all jobs (256 MiB); a larger one is verified alone. Of one image they are
+	// as many at a time as Concurrency.
+	LayerBytes int64
 	// JobTime is the longest a job may take (15 min; 12 h where layers are verified).
 	JobTime time.Duration
 	// Recycle is how long what was learned about a host or a repository is
@@ -131,6 +135,7 @@ func (l Limits) withDefaults(layers LayersMode) Limits {
 	setDefault(&l.JobRequests, 10_000)
 	setDefault(&l.JobBytes, 512<<20)
 	setDefault(&l.JobContent, 1<<30)
+	setDefault(&l.LayerBytes, 256<<20)
 	if layers == LayersVerify {
 		setDefault(&l.JobTime, 12*time.Hour)
 	}
@@ -148,7 +153,7 @@ func setDefault[T int | int64 | float64 | time.Duration](field *T, value T) {
 func (l Limits) validate() error {
 	if l.Concurrency < 0 || l.HostConcurrency < 0 || l.HostRate < 0 || l.HostBurst < 0 || l.Attempts < 0 || l.MaxWait < 0 ||
 		l.Stall < 0 || l.MinRate < 0 || l.Request < 0 || l.Layer < 0 || l.Recycle < 0 ||
-		l.JobManifests < 0 || l.JobRequests < 0 || l.JobBytes < 0 || l.JobContent < 0 || l.JobTime < 0 {
+		l.JobManifests < 0 || l.JobRequests < 0 || l.JobBytes < 0 || l.JobContent < 0 || l.LayerBytes < 0 || l.JobTime < 0 {
 		return fmt.Errorf("limits must not be negative: %+v", l)
 	}
 	return nil

@@ -14,15 +14,19 @@ const (
 	minRate, maxRate = 10, 6400
 	// hubRate is Docker Hub's, which counts what it is asked.
 	hubRate = 20
-	// paceWindow is how long a rate is tried.
-	paceWindow = time.Second
+	// paceWindow is how long a rate is tried, at least, and paceAnswers with how many answers.
+	paceWindow  = 250 * time.Millisecond
+	paceAnswers = 20
+	// quick is an answer that needs no other to compare with: a host nearby that answers in a fraction of it is
+	// slower by more than twice when it is asked more.
+	quick = 2 * time.Millisecond
 	// calm is how long a rate stays after a host has refused.
 	calm = time.Minute
 )
 
 // pace is how many requests a second a host gets. Unless a number was given it adapts: it doubles after
-// each second in which requests had to wait for it, the host refused none (429, 503), and the mean time to
-// an answer was at most twice the least of any second; and it halves after one in which the host refused,
+// each quarter of a second in which requests had to wait for it, the host refused none (429, 503), and the mean time to
+// an answer was at most twice the least of any, or two milliseconds; and it halves after one in which the host refused,
 // to stay so for a minute.
 type pace struct {
 	bucket *rate.Limiter
@@ -87,7 +91,7 @@ func (p *pace) answered(now time.Time, took time.Duration, refused bool) {
 	p.answers++
 	p.took += took
 	p.refused = p.refused || refused
-	if now.Sub(p.since) < paceWindow {
+	if now.Sub(p.since) < paceWindow || p.answers < paceAnswers && !p.refused {
 		return
 	}
 	mean := p.took / time.Duration(p.answers)
@@ -98,7 +102,7 @@ func (p *pace) answered(now time.Time, took time.Duration, refused bool) {
 	switch {
 	case p.refused:
 		limit, p.calm = max(limit/2, minRate), now.Add(calm)
-	case p.waited && mean <= 2*p.best && !now.Before(p.calm):
+	case p.waited && mean <= max(2*p.best, quick) && !now.Before(p.calm):
 		limit = min(2*limit, maxRate)
 	}
 	p.bucket.SetLimitAt(now, rate.Limit(limit))

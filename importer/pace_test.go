@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// second has n requests made within a second, each answered after took.
-func second(p *pace, now time.Time, n int, took time.Duration, refused bool) time.Time {
+// window has n requests made within a window, each answered after took.
+func window(p *pace, now time.Time, n int, took time.Duration, refused bool) time.Time {
 	for i := range n {
-		at := now.Add(time.Duration(i) * time.Second / time.Duration(n))
+		at := now.Add(time.Duration(i) * paceWindow / time.Duration(n))
 		p.reserve(at)
 		p.answered(at, took, refused && i == 0)
 	}
-	now = now.Add(time.Second)
+	now = now.Add(paceWindow)
 	p.reserve(now)
 	p.answered(now, took, false)
 	return now
@@ -29,26 +29,30 @@ func TestPaceFollowsTheHost(t *testing.T) {
 		}
 	}
 	want("at first", 200)
-	now = second(p, now, 100, 10*time.Millisecond, false)
+	now = window(p, now, 100, 10*time.Millisecond, false)
 	want("who needs less is given no more", 200)
-	now = second(p, now, 1000, 10*time.Millisecond, false)
+	now = window(p, now, 1000, 10*time.Millisecond, false)
 	want("it answers quickly", 400)
-	now = second(p, now, 2000, 15*time.Millisecond, false)
+	now = window(p, now, 2000, 15*time.Millisecond, false)
 	want("and more", 800)
-	now = second(p, now, 3000, 50*time.Millisecond, false)
+	now = window(p, now, 3000, 50*time.Millisecond, false)
 	want("it becomes slow", 800)
-	now = second(p, now, 3000, 15*time.Millisecond, true)
+	now = window(p, now, 3000, 15*time.Millisecond, true)
 	want("it refuses", 400)
-	now = second(p, now, 3000, 10*time.Millisecond, false)
+	now = window(p, now, 3000, 10*time.Millisecond, false)
 	want("and is spared for a while", 400)
-	now = second(p, now.Add(calm), 3000, 10*time.Millisecond, false)
+	now = window(p, now.Add(calm), 20, 10*time.Millisecond, false) // ends the window that was open meanwhile
+	now = window(p, now, 3000, 10*time.Millisecond, false)
 	want("then tried again", 800)
 	for range 10 {
-		now = second(p, now, 20000, 10*time.Millisecond, false)
+		now = window(p, now, 20000, 10*time.Millisecond, false)
 	}
 	want("at most", maxRate)
+	now = window(p, now, 1, time.Millisecond, false)
+	now = window(p, now, 1, time.Millisecond, false)
+	want("a few answers tell nothing", maxRate)
 	for range 20 {
-		now = second(p, now, 10, 10*time.Millisecond, true)
+		now = window(p, now, 10, 10*time.Millisecond, true)
 	}
 	want("at least", minRate)
 }
@@ -58,7 +62,7 @@ func TestPaceThatWasGiven(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for _, p := range []*pace{newPace("registry.example.com", 20, 0), newPace("index.docker.io", 0, 0)} {
 		for range 3 {
-			now = second(p, now, 1000, time.Millisecond, false)
+			now = window(p, now, 1000, time.Millisecond, false)
 		}
 		if got := p.perSecond(); got != 20 {
 			t.Errorf("%v requests a second, want 20", got)

@@ -211,7 +211,7 @@ func (r *run) importImage(ctx context.Context, n node, found *imagev1.Image, m *
 			verified := func(digest string) {
 				r.emit(Event{Kind: EventVerified, Digest: digest, Platform: platform})
 			}
-			if err := r.session.verifyLayers(ctx, m.Manifest, config, verified); err != nil {
+			if err := r.session.verifyLayers(ctx, m.Manifest, config, r.layerRoom, verified); err != nil {
 				return nil, describe(n.reference, err)
 			}
 			fresh.Annotations[annotation.Layers] = annotation.LayersVerified

@@ -82,7 +82,7 @@ func (l *localListener) dial(ctx context.Context, _, _ string) (net.Conn, error)
 // transport speaks plain HTTP over dial. Its idle connections are few and
 // closed with the server.
 func (l *localListener) transport() http.RoundTripper {
-	return &http.Transport{DialContext: l.dial, MaxIdleConnsPerHost: 16, DisableCompression: true}
+	return &http.Transport{DialContext: l.dial, MaxIdleConnsPerHost: 64, DisableCompression: true}
 }
 
 type localAddr struct{}

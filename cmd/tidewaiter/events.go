@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -86,8 +87,11 @@ func (r *eventRecorder) Notify(_ context.Context, n queue.Notice) {
 	r.record(aboutImage(name), n.Warning, n.Reason, n.Message)
 }
 
-// imported tells what became of a reference that was to be imported.
+// imported tells what became of a reference that was to be imported, unless nothing did.
 func (r *eventRecorder) imported(ctx context.Context, reference string, result *importer.Result, err error) {
+	if err == nil && !slices.ContainsFunc(result.Images, func(i importer.ImageResult) bool { return i.Action != importer.Unchanged }) {
+		return
+	}
 	n := queue.Notice{Reason: queue.NoticeImported, Reference: reference, Message: "Imported " + reference}
 	if result != nil {
 		n.Image = result.Digest

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
@@ -212,7 +213,12 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 		if err != nil {
 			return err
 		}
-		b := newBatch(im, to.images, o.jobs, report, progress)
+		images := to.images
+		if to.config != nil {
+			patience := &patience{clock: clock.RealClock{}, say: progress.note}
+			images = func() importer.Images { return patience.images(to.images()) }
+		}
+		b := newBatch(im, images, o.jobs, report, progress)
 		if to.config != nil {
 			// Events are by the way: what becomes of them is no concern of who imports.
 			recording, stop := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), klog.Logger{}))

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/importer"
 )
 
@@ -108,6 +109,15 @@ func (p *progress) told(line string) {
 	p.said = line
 	p.clear()
 	fmt.Fprintln(p.w, line)
+	p.draw()
+}
+
+// note writes a line that is to stay.
+func (p *progress) note(line string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clear()
+	fmt.Fprintln(p.w, printable.Text(line))
 	p.draw()
 }
 

@@ -147,6 +147,18 @@ func (l *Lanes) FailingSince(host string) time.Time {
 	return time.Time{}
 }
 
+// Parked is how many hosts are parked.
+func (l *Lanes) Parked() (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, h := range l.hosts {
+		if h.parked.After(l.clock.Now()) {
+			n++
+		}
+	}
+	return n
+}
+
 // forget forgets hosts for which nothing runs, until half as many are left or none.
 func (l *Lanes) forget() {
 	for name, h := range l.hosts {

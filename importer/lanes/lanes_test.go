@@ -143,3 +143,21 @@ func TestHostsAreForgotten(t *testing.T) {
 		t.Errorf("%d hosts are remembered", n)
 	}
 }
+
+func TestParkedHostsAreCounted(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Now())
+	l := lanes.New(32, 8, clock)
+	for _, host := range []string{"a", "b", "c"} {
+		l.Start(host)
+	}
+	l.End("a", errDead)
+	l.End("b", errDead)
+	l.End("c", nil)
+	if n := l.Parked(); n != 2 {
+		t.Errorf("%d hosts are parked, want 2", n)
+	}
+	clock.Step(time.Minute)
+	if n := l.Parked(); n != 0 {
+		t.Errorf("%d hosts are parked a minute later", n)
+	}
+}

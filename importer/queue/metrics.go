@@ -17,6 +17,7 @@ type queueMetrics struct {
 	delay  *metrics.HistogramVec // receiver
 	jobs   *metrics.CounterVec   // receiver, result
 	swept  *metrics.CounterVec   // result
+	parked *metrics.Gauge
 }
 
 func newQueueMetrics(register func(...metrics.Registerable)) *queueMetrics {
@@ -43,8 +44,12 @@ func newQueueMetrics(register func(...metrics.Registerable)) *queueMetrics {
 			StabilityLevel: metrics.ALPHA,
 		}, []string{"result"}),
 	}
+	m.parked = metrics.NewGauge(&metrics.GaugeOpts{
+		Namespace: "tidewaiter", Subsystem: "queue", Name: "parked_registries",
+		Help: "Registries that do not answer or asked to be left alone, and whose jobs wait for that.", StabilityLevel: metrics.ALPHA,
+	})
 	if register != nil {
-		register(m.depth, m.oldest, m.delay, m.jobs, m.swept)
+		register(m.parked, m.depth, m.oldest, m.delay, m.jobs, m.swept)
 	}
 	return m
 }

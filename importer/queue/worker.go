@@ -243,6 +243,7 @@ func (w *Worker) watchDepth(ctx context.Context) {
 	ticker := w.Clock.NewTicker(depthInterval)
 	defer ticker.Stop()
 	for {
+		w.metrics.parked.Set(float64(w.lanes.Parked()))
 		if depth, err := w.Queue.Depth(ctx); err == nil {
 			w.metrics.setDepth(w.Receivers, depth, w.Clock.Now())
 		} else if ctx.Err() == nil {

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"syscall"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/importer"
+)
+
+// maxAway is how long an import waits for an API server that has answered before and does not now.
+const maxAway = 5 * time.Minute
+
+// patience has an import wait for its API server. One that has never answered is not waited for.
+type patience struct {
+	clock clock.Clock
+	say   func(string)
+
+	mu       sync.Mutex
+	answered bool
+	said     time.Time // when it was last said that the server is away
+}
+
+// images are those of an API server that may be away for a while.
+func (p *patience) images(images importer.Images) importer.Images { return patientImages{images, p} }
+
+// do calls f again with pauses while the server is away. What f does may have been done although it failed: imports
+// bear that.
+func (p *patience) do(ctx context.Context, f func() error) error {
+	began := p.clock.Now()
+	for pause := time.Second; ; pause = min(2*pause, 15*time.Second) {
+		err := f()
+		if !p.waits(err, began) {
+			return err
+		}
+		select {
+		case <-p.clock.After(pause):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// waits reports whether what began then is to be tried again, and says so, once in a while.
+func (p *patience) waits(err error, began time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.clock.Now()
+	switch {
+	case !isAway(err):
+		p.answered = true
+		return false
+	case !p.answered || now.Sub(began) >= maxAway:
+		return false
+	case p.said.IsZero() || now.Sub(p.said) >= maxAway:
+		p.said = now
+		p.say(fmt.Sprintf("the API server does not answer; the import waits for it, up to %s: %v", maxAway, err))
+	}
+	return true
+}
+
+// isAway reports whether an error is of a server that is stopped, starting or overloaded.
+func isAway(err error) bool {
+	for _, gone := range []error{syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE, io.EOF, io.ErrUnexpectedEOF} {
+		if errors.Is(err, gone) {
+			return true
+		}
+	}
+	return apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err)
+}
+
+type patientImages struct {
+	importer.Images
+	patience *patience
+}
+
+// Get implements importer.Images.
+func (i patientImages) Get(ctx context.Context, name string, o metav1.GetOptions) (image *imagev1.Image, err error) {
+	err = i.patience.do(ctx, func() error { image, err = i.Images.Get(ctx, name, o); return err })
+	return image, err
+}
+
+// Create implements importer.Images.
+func (i patientImages) Create(ctx context.Context, in *imagev1.Image, o metav1.CreateOptions) (image *imagev1.Image, err error) {
+	err = i.patience.do(ctx, func() error { image, err = i.Images.Create(ctx, in, o); return err })
+	return image, err
+}
+
+// Update implements importer.Images.
+func (i patientImages) Update(ctx context.Context, in *imagev1.Image, o metav1.UpdateOptions) (image *imagev1.Image, err error) {
+	err = i.patience.do(ctx, func() error { image, err = i.Images.Update(ctx, in, o); return err })
+	return image, err
+}
