@@ -61,7 +61,7 @@ func TestImportWaitsForTheAPIServer(t *testing.T) {
 		images := &awayImages{clock: clock, err: err}
 		var stdout, stderr logBuffer
 		progress := newProgress(&stderr)
-		r := newReport("", false, &stdout, &stderr, progress)
+		r := newReport("", "", &stdout, &stderr, progress)
 		im, ierr := importer.New(importer.Options{Keychain: authn.NewMultiKeychain()})
 		if ierr != nil {
 			t.Fatal(ierr)
