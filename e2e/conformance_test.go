@@ -36,6 +36,8 @@ var conformanceSpecs = []string{
 	"[sig-network] Services should delete a collection of services [Conformance]",
 	"[sig-network] Services should find a service from listing all namespaces [Conformance]",
 	"[sig-node] Lease lease API should be available [Conformance]",
+	"[sig-api-machinery] Servers with support for Table transformation should return a 406 for a backend which does not implement metadata [Conformance]",
+	"[sig-auth] SubjectReview should support SubjectReview API operations [Conformance]",
 	// These are not part of conformance, and about the same kinds.
 	"[sig-api-machinery] OpenAPIV3 should round trip OpenAPI V3 for all built-in group versions",
 	"[sig-api-machinery] Server request timeout default timeout should be used if the specified timeout in the request URL is 0s",
@@ -44,6 +46,7 @@ var conformanceSpecs = []string{
 	"[sig-api-machinery] ServerSideApply should create an applied object if it does not already exist",
 	"[sig-api-machinery] ServerSideApply should work for subresources",
 	"[sig-api-machinery] Servers with support for Table transformation should return pod details",
+	"[sig-auth] SelfSubjectReview should support SelfSubjectReview API operations",
 	"[sig-instrumentation] MetricsGrabber should grab all metrics from API server.",
 	"[sig-instrumentation] MetricsGrabber should grab all metrics slis from API server.",
 	"[sig-network] Services should check NodePort out-of-range",

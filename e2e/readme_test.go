@@ -37,7 +37,21 @@ var update = flag.Bool("update", false, "write the real output of the README's c
 // for three platforms. Digests, ports, ages and dates may differ, and a line
 // that is only "…" stands for any lines.
 func TestREADME(t *testing.T) {
-	path := filepath.Join(harness.ModuleDir(t), "..", "README.md")
+	runDocument(t, "README.md", newSession(t))
+}
+
+// What docs/access.md shows is what happens, to an administrator.
+func TestAccessDocument(t *testing.T) {
+	s := harness.StartServer(t)
+	run := newSession(t)
+	run.env = append(run.env, "KUBECONFIG="+s.Kubeconfig)
+	runDocument(t, filepath.Join("docs", "access.md"), run)
+}
+
+// runDocument runs the blocks of a document of the project.
+func runDocument(t *testing.T, name string, run *session) {
+	t.Helper()
+	path := filepath.Join(harness.ModuleDir(t), "..", name)
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -46,14 +60,13 @@ func TestREADME(t *testing.T) {
 	if len(blocks) == 0 {
 		t.Fatalf("%s has no block to run; mark one with <!-- e2e -->", path)
 	}
-	run := newSession(t)
 	updated, end := strings.Builder{}, 0
 	for _, b := range blocks {
 		var block strings.Builder
 		for _, step := range parseSteps(t, string(text[b[4]:b[5]]), b[2] >= 0) {
 			got := run.step(t, step)
 			if n := normalise(got); !matches(normalise(step.output), n) && !*update {
-				t.Errorf("$ %s\nprinted:\n%s\nthe README shows:\n%s", step.command, n, normalise(step.output))
+				t.Errorf("$ %s\nprinted:\n%s\n%s shows:\n%s", step.command, n, name, normalise(step.output))
 			}
 			fmt.Fprintf(&block, "$ %s\n%s", step.command, got)
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -18,6 +19,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
@@ -33,7 +36,7 @@ func as(config *restclient.Config, user string) *restclient.Config {
 }
 
 // soon waits until condition holds.
-func soon(t *testing.T, what string, condition func() bool) {
+func soon(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !condition(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -44,10 +47,10 @@ func soon(t *testing.T, what string, condition func() bool) {
 
 // bind gives a user a cluster role, everywhere or in a namespace, and waits until the
 // server goes by it.
-func bind(t *testing.T, admin kubernetes.Interface, user, role, namespace string) {
+func bind(t testing.TB, admin kubernetes.Interface, name, role, namespace string) {
 	t.Helper()
 	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}
-	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}}
+	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: name}}
 	meta := metav1.ObjectMeta{GenerateName: "test-"}
 	var err error
 	if namespace == "" {
@@ -62,9 +65,9 @@ func bind(t *testing.T, admin kubernetes.Interface, user, role, namespace string
 	if err != nil {
 		t.Fatal(err)
 	}
-	soon(t, user+" has "+role, func() bool {
+	soon(t, name+" has "+role, func() bool {
 		for _, rule := range r.Rules {
-			spec := authorizationv1.SubjectAccessReviewSpec{User: user}
+			spec := authorizationv1.SubjectAccessReviewSpec{User: name}
 			if len(rule.NonResourceURLs) > 0 {
 				spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: rule.NonResourceURLs[0], Verb: rule.Verbs[0]}
 			} else {
@@ -347,5 +350,32 @@ func TestServeRefusesAuthorization(t *testing.T) {
 		if _, err := os.Stat(dir); err == nil {
 			t.Errorf("%q: the data directory was made", args)
 		}
+	}
+}
+
+// BenchmarkDecisions is what it costs to decide whether somebody may read an image: an
+// administrator, and a viewer among the bindings of fifty people.
+func BenchmarkDecisions(b *testing.B) {
+	s, err := openServer(b.Context(), serverOptions{dataDir: b.TempDir()}, listen(b))
+	if err != nil {
+		b.Fatal(err)
+	}
+	client := kubernetes.NewForConfigOrDie(runServer(b, s))
+	for i := range 50 {
+		bind(b, client, fmt.Sprintf("viewer-%d", i), "tidewaiter:image-viewer", "")
+	}
+	for name, who := range map[string]user.Info{
+		"administrator": &user.DefaultInfo{Name: "root", Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}},
+		"viewer":        &user.DefaultInfo{Name: "viewer-49", Groups: []string{user.AllAuthenticated}},
+	} {
+		b.Run(name, func(b *testing.B) {
+			question := authorizer.AttributesRecord{User: who, Verb: "get", APIGroup: "image.openshift.io", APIVersion: "v1", Resource: "images", Name: "a", ResourceRequest: true}
+			b.ReportAllocs()
+			for b.Loop() {
+				if got, _, err := s.access.Authorizer.Authorize(b.Context(), question); got != authorizer.DecisionAllow {
+					b.Fatal(got, err)
+				}
+			}
+		})
 	}
 }
