@@ -29,11 +29,12 @@ const (
 	mediaTypeField    = "dockerImageManifestMediaType"
 	architectureField = "dockerImageMetadata.Architecture"
 	verifiedField     = "signatures.verified"
-	signerField       = "signatures.signer"  // has as many values as the image has signers
-	knownField        = selectors.References // and as the references and repositories that it is known by
-	verdictsField     = "verdicts"           // and as the repositories that it is in, each with the verdict there
-	vouchesField      = "vouches"            // of an index: the images that are verified through it
-	warningsField     = selectors.Warnings   // and as there are kinds of warnings about it
+	signerField       = "signatures.signer"          // has as many values as the image has signers
+	knownField        = selectors.References         // and as the references and repositories that it is known by
+	recordedField     = selectors.RecordedReferences // the same, but that it is never asked where a tag leads now
+	verdictsField     = "verdicts"                   // and as the repositories that it is in, each with the verdict there
+	vouchesField      = "vouches"                    // of an index: the images that are verified through it
+	warningsField     = selectors.Warnings           // and as there are kinds of warnings about it
 	unprintableField  = selectors.Unprintable
 	usedField         = "used"    // is about the moment, and not stored
 	usedByField       = "used-by" // as that, and has as many values as clusters and namespaces have pods that use it
@@ -60,6 +61,7 @@ var fieldValues = map[string][]string{
 	architectureField: nil,
 	signerField:       nil,
 	knownField:        nil,
+	recordedField:     nil,
 	verifiedField:     {verdicts.VerifiedTrue, verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.Unsigned, verdicts.ByIndex},
 	verdictsField:     nil,
 	vouchesField:      nil,
@@ -80,7 +82,7 @@ func convertFieldLabel(label, value string) (string, string, error) {
 	if values != nil && !slices.Contains(values, value) {
 		return "", "", fmt.Errorf("field label %q of images cannot be %q: it is one of %s", label, value, strings.Join(values, ", "))
 	}
-	if label == knownField {
+	if label == knownField || label == recordedField {
 		if ref, err := reference.Parse(value); err == nil {
 			if ref.Digest != "" {
 				ref = ref.Pulled()
@@ -107,7 +109,7 @@ func (f *facts) values(field string, image *imagev1.Image) []string {
 		if _, signers := f.summarize(image); len(signers) > 0 {
 			return signers
 		}
-	case knownField:
+	case knownField, recordedField:
 		if all := knownBy(image); len(all) > 0 {
 			return all
 		}
@@ -287,7 +289,7 @@ func newSelector(asked fields.Selector) fields.Selector {
 // term is what a field with a value is matched by: of a field with several, that the value is one.
 func term(field, value string) (string, string) {
 	switch field {
-	case signerField, knownField, warningsField, verdictsField, vouchesField, usedByField:
+	case signerField, knownField, recordedField, warningsField, verdictsField, vouchesField, usedByField:
 		return field + "=" + value, "true"
 	}
 	return field, value

@@ -1,6 +1,7 @@
 package imageapi
 
 import (
+	"cmp"
 	"context"
 	"strings"
 
@@ -11,9 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
@@ -25,6 +29,7 @@ import (
 // at every image that the rest of the selector leaves.
 type imagesREST struct {
 	*genericregistry.Store
+	tags           *genericregistry.Store
 	facts          *facts
 	verdictChanged func(image *imagev1.Image, verified string, signers []string)
 	vouches        func(index *imagev1.Image)
@@ -39,6 +44,10 @@ func (r *imagesREST) List(ctx context.Context, options *internalversion.ListOpti
 	if selectsByUse(options) {
 		r.facts.warnOfDoubts(ctx)
 	}
+	options, err := r.followTag(ctx, options)
+	if err != nil {
+		return nil, err
+	}
 	if selectsUsed(options) {
 		return r.listUsed(ctx, options)
 	}
@@ -48,6 +57,10 @@ func (r *imagesREST) List(ctx context.Context, options *internalversion.ListOpti
 // DeleteCollection is part of rest.CollectionDeleter.
 func (r *imagesREST) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, listOptions *internalversion.ListOptions) (runtime.Object, error) {
 	if err := r.canSelect(listOptions); err != nil {
+		return nil, err
+	}
+	listOptions, err := r.followTag(ctx, listOptions)
+	if err != nil {
 		return nil, err
 	}
 	return r.Store.DeleteCollection(ctx, validate, options, listOptions)
@@ -89,6 +102,45 @@ func (r *imagesREST) Update(ctx context.Context, name string, info rest.UpdatedO
 			"a strategic merge patch cannot merge signatures, which have no key to merge by: use a merge patch (kubectl patch --type=merge) or server-side apply")})
 	}
 	return obj, created, err
+}
+
+// followTag has a selector by a reference with a tag select the image that the tag leads to, if that is known. An image
+// shows a bounded number of its references; where a tag leads is kept of every tag. One by recorded references is left
+// to their index.
+func (r *imagesREST) followTag(ctx context.Context, options *internalversion.ListOptions) (*internalversion.ListOptions, error) {
+	if options == nil || options.FieldSelector == nil {
+		return options, nil
+	}
+	var failed error
+	selector, err := options.FieldSelector.Transform(func(name, value string) (string, string, error) {
+		if name == recordedField {
+			return knownField, value, nil
+		}
+		ref, err := reference.Parse(value)
+		if name != knownField || err != nil || ref.Tag == "" || ref.Digest != "" {
+			return name, value, nil
+		}
+		obj, err := r.tags.Get(genericapirequest.WithNamespace(ctx, tags.Namespace), tags.Name(ref), &metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return name, value, nil // nobody has looked yet: what is recorded on images is all there is
+		case err != nil:
+			failed = err
+			return name, value, nil
+		}
+		if image, known := tags.Now(obj.(*imagev1.ImageTag)); known && image != "" {
+			return nameField, image, nil
+		} else if known {
+			return nameField, "none", nil
+		}
+		return name, value, nil
+	})
+	if err = cmp.Or(err, failed); err != nil {
+		return nil, err
+	}
+	followed := *options
+	followed.FieldSelector = selector
+	return &followed, nil
 }
 
 // noMergeKey is in the error of a strategic merge patch whose items lack the key that the Go type's

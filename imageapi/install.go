@@ -14,11 +14,11 @@ import (
 // types themselves, so nothing is ever converted.
 var internalGroupVersion = schema.GroupVersion{Group: imagev1.GroupName, Version: runtime.APIVersionInternal}
 
-// Install registers Image, ImageList and ImageSignature with scheme, as internal and as v1 types,
+// Install registers Image, ImageList, ImageSignature, ImageTag and ImageTagList with scheme, as internal and as v1 types,
 // and docker10.DockerImage, the kind inside dockerImageMetadata.
 func Install(scheme *runtime.Scheme) error {
 	for _, gv := range []schema.GroupVersion{internalGroupVersion, imagev1.GroupVersion} {
-		scheme.AddKnownTypes(gv, &imagev1.Image{}, &imagev1.ImageList{}, &imagev1.ImageSignature{})
+		scheme.AddKnownTypes(gv, &imagev1.Image{}, &imagev1.ImageList{}, &imagev1.ImageSignature{}, &imagev1.ImageTag{}, &imagev1.ImageTagList{})
 	}
 	metav1.AddToGroupVersion(scheme, imagev1.GroupVersion)
 	if err := docker10.Install(scheme); err != nil {
@@ -26,6 +26,9 @@ func Install(scheme *runtime.Scheme) error {
 	}
 	scheme.AddTypeDefaultingFunc(&imagev1.Image{}, func(obj any) { setDefaults(obj.(*imagev1.Image)) })
 	if err := scheme.AddFieldLabelConversionFunc(imagev1.GroupVersion.WithKind("Image"), convertFieldLabel); err != nil {
+		return err
+	}
+	if err := scheme.AddFieldLabelConversionFunc(imagev1.GroupVersion.WithKind("ImageTag"), convertTagFieldLabel); err != nil {
 		return err
 	}
 	return scheme.SetVersionPriority(imagev1.GroupVersion)

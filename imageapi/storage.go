@@ -41,8 +41,8 @@ type Options struct {
 	Usage Usage
 }
 
-// Storage returns the REST storage of image.openshift.io/v1, by resource: "images" and
-// "imagesignatures".
+// Storage returns the REST storage of image.openshift.io/v1, by resource: "images",
+// "imagesignatures", "imagetags" and "imagetags/status".
 func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage, error) {
 	if opts.Scheme == nil {
 		return nil, fmt.Errorf("imageapi: Options.Scheme is required")
@@ -98,7 +98,11 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 			opts.Vouches(index)
 		}
 	}
-	served := &imagesREST{Store: images, facts: f, verdictChanged: opts.VerdictChanged, vouches: opts.Vouches, answer: opts.Answer}
+	tagged, status, err := newImageTags(g, opts.Scheme)
+	if err != nil {
+		return nil, err
+	}
+	served := &imagesREST{Store: images, tags: tagged, facts: f, verdictChanged: opts.VerdictChanged, vouches: opts.Vouches, answer: opts.Answer}
 	if served.answer == nil {
 		served.answer = func(ctx context.Context) (context.Context, func(runtime.Object) runtime.Object) {
 			return ctx, func(obj runtime.Object) runtime.Object { return obj }
@@ -110,5 +114,7 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 			images:   served,
 			strategy: signatureStrategy{ObjectTyper: opts.Scheme, NameGenerator: names.SimpleNameGenerator},
 		},
+		"imagetags":        tagged,
+		"imagetags/status": status,
 	}, nil
 }

@@ -96,7 +96,11 @@ func (r *imagesREST) namesInUse(ctx context.Context) ([]string, error) {
 	names, references := r.facts.usage.InUse()
 	names = append(names, r.facts.indexes.images()...)
 	for _, reference := range references {
-		list, err := r.Store.ListPredicate(ctx, r.facts.predicate(labels.Everything(), fields.OneTermEqualSelector(knownField, reference)), nil)
+		options, err := r.followTag(ctx, &internalversion.ListOptions{FieldSelector: fields.OneTermEqualSelector(knownField, reference)})
+		if err != nil {
+			return nil, err
+		}
+		list, err := r.Store.ListPredicate(ctx, r.facts.predicate(labels.Everything(), options.FieldSelector), nil)
 		if err != nil {
 			return nil, err
 		}

@@ -155,6 +155,26 @@ func (im *Importer) Import(ctx context.Context, ref reference.Reference, images 
 	}
 	ctx, done := im.job(ctx)
 	defer done()
+	tagged, ok := images.(Tagged)
+	if !ok || ref.Tag == "" {
+		result, seen := im.importNow(ctx, ref, images)
+		return result, seen.err
+	}
+	var result *Result
+	var seen sight
+	_, err = im.follow(ctx, ref, tagged, func() sight {
+		result, seen = im.importNow(ctx, ref, images)
+		return seen
+	})
+	if err == nil {
+		return result, seen.err
+	}
+	return result, errors.Join(seen.err, err)
+}
+
+// importNow imports what ref leads to at this moment. The error is the sight's; the
+// Result may be nil.
+func (im *Importer) importNow(ctx context.Context, ref reference.Reference, images Images) (*Result, sight) {
 	run := &run{Importer: im, ref: ref, images: images, nodes: map[string]*visit{}}
 	stored := false
 	if ref.Digest != "" {
@@ -162,7 +182,7 @@ func (im *Importer) Import(ctx context.Context, ref reference.Reference, images 
 		case err == nil:
 			stored = true
 		case !apierrors.IsNotFound(err):
-			return nil, fmt.Errorf("looking up image %s: %w", ref.Digest, err)
+			return nil, sight{err: fmt.Errorf("looking up image %s: %w", ref.Digest, err)}
 		}
 	}
 	var root node
@@ -171,9 +191,10 @@ func (im *Importer) Import(ctx context.Context, ref reference.Reference, images 
 		root, err = s.root(ctx, ref, stored)
 		return err
 	}); err != nil {
-		return nil, err
+		return nil, sight{absent: ReasonOf(err) == NotFound, err: err}
 	}
-	return run.from(ctx, root)
+	result, err := run.from(ctx, root)
+	return result, sight{digest: root.digest, err: err}
 }
 
 // from imports what the run's reference leads to.

@@ -82,7 +82,7 @@ func renew(image *imagev1.Image) (changed bool) {
 		return false
 	}
 	image.DockerImageReference = annotation.Renewed(image.DockerImageReference)
-	if image.Annotations[annotation.References] != "" {
+	if _, ok := image.Annotations[annotation.References]; ok {
 		annotation.SetKnown(image.Annotations, annotation.Known(image.Annotations))
 	}
 	if image.Annotations[annotation.Gone] != "" {

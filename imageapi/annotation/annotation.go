@@ -43,8 +43,15 @@ const (
 const Platform = "tidewaiter.dev/platform"
 
 // MaxReferences bounds the references that are written to References and to Gone,
-// and read from the former. Of more the longest known, or gone, are left out.
+// and read from the former. Of more those that are gone longest are left out of
+// Gone, and of References what SetKnown says: where a tag leads is kept by package
+// tags of every tag, and found by the field selectors references= of images and
+// image= of imagetags.
 const MaxReferences = 256
+
+// MoreReferences is "true" on an Image that was known by more references than
+// References shows.
+const MoreReferences = "tidewaiter.dev/more-references"
 
 // Known returns the references in an Image's annotations, each once, the longest
 // known first.
@@ -54,7 +61,7 @@ func Known(annotations map[string]string) []reference.Reference {
 		return nil
 	}
 	var known []reference.Reference
-	for _, s := range texts[max(0, len(texts)-MaxReferences):] {
+	for _, s := range texts[:min(len(texts), MaxReferences)] {
 		if ref, err := reference.Parse(s); err == nil && !slices.Contains(known, ref.Pulled()) {
 			known = append(known, ref.Pulled())
 		}
@@ -63,21 +70,55 @@ func Known(annotations map[string]string) []reference.Reference {
 }
 
 // SetKnown records references in an Image's annotations, which must not be nil. It
-// keeps each once, and of too many the last.
+// keeps each once, and removes the annotation if there are none. Of too many the
+// first are kept and at least one of each repository, so that whoever adds one again
+// that there is no room for changes nothing.
 func SetKnown(annotations map[string]string, references []reference.Reference) {
-	distinct := []string{}
+	var distinct []reference.Reference
+	seen, of := map[reference.Reference]bool{}, map[reference.Reference]int{}
 	for _, ref := range references {
-		if s := ref.String(); !slices.Contains(distinct, s) {
-			distinct = append(distinct, s)
+		if !seen[ref] {
+			seen[ref] = true
+			of[ref.Bare()]++
+			distinct = append(distinct, ref)
 		}
 	}
-	b, _ := json.Marshal(distinct[max(0, len(distinct)-MaxReferences):]) // strings always marshal
+	if len(distinct) == 0 {
+		delete(annotations, References)
+		return
+	}
+	if len(distinct) > MaxReferences {
+		annotations[MoreReferences] = "true"
+	}
+	for i := len(distinct) - 1; i >= 0 && len(distinct) > MaxReferences; i-- {
+		if repository := distinct[i].Bare(); of[repository] > 1 {
+			of[repository]--
+			distinct = slices.Delete(distinct, i, i+1)
+		}
+	}
+	texts := make([]string, min(len(distinct), MaxReferences))
+	for i := range texts {
+		texts[i] = distinct[i].String()
+	}
+	b, _ := json.Marshal(texts) // strings always marshal
 	annotations[References] = string(b)
+}
+
+// Leave takes references off those that an Image is known by, and reports whether
+// it was. annotations may be nil.
+func Leave(annotations map[string]string, references ...reference.Reference) (changed bool) {
+	known := Known(annotations)
+	left := slices.DeleteFunc(slices.Clone(known), func(ref reference.Reference) bool { return slices.Contains(references, ref) })
+	if len(left) == len(known) {
+		return false
+	}
+	SetKnown(annotations, left)
+	return true
 }
 
 // IsOld reports whether references are stored in another form than the canonical
 // one: in an Image's annotations, or as its dockerImageReference. Importers wrote
-// index.docker.io for Docker Hub once.
+// index.docker.io for Docker Hub once, and null when the last tag had gone.
 func IsOld(annotations map[string]string, dockerImageReference string) bool {
 	var known []string
 	if json.Unmarshal([]byte(annotations[References]), &known) != nil {
@@ -86,6 +127,9 @@ func IsOld(annotations map[string]string, dockerImageReference string) bool {
 	var gone map[string]string
 	if json.Unmarshal([]byte(annotations[Gone]), &gone) != nil {
 		gone = nil
+	}
+	if text, ok := annotations[References]; ok && (text == "null" || text == "[]") {
+		return true
 	}
 	isOld := func(s string) bool { return Renewed(s) != s }
 	return isOld(dockerImageReference) || slices.ContainsFunc(known, isOld) || slices.ContainsFunc(slices.Collect(maps.Keys(gone)), isOld)

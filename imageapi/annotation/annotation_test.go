@@ -22,15 +22,45 @@ func parse(t testing.TB, s string) reference.Reference {
 	return ref
 }
 
+// An image shows a bounded number of its references: who adds those again that there is no room for changes
+// nothing, so that no run rewrites what the last one wrote, and each repository keeps one.
 func TestKnownReferencesAreBounded(t *testing.T) {
-	var all []reference.Reference
-	for i := range annotation.MaxReferences {
-		all = append(all, parse(t, fmt.Sprintf("quay.io/r%d:1", i)))
-	}
 	written := map[string]string{}
-	annotation.SetKnown(written, append(slices.Clone(all), all[5], parse(t, "quay.io/new:1")))
-	if got, want := annotation.Known(written), append(slices.Clone(all[1:]), parse(t, "quay.io/new:1")); !slices.Equal(got, want) {
-		t.Errorf("got %d references, from %s to %s", len(got), got[0], got[len(got)-1])
+	add := func(s string) {
+		annotation.SetKnown(written, append(annotation.Known(written), parse(t, s)))
+	}
+	for i := range 401 {
+		add(fmt.Sprintf("quay.io/app:%d", i))
+	}
+	add("quay.io/other:1")
+	first := written[annotation.References]
+	known := annotation.Known(written)
+	if len(known) != annotation.MaxReferences || known[0].Tag != "0" || known[255] != parse(t, "quay.io/other:1") || written[annotation.MoreReferences] != "true" {
+		t.Errorf("%d are known, from %s to %s", len(known), known[0], known[len(known)-1])
+	}
+	for i := range 401 {
+		add(fmt.Sprintf("quay.io/app:%d", i))
+		if written[annotation.References] != first {
+			t.Fatalf("adding tag %d again rewrites what is known", i)
+		}
+	}
+	if !annotation.Leave(written, known[0]) || annotation.Leave(written, known[0]) || len(annotation.Known(written)) != annotation.MaxReferences-1 {
+		t.Error("what leaves is not left once")
+	}
+}
+
+// An image that the last reference has left says nothing of references, and not null.
+func TestNoReferencesAreNoAnnotation(t *testing.T) {
+	written := map[string]string{}
+	annotation.SetKnown(written, []reference.Reference{parse(t, "quay.io/app:1")})
+	annotation.Leave(written, parse(t, "quay.io/app:1"))
+	if text, ok := written[annotation.References]; ok {
+		t.Errorf("%q is left", text)
+	}
+	for _, old := range []string{"null", "[]"} {
+		if !annotation.IsOld(map[string]string{annotation.References: old}, "quay.io/app:1") {
+			t.Errorf("%s, which was written once, is not found to be renewed", old)
+		}
 	}
 }
 
@@ -100,7 +130,9 @@ func FuzzAnnotations(f *testing.F) {
 			t.Errorf("%v became %v", missing, again)
 		}
 		var texts []string
-		if err := json.Unmarshal([]byte(stored[annotation.References]), &texts); err != nil || texts == nil || len(texts) > annotation.MaxReferences {
+		if text, ok := stored[annotation.References]; !ok && len(known) == 0 {
+			return
+		} else if err := json.Unmarshal([]byte(text), &texts); err != nil || len(texts) == 0 || len(texts) > annotation.MaxReferences {
 			t.Errorf("written is %s: %v", stored[annotation.References], err)
 		}
 	})

@@ -16,6 +16,8 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/gentype"
 	"k8s.io/client-go/rest"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
 var (
@@ -33,6 +35,7 @@ func init() {
 type Client struct {
 	*gentype.ClientWithList[*imagev1.Image, *imagev1.ImageList]
 	signatures *gentype.Client[*imagev1.ImageSignature]
+	tags       *gentype.ClientWithList[*imagev1.ImageTag, *imagev1.ImageTagList]
 }
 
 // New returns a client for the server of config, which is not changed.
@@ -58,6 +61,11 @@ func New(config *rest.Config) (*Client, error) {
 			"imagesignatures", r, parameterCodec, "",
 			func() *imagev1.ImageSignature { return &imagev1.ImageSignature{} },
 		),
+		tags: gentype.NewClientWithList[*imagev1.ImageTag, *imagev1.ImageTagList](
+			"imagetags", r, parameterCodec, tags.Namespace,
+			func() *imagev1.ImageTag { return &imagev1.ImageTag{} },
+			func() *imagev1.ImageTagList { return &imagev1.ImageTagList{} },
+		),
 	}, nil
 }
 
@@ -69,4 +77,19 @@ func (c *Client) CreateSignature(ctx context.Context, signature *imagev1.ImageSi
 // DeleteSignature removes the signature of that name from its image.
 func (c *Client) DeleteSignature(ctx context.Context, name string, opts metav1.DeleteOptions) error {
 	return c.signatures.Delete(ctx, name, opts)
+}
+
+// GetTag reads an ImageTag of package tags' namespace.
+func (c *Client) GetTag(ctx context.Context, name string, opts metav1.GetOptions) (*imagev1.ImageTag, error) {
+	return c.tags.Get(ctx, name, opts)
+}
+
+// ListTags lists ImageTags of package tags' namespace.
+func (c *Client) ListTags(ctx context.Context, opts metav1.ListOptions) (*imagev1.ImageTagList, error) {
+	return c.tags.List(ctx, opts)
+}
+
+// UpdateTag writes the status of an ImageTag, and makes one that is not there.
+func (c *Client) UpdateTag(ctx context.Context, tag *imagev1.ImageTag, opts metav1.UpdateOptions) (*imagev1.ImageTag, error) {
+	return c.tags.UpdateStatus(ctx, tag, opts)
 }

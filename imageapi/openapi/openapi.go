@@ -17,7 +17,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/openapi/internal/generated"
 )
 
-// GetOpenAPIDefinitions returns the definitions of Image, ImageList and ImageSignature and of the
+// GetOpenAPIDefinitions returns the definitions of Image, ImageList, ImageSignature, ImageTag and ImageTagList and of the
 // types of their package that they refer to, by OpenAPI model name. The definitions of Kubernetes'
 // types are not among them: merge with those of k8s.io/kubernetes/pkg/generated/openapi.
 func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
@@ -38,7 +38,8 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 			add(d)
 		}
 	}
-	for _, name := range []string{imagev1.Image{}.OpenAPIModelName(), imagev1.ImageList{}.OpenAPIModelName(), imagev1.ImageSignature{}.OpenAPIModelName()} {
+	for _, name := range []string{imagev1.Image{}.OpenAPIModelName(), imagev1.ImageList{}.OpenAPIModelName(), imagev1.ImageSignature{}.OpenAPIModelName(),
+		imagev1.ImageTag{}.OpenAPIModelName(), imagev1.ImageTagList{}.OpenAPIModelName()} {
 		add(name)
 	}
 	mendImage(out[imagev1.Image{}.OpenAPIModelName()])

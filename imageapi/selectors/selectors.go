@@ -6,13 +6,26 @@ package selectors
 // kubectl get images --field-selector warnings=ConfigLeftOut.
 const (
 	// References has the canonical references that an image is known by, and their
-	// repositories.
+	// repositories. By a reference with a tag it selects the image that the tag leads to
+	// now, if that is known, and else those that it is recorded on.
 	References = "references"
+	// RecordedReferences has those that are recorded on an image, wherever they lead.
+	RecordedReferences = "references.recorded"
 	// Warnings has the kinds of warnings about an image.
 	Warnings = "warnings"
 	// Unprintable is "true" of an image that was stored with text in its fields that people
 	// cannot read, or YAML not hold. A server makes it printable when it starts.
 	Unprintable = "unprintable"
+)
+
+// Fields of an ImageTag for a field selector, such as
+// kubectl get imagetags --field-selector repository=registry.example.com/team/app.
+const (
+	// TagImage is the digest that a tag leads to now.
+	TagImage = "image"
+	// TagReference is what a tag follows, TagRepository the repository of that.
+	TagReference  = "reference"
+	TagRepository = "repository"
 )
 
 // WarningOldReferences is a value of [Warnings]: references of the image are

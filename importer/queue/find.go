@@ -17,13 +17,13 @@ import (
 // 12 MiB, usually some 20 KiB.
 const listPage = 100
 
-// ListFinder is a Finder that lists the Images whose field selectors.References has the
+// ListFinder is a Finder that lists the Images whose field selectors.RecordedReferences has the
 // reference among its values.
 type ListFinder struct{ Images Lister }
 
 // FindImages implements Finder.
 func (f ListFinder) FindImages(ctx context.Context, ref reference.Reference, visit func(*imagev1.Image) error) error {
-	options := metav1.ListOptions{Limit: listPage, FieldSelector: fields.OneTermEqualSelector(selectors.References, ref.String()).String()}
+	options := metav1.ListOptions{Limit: listPage, FieldSelector: fields.OneTermEqualSelector(selectors.RecordedReferences, ref.String()).String()}
 	for {
 		list, err := f.Images.List(ctx, options)
 		if err != nil {

@@ -3,19 +3,24 @@ package queue
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 	"github.com/tidewaiter/tidewaiter/importer"
 )
 
 // gone asks the registry about a tag or a digest that was deleted. When it is not
-// there, it marks the Images it is recorded on: those of digests, if any, which the
-// registry says a tag led to, and else those that we remember. It was told of then.
+// there, it marks the Images it is recorded on, and those of digests, which the
+// registry says a tag led to. It was told of then.
 func (w *Worker) gone(ctx context.Context, ref reference.Reference, digests []string, then time.Time) (bool, error) {
 	now, err := w.settle(ctx, ref, then, func(digest string) bool { return digest == "" })
 	if err != nil || now != "" {
@@ -23,21 +28,30 @@ func (w *Worker) gone(ctx context.Context, ref reference.Reference, digests []st
 	}
 	if ref.Digest != "" {
 		digests = []string{ref.Digest}
+	} else if now, err := w.look(ctx, ref); err != nil || now != "" {
+		return false, err
 	}
 	for _, digest := range digests {
 		if err := w.markGone(ctx, digest, ref); err != nil {
 			return true, err
 		}
 	}
-	if len(digests) > 0 || w.Finder == nil {
-		return true, nil
-	}
-	return true, w.Finder.FindImages(ctx, ref, func(image *imagev1.Image) error {
-		if !slices.Contains(annotation.Known(image.Annotations), ref) {
-			return nil
+	return true, nil
+}
+
+// look has the registry asked where a tag leads, and that recorded.
+func (w *Worker) look(ctx context.Context, ref reference.Reference) (digest string, err error) {
+	digest, left, err := w.Importer.Look(ctx, ref, w.Images)
+	if digest == "" && err == nil {
+		for _, name := range left {
+			w.notifyGone(ctx, name, ref)
 		}
-		return w.markGone(ctx, image.Name, ref)
-	})
+	}
+	return digest, err
+}
+
+func (w *Worker) notifyGone(ctx context.Context, image string, ref reference.Reference) {
+	w.notify(ctx, Notice{Reason: NoticeGoneFromRegistry, Image: image, Reference: ref.String(), Message: ref.String() + " is no longer in the registry"})
 }
 
 // searchSigned looks for signatures again of the images of which the manifest, now gone, held some, or attestations. It can no longer
@@ -63,58 +77,74 @@ func (w *Worker) searchSigned(ctx context.Context, manifest reference.Reference)
 	return err
 }
 
-// goneRepository asks about every reference in the repository.
+// goneRepository asks about every reference in the repository that is known.
 func (w *Worker) goneRepository(ctx context.Context, repository reference.Reference) error {
+	asked := map[reference.Reference]bool{} // at most the tags of a repository
+	ask := func(ref reference.Reference) error {
+		if asked[ref] {
+			return nil
+		}
+		asked[ref] = true
+		_, err := w.look(ctx, ref)
+		return err
+	}
+	if err := w.goneImages(ctx, repository, ask); err != nil {
+		return err
+	}
+	options := metav1.ListOptions{Limit: listPage, FieldSelector: fields.OneTermEqualSelector(selectors.TagRepository, repository.String()).String()}
+	for {
+		list, err := w.Images.ListTags(ctx, options)
+		if err != nil {
+			return fmt.Errorf("listing the tags of %s: %w", repository, err)
+		}
+		for i := range list.Items {
+			ref, ok := tags.Reference(&list.Items[i])
+			if now, _ := tags.Now(&list.Items[i]); !ok || now == "" {
+				continue
+			}
+			if err := ask(ref); err != nil {
+				return err
+			}
+		}
+		if options.Continue = list.Continue; options.Continue == "" {
+			return nil
+		}
+	}
+}
+
+// goneImages asks about each Image in the repository, and about the tags that it is
+// known by.
+func (w *Worker) goneImages(ctx context.Context, repository reference.Reference, ask func(reference.Reference) error) error {
 	if w.Finder == nil {
 		return nil
 	}
 	return w.Finder.FindImages(ctx, repository, func(image *imagev1.Image) error {
-		references := []reference.Reference{repository.WithDigest(image.Name)}
+		own := repository.WithDigest(image.Name)
+		digest, err := w.Importer.Resolve(ctx, own)
+		if err == nil && digest == "" {
+			err = w.markGone(ctx, image.Name, own)
+		}
+		if err != nil {
+			return err
+		}
 		for _, ref := range annotation.Known(image.Annotations) {
 			if ref.Bare() == repository && ref.Tag != "" {
-				references = append(references, ref)
+				if err := ask(ref); err != nil {
+					return err
+				}
 			}
 		}
-		var gone []reference.Reference
-		for _, ref := range references {
-			digest, err := w.Importer.Resolve(ctx, ref)
-			if err != nil {
-				return err
-			}
-			if digest == "" {
-				gone = append(gone, ref)
-			}
-		}
-		return w.markGone(ctx, image.Name, gone...)
+		return nil
 	})
 }
 
-// markGone records on an Image that references are gone.
-func (w *Worker) markGone(ctx context.Context, name string, references ...reference.Reference) error {
-	if len(references) == 0 {
-		return nil
-	}
+// markGone records on an Image that a reference is gone.
+func (w *Worker) markGone(ctx context.Context, name string, ref reference.Reference) error {
 	marked, err := importer.Change(ctx, w.Images, name, func(image *imagev1.Image) bool {
-		gone, known, changed := annotation.Missing(image.Annotations), annotation.Known(image.Annotations), false
-		for _, ref := range references {
-			if gone[ref] == "" {
-				gone[ref], changed = w.Clock.Now().UTC().Format(time.RFC3339), true
-			}
-			if i := slices.Index(known, ref); i >= 0 && ref.Tag != "" {
-				known, changed = slices.Delete(known, i, i+1), true
-			}
-		}
-		if image.Annotations == nil {
-			image.Annotations = map[string]string{}
-		}
-		annotation.SetMissing(image.Annotations, gone)
-		annotation.SetKnown(image.Annotations, known)
-		return changed
+		return importer.MarkGone(image, w.Clock.Now(), ref)
 	})
 	if err == nil && marked {
-		for _, ref := range references {
-			w.notify(ctx, Notice{Reason: NoticeGoneFromRegistry, Image: name, Reference: ref.String(), Message: ref.String() + " is no longer in the registry"})
-		}
+		w.notifyGone(ctx, name, ref)
 	}
 	return err
 }

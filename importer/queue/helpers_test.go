@@ -21,8 +21,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
@@ -172,34 +170,6 @@ func (n *notices) take() (out []string) {
 	return out
 }
 
-// listed adds List to registrytest.Images, by reference or repository and in pages of one.
-type listed struct{ *registrytest.Images }
-
-func (l listed) List(ctx context.Context, o metav1.ListOptions) (*imagev1.ImageList, error) {
-	names := l.Names()
-	i := 0
-	if o.Continue != "" {
-		i, _ = slices.BinarySearch(names, o.Continue)
-	}
-	list := &imagev1.ImageList{}
-	if i < len(names) {
-		image, err := l.Get(ctx, names[i], metav1.GetOptions{})
-		if err != nil {
-			return nil, err
-		}
-		want := strings.TrimPrefix(o.FieldSelector, selectors.References+"=")
-		if slices.ContainsFunc(annotation.Known(image.Annotations), func(ref reference.Reference) bool {
-			return ref.String() == want || ref.Name() == want
-		}) {
-			list.Items = append(list.Items, *image)
-		}
-	}
-	if i+1 < len(names) {
-		list.Continue = names[i+1]
-	}
-	return list, nil
-}
-
 // workerTest is a worker with a registry.
 type workerTest struct {
 	t        *testing.T
@@ -229,7 +199,7 @@ func prepareWorker(t *testing.T) (*workerTest, queue.Options) {
 	w := &workerTest{t: t, registry: registrytest.New(t), images: &registrytest.Images{}, finder: &tagFinder{}, notices: &notices{}, queue: newQueue()}
 	return w, queue.Options{
 		Importer: newImporter(t, importer.Options{Signatures: w.finder, Limits: importer.Limits{Attempts: 1}}),
-		Images:   w.images, Queue: w.queue, Settle: 64 * time.Millisecond, Finder: queue.ListFinder{Images: listed{w.images}}, Notifier: w.notices, Logger: slog.New(slog.DiscardHandler),
+		Images:   w.images, Queue: w.queue, Settle: 64 * time.Millisecond, Finder: queue.ListFinder{Images: w.images}, Notifier: w.notices, Logger: slog.New(slog.DiscardHandler),
 	}
 }
 

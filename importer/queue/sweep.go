@@ -75,7 +75,7 @@ func (w *Worker) sweepEvery(ctx context.Context) {
 // sweep goes through the repositories, one tag at a time: it is in no hurry, and
 // pushes go first.
 func (w *Worker) sweep(ctx context.Context) {
-	start := w.Clock.Now()
+	ctx, start := importer.Because(ctx, "sweep"), w.Clock.Now()
 	swept, silent := 0, map[string]bool{} // hosts that do not answer now
 	for _, repository := range w.swept {
 		if silent[repository.Host] {

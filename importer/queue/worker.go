@@ -23,7 +23,7 @@ import (
 // Options configure a Worker. Importer, Images and Queue are required.
 type Options struct {
 	Importer *importer.Importer
-	Images   importer.Images
+	Images   importer.Tagged
 	Queue    Queue
 	// Finder finds the Images a deleted tag or repository is recorded on, for
 	// registries that do not say which digest it had. Nil leaves those unmarked.
@@ -155,7 +155,7 @@ func (w *Worker) runJob(ctx context.Context, j *push.Job) {
 	logger := w.Logger.With("job", j.ID, "receiver", j.Receiver, "reference", j.Key, "attempt", j.Attempts)
 	work, lost := context.WithCancel(ctx)
 	defer lost()
-	budgeted, spent := w.Importer.Job(work)
+	budgeted, spent := w.Importer.Job(importer.Because(work, "webhook "+j.Receiver))
 	defer spent()
 	var renewing sync.WaitGroup
 	renewing.Go(func() { w.renew(work, logger, j, lost) })

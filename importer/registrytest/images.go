@@ -13,13 +13,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Images keeps Images in memory as an API would: resource versions, conflicts,
+// Images keeps Images and ImageTags in memory as an API would: resource versions, conflicts,
 // copies in and out. It derives and validates nothing. The zero value is empty.
 type Images struct {
 	mu       sync.Mutex
 	stored   map[string]*imagev1.Image
 	revision int
 	writes   []string
+
+	tags      map[string]*imagev1.ImageTag
+	tagWrites []string
+
 	// BeforeUpdate, if set, runs before each Update looks at what is stored.
 	BeforeUpdate func(name string)
 }

@@ -1,0 +1,402 @@
+package imageapi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/api/validation/path"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/names"
+	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+)
+
+// tagFields are the fields that tags are selected by, besides name and namespace. All are indexed.
+var tagFields = []string{selectors.TagImage, selectors.TagReference, selectors.TagRepository}
+
+// newImageTags returns the storage of imagetags, and that of their status.
+func newImageTags(g generic.RESTOptionsGetter, scheme *runtime.Scheme) (tagged *genericregistry.Store, status *tagStatusREST, err error) {
+	s := tagStrategy{ObjectTyper: scheme, NameGenerator: names.SimpleNameGenerator}
+	store := &genericregistry.Store{
+		NewFunc:                   func() runtime.Object { return &imagev1.ImageTag{} },
+		NewListFunc:               func() runtime.Object { return &imagev1.ImageTagList{} },
+		PredicateFunc:             tagPredicate,
+		DefaultQualifiedResource:  imagev1.Resource("imagetags"),
+		SingularQualifiedResource: imagev1.Resource("imagetag"),
+		CreateStrategy:            s,
+		UpdateStrategy:            s,
+		DeleteStrategy:            s,
+		ResetFieldsStrategy:       s,
+		TableConvertor:            tagTable{},
+	}
+	indexers := cache.Indexers{}
+	for _, name := range tagFields {
+		indexers[storage.FieldIndex(name)] = func(obj any) ([]string, error) {
+			tag, ok := obj.(*imagev1.ImageTag)
+			if !ok {
+				return nil, fmt.Errorf("%T is no ImageTag", obj)
+			}
+			return slices.DeleteFunc([]string{tagField(name, tag)}, func(value string) bool { return value == "" }), nil
+		}
+	}
+	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: g, AttrFunc: tagAttributes, Indexers: &indexers}); err != nil {
+		return nil, nil, fmt.Errorf("imageapi: %w", err)
+	}
+	ofStatus := *store
+	ofStatus.CreateStrategy, ofStatus.UpdateStrategy, ofStatus.ResetFieldsStrategy = tagStatusStrategy{s}, tagStatusStrategy{s}, tagStatusStrategy{s}
+	return store, &tagStatusREST{&ofStatus}, nil
+}
+
+// tagStatusREST is the subresource status: where the registry says that a tag leads. A tag that is not there is made by
+// the first look at it.
+type tagStatusREST struct{ store *genericregistry.Store }
+
+var (
+	_ rest.Patcher              = &tagStatusREST{}
+	_ rest.ResetFieldsStrategy  = tagStrategy{}
+	_ rest.CreaterUpdater       = &genericregistry.Store{}
+	_ rest.SingularNameProvider = &genericregistry.Store{}
+)
+
+// New is part of rest.Storage.
+func (*tagStatusREST) New() runtime.Object { return &imagev1.ImageTag{} }
+
+// Destroy is part of rest.Storage. The storage belongs to the resource.
+func (*tagStatusREST) Destroy() {}
+
+// Get is part of rest.Getter.
+func (r *tagStatusREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
+	return r.store.Get(ctx, name, options)
+}
+
+// Update is part of rest.Updater.
+func (r *tagStatusREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, force bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+	return r.store.Update(ctx, name, info, create, update, force, options)
+}
+
+// GetResetFields is part of rest.ResetFieldsStrategy.
+func (r *tagStatusREST) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return r.store.GetResetFields()
+}
+
+// ConvertToTable is part of rest.TableConvertor.
+func (r *tagStatusREST) ConvertToTable(ctx context.Context, obj, options runtime.Object) (*metav1.Table, error) {
+	return r.store.ConvertToTable(ctx, obj, options)
+}
+
+// tagStrategy is what happens to an ImageTag between decoding and storing. Users write what it follows, and not where
+// that leads.
+type tagStrategy struct {
+	runtime.ObjectTyper
+	names.NameGenerator
+}
+
+// NamespaceScoped is true, as of OpenShift's kind.
+func (tagStrategy) NamespaceScoped() bool { return true }
+
+// AllowCreateOnUpdate is false: PUT of an unknown tag is 404.
+func (tagStrategy) AllowCreateOnUpdate(context.Context) bool { return false }
+
+// AllowUnconditionalUpdate is false: an update names the resourceVersion it is based on.
+func (tagStrategy) AllowUnconditionalUpdate(context.Context) bool { return false }
+
+// Canonicalize has nothing to do.
+func (tagStrategy) Canonicalize(runtime.Object) {}
+
+// WarningsOnCreate is part of rest.RESTCreateStrategy.
+func (tagStrategy) WarningsOnCreate(context.Context, runtime.Object) []string { return nil }
+
+// WarningsOnUpdate is part of rest.RESTUpdateStrategy.
+func (tagStrategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
+	return nil
+}
+
+func resetFields(paths ...string) map[fieldpath.APIVersion]*fieldpath.Set {
+	set := fieldpath.NewSet()
+	for _, p := range paths {
+		set.Insert(fieldpath.MakePathOrDie(p))
+	}
+	return map[fieldpath.APIVersion]*fieldpath.Set{fieldpath.APIVersion(imagev1.GroupVersion.String()): set}
+}
+
+// GetResetFields says what of a user's object is not read.
+func (tagStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return resetFields("status", "image")
+}
+
+// PrepareForCreate is part of rest.RESTCreateStrategy.
+func (tagStrategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
+	tag := obj.(*imagev1.ImageTag)
+	tag.Status, tag.Image = nil, nil
+	delete(tag.Annotations, tags.By)
+	delete(tag.Annotations, tags.Cause)
+	beginTag(tag)
+}
+
+func beginTag(tag *imagev1.ImageTag) {
+	tag.Generation = 1
+	if tag.Spec != nil {
+		generation := tag.Generation
+		tag.Spec.Generation = &generation
+	}
+}
+
+// PrepareForUpdate is part of rest.RESTUpdateStrategy. A change of the spec raises the generation, and so does a
+// generation of 0 in the spec, by which OpenShift's clients ask for another import.
+func (tagStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	tag, before := obj.(*imagev1.ImageTag), old.(*imagev1.ImageTag)
+	tag.Status, tag.Image, tag.Generation = before.Status, nil, before.Generation
+	for _, key := range []string{tags.By, tags.Cause} {
+		if value, ok := before.Annotations[key]; ok {
+			if tag.Annotations == nil {
+				tag.Annotations = map[string]string{}
+			}
+			tag.Annotations[key] = value
+		} else {
+			delete(tag.Annotations, key)
+		}
+	}
+	if tag.Spec == nil {
+		return
+	}
+	if tag.Spec.Generation == nil && before.Spec != nil {
+		tag.Spec.Generation = before.Spec.Generation
+	}
+	if !apiequality.Semantic.DeepEqual(tag.Spec, before.Spec) {
+		tag.Generation++
+		generation := tag.Generation
+		tag.Spec.Generation = &generation
+	}
+}
+
+// Validate reports what is wrong with a new tag.
+func (tagStrategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
+	tag := obj.(*imagev1.ImageTag)
+	errs := validation.ValidateObjectMeta(&tag.ObjectMeta, true, validateTagName, field.NewPath("metadata"))
+	return append(errs, validateTagSpec(tag)...)
+}
+
+// ValidateUpdate reports what is wrong with a changed tag.
+func (tagStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+	tag := obj.(*imagev1.ImageTag)
+	errs := validation.ValidateObjectMetaUpdate(&tag.ObjectMeta, &old.(*imagev1.ImageTag).ObjectMeta, field.NewPath("metadata"))
+	return append(errs, validateTagSpec(tag)...)
+}
+
+// tagStatusStrategy is for the subresource status: it takes what tagStrategy leaves out, and leaves out the rest.
+type tagStatusStrategy struct{ tagStrategy }
+
+// AllowCreateOnUpdate is true: who looks at a tag first makes it, at the cost of one request.
+func (tagStatusStrategy) AllowCreateOnUpdate(context.Context) bool { return true }
+
+// GetResetFields says what of a writer's object is not read when the tag is there.
+func (tagStatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return resetFields("spec", "image")
+}
+
+// PrepareForCreate is part of rest.RESTCreateStrategy.
+func (tagStatusStrategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
+	tag := obj.(*imagev1.ImageTag)
+	tag.Image = nil
+	beginTag(tag)
+	if tag.Status != nil {
+		for i := range tag.Status.Items {
+			tag.Status.Items[i].Generation = tag.Generation
+		}
+	}
+	recordWriter(ctx, tag, nil)
+}
+
+// PrepareForUpdate is part of rest.RESTUpdateStrategy.
+func (tagStatusStrategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
+	tag, before := obj.(*imagev1.ImageTag), old.(*imagev1.ImageTag)
+	tag.Spec, tag.Image, tag.Generation = before.Spec, nil, before.Generation
+	tag.Labels = before.Labels
+	cause := tag.Annotations[tags.Cause]
+	tag.Annotations = map[string]string{tags.Cause: cause}
+	for key, value := range before.Annotations {
+		if key != tags.Cause {
+			tag.Annotations[key] = value
+		}
+	}
+	recordWriter(ctx, tag, before)
+}
+
+// recordWriter says who recorded the newest item of a tag's history, if it is new.
+func recordWriter(ctx context.Context, tag, before *imagev1.ImageTag) {
+	var by, texts []string
+	var old []imagev1.TagEvent
+	if before != nil {
+		_ = json.Unmarshal([]byte(before.Annotations[tags.By]), &by) // the server's own, else of nobody
+		if before.Status != nil {
+			old = before.Status.Items
+		}
+	}
+	who := "somebody"
+	if user, ok := genericapirequest.UserFrom(ctx); ok {
+		who = user.GetName()
+	}
+	if cause := tag.Annotations[tags.Cause]; cause != "" {
+		who += ", " + cause
+	}
+	delete(tag.Annotations, tags.Cause)
+	if tag.Status != nil {
+		for _, item := range tag.Status.Items {
+			text := printable.Line(who, maxWho)
+			for i := range min(len(old), len(by)) {
+				if apiequality.Semantic.DeepEqual(old[i], item) {
+					text, old, by = by[i], old[i+1:], by[i+1:]
+					break
+				}
+			}
+			texts = append(texts, text)
+		}
+	}
+	if tag.Annotations == nil {
+		tag.Annotations = map[string]string{}
+	}
+	b, _ := json.Marshal(texts) // strings always marshal
+	tag.Annotations[tags.By] = string(b)
+}
+
+// maxWho bounds how a writer is named in a tag's history, in bytes.
+const maxWho = 256
+
+// Validate is part of rest.RESTCreateStrategy.
+func (s tagStatusStrategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
+	return append(s.tagStrategy.Validate(ctx, obj), validateTagStatus(obj.(*imagev1.ImageTag))...)
+}
+
+// ValidateUpdate is part of rest.RESTUpdateStrategy.
+func (s tagStatusStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	return append(s.tagStrategy.ValidateUpdate(ctx, obj, old), validateTagStatus(obj.(*imagev1.ImageTag))...)
+}
+
+// validateTagName: <stream>:<tag>, as the name of OpenShift's kind.
+func validateTagName(name string, prefix bool) []string {
+	stream, tag, ok := strings.Cut(name, ":")
+	if !ok || stream == "" || !reference.IsTag(tag) {
+		return []string{"must be <stream>:<tag>, such as registry.example.com--team--app:v1"}
+	}
+	return path.ValidatePathSegmentName(name, prefix)
+}
+
+func validateTagSpec(tag *imagev1.ImageTag) (errs field.ErrorList) {
+	spec := field.NewPath("spec")
+	if tag.Spec == nil {
+		return field.ErrorList{field.Required(spec, "what the tag follows")}
+	}
+	if _, want, _ := strings.Cut(tag.Name, ":"); tag.Spec.Name != want {
+		errs = append(errs, field.Invalid(spec.Child("name"), tag.Spec.Name, "must be the tag in metadata.name"))
+	}
+	switch from := tag.Spec.From; {
+	case from == nil:
+		errs = append(errs, field.Required(spec.Child("from"), "what the tag follows"))
+	case from.Kind != "DockerImage":
+		errs = append(errs, field.NotSupported(spec.Child("from", "kind"), from.Kind, []string{"DockerImage"}))
+	default:
+		switch ref, ok := tags.Reference(tag); {
+		case !ok:
+			errs = append(errs, field.Invalid(spec.Child("from", "name"), from.Name, "must be a reference with a tag, such as registry.example.com/team/app:v1"))
+		case tag.Name != tags.Name(ref), tag.Namespace != tags.Namespace: // one object for each tag of a registry
+			errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), tag.Name, fmt.Sprintf("the tag %s is %s in namespace %s", ref, tags.Name(ref), tags.Namespace)))
+		}
+	}
+	return errs
+}
+
+func validateTagStatus(tag *imagev1.ImageTag) (errs field.ErrorList) {
+	status := field.NewPath("status")
+	if tag.Status == nil {
+		return nil
+	}
+	if _, want, _ := strings.Cut(tag.Name, ":"); tag.Status.Tag != want {
+		errs = append(errs, field.Invalid(status.Child("tag"), tag.Status.Tag, "must be the tag in metadata.name"))
+	}
+	if n := len(tag.Status.Items); n > tags.MaxItems {
+		errs = append(errs, field.TooMany(status.Child("items"), n, tags.MaxItems))
+	}
+	for i, item := range tag.Status.Items {
+		at := status.Child("items").Index(i)
+		if item.Image != "" && !reference.IsDigest(item.Image) {
+			errs = append(errs, field.Invalid(at.Child("image"), item.Image, "must be the digest of an image, or empty where the tag leads nowhere"))
+		}
+		if _, err := reference.Parse(item.DockerImageReference); err != nil {
+			errs = append(errs, field.Invalid(at.Child("dockerImageReference"), item.DockerImageReference, err.Error()))
+		}
+		if item.Created.IsZero() {
+			errs = append(errs, field.Required(at.Child("created"), "when it was seen"))
+		}
+	}
+	return errs
+}
+
+// tagField is the value of a selectable field; "" where there is none.
+func tagField(name string, tag *imagev1.ImageTag) string {
+	if name == selectors.TagImage {
+		image, _ := tags.Now(tag)
+		return image
+	}
+	ref, ok := tags.Reference(tag)
+	switch {
+	case !ok:
+		return ""
+	case name == selectors.TagRepository:
+		return ref.Name()
+	}
+	return ref.String()
+}
+
+func tagAttributes(obj runtime.Object) (labels.Set, fields.Set, error) {
+	tag, ok := obj.(*imagev1.ImageTag)
+	if !ok {
+		return nil, nil, fmt.Errorf("%T is no ImageTag", obj)
+	}
+	set := make(fields.Set, len(tagFields)+2)
+	for _, name := range tagFields {
+		set[name] = tagField(name, tag)
+	}
+	return tag.Labels, generic.AddObjectMetaFieldsSet(set, &tag.ObjectMeta, true), nil
+}
+
+func tagPredicate(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
+	return storage.SelectionPredicate{Label: label, Field: field, GetAttrs: tagAttributes, IndexFields: tagFields}
+}
+
+// convertTagFieldLabel accepts the selectable fields of tags, and references as people write them.
+func convertTagFieldLabel(label, value string) (string, string, error) {
+	switch label {
+	case "metadata.name", "metadata.namespace", selectors.TagImage:
+		return label, value, nil
+	case selectors.TagReference, selectors.TagRepository:
+		ref, err := reference.Parse(value)
+		if err != nil {
+			return "", "", err
+		}
+		if label == selectors.TagRepository {
+			return label, ref.Name(), nil
+		}
+		return label, ref.Pulled().String(), nil
+	}
+	return "", "", fmt.Errorf("field label %q is not supported for image tags: select by metadata.name, metadata.namespace, %s", label, strings.Join(tagFields, ", "))
+}

@@ -1,0 +1,150 @@
+// Package tags says how the history of a tag is kept: one ImageTag (image.openshift.io/v1) for each tag of each
+// repository, whose status lists what the tag has led to, the newest first.
+//
+// A tag has an object of its own, and is no part of an object of its repository: what a push costs, and whom it can get
+// in the way of, does not depend on how many other tags the repository has. (An ImageStream of 10,000 tags would be
+// larger than a request may be.)
+package tags
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+)
+
+// Namespace has the tags of registries. It is one for all: a namespace named by whoever names a repository would let
+// anybody who can push have objects made where he likes, in kube-system for one.
+const Namespace = metav1.NamespaceDefault
+
+// MaxItems bounds the history of a tag. Of more the oldest are left out.
+const MaxItems = 100
+
+// By is the annotation of an ImageTag that says who recorded each item of its history: a JSON array of texts in the
+// order of the items. The server writes it. Cause is what a writer says of why it does; the server adds who that is.
+const (
+	By    = "tidewaiter.dev/by"
+	Cause = "tidewaiter.dev/cause"
+)
+
+// Stream is the name by which a repository is known where a name can have no slash. Two repositories never have the same:
+//
+//   - a slash is written -- and the colon before a port _, so that registry.example.com:5000/team/app is
+//     registry.example.com_5000--team--app;
+//   - two or more dashes in a row become one more;
+//   - an IPv6 address is ipv6_ and its 32 hex digits;
+//   - what is longer than 200 bytes is cut, and ends in ___ and the SHA-256 of the repository.
+func Stream(repository reference.Reference) string {
+	host, port := repository.Host, ""
+	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
+		host, port = host[:i], "_"+host[i+1:]
+	}
+	if inner, ok := strings.CutPrefix(host, "["); ok {
+		if address, err := netip.ParseAddr(strings.TrimSuffix(inner, "]")); err == nil {
+			digits := address.As16()
+			host = "ipv6_" + hex.EncodeToString(digits[:])
+		}
+	}
+	name := strings.ReplaceAll(dashes.ReplaceAllString(host+port+"/"+repository.Repository, "$0-"), "/", "--")
+	if len(name) <= maxStream {
+		return name
+	}
+	sum := sha256.Sum256([]byte(repository.Name()))
+	return name[:maxStream-len(cutMark)-2*len(sum)] + cutMark + hex.EncodeToString(sum[:])
+}
+
+const (
+	maxStream = 200
+	cutMark   = "___" // is in no host and in no repository
+)
+
+var dashes = regexp.MustCompile(`--+`)
+
+// Name is the name of the ImageTag of a reference with a tag, <stream>:<tag>.
+func Name(ref reference.Reference) string { return Stream(ref) + ":" + ref.Tag }
+
+// New returns an ImageTag, without history, that follows a tag in a registry.
+func New(ref reference.Reference) *imagev1.ImageTag {
+	return &imagev1.ImageTag{
+		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: Name(ref)},
+		Spec:       &imagev1.TagReference{Name: ref.Tag, From: &corev1.ObjectReference{Kind: "DockerImage", Name: ref.String()}, ReferencePolicy: imagev1.TagReferencePolicy{Type: imagev1.SourceTagReferencePolicy}},
+		Status:     &imagev1.NamedTagEventList{Tag: ref.Tag},
+	}
+}
+
+// Reference is the reference in a registry that an ImageTag follows; ok is false if it follows none.
+func Reference(tag *imagev1.ImageTag) (ref reference.Reference, ok bool) {
+	if tag.Spec == nil || tag.Spec.From == nil || tag.Spec.From.Kind != "DockerImage" {
+		return reference.Reference{}, false
+	}
+	ref, err := reference.Parse(tag.Spec.From.Name)
+	return ref, err == nil && ref.Tag != "" && ref.Digest == ""
+}
+
+// Now is what a tag leads to: the name of an Image, and "" if the registry no longer has the tag. known is false where
+// nobody has looked yet.
+func Now(tag *imagev1.ImageTag) (image string, known bool) {
+	if tag == nil || tag.Status == nil || len(tag.Status.Items) == 0 {
+		return "", false
+	}
+	return tag.Status.Items[0].Image, true
+}
+
+// Lead records that a tag leads to a digest of its repository, or to none if that is "". It reports whether it did not
+// before.
+func Lead(tag *imagev1.ImageTag, ref reference.Reference, digest string, at metav1.Time) (changed bool) {
+	if now, known := Now(tag); known && now == digest {
+		return false
+	}
+	event := imagev1.TagEvent{Created: at, DockerImageReference: ref.String(), Image: digest}
+	if digest != "" {
+		event.DockerImageReference = ref.WithDigest(digest).String()
+	}
+	if tag.Spec != nil && tag.Spec.Generation != nil {
+		event.Generation = *tag.Spec.Generation
+	}
+	items := append([]imagev1.TagEvent{event}, tag.Status.Items...)
+	tag.Status.Items = items[:min(len(items), MaxItems)]
+	tag.Status.Conditions = nil
+	return true
+}
+
+// Fail records why the registry could not be asked, or what the tag leads to could not be imported; no reason says that
+// it went well. It reports whether that is news.
+func Fail(tag *imagev1.ImageTag, reason, message string, at metav1.Time) (changed bool) {
+	i := slices.IndexFunc(tag.Status.Conditions, func(c imagev1.TagEventCondition) bool { return c.Type == imagev1.ImportSuccess })
+	switch {
+	case reason == "" && i < 0, i >= 0 && tag.Status.Conditions[i].Reason == reason && tag.Status.Conditions[i].Status == corev1.ConditionFalse:
+		return false
+	case i >= 0:
+		tag.Status.Conditions = slices.Delete(tag.Status.Conditions, i, i+1)
+	}
+	if reason == "" {
+		return true
+	}
+	tag.Status.Conditions = append(tag.Status.Conditions, imagev1.TagEventCondition{
+		Type: imagev1.ImportSuccess, Status: corev1.ConditionFalse, LastTransitionTime: at, Reason: reason, Message: message,
+	})
+	return true
+}
+
+// Failure is why what a tag leads to could not be learnt or imported last; nil when it could.
+func Failure(tag *imagev1.ImageTag) *imagev1.TagEventCondition {
+	if tag.Status == nil {
+		return nil
+	}
+	for i := range tag.Status.Conditions {
+		if c := &tag.Status.Conditions[i]; c.Type == imagev1.ImportSuccess && c.Status == corev1.ConditionFalse {
+			return c
+		}
+	}
+	return nil
+}

@@ -1,0 +1,234 @@
+package importer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+)
+
+// Tagged are Images beside which it is kept where tags lead. An import into others
+// keeps nothing of tags but what it records on the Image that one leads to.
+type Tagged interface {
+	ListedImages
+	GetTag(ctx context.Context, name string, options metav1.GetOptions) (*imagev1.ImageTag, error)
+	// UpdateTag writes the status, and makes an ImageTag that is not there.
+	UpdateTag(ctx context.Context, tag *imagev1.ImageTag, options metav1.UpdateOptions) (*imagev1.ImageTag, error)
+	ListTags(ctx context.Context, options metav1.ListOptions) (*imagev1.ImageTagList, error)
+}
+
+// sight is what the registry said of a tag, last.
+type sight struct {
+	digest string // what it leads to; "" if that is not known
+	absent bool   // the registry does not have it
+	err    error  // why it could not be asked, or what it leads to not be imported
+}
+
+type causeKey struct{}
+
+// Because returns a context in which what is recorded of tags has a cause for people,
+// such as "sweep". By default it is "import".
+func Because(ctx context.Context, cause string) context.Context {
+	return context.WithValue(ctx, causeKey{}, cause)
+}
+
+// follow has look ask the registry about a tag, and records what it saw.
+//
+// What was seen is written only if nobody has written of the tag since before the
+// registry was asked; else it is asked again. So a history is in the order in which
+// the registry was asked, whoever asked and however slow he was, and its newest item
+// is what the registry said last. left are the Images that it has left, or that are
+// marked because the registry no longer has it.
+func (im *Importer) follow(ctx context.Context, ref reference.Reference, images Tagged, look func() sight) (left []string, err error) {
+	backoff := conflictBackoff
+	for n := 0; backoff.Steps > 0; n++ {
+		if n > 0 {
+			select {
+			case <-time.After(backoff.Step()):
+			case <-ctx.Done():
+				return left, context.Cause(ctx)
+			}
+		}
+		tag, err := images.GetTag(ctx, tags.Name(ref), metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			tag = nil
+		} else if err != nil {
+			return left, fmt.Errorf("looking up where %s led: %w", ref, err)
+		}
+		seen := look()
+		also, again, err := im.remember(ctx, ref, images, tag, seen, n > 0)
+		left = append(left, also...)
+		if !again {
+			return left, err
+		}
+	}
+	return left, fmt.Errorf("where %s leads was written by others %d times meanwhile: import it again", ref, conflictBackoff.Steps)
+}
+
+// remember records what was seen of a tag since its ImageTag, if it has one, was read;
+// again is true if others have written of the tag meanwhile. contested says that the
+// tag may have led elsewhere in an earlier round.
+func (im *Importer) remember(ctx context.Context, ref reference.Reference, images Tagged, tag *imagev1.ImageTag, seen sight, contested bool) (left []string, again bool, err error) {
+	if ctx.Err() != nil || seen.digest == "" && !seen.absent && tag == nil {
+		return left, false, nil // nothing was learnt
+	}
+	if tag == nil && ReasonOf(seen.err) == NotAnImage {
+		return left, false, nil // a chart, say: its tag is of interest once it was an image's
+	}
+	now := metav1.NewTime(im.clock.Now().UTC().Truncate(time.Second))
+	led, known := tags.Now(tag)
+	if seen.absent || seen.digest != "" {
+		if moved := !known || led != seen.digest; moved || contested {
+			if left, err = leaveOthers(ctx, ref, images, seen, now); err != nil {
+				return left, false, err
+			}
+			if tag == nil && seen.absent && len(left) == 0 {
+				return left, false, nil // it never was
+			}
+		}
+	}
+	if tag == nil {
+		tag = tags.New(ref)
+	}
+	if tag.Status == nil {
+		tag.Status = &imagev1.NamedTagEventList{Tag: ref.Tag}
+	}
+	changed := false
+	if seen.absent || seen.digest != "" {
+		changed = tags.Lead(tag, ref, seen.digest, now)
+	}
+	reason, message := "", ""
+	if seen.err != nil && !seen.absent {
+		reason, message = string(ReasonOf(seen.err)), clean(seen.err.Error())
+		if reason == "" {
+			reason = "Failed"
+		}
+	}
+	if reason != string(RateLimited) { // which is no failure yet
+		changed = tags.Fail(tag, reason, message, now) || changed
+	}
+	if !changed {
+		return left, false, nil
+	}
+	if tag.Annotations == nil {
+		tag.Annotations = map[string]string{}
+	}
+	tag.Annotations[tags.Cause] = "import"
+	if cause, ok := ctx.Value(causeKey{}).(string); ok {
+		tag.Annotations[tags.Cause] = cause
+	}
+	made := tag.ResourceVersion == ""
+	_, err = images.UpdateTag(ctx, tag, metav1.UpdateOptions{})
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || made && apierrors.IsInvalid(err) {
+		return left, true, nil // in the last case somebody has made it, and it has a version now
+	}
+	if err != nil {
+		return left, false, fmt.Errorf("recording where %s leads: %w", ref, err)
+	}
+	return left, false, nil
+}
+
+// leaveOthers takes a reference off all Images that are known by it and that it does
+// not lead to. It marks them if the registry no longer has it. left counts them.
+func leaveOthers(ctx context.Context, ref reference.Reference, images Tagged, seen sight, now metav1.Time) (left []string, err error) {
+	var names []string
+	err = eachImage(ctx, images, fields.OneTermEqualSelector(selectors.RecordedReferences, ref.String()).String(), func(image *imagev1.Image) {
+		if image.Name != seen.digest {
+			names = append(names, image.Name)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		changed, err := Change(ctx, images, name, func(image *imagev1.Image) bool { return leave(image, seen.absent, now.Time, ref) })
+		if err != nil {
+			return left, err
+		}
+		if changed {
+			left = append(left, name)
+		}
+	}
+	return left, nil
+}
+
+// leave takes a tag off an Image. The Image stays known by its digest in the tag's
+// repository, which still has it as far as is known. gone says that the registry no
+// longer has the tag, which is marked; else it leads elsewhere now.
+func leave(image *imagev1.Image, gone bool, at time.Time, ref reference.Reference) (changed bool) {
+	if changed = annotation.Leave(image.Annotations, ref); changed {
+		own := ref.WithDigest(image.Name)
+		isIn := slices.Contains(annotation.In(image.Annotations, image.DockerImageReference, image.Name), ref.Bare())
+		if _, missing := annotation.Missing(image.Annotations)[own]; !isIn && !missing {
+			annotation.SetKnown(image.Annotations, append(annotation.Known(image.Annotations), own))
+		}
+	}
+	if !gone {
+		return changed
+	}
+	return markMissing(image, at, ref) || changed
+}
+
+func markMissing(image *imagev1.Image, at time.Time, ref reference.Reference) bool {
+	missing := annotation.Missing(image.Annotations)
+	if missing[ref] != "" {
+		return false
+	}
+	missing[ref] = at.UTC().Format(time.RFC3339)
+	if image.Annotations == nil {
+		image.Annotations = map[string]string{}
+	}
+	annotation.SetMissing(image.Annotations, missing)
+	return true
+}
+
+// MarkGone records on an Image that the registry no longer has a reference. A tag is no
+// longer among those that the Image is known by then. It reports whether that is news.
+func MarkGone(image *imagev1.Image, at time.Time, ref reference.Reference) (changed bool) {
+	if ref.Tag == "" {
+		return markMissing(image, at, ref)
+	}
+	return leave(image, true, at, ref)
+}
+
+// eachImage calls visit with each Image that a field selector selects.
+func eachImage(ctx context.Context, images ListedImages, selector string, visit func(*imagev1.Image)) error {
+	options := metav1.ListOptions{Limit: renewPage, FieldSelector: selector}
+	for {
+		list, err := images.List(ctx, options)
+		if err != nil {
+			return fmt.Errorf("listing images by %s: %w", selector, err)
+		}
+		for i := range list.Items {
+			visit(&list.Items[i])
+		}
+		if options.Continue = list.Continue; options.Continue == "" {
+			return nil
+		}
+	}
+}
+
+// Look asks the registry where a tag leads now and records that, as an import does,
+// without importing anything. It returns the digest, "" when the registry does not
+// have the tag, and the Images that the tag has left, or that are marked because it is
+// gone. Errors are as of Import.
+func (im *Importer) Look(ctx context.Context, ref reference.Reference, images Tagged) (digest string, left []string, err error) {
+	var seen sight
+	left, err = im.follow(ctx, ref, images, func() sight {
+		seen.digest, seen.err = im.Resolve(ctx, ref)
+		seen.absent = seen.err == nil && seen.digest == ""
+		return seen
+	})
+	return seen.digest, left, errors.Join(seen.err, err)
+}

@@ -1,0 +1,286 @@
+package importer_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+)
+
+// history is what a tag is recorded to have led to, the newest first.
+func history(t *testing.T, images *registrytest.Images, ref string) (digests []string, tag *imagev1.ImageTag) {
+	t.Helper()
+	tag, err := images.GetTag(t.Context(), tags.Name(parse(t, ref)), metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, item := range tag.Status.Items {
+		digests = append(digests, item.Image)
+	}
+	return digests, tag
+}
+
+func stored(t *testing.T, images *registrytest.Images, name string) *imagev1.Image {
+	t.Helper()
+	image, err := images.Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return image
+}
+
+func deleteTag(t *testing.T, registry *registrytest.Registry, repository, tag string) {
+	t.Helper()
+	req, err := http.NewRequest(http.MethodDelete, registry.URL+"/v2/"+repository+"/manifests/"+tag, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode/100 != 2 {
+		t.Fatal(resp.Status)
+	}
+}
+
+// After app:v1 was pushed again, only the new image is known by it; what it led to before is in its history.
+func TestMovedTagLeavesTheOldImage(t *testing.T) {
+	t.Parallel()
+	registry, images := registrytest.New(t), &registrytest.Images{}
+	im := newImporter(t, importer.Options{})
+	ref := registry.Host + "/team/app:v1"
+	first := registry.Push("team/app:v1", newImage(t, sample.Spec{Name: "one"}))
+	mustImport(t, im, ref, images)
+	second := registry.Push("team/app:v1", newImage(t, sample.Spec{Name: "two"}))
+	mustImport(t, im, ref, images)
+
+	if got := known(stored(t, images, first)); slices.Contains(got, ref) {
+		t.Errorf("the old image claims %v", got)
+	}
+	if got := known(stored(t, images, second)); !slices.Equal(got, []string{ref}) {
+		t.Errorf("the new image is known by %v", got)
+	}
+	if got, tag := history(t, images, ref); !slices.Equal(got, []string{second, first}) || tag.Annotations[tags.Cause] != "import" {
+		t.Errorf("the history is %v, %v", got, tag.Annotations)
+	}
+	writes := len(images.TagWrites()) + len(images.Writes())
+	mustImport(t, im, ref, images)
+	if again := len(images.TagWrites()) + len(images.Writes()); again != writes {
+		t.Errorf("what is known was written %d times more", again-writes)
+	}
+}
+
+// An image in two repositories: a tag that moves in one leaves what the other says, and the image stays known in both.
+func TestMovedTagOfAnImageInTwoRepositories(t *testing.T) {
+	t.Parallel()
+	registry, images := registrytest.New(t), &registrytest.Images{}
+	im := newImporter(t, importer.Options{})
+	one := newImage(t, sample.Spec{Name: "one"})
+	digest := registry.Push("team/app:v1", one)
+	registry.Push("copy/app:v1", one)
+	mustImport(t, im, registry.Host+"/team/app:v1", images)
+	mustImport(t, im, registry.Host+"/copy/app:v1", images)
+	registry.Push("copy/app:v1", newImage(t, sample.Spec{Name: "two"}))
+	mustImport(t, im, registry.Host+"/copy/app:v1", images)
+	want := []string{registry.Host + "/team/app:v1", registry.Host + "/copy/app@" + digest}
+	if got := known(stored(t, images, digest)); !slices.Equal(got, want) {
+		t.Errorf("it is known by %v, want %v", got, want)
+	}
+}
+
+// The import of a tag that was deleted fails, and takes the tag off the image.
+func TestImportOfADeletedTag(t *testing.T) {
+	t.Parallel()
+	registry, images := registrytest.New(t), &registrytest.Images{}
+	im := newImporter(t, importer.Options{})
+	ref := registry.Host + "/team/app:v1"
+	digest := registry.Push("team/app:v1", newImage(t, sample.Spec{Name: "one"}))
+	mustImport(t, im, ref, images)
+	deleteTag(t, registry, "team/app", "v1")
+	_, err := im.Import(t.Context(), parse(t, ref), images)
+	wantReason(t, err, importer.NotFound)
+	image := stored(t, images, digest)
+	if got := known(image); slices.Contains(got, ref) {
+		t.Errorf("it is known by %v", got)
+	}
+	if annotation.Missing(image.Annotations)[parse(t, ref)] == "" {
+		t.Errorf("it is not marked: %v", image.Annotations)
+	}
+	if got, tag := history(t, images, ref); !slices.Equal(got, []string{"", digest}) || tags.Failure(tag) != nil {
+		t.Errorf("the history is %q, %+v", got, tag.Status.Conditions)
+	}
+	// It comes back.
+	registry.Push("team/app:v1", newImage(t, sample.Spec{Name: "one"}))
+	mustImport(t, im, ref, images)
+	if got, _ := history(t, images, ref); !slices.Equal(got, []string{digest, "", digest}) {
+		t.Errorf("the history is %q", got)
+	}
+	if image := stored(t, images, digest); image.Annotations[annotation.Gone] != "" || !slices.Contains(known(image), ref) {
+		t.Errorf("after it came back: %v", image.Annotations)
+	}
+	// What never was leaves no trace.
+	_, err = im.Import(t.Context(), parse(t, registry.Host+"/team/app:never"), images)
+	wantReason(t, err, importer.NotFound)
+	if writes := images.TagWrites(); slices.ContainsFunc(writes, func(name string) bool { return strings.HasSuffix(name, ":never") }) {
+		t.Errorf("written are %v", writes)
+	}
+}
+
+// With the registry down nothing is forgotten; that it could not be asked, why and since when is known, and written once.
+func TestUnreachableRegistryIsAnUnknown(t *testing.T) {
+	t.Parallel()
+	registry, images := registrytest.New(t), &registrytest.Images{}
+	im := newImporter(t, importer.Options{Limits: importer.Limits{Attempts: 1}})
+	ref := registry.Host + "/team/app:v1"
+	digest := registry.Push("team/app:v1", newImage(t, sample.Spec{Name: "one"}))
+	mustImport(t, im, ref, images)
+	registry.Inject("/manifests/v1", 1000, registrytest.Status(http.StatusBadGateway, ""))
+	for range 2 {
+		if _, err := im.Import(t.Context(), parse(t, ref), images); err == nil {
+			t.Fatal("the registry is not down")
+		}
+		got, tag := history(t, images, ref)
+		if c := tags.Failure(tag); !slices.Equal(got, []string{digest}) || c == nil || c.Reason == "" || c.Message == "" || c.LastTransitionTime.IsZero() {
+			t.Errorf("the history is %q, %+v", got, tag.Status.Conditions)
+		}
+		if n := len(images.TagWrites()); n != 2 {
+			t.Errorf("%d writes", n)
+		}
+	}
+	if got := known(stored(t, images, digest)); !slices.Contains(got, ref) {
+		t.Errorf("it is known by %v", got)
+	}
+	registry.Heal()
+	mustImport(t, im, ref, images)
+	if _, tag := history(t, images, ref); tags.Failure(tag) != nil {
+		t.Errorf("after it is back: %+v", tag.Status.Conditions)
+	}
+}
+
+// A digest with 401 tags: each of them is known, and a second run writes nothing.
+func TestManyTagsOfOneImage(t *testing.T) {
+	t.Parallel()
+	registry, images := registrytest.New(t), &registrytest.Images{}
+	im := newImporter(t, importer.Options{})
+	image := newImage(t, sample.Spec{Name: "one"})
+	const n = 401
+	var digest string
+	for i := range n {
+		digest = registry.Push(fmt.Sprintf("team/app:%d", i), image)
+	}
+	writes := 0
+	for run := range 2 {
+		for i := range n {
+			result := mustImport(t, im, fmt.Sprintf("%s/team/app:%d", registry.Host, i), images)
+			if run > 0 && result.Images[0].Action != importer.Unchanged {
+				t.Fatalf("tag %d is %s by a second run", i, result.Images[0].Action)
+			}
+		}
+		if run == 0 {
+			writes = len(images.Writes()) + len(images.TagWrites())
+		}
+	}
+	if again := len(images.Writes()) + len(images.TagWrites()); again != writes {
+		t.Errorf("the second run wrote %d times", again-writes)
+	}
+	for i := range n {
+		if got, _ := history(t, images, fmt.Sprintf("%s/team/app:%d", registry.Host, i)); !slices.Equal(got, []string{digest}) {
+			t.Fatalf("tag %d led to %v", i, got)
+		}
+	}
+}
+
+// Writers who ask at different times and write in any order keep a history in the order of the registry: it ends with
+// what the tag leads to, no item is there twice in a row, and only that image is known by the tag.
+func TestTagThatMovesUnderWriters(t *testing.T) {
+	t.Parallel()
+	registry, images := registrytest.New(t), &registrytest.Images{}
+	ref := registry.Host + "/team/app:v1"
+	const moves, writers = 60, 3
+	order := map[string]int{}
+	var pushed []string
+	push := func(n int) {
+		digest := registry.Push("team/app:v1", newImage(t, sample.Spec{Name: fmt.Sprint(n)}))
+		order[digest] = n
+		pushed = append(pushed, digest)
+	}
+	push(0)
+	done := make(chan struct{})
+	var group sync.WaitGroup
+	for range writers {
+		im := newImporter(t, importer.Options{})
+		group.Go(func() {
+			for {
+				if _, err := im.Import(t.Context(), parse(t, ref), images); err != nil && !errors.Is(err, t.Context().Err()) {
+					t.Errorf("import: %v", err)
+				}
+				select {
+				case <-done:
+					return
+				default:
+				}
+			}
+		})
+	}
+	for n := range moves {
+		push(n + 1)
+	}
+	close(done)
+	group.Wait()
+	mustImport(t, newImporter(t, importer.Options{}), ref, images)
+	got, _ := history(t, images, ref)
+	if got[0] != pushed[moves] {
+		t.Errorf("it leads to move %d, not to the last", order[got[0]])
+	}
+	for i := 1; i < len(got); i++ {
+		if order[got[i]] >= order[got[i-1]] {
+			t.Errorf("move %d is recorded before move %d", order[got[i-1]], order[got[i]])
+		}
+	}
+	for _, name := range images.Names() {
+		if claims := slices.Contains(known(stored(t, images, name)), ref); claims != (name == pushed[moves]) {
+			t.Errorf("the image of move %d is known by the tag: %t", order[name], claims)
+		}
+	}
+}
+
+// What is pushed between the look at the registry and the write of what was seen is seen: the slow writer asks again.
+func TestLateWriterAsksAgain(t *testing.T) {
+	t.Parallel()
+	registry := registrytest.New(t)
+	ref := registry.Host + "/team/app:v1"
+	first := registry.Push("team/app:v1", newImage(t, sample.Spec{Name: "one"}))
+	var second string
+	images := &registrytest.Images{}
+	fast := newImporter(t, importer.Options{})
+	var once sync.Once
+	slow := newImporter(t, importer.Options{Progress: func(e importer.Event) {
+		if e.Kind == importer.EventResolved {
+			once.Do(func() {
+				second = registry.Push("team/app:v1", newImage(t, sample.Spec{Name: "two"}))
+				mustImport(t, fast, ref, images)
+			})
+		}
+	}})
+	result := mustImport(t, slow, ref, images)
+	if got, _ := history(t, images, ref); !slices.Equal(got, []string{second}) || result.Digest != second {
+		t.Errorf("the history is %v, the slow import says %s", got, result.Digest)
+	}
+	if got := known(stored(t, images, first)); slices.Contains(got, ref) {
+		t.Errorf("the image that was replaced is known by %v", got)
+	}
+}

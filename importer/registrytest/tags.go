@@ -1,0 +1,106 @@
+package registrytest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+)
+
+var tagResource = imagev1.Resource("imagetags")
+
+// List lists Images by a reference or repository that they are recorded under, one a page.
+func (s *Images) List(ctx context.Context, o metav1.ListOptions) (*imagev1.ImageList, error) {
+	want, ok := strings.CutPrefix(o.FieldSelector, selectors.RecordedReferences+"=")
+	if !ok {
+		return nil, apierrors.NewBadRequest("this test selects by " + selectors.RecordedReferences + " only")
+	}
+	names := s.Names()
+	i := 0
+	if o.Continue != "" {
+		i, _ = slices.BinarySearch(names, o.Continue)
+	}
+	list := &imagev1.ImageList{}
+	if i < len(names) {
+		image, err := s.Get(ctx, names[i], metav1.GetOptions{})
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(annotation.Known(image.Annotations), func(ref reference.Reference) bool {
+			return ref.String() == want || ref.Name() == want
+		}) {
+			list.Items = append(list.Items, *image)
+		}
+	}
+	if i+1 < len(names) {
+		list.Continue = names[i+1]
+	}
+	return list, nil
+}
+
+// GetTag reads an ImageTag.
+func (s *Images) GetTag(_ context.Context, name string, _ metav1.GetOptions) (*imagev1.ImageTag, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if tag, ok := s.tags[name]; ok {
+		return tag.DeepCopy(), nil
+	}
+	return nil, apierrors.NewNotFound(tagResource, name)
+}
+
+// UpdateTag replaces an ImageTag of the same resource version, or makes one that has none.
+func (s *Images) UpdateTag(_ context.Context, tag *imagev1.ImageTag, _ metav1.UpdateOptions) (*imagev1.ImageTag, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	version := ""
+	if old, ok := s.tags[tag.Name]; ok {
+		version = old.ResourceVersion
+	}
+	if version != tag.ResourceVersion {
+		return nil, apierrors.NewConflict(tagResource, tag.Name, fmt.Errorf("it has resource version %q, not %q", version, tag.ResourceVersion))
+	}
+	if s.tags == nil {
+		s.tags = map[string]*imagev1.ImageTag{}
+	}
+	s.revision++
+	tag = tag.DeepCopy()
+	tag.ResourceVersion = strconv.Itoa(s.revision)
+	s.tags[tag.Name] = tag
+	s.tagWrites = append(s.tagWrites, tag.Name)
+	return tag.DeepCopy(), nil
+}
+
+// ListTags lists the ImageTags of a repository.
+func (s *Images) ListTags(_ context.Context, o metav1.ListOptions) (*imagev1.ImageTagList, error) {
+	want, ok := strings.CutPrefix(o.FieldSelector, selectors.TagRepository+"=")
+	if !ok {
+		return nil, apierrors.NewBadRequest("this test selects by " + selectors.TagRepository + " only")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := &imagev1.ImageTagList{}
+	for _, name := range slices.Sorted(maps.Keys(s.tags)) {
+		if ref, ok := tags.Reference(s.tags[name]); ok && ref.Name() == want {
+			list.Items = append(list.Items, *s.tags[name].DeepCopy())
+		}
+	}
+	return list, nil
+}
+
+// TagWrites lists the names of the ImageTags that were written so far.
+func (s *Images) TagWrites() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.tagWrites)
+}
