@@ -9,8 +9,8 @@ import (
 
 	imagev1 "github.com/openshift/api/image/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -293,12 +293,12 @@ func (s tagStatusStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.
 }
 
 // validateTagName: <stream>:<tag>, as the name of OpenShift's kind.
-func validateTagName(name string, prefix bool) []string {
+func validateTagName(name string, _ bool) []string {
 	stream, tag, ok := strings.Cut(name, ":")
 	if !ok || stream == "" || !reference.IsTag(tag) {
 		return []string{"must be <stream>:<tag>, such as registry.example.com--team--app:v1"}
 	}
-	return path.ValidatePathSegmentName(name, prefix)
+	return content.IsPathSegmentName(name)
 }
 
 func validateTagSpec(tag *imagev1.ImageTag) (errs field.ErrorList) {

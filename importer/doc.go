@@ -51,7 +51,7 @@
 //
 // # Limits
 //
-// Only sha256 digests are accepted. A redirect or a token server at an address that is not public is
+// Digests are sha256 or sha512, and an image is stored under the one that it was asked for by. A redirect or a token server at an address that is not public is
 // refused, unless it is the registry itself or the configuration names it: see
 // package guard.
 package importer

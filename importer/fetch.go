@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
 // fetched is a manifest with its bytes.
@@ -37,7 +38,7 @@ func (s *session) head(ctx context.Context, identifier string) (digest string, e
 		return "", err
 	}
 	digest = resp.Header.Get("Docker-Content-Digest")
-	if !strings.HasPrefix(digest, "sha256:") || manifest.ValidDigest(digest) != nil {
+	if !reference.IsDigest(digest) {
 		return "", nil
 	}
 	return digest, nil
@@ -52,7 +53,7 @@ func (s *session) manifest(ctx context.Context, identifier, want string) (*fetch
 		return nil, err
 	}
 	defer resp.Body.Close()
-	raw, part, err := readManifest(resp.Body)
+	raw, part, err := readManifest(resp.Body, want)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,13 +39,14 @@ func (im *Importer) Find(ctx context.Context, ref reference.Reference) (image *i
 	}); err != nil {
 		return nil, nil, err
 	}
+	digest := cmp.Or(ref.Digest, m.Digest)
 	image = &imagev1.Image{
-		ObjectMeta:                   metav1.ObjectMeta{Name: m.Digest},
-		DockerImageReference:         ref.WithDigest(m.Digest).String(),
+		ObjectMeta:                   metav1.ObjectMeta{Name: digest},
+		DockerImageReference:         ref.WithDigest(digest).String(),
 		DockerImageManifest:          string(m.raw),
 		DockerImageManifestMediaType: m.MediaType,
 	}
-	found, annotations, warnings, err := im.finder.Find(ctx, s.repository.Digest(m.Digest), s.transport, jobOf(ctx).began)
+	found, annotations, warnings, err := im.finder.Find(ctx, s.repository.Digest(digest), s.transport, jobOf(ctx).began)
 	if err != nil {
 		return nil, warnings, fmt.Errorf("looking for signatures: %w", describe(ref, overdue(ctx, err)))
 	}

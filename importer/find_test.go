@@ -51,10 +51,8 @@ func TestFindFails(t *testing.T) {
 		t.Errorf("an absent tag: %v", err)
 	}
 	var bad *reference.Error
-	for _, ref := range []reference.Reference{{}, parse(t, registry.Host+"/app@sha512:"+hex64+hex64)} {
-		if _, _, err := im.Find(t.Context(), ref); !errors.As(err, &bad) {
-			t.Errorf("%q: %v", ref, err)
-		}
+	if _, _, err := im.Find(t.Context(), reference.Reference{}); !errors.As(err, &bad) {
+		t.Errorf("no reference: %v", err)
 	}
 	if _, _, err := newImporter(t, importer.Options{}).Find(t.Context(), parse(t, registry.Host+"/app:v1")); err == nil {
 		t.Error("found without a finder")

@@ -1,6 +1,8 @@
 package importer_test
 
 import (
+	"crypto/sha512"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -282,5 +284,48 @@ func TestLateWriterAsksAgain(t *testing.T) {
 	}
 	if got := known(stored(t, images, first)); slices.Contains(got, ref) {
 		t.Errorf("the image that was replaced is known by %v", got)
+	}
+}
+
+// An image that is asked for by its SHA-512 is stored by that name, and its bytes are checked against it.
+func TestImportBySHA512(t *testing.T) {
+	t.Parallel()
+	registry, images := registrytest.New(t), &registrytest.Images{}
+	im := newImporter(t, importer.Options{})
+	image := newImage(t, sample.Spec{Name: "one"})
+	registry.Push("team/app:v1", image)
+	raw, err := image.RawManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mediaType, err := image.MediaType()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha512.Sum512(raw)
+	digest := "sha512:" + hex.EncodeToString(sum[:])
+	// A registry of its own kind: it has the manifest under that name.
+	serve := func(body []byte) registrytest.Fault {
+		return func(http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				w.Header().Set("Content-Type", string(mediaType))
+				w.Header().Set("Content-Length", fmt.Sprint(len(body)))
+				w.Header().Set("Docker-Content-Digest", digest)
+				if req.Method != http.MethodHead {
+					_, _ = w.Write(body)
+				}
+			})
+		}
+	}
+	registry.Inject("/manifests/sha512:", 0, serve(append(slices.Clone(raw), ' ')))
+	_, err = im.Import(t.Context(), parse(t, registry.Host+"/team/app@"+digest), images)
+	if err == nil || len(images.Names()) != 0 {
+		t.Errorf("other bytes are stored: %v, %v", images.Names(), err)
+	}
+	registry.Heal()
+	registry.Inject("/manifests/sha512:", 0, serve(raw))
+	result := mustImport(t, im, registry.Host+"/team/app@"+digest, images)
+	if result.Digest != digest || !slices.Equal(images.Names(), []string{digest}) {
+		t.Errorf("it is %s, stored are %v", result.Digest, images.Names())
 	}
 }

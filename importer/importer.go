@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -228,11 +229,8 @@ func (r *run) from(ctx context.Context, root node) (*Result, error) {
 // pulled is what the registry is asked for: by the digest alone where there is
 // one. An error is a *[reference.Error].
 func pulled(ref reference.Reference) (reference.Reference, error) {
-	switch ref = ref.Pulled(); {
-	case ref.Host == "":
+	if ref = ref.Pulled(); ref.Host == "" {
 		return ref, &reference.Error{Input: ref.String(), Problem: "it names no registry"}
-	case ref.Digest != "" && !strings.HasPrefix(ref.Digest, "sha256:"):
-		return ref, &reference.Error{Input: ref.String(), Problem: "images are imported by sha256 digests, not by others"}
 	}
 	return ref, nil
 }
@@ -247,8 +245,11 @@ func (s *session) root(ctx context.Context, ref reference.Reference, stored bool
 	if err != nil {
 		return node{}, err
 	}
-	if ref.Digest != "" && n.digest != "" && n.digest != ref.Digest {
-		return node{}, &Error{Reason: DigestMismatch, Message: "the registry says that it is " + n.digest}
+	if ref.Digest != "" && n.digest != "" {
+		if algorithm(n.digest) == algorithm(ref.Digest) && n.digest != ref.Digest {
+			return node{}, &Error{Reason: DigestMismatch, Message: "the registry says that it is " + n.digest}
+		}
+		n.digest = ref.Digest // by whatever algorithm the registry would rather name it
 	}
 	if n.digest == "" {
 		// The registry does not tell in a HEAD, or need not: read the manifest at once.
@@ -258,10 +259,16 @@ func (s *session) root(ctx context.Context, ref reference.Reference, stored bool
 		} else if err != nil {
 			return node{}, err
 		} else {
-			n.digest = n.known.Digest
+			n.digest = cmp.Or(ref.Digest, n.known.Digest)
 		}
 	}
 	return n, nil
+}
+
+// algorithm is that of a digest.
+func algorithm(digest string) string {
+	name, _, _ := strings.Cut(digest, ":")
+	return name
 }
 
 func (r *run) emit(e Event) {

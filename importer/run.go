@@ -325,7 +325,7 @@ func (r *run) skip(child manifest.Descriptor, isImage bool) string {
 		return SkippedAttestation
 	case !isImage:
 		return SkippedArtifact
-	case !strings.HasPrefix(child.Digest, "sha256:"):
+	case !reference.IsDigest(child.Digest):
 		return SkippedDigest
 	case child.Platform != nil && !r.wants(child.Platform):
 		return SkippedPlatform

@@ -3,6 +3,7 @@ package importer
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/sha512"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -40,18 +41,21 @@ func asUnread(err error) *unread {
 }
 
 // readManifest reads the bytes of a manifest, and of one that is too large digest and
-// size alone.
-func readManifest(r io.Reader) (raw []byte, part manifest.LeftOutPart, err error) {
+// size alone. The digest is by the algorithm of want, a digest, and else by SHA-256.
+func readManifest(r io.Reader, want string) (raw []byte, part manifest.LeftOutPart, err error) {
 	raw, err = io.ReadAll(io.LimitReader(r, manifest.MaxManifestSize+1))
 	part.Size = int64(len(raw))
+	by, h := "sha256:", sha256.New()
+	if strings.HasPrefix(want, "sha512:") {
+		by, h = "sha512:", sha512.New()
+	}
+	h.Write(raw)
 	if err != nil || len(raw) <= manifest.MaxManifestSize {
-		part.Digest = manifest.Digest(raw)
+		part.Digest = by + hex.EncodeToString(h.Sum(nil))
 		return raw, part, err
 	}
-	h := sha256.New()
-	h.Write(raw)
 	n, err := io.Copy(h, r)
-	part.Size, part.Digest = part.Size+n, "sha256:"+hex.EncodeToString(h.Sum(nil))
+	part.Size, part.Digest = part.Size+n, by+hex.EncodeToString(h.Sum(nil))
 	return nil, part, err
 }
 

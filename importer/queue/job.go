@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
@@ -60,6 +62,35 @@ func (w *Worker) do(ctx context.Context, j *push.Job) error {
 	return nil
 }
 
+// errGone ends a job about what is no longer in the registry.
+var errGone = errors.New("it is no longer in the registry")
+
+// ended is how a job ends that failed with err: as gone if what was pushed has been
+// deleted since, as it seems after a few attempts. An index of which the registry lacks
+// the images, say, is there all the same.
+func (w *Worker) ended(ctx context.Context, j *push.Job, err error) error {
+	if importer.ReasonOf(err) != importer.NotFound || j.Attempts < doubtfulAttempts {
+		return err
+	}
+	first := j.Events[0]
+	ref, pushed := first.Reference(), digestsOf(j.Events, push.Pushed)
+	if ref.Tag != "" {
+		ref.Digest = ""
+	}
+	for _, digest := range pushed {
+		if now, lookErr := w.Importer.Resolve(ctx, ref.WithDigest(digest)); lookErr != nil || now != "" {
+			return err
+		}
+	}
+	if gone, lookErr := w.gone(ctx, ref, pushed, j.Latest); lookErr != nil || !gone {
+		return err
+	}
+	for _, digest := range append(pushed, "")[:max(1, len(pushed))] {
+		w.notify(ctx, Notice{Reason: NoticeGoneFromRegistry, Image: digest, Reference: first.Key(), Message: first.Key() + " was pushed, and was no longer in the registry when it was to be imported"})
+	}
+	return errGone
+}
+
 // doDigest does the events about one digest.
 func (w *Worker) doDigest(ctx context.Context, ref reference.Reference, j *push.Job) error {
 	if slices.ContainsFunc(j.Events, isDeletion) {
@@ -90,6 +121,7 @@ func (w *Worker) doTag(ctx context.Context, tag reference.Reference, pushed []st
 		return err
 	}
 	stored := false
+	pushed = slices.DeleteFunc(slices.Clone(pushed), func(digest string) bool { return w.isContent(ctx, now, digest) })
 	for _, digest := range pushed {
 		if digest == now {
 			continue
@@ -120,6 +152,16 @@ func (w *Worker) doTag(ctx context.Context, tag reference.Reference, pushed []st
 		return nil // the tag was deleted without a word; the Image is there
 	}
 	return missing
+}
+
+// isContent reports whether a digest is another one of the stored Image, by an algorithm
+// that the registry does not name it by.
+func (w *Worker) isContent(ctx context.Context, image, digest string) bool {
+	if by, _, _ := strings.Cut(digest, ":"); image == "" || strings.HasPrefix(image, by+":") {
+		return false
+	}
+	stored, err := w.Images.Get(ctx, image, metav1.GetOptions{})
+	return err == nil && stored.DockerImageManifest != "" && manifest.VerifyDigest([]byte(stored.DockerImageManifest), digest) == nil
 }
 
 // awaitTag waits until a tag leads to something that was pushed, or long enough,
@@ -223,7 +265,7 @@ func (w *Worker) searchSignatures(ctx context.Context, subject reference.Referen
 	result, err := w.Importer.Import(ctx, subject, w.Images)
 	var bad *reference.Error
 	switch reason := importer.ReasonOf(err); {
-	case reason == importer.NotFound, reason == importer.NotAnImage, errors.As(err, &bad): // sha512, for one
+	case reason == importer.NotFound, reason == importer.NotAnImage, errors.As(err, &bad):
 		return nil
 	case err != nil:
 		return err
@@ -242,7 +284,7 @@ const doubtfulAttempts = 6
 func failure(err error, attempt int) push.Failure {
 	f := push.Failure{Error: err.Error()}
 	var e *importer.Error
-	var bad *reference.Error // what a registry names and we cannot ask for, such as a sha512 digest
+	var bad *reference.Error // what a registry names and we cannot ask for
 	switch {
 	case errors.As(err, &bad) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) || errors.Is(err, errPanic):
 		f.Permanent = true

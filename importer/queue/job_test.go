@@ -284,7 +284,6 @@ func partialDescriptor(image v1.Image) (v1.Descriptor, error) {
 }
 
 func TestWorkerFailures(t *testing.T) {
-	missing := "push team/app@sha256:" + strings.Repeat("ab", 32)
 	tests := map[string]struct {
 		fault         registrytest.Fault
 		hint          string
@@ -296,7 +295,6 @@ func TestWorkerFailures(t *testing.T) {
 		"unavailable":  {registrytest.Status(503, "UNAVAILABLE"), "push team/app:1.0", false, false, 0, "unavailable", "ImportFailed "},
 		"rate limited": {registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "3600"), "push team/app:1.0", false, false, 3590 * time.Second, "rate limited", "ImportFailed "},
 		"denied":       {registrytest.Status(403, "DENIED"), "push team/app:1.0", false, true, 0, "denied", "ImportFailed "},
-		"not there":    {nil, missing, false, true, 0, "not found", "ImportFailed sha256:" + strings.Repeat("ab", 32)},
 		"too large":    {registrytest.Append(1<<30, true), "push team/app:1.0", true, true, 0, "too large", "ImportFailed "},
 	}
 	for name, test := range tests {

@@ -35,7 +35,7 @@ func newQueueMetrics(register func(...metrics.Registerable)) *queueMetrics {
 		}, []string{"receiver"}),
 		jobs: metrics.NewCounterVec(&metrics.CounterOpts{
 			Namespace: "tidewaiter", Subsystem: "queue", Name: "attempts_total",
-			Help:           "Attempts at a job by receiver and result (done, failed, dead, released, lost).",
+			Help:           "Attempts at a job by receiver and result (done, gone, failed, dead, released, lost).",
 			StabilityLevel: metrics.ALPHA,
 		}, []string{"receiver", "result"}),
 		swept: metrics.NewCounterVec(&metrics.CounterOpts{

@@ -159,7 +159,11 @@ func (w *Worker) runJob(ctx context.Context, j *push.Job) {
 	defer spent()
 	var renewing sync.WaitGroup
 	renewing.Go(func() { w.renew(work, logger, j, lost) })
-	err := guard(logger, func() error { return w.do(budgeted, j) })
+	err := guard(logger, func() error { return w.ended(budgeted, j, w.do(budgeted, j)) })
+	gone := errors.Is(err, errGone)
+	if gone {
+		err = nil
+	}
 	// Before the end is written, which has the next job claimed.
 	if until := w.lanes.End(j.Host(), err); !until.IsZero() {
 		logger.Info("The registry is left alone for a while", "host", j.Host(), "until", until, "err", err)
@@ -173,6 +177,8 @@ func (w *Worker) runJob(ctx context.Context, j *push.Job) {
 	defer done()
 	result := "done"
 	switch {
+	case gone:
+		result, err = "gone", w.Queue.Done(ending, j)
 	case err == nil:
 		if err = w.Queue.Done(ending, j); !isDeletion(j.Events[0]) {
 			w.metrics.delay.WithLabelValues(j.Receiver).Observe(w.Clock.Since(j.Enqueued).Seconds())

@@ -150,7 +150,7 @@ func TestWorkerKeepsItsLease(t *testing.T) {
 	w.queue.lost = true
 	w.queue.mu.Unlock()
 	want := `
-# HELP tidewaiter_queue_attempts_total [ALPHA] Attempts at a job by receiver and result (done, failed, dead, released, lost).
+# HELP tidewaiter_queue_attempts_total [ALPHA] Attempts at a job by receiver and result (done, gone, failed, dead, released, lost).
 # TYPE tidewaiter_queue_attempts_total counter
 tidewaiter_queue_attempts_total{receiver="local",result="lost"} 1
 `
@@ -179,7 +179,7 @@ tidewaiter_queue_jobs{receiver="local",state="waiting"} 0
 	digest := w.push("team/app:1.0", "a")
 	w.do("push team/app:1.0@" + digest)
 	want := `
-# HELP tidewaiter_queue_attempts_total [ALPHA] Attempts at a job by receiver and result (done, failed, dead, released, lost).
+# HELP tidewaiter_queue_attempts_total [ALPHA] Attempts at a job by receiver and result (done, gone, failed, dead, released, lost).
 # TYPE tidewaiter_queue_attempts_total counter
 tidewaiter_queue_attempts_total{receiver="local",result="done"} 1
 `

@@ -1,0 +1,121 @@
+package queue_test
+
+import (
+	"crypto/sha512"
+	"encoding/hex"
+	"net/http"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+)
+
+// history is what a tag of the test's registry led to, the newest first, and why that was written last.
+func (w *workerTest) history(repository, tag string) (digests []string, cause string) {
+	w.t.Helper()
+	found, err := w.images.GetTag(w.t.Context(), tags.Name(reference.Reference{Host: w.registry.Host, Repository: repository, Tag: tag}), metav1.GetOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, item := range found.Status.Items {
+		digests = append(digests, item.Image)
+	}
+	return digests, found.Annotations[tags.Cause]
+}
+
+// A push of a tag takes it off the image that it led to, a deletion off all; both are in its history.
+func TestPushesMoveTags(t *testing.T) {
+	t.Parallel()
+	w := startWorker(t)
+	a := w.push("team/app:1.0", "a")
+	w.do("push team/app:1.0@" + a)
+	b := w.push("team/app:1.0", "b")
+	w.do("push team/app:1.0@" + b)
+	w.expect("references of the old image", w.references(a), nil)
+	w.expect("references of the new image", w.references(b), []string{"team/app:1.0"})
+	// A late word of the first push moves nothing back.
+	w.do("push team/app:1.0@" + a)
+	digests, cause := w.history("team/app", "1.0")
+	w.expect("history", append(digests, cause), []string{b, a, "webhook local"})
+	w.delete("team/app", "1.0")
+	w.do("delete team/app:1.0")
+	w.expect("references after the deletion", w.references(b), nil)
+	digests, _ = w.history("team/app", "1.0")
+	w.expect("history after the deletion", digests, []string{"", b, a})
+}
+
+// A registry may name by SHA-512 what it answers to by SHA-256: the tag is tried, and nothing is stored twice.
+func TestPushOfATagWithASHA512Digest(t *testing.T) {
+	t.Parallel()
+	w := startWorker(t)
+	image := newImage(t, sample.Spec{Name: "a"})
+	digest := w.registry.Push("team/app:1.0", image)
+	raw, err := image.RawManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha512.Sum512(raw)
+	w.do("push team/app:1.0@sha512:" + hex.EncodeToString(sum[:]))
+	w.expect("images", w.images.Names(), []string{digest})
+	// One that the registry does not have is no reason to give up, either.
+	w.do("push team/app:1.0@sha512:" + strings.Repeat("ab", 64))
+	w.expect("images", w.images.Names(), []string{digest})
+}
+
+// What was pushed and deleted before it could be imported is gone, and no job that somebody has to look after.
+func TestPushThatIsGoneIsNoDeadJob(t *testing.T) {
+	t.Parallel()
+	w := startWorker(t)
+	lost := "sha256:" + strings.Repeat("1", 64)
+	for _, event := range []string{"push team/app:1.0@" + lost, "push team/app@" + lost, "push team/app:1.0"} {
+		if e := w.try(1, event); e.How != "failed" || e.Failure.Permanent {
+			t.Errorf("%s, at first: %s: %+v", event, e.How, e.Failure)
+		}
+		w.notices.take()
+		if e := w.try(6, event); e.How != "done" {
+			t.Errorf("%s, at last: %s: %+v", event, e.How, e.Failure)
+		}
+		if got := w.notices.take(); len(got) != 1 || !strings.HasPrefix(got[0], "GoneFromRegistry ") {
+			t.Errorf("%s: told is %v", event, got)
+		}
+	}
+	// What is there and cannot be had is not gone.
+	digest := w.push("team/app:1.0", "a")
+	w.registry.Inject("GET .*/blobs/", 0, registrytest.Status(http.StatusNotFound, "BLOB_UNKNOWN"))
+	if e := w.try(6, "push team/app:1.0@"+digest); e.How != "failed" || !e.Failure.Permanent {
+		t.Errorf("without its blobs: %s: %+v", e.How, e.Failure)
+	}
+}
+
+// A sweep takes moved tags off old images, and has the history say so.
+func TestSweepMovesTags(t *testing.T) {
+	t.Parallel()
+	w, o := prepareWorker(t)
+	a := w.push("team/app:1.0", "a")
+	mustImport(t, o.Importer, w, "team/app:1.0")
+	b := w.push("team/app:1.0", "b")
+	o.Sweep.Repositories = []string{w.registry.Host + "/team/app"}
+	w.run(o)
+	eventually(t, "the sweep", func() bool {
+		digests, cause := w.history("team/app", "1.0")
+		return len(digests) == 2 && digests[0] == b && digests[1] == a && cause == "sweep"
+	})
+	eventually(t, "the reference to leave", func() bool { return len(w.references(a)) == 0 })
+}
+
+func mustImport(t *testing.T, im *importer.Importer, w *workerTest, ref string) {
+	t.Helper()
+	parsed, err := reference.Parse(w.registry.Host + "/" + ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := im.Import(t.Context(), parsed, w.images); err != nil {
+		t.Fatal(err)
+	}
+}
