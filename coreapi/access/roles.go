@@ -87,12 +87,14 @@ func openshiftRoles() []rbacv1.ClusterRole {
 // ownRoles are those of Tidewaiter.
 func ownRoles() []rbacv1.ClusterRole {
 	viewer := role("tidewaiter:image-viewer", "Reads images and the policies that they are judged by. Part of the role view.",
-		resources(imageGroup, bootstrappolicy.Read, "images"),
+		resources(imageGroup, bootstrappolicy.Read, "images", "imagetags"),
 		resources(policyGroup, bootstrappolicy.Read, policies...))
 	viewer.Labels["rbac.authorization.k8s.io/aggregate-to-view"] = "true"
 	return []rbacv1.ClusterRole{
-		role("tidewaiter:importer", "What tidewaiter import needs: writes images and their signatures, and says so in Events.",
+		role("tidewaiter:importer", "What tidewaiter import needs: writes images, their signatures and where tags lead, and says so in Events.",
 			resources(imageGroup, importing, "images"),
+			resources(imageGroup, []string{"get", "list"}, "imagetags"),
+			resources(imageGroup, []string{"update"}, "imagetags/status"),
 			resources(imageGroup, []string{"create", "delete"}, "imagesignatures"),
 			resources("", []string{"create", "patch"}, "events"),
 			resources("events.k8s.io", []string{"create", "patch"}, "events")),
