@@ -30,7 +30,13 @@ func TestKillDuringBulkImport(t *testing.T) {
 	}{
 		"server": {func(t *testing.T, dataDir string) ([]*harness.Process, func()) {
 			s := harness.StartServerOn(t, dataDir)
-			return startImports(t, 4, references, "--kubeconfig", s.Kubeconfig), func() { s.Kill(t) }
+			importing := startImports(t, 4, references, "--kubeconfig", s.Kubeconfig)
+			return importing, func() {
+				s.Kill(t)
+				for _, p := range importing { // which would wait for the server
+					p.Kill(t)
+				}
+			}
 		}},
 		"import without a server": {func(t *testing.T, dataDir string) ([]*harness.Process, func()) {
 			p := startImports(t, 1, references, "--data-dir", dataDir, "--create-data-dir")

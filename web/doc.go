@@ -14,8 +14,8 @@
 // Callers prove themselves with a client certificate of the private authority
 // or with a bearer token, or in one of kube-apiserver's ways ([Authentication]);
 // everyone else is answered 401. Members of
-// system:masters may do everything, every other identity is answered 403. The
-// health endpoints alone (/healthz, /livez and /readyz, exactly) answer without
+// system:masters may do everything; what the others may do is asked of the
+// authorizer that the server is given, and is nothing without one. The health endpoints alone (/healthz, /livez and /readyz, exactly) answer without
 // a credential, because load balancers and probes have none.
 //
 // # Routing
