@@ -137,7 +137,7 @@ func TestLeakedCredentialIsRotatedUnderLoad(t *testing.T) {
 
 	eventuallyTrue(t, "load", func() bool { return served.Load() > 20 })
 	rotated.Store(true)
-	var stdout, stderr bytes.Buffer
+	var stdout, stderr logBuffer
 	if code := run(t.Context(), []string{"credentials", "rotate", "--data-dir", dir}, nil, &stdout, &stderr); code != exitOK {
 		t.Fatalf("exit code %d: %s", code, &stderr)
 	}
@@ -188,7 +188,7 @@ func TestLeakedCredentialIsRotatedUnderLoad(t *testing.T) {
 func TestRotateWithoutServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	var stdout, stderr bytes.Buffer
+	var stdout, stderr logBuffer
 	if code := run(t.Context(), []string{"credentials", "rotate", "--data-dir", filepath.Join(dir, "none")}, nil, &stdout, &stderr); code == exitOK {
 		t.Error("credentials of no directory were rotated")
 	}
@@ -374,7 +374,7 @@ func newKubeconfig(t *testing.T, dir string, old *kubernetes.Clientset) (config 
 // Who loses pki/ loses no data. The start says what it costs.
 func TestLostPKICostsCredentialsAlone(t *testing.T) {
 	dir := t.TempDir()
-	var log syncBuffer
+	var log logBuffer
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	defer slog.SetDefault(before)
@@ -425,23 +425,6 @@ func TestLostPKICostsCredentialsAlone(t *testing.T) {
 	if !strings.Contains(log.String(), "All data is there") || !strings.Contains(log.String(), "admin.kubeconfig") {
 		t.Errorf("it does not say what was lost: %s", &log)
 	}
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }
 
 func mustRead(t *testing.T, dir, name string) []byte {

@@ -55,7 +55,7 @@ func TestAttackTextReachesNoTerminal(t *testing.T) {
 	image := &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: "x"}}
 	for _, format := range append(outputs(), "") {
 		t.Run("import -o "+format, func(t *testing.T) {
-			var errOut bytes.Buffer
+			var errOut logBuffer
 			r := newReport(format, "https://127.0.0.1:1", io.Discard, &errOut, newProgress(io.Discard))
 			r.add("r.example.com/a", &importer.Result{Warnings: []string{hostileText}, Images: []importer.ImageResult{{Image: image}}}, nil)
 			r.add("r.example.com/b", nil, fmt.Errorf("the registry: %s", hostileText))
@@ -65,7 +65,7 @@ func TestAttackTextReachesNoTerminal(t *testing.T) {
 	}
 
 	t.Run("error", func(t *testing.T) {
-		var errOut bytes.Buffer
+		var errOut logBuffer
 		run(t.Context(), []string{"import", hostileText}, strings.NewReader(""), io.Discard, &errOut)
 		wantPrintable(t, "standard error", errOut.String())
 	})

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -80,7 +79,7 @@ func TestInterruptedIsNotFailed(t *testing.T) {
 	for _, tag := range []string{"v1", "v2", "v3", "v4"} {
 		args = append(args, registry.Host+"/team/app:"+tag)
 	}
-	var stdout, stderr bytes.Buffer
+	var stdout, stderr logBuffer
 	if code := run(ctx, args, strings.NewReader(""), &stdout, &stderr); code != exitSome {
 		t.Errorf("exit code %d", code)
 	}

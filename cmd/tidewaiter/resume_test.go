@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -66,7 +65,7 @@ func TestImportIsResumed(t *testing.T) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), self, "import", "-f", list.Name(), "--jobs", fmt.Sprint(jobs), "--no-signatures", "--data-dir", filepath.Join(dir, "data"), "--create-data-dir", "-o", "jsonl")
 		cmd.Env = append(os.Environ(), serveEnv+"=1", "KUBECONFIG=")
-		var out, errOut bytes.Buffer
+		var out, errOut logBuffer
 		cmd.Stdout, cmd.Stderr = &out, &errOut
 		mu.Lock() // until there is a process to signal
 		err := cmd.Start()

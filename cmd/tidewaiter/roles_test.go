@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -339,7 +338,7 @@ func TestServeRefusesAuthorization(t *testing.T) {
 	} {
 		dir := filepath.Join(t.TempDir(), "data")
 		root := newRootCommand()
-		var out bytes.Buffer
+		var out logBuffer
 		root.SetOut(&out)
 		root.SetErr(&out)
 		root.SetArgs(append([]string{"serve", "--data-dir", dir, "--secure-port", "0"}, args...))
