@@ -30,8 +30,14 @@ type patience struct {
 	said     time.Time // when it was last said that the server is away
 }
 
-// images are those of an API server that may be away for a while.
-func (p *patience) images(images importer.Images) importer.Images { return patientImages{images, p} }
+// images are those of an API server that may be away for a while. They keep tags where images does.
+func (p *patience) images(images importer.Images) importer.Images {
+	patient := patientImages{images, p}
+	if tagged, ok := images.(importer.Tagged); ok {
+		return patientTagged{patient, tagged}
+	}
+	return patient
+}
 
 // do calls f again with pauses while the server is away. What f does may have been done although it failed: imports
 // bear that.
@@ -99,4 +105,36 @@ func (i patientImages) Create(ctx context.Context, in *imagev1.Image, o metav1.C
 func (i patientImages) Update(ctx context.Context, in *imagev1.Image, o metav1.UpdateOptions) (image *imagev1.Image, err error) {
 	err = i.patience.do(ctx, func() error { image, err = i.Images.Update(ctx, in, o); return err })
 	return image, err
+}
+
+// patientTagged are Images beside which it is kept where tags lead.
+type patientTagged struct {
+	patientImages
+	tagged importer.Tagged
+}
+
+var _ importer.Tagged = patientTagged{}
+
+// List implements importer.Tagged.
+func (i patientTagged) List(ctx context.Context, o metav1.ListOptions) (list *imagev1.ImageList, err error) {
+	err = i.patience.do(ctx, func() error { list, err = i.tagged.List(ctx, o); return err })
+	return list, err
+}
+
+// GetTag implements importer.Tagged.
+func (i patientTagged) GetTag(ctx context.Context, name string, o metav1.GetOptions) (tag *imagev1.ImageTag, err error) {
+	err = i.patience.do(ctx, func() error { tag, err = i.tagged.GetTag(ctx, name, o); return err })
+	return tag, err
+}
+
+// UpdateTag implements importer.Tagged.
+func (i patientTagged) UpdateTag(ctx context.Context, in *imagev1.ImageTag, o metav1.UpdateOptions) (tag *imagev1.ImageTag, err error) {
+	err = i.patience.do(ctx, func() error { tag, err = i.tagged.UpdateTag(ctx, in, o); return err })
+	return tag, err
+}
+
+// ListTags implements importer.Tagged.
+func (i patientTagged) ListTags(ctx context.Context, o metav1.ListOptions) (list *imagev1.ImageTagList, err error) {
+	err = i.patience.do(ctx, func() error { list, err = i.tagged.ListTags(ctx, o); return err })
+	return list, err
 }

@@ -7,8 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
+	imagev1 "github.com/openshift/api/image/v1"
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/tidewaiter/tidewaiter/db"
@@ -91,11 +95,28 @@ func newAPITarget(config *restclient.Config) apiTarget {
 }
 
 func (t apiTarget) use(ctx context.Context, do func(context.Context, destination) error) error {
-	images, err := imageclient.New(t.config)
+	client, err := imageclient.New(t.config)
 	if err != nil {
 		return err
 	}
+	images := importer.Images(client)
+	if keeps, err := keepsTags(t.config); err != nil {
+		return err
+	} else if !keeps {
+		images = struct{ importer.Images }{client} // and nothing that it could do besides
+	}
 	return do(ctx, destination{images: func() importer.Images { return images }, config: t.config})
+}
+
+// keepsTags reports whether a server lets importers write where tags lead. OpenShift's does not: there, that is the
+// business of its ImageStreams. A server that does not say is asked as one that does.
+func keepsTags(config *restclient.Config) (bool, error) {
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return false, err
+	}
+	served, err := client.ServerResourcesForGroupVersion(imagev1.GroupVersion.String())
+	return err != nil || slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool { return r.Name == "imagetags/status" }), nil
 }
 
 // directoryTarget is a data directory that no server holds: one is run over it
