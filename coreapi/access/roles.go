@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
+
+	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
 )
 
 // kubernetesRoles are those of Kubernetes' bootstrap roles that make sense here.
@@ -89,7 +91,11 @@ func ownRoles() []rbacv1.ClusterRole {
 	viewer := role("tidewaiter:image-viewer", "Reads images and the policies that they are judged by. Part of the role view.",
 		resources(imageGroup, bootstrappolicy.Read, "images", "imagetags"),
 		resources(policyGroup, bootstrappolicy.Read, policies...))
-	viewer.Labels["rbac.authorization.k8s.io/aggregate-to-view"] = "true"
+	clusterViewer := role("tidewaiter:cluster-viewer", "Reads the pods of the clusters that are followed, and what is known of these. Part of the role view.",
+		resources(clusters.GroupVersion.Group, bootstrappolicy.Read, "clusters", "clusterpods"))
+	for _, r := range []rbacv1.ClusterRole{viewer, clusterViewer} {
+		r.Labels["rbac.authorization.k8s.io/aggregate-to-view"] = "true"
+	}
 	return []rbacv1.ClusterRole{
 		role("tidewaiter:importer", "What tidewaiter import needs: writes images, their signatures and where tags lead, and says so in Events.",
 			resources(imageGroup, importing, "images"),
@@ -98,7 +104,7 @@ func ownRoles() []rbacv1.ClusterRole {
 			resources(imageGroup, []string{"create", "delete"}, "imagesignatures"),
 			resources("", []string{"create", "patch"}, "events"),
 			resources("events.k8s.io", []string{"create", "patch"}, "events")),
-		viewer,
+		viewer, clusterViewer,
 		role("tidewaiter:policy-editor", "Says who must have signed what.", resources(policyGroup, bootstrappolicy.ReadWrite, policies...)),
 		role("tidewaiter:metrics", "Reads /metrics.", paths([]string{"get"}, "/metrics")),
 		role("tidewaiter:queue-viewer", "Sees pushes that wait to be imported or have failed.", paths([]string{"get"}, "/tidewaiter/spool")),
