@@ -8,6 +8,7 @@ import (
 	"io"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
@@ -32,15 +33,15 @@ func TestVerifyLayers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			registry, images := registrytest.New(t), &registrytest.Images{}
 			registry.Push("app:v1", newImage(t, spec))
-			verified := 0
+			var verified atomic.Int64 // layers are verified side by side
 			im := newImporter(t, importer.Options{Layers: importer.LayersVerify, Progress: func(e importer.Event) {
 				if e.Kind == importer.EventVerified {
-					verified++
+					verified.Add(1)
 				}
 			}})
 			result := mustImport(t, im, registry.Host+"/app:v1", images)
-			if result.Images[0].Image.Annotations[annotation.Layers] != "verified" || verified != 4 {
-				t.Errorf("%d layers verified, annotations %v", verified, result.Images[0].Image.Annotations)
+			if result.Images[0].Image.Annotations[annotation.Layers] != "verified" || verified.Load() != 4 {
+				t.Errorf("%d layers verified, annotations %v", verified.Load(), result.Images[0].Image.Annotations)
 			}
 			if n := registry.Count("/blobs/"); n != 5 {
 				t.Errorf("%d blobs were read, want config and 4 layers: %v", n, requests(registry))

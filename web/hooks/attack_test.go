@@ -18,7 +18,7 @@ import (
 )
 
 // patience is how long a test waits for what must come.
-const patience = 2 * time.Minute
+const patience = 8 * time.Minute
 
 // eventually waits until ok, which is looked at again and again.
 func eventually(t *testing.T, what string, ok func() bool) {
