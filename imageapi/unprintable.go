@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf16"
 
 	imagev1 "github.com/openshift/api/image/v1"
 
@@ -49,7 +50,12 @@ func hasUnprintableText(doc []byte) bool {
 			return true
 		case 'u':
 			code, err := strconv.ParseUint(string(escape[1:min(5, len(escape))]), 16, 16)
-			if s := string(rune(code)); err == nil && printable.Text(s) != s {
+			r := rune(code)
+			if utf16.IsSurrogate(r) && len(escape) >= 11 && escape[5] == '\\' && escape[6] == 'u' {
+				low, _ := strconv.ParseUint(string(escape[7:11]), 16, 16)
+				r = utf16.DecodeRune(r, rune(low)) // U+FFFD where the two are no pair
+			}
+			if s := string(r); err == nil && printable.Text(s) != s {
 				return true
 			}
 		}
