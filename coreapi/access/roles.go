@@ -100,7 +100,7 @@ func ownRoles() []rbacv1.ClusterRole {
 		role("tidewaiter:importer", "What tidewaiter import needs: writes images, their signatures and where tags lead, and says so in Events.",
 			resources(imageGroup, importing, "images"),
 			resources(imageGroup, []string{"get", "list"}, "imagetags"),
-			resources(imageGroup, []string{"update"}, "imagetags/status"),
+			resources(imageGroup, []string{"create", "update"}, "imagetags/status"), // an update of one that is not there creates it
 			resources(imageGroup, []string{"create", "delete"}, "imagesignatures"),
 			resources("", []string{"create", "patch"}, "events"),
 			resources("events.k8s.io", []string{"create", "patch"}, "events")),
