@@ -114,35 +114,49 @@ func kubeconfigConfig(path string) (*restclient.Config, error) {
 	return overriddenConfig(path, clientcmdapi.Cluster{})
 }
 
-// overriddenConfig is kubeconfigConfig with what cluster has. A kubeconfig is as kubectl's
-// and may name a program that gets a credential, so it is refused if another user could
-// have written it.
+// overriddenConfig is kubeconfigConfig with what cluster has.
 func overriddenConfig(path string, cluster clientcmdapi.Cluster) (*restclient.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = path
-	for _, file := range rules.GetLoadingPrecedence() {
-		if err := trusted.CheckPath(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
+	kubeconfig, err := openKubeconfig(rules, &clientcmd.ConfigOverrides{ClusterInfo: cluster})
+	if err != nil {
+		return nil, err
 	}
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{ClusterInfo: cluster}).ClientConfig()
+	config, err := kubeconfig.ClientConfig()
 	if err != nil {
 		return nil, withHint(err, "--kubeconfig ./tidewaiter-data/admin.kubeconfig names a local server, --data-dir its directory")
 	}
 	return config, nil
 }
 
-// plainClient asks a server for paths outside the Kubernetes API. It says which on
-// standard error.
-func (o *clientOptions) plainClient(cmd *cobra.Command) (client restclient.Interface, server apiTarget, err error) {
+// openKubeconfig is what rules name. A kubeconfig is as kubectl's and may name a program
+// that gets a credential, so it is refused if another user could have written it.
+func openKubeconfig(rules *clientcmd.ClientConfigLoadingRules, overrides *clientcmd.ConfigOverrides) (clientcmd.ClientConfig, error) {
+	for _, file := range rules.GetLoadingPrecedence() {
+		if err := trusted.CheckPath(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides), nil
+}
+
+// running is the server that a verb asks. It says which on standard error.
+func (o *clientOptions) running(cmd *cobra.Command) (server apiTarget, err error) {
 	server, found, err := o.server(cmd)
 	if err == nil && !found {
 		err = withHint(fmt.Errorf("no server holds %s", o.dataDir), "tidewaiter serve --data-dir %s, or name a server with --server or --kubeconfig", o.dataDir)
 	}
-	if err != nil {
+	if err == nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "asking %s\n", server)
+	}
+	return server, err
+}
+
+// plainClient asks a server for paths outside the Kubernetes API.
+func (o *clientOptions) plainClient(cmd *cobra.Command) (client restclient.Interface, server apiTarget, err error) {
+	if server, err = o.running(cmd); err != nil {
 		return nil, server, err
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "asking %s\n", server)
 	config := restclient.CopyConfig(server.config)
 	config.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
 	config.GroupVersion = &metav1.Unversioned

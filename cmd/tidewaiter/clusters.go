@@ -12,7 +12,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
-	"github.com/tidewaiter/tidewaiter/db/trusted"
 	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
@@ -36,12 +35,11 @@ func (c *clusterConfig) connect() (*restclient.Config, error) {
 	if c.Kubeconfig == "" {
 		return restclient.InClusterConfig()
 	}
-	// A kubeconfig may name a program that gets a credential.
-	if err := trusted.CheckPath(c.Kubeconfig); err != nil {
+	kubeconfig, err := openKubeconfig(&clientcmd.ClientConfigLoadingRules{ExplicitPath: c.Kubeconfig}, &clientcmd.ConfigOverrides{CurrentContext: c.Context})
+	if err != nil {
 		return nil, err
 	}
-	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
-		&clientcmd.ClientConfigLoadingRules{ExplicitPath: c.Kubeconfig}, &clientcmd.ConfigOverrides{CurrentContext: c.Context}).ClientConfig()
+	return kubeconfig.ClientConfig()
 }
 
 // clusterSources are the clusters to follow. A cluster that is away is tried again for ever; a kubeconfig

@@ -42,10 +42,7 @@ kubectl shows the same, and for programs: kubectl get clusterpods
 					return explainReference(err)
 				}
 			}
-			server, found, err := o.server(cmd)
-			if err == nil && !found {
-				err = withHint(fmt.Errorf("no server holds %s", o.dataDir), "tidewaiter serve --data-dir %s, or name a server with --kubeconfig", o.dataDir)
-			}
+			server, err := o.running(cmd)
 			if err != nil {
 				return err
 			}
