@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tidewaiter/tidewaiter/coreapi/usage"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 )
 
@@ -29,30 +30,16 @@ func reduce(obj any) (any, error) {
 			Containers: make([]ClusterPodContainer, 0, len(pod.Spec.InitContainers)+len(pod.Spec.Containers)+len(pod.Spec.EphemeralContainers)),
 		},
 	}
-	add := func(name, image string, statuses []corev1.ContainerStatus) {
+	usage.Containers(pod, func(name, image string, status corev1.ContainerStatus) {
 		if len(p.Spec.Containers) == maxContainers {
 			return
 		}
-		c := ClusterPodContainer{Name: text(name), Image: text(image)}
-		for _, s := range statuses {
-			if s.Name == name {
-				c.ImageID = text(s.ImageID)
-				if s.State.Waiting != nil {
-					c.Waiting = text(s.State.Waiting.Reason)
-				}
-			}
+		c := ClusterPodContainer{Name: text(name), Image: text(image), ImageID: text(status.ImageID)}
+		if status.State.Waiting != nil {
+			c.Waiting = text(status.State.Waiting.Reason)
 		}
 		p.Spec.Containers = append(p.Spec.Containers, c)
-	}
-	for _, c := range pod.Spec.InitContainers {
-		add(c.Name, c.Image, pod.Status.InitContainerStatuses)
-	}
-	for _, c := range pod.Spec.Containers {
-		add(c.Name, c.Image, pod.Status.ContainerStatuses)
-	}
-	for _, c := range pod.Spec.EphemeralContainers {
-		add(c.Name, c.Image, pod.Status.EphemeralContainerStatuses)
-	}
+	})
 	return p, nil
 }
 

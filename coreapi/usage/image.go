@@ -62,31 +62,39 @@ func Runs(image, imageID string) reference.Reference {
 	return runs
 }
 
+// Containers calls yield with each container of a pod, in the order init, regular,
+// ephemeral: its name, the image of its spec, and its status, which is empty until there
+// is one.
+func Containers(pod *corev1.Pod, yield func(name, image string, status corev1.ContainerStatus)) {
+	one := func(name, image string, statuses []corev1.ContainerStatus) {
+		var status corev1.ContainerStatus
+		for _, s := range statuses {
+			if s.Name == name {
+				status = s
+			}
+		}
+		yield(name, image, status)
+	}
+	for _, c := range pod.Spec.InitContainers {
+		one(c.Name, c.Image, pod.Status.InitContainerStatuses)
+	}
+	for _, c := range pod.Spec.Containers {
+		one(c.Name, c.Image, pod.Status.ContainerStatuses)
+	}
+	for _, c := range pod.Spec.EphemeralContainers {
+		one(c.Name, c.Image, pod.Status.EphemeralContainerStatuses)
+	}
+}
+
 // images returns what the pod's containers use, one for each container that
 // says so, in the order init, regular, ephemeral.
 func images(pod *corev1.Pod) []reference.Reference {
 	var found []reference.Reference
-	add := func(name, spec string, statuses []corev1.ContainerStatus) {
-		want := parseImage(spec)
-		for _, s := range statuses {
-			if s.Name != name {
-				continue
-			}
-			want = Runs(spec, s.ImageID)
+	Containers(pod, func(_, image string, status corev1.ContainerStatus) {
+		if runs := Runs(image, status.ImageID); key(runs) != "" {
+			found = append(found, runs)
 		}
-		if key(want) != "" {
-			found = append(found, want)
-		}
-	}
-	for _, c := range pod.Spec.InitContainers {
-		add(c.Name, c.Image, pod.Status.InitContainerStatuses)
-	}
-	for _, c := range pod.Spec.Containers {
-		add(c.Name, c.Image, pod.Status.ContainerStatuses)
-	}
-	for _, c := range pod.Spec.EphemeralContainers {
-		add(c.Name, c.Image, pod.Status.EphemeralContainerStatuses)
-	}
+	})
 	return found
 }
 
