@@ -132,18 +132,8 @@ func (c *Clusters) Doubts() []string {
 // Run follows the clusters until ctx is done.
 func (c *Clusters) Run(ctx context.Context) error {
 	ctx = genericapirequest.WithNamespace(ctx, metav1.NamespaceNone)
-	for wait := time.Second; ; wait = min(2*wait, time.Minute) {
-		err := c.load(ctx)
-		if err == nil {
-			break
-		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		slog.Error("What is known of clusters cannot be read, and is tried again", "err", err)
-		if !sleep(ctx, c.clock, wait) {
-			return nil
-		}
+	if !c.persist(ctx, "reading what is known of clusters", func() error { return c.load(ctx) }) {
+		return nil
 	}
 	c.loaded.Store(true)
 	var all sync.WaitGroup
@@ -170,10 +160,10 @@ func (c *Clusters) load(ctx context.Context) error {
 			continue
 		}
 		slog.Info("A cluster is no longer in the configuration: its pods are forgotten", "cluster", cluster.Name)
-		if err := c.each(ctx, cluster.Name, func(p *ClusterPod) error { return c.delete(ctx, c.pods, p.Name) }); err != nil {
+		if err := c.each(ctx, cluster.Name, func(p *ClusterPod) error { return remove(ctx, c.pods, p.Name) }); err != nil {
 			return err
 		}
-		if err := c.delete(ctx, c.clusters, cluster.Name); err != nil {
+		if err := remove(ctx, c.clusters, cluster.Name); err != nil {
 			return err
 		}
 	}
@@ -197,8 +187,8 @@ func (c *Clusters) each(ctx context.Context, cluster string, do func(*ClusterPod
 	}, func(err error) { slog.Error("A pod of a cluster cannot be read", "cluster", cluster, "err", err) })
 }
 
-// delete deletes an object that may be gone already.
-func (c *Clusters) delete(ctx context.Context, store *genericregistry.Store, name string) error {
+// remove deletes an object that may be gone already.
+func remove(ctx context.Context, store *genericregistry.Store, name string) error {
 	_, _, err := store.Delete(ctx, name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -229,6 +219,22 @@ func sameWay(a, b *restclient.Config) bool {
 	return a.Host == b.Host && a.APIPath == b.APIPath && a.BearerToken == b.BearerToken && a.BearerTokenFile == b.BearerTokenFile &&
 		a.Username == b.Username && a.Password == b.Password && reflect.DeepEqual(a.TLSClientConfig, b.TLSClientConfig) &&
 		reflect.DeepEqual(a.Impersonate, b.Impersonate)
+}
+
+// persist calls do until it succeeds, with growing pauses; it is false when ctx was done first.
+func (c *Clusters) persist(ctx context.Context, what string, do func() error) bool {
+	for wait := time.Second; ; wait = min(2*wait, maxBackoff) {
+		err := do()
+		if err == nil {
+			return true
+		}
+		if ctx.Err() == nil {
+			slog.Error("A step of following clusters fails, and is tried again", "step", what, "err", err)
+		}
+		if !sleep(ctx, c.clock, wait) {
+			return false
+		}
+	}
 }
 
 // sleep waits for d; it is false when ctx was done first.

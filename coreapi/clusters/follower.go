@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -345,9 +346,9 @@ type writer struct {
 	queue    workqueue.TypedRateLimitingInterface[string]
 
 	mu      sync.Mutex
-	initial map[string]struct{} // pods that were there at the beginning and are not stored yet; nil when all are
-	begun   bool
-	stored  map[string]struct{}
+	stored  map[string]struct{} // pods that are stored as the cluster has them
+	begun   bool                // initial is known
+	initial map[string]struct{} // what was there at the beginning, here or in the cluster, and is not stored so or deleted yet
 }
 
 func newWriter(f *follower) *writer {
@@ -407,33 +408,32 @@ func (w *writer) run(ctx context.Context) {
 // begin is called when the informer knows all pods: those that are stored and gone are deleted, and once all are
 // stored the cluster is synced.
 func (w *writer) begin(ctx context.Context) {
-	keys := w.store.ListKeys()
-	known := make(map[string]struct{}, len(keys))
-	for _, k := range keys {
+	known := map[string]struct{}{}
+	for _, k := range w.store.ListKeys() {
 		known[k] = struct{}{}
 	}
-	for wait := time.Second; ; wait = min(2*wait, maxBackoff) {
-		err := w.follower.clusters.each(ctx, w.follower.source.Name, func(p *ClusterPod) error {
+	gone := map[string]struct{}{}
+	c, name := w.follower.clusters, w.follower.source.Name
+	if !c.persist(ctx, "reading the stored pods of "+name, func() error {
+		return c.each(ctx, name, func(p *ClusterPod) error {
 			k := p.Spec.Namespace + "/" + p.Spec.Name
 			if _, ok := known[k]; !ok {
-				keys = append(keys, k)
-				known[k] = struct{}{}
+				gone[k] = struct{}{}
 			}
 			return nil
 		})
-		if err == nil {
-			break
-		}
-		slog.Error("The stored pods of a cluster cannot be read, and are tried again", "cluster", w.follower.source.Name, "err", err)
-		if !sleep(ctx, w.follower.clusters.clock, wait) {
-			return
-		}
+	}) {
+		return
 	}
 	w.mu.Lock()
+	for k := range w.stored { // since they were queued
+		delete(known, k)
+	}
+	maps.Copy(known, gone)
 	w.initial, w.begun = known, true
 	w.mu.Unlock()
-	for _, k := range keys {
-		w.queue.Add(k) // again, for those that are done: what is stored already costs a read
+	for k := range gone {
+		w.queue.Add(k)
 	}
 	w.done("")
 }
@@ -444,7 +444,6 @@ func (w *writer) done(k string) {
 	defer w.mu.Unlock()
 	delete(w.initial, k)
 	if w.begun && len(w.initial) == 0 {
-		w.initial = nil
 		f := w.follower
 		f.mu.Lock()
 		if !f.synced {
@@ -468,7 +467,7 @@ func (w *writer) write(ctx context.Context, k string) error {
 	c := w.follower.clusters
 	full := podName(w.follower.source.Name, namespace, name)
 	if !exists {
-		if err := c.delete(ctx, c.pods, full); err != nil {
+		if err := remove(ctx, c.pods, full); err != nil {
 			return err
 		}
 		w.mu.Lock()
