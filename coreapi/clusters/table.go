@@ -1,6 +1,7 @@
 package clusters
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -34,19 +35,21 @@ var clusterTable = convertor(
 		{Name: "Pods", Type: "integer", Description: "How many of its pods are stored here."},
 		{Name: "Server", Type: "string", Priority: 1, Description: "The URL of the cluster's API."},
 	},
-	func(c *Cluster) [][]any {
-		seen := "never"
-		if c.Status.LastSeen != nil {
-			seen = metatable.ConvertToHumanReadableDateType(*c.Status.LastSeen)
-		}
-		pods := any(int64(c.Status.Pods))
-		if !meta.IsStatusConditionTrue(c.Status.Conditions, ConditionSynced) {
-			pods = unknown
-		}
-		return [][]any{{c.Name, state(c, ConditionSynced), state(c, ConditionReachable), seen, pods, c.Spec.Server}}
-	},
+	func() func(*Cluster) [][]any { return clusterRow },
 	func(l *ClusterList) []Cluster { return l.Items },
 )
+
+func clusterRow(c *Cluster) [][]any {
+	seen := "never"
+	if c.Status.LastSeen != nil {
+		seen = metatable.ConvertToHumanReadableDateType(*c.Status.LastSeen)
+	}
+	pods := any(int64(c.Status.Pods))
+	if !meta.IsStatusConditionTrue(c.Status.Conditions, ConditionSynced) {
+		pods = unknown
+	}
+	return [][]any{{c.Name, state(c, ConditionSynced), state(c, ConditionReachable), seen, pods, c.Spec.Server}}
+}
 
 // state is a condition in a word: its status, or why it is not True.
 func state(c *Cluster, condition string) string {
@@ -74,23 +77,30 @@ func podTable(verified Verified) printerstorage.TableConvertor {
 			{Name: "Node", Type: "string", Priority: 1, Description: "The node that the pod is bound to."},
 			{Name: "Service Account", Type: "string", Priority: 1, Description: "The service account that the pod runs as."},
 		},
-		func(p *ClusterPod) [][]any {
-			all := make([][]any, 0, len(p.Spec.Containers))
-			for _, c := range p.Spec.Containers {
-				ref, digest, verdict := usage.Runs(c.Image, c.ImageID), unknown, ""
-				if ref.Digest != "" {
-					digest = shortDigest(ref.Digest)
-					verdict = verified(ref)
-				}
-				if verdict == "" {
-					verdict = unknown
-				}
-				all = append(all, []any{p.Name, c.Name, c.Image, digest, verdict, orNone(c.Waiting), metatable.ConvertToHumanReadableDateType(p.Spec.Since), orNone(p.Spec.NodeName), orNone(p.Spec.ServiceAccountName)})
-			}
-			return all
-		},
+		func() func(*ClusterPod) [][]any { return podRows(verified) },
 		func(l *ClusterPodList) []ClusterPod { return l.Items },
 	)
+}
+
+// podRows returns what makes the rows of a pod. It asks for the verdict about a reference once: many pods run one image,
+// and each verdict reads an Image.
+func podRows(verified Verified) func(*ClusterPod) [][]any {
+	verdicts := map[reference.Reference]string{}
+	return func(p *ClusterPod) [][]any {
+		all := make([][]any, 0, len(p.Spec.Containers))
+		for _, c := range p.Spec.Containers {
+			ref, digest, verdict := usage.Runs(c.Image, c.ImageID), unknown, unknown
+			if ref.Digest != "" {
+				digest = shortDigest(ref.Digest)
+				if _, ok := verdicts[ref]; !ok {
+					verdicts[ref] = cmp.Or(verified(ref), unknown)
+				}
+				verdict = verdicts[ref]
+			}
+			all = append(all, []any{p.Name, c.Name, c.Image, digest, verdict, orNone(c.Waiting), metatable.ConvertToHumanReadableDateType(p.Spec.Since), orNone(p.Spec.NodeName), orNone(p.Spec.ServiceAccountName)})
+		}
+		return all
+	}
 }
 
 // shortDigest is as much of a digest as people compare.
@@ -106,9 +116,9 @@ func orNone(s string) string {
 	return s
 }
 
-// convertor prints objects of one kind and their lists: cells gives the rows of an object.
-func convertor[T any, L any](columns []metav1.TableColumnDefinition, cells func(*T) [][]any, items func(*L) []T) printerstorage.TableConvertor {
-	object := func(o *T, _ printers.GenerateOptions) ([]metav1.TableRow, error) {
+// convertor prints objects of one kind and their lists: cells is called for each table and gives the rows of its objects.
+func convertor[T any, L any](columns []metav1.TableColumnDefinition, cells func() func(*T) [][]any, items func(*L) []T) printerstorage.TableConvertor {
+	rowsOf := func(o *T, cells func(*T) [][]any) ([]metav1.TableRow, error) {
 		obj, ok := any(o).(runtime.Object)
 		if !ok {
 			return nil, fmt.Errorf("%T is no object", o)
@@ -124,11 +134,12 @@ func convertor[T any, L any](columns []metav1.TableColumnDefinition, cells func(
 		}
 		return rows, nil
 	}
-	list := func(l *L, options printers.GenerateOptions) ([]metav1.TableRow, error) {
+	object := func(o *T, _ printers.GenerateOptions) ([]metav1.TableRow, error) { return rowsOf(o, cells()) }
+	list := func(l *L, _ printers.GenerateOptions) ([]metav1.TableRow, error) {
 		var all []metav1.TableRow
-		found := items(l)
+		found, cells := items(l), cells()
 		for i := range found {
-			rows, err := object(&found[i], options)
+			rows, err := rowsOf(&found[i], cells)
 			if err != nil {
 				return nil, err
 			}
