@@ -17,11 +17,11 @@ build: ## Build bin/tidewaiter
 
 .PHONY: test
 test: ## Run the tests; needs no network beyond Go modules, no root, no Docker
-	$(GO) test $(TESTFLAGS) $(PACKAGES)
+	$(GO) test -timeout 30m $(TESTFLAGS) $(PACKAGES)
 
 .PHONY: race
 race: ## Run the tests of all rooms under the race detector, but for those that kill processes
-	$(GO) test -race -short $(TESTFLAGS) $(PACKAGES)
+	$(GO) test -race -short -timeout 60m $(TESTFLAGS) $(PACKAGES)
 
 .PHONY: e2e-tools
 e2e-tools: ## Build or fetch what the end-to-end tests drive: kubectl, registries, cosign
