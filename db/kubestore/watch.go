@@ -267,6 +267,7 @@ pages:
 				return err
 			}
 			kv.Value = nil
+			yield()
 			if !w.pred.Empty() && !matches(&w.pred, obj) {
 				continue
 			}
