@@ -33,7 +33,7 @@ type imagesREST struct {
 	facts          *facts
 	verdictChanged func(image *imagev1.Image, verified string, signers []string)
 	vouches        func(index *imagev1.Image)
-	answer         func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
+	answerCreation func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
 }
 
 // List is part of rest.Lister.
@@ -77,7 +77,7 @@ func (r *imagesREST) Watch(ctx context.Context, options *internalversion.ListOpt
 
 // Create is part of rest.Creater.
 func (r *imagesREST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
-	ctx, answer := r.answer(ctx)
+	ctx, answer := r.answerCreation(ctx)
 	out, err := r.Store.Create(ctx, obj, validate, options)
 	if err != nil {
 		return nil, err

@@ -34,9 +34,9 @@ type Options struct {
 	// Vouches is told of each write of an index after which it is verified in other repositories than before, or
 	// in none: what it lists is to be judged again. It must not wait. nil is told nothing.
 	Vouches func(index *imagev1.Image)
-	// Answer, if set, is asked before a creation for the context to create with, and after it for
+	// AnswerCreation, if set, is asked before a creation for the context to create with, and after it for
 	// what to answer with: the object, or one that knows its encoding (runtime.CacheableObject).
-	Answer func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
+	AnswerCreation func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
 	// Usage counts the pods that use an image; nil when there are none to count.
 	Usage Usage
 }
@@ -102,9 +102,9 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 	if err != nil {
 		return nil, err
 	}
-	served := &imagesREST{Store: images, tags: tagged, facts: f, verdictChanged: opts.VerdictChanged, vouches: opts.Vouches, answer: opts.Answer}
-	if served.answer == nil {
-		served.answer = func(ctx context.Context) (context.Context, func(runtime.Object) runtime.Object) {
+	served := &imagesREST{Store: images, tags: tagged, facts: f, verdictChanged: opts.VerdictChanged, vouches: opts.Vouches, answerCreation: opts.AnswerCreation}
+	if served.answerCreation == nil {
+		served.answerCreation = func(ctx context.Context) (context.Context, func(runtime.Object) runtime.Object) {
 			return ctx, func(obj runtime.Object) runtime.Object { return obj }
 		}
 	}

@@ -209,13 +209,13 @@ func (r *run) from(ctx context.Context, root node) (*Result, error) {
 		err = describe(r.ref, late)
 	}
 	if ReasonOf(err) == Unauthorized {
-		r.forget(r.session.place)
+		r.forget(r.session.source)
 	}
 	if out == nil {
 		return nil, err
 	}
 	result := &Result{Reference: r.ref.String(), Digest: out.digest}
-	if at := r.session.place.Reference; at.Host != "" && at.Name() != r.ref.Name() {
+	if at := r.session.source.Reference; at.Host != "" && at.Name() != r.ref.Name() {
 		result.Mirror = at.Name()
 	}
 	out.walk(func(o *outcome) {

@@ -37,9 +37,9 @@ type Files interface {
 	// Registry tells of host/repository, or of a host, whether plain HTTP and unverified TLS
 	// are allowed, and whether nothing may be read from there.
 	Registry(name string) (insecure, blocked bool, err error)
-	// Places are where a reference is read from, in order: its mirrors, and then what the files have rewritten it to,
+	// PullSources are where a reference is read from, in order: its mirrors, and then what the files have rewritten it to,
 	// which is mostly itself, unless that may not be asked.
-	Places(ref reference.Reference) ([]Place, error)
+	PullSources(ref reference.Reference) ([]PullSource, error)
 	// TLS is what is special about a host in canonical form, nil if nothing is. A host has
 	// its port if it was written with one.
 	TLS(host string) (*tls.Config, error)

@@ -22,7 +22,7 @@ import (
 // session is an authenticated way to one repository. It is shared by all
 // imports from that repository, and made anew after Limits.Recycle.
 type session struct {
-	place      Place
+	source     PullSource
 	repository name.Repository
 	transport  http.RoundTripper // always a *transport.Wrapper
 	registry   *oci.Client
@@ -37,8 +37,8 @@ type greeting struct {
 	expires   time.Time
 }
 
-// session returns the way to a place's repository.
-func (im *Importer) session(ctx context.Context, at Place) (*session, error) {
+// session returns the way to the repository of a source.
+func (im *Importer) session(ctx context.Context, at PullSource) (*session, error) {
 	key := at.key()
 	unlock, err := im.locks.lock(ctx, "session "+key)
 	if err != nil {
@@ -58,11 +58,11 @@ func (im *Importer) session(ctx context.Context, at Place) (*session, error) {
 	return s, nil
 }
 
-// forget drops what is known of a place's repository, so that the next import asks for
+// forget drops what is known of the repository of a source, so that the next import asks for
 // credentials again.
-func (im *Importer) forget(at Place) { im.sessions.Remove(at.key()) }
+func (im *Importer) forget(at PullSource) { im.sessions.Remove(at.key()) }
 
-func (im *Importer) newSession(ctx context.Context, at Place) (*session, error) {
+func (im *Importer) newSession(ctx context.Context, at PullSource) (*session, error) {
 	config, options, err := im.rules(at.Reference.Name(), at.Insecure)
 	if err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func (im *Importer) newSession(ctx context.Context, at Place) (*session, error) 
 	if err != nil {
 		return nil, err
 	}
-	s.place, s.repository = at, repository
+	s.source, s.repository = at, repository
 	return s, nil
 }
 

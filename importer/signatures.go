@@ -109,8 +109,8 @@ func (im *Importer) ForgetSignatures(ref reference.Reference) {
 	if im.finder == nil {
 		return
 	}
-	places, _ := im.places(ref) // where there are none, nothing is remembered
-	for _, at := range places {
+	sources, _ := im.pullSources(ref) // where there are none, nothing is remembered
+	for _, at := range sources {
 		if repository, err := name.NewRepository(at.Reference.Name()); err == nil {
 			im.finder.Forget(repository)
 		}

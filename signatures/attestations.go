@@ -34,17 +34,17 @@ const (
 
 // attest judges an attestation that the root of trust vouches for. It is trusted if it is about the image, and unless the
 // policy demands its type and an expression of the policy is not true of it.
-func (v *Verdict) attest(what said, image Image, p *policy.Policy, e *evidence.Evidence) {
-	if !what.covers(image.Digest) {
-		v.set(verdicts.Trusted, false, ReasonDigestMismatch, fmt.Sprintf("attested by %s, but of the image %s", e.Signer(), what.signedDigest()))
+func (v *Verdict) attest(content signedContent, image Image, p *policy.Policy, e *evidence.Evidence) {
+	if !content.covers(image.Digest) {
+		v.set(verdicts.Trusted, false, ReasonDigestMismatch, fmt.Sprintf("attested by %s, but of the image %s", e.Signer(), content.signedDigest()))
 		return
 	}
 	var refusal error
 	for _, d := range p.Attestations {
-		if d.PredicateType != what.statement.PredicateType {
+		if d.PredicateType != content.statement.PredicateType {
 			continue
 		}
-		if err := d.Check(what.statement.Predicate); err == nil {
+		if err := d.Check(content.statement.Predicate); err == nil {
 			v.Meets = append(v.Meets, d.Name)
 		} else if refusal == nil {
 			refusal = fmt.Errorf("attestation %q: %w", d.Name, err)
@@ -54,7 +54,7 @@ func (v *Verdict) attest(what said, image Image, p *policy.Policy, e *evidence.E
 		v.set(verdicts.Trusted, false, ReasonPredicateRefused, fmt.Sprintf("attested by %s, but %v", e.Signer(), refusal))
 		return
 	}
-	v.set(verdicts.Trusted, true, ReasonAttestationVerified, fmt.Sprintf("%s, attested by %s", what.statement.PredicateType, e.Signer()))
+	v.set(verdicts.Trusted, true, ReasonAttestationVerified, fmt.Sprintf("%s, attested by %s", content.statement.PredicateType, e.Signer()))
 }
 
 // isAttestation tells signatures and attestations apart: the latter say something of an image, and not that anybody
@@ -63,7 +63,7 @@ func isAttestation(s *imagev1.ImageSignature) bool { return s.Type == TypeAttest
 
 // demanded is what the attestations in a repository come to by a policy that demands some: all of them have to be there. One
 // that is not has the reason of the best that there is of its type; the first decides.
-func (p place) demanded(by *policy.Policy, judged []judgement) annotation.Verdict {
+func (p verdictScope) demanded(by *policy.Policy, judged []judgement) annotation.Verdict {
 	v := annotation.Verdict{Verified: verdicts.VerifiedTrue, Reason: string(ReasonAttestationVerified)}
 	var there []string
 	for _, d := range by.Attestations {
@@ -87,7 +87,7 @@ func (p place) demanded(by *policy.Policy, judged []judgement) annotation.Verdic
 	return v
 }
 
-func (p place) unmet(by *policy.Policy, d *attestation.Demand, best *judgement) (verified, reason, message string) {
+func (p verdictScope) unmet(by *policy.Policy, d *attestation.Demand, best *judgement) (verified, reason, message string) {
 	switch {
 	case best != nil:
 		c, _ := best.Condition(verdicts.Trusted)
@@ -130,36 +130,36 @@ func (j *judgement) nearer(other *judgement, demand string) bool {
 }
 
 // onlyAttestations says what is there of an image without a signature, and who vouches for it.
-func (p place) onlyAttestations(judged []judgement) (reason, message string) {
+func (p verdictScope) onlyAttestations(judged []judgement) (reason, message string) {
 	best := map[string]judgement{} // of several policies
 	for _, j := range judged {
 		if b, ok := best[j.name]; j.attestation && (!ok || j.tells() > b.tells()) {
 			best[j.name] = j
 		}
 	}
-	said := map[string]bool{}
+	found := map[string]bool{}
 	for _, j := range best {
 		switch {
 		case j.Trusted():
-			said[fmt.Sprintf("%s by %s", j.PredicateType, cmp.Or(j.IssuedTo.CommonName, j.IssuedTo.PublicKeyID))] = true
+			found[fmt.Sprintf("%s by %s", j.PredicateType, cmp.Or(j.IssuedTo.CommonName, j.IssuedTo.PublicKeyID))] = true
 		case j.IssuedTo != nil:
-			said[fmt.Sprintf("%s by %s, who is not trusted (%s)", j.PredicateType, cmp.Or(j.IssuedTo.CommonName, j.IssuedTo.PublicKeyID), j.Reason())] = true
+			found[fmt.Sprintf("%s by %s, who is not trusted (%s)", j.PredicateType, cmp.Or(j.IssuedTo.CommonName, j.IssuedTo.PublicKeyID), j.Reason())] = true
 		default:
-			said[fmt.Sprintf("%s by somebody not trusted (%s)", cmp.Or(j.PredicateType, "of no type that can be read"), j.Reason())] = true
+			found[fmt.Sprintf("%s by somebody not trusted (%s)", cmp.Or(j.PredicateType, "of no type that can be read"), j.Reason())] = true
 		}
 	}
 	for _, typ := range p.leftOut() {
-		said[typ+", not read"] = true
+		found[typ+", not read"] = true
 	}
-	if len(said) == 0 {
+	if len(found) == 0 {
 		return "", ""
 	}
 	return string(ReasonOnlyAttestations), printable.Line(fmt.Sprintf("in %s: no signature, but attestations: %s",
-		p.repository, strings.Join(slices.Sorted(maps.Keys(said)), "; ")), maxSummary)
+		p.repository, strings.Join(slices.Sorted(maps.Keys(found)), "; ")), maxSummary)
 }
 
 // leftOut are the types of attestations that a search saw in the repository and did not bring, sorted.
-func (p place) leftOut() []string {
+func (p verdictScope) leftOut() []string {
 	var listed []struct {
 		Type    string `json:"type"`
 		LeftOut string `json:"leftOut"`

@@ -55,14 +55,14 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 	annotations, before := maps.Clone(image.Annotations), len(image.Signatures)
 	_, wasOurs := annotations[AnnotationPolicy]
 	found := annotation.Found(annotations)
-	places := placesOf(image, set, found)
-	leave(image, found, places)
-	covered = slices.ContainsFunc(places, place.covered)
-	spaces := inNamespaces(image, set, places)
+	scopes := scopesOf(image, set, found)
+	dropOfFormer(image, found, scopes)
+	covered = slices.ContainsFunc(scopes, verdictScope.covered)
+	namespaced := inNamespaces(image, set, scopes)
 
 	in, recheck := holdersOf(found), time.Time{}
-	judged := make(map[string][]judgement, len(places))
-	judgeIn := func(p place, s *imagev1.ImageSignature) []judgement {
+	judged := make(map[string][]judgement, len(scopes))
+	judgeIn := func(p verdictScope, s *imagev1.ImageSignature) []judgement {
 		all := p.judge(s, image, now)
 		for _, j := range all {
 			if next := j.NotAfter; !next.IsZero() && (recheck.IsZero() || next.Before(recheck)) {
@@ -76,18 +76,18 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 	for i := range image.Signatures {
 		s := &image.Signatures[i]
 		seen[isAttestation(s)]++
-		for _, p := range spaces {
+		for _, p := range namespaced {
 			if seen[isAttestation(s)] <= maxJudged && in.count(s, p.repository) {
 				judgeIn(p, s)
 			}
 		}
-		worst := noPolicy(places[0].ref)
+		worst := noPolicy(scopes[0].ref)
 		switch {
 		case covered && seen[isAttestation(s)] > maxJudged:
 			worst = unjudged(evidence.UnsupportedFormat, fmt.Sprintf("only the first %d signatures, and as many attestations, of an image are judged", maxJudged))
 		case covered:
 			first := true
-			for _, p := range places {
+			for _, p := range scopes {
 				if !p.covered() || !in.count(s, p.repository) {
 					continue
 				}
@@ -102,9 +102,9 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 		changed = worst.apply(s, now) || changed
 	}
 
-	stamp, summed, inSpaces := stampOf(places), map[string]annotation.Verdict{}, map[string]annotation.Verdict{}
-	bound(image, found, stamp, ranks(slices.Concat(places, spaces), judged))
-	for _, p := range places {
+	stamp, summed, inSpaces := stampOf(scopes), map[string]annotation.Verdict{}, map[string]annotation.Verdict{}
+	bound(image, found, stamp, ranks(slices.Concat(scopes, namespaced), judged))
+	for _, p := range scopes {
 		if p.covered() {
 			summed[p.key()] = p.sum(held(image, judged[p.key()]), len(found[p.repository].LeftOut), indexes)
 		}
@@ -113,7 +113,7 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 	if !says {
 		stamp, summed = "", nil
 	}
-	for _, p := range spaces {
+	for _, p := range namespaced {
 		inSpaces[p.key()] = p.sum(held(image, judged[p.key()]), len(found[p.repository].LeftOut), indexes)
 	}
 	if image.Annotations == nil {
@@ -125,7 +125,7 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 	annotate(image, annotation.Verdicts, encodeVerdicts(summed))
 	annotate(image, annotation.NamespaceVerdicts, encodeVerdicts(inSpaces))
 	annotate(image, AnnotationPolicy, stamp)
-	annotate(image, annotation.NamespacePolicy, stampOf(spaces))
+	annotate(image, annotation.NamespacePolicy, stampOf(namespaced))
 	next := ""
 	if !recheck.IsZero() {
 		// Times of certificates and keys are whole seconds and include the last one.
@@ -139,7 +139,7 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 }
 
 // judge is each policy's verdict on a signature in a repository that policies cover, at least one.
-func (p place) judge(s *imagev1.ImageSignature, image *imagev1.Image, now time.Time) []judgement {
+func (p verdictScope) judge(s *imagev1.ImageSignature, image *imagev1.Image, now time.Time) []judgement {
 	name, size := half(s.Name), len(s.Content)
 	if p.err != nil {
 		return []judgement{{name, size, isAttestation(s), "", unjudged(ReasonNoMatchingPolicy, "no policy can be chosen: "+p.err.Error())}}
@@ -166,13 +166,13 @@ func encodeVerdicts(summed map[string]annotation.Verdict) string {
 // Stale tells whether VerifyImage may find something new: a policy is another one or has changed, a signature
 // was never looked at, an expiry has passed, or a day has. What an index vouches for may always have changed.
 func Stale(image *imagev1.Image, set *policy.Set, now time.Time) bool {
-	places := placesOf(image, set, annotation.Found(image.Annotations))
-	spaces := inNamespaces(image, set, places)
+	scopes := scopesOf(image, set, annotation.Found(image.Annotations))
+	namespaced := inNamespaces(image, set, scopes)
 	judged := annotation.JudgedAnywhere(image.Annotations)
-	if stamp := image.Annotations[AnnotationPolicy]; stamp != stampOf(places) && (len(image.Signatures) > 0 || len(judged) > 0 || stamp != "") {
+	if stamp := image.Annotations[AnnotationPolicy]; stamp != stampOf(scopes) && (len(image.Signatures) > 0 || len(judged) > 0 || stamp != "") {
 		return true
 	}
-	if image.Annotations[annotation.NamespacePolicy] != stampOf(spaces) {
+	if image.Annotations[annotation.NamespacePolicy] != stampOf(namespaced) {
 		return true
 	}
 	for _, v := range judged {
@@ -185,7 +185,7 @@ func Stale(image *imagev1.Image, set *policy.Set, now time.Time) bool {
 			return true
 		}
 	}
-	covered := slices.ContainsFunc(places, place.covered) || len(spaces) > 0
+	covered := slices.ContainsFunc(scopes, verdictScope.covered) || len(namespaced) > 0
 	for _, s := range image.Signatures {
 		if len(s.Conditions) == 0 {
 			return true
@@ -200,9 +200,9 @@ func Stale(image *imagev1.Image, set *policy.Set, now time.Time) bool {
 }
 
 // stampOf is the value of AnnotationPolicy: "" when there is nothing to judge by.
-func stampOf(places []place) string {
+func stampOf(scopes []verdictScope) string {
 	var stamps []string
-	for _, p := range places {
+	for _, p := range scopes {
 		if p.err != nil {
 			stamps = append(stamps, "-@"+rules)
 		}

@@ -118,13 +118,13 @@ func (v *Verdict) setUnknown(t imagev1.SignatureConditionType, reason evidence.R
 	v.add(Condition{t, corev1.ConditionUnknown, reason, v.message(message)})
 }
 
-func (v *Verdict) setForImage(what said, image Image) {
-	if what.covers(image.Digest) {
+func (v *Verdict) setForImage(content signedContent, image Image) {
+	if content.covers(image.Digest) {
 		v.set(verdicts.ForImage, true, ReasonDigestMatches, "the signature is over the image's digest")
 		return
 	}
 	v.set(verdicts.ForImage, false, ReasonDigestMismatch,
-		fmt.Sprintf("the signature is over %s, the image is %s", what.signedDigest(), image.Digest))
+		fmt.Sprintf("the signature is over %s, the image is %s", content.signedDigest(), image.Digest))
 }
 
 const maxMessage = 1024
@@ -157,29 +157,29 @@ const (
 )
 
 // describe fills in what the signature says and who signed it, which e vouches for.
-func (v *Verdict) describe(what said, e *evidence.Evidence, p *policy.Policy) {
+func (v *Verdict) describe(content signedContent, e *evidence.Evidence, p *policy.Policy) {
 	created := e.Time
 	claims := map[string]string{}
 	switch {
-	case what.simple != nil:
-		v.ImageIdentity = printable.Line(what.simple.Reference, maxClaimBytes)
-		for key, value := range what.simple.Optional {
+	case content.simple != nil:
+		v.ImageIdentity = printable.Line(content.simple.Reference, maxClaimBytes)
+		for key, value := range content.simple.Optional {
 			claims["optional."+key] = value
 		}
-		claims["critical.type"] = what.simple.Type
-		claims["critical.image.docker-manifest-digest"] = what.simple.Digest
-		claims["critical.identity.docker-reference"] = what.simple.Reference
-		if !what.simple.Timestamp.IsZero() {
-			created = what.simple.Timestamp
+		claims["critical.type"] = content.simple.Type
+		claims["critical.image.docker-manifest-digest"] = content.simple.Digest
+		claims["critical.identity.docker-reference"] = content.simple.Reference
+		if !content.simple.Timestamp.IsZero() {
+			created = content.simple.Timestamp
 		}
-	case what.statement != nil:
-		for key, value := range what.statement.Annotations(what.signedDigest()) {
+	case content.statement != nil:
+		for key, value := range content.statement.Annotations(content.signedDigest()) {
 			claims["optional."+key] = value
 		}
-		claims["predicateType"] = what.statement.PredicateType
-		claims["subject.digest"] = what.signedDigest()
+		claims["predicateType"] = content.statement.PredicateType
+		claims["subject.digest"] = content.signedDigest()
 	default:
-		claims["subject.digest"] = what.signedDigest()
+		claims["subject.digest"] = content.signedDigest()
 	}
 	maps.Copy(claims, e.Claims)
 	if e.Log != nil {

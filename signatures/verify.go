@@ -69,15 +69,15 @@ func cover(image Image, set *policy.Set) (reference.Reference, []*policy.Policy,
 	return ref, set.For(ref), nil
 }
 
-// said is what a signature says, to be believed only as far as the checker vouches for it.
-type said struct {
+// signedContent is what a signature says. It is to be believed only as far as the checker vouches for it.
+type signedContent struct {
 	simple    *payload.SimpleSigning
 	statement *payload.Statement
 	digest    string // when the manifest itself is signed
 }
 
 // covers tells whether the signature is over the image digest.
-func (s said) covers(digest string) bool {
+func (s signedContent) covers(digest string) bool {
 	switch {
 	case s.simple != nil:
 		return s.simple.Digest == digest
@@ -87,7 +87,7 @@ func (s said) covers(digest string) bool {
 	return s.digest != "" && s.digest == digest
 }
 
-func (s said) signedDigest() string {
+func (s signedContent) signedDigest() string {
 	switch {
 	case s.simple != nil:
 		return s.simple.Digest
@@ -99,9 +99,9 @@ func (s said) signedDigest() string {
 
 // check does the cryptography. The error is an *evidence.Failure; what the signature says is returned with one
 // that is authentic, too.
-func check(s Signature, image Image, p *policy.Policy, now time.Time) (said, *evidence.Evidence, error) {
+func check(s Signature, image Image, p *policy.Policy, now time.Time) (signedContent, *evidence.Evidence, error) {
 	if len(s.Content) > verdicts.MaxContent {
-		return said{}, nil, evidence.Fail(evidence.InvalidSignature, "the content has %d bytes, at most %d are looked at", len(s.Content), verdicts.MaxContent)
+		return signedContent{}, nil, evidence.Fail(evidence.InvalidSignature, "the content has %d bytes, at most %d are looked at", len(s.Content), verdicts.MaxContent)
 	}
 	switch s.Type {
 	case TypeAtomic, TypeAtomicAlias:
@@ -110,52 +110,52 @@ func check(s Signature, image Image, p *policy.Policy, now time.Time) (said, *ev
 			return checkBlob(s.Content, p, now)
 		}
 		if p.GPG == nil {
-			return said{}, nil, evidence.Fail(evidence.NoMatchingKey, "an OpenPGP signature, and the policy trusts no OpenPGP keys")
+			return signedContent{}, nil, evidence.Fail(evidence.NoMatchingKey, "an OpenPGP signature, and the policy trusts no OpenPGP keys")
 		}
 		doc, e, err := p.GPG.Verify(s.Content, now)
-		return said{simple: doc}, e, err
+		return signedContent{simple: doc}, e, err
 	case TypeSimpleSigning:
 		return checkBlob(s.Content, p, now)
 	case TypeBundle:
 		parsed, err := sigstore.FromBundle(s.Content, image.Manifest)
 		if err != nil {
-			return said{}, nil, err
+			return signedContent{}, nil, err
 		}
 		return checkSigstore(parsed, p, now)
 	case TypeAttestation:
 		parsed, err := sigstore.AttestationOf(s.Content)
 		if err != nil {
-			return said{}, nil, err
+			return signedContent{}, nil, err
 		}
 		return checkSigstore(parsed, p, now)
 	case TypeNotation:
 		if p.Notary == nil {
-			return said{}, nil, evidence.Fail(evidence.NoMatchingKey, "a signature of the Notary Project, and the policy trusts none of these")
+			return signedContent{}, nil, evidence.Fail(evidence.NoMatchingKey, "a signature of the Notary Project, and the policy trusts none of these")
 		}
 		digest, e, err := p.Notary.Verify(s.Content, now)
-		return said{digest: digest}, e, err
+		return signedContent{digest: digest}, e, err
 	}
-	return said{}, nil, evidence.Fail(evidence.UnsupportedFormat, "signatures of type %q cannot be verified", s.Type)
+	return signedContent{}, nil, evidence.Fail(evidence.UnsupportedFormat, "signatures of type %q cannot be verified", s.Type)
 }
 
-func checkBlob(content []byte, p *policy.Policy, now time.Time) (said, *evidence.Evidence, error) {
+func checkBlob(content []byte, p *policy.Policy, now time.Time) (signedContent, *evidence.Evidence, error) {
 	blob, err := payload.ParseBlob(content)
 	if err != nil {
-		return said{}, nil, evidence.Fail(evidence.InvalidSignature, "%w", err)
+		return signedContent{}, nil, evidence.Fail(evidence.InvalidSignature, "%w", err)
 	}
 	parsed, err := sigstore.FromBlob(blob)
 	if err != nil {
-		return said{}, nil, err
+		return signedContent{}, nil, err
 	}
 	return checkSigstore(parsed, p, now)
 }
 
-func checkSigstore(parsed *sigstore.Signature, p *policy.Policy, now time.Time) (said, *evidence.Evidence, error) {
+func checkSigstore(parsed *sigstore.Signature, p *policy.Policy, now time.Time) (signedContent, *evidence.Evidence, error) {
 	if p.Sigstore == nil {
-		return said{}, nil, evidence.Fail(evidence.NoMatchingKey, "a sigstore signature, and the policy trusts none of these")
+		return signedContent{}, nil, evidence.Fail(evidence.NoMatchingKey, "a sigstore signature, and the policy trusts none of these")
 	}
 	e, err := p.Sigstore.Verify(parsed, now)
-	return said{simple: parsed.SimpleSigning, statement: parsed.Statement, digest: parsed.SignedDigest()}, e, err
+	return signedContent{simple: parsed.SimpleSigning, statement: parsed.Statement, digest: parsed.SignedDigest()}, e, err
 }
 
 // judge is the table of verdicts. Cryptography first; nothing a signature says counts before it is known who

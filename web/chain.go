@@ -15,23 +15,21 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/limits"
 )
 
-// handlerChain puts Kubernetes' filters before api. It is
-// genericapiserver.DefaultBuildHandlerChain without those that do nothing here
-// but cost as much as a read does (tracing, which nothing is configured for, and
-// the timing of each filter), and in an order that lets
-// front, if it is not nil, answer before the goroutine, the copies and the
-// trackers that what may run long needs. Whatever front answers has passed
-// authentication, impersonation, the limits of requests in flight and
-// authorization like any other request, and has the request's deadline in its
-// context, which it must honour itself.
-func handlerChain(api http.Handler, front func(http.Handler) http.Handler, connections *limits.Connections, c *genericapiserver.Config) http.Handler {
+// handlerChain puts Kubernetes' filters before api, and before beforeAPI if that is not
+// nil. It is genericapiserver.DefaultBuildHandlerChain in another order and without some
+// filters: tracing is configured for nothing, and the timing of each filter costs as much
+// as a read. beforeAPI stands before the goroutine, the copies and the trackers that guard
+// handlers which may run long. A request that it answers has passed authentication,
+// impersonation, the limits of requests in flight and authorization like any other. Its
+// context has the request's deadline, and beforeAPI must honour that itself.
+func handlerChain(api http.Handler, beforeAPI func(http.Handler) http.Handler, connections *limits.Connections, c *genericapiserver.Config) http.Handler {
 	h := withCheckedPatches(api, c.MaxRequestBodyBytes, c.Serializer)
 	h = withoutAuditedObjects(h)
 	h = filters.WithWarningRecorder(h)
 	h = genericfilters.WithTimeoutForNonLongRunningRequests(h, c.LongRunningFunc)
 	h = filters.WithLatencyTrackers(h)
-	if front != nil {
-		h = front(h)
+	if beforeAPI != nil {
+		h = beforeAPI(h)
 	}
 	h = filters.WithAuthorization(h, c.Authorization.Authorizer, c.Serializer)
 	// This one counts for apiserver_current_inflight_requests. It does not bound

@@ -92,11 +92,10 @@ type Config struct {
 	// Audit says what is written down of requests, and where; see [NewAuditOptions]. Nil
 	// writes nothing.
 	Audit *options.AuditOptions
-	// Front, if set, stands before the API server's own handlers, behind
-	// authentication and authorization. It may answer what it can answer faster,
-	// within the deadline of the request's context, and leaves the rest to the
-	// handler it is given.
-	Front func(http.Handler) http.Handler
+	// BeforeAPI, if set, wraps the API server's own handlers. Requests reach it after
+	// authentication and authorization. It answers what it can answer faster, within
+	// the deadline of the request's context, and calls the wrapped handler for the rest.
+	BeforeAPI func(http.Handler) http.Handler
 
 	// Version is Tidewaiter's own version, shown by /version as build metadata
 	// of the Kubernetes version whose API is served.
@@ -175,7 +174,7 @@ func New(c Config) (_ *Server, err error) {
 			s.hooks = c.Hooks
 		}
 		s.hooks = withHookAudit(s.hooks, cfg)
-		return rootRouter(handlerChain(api, c.Front, c.Connections, cfg), s.hooks)
+		return rootRouter(handlerChain(api, c.BeforeAPI, c.Connections, cfg), s.hooks)
 	}
 
 	s.api, err = cfg.Complete(c.Informers).New("tidewaiter", genericapiserver.NewEmptyDelegate())

@@ -200,7 +200,7 @@ func withViewer(t *testing.T) (dir string) {
 func TestReadsAreGuarded(t *testing.T) {
 	var asked atomic.Int64
 	s := startIn(t, withViewer(t), func(c *web.Config) {
-		c.Front = func(next http.Handler) http.Handler {
+		c.BeforeAPI = func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				switch r.URL.Path {
 				case "/apis/early":
@@ -249,7 +249,7 @@ func TestReadsAreGuarded(t *testing.T) {
 func TestFollowersDoNotHoldTheServer(t *testing.T) {
 	following := make(chan struct{})
 	s := startIn(t, t.TempDir(), func(c *web.Config) {
-		c.Front = func(next http.Handler) http.Handler {
+		c.BeforeAPI = func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if !strings.HasSuffix(r.URL.Path, "/log") {
 					next.ServeHTTP(w, r)
@@ -356,7 +356,7 @@ func TestFloodOfLists(t *testing.T) {
 	var listing atomic.Int32
 	s := startIn(t, t.TempDir(), func(c *web.Config) {
 		c.MaxReads = 40
-		c.Front = func(api http.Handler) http.Handler {
+		c.BeforeAPI = func(api http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if info, ok := request.RequestInfoFrom(r.Context()); ok && info.Verb == "list" {
 					listing.Add(1)

@@ -198,7 +198,7 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 	if !o.dryRun {
 		fmt.Fprintf(cmd.ErrOrStderr(), "importing into %s\n", target)
 	}
-	report := newReport(o.output, target.place(), cmd.OutOrStdout(), cmd.ErrOrStderr(), progress)
+	report := newReport(o.output, target.destination(), cmd.OutOrStdout(), cmd.ErrOrStderr(), progress)
 	if o.failures != "" {
 		file, err := os.OpenFile(o.failures, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 		if err != nil {

@@ -25,9 +25,9 @@ type patience struct {
 	clock clock.Clock
 	say   func(string)
 
-	mu       sync.Mutex
-	answered bool
-	said     time.Time // when it was last said that the server is away
+	mu         sync.Mutex
+	answered   bool
+	lastNotice time.Time // when it was last said that the server is away
 }
 
 // images are those of an API server that may be away for a while. They keep tags where images does.
@@ -67,8 +67,8 @@ func (p *patience) waits(err error, began time.Time) bool {
 		return false
 	case !p.answered || now.Sub(began) >= maxAway:
 		return false
-	case p.said.IsZero() || now.Sub(p.said) >= maxAway:
-		p.said = now
+	case p.lastNotice.IsZero() || now.Sub(p.lastNotice) >= maxAway:
+		p.lastNotice = now
 		p.say(fmt.Sprintf("the API server does not answer; the import waits for it, up to %s: %v", maxAway, err))
 	}
 	return true

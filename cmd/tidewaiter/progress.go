@@ -16,18 +16,18 @@ import (
 // progress keeps one line about a running import on a terminal. On anything
 // else it writes nothing: there, results are the progress.
 type progress struct {
-	mu       sync.Mutex
-	w        io.Writer
-	width    func() int // 0 when w is no terminal
-	shown    bool
-	begun    int
-	finished int
-	layers   int
-	last     string
-	said     string
-	total    int       // references, as far as they are known
-	since    time.Time // the first was begun
-	now      func() time.Time
+	mu         sync.Mutex
+	w          io.Writer
+	width      func() int // 0 when w is no terminal
+	shown      bool
+	begun      int
+	finished   int
+	layers     int
+	last       string
+	lastNotice string
+	total      int       // references, as far as they are known
+	since      time.Time // the first was begun
+	now        func() time.Time
 }
 
 func newProgress(w io.Writer) *progress {
@@ -103,10 +103,10 @@ func (p *progress) postponed(why string) {
 func (p *progress) told(line string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if line == p.said {
+	if line == p.lastNotice {
 		return
 	}
-	p.said = line
+	p.lastNotice = line
 	p.clear()
 	fmt.Fprintln(p.w, line)
 	p.draw()

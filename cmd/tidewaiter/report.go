@@ -46,17 +46,17 @@ type report struct {
 	printErr     error
 }
 
-// newReport reports on what goes to a place; "" is a dry run.
-func newReport(format, place string, out, errOut io.Writer, progress *progress) *report {
+// newReport reports on what goes to a destination; "" is a dry run.
+func newReport(format, destination string, out, errOut io.Writer, progress *progress) *report {
 	r := &report{
-		dryRun: place == "", out: out, errOut: errOut, progress: progress, finish: func(summary) error { return nil },
+		dryRun: destination == "", out: out, errOut: errOut, progress: progress, finish: func(summary) error { return nil },
 		outcomes: map[string]int{}, reasons: map[importer.Reason]int{},
 	}
 	switch format {
 	case "name":
 		r.print = r.printName
 	case "json":
-		list := &jsonList{w: out, place: place}
+		list := &jsonList{w: out, destination: destination}
 		r.print, r.finish = r.printItems(list.add), list.end
 	case "jsonl":
 		lines := json.NewEncoder(out)
@@ -66,7 +66,7 @@ func newReport(format, place string, out, errOut io.Writer, progress *progress) 
 		}
 		r.finish = func(s summary) error { return lines.Encode(map[string]summary{"report": s}) }
 	case "yaml":
-		list := &yamlList{w: out, place: place}
+		list := &yamlList{w: out, destination: destination}
 		r.print, r.finish = r.printItems(list.add), list.end
 	case "wide":
 		w := printers.GetNewTabWriter(out)
@@ -299,9 +299,9 @@ func (r *report) printItems(add func(*imagev1.Image) error) func(string, *import
 
 // jsonList writes a v1 List item by item, so that a long one needs no memory.
 type jsonList struct {
-	w     io.Writer
-	place string
-	items int
+	w           io.Writer
+	destination string
+	items       int
 }
 
 func (l *jsonList) add(image *imagev1.Image) error {
@@ -318,14 +318,14 @@ func (l *jsonList) add(image *imagev1.Image) error {
 	return err
 }
 
-// head is what stands before the items: a List, and the place that they are in.
+// head is what stands before the items: a List, and their destination.
 func (l *jsonList) head() string {
-	place := ""
-	if l.place != "" {
-		quoted, _ := json.Marshal(l.place) // a string has no error
-		place = fmt.Sprintf("    \"destination\": %s,\n", quoted)
+	destination := ""
+	if l.destination != "" {
+		quoted, _ := json.Marshal(l.destination) // a string has no error
+		destination = fmt.Sprintf("    \"destination\": %s,\n", quoted)
 	}
-	return "{\n    \"apiVersion\": \"v1\",\n    \"kind\": \"List\",\n" + place + "    \"items\": "
+	return "{\n    \"apiVersion\": \"v1\",\n    \"kind\": \"List\",\n" + destination + "    \"items\": "
 }
 
 func (l *jsonList) end(s summary) error {
@@ -343,9 +343,9 @@ func (l *jsonList) end(s summary) error {
 
 // yamlList is jsonList in YAML.
 type yamlList struct {
-	w     io.Writer
-	place string
-	items int
+	w           io.Writer
+	destination string
+	items       int
 }
 
 func (l *yamlList) add(image *imagev1.Image) error {
@@ -364,12 +364,12 @@ func (l *yamlList) add(image *imagev1.Image) error {
 }
 
 func (l *yamlList) head() string {
-	place := ""
-	if l.place != "" {
-		quoted, _ := json.Marshal(l.place) // is YAML, too
-		place = fmt.Sprintf("destination: %s\n", quoted)
+	destination := ""
+	if l.destination != "" {
+		quoted, _ := json.Marshal(l.destination) // is YAML, too
+		destination = fmt.Sprintf("destination: %s\n", quoted)
 	}
-	return "apiVersion: v1\nkind: List\n" + place + "items:"
+	return "apiVersion: v1\nkind: List\n" + destination + "items:"
 }
 
 func (l *yamlList) end(summary) error {

@@ -262,7 +262,7 @@ func (s *server) assemble() error {
 	}
 	storage := kubestore.NewGetter(s.db, legacyscheme.Codecs, stored)
 	served := verbatim.NewGetter(storage, legacyscheme.Codecs, forms, verbatim.Kind{Resource: imagev1.GroupVersion.WithResource("images"), Kind: "Image"})
-	getter, answer := generic.RESTOptionsGetter(served), served.Answer
+	getter, answer := generic.RESTOptionsGetter(served), served.AnswerCreation
 	if off.sharedObjects {
 		getter = storage
 	}
@@ -289,7 +289,7 @@ func (s *server) assemble() error {
 		VerdictChanged: s.events.verdictChanged,
 		Vouches:        s.verification.vouches,
 		Usage:          core.Usage,
-		Answer:         answer,
+		AnswerCreation: answer,
 	})
 	if err != nil {
 		return err
@@ -318,7 +318,7 @@ func (s *server) assemble() error {
 		Accounts:       core.Accounts,
 		Audit:          s.options.audit,
 		Local:          s.local,
-		Front:          func(api http.Handler) http.Handler { return s.front(served, api) },
+		BeforeAPI:      func(api http.Handler) http.Handler { return s.beforeAPI(served, api) },
 		Hooks:          s.pushes.hooks(),
 		Version:        buildVersion(),
 	}
@@ -352,8 +352,8 @@ func (s *server) accountTokens() coreapi.Tokens {
 	}
 }
 
-// front is what stands before the API server's own handlers.
-func (s *server) front(stored *verbatim.Getter, api http.Handler) http.Handler {
+// beforeAPI is what stands before the API server's own handlers.
+func (s *server) beforeAPI(stored *verbatim.Getter, api http.Handler) http.Handler {
 	if !s.options.without.announcements {
 		api = web.AnnounceWrites(s.db.Announce, api)
 	}

@@ -24,9 +24,9 @@ import (
 
 // target is where an import stores Images.
 type target interface {
-	// place is what the target is called: a URL, a directory, or "" for none.
-	place() string
-	// String is place with how it was found.
+	// destination is what the target is called: a URL, a directory, or "" for none.
+	destination() string
+	// String is destination with how it was found.
 	String() string
 	// use calls do with the destination, which is valid until do returns.
 	use(ctx context.Context, do func(context.Context, destination) error) error
@@ -74,8 +74,8 @@ func (dryRunTarget) use(ctx context.Context, do func(context.Context, destinatio
 	return do(ctx, destination{images: func() importer.Images { return &importer.DryRun{} }})
 }
 
-func (dryRunTarget) place() string  { return "" }
-func (dryRunTarget) String() string { return "nothing (a dry run)" }
+func (dryRunTarget) destination() string { return "" }
+func (dryRunTarget) String() string      { return "nothing (a dry run)" }
 
 // apiTarget is a running server.
 type apiTarget struct {
@@ -83,8 +83,8 @@ type apiTarget struct {
 	how    string // it was found
 }
 
-func (t apiTarget) place() string  { return t.config.Host }
-func (t apiTarget) String() string { return fmt.Sprintf("%s (%s)", t.config.Host, t.how) }
+func (t apiTarget) destination() string { return t.config.Host }
+func (t apiTarget) String() string      { return fmt.Sprintf("%s (%s)", t.config.Host, t.how) }
 
 // newAPITarget is the server that config reaches.
 func newAPITarget(config *restclient.Config) apiTarget {
@@ -123,7 +123,7 @@ func keepsTags(config *restclient.Config) (bool, error) {
 // for the time of the import, without a port, so that the same rules apply.
 type directoryTarget struct{ options serverOptions }
 
-func (t directoryTarget) place() string { return t.options.dataDir }
+func (t directoryTarget) destination() string { return t.options.dataDir }
 func (t directoryTarget) String() string {
 	return fmt.Sprintf("%s (a data directory that no server holds)", t.options.dataDir)
 }

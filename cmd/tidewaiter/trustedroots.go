@@ -83,17 +83,17 @@ func (s *server) openTrustedRoots() error {
 // toldOfTrustedRoot logs what is new: a reason why a file is not brought up to date
 // once, and that it is again.
 func toldOfTrustedRoot() func(trustedroot.Source, time.Time, error) {
-	said := map[string]string{}
+	reported := map[string]string{}
 	return func(s trustedroot.Source, at time.Time, err error) {
 		if !at.IsZero() {
 			trustedRootTime.WithLabelValues(s.File).Set(float64(at.Unix()))
 		}
 		switch {
-		case err != nil && said[s.File] != err.Error():
-			said[s.File] = err.Error()
+		case err != nil && reported[s.File] != err.Error():
+			reported[s.File] = err.Error()
 			slog.Error("A trusted root cannot be brought up to date, the one that is there stays", "err", err, "file", s.File, "from", at)
-		case err == nil && said[s.File] != "":
-			delete(said, s.File)
+		case err == nil && reported[s.File] != "":
+			delete(reported, s.File)
 			slog.Info("A trusted root is up to date again", "file", s.File)
 		}
 	}

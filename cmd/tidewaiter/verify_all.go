@@ -43,7 +43,7 @@ func (o *verifyOptions) sweep(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return o.follow(cmd, server.place(), asked.Sweep, func(ctx context.Context) (reverify.Progress, error) {
+	return o.follow(cmd, server.destination(), asked.Sweep, func(ctx context.Context) (reverify.Progress, error) {
 		return askVerification(ctx, client.Get())
 	})
 }
@@ -68,8 +68,8 @@ func (o *verifyOptions) sweepDirectory(cmd *cobra.Command) error {
 	})
 }
 
-// follow shows the progress of a sweep in a place until it ends, and reports its result.
-func (o *verifyOptions) follow(cmd *cobra.Command, place string, sweep int64, ask func(context.Context) (reverify.Progress, error)) error {
+// follow shows the progress of a sweep until it ends, and reports its result.
+func (o *verifyOptions) follow(cmd *cobra.Command, destination string, sweep int64, ask func(context.Context) (reverify.Progress, error)) error {
 	line := newProgress(cmd.ErrOrStderr())
 	defer line.end()
 	tick := time.NewTicker(pollInterval)
@@ -81,7 +81,7 @@ func (o *verifyOptions) follow(cmd *cobra.Command, place string, sweep int64, as
 		}
 		if p.Sweep >= sweep && !p.Running {
 			line.end()
-			return o.finish(cmd, place, p)
+			return o.finish(cmd, destination, p)
 		}
 		if p.Sweep >= sweep {
 			line.show(fmt.Sprintf("%d of %d images judged, %d verdicts changed", p.Examined, p.Total, p.Changed))
@@ -94,15 +94,15 @@ func (o *verifyOptions) follow(cmd *cobra.Command, place string, sweep int64, as
 	}
 }
 
-// placed is what -o json shows: the progress, and where.
-type placed struct {
+// progressAt is what -o json shows: the progress, and where.
+type progressAt struct {
 	reverify.Progress
 	Destination string `json:"destination"`
 }
 
-func (o *verifyOptions) finish(cmd *cobra.Command, place string, p reverify.Progress) error {
+func (o *verifyOptions) finish(cmd *cobra.Command, destination string, p reverify.Progress) error {
 	if o.output == "json" {
-		if err := json.NewEncoder(cmd.OutOrStdout()).Encode(placed{p, place}); err != nil {
+		if err := json.NewEncoder(cmd.OutOrStdout()).Encode(progressAt{p, destination}); err != nil {
 			return err
 		}
 	} else {

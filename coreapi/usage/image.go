@@ -66,7 +66,7 @@ func Runs(image, imageID string) reference.Reference {
 // ephemeral: its name, the image of its spec, and its status, which is empty until there
 // is one.
 func Containers(pod *corev1.Pod, yield func(name, image string, status corev1.ContainerStatus)) {
-	one := func(name, image string, statuses []corev1.ContainerStatus) {
+	yieldContainer := func(name, image string, statuses []corev1.ContainerStatus) {
 		var status corev1.ContainerStatus
 		for _, s := range statuses {
 			if s.Name == name {
@@ -76,13 +76,13 @@ func Containers(pod *corev1.Pod, yield func(name, image string, status corev1.Co
 		yield(name, image, status)
 	}
 	for _, c := range pod.Spec.InitContainers {
-		one(c.Name, c.Image, pod.Status.InitContainerStatuses)
+		yieldContainer(c.Name, c.Image, pod.Status.InitContainerStatuses)
 	}
 	for _, c := range pod.Spec.Containers {
-		one(c.Name, c.Image, pod.Status.ContainerStatuses)
+		yieldContainer(c.Name, c.Image, pod.Status.ContainerStatuses)
 	}
 	for _, c := range pod.Spec.EphemeralContainers {
-		one(c.Name, c.Image, pod.Status.EphemeralContainerStatuses)
+		yieldContainer(c.Name, c.Image, pod.Status.EphemeralContainerStatuses)
 	}
 }
 

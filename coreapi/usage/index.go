@@ -171,16 +171,16 @@ func (x *Index) set(pod podID, now []string) {
 	} else {
 		x.uses[pod] = now
 	}
-	told := make([]func([]string), 0, len(x.subscribers))
+	subscribers := make([]func([]string), 0, len(x.subscribers))
 	for _, f := range x.subscribers {
-		told = append(told, f)
+		subscribers = append(subscribers, f)
 	}
 	x.mu.Unlock()
 	changed = slices.DeleteFunc(changed, func(key string) bool { return !reference.IsDigest(key) })
 	if len(changed) == 0 {
 		return
 	}
-	for _, f := range told {
+	for _, f := range subscribers {
 		f(changed)
 	}
 }

@@ -54,15 +54,15 @@ func location(s string) (string, error) {
 	return host, err
 }
 
-// Places implements importer.Files.
-func (f *Files) Places(ref reference.Reference) ([]importer.Place, error) {
+// PullSources implements importer.Files.
+func (f *Files) PullSources(ref reference.Reference) ([]importer.PullSource, error) {
 	r, own := f.mirrored(ref.Name()), true
 	if r == nil {
 		var err error
 		r, err = sysregistriesv2.FindRegistry(f.system, ref.Name())
 		switch {
 		case errors.Is(err, fs.ErrNotExist), err == nil && r == nil:
-			return []importer.Place{{Reference: ref}}, nil
+			return []importer.PullSource{{Reference: ref}}, nil
 		case err != nil:
 			return nil, fmt.Errorf("registries.conf: %w", err)
 		}
@@ -76,7 +76,7 @@ func (f *Files) Places(ref reference.Reference) ([]importer.Place, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []importer.Place
+	var out []importer.PullSource
 	for i, s := range sources {
 		at, err := reference.Parse(s.Reference.String())
 		if err != nil {
@@ -87,7 +87,7 @@ func (f *Files) Places(ref reference.Reference) ([]importer.Place, error) {
 			break
 		}
 		// What counts for the source itself is what Registry says.
-		out = append(out, importer.Place{Reference: at, Insecure: s.Endpoint.Insecure && (!source || rewritten)})
+		out = append(out, importer.PullSource{Reference: at, Insecure: s.Endpoint.Insecure && (!source || rewritten)})
 	}
 	return out, nil
 }

@@ -84,13 +84,13 @@ location = "m.example.com/old"
 		"only.example.com/app:v1":                  "m.example.com/only/app:v1 only.example.com/app:v1", // which is refused when it is asked
 		"only.example.com/ours/app:v1":             "ours.example.com/app:v1 only.example.com/ours/app:v1",
 	} {
-		places, err := f.Places(parse(t, ref))
+		sources, err := f.PullSources(parse(t, ref))
 		if err != nil {
 			t.Errorf("%s: %v", ref, err)
 			continue
 		}
 		var got []string
-		for _, p := range places {
+		for _, p := range sources {
 			s := p.Reference.String()
 			if p.Insecure {
 				s += "!"

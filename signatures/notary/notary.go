@@ -137,14 +137,14 @@ func targetOf(content []byte, mediaType string) (target ocispec.Descriptor, err 
 	if err != nil {
 		return target, err
 	}
-	said, err := envelope.Content()
+	signed, err := envelope.Content()
 	if err != nil {
 		return target, err
 	}
 	var payload struct {
 		TargetArtifact ocispec.Descriptor `json:"targetArtifact"`
 	}
-	if err := json.Unmarshal(said.Payload.Content, &payload); err != nil {
+	if err := json.Unmarshal(signed.Payload.Content, &payload); err != nil {
 		return target, fmt.Errorf("payload: %w", err)
 	}
 	if err := payload.TargetArtifact.Digest.Validate(); err != nil {

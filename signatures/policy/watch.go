@@ -31,7 +31,7 @@ func (w *Watcher) Run(ctx context.Context, current *Set) {
 	}
 	ticker := c.NewTicker(interval)
 	defer ticker.Stop()
-	said := ""
+	reported := ""
 	for {
 		select {
 		case <-ctx.Done():
@@ -40,14 +40,14 @@ func (w *Watcher) Run(ctx context.Context, current *Set) {
 		}
 		set, err := Load(w.Path)
 		switch {
-		case err != nil && err.Error() != said:
-			said = err.Error()
+		case err != nil && err.Error() != reported:
+			reported = err.Error()
 			w.OnError(err)
 		case err == nil && set.Hash() != current.Hash():
-			current, said = set, ""
+			current, reported = set, ""
 			w.OnChange(set)
 		case err == nil:
-			said = ""
+			reported = ""
 		}
 	}
 }

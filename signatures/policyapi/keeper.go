@@ -141,14 +141,14 @@ func (k *Keeper) written() { _ = k.Load(context.Background()) } // which logs th
 
 // Run shows the files as objects and keeps the status of all of them until ctx is done.
 func (k *Keeper) Run(ctx context.Context) {
-	said := map[types.NamespacedName]string{}
+	logged := map[types.NamespacedName]string{}
 	for ctx.Err() == nil {
 		err := k.Loaded()
 		if err != nil {
 			err = k.Load(ctx)
 		}
 		if err == nil {
-			err = k.show(ctx, said)
+			err = k.show(ctx, logged)
 		}
 		if err != nil && ctx.Err() == nil {
 			slog.Error("Policies and what is shown of them differ, will retry", "after", retryAfter, "err", err)

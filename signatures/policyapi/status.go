@@ -127,17 +127,17 @@ func (k *Keeper) End(err error) {
 	k.awake()
 }
 
-// show has objects show the files, and writes what has changed of the status of all objects. said is what was logged of
+// show has objects show the files, and writes what has changed of the status of all objects. logged is what was logged of
 // policies that nothing can meet, or that cover nothing, so that it is logged once.
-func (k *Keeper) show(ctx context.Context, said map[types.NamespacedName]string) error {
+func (k *Keeper) show(ctx context.Context, logged map[types.NamespacedName]string) error {
 	set := k.live.Set()
 	policies := map[types.NamespacedName]*policy.Policy{}
 	for _, p := range set.Policies() {
 		policies[p.Key()] = p
 	}
-	for key := range said {
+	for key := range logged {
 		if policies[key] == nil {
-			delete(said, key)
+			delete(logged, key)
 		}
 	}
 	k.mu.Lock()
@@ -163,7 +163,7 @@ func (k *Keeper) show(ctx context.Context, said map[types.NamespacedName]string)
 		errs = append(errs, k.write(ctx, key, conditions))
 	}
 	for _, p := range policies {
-		k.warn(p, covered, empty, said)
+		k.warn(p, covered, empty, logged)
 	}
 	return errors.Join(errs...)
 }
@@ -243,7 +243,7 @@ func (k *Keeper) write(ctx context.Context, key types.NamespacedName, conditions
 }
 
 // warn logs, once, that a policy does nothing. It covers no image by fault only where there are some.
-func (k *Keeper) warn(p *policy.Policy, covered map[types.NamespacedName]coverage, empty bool, said map[types.NamespacedName]string) {
+func (k *Keeper) warn(p *policy.Policy, covered map[types.NamespacedName]coverage, empty bool, logged map[types.NamespacedName]string) {
 	why := ""
 	if err := p.Usable(k.clock.Now()); err != nil {
 		why = "no signature can meet it: " + err.Error()
@@ -252,8 +252,8 @@ func (k *Keeper) warn(p *policy.Policy, covered map[types.NamespacedName]coverag
 	} else if covered[p.Key()].images == 0 && !empty {
 		why = "it covers no image"
 	}
-	if why != "" && said[p.Key()] != why {
+	if why != "" && logged[p.Key()] != why {
 		slog.Warn("A policy has no effect", "policy", p.ID(), "why", why)
 	}
-	said[p.Key()] = why
+	logged[p.Key()] = why
 }

@@ -13,17 +13,17 @@ type AnyOf []Verifier
 // Verify implements Verifier. If none vouches for the signature, the error is the one that tells most: of a verifier to which
 // the signature is authentic, else of one that knows the key, else of the first.
 func (a AnyOf) Verify(s *Signature, now time.Time) (*evidence.Evidence, error) {
-	var told error
+	var best error
 	for _, v := range a {
 		e, err := v.Verify(s, now)
 		if err == nil {
 			return e, nil
 		}
-		if told == nil || tells(err) > tells(told) {
-			told = err
+		if best == nil || tells(err) > tells(best) {
+			best = err
 		}
 	}
-	return nil, told
+	return nil, best
 }
 
 func tells(err error) int {

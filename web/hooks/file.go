@@ -17,10 +17,10 @@ const (
 	maxSecrets   = 8
 )
 
-// fileCache holds what a file says, parsed, and reads it again when the file
+// reloadedFile holds what a file says, parsed, and reads it again when the file
 // has changed. A file that goes missing or bad later leaves the last good value
 // in force.
-type fileCache[T any] struct {
+type reloadedFile[T any] struct {
 	path  string
 	open  func(path string) (*os.File, error)
 	parse func([]byte) (T, error)
@@ -33,14 +33,14 @@ type fileCache[T any] struct {
 	missing bool // said once, not once a request
 }
 
-// newFileCache reads the file with open: trusted.OpenSecret or trusted.Open.
-func newFileCache[T any](path string, open func(string) (*os.File, error), parse func([]byte) (T, error)) (*fileCache[T], error) {
-	c := &fileCache[T]{path: path, open: open, parse: parse}
+// newReloadedFile reads the file with open: trusted.OpenSecret or trusted.Open.
+func newReloadedFile[T any](path string, open func(string) (*os.File, error), parse func([]byte) (T, error)) (*reloadedFile[T], error) {
+	c := &reloadedFile[T]{path: path, open: open, parse: parse}
 	return c, c.load()
 }
 
 // get returns the current value.
-func (c *fileCache[T]) get() T {
+func (c *reloadedFile[T]) get() T {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.fixed {
@@ -64,7 +64,7 @@ func (c *fileCache[T]) get() T {
 }
 
 // load reads the file. Its errors name the file and never quote it.
-func (c *fileCache[T]) load() error {
+func (c *reloadedFile[T]) load() error {
 	f, err := c.open(c.path)
 	if err != nil {
 		return err

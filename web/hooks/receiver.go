@@ -154,8 +154,8 @@ type receiver struct {
 	Receiver
 	vendor vendor
 	hosts  []string // canonical
-	secret *fileCache[[]string]
-	keys   *fileCache[*keySet]
+	secret *reloadedFile[[]string]
+	keys   *reloadedFile[*keySet]
 	now    func() time.Time
 
 	// known are the bodies of senders that have proved that they know the secret,
@@ -169,7 +169,7 @@ type receiver struct {
 func newNobody(now func() time.Time) *receiver {
 	return &receiver{
 		vendor: vendor{auth: auth{secret: true}, header: "Authorization"}, Receiver: Receiver{Header: "Authorization"}, now: now,
-		secret: &fileCache[[]string]{fixed: true, value: []string{rand.Text()}}, known: newBodies(), unknown: newBodies(),
+		secret: &reloadedFile[[]string]{fixed: true, value: []string{rand.Text()}}, known: newBodies(), unknown: newBodies(),
 	}
 }
 
@@ -201,13 +201,13 @@ func newReceiver(r Receiver, dir string, now func() time.Time, nobodys *bodies) 
 	}
 	var err error
 	if rc.vendor.auth.oidc {
-		rc.keys, err = newFileCache(abs(r.OIDC.KeysFile), trusted.Open, parseKeySet)
+		rc.keys, err = newReloadedFile(abs(r.OIDC.KeysFile), trusted.Open, parseKeySet)
 	} else {
 		parse := parseSecrets
 		if rc.vendor.auth.path {
 			parse = parsePathTokens
 		}
-		rc.secret, err = newFileCache(abs(r.SecretFile), trusted.OpenSecret, parse)
+		rc.secret, err = newReloadedFile(abs(r.SecretFile), trusted.OpenSecret, parse)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("receiver %q: %w", r.Name, err)

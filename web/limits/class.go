@@ -54,15 +54,15 @@ func (c *class) enter(ctx context.Context, who caller) bool {
 		c.mu.Unlock()
 		return false
 	}
-	place := make(chan bool, 1)
-	s.waiting = append(s.waiting, place)
+	admitted := make(chan bool, 1)
+	s.waiting = append(s.waiting, admitted)
 	c.waiting++
 	c.mu.Unlock()
 
 	over := time.NewTimer(c.patience)
 	defer over.Stop()
 	select {
-	case ok := <-place:
+	case ok := <-admitted:
 		return ok
 	case <-over.C:
 	case <-ctx.Done():
@@ -70,14 +70,14 @@ func (c *class) enter(ctx context.Context, who caller) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, p := range s.waiting {
-		if p == place {
+		if p == admitted {
 			s.waiting = append(s.waiting[:i], s.waiting[i+1:]...)
 			c.waiting--
 			c.forget(who, s)
 			return false
 		}
 	}
-	return <-place // it was told meanwhile
+	return <-admitted // it was told meanwhile
 }
 
 // roomToWait says whether a request of s may wait. Where too many do, the one

@@ -37,7 +37,7 @@ type Connections struct {
 	all       *list.List               // of *connection, the longest unused first
 	byRemote  map[string]*list.Element // by RemoteAddr
 	byAddress map[string]int           // how many, by Address
-	told      time.Time                // when the log was told last
+	warned    time.Time                // when the log was last told that all are in use
 }
 
 // NewConnections bounds connections to max, at least one.
@@ -124,9 +124,9 @@ func (cs *Connections) closeOne(address string) bool {
 		cs.remove(victim)
 	}
 	now := time.Now()
-	tell := now.Sub(cs.told) >= time.Minute
+	tell := now.Sub(cs.warned) >= time.Minute
 	if tell {
-		cs.told = now
+		cs.warned = now
 	}
 	open, max := cs.all.Len(), cs.max
 	cs.mu.Unlock()

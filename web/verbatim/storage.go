@@ -116,10 +116,10 @@ func (s *objects) Create(ctx context.Context, key string, obj, out runtime.Objec
 	return nil
 }
 
-// Answer lets a registry answer a creation with the bytes that were stored: the object is
+// AnswerCreation lets a registry answer a creation with the bytes that were stored: the object is
 // created with the context returned, and what the registry returns is given to answer.
 // Only kinds that are served as they are stored are answered so.
-func (g *Getter) Answer(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object) {
+func (g *Getter) AnswerCreation(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object) {
 	w := &written{}
 	return context.WithValue(ctx, writtenKey{}, w), func(obj runtime.Object) runtime.Object {
 		m, ok := obj.(metav1.Object)

@@ -23,10 +23,10 @@ type Cache[M any] struct {
 	dir  string
 	size int64
 
-	mu     sync.Mutex
-	closed bool
-	file   *os.File // nil before it is needed
-	places map[int64]place[M]
+	mu        sync.Mutex
+	closed    bool
+	file      *os.File // nil before it is needed
+	locations map[int64]location[M]
 	// order has what is in the file, or will be in a moment, oldest first.
 	order []ordered
 	// next is how many bytes have been given out since the file was created. The
@@ -46,8 +46,8 @@ type Run[M any] struct {
 	Items []Item[M]
 }
 
-// place is where a value is.
-type place[M any] struct {
+// location is where a value is.
+type location[M any] struct {
 	at  int64  // position, see Cache.next
 	sum uint32 // CRC-32C: what a disk has changed is not returned
 	Item[M]
@@ -60,7 +60,7 @@ type ordered struct{ id, at int64 }
 // New returns a Cache whose file, in dir, has up to size bytes. The file is
 // created when it is needed.
 func New[M any](dir string, size int64) *Cache[M] {
-	return &Cache[M]{dir: dir, size: size, places: map[int64]place[M]{}}
+	return &Cache[M]{dir: dir, size: size, locations: map[int64]location[M]{}}
 }
 
 // Worth tells whether so many values, of so many bytes in total, find room. When all
@@ -73,38 +73,38 @@ func (c *Cache[M]) Worth(values, bytes int64) bool {
 // Append appends to run the values of the first of ids, up to one that is not known
 // or to where run has limit bytes.
 func (c *Cache[M]) Append(run *Run[M], ids []int64, limit int) {
-	var places []place[M]
+	var locations []location[M]
 	c.mu.Lock()
 	file := c.file
 	for _, id := range ids {
-		p, ok := c.places[id]
+		p, ok := c.locations[id]
 		if !ok || limit <= len(run.Bytes) {
 			break
 		}
 		limit -= p.Len
-		places = append(places, p)
+		locations = append(locations, p)
 	}
 	c.mu.Unlock()
 
 	// What was made for one list stands in its order: one read gets many.
-	for len(places) > 0 {
-		n, end := 0, places[0].at
-		for n < len(places) && places[n].at == end && end%c.size >= places[0].at%c.size {
-			end += int64(places[n].Len)
+	for len(locations) > 0 {
+		n, end := 0, locations[0].at
+		for n < len(locations) && locations[n].at == end && end%c.size >= locations[0].at%c.size {
+			end += int64(locations[n].Len)
 			n++
 		}
-		good := c.read(file, run, places[:n])
+		good := c.read(file, run, locations[:n])
 		if good < n {
-			c.forget(file, ids[good], places[good].at)
+			c.forget(file, ids[good], locations[good].at)
 			return
 		}
-		places, ids = places[n:], ids[n:]
+		locations, ids = locations[n:], ids[n:]
 	}
 }
 
 // read appends to run what stands in a row in the file, and returns how many of it
 // are what was put there.
-func (c *Cache[M]) read(file *os.File, run *Run[M], row []place[M]) (good int) {
+func (c *Cache[M]) read(file *os.File, run *Run[M], row []location[M]) (good int) {
 	last := row[len(row)-1]
 	n, start := int(last.at-row[0].at)+last.Len, len(run.Bytes)
 	run.Bytes = slices.Grow(run.Bytes, n)
@@ -129,7 +129,7 @@ func (c *Cache[M]) Missing(ids []int64) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, id := range ids {
-		if _, ok := c.places[id]; ok {
+		if _, ok := c.locations[id]; ok {
 			return i
 		}
 	}
@@ -150,8 +150,8 @@ func (c *Cache[M]) holds(at int64) bool { return len(c.order) > 0 && at >= c.ord
 func (c *Cache[M]) forget(file *os.File, id, at int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.file == file && c.places[id].at == at {
-		delete(c.places, id)
+	if c.file == file && c.locations[id].at == at {
+		delete(c.locations, id)
 	}
 }
 
@@ -183,7 +183,7 @@ func (c *Cache[M]) Put(ids []int64, run Run[M]) error {
 	}
 	for i, item := range run.Items {
 		if c.holds(at) {
-			c.places[ids[i]] = place[M]{at: at, sum: sums[i], Item: item}
+			c.locations[ids[i]] = location[M]{at: at, sum: sums[i], Item: item}
 		}
 		at += int64(item.Len)
 	}
@@ -219,8 +219,8 @@ func (c *Cache[M]) reserve(ids []int64, items []Item[M], n int64) (file *os.File
 		if o.at >= c.next-c.size && len(c.order)-gone <= maxItems {
 			break
 		}
-		if c.places[o.id].at == o.at {
-			delete(c.places, o.id)
+		if c.locations[o.id].at == o.at {
+			delete(c.locations, o.id)
 		}
 		gone++
 	}
@@ -249,7 +249,7 @@ func (c *Cache[M]) drop() {
 		c.file.Close()
 	}
 	c.file, c.next, c.order = nil, 0, nil
-	clear(c.places)
+	clear(c.locations)
 }
 
 // unnamed creates a file that is gone with its last descriptor.

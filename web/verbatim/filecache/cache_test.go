@@ -99,8 +99,8 @@ func TestCacheGoesRound(t *testing.T) {
 	if err != nil || info.Size() > 2000 {
 		t.Errorf("the file has %d bytes, %v", info.Size(), err)
 	}
-	if len(c.places) > len(c.order) || len(c.order) > 120 {
-		t.Errorf("%d values, %d places", len(c.places), len(c.order))
+	if len(c.locations) > len(c.order) || len(c.order) > 120 {
+		t.Errorf("%d values, %d places", len(c.locations), len(c.order))
 	}
 	put(t, c, 6) // again, and elsewhere
 	put(t, c, 6)
@@ -125,8 +125,8 @@ func TestCacheRemembersSoMany(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(c.places) != maxItems || len(c.order) != maxItems {
-		t.Errorf("%d values, %d places, want %d", len(c.places), len(c.order), maxItems)
+	if len(c.locations) != maxItems || len(c.order) != maxItems {
+		t.Errorf("%d values, %d places, want %d", len(c.locations), len(c.order), maxItems)
 	}
 	if !c.Worth(maxItems, 1<<30) || c.Worth(maxItems+1, 1) || c.Worth(1, 1<<30+1) {
 		t.Error("Worth is wrong about its bounds")
@@ -137,7 +137,7 @@ func TestCacheIsNotBelieved(t *testing.T) {
 	c := New[int64](t.TempDir(), 1<<20)
 	defer c.Close()
 	put(t, c, 1, 2, 3)
-	if _, err := c.file.WriteAt([]byte{0x55}, c.places[2].at+3); err != nil {
+	if _, err := c.file.WriteAt([]byte{0x55}, c.locations[2].at+3); err != nil {
 		t.Fatal(err)
 	}
 	if known := get(t, c, 1, 2, 3); fmt.Sprint(known) != "[1 3]" {
@@ -164,8 +164,8 @@ func TestCacheWithoutSpace(t *testing.T) {
 	}
 	put(t, c, 1)
 	c.file.Close() // so that writing fails
-	if err := c.Put(ids, run); err == nil || c.file != nil || len(c.places) != 0 {
-		t.Errorf("after a write that failed: %v, %v", err, c.places)
+	if err := c.Put(ids, run); err == nil || c.file != nil || len(c.locations) != 0 {
+		t.Errorf("after a write that failed: %v, %v", err, c.locations)
 	}
 	put(t, c, 1)
 	if known := get(t, c, 1); len(known) != 1 {

@@ -15,7 +15,7 @@ func TestHeld(t *testing.T) {
 	}
 	put(1)
 	put(2)
-	file, first, second := c.file, c.places[1].at, c.places[2].at
+	file, first, second := c.file, c.locations[1].at, c.locations[2].at
 	if !c.held(file, first) || !c.held(file, second) {
 		t.Error("what was put there is not held")
 	}

@@ -9,42 +9,42 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// Place is where a reference is read from: the registry that it names, or a mirror.
-type Place struct {
-	// Reference is what the place is asked for.
+// PullSource is where a reference is read from: the registry that it names, or a mirror.
+type PullSource struct {
+	// Reference is what the source is asked for.
 	Reference reference.Reference
 	// Insecure allows plain HTTP and unverified TLS, also where Registry does not.
 	Insecure bool
 }
 
-func (p Place) key() string {
+func (p PullSource) key() string {
 	if p.Insecure {
 		return p.Reference.Name() + " insecure"
 	}
 	return p.Reference.Name()
 }
 
-// places are where ref is looked for, in order. There is at least one.
-func (im *Importer) places(ref reference.Reference) ([]Place, error) {
+// pullSources are where ref is looked for, in order. There is at least one.
+func (im *Importer) pullSources(ref reference.Reference) ([]PullSource, error) {
 	if im.registries.files == nil {
-		return []Place{{Reference: ref}}, nil
+		return []PullSource{{Reference: ref}}, nil
 	}
-	places, err := im.registries.files.Places(ref)
-	if err == nil && len(places) == 0 {
+	sources, err := im.registries.files.PullSources(ref)
+	if err == nil && len(sources) == 0 {
 		err = &Error{Reason: Denied, Message: "it may not be asked itself, and no mirror is for such a reference: look at mirrorSourcePolicy in the configuration, and at blocked in registries.conf"}
 	}
-	return places, err
+	return sources, err
 }
 
-// reach calls try with the way to each place of ref, until it does not fail. A place that fails for whatever reason
+// reach calls try with the way to each source of ref, until it does not fail. A source that fails for whatever reason
 // leads to the next one, as it does in podman and CRI-O. The error is one of ref.
 func (im *Importer) reach(ctx context.Context, ref reference.Reference, try func(*session) error) error {
-	places, err := im.places(ref)
+	sources, err := im.pullSources(ref)
 	if err != nil {
 		return describe(ref, err)
 	}
 	var failed []*Error
-	for _, at := range places {
+	for _, at := range sources {
 		s, err := im.session(ctx, at)
 		if err == nil {
 			err = try(s)
@@ -65,7 +65,7 @@ func (im *Importer) reach(ctx context.Context, ref reference.Reference, try func
 	return unreached(ref, failed)
 }
 
-// unreached is the error of a reference that no place had. What the last place says counts, which is the registry
+// unreached is the error of a reference that no source had. What the last source says counts, which is the registry
 // itself if that may be asked; but while a mirror is away, what the others lack is not known to be missing.
 func unreached(ref reference.Reference, failed []*Error) *Error {
 	last := failed[len(failed)-1]

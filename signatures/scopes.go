@@ -17,9 +17,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// place is a repository that an image is in, or a tag in a repository that is a policy's scope; one of the two as the pods
-// of a namespace see it, if that has policies of its own.
-type place struct {
+// verdictScope is what one verdict about an image holds for: a repository that the image is in, or a tag there if a policy
+// names that tag as its scope. With a namespace, the verdict holds for the pods of that namespace alone.
+type verdictScope struct {
 	repository string // canonical; "" if the image's reference is none
 	tag        string // if the verdict is that of a tag
 	namespace  string // if the verdict is for its pods
@@ -30,10 +30,10 @@ type place struct {
 	attached   []byte           // annotation.Repository.Attestations
 }
 
-func (p place) covered() bool { return len(p.policies) > 0 || p.err != nil }
+func (p verdictScope) covered() bool { return len(p.policies) > 0 || p.err != nil }
 
-// key is what the place's verdict is recorded under.
-func (p place) key() string {
+// key is what the scope's verdict is recorded under.
+func (p verdictScope) key() string {
 	key := p.repository
 	if p.tag != "" {
 		key += ":" + p.tag
@@ -42,7 +42,7 @@ func (p place) key() string {
 }
 
 // policyNames are the names of the policies, with commas in between.
-func (p place) policyNames() string {
+func (p verdictScope) policyNames() string {
 	var names []string
 	for _, p := range p.policies {
 		names = append(names, p.ID())
@@ -50,59 +50,59 @@ func (p place) policyNames() string {
 	return strings.Join(names, ",")
 }
 
-// placesOf returns the repositories that an image is in, that of its own reference first. Of too many, those that a
+// scopesOf returns the repositories that an image is in, that of its own reference first. Of too many, those that a
 // policy covers stay.
-func placesOf(image *imagev1.Image, set *policy.Set, found map[string]annotation.Repository) []place {
-	var places []place
+func scopesOf(image *imagev1.Image, set *policy.Set, found map[string]annotation.Repository) []verdictScope {
+	var scopes []verdictScope
 	for i, repository := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {
 		reference := repository.WithDigest(image.Name).String()
 		if own := image.DockerImageReference; i == 0 && isIn(own, repository.String()) {
 			reference = own
 		}
-		p := place{repository: repository.String(), unread: found[repository.String()].Unread, attached: found[repository.String()].Attestations}
+		p := verdictScope{repository: repository.String(), unread: found[repository.String()].Unread, attached: found[repository.String()].Attestations}
 		p.ref, p.policies, p.err = cover(Image{Digest: image.Name, Reference: reference}, set)
-		places = append(places, p)
+		scopes = append(scopes, p)
 	}
 	if set.ForTags() {
 		for _, ref := range annotation.Known(image.Annotations) {
 			name := ref.Bare().String()
-			isHere := slices.ContainsFunc(places, func(p place) bool { return p.repository == name })
+			isHere := slices.ContainsFunc(scopes, func(p verdictScope) bool { return p.repository == name })
 			if ref.Tag != "" && isHere && set.HasScope(ref) {
-				places = append(places, place{repository: name, tag: ref.Tag, ref: ref, policies: set.For(ref), unread: found[name].Unread, attached: found[name].Attestations})
+				scopes = append(scopes, verdictScope{repository: name, tag: ref.Tag, ref: ref, policies: set.For(ref), unread: found[name].Unread, attached: found[name].Attestations})
 			}
 		}
 	}
-	if len(places) == 0 { // of a reference that is none
-		var p place
+	if len(scopes) == 0 { // of a reference that is none
+		var p verdictScope
 		p.ref, p.policies, p.err = cover(Image{Digest: image.Name, Reference: image.DockerImageReference}, set)
-		places = append(places, p)
+		scopes = append(scopes, p)
 	}
-	if len(places) > annotation.MaxRepositories {
-		slices.SortStableFunc(places[1:], func(a, b place) int { return -cmp.Compare(btoi(a.covered()), btoi(b.covered())) })
-		places = places[:annotation.MaxRepositories]
+	if len(scopes) > annotation.MaxRepositories {
+		slices.SortStableFunc(scopes[1:], func(a, b verdictScope) int { return -cmp.Compare(btoi(a.covered()), btoi(b.covered())) })
+		scopes = scopes[:annotation.MaxRepositories]
 	}
-	return places
+	return scopes
 }
 
-// maxSpaces bounds the places, with a namespace each, where the policies of namespaces judge one image.
-const maxSpaces = 32
+// maxNamespaced bounds the scopes with a namespace in which one image is judged.
+const maxNamespaced = 32
 
-// inNamespaces returns the places of an image where policies of namespaces apply to it: where no other policy does. They
-// are in order of their keys.
-func inNamespaces(image *imagev1.Image, set *policy.Set, places []place) []place {
+// inNamespaces returns the scopes in which policies of namespaces judge an image, in the order of their keys. Such a policy
+// judges only where no policy of the cluster does.
+func inNamespaces(image *imagev1.Image, set *policy.Set, scopes []verdictScope) []verdictScope {
 	if !set.ForNamespaces() {
 		return nil
 	}
-	var spaces []place
-	add := func(p place, in map[string][]*policy.Policy) {
+	var namespaced []verdictScope
+	add := func(p verdictScope, in map[string][]*policy.Policy) {
 		for _, namespace := range slices.Sorted(maps.Keys(in)) {
 			p.namespace, p.policies = namespace, in[namespace]
 			if p.tag == "" || slices.ContainsFunc(p.policies, func(by *policy.Policy) bool { return by.HasScope(p.ref) }) {
-				spaces = append(spaces, p)
+				namespaced = append(namespaced, p)
 			}
 		}
 	}
-	for _, p := range places {
+	for _, p := range scopes {
 		if p.tag != "" || p.covered() {
 			continue
 		}
@@ -115,8 +115,8 @@ func inNamespaces(image *imagev1.Image, set *policy.Set, places []place) []place
 			}
 		}
 	}
-	slices.SortFunc(spaces, func(a, b place) int { return cmp.Compare(a.key(), b.key()) })
-	return spaces[:min(len(spaces), maxSpaces)]
+	slices.SortFunc(namespaced, func(a, b verdictScope) int { return cmp.Compare(a.key(), b.key()) })
+	return namespaced[:min(len(namespaced), maxNamespaced)]
 }
 
 // isIn tells whether a reference is one in the repository of that name.
@@ -158,10 +158,10 @@ func (h holders) count(s *imagev1.ImageSignature, repository string) bool {
 	return !ok || slices.Contains(in, repository) || slices.Contains(in, annotation.Clients)
 }
 
-// leave takes with a repository that the image is in no more what it had brought.
-func leave(image *imagev1.Image, found map[string]annotation.Repository, places []place) {
+// dropOfFormer drops the signatures that were found in repositories that the image is no longer in.
+func dropOfFormer(image *imagev1.Image, found map[string]annotation.Repository, scopes []verdictScope) {
 	for repository := range found {
-		if repository != annotation.Clients && !slices.ContainsFunc(places, func(p place) bool { return p.repository == repository }) {
+		if repository != annotation.Clients && !slices.ContainsFunc(scopes, func(p verdictScope) bool { return p.repository == repository }) {
 			drop(image, found, repository, found[repository].Signatures)
 			delete(found, repository)
 		}
@@ -197,9 +197,9 @@ const (
 type counted struct{ name, repository string }
 
 // ranks tells what trusted signatures are. By each policy that is met one of them is the first, of the smallest.
-func ranks(places []place, judged map[string][]judgement) map[counted]int {
+func ranks(scopes []verdictScope, judged map[string][]judgement) map[counted]int {
 	ranks := map[counted]int{}
-	for _, p := range places {
+	for _, p := range scopes {
 		first := map[[2]string]judgement{} // by policy and demand
 		for _, j := range judged[p.key()] {
 			if !j.Trusted() {
@@ -315,7 +315,7 @@ func held(image *imagev1.Image, judged []judgement) []judgement {
 // sum is what the verdicts on the signatures in a repository come to. For each policy a trusted one suffices, whatever else
 // there is, and the policy that is met least decides. Without one, a repository that could not be searched is not known to have none, and an index that is verified in the
 // repository and lists the image vouches for it. leftOut is how many signatures are left out.
-func (p place) sum(judged []judgement, leftOut int, indexes Indexes) annotation.Verdict {
+func (p verdictScope) sum(judged []judgement, leftOut int, indexes Indexes) annotation.Verdict {
 	v := annotation.Verdict{}
 	if len(p.policies) == 0 {
 		v = met(judged, "")
@@ -397,8 +397,8 @@ const (
 // Covering returns which policies an image is judged by, by the repository, or the tag in it, that they cover.
 func Covering(image *imagev1.Image, set *policy.Set) map[string][]*policy.Policy {
 	covering := map[string][]*policy.Policy{}
-	places := placesOf(image, set, nil)
-	for _, p := range slices.Concat(places, inNamespaces(image, set, places)) {
+	scopes := scopesOf(image, set, nil)
+	for _, p := range slices.Concat(scopes, inNamespaces(image, set, scopes)) {
 		if len(p.policies) > 0 {
 			covering[p.repository] = append(covering[p.repository], p.policies...)
 		}
