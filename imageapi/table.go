@@ -3,6 +3,7 @@ package imageapi
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,8 +25,11 @@ const none = "<none>"
 // unknown is what they say for what is not known yet.
 const unknown = "<unknown>"
 
-// maxPlatforms is how many platforms of an index a cell names.
-const maxPlatforms = 4
+// maxPlatforms is how many platforms of an index a cell names, maxPlatform how long each may be in bytes.
+const (
+	maxPlatforms = 4
+	maxPlatform  = 128
+)
 
 // maxSigners is how many signers a cell names.
 const maxSigners = 2
@@ -173,11 +177,26 @@ func orNone(s string) string {
 func platforms(image *imagev1.Image, metadata *docker10.DockerImage) string {
 	if len(image.DockerImageManifests) == 0 {
 		if p := image.Annotations[annotation.Platform]; p != "" {
+			if version := image.Annotations[annotation.OSVersion]; version != "" {
+				p += ":" + version
+			}
 			return p
 		}
 		return orNone(metadata.Architecture)
 	}
 	var all []string
+	if slices.ContainsFunc(image.DockerImageManifests, func(m imagev1.ImageManifest) bool { return m.OS == "windows" }) {
+		if index, err := manifest.Of(image); err == nil { // which alone has the versions
+			for _, child := range index.ImageChildren() {
+				p := ""
+				if child.Platform != nil {
+					p = printable.Line(child.Platform.Exact(), maxPlatform)
+				}
+				all = append(all, orNone(p))
+			}
+			return some(all, maxPlatforms)
+		}
+	}
 	for _, m := range image.DockerImageManifests {
 		all = append(all, orNone(manifest.Platform{OS: m.OS, Architecture: m.Architecture, Variant: m.Variant}.String()))
 	}

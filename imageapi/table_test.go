@@ -1,6 +1,8 @@
 package imageapi_test
 
 import (
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -8,8 +10,38 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 )
+
+// Images of one platform are told apart by the version of Windows that they need.
+func TestTableTellsVersionsOfWindowsApart(t *testing.T) {
+	t.Parallel()
+	s := newStorages(t, nil)
+	index := bareImage(t, "oci-index.json", "")
+	children := `{"schemaVersion":2,"mediaType":"` + manifest.MediaTypeOCIIndex + `","manifests":[`
+	for i, version := range []string{`,"os.version":"10.0.17763.6532"`, `,"os.version":"10.0.20348.2849"`, ``} {
+		if i > 0 {
+			children += ","
+		}
+		children += `{"mediaType":"` + manifest.MediaTypeOCIManifest + `","digest":"sha256:` + strings.Repeat(strconv.Itoa(i), 64) + `","size":1,"platform":{"os":"windows","architecture":"amd64"` + version + `}}`
+	}
+	index.DockerImageManifest = children + "]}"
+	if err := manifest.Derive(index); err != nil {
+		t.Fatal(err)
+	}
+	image := plainImage()
+	image.Annotations = map[string]string{annotation.Platform: "windows/amd64", annotation.OSVersion: "10.0.17763.6532"}
+	table, err := s.images.ConvertToTable(requestContext(), &imagev1.ImageList{Items: []imagev1.Image{*index, *image}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"windows/amd64:10.0.17763.6532,windows/amd64:10.0.20348.2849,windows/amd64", "windows/amd64:10.0.17763.6532"} {
+		if got := table.Rows[i].Cells[4]; got != want {
+			t.Errorf("row %d has %v, want %s", i, got, want)
+		}
+	}
+}
 
 func TestTable(t *testing.T) {
 	s := newStorages(t, nil)
@@ -55,7 +87,7 @@ func TestTable(t *testing.T) {
 	}
 	want := [][]any{
 		{signed.Name, signed.DockerImageReference, "31.5MB", int64(3), "linux/arm64/v8", int64(1), manifest.MediaTypeOCIManifest, "2026-01-02T03:04:05Z", "2d2h", "Unknown", "<none>", "<none>"},
-		{index.Name, index.DockerImageReference, "<none>", int64(0), "linux/arm64/v8,linux/amd64,windows/amd64,<none>", int64(0), manifest.MediaTypeOCIIndex, "<none>", "2d2h", "Unsigned", "<none>", "<none>"},
+		{index.Name, index.DockerImageReference, "<none>", int64(0), "linux/arm64/v8,linux/amd64,windows/amd64:10.0.17763.1234,<none>", int64(0), manifest.MediaTypeOCIIndex, "<none>", "2d2h", "Unsigned", "<none>", "<none>"},
 		{"plain", "registry.example.com/acme/plain:1", "<none>", int64(0), "linux/arm/v7,linux/arm/v7,linux/arm/v7,linux/arm/v7,+2", int64(0), "<none>", "<none>", "2d2h", "Unsigned", "<none>", "<none>"},
 		{"plain", "registry.example.com/acme/plain:1", "<none>", int64(0), "<none>", int64(0), "<none>", "<none>", "2d2h", "Unsigned", "<none>", "<none>"},
 	}

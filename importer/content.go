@@ -30,7 +30,7 @@ func (r *run) content(ctx context.Context, n node, found *imagev1.Image, m *fetc
 		if m.Config.Size > manifest.MaxConfigSize {
 			return leaveOut(manifest.LeftOutTooLarge)
 		}
-		raw, err := r.session.config(ctx, m)
+		raw, err := n.session.config(ctx, m)
 		if err != nil {
 			return nil, false, err
 		}
@@ -56,6 +56,7 @@ func knownPlatform(n node, found *imagev1.Image) (p manifest.Platform) {
 	if found != nil {
 		p.OS, p.Architecture, _ = strings.Cut(found.Annotations[annotation.Platform], "/")
 		p.Architecture, p.Variant, _ = strings.Cut(p.Architecture, "/")
+		p.OSVersion = found.Annotations[annotation.OSVersion]
 	}
 	return p
 }

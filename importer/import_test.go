@@ -188,6 +188,43 @@ func TestImportMakesUpForAMissingChild(t *testing.T) {
 	}
 }
 
+// Children of one platform are told apart by the version of Windows, and chosen by the beginning of it.
+func TestVersionsOfWindowsChooseChildren(t *testing.T) {
+	t.Parallel()
+	const old, recent = "windows/amd64:10.0.17763.6532", "windows/amd64:10.0.20348.2849"
+	registry := registrytest.New(t)
+	registry.PushIndex("app:v1", newIndex(t, sample.Spec{}, false, "linux/amd64", old, recent))
+	for wanted, want := range map[string][]string{
+		"windows/amd64":                {old, recent},
+		"windows/amd64:10.0.20348":     {recent},
+		recent:                         {recent},
+		"windows/amd64:10.0.2034":      nil,
+		"windows/amd64:10.0.17763.653": nil,
+	} {
+		images := &registrytest.Images{}
+		result, err := newImporter(t, importer.Options{Platforms: []string{wanted}}).Import(t.Context(), parse(t, registry.Host+"/app:v1"), images)
+		if len(want) == 0 {
+			if e := wantReason(t, err, importer.NotFound); !strings.Contains(e.Message, old) || !strings.Contains(e.Message, recent) {
+				t.Errorf("%s: %v does not say what there is", wanted, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, i := range result.Images[1:] {
+			got = append(got, i.Platform)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", wanted, diff)
+		}
+		if len(result.Skipped) != 3-len(want) {
+			t.Errorf("%s: skipped %+v", wanted, result.Skipped)
+		}
+	}
+}
+
 func TestPlatformsChooseChildren(t *testing.T) {
 	registry := registrytest.New(t)
 	registry.PushIndex("app:v1", newIndex(t, sample.Spec{}, false, "linux/amd64", "linux/arm/v6", "linux/arm/v7", "windows/amd64"))

@@ -121,7 +121,7 @@ type ImageResult struct {
 	// Image is as stored, or as it was found. Its manifest and config make it
 	// large: drop it when it is not needed.
 	Image *imagev1.Image
-	// Platform is os/architecture[/variant]; empty for an index.
+	// Platform is os/architecture[/variant][:os.version]; empty for an index.
 	Platform string
 	Action   Action
 }

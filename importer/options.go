@@ -31,8 +31,9 @@ type Options struct {
 	AllowedNetworks guard.Networks
 	// RootCAs verify registries' certificates; nil is the system's.
 	RootCAs *x509.CertPool
-	// Platforms select children of an index, as os/architecture[/variant];
-	// empty imports all. Without a variant every variant matches. An image
+	// Platforms select children of an index, as os/architecture[/variant][:os.version];
+	// empty imports all. Without a variant every variant matches, and of a version its
+	// beginning is enough: windows/amd64:10.0.20348 is also 10.0.20348.2527. An image
 	// that is referenced by itself is imported whatever its platform.
 	Platforms []string
 	// Layers is LayersFromManifest if empty.
@@ -159,7 +160,7 @@ func (l Limits) validate() error {
 	return nil
 }
 
-var platformPattern = regexp.MustCompile(`^[a-z0-9]+/[a-z0-9_]+(/[a-z0-9.]+)?$`)
+var platformPattern = regexp.MustCompile(`^[a-z0-9]+/[a-z0-9_]+(/[a-z0-9.]+)?(:[0-9A-Za-z.]+)?$`)
 
 func (o Options) validate() error {
 	for _, p := range o.Platforms {
@@ -198,7 +199,7 @@ type Event struct {
 	Reference string
 	// Digest is the manifest's, or the layer's in EventVerified.
 	Digest string
-	// Platform is empty for an index and where it is not known.
+	// Platform is os/architecture[/variant][:os.version]; empty for an index and where it is not known.
 	Platform string
 	// Action is set in EventStored.
 	Action Action

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
@@ -43,7 +44,23 @@ func (im *Importer) reach(ctx context.Context, ref reference.Reference, try func
 	if err != nil {
 		return describe(ref, err)
 	}
-	var failed []*Error
+	return im.reachAny(ctx, ref, sources, nil, try)
+}
+
+// reachOn is reach for what the source at failed to give with err. Where there is no other source, it returns err.
+func (im *Importer) reachOn(ctx context.Context, ref reference.Reference, at PullSource, err error, try func(*session) error) error {
+	sources, sourcesErr := im.pullSources(ref)
+	sources = slices.DeleteFunc(sources, func(p PullSource) bool { return p.key() == at.key() })
+	if sourcesErr != nil || len(sources) == 0 || ctx.Err() != nil {
+		return err
+	}
+	first := at.Reference
+	first.Tag, first.Digest = "", ref.Digest
+	return im.reachAny(ctx, ref, sources, []*Error{describe(first, err)}, try)
+}
+
+// reachAny calls try with the way to each source until it does not fail. failed are sources that did before.
+func (im *Importer) reachAny(ctx context.Context, ref reference.Reference, sources []PullSource, failed []*Error, try func(*session) error) error {
 	for _, at := range sources {
 		s, err := im.session(ctx, at)
 		if err == nil {

@@ -49,6 +49,8 @@ type node struct {
 	// known is the manifest if it was read already, unread if it could not be.
 	known  *fetched
 	unread *unread
+	// session is the way to where the node is; nil is the run's own.
+	session *session
 }
 
 // outcome is what importing a node led to.
@@ -128,7 +130,8 @@ func (r *run) importOnce(ctx context.Context, n node) (*outcome, error) {
 	} else if err != nil {
 		return nil, fmt.Errorf("looking up image %s: %w", n.digest, err)
 	}
-	m, err := r.manifest(ctx, n, found)
+	n.session = r.session
+	m, err := r.manifest(ctx, &n, found)
 	if u := asUnread(err); u != nil {
 		return r.importUnread(ctx, n, found, u)
 	} else if err != nil {
@@ -160,8 +163,9 @@ func artifact(m *manifest.Manifest) string {
 	return "it is an artifact of type " + clean(kind)
 }
 
-// manifest is the stored one, or comes from the registry.
-func (r *run) manifest(ctx context.Context, n node, found *imagev1.Image) (*fetched, error) {
+// manifest is the stored one, or comes from the registry: a child that the mirror lacks which has the index comes from
+// the next source that has it, and so does what belongs to it.
+func (r *run) manifest(ctx context.Context, n *node, found *imagev1.Image) (*fetched, error) {
 	if found != nil && found.DockerImageManifest != "" {
 		raw := []byte(found.DockerImageManifest)
 		m, err := manifest.Parse(raw, found.DockerImageManifestMediaType)
@@ -173,14 +177,25 @@ func (r *run) manifest(ctx context.Context, n node, found *imagev1.Image) (*fetc
 	if n.unread != nil {
 		return nil, n.unread
 	}
-	m := n.known
-	if m == nil {
-		var err error
-		if m, err = r.session.manifest(ctx, n.digest, n.digest); err != nil {
-			return nil, err
-		}
+	if n.known != nil {
+		return n.known, nil
 	}
-	return m, nil
+	m, err := n.session.manifest(ctx, n.digest, n.digest)
+	if err == nil || asUnread(err) != nil || n.child == nil {
+		return m, err
+	}
+	var left *unread
+	err = r.reachOn(ctx, n.reference, r.session.source, err, func(s *session) (err error) {
+		m, err = s.manifest(ctx, n.digest, n.digest)
+		if left = asUnread(err); err == nil || left != nil {
+			n.session, err = s, nil
+		}
+		return err
+	})
+	if err == nil && left != nil {
+		err = left
+	}
+	return m, err
 }
 
 // importImage imports an image for one platform.
@@ -199,8 +214,8 @@ func (r *run) importImage(ctx context.Context, n node, found *imagev1.Image, m *
 		if err != nil {
 			return nil, describe(n.reference, err)
 		}
-		platform = clean(config.Platform.String())
-		if n.child != nil && !r.wants(&config.Platform) {
+		platform = clean(config.Platform.Exact())
+		if n.child != nil && !r.wants(&config.Platform, false) {
 			return nil, errNotWanted
 		}
 		switch {
@@ -211,7 +226,7 @@ func (r *run) importImage(ctx context.Context, n node, found *imagev1.Image, m *
 			verified := func(digest string) {
 				r.emit(Event{Kind: EventVerified, Digest: digest, Platform: platform})
 			}
-			if err := r.session.verifyLayers(ctx, m.Manifest, config, r.layerRoom, verified); err != nil {
+			if err := n.session.verifyLayers(ctx, m.Manifest, config, r.layerRoom, verified); err != nil {
 				return nil, describe(n.reference, err)
 			}
 			fresh.Annotations[annotation.Layers] = annotation.LayersVerified
@@ -327,7 +342,7 @@ func (r *run) skip(child manifest.Descriptor, isImage bool) string {
 		return SkippedArtifact
 	case !reference.IsDigest(child.Digest):
 		return SkippedDigest
-	case child.Platform != nil && !r.wants(child.Platform):
+	case child.Platform != nil && !r.wants(child.Platform, child.Platform.OSVersion == ""):
 		return SkippedPlatform
 	}
 	return ""
@@ -355,20 +370,23 @@ func childReason(n node, err error) string {
 func (r *run) skipped(child manifest.Descriptor, reason string) *outcome {
 	s := Skipped{Digest: child.Digest, Reason: reason}
 	if child.Platform != nil {
-		s.Platform = clean(child.Platform.String())
+		s.Platform = clean(child.Platform.Exact())
 	}
 	r.emit(Event{Kind: EventSkipped, Digest: s.Digest, Platform: s.Platform, Detail: reason})
 	return &outcome{skipped: []Skipped{s}}
 }
 
-// wants reports whether a platform is among Options.Platforms.
-func (r *run) wants(p *manifest.Platform) bool {
+// wants reports whether a platform is among Options.Platforms; of any version, where it is not known yet.
+func (r *run) wants(p *manifest.Platform, anyVersion bool) bool {
 	if len(r.platforms) == 0 {
 		return true
 	}
 	exact := p.String()
 	family := manifest.Platform{OS: p.OS, Architecture: p.Architecture}.String()
-	return slices.Contains(r.platforms, exact) || slices.Contains(r.platforms, family)
+	return slices.ContainsFunc(r.platforms, func(wanted string) bool {
+		wanted, version, _ := strings.Cut(wanted, ":")
+		return (wanted == exact || wanted == family) && (version == "" || anyVersion || strings.HasPrefix(p.OSVersion+".", version+"."))
+	})
 }
 
 // newImage is what an import knows of an image, except its config.
@@ -389,8 +407,8 @@ func (r *run) store(ctx context.Context, n node, found, fresh *imagev1.Image, pl
 	var searchErr error
 	searching, read, began := r.finder != nil && !r.isSearched(ctx, n, found), false, r.clock.Now()
 	if searching {
-		digest := r.session.repository.Digest(n.digest)
-		signatures, annotations, warnings, err := r.finder.Find(ctx, digest, r.session.transport, r.searchedSince(ctx))
+		digest := n.session.repository.Digest(n.digest)
+		signatures, annotations, warnings, err := r.finder.Find(ctx, digest, n.session.transport, r.searchedSince(ctx))
 		read = err == nil && annotations[annotation.Unread] == ""
 		out.warnings = append(out.warnings, warnings...)
 		if err != nil {

@@ -95,7 +95,7 @@ func (r *run) importUnread(ctx context.Context, n node, found *imagev1.Image, u 
 	out := &outcome{digest: n.digest, warnings: []string{fmt.Sprintf("%s: its manifest is left out: %s", n.reference, clean(u.Error()))}}
 	platform := ""
 	if n.child != nil && n.child.Platform != nil {
-		platform = clean(n.child.Platform.String())
+		platform = clean(n.child.Platform.Exact())
 	}
 	if found == nil {
 		r.emit(Event{Kind: EventFetched, Digest: n.digest, Platform: platform})

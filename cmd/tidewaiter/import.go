@@ -110,7 +110,7 @@ segment ** stands for all that is below.`,
 	o.selection.addFlags(f)
 	f.StringVar(&o.storeAs, "store-as", "", "the reference that the one image of an oci:, oci-archive:, docker-archive: or dir: argument is stored by")
 	o.pods.addFlags(f)
-	f.StringArrayVar(&o.platforms, "platform", nil, "import only this os/architecture[/variant] of a multi-platform image; may be repeated")
+	f.StringArrayVar(&o.platforms, "platform", nil, "import only this os/architecture[/variant][:os.version] of a multi-platform image; may be repeated")
 	f.StringVar(&o.layers, "layers", string(importer.LayersFromManifest), `"manifest" takes the layers from the manifest, "verify" reads and checks each`)
 	f.BoolVar(&o.noSignatures, "no-signatures", false, "do not look for signatures; those that are known stay")
 	f.IntVar(&o.jobs, "jobs", 4, fmt.Sprintf("how many references to import at a time from one registry, 1 to %d", maxJobs))

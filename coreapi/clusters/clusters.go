@@ -101,7 +101,7 @@ func (c *Clusters) Uses() usage.Source {
 		}
 		images := make([]reference.Reference, 0, len(p.Spec.Containers))
 		for _, container := range p.Spec.Containers {
-			images = append(images, usage.Runs(container.Image, container.ImageID))
+			images = append(images, usage.Uses(container.Image, container.ImageID)...)
 		}
 		return usage.Pod{Cluster: p.Spec.Cluster, Namespace: p.Spec.Namespace, Name: p.Spec.Name, Images: images}, nil
 	}}

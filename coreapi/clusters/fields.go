@@ -59,7 +59,7 @@ func podValues(field string, p *ClusterPod) []string {
 	case imageField:
 		var all []string
 		for _, c := range p.Spec.Containers {
-			if ref := usage.Runs(c.Image, c.ImageID); ref.Repository != "" || ref.Digest != "" {
+			for _, ref := range usage.Uses(c.Image, c.ImageID) {
 				all = append(all, ref.Digest)
 				if ref.Repository != "" {
 					all = append(all, ref.Name())

@@ -30,7 +30,7 @@ func parseImage(s string) reference.Reference {
 
 // parseImageID reads status.containerStatuses[].imageID as runtimes write it:
 // "registry/repo@sha256:…", with "docker-pullable://" before it, or a bare
-// "sha256:…", which comes back without host and repository. Docker's
+// "sha256:…", which comes back without host and repository: see Runs. Docker's
 // "docker://sha256:…" names an image on a node and no manifest, so it says nothing
 // here.
 func parseImageID(id string) reference.Reference {
@@ -51,15 +51,26 @@ func parseImageID(id string) reference.Reference {
 // Runs returns what a container runs whose spec names image and whose status has
 // imageID: the digest that the status tells, else what the spec says; the zero
 // Reference where neither refers to anything.
+//
+// A digest without a repository does not tell: containerd and CRI-O write so what
+// they call an image that they know no manifest of, which is the digest of its
+// config. It is returned, without a repository, only where the spec says nothing.
 func Runs(image, imageID string) reference.Reference {
 	want, runs := parseImage(image), parseImageID(imageID)
-	switch {
-	case runs.Digest == "":
+	if runs.Repository == "" && want.Repository != "" {
 		return want
-	case runs.Repository == "":
-		return want.WithDigest(runs.Digest)
 	}
 	return runs
+}
+
+// Uses returns what a container counts for: what Runs says, and a digest without a
+// repository beside that, as some runtime may mean a manifest.
+func Uses(image, imageID string) []reference.Reference {
+	uses := []reference.Reference{Runs(image, imageID)}
+	if bare := parseImageID(imageID); bare.Repository == "" && bare.Digest != "" && bare != uses[0] {
+		uses = append(uses, bare)
+	}
+	return uses
 }
 
 // Containers calls yield with each container of a pod, in the order init, regular,
@@ -86,13 +97,15 @@ func Containers(pod *corev1.Pod, yield func(name, image string, status corev1.Co
 	}
 }
 
-// images returns what the pod's containers use, one for each container that
-// says so, in the order init, regular, ephemeral.
+// images returns what the pod's containers use, for each container that says so,
+// in the order init, regular, ephemeral.
 func images(pod *corev1.Pod) []reference.Reference {
 	var found []reference.Reference
 	Containers(pod, func(_, image string, status corev1.ContainerStatus) {
-		if runs := Runs(image, status.ImageID); key(runs) != "" {
-			found = append(found, runs)
+		for _, use := range Uses(image, status.ImageID) {
+			if key(use) != "" {
+				found = append(found, use)
+			}
 		}
 	})
 	return found

@@ -64,13 +64,13 @@ func TestImagesOfAPod(t *testing.T) {
 			EphemeralContainerStatuses: []corev1.ContainerStatus{{Name: "debug", ImageID: "docker://" + digestA}},
 		},
 	}
-	wantKeys := []string{"docker.io/library/busybox:1.36", "docker.io/library/nginx:latest", digestA, digestB}
+	wantKeys := []string{"docker.io/library/busybox:1.36", "docker.io/library/nginx:latest", "registry.example.com/bare:1", digestA, digestB}
 	if diff := cmp.Diff(wantKeys, keys(images(pod))); diff != "" {
 		t.Errorf("keys (-want +got):\n%s", diff)
 	}
 	wantPull := []string{
 		"docker.io/library/busybox:1.36", "docker.io/library/nginx:latest",
-		"registry.example.com/app@" + digestA, "registry.example.com/bare@" + digestB, "registry.example.com/init@" + digestB,
+		"registry.example.com/app@" + digestA, "registry.example.com/bare:1", "registry.example.com/init@" + digestB,
 	}
 	if diff := cmp.Diff(wantPull, texts(Images(pod))); diff != "" {
 		t.Errorf("references to pull (-want +got):\n%s", diff)

@@ -42,6 +42,17 @@ const (
 // cannot: it has an architecture only. The server writes it.
 const Platform = "tidewaiter.dev/platform"
 
+// What else docker10.DockerImage has no field for, of images whose configs say it. The
+// server writes it.
+const (
+	// OSVersion is the version of the operating system that an image needs, which tells
+	// Windows images of one platform apart.
+	OSVersion = "tidewaiter.dev/os-version"
+	// RunConfig is a JSON object with Healthcheck, StopSignal, Shell and ArgsEscaped as the
+	// config has them, as far as each is well-formed; absent if it were longer than 4 KiB.
+	RunConfig = "tidewaiter.dev/run-config"
+)
+
 // MaxReferences bounds the references that are written to References and to Gone,
 // and read from the former. Of more those that are gone longest are left out of
 // Gone, and of References what SetKnown says: where a tag leads is kept by package

@@ -42,6 +42,12 @@ type RunConfig struct {
 	docker10.DockerConfig
 	Entrypoint command `json:"Entrypoint"`
 	Cmd        command `json:"Cmd"`
+
+	// What docker10 has no field for, as it is written: see runConfig.
+	Healthcheck json.RawMessage `json:"Healthcheck"`
+	StopSignal  json.RawMessage `json:"StopSignal"`
+	Shell       json.RawMessage `json:"Shell"`
+	ArgsEscaped json.RawMessage `json:"ArgsEscaped"`
 }
 
 // command is a list of arguments, or one string.

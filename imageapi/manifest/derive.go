@@ -30,7 +30,7 @@ const createdAnnotation = "org.opencontainers.image.created"
 // Derive fills the fields of image that follow from its dockerImageManifest and dockerImageConfig,
 // replacing what they held: dockerImageMetadata (final bytes), dockerImageMetadataVersion,
 // dockerImageLayers with the annotation that says they are ascending, dockerImageManifests,
-// dockerImageManifestMediaType and the annotation annotation.Platform.
+// dockerImageManifestMediaType and the annotations annotation.Platform, OSVersion and RunConfig.
 //
 // What the bytes do not tell is kept: the metadata of an image whose config is absent, and the layer
 // sizes of a schema 1 manifest, which holds none. children are the Images of an index's children as
@@ -70,6 +70,13 @@ func Derive(image *imagev1.Image, children ...*imagev1.Image) error {
 		if p := config.Platform.String(); p != "" {
 			annotations[annotation.Platform] = printable.Line(p, maxPlatform)
 		}
+		set := func(key, value string) {
+			if delete(annotations, key); value != "" {
+				annotations[key] = value
+			}
+		}
+		set(annotation.OSVersion, printable.Line(config.OSVersion, maxPlatform))
+		set(annotation.RunConfig, config.Config.beside())
 	}
 	if len(annotations) > 0 {
 		image.Annotations = annotations

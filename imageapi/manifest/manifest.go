@@ -49,6 +49,15 @@ func (p Platform) String() string {
 	return s
 }
 
+// Exact is String with the version of the operating system, if there is one: windows/amd64:10.0.20348.2527, as crane
+// writes it.
+func (p Platform) Exact() string {
+	if s := p.String(); s != "" && p.OSVersion != "" {
+		return s + ":" + p.OSVersion
+	}
+	return p.String()
+}
+
 // Descriptor points to a blob or a manifest (OCI descriptor).
 type Descriptor struct {
 	MediaType    string            `json:"mediaType"`

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/openshift/api/image/docker10"
@@ -37,6 +38,8 @@ func readTime(r *plainjson.Reader) (t time.Time) {
 }
 
 func readLocalTime(r *plainjson.Reader) metav1.Time { return metav1.Time{Time: r.Time()} }
+
+func readAny(r *plainjson.Reader) json.RawMessage { return r.Raw() }
 
 // readNothing reads {}, which is how a set is written.
 func readNothing(r *plainjson.Reader) (nothing struct{}) {

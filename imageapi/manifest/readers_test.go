@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"encoding/json"
 	"reflect"
 	"testing"
 	"time"
@@ -21,6 +22,7 @@ func TestReadersAreGenerated(t *testing.T) {
 		ByHand: map[reflect.Type]string{
 			reflect.TypeFor[time.Time](): "readTime", reflect.TypeFor[metav1.Time](): "readLocalTime",
 			reflect.TypeFor[docker10.DockerConfig](): "readDockerConfig", reflect.TypeFor[struct{}](): "readNothing",
+			reflect.TypeFor[json.RawMessage](): "readAny",
 		},
 		Readers: []readergen.Reader{
 			// A manifest that has fields of schema 1, or unknown ones, is looked at closely.

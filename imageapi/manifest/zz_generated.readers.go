@@ -258,6 +258,10 @@ var runConfigKeys = plainjson.Fields{
 	"Labels",
 	"Entrypoint",
 	"Cmd",
+	"Healthcheck",
+	"StopSignal",
+	"Shell",
+	"ArgsEscaped",
 }
 
 func readRunConfig(r *plainjson.Reader) (v RunConfig) {
@@ -320,6 +324,14 @@ func readRunConfig(r *plainjson.Reader) (v RunConfig) {
 			v.Entrypoint = r.Texts()
 		case "Cmd":
 			v.Cmd = r.Texts()
+		case "Healthcheck":
+			v.Healthcheck = readAny(r)
+		case "StopSignal":
+			v.StopSignal = readAny(r)
+		case "Shell":
+			v.Shell = readAny(r)
+		case "ArgsEscaped":
+			v.ArgsEscaped = readAny(r)
 		default:
 			r.Skip()
 		}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -116,11 +117,16 @@ func TestMirrorsThatAreNone(t *testing.T) {
 }
 
 // asked is a finder that finds nothing and tells where it was sent.
-type asked struct{ repositories []string }
+type asked struct {
+	mu           sync.Mutex
+	repositories []string
+}
 
 func (a *asked) Forget(name.Repository) {}
 
 func (a *asked) Find(_ context.Context, digest name.Digest, _ http.RoundTripper, _ time.Time) ([]imagev1.ImageSignature, map[string]string, []string, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.repositories = append(a.repositories, digest.Context().Name())
 	return nil, nil, nil, nil
 }
@@ -175,6 +181,62 @@ func TestMirrorIsReadAndItsSourceIsNot(t *testing.T) {
 	_, err = im.Import(t.Context(), parse(t, source.Host+"/team/app:v2"), &registrytest.Images{})
 	if importer.ReasonOf(err) != importer.NotFound || !strings.Contains(err.Error(), "its mirrors failed: "+mirror.Host+"/copies/team/app:v2: not found") {
 		t.Errorf("what no mirror has: %v", err)
+	}
+}
+
+// A mirror that has an index and not all of its images is made up for: by the next mirror, and by the source at last. What
+// nobody has is skipped, unless one that may have it does not answer.
+func TestMirrorThatLacksAChildLeadsOn(t *testing.T) {
+	t.Parallel()
+	source, sparse, second := registrytest.New(t), registrytest.New(t), registrytest.New(t)
+	index, err := sample.MultiPlatform(sample.Spec{}, false, "linux/amd64", "linux/arm64", "linux/s390x", "linux/ppc64le")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []*registrytest.Registry{source, sparse, second} {
+		r.PushIndex("team/app:v1", index)
+	}
+	m, err := index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lacks := func(r *registrytest.Registry, children ...int) {
+		for _, i := range children {
+			r.Inject("/manifests/"+m.Manifests[i].Digest.String(), 0, registrytest.Status(404, "MANIFEST_UNKNOWN"))
+		}
+	}
+	lacks(sparse, 1, 2, 3)
+	lacks(second, 2, 3)
+	lacks(source, 3)
+	mirrors := Options{Root: t.TempDir(), Mirrors: []Mirrors{{Source: source.Host, Digests: []string{sparse.Host, second.Host}, Tags: []string{sparse.Host, second.Host}}}}
+	finder := &asked{}
+	images := &registrytest.Images{}
+	result, err := newImporter(t, mirrors, finder).Import(t.Context(), parse(t, source.Host+"/team/app:v1"), images)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(result.Images) != 4 || result.Mirror != sparse.Host+"/team/app" || len(images.Names()) != 4 {
+		t.Errorf("%d are imported from %s, %d stored", len(result.Images), result.Mirror, len(images.Names()))
+	}
+	if len(result.Skipped) != 1 || result.Skipped[0].Digest != m.Manifests[3].Digest.String() || result.Skipped[0].Reason != importer.SkippedMissing {
+		t.Errorf("skipped is %+v", result.Skipped)
+	}
+	for _, i := range result.Images {
+		if got := i.Image.DockerImageReference; got != source.Host+"/team/app@"+i.Image.Name {
+			t.Errorf("it is stored as %s", got)
+		}
+	}
+	// Signatures of an image are looked for where it was found.
+	slices.Sort(finder.repositories)
+	want := []string{source.Host + "/team/app", sparse.Host + "/team/app", sparse.Host + "/team/app", second.Host + "/team/app"}
+	if slices.Sort(want); !slices.Equal(finder.repositories, want) {
+		t.Errorf("signatures were looked for in %v, want %v", finder.repositories, want)
+	}
+
+	source.Inject("/manifests/", 0, registrytest.Status(503, "UNAVAILABLE"))
+	_, err = newImporter(t, mirrors, nil).Import(t.Context(), parse(t, source.Host+"/team/app:v1"), &registrytest.Images{})
+	if err == nil || importer.ReasonOf(err) == importer.NotFound {
+		t.Errorf("while the source is away: %v", err)
 	}
 }
 

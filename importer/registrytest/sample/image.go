@@ -42,7 +42,7 @@ type Spec struct {
 	Name string
 	// Version becomes a label and part of the content.
 	Version string
-	// Platform is os/architecture[/variant]; empty is linux/amd64.
+	// Platform is os/architecture[/variant][:os.version]; empty is linux/amd64.
 	Platform string
 	// Layers is how many layers there are; 0 is 3.
 	Layers int
@@ -140,6 +140,7 @@ func config(spec Spec, platform *v1.Platform) *v1.ConfigFile {
 		Architecture: platform.Architecture,
 		OS:           platform.OS,
 		Variant:      platform.Variant,
+		OSVersion:    platform.OSVersion,
 		Author:       "Sample Authors <authors@example.com>",
 		Created:      v1.Time{Time: spec.Created},
 		RootFS:       v1.RootFS{Type: "layers"},

@@ -1,0 +1,55 @@
+package manifest
+
+import (
+	"encoding/json"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+)
+
+// maxRunConfig is how long annotation.RunConfig is at most, in bytes.
+const maxRunConfig = 4 << 10
+
+// runConfig is annotation.RunConfig (Docker image spec v1.2 and its extensions in the OCI image-spec).
+type runConfig struct {
+	Healthcheck *healthcheck `json:",omitempty"`
+	StopSignal  string       `json:",omitempty"`
+	Shell       []string     `json:",omitempty"`
+	ArgsEscaped bool         `json:",omitempty"`
+}
+
+// healthcheck has times in nanoseconds.
+type healthcheck struct {
+	Test          []string `json:",omitempty"`
+	Interval      int64    `json:",omitempty"`
+	Timeout       int64    `json:",omitempty"`
+	StartPeriod   int64    `json:",omitempty"`
+	StartInterval int64    `json:",omitempty"`
+	Retries       int64    `json:",omitempty"`
+}
+
+// beside is what c says that docker10 has no field for, as JSON; "" where that is nothing, or too long. A part that is
+// not well-formed keeps nobody from the others.
+func (c *RunConfig) beside() string {
+	if c == nil || len(c.Healthcheck)+len(c.StopSignal)+len(c.Shell)+len(c.ArgsEscaped) == 0 {
+		return ""
+	}
+	var out runConfig
+	read := func(raw json.RawMessage, into any, forget func()) {
+		if len(raw) > 0 && json.Unmarshal(raw, into) != nil {
+			forget()
+		}
+	}
+	read(c.Healthcheck, &out.Healthcheck, func() { out.Healthcheck = nil })
+	read(c.StopSignal, &out.StopSignal, func() { out.StopSignal = "" })
+	read(c.Shell, &out.Shell, func() { out.Shell = nil })
+	read(c.ArgsEscaped, &out.ArgsEscaped, func() { out.ArgsEscaped = false })
+	out.StopSignal, out.Shell = printable.Text(out.StopSignal), printableList(out.Shell)
+	if out.Healthcheck != nil {
+		out.Healthcheck.Test = printableList(out.Healthcheck.Test)
+	}
+	b, err := json.Marshal(out)
+	if err != nil || len(b) > maxRunConfig || string(b) == "{}" {
+		return ""
+	}
+	return string(b)
+}
