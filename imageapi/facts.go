@@ -81,11 +81,14 @@ func (f *facts) used(image *imagev1.Image) string {
 	switch {
 	case f.pods(image) > 0:
 		return "true"
-	case f.usage != nil && !f.usage.Complete():
+	case f.usage != nil && !f.complete():
 		return "unknown"
 	}
 	return "false"
 }
+
+// complete reports whether a count of zero means that there is no pod.
+func (f *facts) complete() bool { return f.usage.Complete() && f.indexes.complete() }
 
 // usedBy is where the pods are that use the image.
 func (f *facts) usedBy(image *imagev1.Image) []string {
@@ -100,7 +103,7 @@ func (f *facts) podsCell(image *imagev1.Image) string {
 	if f.usage == nil {
 		return none
 	}
-	n, complete := f.pods(image), f.usage.Complete()
+	n, complete := f.pods(image), f.complete()
 	switch {
 	case complete:
 		return strconv.Itoa(n)
@@ -110,13 +113,16 @@ func (f *facts) podsCell(image *imagev1.Image) string {
 	return strconv.Itoa(n) + "+"
 }
 
-// warnOfDoubts tells whoever asks about pods which of them are not known as of now.
+// warnOfDoubts tells whoever asks about pods what of them is not known as of now.
 func (f *facts) warnOfDoubts(ctx context.Context) {
-	info, ok := genericapirequest.RequestInfoFrom(ctx)
-	if f.usage == nil || ok && info.Verb == "watch" { // which has sent its headers
+	if f.usage == nil {
 		return
 	}
-	for _, doubt := range f.usage.Doubts() {
+	f.indexes.readAgain(ctx)
+	if info, ok := genericapirequest.RequestInfoFrom(ctx); ok && info.Verb == "watch" { // which has sent its headers
+		return
+	}
+	for _, doubt := range append(f.usage.Doubts(), f.indexes.doubts()...) {
 		warning.AddWarning(ctx, "", doubt)
 	}
 }

@@ -59,6 +59,9 @@ func (r *imagesREST) DeleteCollection(ctx context.Context, validate rest.Validat
 	if err := r.canSelect(listOptions); err != nil {
 		return nil, err
 	}
+	if selectsByUse(listOptions) {
+		r.facts.warnOfDoubts(ctx)
+	}
 	listOptions, err := r.followTag(ctx, listOptions)
 	if err != nil {
 		return nil, err
@@ -81,6 +84,9 @@ func (r *imagesREST) Create(ctx context.Context, obj runtime.Object, validate re
 	out, err := r.Store.Create(ctx, obj, validate, options)
 	if err != nil {
 		return nil, err
+	}
+	if r.facts.usage != nil {
+		r.facts.indexes.created(ctx, out.(*imagev1.Image))
 	}
 	r.reportVerdict(out, verdict{verified: verdicts.Unsigned}, options.DryRun)
 	return answer(out), nil

@@ -197,7 +197,7 @@ type stubVerifier struct {
 	saw   []imagev1.SignatureCondition // of the first signature, as handed in
 }
 
-func (v *stubVerifier) Verify(_ context.Context, image *imagev1.Image, _ func(string) *imagev1.Image) bool {
+func (v *stubVerifier) Verify(_ context.Context, image *imagev1.Image, _ func(string) (*imagev1.Image, error)) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(image.Signatures) == 0 {

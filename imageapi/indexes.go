@@ -1,10 +1,15 @@
 package imageapi
 
 import (
+	"context"
+	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
 	imagev1 "github.com/openshift/api/image/v1"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 )
 
 // usedIndexes knows the multi-platform images that pods use: a pod tells the digest of such an index
@@ -12,31 +17,81 @@ import (
 // each of them counts as used. It knows of no other index, so it is as small as what pods use.
 type usedIndexes struct {
 	usage Usage
-	get   func(digest string) *imagev1.Image // nil when there is none
+	get   func(ctx context.Context, digest string) (*imagev1.Image, error) // nil when there is none
 
 	mu     sync.RWMutex
 	calls  uint64              // of refresh so far
 	looks  map[string]*look    // by the digest of an index: those that have begun
 	listed map[string][]string // by the digest of an index: the images that it lists
 	in     map[string][]string // by the digest of an image: the indexes that list it
+	// again are the indexes that whoever asks next reads again, with why they could not be read. The reason is nil
+	// of an index that was deleted: it may have been created anew since.
+	again map[string]error
 }
 
-// followIndexes returns what is known while pods come and go; changed has it know the Images.
-func followIndexes(usage Usage, get func(digest string) *imagev1.Image) *usedIndexes {
-	x := &usedIndexes{usage: usage, get: get, looks: map[string]*look{}, listed: map[string][]string{}, in: map[string][]string{}}
+// followIndexes returns what is known while pods come and go; created and deleted tell it of Images.
+func followIndexes(usage Usage, get func(ctx context.Context, digest string) (*imagev1.Image, error)) *usedIndexes {
+	x := &usedIndexes{usage: usage, get: get, looks: map[string]*look{}, listed: map[string][]string{}, in: map[string][]string{}, again: map[string]error{}}
 	usage.Subscribe(func(digests []string) {
 		for _, digest := range digests {
-			x.refresh(digest)
+			x.refresh(context.Background(), digest) // nobody waits who could stop waiting
 		}
 	})
 	return x
 }
 
-// changed is called after image was created or deleted.
-func (x *usedIndexes) changed(image *imagev1.Image) {
+// created is called after image was created.
+func (x *usedIndexes) created(ctx context.Context, image *imagev1.Image) {
 	if len(image.DockerImageManifests) > 0 {
-		x.refresh(image.Name)
+		x.refresh(ctx, image.Name)
 	}
+}
+
+// deleted is called after image was deleted.
+func (x *usedIndexes) deleted(image *imagev1.Image) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if _, known := x.listed[image.Name]; known {
+		x.know(image.Name, nil)
+		x.again[image.Name] = nil
+	}
+}
+
+// readAgain reads what is to be read again. It is called before use is told, with the context of who asks.
+func (x *usedIndexes) readAgain(ctx context.Context) {
+	x.mu.RLock()
+	again := slices.Collect(maps.Keys(x.again))
+	x.mu.RUnlock()
+	for _, index := range again {
+		x.refresh(ctx, index)
+	}
+}
+
+// doubts says which indexes could not be read: images that they list may be used, though nothing tells.
+func (x *usedIndexes) doubts() (all []string) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for _, index := range slices.Sorted(maps.Keys(x.again)) {
+		if err := x.again[index]; err != nil {
+			all = append(all, printable.Line(fmt.Sprintf("pods use the index %s, which cannot be read, so the images that it lists may be used: %v", index, err), maxDoubt))
+		}
+	}
+	return all
+}
+
+// maxDoubt bounds what is said of an index that cannot be read, in bytes.
+const maxDoubt = 300
+
+// complete reports whether all indexes that pods use could be read.
+func (x *usedIndexes) complete() bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for _, err := range x.again {
+		if err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // look is what runs of refresh for one index.
@@ -46,8 +101,9 @@ type look struct {
 }
 
 // refresh looks anew whether pods use an index and what it lists. It holds up nobody while it reads. An
-// answer counts unless that of a later call is known, which has seen what both were called for.
-func (x *usedIndexes) refresh(index string) {
+// answer counts unless that of a later call is known, which has seen what both were called for. Of an index that cannot
+// be read, what was known of it stays.
+func (x *usedIndexes) refresh(ctx context.Context, index string) {
 	x.mu.Lock()
 	x.calls++
 	call, l := x.calls, x.looks[index]
@@ -58,29 +114,38 @@ func (x *usedIndexes) refresh(index string) {
 	l.running++
 	x.mu.Unlock()
 
-	lists := x.read(index)
+	lists, err := x.read(ctx, index)
 
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if l.running--; l.running == 0 {
 		delete(x.looks, index)
 	}
-	if call > l.newest {
-		l.newest = call
-		x.know(index, lists)
+	if call < l.newest {
+		return
 	}
+	l.newest = call
+	if err != nil {
+		x.again[index] = err
+		return
+	}
+	delete(x.again, index)
+	x.know(index, lists)
 }
 
 // read returns the images that an index lists, none if no pod uses it.
-func (x *usedIndexes) read(index string) (lists []string) {
-	if x.usage.PodsUsing([]string{index}, nil) > 0 {
-		if image := x.get(index); image != nil {
-			for _, m := range image.DockerImageManifests {
-				lists = append(lists, m.Digest)
-			}
-		}
+func (x *usedIndexes) read(ctx context.Context, index string) (lists []string, err error) {
+	if x.usage.PodsUsing([]string{index}, nil) == 0 {
+		return nil, nil
 	}
-	return lists
+	image, err := x.get(ctx, index)
+	if err != nil || image == nil {
+		return nil, err
+	}
+	for _, m := range image.DockerImageManifests {
+		lists = append(lists, m.Digest)
+	}
+	return lists, nil
 }
 
 // know keeps what an index lists. The caller holds mu.

@@ -1,11 +1,14 @@
 package imageapi
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
 
 	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
@@ -30,20 +33,20 @@ func TestSlowReadOfAnIndexHoldsUpNobody(t *testing.T) {
 			return &imagev1.Image{DockerImageManifests: []imagev1.ImageManifest{{Digest: image}}}
 		}
 		slow, reads := make(chan struct{}), 0
-		x := followIndexes(used{}, func(string) *imagev1.Image {
+		x := followIndexes(used{}, func(context.Context, string) (*imagev1.Image, error) {
 			if reads++; reads == 1 {
 				<-slow
-				return lists("before")
+				return lists("before"), nil
 			}
-			return lists("now")
+			return lists("now"), nil
 		})
 		ended := make(chan struct{})
 		go func() {
-			x.refresh("index")
+			x.refresh(t.Context(), "index")
 			close(ended)
 		}()
 		synctest.Wait()
-		x.refresh("index")
+		x.refresh(t.Context(), "index")
 		if got := x.of("now"); !slices.Equal(got, []string{"index"}) {
 			t.Errorf("while the first look at the index goes on, its image is listed by %v", got)
 		}
@@ -53,4 +56,47 @@ func TestSlowReadOfAnIndexHoldsUpNobody(t *testing.T) {
 			t.Errorf("the index lists %v, and %d are being read", got, len(x.looks))
 		}
 	})
+}
+
+// What an index lists that cannot be read any more is still known, and nobody is told that images are not used. Who asks
+// next has it read again.
+func TestUnreadableIndexIsNotAbsent(t *testing.T) {
+	var failure error
+	f := &facts{usage: used{}}
+	f.indexes = followIndexes(used{}, func(ctx context.Context, _ string) (*imagev1.Image, error) {
+		if err := errors.Join(failure, ctx.Err()); err != nil {
+			return nil, err
+		}
+		return &imagev1.Image{DockerImageManifests: []imagev1.ImageManifest{{Digest: "listed"}}}, nil
+	})
+	index := &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: "index"}, DockerImageManifests: []imagev1.ImageManifest{{Digest: "listed"}}}
+	want := func(when string, complete bool) {
+		t.Helper()
+		if got := f.indexes.of("listed"); !slices.Equal(got, []string{"index"}) {
+			t.Errorf("%s: its image is listed by %v", when, got)
+		}
+		if doubts := f.indexes.doubts(); f.complete() != complete || len(doubts) == 0 != complete {
+			t.Errorf("%s: use is known: %v, in doubt: %q", when, f.complete(), doubts)
+		}
+	}
+	f.indexes.created(t.Context(), index)
+	want("read", true)
+	failure = errors.New("damaged")
+	f.indexes.refresh(t.Context(), "index")
+	want("not readable", false)
+	f.warnOfDoubts(t.Context())
+	want("asked for", false)
+	failure = nil
+	ended, end := context.WithCancel(t.Context())
+	end()
+	f.warnOfDoubts(ended)
+	want("asked for by who has gone", false)
+	f.warnOfDoubts(t.Context())
+	want("readable", true)
+	f.indexes.deleted(index)
+	if got := f.indexes.images(); len(got) != 0 || !f.complete() {
+		t.Errorf("of a deleted index remain %v; use is known: %v", got, f.complete())
+	}
+	f.warnOfDoubts(t.Context())
+	want("created anew before its deletion was told", true)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -60,23 +61,26 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 		DeleteStrategy:            s,
 		TableConvertor:            tableConvertor{f},
 	}
-	s.get = func(ctx context.Context, name string) *imagev1.Image {
+	s.get = func(ctx context.Context, name string) (*imagev1.Image, error) {
 		obj, err := images.Get(ctx, name, &metav1.GetOptions{})
-		if err != nil {
-			return nil
+		if apierrors.IsNotFound(err) {
+			return nil, nil
 		}
-		return obj.(*imagev1.Image)
+		if err != nil {
+			return nil, err
+		}
+		return obj.(*imagev1.Image), nil
 	}
-	s.index = func(ctx context.Context, repository, digest string) *imagev1.Image {
+	s.index = func(ctx context.Context, repository, digest string) (*imagev1.Image, error) {
 		field := fields.OneTermEqualSelector(vouchesField, repository+"@"+digest)
 		obj, err := images.ListPredicate(ctx, f.predicate(labels.Everything(), field), &internalversion.ListOptions{Limit: 1})
 		if err != nil {
-			return nil
+			return nil, err
 		}
 		for i := range obj.(*imagev1.ImageList).Items {
-			return &obj.(*imagev1.ImageList).Items[i]
+			return &obj.(*imagev1.ImageList).Items[i], nil
 		}
-		return nil
+		return nil, nil
 	}
 	if err := images.CompleteWithOptions(&generic.StoreOptions{
 		RESTOptions: g,
@@ -86,13 +90,12 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 		return nil, fmt.Errorf("imageapi: %w", err)
 	}
 	if f.usage != nil {
-		f.indexes = followIndexes(f.usage, func(digest string) *imagev1.Image { return s.get(context.Background(), digest) })
-		images.AfterCreate = func(obj runtime.Object, _ *metav1.CreateOptions) { f.indexes.changed(obj.(*imagev1.Image)) }
+		f.indexes = followIndexes(f.usage, s.get)
 	}
 	images.AfterDelete = func(obj runtime.Object, _ *metav1.DeleteOptions) {
 		index := obj.(*imagev1.Image)
 		if f.usage != nil {
-			f.indexes.changed(index)
+			f.indexes.deleted(index)
 		}
 		if opts.Vouches != nil && len(vouchesIn(index)) > 0 {
 			opts.Vouches(index)

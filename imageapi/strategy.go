@@ -21,9 +21,9 @@ type strategy struct {
 	names.NameGenerator
 	verifier Verifier
 	// get reads a stored Image; nil when it is not there. To date an index by its children.
-	get func(ctx context.Context, name string) *imagev1.Image
+	get func(ctx context.Context, name string) (*imagev1.Image, error)
 	// index finds an index that is verified in a repository and lists an image; nil when there is none.
-	index func(ctx context.Context, repository, digest string) *imagev1.Image
+	index func(ctx context.Context, repository, digest string) (*imagev1.Image, error)
 }
 
 var (
@@ -95,7 +95,7 @@ func (*strategy) WarningsOnCreate(context.Context, runtime.Object) []string { re
 // WarningsOnUpdate is part of rest.RESTUpdateStrategy.
 func (*strategy) WarningsOnUpdate(_ context.Context, _, _ runtime.Object) []string { return nil }
 
-// children are the stored Images of an index's children.
+// children are the stored Images of an index's children. A child that cannot be read does not date the index.
 func (s *strategy) children(ctx context.Context, image *imagev1.Image) []*imagev1.Image {
 	if s.get == nil || image.DockerImageManifest == "" {
 		return nil
@@ -109,7 +109,7 @@ func (s *strategy) children(ctx context.Context, image *imagev1.Image) []*imagev
 		if i == maxChildLookups {
 			break
 		}
-		if child := s.get(ctx, d.Digest); child != nil {
+		if child, err := s.get(ctx, d.Digest); err == nil && child != nil {
 			children = append(children, child)
 		}
 	}

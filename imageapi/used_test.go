@@ -9,8 +9,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 )
@@ -151,6 +154,39 @@ func TestImagesOfAUsedIndex(t *testing.T) {
 	if got := s.cell(t, s.get(t, child), "Pods"); got != "2" {
 		t.Errorf("a pod runs the index and another the image: PODS is %v", got)
 	}
+}
+
+// A damaged index does not make what it lists unused: what is not used is what people delete.
+func TestImagesOfADamagedIndexAreNotUnused(t *testing.T) {
+	t.Parallel()
+	index := bareImage(t, "oci-index.json", "")
+	m, err := manifest.Of(index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := m.ImageChildren()[0].Digest
+	d, err := db.Open(db.Options{Dir: t.TempDir()}) // not checked at the end: it is damaged
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	p := &pods{synced: true}
+	s := newStoragesOn(t, d, imageapi.Options{Usage: p})
+	image := plainImage()
+	image.Name, image.DockerImageReference = child, "registry.example.com/acme/web@"+child
+	s.mustCreate(t, image)
+	s.mustCreate(t, index)
+	dbtest.Damage(t, d, "/image.openshift.io/images/"+index.Name)
+	p.use(index.Name)
+	if got := s.cell(t, s.get(t, child), "Pods"); got != "<unknown>" {
+		t.Errorf("PODS is %v", got)
+	}
+	options := selecting("used=false")
+	options.FieldSelector = fields.AndSelectors(options.FieldSelector, fields.OneTermEqualSelector("metadata.name", child))
+	if _, err := s.images.DeleteCollection(requestContext(), rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}, options); err != nil {
+		t.Fatal(err)
+	}
+	s.get(t, child) // is there
 }
 
 // BenchmarkUsed/Op=List/Used=100/Images=N lists what pods use.

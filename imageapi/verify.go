@@ -22,9 +22,10 @@ type Verifier interface {
 	// that are too many, and set annotations of its own.
 	//
 	// The signatures of image hold the verdicts that are stored, none for a new signature. indexes finds an index that
-	// is verified in a repository and lists the image, nil if there is none. Verify runs in the path of a write: it
+	// is verified in a repository and lists the image, nil if there is none; after an error nobody knows whether there
+	// is one. Verify runs in the path of a write: it
 	// must not wait for a network.
-	Verify(ctx context.Context, image *imagev1.Image, indexes func(repository string) *imagev1.Image) (covered bool)
+	Verify(ctx context.Context, image *imagev1.Image, indexes func(repository string) (*imagev1.Image, error)) (covered bool)
 }
 
 // judgedBy are the annotations that a verdict depends on, or that it is.
@@ -70,7 +71,7 @@ func (s *strategy) verifySignatures(ctx context.Context, image, old *imagev1.Ima
 			copyVerdict(&judged.Signatures[i], stored)
 		}
 	}
-	covered := s.verifier.Verify(ctx, judged, func(repository string) *imagev1.Image { return s.index(ctx, repository, image.Name) })
+	covered := s.verifier.Verify(ctx, judged, func(repository string) (*imagev1.Image, error) { return s.index(ctx, repository, image.Name) })
 	warned := false
 	for i := range judged.Signatures {
 		verdict := &judged.Signatures[i]

@@ -32,8 +32,11 @@ const probeInterval = 24 * time.Hour
 const maxJudged = 64
 
 // Indexes finds an index that is verified in a repository and whose manifest lists the image that is judged; nil if there
-// is none.
-type Indexes func(repository string) *imagev1.Image
+// is none. After an error the verdict is Unknown, and the image is judged again an hour later.
+type Indexes func(repository string) (*imagev1.Image, error)
+
+// indexRetry is when an image is judged again for which an index could not be read.
+const indexRetry = time.Hour
 
 // VerifyImage computes the verdict on every signature of an Image, in every repository that the image is in, and writes
 // it into the Image. A signature counts in the repositories where it was found; one that a client wrote counts in all.
@@ -62,12 +65,25 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 
 	in, recheck := holdersOf(found), time.Time{}
 	judged := make(map[string][]judgement, len(scopes))
+	judgeAgain := func(at time.Time) {
+		if !at.IsZero() && (recheck.IsZero() || at.Before(recheck)) {
+			recheck = at
+		}
+	}
+	vouching := func(repository string) (*imagev1.Image, error) {
+		if indexes == nil {
+			return nil, nil
+		}
+		index, err := indexes(repository)
+		if err != nil {
+			judgeAgain(now.Add(indexRetry))
+		}
+		return index, err
+	}
 	judgeIn := func(p verdictScope, s *imagev1.ImageSignature) []judgement {
 		all := p.judge(s, image, now)
 		for _, j := range all {
-			if next := j.NotAfter; !next.IsZero() && (recheck.IsZero() || next.Before(recheck)) {
-				recheck = next
-			}
+			judgeAgain(j.NotAfter)
 		}
 		judged[p.key()] = append(judged[p.key()], all...)
 		return all
@@ -106,7 +122,7 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 	bound(image, found, stamp, ranks(slices.Concat(scopes, namespaced), judged))
 	for _, p := range scopes {
 		if p.covered() {
-			summed[p.key()] = p.sum(held(image, judged[p.key()]), len(found[p.repository].LeftOut), indexes)
+			summed[p.key()] = p.sum(held(image, judged[p.key()]), len(found[p.repository].LeftOut), vouching)
 		}
 	}
 	says := len(image.Signatures) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(summed)), func(v annotation.Verdict) bool { return v.Verified != verdicts.Unsigned || v.Reason != "" })
@@ -114,7 +130,7 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 		stamp, summed = "", nil
 	}
 	for _, p := range namespaced {
-		inSpaces[p.key()] = p.sum(held(image, judged[p.key()]), len(found[p.repository].LeftOut), indexes)
+		inSpaces[p.key()] = p.sum(held(image, judged[p.key()]), len(found[p.repository].LeftOut), vouching)
 	}
 	if image.Annotations == nil {
 		image.Annotations = map[string]string{}

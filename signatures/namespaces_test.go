@@ -1,11 +1,13 @@
 package signatures_test
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -156,15 +158,31 @@ func TestPlatformsInNamespaces(t *testing.T) {
 	signatures.VerifyImage(index, set, now, nil)
 	platform := object()
 	var asked []string
-	signatures.VerifyImage(platform, set, now, func(key string) *imagev1.Image {
+	signatures.VerifyImage(platform, set, now, func(key string) (*imagev1.Image, error) {
 		asked = append(asked, key)
-		return index
+		return index, nil
 	})
 	if v := annotation.JudgedInNamespaces(platform.Annotations)[repository+"#shop"]; v.Verified != verdicts.ByIndex || !slices.Equal(v.Signers, []string{"shop/own"}) {
 		t.Errorf("%+v", v)
 	}
 	if !slices.Equal(asked, []string{repository + "#shop"}) {
 		t.Errorf("indexes of %v were asked for", asked)
+	}
+}
+
+// An index that cannot be read is not taken for none: the verdict is not that nobody has signed.
+func TestUnreadableIndexDoesNotMakeUnsigned(t *testing.T) {
+	t.Parallel()
+	set := setOf(t, inNamespace(t, "shop", "own", "["+repository+"]", signaturestest.NewKey(t, signaturestest.P256)))
+	platform := object()
+	unreadable := func(string) (*imagev1.Image, error) { return nil, errors.New("the object is damaged") }
+	signatures.VerifyImage(platform, set, now, unreadable)
+	v := annotation.JudgedInNamespaces(platform.Annotations)[repository+"#shop"]
+	if v.Verified != verdicts.VerifiedUnknown || v.Reason != string(signatures.ReasonIndexUnreadable) || !strings.Contains(v.Message, "the object is damaged") {
+		t.Errorf("%+v", v)
+	}
+	if signatures.Stale(platform, set, now) || !signatures.Stale(platform, set, now.Add(2*time.Hour)) {
+		t.Error("it is not judged again after an hour")
 	}
 }
 

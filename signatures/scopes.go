@@ -339,8 +339,14 @@ func (p verdictScope) sum(judged []judgement, leftOut int, indexes Indexes) anno
 		return v
 	}
 	v.Signers = nil
-	if len(p.policies) > 0 && p.tag == "" && indexes != nil {
-		if index := indexes(p.key()); index != nil {
+	if len(p.policies) > 0 && p.tag == "" {
+		index, err := indexes(p.key())
+		if err != nil {
+			v.Verified, v.Reason = verdicts.VerifiedUnknown, string(ReasonIndexUnreadable)
+			v.Message = printable.Line(fmt.Sprintf("in %s: whether an index vouches for it could not be read: %v", p.repository, err), maxSummary)
+			return v
+		}
+		if index != nil {
 			v.Verified, v.Index, v.Signers = verdicts.ByIndex, index.Name, annotation.JudgedAnywhere(index.Annotations)[p.key()].Signers
 			v.Reason = string(ReasonIndexVerified)
 			v.Message = fmt.Sprintf("in %s: listed by the index %s, which is verified there", p.repository, index.Name)

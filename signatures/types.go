@@ -33,6 +33,7 @@ const (
 	ReasonDigestMatches          evidence.Reason = "DigestMatches"          // ForImage=True
 	ReasonNotEvaluated           evidence.Reason = "NotEvaluated"           // ForImage=Unknown: nobody vouches for the digest
 	ReasonIndexVerified          evidence.Reason = "IndexVerified"          // of a repository: an index there vouches for the image
+	ReasonIndexUnreadable        evidence.Reason = "IndexUnreadable"        // of a repository: whether an index vouches could not be read
 	ReasonSignaturesLeftOut      evidence.Reason = "SignaturesLeftOut"      // of a repository: none of its signatures is held
 	ReasonSearchIncomplete       evidence.Reason = "SearchIncomplete"       // of a repository: not all signatures could be read
 	ReasonNoMatchingPolicy       evidence.Reason = "NoMatchingPolicy"       // nobody said who must sign this image

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"golang.org/x/term"
+	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/importer"
@@ -27,11 +28,11 @@ type progress struct {
 	lastNotice string
 	total      int       // references, as far as they are known
 	since      time.Time // the first was begun
-	now        func() time.Time
+	clock      clock.PassiveClock
 }
 
 func newProgress(w io.Writer) *progress {
-	p := &progress{w: w, width: func() int { return 0 }, now: time.Now}
+	p := &progress{w: w, width: func() int { return 0 }, clock: clock.RealClock{}}
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		p.width = func() int {
 			columns, _, err := term.GetSize(int(f.Fd()))
@@ -56,7 +57,7 @@ func (p *progress) started(reference string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.begun == 0 {
-		p.since = p.now()
+		p.since = p.clock.Now()
 	}
 	p.begun++
 	p.last = reference
@@ -143,7 +144,7 @@ func (p *progress) draw() {
 	line := fmt.Sprintf("%d done, %d under way", p.finished, p.begun-p.finished)
 	if p.total > 1 {
 		line = fmt.Sprintf("%d of %d done, %d under way", p.finished, p.total, p.begun-p.finished)
-		if took := p.now().Sub(p.since); p.finished > 0 && p.finished < p.total && took >= time.Second {
+		if took := p.clock.Now().Sub(p.since); p.finished > 0 && p.finished < p.total && took >= time.Second {
 			rate := float64(p.finished) / took.Seconds()
 			left := time.Duration(float64(p.total-p.finished) / rate * float64(time.Second))
 			line += fmt.Sprintf(", %.1f a second, %s left", rate, left.Round(time.Second))

@@ -40,7 +40,7 @@ func openPushes(ctx context.Context, store *db.DB, cfg *config, connections *lim
 		return nil, fmt.Errorf("%s: sweep: %w", cfg.file, err)
 	}
 	p := &pushes{cfg: cfg}
-	if p.spool, err = spool.Open(store, spool.Options{}); err != nil {
+	if p.spool, err = spool.Open(store, spool.Options{RegisterMetrics: registerMetrics}); err != nil {
 		return nil, err
 	}
 	if p.importer, err = newPushImporter(cfg, isolated); err != nil {

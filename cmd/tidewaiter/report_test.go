@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	testclock "k8s.io/utils/clock/testing"
+
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
@@ -177,13 +179,13 @@ func TestProgressTellsWhatIsLeft(t *testing.T) {
 	var out strings.Builder
 	p := newProgress(&out)
 	p.width = func() int { return 200 }
-	now := time.Unix(0, 0)
-	p.now = func() time.Time { return now }
+	clock := testclock.NewFakePassiveClock(time.Unix(0, 0))
+	p.clock = clock
 	p.planned(100)
 	for range 20 {
 		p.started("a")
 	}
-	now = now.Add(4 * time.Second)
+	clock.SetTime(clock.Now().Add(4 * time.Second))
 	for range 10 {
 		p.done(func() {})
 	}

@@ -387,7 +387,6 @@ func policiesRead(keeper *policyapi.Keeper) healthz.HealthChecker {
 func (s *server) addTasks() {
 	// A second server in one process, as in tests, is not shown.
 	_ = legacyregistry.Registerer().Register(s.db)
-	_ = legacyregistry.Registerer().Register(s.pushes.spool)
 	s.tasks = append(s.tasks,
 		func(ctx context.Context) error { return s.verification.work(ctx, s.events) },
 		func(ctx context.Context) error { return s.pushes.work(ctx, s.web.ClientConfig(), s.events) },

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/component-base/metrics"
 )
 
 // warnEvery is the least time between two warnings about one receiver.
@@ -14,17 +14,21 @@ const warnEvery = time.Minute
 // dropped tells of jobs that were dropped because their receiver is past its quota.
 type dropped struct {
 	log     *slog.Logger
-	counter *prometheus.CounterVec // by receiver; the receivers are few
+	counter *metrics.CounterVec // by receiver; the receivers are few
 
 	mu     sync.Mutex
 	warned map[string]time.Time // by receiver
 }
 
-func newDropped(log *slog.Logger) *dropped {
-	return &dropped{log: log, warned: map[string]time.Time{}, counter: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "tidewaiter_spool_dropped_total",
+func newDropped(log *slog.Logger, register func(...metrics.Registerable)) *dropped {
+	d := &dropped{log: log, warned: map[string]time.Time{}, counter: metrics.NewCounterVec(&metrics.CounterOpts{
+		Namespace: "tidewaiter", Subsystem: "spool", Name: "dropped_total", StabilityLevel: metrics.ALPHA,
 		Help: "Events of pushes that waited and were dropped because their receiver was past its quota.",
 	}, []string{"receiver"})}
+	if register != nil {
+		register(d.counter)
+	}
+	return d
 }
 
 func (d *dropped) add(receiver string, events int64, now time.Time) {
@@ -41,9 +45,3 @@ func (d *dropped) add(receiver string, events int64, now time.Time) {
 			"do", "if these pushes are not yours, give the receiver a new secret; sweeps find what was dropped and was yours")
 	}
 }
-
-// Describe implements prometheus.Collector.
-func (s *Spool) Describe(ch chan<- *prometheus.Desc) { s.dropped.counter.Describe(ch) }
-
-// Collect implements prometheus.Collector.
-func (s *Spool) Collect(ch chan<- prometheus.Metric) { s.dropped.counter.Collect(ch) }

@@ -10,6 +10,8 @@ import (
 	"log/slog"
 	"time"
 
+	"k8s.io/component-base/metrics"
+
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/web/warn"
@@ -61,6 +63,8 @@ type Options struct {
 	// Logger is told of receivers past their quota and of dead jobs. Default
 	// slog.Default().
 	Logger *slog.Logger
+	// RegisterMetrics registers what the spool counts; nil to count nothing.
+	RegisterMetrics func(...metrics.Registerable)
 }
 
 // Bounds of one job.
@@ -102,7 +106,7 @@ func Open(d *db.DB, opts Options) (*Spool, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
 	}
-	s := &Spool{db: d, opts: opts, wake: make(chan struct{}, 1), dropped: newDropped(opts.Logger), dead: &warn.Limiter{Logger: opts.Logger}}
+	s := &Spool{db: d, opts: opts, wake: make(chan struct{}, 1), dropped: newDropped(opts.Logger, opts.RegisterMetrics), dead: &warn.Limiter{Logger: opts.Logger}}
 	err := d.Transact(context.Background(), func(t db.Transaction) error {
 		_, err := t.Exec("UPDATE spool_jobs SET state = 'waiting', due = ? WHERE state = 'leased'", t.Now())
 		return err

@@ -102,7 +102,7 @@ func (s *store) Update(_ context.Context, image *imagev1.Image, _ metav1.UpdateO
 		return nil, apierrors.NewConflict(imagev1.Resource("images"), image.Name, errors.New("changed"))
 	}
 	image = image.DeepCopy()
-	s.judge.Verify(context.Background(), image, func(repository string) *imagev1.Image { return s.index(repository, image.Name) })
+	s.judge.Verify(context.Background(), image, func(repository string) (*imagev1.Image, error) { return s.index(repository, image.Name), nil })
 	if apiequality.Semantic.DeepEqual(image, s.images[image.Name]) {
 		return image, nil
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/gorilla/mux"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/component-base/metrics"
+	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/web/limits"
@@ -38,8 +39,8 @@ type Options struct {
 	// RegisterMetrics, when not nil, is called once with the Handler's metrics;
 	// legacyregistry.MustRegister in production.
 	RegisterMetrics func(...metrics.Registerable)
-	// Now is the clock, time.Now when nil.
-	Now func() time.Time
+	// Clock is the real one if it is nil.
+	Clock clock.PassiveClock
 	// Logger is told of each delivery. Default slog.Default().
 	Logger *slog.Logger
 }
@@ -64,19 +65,19 @@ func New(o Options) (*Handler, error) {
 	if o.Spool == nil {
 		return nil, errors.New("webhooks need a spool")
 	}
-	if o.Now == nil {
-		o.Now = time.Now
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
 	h := &Handler{
 		receivers: map[string]*receiver{},
-		nobody:    newNobody(o.Now),
+		nobody:    newNobody(o.Clock.Now),
 		spool:     o.Spool,
 		metrics:   newMetrics(o.RegisterMetrics),
 		timeout:   bodyTimeout,
-		now:       o.Now,
+		now:       o.Clock.Now,
 		log:       o.Logger,
 
 		unauthorized: warn.Limiter{Logger: o.Logger},
@@ -84,7 +85,7 @@ func New(o Options) (*Handler, error) {
 	}
 	var errs []error
 	for _, r := range o.Receivers {
-		rc, err := newReceiver(r, o.Dir, o.Now, h.nobody.unknown)
+		rc, err := newReceiver(r, o.Dir, o.Clock.Now, h.nobody.unknown)
 		if err != nil {
 			errs = append(errs, err)
 			continue

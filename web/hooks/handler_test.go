@@ -17,6 +17,7 @@ import (
 
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
+	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/web/hooks"
@@ -170,7 +171,7 @@ func TestNoSecretAnywhere(t *testing.T) {
 	receivers := oneOfEach(t, dir)
 	h, err := hooks.New(hooks.Options{
 		Receivers: receivers, Dir: dir, Spool: &memorySpool{err: errors.New("disk full")},
-		RegisterMetrics: registry.MustRegister, Now: func() time.Time { return testTime },
+		RegisterMetrics: registry.MustRegister, Clock: testclock.NewFakePassiveClock(testTime),
 		Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {

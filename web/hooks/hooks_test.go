@@ -21,6 +21,7 @@ import (
 
 	jose "gopkg.in/go-jose/go-jose.v2"
 	"gopkg.in/go-jose/go-jose.v2/jwt"
+	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/web/hooks"
@@ -139,7 +140,7 @@ func writeFile(t testing.TB, name string, b []byte) {
 
 func newHandler(t testing.TB, dir string, spool hooks.Spool, receivers ...hooks.Receiver) *hooks.Handler {
 	t.Helper()
-	h, err := hooks.New(hooks.Options{Receivers: receivers, Dir: dir, Spool: spool, Now: func() time.Time { return testTime }})
+	h, err := hooks.New(hooks.Options{Receivers: receivers, Dir: dir, Spool: spool, Clock: testclock.NewFakePassiveClock(testTime)})
 	if err != nil {
 		t.Fatal(err)
 	}
