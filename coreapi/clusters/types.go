@@ -9,6 +9,7 @@ import (
 // +k8s:deepcopy-gen=true
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 // +k8s:openapi-gen=true
+// +k8s:openapi-model-package=com.github.tidewaiter.tidewaiter.coreapi.clusters
 type Cluster struct {
 	metav1.TypeMeta `json:",inline"`
 	// Metadata is the standard object's metadata.
@@ -61,6 +62,7 @@ const (
 // +k8s:deepcopy-gen=true
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 // +k8s:openapi-gen=true
+// +k8s:openapi-model-package=com.github.tidewaiter.tidewaiter.coreapi.clusters
 type ClusterList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
@@ -75,6 +77,7 @@ type ClusterList struct {
 // +k8s:deepcopy-gen=true
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 // +k8s:openapi-gen=true
+// +k8s:openapi-model-package=com.github.tidewaiter.tidewaiter.coreapi.clusters
 type ClusterPod struct {
 	metav1.TypeMeta `json:",inline"`
 	// Metadata is the standard object's metadata. The creation is that of this object.
@@ -127,6 +130,7 @@ type ClusterPodContainer struct {
 // +k8s:deepcopy-gen=true
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 // +k8s:openapi-gen=true
+// +k8s:openapi-model-package=com.github.tidewaiter.tidewaiter.coreapi.clusters
 type ClusterPodList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
@@ -134,17 +138,3 @@ type ClusterPodList struct {
 	// Items are the pods.
 	Items []ClusterPod `json:"items"`
 }
-
-const modelPrefix = "com.github.tidewaiter.tidewaiter.coreapi.clusters."
-
-// OpenAPIModelName is the name of the type in OpenAPI documents.
-func (Cluster) OpenAPIModelName() string { return modelPrefix + "Cluster" }
-
-// OpenAPIModelName is the name of the type in OpenAPI documents.
-func (ClusterList) OpenAPIModelName() string { return modelPrefix + "ClusterList" }
-
-// OpenAPIModelName is the name of the type in OpenAPI documents.
-func (ClusterPod) OpenAPIModelName() string { return modelPrefix + "ClusterPod" }
-
-// OpenAPIModelName is the name of the type in OpenAPI documents.
-func (ClusterPodList) OpenAPIModelName() string { return modelPrefix + "ClusterPodList" }

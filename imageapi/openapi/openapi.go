@@ -6,12 +6,8 @@
 package openapi
 
 import (
-	"slices"
-	"strings"
-
 	imagev1 "github.com/openshift/api/image/v1"
 	"k8s.io/kube-openapi/pkg/common"
-	"k8s.io/kube-openapi/pkg/util"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/openapi/internal/generated"
@@ -21,17 +17,13 @@ import (
 // types of their package that they refer to, by OpenAPI model name. The definitions of Kubernetes'
 // types are not among them: merge with those of k8s.io/kubernetes/pkg/generated/openapi.
 func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
-	all := generated.GetOpenAPIDefinitions(func(name string) spec.Ref { return ref(modelName(name)) })
+	all := ByModelName(generated.GetOpenAPIDefinitions)(ref)
 	out := map[string]common.OpenAPIDefinition{}
 	var add func(name string)
 	add = func(name string) {
 		def, ok := all[name]
 		if _, done := out[name]; !ok || done {
 			return
-		}
-		def.Dependencies = slices.Clone(def.Dependencies)
-		for i, d := range def.Dependencies {
-			def.Dependencies[i] = modelName(d)
 		}
 		out[name] = def
 		for _, d := range def.Dependencies {
@@ -44,15 +36,6 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 	}
 	mendImage(out[imagev1.Image{}.OpenAPIModelName()])
 	return out
-}
-
-// modelName turns the Go name of a Kubernetes type into its model name. The generator knows model
-// names only of the packages that it generates for.
-func modelName(name string) string {
-	if strings.HasPrefix(name, "k8s.io/") {
-		return util.ToRESTFriendlyName(name)
-	}
-	return name
 }
 
 // mendImage corrects what the Go type's tags say about merging.

@@ -16,6 +16,7 @@ import (
 // +k8s:deepcopy-gen=true
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 // +k8s:openapi-gen=true
+// +k8s:openapi-model-package=com.github.tidewaiter.tidewaiter.signatures.policyapi
 type ClusterImagePolicy struct {
 	metav1.TypeMeta `json:",inline"`
 	// Metadata is the standard object's metadata.
@@ -32,6 +33,7 @@ type ClusterImagePolicy struct {
 // +k8s:deepcopy-gen=true
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 // +k8s:openapi-gen=true
+// +k8s:openapi-model-package=com.github.tidewaiter.tidewaiter.signatures.policyapi
 type ImagePolicy struct {
 	metav1.TypeMeta `json:",inline"`
 	// Metadata is the standard object's metadata.
@@ -48,6 +50,7 @@ type ImagePolicy struct {
 // +k8s:deepcopy-gen=true
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 // +k8s:openapi-gen=true
+// +k8s:openapi-model-package=com.github.tidewaiter.tidewaiter.signatures.policyapi
 type ImagePolicyList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
@@ -73,28 +76,13 @@ type PolicyStatus struct {
 // +k8s:deepcopy-gen=true
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 // +k8s:openapi-gen=true
+// +k8s:openapi-model-package=com.github.tidewaiter.tidewaiter.signatures.policyapi
 type ClusterImagePolicyList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
 
 	// Items are the policies, at most 1000.
 	Items []ClusterImagePolicy `json:"items"`
-}
-
-const modelPrefix = "com.github.tidewaiter.tidewaiter.signatures.policyapi."
-
-// OpenAPIModelName is the name of the type in OpenAPI documents.
-func (ClusterImagePolicy) OpenAPIModelName() string { return modelPrefix + "ClusterImagePolicy" }
-
-// OpenAPIModelName is the name of the type in OpenAPI documents.
-func (ImagePolicy) OpenAPIModelName() string { return modelPrefix + "ImagePolicy" }
-
-// OpenAPIModelName is the name of the type in OpenAPI documents.
-func (ImagePolicyList) OpenAPIModelName() string { return modelPrefix + "ImagePolicyList" }
-
-// OpenAPIModelName is the name of the type in OpenAPI documents.
-func (ClusterImagePolicyList) OpenAPIModelName() string {
-	return modelPrefix + "ClusterImagePolicyList"
 }
 
 // object is a policy of either kind.

@@ -3,32 +3,10 @@
 package openapi
 
 import (
-	"strings"
-
-	"k8s.io/kube-openapi/pkg/common"
-	"k8s.io/kube-openapi/pkg/util"
-	"k8s.io/kube-openapi/pkg/validation/spec"
-
+	"github.com/tidewaiter/tidewaiter/imageapi/openapi"
 	"github.com/tidewaiter/tidewaiter/signatures/policyapi/openapi/internal/generated"
 )
 
-// GetOpenAPIDefinitions returns the definitions of ClusterImagePolicy, its list and the types of their fields, by OpenAPI
-// model name. Those of Kubernetes' types are not among them.
-func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
-	out := map[string]common.OpenAPIDefinition{}
-	for name, d := range generated.GetOpenAPIDefinitions(func(name string) spec.Ref { return ref(modelName(name)) }) {
-		for i, part := range d.Dependencies {
-			d.Dependencies[i] = modelName(part)
-		}
-		out[modelName(name)] = d
-	}
-	return out
-}
-
-// modelName turns the Go name of a type into its model name. The generator knows the model names of some types.
-func modelName(name string) string {
-	if strings.Contains(name, "/") {
-		return util.ToRESTFriendlyName(name)
-	}
-	return name
-}
+// GetOpenAPIDefinitions returns the definitions of ClusterImagePolicy, ImagePolicy, their lists and the types of their fields, by
+// OpenAPI model name. Those of Kubernetes' types are not among them.
+var GetOpenAPIDefinitions = openapi.ByModelName(generated.GetOpenAPIDefinitions)
