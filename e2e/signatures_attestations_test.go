@@ -66,12 +66,13 @@ func attestations(t *testing.T, c *cosign) {
 			there            []attested
 			code             int
 			verified, reason string
+			attested         string
 		}{
-			{"all", []attested{ours, sbom}, 0, "True", "AttestationVerified"},
-			{"one", []attested{ours}, 1, "False", "AttestationMissing"},
-			{"stranger", []attested{{"theirs", "slsaprovenance1", good}, sbom}, 1, "False", "NoMatchingKey"},
-			{"elsewhere", []attested{{"ours", "slsaprovenance1", bad}, sbom}, 1, "False", "PredicateRefused"},
-			{"plain", []attested{ours, sbom}, 1, "Unsigned", "OnlyAttestations"},
+			{"all", []attested{ours, sbom}, 0, "True", "AttestationVerified", "True"},
+			{"one", []attested{ours}, 1, "False", "AttestationMissing", "False"},
+			{"stranger", []attested{{"theirs", "slsaprovenance1", good}, sbom}, 1, "False", "NoMatchingKey", "False"},
+			{"elsewhere", []attested{{"ours", "slsaprovenance1", bad}, sbom}, 1, "False", "PredicateRefused", "False"},
+			{"plain", []attested{ours, sbom}, 1, "Unsigned", "OnlyAttestations", "True"},
 		} {
 			image := all[0]
 			all = all[1:]
@@ -90,6 +91,10 @@ func attestations(t *testing.T, c *cosign) {
 				}
 				if tc.verified == "True" || tc.verified == "Unsigned" {
 					expectVerdicts(t, s, digest, attestationTrusted, attestationTrusted)
+				}
+				rows := lines(s.Kubectl(t, "get", "images", "-o", "wide", "--field-selector", "metadata.name="+digest+",attestations.verified="+tc.attested))
+				if cell := cells(rows[0], rows[1])["ATTESTED"]; cell != tc.attested {
+					t.Errorf("ATTESTED is %s, want %s", cell, tc.attested)
 				}
 				if v, _ := verify(t, tc.code, "--policy", trust, ref); v.Verified != tc.verified || len(v.Signatures) != len(tc.there) {
 					t.Errorf("verify says %+v", v)

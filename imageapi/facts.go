@@ -38,14 +38,18 @@ type Usage interface {
 // facts are what is asked about images that their own fields do not say.
 type facts struct {
 	summarize func(image *imagev1.Image) (verified string, signers []string)
+	attested  func(image *imagev1.Image) string
 	usage     Usage // nil when nobody knows
 	indexes   *usedIndexes
 }
 
 func newFacts(opts Options) *facts {
-	f := &facts{summarize: opts.Summarize, usage: opts.Usage}
+	f := &facts{summarize: opts.Summarize, attested: opts.Attested, usage: opts.Usage}
 	if f.summarize == nil {
 		f.summarize = summarizeUnjudged
+	}
+	if f.attested == nil {
+		f.attested = attestedUnjudged
 	}
 	return f
 }
@@ -56,6 +60,14 @@ func summarizeUnjudged(image *imagev1.Image) (verified string, signers []string)
 		return verdicts.Unsigned, nil
 	}
 	return verdicts.VerifiedUnknown, nil
+}
+
+// attestedUnjudged is the same of attestations.
+func attestedUnjudged(image *imagev1.Image) string {
+	if countSignatures(image) == len(image.Signatures) {
+		return ""
+	}
+	return verdicts.VerifiedUnknown
 }
 
 // countSignatures counts the signatures of an image, without attestations.

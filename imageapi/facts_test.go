@@ -22,6 +22,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
 // saidSummary is a summary that the image itself brings, as "verified|signer|signer".
@@ -360,6 +361,37 @@ func TestUsedIsNotWatched(t *testing.T) {
 	}
 	if err == nil {
 		w.Stop()
+	}
+}
+
+// What attestations come to is selected by an index, without an entry of what has none.
+func TestSelectByAttestations(t *testing.T) {
+	s := newStoragesWith(t, imageapi.Options{Attested: func(image *imagev1.Image) string { return image.Labels["attested"] }})
+	for name, cell := range map[string]string{"True": "True", "False": "False", "Unknown": "Unknown", "ByIndex": "ByIndex", "": "<none>"} {
+		image := plain("is"+strings.ToLower(name), "Unsigned")
+		image.Labels = map[string]string{"attested": name}
+		s.mustCreate(t, image)
+		if got := s.cell(t, image, "Attested"); got != cell {
+			t.Errorf("the column is %v, want %s", got, cell)
+		}
+	}
+	for selector, want := range map[string]string{
+		"attestations.verified=True": "istrue", "attestations.verified=False": "isfalse", "attestations.verified=Unknown": "isunknown",
+		"attestations.verified=ByIndex": "isbyindex", "attestations.verified=": "is", "attestations.verified!=": "isbyindex isfalse istrue isunknown",
+		"attestations.verified!=True": "is isbyindex isfalse isunknown",
+	} {
+		if got := s.selected(t, selector); got != want {
+			t.Errorf("%s selects %q, want %q", selector, got, want)
+		}
+	}
+	unjudged := newStoragesWith(t, imageapi.Options{})
+	image := plain("image", "")
+	if got := unjudged.cell(t, image, "Attested"); got != "<none>" {
+		t.Errorf("the column is %v", got)
+	}
+	image.Signatures = []imagev1.ImageSignature{{Type: verdicts.TypeAttestation, Content: []byte("x")}}
+	if got := unjudged.cell(t, image, "Attested"); got != "Unknown" {
+		t.Errorf("the column is %v where nobody judges", got)
 	}
 }
 

@@ -30,6 +30,7 @@ const (
 	architectureField = "dockerImageMetadata.Architecture"
 	verifiedField     = "signatures.verified"
 	signerField       = "signatures.signer"          // has as many values as the image has signers
+	attestedField     = "attestations.verified"      // "" of most
 	knownField        = selectors.References         // and as the references and repositories that it is known by
 	recordedField     = selectors.RecordedReferences // the same, but that it is never asked where a tag leads now
 	verdictsField     = "verdicts"                   // and as the repositories that it is in, each with the verdict there
@@ -51,7 +52,7 @@ const (
 
 // indexedFields are those that the storage answers from an index. A selector that names several is
 // answered from the first of them, so the most selective come first.
-var indexedFields = []string{vouchesField, referenceField, verdictsField, knownField, signerField, warningsField, verifiedField, architectureField, mediaTypeField, unprintableField}
+var indexedFields = []string{vouchesField, referenceField, verdictsField, knownField, signerField, warningsField, attestedField, verifiedField, architectureField, mediaTypeField, unprintableField}
 
 // fieldValues are the selectable fields and the values they can have; nil for any.
 var fieldValues = map[string][]string{
@@ -63,6 +64,7 @@ var fieldValues = map[string][]string{
 	knownField:        nil,
 	recordedField:     nil,
 	verifiedField:     {verdicts.VerifiedTrue, verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.Unsigned, verdicts.ByIndex},
+	attestedField:     {"", verdicts.VerifiedTrue, verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.ByIndex},
 	verdictsField:     nil,
 	vouchesField:      nil,
 	warningsField:     {"", warningManifestLeftOut, warningConfigLeftOut, warningOldReferences, warningSignatures, warningIncomplete},
@@ -109,6 +111,8 @@ func (f *facts) values(field string, image *imagev1.Image) []string {
 		if _, signers := f.summarize(image); len(signers) > 0 {
 			return signers
 		}
+	case attestedField:
+		return []string{f.attested(image)}
 	case knownField, recordedField:
 		if all := knownBy(image); len(all) > 0 {
 			return all

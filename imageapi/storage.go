@@ -28,6 +28,9 @@ type Options struct {
 	// depends on the image alone, and one that changes its mind needs the index built anew. nil
 	// knows no verdicts: what is signed is Unknown.
 	Summarize func(image *imagev1.Image) (verified string, signers []string)
+	// Attested reads the same of attestations: True, False, Unknown or ByIndex, "" where an image has none and none is
+	// demanded. It is an index function, too. nil knows no verdicts.
+	Attested func(image *imagev1.Image) string
 	// VerdictChanged is told of each write after which Summarize says something else of an image than
 	// before, by whomever it was: a new image that is signed, a signature that was added, policies
 	// that changed. It must not wait. nil is told nothing.

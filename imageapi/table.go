@@ -46,6 +46,7 @@ type row struct {
 	metadata *docker10.DockerImage
 	verified string
 	signers  []string
+	attested string
 	pods     string
 }
 
@@ -105,6 +106,10 @@ var columns = []column{
 		func(r row) any { return orNone(some(r.signers, maxSigners)) },
 	},
 	{
+		metav1.TableColumnDefinition{Name: "Attested", Type: "string", Priority: 1, Description: "Whether attestations are trusted, all of them where a policy demands some: True, False, Unknown, or ByIndex."},
+		func(r row) any { return orNone(r.attested) },
+	},
+	{
 		metav1.TableColumnDefinition{Name: "Pods", Type: "string", Priority: 1, Description: "Number of pods that use the image now, in this server's API and in the clusters that it follows; with a plus while there may be more."},
 		func(r row) any { return r.pods },
 	},
@@ -154,6 +159,7 @@ func (c tableConvertor) row(image *imagev1.Image) metav1.TableRow {
 		r.metadata = &docker10.DockerImage{}
 	}
 	r.verified, r.signers = c.facts.summarize(image)
+	r.attested = c.facts.attested(image)
 	r.pods = c.facts.podsCell(image)
 	out := metav1.TableRow{Object: runtime.RawExtension{Object: image}}
 	for _, column := range columns {

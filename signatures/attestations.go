@@ -87,6 +87,23 @@ func (p verdictScope) demanded(by *policy.Policy, judged []judgement) annotation
 	return v
 }
 
+// attested is what the attestations in a repository come to where no policy demands any.
+func (p verdictScope) attested(judged []judgement) string {
+	state := verdicts.Unsigned
+	for i := range judged {
+		if j := &judged[i]; j.attestation && decides(j.state(), state) {
+			state = j.state()
+		}
+	}
+	switch {
+	case state != verdicts.Unsigned:
+		return state
+	case len(p.leftOut()) > 0:
+		return verdicts.VerifiedUnknown
+	}
+	return ""
+}
+
 func (p verdictScope) unmet(by *policy.Policy, d *attestation.Demand, best *judgement) (verified, reason, message string) {
 	switch {
 	case best != nil:

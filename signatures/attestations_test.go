@@ -12,6 +12,7 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	protobundle "github.com/sigstore/protobuf-specs/gen/pb-go/bundle/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
@@ -208,6 +209,61 @@ func TestDemandsThatAreNotMet(t *testing.T) {
 		}
 		if len(v.Signers) > 0 != (tc.verified == "True") {
 			t.Errorf("%s: signers %v", tc.name, v.Signers)
+		}
+	}
+}
+
+// What attestations come to is a verdict beside that of signatures: of all that policies demand, and where none is demanded, of
+// those that are there. The Image's is the worst of its repositories.
+func TestVerdictOfAttestations(t *testing.T) {
+	t.Parallel()
+	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
+	good := stored(t, signatures.TypeAttestation, key.Bundle(t, statement(digest, slsa1, `{"builder":"here"}`)))
+	theirs := stored(t, signatures.TypeAttestation, other.Bundle(t, statement(digest, slsa1, `{"builder":"here"}`)))
+	signature := stored(t, signatures.TypeBundle, key.Bundle(t, signaturestest.Statement(digest, cosignSign)))
+	trust, scope := signaturestest.TrustKey(key, nil), `["registry.example.com/demo"]`
+	signed := signaturestest.Document("signed", scope, trust, digestOnly)
+	provenance := demandingDocument("provenance", scope, trust, builtHere)
+	elsewhere := demandingDocument("elsewhere", `["registry.example.com/other"]`, trust, builtHere)
+	index := func(repository string) *imagev1.Image {
+		return &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: otherImage, Annotations: map[string]string{annotation.Verdicts: fmt.Sprintf(`{%q:{"verified":"True"}}`, repository)}}}
+	}
+	for _, tc := range []struct {
+		name, policies     string
+		there              []imagev1.ImageSignature
+		found              map[string]annotation.Repository
+		index              signatures.Indexes
+		verified, attested string
+	}{
+		{name: "nothing", policies: signed, verified: "Unsigned"},
+		{name: "no policy", there: []imagev1.ImageSignature{good}, verified: "Unsigned", attested: "Unknown"},
+		{name: "a signature", policies: signed, there: []imagev1.ImageSignature{signature}, verified: "True"},
+		{name: "trusted, not demanded", policies: signed, there: []imagev1.ImageSignature{theirs, good}, verified: "Unsigned", attested: "True"},
+		{name: "not trusted, not demanded", policies: signed, there: []imagev1.ImageSignature{signature, theirs}, verified: "True", attested: "False"},
+		{name: "demanded", policies: provenance, there: []imagev1.ImageSignature{good}, verified: "True", attested: "True"},
+		{name: "demanded, and absent", policies: provenance, there: []imagev1.ImageSignature{signature}, verified: "False", attested: "False"},
+		{name: "demanded beside a signature", policies: signed + provenance, there: []imagev1.ImageSignature{good}, verified: "Unsigned", attested: "True"},
+		{name: "demanded, signed and absent", policies: signed + provenance, there: []imagev1.ImageSignature{signature}, verified: "False", attested: "False"},
+		{name: "one is demanded, another is there", policies: demandingDocument("scan", scope, trust, noneBad), there: []imagev1.ImageSignature{good}, verified: "False", attested: "False"},
+		{name: "demanded of the index", policies: provenance, index: index, verified: "ByIndex", attested: "ByIndex"},
+		{name: "not demanded of the index", policies: signed, there: []imagev1.ImageSignature{theirs}, index: index, verified: "ByIndex", attested: "False"},
+		{name: "not read", policies: provenance, found: map[string]annotation.Repository{repository: {Unread: "503"}}, verified: "Unknown", attested: "Unknown"},
+		{name: "left out, not demanded", policies: signed, found: map[string]annotation.Repository{repository: {Attestations: json.RawMessage(`[{"type":"x","leftOut":"too large"}]`)}}, verified: "Unsigned", attested: "Unknown"},
+		{name: "absent in another repository", policies: provenance + elsewhere, there: []imagev1.ImageSignature{good},
+			found: map[string]annotation.Repository{repository: {Signatures: []string{half(good.Name)}}, "registry.example.com/other/app": {Warnings: []string{"x"}}}, verified: "False", attested: "False"},
+	} {
+		img := object(tc.there...)
+		if tc.found != nil {
+			img.Annotations = map[string]string{}
+			annotation.SetFound(img.Annotations, tc.found)
+		}
+		set := &policy.Set{}
+		if tc.policies != "" {
+			set = signaturestest.SetFrom(t, tc.policies)
+		}
+		signatures.VerifyImage(img, set, now, tc.index)
+		if verified, _, _ := signatures.Summary(img); verified != tc.verified || signatures.Attested(img) != tc.attested {
+			t.Errorf("%s: verified %s and attested %q, want %s and %q: %v", tc.name, verified, signatures.Attested(img), tc.verified, tc.attested, img.Annotations)
 		}
 	}
 }

@@ -22,7 +22,7 @@ import (
 
 // rules is a version of this package's judgement, part of AnnotationPolicy. Raising it has every stored verdict
 // computed again.
-const rules = "v3"
+const rules = "v4"
 
 // probeInterval is how long a condition that has not changed keeps its lastProbeTime, so that looking again does
 // not write every Image again.

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	imagev1 "github.com/openshift/api/image/v1"
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
@@ -324,12 +323,20 @@ func (p verdictScope) sum(judged []judgement, leftOut int, indexes Indexes) anno
 		next := met(judged, by.ID())
 		if len(by.Attestations) > 0 {
 			next = p.demanded(by, judged)
+			next.Attested = next.Verified
 		}
-		signers := append(v.Signers, next.Signers...)
-		if i == 0 || slices.Index(worstFirst, next.Verified) < slices.Index(worstFirst, v.Verified) {
+		signers, attested := append(v.Signers, next.Signers...), worse(v.Attested, next.Attested)
+		if worse(v.Verified, next.Verified) != v.Verified || i == 0 {
 			v = next
 		}
-		v.Signers = signers
+		v.Signers, v.Attested = signers, attested
+	}
+	demanded := v.Attested != ""
+	if !demanded {
+		v.Attested = p.attested(judged)
+	}
+	if p.unread != "" && v.Attested != verdicts.VerifiedTrue {
+		v.Attested = verdicts.VerifiedUnknown
 	}
 	v.Policy = p.policyNames()
 	if v.Verified == verdicts.VerifiedTrue {
@@ -349,6 +356,9 @@ func (p verdictScope) sum(judged []judgement, leftOut int, indexes Indexes) anno
 		if index != nil {
 			v.Verified, v.Index, v.Signers = verdicts.ByIndex, index.Name, annotation.JudgedAnywhere(index.Annotations)[p.key()].Signers
 			v.Reason = string(ReasonIndexVerified)
+			if demanded && v.Attested != verdicts.VerifiedTrue {
+				v.Attested = verdicts.ByIndex
+			}
 			v.Message = fmt.Sprintf("in %s: listed by the index %s, which is verified there", p.repository, index.Name)
 			return v
 		}
@@ -374,17 +384,9 @@ func met(judged []judgement, by string) annotation.Verdict {
 		if j.by != by || j.attestation {
 			continue
 		}
-		trusted, _ := j.Condition(verdicts.Trusted)
-		forImage, _ := j.Condition(verdicts.ForImage)
-		state := verdicts.VerifiedUnknown
-		switch {
-		case j.Trusted():
-			state = verdicts.VerifiedTrue
-		case trusted.Status == corev1.ConditionFalse || forImage.Status == corev1.ConditionFalse:
-			state = verdicts.VerifiedFalse
-		}
-		// One that is trusted decides, then one that is not, then one that could not be judged.
-		if decides := []string{verdicts.Unsigned, verdicts.VerifiedUnknown, verdicts.VerifiedFalse, verdicts.VerifiedTrue}; slices.Index(decides, state) > slices.Index(decides, v.Verified) {
+		state := j.state()
+		if decides(state, v.Verified) {
+			trusted, _ := j.Condition(verdicts.Trusted)
 			v.Verified, v.Reason, v.Message = state, string(trusted.Reason), printable.Line(trusted.Message, maxSummary)
 		}
 		if state == verdicts.VerifiedTrue && j.IssuedTo != nil {

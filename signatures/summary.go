@@ -14,6 +14,14 @@ import (
 // worstFirst orders verdicts for the Image's own.
 var worstFirst = []string{verdicts.VerifiedFalse, verdicts.Unsigned, verdicts.VerifiedUnknown, verdicts.ByIndex, verdicts.VerifiedTrue}
 
+// worse is the worse of two verdicts, "" being none.
+func worse(a, b string) string {
+	if a == "" || b != "" && slices.Index(worstFirst, b) < slices.Index(worstFirst, a) {
+		return b
+	}
+	return a
+}
+
 // Summary reads an Image's verdicts, for columns and indexes: whether the image is verified, which is the worst of the
 // verdicts in the repositories that a policy covers; who signed it (only signers that are trusted, sorted); and when time
 // alone may change that (zero for never).
@@ -38,9 +46,32 @@ func Summary(image *imagev1.Image) (verified string, signers []string, nextExpir
 		}
 		return verdicts.Unsigned, nil, nextExpiry
 	}
-	verified = verdicts.VerifiedUnknown
-	for _, s := range image.Signatures {
-		if isAttestation(&s) {
+	verified, signers = saidOf(image, false)
+	return verified, signers, nextExpiry
+}
+
+// Attested reads what the attestations of an Image come to, the worst of the repositories that a policy covers: whether all
+// that policies demand are there, or where none is demanded, whether one is trusted. It is "" where there are none and none
+// is demanded.
+func Attested(image *imagev1.Image) string {
+	judged := annotation.Judged(image.Annotations)
+	if len(judged) == 0 {
+		attested, _ := saidOf(image, true)
+		return attested
+	}
+	worst := ""
+	for _, v := range judged {
+		worst = worse(worst, v.Attested)
+	}
+	return worst
+}
+
+// saidOf is what the conditions on signatures, or on attestations, come to, and whom those that are trusted are from;
+// "" where there are none.
+func saidOf(image *imagev1.Image, attestations bool) (verified string, signers []string) {
+	for i := range image.Signatures {
+		s := &image.Signatures[i]
+		if isAttestation(s) != attestations {
 			continue
 		}
 		trusted, forImage := status(s, verdicts.Trusted), status(s, verdicts.ForImage)
@@ -50,15 +81,18 @@ func Summary(image *imagev1.Image) (verified string, signers []string, nextExpir
 			if signer := signerOf(s); signer != "" {
 				signers = append(signers, signer)
 			}
-		case (trusted == corev1.ConditionFalse || forImage == corev1.ConditionFalse) && verified == verdicts.VerifiedUnknown:
+		case verified == verdicts.VerifiedTrue:
+		case trusted == corev1.ConditionFalse || forImage == corev1.ConditionFalse:
 			verified = verdicts.VerifiedFalse
+		case verified == "":
+			verified = verdicts.VerifiedUnknown
 		}
 	}
 	slices.Sort(signers)
-	return verified, slices.Compact(signers), nextExpiry
+	return verified, slices.Compact(signers)
 }
 
-func status(s imagev1.ImageSignature, t imagev1.SignatureConditionType) corev1.ConditionStatus {
+func status(s *imagev1.ImageSignature, t imagev1.SignatureConditionType) corev1.ConditionStatus {
 	for _, c := range s.Conditions {
 		if c.Type == t {
 			return c.Status
@@ -69,7 +103,7 @@ func status(s imagev1.ImageSignature, t imagev1.SignatureConditionType) corev1.C
 
 // signerOf names the signer: whom the key belongs to, else the key. Conditions saved by `oc adm
 // verify-image-signature` come with the issuing key only.
-func signerOf(s imagev1.ImageSignature) string {
+func signerOf(s *imagev1.ImageSignature) string {
 	if s.IssuedTo != nil {
 		if s.IssuedTo.CommonName != "" {
 			return s.IssuedTo.CommonName

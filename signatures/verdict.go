@@ -68,17 +68,29 @@ func (v *Verdict) Trusted() bool {
 	return t.Status == corev1.ConditionTrue && f.Status == corev1.ConditionTrue
 }
 
-// goodness orders verdicts on one signature, the worst first.
-func (v *Verdict) goodness() int {
+// state is the verdict in a word: True, False or Unknown.
+func (v *Verdict) state() string {
 	t, _ := v.Condition(verdicts.Trusted)
 	f, _ := v.Condition(verdicts.ForImage)
 	switch {
 	case v.Trusted():
-		return 2
+		return verdicts.VerifiedTrue
 	case t.Status == corev1.ConditionFalse || f.Status == corev1.ConditionFalse:
-		return 0
+		return verdicts.VerifiedFalse
 	}
-	return 1
+	return verdicts.VerifiedUnknown
+}
+
+// decides tells whether of several verdicts one stands before another: one that is trusted before one that is not, and that
+// before one that could not be judged.
+func decides(state, before string) bool {
+	order := []string{verdicts.Unsigned, verdicts.VerifiedUnknown, verdicts.VerifiedFalse, verdicts.VerifiedTrue}
+	return slices.Index(order, state) > slices.Index(order, before)
+}
+
+// goodness orders verdicts on one signature, the worst first.
+func (v *Verdict) goodness() int {
+	return slices.Index([]string{verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.VerifiedTrue}, v.state())
 }
 
 // tells orders verdicts of several policies on one signature, that which says least first.

@@ -35,6 +35,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
 	"github.com/tidewaiter/tidewaiter/web"
 	"github.com/tidewaiter/tidewaiter/web/admin"
@@ -286,6 +287,7 @@ func (s *server) assemble() error {
 		Scheme:         legacyscheme.Scheme,
 		Verifier:       s.verification.live,
 		Summarize:      summarize,
+		Attested:       signatures.Attested,
 		VerdictChanged: s.events.verdictChanged,
 		Vouches:        s.verification.vouches,
 		Usage:          core.Usage,

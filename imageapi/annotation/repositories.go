@@ -201,6 +201,9 @@ type Verdict struct {
 	Signers []string `json:"signers,omitempty"`
 	// Index is the digest of the index by which the image is verified.
 	Index string `json:"index,omitempty"`
+	// Attested is what the attestations there come to, in the words of Verified; "" where there are none and none is
+	// demanded.
+	Attested string `json:"attested,omitempty"`
 }
 
 // Judged returns the verdicts in an Image's annotations, by repository.

@@ -22,7 +22,8 @@ const (
 var Conditions = []imagev1.SignatureConditionType{Trusted, ForImage, Expired, Revoked}
 
 // What the signatures of an image say together: the column VERIFIED and the field
-// signatures.verified.
+// signatures.verified. Of its attestations, the column ATTESTED and the field attestations.verified
+// say it in the same words, but for Unsigned.
 const (
 	VerifiedTrue    = "True"     // at least one signature is trusted and for the image
 	VerifiedFalse   = "False"    // none is, and at least one was judged untrusted
