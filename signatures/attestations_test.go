@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -225,8 +226,8 @@ func TestVerdictOfAttestations(t *testing.T) {
 	signed := signaturestest.Document("signed", scope, trust, digestOnly)
 	provenance := demandingDocument("provenance", scope, trust, builtHere)
 	elsewhere := demandingDocument("elsewhere", `["registry.example.com/other"]`, trust, builtHere)
-	index := func(repository string) *imagev1.Image {
-		return &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: otherImage, Annotations: map[string]string{annotation.Verdicts: fmt.Sprintf(`{%q:{"verified":"True"}}`, repository)}}}
+	index := func(repository string) (*imagev1.Image, error) {
+		return &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: otherImage, Annotations: map[string]string{annotation.Verdicts: fmt.Sprintf(`{%q:{"verified":"True"}}`, repository)}}}, nil
 	}
 	for _, tc := range []struct {
 		name, policies     string
@@ -246,6 +247,7 @@ func TestVerdictOfAttestations(t *testing.T) {
 		{name: "demanded, signed and absent", policies: signed + provenance, there: []imagev1.ImageSignature{signature}, verified: "False", attested: "False"},
 		{name: "one is demanded, another is there", policies: demandingDocument("scan", scope, trust, noneBad), there: []imagev1.ImageSignature{good}, verified: "False", attested: "False"},
 		{name: "demanded of the index", policies: provenance, index: index, verified: "ByIndex", attested: "ByIndex"},
+		{name: "an index that cannot be read", policies: provenance, index: func(string) (*imagev1.Image, error) { return nil, errors.New("damaged") }, verified: "Unknown", attested: "Unknown"},
 		{name: "not demanded of the index", policies: signed, there: []imagev1.ImageSignature{theirs}, index: index, verified: "ByIndex", attested: "False"},
 		{name: "not read", policies: provenance, found: map[string]annotation.Repository{repository: {Unread: "503"}}, verified: "Unknown", attested: "Unknown"},
 		{name: "left out, not demanded", policies: signed, found: map[string]annotation.Repository{repository: {Attestations: json.RawMessage(`[{"type":"x","leftOut":"too large"}]`)}}, verified: "Unsigned", attested: "Unknown"},

@@ -351,6 +351,9 @@ func (p verdictScope) sum(judged []judgement, leftOut int, indexes Indexes) anno
 		if err != nil {
 			v.Verified, v.Reason = verdicts.VerifiedUnknown, string(ReasonIndexUnreadable)
 			v.Message = printable.Line(fmt.Sprintf("in %s: whether an index vouches for it could not be read: %v", p.repository, err), maxSummary)
+			if demanded && v.Attested != verdicts.VerifiedTrue {
+				v.Attested = verdicts.VerifiedUnknown
+			}
 			return v
 		}
 		if index != nil {
