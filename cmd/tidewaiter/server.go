@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"os"
 	"syscall"
 	"time"
 
@@ -72,20 +71,9 @@ type serverOptions struct {
 	tls                 web.TLS
 	// access says how requests are authorized, of a server that listens; nil for the
 	// defaults.
-	access  *access.Options
-	without without
-}
-
-// without names what makes a server fast and can be left out, to measure what it buys
-// (BenchmarkWithout). Clients see no other difference.
-type without struct {
-	door          bool // reads are answered by the API server's own handlers
-	sharedObjects bool // each watch has its own objects and encodings; without the door as well
-	keptForms     bool // each answer reads and forms all objects anew
-	plainReaders  bool // documents are read by the API machinery alone
-	storedAnswers bool // creations are answered with a new encoding
-	announcements bool // commits wait for no announced write
-	audit         bool // nothing is written down
+	access *access.Options
+	// replaceParts, if set, changes what the server is assembled of, as BenchmarkWithout does.
+	replaceParts func(*server, *parts)
 }
 
 func (o *serverOptions) addFlags(f *pflag.FlagSet) {
@@ -142,62 +130,97 @@ type server struct {
 // listener, or reachable only from within the process if that is nil. It takes
 // over listener when it succeeds.
 func openServer(ctx context.Context, o serverOptions, listener net.Listener) (_ *server, err error) {
+	s := newServer(o, listener)
+	defer func() {
+		if err != nil && s.db != nil {
+			err = errors.Join(err, s.db.Close())
+		}
+	}()
+	for _, open := range []func(context.Context) error{
+		s.loadConfig,
+		s.openTrustedRoots,
+		s.openVerification,
+		s.openDatabase,
+		s.loadCredentials,
+		s.openPushes,
+		s.openLocal,
+		s.openAccess,
+		s.assemble,
+		s.loadPolicies,
+		s.connectVerification,
+		s.openToNetwork,
+	} {
+		if err := open(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func newServer(o serverOptions, listener net.Listener) *server {
 	s := &server{options: o, connections: limits.NewConnections(limits.DefaultConnections()), events: &eventRecorder{}, readyTimeout: readyTimeout}
 	if listener != nil {
 		s.listener = s.connections.Listen(listener)
 	}
 	s.notReady = func(err error) { slog.Error("the server answers and is not ready", "url", s.url, "err", err) }
-	if s.config, err = loadConfig(o.configFile); err != nil {
-		return nil, err
+	return s
+}
+
+func (s *server) loadConfig(context.Context) (err error) {
+	s.config, err = loadConfig(s.options.configFile)
+	return err
+}
+
+func (s *server) openVerification(context.Context) (err error) {
+	s.verification, err = openVerification(s.options.policy)
+	return err
+}
+
+// openDatabase takes the data directory.
+func (s *server) openDatabase(context.Context) (err error) {
+	o := db.Options{Dir: s.options.dataDir, Views: views(), Quota: s.options.quota}
+	if s.listener != nil {
+		o.Reserve = reserve
 	}
-	if err := s.openTrustedRoots(); err != nil {
-		return nil, err
+	s.db, err = db.Open(o)
+	return err
+}
+
+// openLocal makes the way to the server from within the process.
+func (s *server) openLocal(context.Context) (err error) {
+	s.local, err = web.NewLocal()
+	return err
+}
+
+// openAccess prepares what decides who may do what, of a server that listens.
+func (s *server) openAccess(ctx context.Context) (err error) {
+	if s.listener != nil {
+		s.access, err = access.New(ctx, s.options.access, s.local.ClientConfig(), "tidewaiter")
 	}
-	if s.verification, err = openVerification(o.policy); err != nil {
-		return nil, err
+	return err
+}
+
+// loadPolicies reads the policies that are API objects. One that cannot be read does not
+// stop a server that listens, because it can be told to delete it.
+func (s *server) loadPolicies(ctx context.Context) error {
+	if err := s.verification.keeper.Load(ctx); err != nil && s.listener == nil {
+		return err
 	}
-	store := db.Options{Dir: o.dataDir, Views: views(), Quota: o.quota}
-	if listener != nil {
-		store.Reserve = reserve
+	return nil
+}
+
+func (s *server) connectVerification(context.Context) error {
+	return s.verification.connect(s.web.ClientConfig())
+}
+
+// openToNetwork adds what only a server that listens has.
+func (s *server) openToNetwork(context.Context) error {
+	if s.listener == nil {
+		return nil
 	}
-	if s.db, err = db.Open(store); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.db.Close())
-		}
-	}()
-	if err := s.loadCredentials(); err != nil {
-		return nil, err
-	}
-	if err := s.openPushes(ctx); err != nil {
-		return nil, err
-	}
-	if s.local, err = web.NewLocal(); err != nil {
-		return nil, err
-	}
-	if listener != nil {
-		if s.access, err = access.New(ctx, o.access, s.local.ClientConfig(), "tidewaiter"); err != nil {
-			return nil, err
-		}
-	}
-	if err := s.assemble(); err != nil {
-		return nil, err
-	}
-	// A server that listens can be told to delete what cannot be read.
-	if err := s.verification.keeper.Load(ctx); err != nil && listener == nil {
-		return nil, err
-	}
-	if err := s.verification.connect(s.web.ClientConfig()); err != nil {
-		return nil, err
-	}
-	if listener != nil {
-		s.addTasks()
-		s.handleAdmin()
-		err = s.tellWhere()
-	}
-	return s, err
+	s.addTasks()
+	s.handleAdmin()
+	return s.tellWhere()
 }
 
 // tellWhere writes where the server is for the commands that look for it. On a full
@@ -212,7 +235,7 @@ func (s *server) tellWhere() error {
 }
 
 // loadCredentials reads the credentials for the address that the server has.
-func (s *server) loadCredentials() (err error) {
+func (s *server) loadCredentials(context.Context) (err error) {
 	ip := net.IPv4(127, 0, 0, 1)
 	if s.listener != nil {
 		addr := s.listener.Addr().(*net.TCPAddr)
@@ -246,29 +269,56 @@ func (s *server) openPushes(ctx context.Context) (err error) {
 	return err
 }
 
-// assemble makes the API server over the storages of all kinds.
-func (s *server) assemble() error {
-	off := s.options.without
-	stored := kubestore.Options{
+// parts are what an API server is assembled of beside its kinds.
+type parts struct {
+	storage generic.RESTOptionsGetter // over the database
+	served  *verbatim.Getter          // over storage: serves Images as they are stored
+	// registries is the storage that the registries of all kinds get.
+	registries generic.RESTOptionsGetter
+	// answerCreation has creations of Images answered with what was stored; nil to encode the object anew.
+	answerCreation func(context.Context) (context.Context, func(runtime.Object) runtime.Object)
+	// serializers are those of groups that have their own.
+	serializers map[string]runtime.NegotiatedSerializer
+	// beforeAPI wraps the API server's handlers.
+	beforeAPI func(http.Handler) http.Handler
+	audit     *options.AuditOptions
+}
+
+// newParts returns the parts of every server.
+func (s *server) newParts() *parts {
+	p := &parts{
+		serializers: map[string]runtime.NegotiatedSerializer{
+			imagev1.GroupName:            imageapi.NewSerializer(legacyscheme.Codecs),
+			policyapi.GroupVersion.Group: policyapi.NewSerializer(legacyscheme.Codecs),
+		},
+		audit: s.options.audit,
+	}
+	p.serve(s.newStorage(map[string]runtime.StorageSerializer{imagev1.GroupName: imageapi.NewStorageSerializer(legacyscheme.Codecs)}), s.options.dataDir)
+	p.beforeAPI = func(api http.Handler) http.Handler { return p.served.Serve(web.AnnounceWrites(s.db.Announce, api)) }
+	return p
+}
+
+// newStorage returns the storage of all kinds, with the serializers of groups that have their own.
+func (s *server) newStorage(serializers map[string]runtime.StorageSerializer) *kubestore.Getter {
+	return kubestore.NewGetter(s.db, legacyscheme.Codecs, kubestore.Options{
 		Pause:       limits.Pause,
 		Unconverted: []schema.GroupResource{imagev1.Resource("images")},
-		Serializers: map[string]runtime.StorageSerializer{imagev1.GroupName: imageapi.NewStorageSerializer(legacyscheme.Codecs)},
-	}
-	if off.plainReaders {
-		stored.Serializers = nil
-	}
-	forms := s.options.dataDir
-	if off.keptForms {
-		forms = os.DevNull // which is no directory
-	}
-	storage := kubestore.NewGetter(s.db, legacyscheme.Codecs, stored)
-	served := verbatim.NewGetter(storage, legacyscheme.Codecs, forms, verbatim.Kind{Resource: imagev1.GroupVersion.WithResource("images"), Kind: "Image"})
-	getter, answer := generic.RESTOptionsGetter(served), served.AnswerCreation
-	if off.sharedObjects {
-		getter = storage
-	}
-	if off.storedAnswers {
-		answer = nil
+		Serializers: serializers,
+	})
+}
+
+// serve has Images served as storage holds them. What lists are made of is kept in formsDir.
+func (p *parts) serve(storage generic.RESTOptionsGetter, formsDir string) {
+	p.storage = storage
+	p.served = verbatim.NewGetter(storage, legacyscheme.Codecs, formsDir, verbatim.Kind{Resource: imagev1.GroupVersion.WithResource("images"), Kind: "Image"})
+	p.registries, p.answerCreation = p.served, p.served.AnswerCreation
+}
+
+// assemble makes the API server over the storages of all kinds.
+func (s *server) assemble(context.Context) error {
+	p := s.newParts()
+	if s.options.replaceParts != nil {
+		s.options.replaceParts(s, p)
 	}
 	options := s.options.coreOptions(s.config)
 	options.Tokens = s.accountTokens()
@@ -279,11 +329,11 @@ func (s *server) assemble() error {
 	if options.Clusters, err = s.clusterOptions(); err != nil {
 		return err
 	}
-	core, err := coreapi.New(getter, options)
+	core, err := coreapi.New(p.registries, options)
 	if err != nil {
 		return err
 	}
-	images, err := imageapi.Storage(getter, imageapi.Options{
+	images, err := imageapi.Storage(p.registries, imageapi.Options{
 		Scheme:         legacyscheme.Scheme,
 		Verifier:       s.verification.live,
 		Summarize:      summarize,
@@ -291,22 +341,28 @@ func (s *server) assemble() error {
 		VerdictChanged: s.events.verdictChanged,
 		Vouches:        s.verification.vouches,
 		Usage:          core.Usage,
-		AnswerCreation: answer,
+		AnswerCreation: p.answerCreation,
 	})
 	if err != nil {
 		return err
 	}
-	policies, err := policyapi.Storage(getter, legacyscheme.Scheme, s.verification.keeper)
+	policies, err := policyapi.Storage(p.registries, legacyscheme.Scheme, s.verification.keeper)
 	if err != nil {
 		return err
 	}
 	s.images, s.clusters = images["images"].(rest.Getter), core.Clusters
 	groups := maps.Clone(core.Groups)
 	groups[imagev1.GroupVersion], groups[policyapi.GroupVersion] = images, policies
+	s.web, err = web.New(s.webConfig(p, core, groups))
+	return err
+}
+
+// webConfig is the configuration of a server of groups.
+func (s *server) webConfig(p *parts, core *coreapi.API, groups map[schema.GroupVersion]map[string]rest.Storage) web.Config {
 	c := web.Config{
 		Scheme:         legacyscheme.Scheme,
 		Codecs:         legacyscheme.Codecs,
-		Serializers:    map[string]runtime.NegotiatedSerializer{imagev1.GroupName: imageapi.NewSerializer(legacyscheme.Codecs), policyapi.GroupVersion.Group: policyapi.NewSerializer(legacyscheme.Codecs)},
+		Serializers:    p.serializers,
 		ParameterCodec: legacyscheme.ParameterCodec,
 		Groups:         groups,
 		OpenAPI:        openAPIDefinitions,
@@ -318,9 +374,9 @@ func (s *server) assemble() error {
 		Authentication: s.authentication(),
 		Tokens:         s.tokens,
 		Accounts:       core.Accounts,
-		Audit:          s.options.audit,
+		Audit:          p.audit,
 		Local:          s.local,
-		BeforeAPI:      func(api http.Handler) http.Handler { return s.beforeAPI(served, api) },
+		BeforeAPI:      p.beforeAPI,
 		Hooks:          s.pushes.hooks(),
 		Version:        buildVersion(),
 	}
@@ -331,14 +387,7 @@ func (s *server) assemble() error {
 		c.PostStartHooks, c.ReadyChecks = core.PostStartHooks, []healthz.HealthChecker{usageSynced(core), policiesRead(s.verification.keeper)}
 		c.WriteChecks = []healthz.HealthChecker{healthz.NamedCheck("database-writes", func(*http.Request) error { return s.db.WriteFault() })}
 	}
-	if off.plainReaders {
-		delete(c.Serializers, imagev1.GroupName)
-	}
-	if off.audit {
-		c.Audit = nil
-	}
-	s.web, err = web.New(c)
-	return err
+	return c
 }
 
 // accountTokens says how the tokens of service accounts are made.
@@ -352,17 +401,6 @@ func (s *server) accountTokens() coreapi.Tokens {
 		Generator: s.tokens, Audiences: audiences, MaxExpiration: o.ServiceAccounts.MaxExpiration,
 		ExtendExpiration: o.ServiceAccounts.ExtendExpiration, MaxExtendedExpiration: o.ServiceAccounts.MaxExtendedExpiration,
 	}
-}
-
-// beforeAPI is what stands before the API server's own handlers.
-func (s *server) beforeAPI(stored *verbatim.Getter, api http.Handler) http.Handler {
-	if !s.options.without.announcements {
-		api = web.AnnounceWrites(s.db.Announce, api)
-	}
-	if !s.options.without.door {
-		api = stored.Serve(api)
-	}
-	return api
 }
 
 // usageSynced fails until it is known which images the pods use.

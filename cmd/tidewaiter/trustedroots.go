@@ -64,7 +64,7 @@ func (c *config) trustedRoots() (*trustedroot.Keeper, error) {
 
 // openTrustedRoots gets the trusted roots that are not there yet: without one, policies
 // that name it could not be read.
-func (s *server) openTrustedRoots() error {
+func (s *server) openTrustedRoots(context.Context) error {
 	keeper, err := s.config.trustedRoots()
 	if err != nil || keeper == nil {
 		return err

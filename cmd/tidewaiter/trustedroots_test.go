@@ -58,7 +58,7 @@ func TestTrustedRootFromBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &config{TrustedRoots: []trustedRootConfig{{File: file, Mirror: gone.URL, RootFile: rootFile}}}
-	if err := (&server{config: c}).openTrustedRoots(); err == nil || !strings.Contains(err.Error(), file) {
+	if err := (&server{config: c}).openTrustedRoots(t.Context()); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("without a trusted root: %v", err)
 	}
 	before := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -69,7 +69,7 @@ func TestTrustedRootFromBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &server{config: c}
-	if err := s.openTrustedRoots(); err != nil || len(s.tasks) != 1 {
+	if err := s.openTrustedRoots(t.Context()); err != nil || len(s.tasks) != 1 {
 		t.Fatalf("%d tasks, %v", len(s.tasks), err)
 	}
 	ctx, stop := context.WithCancel(t.Context())

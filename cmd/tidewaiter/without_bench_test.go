@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
@@ -25,23 +27,37 @@ import (
 func BenchmarkWithout(b *testing.B) {
 	for _, m := range []struct {
 		mechanism string
-		off       without
+		leaveOut  func(*server, *parts) // clients see no other difference
 		ops       []string
 	}{
-		{"None", without{}, []string{"Get", "Create", "List", "ListGzip", "WatchList"}},
-		{"Door", without{door: true}, []string{"Get", "List", "ListGzip", "WatchList"}},
-		{"SharedObjects", without{sharedObjects: true}, []string{"Watch"}},
-		{"KeptForms", without{keptForms: true}, []string{"List", "ListGzip", "WatchList"}},
-		{"PlainReaders", without{plainReaders: true}, []string{"Create", "Table", "Selector"}},
-		{"StoredAnswers", without{storedAnswers: true}, []string{"Create"}},
-		{"Audit", without{audit: true}, []string{"Get", "Create"}},
-		{"Announcements", without{announcements: true}, []string{"Create"}},
+		{"None", nil, []string{"Get", "Create", "List", "ListGzip", "WatchList"}},
+		// Reads are answered by the API server's own handlers.
+		{"Door", func(s *server, p *parts) {
+			p.beforeAPI = func(api http.Handler) http.Handler { return web.AnnounceWrites(s.db.Announce, api) }
+		}, []string{"Get", "List", "ListGzip", "WatchList"}},
+		// Each watch has its own objects and encodings.
+		{"SharedObjects", func(_ *server, p *parts) { p.registries = p.storage }, []string{"Watch"}},
+		// Each answer reads and forms all objects anew.
+		{"KeptForms", func(_ *server, p *parts) { p.serve(p.storage, os.DevNull) }, []string{"List", "ListGzip", "WatchList"}},
+		// Documents are read by the API machinery alone.
+		{"PlainReaders", func(s *server, p *parts) {
+			p.serve(s.newStorage(nil), s.options.dataDir)
+			delete(p.serializers, imagev1.GroupName)
+		}, []string{"Create", "Table", "Selector"}},
+		// Creations are answered with a new encoding.
+		{"StoredAnswers", func(_ *server, p *parts) { p.answerCreation = nil }, []string{"Create"}},
+		// Nothing is written down.
+		{"Audit", func(_ *server, p *parts) { p.audit = nil }, []string{"Get", "Create"}},
+		// Commits wait for no announced write.
+		{"Announcements", func(_ *server, p *parts) {
+			p.beforeAPI = func(api http.Handler) http.Handler { return p.served.Serve(api) }
+		}, []string{"Create"}},
 	} {
 		b.Run("Mechanism="+m.mechanism, func(b *testing.B) {
 			const stored = 1000
 			var pair [2]*withoutServer // with it, and without
-			for i, off := range []without{{}, m.off} {
-				pair[i] = newWithoutServer(b, off, stored)
+			for i, leaveOut := range []func(*server, *parts){nil, m.leaveOut} {
+				pair[i] = newWithoutServer(b, leaveOut, stored)
 			}
 			for _, op := range m.ops {
 				b.Run("Op="+op, func(b *testing.B) {
@@ -97,12 +113,12 @@ type withoutServer struct {
 	names  []string
 }
 
-func newWithoutServer(b *testing.B, off without, stored int) *withoutServer {
+func newWithoutServer(b *testing.B, leaveOut func(*server, *parts), stored int) *withoutServer {
 	b.Helper()
 	if err := setUpLogging(io.Discard, 0); err != nil {
 		b.Fatal(err)
 	}
-	o := serverOptions{dataDir: b.TempDir(), without: off}
+	o := serverOptions{dataDir: b.TempDir(), replaceParts: leaveOut}
 	o.audit = web.NewAuditOptions(auditLog(o.dataDir))
 	s := &withoutServer{benchServer: connect(b, serveWith(b, o, listen(b))), images: newImageMaker(b, 60)}
 	names, bodies := s.images.make(b, stored)
