@@ -19,6 +19,20 @@ func NewStorageSerializer(codecs serializer.CodecFactory) runtime.StorageSeriali
 	return imageSerializer{codecs, imageInfos(codecs)}
 }
 
+// NewClientSerializer returns what reads and writes a client's requests, without conversion; Images are read the same
+// way. It is for clients that read many.
+func NewClientSerializer(codecs serializer.CodecFactory) runtime.NegotiatedSerializer {
+	return clientSerializer{codecs.WithoutConversion(), imageInfos(codecs)}
+}
+
+type clientSerializer struct {
+	runtime.NegotiatedSerializer
+	infos []runtime.SerializerInfo
+}
+
+// SupportedMediaTypes is part of runtime.NegotiatedSerializer.
+func (s clientSerializer) SupportedMediaTypes() []runtime.SerializerInfo { return s.infos }
+
 // imageInfos are the serializers of codecs, with a reader of Images for that of JSON.
 func imageInfos(codecs serializer.CodecFactory) []runtime.SerializerInfo {
 	infos := slices.Clone(codecs.SupportedMediaTypes())

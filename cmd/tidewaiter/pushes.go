@@ -17,7 +17,6 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/spool"
-	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/web/hooks"
@@ -115,7 +114,7 @@ func registerMetrics(all ...metrics.Registerable) {
 // work imports what is pushed until ctx ends.
 func (p *pushes) work(ctx context.Context, client *restclient.Config, notifier queue.Notifier) error {
 	defer p.importer.Close()
-	images, err := imageclient.New(client)
+	images, err := newImageClient(client)
 	if err != nil {
 		return err
 	}

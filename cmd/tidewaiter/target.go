@@ -14,9 +14,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
 	restclient "k8s.io/client-go/rest"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/trusted"
+	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/web"
@@ -95,7 +97,7 @@ func newAPITarget(config *restclient.Config) apiTarget {
 }
 
 func (t apiTarget) use(ctx context.Context, do func(context.Context, destination) error) error {
-	client, err := imageclient.New(t.config)
+	client, err := newImageClient(t.config)
 	if err != nil {
 		return err
 	}
@@ -106,6 +108,13 @@ func (t apiTarget) use(ctx context.Context, do func(context.Context, destination
 		images = struct{ importer.Images }{client} // and nothing that it could do besides
 	}
 	return do(ctx, destination{images: func() importer.Images { return images }, config: t.config})
+}
+
+// newImageClient is for imports, which read many Images.
+func newImageClient(config *restclient.Config) (*imageclient.Client, error) {
+	config = restclient.CopyConfig(config)
+	config.NegotiatedSerializer = imageapi.NewClientSerializer(legacyscheme.Codecs)
+	return imageclient.New(config)
 }
 
 // keepsTags reports whether a server lets importers write where tags lead. OpenShift's does not: there, that is the

@@ -38,12 +38,15 @@ type Client struct {
 	tags       *gentype.ClientWithList[*imagev1.ImageTag, *imagev1.ImageTagList]
 }
 
-// New returns a client for the server of config, which is not changed.
+// New returns a client for the server of config, which is not changed. The config's NegotiatedSerializer, if there is
+// one, reads what is answered; it must not convert.
 func New(config *rest.Config) (*Client, error) {
 	c := rest.CopyConfig(config)
 	c.GroupVersion = &imagev1.GroupVersion
 	c.APIPath = "/apis"
-	c.NegotiatedSerializer = rest.CodecFactoryForGeneratedClient(scheme, codecs).WithoutConversion()
+	if c.NegotiatedSerializer == nil {
+		c.NegotiatedSerializer = rest.CodecFactoryForGeneratedClient(scheme, codecs).WithoutConversion()
+	}
 	if c.UserAgent == "" {
 		c.UserAgent = rest.DefaultKubernetesUserAgent()
 	}
