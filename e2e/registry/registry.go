@@ -55,6 +55,7 @@ type Registry struct {
 
 	kind    Kind
 	notify  *Endpoint
+	guard   *Guard
 	process *harness.Process
 }
 
@@ -72,18 +73,24 @@ var listening = regexp.MustCompile(`listening on (127\.0\.0\.1:\d+)`)
 // Start starts a registry with empty storage.
 func Start(t testing.TB, kind Kind) *Registry {
 	t.Helper()
-	return start(t, kind, nil)
+	return start(t, &Registry{kind: kind})
 }
 
 // StartNotifying is Start for a registry that tells an endpoint what happens.
 func StartNotifying(t testing.TB, kind Kind, to Endpoint) *Registry {
 	t.Helper()
-	return start(t, kind, &to)
+	return start(t, &Registry{kind: kind, notify: &to})
 }
 
-func start(t testing.TB, kind Kind, notify *Endpoint) *Registry {
+// StartGuarded is Start for a registry that speaks TLS and lets in who has credentials.
+func StartGuarded(t testing.TB, kind Kind, by Guard) *Registry {
 	t.Helper()
-	r := &Registry{Host: "127.0.0.1:0", Root: filepath.Join(t.TempDir(), "storage"), kind: kind, notify: notify}
+	return start(t, &Registry{kind: kind, guard: &by})
+}
+
+func start(t testing.TB, r *Registry) *Registry {
+	t.Helper()
+	r.Host, r.Root = "127.0.0.1:0", filepath.Join(t.TempDir(), "storage")
 	r.Resume(t)
 	return r
 }
@@ -106,6 +113,9 @@ http:
   addr: %s
   secret: of no importance here
 `, r.Root, r.Host)
+	if r.guard != nil {
+		yaml += r.guard.config()
+	}
 	env := []string{"OTEL_TRACES_EXPORTER=none"} // release 3 exports traces by default
 	if n := r.notify; n != nil {
 		yaml += fmt.Sprintf(`notifications:
@@ -145,13 +155,17 @@ func (r *Registry) Push(t testing.TB, repositoryTag string, what remote.Taggable
 	if err != nil {
 		t.Fatal(err)
 	}
+	var options []remote.Option
+	if r.guard != nil {
+		options = r.guard.options()
+	}
 	switch what := what.(type) {
 	case v1.ImageIndex:
-		err = remote.WriteIndex(parsed, what)
+		err = remote.WriteIndex(parsed, what, options...)
 	case v1.Image:
-		err = remote.Write(parsed, what)
+		err = remote.Write(parsed, what, options...)
 	default:
-		err = remote.Push(parsed, what)
+		err = remote.Push(parsed, what, options...)
 	}
 	if err != nil {
 		t.Fatalf("pushing %s: %v", ref, err)
