@@ -62,14 +62,35 @@ func newRoles(g generic.RESTOptionsGetter, a authorizer.UnconditionalAuthorizer)
 	)
 	return &roles{
 		storage: map[string]rest.Storage{
-			"roles":               rolepolicy.NewStorage(rs, a, rules),
-			"rolebindings":        rolebindingpolicy.NewStorage(bindings, a, rules),
-			"clusterroles":        clusterrolepolicy.NewStorage(clusterRoles, a, rules),
-			"clusterrolebindings": clusterrolebindingpolicy.NewStorage(clusterBindings, a, rules),
+			"roles":               unreadableRoles{rolepolicy.NewStorage(rs, a, rules), rs},
+			"rolebindings":        unreadableRoleBindings{rolebindingpolicy.NewStorage(bindings, a, rules), bindings},
+			"clusterroles":        unreadableClusterRoles{clusterrolepolicy.NewStorage(clusterRoles, a, rules), clusterRoles},
+			"clusterrolebindings": unreadableClusterRoleBindings{clusterrolebindingpolicy.NewStorage(clusterBindings, a, rules), clusterBindings},
 		},
 		namespaced: []*genericregistry.Store{rs.Store, bindings.Store},
 	}, nil
 }
+
+// Kubernetes' storages of roles and bindings do not pass on that what cannot be read can be
+// deleted. These do.
+type (
+	unreadableRoles struct {
+		*rolepolicy.Storage
+		rest.CorruptObjectDeleterProvider
+	}
+	unreadableRoleBindings struct {
+		*rolebindingpolicy.Storage
+		rest.CorruptObjectDeleterProvider
+	}
+	unreadableClusterRoles struct {
+		*clusterrolepolicy.Storage
+		rest.CorruptObjectDeleterProvider
+	}
+	unreadableClusterRoleBindings struct {
+		*clusterrolebindingpolicy.Storage
+		rest.CorruptObjectDeleterProvider
+	}
+)
 
 // accessReviews are the resources of authorization.k8s.io: questions, of which
 // nothing is stored.

@@ -3,6 +3,7 @@ package coreapi
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -25,6 +26,8 @@ import (
 	serviceaccountcontroller "k8s.io/kubernetes/pkg/controller/serviceaccount"
 	accountstore "k8s.io/kubernetes/pkg/registry/core/serviceaccount/storage"
 	"k8s.io/kubernetes/pkg/serviceaccount"
+
+	"github.com/tidewaiter/tidewaiter/coreapi/pages"
 )
 
 // defaultAccount is the service account that Kubernetes' controller makes in each
@@ -93,6 +96,11 @@ func runServiceAccountController(ctx genericapiserver.PostStartHookContext) erro
 		return err
 	}
 	shared := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(onlyIdentity))
+	for resource, example := range map[string]runtime.Object{"serviceaccounts": &corev1.ServiceAccount{}, "namespaces": &corev1.Namespace{}} {
+		shared.InformerFor(example, pages.Informer(client.CoreV1().RESTClient(), resource, example, func(err error) {
+			slog.Error("A namespace gets no service account for what cannot be read", "resource", resource, "err", err)
+		}))
+	}
 	controller, err := serviceaccountcontroller.NewServiceAccountsController(klog.FromContext(ctx), shared.Core().V1().ServiceAccounts(), shared.Core().V1().Namespaces(),
 		client, serviceaccountcontroller.DefaultServiceAccountsControllerOptions())
 	if err != nil {

@@ -131,8 +131,17 @@ func (b *auditBackend) ProcessEvents(events ...*auditinternal.Event) bool {
 	}
 	for _, e := range kept {
 		boundEvent(e)
+		if hasToken(e.ObjectRef) {
+			e.RequestObject, e.ResponseObject = nil, nil
+		}
 	}
 	return b.Backend.ProcessEvents(kept...)
+}
+
+// hasToken tells whether what is sent or answered for o holds a token: a policy file may
+// have objects written down.
+func hasToken(o *auditinternal.ObjectReference) bool {
+	return o != nil && (o.Resource == "tokenreviews" || o.Resource == "serviceaccounts" && o.Subresource == "token")
 }
 
 // ownRecords chooses the events of the default log.

@@ -104,8 +104,9 @@ func (a *Authentication) issuers() []string {
 
 // applyAuthentication makes cfg know the callers of c. What the data directory's own
 // credentials prove is asked first, which costs least; then kube-apiserver's ways. It
-// returns what knows callers who prove who they are.
-func applyAuthentication(ctx context.Context, cfg *genericapiserver.Config, c Config) (authenticator.Request, error) {
+// returns what knows callers who prove who they are, and those of their requests that run
+// for long.
+func applyAuthentication(ctx context.Context, cfg *genericapiserver.Config, c Config) (authenticator.Request, *sessions, error) {
 	options := c.Authentication
 	if options == nil {
 		options = NewAuthentication()
@@ -115,22 +116,23 @@ func applyAuthentication(ctx context.Context, cfg *genericapiserver.Config, c Co
 		keys = c.Tokens
 	}
 	if err := options.complete(keys, c.Accounts); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	client, err := kubernetes.NewForConfig(cfg.LoopbackClientConfig)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	own, err := c.Credentials.authenticator()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	// Without service accounts upstream takes its listers from here, and asks none.
 	unused := informers.NewSharedInformerFactory(client, 0)
 	if err := options.ApplyTo(ctx, &cfg.Authentication, cfg.SecureServing, nil, cfg.OpenAPIConfig, cfg.OpenAPIV3Config, client, unused, "tidewaiter"); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	requests := []authenticator.Request{own.request(cfg.Authentication.APIAudiences)}
+	open := newSessions(own.request(cfg.Authentication.APIAudiences), cfg.Authentication.APIAudiences)
+	requests := []authenticator.Request{open}
 	if others := cfg.Authentication.Authenticator; others != nil {
 		requests = append(requests, others)
 	}
@@ -140,7 +142,7 @@ func applyAuthentication(ctx context.Context, cfg *genericapiserver.Config, c Co
 	}
 	callers := union.New(requests...)
 	cfg.Authentication.Authenticator = union.New(callers, anonymous.NewAuthenticator(health))
-	return callers, nil
+	return callers, open, nil
 }
 
 // ownCallers are those whose credentials are in the data directory.

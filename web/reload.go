@@ -36,8 +36,8 @@ func (r *reloader) follow(load func() error, names ...string) error {
 	return load()
 }
 
-// run looks at the files until ctx is done.
-func (r *reloader) run(ctx context.Context) {
+// run looks at the files until ctx is done, and calls loaded whenever some were read again.
+func (r *reloader) run(ctx context.Context, loaded func()) {
 	ticker := time.NewTicker(reloadEvery)
 	defer ticker.Stop()
 	for {
@@ -45,13 +45,15 @@ func (r *reloader) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			r.look()
+			if r.look() {
+				loaded()
+			}
 		}
 	}
 }
 
-// look reads what has changed.
-func (r *reloader) look() {
+// look reads what has changed. It returns whether something was.
+func (r *reloader) look() (loaded bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, f := range r.files {
@@ -60,8 +62,11 @@ func (r *reloader) look() {
 		}
 		if err := f.load(); err != nil {
 			slog.Error("a file of credentials has changed and cannot be used; what it held before stays in force", "files", f.names, "err", err)
+			continue
 		}
+		loaded = true
 	}
+	return loaded
 }
 
 // changed tells whether a file is another than when it was last asked.

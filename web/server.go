@@ -107,6 +107,7 @@ type Server struct {
 	api         *genericapiserver.GenericAPIServer
 	local       *Local
 	credentials *Credentials
+	sessions    *sessions
 	stop        context.CancelFunc // ends what authenticates callers
 	hooks       http.Handler
 	notAwaited  []string // checks of /readyz that Ready does not wait for
@@ -159,10 +160,11 @@ func New(c Config) (_ *Server, err error) {
 	cfg.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(c.OpenAPI, namer)
 	cfg.OpenAPIV3Config.Info.Title = "Tidewaiter"
 	cfg.OpenAPIV3Config.Info.Version = c.Version
-	callers, err := applyAuthentication(ctx, cfg, c)
+	callers, open, err := applyAuthentication(ctx, cfg, c)
 	if err != nil {
 		return nil, err
 	}
+	s.sessions = open
 	cfg.AddReadyzChecks(c.ReadyChecks...)
 	cfg.AddReadyzChecks(c.WriteChecks...)
 	for _, check := range c.WriteChecks {
@@ -174,7 +176,7 @@ func New(c Config) (_ *Server, err error) {
 			s.hooks = c.Hooks
 		}
 		s.hooks = withHookAudit(s.hooks, cfg)
-		return rootRouter(handlerChain(api, c.BeforeAPI, c.Connections, cfg), s.hooks)
+		return rootRouter(handlerChain(api, c.BeforeAPI, c.Connections, open, cfg), s.hooks)
 	}
 
 	s.api, err = cfg.Complete(c.Informers).New("tidewaiter", genericapiserver.NewEmptyDelegate())
@@ -256,7 +258,8 @@ func (s *Server) Run(ctx context.Context) error {
 	var err error
 	if s.api.SecureServingInfo != nil {
 		go wait.UntilWithContext(ctx, s.renew, 24*time.Hour)
-		go s.credentials.reload.run(ctx)
+		go s.credentials.reload.run(ctx, s.sessions.recheckOwn)
+		go s.sessions.run(ctx)
 		err = prepared.RunWithContext(ctx)
 	} else {
 		// RunWithContext would wait for a listener to close.

@@ -5,16 +5,22 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
@@ -282,5 +288,82 @@ func TestAuditLogThatCannotBeWritten(t *testing.T) {
 	createImage(t, images, "first")
 	if _, err := images.Get(t.Context(), "first", metav1.GetOptions{}); err != nil {
 		t.Error(err)
+	}
+}
+
+// The webhook backend is sent what the log gets, by kube-apiserver's flags: a change, a
+// refusal, no read, and no token, neither in a path nor, whatever the policy says, in an object.
+func TestAuditWebhook(t *testing.T) {
+	t.Parallel()
+	for name, policy := range map[string]string{"default": "", "all of everything": "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n- level: RequestResponse\n"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var mu sync.Mutex
+			var events []auditv1.Event
+			var text bytes.Buffer
+			collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				mu.Lock()
+				defer mu.Unlock()
+				var list auditv1.EventList
+				if err := json.NewDecoder(io.TeeReader(r.Body, &text)).Decode(&list); err != nil {
+					t.Error(err)
+				}
+				events = append(events, list.Items...)
+			}))
+			t.Cleanup(collector.Close)
+			folder := t.TempDir()
+			write := func(file, content string) string {
+				file = filepath.Join(folder, file)
+				if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				return file
+			}
+			o, flags := web.NewAuditOptions(""), pflag.NewFlagSet("", pflag.ContinueOnError)
+			o.AddFlags(flags)
+			args := []string{"--audit-webhook-mode=blocking", "--audit-webhook-config-file=" + write("collector.kubeconfig", `{"apiVersion": "v1", "kind": "Config", "current-context": "c",
+				"clusters": [{"name": "h", "cluster": {"server": "`+collector.URL+`"}}], "contexts": [{"name": "c", "context": {"cluster": "h"}}]}`)}
+			if policy != "" {
+				args = append(args, "--audit-policy-file="+write("policy.yaml", policy))
+			}
+			if err := flags.Parse(args); err != nil {
+				t.Fatal(err)
+			}
+			config := serveWith(t, serverOptions{dataDir: t.TempDir(), audit: o}, listen(t))
+			admin := kubernetes.NewForConfigOrDie(config)
+			token := serviceAccountToken(t, admin, "ci", "robot", authenticationv1.TokenRequestSpec{})
+			if got := whose(t, admin, token); got != "system:serviceaccount:ci:robot" {
+				t.Errorf("the token is of %q", got)
+			}
+			if _, err := bearer(t, config, token).CoreV1().Pods("ci").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+				t.Errorf("the robot lists pods: %v", err)
+			}
+			send(t, config, "POST", "/apis/nowhere?access_token="+token, config.BearerToken, "{}")
+			if _, err := admin.CoreV1().Namespaces().Get(t.Context(), "ci", metav1.GetOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			seen := map[string]bool{}
+			for _, e := range events {
+				seen[e.Verb+" "+e.User.Username] = true
+				if e.ObjectRef != nil {
+					seen[e.Verb+" "+e.ObjectRef.Resource+"/"+e.ObjectRef.Subresource] = true
+				}
+			}
+			for what, want := range map[string]bool{
+				"create serviceaccounts/": true, "create serviceaccounts/token": true, "create tokenreviews/": true,
+				"list system:serviceaccount:ci:robot": true, "post tidewaiter-admin": true, "get namespaces/": policy != "",
+			} {
+				if seen[what] != want {
+					t.Errorf("%s: sent is %v, want %v", what, seen[what], want)
+				}
+			}
+			for _, secret := range []string{token, config.BearerToken} {
+				if strings.Contains(text.String(), secret) {
+					t.Errorf("a token is among what is sent")
+				}
+			}
+		})
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"crypto/tls"
-	"encoding/json"
 	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -182,18 +182,16 @@ func TestImportMakesNoDataDirectory(t *testing.T) {
 			t.Errorf("%s: exit code %d: %s", args, code, stderr)
 		}
 	}
-	for range 2 { // the second time it is there
-		args := []string{"import", "-o", "json", reference}
+	for _, format := range []string{"json", "jsonl", "yaml"} { // the first time it is made
+		args := []string{"import", "-o", format, reference}
 		if len(entries(t, ".")) == 0 {
 			args = append(args, "--create-data-dir")
 		}
 		code, stdout, stderr := tidewaiter(t, args...)
-		var list struct {
-			Destination string
-			Items       []any
-		}
-		if err := json.Unmarshal([]byte(stdout), &list); err != nil || code != exitOK || list.Destination != defaultDataDir || len(list.Items) == 0 {
-			t.Errorf("exit code %d, %v, %+v: %s", code, err, list, stderr)
+		var first struct{ Destination string }
+		// A stream of JSON documents is one, too.
+		if err := yaml.NewYAMLOrJSONDecoder(strings.NewReader(stdout), 1<<10).Decode(&first); err != nil || code != exitOK || first.Destination != defaultDataDir {
+			t.Errorf("-o %s: exit code %d, %v, %+v: %s", format, code, err, first, stderr)
 		}
 		if !strings.HasPrefix(stderr, "importing into "+defaultDataDir+" (a data directory that no server holds)\n") {
 			t.Errorf("the first line: %s", stderr)

@@ -38,7 +38,7 @@ old ones within a second, and writes admin.kubeconfig anew; who had a copy of it
 needs a new one. Where no server runs, the next start does so.
 
 Other tokens in pki/tokens.csv, service accounts and other client certificates stay
-good. A watch that was begun with the old token goes on until it ends, within an hour.`,
+good. Watches that were begun with the old token or certificate end.`,
 		Example: `  # admin.kubeconfig was leaked
   tidewaiter credentials rotate
 

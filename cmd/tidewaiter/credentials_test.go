@@ -1,12 +1,15 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"io"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -86,8 +89,8 @@ func serveIn(t *testing.T, dir string) *restclient.Config {
 }
 
 // A leaked token and certificate of the administrator's are refused soon after they were
-// rotated, while both are used as hard as they can be; whoever has another token or
-// certificate notices nothing.
+// rotated, while both are used as hard as they can be, and the watches that they began end;
+// whoever has another token or certificate notices nothing.
 func TestLeakedCredentialIsRotatedUnderLoad(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -135,6 +138,22 @@ func TestLeakedCredentialIsRotatedUnderLoad(t *testing.T) {
 		}
 	})
 
+	// Watches of a thief last for as long as the thief likes, those of stored bytes, too.
+	year := int64(365 * 24 * 3600)
+	watch := func(c *kubernetes.Clientset, path string) io.ReadCloser {
+		stream, err := c.RESTClient().Get().AbsPath(path).Param("watch", "1").Param("timeoutSeconds", strconv.FormatInt(year, 10)).
+			Param("sendInitialEvents", "true").Param("resourceVersionMatch", "NotOlderThan").Param("allowWatchBookmarks", "true").Stream(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stream
+	}
+	var watches []io.ReadCloser
+	for _, thief := range thieves {
+		watches = append(watches, watch(thief, "/api/v1/namespaces"), watch(thief, "/apis/image.openshift.io/v1/images"))
+	}
+	others := watch(other, "/api/v1/namespaces")
+	defer others.Close()
 	eventuallyTrue(t, "load", func() bool { return served.Load() > 20 })
 	rotated.Store(true)
 	var stdout, stderr logBuffer
@@ -158,6 +177,23 @@ func TestLeakedCredentialIsRotatedUnderLoad(t *testing.T) {
 			}
 		case <-time.After(time.Minute):
 			t.Errorf("the %s is still good", name)
+		}
+	}
+	for _, stream := range watches {
+		// It ends; that of a test that fails ends with the test's time.
+		if _, err := io.Copy(io.Discard, stream); err != nil {
+			t.Errorf("the end of a watch: %v", err)
+		}
+		stream.Close()
+	}
+	if _, err := other.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "made-after-the-rotation"}}, metav1.CreateOptions{}); err != nil {
+		t.Error(err)
+	}
+	events := bufio.NewScanner(others)
+	events.Buffer(nil, 1<<20)
+	for !strings.Contains(events.Text(), "made-after-the-rotation") {
+		if !events.Scan() {
+			t.Fatalf("the watch of another administrator ended: %v", events.Err())
 		}
 	}
 	stop()

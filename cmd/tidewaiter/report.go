@@ -60,6 +60,9 @@ func newReport(format, destination string, out, errOut io.Writer, progress *prog
 		r.print, r.finish = r.printItems(list.add), list.end
 	case "jsonl":
 		lines := json.NewEncoder(out)
+		if destination != "" {
+			r.printErr = lines.Encode(map[string]string{"destination": destination})
+		}
 		r.tell = func(l line) error { return lines.Encode(l) }
 		r.print = func(reference string, result *importer.Result) error {
 			return r.printJSONLine(lines, reference, result)

@@ -31,7 +31,7 @@ func (r *report) summary(traffic importer.Traffic, took time.Duration) summary {
 	}
 }
 
-// line is one reference in -o jsonl.
+// line is one reference in -o jsonl. The line before the first says where Images go, as in -o json.
 type line struct {
 	Reference string `json:"reference"`
 	// Outcome is one of summary.Outcomes, or failed, skipped, or not tried.

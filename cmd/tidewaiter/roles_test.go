@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -205,6 +206,48 @@ func TestRolesGoWithTheirNamespace(t *testing.T) {
 	if err != nil || len(bindings.Items) != 0 {
 		t.Errorf("%d bindings are left, %v", len(bindings.Items), err)
 	}
+}
+
+// A role or a binding that cannot be read grants nothing, and locks out nobody who has
+// another. It is named in the log, and can be deleted.
+func TestDamagedRolesLockNobodyOut(t *testing.T) {
+	t.Parallel()
+	const group = "/rbac.authorization.k8s.io/"
+	keys := []string{group + "clusterroles/wrecked-a", group + "clusterrolebindings/wrecked-b", group + "roles/team/wrecked-c", group + "rolebindings/team/wrecked-d", "/core/serviceaccounts/team/wrecked-e"}
+	s := runProcess(t, damaged(t, keys...))
+	client := kubernetes.NewForConfigOrDie(s.config)
+	bind(t, client, "viewer", "view", "")
+	bind(t, client, "editor", "edit", "team")
+	if _, err := kubernetes.NewForConfigOrDie(as(s.config, "viewer")).CoreV1().Pods("").List(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Errorf("a viewer: %v", err)
+	}
+	if _, err := kubernetes.NewForConfigOrDie(as(s.config, "editor")).CoreV1().Pods("team").List(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Errorf("an editor of the namespace: %v", err)
+	}
+	soon(t, "a namespace has its service account", func() bool {
+		_, err := client.CoreV1().ServiceAccounts("default").Get(t.Context(), "default", metav1.GetOptions{})
+		return err == nil
+	})
+	log, err := os.ReadFile(s.cmd.Stderr.(*os.File).Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range keys {
+		if name := path.Base(key); !strings.Contains(string(log), name) {
+			t.Errorf("the log does not name %s", name)
+		}
+	}
+	unsafe := metav1.DeleteOptions{IgnoreStoreReadErrorWithClusterBreakingPotential: new(true)}
+	for _, err := range []error{
+		client.RbacV1().ClusterRoles().Delete(t.Context(), "wrecked-a", unsafe), client.RbacV1().ClusterRoleBindings().Delete(t.Context(), "wrecked-b", unsafe),
+		client.RbacV1().Roles("team").Delete(t.Context(), "wrecked-c", unsafe), client.RbacV1().RoleBindings("team").Delete(t.Context(), "wrecked-d", unsafe),
+	} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	// What RBAC reads with goes on after a deletion that it cannot be told of.
+	bind(t, client, "late", "view", "")
 }
 
 // The server's own paths are granted by roles, each by its own.

@@ -7,7 +7,9 @@ import (
 	"slices"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -17,6 +19,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/kubernetes/pkg/controller/clusterroleaggregation"
 	"k8s.io/kubernetes/pkg/kubeapiserver/authorizer/modes"
+
+	"github.com/tidewaiter/tidewaiter/coreapi/pages"
 )
 
 // Access is who may do what on a server.
@@ -50,11 +54,25 @@ func New(ctx context.Context, opts *Options, c *rest.Config, identity string) (*
 	if err != nil {
 		return nil, err
 	}
-	a.rbac = slices.ContainsFunc(config.AuthorizationConfiguration.Authorizers, func(a apiserver.AuthorizerConfiguration) bool { return string(a.Type) == modes.ModeRBAC })
+	if a.rbac = slices.ContainsFunc(config.AuthorizationConfiguration.Authorizers, func(a apiserver.AuthorizerConfiguration) bool { return string(a.Type) == modes.ModeRBAC }); a.rbac {
+		a.passOverDamage(client.RbacV1().RESTClient())
+	}
 	if a.Authorizer, a.Rules, err = config.New(ctx, identity); err != nil {
 		return nil, fmt.Errorf("authorization: %w", err)
 	}
 	return a, nil
+}
+
+// passOverDamage has what RBAC reads with client do without the objects that cannot be read.
+// They grant nothing; all others count.
+func (a *Access) passOverDamage(client rest.Interface) {
+	for resource, example := range map[string]runtime.Object{
+		"roles": &rbacv1.Role{}, "rolebindings": &rbacv1.RoleBinding{}, "clusterroles": &rbacv1.ClusterRole{}, "clusterrolebindings": &rbacv1.ClusterRoleBinding{},
+	} {
+		a.Informers.InformerFor(example, pages.Informer(client, resource, example, func(err error) {
+			slog.Error("What cannot be read grants nothing", "resource", resource, "err", err)
+		}))
+	}
 }
 
 // withoutManagedFields keeps the informers from holding who set which field.

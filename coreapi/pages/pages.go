@@ -8,8 +8,15 @@ package pages
 import (
 	"context"
 	"errors"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 )
 
 // size is how many objects are in memory at once.
@@ -52,4 +59,40 @@ func behind(err error) string {
 		return status.Status().Continue
 	}
 	return ""
+}
+
+// Informer makes the informer of a shared factory for the objects of a resource, of which
+// example is one, in all namespaces. It passes over those that cannot be read.
+func Informer(client cache.Getter, resource string, example runtime.Object, damaged func(error)) func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer {
+	all := cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything())
+	readable := &cache.ListWatch{
+		WatchFuncWithContext: all.WatchFuncWithContext,
+		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (list runtime.Object, err error) {
+			opts.ResourceVersion, opts.ResourceVersionMatch = "", ""
+			var items []runtime.Object
+			err = Read(ctx, func(ctx context.Context, limit int64, token string) (string, error) {
+				opts.Limit, opts.Continue = limit, token
+				if list, err = all.ListWithContextFunc(ctx, opts); err != nil {
+					return "", err
+				}
+				page, err := meta.ExtractList(list)
+				if err != nil {
+					return "", err
+				}
+				items = append(items, page...)
+				of, err := meta.ListAccessor(list)
+				if err != nil {
+					return "", err
+				}
+				return of.GetContinue(), nil
+			}, damaged)
+			if err != nil {
+				return nil, err
+			}
+			return list, meta.SetList(list, items)
+		},
+	}
+	return func(_ kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+		return cache.NewSharedIndexInformer(readable, example, resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	}
 }

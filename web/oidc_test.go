@@ -1,0 +1,218 @@
+package web
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	jose "gopkg.in/go-jose/go-jose.v2"
+	"gopkg.in/go-jose/go-jose.v2/jwt"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+	certutil "k8s.io/client-go/util/cert"
+)
+
+// issuer is a provider of OpenID Connect that tells its key.
+type issuer struct {
+	*httptest.Server
+	key *ecdsa.PrivateKey
+	ca  string // PEM
+}
+
+func newIssuer(t *testing.T) *issuer {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := &issuer{key: key}
+	i.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := map[string]any{
+			"/.well-known/openid-configuration": map[string]any{"issuer": i.URL, "jwks_uri": i.URL + "/keys", "id_token_signing_alg_values_supported": []string{"ES256"}},
+			"/keys":                             jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &key.PublicKey, KeyID: "a", Algorithm: "ES256", Use: "sig"}}},
+		}[r.URL.Path]
+		if err := json.NewEncoder(w).Encode(answer); err != nil {
+			t.Error(err)
+		}
+	}))
+	t.Cleanup(i.Close)
+	ca, err := certutil.EncodeCertificates(i.Certificate())
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.ca = string(ca)
+	return i
+}
+
+// token has claims besides the usual ones, or in their place.
+func (i *issuer) token(t *testing.T, claims map[string]any) string {
+	t.Helper()
+	now := time.Now()
+	all := map[string]any{"iss": i.URL, "aud": "kubectl", "sub": "ann", "iat": now.Unix(), "exp": now.Add(10 * time.Minute).Unix()}
+	maps.Copy(all, claims)
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: i.key, KeyID: "a"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := jwt.Signed(signer).Claims(all).CompactSerialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// who is whom a server takes the bearer of a token for.
+func who(t *testing.T, c *Credentials, address, token string) (authenticationv1.UserInfo, error) {
+	t.Helper()
+	admin, err := c.adminToken()
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := kubernetes.NewForConfigOrDie(&restclient.Config{Host: address, BearerToken: admin, TLSClientConfig: restclient.TLSClientConfig{CAFile: c.CAFile}})
+	review, err := client.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !review.Status.Authenticated {
+		return authenticationv1.UserInfo{}, fmt.Errorf("not known: %s", review.Status.Error)
+	}
+	return review.Status.User, nil
+}
+
+// The flags --oidc-* say whose tokens are good and what is read from them, as with
+// kube-apiserver.
+func TestOIDCFlags(t *testing.T) {
+	t.Parallel()
+	sso, stranger := newIssuer(t), newIssuer(t)
+	ca := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(ca, []byte(sso.ca), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a, flags := NewAuthentication(), pflag.NewFlagSet("", pflag.ContinueOnError)
+	a.AddFlags(flags)
+	err := flags.Parse([]string{
+		"--oidc-issuer-url=" + sso.URL, "--oidc-client-id=kubectl", "--oidc-ca-file=" + ca, "--oidc-signing-algs=ES256",
+		"--oidc-username-claim=email", "--oidc-username-prefix=sso:", "--oidc-groups-claim=teams", "--oidc-groups-prefix=sso:", "--oidc-required-claim=hd=example.com",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := load(t)
+	address := serveTLS(t, c, a)
+	good := func(more map[string]any) map[string]any {
+		claims := map[string]any{"email": "ann@example.com", "email_verified": true, "hd": "example.com", "teams": []string{"dev", "system:masters"}}
+		maps.Copy(claims, more)
+		return claims
+	}
+	// The issuer is asked for its keys beside the start.
+	await(t, "the issuer's keys", func() bool {
+		_, err := who(t, c, address, sso.token(t, good(nil)))
+		return err == nil
+	})
+	got, err := who(t, c, address, sso.token(t, good(nil)))
+	if err != nil || got.Username != "sso:ann@example.com" || !slices.Equal(got.Groups, []string{"sso:dev", "sso:system:masters", "system:authenticated"}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	forged := newIssuer(t)
+	for what, token := range map[string]string{
+		"for another client":           sso.token(t, good(map[string]any{"aud": "dashboard"})),
+		"of another issuer":            stranger.token(t, good(nil)),
+		"by another key":               forged.token(t, good(map[string]any{"iss": sso.URL})),
+		"that has ended":               sso.token(t, good(map[string]any{"exp": time.Now().Add(-time.Minute).Unix()})),
+		"that has not begun":           sso.token(t, good(map[string]any{"nbf": time.Now().Add(time.Hour).Unix()})),
+		"with another required claim":  sso.token(t, good(map[string]any{"hd": "example.org"})),
+		"without the required claim":   sso.token(t, map[string]any{"email": "ann@example.com", "email_verified": true}),
+		"with an address not verified": sso.token(t, good(map[string]any{"email_verified": false})),
+	} {
+		if got, err := who(t, c, address, token); err == nil {
+			t.Errorf("a token %s is of %s", what, got.Username)
+		}
+	}
+}
+
+// Each of several issuers has its own rules, in CEL, in a file.
+func TestSeveralIssuersWithRulesInCEL(t *testing.T) {
+	t.Parallel()
+	staff, guests := newIssuer(t), newIssuer(t)
+	indent := func(pem string) string {
+		return strings.ReplaceAll(strings.TrimSpace(pem), "\n", "\n      ")
+	}
+	const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n"
+	ofStaff := fmt.Sprintf(`- issuer:
+    url: %s
+    audiences: [kubectl, console]
+    audienceMatchPolicy: MatchAny
+    certificateAuthority: |
+      %s
+  claimValidationRules:
+  - {expression: "claims.exp - claims.iat <= 3600", message: "the token lives for too long"}
+  claimMappings:
+    username: {expression: "claims.sub"}
+    groups: {expression: "claims.roles.split(',').map(role, 'staff:' + role)"}
+    uid: {expression: "claims.uid"}
+    extra:
+    - {key: "example.com/team", valueExpression: "claims.?team.orValue('none')"}
+  userValidationRules:
+  - {expression: "!user.username.startsWith('system:')", message: "a name of the system's"}
+`, staff.URL, indent(staff.ca))
+	ofGuests := fmt.Sprintf(`- issuer:
+    url: %s
+    audiences: [kubectl]
+    certificateAuthority: |
+      %s
+  claimMappings:
+    username: {claim: sub, prefix: "guest:"}
+`, guests.URL, indent(guests.ca))
+	a := NewAuthentication()
+	a.AuthenticationConfigFile = filepath.Join(t.TempDir(), "authentication.yaml")
+	if err := os.WriteFile(a.AuthenticationConfigFile, []byte(head+ofStaff+ofGuests), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := load(t)
+	address := serveTLS(t, c, a)
+	good := func(more map[string]any) map[string]any {
+		claims := map[string]any{"roles": "dev,ops", "uid": "7"}
+		maps.Copy(claims, more)
+		return claims
+	}
+	for _, i := range []*issuer{staff, guests} {
+		await(t, "an issuer's keys", func() bool {
+			_, err := who(t, c, address, i.token(t, good(nil)))
+			return err == nil
+		})
+	}
+	got, err := who(t, c, address, staff.token(t, good(map[string]any{"aud": "console", "team": "blue"})))
+	if err != nil || got.Username != "ann" || got.UID != "7" || !slices.Equal(got.Groups, []string{"staff:dev", "staff:ops", "system:authenticated"}) ||
+		!slices.Equal(got.Extra["example.com/team"], []string{"blue"}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := who(t, c, address, guests.token(t, good(nil))); err != nil || got.Username != "guest:ann" || !slices.Equal(got.Groups, []string{"system:authenticated"}) {
+		t.Errorf("a guest is %+v, %v", got, err)
+	}
+	for what, token := range map[string]string{
+		"that lives for too long":         staff.token(t, good(map[string]any{"exp": time.Now().Add(2 * time.Hour).Unix()})),
+		"with a name of the system's":     staff.token(t, good(map[string]any{"sub": "system:admin"})),
+		"whose claims have no roles":      staff.token(t, nil),
+		"of a guest for the console":      guests.token(t, good(map[string]any{"aud": "console"})),
+		"of a guest in the staff's name":  guests.token(t, good(map[string]any{"iss": staff.URL})),
+		"of staff in the name of a guest": staff.token(t, good(map[string]any{"iss": guests.URL})),
+	} {
+		if got, err := who(t, c, address, token); err == nil {
+			t.Errorf("a token %s is of %s", what, got.Username)
+		}
+	}
+}
