@@ -48,6 +48,41 @@ func TestAccessDocument(t *testing.T) {
 	runDocument(t, filepath.Join("docs", "access.md"), run)
 }
 
+// What docs/signatures.md shows is what happens, with the real cosign and the first of its policies as demo.yaml; its examples
+// without output are answered, too.
+func TestSignaturesDocument(t *testing.T) {
+	s := harness.StartServer(t)
+	run := newSession(t)
+	run.shown = "registry.example.com"
+	run.env = append(run.env, "KUBECONFIG="+s.Kubeconfig, "COSIGN_PASSWORD=")
+	c := newCosign(t)
+	// It asks no service on the internet, and what it says of its work is not shown.
+	run.install(t, "cosign", fmt.Sprintf("#!/bin/bash\nif [ $1 = sign ]; then set -- \"$@\" --signing-config %[1]s/signing-config.json --trusted-root %[1]s/trusted-root.json; fi\nsaid=$(%[2]s \"$@\" 2>&1) || { echo \"$said\"; exit 1; }\n",
+		c.dir, harness.Tool(t, "cosign")))
+	run.registry.Push(t, "demo/app:v1", images.Busybox(t))
+	text, err := os.ReadFile(filepath.Join(harness.ModuleDir(t), "..", "docs", "signatures.md"))
+	must(t, err)
+	_, policy, _ := strings.Cut(string(text), "```yaml\n")
+	policy, _, _ = strings.Cut(policy, "```")
+	must(t, os.WriteFile(filepath.Join(run.dir, "demo.yaml"), []byte(strings.ReplaceAll(policy, run.shown, run.registry.Host)), 0o600))
+	runDocument(t, filepath.Join("docs", "signatures.md"), run)
+
+	ran, fenced, plain := 0, false, false
+	for line := range strings.Lines(string(text)) {
+		switch {
+		case strings.HasPrefix(line, "```"):
+			fenced = !fenced
+			plain = fenced && line == "```\n"
+		case plain:
+			ran++
+			run.step(t, step{command: strings.TrimSpace(line)})
+		}
+	}
+	if ran < 7 {
+		t.Errorf("%d examples were run", ran)
+	}
+}
+
 // runDocument runs the blocks of a document of the project.
 func runDocument(t *testing.T, name string, run *session) {
 	t.Helper()
@@ -106,9 +141,10 @@ func parseSteps(t *testing.T, block string, oneCommand bool) []step {
 
 // session is the terminal the README's commands are typed into.
 type session struct {
-	dir      string
+	dir, bin string
 	env      []string
-	registry string
+	registry *registry.Registry
+	shown    string // what the document calls the registry
 }
 
 func newSession(t *testing.T) *session {
@@ -123,14 +159,18 @@ func newSession(t *testing.T) *session {
 			t.Fatal(err)
 		}
 	}
-	s := &session{dir: t.TempDir(), registry: r.Host, env: []string{
+	s := &session{dir: t.TempDir(), bin: bin, registry: r, shown: "localhost:5000", env: []string{
 		"PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH"),
 		"HOME=" + home, "DOCKER_CONFIG=" + home, "KUBECONFIG=", "TERM=dumb",
 	}}
 	return s
 }
 
-const readmeRegistry = "localhost:5000"
+// install puts a script on PATH.
+func (s *session) install(t *testing.T, name, script string) {
+	t.Helper()
+	must(t, os.WriteFile(filepath.Join(s.bin, name), []byte(script), 0o700))
+}
 
 // step types a command and returns what it printed, once it has ended or has
 // printed what is shown.
@@ -148,7 +188,7 @@ func (s *session) step(t *testing.T, step step) string {
 		return ""
 	}
 	command := strings.TrimSuffix(strings.TrimSpace(step.command), "&")
-	command = strings.ReplaceAll(command, readmeRegistry, s.registry)
+	command = strings.ReplaceAll(command, s.shown, s.registry.Host)
 	command = strings.Replace(command, "go run ./cmd/tidewaiter", "tidewaiter", 1)
 	p := harness.Start(t, harness.Command{Path: "bash", Args: []string{"-c", "exec 2>&1; exec " + command}, Dir: s.dir, Env: s.env})
 	t.Cleanup(func() { p.Signal(t, syscall.SIGTERM); p.Wait(t) })
@@ -181,9 +221,9 @@ func (s *session) step(t *testing.T, step step) string {
 	return s.restore(p.Stdout.String())
 }
 
-// restore puts the README's registry where the real one was printed.
+// restore puts the document's registry where the real one was printed.
 func (s *session) restore(output string) string {
-	return strings.ReplaceAll(output, s.registry, readmeRegistry)
+	return strings.ReplaceAll(output, s.registry.Host, s.shown)
 }
 
 // normalise replaces what differs from run to run with its name.
@@ -199,6 +239,7 @@ var volatile = []struct {
 	name    string
 }{
 	{regexp.MustCompile(`sha256:[0-9a-f]{6,64}(…|\.\.\.)?`), "<digest>"},
+	{regexp.MustCompile(`(?m)^[0-9a-f]{12} `), "<digest> "}, // of `tidewaiter verify`
 	{regexp.MustCompile(`\b(localhost|127\.0\.0\.1):\d+\b`), "<host>"},
 	{regexp.MustCompile(`/\S*/(admin\.kubeconfig|pki/ca\.crt|policy\.yaml)\b`), "<dir>/$1"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`), "<time>"},

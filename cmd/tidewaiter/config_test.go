@@ -129,6 +129,24 @@ func TestTheDocumentOfTheConfigurationIsComplete(t *testing.T) {
 	})
 }
 
+// What docs/signatures.md shows of the configuration is accepted.
+func TestTheConfigurationOfSignatures(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/signatures.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := regexp.MustCompile("(?s)```yaml\n((?:registriesDir|trustedRoots):.*?)```").FindAllStringSubmatch(string(text), -1)
+	if len(shown) != 2 {
+		t.Errorf("%d parts of a configuration", len(shown))
+	}
+	for _, block := range shown {
+		if _, err := loadConfig(writeConfig(t, block[1])); err != nil {
+			t.Errorf("%v in\n%s", err, block[1])
+		}
+	}
+}
+
 func TestUnknownKeysNameTheNearest(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
