@@ -31,6 +31,8 @@ const (
 	retryAfter = time.Minute
 	// share is the part of its time that a sweep works; the rest it pauses.
 	share = 0.5
+	// promptly is how many Images a sweep that is asked for, as when policies change, goes through before it pauses.
+	promptly = 1000
 	// maxPause bounds one pause.
 	maxPause = 5 * time.Second
 )
@@ -90,6 +92,7 @@ type Sweeper struct {
 	progress   Progress
 	next       time.Time
 	everything bool // the next sweep judges all
+	asked      bool // the next sweep is waited for
 	followers  followers
 }
 
@@ -113,7 +116,7 @@ func (s *Sweeper) Resync() (sweep int64) { return s.ask(false) }
 func (s *Sweeper) ask(everything bool) (sweep int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.everything = s.everything || everything
+	s.everything, s.asked = s.everything || everything, true
 	select {
 	case s.trigger <- struct{}{}:
 	default: // asked for already
@@ -188,6 +191,8 @@ var errUnreadable = errors.New("images are damaged and keep their verdicts; the 
 func (s *Sweeper) Sweep(ctx context.Context, everything bool) error {
 	s.mu.Lock()
 	everything, s.everything = everything || s.everything, false
+	asked := s.asked
+	s.asked = false
 	s.progress = Progress{Sweep: s.progress.Sweep + 1, Running: true, Verified: map[string]int64{}}
 	s.next = time.Time{}
 	s.mu.Unlock()
@@ -196,7 +201,11 @@ func (s *Sweeper) Sweep(ctx context.Context, everything bool) error {
 	if s.Tally != nil {
 		s.Tally.Begin()
 	}
-	err := s.pages(ctx, everything)
+	prompt := 0
+	if asked {
+		prompt = promptly
+	}
+	err := s.pages(ctx, everything, prompt)
 	if err == nil {
 		err = s.follow(ctx)
 	}
@@ -220,8 +229,8 @@ func (s *Sweeper) Sweep(ctx context.Context, everything bool) error {
 	return err
 }
 
-// pages reads all Images, pausing between pages.
-func (s *Sweeper) pages(ctx context.Context, everything bool) error {
+// pages reads all Images, pausing between pages after the first Images, which are prompt.
+func (s *Sweeper) pages(ctx context.Context, everything bool, prompt int) error {
 	opts := metav1.ListOptions{Limit: pageSize}
 	single := 0 // Images to be read one by one
 	for {
@@ -257,6 +266,9 @@ func (s *Sweeper) pages(ctx context.Context, everything bool) error {
 			return nil
 		}
 		opts.Continue = list.Continue
+		if prompt -= len(list.Items); prompt > 0 {
+			continue
+		}
 		if err := s.pause(ctx, s.clock.Since(began)); err != nil {
 			return err
 		}

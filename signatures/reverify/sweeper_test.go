@@ -473,6 +473,42 @@ func TestSweepPauses(t *testing.T) {
 	}
 }
 
+// Who changes a policy waits for verdicts: the first 1,000 images are judged without a pause, and the sweep after that pauses
+// from the beginning.
+func TestSweepThatIsAskedForPausesLater(t *testing.T) {
+	t.Parallel()
+	images := signedImages(t, nil, 0)
+	for i := range 1150 {
+		name := fmt.Sprintf("sha256:%064x", i)
+		images.images[name] = &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	}
+	clock := clocktesting.NewFakeClock(start)
+	images.onList = func(metav1.ListOptions) error {
+		clock.Step(time.Millisecond)
+		return nil
+	}
+	s := sweeper(images, signatures.NewLive(nil, clock), clock)
+	pauses := func() (at []int64) {
+		ended := make(chan error, 1)
+		go func() { ended <- s.Sweep(t.Context(), false) }()
+		for {
+			eventually(t, func() bool { return clock.HasWaiters() || len(ended) > 0 }, "neither a pause nor the end")
+			if len(ended) > 0 {
+				return at
+			}
+			at = append(at, s.Progress().Examined)
+			clock.Step(time.Minute)
+		}
+	}
+	s.Resync()
+	if at := pauses(); !slices.Equal(at, []int64{1000, 1100}) {
+		t.Errorf("it pauses after %v", at)
+	}
+	if at := pauses(); len(at) != 11 || at[0] != 100 {
+		t.Errorf("one that nobody asks for pauses after %v", at)
+	}
+}
+
 // The platforms of a signed index follow its verdict within the sweep that judges it, whichever of them comes first.
 func TestPlatformsFollowTheirIndexInOneSweep(t *testing.T) {
 	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
