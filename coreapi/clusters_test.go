@@ -106,6 +106,7 @@ func way(s *server) func() (*rest.Config, error) {
 
 // The pods of two clusters and of the server itself count, each by where it is, as they come and go.
 func TestPodsOfClustersCount(t *testing.T) {
+	t.Parallel()
 	prod, test := start(t, coreapi.Options{}), start(t, coreapi.Options{})
 	running(t, prod, "team", "a", digestA)
 	running(t, prod, "kube-system", "left-out", digestA)
@@ -157,6 +158,7 @@ func TestPodsOfClustersCount(t *testing.T) {
 // What was last seen is there after a restart while the cluster is away, with its age; what went while nobody looked is
 // forgotten once the cluster is back, and a cluster that is configured no more at once.
 func TestClusterIsAway(t *testing.T) {
+	t.Parallel()
 	prod := start(t, coreapi.Options{})
 	running(t, prod, "team", "stays", digestA)
 	running(t, prod, "team", "goes", digestA)
@@ -200,6 +202,7 @@ func TestClusterIsAway(t *testing.T) {
 
 // Before the first sync nothing is known, which is not that nothing is used.
 func TestClusterNeverSeen(t *testing.T) {
+	t.Parallel()
 	f := follow(t, dbtest.Open(t), clusters.Source{Name: "prod", Connect: func() (*rest.Config, error) { return nil, errors.New("no route") }})
 	eventually(t, "it is said why nothing is known", func() (bool, any) {
 		doubts := f.api.Usage.Doubts()
@@ -212,6 +215,7 @@ func TestClusterNeverSeen(t *testing.T) {
 
 // A credential that changes is used without a restart.
 func TestClusterCredentialChanges(t *testing.T) {
+	t.Parallel()
 	prod := start(t, coreapi.Options{})
 	running(t, prod, "team", "a", digestA)
 	var mu sync.Mutex
@@ -234,6 +238,7 @@ func TestClusterCredentialChanges(t *testing.T) {
 }
 
 func TestClusterNames(t *testing.T) {
+	t.Parallel()
 	getter := kubestore.NewGetter(dbtest.Open(t), legacyscheme.Codecs, kubestore.Options{})
 	for _, names := range [][]string{{"Prod"}, {"a", "a"}, {usage.Local}, {""}, {"a/b"}} {
 		var sources []clusters.Source

@@ -19,6 +19,7 @@ import (
 )
 
 func TestRecorderAggregates(t *testing.T) {
+	t.Parallel()
 	s := start(t, coreapi.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -42,6 +43,7 @@ func TestRecorderAggregates(t *testing.T) {
 
 // A recorder whose server does not answer drops events rather than wait.
 func TestRecorderNeverBlocks(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	hang := make(chan struct{})
@@ -65,6 +67,7 @@ func TestRecorderNeverBlocks(t *testing.T) {
 }
 
 func TestEventSeriesIsOneObjectInBothGroups(t *testing.T) {
+	t.Parallel()
 	s := start(t, coreapi.Options{})
 	made, err := s.CoreV1().Pods("team").Create(t.Context(), pod("a"), metav1.CreateOptions{})
 	if err != nil {
@@ -106,6 +109,7 @@ func TestEventSeriesIsOneObjectInBothGroups(t *testing.T) {
 }
 
 func TestEventsRunOut(t *testing.T) {
+	t.Parallel()
 	s := start(t, coreapi.Options{EventTTL: 2 * time.Second})
 	w, err := s.CoreV1().Events("team").Watch(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -136,6 +140,7 @@ func TestEventsRunOut(t *testing.T) {
 // After a flush, what was recorded can be read; events carry what identify
 // knows of the object.
 func TestRecorderFlushes(t *testing.T) {
+	t.Parallel()
 	s := start(t, coreapi.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

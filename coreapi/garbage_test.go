@@ -52,6 +52,7 @@ func propagation(p metav1.DeletionPropagation) metav1.DeleteOptions {
 }
 
 func TestDependentsAreCollected(t *testing.T) {
+	t.Parallel()
 	s := start(t, coreapi.Options{})
 	yes := true
 	for name, options := range map[string]metav1.DeleteOptions{
@@ -91,6 +92,7 @@ func TestDependentsAreCollected(t *testing.T) {
 // An owner that is deleted in the foreground goes after the dependents that
 // block it.
 func TestForegroundDeletionWaitsForDependents(t *testing.T) {
+	t.Parallel()
 	s := start(t, coreapi.Options{})
 	owner := s.createPod(t, "team", pod("owner"))
 	child := ownedBy("child", ownerPod(owner))
@@ -114,6 +116,7 @@ func TestForegroundDeletionWaitsForDependents(t *testing.T) {
 // What is owned by a kind that is not served here, as are pods copied from
 // another cluster, stays; so does what has another owner left.
 func TestWhatIsNotCollected(t *testing.T) {
+	t.Parallel()
 	s := start(t, coreapi.Options{})
 	gone := metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: "never", UID: "never"}
 	there := s.createPod(t, "team", pod("there"))

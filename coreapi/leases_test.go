@@ -34,6 +34,7 @@ func hangingDial(hang <-chan struct{}) func(context.Context, string, string) (ne
 }
 
 func TestServerHoldsALease(t *testing.T) {
+	t.Parallel()
 	s := start(t, coreapi.Options{Identity: "dock-1"})
 	eventually(t, "the server's lease", func() (bool, any) {
 		l, err := s.CoordinationV1().Leases("kube-system").Get(t.Context(), "tidewaiter-dock-1", metav1.GetOptions{})
@@ -155,6 +156,7 @@ func TestLeaderElectionHandsOver(t *testing.T) {
 
 // Two holders that renew one lease from the same version: one is told 409.
 func TestStaleRenewalIsAConflict(t *testing.T) {
+	t.Parallel()
 	s := start(t, coreapi.Options{})
 	leases := s.CoordinationV1().Leases("team")
 	lock := &resourcelock.LeaseLock{LeaseMeta: metav1.ObjectMeta{Namespace: "team", Name: "l"}, Client: s.CoordinationV1(), LockConfig: resourcelock.ResourceLockConfig{Identity: "a"}}

@@ -64,6 +64,7 @@ func (s *server) logs(ctx context.Context, pod string, opts *corev1.PodLogOption
 }
 
 func TestLogsFromFiles(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := start(t, coreapi.Options{PodLogs: podlogs.Options{Dir: dir}})
 	one := s.createPod(t, "team", pod("one"))
@@ -225,6 +226,7 @@ func TestFollowersOverHTTP(t *testing.T) {
 }
 
 func TestLogsFromKubelets(t *testing.T) {
+	t.Parallel()
 	requests := make(chan *http.Request, 1)
 	kubelet := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		requests <- r

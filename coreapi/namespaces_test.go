@@ -39,6 +39,7 @@ func (s *server) namespaceNames(t *testing.T) []string {
 }
 
 func TestNamespacesComeWithTheirObjects(t *testing.T) {
+	t.Parallel()
 	s := start(t, coreapi.Options{})
 	if got, want := s.namespaceNames(t), []string{"default", "kube-system"}; !slices.Equal(got, want) {
 		t.Errorf("at the start there are %v, want %v", got, want)
@@ -97,6 +98,7 @@ func TestNamespacesComeWithTheirObjects(t *testing.T) {
 }
 
 func TestDeletingANamespaceDeletesItsContents(t *testing.T) {
+	t.Parallel()
 	s := start(t, coreapi.Options{ServiceCIDRs: []string{"10.7.0.0/29"}})
 	held := pod("held")
 	held.Finalizers = []string{"example.com/hold"}
@@ -185,6 +187,7 @@ func TestDeletingANamespaceDeletesItsContents(t *testing.T) {
 // A damaged namespace can be deleted like any damaged object; a system namespace
 // comes back with what is created in it.
 func TestDamagedNamespacesCanBeDeleted(t *testing.T) {
+	t.Parallel()
 	s := start(t, coreapi.Options{})
 	if _, err := s.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "wreck"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -221,6 +224,7 @@ func TestDamagedNamespacesCanBeDeleted(t *testing.T) {
 // While nothing can be written the system namespaces are tried again: an error
 // of a start hook would end the process.
 func TestSystemNamespacesAreTriedAgain(t *testing.T) {
+	t.Parallel()
 	d := dbtest.Open(t)
 	api, err := coreapi.New(kubestore.NewGetter(d, legacyscheme.Codecs, kubestore.Options{}), coreapi.Options{Identity: "test"})
 	if err != nil {

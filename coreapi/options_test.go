@@ -8,6 +8,7 @@ import (
 )
 
 func TestServiceCIDRsAreChecked(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct{ cidrs, problem string }{
 		{"10.0.0.0/12", ""},
 		{"fd00::/8", ""},

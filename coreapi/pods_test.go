@@ -28,6 +28,7 @@ import (
 )
 
 func TestPodLifeCycle(t *testing.T) {
+	t.Parallel()
 	s := start(t, coreapi.Options{})
 	pods := s.CoreV1().Pods("team")
 
@@ -126,6 +127,7 @@ func TestPodLifeCycle(t *testing.T) {
 
 // A ready pod that runs is evicted too: its budgets are looked up, and none exist.
 func TestEvictionOfARunningPod(t *testing.T) {
+	t.Parallel()
 	s := start(t, coreapi.Options{})
 	p := pod("a")
 	p.Labels = map[string]string{"app": "a"}
@@ -141,6 +143,7 @@ func TestEvictionOfARunningPod(t *testing.T) {
 }
 
 func TestInformerSeesEveryChange(t *testing.T) {
+	t.Parallel()
 	s := start(t, coreapi.Options{})
 	s.createPod(t, "team", pod("before"))
 	factory := informers.NewSharedInformerFactory(s.Clientset, 0)
@@ -182,6 +185,7 @@ func TestInformerSeesEveryChange(t *testing.T) {
 
 // The index of images follows the pods of a running server.
 func TestUsageFollowsTheServersPods(t *testing.T) {
+	t.Parallel()
 	s := start(t, coreapi.Options{})
 	digest := "sha256:" + strings.Repeat("a", 64)
 	uses := func(want int) {
@@ -209,6 +213,7 @@ func TestUsageFollowsTheServersPods(t *testing.T) {
 // Requests that a client library would not send are answered as Kubernetes
 // answers them.
 func TestBadRequests(t *testing.T) {
+	t.Parallel()
 	s := start(t, coreapi.Options{})
 	client, err := rest.HTTPClientFor(s.config)
 	if err != nil {
@@ -293,6 +298,7 @@ func TestBadRequests(t *testing.T) {
 
 // A watch from a version that is no longer kept is answered 410.
 func TestWatchFromACompactedVersion(t *testing.T) {
+	t.Parallel()
 	d := dbtest.Open(t, func(o *db.Options) { o.HistoryWindow, o.MaintenanceInterval = 10*time.Millisecond, 10*time.Millisecond })
 	s := startOn(t, d, coreapi.Options{})
 	old := s.createPod(t, "team", pod("a"))
@@ -313,6 +319,7 @@ func TestWatchFromACompactedVersion(t *testing.T) {
 
 // Tables have the columns of Kubernetes.
 func TestTables(t *testing.T) {
+	t.Parallel()
 	s := start(t, coreapi.Options{})
 	s.createPod(t, "team", pod("a"))
 	s.createService(t, "team", service("a", nil))

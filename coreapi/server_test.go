@@ -30,7 +30,7 @@ import (
 )
 
 // patience bounds every wait for a condition; it measures nothing.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // server is this package's API behind the real web server and database.
 type server struct {

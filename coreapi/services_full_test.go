@@ -17,6 +17,7 @@ import (
 // TestServiceOnFullDisk: a service whose address cannot be stored is not invalid. Its
 // creation is refused with 503 and the reason, so that clients try again.
 func TestServiceOnFullDisk(t *testing.T) {
+	t.Parallel()
 	d := dbtest.Open(t, func(o *db.Options) { o.MaxPageCount = 400; o.Logger = slog.New(slog.DiscardHandler) })
 	s := startOn(t, d, coreapi.Options{ServiceCIDRs: []string{"10.7.0.0/28"}})
 	create := func(name string) error {

@@ -29,6 +29,7 @@ func (s *server) createService(t *testing.T, namespace string, svc *corev1.Servi
 }
 
 func TestServiceTypes(t *testing.T) {
+	t.Parallel()
 	s := start(t, coreapi.Options{ServiceCIDRs: []string{"10.7.0.0/28"}, NodePorts: "31000-31003"})
 	services := s.CoreV1().Services("default")
 	cidr := netip.MustParsePrefix("10.7.0.0/28")
@@ -123,6 +124,7 @@ func TestServiceTypes(t *testing.T) {
 }
 
 func TestServicesAreDualStackByOption(t *testing.T) {
+	t.Parallel()
 	s := start(t, coreapi.Options{ServiceCIDRs: []string{"fd00:7::/112", "10.7.0.0/24"}})
 	both := corev1.IPFamilyPolicyRequireDualStack
 	made := s.createService(t, "default", service("both", func(spec *corev1.ServiceSpec) { spec.IPFamilyPolicy = &both }))
@@ -136,6 +138,7 @@ func TestServicesAreDualStackByOption(t *testing.T) {
 }
 
 func TestServiceAddressesAreKeptAcrossRestarts(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	open := func() *db.DB {
 		d, err := db.Open(db.Options{Dir: dir})
@@ -177,6 +180,7 @@ func TestServiceAddressesAreKeptAcrossRestarts(t *testing.T) {
 // Updates that come too late take back what was theirs once: here of a service
 // that was deleted, and of one that the other server has changed.
 func TestLateUpdatesTakeNothingBack(t *testing.T) {
+	t.Parallel()
 	d := dbtest.Open(t)
 	opts := coreapi.Options{ServiceCIDRs: []string{"10.7.0.0/28"}, NodePorts: "31000-31003"}
 	here, there := startOn(t, d, opts), startOn(t, d, opts)
@@ -226,6 +230,7 @@ func TestLateUpdatesTakeNothingBack(t *testing.T) {
 
 // Two servers over one storage race for every address of a small range.
 func TestTwoServersNeverHandOutOneAddressTwice(t *testing.T) {
+	t.Parallel()
 	d := dbtest.Open(t)
 	opts := coreapi.Options{ServiceCIDRs: []string{"10.7.0.0/26"}, RepairInterval: 50 * time.Millisecond}
 	servers := []*server{startOn(t, d, opts), startOn(t, d, opts)}

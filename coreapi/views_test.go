@@ -20,6 +20,7 @@ import (
 
 // What the API serves can be read as tables.
 func TestViews(t *testing.T) {
+	t.Parallel()
 	var dir string
 	d := dbtest.Open(t, func(o *db.Options) {
 		dir = o.Dir

@@ -3,9 +3,11 @@ package imageapi_test
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -21,6 +23,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/imageapi"
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
@@ -186,9 +190,13 @@ func queried(t *testing.T, reader *sql.DB, query string) (found []string) {
 	return found
 }
 
-// The queries in docs/sql.md run as they stand there.
+// The queries in docs/sql.md and docs/coreapi.md run as they stand there.
 func TestDocumentedQueries(t *testing.T) {
 	text, err := os.ReadFile("../docs/sql.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, err := os.ReadFile("../docs/coreapi.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,16 +223,42 @@ func TestDocumentedQueries(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	rows, blocks := 0, regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(string(text), -1)
+	rows, blocks := 0, regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(string(text)+string(core), -1)
 	for _, block := range blocks {
-		rows += len(queried(t, reader, block[1]))
+		for query := range strings.SplitSeq(block[1], ";\n") { // the driver runs the last of several alone
+			rows += len(queried(t, reader, query))
+		}
 	}
-	if len(blocks) < 9 || rows < 5 {
+	if len(blocks) < 10 || rows < 5 {
 		t.Errorf("%d queries found %d rows", len(blocks), rows)
 	}
 	for name := range imageapi.Views() {
 		if !strings.Contains(string(text), "\n| `"+name+"` |") {
 			t.Errorf("the view %s is not in the table", name)
+		}
+	}
+}
+
+// The JSON in the documents is what the annotations hold, field by field.
+func TestDocumentedAnnotations(t *testing.T) {
+	for file, kinds := range map[string][]any{
+		"images.md":     {&manifest.LeftOut{}},
+		"signatures.md": {&map[string]annotation.Repository{}, &map[string]annotation.Verdict{}},
+	} {
+		text, err := os.ReadFile("../docs/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks := regexp.MustCompile("(?s)```json\n(.*?)```").FindAllStringSubmatch(string(text), -1)
+		if len(blocks) != len(kinds) {
+			t.Fatalf("%s has %d blocks of JSON, want %d", file, len(blocks), len(kinds))
+		}
+		for i, kind := range kinds {
+			d := json.NewDecoder(strings.NewReader(blocks[i][1]))
+			d.DisallowUnknownFields()
+			if err := d.Decode(kind); err != nil || reflect.ValueOf(kind).Elem().IsZero() {
+				t.Errorf("%s: %s is no %T: %v", file, blocks[i][1], kind, err)
+			}
 		}
 	}
 }

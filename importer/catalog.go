@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"slices"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -68,38 +67,40 @@ func (im *Importer) catalog(ctx context.Context, host string) ([]string, error) 
 	ctx = withBudget(ctx, budget{manifest.MaxManifestSize, s.limits.Request, nil})
 	var all []string
 	path := fmt.Sprintf("/v2/_catalog?n=%d", catalogPageSize)
-	for range maxCatalogPages {
-		var page struct {
-			Repositories []string `json:"repositories"`
-		}
-		header, err := s.list(ctx, path, "catalog", &page)
-		if err != nil {
-			return nil, err
-		}
+	err = eachPage(ctx, s, path, "catalog", maxCatalogPages, func(page struct {
+		Repositories []string `json:"repositories"`
+	}) error {
 		if all = append(all, page.Repositories...); len(all) > maxRepositoriesListed {
-			return nil, &Error{Reason: TooLarge, Message: fmt.Sprintf("the registry lists more than %d repositories", maxRepositoriesListed)}
+			return &Error{Reason: TooLarge, Message: fmt.Sprintf("the registry lists more than %d repositories", maxRepositoriesListed)}
+		}
+		return nil
+	})
+	slices.Sort(all)
+	return slices.Compact(all), err
+}
+
+// eachPage calls visit with each page of a list, of which what is the name. More than limit pages are an error.
+func eachPage[Page any](ctx context.Context, s *session, path, what string, limit int, visit func(Page) error) error {
+	for range limit {
+		raw, header, err := s.registry.Read(ctx, path, "application/json", manifest.MaxManifestSize)
+		if err != nil {
+			return err
+		}
+		var page Page
+		if err := json.Unmarshal(raw, &page); err != nil {
+			return &Error{Reason: Unexpected, Message: fmt.Sprintf("the %s is not JSON: %s", what, clean(err.Error())), cause: err}
+		}
+		if err := visit(page); err != nil {
+			return err
 		}
 		next, elsewhere := s.registry.Next(header, path)
 		if elsewhere {
-			return nil, &Error{Reason: Unexpected, Message: "the next page of the catalog is not on the registry"}
+			return &Error{Reason: Unexpected, Message: fmt.Sprintf("the next page of the %s is not on the registry", what)}
 		}
 		if next == "" {
-			slices.Sort(all)
-			return slices.Compact(all), nil
+			return nil
 		}
 		path = next
 	}
-	return nil, &Error{Reason: TooLarge, Message: fmt.Sprintf("the catalog has more than %d pages", maxCatalogPages)}
-}
-
-// list reads one page of a list; what says which.
-func (s *session) list(ctx context.Context, path, what string, page any) (http.Header, error) {
-	raw, header, err := s.registry.Read(ctx, path, "application/json", manifest.MaxManifestSize)
-	if err != nil {
-		return nil, err
-	}
-	if err := json.Unmarshal(raw, page); err != nil {
-		return nil, &Error{Reason: Unexpected, Message: fmt.Sprintf("the %s is not JSON: %s", what, clean(err.Error())), cause: err}
-	}
-	return header, nil
+	return &Error{Reason: TooLarge, Message: fmt.Sprintf("the %s has more than %d pages", what, limit)}
 }

@@ -56,31 +56,19 @@ func (s *session) tags(ctx context.Context) ([]string, error) {
 	ctx = withBudget(ctx, budget{manifest.MaxManifestSize, s.limits.Request, nil})
 	path := s.registry.Path(fmt.Sprintf("tags/list?n=%d", tagPageSize))
 	var all []string
-	for range maxTagPages {
-		var page struct {
-			Tags []string `json:"tags"`
-		}
-		header, err := s.list(ctx, path, "tag list", &page)
-		if err != nil {
-			return nil, err
-		}
+	err := eachPage(ctx, s, path, "tag list", maxTagPages, func(page struct {
+		Tags []string `json:"tags"`
+	}) error {
 		for _, tag := range page.Tags {
 			// A tag becomes part of a URL.
 			if !reference.IsTag(tag) {
-				return nil, &Error{Reason: Unexpected, Message: fmt.Sprintf("the registry lists %q as a tag", clean(tag))}
+				return &Error{Reason: Unexpected, Message: fmt.Sprintf("the registry lists %q as a tag", clean(tag))}
 			}
 		}
 		all = append(all, page.Tags...)
-		next, elsewhere := s.registry.Next(header, path)
-		if elsewhere {
-			return nil, &Error{Reason: Unexpected, Message: "the next page of the tag list is not on the registry"}
-		}
-		if next == "" {
-			return all, nil
-		}
-		path = next
-	}
-	return nil, &Error{Reason: TooLarge, Message: fmt.Sprintf("the repository has more than %d pages of tags", maxTagPages)}
+		return nil
+	})
+	return all, err
 }
 
 // compareTags orders "latest" before all, then numbers within tags by value and

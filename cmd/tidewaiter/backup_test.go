@@ -102,14 +102,12 @@ func TestServeMakesBackups(t *testing.T) {
 	}
 	createImage(t, client, "one")
 	var made []string
-	for deadline := time.Now().Add(time.Minute); len(made) == 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("no backup is made")
-		}
+	eventuallyTrue(t, "a backup", func() bool {
 		if made, err = filepath.Glob(filepath.Join(folder, "tidewaiter-*.db")); err != nil {
 			t.Fatal(err)
 		}
-	}
+		return len(made) > 0
+	})
 	restored := filepath.Join(t.TempDir(), "restored")
 	if code, _, stderr := tidewaiter(t, "restore", made[0], "--data-dir", restored); code != exitOK {
 		t.Fatalf("restore: exit code %d: %s", code, stderr)

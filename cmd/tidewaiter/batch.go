@@ -253,7 +253,7 @@ func (b *batch) patiently(ctx context.Context, host string, ask func() error) er
 		if b.clock.Since(begun)+wait > maxParked {
 			return err
 		}
-		b.progress.told(fmt.Sprintf("%s asks to be left alone for %s; its tags are listed then", host, wait.Round(time.Second)))
+		b.progress.noteOnce(fmt.Sprintf("%s asks to be left alone for %s; its tags are listed then", host, wait.Round(time.Second)))
 		select {
 		case <-b.clock.After(wait):
 		case <-ctx.Done():

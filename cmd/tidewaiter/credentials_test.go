@@ -72,9 +72,9 @@ func serviceAccountToken(t *testing.T, admin kubernetes.Interface, namespace, na
 }
 
 // eventuallyTrue waits for a condition; the deadline measures nothing.
-func eventuallyTrue(t *testing.T, what string, condition func() bool) {
+func eventuallyTrue(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	if err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return condition(), nil }); err != nil {
+	if err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 3*time.Minute, true, func(context.Context) (bool, error) { return condition(), nil }); err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
 }

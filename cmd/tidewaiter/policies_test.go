@@ -183,17 +183,13 @@ func TestVerdictsFollowPolicyObjects(t *testing.T) {
 func (p *process) awaitVerdicts(t testing.TB, n int64, verdict string) {
 	t.Helper()
 	client := progressClient(t, p.config)
-	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	eventuallyTrue(t, fmt.Sprintf("%d images that are %s", n, verdict), func() bool {
 		progress, err := askVerification(t.Context(), client.Get())
-		switch {
-		case err != nil:
+		if err != nil {
 			t.Fatal(err)
-		case !progress.Running && progress.Verified[verdict] == n:
-			return
-		case time.Now().After(deadline):
-			t.Fatalf("not all of %d images are %s: %+v", n, verdict, progress)
 		}
-	}
+		return !progress.Running && progress.Verified[verdict] == n
+	})
 }
 
 // BenchmarkPolicyChange is the time from a change of a policy that is an object to the last of 1,000 stored verdicts, all of
@@ -455,11 +451,7 @@ func TestPolicyThatCannotBeMet(t *testing.T) {
 	client.await("other", "covering nothing", func(o *unstructured.Unstructured) bool {
 		return condition(o, policyapi.ConditionCoversImages) == "False NoImages: no image"
 	})
-	for deadline := time.Now().Add(time.Minute); !strings.Contains(log.String(), "policy=other"); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the log does not name a policy that covers nothing")
-		}
-	}
+	eventuallyTrue(t, "a line of the log that names a policy that covers nothing", func() bool { return strings.Contains(log.String(), "policy=other") })
 	for _, name := range []string{"ca", "gpg", "idle", "other"} {
 		if n := strings.Count(log.String(), "policy="+name+" "); n != 1 {
 			t.Errorf("policy %s is in the log %d times:\n%s", name, n, log)
@@ -532,18 +524,13 @@ func TestPoliciesOfNamespaces(t *testing.T) {
 	}
 	awaitSelected := func(selector string, want int) {
 		t.Helper()
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		eventuallyTrue(t, fmt.Sprintf("%d images that are %s", want, selector), func() bool {
 			list, err := images.List(t.Context(), metav1.ListOptions{FieldSelector: selector})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(list.Items) == want {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%d images are %s, want %d", len(list.Items), selector, want)
-			}
-		}
+			return len(list.Items) == want
+		})
 	}
 	document, err := os.ReadFile(trust)
 	if err != nil {

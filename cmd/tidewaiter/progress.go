@@ -93,32 +93,32 @@ func (p *progress) postponed(why string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.begun--
-	p.clear()
-	if why != "" {
-		fmt.Fprintln(p.w, why)
-	}
-	p.draw()
+	p.write(why)
 }
 
-// told says once what everybody waits for; the same line is not repeated.
-func (p *progress) told(line string) {
+// noteOnce is note, but for a line that is the same as the last one.
+func (p *progress) noteOnce(line string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if line == p.lastNotice {
-		return
+	if line != p.lastNotice {
+		p.lastNotice = line
+		p.write(line)
 	}
-	p.lastNotice = line
-	p.clear()
-	fmt.Fprintln(p.w, line)
-	p.draw()
 }
 
 // note writes a line that is to stay.
 func (p *progress) note(line string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.write(line)
+}
+
+// write writes a line, if it is not empty, above the progress line. The caller holds mu.
+func (p *progress) write(line string) {
 	p.clear()
-	fmt.Fprintln(p.w, printable.Text(line))
+	if line != "" {
+		fmt.Fprintln(p.w, printable.Text(line))
+	}
 	p.draw()
 }
 

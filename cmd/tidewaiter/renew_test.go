@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -88,11 +87,7 @@ func TestStoredReferencesAreMigrated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(time.Minute); len(selected(t, images, "warnings=OldReferences")) > 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("a minute after the start there are images in an old form")
-		}
-	}
+	eventuallyTrue(t, "no image in an old form", func() bool { return len(selected(t, images, "warnings=OldReferences")) == 0 })
 	for _, digit := range []string{"1", "2", "3"} {
 		want := oldImage(digit, "docker.io")
 		got, err := images.Get(t.Context(), want.Name, metav1.GetOptions{})
@@ -196,11 +191,7 @@ func TestAttackStoredTextIsMadePrintable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(time.Minute); len(selected(t, images, "unprintable=true")) > 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("a minute after the start there are images that are not printable")
-		}
-	}
+	eventuallyTrue(t, "no image that is not printable", func() bool { return len(selected(t, images, "unprintable=true")) == 0 })
 	list, err := images.List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(list.Items) != len(old) {
 		t.Fatalf("%d images, %v", len(list.Items), err)

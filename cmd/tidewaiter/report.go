@@ -142,7 +142,7 @@ func (r *report) fromFile(source, reference string, result *importer.Result, err
 // warn tells of what is about no single reference.
 func (r *report) warn(warnings []string) {
 	for _, w := range warnings {
-		r.progress.told("warning: " + printable.Text(w))
+		r.progress.noteOnce("warning: " + w)
 	}
 }
 

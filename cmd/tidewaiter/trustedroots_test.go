@@ -75,11 +75,7 @@ func TestTrustedRootFromBefore(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = s.tasks[0](ctx) }()
-	for deadline := time.Now().Add(time.Minute); ageOf(t, file) != float64(before.Unix()); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("the metric says %v", ageOf(t, file))
-		}
-	}
+	eventuallyTrue(t, "a metric of the time before", func() bool { return ageOf(t, file) == float64(before.Unix()) })
 	stop()
 	<-ended
 	if text, err := os.ReadFile(file); err != nil || string(text) != "from before" {

@@ -23,33 +23,32 @@ import (
 // between roles.
 func reconcile(ctx context.Context, client kubernetes.Interface) error {
 	var errs []error
-	for _, role := range Roles() {
-		if ctx.Err() != nil {
-			return ctx.Err()
+	run := func(kind, name string, do func() error) {
+		if ctx.Err() == nil {
+			errs = append(errs, named(kind, name, do))
 		}
-		errs = append(errs, named("clusterrole", role.Name, func() error {
+	}
+	for _, role := range Roles() {
+		run("clusterrole", role.Name, func() error {
 			_, err := (&reconciliation.ReconcileRoleOptions{
 				Role:    reconciliation.ClusterRoleRuleOwner{ClusterRole: &role},
 				Client:  reconciliation.ClusterRoleModifier{Client: client.RbacV1().ClusterRoles()},
 				Confirm: true,
 			}).Run()
 			return err
-		}))
+		})
 	}
 	for _, binding := range Bindings() {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		errs = append(errs, named("clusterrolebinding", binding.Name, func() error {
+		run("clusterrolebinding", binding.Name, func() error {
 			_, err := (&reconciliation.ReconcileRoleBindingOptions{
 				RoleBinding: reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: &binding},
 				Client:      reconciliation.ClusterRoleBindingClientAdapter{Client: client.RbacV1().ClusterRoleBindings()},
 				Confirm:     true,
 			}).Run()
 			return err
-		}))
+		})
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, ctx.Err())...)
 }
 
 // named does what may meet somebody else's change, and says of what an error is.

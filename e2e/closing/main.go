@@ -3,23 +3,32 @@
 //
 //	test: 1234 passed, 0 failed, 2 skipped, in 61 packages
 //
-// What was skipped is named before, so that nothing is left out without a word. It
-// fails when a test or a package did.
+// Before that it names what was skipped, so that nothing is left out without a word, and
+// the tests that took longest. It fails when a test or a package did.
 package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 )
 
 // event is a line of `go test -json` (go doc test2json).
 type event struct {
 	Action, Package, ImportPath, Test, Output string
+	Elapsed                                   float64 // seconds, of a test that has ended
 }
+
+// Of the tests that took a second or more, the slowest are named.
+const (
+	slow      = 1 // seconds
+	namedSlow = 10
+)
 
 func main() {
 	name := "tests"
@@ -40,6 +49,7 @@ func closing(name string, in io.Reader, out io.Writer) (failed bool, err error) 
 	packages := map[string]string{} // how they ended
 	text := map[string]*strings.Builder{}
 	var skipped []string
+	var ended []event // tests, without those within others
 	lines := bufio.NewReader(in)
 	for {
 		line, readErr := lines.ReadString('\n')
@@ -69,6 +79,9 @@ func closing(name string, in io.Reader, out io.Writer) (failed bool, err error) 
 					packages[e.Package] = e.Action
 				} else {
 					counts[e.Action]++
+					if !strings.Contains(e.Test, "/") && e.Elapsed >= slow {
+						ended = append(ended, e)
+					}
 				}
 				if e.Action == "skip" && e.Test != "" {
 					skipped = append(skipped, e.Package+" "+e.Test)
@@ -91,6 +104,10 @@ func closing(name string, in io.Reader, out io.Writer) (failed bool, err error) 
 	}
 	for _, s := range skipped {
 		fmt.Fprintf(out, "skipped: %s\n", s)
+	}
+	slices.SortStableFunc(ended, func(a, b event) int { return cmp.Compare(b.Elapsed, a.Elapsed) })
+	for _, e := range ended[:min(len(ended), namedSlow)] {
+		fmt.Fprintf(out, "slow: %.1f s %s %s\n", e.Elapsed, e.Package, e.Test)
 	}
 	if len(packages) == 0 {
 		failed = true // nothing ran

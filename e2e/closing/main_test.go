@@ -26,6 +26,12 @@ func TestClosing(t *testing.T) {
 {"ImportPath":"p","Action":"build-fail"}
 {"Action":"fail","Package":"p"}
 `, "p.go:1: no\nx: 0 passed, 0 failed, 0 skipped, in 1 packages\n", true},
+		"slow": {`{"Action":"pass","Package":"p","Test":"TestA","Elapsed":0.9}
+{"Action":"pass","Package":"p","Test":"TestB/part","Elapsed":7}
+{"Action":"pass","Package":"p","Test":"TestB","Elapsed":7.26}
+{"Action":"pass","Package":"p","Test":"TestC","Elapsed":12}
+{"Action":"pass","Package":"p","Elapsed":20}
+`, "slow: 12.0 s p TestC\nslow: 7.3 s p TestB\nx: 4 passed, 0 failed, 0 skipped, in 1 packages\n", false},
 		"nothing ran": {"", "x: 0 passed, 0 failed, 0 skipped, in 0 packages\n", true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,13 +1,13 @@
 // Package verbatim answers requests with the bytes that are stored.
 //
-// What a storage holds of some kinds is what a JSON client gets, but for its
-// resourceVersion. Of these, a [Kind] each, reads, lists, creations and watches are
-// answered without decoding anything; whatever is not plain JSON, or has a selector, is
-// left to the API server's own handlers.
+// Of some kinds a storage holds exactly what a JSON client gets, except for the
+// resourceVersion. Each such kind is a [Kind]: its reads, lists, creations and watches are
+// answered without decoding anything. The API server's own handlers answer what asks for
+// anything but plain JSON, or has a selector.
 //
-// It stands between the registries and any storage.Interface, as a watch cache does: a
-// [Getter] gives each storage a codec that leaves objects as they are, so what watches are
-// told of is an [Object], which is decoded if somebody asks for another form, and encoded
+// The package stands between the registries and any storage.Interface, as a watch cache
+// does. A [Getter] gives each storage a codec that leaves objects as they are, so a watch
+// delivers an [Object]. It is decoded only if somebody asks for another form, and encoded
 // once for each form. That works with every storage, Kubernetes' etcd3 store as well.
 // A storage that is a [Source] is also read directly, by [Getter.Serve].
 package verbatim

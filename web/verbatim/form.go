@@ -18,7 +18,7 @@ import (
 // plain lists, 6 kB in compressed ones.
 const keptBytes = 128 << 20
 
-// longestKept is the longest run whose bytes are used again.
+// longestKept is the length in bytes up to which the memory of a run is used again.
 const longestKept = 4 * listRun
 
 // verbose is the level of what is logged from verbosity 2 on.
@@ -37,13 +37,13 @@ type form struct {
 	kept  *filecache.Cache[sums]
 	// making is what is formed now and will be kept.
 	making makings
-	// ratio is how many stored bytes become one that is kept.
+	// ratio is how many stored bytes make one byte in this form.
 	ratio int64
-	// costly: an object is taken from what is kept even if it has been read.
+	// costly is true if forming an object costs more than reading the kept form.
 	costly bool
 
-	// runs is of *run, whose bytes are used again. After a Write that has failed they
-	// are not: HTTP/2 can still be sending them.
+	// runs holds *run, to use their memory again. A run whose Write failed does not come
+	// back: HTTP/2 can still be sending it.
 	runs sync.Pool
 }
 
@@ -53,7 +53,7 @@ type piece struct {
 	sum   gzipparts.Sum // of a compressed one
 }
 
-// sums are of one object in a compressed form: with its comma, and without.
+// sums are the checksums of one object in a compressed form, with its comma and without.
 type sums struct{ all, object gzipparts.Sum }
 
 // run is what is sent at a time.
@@ -142,13 +142,13 @@ func gzipForm(k *kind, dir string) *form {
 	return f
 }
 
-// frame is what objects stand in.
+// frame is the text around the objects of an answer.
 type frame struct {
 	first         piece // before the first of a list, where others have a comma
 	before, after piece // around each event; both or none
 }
 
-// put has run sent in a frame. first: with the first object.
+// put sends a run in its frame. first is true for the run with the first object.
 func (f *form) put(run *run, fr frame, first bool) {
 	run.framed, run.sum = run.framed[:0], gzipparts.Sum{}
 	events := len(fr.before.bytes) > 0
@@ -207,7 +207,7 @@ func (f *form) send(ctx context.Context, p *pass, fr frame, to sink, sent func(o
 	})
 }
 
-// each calls use with runs, which are then the user's.
+// each calls use with each run. The run belongs to use from then on.
 func (f *form) each(ctx context.Context, p *pass, fr frame, use func(*run) error) error {
 	keep := false
 	if f.costly || p.more || len(p.rest) > 0 { // else all has been read, and is quick to form
@@ -240,7 +240,7 @@ func (f *form) each(ctx context.Context, p *pass, fr frame, use func(*run) error
 	})
 }
 
-// fill returns the next run, for which there is room.
+// fill returns the next run. There is room for it.
 func (f *form) fill(ctx context.Context, p *pass, objects []stored, ids []int64, keep bool, fr frame, first bool) (*run, error) {
 	for {
 		r, ok := f.runs.Get().(*run)
@@ -304,7 +304,7 @@ func (f *form) next(ctx context.Context, p *pass, run *run, objects []stored, id
 	return nil
 }
 
-// ahead calls use with what produce makes, each while the next is made.
+// ahead calls use with each value that produce makes. Meanwhile it makes the next one.
 func ahead[T any](ctx context.Context, produce func(ctx context.Context, use func(T) error) error, use func(T) error) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

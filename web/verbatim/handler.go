@@ -25,8 +25,9 @@ const pageLimit = 500
 
 // Serve answers plain JSON reads with the bytes that are stored, and leaves every other
 // request to next: tables, other encodings, selectors, whatever is malformed, and what cannot be read. It
-// stands behind authentication, authorization, and a filter that has writes fail soon after the
-// request's deadline: a client that does not read would hold it for ever. What it answers
+// stands behind authentication and authorization, and behind a filter that makes writes fail
+// soon after the request's deadline. Without that filter a client that does not read would hold
+// it for ever. What it answers
 // differs from next's answer in the order of the fields of metadata only.
 func (g *Getter) Serve(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -119,8 +120,8 @@ func wantsPlainJSON(req *http.Request) bool {
 	return !strings.HasPrefix(agent, "curl") && !strings.HasPrefix(agent, "Wget") && !strings.HasPrefix(agent, "Mozilla/5.0")
 }
 
-// listOptions are the storage's options for a list without a selector; ok
-// is false for anything else, and for what the API server refuses.
+// listOptions returns the storage's options for a list without a selector. ok is false for
+// any other request, and for one that the API server refuses.
 func listOptions(query url.Values) (_ storage.ListOptions, ok bool) {
 	for name := range query {
 		switch name {

@@ -48,13 +48,13 @@ type kind struct {
 	// source is nil when the storage is not one.
 	source      Source
 	plain, gzip *form
-	// lists is what lists may hold, and initial what watches may that send what exists.
+	// lists is the memory of all lists, and initial that of all watches which send what exists.
 	lists, initial *room
 	patience       time.Duration // of a list that waits for room
 	// working has a place for each answer that reads and forms objects now, which
 	// holds what is not of its share yet.
 	working chan struct{}
-	// passes are under way.
+	// passes counts the passes under way.
 	passes atomic.Int64
 	// unreadable is the name of an object that could not be read, if one was met.
 	unreadable atomic.Pointer[string]
@@ -80,7 +80,7 @@ func (k *kind) serveAsStored(kind Kind, codecs serializer.CodecFactory, dir stri
 	return nil
 }
 
-// work waits for a place to work at, which rest gives back. It is false when ctx is done.
+// work waits until there is a place to work at. rest gives it back. work returns false when ctx is done.
 func (k *kind) work(ctx context.Context) bool {
 	select {
 	case k.working <- struct{}{}:
@@ -100,8 +100,8 @@ func (k *kind) close() {
 	}
 }
 
-// stored is an object that was read, or of which the revision is known so far: data
-// and err are nil then.
+// stored is an object of the storage. Of one that was not read yet only name and revision
+// are known, and data and err are nil.
 type stored struct {
 	name string
 	rev  int64
@@ -161,9 +161,8 @@ func (k *kind) encodeAnew(data []byte) ([]byte, error) {
 	return runtime.Encode(k.codec, obj)
 }
 
-// meetsUnreadable tells whether what begins to be answered before everything is read
-// must be left to the API server, because an object that cannot be read is known: when the first
-// bytes are out it is too late to say so.
+// meetsUnreadable tells whether an object is known that cannot be read. Then the API server
+// answers: once the first bytes are sent, it is too late to report an error.
 func (k *kind) meetsUnreadable(ctx context.Context) bool {
 	name := k.unreadable.Load()
 	if name == nil {
@@ -199,6 +198,6 @@ func write(w io.Writer, make func(buf []byte) ([]byte, error)) error {
 	return err
 }
 
-// texts are buffers for one object each. One whose Write has failed does not come
-// back: HTTP/2 can still be sending it.
+// texts are buffers for one object each. A buffer whose Write failed does not come back:
+// HTTP/2 can still be sending it.
 var texts = sync.Pool{New: func() any { return new([]byte) }}

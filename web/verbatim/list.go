@@ -24,9 +24,9 @@ const listPatience = 2 * time.Second
 // listEnd is a list from the end of its items.
 const listEnd = "]}\n"
 
-// list answers with all objects, or a page of them. It leaves the answer to next
-// when an object that it has read before it writes is damaged. One that it meets
-// later ends the connection, and the next list is left to next.
+// list answers with all objects, or a page of them. It calls next instead if it reads a
+// damaged object before it has written anything. A damaged object that it reads later ends
+// the connection, and next answers the lists that follow.
 func (k *kind) list(w http.ResponseWriter, req *http.Request, opts storage.ListOptions, next http.Handler) {
 	share := &share{of: k.lists}
 	defer share.release()

@@ -5,15 +5,17 @@ import (
 	"sync"
 )
 
-// makings has answers that need the same objects at the same moment form them once: all but one
-// wait, and take what that one has kept. There are as many as answers under way.
+// makings lets answers that need the same objects at the same moment share the work: one
+// forms and keeps them, the others wait and take what was kept. It has at most one entry for
+// each answer under way.
 type makings struct {
 	mu sync.Mutex
 	by map[int64]chan struct{} // by the first object's revision, closed when it is formed
 }
 
-// begin returns at once to who is the first to form what begins with the object id, and to others when that is
-// done or has failed, or ctx ends. Each calls done.
+// begin announces that the caller forms what begins with the object id. It returns at once to
+// the first caller, and to the others when the first is done or has failed, or ctx ends. Each
+// caller calls done.
 func (m *makings) begin(ctx context.Context, id int64) (done func()) {
 	m.mu.Lock()
 	made, others := m.by[id]

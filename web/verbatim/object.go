@@ -75,7 +75,7 @@ func (o *Object) CacheEncode(id runtime.Identifier, encode func(runtime.Object, 
 	return err
 }
 
-// encoding is what is, or will be, known of the format id.
+// encoding returns the entry of the format id. It makes an empty one if there is none.
 func (o *Object) encoding(id runtime.Identifier) *encoding {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -132,8 +132,8 @@ func (o *Object) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKi
 func (o *Object) DeepCopyObject() runtime.Object { return o.GetObject() }
 
 // eventEncoder identifies the encoder of a watch's events of one type, as the API server does
-// (handlers.watchEncoder). An identifier that is not found costs the
-// way of all others.
+// (handlers.watchEncoder). If the identifier is not known, the event is encoded as for any
+// other kind.
 func eventEncoder(object, event runtime.Identifier, t watch.EventType) runtime.Identifier {
 	// Texts can always be encoded.
 	id, _ := json.Marshal(struct {
@@ -145,8 +145,8 @@ func eventEncoder(object, event runtime.Identifier, t watch.EventType) runtime.I
 	return runtime.Identifier(id)
 }
 
-// codec is a storage's codec that leaves objects as they are stored where the storage does not
-// say what they should be read into, which is for watches.
+// codec is a storage's codec. For watches, which do not say what an object is read into, it
+// leaves objects as they are stored.
 type codec struct {
 	runtime.Codec
 	kind *kind
@@ -167,7 +167,7 @@ func (c codec) Decode(data []byte, defaults *schema.GroupVersionKind, into runti
 			return o, defaults, nil
 		}
 	}
-	// An error is better known now than when the object is sent.
+	// To fail now is better than to fail when the object is sent.
 	obj, gvk, err := c.Codec.Decode(data, nil, c.kind.newFunc())
 	if err != nil {
 		return nil, gvk, err

@@ -10,15 +10,16 @@ import (
 
 const (
 	// headObjects and headBytes bound what is read before the first byte of an answer is
-	// written. An object among them that cannot be read is reported as it should be.
+	// written. If one of these objects cannot be read, the API server can still report it.
 	headObjects = 100
 	headBytes   = 256 << 10
-	// chunkObjects are read, or formed, at a time.
+	// chunkObjects is how many objects are read, or formed, at a time.
 	chunkObjects = 100
-	// A run is so long at least, and what is read for one at a time. Two runs of each answer
-	// are in memory. Lists are faster with long ones, and there may be more watches.
+	// listRun and watchRun are the least length of a run in bytes, and how much is read at a
+	// time. Each answer has two runs in memory. Long runs make a list faster; short ones leave
+	// room for more watches.
 	listRun, watchRun = 512 << 10, 128 << 10
-	// chunkKeys are read at a time where no values are.
+	// chunkKeys is how many names are read at a time where no values are read.
 	chunkKeys = 1000
 )
 
@@ -31,7 +32,7 @@ type pass struct {
 	head []stored // read before anything is written
 	size int      // bytes of them
 	rest []stored // what follows in a page; read are only the revisions
-	// of a pass to the end: more objects follow, from this name on.
+	// Of a pass to the end: the name from which more objects follow.
 	more bool
 	from string
 
@@ -39,7 +40,7 @@ type pass struct {
 	run   int
 	share *share
 
-	// of a page that more objects follow: its last name, and how many.
+	// Of a page after which more objects follow: its last name, and how many follow.
 	last      string
 	remaining int64
 }
@@ -106,15 +107,15 @@ func (p *pass) page(ctx context.Context, limit, size int, count bool) (page []st
 	return page, nil
 }
 
-// forget lets go of what was read of objects, which will be read again.
+// forget drops what was read of objects. They will be read again.
 func forget(objects []stored) {
 	for i := range objects {
 		objects[i].data = nil
 	}
 }
 
-// each calls use with all objects, which are then the user's. keys: of those that
-// begin has not read, only the revisions.
+// each calls use with all objects, which belong to use from then on. With keys it reads only
+// the revisions of those that begin has not read.
 func (p *pass) each(ctx context.Context, keys bool, use func([]stored) error) error {
 	for _, page := range []*[]stored{&p.head, &p.rest} {
 		objects := *page
@@ -142,7 +143,8 @@ func (p *pass) each(ctx context.Context, keys bool, use func([]stored) error) er
 	return nil
 }
 
-// read reads the values of the first of objects, which are revisions in a row; of one or more.
+// read reads the values of the first of objects, or of all. The objects follow each other in the
+// storage, and their revisions are known. It is an error if it reads none.
 func (p *pass) read(ctx context.Context, objects []stored) error {
 	n := 0
 	_, _, _, err := p.k.source.ScanStored(ctx, objects[0].name, p.rev, len(objects), p.run, false, func(name string, rev int64, data []byte, err error) {

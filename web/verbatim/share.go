@@ -8,7 +8,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/limits"
 )
 
-// room is what all answers of one sort may hold in memory, in bytes.
+// room is the memory, in bytes, that all answers of one sort share.
 type room struct {
 	*semaphore.Weighted
 	size int64
@@ -16,7 +16,7 @@ type room struct {
 
 func newRoom(size int64) *room { return &room{semaphore.NewWeighted(size), size} }
 
-// share is what one answer may hold of a room.
+// share is the part of a room that one answer holds.
 type share struct {
 	of    *room
 	holds int64

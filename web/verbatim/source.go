@@ -16,11 +16,11 @@ type Source interface {
 	// storage.StorageError, as from Get.
 	ReadStored(ctx context.Context, name string) (data []byte, rev int64, err error)
 
-	// ScanStored calls each for the objects of revision rev, 0 for now, in the order of
-	// their names, from the name from on, until there were limit of them or size bytes. With size 0 data
-	// is not read. err, and not data, is given of an object that cannot be read.
-	// It returns the revision it has read; whether objects follow, which a call from the
-	// last name and a zero byte returns; and how many, if count asks for it.
+	// ScanStored calls each with the objects as of revision rev, 0 for now, in the order of
+	// their names. It begins with the name from, and ends after limit objects or size bytes.
+	// With size 0 it reads no data. An object that cannot be read has err in place of data.
+	// ScanStored returns the revision that it has read, whether more objects follow, and, if
+	// count is true, how many. A call from the last name and a zero byte goes on.
 	ScanStored(ctx context.Context, from string, rev int64, limit, size int, count bool,
 		each func(name string, rev int64, data []byte, err error)) (at int64, more bool, remaining int64, err error)
 

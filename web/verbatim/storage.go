@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Getter gives registries the storage of another generic.RESTOptionsGetter, whose watches
-// tell of an [Object] each, made once for all that share an event.
+// Getter gives registries the storage of another generic.RESTOptionsGetter. Its watches
+// deliver an [Object] for each event, the same one to all watchers.
 type Getter struct {
 	generic.RESTOptionsGetter
 	codecs serializer.CodecFactory
@@ -31,8 +31,8 @@ type Getter struct {
 	kinds map[schema.GroupVersionResource]*kind // that are served, by what registries asked for
 }
 
-// NewGetter returns a Getter over inner. Kinds are served as they are stored; what is kept
-// of their lists is in files in dir. Codecs are the API server's.
+// NewGetter returns a Getter over inner, which serves kinds as they are stored. It keeps what
+// lists were made of in files in dir. Codecs are the API server's.
 func NewGetter(inner generic.RESTOptionsGetter, codecs serializer.CodecFactory, dir string, kinds ...Kind) *Getter {
 	g := &Getter{RESTOptionsGetter: inner, codecs: codecs, dir: dir, served: map[schema.GroupVersionResource]Kind{}, kinds: map[schema.GroupVersionResource]*kind{}}
 	for _, k := range kinds {
@@ -72,7 +72,7 @@ func (g *Getter) GetRESTOptions(resource schema.GroupResource, example runtime.O
 	return opts, err
 }
 
-// objects is a storage whose watches tell of an Object each.
+// objects is a storage whose watches deliver an Object for each event.
 type objects struct {
 	storage.Interface
 	kind *kind
@@ -116,9 +116,10 @@ func (s *objects) Create(ctx context.Context, key string, obj, out runtime.Objec
 	return nil
 }
 
-// AnswerCreation lets a registry answer a creation with the bytes that were stored: the object is
-// created with the context returned, and what the registry returns is given to answer.
-// Only kinds that are served as they are stored are answered so.
+// AnswerCreation lets a registry answer a creation with the bytes that were stored. The caller
+// creates the object with the returned context, calls answer with what the registry has
+// returned, and sends what answer returns. For kinds that are not served as they are stored,
+// answer returns its argument.
 func (g *Getter) AnswerCreation(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object) {
 	w := &written{}
 	return context.WithValue(ctx, writtenKey{}, w), func(obj runtime.Object) runtime.Object {

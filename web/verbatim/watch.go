@@ -30,13 +30,14 @@ import (
 // watchOptions are of a watch that begins with what exists and has no selector.
 type watchOptions struct {
 	query url.Values
-	// bookmark: the end of what exists is marked.
+	// bookmark is true if a bookmark marks the end of what exists.
 	bookmark bool
 	timeout  time.Duration // 0 for none
 	list     storage.ListOptions
 }
 
-// newWatchOptions returns ok false for other watches, and for what the API server refuses.
+// newWatchOptions reads the options of a request. ok is false for any other watch, and for one
+// that the API server refuses.
 func newWatchOptions(query url.Values) (_ watchOptions, ok bool) {
 	for name := range query {
 		switch name {
@@ -66,9 +67,9 @@ func newWatchOptions(query url.Values) (_ watchOptions, ok bool) {
 	return o, true
 }
 
-// watch answers with an event for each object that exists, and has next go on from their
-// revision. It leaves everything to next when an object that it has read before it writes is
-// damaged; one that it meets later is an event, as from next.
+// watch answers with an event for each object that exists. Then next goes on from their
+// revision. If watch reads a damaged object before it has written anything, next answers from
+// the beginning. A damaged object that it reads later becomes an event of type ERROR, as from next.
 func (k *kind) watch(w http.ResponseWriter, req *http.Request, opts watchOptions, next http.Handler) {
 	ctx := req.Context()
 	began := time.Now()
@@ -77,7 +78,7 @@ func (k *kind) watch(w http.ResponseWriter, req *http.Request, opts watchOptions
 		ctx, cancel = context.WithTimeout(ctx, opts.timeout)
 		defer cancel()
 	}
-	// As many begin as find room with what they hold; the others wait, and hold nothing.
+	// A watch begins when there is room for what it will hold. Until then it holds nothing.
 	share := &share{of: k.initial}
 	defer share.release()
 	if share.wait(ctx, weight(watchRun)) != nil {
@@ -93,7 +94,7 @@ func (k *kind) watch(w http.ResponseWriter, req *http.Request, opts watchOptions
 	// there has a hold of its own when it has begun.
 	s := &eventStream{ResponseWriter: w, flush: http.NewResponseController(w).Flush, begun: k.source.Hold(p.rev)}
 	defer s.begun()
-	// The API server's rule: what no bookmark ends is not compressed.
+	// As in the API server, an answer is compressed only if a bookmark ends it.
 	s.compressed = opts.bookmark && responsewriters.ContentEncodingSupported(req, features.WatchListCompression) == "gzip"
 	done := false
 	info, _ := request.RequestInfoFrom(ctx)
@@ -205,8 +206,8 @@ func eventHead(t watch.EventType) []byte { return []byte(`{"type":"` + string(t)
 
 const eventEnd = "}\n"
 
-// eventStream is what a watch's events are written to, whose status is out.
-// Compressed, what is written between two flushes is a gzip member of its own, as the API server does it.
+// eventStream is what a watch's events are written to after the status. If it compresses, it
+// makes a gzip member of what is written between two flushes, as the API server does.
 type eventStream struct {
 	http.ResponseWriter
 	flush      func() error
@@ -248,7 +249,7 @@ func (s *eventStream) Flush() {
 	_ = s.flush()
 }
 
-// writeError is an error of the client's connection, or its end.
+// writeError is an error of writing to the client, whose connection may have ended.
 type writeError struct{ error }
 
 // Unwrap is for errors.Is.
