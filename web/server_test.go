@@ -368,7 +368,7 @@ func TestFloodOfLists(t *testing.T) {
 		}
 	})
 	token := s.admin(t).BearerToken
-	codes := make(chan int, 100)
+	codes := make(chan int, 64)
 	for range cap(codes) {
 		go func() {
 			code, _ := s.get(t, "/api/v1/namespaces/default/pods", token)

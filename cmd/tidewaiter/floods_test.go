@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,7 +23,10 @@ import (
 	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
@@ -49,12 +53,16 @@ type flood struct {
 	// before is a command of the shell that runs before the server, and flags are the server's.
 	before string
 	flags  func(t *testing.T) []string
+	// another has another user get objects meanwhile, at the attackers' address; else it is the
+	// same user at another address.
+	another bool
 	// attack goes on until ctx is done. It calls begun when it is at its height.
 	attack func(ctx context.Context, t *testing.T, s *process, n int, begun func())
 }
 
 const (
 	selectsAll  = "labelSelector=flood"
+	watchesNew  = "watch=1"
 	selectsFew  = "labelSelector=rare"
 	watchesAll  = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 	watchesSome = "watch=1&resourceVersion=0&" + selectsAll
@@ -64,6 +72,8 @@ const (
 
 	refused = "in turn; what is too much is answered 429 with Retry-After"
 	cutOff  = "as many as there is room for; cut off when nothing of a write is taken for 30 s"
+	ofOne   = "25 in flight and 25 that wait; the others are answered 429 with Retry-After"
+	watched = "2,500 are served; the others are answered 429 with Retry-After"
 	inTime  = "as many as there is room for, until their deadline of a minute; the others are answered 429"
 )
 
@@ -71,6 +81,10 @@ var floods = []flood{
 	{behaviour: "1,000 lists with a selector that takes 10 of 1,500 Images, again and again", ends: refused, images: 1500, bytes: 12 << 10, few: 200, many: 1000, attack: lists(selectsFew, plainJSON, "")},
 	{behaviour: "400 lists with a selector that takes all of 1,500 Images, again and again", ends: refused, images: 1500, bytes: 12 << 10, few: 60, many: 400, attack: lists(selectsAll, plainJSON, "")},
 	{behaviour: "400 lists of 1,500 Images as tables, again and again", ends: refused, images: 1500, bytes: 12 << 10, many: 400, attack: lists("", tableJSON, "")},
+	{behaviour: "lists of all of 1,500 Images over 64 connections of one user, again and again, and gets of another", ends: ofOne, images: 1500, bytes: 12 << 10, many: 64, another: true, attack: lists("", plainJSON, "")},
+	{behaviour: "lists with a selector that takes 10 of 1,500 Images over 64 connections of one user, and gets of another", ends: ofOne, images: 1500, bytes: 12 << 10, many: 64, another: true, attack: lists(selectsFew, plainJSON, "")},
+	{behaviour: "10,000 watches of one user from now on, and gets of another", ends: watched, images: 1500, bytes: 12 << 10, many: 10_000, another: true, attack: watches(true)},
+	{behaviour: "10,000 watches of one user that begin with 1,500 Images, and gets of another", ends: watched, images: 1500, bytes: 12 << 10, many: 10_000, another: true, attack: watches(false)},
 	{behaviour: "1,000 lists of all of 1,500 Images, again and again", ends: refused, images: 1500, bytes: 12 << 10, many: 1000, attack: lists("", plainJSON, "")},
 	{behaviour: "1,000 compressed lists of all of 1,500 Images, again and again", ends: refused, images: 1500, bytes: 12 << 10, many: 1000, attack: lists("", plainJSON, "gzip")},
 	{behaviour: "1,000 lists of all of 1,500 Images that are not read", ends: inTime, images: 1500, bytes: 12 << 10, few: 200, many: 1000, attack: unread("", "limit=500")},
@@ -121,7 +135,10 @@ func TestFloods(t *testing.T) {
 				flags = f.flags(t)
 			}
 			s := runProcessAfter(t, f.before, dirs[stored], flags...)
-			client := s.elsewhere(t)
+			client, token := s.from(t, net.IPv4(127, 0, 0, 2)), s.config.BearerToken
+			if f.another {
+				client, token = s.from(t, net.IPv4(127, 0, 0, 1)), s.reader(t)
+			}
 			path := "/api/v1/namespaces/default"
 			if f.images > 0 && f.bytes < 1<<20 {
 				path = benchPath + "/" + names[stored]
@@ -129,7 +146,7 @@ func TestFloods(t *testing.T) {
 			if f.flags == nil && f.before == "" {
 				f.attack = attackFromElsewhere(i, dirs[stored])
 			}
-			quiet := s.honest(t, client, path, 0)
+			quiet := s.honest(t, client, token, path, 0)
 			before := s.mostMemory(t)
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
@@ -143,11 +160,11 @@ func TestFloods(t *testing.T) {
 			case <-height:
 			case <-over:
 			}
-			gets := s.honest(t, client, path, lasts)
+			gets := s.honest(t, client, token, path, lasts)
 			stop()
 			<-over
 			took := time.Since(start)
-			s.honest(t, client, "/readyz", 0)
+			s.honest(t, client, token, "/readyz", 0)
 			peak := s.mostMemory(t)
 			t.Logf("%d gets, median %s, p99 %s; without the flood %s, %s; %.0f MiB, %.0f before", len(gets), gets[len(gets)/2], gets[len(gets)*99/100], quiet[len(quiet)/2], quiet[len(quiet)*99/100], peak, before)
 			if peak > most {
@@ -219,14 +236,53 @@ func attackFromHere(t *testing.T, attack string) {
 	floods[flood].attack(ctx, t, &process{benchServer: connect(t, newAPITarget(config).config)}, n, sync.OnceFunc(func() { fmt.Println(attackersBegun) }))
 }
 
-// elsewhere is a client at another address than the attackers'.
-func (p *process) elsewhere(t *testing.T) *http.Client {
+// reader is the token of a service account that may read.
+func (p *process) reader(t *testing.T) string {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(p.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "reader"}}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "reader"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: account.Namespace, Name: account.Name}},
+	}
+	if _, err := client.CoreV1().ServiceAccounts(account.Namespace).Create(t.Context(), account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	if _, err := client.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	request, err := client.CoreV1().ServiceAccounts(account.Namespace).CreateToken(t.Context(), account.Name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader := restclient.AnonymousClientConfig(p.config)
+	reader.BearerToken = request.Status.Token
+	images, err := imageclient.New(reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if _, err = images.List(t.Context(), metav1.ListOptions{Limit: 1}); err == nil {
+			return reader.BearerToken
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// from is a client at an address.
+func (p *process) from(t *testing.T, ip net.IP) *http.Client {
 	t.Helper()
 	config, err := restclient.TLSConfigFor(p.config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: ip}}
 	transport := &http.Transport{TLSClientConfig: config.Clone(), DialContext: dialer.DialContext, ForceAttemptHTTP2: true}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport}
@@ -234,7 +290,7 @@ func (p *process) elsewhere(t *testing.T) *http.Client {
 
 // honest gets a path a hundred times or more, for so long at least, and returns how long each took,
 // the longest last.
-func (p *process) honest(t *testing.T, client *http.Client, path string, lasts time.Duration) (took []time.Duration) {
+func (p *process) honest(t *testing.T, client *http.Client, token, path string, lasts time.Duration) (took []time.Duration) {
 	t.Helper()
 	for began := time.Now(); len(took) < 100 || time.Since(began) < lasts; time.Sleep(5 * time.Millisecond) {
 		start := time.Now()
@@ -242,7 +298,7 @@ func (p *process) honest(t *testing.T, client *http.Client, path string, lasts t
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Header.Set("Authorization", "Bearer "+p.config.BearerToken)
+		r.Header.Set("Authorization", "Bearer "+token)
 		resp, err := client.Do(r)
 		if err != nil {
 			t.Errorf("an honest get: %v", err)
@@ -400,6 +456,65 @@ func unread(queries ...string) func(context.Context, *testing.T, *process, int, 
 		t.Logf("%d of %d answered, %d refused", answered.Load(), n, told.Load())
 		if answered.Load() == 0 {
 			t.Error("none was answered")
+		}
+	}
+}
+
+// watches are opened by one client over HTTP/2, which reads them, from now on or from the
+// beginning, and asks again for those that are refused when it is told to.
+func watches(fromNow bool) func(context.Context, *testing.T, *process, int, func()) {
+	return func(ctx context.Context, t *testing.T, s *process, n int, begun func()) {
+		query := watchesNew
+		if fromNow {
+			images, err := imageclient.New(s.config)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			list, err := images.List(ctx, metav1.ListOptions{Limit: 1})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			query += "&resourceVersion=" + list.ResourceVersion
+		}
+		client := s.attacker(t)
+		client.Transport.(*http.Transport).ForceAttemptHTTP2 = true
+		var served, told atomic.Int64
+		var clients sync.WaitGroup
+		for range n {
+			clients.Go(func() {
+				for ctx.Err() == nil {
+					resp, err := client.Do(s.request(ctx, t, query, plainJSON, ""))
+					if err != nil {
+						continue
+					}
+					wait := 0
+					switch resp.StatusCode {
+					case http.StatusOK:
+						served.Add(1)
+						_, _ = io.Copy(io.Discard, resp.Body) // until the flood is over
+					case http.StatusTooManyRequests:
+						told.Add(1)
+						begun()
+						if wait, err = strconv.Atoi(resp.Header.Get("Retry-After")); err != nil {
+							t.Errorf("a watch too many: %v", resp.Header)
+						}
+					default:
+						t.Errorf("a watch: %s", resp.Status)
+					}
+					resp.Body.Close()
+					select {
+					case <-time.After(time.Duration(wait) * time.Second):
+					case <-ctx.Done():
+					}
+				}
+			})
+		}
+		clients.Wait()
+		t.Logf("%d watches served, %d refused", served.Load(), told.Load())
+		if served.Load() == 0 || told.Load() == 0 {
+			t.Errorf("%d watches served, %d refused", served.Load(), told.Load())
 		}
 	}
 }

@@ -76,8 +76,8 @@ When the server is ready one line on standard output says where.`,
 	o.tls.AddFlags(f)
 	o.access = access.NewOptions()
 	o.access.AddFlags(f)
-	f.IntVar(&o.maxReads, "max-requests-inflight", 400, "how many requests that change nothing are served at once, lists a quarter of them; the others wait for a moment and are then told to come later")
-	f.IntVar(&o.maxWrites, "max-mutating-requests-inflight", 200, "how many requests that change something are served at once")
+	f.IntVar(&o.maxReads, "max-requests-inflight", 400, "how many requests that change nothing are served at once, lists a quarter of them, and of one user a part; the others wait for a moment and are then told to come later")
+	f.IntVar(&o.maxWrites, "max-mutating-requests-inflight", 200, "how many requests that change something are served at once, and of one user a part")
 	return cmd
 }
 

@@ -302,6 +302,7 @@ func (s *server) newParts() *parts {
 func (s *server) newStorage(serializers map[string]runtime.StorageSerializer) *kubestore.Getter {
 	return kubestore.NewGetter(s.db, legacyscheme.Codecs, kubestore.Options{
 		Pause:       limits.Pause,
+		Begin:       limits.Begin,
 		Unconverted: []schema.GroupResource{imagev1.Resource("images")},
 		Serializers: serializers,
 	})

@@ -30,12 +30,23 @@ const (
 type budget struct {
 	lists, watches *semaphore.Weighted
 	patience       time.Duration // of a large list
-	// pause, if not nil, is called before a list waits, and what it returns after that.
+	// pause, if not nil, is called before a list or a watch waits, and what it returns after that.
 	pause func(context.Context) (resume func())
+	// begin, if not nil, is called before a watch reads what exists, and what it returns when
+	// that is sent.
+	begin func(context.Context) (end func())
 }
 
-func newBudget(pause func(context.Context) (resume func())) *budget {
-	return &budget{semaphore.NewWeighted(listBytes), semaphore.NewWeighted(watchBytes), listPatience, pause}
+func newBudget(pause, begin func(context.Context) func()) *budget {
+	return &budget{semaphore.NewWeighted(listBytes), semaphore.NewWeighted(watchBytes), listPatience, pause, begin}
+}
+
+// admitWatch waits until a watch may hold n bytes.
+func (b *budget) admitWatch(ctx context.Context, n int64) error {
+	if b.pause != nil {
+		defer b.pause(ctx)()
+	}
+	return b.watches.Acquire(ctx, n)
 }
 
 // admitList waits until a list may have stored bytes decoded, having called wait. They are

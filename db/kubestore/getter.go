@@ -39,6 +39,9 @@ type Options struct {
 	// Pause, when not nil, is called before a list waits for others to end, and what it
 	// returns after that.
 	Pause func(context.Context) (resume func())
+	// Begin, when not nil, is called before a watch reads what exists, and what it returns
+	// when the watch has sent it.
+	Begin func(context.Context) (end func())
 }
 
 // Getter gives registries storage in a database. It implements
@@ -61,7 +64,7 @@ func NewGetter(d *db.DB, codecs serializer.CodecFactory, opts Options) *Getter {
 	if opts.DeleteCollectionWorkers == 0 {
 		opts.DeleteCollectionWorkers = 4
 	}
-	return &Getter{db: d, codecs: codecs, opts: opts, budget: newBudget(opts.Pause), stores: map[schema.GroupResource]*Store{}}
+	return &Getter{db: d, codecs: codecs, opts: opts, budget: newBudget(opts.Pause, opts.Begin), stores: map[schema.GroupResource]*Store{}}
 }
 
 // GetRESTOptions implements generic.RESTOptionsGetter.

@@ -107,7 +107,7 @@ func New(cfg Config) (*Store, error) {
 		budget:         cfg.budget,
 	}
 	if s.budget == nil {
-		s.budget = newBudget(nil)
+		s.budget = newBudget(nil, nil)
 	}
 	if s.transformer == nil {
 		s.transformer = identity.NewEncryptCheckTransformer()

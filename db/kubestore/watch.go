@@ -233,6 +233,9 @@ func (w *watchChan) sendExisting() error {
 	o := db.RangeOptions{Prefix: w.key, Limit: chunkRows, Bytes: pageBytes}
 	var weight int64
 	defer func() { w.s.budget.watches.Release(weight) }()
+	if begin := w.s.budget.begin; begin != nil {
+		defer begin(w.ctx)()
+	}
 pages:
 	for {
 		page, err := w.s.page(w.ctx, o, w.recursive)
@@ -254,7 +257,7 @@ pages:
 					// Who waits holds nothing, and reads again.
 					o.From = kv.Key
 					clear(page.KVs[i:])
-					if err := w.s.budget.watches.Acquire(w.ctx, n); err != nil {
+					if err := w.s.budget.admitWatch(w.ctx, n); err != nil {
 						return err
 					}
 				}

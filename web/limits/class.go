@@ -6,15 +6,27 @@ import (
 	"time"
 )
 
-// caller is who shares a class with others.
+// caller is who shares a class with others: a user at an address.
 type caller struct{ user, address string }
 
-// class bounds the requests of one kind that are in flight. Who comes when it is
-// full waits for a moment; a place that becomes free goes to the caller with the
-// fewest in flight.
+// bound names what a request was refused for; empty for none.
+type bound string
+
+// The bounds, as the metric has them.
+const (
+	byAddress bound = "address" // of one user at one address
+	byUser    bound = "user"    // of one user at all addresses
+	byServer  bound = "server"  // of all
+)
+
+// class bounds the requests of one kind that are in flight: of all, of one user, and
+// of one user at one address. Who comes when a bound is reached waits for a moment; a
+// place that becomes free goes to the user with the fewest in flight, at the address
+// with the fewest.
 type class struct {
 	max        int           // in flight
-	perCaller  int           // in flight for one caller
+	perUser    int           // in flight for one user
+	perCaller  int           // in flight, and waiting, for one user at one address
 	maxWaiting int           // waiting for a place
 	patience   time.Duration // how long one waits
 
@@ -22,84 +34,145 @@ type class struct {
 	running int
 	waiting int
 	shares  map[caller]*share
+	users   map[string]*tally
 }
+
+// tally is what one user has of a class.
+type tally struct{ running, waiting, callers int }
 
 // share is what one caller has of a class.
 type share struct {
+	user    *tally
 	running int
 	waiting []chan bool // told true for a place, false for none
 }
 
-func newClass(max, perCaller, maxWaiting int, patience time.Duration) *class {
-	return &class{max: max, perCaller: perCaller, maxWaiting: maxWaiting, patience: patience, shares: map[caller]*share{}}
+func newClass(max, perUser, perCaller, maxWaiting int, patience time.Duration) *class {
+	return &class{
+		max: max, perUser: perUser, perCaller: perCaller, maxWaiting: maxWaiting, patience: patience,
+		shares: map[caller]*share{}, users: map[string]*tally{},
+	}
 }
 
-// enter takes a place, which leave gives back, and is false when none became
-// free in time.
-func (c *class) enter(ctx context.Context, who caller) bool {
+// enter takes a place, which leave gives back. It returns the bound that is reached when
+// no place became free in time.
+func (c *class) enter(ctx context.Context, who caller) bound {
 	c.mu.Lock()
-	s := c.shares[who]
-	if s == nil {
-		s = &share{}
-		c.shares[who] = s
-	}
-	if c.running < c.max && s.running < c.perCaller {
-		c.running++
-		s.running++
+	s := c.share(who)
+	reached := c.reached(s)
+	if reached == "" {
+		c.run(s)
 		c.mu.Unlock()
-		return true
+		return ""
 	}
-	if !c.roomToWait(s) {
+	if len(s.waiting) >= c.perCaller || !c.roomToWait(s) {
 		c.forget(who, s)
 		c.mu.Unlock()
-		return false
+		return reached
 	}
 	admitted := make(chan bool, 1)
 	s.waiting = append(s.waiting, admitted)
+	s.user.waiting++
 	c.waiting++
 	c.mu.Unlock()
 
 	over := time.NewTimer(c.patience)
 	defer over.Stop()
+	got, told := false, false
 	select {
-	case ok := <-admitted:
-		return ok
+	case got = <-admitted:
+		told = true
 	case <-over.C:
 	case <-ctx.Done():
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !told && !c.giveUp(s, admitted) {
+		got = <-admitted // it was told meanwhile
+	}
+	if got {
+		return ""
+	}
+	c.forget(who, s)
+	return reached
+}
+
+// giveUp takes a request out of those that wait, if it is one of them.
+func (c *class) giveUp(s *share, admitted chan bool) bool {
 	for i, p := range s.waiting {
 		if p == admitted {
 			s.waiting = append(s.waiting[:i], s.waiting[i+1:]...)
+			s.user.waiting--
 			c.waiting--
-			c.forget(who, s)
-			return false
+			return true
 		}
 	}
-	return <-admitted // it was told meanwhile
+	return false
 }
 
-// roomToWait says whether a request of s may wait. Where too many do, the one
-// that came last of the caller with most of them waits no longer.
+func (c *class) share(who caller) *share {
+	s := c.shares[who]
+	if s == nil {
+		user := c.users[who.user]
+		if user == nil {
+			user = &tally{}
+			c.users[who.user] = user
+		}
+		user.callers++
+		s = &share{user: user}
+		c.shares[who] = s
+	}
+	return s
+}
+
+// reached is the bound that keeps s from having one more in flight.
+func (c *class) reached(s *share) bound {
+	switch {
+	case s.running >= c.perCaller:
+		return byAddress
+	case s.user.running >= c.perUser:
+		return byUser
+	case c.running >= c.max:
+		return byServer
+	}
+	return ""
+}
+
+func (c *class) run(s *share) {
+	c.running++
+	s.running++
+	s.user.running++
+}
+
+// roomToWait says whether a request of s may wait. Where too many do, the one that came
+// last waits no longer, of the user with most of them, at the address with most.
 func (c *class) roomToWait(s *share) bool {
 	if c.waiting < c.maxWaiting {
 		return true
 	}
-	most := s
+	var most *share
 	for _, other := range c.shares {
-		if len(other.waiting) > len(most.waiting)+1 {
+		if most == nil || more(other.user.waiting, len(other.waiting), most.user.waiting, len(most.waiting)) {
 			most = other
 		}
 	}
-	if most == s {
+	switch {
+	case len(most.waiting) == 0,
+		most.user == s.user && len(most.waiting) <= len(s.waiting)+1,
+		most.user != s.user && most.user.waiting <= s.user.waiting+1:
 		return false
 	}
 	last := len(most.waiting) - 1
 	most.waiting[last] <- false
 	most.waiting = most.waiting[:last]
+	most.user.waiting--
 	c.waiting--
 	return true
+}
+
+// more compares what a user has in all first, then what it has at an address.
+func more(user, here, otherUser, otherHere int) bool {
+	return user > otherUser || user == otherUser && here > otherHere
 }
 
 // leave gives a place back.
@@ -108,6 +181,7 @@ func (c *class) leave(who caller) {
 	defer c.mu.Unlock()
 	s := c.shares[who]
 	s.running--
+	s.user.running--
 	c.running--
 	if c.waiting > 0 {
 		c.handOn()
@@ -115,11 +189,11 @@ func (c *class) leave(who caller) {
 	c.forget(who, s)
 }
 
-// handOn gives a free place to the caller that waits with the fewest in flight.
+// handOn gives a free place to one that waits.
 func (c *class) handOn() {
 	var next *share
 	for _, s := range c.shares {
-		if len(s.waiting) > 0 && s.running < c.perCaller && (next == nil || s.running < next.running) {
+		if len(s.waiting) > 0 && c.reached(s) == "" && (next == nil || more(next.user.running, next.running, s.user.running, s.running)) {
 			next = s
 		}
 	}
@@ -128,14 +202,18 @@ func (c *class) handOn() {
 	}
 	next.waiting[0] <- true
 	next.waiting = next.waiting[1:]
-	next.running++
+	next.user.waiting--
 	c.waiting--
-	c.running++
+	c.run(next)
 }
 
 // forget drops a caller that has nothing here any more.
 func (c *class) forget(who caller, s *share) {
-	if s.running == 0 && len(s.waiting) == 0 {
-		delete(c.shares, who)
+	if s.running > 0 || len(s.waiting) > 0 || c.shares[who] != s {
+		return
+	}
+	delete(c.shares, who)
+	if s.user.callers--; s.user.callers == 0 {
+		delete(c.users, who.user)
 	}
 }

@@ -24,79 +24,138 @@ func waits(t *testing.T, c *class, n int) {
 
 var attacker, honest = caller{"admin", "10.0.0.1"}, caller{"admin", "10.0.0.2"}
 
+// nothingKept fails if c knows of a request that is in flight or waits.
+func nothingKept(t *testing.T, c *class) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.running != 0 || c.waiting != 0 || len(c.shares) != 0 || len(c.users) != 0 {
+		t.Errorf("%d run, %d wait, %d callers and %d users are known", c.running, c.waiting, len(c.shares), len(c.users))
+	}
+}
+
 // A caller that floods a class waits for itself: the next free place is another
-// caller's, and of those who wait for too many its own are sent away.
+// caller's, and of those who wait for too many its own are sent away. The other is the
+// same user at another address, or another user at the same.
 func TestFloodWaitsForItself(t *testing.T) {
 	t.Parallel()
-	const max, perCaller, maxWaiting = 4, 3, 5
-	c := newClass(max, perCaller, maxWaiting, time.Hour)
-	for range perCaller {
-		if !c.enter(t.Context(), attacker) {
-			t.Fatal("refused a place that is free")
+	for _, honest := range []caller{honest, {"ann", attacker.address}} {
+		const max, share = 4, 3
+		c := newClass(max, max, share, share, time.Hour)
+		for range share {
+			if reached := c.enter(t.Context(), attacker); reached != "" {
+				t.Fatalf("refused a place that is free: %s", reached)
+			}
+		}
+		// The last place is not for the caller that has its share.
+		refused := make(chan bool, 2*share)
+		for range share {
+			go func() { refused <- c.enter(t.Context(), attacker) != "" }()
+		}
+		waits(t, c, share)
+		if reached := c.enter(t.Context(), attacker); reached != byAddress {
+			t.Errorf("more may wait than there is room for: %q", reached)
+		}
+		if reached := c.enter(t.Context(), honest); reached != "" {
+			t.Errorf("the last place was refused to another caller: %s", reached)
+		}
+		// Now all are taken. Another caller waits in place of one of the flood, and is
+		// the next, though it came last.
+		got := make(chan bool, 1)
+		go func() { got <- c.enter(t.Context(), honest) == "" }()
+		if !<-refused {
+			t.Error("one of the flood got a place")
+		}
+		waits(t, c, share)
+		c.leave(attacker)
+		if !<-got {
+			t.Error("the honest caller was refused")
+		}
+		// Everybody leaves, and nothing is kept.
+		c.leave(honest)
+		c.leave(honest)
+		for range share - 1 {
+			c.leave(attacker)
+		}
+		for range share - 1 {
+			if <-refused {
+				t.Error("one that waited was refused though places were free")
+			}
+			c.leave(attacker)
+		}
+		nothingKept(t, c)
+	}
+}
+
+// A user at many addresses has no more than a user may have, running or waiting in the
+// place of others.
+func TestAttackOfOneUserAtManyAddresses(t *testing.T) {
+	t.Parallel()
+	const max, perUser, perCaller, maxWaiting = 8, 6, 4, 10
+	c := newClass(max, perUser, perCaller, maxWaiting, time.Hour)
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	at := func(i int) caller { return caller{"mallory", string(rune('a' + i))} }
+	for i := range perUser {
+		if reached := c.enter(ctx, at(i)); reached != "" {
+			t.Fatalf("refused a place that is free: %s", reached)
 		}
 	}
-	// The last place is not for the caller that has three quarters.
-	refused := make(chan bool, 2*maxWaiting)
-	for range maxWaiting {
-		go func() { refused <- !c.enter(t.Context(), attacker) }()
+	over := make(chan bound, 2*maxWaiting)
+	for i := range maxWaiting {
+		go func() { over <- c.enter(ctx, at(perUser+i)) }()
 	}
 	waits(t, c, maxWaiting)
-	if c.enter(t.Context(), attacker) {
-		t.Error("more may wait than there is room for")
+	if reached := c.enter(ctx, at(100)); reached != byUser {
+		t.Errorf("one more of the user is refused by the bound %q", reached)
 	}
-	if !c.enter(t.Context(), honest) {
-		t.Error("the last place was refused to another caller")
+	// Others have the rest, and one that waits does so in the place of the user's.
+	for range max - perUser {
+		if reached := c.enter(ctx, honest); reached != "" {
+			t.Errorf("a place that is not the user's was refused: %s", reached)
+		}
 	}
-	// Now all are taken. Another caller waits in place of one of the flood, and is
-	// the next, though it came last.
-	got := make(chan bool, 1)
-	go func() { got <- c.enter(t.Context(), honest) }()
-	if !<-refused {
-		t.Error("one of the flood got a place")
+	got := make(chan bound)
+	go func() { got <- c.enter(ctx, honest) }()
+	if reached := <-over; reached != byUser {
+		t.Errorf("who waited too long in number was refused by the bound %q", reached)
 	}
-	waits(t, c, maxWaiting)
-	c.leave(attacker)
-	if !<-got {
-		t.Error("the honest caller was refused")
+	c.leave(at(0))
+	if reached := <-got; reached != "" {
+		t.Errorf("the place went to the user with more in flight: %s", reached)
 	}
-	// Everybody leaves, and nothing is kept.
-	c.leave(honest)
-	c.leave(honest)
-	for range perCaller - 1 {
-		c.leave(attacker)
-	}
+	leave()
 	for range maxWaiting - 1 {
-		if <-refused {
-			t.Error("one that waited was refused though places were free")
-		}
-		c.leave(attacker)
+		<-over
 	}
-	if c.running != 0 || c.waiting != 0 || len(c.shares) != 0 {
-		t.Errorf("%d run, %d wait, %d callers are known", c.running, c.waiting, len(c.shares))
+	for i := 1; i < perUser; i++ {
+		c.leave(at(i))
 	}
+	for range max - perUser + 1 {
+		c.leave(honest)
+	}
+	nothingKept(t, c)
 }
 
 // Who waits gives up when its time is over or its client leaves.
 func TestWaitingEnds(t *testing.T) {
 	t.Parallel()
-	c := newClass(1, 1, 5, time.Hour)
-	if !c.enter(t.Context(), attacker) {
+	c := newClass(1, 1, 1, 5, time.Hour)
+	if c.enter(t.Context(), attacker) != "" {
 		t.Fatal("refused a place that is free")
 	}
 	ctx, leave := context.WithCancel(t.Context())
-	got := make(chan bool)
+	got := make(chan bound)
 	go func() { got <- c.enter(ctx, honest) }()
 	waits(t, c, 1)
 	leave()
-	if <-got {
+	if <-got == "" {
 		t.Error("a client that left got a place")
 	}
 	c.patience = time.Nanosecond
-	if c.enter(t.Context(), honest) {
+	if c.enter(t.Context(), honest) == "" {
 		t.Error("a place was given that is taken")
 	}
 	c.leave(attacker)
-	if c.running != 0 || c.waiting != 0 || len(c.shares) != 0 {
-		t.Errorf("%d run, %d wait, %d callers are known", c.running, c.waiting, len(c.shares))
-	}
+	nothingKept(t, c)
 }

@@ -3,9 +3,11 @@ package limits
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apiserver/pkg/endpoints/metrics"
@@ -35,47 +37,62 @@ const (
 	// patience how long each does.
 	maxWaiting = 1024
 	patience   = 5 * time.Second
+	// quickWrite is how long a list may wait for its reader and keep its turn.
+	quickWrite = 2 * time.Millisecond
 )
 
 // WithRequestLimits bounds the requests in flight before next by kind: reads of
 // one object, reads of many, changes, and what runs long. Unlike the API server's
 // own limit it makes no exception for administrators, who are all the callers
-// there are. A request that comes when its kind is full waits for five seconds
-// and is then answered 429. One caller, that is a user at an address, has at most
-// three quarters of a kind, and a place that becomes free goes to the caller with
-// the fewest.
+// there are in a small installation. One user has at most three quarters of a kind, and
+// half of it at one address; of the reads of many, half and a quarter. A request above
+// that, or that comes when its kind is full, waits for five seconds and is then answered
+// 429, and so is, at once, one that finds as many of its caller waiting as the caller may
+// have in flight. What runs long does not wait. A place that becomes free goes to the user
+// with the fewest, at the address with the fewest. All who prove nothing are one user.
 //
-// Reads of many objects take turns besides, two for each processor. A read of one
-// object so waits for a few others at most, however many lists there are. A list
-// gives its turn up while it waits for its reader, or for anything else by [Pause].
+// Reads of many objects take turns besides, one fewer at a time than there are processors, and
+// so do watches while they send what exists, see [Begin]. A read of one object so finds a
+// processor, however many there are. The next turn is of the user with the fewest, too. A turn
+// is given up while its reader is waited for, or anything else by [Pause].
 //
 // It stands behind authentication, and before impersonation, by which one caller
 // could be many.
 func WithRequestLimits(next http.Handler, o RequestOptions) http.Handler {
-	l := &requestLimits{
+	registerMetrics()
+	lists := (o.MaxReads + 3) / 4
+	return &requestLimits{
 		next: next, o: o,
-		reads: newShared(o.MaxReads), lists: newShared((o.MaxReads + 3) / 4), writes: newShared(o.MaxWrites),
-		long:  newClass(maxLongRunning, threeQuarters(maxLongRunning), 0, 0),
-		turns: make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
+		reads:  newShared(o.MaxReads, parts(o.MaxReads, 3), parts(o.MaxReads, 2)),
+		lists:  newShared(lists, parts(lists, 2), parts(lists, 1)),
+		writes: newShared(o.MaxWrites, parts(o.MaxWrites, 3), parts(o.MaxWrites, 2)),
+		long:   newClass(maxLongRunning, parts(maxLongRunning, 3), parts(maxLongRunning, 2), 0, 0),
+		turns:  newTurns(max(1, runtime.GOMAXPROCS(0)-1)),
 	}
-	return l
 }
 
-func threeQuarters(n int) int { return n - n/4 }
+// newTurns returns a class of which one caller may have all, and for which requests wait as
+// long as they last. They are in flight, so there is a bound of them.
+func newTurns(max int) *class {
+	return newClass(max, math.MaxInt, math.MaxInt, math.MaxInt, math.MaxInt64)
+}
+
+// parts is so many quarters of n, at least one if n is.
+func parts(n, quarters int) int { return (n*quarters + 3) / 4 }
 
 // newShared returns a class whose requests may wait, nil for one without bound.
-func newShared(max int) *class {
+func newShared(max, perUser, perCaller int) *class {
 	if max <= 0 {
 		return nil
 	}
-	return newClass(max, threeQuarters(max), maxWaiting, patience)
+	return newClass(max, perUser, perCaller, maxWaiting, patience)
 }
 
 type requestLimits struct {
 	next                       http.Handler
 	o                          RequestOptions
 	reads, lists, writes, long *class
-	turns                      chan struct{}
+	turns                      *class
 }
 
 // ServeHTTP implements http.Handler.
@@ -96,39 +113,54 @@ func (l *requestLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if u, ok := request.UserFrom(ctx); ok {
 		who.user = u.GetName()
 	}
-	class, name := l.class(r, info)
+	class, kind := l.class(r, info)
 	if class != nil {
-		if !class.enter(ctx, who) {
-			metrics.RecordDroppedRequest(r, info, metrics.APIServerComponent, class == l.writes)
-			metrics.RecordRequestTermination(r, info, metrics.APIServerComponent, http.StatusTooManyRequests)
-			w.Header().Set("Retry-After", "1")
-			http.Error(w, fmt.Sprintf("Too many requests: %d %s are being served. Please try again later.", class.max, name), http.StatusTooManyRequests)
+		if reached := class.enter(ctx, who); reached != "" {
+			l.refuse(w, r, info, class, kind, reached)
 			return
 		}
 		defer class.leave(who)
 	}
-	if class != nil && class == l.lists {
-		t := &turn{ResponseWriter: w, turns: l.turns, ctx: ctx, waits: 1}
-		t.take()
-		defer t.give()
+	if class != nil && (class == l.lists || class == l.long) {
+		t := &turn{ResponseWriter: w, turns: l.turns, who: who, ctx: ctx, waits: 1}
+		if info.Verb == "list" { // what deletes many waits for the disk
+			t.take()
+			defer t.give()
+		}
 		w = responsewriter.WrapForHTTP1Or2(t)
 		r = r.WithContext(context.WithValue(ctx, turnKey{}, t))
 	}
 	l.next.ServeHTTP(w, r)
 }
 
+// refuse answers 429.
+func (l *requestLimits) refuse(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, c *class, kind string, reached bound) {
+	metrics.RecordDroppedRequest(r, info, metrics.APIServerComponent, c == l.writes)
+	metrics.RecordRequestTermination(r, info, metrics.APIServerComponent, http.StatusTooManyRequests)
+	refused.WithLabelValues(kind, string(reached)).Inc()
+	of, n := "all callers", c.max
+	switch reached {
+	case byUser:
+		of, n = "this user", c.perUser
+	case byAddress:
+		of, n = "this user at this address", c.perCaller
+	}
+	w.Header().Set("Retry-After", "1")
+	http.Error(w, fmt.Sprintf("Too many requests: of the kind %s, %d of %s are being served. Please try again later.", kind, n, of), http.StatusTooManyRequests)
+}
+
 // class returns the class of a request and what its requests are called.
 func (l *requestLimits) class(r *http.Request, info *request.RequestInfo) (*class, string) {
 	if l.o.LongRunning != nil && l.o.LongRunning(r, info) {
-		return l.long, "watches and logs"
+		return l.long, "watch"
 	}
 	switch info.Verb {
 	case "get", "head", "options":
-		return l.reads, "reads"
+		return l.reads, "read"
 	case "list", "deletecollection":
-		return l.lists, "lists"
+		return l.lists, "list"
 	}
-	return l.writes, "changes"
+	return l.writes, "change"
 }
 
 // Pause gives up the turn of a request, if it has one, while it waits for something else
@@ -142,18 +174,31 @@ func Pause(ctx context.Context) (resume func()) {
 	return t.take
 }
 
+// Begin waits for the turn of a watch that is about to read what exists. It goes on with the
+// turn until end.
+func Begin(ctx context.Context) (end func()) {
+	t, ok := ctx.Value(turnKey{}).(*turn)
+	if !ok {
+		return func() {}
+	}
+	t.take()
+	return t.give
+}
+
 // turnKey is the context's key of a *turn.
 type turnKey struct{}
 
 // turn is a response that is written to in turns.
 type turn struct {
 	http.ResponseWriter
-	turns chan struct{}
+	turns *class
+	who   caller
 	ctx   context.Context
+	slow  bool // the last write waited for the reader
 
 	mu    sync.Mutex
-	waits int // of parts of the request, of which each gives the turn up
-	mine  bool
+	waits int         // of parts of the request, each of which gives the turn up
+	mine  atomic.Bool // the request has the turn
 }
 
 // take waits for a turn, if no other part of the request waits. Without one the request
@@ -164,36 +209,55 @@ func (t *turn) take() {
 	if t.waits--; t.waits > 0 {
 		return
 	}
-	select {
-	case t.turns <- struct{}{}:
-		t.mine = true
-	case <-t.ctx.Done():
-	}
+	t.mine.Store(t.turns.enter(t.ctx, t.who) == "")
 }
 
 func (t *turn) give() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.waits++
-	if t.mine {
-		<-t.turns
-		t.mine = false
+	if t.mine.Swap(false) {
+		t.turns.leave(t.who)
+	}
+}
+
+// unread calls write, which may wait for the reader. A write takes a processor, too, to
+// encrypt: it keeps the turn as long as the reader takes what is written at once. A reader
+// that does not is given the benefit of that once.
+func (t *turn) unread(write func()) {
+	if !t.mine.Load() {
+		write()
+		return
+	}
+	if t.slow {
+		start := time.Now()
+		t.give()
+		write()
+		t.slow = time.Since(start) > quickWrite
+		t.take()
+		return
+	}
+	given := make(chan struct{})
+	late := time.AfterFunc(quickWrite, func() {
+		t.give()
+		close(given)
+	})
+	write()
+	if !late.Stop() {
+		<-given
+		t.slow = true
+		t.take()
 	}
 }
 
 // Write implements http.ResponseWriter.
-func (t *turn) Write(p []byte) (int, error) {
-	t.give()
-	defer t.take()
-	return t.ResponseWriter.Write(p)
+func (t *turn) Write(p []byte) (n int, err error) {
+	t.unread(func() { n, err = t.ResponseWriter.Write(p) })
+	return n, err
 }
 
 // Flush implements http.Flusher.
-func (t *turn) Flush() {
-	t.give()
-	defer t.take()
-	t.ResponseWriter.(http.Flusher).Flush()
-}
+func (t *turn) Flush() { t.unread(t.ResponseWriter.(http.Flusher).Flush) }
 
 // Unwrap returns the response that t writes to.
 func (t *turn) Unwrap() http.ResponseWriter { return t.ResponseWriter }

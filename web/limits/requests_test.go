@@ -4,22 +4,39 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/component-base/metrics/testutil"
 )
 
 // served is what becomes of an administrator's request.
 func served(t *testing.T, h http.Handler, w http.ResponseWriter, verb string) {
-	ctx := request.WithRequestInfo(t.Context(), &request.RequestInfo{Verb: verb, IsResourceRequest: true, Resource: "images"})
-	ctx = request.WithUser(ctx, &user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup}})
-	h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
+	t.Helper()
+	servedTo(t, h, w, verb, "admin", "192.0.2.1:1234")
+}
+
+// servedTo is what becomes of a user's request.
+func servedTo(t *testing.T, h http.Handler, w http.ResponseWriter, verb, name, remote string) {
+	t.Helper()
+	servedIn(t.Context(), h, w, verb, name, remote)
+}
+
+func servedIn(ctx context.Context, h http.Handler, w http.ResponseWriter, verb, name, remote string) {
+	ctx = request.WithRequestInfo(ctx, &request.RequestInfo{Verb: verb, IsResourceRequest: true, Resource: "images"})
+	ctx = request.WithUser(ctx, &user.DefaultInfo{Name: name, Groups: []string{user.SystemPrivilegedGroup}})
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
+	r.RemoteAddr = remote
+	h.ServeHTTP(w, r)
 }
 
 func options() RequestOptions {
-	return RequestOptions{MaxReads: 8, MaxWrites: 4, LongRunning: func(_ *http.Request, info *request.RequestInfo) bool { return info.Verb == "watch" }}
+	return RequestOptions{MaxReads: 400, MaxWrites: 200, LongRunning: func(_ *http.Request, info *request.RequestInfo) bool { return info.Verb == "watch" }}
 }
 
 // An administrator who asks for more lists than are served at once holds up
@@ -35,17 +52,18 @@ func TestListsHoldUpNothingElse(t *testing.T) {
 	}), options()).(*requestLimits)
 	done := make(chan struct{})
 	l.lists.patience = time.Hour
-	const lists = 20
+	l.turns.max = l.lists.perCaller
+	lists := 2 * l.lists.perCaller // and one more would be refused
 	for range lists {
 		go func() {
 			served(t, l, httptest.NewRecorder(), "list")
 			done <- struct{}{}
 		}()
 	}
-	for range l.lists.max {
+	for range l.lists.perCaller {
 		<-listing
 	}
-	waits(t, l.lists, lists-l.lists.max)
+	waits(t, l.lists, l.lists.perCaller)
 	for _, verb := range []string{"get", "create", "update", "delete", "watch"} {
 		w := httptest.NewRecorder()
 		if served(t, l, w, verb); w.Code != http.StatusOK {
@@ -73,8 +91,9 @@ func TestAdministratorsAreLimited(t *testing.T) {
 				running <- struct{}{}
 				<-release
 			}), options()).(*requestLimits)
+			l.turns.max = 2
 			for _, c := range []*class{l.reads, l.lists, l.writes, l.long} {
-				c.max, c.perCaller, c.maxWaiting = 2, 2, 0
+				c.max, c.perUser, c.perCaller, c.maxWaiting = 2, 2, 2, 0
 			}
 			done := make(chan struct{})
 			for range 2 {
@@ -95,6 +114,91 @@ func TestAdministratorsAreLimited(t *testing.T) {
 	}
 }
 
+// TestAttackOfOneGreedyUser has one user list from 64 connections, open 10,000 watches, read and
+// change as much: what is above its share is told to come later, at once or as soon as nobody
+// waits for it, and another user's requests of the same kind all succeed, at the same address, too.
+func TestAttackOfOneGreedyUser(t *testing.T) {
+	t.Parallel()
+	for _, attack := range []struct {
+		verb             string
+		requests, served int
+		waiting          int
+	}{{"list", 64, 25, 25}, {"watch", 10_000, 2500, 0}, {"get", 1000, 200, 200}, {"create", 1000, 100, 100}} {
+		t.Run(attack.verb, func(t *testing.T) {
+			t.Parallel()
+			release, running := make(chan struct{}), make(chan struct{})
+			l := WithRequestLimits(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				if u, _ := request.UserFrom(r.Context()); u.GetName() == "mallory" {
+					running <- struct{}{}
+					<-release
+				}
+			}), options()).(*requestLimits)
+			l.turns.max = attack.requests // lists are in flight, whether they have a turn or not
+			for _, c := range []*class{l.reads, l.lists, l.writes} {
+				c.patience = time.Hour
+			}
+			answers := make(chan *httptest.ResponseRecorder)
+			for range attack.requests {
+				go func() {
+					w := httptest.NewRecorder()
+					servedTo(t, l, w, attack.verb, "mallory", "192.0.2.1:1234")
+					answers <- w
+				}()
+			}
+			told := func(w *httptest.ResponseRecorder) {
+				if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "this user at this address") {
+					t.Errorf("one %s too many: %d %v %s", attack.verb, w.Code, w.Header(), w.Body)
+				}
+			}
+			for range attack.served {
+				<-running
+			}
+			for range attack.requests - attack.served - attack.waiting {
+				told(<-answers)
+			}
+			for _, remote := range []string{"192.0.2.1:1235", "192.0.2.2:1234"} {
+				for range 100 {
+					w := httptest.NewRecorder()
+					if servedTo(t, l, w, attack.verb, "ann", remote); w.Code != http.StatusOK {
+						t.Fatalf("another user's %s from %s: %d %s", attack.verb, remote, w.Code, w.Body)
+					}
+				}
+			}
+			close(release)
+			for range attack.waiting {
+				<-running
+			}
+			for range attack.served + attack.waiting {
+				if w := <-answers; w.Code != http.StatusOK {
+					t.Errorf("a %s in flight: %d", attack.verb, w.Code)
+				}
+			}
+			for _, c := range []*class{l.reads, l.lists, l.writes, l.long} {
+				nothingKept(t, c)
+			}
+		})
+	}
+}
+
+// What is refused is counted by its kind and by whose bound it was.
+func TestRefusedRequestsAreCounted(t *testing.T) {
+	const kind = "change"
+	count := func() float64 {
+		n, err := testutil.GetCounterMetricValue(refused.WithLabelValues(kind, string(byAddress)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	l := WithRequestLimits(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), options()).(*requestLimits)
+	l.writes.perCaller = 0
+	before := count()
+	served(t, l, httptest.NewRecorder(), "create")
+	if got := count() - before; got < 1 {
+		t.Errorf("a change that was refused counts for %v", got)
+	}
+}
+
 // A list that waits for its reader does not hold up other lists.
 func TestListsThatAreNotReadHoldUpNoOthers(t *testing.T) {
 	t.Parallel()
@@ -102,7 +206,7 @@ func TestListsThatAreNotReadHoldUpNoOthers(t *testing.T) {
 		_, _ = w.Write([]byte("items"))
 		w.(http.Flusher).Flush()
 	}), options()).(*requestLimits)
-	l.turns = make(chan struct{}, 1)
+	l.turns.max = 1
 	unread := &blockedWriter{ResponseRecorder: httptest.NewRecorder(), writing: make(chan struct{}), release: make(chan struct{})}
 	done := make(chan struct{})
 	go func() {
@@ -116,9 +220,106 @@ func TestListsThatAreNotReadHoldUpNoOthers(t *testing.T) {
 	}
 	close(unread.release)
 	<-done
-	if len(l.turns) != 0 {
-		t.Errorf("%d turns are held by nobody", len(l.turns))
+	if held(l.turns) != 0 {
+		t.Errorf("%d turns are held by nobody", held(l.turns))
 	}
+}
+
+// A watch sends what exists in its turn, of which those of another user are not the last in
+// a row of thousands, and waits for what happens without one.
+func TestAttackWatchesThatBeginTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const flood = 1000
+		next := make(chan struct{}) // lets one go on that has its turn
+		var began []string
+		l := WithRequestLimits(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			end := Begin(r.Context())
+			u, _ := request.UserFrom(r.Context())
+			began = append(began, u.GetName())
+			_, _ = w.Write([]byte("existing"))
+			<-next
+			end()
+			_, _ = w.Write([]byte("live"))
+			<-r.Context().Done()
+		}), options()).(*requestLimits)
+		l.turns.max = 1
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
+		watch := func(name string) {
+			go servedIn(ctx, l, httptest.NewRecorder(), "watch", name, "192.0.2.1:1234")
+		}
+		for range flood {
+			watch("mallory")
+		}
+		synctest.Wait()
+		if len(began) != 1 {
+			t.Fatalf("%d watches begin at once", len(began))
+		}
+		watch("ann")
+		synctest.Wait()
+		turns := 0
+		for ; began[len(began)-1] != "ann"; turns++ {
+			next <- struct{}{}
+			synctest.Wait()
+			if turns > flood/2 {
+				t.Fatalf("another user's watch waits for %d of a flood", turns)
+			}
+		}
+		leave()
+		close(next)
+		synctest.Wait()
+		nothingKept(t, l.turns)
+		nothingKept(t, l.long)
+	})
+}
+
+// A list keeps its turn while its reader takes what is written at once, so that lists that
+// encrypt take turns like lists that read; from a reader who does not it waits without one.
+func TestAttackListsThatAreReadKeepTheirTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := newTurns(1)
+		write := func(takes time.Duration) (mine bool, during []bool) {
+			w := &timedWriter{takes: takes, turns: turns}
+			of := &turn{ResponseWriter: w, turns: turns, ctx: t.Context(), waits: 1}
+			of.take()
+			for range 2 {
+				_, _ = of.Write([]byte("items"))
+			}
+			mine = of.mine.Load()
+			of.give()
+			return mine, w.kept
+		}
+		for takes, want := range map[time.Duration][]bool{0: {true, true}, quickWrite / 2: {true, true}, quickWrite * 2: {false, false}} {
+			mine, kept := write(takes)
+			if !mine || !slices.Equal(kept, want) {
+				t.Errorf("a reader who takes %s: the turn is kept during two writes: %v, want %v; after them %v", takes, kept, want, mine)
+			}
+			if held(turns) != 0 {
+				t.Errorf("%d turns are held by nobody", held(turns))
+			}
+		}
+	})
+}
+
+// held is how many turns are.
+func held(turns *class) int {
+	turns.mu.Lock()
+	defer turns.mu.Unlock()
+	return turns.running
+}
+
+// timedWriter is a response whose reader takes its time.
+type timedWriter struct {
+	httptest.ResponseRecorder
+	takes time.Duration
+	turns *class
+	kept  []bool // whether the turn was, at the end of each write
+}
+
+func (w *timedWriter) Write(p []byte) (int, error) {
+	time.Sleep(w.takes)
+	w.kept = append(w.kept, held(w.turns) == 1)
+	return len(p), nil
 }
 
 // blockedWriter is a response that nobody reads, until released.
@@ -154,7 +355,7 @@ func BenchmarkLimits(b *testing.B) {
 func TestListsThatPauseHoldUpNoOthers(t *testing.T) {
 	t.Parallel()
 	l := WithRequestLimits(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), options()).(*requestLimits)
-	l.turns = make(chan struct{}, 1)
+	l.turns.max = 1
 	other := func() {
 		t.Helper()
 		w := httptest.NewRecorder()
@@ -164,7 +365,7 @@ func TestListsThatPauseHoldUpNoOthers(t *testing.T) {
 	}
 	pausing := *l
 	pausing.next = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if len(l.turns) != 1 {
+		if held(l.turns) != 1 {
 			t.Error("a list is served without a turn")
 		}
 		resume := Pause(r.Context())
@@ -173,13 +374,13 @@ func TestListsThatPauseHoldUpNoOthers(t *testing.T) {
 		also()
 		other()
 		resume()
-		if len(l.turns) != 1 {
+		if held(l.turns) != 1 {
 			t.Error("a list goes on without a turn")
 		}
 	})
 	served(t, &pausing, httptest.NewRecorder(), "list")
-	if len(l.turns) != 0 {
-		t.Errorf("%d turns are held by nobody", len(l.turns))
+	if held(l.turns) != 0 {
+		t.Errorf("%d turns are held by nobody", held(l.turns))
 	}
 	Pause(t.Context())() // has none to give up
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"sync"
 	"time"
 
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -24,6 +25,7 @@ import (
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/storage"
 
+	"github.com/tidewaiter/tidewaiter/web/limits"
 	"github.com/tidewaiter/tidewaiter/web/verbatim/gzipparts"
 )
 
@@ -81,12 +83,15 @@ func (k *kind) watch(w http.ResponseWriter, req *http.Request, opts watchOptions
 	// A watch begins when there is room for what it will hold. Until then it holds nothing.
 	share := &share{of: k.initial}
 	defer share.release()
+	end := sync.OnceFunc(limits.Begin(ctx))
+	defer end()
 	if share.wait(ctx, weight(watchRun)) != nil {
 		return // the client has gone, or its time is over
 	}
 	p, ok := k.begin(ctx, opts.list, watchRun, share)
 	if !ok || p.rev == 0 {
 		share.release()
+		end()
 		next.ServeHTTP(w, req)
 		return
 	}
@@ -99,6 +104,7 @@ func (k *kind) watch(w http.ResponseWriter, req *http.Request, opts watchOptions
 	done := false
 	info, _ := request.RequestInfoFrom(ctx)
 	metrics.RecordLongRunning(req, info, metrics.APIServerComponent, func() { done = k.sendInitial(ctx, s, p, opts) })
+	end()
 	if share.release(); !done {
 		return
 	}
