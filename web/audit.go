@@ -169,8 +169,9 @@ func (o *ownRecords) keep(e *auditinternal.Event) bool {
 	if e.ResponseStatus != nil {
 		code = e.ResponseStatus.Code
 	}
+	stranger := code == http.StatusUnauthorized || code == http.StatusTooManyRequests && e.User.Username == ""
 	// Who cannot prove who it is has an event of this stage alone.
-	if e.Stage == auditinternal.StageResponseStarted && code != http.StatusUnauthorized {
+	if e.Stage == auditinternal.StageResponseStarted && !stranger {
 		return false
 	}
 	reads := false
@@ -179,7 +180,7 @@ func (o *ownRecords) keep(e *auditinternal.Event) bool {
 		reads = true
 	}
 	switch {
-	case code == http.StatusUnauthorized, e.User.Username == "" && code >= http.StatusBadRequest && !reads:
+	case stranger, e.User.Username == "" && code >= http.StatusBadRequest && !reads:
 		return o.strangers.keep(e)
 	case code == http.StatusForbidden, code == http.StatusTooManyRequests:
 		return o.known.keep(e)

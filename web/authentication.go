@@ -28,6 +28,7 @@ import (
 	"k8s.io/kubernetes/pkg/serviceaccount"
 
 	"github.com/tidewaiter/tidewaiter/db/trusted"
+	"github.com/tidewaiter/tidewaiter/web/limits"
 )
 
 // DefaultIssuer is the issuer of service accounts' tokens, unless another is given. It
@@ -103,10 +104,10 @@ func (a *Authentication) issuers() []string {
 }
 
 // applyAuthentication makes cfg know the callers of c. What the data directory's own
-// credentials prove is asked first, which costs least; then kube-apiserver's ways. It
-// returns what knows callers who prove who they are, and those of their requests that run
-// for long.
-func applyAuthentication(ctx context.Context, cfg *genericapiserver.Config, c Config) (authenticator.Request, *sessions, error) {
+// credentials prove is asked first, which costs least; then kube-apiserver's ways, as
+// failures allows. It returns what knows callers who prove who they are, and those of their
+// requests that run for long.
+func applyAuthentication(ctx context.Context, cfg *genericapiserver.Config, c Config, failures *limits.Failures) (authenticator.Request, *sessions, error) {
 	options := c.Authentication
 	if options == nil {
 		options = NewAuthentication()
@@ -134,7 +135,7 @@ func applyAuthentication(ctx context.Context, cfg *genericapiserver.Config, c Co
 	open := newSessions(own.request(cfg.Authentication.APIAudiences), cfg.Authentication.APIAudiences)
 	requests := []authenticator.Request{open}
 	if others := cfg.Authentication.Authenticator; others != nil {
-		requests = append(requests, others)
+		requests = append(requests, checkedInTurn{others, failures})
 	}
 	health := make([]apiserverapi.AnonymousAuthCondition, 0, len(healthPaths))
 	for _, p := range healthPaths {

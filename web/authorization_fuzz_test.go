@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"encoding/base64"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -40,8 +41,11 @@ func FuzzAuthorizationHeader(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Cleanup(s.stop)
+	asked := 0
 	ask := func(header, protocols string) int {
 		r := httptest.NewRequest(http.MethodGet, "https://localhost/apis", nil)
+		asked++ // at an address for each, as an address may fail so often
+		r.RemoteAddr = fmt.Sprintf("10.%d.%d.%d:1234", asked>>16&255, asked>>8&255, asked&255)
 		if header != "" {
 			r.Header["Authorization"] = []string{header}
 		}

@@ -22,7 +22,7 @@ import (
 // handlers which may run long. A request that it answers has passed authentication,
 // impersonation, the limits of requests in flight and authorization like any other. Its
 // context has the request's deadline, and beforeAPI must honour that itself.
-func handlerChain(api http.Handler, beforeAPI func(http.Handler) http.Handler, connections *limits.Connections, open *sessions, c *genericapiserver.Config) http.Handler {
+func handlerChain(api http.Handler, beforeAPI func(http.Handler) http.Handler, connections *limits.Connections, failures *limits.Failures, open *sessions, c *genericapiserver.Config) http.Handler {
 	h := withCheckedPatches(api, c.MaxRequestBodyBytes, c.Serializer)
 	h = withoutAuditedObjects(h)
 	h = filters.WithWarningRecorder(h)
@@ -40,7 +40,7 @@ func handlerChain(api http.Handler, beforeAPI func(http.Handler) http.Handler, c
 		MaxReads: c.MaxRequestsInFlight, MaxWrites: c.MaxMutatingRequestsInFlight, LongRunning: c.LongRunningFunc, Connections: connections,
 	})
 	h = filters.WithAudit(h, c.AuditBackend, c.AuditPolicyRuleEvaluator, c.LongRunningFunc)
-	refused := filters.WithFailedAuthenticationAudit(filters.Unauthorized(c.Serializer), c.AuditBackend, c.AuditPolicyRuleEvaluator)
+	refused := filters.WithFailedAuthenticationAudit(limits.WithFailureLimit(filters.Unauthorized(c.Serializer), failures), c.AuditBackend, c.AuditPolicyRuleEvaluator)
 	h = filters.WithAuthentication(h, &logins{Request: c.Authentication.Authenticator}, refused, c.Authentication.APIAudiences, c.Authentication.RequestHeaderConfig)
 	h = open.keep(h, c.Authentication.Authenticator, c.LongRunningFunc)
 	h = withWriteDeadlines(h, c.LongRunningFunc, readerPatience)

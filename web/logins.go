@@ -30,3 +30,19 @@ func (l *logins) AuthenticateRequest(r *http.Request) (*authenticator.Response, 
 	l.failed.Warn(limits.Address(r.RemoteAddr), "a caller that cannot prove who it is was refused", "address", r.RemoteAddr, "method", r.Method, "path", r.URL.Path, "why", why)
 	return nil, false, nil
 }
+
+// checkedInTurn authenticates as the failures of the caller's address allow.
+type checkedInTurn struct {
+	authenticator.Request
+	failures *limits.Failures
+}
+
+// AuthenticateRequest implements authenticator.Request.
+func (c checkedInTurn) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+	done, err := c.failures.Check(r.Context(), r.RemoteAddr)
+	if err != nil {
+		return nil, false, err
+	}
+	defer done()
+	return c.Request.AuthenticateRequest(r)
+}

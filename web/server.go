@@ -160,7 +160,8 @@ func New(c Config) (_ *Server, err error) {
 	cfg.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(c.OpenAPI, namer)
 	cfg.OpenAPIV3Config.Info.Title = "Tidewaiter"
 	cfg.OpenAPIV3Config.Info.Version = c.Version
-	callers, open, err := applyAuthentication(ctx, cfg, c)
+	failures := limits.NewFailures()
+	callers, open, err := applyAuthentication(ctx, cfg, c, failures)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +177,7 @@ func New(c Config) (_ *Server, err error) {
 			s.hooks = c.Hooks
 		}
 		s.hooks = withHookAudit(s.hooks, cfg)
-		return rootRouter(handlerChain(api, c.BeforeAPI, c.Connections, open, cfg), s.hooks)
+		return rootRouter(handlerChain(api, c.BeforeAPI, c.Connections, failures, open, cfg), s.hooks)
 	}
 
 	s.api, err = cfg.Complete(c.Informers).New("tidewaiter", genericapiserver.NewEmptyDelegate())

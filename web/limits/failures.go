@@ -1,0 +1,100 @@
+package limits
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	"k8s.io/utils/lru"
+)
+
+const (
+	// failureBurst is how many requests of an address may fail to prove who sends them
+	// before it is told to come later, and failuresPerSecond how many more after that.
+	failureBurst      = 500
+	failuresPerSecond = 10
+	// failingAddresses is how many addresses are told apart. The one that was heard of
+	// longest ago is forgotten for a new one. One takes some 300 bytes.
+	failingAddresses = 4096
+)
+
+// Failures bounds the requests of each address whose senders cannot prove who they are.
+// What an address fails at keeps nobody out who can prove it, at that address either.
+type Failures struct {
+	mu        sync.Mutex
+	addresses *lru.Cache // of *failing, by Address
+	now       func() time.Time
+}
+
+// failing is an address that has failed.
+type failing struct {
+	left *rate.Limiter
+	turn chan struct{} // holds one while a credential is checked
+}
+
+// NewFailures returns bounds that nobody has reached.
+func NewFailures() *Failures {
+	registerMetrics()
+	return &Failures{addresses: lru.New(failingAddresses), now: time.Now}
+}
+
+// Check waits until the credential of a request from a remote address may be checked,
+// until done is called: at once, or when the address has no failures left, one after the
+// other, so that checking what is wrong has no more than one processor. It fails when ctx
+// is done before.
+func (f *Failures) Check(ctx context.Context, remote string) (done func(), err error) {
+	kept, ok := f.addresses.Get(Address(remote))
+	if !ok {
+		return func() {}, nil
+	}
+	a := kept.(*failing)
+	if a.left.TokensAt(f.now()) >= 1 {
+		return func() {}, nil
+	}
+	select {
+	case a.turn <- struct{}{}:
+		return func() { <-a.turn }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// fail counts a failure of an address. It returns 0, or how long the address is to wait
+// when it has no failures left.
+func (f *Failures) fail(address string) (wait time.Duration) {
+	f.mu.Lock()
+	kept, ok := f.addresses.Get(address)
+	if !ok {
+		kept = &failing{left: rate.NewLimiter(failuresPerSecond, failureBurst), turn: make(chan struct{}, 1)}
+		f.addresses.Add(address, kept)
+	}
+	f.mu.Unlock()
+	now, left := f.now(), kept.(*failing).left
+	if left.AllowN(now, 1) {
+		return 0
+	}
+	return time.Duration((1 - left.TokensAt(now)) / failuresPerSecond * float64(time.Second))
+}
+
+// WithFailureLimit answers requests that failed authentication: by next, or 429 when
+// their address has no failures left.
+func WithFailureLimit(next http.Handler, f *Failures) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		wait := f.fail(Address(r.RemoteAddr))
+		if wait == 0 {
+			next.ServeHTTP(w, r)
+			return
+		}
+		refused.WithLabelValues("login", string(byAddress)).Inc()
+		if r.ProtoMajor == 2 {
+			w.Header().Set("Connection", "close") // as the API server does with strangers
+		}
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(max(wait.Seconds(), 1)))))
+		http.Error(w, fmt.Sprintf("Too many requests: of this address, %d a second may fail to prove who sends them. Please check the credential and try again later.", failuresPerSecond), http.StatusTooManyRequests)
+	})
+}

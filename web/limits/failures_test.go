@@ -1,0 +1,95 @@
+package limits
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+// Who cannot prove who it is, again and again, is told to come later, and when. Others are
+// answered as before, and so is the address once it has waited.
+func TestAttackFailedLoginsOfOneAddress(t *testing.T) {
+	t.Parallel()
+	f := NewFailures()
+	clock := clocktesting.NewFakePassiveClock(time.Now())
+	f.now = clock.Now
+	h := WithFailureLimit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }), f)
+	fail := func(remote string) *httptest.ResponseRecorder {
+		w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		r.RemoteAddr = remote
+		h.ServeHTTP(w, r)
+		return w
+	}
+	flood := func(n int) (failed int) {
+		for i := range n {
+			w := fail(fmt.Sprintf("[2001:db8::%x]:1234", i)) // of one host
+			switch {
+			case w.Code == http.StatusUnauthorized:
+				failed++
+			case w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1":
+				t.Fatalf("%d %v", w.Code, w.Header())
+			}
+		}
+		return failed
+	}
+	if n := flood(10 * failureBurst); n != failureBurst {
+		t.Errorf("%d failures are answered at once, want %d", n, failureBurst)
+	}
+	if w := fail("192.0.2.1:1234"); w.Code != http.StatusUnauthorized {
+		t.Errorf("another address: %d", w.Code)
+	}
+	clock.SetTime(clock.Now().Add(time.Second))
+	if n := flood(10 * failureBurst); n != failuresPerSecond {
+		t.Errorf("%d failures are answered a second later, want %d", n, failuresPerSecond)
+	}
+	// Addresses without number take no memory without end.
+	for i := range 2 * failingAddresses {
+		fail(fmt.Sprintf("10.0.%d.%d:1234", i>>8, i&255))
+	}
+	if n := f.addresses.Len(); n > failingAddresses {
+		t.Errorf("%d addresses are known", n)
+	}
+}
+
+// The credentials that come from an address that has failed too often are checked one after
+// the other, the right ones too, and those of other addresses at once.
+func TestAttackChecksOfWrongCredentialsTakeTurns(t *testing.T) {
+	t.Parallel()
+	f := NewFailures()
+	clock := clocktesting.NewFakePassiveClock(time.Now())
+	f.now = clock.Now
+	const flooded, quiet = "192.0.2.1:1234", "192.0.2.2:1234"
+	check := func(ctx context.Context, remote string) func() {
+		t.Helper()
+		done, err := f.Check(ctx, remote)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return done
+	}
+	for range failureBurst {
+		defer check(t.Context(), flooded)() // all at once
+	}
+	for range failureBurst {
+		f.fail(Address(flooded))
+	}
+	done := check(t.Context(), flooded)
+	defer check(t.Context(), quiet)()
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	if _, err := f.Check(ctx, flooded); err == nil {
+		t.Error("two credentials are checked at once")
+	}
+	next := make(chan struct{})
+	go func() {
+		defer close(next)
+		check(t.Context(), flooded)()
+	}()
+	done()
+	<-next
+}
