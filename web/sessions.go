@@ -68,7 +68,8 @@ func (s *sessions) keep(next http.Handler, all authenticator.Request, longRunnin
 		}
 		ctx, end := context.WithCancel(r.Context())
 		defer end()
-		credential := &http.Request{Method: r.Method, URL: r.URL, Header: maps.Clone(r.Header), RemoteAddr: r.RemoteAddr, TLS: r.TLS}
+		// It has no address, at which others may fail: they would hold it up.
+		credential := &http.Request{Method: r.Method, URL: r.URL, Header: maps.Clone(r.Header), TLS: r.TLS}
 		one := &session{request: credential.WithContext(authenticator.WithAudiences(context.Background(), s.audiences)), end: end}
 		s.mu.Lock()
 		s.open[one] = struct{}{}
