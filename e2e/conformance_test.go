@@ -7,7 +7,14 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/tidewaiter/tidewaiter/e2e/harness"
 )
@@ -22,6 +29,8 @@ var conformanceSpecs = []string{
 	"[sig-api-machinery] Namespaces should apply an update to a Namespace [Conformance] [Serial]",
 	"[sig-api-machinery] Namespaces should apply changes to a namespace status [Conformance] [Serial]",
 	"[sig-api-machinery] Namespaces should patch a Namespace [Conformance] [Serial]",
+	"[sig-api-machinery] Namespaces should ensure that all pods are removed when a namespace is deleted [Conformance] [Serial]",
+	"[sig-api-machinery] Namespaces should ensure that all services are removed when a namespace is deleted [Conformance] [Serial]",
 	"[sig-api-machinery] server version should find the server version [Conformance]",
 	"[sig-cli] Kubectl client Kubectl api-versions should check if v1 is in available api versions [Conformance]",
 	"[sig-cli] Kubectl client Kubectl cluster-info should check if Kubernetes control plane services is included in cluster-info [Conformance]",
@@ -37,6 +46,9 @@ var conformanceSpecs = []string{
 	"[sig-network] Services should find a service from listing all namespaces [Conformance]",
 	"[sig-node] Lease lease API should be available [Conformance]",
 	"[sig-api-machinery] Servers with support for Table transformation should return a 406 for a backend which does not implement metadata [Conformance]",
+	"[sig-auth] ServiceAccounts should create a serviceAccountToken and ensure a successful TokenReview [Conformance]",
+	"[sig-auth] ServiceAccounts should run through the lifecycle of a ServiceAccount [Conformance]",
+	"[sig-auth] ServiceAccounts should update a ServiceAccount [Conformance]",
 	"[sig-auth] SubjectReview should support SubjectReview API operations [Conformance]",
 	// These are not part of conformance, and about the same kinds.
 	"[sig-api-machinery] OpenAPIV3 should round trip OpenAPI V3 for all built-in group versions",
@@ -47,6 +59,7 @@ var conformanceSpecs = []string{
 	"[sig-api-machinery] ServerSideApply should work for subresources",
 	"[sig-api-machinery] Servers with support for Table transformation should return pod details",
 	"[sig-auth] SelfSubjectReview should support SelfSubjectReview API operations",
+	"[sig-auth] SelfSubjectReview testing SSR in different API groups authentication/v1",
 	"[sig-instrumentation] MetricsGrabber should grab all metrics from API server.",
 	"[sig-instrumentation] MetricsGrabber should grab all metrics slis from API server.",
 	"[sig-network] Services should check NodePort out-of-range",
@@ -68,17 +81,18 @@ func TestConformance(t *testing.T) {
 	// A kube-apiserver makes this Service, of itself; the program reads the
 	// cluster's IP family from it.
 	s.Kubectl(t, "create", "service", "clusterip", "kubernetes", "--tcp=443")
+	playKubelet(t, s, "nsdeletetest")
 
 	focus := make([]string, len(conformanceSpecs))
 	for i, name := range conformanceSpecs {
-		focus[i] = regexp.QuoteMeta(name)
+		focus[i] = regexp.QuoteMeta(name) + "$"
 	}
 	report := filepath.Join(t.TempDir(), "report.json")
 	result := harness.Run(t, harness.Command{
 		Path: harness.Tool(t, "e2e.test"),
 		Args: []string{
 			"--kubeconfig", s.Kubeconfig, "--kubectl-path", harness.Tool(t, "kubectl"), "--provider=skeleton",
-			// There are no nodes to wait for, no pods of the system and no service accounts.
+			// There are no nodes to wait for, no pods of the system, and beside the service accounts no ConfigMaps kube-root-ca.crt.
 			"--num-nodes=1", "--allowed-not-ready-nodes=-1", "--minStartupPods=0", "--e2e-verify-service-account=false",
 			"--dump-logs-on-failure=false", "--disable-log-dump",
 			"--ginkgo.focus", strings.Join(focus, "|"), "--ginkgo.json-report", report, "--ginkgo.no-color", "--ginkgo.succinct",
@@ -120,4 +134,30 @@ func TestConformance(t *testing.T) {
 	if result.Code != 0 {
 		t.Errorf("exit code %d\n%s%s", result.Code, result.Stdout, result.Stderr)
 	}
+}
+
+// playKubelet says of each new pod in the namespaces that begin with a prefix that it runs.
+func playKubelet(t *testing.T, s *harness.Server, prefix string) {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(s.Config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	informer := informers.NewSharedInformerFactory(client, 0).Core().V1().Pods().Informer()
+	_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
+		pod := obj.(*corev1.Pod).DeepCopy()
+		if !strings.HasPrefix(pod.Namespace, prefix) {
+			return
+		}
+		pod.Status.Phase = corev1.PodRunning
+		if _, err := client.CoreV1().Pods(pod.Namespace).UpdateStatus(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
+			t.Errorf("pod %s/%s: %v", pod.Namespace, pod.Name, err)
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	running.Go(func() { informer.RunWithContext(t.Context()) })
+	t.Cleanup(running.Wait) // the test's context is done by then
 }

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -222,8 +223,13 @@ func TestPipelineRobot(t *testing.T) {
 	s.Kubectl(t, "create", "clusterrolebinding", "robot", "--clusterrole=tidewaiter:importer", "--serviceaccount=ci:robot")
 	token := strings.TrimSpace(s.Kubectl(t, "create", "token", "robot", "-n", "ci", "--duration=1h"))
 	kubeconfig := tokenKubeconfig(t, s, token)
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	imports := harness.ImportCommand(t, "--server", s.URL, "--certificate-authority", filepath.Join(s.DataDir, "pki", "ca.crt"), "--token-file", file, good)
 	harness.Eventually(t, func() error {
-		if got := harness.Run(t, harness.ImportCommand(t, "--kubeconfig", kubeconfig, good)); got.Code != 0 {
+		if got := harness.Run(t, imports); got.Code != 0 {
 			return fmt.Errorf("%s", got.Stderr)
 		}
 		return nil
@@ -237,6 +243,19 @@ func TestPipelineRobot(t *testing.T) {
 		return harness.Run(t, c)
 	}
 	wantContains(t, "who the robot is", kubectl("auth", "whoami").Stdout, "system:serviceaccount:ci:robot")
+	may := kubectl("auth", "can-i", "--list").Stdout
+	wantContains(t, "what the robot may", may, "selfsubjectaccessreviews.authorization.k8s.io")
+	granted := regexp.MustCompile(`(?m)^(\S+) .*\[([a-z ]+)\]\s*$`)
+	for _, line := range granted.FindAllStringSubmatch(may, -1) {
+		resource, verbs := line[1], strings.Fields(line[2])
+		if strings.HasPrefix(resource, "pods") || strings.HasPrefix(resource, "serviceaccounts") || resource == "images.image.openshift.io" && slices.Contains(verbs, "delete") {
+			t.Errorf("the robot may %q %s", verbs, resource)
+		}
+	}
+	if !regexp.MustCompile(`(?m)^images\.image\.openshift\.io .*\bcreate\b`).MatchString(may) {
+		t.Errorf("creating images is not listed:\n%s", may)
+	}
+	wantContains(t, "what the administrator may", s.Kubectl(t, "auth", "can-i", "--list"), "*.*", "[*]")
 	for _, args := range [][]string{
 		{"delete", "images", "--all"},
 		{"get", "pods", "-A"},
@@ -255,7 +274,7 @@ func TestPipelineRobot(t *testing.T) {
 	}
 	s.Kubectl(t, "delete", "serviceaccount", "robot", "-n", "ci")
 	harness.Eventually(t, func() error {
-		if got := harness.Run(t, harness.ImportCommand(t, "--kubeconfig", kubeconfig, good)); got.Code == 0 {
+		if got := harness.Run(t, imports); got.Code == 0 {
 			return fmt.Errorf("the robot still imports: %s", got.Stdout)
 		}
 		return nil

@@ -216,3 +216,39 @@ func TestSeveralIssuersWithRulesInCEL(t *testing.T) {
 		}
 	}
 }
+
+// The file that docs/access.md shows lets people of a provider in, under the names that its
+// recipe gives a role to.
+func TestDocumentedLogin(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join("..", "docs", "access.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, file, _ := strings.Cut(string(text), "```yaml\n# tidewaiter serve --authentication-config authentication.yaml\n")
+	file, _, found := strings.Cut(file, "```")
+	if !found {
+		t.Fatal("there is no such file in docs/access.md")
+	}
+	sso := newIssuer(t)
+	ca, err := json.Marshal(sso.ca) // is YAML, too
+	if err != nil {
+		t.Fatal(err)
+	}
+	file = strings.NewReplacer("https://sso.example.com", sso.URL, "audiences: [kubectl]", "audiences: [kubectl], certificateAuthority: "+string(ca)).Replace(file)
+	a := NewAuthentication()
+	a.AuthenticationConfigFile = filepath.Join(t.TempDir(), "authentication.yaml")
+	if err := os.WriteFile(a.AuthenticationConfigFile, []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := load(t)
+	address := serveTLS(t, c, a)
+	token := sso.token(t, map[string]any{"groups": []string{"staff"}})
+	await(t, "the issuer's keys", func() bool {
+		_, err := who(t, c, address, token)
+		return err == nil
+	})
+	if got, err := who(t, c, address, token); err != nil || got.Username != "sso:ann" || !slices.Contains(got.Groups, "sso:staff") {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
