@@ -12,8 +12,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/e2e/registry"
 )
 
-// kubectl shows where an image runs in a cluster that is followed, also after the cluster is gone, and then says how
-// old that is.
+// What runs in a cluster that is followed is imported, and kubectl shows where it runs, also after the cluster is gone, and
+// then says how old that is. What cannot be had is listed with the reason.
 func TestWhereImagesRun(t *testing.T) {
 	r := registry.Start(t, registry.Distribution)
 	busybox := images.Busybox(t)
@@ -25,10 +25,13 @@ func TestWhereImagesRun(t *testing.T) {
 	cluster.Kubectl(t, "patch", "pod", "app-1", "-n", "payments", "--subresource=status", "--type=merge", "-p", fmt.Sprintf(
 		`{"status":{"containerStatuses":[{"name":"main","image":"x","imageID":"%s/team/app@%s","ready":true,"restartCount":0}]}}`, r.Host, digest))
 
+	cluster.KubectlStdin(t, fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"app-2"},"spec":{"containers":[{"name":"main","image":"%s/team/gone:1"}]}}`, r.Host), "create", "-n", "payments", "-f", "-")
+	cluster.Kubectl(t, "patch", "pod", "app-2", "-n", "payments", "--subresource=status", "--type=merge", "-p",
+		`{"status":{"containerStatuses":[{"name":"main","image":"x","imageID":"","ready":false,"restartCount":0,"state":{"waiting":{"reason":"ErrImagePull","message":"manifest unknown"}}}]}}`)
+
 	config := filepath.Join(t.TempDir(), "tidewaiter.yaml")
 	must(t, os.WriteFile(config, fmt.Appendf(nil, "clusters:\n- name: prod\n  kubeconfig: %s\n", cluster.Kubeconfig), 0o600))
 	s := harness.StartServer(t, "--config", config)
-	s.Import(t, ref)
 	has := func(what string, want []string, args ...string) {
 		t.Helper()
 		harness.Eventually(t, func() error {
@@ -43,6 +46,8 @@ func TestWhereImagesRun(t *testing.T) {
 	}
 	has("the cluster", []string{"prod", "True"}, "get", "clusters")
 	has("the pod", []string{"prod:payments:app-1", "main", ref, digest[:19], "Unsigned"}, "get", "clusterpods", "--field-selector", "image="+ref)
+	has("what cannot be had", []string{"prod:payments:app-2", "ErrImagePull", "not found"}, "get", "clusterpods", "--field-selector", "image="+r.Host+"/team/gone")
+	has("the same for programs", []string{`"verified":"Unsigned"`, `"digest":"` + digest + `"`, `"notImported":"`}, "get", "--raw", "/apis/tidewaiter.dev/v1/clusterpods?fieldSelector=spec.cluster=prod")
 	has("the image", []string{digest}, "get", "images", "--field-selector", "used-by=prod/payments")
 	if got := s.TryKubectl(t, "delete", "clusterpods", "--all"); got.Code == 0 {
 		t.Error("kubectl deleted pods of a cluster")

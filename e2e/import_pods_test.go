@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -23,7 +25,9 @@ func TestImportFromPods(t *testing.T) {
 	}
 	tag := r.Push(t, "team/multi:1", multi)
 
-	cluster := harness.StartServer(t)
+	config := filepath.Join(t.TempDir(), "tidewaiter.yaml")
+	must(t, os.WriteFile(config, []byte("importRunning: false\n"), 0o600)) // or it would do so by itself
+	cluster := harness.StartServer(t, "--config", config)
 	cluster.KubectlStdin(t, fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"runs"},"spec":{"containers":[{"name":"c","image":"%s/library/busybox:gone"}]}}`, r.Host), "create", "-n", "team", "-f", "-")
 	cluster.Kubectl(t, "patch", "pod", "runs", "-n", "team", "--subresource=status", "--type=merge", "-p", fmt.Sprintf(
 		`{"status":{"containerStatuses":[{"name":"c","image":"x","imageID":"%s/library/busybox@%s","ready":true,"restartCount":0}]}}`, r.Host, runs))

@@ -18,7 +18,9 @@ import (
 // Usage knows the pods.
 type Usage interface {
 	// PodsUsing returns how many pods use an image with one of these digests, or, of pods that name
-	// no digest, one of these references. It is asked for each image of a list, so it must be quick.
+	// no digest, one of these references. Behind the digest of an index there may be a platform, as in
+	// sha256:…@linux/arm64: then only pods on nodes of that platform count, or of one that is not known.
+	// It is asked for each image of a list, so it must be quick.
 	PodsUsing(digests []string, references []reference.Reference) int
 	// InUse returns the digests that pods use, and the references of those that name no digest, in
 	// full form: docker.io/library/nginx:latest.

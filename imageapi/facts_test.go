@@ -205,6 +205,7 @@ func TestVerdictsWithoutAJudge(t *testing.T) {
 // pods is what uses images: pods by digest or reference.
 type pods struct {
 	using  map[string]int
+	on     map[string]string // platforms of nodes, by the digest that runs there
 	synced bool
 	partly bool         // a cluster has not been read yet
 	doubts []string     // about clusters
@@ -229,7 +230,10 @@ func (p *pods) UsedBy(digests []string, references []reference.Reference) []stri
 func (p *pods) PodsUsing(digests []string, references []reference.Reference) (n int) {
 	p.asked.Add(1)
 	for _, digest := range digests {
-		n += p.using[digest]
+		digest, platform, _ := strings.Cut(digest, "@")
+		if on := p.on[digest]; platform == "" || on == "" || on == platform {
+			n += p.using[digest]
+		}
 	}
 	for _, ref := range references {
 		n += p.using[ref.Pulled().String()]

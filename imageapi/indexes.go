@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	imagev1 "github.com/openshift/api/image/v1"
@@ -13,8 +14,9 @@ import (
 )
 
 // usedIndexes knows the multi-platform images that pods use: a pod tells the digest of such an index
-// where its runtime does, and runs one of the images that it lists. Which one it does not tell, so
-// each of them counts as used. It knows of no other index, so it is as small as what pods use.
+// where its runtime does, and runs one of the images that it lists: one of the platform of its node, so
+// where that is not known each of them counts as used. It knows of no other index, so it is as small as
+// what pods use.
 type usedIndexes struct {
 	usage Usage
 	get   func(ctx context.Context, digest string) (*imagev1.Image, error) // nil when there is none
@@ -23,7 +25,7 @@ type usedIndexes struct {
 	calls  uint64              // of refresh so far
 	looks  map[string]*look    // by the digest of an index: those that have begun
 	listed map[string][]string // by the digest of an index: the images that it lists
-	in     map[string][]string // by the digest of an image: the indexes that list it
+	in     map[string][]string // by the digest of an image: the indexes that list it, each with the platform for which it does
 	// again are the indexes that whoever asks next reads again, with why they could not be read. The reason is nil
 	// of an index that was deleted: it may have been created anew since.
 	again map[string]error
@@ -133,8 +135,8 @@ func (x *usedIndexes) refresh(ctx context.Context, index string) {
 	x.know(index, lists)
 }
 
-// read returns the images that an index lists, none if no pod uses it.
-func (x *usedIndexes) read(ctx context.Context, index string) (lists []string, err error) {
+// read returns what an index lists, nothing if no pod uses it.
+func (x *usedIndexes) read(ctx context.Context, index string) (lists []imagev1.ImageManifest, err error) {
 	if x.usage.PodsUsing([]string{index}, nil) == 0 {
 		return nil, nil
 	}
@@ -142,30 +144,29 @@ func (x *usedIndexes) read(ctx context.Context, index string) (lists []string, e
 	if err != nil || image == nil {
 		return nil, err
 	}
-	for _, m := range image.DockerImageManifests {
-		lists = append(lists, m.Digest)
-	}
-	return lists, nil
+	return image.DockerImageManifests, nil
 }
 
 // know keeps what an index lists. The caller holds mu.
-func (x *usedIndexes) know(index string, lists []string) {
+func (x *usedIndexes) know(index string, lists []imagev1.ImageManifest) {
 	for _, image := range x.listed[index] {
-		x.in[image] = slices.DeleteFunc(x.in[image], func(other string) bool { return other == index })
+		x.in[image] = slices.DeleteFunc(x.in[image], func(other string) bool { return other == index || strings.HasPrefix(other, index+"@") })
 		if len(x.in[image]) == 0 {
 			delete(x.in, image)
 		}
 	}
 	delete(x.listed, index)
-	for _, image := range lists {
-		x.in[image] = append(x.in[image], index)
-	}
-	if len(lists) > 0 {
-		x.listed[index] = lists
+	for _, m := range lists {
+		as := index
+		if m.OS != "" && m.Architecture != "" {
+			as += "@" + m.OS + "/" + m.Architecture // as nodes tell theirs, which know no variant
+		}
+		x.in[m.Digest] = append(x.in[m.Digest], as)
+		x.listed[index] = append(x.listed[index], m.Digest)
 	}
 }
 
-// of returns the indexes that pods use and that list the image.
+// of returns the indexes that pods use and that list the image, as Usage.PodsUsing takes them: with the platform.
 func (x *usedIndexes) of(image string) []string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

@@ -89,6 +89,45 @@ func TestUsedInPages(t *testing.T) {
 	}
 }
 
+// A pod on a node whose platform is known runs the image that the index lists for it, and not the others.
+func TestImagesOfAnIndexOnANode(t *testing.T) {
+	index := bareImage(t, "oci-index.json", "")
+	p := &pods{synced: true}
+	s := newStoragesWith(t, imageapi.Options{Usage: p})
+	s.mustCreate(t, index)
+	listed := s.get(t, index.Name).DockerImageManifests
+	platforms := map[string]string{} // by digest
+	for _, m := range listed {
+		image := plainImage()
+		image.Name, image.DockerImageReference = m.Digest, "registry.example.com/acme/web@"+m.Digest
+		s.mustCreate(t, image)
+		if m.OS != "" {
+			platforms[m.Digest] = m.OS + "/" + m.Architecture
+		}
+	}
+	for _, on := range []string{"linux/amd64", "linux/arm64", "plan9/mips"} {
+		p.on = map[string]string{index.Name: on}
+		p.use(index.Name)
+		counted := 0
+		for digest, platform := range platforms {
+			want := "0"
+			if platform == on {
+				want = "1"
+				counted++
+			}
+			if got := s.cell(t, s.get(t, digest), "Pods"); got != want {
+				t.Errorf("a pod on %s: PODS of the image for %s is %v, want %s", on, platform, got, want)
+			}
+		}
+		if (counted == 0) != (on == "plan9/mips") {
+			t.Errorf("%d images are for %s: this proves nothing", counted, on)
+		}
+		if got := s.cell(t, s.get(t, index.Name), "Pods"); got != "1" {
+			t.Errorf("PODS of the index is %v", got)
+		}
+	}
+}
+
 // Pods that run an index run one of its images, whichever came first: the pod,
 // the index or the image.
 func TestImagesOfAUsedIndex(t *testing.T) {

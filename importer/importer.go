@@ -26,7 +26,7 @@ type Importer struct {
 	platforms  []string
 	verify     bool
 	finder     SignatureFinder
-	searches   searches
+	searches   *searches
 
 	signaturesAge time.Duration
 	progress      func(Event)
@@ -35,12 +35,12 @@ type Importer struct {
 	clock         clock.WithDelayedExecution
 
 	transports *transports
-	traffic    traffic
+	traffic    *traffic
 
 	hosts     *hosts
 	greetings *lru.Cache // host → *greeting
 	sessions  *lru.Cache // host/repository → *session
-	locks     keyLocks
+	locks     *keyLocks
 	layerRoom *semaphore.Weighted // of Limits.LayerBytes
 }
 
@@ -63,7 +63,9 @@ func New(o Options) (*Importer, error) {
 		platforms:  o.Platforms,
 		verify:     o.Layers == LayersVerify,
 		finder:     o.Signatures,
-		searches:   searches{last: lru.New(maxSearches)},
+		searches:   &searches{last: lru.New(maxSearches)},
+		traffic:    &traffic{},
+		locks:      &keyLocks{},
 
 		signaturesAge: o.SignaturesAge,
 
@@ -87,6 +89,16 @@ func New(o Options) (*Importer, error) {
 	im.hosts = newHosts(limits, registries, im.clock)
 	im.transports = newTransports(o, limits, im.clock)
 	return im, nil
+}
+
+// With returns an Importer that reads registries with the credentials of keychain and, where that has none for one, with those of im.
+// What im is bounded by is shared. What was opened with the keychain's credentials is not: it ends with the Importer that is returned,
+// which needs no Close.
+func (im *Importer) With(keychain authn.Keychain) *Importer {
+	with := *im
+	with.keychain = authn.NewMultiKeychain(keychain, im.keychain)
+	with.sessions = lru.New(maxRepositories)
+	return &with
 }
 
 // credentialsAge is how long credentials are used before the keychain is asked

@@ -4,16 +4,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
+	"github.com/tidewaiter/tidewaiter/coreapi/usage"
 	"github.com/tidewaiter/tidewaiter/imageapi"
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/importer/running"
 )
 
 // clusterConfig is a cluster whose pods are followed.
@@ -28,6 +39,18 @@ type clusterConfig struct {
 	Context string `yaml:"context"`
 	// ExcludedNamespaces are those whose pods are left out.
 	ExcludedNamespaces []string `yaml:"excludedNamespaces"`
+	// ImportRunning has what runs there imported, with the pull secrets that the pods have; true if it is left out.
+	ImportRunning *bool `yaml:"importRunning"`
+}
+
+// importsRunning reports whether what runs in a cluster, which may be usage.Local, is imported.
+func (c *config) importsRunning(cluster string) bool {
+	for i := range c.Clusters {
+		if c.Clusters[i].Name == cluster {
+			return ptr.Deref(c.Clusters[i].ImportRunning, true)
+		}
+	}
+	return ptr.Deref(c.ImportRunning, true)
 }
 
 // connect gives the way to the cluster.
@@ -62,15 +85,60 @@ func (c *config) clusterSources() ([]clusters.Source, error) {
 // clusterOptions are the options for following clusters.
 func (s *server) clusterOptions() (clusters.Options, error) {
 	sources, err := s.config.clusterSources()
-	return clusters.Options{Sources: sources, Verified: s.verified}, err
+	return clusters.Options{Sources: sources, About: s.about}, err
 }
 
-// verified is the verdict about an image in the repository of a reference, "" where it is not known.
-func (s *server) verified(ref reference.Reference) string {
+// about is the verdict about an image in the repository of a reference, "" where it is not known, and then why it could not
+// be imported.
+func (s *server) about(cluster string, ref reference.Reference) (verdict, notImported string) {
 	ctx := genericapirequest.WithNamespace(context.Background(), metav1.NamespaceNone)
-	obj, err := s.images.Get(ctx, ref.Digest, &metav1.GetOptions{})
-	if err != nil {
-		return ""
+	if ref.Digest != "" {
+		if obj, err := s.images.Get(ctx, ref.Digest, &metav1.GetOptions{}); err == nil {
+			verdict = imageapi.Verdict(obj.(*imagev1.Image), ref, summarize)
+		}
 	}
-	return imageapi.Verdict(obj.(*imagev1.Image), ref, summarize)
+	if verdict != "" || s.pushes == nil {
+		return verdict, ""
+	}
+	job, err := s.pushes.spool.Find(ctx, push.OfCluster(cluster), ref.String())
+	if job == nil || err != nil {
+		return "", ""
+	}
+	return "", job.Error
+}
+
+// feedQueue adds the task that has what pods run imported. It is added before the pods are read.
+func (s *server) feedQueue() error {
+	images, err := imageclient.New(s.web.ClientConfig())
+	if err != nil {
+		return err
+	}
+	f := running.New(running.Options{
+		Queue:  s.pushes.spool,
+		Known:  func(ctx context.Context, ref reference.Reference) (bool, error) { return isKnown(ctx, images, ref) },
+		Wanted: s.config.importsRunning,
+		Each: func(ctx context.Context, use func(string, []reference.Reference)) error {
+			return s.usage.Each(ctx, func(p usage.Pod) { use(p.Cluster, p.Images) })
+		},
+	})
+	s.usage.OnUse(func(p usage.Pod) { f.Use(p.Cluster, p.Images) })
+	s.tasks = append(s.tasks, f.Run)
+	return nil
+}
+
+// isKnown reports whether an image is known by a reference: the tag leads to one, or the one with the digest is known to be in
+// the repository.
+func isKnown(ctx context.Context, images importer.ListedImages, ref reference.Reference) (bool, error) {
+	if ref.Digest == "" {
+		list, err := images.List(ctx, metav1.ListOptions{Limit: 1, FieldSelector: fields.OneTermEqualSelector(selectors.References, ref.String()).String()})
+		return err == nil && len(list.Items) > 0, err
+	}
+	image, err := images.Get(ctx, ref.Digest, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return slices.Contains(annotation.In(image.Annotations, image.DockerImageReference, image.Name), ref.Bare()), nil
 }

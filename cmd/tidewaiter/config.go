@@ -47,6 +47,8 @@ type config struct {
 	RegistriesDir string `yaml:"registriesDir"`
 	// Clusters are those whose pods are followed.
 	Clusters []clusterConfig `yaml:"clusters"`
+	// ImportRunning has what the server's own pods run imported; true if it is left out.
+	ImportRunning *bool `yaml:"importRunning"`
 	// TrustedRoots are files that the server keeps as TUF repositories have them.
 	TrustedRoots []trustedRootConfig `yaml:"trustedRoots"`
 	Kubelet      *kubeletConfig      `yaml:"kubelet"`

@@ -111,8 +111,8 @@ func registerMetrics(all ...metrics.Registerable) {
 	}
 }
 
-// work imports what is pushed until ctx ends.
-func (p *pushes) work(ctx context.Context, client *restclient.Config, notifier queue.Notifier) error {
+// work imports what is pushed, and what pods use, until ctx ends.
+func (p *pushes) work(ctx context.Context, client *restclient.Config, notifier queue.Notifier, pods queue.Pods) error {
 	defer p.importer.Close()
 	images, err := newImageClient(client)
 	if err != nil {
@@ -126,6 +126,7 @@ func (p *pushes) work(ctx context.Context, client *restclient.Config, notifier q
 		Importer:        p.importer,
 		Images:          images,
 		Queue:           p.spool,
+		Pods:            pods,
 		Finder:          queue.ListFinder{Images: images},
 		Sweep:           queue.SweepOptions(p.cfg.Sweep),
 		Notifier:        notifier,

@@ -29,6 +29,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi/access"
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
 	"github.com/tidewaiter/tidewaiter/coreapi/podlogs"
+	"github.com/tidewaiter/tidewaiter/coreapi/usage"
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
 	"github.com/tidewaiter/tidewaiter/imageapi"
@@ -119,6 +120,7 @@ type server struct {
 	pushes       *pushes // nil without a listener
 	images       rest.Getter
 	clusters     *clusters.Clusters
+	usage        *usage.Index
 	// tasks run beside a listening server from when it is ready until it stops.
 	tasks []func(context.Context) error
 	// readyTimeout is how long it may take to be ready until notReady is told.
@@ -220,7 +222,7 @@ func (s *server) openToNetwork(context.Context) error {
 	}
 	s.addTasks()
 	s.handleAdmin()
-	return s.tellWhere()
+	return errors.Join(s.feedQueue(), s.tellWhere())
 }
 
 // tellWhere writes where the server is for the commands that look for it. On a full
@@ -351,7 +353,7 @@ func (s *server) assemble(context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.images, s.clusters = images["images"].(rest.Getter), core.Clusters
+	s.images, s.clusters, s.usage = images["images"].(rest.Getter), core.Clusters, core.Usage.Index
 	groups := maps.Clone(core.Groups)
 	groups[imagev1.GroupVersion], groups[policyapi.GroupVersion] = images, policies
 	s.web, err = web.New(s.webConfig(p, core, groups))
@@ -430,7 +432,7 @@ func (s *server) addTasks() {
 	_ = legacyregistry.Registerer().Register(s.db)
 	s.tasks = append(s.tasks,
 		func(ctx context.Context) error { return s.verification.work(ctx, s.events) },
-		func(ctx context.Context) error { return s.pushes.work(ctx, s.web.ClientConfig(), s.events) },
+		func(ctx context.Context) error { return s.pushes.work(ctx, s.web.ClientConfig(), s.events, s.clusters) },
 		s.renewImages,
 		s.clusters.Run,
 	)

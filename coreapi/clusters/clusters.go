@@ -45,8 +45,8 @@ type Source struct {
 // Options are what [New] needs. Their zero value follows nothing.
 type Options struct {
 	Sources []Source
-	// Verified tells verdicts; if it is nil they are unknown.
-	Verified Verified
+	// About tells what is known of what pods run; if it is nil, nothing is.
+	About About
 	// Clock is the time; if it is nil, the real one.
 	Clock clock.WithTicker
 }
@@ -55,6 +55,7 @@ type Options struct {
 type Clusters struct {
 	clusters, pods *genericregistry.Store
 	followers      []*follower
+	about          About
 	clock          clock.WithTicker
 	loaded         atomic.Bool // what is stored of all clusters is known
 }
@@ -65,12 +66,12 @@ func New(g generic.RESTOptionsGetter, scheme *runtime.Scheme, o Options) (*Clust
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	if o.Verified == nil {
-		o.Verified = func(reference.Reference) string { return "" }
+	if o.About == nil {
+		o.About = func(string, reference.Reference) (string, string) { return "", "" }
 	}
-	c := &Clusters{clock: o.Clock}
+	c := &Clusters{clock: o.Clock, about: o.About}
 	var err error
-	if c.clusters, c.pods, err = newStores(g, scheme, o.Verified); err != nil {
+	if c.clusters, c.pods, err = newStores(g, scheme); err != nil {
 		return nil, err
 	}
 	seen := map[string]bool{usage.Local: true}
@@ -89,7 +90,7 @@ func New(g generic.RESTOptionsGetter, scheme *runtime.Scheme, o Options) (*Clust
 
 // Storage is what clients reach, by resource.
 func (c *Clusters) Storage() map[string]rest.Storage {
-	return map[string]rest.Storage{"clusters": readOnly(c.clusters), "clusterpods": readOnly(c.pods, "cpod")}
+	return map[string]rest.Storage{"clusters": readOnly(c.clusters), "clusterpods": &podsREST{readOnly(c.pods, "cpod"), c.about}}
 }
 
 // Uses is the source of what pods of these clusters use, for an index.
@@ -103,7 +104,7 @@ func (c *Clusters) Uses() usage.Source {
 		for _, container := range p.Spec.Containers {
 			images = append(images, usage.Uses(container.Image, container.ImageID)...)
 		}
-		return usage.Pod{Cluster: p.Spec.Cluster, Namespace: p.Spec.Namespace, Name: p.Spec.Name, Images: images}, nil
+		return usage.Pod{Cluster: p.Spec.Cluster, Namespace: p.Spec.Namespace, Name: p.Spec.Name, Platform: p.Spec.Platform, Images: images}, nil
 	}}
 }
 

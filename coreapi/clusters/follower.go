@@ -162,16 +162,17 @@ func (f *follower) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	client, err := clientOf(config)
+	if err != nil {
+		return err
+	}
 	f.mu.Lock()
 	f.server = config.Host
 	f.mu.Unlock()
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	lw, err := f.listerWatcher(config)
-	if err != nil {
-		return err
-	}
 	w := newWriter(f)
+	lw := f.listerWatcher(client)
 	store, informer := cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: lw,
 		ObjectType:    &corev1.Pod{},
@@ -182,6 +183,9 @@ func (f *follower) session(ctx context.Context) error {
 
 	var all sync.WaitGroup
 	defer all.Wait()
+	if w.nodes, err = f.followNodes(ctx, client, &all, w.moved); err != nil {
+		return err
+	}
 	all.Go(func() { informer.RunWithContext(ctx) })
 	all.Go(func() { w.run(ctx) })
 	all.Go(func() {
@@ -204,15 +208,16 @@ func (f *follower) session(ctx context.Context) error {
 	}
 }
 
-// listerWatcher reads the pods of the cluster and knows when it can.
-func (f *follower) listerWatcher(config *restclient.Config) (cache.ListerWatcher, error) {
+// clientOf returns a client of the API of a cluster.
+func clientOf(config *restclient.Config) (kubernetes.Interface, error) {
 	config = restclient.CopyConfig(config)
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
 	config.UserAgent = "tidewaiter"
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
+	return kubernetes.NewForConfig(config)
+}
+
+// listerWatcher reads the pods of the cluster and knows when it can.
+func (f *follower) listerWatcher(client kubernetes.Interface) cache.ListerWatcher {
 	selected := fields.Everything()
 	for _, namespace := range f.source.ExcludedNamespaces {
 		selected = fields.AndSelectors(selected, fields.OneTermNotEqualSelector("metadata.namespace", namespace))
@@ -235,42 +240,42 @@ func (f *follower) listerWatcher(config *restclient.Config) (cache.ListerWatcher
 				return nil, err
 			}
 			f.opened()
-			return newNoticed(w, func() { f.closed(nil) }), nil
+			return newRelay(w, func(e watch.Event) watch.Event { return e }, func() { f.closed(nil) }), nil
 		},
-	}, nil
+	}
 }
 
-// noticed is a watch of which it is known when it ends.
-type noticed struct {
+// relay is a watch whose events are changed, and of which it is known when it ends.
+type relay struct {
 	watch.Interface
 	events chan watch.Event
 	stop   chan struct{}
 	once   sync.Once
 }
 
-func newNoticed(w watch.Interface, ended func()) *noticed {
-	n := &noticed{Interface: w, events: make(chan watch.Event), stop: make(chan struct{})}
+func newRelay(w watch.Interface, change func(watch.Event) watch.Event, ended func()) *relay {
+	r := &relay{Interface: w, events: make(chan watch.Event), stop: make(chan struct{})}
 	go func() {
-		defer close(n.events)
+		defer close(r.events)
 		defer ended()
 		for event := range w.ResultChan() {
 			select {
-			case n.events <- event:
-			case <-n.stop:
+			case r.events <- change(event):
+			case <-r.stop:
 				return
 			}
 		}
 	}()
-	return n
+	return r
 }
 
 // ResultChan is part of watch.Interface.
-func (n *noticed) ResultChan() <-chan watch.Event { return n.events }
+func (r *relay) ResultChan() <-chan watch.Event { return r.events }
 
 // Stop is part of watch.Interface.
-func (n *noticed) Stop() {
-	n.once.Do(func() { close(n.stop) })
-	n.Interface.Stop()
+func (r *relay) Stop() {
+	r.once.Do(func() { close(r.stop) })
+	r.Interface.Stop()
 }
 
 // report stores the state of the cluster until ctx is done, and at the end.
@@ -343,6 +348,7 @@ func (f *follower) store(ctx context.Context) error {
 type writer struct {
 	follower *follower
 	store    cache.Store
+	nodes    cache.Store // nil where they may not be read
 	queue    workqueue.TypedRateLimitingInterface[string]
 
 	mu      sync.Mutex
@@ -476,7 +482,7 @@ func (w *writer) write(ctx context.Context, k string) error {
 		return nil
 	}
 	spec := obj.(*ClusterPod).Spec
-	spec.Cluster = w.follower.source.Name
+	spec.Cluster, spec.Platform = w.follower.source.Name, w.platform(spec.NodeName)
 	err = write(ctx, c.pods, full, func(before *ClusterPod) *ClusterPod {
 		after := &ClusterPod{ObjectMeta: metav1.ObjectMeta{Name: full}}
 		if before != nil {

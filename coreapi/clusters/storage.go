@@ -14,7 +14,7 @@ import (
 )
 
 // newStores returns the storages of both kinds, which the server writes to. scheme is one that Install was called with.
-func newStores(g generic.RESTOptionsGetter, scheme *runtime.Scheme, verified Verified) (clusters, pods *genericregistry.Store, err error) {
+func newStores(g generic.RESTOptionsGetter, scheme *runtime.Scheme) (clusters, pods *genericregistry.Store, err error) {
 	s := strategy{ObjectTyper: scheme, NameGenerator: names.SimpleNameGenerator}
 	clusters = &genericregistry.Store{
 		NewFunc:                   func() runtime.Object { return &Cluster{} },
@@ -38,7 +38,7 @@ func newStores(g generic.RESTOptionsGetter, scheme *runtime.Scheme, verified Ver
 		UpdateStrategy:            s,
 		DeleteStrategy:            s,
 		PredicateFunc:             podPredicate,
-		TableConvertor:            podTable(verified),
+		TableConvertor:            podTable,
 	}
 	if err := pods.CompleteWithOptions(&generic.StoreOptions{RESTOptions: g, AttrFunc: podAttributes, Indexers: podIndexers()}); err != nil {
 		return nil, nil, fmt.Errorf("clusterpods: %w", err)

@@ -12,18 +12,13 @@ import (
 	"k8s.io/kubernetes/pkg/printers"
 	printerstorage "k8s.io/kubernetes/pkg/printers/storage"
 
-	"github.com/tidewaiter/tidewaiter/coreapi/usage"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
 const (
 	none    = "<none>"
 	unknown = "<unknown>"
 )
-
-// Verified tells the verdict about an image for the reference that a container names; "" where the image is not known.
-type Verified func(ref reference.Reference) string
 
 // clusterTable is `kubectl get clusters`.
 var clusterTable = convertor(
@@ -35,7 +30,7 @@ var clusterTable = convertor(
 		{Name: "Pods", Type: "integer", Description: "How many of its pods are stored here."},
 		{Name: "Server", Type: "string", Priority: 1, Description: "The URL of the cluster's API."},
 	},
-	func() func(*Cluster) [][]any { return clusterRow },
+	clusterRow,
 	func(l *ClusterList) []Cluster { return l.Items },
 )
 
@@ -64,61 +59,46 @@ func state(c *Cluster, condition string) string {
 }
 
 // podTable is `kubectl get clusterpods`, with a row for each container.
-func podTable(verified Verified) printerstorage.TableConvertor {
-	return convertor(
-		[]metav1.TableColumnDefinition{
-			{Name: "Name", Type: "string", Format: "name", Description: "The cluster, the namespace and the pod."},
-			{Name: "Container", Type: "string", Description: "The container."},
-			{Name: "Image", Type: "string", Description: "The reference as the pod has it."},
-			{Name: "Digest", Type: "string", Description: "The beginning of the digest that runs; <unknown> until the cluster tells."},
-			{Name: "Verified", Type: "string", Description: "The verdict for that reference; <unknown> where the image is not here."},
-			{Name: "Waiting", Type: "string", Description: "Why the container does not run."},
-			{Name: "Since", Type: "string", Description: "Time since the pod was created."},
-			{Name: "Node", Type: "string", Priority: 1, Description: "The node that the pod is bound to."},
-			{Name: "Service Account", Type: "string", Priority: 1, Description: "The service account that the pod runs as."},
-		},
-		func() func(*ClusterPod) [][]any { return podRows(verified) },
-		func(l *ClusterPodList) []ClusterPod { return l.Items },
-	)
-}
+var podTable = convertor(
+	[]metav1.TableColumnDefinition{
+		{Name: "Name", Type: "string", Format: "name", Description: "The cluster, the namespace and the pod."},
+		{Name: "Container", Type: "string", Description: "The container."},
+		{Name: "Image", Type: "string", Description: "The reference as the pod has it."},
+		{Name: "Digest", Type: "string", Description: "The beginning of the digest that runs; <unknown> until the cluster tells."},
+		{Name: "Verified", Type: "string", Description: "The verdict for that reference; <unknown> where the image is not here."},
+		{Name: "Waiting", Type: "string", Description: "Why the container does not run."},
+		{Name: "Since", Type: "string", Description: "Time since the pod was created."},
+		{Name: "Not Imported", Type: "string", Description: "Why the image is not here; <none> where it is, or before it was tried."},
+		{Name: "Node", Type: "string", Priority: 1, Description: "The node that the pod is bound to."},
+		{Name: "Platform", Type: "string", Priority: 1, Description: "The node's operating system and architecture."},
+		{Name: "Service Account", Type: "string", Priority: 1, Description: "The service account that the pod runs as."},
+		{Name: "Message", Type: "string", Priority: 1, Description: "What the cluster says about an image that it cannot have."},
+	},
+	podRows,
+	func(l *ClusterPodList) []ClusterPod { return l.Items },
+)
 
-// podRows returns what makes the rows of a pod. It asks for the verdict about a reference once: many pods run one image,
-// and each verdict reads an Image.
-func podRows(verified Verified) func(*ClusterPod) [][]any {
-	verdicts := map[reference.Reference]string{}
-	return func(p *ClusterPod) [][]any {
-		all := make([][]any, 0, len(p.Spec.Containers))
-		for _, c := range p.Spec.Containers {
-			ref, digest, verdict := usage.Runs(c.Image, c.ImageID), unknown, unknown
-			if ref.Digest != "" {
-				digest = shortDigest(ref.Digest)
-				if _, ok := verdicts[ref]; !ok {
-					verdicts[ref] = cmp.Or(verified(ref), unknown)
-				}
-				verdict = verdicts[ref]
-			}
-			all = append(all, []any{p.Name, c.Name, c.Image, digest, verdict, orNone(c.Waiting), metatable.ConvertToHumanReadableDateType(p.Spec.Since), orNone(p.Spec.NodeName), orNone(p.Spec.ServiceAccountName)})
-		}
-		return all
+func podRows(p *ClusterPod) [][]any {
+	all := make([][]any, 0, len(p.Spec.Containers))
+	for _, c := range p.Spec.Containers {
+		all = append(all, []any{
+			p.Name, c.Name, c.Image, cmp.Or(shortDigest(c.Digest), unknown), cmp.Or(c.Verified, unknown), cmp.Or(c.Waiting, none),
+			metatable.ConvertToHumanReadableDateType(p.Spec.Since), cmp.Or(c.NotImported, none),
+			cmp.Or(p.Spec.NodeName, none), cmp.Or(p.Spec.Platform, unknown), cmp.Or(p.Spec.ServiceAccountName, none), cmp.Or(c.Message, none),
+		})
 	}
+	return all
 }
 
 // shortDigest is as much of a digest as people compare.
 func shortDigest(digest string) string {
-	algorithm, hex, _ := strings.Cut(digest, ":")
-	return algorithm + ":" + hex[:min(12, len(hex))]
+	algorithm, _, _ := strings.Cut(digest, ":")
+	return digest[:min(len(digest), len(algorithm)+13)]
 }
 
-func orNone(s string) string {
-	if s == "" {
-		return none
-	}
-	return s
-}
-
-// convertor prints objects of one kind and their lists: cells is called for each table and gives the rows of its objects.
-func convertor[T any, L any](columns []metav1.TableColumnDefinition, cells func() func(*T) [][]any, items func(*L) []T) printerstorage.TableConvertor {
-	rowsOf := func(o *T, cells func(*T) [][]any) ([]metav1.TableRow, error) {
+// convertor prints objects of one kind, each in some rows, and their lists.
+func convertor[T any, L any](columns []metav1.TableColumnDefinition, cells func(*T) [][]any, items func(*L) []T) printerstorage.TableConvertor {
+	object := func(o *T, _ printers.GenerateOptions) ([]metav1.TableRow, error) {
 		obj, ok := any(o).(runtime.Object)
 		if !ok {
 			return nil, fmt.Errorf("%T is no object", o)
@@ -134,12 +114,11 @@ func convertor[T any, L any](columns []metav1.TableColumnDefinition, cells func(
 		}
 		return rows, nil
 	}
-	object := func(o *T, _ printers.GenerateOptions) ([]metav1.TableRow, error) { return rowsOf(o, cells()) }
-	list := func(l *L, _ printers.GenerateOptions) ([]metav1.TableRow, error) {
+	list := func(l *L, o printers.GenerateOptions) ([]metav1.TableRow, error) {
 		var all []metav1.TableRow
-		found, cells := items(l), cells()
+		found := items(l)
 		for i := range found {
-			rows, err := rowsOf(&found[i], cells)
+			rows, err := object(&found[i], o)
 			if err != nil {
 				return nil, err
 			}

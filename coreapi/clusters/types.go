@@ -100,6 +100,8 @@ type ClusterPodSpec struct {
 	UID       string `json:"uid,omitempty"`
 	// NodeName is the node that it is bound to.
 	NodeName string `json:"nodeName,omitempty"`
+	// Platform is that of the node as os/architecture; it is empty where that is not known.
+	Platform string `json:"platform,omitempty"`
 	// ServiceAccountName is the service account that it runs as.
 	ServiceAccountName string `json:"serviceAccountName,omitempty"`
 	// Since is when the pod was created.
@@ -123,6 +125,17 @@ type ClusterPodContainer struct {
 	ImageID string `json:"imageID,omitempty"`
 	// Waiting is why the container does not run, such as ErrImagePull.
 	Waiting string `json:"waiting,omitempty"`
+	// Message is what the cluster says about that, where the image is at fault.
+	Message string `json:"message,omitempty"`
+
+	// Digest is that of the image that runs, else the one that the reference has. It and the fields below are
+	// not stored: they say what is so when the pod is read.
+	Digest string `json:"digest,omitempty"`
+	// Verified is the verdict about the image in the repository that the container names; it is empty where the image is
+	// not known to be there.
+	Verified string `json:"verified,omitempty"`
+	// NotImported is why an image that is not known could not be imported; it is empty before that was tried.
+	NotImported string `json:"notImported,omitempty"`
 }
 
 // ClusterPodList is a list of pods.

@@ -10,6 +10,9 @@
 // References are compared in canonical form, as they are pulled: "nginx" is
 // "docker.io/library/nginx:latest". One that cannot be read is used by nobody.
 //
+// The digest of a multi-platform image stands for one of the images that it lists:
+// which one is told by the platform of the pod's node, where that is known.
+//
 // [Images] gives the same answer for a single pod, as references to pull.
 //
 // # Bounds

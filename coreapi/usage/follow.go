@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,6 +36,8 @@ const Local = "local"
 type Pod struct {
 	// Cluster is Local for a pod of this server.
 	Cluster, Namespace, Name string
+	// Platform is that of its node as os/architecture, empty where it is not known.
+	Platform string
 	// Images are what its containers use, a zero Reference for what refers to nothing.
 	Images []reference.Reference
 }
@@ -112,23 +115,45 @@ func (x *Index) follow(ctx context.Context, s *source) (started bool, err error)
 	}
 }
 
-// readAll replaces what is known by the pods that exist, page by page, and
-// returns the resource version that the pages show. A pod that cannot be read
-// uses nothing; the log names it.
+// readAll replaces what is known by the pods that exist, and returns the resource
+// version that they show.
 func (x *Index) readAll(ctx context.Context, s *source) (version string, err error) {
 	alive := map[podID]struct{}{}
+	version, err = s.each(ctx, func(pod Pod) {
+		alive[s.id(pod)] = struct{}{}
+		x.follows(s, pod)
+	})
+	if err != nil {
+		return "", err
+	}
+	x.retain(s, alive)
+	return version, nil
+}
+
+// Each reads all pods of all sources, page by page, and calls visit with each.
+func (x *Index) Each(ctx context.Context, visit func(Pod)) error {
+	for _, s := range x.sources {
+		if _, err := s.each(ctx, visit); err != nil {
+			return fmt.Errorf("listing pods: %w", err)
+		}
+	}
+	return nil
+}
+
+// each calls visit with each pod, page by page. A pod that cannot be read uses nothing;
+// the log names it.
+func (s *source) each(ctx context.Context, visit func(Pod)) (version string, err error) {
 	err = pages.Read(ctx, func(ctx context.Context, limit int64, token string) (next string, err error) {
 		list, err := s.Pods.List(ctx, &internalversion.ListOptions{Limit: limit, Continue: token})
 		if err != nil {
 			return "", err
 		}
 		err = meta.EachListItem(list, func(obj runtime.Object) error {
-			pod, found, err := s.read(obj)
+			pod, err := s.read(obj)
 			if err != nil {
 				return err
 			}
-			alive[pod] = struct{}{}
-			x.set(pod, found)
+			visit(pod)
 			return nil
 		})
 		if err != nil {
@@ -143,25 +168,22 @@ func (x *Index) readAll(ctx context.Context, s *source) (version string, err err
 	}, func(err error) {
 		slog.Error("The images of a pod that cannot be read are not counted", "err", err)
 	})
-	if err != nil {
-		return "", err
-	}
-	x.retain(s, alive)
-	return version, nil
+	return version, err
 }
 
 // apply follows one event of the watch.
 func (x *Index) apply(s *source, event watch.Event) error {
 	switch event.Type {
 	case watch.Added, watch.Modified, watch.Deleted:
-		pod, found, err := s.read(event.Object)
+		pod, err := s.read(event.Object)
 		if err != nil {
 			return err
 		}
 		if event.Type == watch.Deleted {
-			found = nil
+			x.set(s.id(pod), uses{})
+			return nil
 		}
-		x.set(pod, found)
+		x.follows(s, pod)
 		return nil
 	case watch.Bookmark:
 		return nil
@@ -169,17 +191,26 @@ func (x *Index) apply(s *source, event watch.Event) error {
 	return fmt.Errorf("watching pods: %w", apierrors.FromObject(event.Object))
 }
 
-// read returns a pod and the keys of its images.
-func (s *source) read(obj runtime.Object) (id podID, found []string, err error) {
+// follows records what a pod that exists uses.
+func (x *Index) follows(s *source, pod Pod) {
+	now := uses{keys: keys(pod.Images)}
+	if len(now.keys) > 0 {
+		now.platform = unique.Make(pod.Platform).Value() // many pods have one
+	}
+	if x.set(s.id(pod), now) {
+		x.told(pod)
+	}
+}
+
+func (s *source) id(pod Pod) podID { return podID{s, pod.Cluster, pod.Namespace, pod.Name} }
+
+// read reads an object of the storage.
+func (s *source) read(obj runtime.Object) (Pod, error) {
 	// A storage may send one object to many watchers with its encodings.
 	if shared, ok := obj.(runtime.CacheableObject); ok {
 		obj = shared.GetObject()
 	}
-	pod, err := s.Read(obj)
-	if err != nil {
-		return podID{}, nil, err
-	}
-	return podID{s, pod.Cluster, pod.Namespace, pod.Name}, keys(pod.Images), nil
+	return s.Read(obj)
 }
 
 // readLocal is the Read of LocalPods.

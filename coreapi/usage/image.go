@@ -3,6 +3,7 @@ package usage
 import (
 	"slices"
 	"strings"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -116,7 +117,7 @@ func keys(images []reference.Reference) []string {
 	var found []string
 	for _, i := range images {
 		if k := key(i); k != "" {
-			found = append(found, k)
+			found = append(found, unique.Make(k).Value()) // many pods run one image
 		}
 	}
 	slices.Sort(found)

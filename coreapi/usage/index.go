@@ -3,6 +3,7 @@ package usage
 import (
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -15,13 +16,24 @@ type Index struct {
 	sources []*source
 
 	mu    sync.RWMutex
-	uses  map[podID][]string            // pod → keys of its images, sorted
+	uses  map[podID]uses                // pod → what it uses
 	users map[string]map[podID]struct{} // key of an image → pods
+	on    map[onPlatform]int            // digest of an image → how many pods, by platform
 	named int                           // keys of users that are references
 
 	subscribers map[int]func(digests []string)
 	nextID      int
+	told        func(Pod)
 }
+
+// uses is what a pod uses.
+type uses struct {
+	keys     []string // of its images, sorted
+	platform string   // of its node; empty where that is not known
+}
+
+// onPlatform is an image on nodes of a platform, or where the platform is empty on those of which it is not known.
+type onPlatform struct{ digest, platform string }
 
 // source is a source with what the index knows of it.
 type source struct {
@@ -38,9 +50,11 @@ type podID struct {
 // NewIndex returns an index over the pods of the sources, empty until it is run.
 func NewIndex(sources ...Source) *Index {
 	x := &Index{
-		uses:        map[podID][]string{},
+		uses:        map[podID]uses{},
 		users:       map[string]map[podID]struct{}{},
+		on:          map[onPlatform]int{},
 		subscribers: map[int]func([]string){},
+		told:        func(Pod) {},
 	}
 	for _, s := range sources {
 		x.sources = append(x.sources, &source{Source: s})
@@ -55,15 +69,22 @@ func (x *Index) Synced() bool {
 }
 
 // PodsUsing returns how many pods use an image: by one of these digests, or, for
-// pods that name no digest, by one of these references. A pod counts once.
+// pods that name no digest, by one of these references. A pod counts once. A digest
+// may have a platform behind it, as in sha256:…@linux/arm64: then only pods count
+// whose node is of this platform, or of one that is not known.
 func (x *Index) PodsUsing(digests []string, references []reference.Reference) int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	single, union := x.using(digests, references)
-	if union != nil {
-		return len(union)
+	found := x.using(digests, references)
+	switch len(found) {
+	case 0:
+		return 0
+	case 1:
+		return found[0].count
 	}
-	return len(single)
+	pods := map[podID]struct{}{}
+	x.each(found, func(pod podID) { pods[pod] = struct{}{} })
+	return len(pods)
 }
 
 // UsedBy returns where these pods are: the clusters and, as cluster/namespace, their
@@ -71,47 +92,57 @@ func (x *Index) PodsUsing(digests []string, references []reference.Reference) in
 func (x *Index) UsedBy(digests []string, references []reference.Reference) []string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	pods, union := x.using(digests, references)
-	if union != nil {
-		pods = union
-	}
 	found := map[string]struct{}{}
-	for pod := range pods {
+	x.each(x.using(digests, references), func(pod podID) {
 		found[pod.cluster] = struct{}{}
 		found[pod.cluster+"/"+pod.namespace] = struct{}{}
-	}
+	})
 	return slices.Sorted(maps.Keys(found))
 }
 
-// using returns the pods of PodsUsing: single where they are those of one key, which
-// belong to the index, else union. The caller holds mu.
-func (x *Index) using(digests []string, references []reference.Reference) (single, union map[podID]struct{}) {
-	wanted := make([]string, 0, len(digests)+len(references))
-	wanted = append(wanted, digests...)
+// group is the pods that use an image.
+type group struct {
+	pods     map[podID]struct{} // belongs to the index
+	platform string             // the only one of them that count; empty for all
+	count    int
+}
+
+// using returns the groups of PodsUsing, none of them empty. The caller holds mu.
+func (x *Index) using(digests []string, references []reference.Reference) (found []group) {
+	for _, digest := range digests {
+		digest, platform, _ := strings.Cut(digest, "@")
+		g := group{pods: x.users[digest], platform: platform}
+		if g.count = len(g.pods); platform != "" {
+			g.count = x.on[onPlatform{digest, platform}] + x.on[onPlatform{digest, ""}]
+		}
+		if g.count > 0 {
+			found = append(found, g)
+		}
+	}
 	if x.named == 0 {
-		references = nil // the usual case: every pod tells what digests it runs
+		return found // the usual case: every pod tells what digests it runs
 	}
 	for _, ref := range references {
 		// A reference with a digest adds nothing: it is the digest's.
-		if ref.Digest == "" {
-			wanted = append(wanted, key(ref.Pulled()))
+		if ref.Digest != "" {
+			continue
+		}
+		if pods := x.users[key(ref.Pulled())]; len(pods) > 0 {
+			found = append(found, group{pods: pods, count: len(pods)})
 		}
 	}
-	for _, key := range wanted {
-		pods := x.users[key]
-		switch {
-		case len(pods) == 0:
-		case single == nil:
-			single = pods
-		default:
-			if union == nil { // made only when pods are found under two keys
-				union = make(map[podID]struct{}, len(single)+len(pods))
-				maps.Copy(union, single)
+	return found
+}
+
+// each calls visit with the pods of the groups. The caller holds mu.
+func (x *Index) each(found []group, visit func(podID)) {
+	for _, g := range found {
+		for pod := range g.pods {
+			if on := x.uses[pod].platform; g.platform == "" || on == "" || on == g.platform {
+				visit(pod)
 			}
-			maps.Copy(union, pods)
 		}
 	}
-	return single, union
 }
 
 // InUse returns the digests that pods use, and the references that pods use
@@ -145,28 +176,35 @@ func (x *Index) Subscribe(f func(digests []string)) (cancel func()) {
 	}
 }
 
-// set records what a pod uses, nothing when it is gone, and tells subscribers.
-func (x *Index) set(pod podID, now []string) {
+// OnUse has f called with each pod that exists whenever what it uses has changed, from
+// a goroutine for each source, once [Index.Run] runs. f must be safe for concurrent use
+// and quick. Call it before Run, and once.
+func (x *Index) OnUse(f func(Pod)) { x.told = f }
+
+// set records what a pod uses, nothing when it is gone, and tells subscribers. It is
+// false if that was known.
+func (x *Index) set(pod podID, now uses) (changes bool) {
 	x.mu.Lock()
 	before := x.uses[pod]
-	if slices.Equal(before, now) {
+	if slices.Equal(before.keys, now.keys) && before.platform == now.platform {
 		x.mu.Unlock()
-		return
+		return false
 	}
+	moved := before.platform != now.platform
 	var changed []string
-	for _, key := range before {
-		if _, kept := slices.BinarySearch(now, key); !kept {
+	for _, key := range before.keys {
+		if _, kept := slices.BinarySearch(now.keys, key); !kept || moved {
 			changed = append(changed, key)
-			x.leave(key, pod)
+			x.leave(key, pod, before.platform)
 		}
 	}
-	for _, key := range now {
-		if _, had := slices.BinarySearch(before, key); !had {
+	for _, key := range now.keys {
+		if _, had := slices.BinarySearch(before.keys, key); !had || moved {
 			changed = append(changed, key)
-			x.join(key, pod)
+			x.join(key, pod, now.platform)
 		}
 	}
-	if len(now) == 0 {
+	if len(now.keys) == 0 {
 		delete(x.uses, pod)
 	} else {
 		x.uses[pod] = now
@@ -177,15 +215,17 @@ func (x *Index) set(pod podID, now []string) {
 	}
 	x.mu.Unlock()
 	changed = slices.DeleteFunc(changed, func(key string) bool { return !reference.IsDigest(key) })
-	if len(changed) == 0 {
-		return
+	slices.Sort(changed)
+	if changed = slices.Compact(changed); len(changed) == 0 {
+		return true
 	}
 	for _, f := range subscribers {
 		f(changed)
 	}
+	return true
 }
 
-func (x *Index) join(key string, pod podID) {
+func (x *Index) join(key string, pod podID, platform string) {
 	if x.users[key] == nil {
 		x.users[key] = map[podID]struct{}{}
 		if !reference.IsDigest(key) {
@@ -193,14 +233,23 @@ func (x *Index) join(key string, pod podID) {
 		}
 	}
 	x.users[key][pod] = struct{}{}
+	if reference.IsDigest(key) {
+		x.on[onPlatform{key, platform}]++
+	}
 }
 
-func (x *Index) leave(key string, pod podID) {
+func (x *Index) leave(key string, pod podID, platform string) {
 	delete(x.users[key], pod)
 	if len(x.users[key]) == 0 {
 		delete(x.users, key)
 		if !reference.IsDigest(key) {
 			x.named--
+		}
+	}
+	if reference.IsDigest(key) {
+		on := onPlatform{key, platform}
+		if x.on[on]--; x.on[on] == 0 {
+			delete(x.on, on)
 		}
 	}
 }
@@ -216,6 +265,6 @@ func (x *Index) retain(s *source, alive map[podID]struct{}) {
 	}
 	x.mu.RUnlock()
 	for _, pod := range gone {
-		x.set(pod, nil)
+		x.set(pod, uses{})
 	}
 }

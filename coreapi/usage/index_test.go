@@ -179,18 +179,57 @@ func TestIndexFollowsPods(t *testing.T) {
 	})
 }
 
+// A pod counts for the image that an index lists for the platform of its node, and where that is not known for each of them.
+func TestPlatformsOfNodes(t *testing.T) {
+	x := NewIndex(LocalPods(nil))
+	var used []string
+	x.OnUse(func(p Pod) { used = append(used, p.Name+" "+p.Platform) })
+	ref := parseImage("registry.example.com/app@" + digestA)
+	follow := func(name, platform string) {
+		x.follows(x.sources[0], Pod{Cluster: "prod", Namespace: "team-" + name, Name: name, Platform: platform, Images: []reference.Reference{ref}})
+	}
+	expect := func(when string, want ...int) {
+		t.Helper()
+		for i, digests := range [][]string{{digestA}, {digestA + "@linux/arm64"}, {digestA + "@linux/amd64"}, {digestA + "@linux/arm64", digestA + "@linux/amd64"}} {
+			if got := x.PodsUsing(digests, nil); got != want[i] {
+				t.Errorf("%s: %d pods use %v, want %d", when, got, digests, want[i])
+			}
+		}
+	}
+	follow("a", "linux/arm64")
+	follow("b", "linux/arm64")
+	follow("c", "linux/amd64")
+	expect("three nodes are known", 3, 2, 1, 3)
+	follow("d", "")
+	expect("one is not", 4, 3, 2, 4)
+	if got, want := x.UsedBy([]string{digestA + "@linux/amd64"}, nil), []string{"prod", "prod/team-c", "prod/team-d"}; !slices.Equal(got, want) {
+		t.Errorf("used by %q, want %q", got, want)
+	}
+	follow("d", "linux/amd64")
+	follow("d", "linux/amd64")
+	expect("it becomes known", 4, 2, 2, 4)
+	if want := []string{"a linux/arm64", "b linux/arm64", "c linux/amd64", "d ", "d linux/amd64"}; !slices.Equal(used, want) {
+		t.Errorf("told of %q, want %q", used, want)
+	}
+	x.retain(x.sources[0], nil)
+	expect("all are gone", 0, 0, 0, 0)
+	if len(x.uses)+len(x.users)+len(x.on) != 0 {
+		t.Errorf("the index keeps %v, %v and %v", x.uses, x.users, x.on)
+	}
+}
+
 // BenchmarkIndex/Op=Memory reports the bytes that a pod of one container costs.
 func BenchmarkIndex(b *testing.B) {
 	const pods = 10_000
 	fill := func() *Index {
 		x := NewIndex(LocalPods(nil))
 		for i := range pods {
-			name, found, err := x.sources[0].read(runs(pod(fmt.Sprintf("pod-with-a-usual-name-%d", i), "registry.example.com/app:1"),
+			p, err := x.sources[0].read(runs(pod(fmt.Sprintf("pod-with-a-usual-name-%d", i), "registry.example.com/app:1"),
 				fmt.Sprintf("registry.example.com/app@sha256:%064x", i%1000)))
 			if err != nil {
 				b.Fatal(err)
 			}
-			x.set(name, found)
+			x.follows(x.sources[0], p)
 		}
 		return x
 	}

@@ -28,6 +28,17 @@ func (s *Spool) List(ctx context.Context, state push.State, after int64, limit i
 	return jobs, err
 }
 
+// Find returns the newest job of a receiver about a key, nil if there is none. Its events are not read.
+func (s *Spool) Find(ctx context.Context, receiver, key string) (job *push.Job, err error) {
+	err = s.db.Read(ctx, func(c db.Snapshot) error {
+		return c.Each(func(row []driver.Value) error {
+			job = scanJob(row)
+			return nil
+		}, "SELECT "+jobColumns+" FROM spool_jobs WHERE key = ? AND source = ? ORDER BY id DESC LIMIT 1", key, receiver)
+	})
+	return job, err
+}
+
 // Retry makes a job due now and forgets its attempts, dead or waiting. It fails
 // with push.ErrNoSuchJob.
 func (s *Spool) Retry(ctx context.Context, id int64) error {

@@ -42,6 +42,6 @@ func (d *dropped) add(receiver string, events int64, now time.Time) {
 	d.mu.Unlock()
 	if again {
 		d.log.Warn("a receiver is past its quota of pushes that wait: its oldest are dropped", "receiver", receiver,
-			"do", "if these pushes are not yours, give the receiver a new secret; sweeps find what was dropped and was yours")
+			"do", "if these pushes are not yours, give the receiver a new secret; sweeps find what was dropped and was yours, and what pods use is looked at again")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
@@ -23,6 +24,8 @@ const (
 	Pushed Action = "push"
 	// Deleted: a manifest, a tag or a whole repository was deleted.
 	Deleted Action = "delete"
+	// Runs: a pod uses it. Nothing of it has changed; it is to be there.
+	Runs Action = "run"
 )
 
 // Event is one thing that a registry says happened. It is believed as far as it
@@ -30,7 +33,7 @@ const (
 // in which a queue stores it; who told, and what only the receiver reads, is left
 // out, so that equal events of several deliveries have equal forms.
 type Event struct {
-	// Receiver is the name of the receiver that was told.
+	// Receiver is the name of the receiver that was told; for Runs, [OfCluster].
 	Receiver string `json:"-"`
 	// ID is the sender's name for the delivery, the same when it is sent again. It
 	// is empty when the sender has none.
@@ -40,13 +43,21 @@ type Event struct {
 	// reference).
 	Host       string `json:"host"`
 	Repository string `json:"repository"`
-	// Tag and Digest: Pushed has at least one; Deleted without either is of the
-	// whole repository.
+	// Tag and Digest: Pushed has at least one, Runs exactly one; Deleted without either is of
+	// the whole repository.
 	Tag    string `json:"tag,omitempty"`
 	Digest string `json:"digest,omitempty"`
 	// MediaType is the manifest's, empty when the sender does not say.
 	MediaType string `json:"-"`
 }
+
+// OfCluster is the Receiver of what the pods of a cluster use. It is the name of no receiver of webhooks, which has no slash.
+func OfCluster(name string) string { return clusterPrefix + name }
+
+const clusterPrefix = "cluster/"
+
+// Cluster is the cluster whose pods use what a job is about; it is false for a job about a push.
+func (j *Job) Cluster() (name string, ok bool) { return strings.CutPrefix(j.Receiver, clusterPrefix) }
 
 // Reference is what the event is about, with its tag and its digest.
 func (e Event) Reference() reference.Reference {
@@ -76,11 +87,11 @@ func Decode(b []byte) (Event, error) {
 	if err := json.Unmarshal(b, &e); err != nil {
 		return Event{}, fmt.Errorf("stored event: %w", err)
 	}
-	if e.Action != Pushed && e.Action != Deleted {
-		return Event{}, fmt.Errorf("stored event: action %q is neither %s nor %s", e.Action, Pushed, Deleted)
+	if e.Action != Pushed && e.Action != Deleted && e.Action != Runs {
+		return Event{}, fmt.Errorf("stored event: action %q is none of %s, %s and %s", e.Action, Pushed, Deleted, Runs)
 	}
-	if e.Action == Pushed && e.Tag == "" && e.Digest == "" {
-		return Event{}, fmt.Errorf("stored event: a push of %s has neither tag nor digest", e.Key())
+	if e.Action != Deleted && e.Tag == "" && e.Digest == "" {
+		return Event{}, fmt.Errorf("stored event: %s of %s has neither tag nor digest", e.Action, e.Key())
 	}
 	host, err := reference.ParseHost(e.Host)
 	if err != nil {

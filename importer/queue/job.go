@@ -26,6 +26,9 @@ func isDeletion(e push.Event) bool { return e.Action == push.Deleted }
 // the tag. So what was pushed is imported by its digest, and the tag is looked at
 // until it leads there, or long enough.
 func (w *Worker) do(ctx context.Context, j *push.Job) error {
+	if cluster, ok := j.Cluster(); ok {
+		return w.doRunning(ctx, cluster, j)
+	}
 	first := j.Events[0]
 	repository := first.Reference().Bare()
 	tag := repository.WithTag(first.Tag)
@@ -69,7 +72,7 @@ var errGone = errors.New("it is no longer in the registry")
 // deleted since, as it seems after a few attempts. An index of which the registry lacks
 // the images, say, is there all the same.
 func (w *Worker) ended(ctx context.Context, j *push.Job, err error) error {
-	if importer.ReasonOf(err) != importer.NotFound || j.Attempts < doubtfulAttempts {
+	if _, runs := j.Cluster(); runs || importer.ReasonOf(err) != importer.NotFound || j.Attempts < doubtfulAttempts {
 		return err
 	}
 	first := j.Events[0]
@@ -201,7 +204,7 @@ func digestsOf(events []push.Event, action push.Action) []string {
 // importOne imports what ref leads to, be it an image or what belongs to one, and
 // returns its digest.
 func (w *Worker) importOne(ctx context.Context, ref reference.Reference, event push.Event) (digest string, err error) {
-	result, err := w.importPresent(ctx, ref)
+	result, err := w.importPresent(ctx, w.Importer, ref)
 	if importer.ReasonOf(err) == importer.NotAnImage {
 		return w.searchSubject(ctx, ref)
 	}
@@ -226,8 +229,8 @@ func (w *Worker) importOne(ctx context.Context, ref reference.Reference, event p
 
 // importPresent imports what is in the registry, and so takes the mark off that it
 // is gone.
-func (w *Worker) importPresent(ctx context.Context, ref reference.Reference) (*importer.Result, error) {
-	result, err := w.Importer.Import(ctx, ref, w.Images)
+func (w *Worker) importPresent(ctx context.Context, im *importer.Importer, ref reference.Reference) (*importer.Result, error) {
+	result, err := im.Import(ctx, ref, w.Images)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/authn"
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -38,6 +39,14 @@ type Finder interface {
 	// the reference, or by one in the repository if it has neither tag nor digest,
 	// until visit fails.
 	FindImages(ctx context.Context, ref reference.Reference, visit func(*imagev1.Image) error) error
+}
+
+// Pods know the pods whose images are imported.
+type Pods interface {
+	// Keychains are the credentials with which pods of a cluster pull that use ref now, one for each service account and
+	// at most a few. They are read from the cluster each time. unread is why others could not be read, nil if none. err
+	// is why the cluster cannot be asked at all; the job is then tried again.
+	Keychains(ctx context.Context, cluster string, ref reference.Reference) (all []authn.Keychain, unread, err error)
 }
 
 // Lister lists Images in pages.

@@ -115,18 +115,15 @@ func (w *Worker) sweepRepository(ctx context.Context, repository reference.Refer
 
 // sweepTag imports a tag and tells of it if it was new.
 func (w *Worker) sweepTag(ctx context.Context, ref reference.Reference) (result string, err error) {
-	imported, err := w.importPresent(ctx, ref)
+	imported, err := w.importPresent(ctx, w.Importer, ref)
 	switch {
 	case importer.ReasonOf(err) == importer.NotAnImage, importer.ReasonOf(err) == importer.NotFound: // a chart, say, or deleted since
 		return "known", nil
 	case err != nil:
 		return "failed", err
 	}
-	for _, i := range imported.Images {
-		if i.Action != importer.Unchanged {
-			w.notify(ctx, Notice{Reason: NoticeImported, Image: imported.Digest, Reference: ref.String(), Message: "Found by a sweep: " + ref.String()})
-			return "imported", nil
-		}
+	if w.notifyFound(ctx, imported, ref, "Found by a sweep: "+ref.String()) {
+		return "imported", nil
 	}
 	return "known", nil
 }

@@ -28,6 +28,8 @@ type Options struct {
 	// Finder finds the Images a deleted tag or repository is recorded on, for
 	// registries that do not say which digest it had. Nil leaves those unmarked.
 	Finder Finder
+	// Pods have credentials for what they use; nil have none.
+	Pods Pods
 	// Sweep is the net below notifications that are lost.
 	Sweep SweepOptions
 	// Notifier is told what happens; nil tells nobody.
@@ -155,7 +157,7 @@ func (w *Worker) runJob(ctx context.Context, j *push.Job) {
 	logger := w.Logger.With("job", j.ID, "receiver", j.Receiver, "reference", j.Key, "attempt", j.Attempts)
 	work, lost := context.WithCancel(ctx)
 	defer lost()
-	budgeted, spent := w.Importer.Job(importer.Because(work, "webhook "+j.Receiver))
+	budgeted, spent := w.Importer.Job(importer.Because(work, cause(j)))
 	defer spent()
 	var renewing sync.WaitGroup
 	renewing.Go(func() { w.renew(work, logger, j, lost) })
@@ -203,6 +205,14 @@ func (w *Worker) runJob(ctx context.Context, j *push.Job) {
 		// was done.
 		logger.Error("Ending a job", "result", result, "err", err)
 	}
+}
+
+// cause is why a job is done, for people.
+func cause(j *push.Job) string {
+	if cluster, ok := j.Cluster(); ok {
+		return "pods of cluster " + cluster
+	}
+	return "webhook " + j.Receiver
 }
 
 // renew extends the lease until ctx is done, and calls lost when it cannot.

@@ -205,6 +205,34 @@ func schema_tidewaiter_tidewaiter_coreapi_clusters_ClusterPodContainer(ref commo
 							Format:      "",
 						},
 					},
+					"message": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Message is what the cluster says about that, where the image is at fault.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"digest": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Digest is that of the image that runs, else the one that the reference has. It and the fields below are not stored: they say what is so when the pod is read.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"verified": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Verified is the verdict about the image in the repository that the container names; it is empty where the image is not known to be there.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"notImported": {
+						SchemaProps: spec.SchemaProps{
+							Description: "NotImported is why an image that is not known could not be imported; it is empty before that was tried.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
 				},
 				Required: []string{"name", "image"},
 			},
@@ -300,6 +328,13 @@ func schema_tidewaiter_tidewaiter_coreapi_clusters_ClusterPodSpec(ref common.Ref
 					"nodeName": {
 						SchemaProps: spec.SchemaProps{
 							Description: "NodeName is the node that it is bound to.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"platform": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Platform is that of the node as os/architecture; it is empty where that is not known.",
 							Type:        []string{"string"},
 							Format:      "",
 						},

@@ -1,0 +1,120 @@
+package clusters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-containerregistry/pkg/authn"
+	pullsecrets "github.com/google/go-containerregistry/pkg/authn/kubernetes"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+)
+
+// Bounds of Keychains.
+const (
+	maxPuller   = 8    // service accounts whose pull secrets are read
+	maxUsers    = 1000 // pods that are looked through for them
+	pullTimeout = 10 * time.Second
+)
+
+// puller is a pod that stands for those of its service account.
+type puller struct{ namespace, account, pod string }
+
+// Keychains are the credentials with which pods of a cluster pull that use ref now: the pull secrets of a pod and of its
+// service account, for each of up to eight service accounts. Of more, any eight: one that has the wrong ones cannot keep
+// out another. They are read from the cluster for each call and kept nowhere. unread is why some could not be read. err
+// is why the cluster could not be asked. Of this server's own pods there are none: it serves no secrets.
+func (c *Clusters) Keychains(ctx context.Context, cluster string, ref reference.Reference) (all []authn.Keychain, unread, err error) {
+	var f *follower
+	for _, other := range c.followers {
+		if other.source.Name == cluster {
+			f = other
+		}
+	}
+	if f == nil {
+		return nil, nil, nil
+	}
+	pullers, err := c.pullers(ctx, cluster, ref)
+	if err != nil || len(pullers) == 0 {
+		return nil, nil, err
+	}
+	config, err := f.source.Connect()
+	if err != nil {
+		return nil, nil, err
+	}
+	client, err := clientOf(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, done := context.WithTimeout(klog.NewContext(ctx, logr.Discard()), pullTimeout) // from verbosity 8 on, answers are logged
+	defer done()
+	for _, p := range pullers {
+		keychain, err := p.keychain(ctx, client)
+		var answered apierrors.APIStatus
+		var asked *url.Error
+		switch {
+		case err == nil:
+			all = append(all, keychain)
+		case apierrors.IsForbidden(err):
+			unread = fmt.Errorf("the credential for cluster %s may not read them: %w", cluster, err)
+		case errors.As(err, &answered), errors.As(err, &asked) && asked.Op != "parse", ctx.Err() != nil:
+			return nil, nil, err
+		default: // whose text may be a part of a secret
+			unread = fmt.Errorf("those of service account %s in namespace %s of cluster %s are not in the form that kubectl create secret docker-registry gives them", p.account, p.namespace, cluster)
+		}
+	}
+	return all, unread, nil
+}
+
+// pullers are pods that use ref, of different service accounts.
+func (c *Clusters) pullers(ctx context.Context, cluster string, ref reference.Reference) ([]puller, error) {
+	image := ref.String()
+	if ref.Digest != "" {
+		image = ref.Digest
+	}
+	ctx = genericapirequest.WithNamespace(ctx, metav1.NamespaceNone)
+	selected := fields.SelectorFromSet(fields.Set{imageField: image, clusterField: cluster})
+	list, err := c.pods.List(ctx, &internalversion.ListOptions{FieldSelector: selected, Limit: maxUsers})
+	if err != nil {
+		return nil, err
+	}
+	var found []puller
+	seen := map[puller]bool{}
+	for _, p := range list.(*ClusterPodList).Items {
+		one := puller{namespace: p.Spec.Namespace, account: p.Spec.ServiceAccountName}
+		if !seen[one] {
+			seen[one] = true
+			one.pod = p.Spec.Name
+			found = append(found, one)
+		}
+	}
+	rand.Shuffle(len(found), func(i, j int) { found[i], found[j] = found[j], found[i] })
+	return found[:min(len(found), maxPuller)], nil
+}
+
+// keychain reads the pull secrets. The pod is found by a list, which the credential may do anyway.
+func (p puller) keychain(ctx context.Context, client kubernetes.Interface) (authn.Keychain, error) {
+	o := pullsecrets.Options{Namespace: p.namespace, ServiceAccountName: p.account}
+	pods, err := client.CoreV1().Pods(p.namespace).List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", p.pod).String(), Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	for i := range pods.Items {
+		for _, secret := range pods.Items[i].Spec.ImagePullSecrets {
+			o.ImagePullSecrets = append(o.ImagePullSecrets, secret.Name)
+		}
+	}
+	return pullsecrets.New(ctx, client, o)
+}

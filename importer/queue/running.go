@@ -1,0 +1,81 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/push"
+)
+
+// doRunning imports what pods of a cluster use, with the credentials of one after the other, and then with those of the
+// importer alone. It takes the next ones where the registry does not show the image to some: a pod may name an image
+// that its own credentials are not good for, and that must not keep out another pod's.
+func (w *Worker) doRunning(ctx context.Context, cluster string, j *push.Job) error {
+	ref := j.Events[0].Reference()
+	var keychains []authn.Keychain
+	var unread error
+	if w.Pods != nil {
+		var err error
+		if keychains, unread, err = w.Pods.Keychains(ctx, cluster, ref); err != nil {
+			return fmt.Errorf("reading the pull secrets of the pods that use %s: %w", ref, err)
+		}
+	}
+	importers := make([]*importer.Importer, 0, len(keychains)+1)
+	for _, k := range keychains {
+		importers = append(importers, w.Importer.With(k))
+	}
+	var failed error
+	for _, im := range append(importers, w.Importer) {
+		result, err := w.importShown(ctx, im, ref)
+		if err == nil {
+			w.notifyFound(ctx, result, ref, fmt.Sprintf("Pods of cluster %s use %s", cluster, ref))
+			return nil
+		}
+		if failed == nil {
+			failed = err // those that follow are further guesses
+		}
+		if !isHidden(err) {
+			return err
+		}
+	}
+	if unread != nil {
+		failed = fmt.Errorf("%w; pull secrets were not used, because %w", failed, unread)
+	}
+	return failed
+}
+
+// importShown imports what the registry shows to im. It looks first: what is hidden from some credentials must not be
+// written down as gone.
+func (w *Worker) importShown(ctx context.Context, im *importer.Importer, ref reference.Reference) (*importer.Result, error) {
+	switch digest, err := im.Resolve(ctx, ref); {
+	case err != nil:
+		return nil, err
+	case digest == "":
+		return nil, &importer.Error{Reason: importer.NotFound, Host: ref.Host, Repository: ref.Repository, Reference: ref.String(), Message: "the registry does not have it, or does not show it to the pods that use it"}
+	}
+	return w.importPresent(ctx, im, ref)
+}
+
+// isHidden reports whether other credentials may show what these do not.
+func isHidden(err error) bool {
+	switch importer.ReasonOf(err) {
+	case importer.Unauthorized, importer.Denied, importer.NotFound:
+		return true
+	}
+	return false
+}
+
+// notifyFound tells of what was imported without a push, if it was new.
+func (w *Worker) notifyFound(ctx context.Context, result *importer.Result, ref reference.Reference, message string) (isNew bool) {
+	for _, i := range result.Images {
+		if i.Action != importer.Unchanged {
+			w.notify(ctx, Notice{Reason: NoticeImported, Image: result.Digest, Reference: ref.String(), Message: message})
+			return true
+		}
+	}
+	return false
+}

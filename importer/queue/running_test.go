@@ -1,0 +1,152 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/importer/queue"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+)
+
+// fakePods are pods with these credentials.
+type fakePods struct {
+	keychains   []authn.Keychain
+	unread, err error
+}
+
+func (p fakePods) Keychains(_ context.Context, cluster string, _ reference.Reference) ([]authn.Keychain, error, error) {
+	if cluster != "prod" {
+		return nil, nil, errors.New("not this cluster")
+	}
+	return p.keychains, p.unread, p.err
+}
+
+// passwords are credentials for every registry.
+type passwords struct{ user, password string }
+
+func (p passwords) Resolve(authn.Resource) (authn.Authenticator, error) {
+	return authn.FromConfig(authn.AuthConfig{Username: p.user, Password: p.password}), nil
+}
+
+// private makes the registry of a test one that wants credentials.
+func (w *workerTest) private(scheme string) {
+	w.registry = registrytest.New(w.t, registrytest.WithAuth(registrytest.Auth{Scheme: scheme, Username: "team", Password: "right"}))
+}
+
+// runs has a job about what pods use done.
+func (w *workerTest) runs(receiver, event string, attempt int) ending {
+	w.t.Helper()
+	w.nextID++
+	j := newJob(w.nextID, w.event("run "+event))
+	j.Receiver, j.Attempts = receiver, attempt
+	w.queue.add(j)
+	return w.queue.await(w.t)
+}
+
+// What pods use is imported with the pull secrets of one that may have it. Those of others do not keep it out, and nobody
+// else uses them afterwards.
+func TestWhatRunsIsImportedWithItsPullSecrets(t *testing.T) {
+	t.Parallel()
+	for _, scheme := range []string{"basic", "bearer"} {
+		w, o := prepareWorker(t)
+		w.private(scheme)
+		pods := &fakePods{keychains: []authn.Keychain{passwords{"team", "wrong"}, passwords{"team", "right"}}}
+		o.Pods = pods
+		w.run(o)
+		digest := w.push("team/app:1", "a")
+		for _, event := range []string{"team/app:1", "team/app@" + digest} {
+			if e := w.runs("cluster/prod", event, 1); e.How != "done" {
+				t.Fatalf("%s: %s: %s: %+v", scheme, event, e.How, e.Failure)
+			}
+		}
+		w.expect("imported", w.references(digest), []string{"team/app:1", "team/app@" + digest})
+		w.expect("told", w.notices.take(), []string{"Imported " + digest, "Imported " + digest}) // it is known by its digest now, too
+
+		other := w.push("team/app:2", "b")
+		if e := w.try(1, "push team/app:2@"+other); e.How != "failed" || !strings.Contains(e.Failure.Error, "unauthorized") {
+			t.Errorf("%s: a push was imported with the pull secrets of pods: %s %+v", scheme, e.How, e.Failure)
+		}
+		pods.keychains, pods.unread = nil, errors.New("secrets are forbidden")
+		e := w.runs("cluster/prod", "team/app:2", 1)
+		if e.How != "failed" || !strings.Contains(e.Failure.Error, "unauthorized") || !strings.Contains(e.Failure.Error, "secrets are forbidden") || e.Failure.Permanent {
+			t.Errorf("%s: without its secrets the job %s: %+v", scheme, e.How, e.Failure)
+		}
+		if e := w.runs("cluster/prod", "team/app:2", 6); !e.Failure.Permanent {
+			t.Errorf("%s: it is not given up: %+v", scheme, e.Failure)
+		}
+		pods.err = errors.New("the cluster is away")
+		if e := w.runs("cluster/prod", "team/app:2", 40); e.How != "failed" || e.Failure.Permanent || !strings.Contains(e.Failure.Error, "away") {
+			t.Errorf("%s: while the cluster is away the job %s: %+v", scheme, e.How, e.Failure)
+		}
+	}
+}
+
+// A pod whose credentials the registry shows nothing to does not have a tag written down as gone.
+func TestWrongPullSecretsRemoveNoTag(t *testing.T) {
+	t.Parallel()
+	w, o := prepareWorker(t)
+	o.Pods = fakePods{keychains: []authn.Keychain{passwords{"mallory", "any"}}}
+	w.run(o)
+	digest := w.push("team/app:1", "a")
+	w.do("push team/app:1@" + digest)
+	w.registry.Inject(" /v2/team/app/", 0, func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+			rw.Header().Set("Content-Type", "application/json")
+			rw.WriteHeader(http.StatusNotFound)
+		})
+	})
+	e := w.runs("cluster/prod", "team/app:1", 6)
+	if e.How != "failed" || !e.Failure.Permanent || !strings.Contains(e.Failure.Error, "not found") {
+		t.Errorf("%s: %+v", e.How, e.Failure)
+	}
+	w.expect("marked", w.gone(digest), nil)
+	w.expect("known", w.references(digest), []string{"team/app:1"})
+}
+
+// What is gone from the registry and still runs is a failure with a reason, not something that is done with.
+func TestRunningImageThatIsGone(t *testing.T) {
+	t.Parallel()
+	w := startWorker(t, func(o *queue.Options) { o.Pods = fakePods{} })
+	hash, err := newImage(t, sampleOf("a")).Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest := hash.String()
+	for _, event := range []string{"team/app:1", "team/app@" + digest} {
+		if e := w.runs("cluster/prod", event, 6); e.How != "failed" || !e.Failure.Permanent || !strings.Contains(e.Failure.Error, "not found") {
+			t.Errorf("%s: %s: %+v", event, e.How, e.Failure)
+		}
+	}
+	if _, err := w.images.Get(t.Context(), digest, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the image: %v", err)
+	}
+}
+
+func TestClusterOfAJob(t *testing.T) {
+	t.Parallel()
+	j := &push.Job{Receiver: push.OfCluster("prod")}
+	if name, ok := j.Cluster(); name != "prod" || !ok {
+		t.Errorf("%q, %t", name, ok)
+	}
+	j.Receiver = "prod"
+	if _, ok := j.Cluster(); ok {
+		t.Error("a receiver of webhooks is taken for a cluster")
+	}
+	e := push.Event{Action: push.Runs, Host: "registry.example.com", Repository: "app", Tag: "1"}
+	if got, err := push.Decode(e.Encode()); got != e || err != nil {
+		t.Errorf("%+v comes back as %+v, %v", e, got, err)
+	}
+	e.Tag = ""
+	if _, err := push.Decode(e.Encode()); err == nil {
+		t.Error("what runs has neither tag nor digest, and is taken")
+	}
+}
