@@ -33,13 +33,15 @@ func (s *search) cosignTags(ctx context.Context) error {
 	return err
 }
 
-// tag fetches the manifest of a tag; nil if there is none that can be used, or if the list of tags says so.
+// tag fetches the manifest of a tag; nil if there is none that can be used, or if the list of tags says so. One that is there
+// and cannot be read, as when a proxy answers with a page of its own, may hold signatures.
 func (s *search) tag(ctx context.Context, tag string) (*manifest, error) {
 	if has, known, err := s.tags.has(ctx, s, tag); err != nil || known && !has {
 		return nil, err
 	}
 	m, err := s.client.manifest(ctx, tag)
-	if s.leftOut(err, "tag "+tag) {
+	if errors.Is(err, errUnusable) {
+		s.notRead("tag %s: %v", tag, err)
 		return nil, nil
 	}
 	return m, err

@@ -595,6 +595,39 @@ func TestFindBrokenThings(t *testing.T) {
 			}
 		})
 	}
+	// A proxy cache that hides the tags of signatures: where it answers that there is none, the image is unsigned. Where it
+	// answers with something else, or with an error, nobody knows.
+	for name, tc := range map[string]struct {
+		status       int
+		answer       string
+		unread, fail bool
+	}{
+		"not there":      {status: 404, answer: `{"errors":[{"code":"MANIFEST_UNKNOWN"}]}`},
+		"forbidden":      {status: 403, answer: `{"errors":[{"code":"DENIED"}]}`, fail: true},
+		"not found here": {status: 502, answer: "bad gateway", fail: true},
+		"a page":         {status: 200, answer: "<html>Sign in</html>", unread: true},
+		"endless":        {status: 200, answer: strings.Repeat("x", find.MaxManifest+1), unread: true},
+	} {
+		t.Run("tags of signatures are hidden: "+name, func(t *testing.T) {
+			f := newFixture(t, false)
+			f.push(f.tag(".sig"), map[string]any{"config": f.blob(emptyConfig, []byte("{}")), "layers": []any{f.cosignLayer(key.SimpleSigning(t, f.digest, f.repository()))}})
+			f.around = func(w http.ResponseWriter, r *http.Request, inner http.Handler) {
+				if strings.HasSuffix(r.URL.Path, ".sig") {
+					w.WriteHeader(tc.status)
+					io.WriteString(w, tc.answer)
+					return
+				}
+				inner.ServeHTTP(w, r)
+			}
+			r := f.find(find.Options{})
+			if unread := r.annotations[annotation.Unread]; (r.err != nil) != tc.fail || strings.Contains(unread, ".sig") != tc.unread {
+				t.Errorf("error %v, unread %q", r.err, unread)
+			}
+			if len(r.found) > 0 {
+				t.Errorf("%d signatures are found", len(r.found))
+			}
+		})
+	}
 	for _, status := range []int{401, 403, 429, 500, 503} {
 		t.Run(fmt.Sprintf("status %d", status), func(t *testing.T) {
 			f := newFixture(t, true)
