@@ -11,13 +11,14 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/openapi/internal/generated"
+	"github.com/tidewaiter/tidewaiter/imageapi/openapi/modelname"
 )
 
 // GetOpenAPIDefinitions returns the definitions of Image, ImageList, ImageSignature, ImageTag and ImageTagList and of the
 // types of their package that they refer to, by OpenAPI model name. The definitions of Kubernetes'
 // types are not among them: merge with those of k8s.io/kubernetes/pkg/generated/openapi.
 func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
-	all := ByModelName(generated.GetOpenAPIDefinitions)(ref)
+	all := modelname.Definitions(generated.GetOpenAPIDefinitions)(ref)
 	out := map[string]common.OpenAPIDefinition{}
 	var add func(name string)
 	add = func(name string) {

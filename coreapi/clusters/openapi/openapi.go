@@ -4,9 +4,9 @@ package openapi
 
 import (
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters/openapi/internal/generated"
-	"github.com/tidewaiter/tidewaiter/imageapi/openapi"
+	"github.com/tidewaiter/tidewaiter/imageapi/openapi/modelname"
 )
 
 // GetOpenAPIDefinitions returns the definitions of Cluster, ClusterPod, their lists and the types of their fields, by
 // OpenAPI model name. Those of Kubernetes' types are not among them.
-var GetOpenAPIDefinitions = openapi.ByModelName(generated.GetOpenAPIDefinitions)
+var GetOpenAPIDefinitions = modelname.Definitions(generated.GetOpenAPIDefinitions)

@@ -3,10 +3,10 @@
 package openapi
 
 import (
-	"github.com/tidewaiter/tidewaiter/imageapi/openapi"
+	"github.com/tidewaiter/tidewaiter/imageapi/openapi/modelname"
 	"github.com/tidewaiter/tidewaiter/signatures/policyapi/openapi/internal/generated"
 )
 
 // GetOpenAPIDefinitions returns the definitions of ClusterImagePolicy, ImagePolicy, their lists and the types of their fields, by
 // OpenAPI model name. Those of Kubernetes' types are not among them.
-var GetOpenAPIDefinitions = openapi.ByModelName(generated.GetOpenAPIDefinitions)
+var GetOpenAPIDefinitions = modelname.Definitions(generated.GetOpenAPIDefinitions)

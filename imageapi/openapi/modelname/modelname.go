@@ -1,4 +1,5 @@
-package openapi
+// Package modelname puts generated OpenAPI definitions under the names that the API server looks for.
+package modelname
 
 import (
 	"strings"
@@ -8,23 +9,23 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// ByModelName returns generated definitions under the OpenAPI model names of their types, to which they refer. The generator
+// Definitions returns generated definitions under the OpenAPI model names of their types, to which they refer. The generator
 // knows the model names of the types that it generates for, if they have one, and writes the Go names of others, such as
 // Kubernetes' own.
-func ByModelName(generated common.GetOpenAPIDefinitions) common.GetOpenAPIDefinitions {
+func Definitions(generated common.GetOpenAPIDefinitions) common.GetOpenAPIDefinitions {
 	return func(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 		out := map[string]common.OpenAPIDefinition{}
-		for name, d := range generated(func(name string) spec.Ref { return ref(modelName(name)) }) {
+		for name, d := range generated(func(name string) spec.Ref { return ref(of(name)) }) {
 			for i, part := range d.Dependencies {
-				d.Dependencies[i] = modelName(part)
+				d.Dependencies[i] = of(part)
 			}
-			out[modelName(name)] = d
+			out[of(name)] = d
 		}
 		return out
 	}
 }
 
-func modelName(name string) string {
+func of(name string) string {
 	if strings.Contains(name, "/") {
 		return util.ToRESTFriendlyName(name)
 	}
