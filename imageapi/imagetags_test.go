@@ -27,25 +27,35 @@ import (
 
 // tagStorages are imagetags, their status, and images, over one database.
 type tagStorages struct {
-	t       *testing.T
-	tags    rest.StandardStorage
-	status  rest.Updater
-	images  rest.StandardStorage
-	asUser  string
-	ref     reference.Reference
-	seconds int64
+	t      *testing.T
+	tags   rest.StandardStorage
+	status rest.Updater
+	images rest.StandardStorage
+	// streams and their status are those of the same database.
+	streams      rest.StandardStorage
+	streamStatus rest.Updater
+	all          map[string]rest.Storage
+	asUser       string
+	ref          reference.Reference
+	seconds      int64
 }
 
 func newTagStorages(t *testing.T) *tagStorages {
 	t.Helper()
-	m, err := imageapi.Storage(kubestore.NewGetter(dbtest.Open(t), codecs, kubestore.Options{}), imageapi.Options{Scheme: scheme})
+	return newTagStoragesWith(t, nil)
+}
+
+func newTagStoragesWith(t *testing.T, authorizer imageapi.Authorizer) *tagStorages {
+	t.Helper()
+	m, err := imageapi.Storage(kubestore.NewGetter(dbtest.Open(t), codecs, kubestore.Options{}), imageapi.Options{Scheme: scheme, Authorizer: authorizer})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &tagStorages{t: t, tags: m["imagetags"].(rest.StandardStorage), status: m["imagetags/status"].(rest.Updater), images: m["images"].(rest.StandardStorage), asUser: "alice",
+	s := &tagStorages{t: t, tags: m["imagetags"].(rest.StandardStorage), status: m["imagetags/status"].(rest.Updater), images: m["images"].(rest.StandardStorage), streams: m["imagestreams"].(rest.StandardStorage), streamStatus: m["imagestreams/status"].(rest.Updater), all: m, asUser: "alice",
 		ref: reference.Reference{Host: "registry.example.com", Repository: "team/app", Tag: "v1"}}
 	t.Cleanup(s.images.Destroy)
 	t.Cleanup(s.tags.Destroy)
+	t.Cleanup(s.streams.Destroy)
 	return s
 }
 
@@ -89,6 +99,10 @@ func (s *tagStorages) selected(of rest.Lister, selector string) (names []string)
 	case *imagev1.ImageTagList:
 		for _, tag := range list.Items {
 			names = append(names, tag.Name)
+		}
+	case *imagev1.ImageStreamList:
+		for _, stream := range list.Items {
+			names = append(names, stream.Name)
 		}
 	case *imagev1.ImageList:
 		for _, image := range list.Items {

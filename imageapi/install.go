@@ -14,11 +14,12 @@ import (
 // types themselves, so nothing is ever converted.
 var internalGroupVersion = schema.GroupVersion{Group: imagev1.GroupName, Version: runtime.APIVersionInternal}
 
-// Install registers Image, ImageList, ImageSignature, ImageTag and ImageTagList with scheme, as internal and as v1 types,
+// Install registers Image, ImageList, ImageSignature, ImageTag, ImageStream and their lists with scheme, as internal and as v1 types,
 // and docker10.DockerImage, the kind inside dockerImageMetadata.
 func Install(scheme *runtime.Scheme) error {
 	for _, gv := range []schema.GroupVersion{internalGroupVersion, imagev1.GroupVersion} {
-		scheme.AddKnownTypes(gv, &imagev1.Image{}, &imagev1.ImageList{}, &imagev1.ImageSignature{}, &imagev1.ImageTag{}, &imagev1.ImageTagList{})
+		scheme.AddKnownTypes(gv, &imagev1.Image{}, &imagev1.ImageList{}, &imagev1.ImageSignature{}, &imagev1.ImageTag{}, &imagev1.ImageTagList{},
+			&imagev1.ImageStream{}, &imagev1.ImageStreamList{})
 	}
 	metav1.AddToGroupVersion(scheme, imagev1.GroupVersion)
 	if err := docker10.Install(scheme); err != nil {
@@ -31,11 +32,29 @@ func Install(scheme *runtime.Scheme) error {
 	if err := scheme.AddFieldLabelConversionFunc(imagev1.GroupVersion.WithKind("ImageTag"), convertTagFieldLabel); err != nil {
 		return err
 	}
+	scheme.AddTypeDefaultingFunc(&imagev1.ImageStream{}, func(obj any) {
+		for i := range obj.(*imagev1.ImageStream).Spec.Tags {
+			setTagDefaults(&obj.(*imagev1.ImageStream).Spec.Tags[i])
+		}
+	})
+	if err := scheme.AddFieldLabelConversionFunc(imagev1.GroupVersion.WithKind("ImageStream"), convertStreamFieldLabel); err != nil {
+		return err
+	}
 	return scheme.SetVersionPriority(imagev1.GroupVersion)
 }
 
 func setDefaults(image *imagev1.Image) {
 	if image.DockerImageMetadataVersion == "" {
 		image.DockerImageMetadataVersion = manifest.MetadataVersion
+	}
+}
+
+// setTagDefaults completes a tag of a stream as OpenShift does.
+func setTagDefaults(tag *imagev1.TagReference) {
+	if tag.ReferencePolicy.Type == "" {
+		tag.ReferencePolicy.Type = imagev1.SourceTagReferencePolicy
+	}
+	if tag.ImportPolicy.ImportMode == "" {
+		tag.ImportPolicy.ImportMode = imagev1.ImportModeLegacy
 	}
 }

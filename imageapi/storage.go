@@ -43,10 +43,12 @@ type Options struct {
 	AnswerCreation func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
 	// Usage counts the pods that use an image; nil when there are none to count.
 	Usage Usage
+	// Authorizer decides whether the writer of a stream may see what it follows in other namespaces; nil lets everybody.
+	Authorizer Authorizer
 }
 
 // Storage returns the REST storage of image.openshift.io/v1, by resource: "images",
-// "imagesignatures", "imagetags" and "imagetags/status".
+// "imagesignatures", "imagetags", "imagetags/status", "imagestreams" and "imagestreams/status".
 func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage, error) {
 	if opts.Scheme == nil {
 		return nil, fmt.Errorf("imageapi: Options.Scheme is required")
@@ -108,6 +110,10 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 	if err != nil {
 		return nil, err
 	}
+	streams, streamStatus, err := newImageStreams(g, opts.Scheme, &streamReader{tags: tagged, authorizer: opts.Authorizer})
+	if err != nil {
+		return nil, err
+	}
 	served := &imagesREST{Store: images, tags: tagged, facts: f, verdictChanged: opts.VerdictChanged, vouches: opts.Vouches, answerCreation: opts.AnswerCreation}
 	if served.answerCreation == nil {
 		served.answerCreation = func(ctx context.Context) (context.Context, func(runtime.Object) runtime.Object) {
@@ -120,7 +126,9 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 			images:   served,
 			strategy: signatureStrategy{ObjectTyper: opts.Scheme, NameGenerator: names.SimpleNameGenerator},
 		},
-		"imagetags":        tagged,
-		"imagetags/status": status,
+		"imagetags":           tagged,
+		"imagetags/status":    status,
+		"imagestreams":        streams,
+		"imagestreams/status": streamStatus,
 	}, nil
 }

@@ -55,6 +55,7 @@ type config struct {
 	Receivers    []hooks.Receiver    `yaml:"receivers"`
 	Hooks        hooksConfig         `yaml:"hooks"`
 	Sweep        sweepConfig         `yaml:"sweep"`
+	Streams      streamsConfig       `yaml:"streams"`
 
 	file string // the path it was read from
 }
@@ -72,6 +73,13 @@ type sweepConfig struct {
 	Repositories []string `yaml:"repositories"`
 	// Every is how often they are looked through, such as 6h.
 	Every time.Duration `yaml:"every"`
+}
+
+// streamsConfig says which ImageStreams there are.
+type streamsConfig struct {
+	// Auto makes one for each repository of which a tag is known and that no stream
+	// follows; it is on unless it is false.
+	Auto *bool `yaml:"auto"`
 }
 
 // registryConfig is what an administrator says about a registry or a part of it.

@@ -34,6 +34,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
 	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/imageapi/streams"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
@@ -345,6 +346,7 @@ func (s *server) assemble(context.Context) error {
 		Vouches:        s.verification.vouches,
 		Usage:          core.Usage,
 		AnswerCreation: p.answerCreation,
+		Authorizer:     options.Authorizer,
 	})
 	if err != nil {
 		return err
@@ -434,6 +436,7 @@ func (s *server) addTasks() {
 		func(ctx context.Context) error { return s.verification.work(ctx, s.events) },
 		func(ctx context.Context) error { return s.pushes.work(ctx, s.web.ClientConfig(), s.events, s.clusters) },
 		s.renewImages,
+		s.keepStreams,
 		s.clusters.Run,
 	)
 	if s.options.backups.Dir != "" {
@@ -462,6 +465,17 @@ func (s *server) renewImages(ctx context.Context) error {
 		slog.Error("Images stay in an old form until the next start", "err", err)
 	}
 	return nil
+}
+
+// keepStreams makes streams for repositories, and tells those that are there of tags
+// that move.
+func (s *server) keepStreams(ctx context.Context) error {
+	client, err := imageclient.New(s.web.ClientConfig())
+	if err != nil {
+		return err
+	}
+	auto := s.config.Streams.Auto
+	return (&streams.Keeper{Client: client, Auto: auto == nil || *auto}).Run(ctx)
 }
 
 // handleAdmin serves administrators beside the Kubernetes API.

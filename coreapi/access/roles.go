@@ -62,8 +62,8 @@ func Bindings() []rbacv1.ClusterRoleBinding {
 }
 
 // openshiftRoles have the names and the rules of OpenShift's bootstrap policy, as
-// far as the rules are about images and pods. Image streams are not served, but a
-// registry asks about imagestreams/layers by a SubjectAccessReview.
+// far as the rules are about images and pods. A registry asks about
+// imagestreams/layers by a SubjectAccessReview.
 func openshiftRoles() []rbacv1.ClusterRole {
 	layers := func(verbs ...string) rbacv1.PolicyRule { return resources(imageGroup, verbs, "imagestreams/layers") }
 	return []rbacv1.ClusterRole{
@@ -88,11 +88,16 @@ func openshiftRoles() []rbacv1.ClusterRole {
 
 // ownRoles are those of Tidewaiter.
 func ownRoles() []rbacv1.ClusterRole {
-	viewer := role("tidewaiter:image-viewer", "Reads images and the policies that they are judged by. Part of the role view.",
-		resources(imageGroup, bootstrappolicy.Read, "images", "imagetags"),
+	viewer := role("tidewaiter:image-viewer", "Reads images, image streams, where tags lead and the policies that images are judged by. Part of the role view.",
+		resources(imageGroup, bootstrappolicy.Read, "images", "imagetags", "imagestreams"),
+		resources(imageGroup, []string{"get"}, "imagestreams/status"),
 		resources(policyGroup, bootstrappolicy.Read, policies...))
 	clusterViewer := role("tidewaiter:cluster-viewer", "Reads the pods of the clusters that are followed, and what is known of these. Part of the role view.",
 		resources(clusters.GroupVersion.Group, bootstrappolicy.Read, "clusters", "clusterpods"))
+	streamEditor := role("tidewaiter:stream-editor", "Writes image streams. Part of the roles edit and admin, as in OpenShift.",
+		resources(imageGroup, bootstrappolicy.ReadWrite, "imagestreams"),
+		resources(imageGroup, []string{"get", "update"}, "imagestreams/layers"))
+	streamEditor.Labels["rbac.authorization.k8s.io/aggregate-to-edit"] = "true"
 	for _, r := range []rbacv1.ClusterRole{viewer, clusterViewer} {
 		r.Labels["rbac.authorization.k8s.io/aggregate-to-view"] = "true"
 	}
@@ -104,7 +109,7 @@ func ownRoles() []rbacv1.ClusterRole {
 			resources(imageGroup, []string{"create", "delete"}, "imagesignatures"),
 			resources("", []string{"create", "patch"}, "events"),
 			resources("events.k8s.io", []string{"create", "patch"}, "events")),
-		viewer, clusterViewer,
+		viewer, clusterViewer, streamEditor,
 		role("tidewaiter:policy-editor", "Says who must have signed what.", resources(policyGroup, bootstrappolicy.ReadWrite, policies...)),
 		role("tidewaiter:metrics", "Reads /metrics.", paths([]string{"get"}, "/metrics")),
 		role("tidewaiter:queue-viewer", "Sees pushes that wait to be imported or have failed.", paths([]string{"get"}, "/tidewaiter/spool")),

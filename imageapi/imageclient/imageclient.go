@@ -13,7 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/gentype"
 	"k8s.io/client-go/rest"
 
@@ -35,6 +37,7 @@ func init() {
 type Client struct {
 	*gentype.ClientWithList[*imagev1.Image, *imagev1.ImageList]
 	signatures *gentype.Client[*imagev1.ImageSignature]
+	streams    func(namespace string) *gentype.ClientWithList[*imagev1.ImageStream, *imagev1.ImageStreamList]
 	tags       *gentype.ClientWithList[*imagev1.ImageTag, *imagev1.ImageTagList]
 }
 
@@ -64,6 +67,13 @@ func New(config *rest.Config) (*Client, error) {
 			"imagesignatures", r, parameterCodec, "",
 			func() *imagev1.ImageSignature { return &imagev1.ImageSignature{} },
 		),
+		streams: func(namespace string) *gentype.ClientWithList[*imagev1.ImageStream, *imagev1.ImageStreamList] {
+			return gentype.NewClientWithList[*imagev1.ImageStream, *imagev1.ImageStreamList](
+				"imagestreams", r, parameterCodec, namespace,
+				func() *imagev1.ImageStream { return &imagev1.ImageStream{} },
+				func() *imagev1.ImageStreamList { return &imagev1.ImageStreamList{} },
+			)
+		},
 		tags: gentype.NewClientWithList[*imagev1.ImageTag, *imagev1.ImageTagList](
 			"imagetags", r, parameterCodec, tags.Namespace,
 			func() *imagev1.ImageTag { return &imagev1.ImageTag{} },
@@ -95,4 +105,24 @@ func (c *Client) ListTags(ctx context.Context, opts metav1.ListOptions) (*imagev
 // UpdateTag writes the status of an ImageTag, and makes one that is not there.
 func (c *Client) UpdateTag(ctx context.Context, tag *imagev1.ImageTag, opts metav1.UpdateOptions) (*imagev1.ImageTag, error) {
 	return c.tags.UpdateStatus(ctx, tag, opts)
+}
+
+// WatchTags watches ImageTags of package tags' namespace.
+func (c *Client) WatchTags(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	return c.tags.Watch(ctx, opts)
+}
+
+// ListStreams lists the ImageStreams of all namespaces.
+func (c *Client) ListStreams(ctx context.Context, opts metav1.ListOptions) (*imagev1.ImageStreamList, error) {
+	return c.streams(metav1.NamespaceAll).List(ctx, opts)
+}
+
+// CreateStream creates an ImageStream in its namespace.
+func (c *Client) CreateStream(ctx context.Context, stream *imagev1.ImageStream, opts metav1.CreateOptions) (*imagev1.ImageStream, error) {
+	return c.streams(stream.Namespace).Create(ctx, stream, opts)
+}
+
+// PatchStreamStatus patches the status of an ImageStream.
+func (c *Client) PatchStreamStatus(ctx context.Context, namespace, name string, kind types.PatchType, patch []byte, opts metav1.PatchOptions) (*imagev1.ImageStream, error) {
+	return c.streams(namespace).Patch(ctx, name, kind, patch, opts, "status")
 }

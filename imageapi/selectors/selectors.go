@@ -28,6 +28,10 @@ const (
 	TagRepository = "repository"
 )
 
+// StreamRepository is a repository that an ImageStream follows, for a field selector, such as
+// kubectl get imagestreams --field-selector repository=registry.example.com/team/app.
+const StreamRepository = "repository"
+
 // WarningOldReferences is a value of [Warnings]: references of the image are
 // stored in another form than the canonical one. A server brings them to it when
 // it starts.

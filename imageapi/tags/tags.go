@@ -148,3 +148,46 @@ func Failure(tag *imagev1.ImageTag) *imagev1.TagEventCondition {
 	}
 	return nil
 }
+
+// Auto is the annotation of an ImageStream that was made because its repository was seen, and Moved has the
+// resourceVersion of the ImageTag that moved last of those it follows: whoever watches streams sees it change.
+const (
+	Auto  = "tidewaiter.dev/auto"
+	Moved = "tidewaiter.dev/moved"
+)
+
+// Add records what a tag of a stream leads to that was told so and asks no registry, by OpenShift's rule: the same
+// reference, image and generation are no news; the same reference, or the same image, changes the newest event; anything
+// else comes before it. It reports whether it was news.
+func Add(list *imagev1.NamedTagEventList, next imagev1.TagEvent) (changed bool) {
+	if len(list.Items) > 0 {
+		newest := &list.Items[0]
+		sameReference, sameImage := newest.DockerImageReference == next.DockerImageReference, newest.Image == next.Image
+		if sameReference && sameImage && newest.Generation == next.Generation {
+			return false
+		}
+		if sameReference || sameImage {
+			newest.DockerImageReference, newest.Image, newest.Generation = next.DockerImageReference, next.Image, next.Generation
+			list.Conditions = nil
+			return true
+		}
+	}
+	items := append([]imagev1.TagEvent{next}, list.Items...)
+	list.Items, list.Conditions = items[:min(len(items), MaxItems)], nil
+	return true
+}
+
+// Follow is the history of a tag that follows another: what it led to by itself until it began to, and before that, as
+// it is newer, what the other led to since. The newest of its own is the event of the other that it began with, if that
+// led anywhere then; no clock is asked.
+func Follow(own, other []imagev1.TagEvent) []imagev1.TagEvent {
+	if len(own) == 0 {
+		return other
+	}
+	since := slices.IndexFunc(other, func(e imagev1.TagEvent) bool { return e.Image == own[0].Image && e.Created.Equal(&own[0].Created) })
+	if since < 0 {
+		since = len(other)
+	}
+	items := slices.Concat(other[:since], own)
+	return items[:min(len(items), MaxItems)]
+}

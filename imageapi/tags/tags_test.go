@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	imagev1 "github.com/openshift/api/image/v1"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -94,5 +95,74 @@ func TestHistory(t *testing.T) {
 	}
 	if now, known := tags.Now(tag); now != "" || !known || tag.Status.Items[0].DockerImageReference != ref.String() {
 		t.Errorf("a deleted tag leads to %q, %t", now, known)
+	}
+}
+
+// A tag that follows another has its own history before it began to, and the other's since, whatever clocks say.
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	at := func(n int) metav1.Time { return metav1.NewTime(time.Date(2026, 1, 2, 3, 4, n, 0, time.UTC)) }
+	event := func(n, second int) imagev1.TagEvent {
+		return imagev1.TagEvent{Image: fmt.Sprint(n), Created: at(second)}
+	}
+	show := func(events []imagev1.TagEvent) (s string) {
+		for _, e := range events {
+			s += e.Image
+		}
+		return s
+	}
+	for name, c := range map[string]struct {
+		own, other []imagev1.TagEvent
+		want       string
+	}{
+		"nothing of its own":          {nil, []imagev1.TagEvent{event(2, 2), event(1, 1)}, "21"},
+		"nothing since":               {[]imagev1.TagEvent{event(2, 2), event(9, 9)}, []imagev1.TagEvent{event(2, 2), event(1, 1)}, "29"},
+		"moves since":                 {[]imagev1.TagEvent{event(2, 2), event(9, 9)}, []imagev1.TagEvent{event(4, 1), event(3, 2), event(2, 2), event(1, 1)}, "4329"},
+		"back to where it began":      {[]imagev1.TagEvent{event(2, 2)}, []imagev1.TagEvent{event(2, 4), event(3, 3), event(2, 2)}, "232"},
+		"nothing known when it began": {[]imagev1.TagEvent{event(9, 9)}, []imagev1.TagEvent{event(2, 2), event(1, 1)}, "219"},
+		"the other is gone":           {[]imagev1.TagEvent{event(2, 2)}, nil, "2"},
+	} {
+		if got := show(tags.Follow(c.own, c.other)); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+	var own, other []imagev1.TagEvent
+	for n := range tags.MaxItems {
+		own, other = append(own, event(n, 1)), append(other, event(1000+n, 2))
+	}
+	if got := tags.Follow(own, other); len(got) != tags.MaxItems || got[0].Image != "1000" {
+		t.Errorf("%d events, the newest %s", len(got), got[0].Image)
+	}
+}
+
+// What a stream is told of a tag is news by OpenShift's rule.
+func TestAdd(t *testing.T) {
+	t.Parallel()
+	list := &imagev1.NamedTagEventList{Tag: "v1"}
+	for _, c := range []struct {
+		reference, image string
+		generation       int64
+		news             bool
+		items            int
+	}{
+		{"a", "1", 1, true, 1},
+		{"a", "1", 1, false, 1},
+		{"a", "1", 2, true, 1}, // the same again, as asked for
+		{"a", "2", 2, true, 1}, // the reference was looked up anew
+		{"b", "2", 2, true, 1}, // the same image from elsewhere
+		{"c", "3", 2, true, 2},
+	} {
+		list.Conditions = []imagev1.TagEventCondition{{Type: imagev1.ImportSuccess}}
+		news := tags.Add(list, imagev1.TagEvent{DockerImageReference: c.reference, Image: c.image, Generation: c.generation})
+		newest := list.Items[0]
+		if news != c.news || len(list.Items) != c.items || newest.DockerImageReference != c.reference || newest.Image != c.image || newest.Generation != c.generation || news != (list.Conditions == nil) {
+			t.Errorf("%+v: %t, %+v", c, news, list)
+		}
+	}
+	for n := range 300 {
+		tags.Add(list, imagev1.TagEvent{DockerImageReference: fmt.Sprint("r", n), Image: fmt.Sprint(n + 10)})
+	}
+	if len(list.Items) != tags.MaxItems || list.Items[0].Image != "309" {
+		t.Errorf("%d events, the newest %s", len(list.Items), list.Items[0].Image)
 	}
 }

@@ -1,0 +1,253 @@
+package imageapi
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/names"
+	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
+)
+
+// newImageStreams returns the storage of imagestreams, and that of their status. What is stored of a stream is what its
+// users write, and what its tags led to that follow no registry; where the others lead is read of the ImageTags whenever
+// a stream is shown.
+func newImageStreams(g generic.RESTOptionsGetter, scheme *runtime.Scheme, shown *streamReader) (*streamsREST, *streamStatusREST, error) {
+	s := streamStrategy{ObjectTyper: scheme, NameGenerator: names.SimpleNameGenerator, shown: shown}
+	store := &genericregistry.Store{
+		NewFunc:                   func() runtime.Object { return &imagev1.ImageStream{} },
+		NewListFunc:               func() runtime.Object { return &imagev1.ImageStreamList{} },
+		PredicateFunc:             streamPredicate,
+		DefaultQualifiedResource:  imagev1.Resource("imagestreams"),
+		SingularQualifiedResource: imagev1.Resource("imagestream"),
+		CreateStrategy:            s,
+		UpdateStrategy:            s,
+		DeleteStrategy:            s,
+		ResetFieldsStrategy:       s,
+		TableConvertor:            streamTable{},
+	}
+	indexers := cache.Indexers{storage.FieldIndex(selectors.StreamRepository): func(obj any) ([]string, error) {
+		stream, ok := obj.(*imagev1.ImageStream)
+		if !ok {
+			return nil, fmt.Errorf("%T is no ImageStream", obj)
+		}
+		return repositoriesOf(stream), nil
+	}}
+	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: g, AttrFunc: streamAttributes, Indexers: &indexers}); err != nil {
+		return nil, nil, fmt.Errorf("imageapi: %w", err)
+	}
+	shown.streams = store
+	ofStatus := *store
+	ofStatus.UpdateStrategy, ofStatus.ResetFieldsStrategy = streamStatusStrategy{s}, streamStatusStrategy{s}
+	return &streamsREST{store, shown}, &streamStatusREST{&ofStatus, shown}, nil
+}
+
+// streamsREST is the storage of imagestreams: the generic one, and where the tags lead in whatever it answers.
+type streamsREST struct {
+	*genericregistry.Store
+	shown *streamReader
+}
+
+var (
+	_ rest.StandardStorage    = &streamsREST{}
+	_ rest.ShortNamesProvider = &streamsREST{}
+	_ rest.CategoriesProvider = &streamsREST{}
+)
+
+// ShortNames is part of rest.ShortNamesProvider.
+func (*streamsREST) ShortNames() []string { return []string{"is"} }
+
+// Categories is part of rest.CategoriesProvider.
+func (*streamsREST) Categories() []string { return []string{"all"} }
+
+// Get is part of rest.Getter.
+func (r *streamsREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
+	obj, err := r.Store.Get(ctx, name, options)
+	return r.shown.object(ctx, obj, err)
+}
+
+// List is part of rest.Lister.
+func (r *streamsREST) List(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
+	obj, err := r.Store.List(ctx, options)
+	return r.shown.object(ctx, obj, err)
+}
+
+// Create is part of rest.Creater.
+func (r *streamsREST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	out, err := r.Store.Create(ctx, obj, validate, options)
+	return r.shown.object(ctx, out, err)
+}
+
+// Update is part of rest.Updater.
+func (r *streamsREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, force bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+	obj, created, err := r.Store.Update(ctx, name, info, create, update, force, options)
+	obj, err = r.shown.object(ctx, obj, err)
+	return obj, created, err
+}
+
+// Delete is part of rest.GracefulDeleter. Where the tags of a repository lead is known without the stream, and stays.
+func (r *streamsREST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
+	obj, now, err := r.Store.Delete(ctx, name, validate, options)
+	obj, err = r.shown.object(ctx, obj, err)
+	return obj, now, err
+}
+
+// DeleteCollection is part of rest.CollectionDeleter.
+func (r *streamsREST) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, list *internalversion.ListOptions) (runtime.Object, error) {
+	obj, err := r.Store.DeleteCollection(ctx, validate, options, list)
+	return r.shown.object(ctx, obj, err)
+}
+
+// Watch is part of rest.Watcher. It tells of a stream when that is written, which is also done after a tag has moved
+// (package streams); what it tells is where the tags lead at that moment.
+func (r *streamsREST) Watch(ctx context.Context, options *internalversion.ListOptions) (watch.Interface, error) {
+	stored, err := r.Store.Watch(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	return r.shown.watch(ctx, stored), nil
+}
+
+// streamStatusREST is the subresource status.
+type streamStatusREST struct {
+	store *genericregistry.Store
+	shown *streamReader
+}
+
+var (
+	_ rest.Patcher             = &streamStatusREST{}
+	_ rest.ResetFieldsStrategy = streamStrategy{}
+)
+
+// New is part of rest.Storage.
+func (*streamStatusREST) New() runtime.Object { return &imagev1.ImageStream{} }
+
+// Destroy is part of rest.Storage. The storage belongs to the resource.
+func (*streamStatusREST) Destroy() {}
+
+// Get is part of rest.Getter.
+func (r *streamStatusREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
+	obj, err := r.store.Get(ctx, name, options)
+	return r.shown.object(ctx, obj, err)
+}
+
+// Update is part of rest.Updater. Where tags lead is what registries said, so a status that says something else is
+// refused.
+func (r *streamStatusREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+	info = rest.WrapUpdatedObjectInfo(info, func(ctx context.Context, obj, old runtime.Object) (runtime.Object, error) {
+		stream, before := obj.(*imagev1.ImageStream), old.(*imagev1.ImageStream)
+		if apiequality.Semantic.DeepEqual(stream.Status, before.Status) {
+			return obj, nil
+		}
+		shown, err := r.shown.show(ctx, before)
+		if err != nil {
+			return nil, err
+		}
+		if !apiequality.Semantic.DeepEqual(stream.Status, shown.Status) {
+			return nil, apierrors.NewInvalid(imagev1.GroupVersion.WithKind("ImageStream").GroupKind(), name, field.ErrorList{
+				field.Forbidden(field.NewPath("status"), "it is what registries say: import a tag or change spec to have it say something else")})
+		}
+		return obj, nil
+	})
+	obj, created, err := r.store.Update(ctx, name, info, create, update, false, options)
+	obj, err = r.shown.object(ctx, obj, err)
+	return obj, created, err
+}
+
+// GetResetFields is part of rest.ResetFieldsStrategy.
+func (r *streamStatusREST) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return r.store.GetResetFields()
+}
+
+// ConvertToTable is part of rest.TableConvertor.
+func (r *streamStatusREST) ConvertToTable(ctx context.Context, obj, options runtime.Object) (*metav1.Table, error) {
+	return r.store.ConvertToTable(ctx, obj, options)
+}
+
+// repositoriesOf are the repositories that a stream follows, sorted, each once.
+func repositoriesOf(stream *imagev1.ImageStream) (repositories []string) {
+	add := func(s string) {
+		if ref, err := reference.Parse(s); err == nil {
+			repositories = append(repositories, ref.Name())
+		}
+	}
+	if stream.Spec.DockerImageRepository != "" {
+		add(stream.Spec.DockerImageRepository)
+	}
+	for i := range stream.Spec.Tags {
+		if from := stream.Spec.Tags[i].From; from != nil && from.Kind == "DockerImage" {
+			add(from.Name)
+		}
+	}
+	slices.Sort(repositories)
+	return slices.Compact(repositories)
+}
+
+// Fields that streams are selected by as OpenShift's are.
+const (
+	streamSpecField   = "spec.dockerImageRepository"
+	streamStatusField = "status.dockerImageRepository"
+)
+
+func streamAttributes(obj runtime.Object) (labels.Set, fields.Set, error) {
+	stream, ok := obj.(*imagev1.ImageStream)
+	if !ok {
+		return nil, nil, fmt.Errorf("%T is no ImageStream", obj)
+	}
+	set := fields.Set{streamSpecField: stream.Spec.DockerImageRepository, streamStatusField: stream.Spec.DockerImageRepository}
+	repositories := repositoriesOf(stream)
+	if len(repositories) == 0 {
+		repositories = []string{""}
+	}
+	for _, repository := range repositories {
+		key, value := term(selectors.StreamRepository, repository)
+		set[key] = value
+	}
+	return stream.Labels, generic.AddObjectMetaFieldsSet(set, &stream.ObjectMeta, true), nil
+}
+
+func streamPredicate(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
+	indexed := []string{selectors.StreamRepository}
+	for _, r := range field.Requirements() {
+		if r.Value == "" {
+			indexed = nil // streams without a repository have no entry
+		}
+	}
+	return storage.SelectionPredicate{Label: label, Field: newSelector(field), GetAttrs: streamAttributes, IndexFields: indexed}
+}
+
+// convertStreamFieldLabel accepts the selectable fields of streams, and repositories as people write them.
+func convertStreamFieldLabel(label, value string) (string, string, error) {
+	switch label {
+	case "metadata.name", "metadata.namespace", streamSpecField, streamStatusField:
+		return label, value, nil
+	case selectors.StreamRepository:
+		if value == "" {
+			return label, value, nil
+		}
+		ref, err := reference.Parse(value)
+		if err != nil {
+			return "", "", err
+		}
+		return label, ref.Name(), nil
+	}
+	return "", "", fmt.Errorf("field label %q is not supported for image streams: select by metadata.name, metadata.namespace, %s, %s or %s", label, selectors.StreamRepository, streamSpecField, streamStatusField)
+}

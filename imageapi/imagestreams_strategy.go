@@ -1,0 +1,468 @@
+package imageapi
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/storage/names"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+)
+
+// Authorizer decides whether somebody may see what a stream follows elsewhere.
+type Authorizer interface {
+	Authorize(ctx context.Context, a authorizer.Attributes) (decision authorizer.Decision, reason string, err error)
+}
+
+// streamStrategy is what happens to an ImageStream between decoding and storing. Users write what it follows, and not
+// where that leads.
+type streamStrategy struct {
+	runtime.ObjectTyper
+	names.NameGenerator
+	shown *streamReader
+}
+
+// NamespaceScoped is true.
+func (streamStrategy) NamespaceScoped() bool { return true }
+
+// AllowCreateOnUpdate is false: PUT of an unknown stream is 404.
+func (streamStrategy) AllowCreateOnUpdate(context.Context) bool { return false }
+
+// AllowUnconditionalUpdate is false: an update names the resourceVersion it is based on.
+func (streamStrategy) AllowUnconditionalUpdate(context.Context) bool { return false }
+
+// Canonicalize has nothing to do.
+func (streamStrategy) Canonicalize(runtime.Object) {}
+
+// WarningsOnCreate is part of rest.RESTCreateStrategy.
+func (streamStrategy) WarningsOnCreate(context.Context, runtime.Object) []string { return nil }
+
+// WarningsOnUpdate is part of rest.RESTUpdateStrategy.
+func (streamStrategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
+	return nil
+}
+
+// GetResetFields says what of a user's object is not read.
+func (streamStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return resetFields("status")
+}
+
+// PrepareForCreate is part of rest.RESTCreateStrategy.
+func (streamStrategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
+	stream := obj.(*imagev1.ImageStream)
+	stream.Status, stream.Generation = imagev1.ImageStreamStatus{}, 1
+	delete(stream.Annotations, tags.Moved)
+	for i := range stream.Spec.Tags {
+		generation := stream.Generation
+		stream.Spec.Tags[i].Generation = &generation
+	}
+}
+
+// PrepareForUpdate is part of rest.RESTUpdateStrategy. A change of the spec raises the generation. So does a generation of
+// 0 in a tag of it, by which OpenShift's clients ask for another import; else a tag's generation is the server's.
+func (streamStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	stream, before := obj.(*imagev1.ImageStream), old.(*imagev1.ImageStream)
+	stream.Status, stream.Generation = *before.Status.DeepCopy(), before.Generation
+	keepAnnotation(&stream.ObjectMeta, &before.ObjectMeta, tags.Moved)
+	for i := range stream.Spec.Tags {
+		tag := &stream.Spec.Tags[i]
+		if had := specTag(before, tag.Name); had != nil && (tag.Generation == nil || *tag.Generation != 0) {
+			tag.Generation = had.Generation
+		}
+	}
+	if apiequality.Semantic.DeepEqual(stream.Spec, before.Spec) {
+		return
+	}
+	stream.Generation++
+	for i := range stream.Spec.Tags {
+		tag := &stream.Spec.Tags[i]
+		if tag.Generation == nil || *tag.Generation == 0 || tagChanged(specTag(before, tag.Name), tag, stream.Namespace) {
+			generation := stream.Generation
+			tag.Generation = &generation
+		}
+	}
+}
+
+// keepAnnotation gives an object the annotation that it had before, whatever its writer says.
+func keepAnnotation(m, before *metav1.ObjectMeta, key string) {
+	value, ok := before.Annotations[key]
+	if !ok {
+		delete(m.Annotations, key)
+		return
+	}
+	if m.Annotations == nil {
+		m.Annotations = map[string]string{}
+	}
+	m.Annotations[key] = value
+}
+
+func specTag(stream *imagev1.ImageStream, name string) *imagev1.TagReference {
+	if stream == nil {
+		return nil
+	}
+	for i := range stream.Spec.Tags {
+		if stream.Spec.Tags[i].Name == name {
+			return &stream.Spec.Tags[i]
+		}
+	}
+	return nil
+}
+
+// tagChanged reports whether a tag follows something else than before, or is to be imported in another way.
+func tagChanged(before, tag *imagev1.TagReference, namespace string) bool {
+	from := func(t *imagev1.TagReference) corev1.ObjectReference {
+		if t == nil || t.From == nil {
+			return corev1.ObjectReference{}
+		}
+		f := corev1.ObjectReference{Kind: t.From.Kind, Namespace: t.From.Namespace, Name: t.From.Name}
+		if f.Namespace == "" {
+			f.Namespace = namespace
+		}
+		return f
+	}
+	return before == nil || from(before) != from(tag) || before.Reference != tag.Reference || before.ImportPolicy.ImportMode != tag.ImportPolicy.ImportMode
+}
+
+// Validate reports what is wrong with a new stream, and records what its tags lead to, as far as that is not read of
+// registries: it is found by looking up what they follow, which may fail.
+func (s streamStrategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
+	stream := obj.(*imagev1.ImageStream)
+	errs := validation.ValidateObjectMeta(&stream.ObjectMeta, true, validateStreamName, field.NewPath("metadata"))
+	if n := len(stream.Namespace) + 1 + len(stream.Name); n > maxRepository {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), stream.Name, fmt.Sprintf("namespace and name must not be longer than %d characters together", maxRepository-1)))
+	}
+	if errs = append(errs, validateStreamSpec(stream)...); len(errs) > 0 {
+		return errs
+	}
+	return s.follow(ctx, stream, nil)
+}
+
+// ValidateUpdate reports what is wrong with a changed stream, and does the rest of what Validate does.
+func (s streamStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	stream, before := obj.(*imagev1.ImageStream), old.(*imagev1.ImageStream)
+	errs := validation.ValidateObjectMetaUpdate(&stream.ObjectMeta, &before.ObjectMeta, field.NewPath("metadata"))
+	if apiequality.Semantic.DeepEqual(stream.Spec, before.Spec) {
+		return errs
+	}
+	if errs = append(errs, validateStreamSpec(stream)...); len(errs) > 0 {
+		return errs
+	}
+	return s.follow(ctx, stream, before)
+}
+
+// maxRepository bounds the path of a repository, which <namespace>/<name> is, in characters.
+const maxRepository = 255
+
+// streamName is what a part of a repository's path can be, and three underscores, which mark a name that was cut
+// (tags.Stream).
+var streamName = regexp.MustCompile(`^[a-z0-9]+(?:(?:\.|_{1,3}|-+)[a-z0-9]+)*$`)
+
+func validateStreamName(name string, prefix bool) []string {
+	if reasons := content.IsPathSegmentName(name); len(reasons) > 0 {
+		return reasons
+	}
+	if !prefix && !streamName.MatchString(name) {
+		return []string{"must be in lower case, and of letters, digits and single separators as the path of a repository is: a-z, 0-9, '.', '_', '__' and dashes"}
+	}
+	return nil
+}
+
+// maxSpecTags bounds the tags that a stream's spec names. Where each leads is looked up when the stream is read.
+const maxSpecTags = 1000
+
+func validateStreamSpec(stream *imagev1.ImageStream) (errs field.ErrorList) {
+	spec := field.NewPath("spec")
+	if repository := stream.Spec.DockerImageRepository; repository != "" {
+		if _, err := reference.ParseRepository(repository); err != nil {
+			errs = append(errs, field.Invalid(spec.Child("dockerImageRepository"), repository, err.Error()))
+		}
+	}
+	if n := len(stream.Spec.Tags); n > maxSpecTags {
+		return append(errs, field.TooMany(spec.Child("tags"), n, maxSpecTags))
+	}
+	seen := map[string]bool{}
+	for i := range stream.Spec.Tags {
+		tag, at := &stream.Spec.Tags[i], spec.Child("tags").Key(stream.Spec.Tags[i].Name)
+		if seen[tag.Name] {
+			errs = append(errs, field.Duplicate(at, tag.Name))
+		}
+		seen[tag.Name] = true
+		errs = append(errs, validateSpecTag(tag, at)...)
+	}
+	return errs
+}
+
+func validateSpecTag(tag *imagev1.TagReference, at *field.Path) (errs field.ErrorList) {
+	if !reference.IsTag(tag.Name) {
+		errs = append(errs, field.Invalid(at.Child("name"), tag.Name, "must be a tag"))
+	}
+	if from := tag.From; from != nil {
+		name := at.Child("from", "name")
+		switch from.Kind {
+		case "DockerImage":
+			if _, err := reference.Parse(from.Name); err != nil {
+				errs = append(errs, field.Invalid(name, from.Name, err.Error()))
+			}
+		case "ImageStreamTag", "ImageStreamImage":
+			if _, rest := splitFrom("", from.Name, separator(from.Kind)); rest == "" || strings.HasPrefix(from.Name, separator(from.Kind)) {
+				errs = append(errs, field.Invalid(name, from.Name, "must be of the form <tag>, <stream>:<tag>, <image> or <stream>@<image>"))
+			}
+			if tag.ImportPolicy.Scheduled {
+				errs = append(errs, field.Invalid(at.Child("importPolicy", "scheduled"), true, "only what comes from a registry can be imported again"))
+			}
+		default:
+			errs = append(errs, field.NotSupported(at.Child("from", "kind"), from.Kind, []string{"DockerImage", "ImageStreamTag", "ImageStreamImage"}))
+		}
+	}
+	if p := tag.ReferencePolicy.Type; p != imagev1.SourceTagReferencePolicy && p != imagev1.LocalTagReferencePolicy {
+		errs = append(errs, field.NotSupported(at.Child("referencePolicy", "type"), p, []imagev1.TagReferencePolicyType{imagev1.SourceTagReferencePolicy, imagev1.LocalTagReferencePolicy}))
+	}
+	if m := tag.ImportPolicy.ImportMode; m != imagev1.ImportModeLegacy && m != imagev1.ImportModePreserveOriginal {
+		errs = append(errs, field.NotSupported(at.Child("importPolicy", "importMode"), m, []imagev1.ImportModeType{imagev1.ImportModeLegacy, imagev1.ImportModePreserveOriginal}))
+	}
+	return errs
+}
+
+func separator(kind string) string {
+	if kind == "ImageStreamImage" {
+		return "@"
+	}
+	return ":"
+}
+
+// follow checks that the writer of a stream may see what it follows now, and records what tags led to that follow
+// something else from now on, and what they lead to.
+func (s streamStrategy) follow(ctx context.Context, stream, before *imagev1.ImageStream) (errs field.ErrorList) {
+	spec := field.NewPath("spec")
+	if repository := stream.Spec.DockerImageRepository; repository != "" && (before == nil || before.Spec.DockerImageRepository != repository) {
+		ref, _ := reference.ParseRepository(repository)
+		if err := s.mayFollow(ctx, stream.Namespace, tags.Namespace, tags.Stream(ref), spec.Child("dockerImageRepository")); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	var shown *imagev1.ImageStream
+	if before != nil {
+		var err error
+		if shown, err = s.shown.show(ctx, before); err != nil {
+			return append(errs, field.InternalError(spec.Child("tags"), err))
+		}
+	}
+	now := metav1.NewTime(time.Now().UTC().Truncate(time.Second))
+	for i := range stream.Spec.Tags {
+		tag := &stream.Spec.Tags[i]
+		if !tagChanged(specTag(before, tag.Name), tag, stream.Namespace) {
+			continue
+		}
+		keepHistory(stream, shown, tag.Name)
+		if tag.From == nil {
+			continue
+		}
+		event, err := s.resolve(ctx, stream, shown, tag, spec.Child("tags").Key(tag.Name).Child("from"))
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if event != nil {
+			event.Generation = *tag.Generation
+			if event.Created.IsZero() {
+				event.Created = now
+			}
+			tags.Add(ownHistory(stream, tag.Name), *event)
+		}
+	}
+	if before != nil {
+		for i := range before.Spec.Tags {
+			if name := before.Spec.Tags[i].Name; specTag(stream, name) == nil {
+				keepHistory(stream, shown, name)
+			}
+		}
+	}
+	return errs
+}
+
+// keepHistory stores in a stream what a tag of it has led to, since what it follows is about to change.
+func keepHistory(stream, shown *imagev1.ImageStream, name string) {
+	if shown == nil {
+		return
+	}
+	for i := range shown.Status.Tags {
+		if shown.Status.Tags[i].Tag == name {
+			ownHistory(stream, name).Items = slices.Clone(shown.Status.Tags[i].Items)
+		}
+	}
+}
+
+// ownHistory is what a stream itself has of the history of a tag.
+func ownHistory(stream *imagev1.ImageStream, name string) *imagev1.NamedTagEventList {
+	for i := range stream.Status.Tags {
+		if stream.Status.Tags[i].Tag == name {
+			return &stream.Status.Tags[i]
+		}
+	}
+	stream.Status.Tags = append(stream.Status.Tags, imagev1.NamedTagEventList{Tag: name})
+	return &stream.Status.Tags[len(stream.Status.Tags)-1]
+}
+
+// resolve finds what a tag leads to that follows something else from now on; nil if nothing is known of that yet.
+func (s streamStrategy) resolve(ctx context.Context, stream, shown *imagev1.ImageStream, tag *imagev1.TagReference, at *field.Path) (*imagev1.TagEvent, *field.Error) {
+	from := tag.From
+	if from.Kind == "DockerImage" {
+		ref, _ := reference.Parse(from.Name) // validated
+		if tag.Reference {
+			return &imagev1.TagEvent{DockerImageReference: ref.String()}, nil
+		}
+		if err := s.mayFollow(ctx, stream.Namespace, tags.Namespace, tags.Stream(ref), at.Child("name")); err != nil {
+			return nil, err
+		}
+		if ref.Digest != "" {
+			return &imagev1.TagEvent{DockerImageReference: ref.String(), Image: ref.Digest}, nil
+		}
+		known, err := s.shown.tag(ctx, ref.Pulled())
+		if err != nil {
+			return nil, field.InternalError(at.Child("name"), err)
+		}
+		if image, ok := tags.Now(known); !ok || image == "" {
+			return nil, nil
+		}
+		event := known.Status.Items[0]
+		return &event, nil
+	}
+	namespace, sep := from.Namespace, separator(from.Kind)
+	if namespace == "" {
+		namespace = stream.Namespace
+	}
+	name, rest := splitFrom(stream.Name, from.Name, sep)
+	source := shown // of a stream that is new nothing is known
+	if namespace != stream.Namespace || name != stream.Name {
+		if err := s.mayFollow(ctx, stream.Namespace, namespace, name, at); err != nil {
+			return nil, err
+		}
+		var err error
+		if source, err = s.shown.get(ctx, namespace, name); apierrors.IsNotFound(err) {
+			return nil, field.NotFound(at.Child("name"), from.Name)
+		} else if err != nil {
+			return nil, field.InternalError(at.Child("name"), err)
+		}
+	}
+	if source == nil {
+		return nil, nil
+	}
+	if from.Kind == "ImageStreamTag" {
+		return newestEvent(source, rest), nil
+	}
+	event, err := imageEvent(source, rest)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, field.NotFound(at.Child("name"), from.Name)
+	case err != nil:
+		return nil, field.Invalid(at.Child("name"), from.Name, err.Error())
+	}
+	return event, nil
+}
+
+// newestEvent is a copy of what a tag of a stream leads to; nil if it leads nowhere.
+func newestEvent(stream *imagev1.ImageStream, tag string) *imagev1.TagEvent {
+	for i := range stream.Status.Tags {
+		if t := &stream.Status.Tags[i]; t.Tag == tag && len(t.Items) > 0 && (t.Items[0].Image != "" || specReference(stream, tag)) {
+			event := t.Items[0]
+			return &event
+		}
+	}
+	return nil
+}
+
+// specReference reports whether a tag stands for a reference that nobody imports.
+func specReference(stream *imagev1.ImageStream, tag string) bool {
+	spec := specTag(stream, tag)
+	return spec != nil && spec.Reference
+}
+
+// imageEvent is the newest event of an image, given by its digest or the beginning of that, in a stream.
+func imageEvent(stream *imagev1.ImageStream, image string) (*imagev1.TagEvent, error) {
+	var found *imagev1.TagEvent
+	name := stream.Name + "@" + image
+	for i := range stream.Status.Tags {
+		for j := range stream.Status.Tags[i].Items {
+			event := &stream.Status.Tags[i].Items[j]
+			switch {
+			case event.Image == "" || image == "" || !strings.HasPrefix(event.Image, image) && !strings.HasPrefix(strings.TrimPrefix(event.Image, "sha256:"), image):
+			case found != nil && found.Image != event.Image:
+				return nil, apierrors.NewConflict(imagev1.Resource("imagestreamimages"), name, fmt.Errorf("it is the beginning of %s and of %s: give more of the digest", found.Image, event.Image))
+			case found == nil || found.Created.Before(&event.Created):
+				found = event
+			}
+		}
+	}
+	if found == nil {
+		return nil, apierrors.NewNotFound(imagev1.Resource("imagestreamimages"), name)
+	}
+	event := *found
+	return &event, nil
+}
+
+// mayFollow refuses a writer who may not pull from a stream of another namespace what its own is to show. The tags of
+// registries are in package tags' namespace, those of a repository in the stream that is named after it.
+func (s streamStrategy) mayFollow(ctx context.Context, namespace, other, stream string, at *field.Path) *field.Error {
+	if other == namespace || s.shown.authorizer == nil {
+		return nil
+	}
+	user, ok := genericapirequest.UserFrom(ctx)
+	if !ok {
+		return field.Forbidden(at, "it is not known who asks")
+	}
+	decision, reason, err := s.shown.authorizer.Authorize(ctx, authorizer.AttributesRecord{
+		User: user, Verb: "get", Namespace: other, APIGroup: imagev1.GroupName, APIVersion: imagev1.GroupVersion.Version,
+		Resource: "imagestreams", Subresource: "layers", Name: stream, ResourceRequest: true,
+	})
+	if decision == authorizer.DecisionAllow {
+		return nil
+	}
+	if err != nil {
+		reason = err.Error()
+	}
+	return field.Forbidden(at, strings.TrimSpace(fmt.Sprintf("%s may not get imagestreams/layers of %s/%s, where that is kept: ask for the role system:image-puller there %s", user.GetName(), other, stream, reason)))
+}
+
+// streamStatusStrategy is for the subresource status, by which watchers are told that a tag has moved.
+type streamStatusStrategy struct{ streamStrategy }
+
+// GetResetFields says what of a writer's object is not read.
+func (streamStatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return resetFields("spec", "status")
+}
+
+// PrepareForUpdate is part of rest.RESTUpdateStrategy.
+func (streamStatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	stream, before := obj.(*imagev1.ImageStream), old.(*imagev1.ImageStream)
+	moved, ok := stream.Annotations[tags.Moved]
+	stream.Spec, stream.Status, stream.Generation, stream.Labels = before.Spec, before.Status, before.Generation, before.Labels
+	stream.Annotations = map[string]string{}
+	for key, value := range before.Annotations {
+		stream.Annotations[key] = value
+	}
+	if ok {
+		stream.Annotations[tags.Moved] = moved
+	}
+}
+
+// ValidateUpdate reports what is wrong with a stream after that.
+func (streamStatusStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+	return validation.ValidateObjectMetaUpdate(&obj.(*imagev1.ImageStream).ObjectMeta, &old.(*imagev1.ImageStream).ObjectMeta, field.NewPath("metadata"))
+}

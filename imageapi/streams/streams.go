@@ -1,0 +1,239 @@
+// Package streams keeps ImageStreams in step with the tags of registries: it makes a stream for each repository that
+// nobody has made one for, and writes a mark into each stream that follows a tag when the tag has moved, so that whoever
+// watches streams is told.
+//
+// What a stream shows is read of the ImageTags whenever it is shown, so nothing is wrong while this is behind: watchers
+// are told later. A push does not wait for it. What was missed while no server ran is made up for when one starts.
+package streams
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+)
+
+// Client reads ImageTags, and reads and writes ImageStreams.
+type Client interface {
+	ListTags(ctx context.Context, options metav1.ListOptions) (*imagev1.ImageTagList, error)
+	WatchTags(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
+	// ListStreams lists those of all namespaces.
+	ListStreams(ctx context.Context, options metav1.ListOptions) (*imagev1.ImageStreamList, error)
+	CreateStream(ctx context.Context, stream *imagev1.ImageStream, options metav1.CreateOptions) (*imagev1.ImageStream, error)
+	PatchStreamStatus(ctx context.Context, namespace, name string, kind types.PatchType, patch []byte, options metav1.PatchOptions) (*imagev1.ImageStream, error)
+}
+
+// Keeper keeps streams in step with tags.
+type Keeper struct {
+	Client Client
+	// Auto makes a stream for each repository that no stream follows as a whole.
+	Auto bool
+}
+
+const (
+	page     = 500  // ImageTags read at a time
+	maxMoved = 1000 // repositories whose tags have moved and whose streams are not written yet
+
+	firstPause, maxPause = time.Second, time.Minute // after a failure
+)
+
+// moved is what happened to a repository: the resourceVersion of the ImageTag that was written last, and whether there
+// is one still.
+type moved struct {
+	version string
+	there   bool
+}
+
+// Run keeps streams until ctx is done. It ends with no error.
+func (k *Keeper) Run(ctx context.Context) error {
+	for pause := firstPause; ctx.Err() == nil; pause = min(2*pause, maxPause) {
+		version, err := k.readAll(ctx)
+		for err == nil && ctx.Err() == nil {
+			pause = firstPause
+			if version, err = k.follow(ctx, version); err == nil { // the server ends a watch after a while
+				sleep(ctx, firstPause)
+			}
+		}
+		if err != nil && ctx.Err() == nil {
+			if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+				slog.Warn("Image streams are not told of tags that move: this is tried again", "err", err)
+			}
+			sleep(ctx, pause)
+		}
+	}
+	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// readAll brings the streams of all tags up to date, and returns the version that the tags were read at.
+func (k *Keeper) readAll(ctx context.Context) (version string, err error) {
+	options := metav1.ListOptions{Limit: page}
+	last, at := "", moved{} // the tags of a repository come one after the other
+	flush := func() error {
+		if last == "" {
+			return nil
+		}
+		return k.keep(ctx, last, at)
+	}
+	for {
+		list, err := k.Client.ListTags(ctx, options)
+		if err != nil {
+			return "", fmt.Errorf("listing image tags: %w", err)
+		}
+		for i := range list.Items {
+			repository, ok := repositoryOf(&list.Items[i])
+			if !ok {
+				continue
+			}
+			if repository != last {
+				if err := flush(); err != nil {
+					return "", err
+				}
+				last, at = repository, moved{there: true}
+			}
+			at.version = newer(at.version, list.Items[i].ResourceVersion)
+		}
+		if options.Continue = list.Continue; options.Continue == "" {
+			return list.ResourceVersion, flush()
+		}
+	}
+}
+
+// follow tells streams of the tags that move, until the watch ends. It returns the version to go on from.
+func (k *Keeper) follow(ctx context.Context, version string) (string, error) {
+	w, err := k.Client.WatchTags(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true})
+	if err != nil {
+		return "", fmt.Errorf("watching image tags: %w", err)
+	}
+	defer w.Stop()
+	for {
+		all := map[string]moved{}
+		event, ok := <-w.ResultChan()
+		for ok {
+			if event.Type == watch.Error {
+				return "", fmt.Errorf("watching image tags: %w", apierrors.FromObject(event.Object))
+			}
+			if tag, is := event.Object.(*imagev1.ImageTag); is {
+				version = tag.ResourceVersion
+				if repository, known := repositoryOf(tag); known && event.Type != watch.Bookmark {
+					all[repository] = moved{version, event.Type != watch.Deleted}
+				}
+			}
+			if len(all) == maxMoved {
+				break
+			}
+			// What has moved meanwhile is told of together.
+			select {
+			case event, ok = <-w.ResultChan():
+				continue
+			default:
+			}
+			break
+		}
+		for repository, m := range all {
+			if err := k.keep(ctx, repository, m); err != nil {
+				return "", err
+			}
+		}
+		if !ok {
+			return version, nil
+		}
+	}
+}
+
+func repositoryOf(tag *imagev1.ImageTag) (string, bool) {
+	ref, ok := tags.Reference(tag)
+	return ref.Name(), ok
+}
+
+// keep tells the streams that follow a repository of what has moved in it, and makes one if there is none.
+func (k *Keeper) keep(ctx context.Context, repository string, m moved) error {
+	ref, err := reference.ParseRepository(repository)
+	if err != nil {
+		return nil // it is none; no ImageTag follows such
+	}
+	whole := false
+	options := metav1.ListOptions{Limit: page, FieldSelector: fields.OneTermEqualSelector(selectors.StreamRepository, repository).String()}
+	for {
+		list, err := k.Client.ListStreams(ctx, options)
+		if err != nil {
+			return fmt.Errorf("listing the image streams of %s: %w", repository, err)
+		}
+		for i := range list.Items {
+			stream := &list.Items[i]
+			if of, err := reference.Parse(stream.Spec.DockerImageRepository); err == nil && of == ref {
+				whole = true
+			}
+			if err := k.tell(ctx, stream, m.version); err != nil {
+				return err
+			}
+		}
+		if options.Continue = list.Continue; options.Continue == "" {
+			break
+		}
+	}
+	if whole || !k.Auto || !m.there {
+		return nil
+	}
+	_, err = k.Client.CreateStream(ctx, New(ref), metav1.CreateOptions{})
+	switch {
+	case err == nil, apierrors.IsAlreadyExists(err): // which follows something else, by its user's wish
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+		slog.Warn("A repository has no image stream", "repository", repository, "err", err) // trying again is in vain
+	default:
+		return fmt.Errorf("making an image stream for %s: %w", repository, err)
+	}
+	return nil
+}
+
+// tell has those who watch a stream told that a tag has moved.
+func (k *Keeper) tell(ctx context.Context, stream *imagev1.ImageStream, version string) error {
+	told := stream.Annotations[tags.Moved]
+	if newer(told, version) == told {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{tags.Moved: version}}})
+	if err != nil {
+		return err
+	}
+	_, err = k.Client.PatchStreamStatus(ctx, stream.Namespace, stream.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("telling the image stream %s/%s of a tag that moved: %w", stream.Namespace, stream.Name, err)
+	}
+	return nil
+}
+
+// newer is the newer one of two resourceVersions; the second if one is none.
+func newer(a, b string) string {
+	if order, err := resourceversion.CompareResourceVersion(a, b); err == nil && order >= 0 {
+		return a
+	}
+	return b
+}
+
+// New is the stream that is made for a repository when none follows it.
+func New(repository reference.Reference) *imagev1.ImageStream {
+	return &imagev1.ImageStream{
+		ObjectMeta: metav1.ObjectMeta{Namespace: tags.Namespace, Name: tags.Stream(repository), Annotations: map[string]string{tags.Auto: "true"}},
+		Spec:       imagev1.ImageStreamSpec{DockerImageRepository: repository.Name()},
+	}
+}

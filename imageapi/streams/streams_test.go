@@ -1,0 +1,236 @@
+package streams_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/streams"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+)
+
+// server has tags, in the order of their names, and streams. Lists of tags have pages of one.
+type server struct {
+	t       *testing.T
+	mu      sync.Mutex
+	tags    []*imagev1.ImageTag
+	streams map[string]*imagev1.ImageStream
+	patches map[string]int // of the status of a stream
+	watcher *watch.FakeWatcher
+	watched chan *watch.FakeWatcher // each watch that is begun
+	fail    int                     // how many requests fail
+}
+
+func newServer(t *testing.T) *server {
+	return &server{t: t, streams: map[string]*imagev1.ImageStream{}, patches: map[string]int{}, watched: make(chan *watch.FakeWatcher, 10)}
+}
+
+func imageTag(t *testing.T, ref string, version int) *imagev1.ImageTag {
+	t.Helper()
+	parsed, err := reference.Parse(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tag := tags.New(parsed)
+	tag.ResourceVersion = strconv.Itoa(version)
+	return tag
+}
+
+func (s *server) ListTags(_ context.Context, options metav1.ListOptions) (*imagev1.ImageTagList, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fail > 0 {
+		s.fail--
+		return nil, errors.New("away")
+	}
+	list := &imagev1.ImageTagList{ListMeta: metav1.ListMeta{ResourceVersion: "100"}}
+	from, _ := strconv.Atoi(options.Continue)
+	if from < len(s.tags) {
+		list.Items = append(list.Items, *s.tags[from])
+	}
+	if from+1 < len(s.tags) {
+		list.Continue = strconv.Itoa(from + 1)
+	}
+	return list, nil
+}
+
+func (s *server) WatchTags(context.Context, metav1.ListOptions) (watch.Interface, error) {
+	w := watch.NewFakeWithChanSize(5000, false)
+	s.watched <- w
+	return w, nil
+}
+
+func (s *server) ListStreams(_ context.Context, options metav1.ListOptions) (*imagev1.ImageStreamList, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := &imagev1.ImageStreamList{}
+	for _, stream := range s.streams {
+		if "repository="+stream.Spec.DockerImageRepository == options.FieldSelector || stream.Labels["follows"] != "" && strings.HasSuffix(options.FieldSelector, stream.Labels["follows"]) {
+			list.Items = append(list.Items, *stream)
+		}
+	}
+	return list, nil
+}
+
+func (s *server) CreateStream(_ context.Context, stream *imagev1.ImageStream, _ metav1.CreateOptions) (*imagev1.ImageStream, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := stream.Namespace + "/" + stream.Name
+	if strings.Contains(key, "forbidden") {
+		return nil, apierrors.NewForbidden(imagev1.Resource("imagestreams"), stream.Name, nil)
+	}
+	if s.streams[key] != nil {
+		return nil, apierrors.NewAlreadyExists(imagev1.Resource("imagestreams"), stream.Name)
+	}
+	s.streams[key] = stream
+	return stream, nil
+}
+
+func (s *server) PatchStreamStatus(_ context.Context, namespace, name string, _ types.PatchType, patch []byte, _ metav1.PatchOptions) (*imagev1.ImageStream, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stream := s.streams[namespace+"/"+name]
+	_, version, _ := strings.Cut(string(patch), tags.Moved+`":"`)
+	stream.Annotations = map[string]string{tags.Moved: strings.TrimRight(version, `"}`)}
+	s.patches[name]++
+	return stream, nil
+}
+
+func (s *server) add(namespace, name, repository, moved string) *imagev1.ImageStream {
+	stream := &imagev1.ImageStream{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{tags.Moved: moved}}, Spec: imagev1.ImageStreamSpec{DockerImageRepository: repository}}
+	s.streams[namespace+"/"+name] = stream
+	return stream
+}
+
+// run keeps the streams of s until the test ends, and returns the first watch.
+func (s *server) run(auto bool) *watch.FakeWatcher {
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = (&streams.Keeper{Client: s, Auto: auto}).Run(ctx)
+	}()
+	s.t.Cleanup(func() {
+		stop()
+		close(s.watched)
+		for w := range s.watched {
+			w.Stop()
+		}
+		if s.watcher != nil {
+			s.watcher.Stop()
+		}
+		<-done
+	})
+	return s.nextWatch()
+}
+
+func (s *server) nextWatch() *watch.FakeWatcher {
+	s.t.Helper()
+	select {
+	case s.watcher = <-s.watched:
+	case <-time.After(time.Minute):
+		s.t.Fatal("nobody watches")
+	}
+	return s.watcher
+}
+
+// soon waits until streams are there and marked as wanted: by <namespace>/<name>, the mark.
+func (s *server) soon(want map[string]string) {
+	s.t.Helper()
+	got := ""
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		s.mu.Lock()
+		marks := map[string]string{}
+		for key, stream := range s.streams {
+			marks[key] = stream.Annotations[tags.Moved]
+		}
+		s.mu.Unlock()
+		if got = fmt.Sprint(marks); got == fmt.Sprint(want) {
+			return
+		}
+	}
+	s.t.Fatalf("there are %s, want %v", got, want)
+}
+
+// What has moved while nobody kept streams is made up for at the start: repositories without a stream get one, streams
+// that were told of less than there is are told, and no others.
+func TestTheStartMakesUpForWhatWasMissed(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	s.fail = 1
+	s.tags = []*imagev1.ImageTag{imageTag(t, "a.b/forbidden:v1", 2), imageTag(t, "a.b/new:v1", 3), imageTag(t, "a.b/new:v2", 4), imageTag(t, "a.b/old:v1", 9), imageTag(t, "a.b/old:v2", 10), imageTag(t, "a.b/told:v1", 5)}
+	s.add("team", "mine", "a.b/old", "9")
+	s.add("team", "whole", "a.b/told", "5")
+	s.add("team", "part", "", "4").Labels = map[string]string{"follows": "a.b/told"}
+	s.run(true)
+	s.soon(map[string]string{"default/a.b--new": "", "team/mine": "10", "team/whole": "5", "team/part": "5"})
+	if s.patches["whole"] != 0 || s.patches["mine"] != 1 {
+		t.Errorf("patches %v", s.patches)
+	}
+}
+
+// Streams are told of each tag that moves, also after the watch has ended or expired; a tag that was deleted makes none.
+func TestStreamsAreToldOfMoves(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	w := s.run(true)
+	w.Add(imageTag(t, "a.b/c:v1", 101))
+	s.soon(map[string]string{"default/a.b--c": ""})
+	w.Modify(imageTag(t, "a.b/c:v1", 102))
+	s.soon(map[string]string{"default/a.b--c": "102"})
+	w.Delete(imageTag(t, "a.b/gone:v1", 103))
+	w.Delete(imageTag(t, "a.b/c:v1", 104))
+	s.soon(map[string]string{"default/a.b--c": "104"})
+	w.Stop()
+	w = s.nextWatch()
+	w.Modify(imageTag(t, "a.b/c:v2", 110))
+	s.soon(map[string]string{"default/a.b--c": "110"})
+	s.mu.Lock()
+	s.tags = []*imagev1.ImageTag{imageTag(t, "a.b/c:v2", 120)}
+	s.mu.Unlock()
+	status := apierrors.NewResourceExpired("too old").Status()
+	w.Error(&status)
+	s.nextWatch()
+	s.soon(map[string]string{"default/a.b--c": "120"})
+}
+
+// Many moves of one repository that come together cost its stream few writes.
+func TestMovesAreToldOfTogether(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	s.add("team", "mine", "a.b/c", "1")
+	w := s.run(false)
+	s.mu.Lock() // nobody is told for now
+	for n := range 2000 {
+		w.Modify(imageTag(t, "a.b/c:v1", 1000+n))
+	}
+	s.mu.Unlock()
+	s.soon(map[string]string{"team/mine": "2999"})
+	if n := s.patches["mine"]; n > 100 {
+		t.Errorf("%d writes for 2,000 moves that came together", n)
+	}
+}
+
+// Without streams.auto nobody makes any.
+func TestNoAutomaticStreams(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	s.tags = []*imagev1.ImageTag{imageTag(t, "a.b/new:v1", 3)}
+	s.add("team", "mine", "a.b/c", "1")
+	w := s.run(false)
+	w.Modify(imageTag(t, "a.b/other:v1", 101))
+	w.Modify(imageTag(t, "a.b/c:v1", 102))
+	s.soon(map[string]string{"team/mine": "102"})
+}
