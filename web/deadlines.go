@@ -2,6 +2,7 @@ package web
 
 import (
 	"net/http"
+	"sync"
 	"time"
 
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -27,6 +28,7 @@ func withWriteDeadlines(next http.Handler, longRunning request.LongRunningReques
 		defer func() { _ = d.control.SetWriteDeadline(time.Time{}) }()
 		info, _ := request.RequestInfoFrom(r.Context())
 		if info != nil && longRunning(r, info) {
+			defer d.keep()()
 			next.ServeHTTP(responsewriter.WrapForHTTP1Or2(d), r)
 			return
 		}
@@ -37,27 +39,71 @@ func withWriteDeadlines(next http.Handler, longRunning request.LongRunningReques
 	})
 }
 
-// boundWriter gives each write its patience, or a little less.
+// boundWriter gives each write its patience, or a little less. Between writes there is no end: HTTP/2 ends a stream whose
+// deadline has passed also when nothing waits to be written, so the deadline is moved while a watch has nothing to tell.
 type boundWriter struct {
 	http.ResponseWriter
 	control  *http.ResponseController
 	patience time.Duration
-	until    time.Time
+
+	mu      sync.Mutex
+	until   time.Time
+	writing bool
+	idle    *time.Timer // moves the deadline; nil when the handler has ended
+}
+
+// keep has the deadline moved between writes, until end is called.
+func (d *boundWriter) keep() (end func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.idle = time.AfterFunc(d.patience/4, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.idle == nil {
+			return
+		}
+		if !d.writing && !d.until.IsZero() {
+			d.extend()
+		}
+		d.idle.Reset(d.patience / 4)
+	})
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.idle.Stop()
+		d.idle = nil
+	}
 }
 
 // Write implements http.ResponseWriter.
 func (d *boundWriter) Write(p []byte) (int, error) {
-	d.extend()
+	defer d.begin()()
 	return d.ResponseWriter.Write(p)
 }
 
 // Flush implements http.Flusher.
 func (d *boundWriter) Flush() {
-	d.extend()
+	defer d.begin()()
 	_ = d.control.Flush() // an error is that of the next Write, too
 }
 
-// extend moves the deadline when a quarter of it is over: not for each of many small events.
+// begin gives a write its patience; done is called when it has returned.
+func (d *boundWriter) begin() (done func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.extend()
+	d.writing = true
+	return d.done
+}
+
+func (d *boundWriter) done() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.writing = false
+	d.extend()
+}
+
+// extend moves the deadline when a quarter of it is over: not for each of many small events. The caller holds mu.
 func (d *boundWriter) extend() {
 	if now := time.Now(); d.until.Sub(now) < d.patience*3/4 {
 		d.until = now.Add(d.patience)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -79,5 +80,38 @@ func TestReadersThatDoNotReadAreCutOff(t *testing.T) {
 			t.Fatalf("answer %d: %v", i, err)
 		}
 		resp.Body.Close()
+	}
+}
+
+// A watch of which there is nothing to tell for longer than a reader's patience goes on, whichever protocol it has.
+func TestWatchWithNothingToTellGoesOn(t *testing.T) {
+	t.Parallel()
+	for name, protocol := range map[string]int{"HTTP/1.1": 1, "HTTP/2": 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const patience = time.Second
+			bound := withWriteDeadlines(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.(http.Flusher).Flush()
+				select {
+				case <-time.After(patience * 5 / 4):
+				case <-r.Context().Done():
+				}
+				_, _ = w.Write([]byte("event\n")) // the reader tells
+			}), func(*http.Request, *request.RequestInfo) bool { return true }, patience)
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				bound.ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), &request.RequestInfo{})))
+			}))
+			server.EnableHTTP2 = protocol == 2
+			server.StartTLS()
+			defer server.Close()
+			resp, err := server.Client().Get(server.URL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if told, err := io.ReadAll(resp.Body); resp.ProtoMajor != protocol || string(told) != "event\n" || err != nil {
+				t.Errorf("%s: %q, %v", resp.Proto, told, err)
+			}
+		})
 	}
 }
