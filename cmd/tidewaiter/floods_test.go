@@ -73,7 +73,7 @@ const (
 	refused = "in turn; what is too much is answered 429 with Retry-After"
 	cutOff  = "as many as there is room for; cut off when nothing of a write is taken for 30 s"
 	ofOne   = "25 in flight and 25 that wait; the others are answered 429 with Retry-After"
-	watched = "2,500 are served; the others are answered 429 with Retry-After"
+	watched = "1,250 are served; the others are answered 429 with Retry-After"
 	inTime  = "as many as there is room for, until their deadline of a minute; the others are answered 429"
 )
 

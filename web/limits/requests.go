@@ -45,7 +45,7 @@ const (
 // one object, reads of many, changes, and what runs long. Unlike the API server's
 // own limit it makes no exception for administrators, who are all the callers
 // there are in a small installation. One user has at most three quarters of a kind, and
-// half of it at one address; of the reads of many, half and a quarter. A request above
+// half of it at one address; of the reads of many and of what runs long, half and a quarter. A request above
 // that, or that comes when its kind is full, waits for five seconds and is then answered
 // 429, and so is, at once, one that finds as many of its caller waiting as the caller may
 // have in flight. What runs long does not wait. A place that becomes free goes to the user
@@ -66,7 +66,7 @@ func WithRequestLimits(next http.Handler, o RequestOptions) http.Handler {
 		reads:  newShared(o.MaxReads, parts(o.MaxReads, 3), parts(o.MaxReads, 2)),
 		lists:  newShared(lists, parts(lists, 2), parts(lists, 1)),
 		writes: newShared(o.MaxWrites, parts(o.MaxWrites, 3), parts(o.MaxWrites, 2)),
-		long:   newClass(maxLongRunning, parts(maxLongRunning, 3), parts(maxLongRunning, 2), 0, 0),
+		long:   newClass(maxLongRunning, parts(maxLongRunning, 2), parts(maxLongRunning, 1), 0, 0),
 		turns:  newTurns(max(1, runtime.GOMAXPROCS(0)-1)),
 	}
 }

@@ -123,7 +123,7 @@ func TestAttackOfOneGreedyUser(t *testing.T) {
 		verb             string
 		requests, served int
 		waiting          int
-	}{{"list", 64, 25, 25}, {"watch", 10_000, 2500, 0}, {"get", 1000, 200, 200}, {"create", 1000, 100, 100}} {
+	}{{"list", 64, 25, 25}, {"watch", 10_000, 1250, 0}, {"get", 1000, 200, 200}, {"create", 1000, 100, 100}} {
 		t.Run(attack.verb, func(t *testing.T) {
 			t.Parallel()
 			release, running := make(chan struct{}), make(chan struct{})
