@@ -165,6 +165,10 @@ func TestClusterIsAway(t *testing.T) {
 	d := dbtest.Open(t)
 	first := follow(t, d, clusters.Source{Name: "prod", Connect: way(prod)})
 	first.uses(t, digestA, 2)
+	// Until it is stored that all pods were seen, a restart does not know it.
+	first.cluster(t, "prod", "that it is synced is stored", func(c *clusters.Cluster) bool {
+		return meta.IsStatusConditionTrue(c.Status.Conditions, clusters.ConditionSynced)
+	})
 	first.stopFollowing()
 	first.stop()
 
