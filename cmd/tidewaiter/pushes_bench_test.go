@@ -21,7 +21,9 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
@@ -44,36 +46,7 @@ func BenchmarkPushes(b *testing.B) {
 		host := registered.Listener.Addr().String()
 		digests := fillBench(b, host, b.N)
 
-		dir, secret := b.TempDir(), rand.Text()
-		config := filepath.Join(dir, "tidewaiter.yaml")
-		text := fmt.Sprintf("receivers: [{name: bench, type: distribution, hosts: [%q], secretFile: secret}]\n", host)
-		for file, text := range map[string]string{config: text, filepath.Join(dir, "secret"): secret} {
-			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-				b.Fatal(err)
-			}
-		}
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			b.Fatal(err)
-		}
-		s := connect(b, serveWith(b, serverOptions{dataDir: filepath.Join(dir, "data"), configFile: config, isolated: true}, listener))
-		deliver := func(i int) (int, error) {
-			body := fmt.Sprintf(`{"events":[{"id":"%d","timestamp":"2026-05-28T20:26:40Z","action":"push","target":{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":%q,"repository":"team/app","tag":"%d"},"request":{"host":%q}}]}`,
-				i, digests[i], i, host)
-			req, err := http.NewRequest(http.MethodPost, s.config.Host+"/hooks/bench", strings.NewReader(body))
-			if err != nil {
-				return 0, err
-			}
-			req.Header.Set("Authorization", "Bearer "+secret)
-			resp, err := s.client.Do(req)
-			if err != nil {
-				return 0, err
-			}
-			defer resp.Body.Close()
-			_, err = io.Copy(io.Discard, resp.Body)
-			return resp.StatusCode, err
-		}
-
+		s := newHookedServer(b, host)
 		took := make([]time.Duration, b.N)
 		var senders sync.WaitGroup
 		b.ResetTimer()
@@ -82,7 +55,7 @@ func BenchmarkPushes(b *testing.B) {
 			time.Sleep(time.Until(start.Add(time.Duration(i) * time.Second / rate)))
 			senders.Go(func() {
 				sent := time.Now()
-				if status, err := deliver(i); err != nil || status != http.StatusAccepted {
+				if status, err := s.deliver(host, i, digests[i]); err != nil || status != http.StatusAccepted {
 					b.Errorf("delivery %d: %d, %v", i, status, err)
 				}
 				took[i] = time.Since(sent)
@@ -106,6 +79,134 @@ func BenchmarkPushes(b *testing.B) {
 		b.ReportMetric(ms(took[len(took)-1]), "max-ms")
 		b.ReportMetric(float64(len(list.Items))/b.Elapsed().Seconds(), "imports/s")
 	})
+}
+
+// BenchmarkIsolation measures how soon an image appears whose push is told, from the sending to a watch's event, while the
+// spool has a thousand pushes of ten registries that accept connections and never answer:
+//
+//	go test ./cmd/tidewaiter -run '^$' -bench Isolation -benchtime 300x
+func BenchmarkIsolation(b *testing.B) {
+	const hanging, each, rate = 10, 100, 20 // pushes a second of the registry that answers
+	b.Run(fmt.Sprintf("Hanging=%d/Jobs=%d", hanging, hanging*each), func(b *testing.B) {
+		if err := setUpLogging(io.Discard, 0); err != nil {
+			b.Fatal(err)
+		}
+		registered := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+		b.Cleanup(registered.Close)
+		hosts := []string{registered.Listener.Addr().String()}
+		digests := fillBench(b, hosts[0], b.N)
+		for range hanging {
+			l, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts, and nobody reads
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Cleanup(func() { l.Close() })
+			hosts = append(hosts, l.Addr().String())
+		}
+		s := newHookedServer(b, hosts...)
+		images, err := imageclient.New(s.config)
+		if err != nil {
+			b.Fatal(err)
+		}
+		send := func(host string, i int, digest string) {
+			if status, err := s.deliver(host, i, digest); err != nil || status != http.StatusAccepted {
+				b.Fatalf("delivery %d for %s: %d, %v", i, host, status, err)
+			}
+		}
+		for i := range each {
+			for _, host := range hosts[1:] {
+				send(host, i, digests[0])
+			}
+		}
+		appearing, err := images.Watch(b.Context(), metav1.ListOptions{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer appearing.Stop()
+		sent, took := make(map[string]time.Time, b.N), make([]time.Duration, 0, b.N)
+		var mu sync.Mutex
+		all := make(chan struct{})
+		go func() {
+			defer close(all)
+			for e := range appearing.ResultChan() {
+				image, ok := e.Object.(*imagev1.Image)
+				if !ok || e.Type != watch.Added {
+					continue
+				}
+				mu.Lock()
+				took = append(took, time.Since(sent[image.Name]))
+				n := len(took)
+				mu.Unlock()
+				if n == b.N {
+					return
+				}
+			}
+		}()
+		b.ResetTimer()
+		start := time.Now()
+		for i := range b.N {
+			time.Sleep(time.Until(start.Add(time.Duration(i) * time.Second / rate)))
+			mu.Lock()
+			sent[digests[i]] = time.Now()
+			mu.Unlock()
+			send(hosts[0], i, digests[i])
+		}
+		select {
+		case <-all:
+		case <-time.After(2 * time.Minute):
+			b.Fatalf("of %d pushes %d have appeared", b.N, len(took))
+		}
+		b.StopTimer()
+		if len(took) < b.N {
+			b.Fatalf("the watch ended after %d of %d", len(took), b.N)
+		}
+		slices.Sort(took)
+		ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+		b.ReportMetric(ms(took[len(took)/2]), "p50-ms")
+		b.ReportMetric(ms(took[len(took)*99/100]), "p99-ms")
+		b.ReportMetric(ms(took[len(took)-1]), "max-ms")
+	})
+}
+
+// hookedServer is a server that registries tell of pushes.
+type hookedServer struct {
+	*benchServer
+	secret string
+}
+
+func newHookedServer(b *testing.B, hosts ...string) hookedServer {
+	b.Helper()
+	dir, secret := b.TempDir(), rand.Text()
+	config := filepath.Join(dir, "tidewaiter.yaml")
+	text := fmt.Sprintf("receivers: [{name: bench, type: distribution, hosts: ['%s'], secretFile: secret}]\n", strings.Join(hosts, "', '"))
+	for file, text := range map[string]string{config: text, filepath.Join(dir, "secret"): secret} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			b.Fatal(err)
+		}
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	return hookedServer{connect(b, serveWith(b, serverOptions{dataDir: filepath.Join(dir, "data"), configFile: config, isolated: true}, listener)), secret}
+}
+
+// deliver tells that the i-th image was pushed, as distribution does.
+func (s hookedServer) deliver(host string, i int, digest string) (status int, err error) {
+	body := fmt.Sprintf(`{"events":[{"id":"%d-%s","timestamp":"2026-05-28T20:26:40Z","action":"push","target":{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":%q,"repository":"team/app","tag":"%d"},"request":{"host":%q}}]}`,
+		i, host, digest, i, host)
+	req, err := http.NewRequest(http.MethodPost, s.config.Host+"/hooks/bench", strings.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("Authorization", "Bearer "+s.secret)
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, err
 }
 
 // fillBench pushes n small images as team/app:0 and so on, and returns their

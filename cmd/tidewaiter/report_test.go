@@ -168,6 +168,14 @@ func TestReportForPrograms(t *testing.T) {
 		t.Fatalf("exit code %d, %v, %s%s", code, err, stdout, stderr)
 	}
 	check(list.Report)
+	single, err := sample.New(sample.Spec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry.Push("team/app:single", single)
+	if _, stdout, stderr = tidewaiter(t, "import", "--dry-run", "-o", "json", registry.Host+"/team/app:single"); !strings.Contains(stdout, `"dockerImageConfig": "{`) {
+		t.Errorf("there is no config: %s%s", stdout, stderr)
+	}
 
 	// People are told as well, but for attestations, which each build brings.
 	if _, stdout, _ = tidewaiter(t, args...); !strings.Contains(stdout, "(dry run, 2 images, skipped 1: platform not asked for)") {
