@@ -218,12 +218,15 @@ func TestDamagedRolesLockNobodyOut(t *testing.T) {
 	client := kubernetes.NewForConfigOrDie(s.config)
 	bind(t, client, "viewer", "view", "")
 	bind(t, client, "editor", "edit", "team")
-	if _, err := kubernetes.NewForConfigOrDie(as(s.config, "viewer")).CoreV1().Pods("").List(t.Context(), metav1.ListOptions{}); err != nil {
-		t.Errorf("a viewer: %v", err)
-	}
-	if _, err := kubernetes.NewForConfigOrDie(as(s.config, "editor")).CoreV1().Pods("team").List(t.Context(), metav1.ListOptions{}); err != nil {
-		t.Errorf("an editor of the namespace: %v", err)
-	}
+	// The roles view and edit are put together after the start.
+	soon(t, "a viewer sees pods", func() bool {
+		_, err := kubernetes.NewForConfigOrDie(as(s.config, "viewer")).CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})
+		return err == nil
+	})
+	soon(t, "an editor of the namespace sees its pods", func() bool {
+		_, err := kubernetes.NewForConfigOrDie(as(s.config, "editor")).CoreV1().Pods("team").List(t.Context(), metav1.ListOptions{})
+		return err == nil
+	})
 	soon(t, "a namespace has its service account", func() bool {
 		_, err := client.CoreV1().ServiceAccounts("default").Get(t.Context(), "default", metav1.GetOptions{})
 		return err == nil
