@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -231,11 +232,14 @@ func TestAttackWatchesThatBeginTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const flood = 1000
 		next := make(chan struct{}) // lets one go on that has its turn
+		var mu sync.Mutex           // all go on at once when they leave
 		var began []string
 		l := WithRequestLimits(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			end := Begin(r.Context())
 			u, _ := request.UserFrom(r.Context())
+			mu.Lock()
 			began = append(began, u.GetName())
+			mu.Unlock()
 			_, _ = w.Write([]byte("existing"))
 			<-next
 			end()
