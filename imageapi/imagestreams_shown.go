@@ -18,6 +18,7 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/relay"
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
@@ -193,30 +194,7 @@ func (r *streamReader) tagsOf(ctx context.Context, repository string) ([]imagev1
 
 // watch shows the streams that stored tells of.
 func (r *streamReader) watch(ctx context.Context, stored watch.Interface) watch.Interface {
-	ctx, stop := context.WithCancel(ctx)
-	w := &streamWatch{events: make(chan watch.Event), stop: stop}
-	go func() {
-		defer stop()
-		defer stored.Stop()
-		defer close(w.events)
-		for {
-			var event watch.Event
-			var ok bool
-			select {
-			case event, ok = <-stored.ResultChan():
-			case <-ctx.Done():
-			}
-			if !ok {
-				return
-			}
-			select {
-			case w.events <- r.event(ctx, event):
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return w
+	return relay.New(stored, func(event watch.Event) watch.Event { return r.event(ctx, event) }, func() {})
 }
 
 // event is what a watch tells of a stream, with where its tags lead.
@@ -236,18 +214,6 @@ func (r *streamReader) event(ctx context.Context, event watch.Event) watch.Event
 	}
 	return event
 }
-
-// streamWatch implements watch.Interface.
-type streamWatch struct {
-	events chan watch.Event
-	stop   context.CancelFunc
-}
-
-// ResultChan is part of watch.Interface.
-func (w *streamWatch) ResultChan() <-chan watch.Event { return w.events }
-
-// Stop is part of watch.Interface.
-func (w *streamWatch) Stop() { w.stop() }
 
 func statusOf(err error) *metav1.Status {
 	var status apierrors.APIStatus

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/coreapi/usage"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/relay"
 )
 
 // About tells the verdict about the image that pods of a cluster know by a reference, "" where it is not known in that
@@ -50,7 +51,7 @@ func (r *podsREST) Watch(ctx context.Context, o *internalversion.ListOptions) (w
 	if err != nil {
 		return nil, err
 	}
-	return newRelay(w, func(e watch.Event) watch.Event {
+	return relay.New(w, func(e watch.Event) watch.Event {
 		if e.Type != watch.Bookmark {
 			e.Object = r.describer()(e.Object)
 		}

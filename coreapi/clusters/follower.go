@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/imageapi/relay"
 )
 
 const (
@@ -240,42 +241,9 @@ func (f *follower) listerWatcher(client kubernetes.Interface) cache.ListerWatche
 				return nil, err
 			}
 			f.opened()
-			return newRelay(w, func(e watch.Event) watch.Event { return e }, func() { f.closed(nil) }), nil
+			return relay.New(w, func(e watch.Event) watch.Event { return e }, func() { f.closed(nil) }), nil
 		},
 	}
-}
-
-// relay is a watch whose events are changed, and of which it is known when it ends.
-type relay struct {
-	watch.Interface
-	events chan watch.Event
-	stop   chan struct{}
-	once   sync.Once
-}
-
-func newRelay(w watch.Interface, change func(watch.Event) watch.Event, ended func()) *relay {
-	r := &relay{Interface: w, events: make(chan watch.Event), stop: make(chan struct{})}
-	go func() {
-		defer close(r.events)
-		defer ended()
-		for event := range w.ResultChan() {
-			select {
-			case r.events <- change(event):
-			case <-r.stop:
-				return
-			}
-		}
-	}()
-	return r
-}
-
-// ResultChan is part of watch.Interface.
-func (r *relay) ResultChan() <-chan watch.Event { return r.events }
-
-// Stop is part of watch.Interface.
-func (r *relay) Stop() {
-	r.once.Do(func() { close(r.stop) })
-	r.Interface.Stop()
 }
 
 // report stores the state of the cluster until ctx is done, and at the end.
