@@ -42,7 +42,7 @@ func newImageStreams(g generic.RESTOptionsGetter, scheme *runtime.Scheme, shown 
 		UpdateStrategy:            s,
 		DeleteStrategy:            s,
 		ResetFieldsStrategy:       s,
-		TableConvertor:            streamTable{},
+		TableConvertor:            streamTable,
 	}
 	indexers := cache.Indexers{storage.FieldIndex(selectors.StreamRepository): func(obj any) ([]string, error) {
 		stream, ok := obj.(*imagev1.ImageStream)

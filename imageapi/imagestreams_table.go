@@ -1,18 +1,15 @@
 package imageapi
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
 
 	imagev1 "github.com/openshift/api/image/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metatable "k8s.io/apimachinery/pkg/api/meta/table"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/imageapi/table"
 )
 
 // streamColumns of `kubectl get imagestreams` are OpenShift's.
@@ -23,44 +20,8 @@ var streamColumns = []metav1.TableColumnDefinition{
 	{Name: "Updated", Type: "string", Description: "Time since a tag moved."},
 }
 
-// streamTable implements rest.TableConvertor for ImageStream and ImageStreamList.
-type streamTable struct{}
-
-// ConvertToTable prints an ImageStream or an ImageStreamList.
-func (streamTable) ConvertToTable(_ context.Context, object runtime.Object, options runtime.Object) (*metav1.Table, error) {
-	return rows(streamColumns, object, options, func(obj runtime.Object) ([]any, error) {
-		stream, ok := obj.(*imagev1.ImageStream)
-		if !ok {
-			return nil, fmt.Errorf("%T is no ImageStream", obj)
-		}
-		return streamCells(stream), nil
-	})
-}
-
-// rows is a table of an object, or of each item of a list.
-func rows(columns []metav1.TableColumnDefinition, object, options runtime.Object, cells func(runtime.Object) ([]any, error)) (*metav1.Table, error) {
-	table := &metav1.Table{}
-	if opt, ok := options.(*metav1.TableOptions); !ok || !opt.NoHeaders {
-		table.ColumnDefinitions = columns
-	}
-	addRow := func(obj runtime.Object) error {
-		c, err := cells(obj)
-		table.Rows = append(table.Rows, metav1.TableRow{Cells: c, Object: runtime.RawExtension{Object: obj}})
-		return err
-	}
-	if meta.IsListType(object) {
-		list, err := meta.ListAccessor(object)
-		if err != nil {
-			return nil, err
-		}
-		table.ResourceVersion, table.Continue, table.RemainingItemCount = list.GetResourceVersion(), list.GetContinue(), list.GetRemainingItemCount()
-		return table, meta.EachListItem(object, addRow)
-	}
-	if m, err := meta.Accessor(object); err == nil {
-		table.ResourceVersion = m.GetResourceVersion()
-	}
-	return table, addRow(object)
-}
+// streamTable prints ImageStreams.
+var streamTable = table.Of[*imagev1.ImageStream]{Columns: streamColumns, Rows: func(stream *imagev1.ImageStream) [][]any { return [][]any{streamCells(stream)} }}
 
 func streamCells(stream *imagev1.ImageStream) []any {
 	histories := slices.DeleteFunc(slices.Clone(stream.Status.Tags), func(t imagev1.NamedTagEventList) bool { return len(t.Items) == 0 })
@@ -79,8 +40,7 @@ func streamCells(stream *imagev1.ImageStream) []any {
 	if repository == "" {
 		repository = stream.Status.DockerImageRepository
 	}
-	text := func(s string) string { return printable.Line(s, 0) } // clients may write anything
-	return []any{stream.Name, text(repository), text(fewOf(names, tagsWidth)), updated}
+	return []any{stream.Name, repository, fewOf(names, tagsWidth), updated}
 }
 
 // tagsWidth is how many characters of tags a table shows, unless one is longer.

@@ -47,7 +47,7 @@ func newImageTags(g generic.RESTOptionsGetter, scheme *runtime.Scheme) (tagged *
 		UpdateStrategy:            s,
 		DeleteStrategy:            s,
 		ResetFieldsStrategy:       s,
-		TableConvertor:            tagTable{},
+		TableConvertor:            tagTable,
 	}
 	indexers := cache.Indexers{}
 	for _, name := range tagFields {

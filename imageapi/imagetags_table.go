@@ -1,18 +1,15 @@
 package imageapi
 
 import (
-	"context"
+	"cmp"
 	"encoding/json"
-	"fmt"
-	"strings"
 
 	imagev1 "github.com/openshift/api/image/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metatable "k8s.io/apimachinery/pkg/api/meta/table"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/table"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
@@ -28,64 +25,30 @@ var tagColumns = []metav1.TableColumnDefinition{
 	{Name: "History", Type: "integer", Priority: 1, Description: "How many images the tag is known to have led to, deletions counted; at most 100."},
 }
 
-// tagTable implements rest.TableConvertor for ImageTag and ImageTagList.
-type tagTable struct{}
-
-// ConvertToTable prints an ImageTag or an ImageTagList.
-func (tagTable) ConvertToTable(_ context.Context, object runtime.Object, tableOptions runtime.Object) (*metav1.Table, error) {
-	table := &metav1.Table{}
-	if opt, ok := tableOptions.(*metav1.TableOptions); !ok || !opt.NoHeaders {
-		table.ColumnDefinitions = tagColumns
-	}
-	if c, ok := object.(runtime.CacheableObject); ok {
-		object = c.GetObject()
-	}
-	addRow := func(obj runtime.Object) error {
-		tag, ok := obj.(*imagev1.ImageTag)
-		if !ok {
-			return fmt.Errorf("%T is no ImageTag", obj)
-		}
-		table.Rows = append(table.Rows, metav1.TableRow{Cells: tagCells(tag), Object: runtime.RawExtension{Object: tag}})
-		return nil
-	}
-	if list, ok := object.(*imagev1.ImageTagList); ok {
-		table.ListMeta = list.ListMeta
-		return table, meta.EachListItem(object, addRow)
-	}
-	if tag, ok := object.(*imagev1.ImageTag); ok {
-		table.ResourceVersion = tag.ResourceVersion
-	}
-	return table, addRow(object)
-}
+// tagTable prints ImageTags.
+var tagTable = table.Of[*imagev1.ImageTag]{Columns: tagColumns, Rows: func(tag *imagev1.ImageTag) [][]any { return [][]any{tagCells(tag)} }}
 
 func tagCells(tag *imagev1.ImageTag) []any {
-	image, since, before, checked, reference, by, history := unknown, unknown, none, "ok", none, none, 0
+	image, since, before, checked, followed, by, history := unknown, unknown, none, "ok", none, none, 0
 	if now, known := tags.Now(tag); known {
 		items := tag.Status.Items
-		image, since, history = shortDigest(now), metatable.ConvertToHumanReadableDateType(items[0].Created), len(items)
+		image, since, history = shortImage(now), metatable.ConvertToHumanReadableDateType(items[0].Created), len(items)
 		if len(items) > 1 {
-			before = shortDigest(items[1].Image)
+			before = shortImage(items[1].Image)
 		}
 	}
 	if c := tags.Failure(tag); c != nil {
 		checked = c.Reason + " for " + metatable.ConvertToHumanReadableDateType(c.LastTransitionTime)
 	}
 	if ref, ok := tags.Reference(tag); ok {
-		reference = ref.String()
+		followed = ref.String()
 	}
 	var writers []string
 	if json.Unmarshal([]byte(tag.Annotations[tags.By]), &writers) == nil && len(writers) > 0 {
 		by = writers[0]
 	}
-	text := func(s string) string { return printable.Line(s, 0) } // clients may write anything
-	return []any{tag.Name, text(image), since, text(before), text(checked), text(reference), text(by), int64(history)}
+	return []any{tag.Name, image, since, before, checked, followed, by, int64(history)}
 }
 
-// shortDigest is as much of a digest as people compare.
-func shortDigest(digest string) string {
-	if digest == "" {
-		return "<deleted>"
-	}
-	algorithm, hex, _ := strings.Cut(digest, ":")
-	return algorithm + ":" + hex[:min(12, len(hex))]
-}
+// shortImage is what a tag led to, shortened; no digest is a tag that was deleted.
+func shortImage(digest string) string { return cmp.Or(reference.ShortDigest(digest), "<deleted>") }

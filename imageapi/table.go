@@ -9,7 +9,6 @@ import (
 
 	"github.com/openshift/api/image/docker10"
 	imagev1 "github.com/openshift/api/image/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metatable "k8s.io/apimachinery/pkg/api/meta/table"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,6 +16,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/imageapi/table"
 )
 
 // none is what kubectl's tables say for nothing.
@@ -115,44 +115,24 @@ var columns = []column{
 	},
 }
 
+var imageColumns = func() []metav1.TableColumnDefinition {
+	all := make([]metav1.TableColumnDefinition, len(columns))
+	for i, c := range columns {
+		all[i] = c.TableColumnDefinition
+	}
+	return all
+}()
+
 // tableConvertor implements rest.TableConvertor for Image and ImageList.
 type tableConvertor struct{ facts *facts }
 
 // ConvertToTable prints an Image or an ImageList.
-func (c tableConvertor) ConvertToTable(ctx context.Context, object runtime.Object, tableOptions runtime.Object) (*metav1.Table, error) {
+func (c tableConvertor) ConvertToTable(ctx context.Context, object, options runtime.Object) (*metav1.Table, error) {
 	c.facts.warnOfDoubts(ctx)
-	table := &metav1.Table{}
-	if opt, ok := tableOptions.(*metav1.TableOptions); !ok || !opt.NoHeaders {
-		for _, c := range columns {
-			table.ColumnDefinitions = append(table.ColumnDefinitions, c.TableColumnDefinition)
-		}
-	}
-	addRow := func(obj runtime.Object) error {
-		image, ok := obj.(*imagev1.Image)
-		if !ok {
-			return fmt.Errorf("%T is no Image", obj)
-		}
-		table.Rows = append(table.Rows, c.row(image))
-		return nil
-	}
-	if c, ok := object.(runtime.CacheableObject); ok {
-		object = c.GetObject()
-	}
-	if meta.IsListType(object) {
-		list, err := meta.ListAccessor(object)
-		if err != nil {
-			return nil, err
-		}
-		table.ResourceVersion, table.Continue, table.RemainingItemCount = list.GetResourceVersion(), list.GetContinue(), list.GetRemainingItemCount()
-		return table, meta.EachListItem(object, addRow)
-	}
-	if m, err := meta.CommonAccessor(object); err == nil {
-		table.ResourceVersion = m.GetResourceVersion()
-	}
-	return table, addRow(object)
+	return table.Of[*imagev1.Image]{Columns: imageColumns, Rows: c.rows}.ConvertToTable(ctx, object, options)
 }
 
-func (c tableConvertor) row(image *imagev1.Image) metav1.TableRow {
+func (c tableConvertor) rows(image *imagev1.Image) [][]any {
 	r := row{Image: image}
 	var err error
 	if r.metadata, err = manifest.Metadata(image); err != nil {
@@ -161,15 +141,11 @@ func (c tableConvertor) row(image *imagev1.Image) metav1.TableRow {
 	r.verified, r.signers = c.facts.summarize(image)
 	r.attested = c.facts.attested(image)
 	r.pods = c.facts.podsCell(image)
-	out := metav1.TableRow{Object: runtime.RawExtension{Object: image}}
-	for _, column := range columns {
-		cell := column.cell(r)
-		if text, ok := cell.(string); ok {
-			cell = printable.Line(text, 0) // clients may write anything
-		}
-		out.Cells = append(out.Cells, cell)
+	cells := make([]any, len(columns))
+	for i, column := range columns {
+		cells[i] = column.cell(r)
 	}
-	return out
+	return [][]any{cells}
 }
 
 func orNone(s string) string {

@@ -193,6 +193,13 @@ func IsDigest(s string) bool {
 	return true
 }
 
+// ShortDigest is as much of a digest as people compare: the algorithm and 12 digits. It is what there is of a digest that is
+// shorter or has no algorithm.
+func ShortDigest(digest string) string {
+	algorithm, _, _ := strings.Cut(digest, ":")
+	return digest[:min(len(digest), len(algorithm)+13)]
+}
+
 // parse returns the rule that s breaks, or "".
 func parse(s string) (r Reference, problem string) {
 	if len(s) > maxLength {

@@ -200,3 +200,17 @@ func BenchmarkParse(b *testing.B) {
 		})
 	}
 }
+
+func TestShortDigest(t *testing.T) {
+	for digest, want := range map[string]string{
+		"sha256:0123456789abcdef": "sha256:0123456789ab",
+		"sha512:0123456789abcdef": "sha512:0123456789ab",
+		"sha256:01":               "sha256:01",
+		"rubbish":                 "rubbish",
+		"":                        "",
+	} {
+		if got := reference.ShortDigest(digest); got != want {
+			t.Errorf("%q: got %q, want %q", digest, got, want)
+		}
+	}
+}

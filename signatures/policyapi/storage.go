@@ -53,7 +53,7 @@ func newStore(g generic.RESTOptionsGetter, scheme *runtime.Scheme, keeper *Keepe
 		UpdateStrategy:            s,
 		DeleteStrategy:            s,
 		ResetFieldsStrategy:       s,
-		TableConvertor:            table,
+		TableConvertor:            policyTable,
 		AfterCreate:               func(runtime.Object, *metav1.CreateOptions) { keeper.written() },
 		AfterUpdate:               func(runtime.Object, *metav1.UpdateOptions) { keeper.written() },
 		AfterDelete:               func(runtime.Object, *metav1.DeleteOptions) { keeper.written() },

@@ -7,11 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metatable "k8s.io/apimachinery/pkg/api/meta/table"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/kubernetes/pkg/printers"
-	printerstorage "k8s.io/kubernetes/pkg/printers/storage"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/imageapi/table"
 )
 
 // maxScopes is how many scopes a cell names.
@@ -33,31 +30,10 @@ var columns = []metav1.TableColumnDefinition{
 	{Name: "File", Type: "string", Priority: 1, Description: "The file that it is read from, which alone can change it."},
 }
 
-var table = printerstorage.TableConvertor{TableGenerator: printers.NewTableGenerator().With(func(h printers.PrintHandler) {
-	for _, err := range []error{
-		h.TableHandler(columns, func(list *ClusterImagePolicyList, _ printers.GenerateOptions) ([]metav1.TableRow, error) {
-			return rows(list)
-		}),
-		h.TableHandler(columns, func(p *ClusterImagePolicy, _ printers.GenerateOptions) ([]metav1.TableRow, error) { return row(p), nil }),
-		h.TableHandler(columns, func(list *ImagePolicyList, _ printers.GenerateOptions) ([]metav1.TableRow, error) { return rows(list) }),
-		h.TableHandler(columns, func(p *ImagePolicy, _ printers.GenerateOptions) ([]metav1.TableRow, error) { return row(p), nil }),
-	} {
-		if err != nil {
-			panic(err) // the functions have the wrong form
-		}
-	}
-})}
+// policyTable prints policies of both kinds.
+var policyTable = table.Of[object]{Columns: columns, Rows: func(p object) [][]any { return [][]any{row(p)} }}
 
-func rows(list runtime.Object) ([]metav1.TableRow, error) {
-	var all []metav1.TableRow
-	err := meta.EachListItem(list, func(p runtime.Object) error {
-		all = append(all, row(p.(object))...)
-		return nil
-	})
-	return all, err
-}
-
-func row(p object) []metav1.TableRow {
+func row(p object) []any {
 	scopes := p.spec().Scopes
 	if n := len(scopes) - maxScopes; n > 0 {
 		scopes = append(scopes[:maxScopes:maxScopes], fmt.Sprintf("+%d", n))
@@ -74,12 +50,8 @@ func row(p object) []metav1.TableRow {
 	if file == "" {
 		file = none
 	}
-	cells := []any{p.GetName(), strings.Join(scopes, ","), p.spec().Policy.RootOfTrust.PolicyType, state(p, ConditionApplied), state(p, ConditionSatisfiable),
+	return []any{p.GetName(), strings.Join(scopes, ","), p.spec().Policy.RootOfTrust.PolicyType, state(p, ConditionApplied), state(p, ConditionSatisfiable),
 		covers, metatable.ConvertToHumanReadableDateType(p.GetCreationTimestamp()), identity, file}
-	for i, cell := range cells {
-		cells[i] = printable.Line(cell.(string), 0)
-	}
-	return []metav1.TableRow{{Cells: cells, Object: runtime.RawExtension{Object: p}}}
 }
 
 // state is a condition in a word: its status, or why it is not True.
