@@ -77,6 +77,7 @@ type specReport struct {
 
 // TestConformance runs the specs with Kubernetes' own program, as it is.
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	s := harness.StartServer(t)
 	// A kube-apiserver makes this Service, of itself; the program reads the
 	// cluster's IP family from it.

@@ -18,6 +18,7 @@ import (
 // Killing whoever writes, in the middle of a bulk import, loses no image that
 // was acknowledged and leaves a sound database; the import run again finishes.
 func TestKillDuringBulkImport(t *testing.T) {
+	t.Parallel()
 	const n, killAfter = 300, 80
 	r := registry.Start(t, registry.Distribution)
 	r.PushAll(t, "team/app", images.Numbered(t, n))

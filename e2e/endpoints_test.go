@@ -109,6 +109,7 @@ func readEndpoints(t *testing.T) []endpoint {
 // good value and a bad one, and every write with dryRun=All. It prints what was
 // answered as a matrix.
 func TestEndpoints(t *testing.T) {
+	t.Parallel()
 	table := readEndpoints(t)
 	if len(table) != 63 {
 		t.Fatalf("%s has %d endpoints, want 63", endpointTable, len(table))

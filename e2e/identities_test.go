@@ -36,6 +36,7 @@ var (
 // proves nothing is answered 401, who may not 403 with a Status that names them, and
 // who may is answered as the administrator is. The roles are the bootstrap roles.
 func TestEndpointsByIdentity(t *testing.T) {
+	t.Parallel()
 	logs := t.TempDir()
 	s := harness.StartServer(t, "--pod-logs-dir", logs)
 	own := readAuthority(t, s.DataDir)

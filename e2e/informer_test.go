@@ -18,6 +18,7 @@ import (
 // An informer that runs while 1,000 images are imported hears of each exactly
 // once, and holds in the end what a list shows.
 func TestInformerSeesEveryImportOnce(t *testing.T) {
+	t.Parallel()
 	const n = 1000
 	s, r := harness.StartServer(t), registry.Start(t, registry.Distribution)
 	imgs := images.Numbered(t, n)

@@ -42,6 +42,7 @@ const (
 // What the real cosign attests is kept, verified and demanded, in both of its formats, without a log and with one; and what
 // is demanded and is not there is False with the reason.
 func TestCosignAttestations(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]*cosign{"without a log": newCosign(t), "log of version 1": newCosignWithLog(t, rekor.Start(t))} {
 		t.Run(name, func(t *testing.T) {
 			attestations(t, &cosign{t: t, dir: c.dir, log: c.log})

@@ -197,6 +197,7 @@ const (
 
 // Every kind of key, both formats, without a log and with one, signed by the real cosign in real registries.
 func TestCosignKeys(t *testing.T) {
+	t.Parallel()
 	for _, kind := range registry.Kinds(t) {
 		t.Run(string(kind), func(t *testing.T) {
 			signWithEveryKey(t, registry.Start(t, kind), newCosign(t), "legacy", "bundle")

@@ -193,6 +193,7 @@ func deleteSignatures(t *testing.T, repository string, digest v1.Hash, suffix st
 
 // An OpenPGP key expires while the server runs: what it signed is no longer trusted from then on, without anybody asking.
 func TestSignatureExpiry(t *testing.T) {
+	t.Parallel()
 	g := newGPG(t)
 	r := registry.Start(t, registry.Distribution)
 	lookaside, config := t.TempDir(), t.TempDir()

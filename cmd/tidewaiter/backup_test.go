@@ -38,6 +38,7 @@ func createImage(t *testing.T, client *imageclient.Client, name string) *imagev1
 // A backup of a serving directory, restored, has what was there then. Whoever
 // watched the first server is told to start again.
 func TestBackupAndRestore(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	first, err := imageclient.New(serveOn(t, dir, listen(t)))
 	if err != nil {
@@ -93,6 +94,7 @@ func TestBackupToStandardOutput(t *testing.T) {
 
 // A server makes a backup by itself, which can be restored.
 func TestServeMakesBackups(t *testing.T) {
+	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "backups")
 	client, err := imageclient.New(serveWith(t, serverOptions{
 		dataDir: t.TempDir(), backups: db.BackupOptions{Dir: folder, Every: time.Hour, Keep: 2},

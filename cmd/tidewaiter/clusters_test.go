@@ -219,6 +219,7 @@ func TestWhatOwnPodsRunIsImported(t *testing.T) {
 // A server whose configuration names a cluster counts its pods, lists them with the verdict about what they run, and
 // knows where an image is used.
 func TestClusterOfTheConfiguration(t *testing.T) {
+	t.Parallel()
 	listen := func() net.Listener {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {

@@ -117,6 +117,7 @@ func keyPolicy(name string, key *signaturestest.Key) string {
 // A policy is in force as soon as the write is answered, and stored verdicts follow within seconds, whether it comes,
 // changes or goes. Its status says what it covers.
 func TestVerdictsFollowPolicyObjects(t *testing.T) {
+	t.Parallel()
 	const n = 300
 	dir := t.TempDir()
 	names, trust := seedSigned(t, dir, n)
@@ -502,6 +503,7 @@ func (w *warningLog) reset() {
 // The policy of a namespace is for its pods: their verdict on an image can be selected and follows the policy, and the
 // image's own stays. It is held to the rules of its kind, says what it covers, and goes with its namespace.
 func TestPoliciesOfNamespaces(t *testing.T) {
+	t.Parallel()
 	const n = 20
 	dir := t.TempDir()
 	names, trust := seedSigned(t, dir, n)

@@ -31,6 +31,7 @@ import (
 // server decodes and encodes: whatever is in an object, on every page, at every
 // revision, compressed or not, and also when the answer is an error.
 func TestStoredReadsAnswerAsDecodedOnes(t *testing.T) {
+	t.Parallel()
 	config := serve(t)
 	client, err := imageclient.New(config)
 	if err != nil {
@@ -489,6 +490,7 @@ func revision(t *testing.T, metadata map[string]any) int {
 // A watch that begins with what exists says the same whether it is written from stored
 // bytes or not: every object, the bookmark that ends them, and what changes from there on.
 func TestStoredInitialEventsAreThoseOfDecodedOnes(t *testing.T) {
+	t.Parallel()
 	config := serve(t)
 	client, err := imageclient.New(config)
 	if err != nil {

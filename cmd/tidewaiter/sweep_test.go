@@ -34,6 +34,7 @@ import (
 // A server that is killed while it judges all its Images goes on, when it is
 // started again, with those that it had not come to. The metrics tell how far it is.
 func TestSweepGoesOnAfterAKill(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("-short: no processes are killed")
 	}
