@@ -11,17 +11,24 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 	"github.com/tidewaiter/tidewaiter/signatures/find"
 )
 
-// newFinder finds signatures as the program does, without lookaside storage.
+// newFinder finds signatures as the program does, without lookaside storage and policies.
 func newFinder(t testing.TB) *find.Finder {
 	t.Helper()
+	return newFinderFor(t, func(reference.Reference) (signatures, attestations bool) { return false, false })
+}
+
+// newFinderFor is newFinder with policies.
+func newFinderFor(t testing.TB, demands func(reference.Reference) (signatures, attestations bool)) *find.Finder {
+	t.Helper()
 	absent := filepath.Join(t.TempDir(), "absent")
-	finder, err := find.New(find.Options{RegistriesDirs: []string{absent}, Storage: absent})
+	finder, err := find.New(find.Options{RegistriesDirs: []string{absent}, Storage: absent, Demands: demands})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,6 +104,29 @@ func TestRequestsOfARun(t *testing.T) {
 				t.Errorf("without signatures: %s", got)
 			}
 		})
+	}
+}
+
+// Where a policy demands signatures, the list of tags does not tell that there are none: one more request for each image.
+func TestRequestsWherePoliciesDemandSignatures(t *testing.T) {
+	t.Parallel()
+	for _, api := range []bool{true, false} {
+		registry, images := registrytest.New(t), &registrytest.Images{}
+		registry.Push("team/app:1", newImage(t, sample.Spec{}))
+		if !api {
+			registry.Inject("/referrers/", 0, registrytest.Status(404, "NOT_FOUND"))
+		}
+		im := newImporter(t, importer.Options{Signatures: newFinderFor(t, func(reference.Reference) (bool, bool) { return true, false })})
+		mustImport(t, im, registry.Host+"/team/app:1", images)
+		registry.Reset()
+		mustImport(t, im, registry.Host+"/team/app:1", images)
+		want := "1 × GET /manifests/D.sig, 1 × GET /referrers/D, 1 × GET /tags/list, 1 × HEAD /manifests/T"
+		if !api { // the fallback tag and cosign's; that there is no API is known
+			want = "1 × GET /manifests/D, 1 × GET /manifests/D.sig, 1 × GET /tags/list, 1 × HEAD /manifests/T"
+		}
+		if got := kinds(registry); got != want {
+			t.Errorf("referrers API %t: %s, want %s", api, got, want)
+		}
 	}
 }
 

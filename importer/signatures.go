@@ -26,6 +26,9 @@ import (
 // is called when a registry has told of signatures: what is remembered of the
 // repository may be wrong.
 //
+// as is the repository as policies know it: digest is in a mirror if it was read
+// from one.
+//
 // transport is the importer's way to the repository of digest: already
 // authenticated, rate limited, retried, with bodies capped (manifests and
 // referrers at 4 MiB, blobs at 8 MiB). It is valid for that repository and only
@@ -41,7 +44,7 @@ import (
 // without the signatures, and Import returns the error beside its result so
 // that a queue tries again.
 type SignatureFinder interface {
-	Find(ctx context.Context, digest name.Digest, transport http.RoundTripper, since time.Time) (signatures []imagev1.ImageSignature, annotations map[string]string, warnings []string, err error)
+	Find(ctx context.Context, digest name.Digest, as reference.Reference, transport http.RoundTripper, since time.Time) (signatures []imagev1.ImageSignature, annotations map[string]string, warnings []string, err error)
 	Forget(repository name.Repository)
 }
 

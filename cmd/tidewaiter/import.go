@@ -172,7 +172,8 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	progress := newProgress(cmd.ErrOrStderr())
-	finder, err := newFinder(cfg)
+	var demanded demandedBy
+	finder, err := newFinder(cfg, demanded.of)
 	if err != nil {
 		return err
 	}
@@ -208,6 +209,9 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 		report.failures = file
 	}
 	begun := time.Now()
+	if server, ok := target.(apiTarget); ok && !o.noSignatures {
+		demanded.ask(cmd.Context(), server.config)
+	}
 	err = target.use(cmd.Context(), func(ctx context.Context, to destination) error {
 		references, err := o.pods.add(ctx, references, to.config)
 		if err != nil {

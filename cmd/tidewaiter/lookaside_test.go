@@ -57,7 +57,7 @@ func TestLookasideRedirectDoesNotReadServicesInside(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		finder, err := newFinder(cfg)
+		finder, err := newFinder(cfg, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

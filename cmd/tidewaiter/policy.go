@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer/guard"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/find"
@@ -45,6 +46,11 @@ func openVerification(path string) (*verification, error) {
 	return v, nil
 }
 
+// demands is what the policies in force demand of an image.
+func (v *verification) demands(image reference.Reference) (signatures, attestations bool) {
+	return v.live.Set().Demands(image)
+}
+
 // resync has the stored verdicts follow the policies in force.
 func (v *verification) resync() {
 	if v.sweeper != nil {
@@ -63,15 +69,18 @@ func loadPolicies(path string) (*policy.Set, error) {
 	return set, nil
 }
 
+// demands tells what policies demand of an image, as [find.Options] has it.
+type demands = func(image reference.Reference) (signatures, attestations bool)
+
 // newFinder finds signatures in registries, and in the lookaside storage that
 // registries.d files name: those of the configuration, else the user's and the
 // system's.
-func newFinder(cfg *config) (*find.Finder, error) {
+func newFinder(cfg *config, demands demands) (*find.Finder, error) {
 	networks, err := cfg.allowedNetworks()
 	if err != nil {
 		return nil, err
 	}
-	o := find.Options{Lookaside: guard.New(guard.Options{Networks: networks})}
+	o := find.Options{Lookaside: guard.New(guard.Options{Networks: networks}), Demands: demands}
 	if dir := cfg.RegistriesDir; dir != "" {
 		if _, err := os.ReadDir(dir); err != nil {
 			return nil, withHint(fmt.Errorf("%s: registriesDir: %w", cfg.file, err), "name a folder of registries.d files, or leave it out to use the user's and the system's")
@@ -83,7 +92,7 @@ func newFinder(cfg *config) (*find.Finder, error) {
 
 // newIsolatedFinder finds signatures in registries, and in lookaside storage only
 // if files beside the configuration name it.
-func newIsolatedFinder(cfg *config) (*find.Finder, error) {
+func newIsolatedFinder(cfg *config, demands demands) (*find.Finder, error) {
 	dir := filepath.Dir(cfg.file)
 	networks, err := cfg.allowedNetworks()
 	if err != nil {
@@ -93,6 +102,7 @@ func newIsolatedFinder(cfg *config) (*find.Finder, error) {
 		RegistriesDirs: []string{filepath.Join(dir, "registries.d")},
 		Storage:        filepath.Join(dir, "sigstore"),
 		Lookaside:      guard.New(guard.Options{Networks: networks}),
+		Demands:        demands,
 	})
 }
 

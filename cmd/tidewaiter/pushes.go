@@ -34,7 +34,7 @@ type pushes struct {
 }
 
 // openPushes prepares the spool, and the receivers if there are any.
-func openPushes(ctx context.Context, store *db.DB, cfg *config, connections *limits.Connections, isolated bool) (_ *pushes, err error) {
+func openPushes(ctx context.Context, store *db.DB, cfg *config, connections *limits.Connections, demands demands, isolated bool) (_ *pushes, err error) {
 	if err := queue.SweepOptions(cfg.Sweep).Validate(); err != nil {
 		return nil, fmt.Errorf("%s: sweep: %w", cfg.file, err)
 	}
@@ -42,7 +42,7 @@ func openPushes(ctx context.Context, store *db.DB, cfg *config, connections *lim
 	if p.spool, err = spool.Open(store, spool.Options{RegisterMetrics: registerMetrics}); err != nil {
 		return nil, err
 	}
-	if p.importer, err = newPushImporter(cfg, isolated); err != nil {
+	if p.importer, err = newPushImporter(cfg, demands, isolated); err != nil {
 		return nil, err
 	}
 	if len(cfg.Receivers) == 0 {
@@ -72,7 +72,7 @@ func openPushes(ctx context.Context, store *db.DB, cfg *config, connections *lim
 }
 
 // newPushImporter imports what is pushed; see serverOptions.isolated.
-func newPushImporter(cfg *config, isolated bool) (*importer.Importer, error) {
+func newPushImporter(cfg *config, demands demands, isolated bool) (*importer.Importer, error) {
 	o, err := cfg.importerOptions()
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func newPushImporter(cfg *config, isolated bool) (*importer.Importer, error) {
 	} else if err := cfg.addFiles(&o, cfg.files()); err != nil {
 		return nil, err
 	}
-	finder, err := signatures(cfg)
+	finder, err := signatures(cfg, demands)
 	if err != nil {
 		return nil, err
 	}

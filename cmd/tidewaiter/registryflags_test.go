@@ -98,10 +98,10 @@ func TestImportFromARegistryOfOnesOwn(t *testing.T) {
 func TestIsolatedImporterReadsNoFiles(t *testing.T) {
 	t.Setenv("REGISTRY_AUTH_FILE", filepath.Join(t.TempDir(), "none.json"))
 	cfg := &config{}
-	if _, err := newPushImporter(cfg, true); err != nil {
+	if _, err := newPushImporter(cfg, nil, true); err != nil {
 		t.Error(err)
 	}
-	if _, err := newPushImporter(cfg, false); err == nil || !strings.Contains(err.Error(), "REGISTRY_AUTH_FILE") {
+	if _, err := newPushImporter(cfg, nil, false); err == nil || !strings.Contains(err.Error(), "REGISTRY_AUTH_FILE") {
 		t.Errorf("a server starts without the file that it was told of: %v", err)
 	}
 }

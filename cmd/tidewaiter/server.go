@@ -267,7 +267,7 @@ func (s *server) authentication() *web.Authentication {
 // openPushes prepares what takes pushes, of a server that listens.
 func (s *server) openPushes(ctx context.Context) (err error) {
 	if s.listener != nil {
-		s.pushes, err = openPushes(ctx, s.db, s.config, s.connections, s.options.isolated)
+		s.pushes, err = openPushes(ctx, s.db, s.config, s.connections, s.verification.demands, s.options.isolated)
 	}
 	return err
 }

@@ -122,7 +122,7 @@ func (o *verifyOptions) verify(cmd *cobra.Command, arg string) error {
 	if err != nil {
 		return err
 	}
-	finder, err := newFinder(cfg)
+	finder, err := newFinder(cfg, set.Demands)
 	if err != nil {
 		return err
 	}

@@ -141,6 +141,63 @@ func TestVerifyWhatCannotBeRead(t *testing.T) {
 	}
 }
 
+// A proxy lists no tags of signatures: what is signed does not become unsigned by that, whoever looks for it. Without a policy
+// that demands signatures, nobody asks for tags that are not listed.
+func TestAttackListOfTagsWithoutSignatures(t *testing.T) {
+	host, policy := signedRegistry(t)
+	registry, err := url.Parse("http://" + host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Int64
+	proxy := httputil.NewSingleHostReverseProxy(registry)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/tags/list"):
+			fmt.Fprint(w, `{"tags":["v1"]}`)
+			return
+		case strings.HasSuffix(r.URL.Path, ".sig"):
+			asked.Add(1)
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(front.Close)
+	frontHost := strings.TrimPrefix(front.URL, "http://")
+	document, err := os.ReadFile(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	document = []byte(strings.NewReplacer(host, frontHost, "MatchRepository", "DigestOnly").Replace(string(document)))
+	if err := os.WriteFile(policy, document, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ref := frontHost + "/harbour/lighthouse:v1"
+
+	if code, stdout, stderr := tidewaiter(t, "verify", "--policy", policy, ref); code != exitTrusted {
+		t.Errorf("verify: exit code %d: %s%s", code, stdout, stderr)
+	}
+	for name, policy := range map[string]string{"a server": policy, "a server without policies": ""} {
+		dir := t.TempDir()
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := serveWith(t, serverOptions{dataDir: dir, policy: policy}, listener)
+		asked.Store(0)
+		if code, _, stderr := tidewaiter(t, "import", "--data-dir", dir, ref); code != exitOK {
+			t.Fatalf("%s: exit code %d: %s", name, code, stderr)
+		}
+		images, err := imageclient.New(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		signed, err := images.List(t.Context(), metav1.ListOptions{FieldSelector: "signatures.verified=True"})
+		if want := len(policy) > 0; err != nil || len(signed.Items) > 0 != want || asked.Load() > 0 != want {
+			t.Errorf("%s: %d images are signed, %d tags of signatures were asked for: %v", name, len(signed.Items), asked.Load(), err)
+		}
+	}
+}
+
 // A tag that is a policy's scope is judged by that policy for who asks by the tag, as containers/image does.
 func TestVerifyTagThatIsAScope(t *testing.T) {
 	host, policy := signedRegistry(t)

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
@@ -373,7 +374,7 @@ type tagFinder struct{ fail error }
 
 func (f *tagFinder) Forget(name.Repository) {}
 
-func (f *tagFinder) Find(ctx context.Context, digest name.Digest, transport http.RoundTripper, _ time.Time) ([]imagev1.ImageSignature, map[string]string, []string, error) {
+func (f *tagFinder) Find(ctx context.Context, digest name.Digest, _ reference.Reference, transport http.RoundTripper, _ time.Time) ([]imagev1.ImageSignature, map[string]string, []string, error) {
 	if f.fail != nil {
 		return nil, nil, nil, f.fail
 	}

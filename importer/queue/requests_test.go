@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
@@ -19,11 +20,12 @@ import (
 )
 
 // prepareSearching is a worker that looks for signatures as the program does.
-func prepareSearching(t *testing.T) *workerTest {
+func prepareSearching(t *testing.T, demanded bool) *workerTest {
 	t.Helper()
 	w, o := prepareWorker(t)
+	demands := func(reference.Reference) (signatures, attestations bool) { return demanded, false }
 	absent := filepath.Join(t.TempDir(), "absent")
-	finder, err := find.New(find.Options{RegistriesDirs: []string{absent}, Storage: absent})
+	finder, err := find.New(find.Options{RegistriesDirs: []string{absent}, Storage: absent, Demands: demands})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,11 +37,20 @@ func prepareSearching(t *testing.T) *workerTest {
 
 // A push of an index with three platforms, told of in four events, cost 39 requests, 28 of them 404.
 func TestRequestsOfAPushOfThreePlatforms(t *testing.T) {
-	for _, api := range []bool{true, false} {
-		w := prepareSearching(t)
+	for _, tt := range []struct {
+		api, demanded           bool
+		requests, missing, tags int // at most
+	}{
+		{true, false, 14, 0, 0},
+		{false, false, 14, 1, 0},
+		// A policy demands signatures, and there are none: the tags that would hold them are asked for.
+		{true, true, 18, 4, 4},
+		{false, true, 19, 9, 8},
+	} {
+		w := prepareSearching(t, tt.demanded)
 		index := newIndex(t, sample.Spec{}, false, "linux/amd64", "linux/arm64", "linux/s390x")
 		digest := w.registry.PushIndex("team/app:v1", index)
-		if !api {
+		if !tt.api {
 			w.registry.Inject("/referrers/", 0, registrytest.Status(404, "NOT_FOUND"))
 		}
 		manifest, err := index.IndexManifest()
@@ -51,20 +62,21 @@ func TestRequestsOfAPushOfThreePlatforms(t *testing.T) {
 		}
 		w.do("push team/app:v1@" + digest)
 		requests := w.registry.AllRequests()
-		missing := w.registry.Count("/referrers/")
-		if api {
-			missing = 0
+		// The answers 404 are those of the referrers API, and of tags of signatures.
+		tags := w.registry.Count(`manifests/sha256-`)
+		missing := tags
+		if !tt.api {
+			missing += w.registry.Count("/referrers/")
 		}
-		// The answers 404 are those of the referrers API: no tag that is not there is asked for.
-		if n := w.registry.Count(`manifests/sha256-`); n != 0 || missing > 1 || len(requests) > 14 {
-			t.Errorf("referrers API %t: %d requests, %d answered 404, %d for tags of signatures: %v", api, len(requests), missing, n, requests)
+		if tags != tt.tags || missing > tt.missing || len(requests) > tt.requests {
+			t.Errorf("%+v: %d requests, %d answered 404, %d for tags of signatures: %v", tt, len(requests), missing, tags, requests)
 		}
 	}
 }
 
 // What is remembered of a repository hides no signature that is told of, whatever came before.
 func TestAttackSignatureToldOfAfterWhatIsRemembered(t *testing.T) {
-	w := prepareSearching(t)
+	w := prepareSearching(t, false)
 	w.registry.Inject("/referrers/", 0, registrytest.Status(404, "NOT_FOUND"))
 	for _, name := range []string{"one", "two", "three"} {
 		digest := w.push("team/app:"+name, name)

@@ -18,7 +18,7 @@ const (
 // cosignTags looks at the tags that cosign derives from a digest.
 func (s *search) cosignTags(ctx context.Context) error {
 	tag := strings.Replace(s.digest, ":", "-", 1)
-	m, err := s.tag(ctx, tag+".sig")
+	m, err := s.tag(ctx, tag+".sig", s.demanded)
 	if err == nil && m != nil {
 		before := len(s.found)
 		err = s.simpleSigningLayers(ctx, m)
@@ -27,17 +27,20 @@ func (s *search) cosignTags(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if m, err = s.tag(ctx, tag+".att"); err == nil && m != nil {
+	if m, err = s.tag(ctx, tag+".att", s.attested); err == nil && m != nil {
 		s.attestationLayers(m)
 	}
 	return err
 }
 
-// tag fetches the manifest of a tag; nil if there is none that can be used, or if the list of tags says so. One that is there
-// and cannot be read, as when a proxy answers with a page of its own, may hold signatures.
-func (s *search) tag(ctx context.Context, tag string) (*manifest, error) {
-	if has, known, err := s.tags.has(ctx, s, tag); err != nil || known && !has {
-		return nil, err
+// tag fetches the manifest of a tag; nil if there is none that can be used. That the list of tags lacks it is enough where
+// no policy demands what it holds. One that is there and cannot be read, as when a proxy answers with a page of its own, may
+// hold signatures.
+func (s *search) tag(ctx context.Context, tag string, demanded bool) (*manifest, error) {
+	if !demanded {
+		if has, known, err := s.tags.has(ctx, s, tag); err != nil || known && !has {
+			return nil, err
+		}
 	}
 	m, err := s.client.manifest(ctx, tag)
 	if errors.Is(err, errUnusable) {

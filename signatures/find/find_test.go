@@ -27,6 +27,7 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/find"
 	"github.com/tidewaiter/tidewaiter/signatures/payload"
@@ -42,6 +43,9 @@ type fixture struct {
 	around   func(http.ResponseWriter, *http.Request, http.Handler)
 	requests []string
 }
+
+// inRepository is where policies know the images to be.
+var inRepository = reference.Reference{Host: "registry.example.com", Repository: "demo/app"}
 
 const emptyConfig = "application/vnd.oci.empty.v1+json"
 
@@ -159,7 +163,7 @@ func (f *fixture) find(o find.Options) result {
 	}
 	f.requests = nil
 	var r result
-	r.found, r.annotations, r.warnings, r.err = finder.Find(f.t.Context(), digest, http.DefaultTransport, time.Time{})
+	r.found, r.annotations, r.warnings, r.err = finder.Find(f.t.Context(), digest, inRepository, http.DefaultTransport, time.Time{})
 	for _, s := range r.found {
 		if s.Name != signatures.Name(f.digest, s.Content) || len(s.Conditions) > 0 {
 			f.t.Errorf("signature %q of type %s", s.Name, s.Type)
@@ -212,7 +216,7 @@ func (r result) expect(t *testing.T, types string, warnings ...string) {
 func TestFindNothing(t *testing.T) {
 	for _, api := range []bool{true, false} {
 		f := newFixture(t, api)
-		r := f.find(find.Options{})
+		r := f.find(find.Options{Demands: nothing})
 		r.expect(t, "")
 		if len(r.annotations) != 0 {
 			t.Errorf("annotations %v", r.annotations)
@@ -469,7 +473,7 @@ func TestFindBounds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _, warnings, err := finder.Find(t.Context(), digest, cutting{}, time.Time{})
+		_, _, warnings, err := finder.Find(t.Context(), digest, inRepository, cutting{}, time.Time{})
 		if err != nil || len(warnings) != 3 {
 			t.Errorf("error %v, warnings %q", err, warnings)
 		}

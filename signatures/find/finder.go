@@ -17,6 +17,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	imagemanifest "github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures"
 )
@@ -45,6 +46,10 @@ type Options struct {
 	// Lookaside makes requests to lookaside storage; nil: storage behind a URL is not asked. It decides where a
 	// redirect may lead. Registries are not asked with it but with the transport given to Find.
 	Lookaside http.RoundTripper
+	// Demands tells what policies demand of an image, a repository with a digest. A tag of what is demanded is asked for,
+	// whatever the list of tags says: proxies list those that they have, not those that there are. Nil: both are demanded of
+	// all images.
+	Demands func(image reference.Reference) (signatures, attestations bool)
 	// Timeout bounds one search; zero: a minute.
 	Timeout time.Duration
 	// Clock is for tests; nil is the real one.
@@ -55,13 +60,17 @@ type Options struct {
 type Finder struct {
 	lookasides *lookasides
 	transport  http.RoundTripper
+	demands    func(image reference.Reference) (signatures, attestations bool)
 	timeout    time.Duration
 	memory     *memory
 }
 
 // New reads the registries.d files and makes a Finder.
 func New(o Options) (*Finder, error) {
-	f := &Finder{transport: o.Lookaside, timeout: o.Timeout}
+	f := &Finder{transport: o.Lookaside, timeout: o.Timeout, demands: o.Demands}
+	if f.demands == nil {
+		f.demands = func(reference.Reference) (bool, bool) { return true, true }
+	}
 	if f.timeout <= 0 {
 		f.timeout = time.Minute
 	}
@@ -99,16 +108,17 @@ type Attestation struct {
 	LeftOut string `json:"leftOut,omitempty"`
 }
 
-// Find searches for the signatures of digest. transport talks to the registry and does the authentication. Which tags the
-// repository has is asked once for many digests: a list that was read before since does not count. That there is no
-// referrers API is believed for an hour; see Forget.
+// Find searches for the signatures of digest, an image of the repository as, also where a mirror has it. transport talks to
+// the registry and does the authentication. Which tags the repository has is asked once for many digests, where no policy
+// demands what they hold: a list that was read before since does not count. That there is no referrers API is believed for
+// an hour; see Forget.
 //
 // signatures are named as package signatures names them, have type and content and nothing else, and are in the
 // order in which they were found, each once, all that are within the bounds: who judges them chooses which to keep.
 // annotations are what else is known of the repository: annotation.Attestations, Warnings, Manifests and Unread, those for which
 // there is something to say. warnings say, for people, what had to be left out.
 // An error means that the registry could not be asked; what was found until then is returned with it.
-func (f *Finder) Find(ctx context.Context, digest name.Digest, transport http.RoundTripper, since time.Time) (found []imagev1.ImageSignature, annotations map[string]string, warnings []string, err error) {
+func (f *Finder) Find(ctx context.Context, digest name.Digest, as reference.Reference, transport http.RoundTripper, since time.Time) (found []imagev1.ImageSignature, annotations map[string]string, warnings []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
 	s := &search{
@@ -118,6 +128,7 @@ func (f *Finder) Find(ctx context.Context, digest name.Digest, transport http.Ro
 		seen:   map[string]bool{},
 		blobs:  map[string][]byte{},
 	}
+	s.demanded, s.attested = f.demands(as.Bare().WithDigest(digest.DigestStr()))
 	s.client.hasExtension = s.abilities.announced()
 	for _, source := range []func(context.Context) error{s.referrers, s.cosignTags, s.extension} {
 		if err = source(ctx); err != nil {
@@ -153,6 +164,8 @@ type search struct {
 	tags      *tagList
 	since     time.Time
 	counted   bool // by tags
+	// What policies demand: signatures, attestations.
+	demanded, attested bool
 
 	found        []imagev1.ImageSignature
 	attestations []Attestation

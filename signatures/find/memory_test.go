@@ -13,7 +13,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/find"
+	"github.com/tidewaiter/tidewaiter/signatures/payload"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
@@ -24,11 +27,14 @@ type remembering struct {
 	clock  *clocktesting.FakePassiveClock
 }
 
+// nothing is what policies demand of an image that none covers.
+func nothing(reference.Reference) (signatures, attestations bool) { return false, false }
+
 func newRemembering(t *testing.T, referrersAPI bool) *remembering {
 	r := &remembering{fixture: newFixture(t, referrersAPI), clock: clocktesting.NewFakePassiveClock(time.Now())}
 	absent := filepath.Join(t.TempDir(), "absent")
 	var err error
-	if r.finder, err = find.New(find.Options{RegistriesDirs: []string{absent}, Storage: absent, Clock: r.clock}); err != nil {
+	if r.finder, err = find.New(find.Options{RegistriesDirs: []string{absent}, Storage: absent, Clock: r.clock, Demands: nothing}); err != nil {
 		t.Fatal(err)
 	}
 	r.requests = nil
@@ -48,14 +54,14 @@ func (r *remembering) search(repository string, n int, since time.Time) (request
 		r.t.Fatal(err)
 	}
 	r.requests = nil
-	signatures, _, _, err := r.finder.Find(r.t.Context(), digest, http.DefaultTransport, since)
+	all, _, _, err := r.finder.Find(r.t.Context(), digest, inRepository, http.DefaultTransport, since)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	for _, request := range r.requests {
 		requests = append(requests, strings.NewReplacer("GET /v2/", "", "@", "", digest.DigestStr(), "", strings.Replace(digest.DigestStr(), ":", "-", 1), "tag").Replace(request))
 	}
-	return requests, len(signatures)
+	return requests, len(all)
 }
 
 func wantRequests(t *testing.T, what string, got []string, want string) {
@@ -144,7 +150,7 @@ func TestAttackListOfTagsUnderWayWhenASignatureIsTold(t *testing.T) {
 	}
 	begun, ended := r.clock.Now(), make(chan bool)
 	go func() {
-		_, _, _, _ = r.finder.Find(t.Context(), digest, http.DefaultTransport, begun) // what it finds is old
+		_, _, _, _ = r.finder.Find(t.Context(), digest, inRepository, http.DefaultTransport, begun) // what it finds is old
 		close(ended)
 	}()
 	<-listing
@@ -245,6 +251,74 @@ func TestAttackListsOfTagsThatAreCut(t *testing.T) {
 			}
 			if _, found := r.search("demo/app", 0, begun); found != 1 {
 				t.Error("the signature is not found")
+			}
+		})
+	}
+}
+
+// A proxy's list has the tags that it keeps, or those that it takes for images. What a policy demands is asked for all the
+// same, and nothing else.
+func TestAttackTagsLeftOutOfTheList(t *testing.T) {
+	t.Parallel()
+	key := signaturestest.NewKey(t, signaturestest.P256)
+	const bundleType = "application/vnd.dev.sigstore.bundle.v0.3+json"
+	sig := func(r *remembering) {
+		r.push(r.tag(".sig"), map[string]any{"config": r.blob(emptyConfig, []byte("{}")), "layers": []any{r.cosignLayer(key.SimpleSigning(t, r.digest, r.repository()))}})
+	}
+	fallback := func(r *remembering) {
+		d := r.refer(bundleType, nil, r.blob(bundleType, signaturestest.Marshal(t, key.Bundle(t, signaturestest.Statement(r.digest, payload.PredicateCosignSign)))))
+		r.push(r.tag(""), map[string]any{"mediaType": "application/vnd.oci.image.index.v1+json", "manifests": []any{map[string]any{"mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": d, "size": 1}}})
+	}
+	att := func(r *remembering) {
+		l := r.blob(payload.MediaTypeEnvelope, []byte("{}"))
+		l["annotations"] = map[string]string{payload.AnnotationSignature: ""}
+		r.push(r.tag(".att"), map[string]any{"config": r.blob(emptyConfig, []byte("{}")), "layers": []any{l}})
+	}
+	for _, tt := range []struct {
+		name                     string
+		api                      bool
+		signatures, attestations bool // are demanded
+		push                     func(r *remembering)
+		asked                    string // of the tags
+		found                    string
+	}{
+		{"cosign's tag", true, true, false, sig, ".sig", signatures.TypeSimpleSigning},
+		{"the fallback tag", false, true, false, fallback, ". .sig", signatures.TypeBundle},
+		{"attestations", true, false, true, att, ".att", signatures.TypeAttestation},
+		{"attestations beside signatures", true, true, true, func(r *remembering) { sig(r); att(r) }, ".sig .att", signatures.TypeSimpleSigning + " " + signatures.TypeAttestation},
+		{"there is none", true, true, false, func(*remembering) {}, ".sig", ""},
+		{"nothing is demanded", false, false, false, func(r *remembering) { sig(r); fallback(r); att(r) }, "", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRemembering(t, tt.api)
+			r.t = t
+			r.push("v2", map[string]any{"config": r.blob(emptyConfig, []byte("{}"))})
+			tt.push(r)
+			r.around = func(w http.ResponseWriter, req *http.Request, inner http.Handler) {
+				if strings.HasSuffix(req.URL.Path, "/tags/list") {
+					io.WriteString(w, `{"name":"demo/app","tags":["v1","v2"]}`)
+					return
+				}
+				inner.ServeHTTP(w, req)
+			}
+			got := r.find(find.Options{Demands: func(image reference.Reference) (bool, bool) {
+				if want := inRepository.WithDigest(r.digest); image != want {
+					t.Errorf("asked what is demanded of %s, want %s", image, want)
+				}
+				return tt.signatures, tt.attestations
+			}})
+			if got.err != nil || got.types() != tt.found {
+				t.Errorf("found %q, %v, want %q", got.types(), got.err, tt.found)
+			}
+			var asked []string
+			for _, request := range r.requests {
+				if suffix, ok := strings.CutPrefix(request, "GET /v2/demo/app/manifests/"+r.tag("")); ok {
+					asked = append(asked, "."+strings.TrimPrefix(suffix, "."))
+				}
+			}
+			if text := strings.Join(asked, " "); text != tt.asked {
+				t.Errorf("asked for the tags %q, want %q", text, tt.asked)
 			}
 		})
 	}

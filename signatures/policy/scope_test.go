@@ -155,3 +155,40 @@ func TestIdentityMatch(t *testing.T) {
 		}
 	}
 }
+
+// What an image may be judged by is demanded of it: by its repository, its digest, any of its tags, in any namespace.
+func TestDemands(t *testing.T) {
+	trust := signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil)
+	set := signaturestest.SetFrom(t, signaturestest.Document("repository", "[registry.example.com/a]", trust, "")+
+		signaturestest.Document("tag", "[registry.example.com/tagged/b:v1]", trust, "")+
+		signaturestest.Document("digest", "['registry.example.com/a/c@sha256:"+hex64+"']", trust, "")+"    attestations: [{name: sbom, predicateType: spdxjson}]\n")
+	for ref, want := range map[string][2]bool{
+		"registry.example.com/a/b@sha256:" + hex64:        {true, false},
+		"registry.example.com/a/c@sha256:" + hex64:        {false, true},
+		"registry.example.com/tagged/b@sha256:" + hex64:   {true, false},
+		"registry.example.com/tagged/b/c@sha256:" + hex64: {false, false},
+		"registry.example.com/tagged@sha256:" + hex64:     {false, false},
+	} {
+		r, err := reference.Parse(ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if signatures, attestations := set.Demands(r); signatures != want[0] || attestations != want[1] {
+			t.Errorf("%s: signatures %t, attestations %t, want %v", ref, signatures, attestations, want)
+		}
+	}
+	namespaced, err := policy.NewSet([]*policy.Policy{{Namespace: "shop", Name: "ours", Scopes: []string{"registry.example.com/a/b"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, out := reference.Reference{Host: "registry.example.com", Repository: "a/b"}, reference.Reference{Host: "registry.example.com", Repository: "a"}
+	if signatures, _ := namespaced.Demands(in); !signatures {
+		t.Error("what a namespace's policy covers is not demanded")
+	}
+	if signatures, attestations := namespaced.Demands(out); signatures || attestations {
+		t.Error("what no policy covers is demanded")
+	}
+	if signatures, attestations := (*policy.Set)(nil).Demands(in); signatures || attestations {
+		t.Error("no policies demand something")
+	}
+}

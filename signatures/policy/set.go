@@ -221,6 +221,30 @@ func (s *Set) ForNamespaces() bool { return s != nil && len(s.inNamespaces) > 0 
 // asks for them.
 func (s *Set) ForTags() bool { return s != nil && s.byTag }
 
+// Demands tells what policies demand of an image, a repository with a digest: signatures, attestations. Those count that
+// are for one of the repository's tags, as it may be under that, and those of namespaces.
+func (s *Set) Demands(image reference.Reference) (signatures, attestations bool) {
+	count := func(policies []*Policy) {
+		for _, p := range policies {
+			signatures, attestations = signatures || len(p.Attestations) == 0, attestations || len(p.Attestations) > 0
+		}
+	}
+	count(s.For(image))
+	for _, policies := range s.InNamespaces(image) {
+		count(policies)
+	}
+	if s.ForTags() {
+		for _, of := range []map[string][]*Policy{s.byScope, s.inNamespaces} {
+			for scope, policies := range of {
+				if tag, ok := strings.CutPrefix(scope, image.Name()+":"); ok && !strings.Contains(tag, "/") {
+					count(policies)
+				}
+			}
+		}
+	}
+	return signatures, attestations
+}
+
 // HasScope tells whether the reference itself, with its tag or digest, is a scope of a policy without a namespace.
 func (s *Set) HasScope(r reference.Reference) bool { return s != nil && len(s.byScope[r.String()]) > 0 }
 

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	restclient "k8s.io/client-go/rest"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/signatures/attestation"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
+	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
+)
+
+// demandedBy is what the policies of the server demand that an import is for. Of a server that does not tell, and without
+// one, everything may be demanded.
+type demandedBy struct{ set *policy.Set }
+
+// of is [find.Options].Demands.
+func (d *demandedBy) of(image reference.Reference) (signatures, attestations bool) {
+	if d.set == nil {
+		return true, true
+	}
+	return d.set.Demands(image)
+}
+
+// ask reads the policies of a server, those that are files included, as it shows them as objects.
+func (d *demandedBy) ask(ctx context.Context, config *restclient.Config) {
+	set, err := shownPolicies(ctx, config)
+	if err != nil {
+		slog.Debug("The server does not tell its policies: each image is searched for all that they may demand", "err", err)
+		return
+	}
+	d.set = set
+}
+
+// shownPolicies are the policies of a server, with their names, scopes and how many attestations each demands, and nothing
+// else.
+func shownPolicies(ctx context.Context, config *restclient.Config) (*policy.Set, error) {
+	config = restclient.CopyConfig(config)
+	config.APIPath, config.GroupVersion = "/apis", &policyapi.GroupVersion
+	config.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
+	client, err := restclient.RESTClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	var all []*policy.Policy
+	for _, resource := range []string{"clusterimagepolicies", "imagepolicies"} {
+		const pageSize = 50
+		for next := ""; ; {
+			body, err := client.Get().Resource(resource).Param("limit", strconv.Itoa(pageSize)).Param("continue", next).DoRaw(ctx)
+			if err != nil {
+				return nil, fmt.Errorf("reading %s: %w", resource, err)
+			}
+			var list policyapi.ImagePolicyList // both kinds are alike
+			if err := json.Unmarshal(body, &list); err != nil {
+				return nil, fmt.Errorf("reading %s: %w", resource, err)
+			}
+			for _, o := range list.Items {
+				p := policy.Nobody(o.Namespace, o.Name, &o.Spec)
+				p.Attestations = make([]*attestation.Demand, len(o.Spec.Policy.Attestations))
+				all = append(all, p)
+			}
+			if next = list.Continue; next == "" {
+				break
+			}
+		}
+	}
+	return policy.NewSet(all)
+}
