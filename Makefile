@@ -4,6 +4,10 @@ TOOLS := e2e/.tools/bin
 PACKAGES := ./...
 FUZZTIME ?= 20s
 TESTFLAGS ?=
+# What releases are called and dated; a commit without a tag is none.
+export VERSION ?= $(shell git describe --tags --dirty --match 'v*' 2>/dev/null | sed 's/^v//' | grep . || echo 0.0.0-dev.`git rev-parse --short=12 HEAD`)
+export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null)
+ARCH ?= $(shell $(GO) env GOARCH)
 
 .DEFAULT_GOAL := help
 
@@ -14,6 +18,15 @@ help: ## List the targets
 .PHONY: build
 build: ## Build bin/tidewaiter
 	$(GO) build -o bin/tidewaiter ./cmd/tidewaiter
+
+.PHONY: image
+image: ## Make the container image bin/image, an OCI layout, for ARCH (this machine's)
+	sh deploy/static $(ARCH) bin/linux-$(ARCH)/tidewaiter
+	$(GO) run ./deploy/image -version "$(VERSION)" -revision "$$(git rev-parse HEAD)" -layout bin/image bin/linux-$(ARCH)/tidewaiter
+
+.PHONY: release
+release: ## Make bin/release: static programs for Linux on amd64 and arm64, with checksums
+	sh deploy/release amd64 arm64
 
 .PHONY: test
 test: ## Run the tests; needs no network beyond Go modules, no root, no Docker

@@ -1,0 +1,152 @@
+package e2e
+
+import (
+	"archive/tar"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+
+	"github.com/tidewaiter/tidewaiter/e2e/harness"
+)
+
+// released is the version that the image and the release of these tests have: one for both, so that the program is linked once.
+const released = "9.8.7"
+
+// makeTarget runs make in the parent module and returns what it says.
+func makeTarget(t *testing.T, target string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "make", target)
+	cmd.Dir = filepath.Dir(harness.ModuleDir(t))
+	cmd.Env = append(os.Environ(), "VERSION="+released, "SOURCE_DATE_EPOCH=1790000000")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("make %s: %v\n%s", target, err, out)
+	}
+	return string(out)
+}
+
+// What `make image` makes runs where nothing else is, as the user that it names, and is an image that Tidewaiter imports.
+func TestImage(t *testing.T) {
+	makeTarget(t, "image")
+	dir := filepath.Join(filepath.Dir(harness.ModuleDir(t)), "bin", "image")
+	at, err := layout.FromPath(dir)
+	must(t, err)
+	index, err := at.ImageIndex()
+	must(t, err)
+	manifest, err := index.IndexManifest()
+	must(t, err)
+	if len(manifest.Manifests) != 1 {
+		t.Fatalf("there are %d images", len(manifest.Manifests))
+	}
+	image, err := at.Image(manifest.Manifests[0].Digest)
+	must(t, err)
+	must(t, validate.Image(image))
+
+	t.Run("import", func(t *testing.T) {
+		s := harness.SharedServer(t)
+		wantContains(t, "what import says", s.Import(t, "oci:"+dir, "--store-as", "registry.example.com/tidewaiter:"+released), manifest.Manifests[0].Digest.String())
+		u := getImage(t, s, manifest.Manifests[0].Digest.String())
+		if user, version := field(u, "dockerImageMetadata", "Config", "User"), field(u, "dockerImageMetadata", "Config", "Labels", "org.opencontainers.image.version"); user != "65532:65532" || version != released {
+			t.Errorf("the stored image has user %v and version %v", user, version)
+		}
+	})
+
+	t.Run("run", func(t *testing.T) {
+		root := filepath.Join(t.TempDir(), "root")
+		extract(t, image, root)
+		// What can be written by the user that the image names is all that needs to be.
+		as := []string{"--map-user=65532", "--map-group=65532", "--keep-caps", "chroot", root}
+		if out, err := exec.CommandContext(t.Context(), "unshare", append(as, "/usr/bin/tidewaiter", "--help")...).CombinedOutput(); err != nil && !strings.Contains(string(out), "tidewaiter") {
+			t.Skipf("*** SKIPPED: the image is not run, as this machine lets nobody make a user namespace and change its root: unshare %s: %v\n%s", strings.Join(as, " "), err, out)
+		}
+		says := harness.MustRun(t, harness.Command{Path: "unshare", Args: append(as, "/usr/bin/tidewaiter", "version")})
+		wantContains(t, "version", says, "tidewaiter "+released+" ")
+		config, err := image.ConfigFile()
+		must(t, err)
+		command := append(append(config.Config.Entrypoint, config.Config.Cmd...), "--secure-port", "0", "--data-dir", "/var/lib/tidewaiter/tidewaiter-data")
+		p := harness.Start(t, harness.Command{Path: "unshare", Args: append(as, command...)})
+		p.Stdout.AwaitMatch(t, regexp.MustCompile(`is ready at (https://\S+), kubeconfig /var/lib/tidewaiter/tidewaiter-data/admin.kubeconfig`))
+		kubectl := harness.Command{Path: harness.Tool(t, "kubectl"), Env: []string{"HOME=" + t.TempDir()},
+			Args: []string{"--kubeconfig", filepath.Join(root, "var/lib/tidewaiter/tidewaiter-data/admin.kubeconfig"), "create", "-f", "-"}, Stdin: plainImage("in-an-image")}
+		wantContains(t, "create", harness.MustRun(t, kubectl), "in-an-image created")
+	})
+}
+
+// extract unpacks an image's files, all as the user who runs the test.
+func extract(t *testing.T, image v1.Image, root string) {
+	t.Helper()
+	must(t, os.Mkdir(root, 0o755))
+	flat := mutate.Extract(image)
+	defer flat.Close()
+	for r := tar.NewReader(flat); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		must(t, err)
+		path, mode := filepath.Join(root, filepath.FromSlash(h.Name)), os.FileMode(h.Mode).Perm()
+		if h.Typeflag == tar.TypeDir {
+			must(t, os.Mkdir(path, mode))
+			continue
+		}
+		content, err := io.ReadAll(r)
+		must(t, err)
+		must(t, os.WriteFile(path, content, mode))
+	}
+}
+
+// What `make release` makes is checked by its own sums, runs, and has a unit that systemd takes.
+func TestRelease(t *testing.T) {
+	said := makeTarget(t, "release")
+	dir := filepath.Join(filepath.Dir(harness.ModuleDir(t)), "bin", "release")
+	sums, err := os.ReadFile(filepath.Join(dir, "SHA256SUMS"))
+	must(t, err)
+	found := 0
+	for _, arch := range []string{"amd64", "arm64"} {
+		name := "tidewaiter_" + released + "_linux_" + arch + ".tar.gz"
+		archive, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			wantContains(t, "make release", said, "SKIPPED: "+arch, "apt-get install")
+			continue
+		}
+		found++
+		sum := sha256.Sum256(archive)
+		wantContains(t, "SHA256SUMS", string(sums), hex.EncodeToString(sum[:])+"  "+name)
+	}
+	if found == 0 {
+		t.Fatal("there is no release for any architecture")
+	}
+
+	root := t.TempDir()
+	arch := goEnv(t, "GOHOSTARCH")
+	harness.MustRun(t, harness.Command{Path: "tar", Args: []string{"-C", root, "--no-same-owner", "-xzf", filepath.Join(dir, "tidewaiter_"+released+"_linux_"+arch+".tar.gz")}})
+	wantContains(t, "version", harness.MustRun(t, harness.Command{Path: filepath.Join(root, "usr/bin/tidewaiter"), Args: []string{"version"}}), "tidewaiter "+released+" ")
+	for _, name := range []string{"etc/tidewaiter/config.yaml", "usr/lib/sysusers.d/tidewaiter.conf", "usr/share/doc/tidewaiter/copyright", "usr/share/doc/tidewaiter/sbom.spdx.json"} {
+		if _, err := os.Stat(filepath.Join(root, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	s := harness.Start(t, harness.Command{Path: filepath.Join(root, "usr/bin/tidewaiter"), Args: []string{"serve", "--data-dir", filepath.Join(root, "data"), "--secure-port", "0", "--config", filepath.Join(root, "etc/tidewaiter/config.yaml")}})
+	s.Stdout.AwaitMatch(t, regexp.MustCompile(`is ready at`))
+	s.Kill(t)
+
+	if _, err := exec.LookPath("systemd-analyze"); err != nil {
+		t.Skip("*** SKIPPED: there is no systemd-analyze to check the unit with")
+	}
+	check := harness.Run(t, harness.Command{Path: "systemd-analyze", Args: []string{"verify", "--root=" + root, "--man=no", "tidewaiter.service"}})
+	if strings.Contains(check.Stdout+check.Stderr, "tidewaiter.service:") {
+		t.Errorf("systemd-analyze verify: %s%s", check.Stdout, check.Stderr)
+	}
+}
