@@ -45,6 +45,11 @@ e2e: e2e-tools ## Drive the built binary with the real kubectl, registries and c
 	$(GO) test -C e2e -count=1 -timeout 30m $(TESTFLAGS) ./...
 	$(GO) test -C e2e/differential -tags containers_image_openpgp -count=1 -timeout 30m $(TESTFLAGS) ./...
 
+.PHONY: e2e-image
+e2e-image: ## Make the container image and a release, run and import them; the first time everything is compiled anew, some minutes
+	$(GO) run -C e2e ./tools kubectl
+	$(GO) test -C e2e -tags imagetest -run '^(TestImage|TestRelease)$$' -count=1 -timeout 30m $(TESTFLAGS) .
+
 .PHONY: bench
 bench: ## Run the Go benchmarks of storage, import and verification
 	$(GO) test -run '^$$' -bench . -benchmem $(PACKAGES)

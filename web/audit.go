@@ -79,18 +79,13 @@ func applyAudit(cfg *genericapiserver.Config, o *options.AuditOptions) error {
 	b := &auditBackend{}
 	if o.PolicyFile == "" {
 		b.own = newOwnRecords(clock.RealClock{})
-		// The options read a policy from a file alone. This one needs no disk.
-		policy, write, err := os.Pipe()
+		path, remove, err := defaultPolicyFile("/dev/fd")
 		if err != nil {
-			return err
+			return fmt.Errorf("preparing the audit: %w", err)
 		}
-		defer policy.Close()
-		_, err = write.WriteString(defaultAuditPolicy)
-		if err = errors.Join(err, write.Close()); err != nil {
-			return err
-		}
+		defer remove()
 		withPolicy := *o
-		withPolicy.PolicyFile = fmt.Sprintf("/dev/fd/%d", policy.Fd())
+		withPolicy.PolicyFile = path
 		o = &withPolicy
 	}
 	err := o.ApplyTo(cfg)
@@ -106,6 +101,33 @@ func applyAudit(cfg *genericapiserver.Config, o *options.AuditOptions) error {
 		cfg.AuditBackend = b
 	}
 	return nil
+}
+
+// defaultPolicyFile has the default policy, to be read once: the options read a policy from a file alone. It is a pipe,
+// which needs no disk, where open files have paths below fds; in a chroot without those it is a temporary file.
+func defaultPolicyFile(fds string) (path string, remove func(), err error) {
+	if _, err := os.Stat(fds); err != nil {
+		file, err := os.CreateTemp("", "tidewaiter-audit-policy-*")
+		if err != nil {
+			return "", nil, err
+		}
+		remove = func() { _ = os.Remove(file.Name()) }
+		_, err = file.WriteString(defaultAuditPolicy)
+		if err = errors.Join(err, file.Close()); err != nil {
+			remove()
+		}
+		return file.Name(), remove, err
+	}
+	policy, write, err := os.Pipe()
+	if err != nil {
+		return "", nil, err
+	}
+	remove = func() { _ = policy.Close() }
+	_, err = write.WriteString(defaultAuditPolicy)
+	if err = errors.Join(err, write.Close()); err != nil {
+		remove()
+	}
+	return fmt.Sprintf("%s/%d", fds, policy.Fd()), remove, err
 }
 
 // auditBackend makes events fit to be kept: it bounds what callers choose, and keeps

@@ -24,6 +24,30 @@ func auditEvent(user, verb string, code int32) *auditinternal.Event {
 	}
 }
 
+// The default policy can be read where open files have paths, and where they have none, as in a chroot; it leaves nothing behind.
+func TestDefaultPolicyFile(t *testing.T) {
+	temporary := t.TempDir()
+	t.Setenv("TMPDIR", temporary)
+	for _, fds := range []string{"/dev/fd", filepath.Join(t.TempDir(), "none")} {
+		path, remove, err := defaultPolicyFile(fds)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(path)
+		if err != nil || string(got) != defaultAuditPolicy {
+			t.Errorf("%s: %q, %v", path, got, err)
+		}
+		remove()
+		if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
+			t.Errorf("%s: left behind are %v, %v", path, left, err)
+		}
+	}
+	t.Setenv("TMPDIR", filepath.Join(temporary, "none"))
+	if _, _, err := defaultPolicyFile(filepath.Join(temporary, "none")); err == nil {
+		t.Error("there is a policy in a folder that is not there")
+	}
+}
+
 // The default log stays below 200 MB, however much is done and however long the requests
 // of callers are.
 func TestAuditLogIsBounded(t *testing.T) {
