@@ -78,7 +78,7 @@ func TestVerifyExitCodes(t *testing.T) {
 		{"by digest", r.Host + "/signed@" + images.Digest(t, all[0]).String(), trust, 0, "True", 1},
 		{"good among bad", both, trust, 0, "True", 2},
 		{"index", indexRef, trust, 0, "True", 1},
-		{"platform of a signed index", child, trust, 1, "Unsigned", 0},
+		{"platform of a signed index", child, trust, 0, "ByIndex", 0},
 		{"index of a signed platform", listRef, trust, 1, "Unsigned", 0},
 		{"signed platform", listChild, trust, 0, "True", 1},
 		{"by a stranger", strange, trust, 1, "False", 1},

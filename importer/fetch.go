@@ -21,27 +21,27 @@ type fetched struct {
 
 var acceptManifests = strings.Join(manifest.AcceptedMediaTypes(), ", ")
 
-// head asks for the digest behind a tag or digest. It returns "" if the
+// head asks for the digest behind a tag or digest, and for its media type. They are "" if the
 // registry does not tell that way: distribution-spec makes the header of a HEAD
 // a SHOULD, and some proxies refuse the method.
-func (s *session) head(ctx context.Context, identifier string) (digest string, err error) {
+func (s *session) head(ctx context.Context, identifier string) (digest, mediaType string, err error) {
 	ctx = withBudget(ctx, budget{maxUnread, s.limits.Request, jobOf(ctx)})
 	resp, err := s.registry.Do(ctx, http.MethodHead, s.registry.Path("manifests/"+identifier), acceptManifests)
 	var answer *transport.Error
 	if errors.As(err, &answer) {
 		switch answer.StatusCode {
 		case http.StatusMethodNotAllowed, http.StatusNotImplemented, http.StatusBadRequest, http.StatusNotAcceptable:
-			return "", nil
+			return "", "", nil
 		}
 	}
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	digest = resp.Header.Get("Docker-Content-Digest")
 	if !reference.IsDigest(digest) {
-		return "", nil
+		digest = ""
 	}
-	return digest, nil
+	return digest, resp.Header.Get("Content-Type"), nil
 }
 
 // manifest reads and parses a manifest by tag or digest. If want is set, the

@@ -58,3 +58,29 @@ func TestFindFails(t *testing.T) {
 		t.Error("found without a finder")
 	}
 }
+
+// An index is read, an image is not: a HEAD tells.
+func TestIndex(t *testing.T) {
+	t.Parallel()
+	registry := registrytest.New(t)
+	digest := registry.PushIndex("team/app:index", newIndex(t, sample.Spec{}, false, "linux/amd64", "linux/arm64"))
+	registry.Push("team/app:image", newImage(t, sample.Spec{}))
+	im := newImporter(t, importer.Options{})
+	for tag, want := range map[string]string{"index": digest, "image": ""} {
+		registry.Reset()
+		m, err := im.Index(t.Context(), parse(t, registry.Host+"/team/app:"+tag))
+		if err != nil || (m != nil) != (want != "") || m != nil && (m.Digest != want || len(m.ImageChildren()) != 2) {
+			t.Errorf("%s: %+v, %v", tag, m, err)
+		}
+		if n := registry.Count("GET /v2/team/app/manifests/"); n > 0 != (want != "") {
+			t.Errorf("%s: its manifest was read %d times", tag, n)
+		}
+	}
+	if _, err := im.Index(t.Context(), parse(t, registry.Host+"/team/app:absent")); importer.ReasonOf(err) != importer.NotFound {
+		t.Errorf("an absent tag: %v", err)
+	}
+	registry.Inject("HEAD ", 0, registrytest.Status(405, "UNSUPPORTED"))
+	if m, err := im.Index(t.Context(), parse(t, registry.Host+"/team/app:index")); err != nil || m == nil || m.Digest != digest {
+		t.Errorf("where a HEAD does not tell: %+v, %v", m, err)
+	}
+}

@@ -252,7 +252,7 @@ func pulled(ref reference.Reference) (reference.Reference, error) {
 func (s *session) root(ctx context.Context, ref reference.Reference, stored bool) (n node, err error) {
 	n.reference = ref
 	if ref.Digest == "" || stored {
-		n.digest, err = s.head(ctx, ref.Identifier())
+		n.digest, _, err = s.head(ctx, ref.Identifier())
 	}
 	if err != nil {
 		return node{}, err

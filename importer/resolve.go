@@ -2,6 +2,7 @@ package importer
 
 import (
 	"context"
+	"slices"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
@@ -27,6 +28,23 @@ func (im *Importer) Manifest(ctx context.Context, ref reference.Reference) (m *m
 	err = im.reach(ctx, ref, func(s *session) error {
 		f, err := s.manifest(ctx, ref.Identifier(), ref.Digest)
 		if err == nil {
+			m = f.Manifest
+		}
+		return err
+	})
+	return m, err
+}
+
+// Index reads what a tag or a digest leads to if it is an index, and returns nil if it is none: the Content-Type of a HEAD
+// tells, so that an image is not pulled. Errors are as of Import.
+func (im *Importer) Index(ctx context.Context, ref reference.Reference) (m *manifest.Manifest, err error) {
+	err = im.reach(ctx, ref, func(s *session) error {
+		_, mediaType, err := s.head(ctx, ref.Identifier())
+		if err != nil || slices.Contains(manifest.AcceptedMediaTypes(), mediaType) && mediaType != manifest.MediaTypeOCIIndex && mediaType != manifest.MediaTypeDockerList {
+			return err
+		}
+		f, err := s.manifest(ctx, ref.Identifier(), ref.Digest)
+		if err == nil && f.Kind == manifest.KindIndex {
 			m = f.Manifest
 		}
 		return err

@@ -48,9 +48,11 @@ func newVerifyCommand() *cobra.Command {
 reference leads to straight from its registry, with the credentials and
 certificates that skopeo and podman use, and judge them by the policy. No server is asked and
 nothing is stored. A multi-platform image is judged by itself, without its
-platforms.
+platforms. A platform that is asked for by its digest and has no trusted signature
+of its own is verified through an index that lists it: that of the tag in
+REPOSITORY:TAG@DIGEST, else of the repository's tags, of which 100 are looked at.
 
-The exit code is 0 when a signature is trusted, 1 when none is, and 2 when that
+The exit code is 0 when a signature is trusted, of the image or of such an index, 1 when none is, and 2 when that
 could not be told: no policy covers the image, no signature can be judged, or the
 registry could not be read.
 
@@ -95,8 +97,10 @@ when not.`,
 type verdictReport struct {
 	Reference string `json:"reference"`
 	Digest    string `json:"digest"`
-	// Verified is True, False, Unknown or Unsigned, as in the column VERIFIED.
+	// Verified is True, ByIndex, False, Unknown or Unsigned, as in the column VERIFIED.
 	Verified string `json:"verified"`
+	// Index is the digest of the index through which the image is verified, if it is ByIndex.
+	Index string `json:"index,omitempty"`
 	// Policy is the name of the policy that covers the image, or the names of those
 	// that all do, with commas; empty when none does.
 	Policy  string   `json:"policy,omitempty"`
@@ -143,11 +147,15 @@ func (o *verifyOptions) verify(cmd *cobra.Command, arg string) error {
 	if err != nil {
 		return explainReference(err)
 	}
-	report, err := judgeImage(arg, ref.Pulled(), image, set, time.Now())
+	listing := &listing{importer: im, set: set, asked: ref, image: image, now: time.Now()}
+	report, err := judgeImage(arg, ref.Pulled(), image, set, listing.now, func(string) (*imagev1.Image, error) { return listing.index(cmd.Context()) })
 	if err != nil {
 		return err
 	}
-	report.Warnings = warnings
+	report.Warnings = append(warnings, listing.warnings...)
+	if report.Verified == verdicts.Unsigned && report.Message == "" {
+		report.Message = listing.notFound
+	}
 	if err := report.print(cmd.OutOrStdout(), o.output); err != nil {
 		return err
 	}
@@ -156,7 +164,7 @@ func (o *verifyOptions) verify(cmd *cobra.Command, arg string) error {
 
 // judgeImage computes the verdicts on an Image that comes from a registry, where it was found as ref: a tag that is a
 // policy's scope has a verdict of its own.
-func judgeImage(asked string, ref reference.Reference, image *imagev1.Image, set *policy.Set, now time.Time) (*verdictReport, error) {
+func judgeImage(asked string, ref reference.Reference, image *imagev1.Image, set *policy.Set, now time.Time, indexes signatures.Indexes) (*verdictReport, error) {
 	name, err := reference.Parse(image.DockerImageReference)
 	if err != nil {
 		return nil, err
@@ -164,7 +172,7 @@ func judgeImage(asked string, ref reference.Reference, image *imagev1.Image, set
 	if ref.Tag != "" && set.HasScope(ref) {
 		name, image.DockerImageReference = ref, ref.String()
 	}
-	signatures.VerifyImage(image, set, now, nil)
+	signatures.VerifyImage(image, set, now, indexes)
 	r := &verdictReport{Reference: asked, Digest: image.Name, Signatures: image.Signatures}
 	if r.Signatures == nil {
 		r.Signatures = []imagev1.ImageSignature{}
@@ -177,7 +185,7 @@ func judgeImage(asked string, ref reference.Reference, image *imagev1.Image, set
 	r.Policy = strings.Join(names, ",")
 	r.Verified, r.Signers, _ = signatures.Summary(image)
 	for _, v := range annotation.Judged(image.Annotations) { // one: the repository that was asked
-		r.Message = v.Message
+		r.Message, r.Index = v.Message, v.Index
 	}
 	return r, nil
 }
@@ -186,7 +194,7 @@ func judgeImage(asked string, ref reference.Reference, image *imagev1.Image, set
 // only if a policy wants somebody to.
 func (r *verdictReport) exit() error {
 	switch {
-	case r.Verified == verdicts.VerifiedTrue:
+	case r.Verified == verdicts.VerifiedTrue, r.Verified == verdicts.ByIndex:
 		return nil
 	case r.Policy == "":
 		return &exitError{code: exitUndeclared, err: withHint(
@@ -226,7 +234,7 @@ func (r *verdictReport) print(out io.Writer, format string) error {
 // reason is why, where no single signature says so.
 func (r *verdictReport) reason() string {
 	signed := slices.ContainsFunc(r.Signatures, func(s imagev1.ImageSignature) bool { return s.Type != verdicts.TypeAttestation })
-	if r.Message == "" || signed && !r.demands && r.Verified != verdicts.VerifiedUnknown {
+	if r.Message == "" || signed && !r.demands && r.Verified != verdicts.VerifiedUnknown && r.Verified != verdicts.ByIndex {
 		return ""
 	}
 	return "\nreason: " + r.Message

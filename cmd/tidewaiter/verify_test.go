@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -14,10 +15,15 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 	"github.com/tidewaiter/tidewaiter/signatures/reverify"
 )
 
@@ -195,6 +201,104 @@ func TestAttackListOfTagsWithoutSignatures(t *testing.T) {
 		if want := len(policy) > 0; err != nil || len(signed.Items) > 0 != want || asked.Load() > 0 != want {
 			t.Errorf("%s: %d images are signed, %d tags of signatures were asked for: %v", name, len(signed.Items), asked.Load(), err)
 		}
+	}
+}
+
+// A platform of a signed index has no signature of its own. Asked for by its digest, it is verified through the index.
+func TestVerifyPlatformOfASignedIndex(t *testing.T) {
+	host, policy := signedRegistry(t)
+	repository, err := name.NewRepository(host + "/harbour/lighthouse")
+	if err != nil {
+		t.Fatal(err)
+	}
+	index, err := remote.Index(repository.Tag("v1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed, err := index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest, err := index.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := listed.Manifests[0].Digest.String()
+	lone, err := sample.New(sample.Spec{Name: "lone"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Tags that lead to other things, and an index that lists the platform and that nobody signed.
+	forged := mutate.Annotations(index, map[string]string{"forged": "yes"}).(v1.ImageIndex)
+	if err := errors.Join(remote.Write(repository.Tag("lone"), lone), remote.WriteIndex(repository.Tag("v2"), forged)); err != nil {
+		t.Fatal(err)
+	}
+	loneDigest, err := lone.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry, err := url.Parse("http://" + host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tags atomic.Value // what the registry answers instead of its list of tags
+	tags.Store("")
+	proxy := httputil.NewSingleHostReverseProxy(registry)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if answer := tags.Load().(string); answer != "" && strings.HasSuffix(r.URL.Path, "/tags/list") {
+			if !strings.HasPrefix(answer, "{") {
+				w.WriteHeader(http.StatusForbidden)
+			}
+			fmt.Fprint(w, answer)
+			return
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(front.Close)
+	frontHost := strings.TrimPrefix(front.URL, "http://")
+	document, err := os.ReadFile(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	document = []byte(strings.NewReplacer(host, frontHost, "MatchRepository", "DigestOnly").Replace(string(document)))
+	if err := os.WriteFile(policy, document, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	many := make([]string, maxTagsLookedAt+1)
+	for i := range many {
+		many[i] = fmt.Sprintf("%q", fmt.Sprint("gone-", i))
+	}
+	full := `{"tags":[` + strings.Join(many, ",") + `]}`
+	for _, tt := range []struct {
+		name, reference, tags string
+		code                  int
+		verified              string
+		reason                string
+	}{
+		{"by its digest", "@" + child, "", exitTrusted, verdicts.ByIndex, "listed by the index " + digest.String()},
+		{"by a tag of the index", ":v1@" + child, full, exitTrusted, verdicts.ByIndex, "listed by the index " + digest.String()},
+		{"by a tag of an index that nobody signed", ":v2@" + child, "", exitUntrusted, verdicts.Unsigned, "nor an index that lists it and that the tag v2 leads to"},
+		{"by a tag of another image", ":lone@" + child, "", exitUntrusted, verdicts.Unsigned, "that the tag lone leads to"},
+		{"of no index", "@" + loneDigest.String(), "", exitUntrusted, verdicts.Unsigned, "ask for " + frontHost + "/harbour/lighthouse:TAG@" + loneDigest.String()},
+		{"too many tags", "@" + child, full, exitUndeclared, verdicts.VerifiedUnknown, "100 of 101 tags were looked at; ask for " + frontHost + "/harbour/lighthouse:TAG@" + child},
+		{"tags cannot be listed", "@" + child, "denied", exitUndeclared, verdicts.VerifiedUnknown, "whether an index vouches for it could not be read"},
+		{"the index itself", "@" + digest.String(), "denied", exitTrusted, verdicts.VerifiedTrue, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tags.Store(tt.tags)
+			code, stdout, stderr := tidewaiter(t, "verify", "--policy", policy, "-o", "json", frontHost+"/harbour/lighthouse"+tt.reference)
+			var r verdictReport
+			if err := json.Unmarshal([]byte(stdout), &r); err != nil {
+				t.Fatalf("%v: %s%s", err, stdout, stderr)
+			}
+			if code != tt.code || r.Verified != tt.verified || !strings.Contains(r.Message, tt.reason) || (r.Index == digest.String()) != (tt.verified == verdicts.ByIndex) {
+				t.Errorf("exit code %d, want %d, %s: %s", code, tt.code, stdout, stderr)
+			}
+			_, table, _ := tidewaiter(t, "verify", "--policy", policy, frontHost+"/harbour/lighthouse"+tt.reference)
+			if tt.reason != "" && !strings.Contains(table, "reason: ") {
+				t.Errorf("the table gives no reason:\n%s", table)
+			}
+		})
 	}
 }
 

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
+)
+
+// maxTagsLookedAt is how many tags of a repository are looked at for an index that lists an image.
+const maxTagsLookedAt = 100
+
+// listing looks in a registry for an index that lists an image which was asked for by its digest. A registry does not tell
+// which index does; tags lead to those that are in use.
+type listing struct {
+	importer *importer.Importer
+	set      *policy.Set
+	asked    reference.Reference
+	image    *imagev1.Image
+	now      time.Time
+
+	warnings []string // about the index
+	notFound string   // what to do where there is none
+}
+
+// index finds an index that is verified; nil if there is none.
+func (l *listing) index(ctx context.Context) (*imagev1.Image, error) {
+	m, err := manifest.Of(l.image)
+	if l.asked.Digest == "" || err == nil && m.Kind == manifest.KindIndex {
+		return nil, nil
+	}
+	tags := []string{l.asked.Tag}
+	if l.asked.Tag == "" {
+		if tags, err = l.importer.Tags(ctx, l.asked); err != nil {
+			return nil, err
+		}
+	}
+	seen := map[string]bool{}
+	for _, tag := range tags[:min(len(tags), maxTagsLookedAt)] {
+		index, err := l.importer.Index(ctx, l.asked.WithTag(tag))
+		if importer.ReasonOf(err) == importer.NotFound {
+			continue // it was deleted meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		if index == nil || seen[index.Digest] || !slices.ContainsFunc(index.ImageChildren(), func(d manifest.Descriptor) bool { return d.Digest == l.image.Name }) {
+			continue
+		}
+		seen[index.Digest] = true
+		image, warnings, err := l.importer.Find(ctx, l.asked.WithDigest(index.Digest))
+		l.warnings = append(l.warnings, warnings...)
+		if err != nil {
+			return nil, err
+		}
+		signatures.VerifyImage(image, l.set, l.now, nil)
+		for _, v := range annotation.Judged(image.Annotations) {
+			switch v.Verified {
+			case verdicts.VerifiedTrue:
+				return image, nil
+			case verdicts.VerifiedUnknown:
+				return nil, fmt.Errorf("of the index %s: %s", image.Name, v.Message)
+			}
+		}
+	}
+	if len(tags) > maxTagsLookedAt {
+		return nil, fmt.Errorf("%d of %d tags were looked at; ask for %s", maxTagsLookedAt, len(tags), l.withTag())
+	}
+	l.notFound = fmt.Sprintf("nobody whom the policy trusts signed this digest, nor an index that lists it and that a tag leads to now; "+
+		"if it is a platform of an index under another tag, ask for %s, or a server that imported that index", l.withTag())
+	if l.asked.Tag != "" {
+		l.notFound = fmt.Sprintf("nobody whom the policy trusts signed this digest, nor an index that lists it and that the tag %s leads to", l.asked.Tag)
+	}
+	return nil, nil
+}
+
+// withTag is how to ask for the image as one of an index that is known.
+func (l *listing) withTag() string { return l.asked.Name() + ":TAG@" + l.image.Name }
