@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/relay"
@@ -25,6 +26,7 @@ import (
 
 // streamReader puts streams together of what is stored of them and of the ImageTags that they follow.
 type streamReader struct {
+	images     rest.Getter
 	tags       *genericregistry.Store
 	streams    *genericregistry.Store // set once it is made
 	authorizer Authorizer
@@ -61,6 +63,57 @@ func (r *streamReader) object(ctx context.Context, obj runtime.Object, err error
 
 // show returns a stream as its users see it; stored is not changed.
 func (r *streamReader) show(ctx context.Context, stored *imagev1.ImageStream) (*imagev1.ImageStream, error) {
+	var known []imagev1.ImageTag
+	if stored.Spec.DockerImageRepository != "" {
+		var err error
+		if known, err = r.tagsOf(ctx, stored.Spec.DockerImageRepository); err != nil {
+			return nil, err
+		}
+	}
+	return r.compose(ctx, stored, known)
+}
+
+// named returns a stream with no other tags than those of these names, and those that they follow. It reads no others.
+func (r *streamReader) named(ctx context.Context, stored *imagev1.ImageStream, names ...string) (*imagev1.ImageStream, error) {
+	sources, wanted, own := sourcesOf(stored), map[string]bool{}, map[string]bool{}
+	for _, name := range names {
+		for more := true; more && !wanted[name]; name, more = sources[name] {
+			wanted[name] = true
+		}
+	}
+	part := *stored
+	part.Spec.Tags, part.Status.Tags = nil, nil
+	for i := range stored.Spec.Tags {
+		if tag := &stored.Spec.Tags[i]; wanted[tag.Name] {
+			part.Spec.Tags = append(part.Spec.Tags, *tag)
+			own[tag.Name] = tag.From != nil
+		}
+	}
+	for i := range stored.Status.Tags {
+		if wanted[stored.Status.Tags[i].Tag] {
+			part.Status.Tags = append(part.Status.Tags, stored.Status.Tags[i])
+		}
+	}
+	var known []imagev1.ImageTag
+	if repository, err := reference.Parse(stored.Spec.DockerImageRepository); err == nil {
+		for name := range wanted {
+			if own[name] || !reference.IsTag(name) {
+				continue
+			}
+			tag, err := r.tag(ctx, repository.WithTag(name))
+			if err != nil {
+				return nil, err
+			}
+			if tag != nil {
+				known = append(known, *tag)
+			}
+		}
+	}
+	return r.compose(ctx, &part, known)
+}
+
+// compose returns a stream with where its tags lead; known are tags of its repository.
+func (r *streamReader) compose(ctx context.Context, stored *imagev1.ImageStream, known []imagev1.ImageTag) (*imagev1.ImageStream, error) {
 	histories := map[string]imagev1.NamedTagEventList{}
 	for _, own := range stored.Status.Tags {
 		histories[own.Tag] = own
@@ -80,15 +133,9 @@ func (r *streamReader) show(ctx context.Context, stored *imagev1.ImageStream) (*
 	for i := range stored.Spec.Tags {
 		own[stored.Spec.Tags[i].Name] = stored.Spec.Tags[i].From != nil
 	}
-	if stored.Spec.DockerImageRepository != "" {
-		list, err := r.tagsOf(ctx, stored.Spec.DockerImageRepository)
-		if err != nil {
-			return nil, err
-		}
-		for i := range list {
-			if _, name, _ := strings.Cut(list[i].Name, ":"); !own[name] {
-				follow(name, &list[i])
-			}
+	for i := range known {
+		if name := tagOf(&known[i]); !own[name] {
+			follow(name, &known[i])
 		}
 	}
 	for i := range stored.Spec.Tags {
@@ -115,8 +162,14 @@ func (r *streamReader) show(ctx context.Context, stored *imagev1.ImageStream) (*
 	return &stream, nil
 }
 
-// followTags has the tags of a stream that follow other tags of it lead to where those lead.
-func followTags(stream *imagev1.ImageStream, histories map[string]imagev1.NamedTagEventList) {
+// tagOf is the tag that an ImageTag is about.
+func tagOf(tag *imagev1.ImageTag) string {
+	_, name, _ := strings.Cut(tag.Name, ":")
+	return name
+}
+
+// sourcesOf are the tags of a stream that follow other tags of it, each with the one that it follows.
+func sourcesOf(stream *imagev1.ImageStream) map[string]string {
 	sources := map[string]string{}
 	for i := range stream.Spec.Tags {
 		from := stream.Spec.Tags[i].From
@@ -127,6 +180,12 @@ func followTags(stream *imagev1.ImageStream, histories map[string]imagev1.NamedT
 			sources[stream.Spec.Tags[i].Name] = tag
 		}
 	}
+	return sources
+}
+
+// followTags has the tags of a stream that follow other tags of it lead to where those lead.
+func followTags(stream *imagev1.ImageStream, histories map[string]imagev1.NamedTagEventList) {
+	sources := sourcesOf(stream)
 	done := map[string]bool{}
 	var visit func(tag string)
 	visit = func(tag string) {

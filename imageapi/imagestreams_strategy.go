@@ -420,24 +420,39 @@ func imageEvent(stream *imagev1.ImageStream, image string) (*imagev1.TagEvent, e
 // mayFollow refuses a writer who may not pull from a stream of another namespace what its own is to show. The tags of
 // registries are in package tags' namespace, those of a repository in the stream that is named after it.
 func (s streamStrategy) mayFollow(ctx context.Context, namespace, other, stream string, at *field.Path) *field.Error {
-	if other == namespace || s.shown.authorizer == nil {
+	if other == namespace {
 		return nil
 	}
-	user, ok := genericapirequest.UserFrom(ctx)
-	if !ok {
-		return field.Forbidden(at, "it is not known who asks")
-	}
-	decision, reason, err := s.shown.authorizer.Authorize(ctx, authorizer.AttributesRecord{
-		User: user, Verb: "get", Namespace: other, APIGroup: imagev1.GroupName, APIVersion: imagev1.GroupVersion.Version,
-		Resource: "imagestreams", Subresource: "layers", Name: stream, ResourceRequest: true,
-	})
-	if decision == authorizer.DecisionAllow {
+	reason, may := s.shown.may(ctx, authorizer.AttributesRecord{Verb: "get", Namespace: other, Resource: "imagestreams", Subresource: "layers", Name: stream})
+	if may {
 		return nil
 	}
-	if err != nil {
+	return field.Forbidden(at, strings.TrimSpace(fmt.Sprintf("%s may not get imagestreams/layers of %s/%s, where that is kept: ask for the role system:image-puller there %s", userOf(ctx), other, stream, reason)))
+}
+
+// may asks whether who sends a request may also do what is given, to a resource of this group, and why not.
+func (r *streamReader) may(ctx context.Context, what authorizer.AttributesRecord) (reason string, may bool) {
+	if r.authorizer == nil {
+		return "", true
+	}
+	what.APIGroup, what.APIVersion, what.ResourceRequest = imagev1.GroupName, imagev1.GroupVersion.Version, true
+	var ok bool
+	if what.User, ok = genericapirequest.UserFrom(ctx); !ok {
+		return "it is not known who asks", false
+	}
+	decision, reason, err := r.authorizer.Authorize(ctx, what)
+	if err != nil && decision != authorizer.DecisionAllow {
 		reason = err.Error()
 	}
-	return field.Forbidden(at, strings.TrimSpace(fmt.Sprintf("%s may not get imagestreams/layers of %s/%s, where that is kept: ask for the role system:image-puller there %s", user.GetName(), other, stream, reason)))
+	return reason, decision == authorizer.DecisionAllow
+}
+
+// userOf is the name of who sends a request.
+func userOf(ctx context.Context) string {
+	if user, ok := genericapirequest.UserFrom(ctx); ok {
+		return user.GetName()
+	}
+	return "somebody"
 }
 
 // streamStatusStrategy is for the subresource status, by which watchers are told that a tag has moved.

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -252,10 +251,7 @@ func recordWriter(ctx context.Context, tag, before *imagev1.ImageTag) {
 			old = before.Status.Items
 		}
 	}
-	who := "somebody"
-	if user, ok := genericapirequest.UserFrom(ctx); ok {
-		who = user.GetName()
-	}
+	who := userOf(ctx)
 	if cause := tag.Annotations[tags.Cause]; cause != "" {
 		who += ", " + cause
 	}

@@ -27,7 +27,7 @@ import (
 
 // tagStorages are imagetags, their status, and images, over one database.
 type tagStorages struct {
-	t      *testing.T
+	t      testing.TB
 	tags   rest.StandardStorage
 	status rest.Updater
 	images rest.StandardStorage
@@ -40,12 +40,12 @@ type tagStorages struct {
 	seconds      int64
 }
 
-func newTagStorages(t *testing.T) *tagStorages {
+func newTagStorages(t testing.TB) *tagStorages {
 	t.Helper()
 	return newTagStoragesWith(t, nil)
 }
 
-func newTagStoragesWith(t *testing.T, authorizer imageapi.Authorizer) *tagStorages {
+func newTagStoragesWith(t testing.TB, authorizer imageapi.Authorizer) *tagStorages {
 	t.Helper()
 	m, err := imageapi.Storage(kubestore.NewGetter(dbtest.Open(t), codecs, kubestore.Options{}), imageapi.Options{Scheme: scheme, Authorizer: authorizer})
 	if err != nil {

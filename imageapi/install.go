@@ -14,12 +14,12 @@ import (
 // types themselves, so nothing is ever converted.
 var internalGroupVersion = schema.GroupVersion{Group: imagev1.GroupName, Version: runtime.APIVersionInternal}
 
-// Install registers Image, ImageList, ImageSignature, ImageTag, ImageStream and their lists with scheme, as internal and as v1 types,
+// Install registers Image, ImageList, ImageSignature, ImageTag, ImageStream, ImageStreamTag and their lists with scheme, as internal and as v1 types,
 // and docker10.DockerImage, the kind inside dockerImageMetadata.
 func Install(scheme *runtime.Scheme) error {
 	for _, gv := range []schema.GroupVersion{internalGroupVersion, imagev1.GroupVersion} {
 		scheme.AddKnownTypes(gv, &imagev1.Image{}, &imagev1.ImageList{}, &imagev1.ImageSignature{}, &imagev1.ImageTag{}, &imagev1.ImageTagList{},
-			&imagev1.ImageStream{}, &imagev1.ImageStreamList{})
+			&imagev1.ImageStream{}, &imagev1.ImageStreamList{}, &imagev1.ImageStreamTag{}, &imagev1.ImageStreamTagList{})
 	}
 	metav1.AddToGroupVersion(scheme, imagev1.GroupVersion)
 	if err := docker10.Install(scheme); err != nil {
@@ -35,6 +35,11 @@ func Install(scheme *runtime.Scheme) error {
 	scheme.AddTypeDefaultingFunc(&imagev1.ImageStream{}, func(obj any) {
 		for i := range obj.(*imagev1.ImageStream).Spec.Tags {
 			setTagDefaults(&obj.(*imagev1.ImageStream).Spec.Tags[i])
+		}
+	})
+	scheme.AddTypeDefaultingFunc(&imagev1.ImageStreamTag{}, func(obj any) {
+		if tag := obj.(*imagev1.ImageStreamTag).Tag; tag != nil {
+			setTagDefaults(tag)
 		}
 	})
 	if err := scheme.AddFieldLabelConversionFunc(imagev1.GroupVersion.WithKind("ImageStream"), convertStreamFieldLabel); err != nil {

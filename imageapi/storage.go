@@ -43,12 +43,13 @@ type Options struct {
 	AnswerCreation func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
 	// Usage counts the pods that use an image; nil when there are none to count.
 	Usage Usage
-	// Authorizer decides whether the writer of a stream may see what it follows in other namespaces; nil lets everybody.
+	// Authorizer decides whether the writer of a stream may see what it follows in other namespaces, and delete with a tag of
+	// a stream what is known of it; nil lets everybody.
 	Authorizer Authorizer
 }
 
 // Storage returns the REST storage of image.openshift.io/v1, by resource: "images",
-// "imagesignatures", "imagetags", "imagetags/status", "imagestreams" and "imagestreams/status".
+// "imagesignatures", "imagetags", "imagetags/status", "imagestreams", "imagestreams/status" and "imagestreamtags".
 func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage, error) {
 	if opts.Scheme == nil {
 		return nil, fmt.Errorf("imageapi: Options.Scheme is required")
@@ -110,7 +111,8 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 	if err != nil {
 		return nil, err
 	}
-	streams, streamStatus, err := newImageStreams(g, opts.Scheme, &streamReader{tags: tagged, authorizer: opts.Authorizer})
+	shown := &streamReader{images: images, tags: tagged, authorizer: opts.Authorizer}
+	streams, streamStatus, err := newImageStreams(g, opts.Scheme, shown)
 	if err != nil {
 		return nil, err
 	}
@@ -130,5 +132,6 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 		"imagetags/status":    status,
 		"imagestreams":        streams,
 		"imagestreams/status": streamStatus,
+		"imagestreamtags":     newImageStreamTags(opts.Scheme, shown),
 	}, nil
 }

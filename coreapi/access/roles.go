@@ -89,13 +89,13 @@ func openshiftRoles() []rbacv1.ClusterRole {
 // ownRoles are those of Tidewaiter.
 func ownRoles() []rbacv1.ClusterRole {
 	viewer := role("tidewaiter:image-viewer", "Reads images, image streams, where tags lead and the policies that images are judged by. Part of the role view.",
-		resources(imageGroup, bootstrappolicy.Read, "images", "imagetags", "imagestreams"),
+		resources(imageGroup, bootstrappolicy.Read, "images", "imagetags", "imagestreams", "imagestreamtags"),
 		resources(imageGroup, []string{"get"}, "imagestreams/status"),
 		resources(policyGroup, bootstrappolicy.Read, policies...))
 	clusterViewer := role("tidewaiter:cluster-viewer", "Reads the pods of the clusters that are followed, and what is known of these. Part of the role view.",
 		resources(clusters.GroupVersion.Group, bootstrappolicy.Read, "clusters", "clusterpods"))
 	streamEditor := role("tidewaiter:stream-editor", "Writes image streams. Part of the roles edit and admin, as in OpenShift.",
-		resources(imageGroup, bootstrappolicy.ReadWrite, "imagestreams"),
+		resources(imageGroup, bootstrappolicy.ReadWrite, "imagestreams", "imagestreamtags"),
 		resources(imageGroup, []string{"get", "update"}, "imagestreams/layers"))
 	streamEditor.Labels["rbac.authorization.k8s.io/aggregate-to-edit"] = "true"
 	for _, r := range []rbacv1.ClusterRole{viewer, clusterViewer} {

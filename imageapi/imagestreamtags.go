@@ -1,0 +1,543 @@
+package imageapi
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage/names"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+)
+
+// streamTagsREST serves the tags of streams one by one, each with its image. None is stored: a tag is a part of its
+// stream, and has the resourceVersion of that.
+type streamTagsREST struct {
+	rest.TableConvertor
+	shown    *streamReader
+	forget   *genericregistry.Store // streams, written by forgetStrategy
+	strategy streamTagStrategy
+}
+
+func newImageStreamTags(scheme *runtime.Scheme, shown *streamReader) *streamTagsREST {
+	forget := *shown.streams
+	forget.UpdateStrategy = forgetStrategy{shown.streams.UpdateStrategy.(streamStrategy)}
+	return &streamTagsREST{TableConvertor: streamTagTable, shown: shown, forget: &forget, strategy: streamTagStrategy{scheme, names.SimpleNameGenerator}}
+}
+
+var (
+	_ rest.Lister               = &streamTagsREST{}
+	_ rest.CreaterUpdater       = &streamTagsREST{}
+	_ rest.Patcher              = &streamTagsREST{}
+	_ rest.GracefulDeleter      = &streamTagsREST{}
+	_ rest.Scoper               = &streamTagsREST{}
+	_ rest.ShortNamesProvider   = &streamTagsREST{}
+	_ rest.CategoriesProvider   = &streamTagsREST{}
+	_ rest.SingularNameProvider = &streamTagsREST{}
+)
+
+// New is part of rest.Storage.
+func (*streamTagsREST) New() runtime.Object { return &imagev1.ImageStreamTag{} }
+
+// NewList is part of rest.Lister.
+func (*streamTagsREST) NewList() runtime.Object { return &imagev1.ImageStreamTagList{} }
+
+// Destroy is part of rest.Storage. The storage is that of streams.
+func (*streamTagsREST) Destroy() {}
+
+// NamespaceScoped is part of rest.Scoper.
+func (*streamTagsREST) NamespaceScoped() bool { return true }
+
+// GetSingularName is part of rest.SingularNameProvider.
+func (*streamTagsREST) GetSingularName() string { return "imagestreamtag" }
+
+// ShortNames is part of rest.ShortNamesProvider.
+func (*streamTagsREST) ShortNames() []string { return []string{"istag"} }
+
+// Categories is part of rest.CategoriesProvider.
+func (*streamTagsREST) Categories() []string { return []string{"all"} }
+
+// splitStreamTag reads the name of an ImageStreamTag, <stream>:<tag>.
+func splitStreamTag(name string) (stream, tag string, err error) {
+	stream, tag, ok := strings.Cut(name, ":")
+	if !ok || stream == "" || !reference.IsTag(tag) {
+		return "", "", apierrors.NewBadRequest(fmt.Sprintf("%q is no name of an image stream tag: it must be <stream>:<tag>", name))
+	}
+	return stream, tag, nil
+}
+
+func noStreamTag(name string) error {
+	return apierrors.NewNotFound(imagev1.Resource("imagestreamtags"), name)
+}
+
+// Get is part of rest.Getter. A tag that leads nowhere is not found.
+func (r *streamTagsREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
+	streamName, tag, err := splitStreamTag(name)
+	if err != nil {
+		return nil, err
+	}
+	obj, err := r.shown.streams.Get(ctx, streamName, options)
+	if apierrors.IsNotFound(err) {
+		return nil, noStreamTag(name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	shown, err := r.shown.named(ctx, obj.(*imagev1.ImageStream), tag)
+	if err != nil {
+		return nil, err
+	}
+	history := historyOf(shown, tag)
+	if !leads(history) {
+		return nil, noStreamTag(name)
+	}
+	return r.withImage(ctx, streamTag(shown, tag, history))
+}
+
+// leads reports whether a tag with this history leads to an image now.
+func leads(history *imagev1.NamedTagEventList) bool {
+	return history != nil && len(history.Items) > 0 && history.Items[0].Image != ""
+}
+
+// historyOf is what a tag of a stream leads to, and led to before; nil if nothing is known of that.
+func historyOf(stream *imagev1.ImageStream, tag string) *imagev1.NamedTagEventList {
+	for i := range stream.Status.Tags {
+		if stream.Status.Tags[i].Tag == tag {
+			return &stream.Status.Tags[i]
+		}
+	}
+	return nil
+}
+
+// streamTag is a tag of a stream, without its image but for the name and the reference of that. history may be nil.
+func streamTag(stream *imagev1.ImageStream, tag string, history *imagev1.NamedTagEventList) *imagev1.ImageStreamTag {
+	out := &imagev1.ImageStreamTag{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: stream.Namespace, Name: stream.Name + ":" + tag, UID: stream.UID, ResourceVersion: stream.ResourceVersion,
+			CreationTimestamp: stream.CreationTimestamp, Labels: stream.Labels,
+		},
+		LookupPolicy: stream.Spec.LookupPolicy,
+	}
+	if spec := specTag(stream, tag); spec != nil {
+		out.Tag = spec.DeepCopy()
+		out.Annotations = maps.Clone(spec.Annotations)
+	}
+	if history == nil {
+		return out
+	}
+	out.Conditions = history.Conditions
+	if len(history.Items) > 0 {
+		event := &history.Items[0]
+		out.CreationTimestamp, out.Generation = event.Created, event.Generation
+		out.Image.Name, out.Image.DockerImageReference = event.Image, event.DockerImageReference
+	}
+	return out
+}
+
+// withImage adds the image that a tag leads to, without manifest and config, as OpenShift does, and with the annotations of
+// the tag. One that is not stored has a name only.
+func (r *streamTagsREST) withImage(ctx context.Context, tag *imagev1.ImageStreamTag) (*imagev1.ImageStreamTag, error) {
+	if tag.Image.Name == "" {
+		return tag, nil
+	}
+	image, err := r.shown.image(ctx, tag.Image.Name, tag.Image.DockerImageReference)
+	if err != nil || image == nil {
+		return tag, err
+	}
+	if len(tag.Annotations) > 0 {
+		image.Annotations = maps.Clone(image.Annotations)
+		if image.Annotations == nil {
+			image.Annotations = map[string]string{}
+		}
+		maps.Copy(image.Annotations, tag.Annotations)
+	}
+	tag.Image = *image
+	return tag, nil
+}
+
+// image is the image of that name as a stream shows it that knows it by a reference: without manifest and config. It is nil
+// where none is stored that is known to be in the reference's repository: whoever may write streams may name any digest
+// in a repository that they may pull from, and sees nothing of what is in others.
+func (r *streamReader) image(ctx context.Context, name, dockerImageReference string) (*imagev1.Image, error) {
+	ref, err := reference.Parse(dockerImageReference)
+	if err != nil {
+		return nil, nil
+	}
+	obj, err := r.images.Get(ctx, name, &metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	image := *obj.(*imagev1.Image)
+	if !isIn(&image, ref.Bare()) {
+		return nil, nil
+	}
+	image.DockerImageManifest, image.DockerImageConfig, image.DockerImageReference = "", "", dockerImageReference
+	return &image, nil
+}
+
+// isIn reports whether an image is known to be in a repository, or to have been.
+func isIn(image *imagev1.Image, repository reference.Reference) bool {
+	if own, err := reference.Parse(image.DockerImageReference); err == nil && own.Bare() == repository {
+		return true
+	}
+	if slices.ContainsFunc(annotation.Known(image.Annotations), func(known reference.Reference) bool { return known.Bare() == repository }) {
+		return true
+	}
+	_, found := annotation.Found(image.Annotations)[repository.String()]
+	return found
+}
+
+// Create is part of rest.Creater. It makes the stream if there is none. What is in a stream's spec is not made again; a
+// tag that the stream's repository has may get an entry there.
+func (r *streamTagsREST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	tag, ok := obj.(*imagev1.ImageStreamTag)
+	if !ok {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("not an ImageStreamTag: %T", obj))
+	}
+	rest.FillObjectMetaSystemFields(&tag.ObjectMeta)
+	if err := rest.BeforeCreate(r.strategy, ctx, tag); err != nil {
+		return nil, err
+	}
+	if validate != nil {
+		if err := validate(ctx, tag.DeepCopy()); err != nil {
+			return nil, err
+		}
+	}
+	out, _, err := r.write(ctx, tag.Name, options.DryRun, func(_ context.Context, stream *imagev1.ImageStream, spec *imagev1.TagReference) (*imagev1.TagReference, error) {
+		if spec != nil {
+			return nil, apierrors.NewAlreadyExists(imagev1.Resource("imagestreamtags"), tag.Name)
+		}
+		return tag.Tag, nil
+	})
+	return out, err
+}
+
+// Update is part of rest.Updater. Without a resourceVersion it makes what is not there, the stream, too. With one, that is
+// the stream's.
+func (r *streamTagsREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, validateCreate rest.ValidateObjectFunc, validateUpdate rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+	resource := imagev1.Resource("imagestreamtags")
+	return r.write(ctx, name, options.DryRun, func(ctx context.Context, stream *imagev1.ImageStream, spec *imagev1.TagReference) (*imagev1.TagReference, error) {
+		old, there, err := r.before(ctx, stream, name)
+		if err != nil {
+			return nil, err
+		}
+		obj, err := info.UpdatedObject(ctx, old)
+		if err != nil {
+			return nil, err
+		}
+		tag, ok := obj.(*imagev1.ImageStreamTag)
+		if !ok {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("not an ImageStreamTag: %T", obj))
+		}
+		if p := info.Preconditions(); p != nil && p.UID != nil && *p.UID != stream.UID {
+			return nil, apierrors.NewConflict(resource, name, fmt.Errorf("the precondition's UID is %s but the stream's is %q", *p.UID, stream.UID))
+		}
+		switch given := tag.ResourceVersion; {
+		case given != "" && stream.ResourceVersion == "":
+			return nil, noStreamTag(name)
+		case given != "" && given != stream.ResourceVersion:
+			return nil, apierrors.NewConflict(resource, name, fmt.Errorf("its stream has been modified, to resourceVersion %s: get the tag again and apply your changes to what you get", stream.ResourceVersion))
+		}
+		if !there {
+			rest.WipeObjectMetaSystemFields(&tag.ObjectMeta)
+			rest.FillObjectMetaSystemFields(&tag.ObjectMeta)
+			if err := rest.BeforeCreate(r.strategy, ctx, tag); err != nil {
+				return nil, err
+			}
+			if validateCreate != nil {
+				err = validateCreate(ctx, tag.DeepCopy())
+			}
+			return tag.Tag, err
+		}
+		tag.ResourceVersion = old.ResourceVersion
+		if err := rest.BeforeUpdate(r.strategy, ctx, tag, old); err != nil {
+			return nil, err
+		}
+		if validateUpdate != nil {
+			if err := validateUpdate(ctx, tag.DeepCopy(), old.DeepCopy()); err != nil {
+				return nil, err
+			}
+		}
+		return tag.Tag, nil
+	})
+}
+
+// before is the tag as it is in a stream, which may be none yet; there is false where a tag of that name is not.
+func (r *streamTagsREST) before(ctx context.Context, stream *imagev1.ImageStream, name string) (tag *imagev1.ImageStreamTag, there bool, err error) {
+	_, tagName, err := splitStreamTag(name)
+	if err != nil {
+		return nil, false, err
+	}
+	shown, err := r.shown.named(ctx, stream, tagName)
+	if err != nil {
+		return nil, false, err
+	}
+	history := historyOf(shown, tagName)
+	if specTag(stream, tagName) == nil && !leads(history) {
+		// Without a UID it is one that does not exist, so that most patches are answered 404.
+		return &imagev1.ImageStreamTag{}, false, nil
+	}
+	return streamTag(shown, tagName, history), true, nil
+}
+
+// write has change say what the spec of a stream has for a tag, and returns the tag as it is then. change is given the
+// stream, which has no resourceVersion where it is made, and what the spec had, nil for nothing. It is asked again when
+// another write was faster. created tells whether the spec had nothing.
+func (r *streamTagsREST) write(ctx context.Context, name string, dryRun []string, change func(context.Context, *imagev1.ImageStream, *imagev1.TagReference) (*imagev1.TagReference, error)) (_ runtime.Object, created bool, err error) {
+	streamName, tagName, err := splitStreamTag(name)
+	if err != nil {
+		return nil, false, err
+	}
+	transform := func(ctx context.Context, _, old runtime.Object) (runtime.Object, error) {
+		stream := old.(*imagev1.ImageStream).DeepCopy()
+		if stream.Name == "" {
+			stream.Namespace, stream.Name = genericapirequest.NamespaceValue(ctx), streamName
+		}
+		at := slices.IndexFunc(stream.Spec.Tags, func(t imagev1.TagReference) bool { return t.Name == tagName })
+		created = at < 0
+		if created {
+			spec, err := change(ctx, stream, nil)
+			if err != nil {
+				return nil, err
+			}
+			stream.Spec.Tags = append(stream.Spec.Tags, *spec)
+			return stream, nil
+		}
+		spec, err := change(ctx, stream, &stream.Spec.Tags[at])
+		if err != nil {
+			return nil, err
+		}
+		stream.Spec.Tags[at] = *spec
+		return stream, nil
+	}
+	obj, _, err := r.shown.streams.Update(ctx, streamName, rest.DefaultUpdatedObjectInfo(nil, transform), rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, true, &metav1.UpdateOptions{DryRun: dryRun})
+	if err != nil {
+		return nil, false, err
+	}
+	shown, err := r.shown.named(ctx, obj.(*imagev1.ImageStream), tagName)
+	if err != nil {
+		return nil, false, err
+	}
+	out, err := r.withImage(ctx, streamTag(shown, tagName, historyOf(shown, tagName)))
+	return out, created, err
+}
+
+// Delete is part of rest.GracefulDeleter. It removes a tag from its stream, with its history. What registries say of a tag is
+// kept elsewhere, and stays: a tag that the stream has of its repository alone goes with its ImageTag, in the namespace of
+// these, if that may be deleted.
+func (r *streamTagsREST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
+	streamName, tagName, err := splitStreamTag(name)
+	if err != nil {
+		return nil, false, err
+	}
+	if options == nil {
+		options = &metav1.DeleteOptions{}
+	}
+	done := &metav1.Status{Status: metav1.StatusSuccess}
+	var ofRepository *imagev1.ImageTag
+	transform := func(ctx context.Context, _, old runtime.Object) (runtime.Object, error) {
+		stored := old.(*imagev1.ImageStream)
+		tag, there, err := r.before(ctx, stored, name)
+		if err != nil {
+			return nil, err
+		}
+		if p := options.Preconditions; p != nil && (p.UID != nil && *p.UID != stored.UID || p.ResourceVersion != nil && *p.ResourceVersion != stored.ResourceVersion) {
+			return nil, apierrors.NewConflict(imagev1.Resource("imagestreamtags"), name, fmt.Errorf("the preconditions are not those of its stream, with UID %s and resourceVersion %s", stored.UID, stored.ResourceVersion))
+		}
+		if validate != nil && there {
+			if err := validate(ctx, tag); err != nil {
+				return nil, err
+			}
+		}
+		if specTag(stored, tagName) == nil && historyOf(stored, tagName) == nil {
+			if ofRepository, err = r.ofRepository(ctx, stored, tagName); err == nil && ofRepository == nil {
+				err = noStreamTag(name)
+			}
+			return stored, err
+		}
+		return r.without(ctx, stored, tagName)
+	}
+	_, _, err = r.forget.Update(ctx, streamName, rest.DefaultUpdatedObjectInfo(nil, transform), rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{DryRun: options.DryRun})
+	if apierrors.IsNotFound(err) {
+		return nil, false, noStreamTag(name)
+	}
+	if err != nil || ofRepository == nil {
+		return done, err == nil, err
+	}
+	_, _, err = r.shown.tags.Delete(genericapirequest.WithNamespace(ctx, ofRepository.Namespace), ofRepository.Name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{DryRun: options.DryRun})
+	if apierrors.IsNotFound(err) {
+		return nil, false, noStreamTag(name)
+	}
+	return done, err == nil, err
+}
+
+// without is a stream without a tag and what that led to. What the tags that follow it lead to, they keep.
+func (r *streamTagsREST) without(ctx context.Context, stored *imagev1.ImageStream, tag string) (*imagev1.ImageStream, error) {
+	var followers []string
+	for name, source := range sourcesOf(stored) {
+		if source == tag && name != tag {
+			followers = append(followers, name)
+		}
+	}
+	shown, err := r.shown.named(ctx, stored, followers...)
+	if err != nil {
+		return nil, err
+	}
+	stream := stored.DeepCopy()
+	for _, name := range followers {
+		keepHistory(stream, shown, name)
+	}
+	stream.Spec.Tags = slices.DeleteFunc(stream.Spec.Tags, func(t imagev1.TagReference) bool { return t.Name == tag })
+	stream.Status.Tags = slices.DeleteFunc(stream.Status.Tags, func(t imagev1.NamedTagEventList) bool { return t.Tag == tag })
+	return stream, nil
+}
+
+// ofRepository is the ImageTag by which a stream has a tag of its repository; nil if there is none. It is refused to whoever
+// may not delete it.
+func (r *streamTagsREST) ofRepository(ctx context.Context, stream *imagev1.ImageStream, name string) (*imagev1.ImageTag, error) {
+	repository, err := reference.Parse(stream.Spec.DockerImageRepository)
+	if err != nil {
+		return nil, nil
+	}
+	tag, err := r.shown.tag(ctx, repository.WithTag(name))
+	if err != nil || tag == nil {
+		return nil, err
+	}
+	reason, may := "", false
+	if stream.Namespace == tags.Namespace {
+		reason, may = r.shown.may(ctx, authorizer.AttributesRecord{Verb: "delete", Namespace: tag.Namespace, Resource: "imagetags", Name: tag.Name})
+	}
+	if may {
+		return tag, nil
+	}
+	return nil, apierrors.NewForbidden(imagev1.Resource("imagestreamtags"), stream.Name+":"+name,
+		fmt.Errorf("the stream has this tag of its repository: delete it in the registry, or have the imagetag %s of namespace %s deleted %s", tag.Name, tag.Namespace, reason))
+}
+
+// forgetStrategy writes streams whose tags were deleted, as they are given.
+type forgetStrategy struct{ streamStrategy }
+
+// PrepareForUpdate is part of rest.RESTUpdateStrategy.
+func (forgetStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	stream, before := obj.(*imagev1.ImageStream), old.(*imagev1.ImageStream)
+	stream.Generation = before.Generation
+	if !apiequality.Semantic.DeepEqual(stream.Spec, before.Spec) {
+		stream.Generation++
+	}
+}
+
+// ValidateUpdate is part of rest.RESTUpdateStrategy.
+func (forgetStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+	return validation.ValidateObjectMetaUpdate(&obj.(*imagev1.ImageStream).ObjectMeta, &old.(*imagev1.ImageStream).ObjectMeta, field.NewPath("metadata"))
+}
+
+// streamTagStrategy is what happens to an ImageStreamTag between decoding and its place in a stream. Users write what it
+// follows and its annotations; the rest is the stream's.
+type streamTagStrategy struct {
+	runtime.ObjectTyper
+	names.NameGenerator
+}
+
+var (
+	_ rest.RESTCreateStrategy = streamTagStrategy{}
+	_ rest.RESTUpdateStrategy = streamTagStrategy{}
+)
+
+// NamespaceScoped is true.
+func (streamTagStrategy) NamespaceScoped() bool { return true }
+
+// AllowCreateOnUpdate is true.
+func (streamTagStrategy) AllowCreateOnUpdate(context.Context) bool { return true }
+
+// AllowUnconditionalUpdate is true.
+func (streamTagStrategy) AllowUnconditionalUpdate(context.Context) bool { return true }
+
+// Canonicalize has nothing to do.
+func (streamTagStrategy) Canonicalize(runtime.Object) {}
+
+// WarningsOnCreate is part of rest.RESTCreateStrategy.
+func (streamTagStrategy) WarningsOnCreate(context.Context, runtime.Object) []string { return nil }
+
+// WarningsOnUpdate is part of rest.RESTUpdateStrategy.
+func (streamTagStrategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
+	return nil
+}
+
+// PrepareForCreate is part of rest.RESTCreateStrategy.
+func (streamTagStrategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
+	tag := obj.(*imagev1.ImageStreamTag)
+	tag.Image, tag.Conditions, tag.Generation, tag.LookupPolicy = imagev1.Image{}, nil, 0, imagev1.ImageLookupPolicy{}
+	if tag.Tag == nil {
+		return
+	}
+	_, tag.Tag.Name, _ = strings.Cut(tag.Name, ":")
+	if tag.Tag.Annotations == nil {
+		tag.Tag.Annotations = tag.Annotations
+	}
+}
+
+// PrepareForUpdate is part of rest.RESTUpdateStrategy. Whoever gets a tag, changes its annotations and writes it back need
+// not change those of its spec, too.
+func (streamTagStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	tag, before := obj.(*imagev1.ImageStreamTag), old.(*imagev1.ImageStreamTag)
+	tag.Image, tag.Conditions, tag.Generation, tag.LookupPolicy = before.Image, before.Conditions, before.Generation, before.LookupPolicy
+	if len(tag.Labels) == 0 {
+		tag.Labels = before.Labels
+	}
+	if tag.Tag == nil {
+		tag.Tag = before.Tag.DeepCopy()
+	}
+	if tag.Tag != nil {
+		_, tag.Tag.Name, _ = strings.Cut(tag.Name, ":")
+		tag.Tag.Annotations = tag.Annotations
+	}
+}
+
+// Validate reports what is wrong with a new tag. Where it leads is looked up when its stream is written.
+func (streamTagStrategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
+	tag := obj.(*imagev1.ImageStreamTag)
+	errs := validation.ValidateObjectMeta(&tag.ObjectMeta, true, validateTagName, field.NewPath("metadata"))
+	if len(tag.Labels) > 0 {
+		errs = append(errs, field.Forbidden(field.NewPath("metadata", "labels"), "they are those of the stream: change it"))
+	}
+	return append(errs, validateStreamTagSpec(tag)...)
+}
+
+// ValidateUpdate reports what is wrong with a changed tag.
+func (streamTagStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+	tag, before := obj.(*imagev1.ImageStreamTag), old.(*imagev1.ImageStreamTag)
+	errs := validation.ValidateObjectMetaUpdate(&tag.ObjectMeta, &before.ObjectMeta, field.NewPath("metadata"))
+	if !apiequality.Semantic.DeepEqual(tag.Labels, before.Labels) {
+		errs = append(errs, field.Forbidden(field.NewPath("metadata", "labels"), "they are those of the stream: change it"))
+	}
+	return append(errs, validateStreamTagSpec(tag)...)
+}
+
+func validateStreamTagSpec(tag *imagev1.ImageStreamTag) (errs field.ErrorList) {
+	at := field.NewPath("tag")
+	if tag.Tag == nil {
+		return field.ErrorList{field.Required(at, "what the tag follows, as the stream's spec has nothing for it")}
+	}
+	if !apiequality.Semantic.DeepEqual(tag.Tag.Annotations, tag.Annotations) {
+		errs = append(errs, field.Invalid(at.Child("annotations"), "<map>", "must be those of metadata, or none"))
+	}
+	return append(errs, validateSpecTag(tag.Tag, at)...)
+}

@@ -1,0 +1,270 @@
+package imageapi
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+)
+
+const (
+	// maxStreamTags is how many tags of streams a list has at most. A page has no more either; a list without a limit that
+	// would need more is refused.
+	maxStreamTags = 10000
+	// streamsAtOnce and tagsAtOnce are how many streams, and ImageTags of a repository, a list of tags reads at a time.
+	streamsAtOnce, tagsAtOnce = 50, 500
+)
+
+// List is part of rest.Lister. Tags come in the order of their streams' names, and then in that of their own; images are not
+// read. Each page is as things are when it is asked for: no tag that is there all the time is left out, or comes twice.
+func (r *streamTagsREST) List(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
+	if options == nil {
+		options = &internalversion.ListOptions{}
+	}
+	l, ctx, err := newStreamTagLister(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	out := &imagev1.ImageStreamTagList{Items: []imagev1.ImageStreamTag{}}
+	for tag, err := range l.tags(ctx, r.shown, &out.ListMeta) {
+		if err != nil {
+			return nil, err
+		}
+		if len(out.Items) < l.limit {
+			out.Items = append(out.Items, *tag)
+			continue
+		}
+		if options.Limit == 0 {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("there are more than %d image stream tags: list them in pages (limit and continue; kubectl get --chunk-size)", maxStreamTags))
+		}
+		out.Continue, err = l.after(&out.Items[len(out.Items)-1])
+		return out, err
+	}
+	return out, nil
+}
+
+// streamTagLister finds the tags that a list has.
+type streamTagLister struct {
+	limit     int
+	namespace string // "" for all
+	fields    fields.Selector
+	ofStreams internalversion.ListOptions // those that may have some, from the first one on
+	first     string                      // the stream, as a key in the namespace or in all, that an earlier page ended in
+	last      string                      // and the tag of it that came last
+	only      string                      // the tag that every one has that is selected; "" if the selector has none
+}
+
+func newStreamTagLister(ctx context.Context, options *internalversion.ListOptions) (*streamTagLister, context.Context, error) {
+	if options.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
+		return nil, nil, apierrors.NewBadRequest("resourceVersionMatch: image stream tags are put together as they are now, and not as they were")
+	}
+	l := &streamTagLister{limit: maxStreamTags, namespace: genericapirequest.NamespaceValue(ctx), fields: options.FieldSelector}
+	if options.Limit > 0 {
+		l.limit = int(min(options.Limit, maxStreamTags))
+	}
+	if l.fields == nil {
+		l.fields = fields.Everything()
+	}
+	if namespace, ok := l.fields.RequiresExactMatch("metadata.namespace"); ok && l.namespace == "" {
+		l.namespace = namespace
+		ctx = genericapirequest.WithNamespace(ctx, namespace)
+	}
+	l.ofStreams = internalversion.ListOptions{LabelSelector: options.LabelSelector, ResourceVersion: options.ResourceVersion, Limit: streamsAtOnce}
+	if options.ResourceVersion != "" && options.Continue == "" {
+		l.ofStreams.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
+	}
+	if name, ok := l.fields.RequiresExactMatch("metadata.name"); ok {
+		stream, tag, err := splitStreamTag(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		l.only, l.ofStreams.FieldSelector = tag, fields.OneTermEqualSelector("metadata.name", stream)
+	}
+	if options.Continue == "" {
+		return l, ctx, nil
+	}
+	key, _, err := storage.DecodeContinue(options.Continue, "")
+	if err != nil {
+		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("invalid continue token: %v", err))
+	}
+	l.first, l.last, _ = strings.Cut(strings.TrimSuffix(key, "\x00"), ":")
+	l.ofStreams.Continue, err = position(l.first)
+	return l, ctx, err
+}
+
+// position is the token by which a list goes on at a key, as things are then.
+func position(key string) (string, error) { return storage.EncodeContinue("/"+key, "/", -1) }
+
+// key is where an object of that name stands in the list.
+func (l *streamTagLister) key(namespace, name string) string {
+	if l.namespace != "" {
+		return name
+	}
+	return namespace + "/" + name
+}
+
+// after is the token by which a list goes on after a tag.
+func (l *streamTagLister) after(tag *imagev1.ImageStreamTag) (string, error) {
+	return position(l.key(tag.Namespace, tag.Name) + "\x00")
+}
+
+// tags yields the tags that are selected. It writes into list as of when streams were read.
+func (l *streamTagLister) tags(ctx context.Context, r *streamReader, list *metav1.ListMeta) iter.Seq2[*imagev1.ImageStreamTag, error] {
+	return func(yield func(*imagev1.ImageStreamTag, error) bool) {
+		for options := l.ofStreams; ; {
+			more, err := l.page(ctx, r, &options, list, yield)
+			if err != nil {
+				yield(nil, err)
+			}
+			if err != nil || !more {
+				return
+			}
+		}
+	}
+}
+
+// page yields what is selected of some streams, and has options say which are the next. It returns false when none are, or
+// no more is wanted. What it reads counts as memory of the request (package kubestore) until it returns.
+func (l *streamTagLister) page(ctx context.Context, r *streamReader, options *internalversion.ListOptions, list *metav1.ListMeta, yield func(*imagev1.ImageStreamTag, error) bool) (more bool, err error) {
+	ctx, done := context.WithCancel(ctx)
+	defer done()
+	obj, err := r.streams.List(ctx, options)
+	if err != nil {
+		return false, err
+	}
+	streams := obj.(*imagev1.ImageStreamList)
+	list.ResourceVersion = streams.ResourceVersion
+	for i := range streams.Items {
+		stream, after := &streams.Items[i], ""
+		if l.key(stream.Namespace, stream.Name) == l.first {
+			after = l.last
+		}
+		for history, err := range l.histories(ctx, r, stream, after) {
+			if err != nil {
+				return false, err
+			}
+			if !leads(history) {
+				continue
+			}
+			tag := streamTag(stream, history.Tag, history)
+			if l.fields.Matches(fields.Set{"metadata.name": tag.Name, "metadata.namespace": tag.Namespace}) && !yield(tag, nil) {
+				return false, nil
+			}
+		}
+	}
+	options.ResourceVersion, options.ResourceVersionMatch, options.Continue = "", "", streams.Continue
+	return streams.Continue != "", nil
+}
+
+// histories yields what the tags of a stream after one lead to, in the order of their names.
+func (l *streamTagLister) histories(ctx context.Context, r *streamReader, stream *imagev1.ImageStream, after string) iter.Seq2[*imagev1.NamedTagEventList, error] {
+	return func(yield func(*imagev1.NamedTagEventList, error) bool) {
+		named := []string{l.only}
+		if l.only == "" {
+			named = namedIn(stream)
+		}
+		shown, err := r.named(ctx, stream, named...)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		is := map[string]bool{}
+		for _, name := range named {
+			is[name] = true
+		}
+		// Besides these there may be some that they follow.
+		own := slices.DeleteFunc(shown.Status.Tags, func(t imagev1.NamedTagEventList) bool { return !is[t.Tag] || t.Tag <= after })
+		if l.only == "" && stream.Spec.DockerImageRepository != "" {
+			for tag, err := range r.tagsAfter(ctx, stream.Spec.DockerImageRepository, after) {
+				if err != nil {
+					yield(nil, err)
+					return
+				}
+				name := tagOf(tag)
+				for len(own) > 0 && own[0].Tag < name {
+					if !yield(&own[0], nil) {
+						return
+					}
+					own = own[1:]
+				}
+				if !is[name] && tag.Status != nil && !yield(tag.Status, nil) {
+					return
+				}
+			}
+		}
+		for i := range own {
+			if !yield(&own[i], nil) {
+				return
+			}
+		}
+	}
+}
+
+// namedIn are the tags that a stream itself has something about, each once.
+func namedIn(stream *imagev1.ImageStream) (names []string) {
+	for i := range stream.Spec.Tags {
+		names = append(names, stream.Spec.Tags[i].Name)
+	}
+	for i := range stream.Status.Tags {
+		names = append(names, stream.Status.Tags[i].Tag)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// tagsAfter yields what is known of a repository's tags after one, in the order of their names.
+func (r *streamReader) tagsAfter(ctx context.Context, repository, after string) iter.Seq2[*imagev1.ImageTag, error] {
+	return func(yield func(*imagev1.ImageTag, error) bool) {
+		ref, err := reference.Parse(repository)
+		if err != nil {
+			return // stored by nobody that validates
+		}
+		from := tags.Stream(ref) + ":"
+		if after != "" {
+			from += after + "\x00"
+		}
+		options := internalversion.ListOptions{Limit: tagsAtOnce}
+		predicate := tagPredicate(labels.Everything(), fields.OneTermEqualSelector(selectors.TagRepository, ref.Name()))
+		options.Continue, err = position(from)
+		for more := true; more && err == nil; {
+			more, err = r.tagsPage(ctx, predicate, &options, yield)
+		}
+		if err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
+// tagsPage yields some ImageTags, and has options say which are the next. It returns false when none are, or no more is
+// wanted.
+func (r *streamReader) tagsPage(ctx context.Context, predicate storage.SelectionPredicate, options *internalversion.ListOptions, yield func(*imagev1.ImageTag, error) bool) (more bool, err error) {
+	ctx, done := context.WithCancel(genericapirequest.WithNamespace(ctx, tags.Namespace))
+	defer done()
+	obj, err := r.tags.ListPredicate(ctx, predicate, options)
+	if err != nil {
+		return false, err
+	}
+	list := obj.(*imagev1.ImageTagList)
+	for i := range list.Items {
+		if !yield(&list.Items[i], nil) {
+			return false, nil
+		}
+	}
+	options.Continue = list.Continue
+	return list.Continue != "", nil
+}
