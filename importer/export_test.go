@@ -63,3 +63,10 @@ func VerifyStream(ctx context.Context, r io.Reader, digest, diffID string, budge
 
 // Keychain is what credentials are asked of.
 func (im *Importer) Keychain() authn.Keychain { return im.keychain }
+
+// Expected is how many repositories references are expected of.
+func (a *Ahead) Expected() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.repositories)
+}

@@ -48,7 +48,8 @@ func Because(ctx context.Context, cause string) context.Context {
 // What was seen is written only if nobody has written of the tag since before the
 // registry was asked; else it is asked again. So a history is in the order in which
 // the registry was asked, whoever asked and however slow he was, and its newest item
-// is what the registry said last. left are the Images that it has left, or that are
+// is what the registry said last. What [Ahead] has listed is older than a tag that is read now, and may be: a tag
+// that was written of since has another version, or has one, which its writer is told. left are the Images that it has left, or that are
 // marked because the registry no longer has it.
 func (im *Importer) follow(ctx context.Context, ref reference.Reference, images Tagged, look func() sight) (left []string, err error) {
 	backoff := conflictBackoff
@@ -60,14 +61,29 @@ func (im *Importer) follow(ctx context.Context, ref reference.Reference, images 
 				return left, context.Cause(ctx)
 			}
 		}
-		tag, err := images.GetTag(ctx, tags.Name(ref), metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			tag = nil
-		} else if err != nil {
-			return left, fmt.Errorf("looking up where %s led: %w", ref, err)
+		var before foreseen
+		if ahead, ok := images.(*Ahead); ok && n == 0 {
+			before = ahead.take(ctx, ref)
+		}
+		var tag *imagev1.ImageTag
+		if !before.known {
+			if tag, err = getTag(ctx, ref, images); err != nil {
+				return left, err
+			}
 		}
 		seen := look()
-		also, again, err := im.remember(ctx, ref, images, tag, seen, n > 0)
+		if before.version != "" {
+			if seen.err == nil && seen.digest == before.digest {
+				return left, nil // there is nothing to write
+			}
+			if tag, err = getTag(ctx, ref, images); err != nil {
+				return left, err
+			}
+			if tag == nil || tag.ResourceVersion != before.version {
+				continue
+			}
+		}
+		also, again, err := im.remember(ctx, ref, images, tag, seen, n > 0, before.vacant)
 		left = append(left, also...)
 		if !again {
 			return left, err
@@ -76,10 +92,23 @@ func (im *Importer) follow(ctx context.Context, ref reference.Reference, images 
 	return left, fmt.Errorf("where %s leads was written by others %d times meanwhile: import it again", ref, conflictBackoff.Steps)
 }
 
+// getTag reads the ImageTag of a reference; nil if it has none.
+func getTag(ctx context.Context, ref reference.Reference, images Tagged) (*imagev1.ImageTag, error) {
+	tag, err := images.GetTag(ctx, tags.Name(ref), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("looking up where %s led: %w", ref, err)
+	}
+	return tag, nil
+}
+
 // remember records what was seen of a tag since its ImageTag, if it has one, was read;
 // again is true if others have written of the tag meanwhile. contested says that the
-// tag may have led elsewhere in an earlier round.
-func (im *Importer) remember(ctx context.Context, ref reference.Reference, images Tagged, tag *imagev1.ImageTag, seen sight, contested bool) (left []string, again bool, err error) {
+// tag may have led elsewhere in an earlier round, vacant that no Image was recorded under the repository
+// before the first.
+func (im *Importer) remember(ctx context.Context, ref reference.Reference, images Tagged, tag *imagev1.ImageTag, seen sight, contested, vacant bool) (left []string, again bool, err error) {
 	if ctx.Err() != nil || seen.digest == "" && !seen.absent && tag == nil {
 		return left, false, nil // nothing was learnt
 	}
@@ -90,8 +119,10 @@ func (im *Importer) remember(ctx context.Context, ref reference.Reference, image
 	led, known := tags.Now(tag)
 	if seen.absent || seen.digest != "" {
 		if moved := !known || led != seen.digest; moved || contested {
-			if left, err = leaveOthers(ctx, ref, images, seen, now); err != nil {
-				return left, false, err
+			if !vacant || contested {
+				if left, err = leaveOthers(ctx, ref, images, seen, now); err != nil {
+					return left, false, err
+				}
 			}
 			if tag == nil && seen.absent && len(left) == 0 {
 				return left, false, nil // it never was

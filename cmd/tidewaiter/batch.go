@@ -21,6 +21,7 @@ import (
 type batch struct {
 	importer *importer.Importer
 	images   func() importer.Images
+	ahead    *importer.Ahead // what images returns, if it keeps tags
 	lanes    *lanes.Lanes
 	events   *eventRecorder
 	report   *report
@@ -53,8 +54,13 @@ const (
 // newBatch imports up to jobs references at a time from one registry, and one at a time
 // from each of many others beside it.
 func newBatch(im *importer.Importer, images func() importer.Images, jobs int, report *report, progress *progress) *batch {
+	var ahead *importer.Ahead
+	if tagged, ok := images().(importer.Tagged); ok {
+		ahead = importer.NewAhead(tagged, clock.RealClock{})
+		images = func() importer.Images { return ahead }
+	}
 	return &batch{
-		importer: im, images: images, lanes: lanes.New(2*jobs+32, jobs, clock.RealClock{}), clock: clock.RealClock{}, jobs: jobs,
+		importer: im, images: images, ahead: ahead, lanes: lanes.New(2*jobs+32, jobs, clock.RealClock{}), clock: clock.RealClock{}, jobs: jobs,
 		events: &eventRecorder{}, report: report, progress: progress,
 		waiting: map[string][]reference.Reference{}, parked: map[string]time.Time{}, ended: make(chan ended),
 	}
@@ -76,12 +82,12 @@ func (b *batch) importAll(ctx context.Context, references iter.Seq[reference.Ref
 		}
 		select {
 		case e := <-b.ended:
-			b.end(ctx, e, silent)
+			b.end(e, silent)
 		case <-probe:
 		case <-ctx.Done():
 			for ; b.running > 0; b.running-- {
 				e := <-b.ended
-				b.tell(ctx, e)
+				b.tell(e)
 			}
 			for _, host := range b.hosts {
 				b.report.skip(b.waiting[host])
@@ -98,6 +104,9 @@ func (b *batch) wait(ref reference.Reference) {
 		b.hosts = append(b.hosts, ref.Host)
 	}
 	b.waiting[ref.Host] = append(b.waiting[ref.Host], ref)
+	if b.ahead != nil {
+		b.ahead.Expect(ref)
+	}
 }
 
 // start begins what there is room for, one reference of each registry in turn. It
@@ -135,7 +144,7 @@ func (b *batch) start(ctx context.Context) (again time.Time) {
 
 // end tells what became of an import, or has it wait again for a registry that asked to
 // be left alone.
-func (b *batch) end(ctx context.Context, e ended, silent map[string]int) {
+func (b *batch) end(e ended, silent map[string]int) {
 	b.running--
 	host := e.ref.Host
 	until := b.lanes.End(host, e.err)
@@ -156,7 +165,7 @@ func (b *batch) end(ctx context.Context, e ended, silent map[string]int) {
 	default:
 		silent[host] = 0
 	}
-	b.tell(ctx, e)
+	b.tell(e)
 	if silent[host] < maxSilent {
 		return
 	}
@@ -178,8 +187,8 @@ func (b *batch) end(ctx context.Context, e ended, silent map[string]int) {
 	delete(b.waiting, host)
 }
 
-func (b *batch) tell(ctx context.Context, e ended) {
-	b.events.imported(ctx, e.ref.String(), e.result, e.err)
+func (b *batch) tell(e ended) {
+	b.events.imported(e.ref.String(), e.result, e.err)
 	b.report.add(e.ref.String(), e.result, e.err)
 }
 

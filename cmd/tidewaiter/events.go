@@ -88,18 +88,22 @@ func (r *eventRecorder) Notify(_ context.Context, n queue.Notice) {
 }
 
 // imported tells what became of a reference that was to be imported, unless nothing did.
-func (r *eventRecorder) imported(ctx context.Context, reference string, result *importer.Result, err error) {
+func (r *eventRecorder) imported(reference string, result *importer.Result, err error) {
 	if err == nil && !slices.ContainsFunc(result.Images, func(i importer.ImageResult) bool { return i.Action != importer.Unchanged }) {
 		return
 	}
-	n := queue.Notice{Reason: queue.NoticeImported, Reference: reference, Message: "Imported " + reference}
-	if result != nil {
-		n.Image = result.Digest
+	about := aboutImage(reference)
+	if result != nil && result.Digest != "" {
+		about.Name = result.Digest
+		if i := slices.IndexFunc(result.Images, func(i importer.ImageResult) bool { return i.Image.Name == result.Digest }); i >= 0 {
+			about.UID = result.Images[i].Image.UID // which is not asked for then
+		}
 	}
 	if err != nil {
-		n.Reason, n.Warning, n.Message = queue.NoticeImportFailed, true, err.Error()
+		r.record(about, true, queue.NoticeImportFailed, err.Error())
+		return
 	}
-	r.Notify(ctx, n)
+	r.record(about, false, queue.NoticeImported, "Imported "+reference)
 }
 
 // verdictChanged tells what an image's signatures are found to be, when that is

@@ -90,7 +90,7 @@ func TestAttackTextReachesNoTerminal(t *testing.T) {
 		if err := events.start(t.Context(), config, "test"); err != nil {
 			t.Fatal(err)
 		}
-		events.imported(t.Context(), result.Reference, result, errors.New(hostileText))
+		events.imported(result.Reference, result, errors.New(hostileText))
 		events.flush()
 		list, err := kubernetes.NewForConfigOrDie(config).CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=ImportFailed"})
 		if err != nil || len(list.Items) != 1 {

@@ -73,7 +73,7 @@ func (b *batch) importSources(ctx context.Context, from sources, s *selection) e
 			if result != nil && image.Made {
 				result.Warnings = append(result.Warnings, "the archive has no manifest, so one was made of its config and its layers: in a registry the image may have another digest")
 			}
-			b.events.imported(ctx, image.Reference.String(), result, err)
+			b.events.imported(image.Reference.String(), result, err)
 			b.report.fromFile(source.String(), image.Reference.String(), result, err)
 		}
 	}

@@ -1,0 +1,358 @@
+package importer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+)
+
+// countedImages counts what is asked of Images, by method.
+type countedImages struct {
+	*registrytest.Images
+	listErr error // of ListTags
+
+	mu     sync.Mutex
+	counts map[string]int
+}
+
+func (c *countedImages) count(method string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.counts == nil {
+		c.counts = map[string]int{}
+	}
+	c.counts[method]++
+}
+
+// asked is what was asked since it was called last.
+func (c *countedImages) asked() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	counts := c.counts
+	c.counts = nil
+	return strings.TrimPrefix(fmt.Sprint(counts), "map")
+}
+
+func (c *countedImages) Get(ctx context.Context, name string, o metav1.GetOptions) (*imagev1.Image, error) {
+	c.count("Get")
+	return c.Images.Get(ctx, name, o)
+}
+
+func (c *countedImages) Create(ctx context.Context, image *imagev1.Image, o metav1.CreateOptions) (*imagev1.Image, error) {
+	c.count("Create")
+	return c.Images.Create(ctx, image, o)
+}
+
+func (c *countedImages) GetTag(ctx context.Context, name string, o metav1.GetOptions) (*imagev1.ImageTag, error) {
+	c.count("GetTag")
+	return c.Images.GetTag(ctx, name, o)
+}
+
+func (c *countedImages) UpdateTag(ctx context.Context, tag *imagev1.ImageTag, o metav1.UpdateOptions) (*imagev1.ImageTag, error) {
+	c.count("UpdateTag")
+	return c.Images.UpdateTag(ctx, tag, o)
+}
+
+func (c *countedImages) ListTags(ctx context.Context, o metav1.ListOptions) (*imagev1.ImageTagList, error) {
+	c.count("ListTags")
+	if c.listErr != nil {
+		return nil, c.listErr
+	}
+	return c.Images.ListTags(ctx, o)
+}
+
+// List answers as a server does that looks at all Images for one page.
+func (c *countedImages) List(ctx context.Context, o metav1.ListOptions) (*imagev1.ImageList, error) {
+	c.count("List")
+	all := &imagev1.ImageList{}
+	for {
+		list, err := c.Images.List(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		all.Items = append(all.Items, list.Items...)
+		if o.Continue = list.Continue; o.Continue == "" {
+			return all, nil
+		}
+	}
+}
+
+// pushMany pushes n images to team/app, tagged 0, 1, …
+func pushMany(t *testing.T, registry *registrytest.Registry, n int) (references []string) {
+	t.Helper()
+	for i := range n {
+		name := fmt.Sprint("team/app:", i)
+		registry.Push(name, newImage(t, sample.Spec{Name: name}))
+		references = append(references, registry.Host+"/"+name)
+	}
+	return references
+}
+
+// newAhead expects references.
+func newAhead(t *testing.T, images importer.Tagged, clock *clocktesting.FakeClock, references []string) *importer.Ahead {
+	t.Helper()
+	ahead := importer.NewAhead(images, clock)
+	for _, ref := range references {
+		ahead.Expect(parse(t, ref))
+	}
+	return ahead
+}
+
+// A new image cost six requests to the API, and a known one two.
+func TestImportOfManyReadsTheirTagsWithOneList(t *testing.T) {
+	t.Parallel()
+	registry, images, clock := registrytest.New(t), &countedImages{Images: &registrytest.Images{}}, clocktesting.NewFakeClock(time.Now())
+	references := pushMany(t, registry, 60)
+	im := newImporter(t, importer.Options{})
+	all := func(references []string) {
+		ahead := newAhead(t, images, clock, references)
+		for _, ref := range references {
+			mustImport(t, im, ref, ahead)
+		}
+	}
+	for _, want := range []string{
+		"[Create:60 Get:60 List:1 ListTags:1 UpdateTag:60]", // the List asks whether the repository has any image
+		"[Get:60 ListTags:1]",
+	} {
+		all(references)
+		if got := images.asked(); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	all(references[:20])
+	if got, want := images.asked(), "[Get:20 GetTag:20]"; got != want {
+		t.Errorf("a few: %s, want %s", got, want)
+	}
+	// A tag that is new in a repository that is not may be recorded on an image that it has left.
+	more := pushMany(t, registry, 61)
+	all(more)
+	if got, want := images.asked(), "[Create:1 Get:61 List:1 ListTags:1 UpdateTag:1]"; got != want {
+		t.Errorf("one is new: %s, want %s", got, want)
+	}
+	// After what has moved or could not be imported the tag is read.
+	digest := registry.Push("team/app:7", newImage(t, sample.Spec{Name: "moved"}))
+	all(references)
+	if got, want := images.asked(), "[Create:1 Get:61 GetTag:1 List:1 ListTags:1 UpdateTag:1]"; got != want {
+		t.Errorf("one has moved: %s, want %s", got, want)
+	}
+	if got, _ := history(t, images.Images, references[7]); len(got) != 2 || got[0] != digest {
+		t.Errorf("the history is %v", got)
+	}
+}
+
+// What was listed is not what is there now: others write of a tag between the list and the look.
+func TestTagsThatMovedSinceTheyWereListed(t *testing.T) {
+	t.Parallel()
+	registry, images, clock := registrytest.New(t), &registrytest.Images{}, clocktesting.NewFakeClock(time.Now())
+	references := pushMany(t, registry, 60)
+	im, other := newImporter(t, importer.Options{}), newImporter(t, importer.Options{})
+	first := mustImport(t, other, references[1], images).Digest
+	ahead := newAhead(t, images, clock, references)
+	mustImport(t, im, references[0], ahead) // lists
+
+	// One that was listed, and one that was not there. Each is found elsewhere, and moves once more.
+	for _, i := range []int{1, 2} {
+		want := []string{}
+		for _, name := range []string{"second", "third"} {
+			want = append(want, registry.Push(fmt.Sprint("team/app:", i), newImage(t, sample.Spec{Name: fmt.Sprint(name, i)})))
+			if name == "second" {
+				mustImport(t, other, references[i], images)
+			}
+		}
+		mustImport(t, im, references[i], ahead)
+		slices.Reverse(want)
+		if i == 1 {
+			want = append(want, first)
+		}
+		if got, _ := history(t, images, references[i]); !slices.Equal(got, want) {
+			t.Errorf("tag %d led to %v, want %v", i, got, want)
+		}
+		for _, digest := range want[1:] {
+			if got := known(stored(t, images, digest)); slices.Contains(got, references[i]) {
+				t.Errorf("%s is still known by %v", digest, got)
+			}
+		}
+	}
+	// One that is gone is marked, one that fails is recorded as that.
+	mustImport(t, im, references[3], ahead)
+	ahead = newAhead(t, images, clock, references)
+	mustImport(t, im, references[0], ahead)
+	deleteTag(t, registry, "team/app", "3")
+	_, err := im.Import(t.Context(), parse(t, references[3]), ahead)
+	wantReason(t, err, importer.NotFound)
+	if got, _ := history(t, images, references[3]); len(got) != 2 || got[0] != "" {
+		t.Errorf("what is gone led to %q", got)
+	} else if image := stored(t, images, got[1]); annotation.Missing(image.Annotations)[parse(t, references[3])] == "" {
+		t.Error("what is gone is not marked")
+	}
+	registry.Inject("/manifests/2", 1000, registrytest.Status(http.StatusForbidden, "DENIED"))
+	if _, err := im.Import(t.Context(), parse(t, references[2]), ahead); err == nil {
+		t.Fatal("the registry does not fail")
+	}
+	if _, tag := history(t, images, references[2]); len(tag.Status.Conditions) != 1 {
+		t.Errorf("the failure is not recorded: %+v", tag.Status)
+	}
+	// It is imported again, after what was listed was used.
+	registry.Heal()
+	mustImport(t, im, references[2], ahead)
+	if _, tag := history(t, images, references[2]); len(tag.Status.Conditions) != 0 {
+		t.Errorf("the failure is still recorded: %+v", tag.Status)
+	}
+}
+
+// What is listed grows old, and is listed again if it was of use.
+func TestTagsAreListedAgain(t *testing.T) {
+	t.Parallel()
+	registry, images, clock := registrytest.New(t), &countedImages{Images: &registrytest.Images{}}, clocktesting.NewFakeClock(time.Now())
+	references := pushMany(t, registry, 120)
+	im := newImporter(t, importer.Options{})
+	all := func(ahead *importer.Ahead, references []string) {
+		for _, ref := range references {
+			mustImport(t, im, ref, ahead)
+		}
+	}
+	all(newAhead(t, images, clock, references), references)
+	images.asked()
+	ahead := newAhead(t, images, clock, references)
+	for _, tt := range []struct {
+		from, to int
+		want     string
+	}{
+		{0, 30, "[Get:30 ListTags:1]"},
+		{30, 35, "[Get:5 ListTags:1]"},  // a quarter of the list was of use
+		{35, 120, "[Get:85 GetTag:85]"}, // and too little of this one
+	} {
+		all(ahead, references[tt.from:tt.to])
+		if got := images.asked(); got != tt.want {
+			t.Errorf("%d to %d: %s, want %s", tt.from, tt.to, got, tt.want)
+		}
+		clock.Step(2 * time.Minute)
+	}
+	// Who may not list reads each.
+	images.listErr = errors.New("forbidden")
+	all(newAhead(t, images, clock, references[:50]), references[:50])
+	if got, want := images.asked(), "[Get:50 GetTag:50 ListTags:1]"; got != want {
+		t.Errorf("without lists: %s, want %s", got, want)
+	}
+}
+
+// A repository with very many tags is not read for the sake of a few.
+func TestFewOfVeryManyTags(t *testing.T) {
+	t.Parallel()
+	registry, clock := registrytest.New(t), clocktesting.NewFakeClock(time.Now())
+	images := &pagedTags{countedImages{Images: &registrytest.Images{}}, 50}
+	chosen := pushMany(t, registry, 50)
+	im := newImporter(t, importer.Options{})
+	for _, ref := range chosen {
+		mustImport(t, im, ref, images.Images)
+	}
+	for i := range 300 { // names between those of the others
+		ref := parse(t, fmt.Sprintf("%s/team/app:%d-old", registry.Host, i))
+		tag := tags.New(ref)
+		tags.Lead(tag, ref, "sha256:"+hex64, metav1.NewTime(clock.Now()))
+		if _, err := images.Images.UpdateTag(t.Context(), tag, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ahead := newAhead(t, images, clock, chosen)
+	for _, ref := range chosen {
+		mustImport(t, im, ref, ahead)
+	}
+	got := images.asked()
+	var lists int
+	if _, err := fmt.Sscanf(got[strings.Index(got, "ListTags:"):], "ListTags:%d", &lists); err != nil || lists != 4 {
+		t.Errorf("%s: four pages of 50 are four times what is expected", got)
+	}
+	if !strings.Contains(got, "GetTag:") {
+		t.Errorf("%s: what is on no page is read", got)
+	}
+	// What is not on the pages that were read may be there.
+	for _, ref := range chosen {
+		if digests, _ := history(t, images.Images, ref); len(digests) != 1 {
+			t.Errorf("%s led to %v", ref, digests)
+		}
+	}
+}
+
+// pagedTags lists tags in pages.
+type pagedTags struct {
+	countedImages
+	size int
+}
+
+func (p *pagedTags) ListTags(ctx context.Context, o metav1.ListOptions) (*imagev1.ImageTagList, error) {
+	if !strings.HasPrefix(o.FieldSelector, selectors.TagRepository+"=") {
+		return nil, errors.New("a list of all")
+	}
+	list, err := p.countedImages.ListTags(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	from := 0
+	if o.Continue != "" {
+		if from, err = strconv.Atoi(o.Continue); err != nil {
+			return nil, err
+		}
+	}
+	to := min(from+p.size, len(list.Items))
+	if list.Continue = ""; to < len(list.Items) {
+		list.Continue = fmt.Sprint(to)
+	}
+	list.Items = list.Items[from:to]
+	return list, nil
+}
+
+// Many jobs take of one list.
+func TestManyJobsWaitForOneList(t *testing.T) {
+	t.Parallel()
+	registry, images, clock := registrytest.New(t), &countedImages{Images: &registrytest.Images{}}, clocktesting.NewFakeClock(time.Now())
+	references := pushMany(t, registry, 64)
+	im := newImporter(t, importer.Options{Limits: importer.Limits{HostConcurrency: 64}})
+	for _, want := range []string{"[Create:64 Get:64 List:1 ListTags:1 UpdateTag:64]", "[Get:64 ListTags:1]"} {
+		ahead := newAhead(t, images, clock, references)
+		var jobs sync.WaitGroup
+		for _, ref := range references {
+			jobs.Go(func() {
+				if _, err := im.Import(t.Context(), parse(t, ref), ahead); err != nil {
+					t.Errorf("%s: %v", ref, err)
+				}
+			})
+		}
+		jobs.Wait()
+		if got := images.asked(); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+// What is expected by its digest follows no tag.
+func TestDigestsAreNotReadAhead(t *testing.T) {
+	t.Parallel()
+	images := &countedImages{Images: &registrytest.Images{}}
+	ahead := importer.NewAhead(images, clocktesting.NewFakeClock(time.Now()))
+	for range 100 {
+		ahead.Expect(reference.Reference{Host: "registry.example.com", Repository: "team/app", Digest: "sha256:" + hex64})
+	}
+	if n := ahead.Expected(); n != 0 {
+		t.Errorf("%d repositories are remembered", n)
+	}
+}
