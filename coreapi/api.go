@@ -117,6 +117,15 @@ func New(g generic.RESTOptionsGetter, opts Options) (*API, error) {
 	if err != nil {
 		return nil, err
 	}
+	if opts.OnlyClusters {
+		index := usage.NewIndex(followed.Uses())
+		return &API{
+			Groups:         map[schema.GroupVersion]map[string]rest.Storage{clusters.GroupVersion: followed.Storage()},
+			PostStartHooks: map[string]genericapiserver.PostStartHookFunc{usageHook: run(index)},
+			Usage:          Usage{index, followed},
+			Clusters:       followed,
+		}, nil
+	}
 	groups[clusters.GroupVersion] = followed.Storage()
 	index := usage.NewIndex(usage.LocalPods(pods.rest), followed.Uses())
 
@@ -129,15 +138,22 @@ func New(g generic.RESTOptionsGetter, opts Options) (*API, error) {
 			"coreapi-garbage-collector":    runGarbageCollector(s.uncollected),
 			"coreapi-service-repair":       services.runRepair,
 			"coreapi-server-lease":         keepServerLease(s.identity),
-			"coreapi-image-usage": func(ctx genericapiserver.PostStartHookContext) error {
-				go index.Run(ctx)
-				return nil
-			},
+			usageHook:                      run(index),
 		},
 		Accounts: AccountGetter{accounts, pods.rest},
 		Usage:    Usage{index, followed},
 		Clusters: followed,
 	}, nil
+}
+
+// usageHook is the name of the hook that reads which pods use an image.
+const usageHook = "coreapi-image-usage"
+
+func run(index *usage.Index) genericapiserver.PostStartHookFunc {
+	return func(ctx genericapiserver.PostStartHookContext) error {
+		go index.Run(ctx)
+		return nil
+	}
 }
 
 // sharedEvents serves the storage of core/v1 events in a second group; the

@@ -56,6 +56,9 @@ type Options struct {
 
 	// Clusters are those whose pods are followed.
 	Clusters clusters.Options
+	// OnlyClusters leaves out Kubernetes' own kinds, and what works on them: the server
+	// is one of a cluster that has them.
+	OnlyClusters bool
 
 	// Uncollected are resources that the server serves beside those of this
 	// package and whose objects are not deleted with their owners.

@@ -108,28 +108,15 @@ func (a *Authentication) issuers() []string {
 // failures allows. It returns what knows callers who prove who they are, and those of their
 // requests that run for long.
 func applyAuthentication(ctx context.Context, cfg *genericapiserver.Config, c Config, failures *limits.Failures) (authenticator.Request, *sessions, error) {
-	options := c.Authentication
-	if options == nil {
-		options = NewAuthentication()
-	}
-	var keys serviceaccount.PublicKeysGetter
-	if c.Tokens != nil {
-		keys = c.Tokens
-	}
-	if err := options.complete(keys, c.Accounts); err != nil {
-		return nil, nil, err
-	}
-	client, err := kubernetes.NewForConfig(cfg.LoopbackClientConfig)
-	if err != nil {
+	if c.Cluster != nil {
+		if err := c.Cluster.applyAuthentication(cfg); err != nil {
+			return nil, nil, err
+		}
+	} else if err := c.applyOptions(ctx, cfg); err != nil {
 		return nil, nil, err
 	}
 	own, err := c.Credentials.authenticator()
 	if err != nil {
-		return nil, nil, err
-	}
-	// Without service accounts upstream takes its listers from here, and asks none.
-	unused := informers.NewSharedInformerFactory(client, 0)
-	if err := options.ApplyTo(ctx, &cfg.Authentication, cfg.SecureServing, nil, cfg.OpenAPIConfig, cfg.OpenAPIV3Config, client, unused, "tidewaiter"); err != nil {
 		return nil, nil, err
 	}
 	open := newSessions(own.request(cfg.Authentication.APIAudiences), cfg.Authentication.APIAudiences)
@@ -144,6 +131,28 @@ func applyAuthentication(ctx context.Context, cfg *genericapiserver.Config, c Co
 	callers := union.New(requests...)
 	cfg.Authentication.Authenticator = union.New(callers, anonymous.NewAuthenticator(health))
 	return callers, open, nil
+}
+
+// applyOptions makes cfg know callers in kube-apiserver's ways.
+func (c *Config) applyOptions(ctx context.Context, cfg *genericapiserver.Config) error {
+	options := c.Authentication
+	if options == nil {
+		options = NewAuthentication()
+	}
+	var keys serviceaccount.PublicKeysGetter
+	if c.Tokens != nil {
+		keys = c.Tokens
+	}
+	if err := options.complete(keys, c.Accounts); err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(cfg.LoopbackClientConfig)
+	if err != nil {
+		return err
+	}
+	// Without service accounts upstream takes its listers from here, and asks none.
+	unused := informers.NewSharedInformerFactory(client, 0)
+	return options.ApplyTo(ctx, &cfg.Authentication, cfg.SecureServing, nil, cfg.OpenAPIConfig, cfg.OpenAPIV3Config, client, unused, "tidewaiter")
 }
 
 // ownCallers are those whose credentials are in the data directory.

@@ -75,6 +75,8 @@ type Config struct {
 	Credentials *Credentials
 	// Authentication says how other callers prove who they are; nil for the defaults.
 	Authentication *Authentication
+	// Cluster, if set, is asked who callers are, instead of Authentication and Accounts.
+	Cluster *Cluster
 	// Tokens and Accounts, if set, let service accounts in: whose keys verify their
 	// tokens, and which of them there are.
 	Tokens   *Tokens
@@ -108,6 +110,7 @@ type Server struct {
 	local       *Local
 	credentials *Credentials
 	sessions    *sessions
+	cluster     *Cluster           // nil for a server on its own
 	stop        context.CancelFunc // ends what authenticates callers
 	hooks       http.Handler
 	notAwaited  []string // checks of /readyz that Ready does not wait for
@@ -122,7 +125,7 @@ func New(c Config) (_ *Server, err error) {
 			return nil, err
 		}
 	}
-	s := &Server{local: c.Local, credentials: c.Credentials}
+	s := &Server{local: c.Local, credentials: c.Credentials, cluster: c.Cluster}
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	defer func() {
@@ -185,9 +188,13 @@ func New(c Config) (_ *Server, err error) {
 		return nil, fmt.Errorf("assembling the API server: %w", err)
 	}
 	routes.Profiling{}.Install(s.api.Handler.NonGoRestfulMux)
-	groups := reviews(callers, cfg.Authentication.APIAudiences)
-	maps.Copy(groups, c.Groups)
-	c.Groups = groups
+	if c.Cluster != nil {
+		c.Cluster.lead(c.Groups)
+	} else {
+		groups := reviews(callers, cfg.Authentication.APIAudiences)
+		maps.Copy(groups, c.Groups)
+		c.Groups = groups
+	}
 	c.Tokens.serveDiscovery(s.api, cfg.ExternalAddress)
 	if err := installGroups(s.api, c); err != nil {
 		return nil, err

@@ -85,6 +85,7 @@ func (c *config) clusterSources() ([]clusters.Source, error) {
 // clusterOptions are the options for following clusters.
 func (s *server) clusterOptions() (clusters.Options, error) {
 	sources, err := s.config.clusterSources()
+	sources = append(sources, s.options.cluster.source(s.config)...)
 	return clusters.Options{Sources: sources, About: s.about}, err
 }
 

@@ -32,13 +32,13 @@ type eventRecorder struct {
 	recorder atomic.Pointer[coreapi.EventRecorder]
 }
 
-// start sends events with config until ctx ends, in the name of component.
-func (r *eventRecorder) start(ctx context.Context, config *restclient.Config, component string) error {
+// start sends events about the images of config to the server of to until ctx ends, in the name of component.
+func (r *eventRecorder) start(ctx context.Context, config, to *restclient.Config, component string) error {
 	images, err := imageclient.New(config)
 	if err != nil {
 		return err
 	}
-	recorder, err := coreapi.NewEventRecorder(ctx, config, legacyscheme.Scheme, component, func(ctx context.Context, about *corev1.ObjectReference) {
+	recorder, err := coreapi.NewEventRecorder(ctx, to, legacyscheme.Scheme, component, func(ctx context.Context, about *corev1.ObjectReference) {
 		if about.Kind != "Image" || about.UID != "" {
 			return
 		}

@@ -227,7 +227,7 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 			// Events are by the way: what becomes of them is no concern of who imports.
 			recording, stop := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), klog.Logger{}))
 			defer stop()
-			if err := b.events.start(recording, to.config, "tidewaiter-import"); err != nil {
+			if err := b.events.start(recording, to.config, to.config, "tidewaiter-import"); err != nil {
 				return err
 			}
 			defer b.events.flush()

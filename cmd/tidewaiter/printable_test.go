@@ -87,7 +87,7 @@ func TestAttackTextReachesNoTerminal(t *testing.T) {
 		wantPrintable(t, "import -o wide", out.String())
 
 		events := &eventRecorder{}
-		if err := events.start(t.Context(), config, "test"); err != nil {
+		if err := events.start(t.Context(), config, config, "test"); err != nil {
 			t.Fatal(err)
 		}
 		events.imported(result.Reference, result, errors.New(hostileText))

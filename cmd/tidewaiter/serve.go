@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/tidewaiter/tidewaiter/coreapi"
 	"github.com/tidewaiter/tidewaiter/coreapi/access"
@@ -31,6 +32,7 @@ type serveOptions struct {
 
 func newServeCommand() *cobra.Command {
 	o := &serveOptions{}
+	callers := pflag.NewFlagSet("callers", pflag.ContinueOnError) // about who they are and what they may do
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve a data directory as a Kubernetes API",
@@ -52,6 +54,9 @@ When the server is ready one line on standard output says where.`,
   tidewaiter serve --bind-address 0.0.0.0 --advertise-url https://tidewaiter.example.com:6443 \
     --tls-cert-file tls.crt --tls-private-key-file tls.key
 
+  # As an API server of the cluster that this is a pod of; docs/cluster.md installs it
+  tidewaiter serve --bind-address 0.0.0.0 --cluster
+
   # With a backup every six hours, those of two weeks kept
   tidewaiter serve --backup-dir /mnt/backups --backup-every 6h --backup-keep 56`,
 		Args: cobra.NoArgs,
@@ -59,6 +64,9 @@ When the server is ready one line on standard output says where.`,
 			collectSeldom()
 			if !cmd.Flags().Changed("audit-log-path") {
 				o.audit.LogOptions.Path = auditLog(o.dataDir)
+			}
+			if err := o.cluster.refuseUnused(callers); err != nil {
+				return err
 			}
 			return o.run(cmd.Context(), cmd.OutOrStdout())
 		},
@@ -71,11 +79,12 @@ When the server is ready one line on standard output says where.`,
 	f.Lookup("audit-log-path").Usage = `file of the audit log; "-" is standard output, "" none (default: audit/audit.log in the data directory)`
 	f.StringVar(&o.bindAddress, "bind-address", "127.0.0.1", "IP address to listen on; 0.0.0.0 or :: for all")
 	f.IntVar(&o.securePort, "secure-port", 6443, "port to serve HTTPS on; 0 picks a free one")
-	o.authentication = web.NewAuthentication()
-	o.authentication.AddFlags(f)
 	o.tls.AddFlags(f)
-	o.access = access.NewOptions()
-	o.access.AddFlags(f)
+	o.cluster.addFlags(f)
+	o.authentication, o.access = web.NewAuthentication(), access.NewOptions()
+	o.authentication.AddFlags(callers)
+	o.access.AddFlags(callers)
+	f.AddFlagSet(callers)
 	f.IntVar(&o.maxReads, "max-requests-inflight", 400, "how many requests that change nothing are served at once, lists a quarter of them, and of one user a part; the others wait for a moment and are then told to come later")
 	f.IntVar(&o.maxWrites, "max-mutating-requests-inflight", 200, "how many requests that change something are served at once, and of one user a part")
 	return cmd

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/server/healthz"
@@ -74,6 +75,8 @@ type serverOptions struct {
 	// access says how requests are authorized, of a server that listens; nil for the
 	// defaults.
 	access *access.Options
+	// cluster says whether a cluster knows the callers instead.
+	cluster aggregated
 	// replaceParts, if set, changes what the server is assembled of, as BenchmarkWithout does.
 	replaceParts func(*server, *parts)
 }
@@ -112,7 +115,9 @@ type server struct {
 	url          string // empty without a listener
 	db           *db.DB
 	local        *web.Local
-	access       *access.Access // of a server that listens; others have one caller
+	access       *access.Access        // of a server that listens on its own; others have one caller
+	authorizer   authorizer.Authorizer // of a server that listens
+	cluster      *web.Cluster          // nil for a server on its own
 	web          *web.Server
 	credentials  *web.Credentials
 	tokens       *web.Tokens // of service accounts
@@ -141,6 +146,7 @@ func openServer(ctx context.Context, o serverOptions, listener net.Listener) (_ 
 	}()
 	for _, open := range []func(context.Context) error{
 		s.loadConfig,
+		s.openCluster,
 		s.openTrustedRoots,
 		s.openVerification,
 		s.openDatabase,
@@ -174,6 +180,14 @@ func (s *server) loadConfig(context.Context) (err error) {
 	return err
 }
 
+// openCluster prepares what a server that is part of a cluster needs of it.
+func (s *server) openCluster(context.Context) (err error) {
+	if s.cluster, err = s.options.cluster.open(); s.cluster != nil {
+		s.options.tls.SANs = append(s.options.tls.SANs, s.cluster.Host())
+	}
+	return err
+}
+
 func (s *server) openVerification(context.Context) (err error) {
 	s.verification, err = openVerification(s.options.policy)
 	return err
@@ -197,8 +211,14 @@ func (s *server) openLocal(context.Context) (err error) {
 
 // openAccess prepares what decides who may do what, of a server that listens.
 func (s *server) openAccess(ctx context.Context) (err error) {
-	if s.listener != nil {
-		s.access, err = access.New(ctx, s.options.access, s.local.ClientConfig(), "tidewaiter")
+	switch {
+	case s.listener == nil:
+	case s.cluster != nil:
+		s.authorizer, err = s.cluster.Authorizer()
+	default:
+		if s.access, err = access.New(ctx, s.options.access, s.local.ClientConfig(), "tidewaiter"); err == nil {
+			s.authorizer = s.access.Authorizer
+		}
 	}
 	return err
 }
@@ -325,7 +345,7 @@ func (s *server) assemble(context.Context) error {
 		s.options.replaceParts(s, p)
 	}
 	options := s.options.coreOptions(s.config)
-	options.Tokens = s.accountTokens()
+	options.Tokens, options.OnlyClusters = s.accountTokens(), s.cluster != nil
 	if s.access != nil {
 		options.Authorizer, options.Rules = s.access.Authorizer, s.access.Rules
 	}
@@ -346,7 +366,7 @@ func (s *server) assemble(context.Context) error {
 		Vouches:        s.verification.vouches,
 		Usage:          core.Usage,
 		AnswerCreation: p.answerCreation,
-		Authorizer:     options.Authorizer,
+		Authorizer:     s.authorizer,
 	})
 	if err != nil {
 		return err
@@ -385,10 +405,16 @@ func (s *server) webConfig(p *parts, core *coreapi.API, groups map[schema.GroupV
 		Hooks:          s.pushes.hooks(),
 		Version:        buildVersion(),
 	}
+	if s.cluster != nil {
+		c.Cluster, c.Tokens, c.Accounts = s.cluster, nil, nil
+	}
 	if s.listener != nil {
 		// Nobody is served without one, so there is nobody to control or to wait for.
-		c.Authorizer, c.Informers = s.access.Authorizer, s.access.Informers
-		maps.Copy(core.PostStartHooks, s.access.Hooks())
+		c.Authorizer = s.authorizer
+		if s.access != nil {
+			c.Informers = s.access.Informers
+			maps.Copy(core.PostStartHooks, s.access.Hooks())
+		}
 		c.PostStartHooks, c.ReadyChecks = core.PostStartHooks, []healthz.HealthChecker{usageSynced(core), policiesRead(s.verification.keeper)}
 		c.WriteChecks = []healthz.HealthChecker{healthz.NamedCheck("database-writes", func(*http.Request) error { return s.db.WriteFault() })}
 	}
@@ -439,6 +465,9 @@ func (s *server) addTasks() {
 		s.keepStreams,
 		s.clusters.Run,
 	)
+	if s.cluster != nil {
+		s.tasks = append(s.tasks, s.web.KeepAPIServices)
+	}
 	if s.options.backups.Dir != "" {
 		s.tasks = append(s.tasks, func(ctx context.Context) error {
 			s.db.KeepBackups(ctx, s.options.backups)
@@ -521,7 +550,11 @@ func (s *server) work(ctx context.Context, served chan error, ready func(ctx con
 	tasks, ctx := errgroup.WithContext(ctx)
 	recording, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	if err := s.events.start(recording, s.web.ClientConfig(), "tidewaiter"); err != nil {
+	events := s.web.ClientConfig()
+	if s.cluster != nil {
+		events = s.cluster.Client
+	}
+	if err := s.events.start(recording, s.web.ClientConfig(), events, "tidewaiter"); err != nil {
 		return err
 	}
 	if s.url == "" {

@@ -9,15 +9,19 @@ import (
 	"strings"
 )
 
-// conformance is the program with all of Kubernetes' end-to-end specs. It needs
-// modules of Kubernetes that nothing else here does, so it is built in a copy of
-// our module that requires them, too: our go.mod stays short, and most packages
-// come from the compile cache.
+// conformance is the program with all of Kubernetes' end-to-end specs.
 func conformance() tool {
-	version := requiredVersion(kubernetes)
+	return withStaging("e2e.test", kubernetes, "/test/e2e", "Kubernetes' own end-to-end specs (some minutes to build)", "test", "-vet=off", "-c")
+}
+
+// withStaging is a program of Kubernetes, or of a module that it requires, made by `go` with the arguments. It needs
+// modules of Kubernetes that nothing else here does, so it is built in a copy of our module that requires them, too:
+// our go.mod stays short, and most packages come from the compile cache.
+func withStaging(name, module, pkg, what string, args ...string) tool {
+	version, release := requiredVersion(module), requiredVersion(kubernetes)
 	return tool{
-		name: "e2e.test", version: version, what: "Kubernetes' own end-to-end specs (some minutes to build)",
-		present: func(d dirs) bool { return builtFrom(filepath.Join(d.bin, "e2e.test"), kubernetes, version) },
+		name: name, version: version, what: what,
+		present: func(d dirs) bool { return builtFrom(filepath.Join(d.bin, name), module, version) },
 		install: func(d dirs) error {
 			copied, err := os.MkdirTemp("", "tidewaiter-tools-*")
 			if err != nil {
@@ -29,15 +33,14 @@ func conformance() tool {
 					return err
 				}
 			}
-			edits, err := stagingRequirements(version)
+			edits, err := stagingRequirements(release)
 			if err != nil {
 				return err
 			}
 			if err := command(copied, nil, "go", append([]string{"mod", "edit"}, edits...)...); err != nil {
 				return err
 			}
-			return command(copied, nil, "go", "test", "-mod=mod", "-vet=off", "-c", "-o", filepath.Join(d.bin, "e2e.test"),
-				"-ldflags", versionFlags(version), kubernetes+"/test/e2e")
+			return command(copied, nil, "go", append(args, "-mod=mod", "-o", filepath.Join(d.bin, name), "-ldflags", versionFlags(release), module+pkg)...)
 		},
 	}
 }

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+	restclient "k8s.io/client-go/rest"
+
+	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
+	"github.com/tidewaiter/tidewaiter/web"
+)
+
+// namespaceFile has the namespace of the pod that the process is in.
+const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+// aggregated are the flags of a server that is one of a cluster's API servers.
+type aggregated struct {
+	on bool
+	// kubeconfig reaches the cluster; empty for the service account of the pod.
+	kubeconfig string
+	// name is how the cluster is called here.
+	name string
+	// service is the Service that leads to the server: NAMESPACE/NAME[:PORT].
+	service string
+}
+
+func (a *aggregated) addFlags(f *pflag.FlagSet) {
+	f.BoolVar(&a.on, "cluster", false, "be one of the API servers of a cluster, whose kube-apiserver passes on requests for images, and which says who callers are and what they may do; its own pods are followed")
+	f.StringVar(&a.kubeconfig, "cluster-kubeconfig", "", "with --cluster, kubeconfig that reaches the cluster; without it the service account of the pod that this is")
+	f.StringVar(&a.name, "cluster-name", "in-cluster", "with --cluster, how the cluster is called here, as in used-by=in-cluster")
+	f.StringVar(&a.service, "cluster-service", "", "with --cluster, the Service that leads here, as NAMESPACE/NAME[:PORT] (default: tidewaiter:443 in the namespace of the pod)")
+}
+
+// connect gives the way to the cluster.
+func (a *aggregated) connect() (*restclient.Config, error) {
+	return (&clusterConfig{Kubeconfig: a.kubeconfig}).connect()
+}
+
+// open prepares what the server needs of the cluster; nil for a server on its own.
+func (a *aggregated) open() (*web.Cluster, error) {
+	if !a.on {
+		return nil, nil
+	}
+	client, err := a.connect()
+	if errors.Is(err, restclient.ErrNotInCluster) {
+		return nil, withHint(errors.New("--cluster: this is not a pod of a cluster, and no kubeconfig is given"), "tidewaiter serve --cluster --cluster-kubeconfig FILE --cluster-service tidewaiter/tidewaiter")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--cluster-kubeconfig: %w", err)
+	}
+	c := &web.Cluster{Client: client, Kubeconfig: a.kubeconfig}
+	c.Namespace, c.Name, c.Port, err = a.parseService()
+	return c, err
+}
+
+func (a *aggregated) parseService() (namespace, name string, port int32, err error) {
+	service := a.service
+	if service == "" {
+		own, err := os.ReadFile(namespaceFile)
+		if err != nil {
+			return "", "", 0, withHint(errors.New("--cluster: which Service leads here is not known"), "--cluster-service NAMESPACE/NAME")
+		}
+		service = strings.TrimSpace(string(own)) + "/tidewaiter"
+	}
+	port = 443
+	names := service
+	if before, after, found := strings.Cut(service, ":"); found {
+		n, err := strconv.ParseUint(after, 10, 16)
+		if err != nil || n == 0 {
+			return "", "", 0, misuse(fmt.Errorf("--cluster-service %q: %q is not a port", service, after), "tidewaiter serve --cluster --cluster-service tidewaiter/tidewaiter:443")
+		}
+		names, port = before, int32(n)
+	}
+	namespace, name, _ = strings.Cut(names, "/")
+	if len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1035Label(name)) > 0 {
+		return "", "", 0, misuse(fmt.Errorf("--cluster-service %q is not NAMESPACE/NAME[:PORT]", service), "tidewaiter serve --cluster --cluster-service tidewaiter/tidewaiter")
+	}
+	return namespace, name, port, nil
+}
+
+// source follows the pods of the cluster itself, unless the configuration does so by another name.
+func (a *aggregated) source(c *config) []clusters.Source {
+	if !a.on || slices.ContainsFunc(c.Clusters, func(c clusterConfig) bool { return c.Kubeconfig == a.kubeconfig && c.Context == "" }) {
+		return nil
+	}
+	return []clusters.Source{{Name: a.name, Connect: a.connect}}
+}
+
+// refuseUnused says which of the flags that were given do nothing where a cluster knows the callers.
+func (a *aggregated) refuseUnused(flags *pflag.FlagSet) (err error) {
+	if !a.on {
+		return nil
+	}
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Changed && err == nil {
+			err = misuse(fmt.Errorf("--%s has no effect with --cluster: the cluster says who callers are and what they may do", f.Name), "tidewaiter serve --cluster")
+		}
+	})
+	return err
+}

@@ -1,0 +1,215 @@
+package harness
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Cluster is a real control plane: etcd, kube-apiserver and the controllers of kube-controller-manager that need no node.
+type Cluster struct {
+	// URL is where kube-apiserver is.
+	URL string
+
+	dir       string
+	home      string
+	args      []string // of kube-apiserver
+	apiserver *Process
+}
+
+// Users of a cluster, besides its administrator "admin": their tokens are their names.
+var clusterUsers = []string{"viewer", "nobody"}
+
+// StartCluster starts a control plane and waits until it is ready.
+func StartCluster(t testing.TB) *Cluster {
+	t.Helper()
+	c := &Cluster{dir: t.TempDir(), home: t.TempDir()}
+	etcd, peer, port := FreePort(t), FreePort(t), FreePort(t)
+	etcdURL, peerURL := "http://127.0.0.1:"+etcd, "http://127.0.0.1:"+peer
+	Start(t, Command{Path: Tool(t, "etcd"), Args: []string{"--data-dir", filepath.Join(c.dir, "etcd"), "--unsafe-no-fsync", "--log-level", "error",
+		"--listen-client-urls", etcdURL, "--advertise-client-urls", etcdURL, "--listen-peer-urls", peerURL, "--initial-advertise-peer-urls", peerURL, "--initial-cluster", "default=" + peerURL}})
+
+	c.URL = "https://127.0.0.1:" + port
+	proxy := c.certificate(t, "front-proxy", "front-proxy-client")
+	clients := c.certificate(t, "clients", "somebody")
+	accounts := c.key(t, "service-accounts")
+	tokens := "admin,admin,admin,system:masters\n"
+	for _, user := range clusterUsers {
+		tokens += strings.Join([]string{user, user, user}, ",") + "\n"
+	}
+	c.write(t, "tokens.csv", tokens)
+	c.args = []string{
+		"--etcd-servers", etcdURL, "--bind-address", "127.0.0.1", "--secure-port", port, "--cert-dir", filepath.Join(c.dir, "serving"),
+		"--authorization-mode", "RBAC", "--token-auth-file", filepath.Join(c.dir, "tokens.csv"), "--service-cluster-ip-range", "10.96.0.0/16",
+		"--service-account-issuer", "https://cluster.local", "--service-account-key-file", accounts, "--service-account-signing-key-file", accounts,
+		"--client-ca-file", clients.ca, "--requestheader-client-ca-file", proxy.ca, "--requestheader-allowed-names", "front-proxy-client", "--requestheader-username-headers", "X-Remote-User",
+		"--requestheader-group-headers", "X-Remote-Group", "--requestheader-extra-headers-prefix", "X-Remote-Extra-",
+		"--proxy-client-cert-file", proxy.cert, "--proxy-client-key-file", proxy.key, "--endpoint-reconciler-type", "none",
+	}
+	c.start(t)
+	Start(t, Command{Path: Tool(t, "kube-controller-manager"), Args: []string{"--kubeconfig", c.Kubeconfig(t, "admin", "admin"), "--secure-port", "0",
+		"--leader-elect=false", "--controllers", "clusterrole-aggregation-controller,namespace-controller,serviceaccount-controller", "--service-account-private-key-file", accounts,
+		"--authentication-skip-lookup", "--authorization-always-allow-paths", "*"}})
+	return c
+}
+
+func (c *Cluster) start(t testing.TB) {
+	t.Helper()
+	c.apiserver = Start(t, Command{Path: Tool(t, "kube-apiserver"), Args: c.args})
+	c.AwaitReady(t)
+}
+
+// AwaitReady waits until kube-apiserver is ready.
+func (c *Cluster) AwaitReady(t testing.TB) {
+	t.Helper()
+	Eventually(t, func() error {
+		if _, err := os.Stat(filepath.Join(c.dir, "serving", "apiserver.crt")); err != nil {
+			return err
+		}
+		if !c.apiserver.Running() {
+			t.Fatalf("kube-apiserver ended: %s", c.apiserver.Stderr)
+		}
+		if r := c.TryKubectl(t, "admin", "get", "--raw", "/readyz"); r.Code != 0 {
+			return fmt.Errorf("%s%s", r.Stdout, r.Stderr)
+		}
+		return nil
+	})
+}
+
+// Restart kills kube-apiserver as kill -9 does and starts it again.
+func (c *Cluster) Restart(t testing.TB) {
+	t.Helper()
+	c.apiserver.Signal(t, syscall.SIGKILL)
+	c.apiserver.Wait(t)
+	c.start(t)
+}
+
+// Kubeconfig reaches the cluster with a token and returns the file's path.
+func (c *Cluster) Kubeconfig(t testing.TB, name, token string) string {
+	t.Helper()
+	config := clientcmdapi.NewConfig()
+	config.Clusters[name] = &clientcmdapi.Cluster{Server: c.URL, CertificateAuthority: filepath.Join(c.dir, "serving", "apiserver.crt")}
+	config.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token}
+	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	config.CurrentContext = name
+	data, err := clientcmd.Write(*config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.write(t, name+".kubeconfig", string(data))
+}
+
+// KubectlCommand is kubectl as "admin", "viewer" or "nobody".
+func (c *Cluster) KubectlCommand(t testing.TB, user string, args ...string) Command {
+	t.Helper()
+	if user != "admin" && !slices.Contains(clusterUsers, user) {
+		t.Fatalf("the cluster has no user %q", user)
+	}
+	return Command{Path: Tool(t, "kubectl"), Args: append([]string{"--kubeconfig", c.Kubeconfig(t, user, user)}, args...), Env: []string{"HOME=" + c.home, "KUBECONFIG="}}
+}
+
+// TryKubectl runs kubectl as a user, whatever its exit code is.
+func (c *Cluster) TryKubectl(t testing.TB, user string, args ...string) Result {
+	t.Helper()
+	return Run(t, c.KubectlCommand(t, user, args...))
+}
+
+// Kubectl runs kubectl as the administrator, fails the test if that fails, and returns its standard output.
+func (c *Cluster) Kubectl(t testing.TB, args ...string) string {
+	t.Helper()
+	return MustRun(t, c.KubectlCommand(t, "admin", args...))
+}
+
+// Apply is kubectl apply of documents.
+func (c *Cluster) Apply(t testing.TB, documents string, args ...string) string {
+	t.Helper()
+	command := c.KubectlCommand(t, "admin", append([]string{"apply", "-f", "-"}, args...)...)
+	command.Stdin = documents
+	return MustRun(t, command)
+}
+
+func (c *Cluster) write(t testing.TB, name, content string) string {
+	t.Helper()
+	path := filepath.Join(c.dir, name)
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// key writes a private key and returns its path.
+func (c *Cluster) key(t testing.TB, name string) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.writeKey(t, name+".key", key)
+}
+
+func (c *Cluster) writeKey(t testing.TB, name string, key *ecdsa.PrivateKey) string {
+	t.Helper()
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.write(t, name, string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})))
+}
+
+type certificateFiles struct{ ca, cert, key string }
+
+// certificate makes an authority and a client's certificate of it.
+func (c *Cluster) certificate(t testing.TB, authority, name string) certificateFiles {
+	t.Helper()
+	keys := make([]*ecdsa.PrivateKey, 2)
+	for i := range keys {
+		var err error
+		if keys[i], err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: authority}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	client := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotBefore: ca.NotBefore, NotAfter: ca.NotAfter,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	issue := func(file string, cert *x509.Certificate, public any) string {
+		der, err := x509.CreateCertificate(rand.Reader, cert, ca, public, keys[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.write(t, file, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	}
+	return certificateFiles{
+		ca:   issue(authority+"-ca.crt", ca, keys[0].Public()),
+		cert: issue(name+".crt", client, keys[1].Public()),
+		key:  c.writeKey(t, name+".key", keys[1]),
+	}
+}
+
+// FreePort is a port of 127.0.0.1 that nobody listened on a moment ago.
+func FreePort(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+}

@@ -1,0 +1,144 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	registryrest "k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/apiserver/pkg/server/options"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	apiregistration "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
+)
+
+// apiServiceInterval is how often the cluster's APIServices are looked at.
+const apiServiceInterval = 10 * time.Second
+
+// Cluster makes a server one of the API servers of a cluster, whose kube-apiserver passes on the requests for the
+// groups of [Config.Groups] (https://kubernetes.io/docs/concepts/extend-kubernetes/api-extension/apiserver-aggregation/).
+// The cluster says who callers are and what they may do. The credentials of the data directory are good as well, on the
+// server's own port.
+type Cluster struct {
+	// Client reaches the cluster as this server.
+	Client *rest.Config
+	// Kubeconfig is the file that Client comes from; empty for the service account of a pod.
+	Kubeconfig string
+	// Namespace, Name and Port are the cluster's Service that leads to this server.
+	Namespace, Name string
+	Port            int32
+
+	apiServices []string // names of those of the server's groups
+}
+
+// Host is the name by which kube-apiserver reaches the server, and which its certificate must have.
+func (c *Cluster) Host() string { return c.Name + "." + c.Namespace + ".svc" }
+
+// applyAuthentication makes cfg know callers by what kube-apiserver says in headers, by the cluster's client
+// certificates, and by tokens, which the cluster reviews. Whom to trust with headers and certificates is in the cluster,
+// and is followed while it changes.
+func (c *Cluster) applyAuthentication(cfg *genericapiserver.Config) error {
+	client, err := kubernetes.NewForConfig(c.Client)
+	if err != nil {
+		return err
+	}
+	authorities, err := dynamiccertificates.NewDynamicCAFromConfigMapController("client-ca", metav1.NamespaceSystem, "extension-apiserver-authentication", "client-ca-file", client)
+	if err != nil {
+		return err
+	}
+	o := options.NewDelegatingAuthenticationOptions()
+	o.RemoteKubeConfigFile, o.ClientCert.CAContentProvider = c.Kubeconfig, authorities
+	if err := o.ApplyTo(&cfg.Authentication, cfg.SecureServing, cfg.OpenAPIConfig); err != nil {
+		return fmt.Errorf("asking the cluster who callers are: %w", err)
+	}
+	// ApplyTo takes everybody else for system:anonymous, whatever the options say.
+	known := authenticatorfactory.DelegatingAuthenticatorConfig{
+		TokenAccessReviewClient: client.AuthenticationV1(), TokenAccessReviewTimeout: o.TokenRequestTimeout, WebhookRetryBackoff: o.WebhookRetryBackoff, CacheTTL: tokenCacheTime,
+		ClientCertificateCAContentProvider: authorities, RequestHeaderConfig: cfg.Authentication.RequestHeaderConfig,
+	}
+	cfg.Authentication.Authenticator, _, err = known.New()
+	return err
+}
+
+// Authorizer asks the cluster what callers may do, and remembers what it says for ten seconds.
+func (c *Cluster) Authorizer() (authorizer.Authorizer, error) {
+	o := options.NewDelegatingAuthorizationOptions()
+	o.RemoteKubeConfigFile = c.Kubeconfig
+	o.AlwaysAllowPaths = nil // newAuthorizer has them, exactly
+	var info genericapiserver.AuthorizationInfo
+	if err := o.ApplyTo(&info); err != nil {
+		return nil, fmt.Errorf("asking the cluster what callers may do: %w", err)
+	}
+	return info.Authorizer, nil
+}
+
+// lead says which groups lead to the server.
+func (c *Cluster) lead(groups map[schema.GroupVersion]map[string]registryrest.Storage) {
+	for gv := range groups {
+		c.apiServices = append(c.apiServices, gv.Version+"."+gv.Group)
+	}
+	slices.Sort(c.apiServices)
+}
+
+// KeepAPIServices keeps the APIServices of the server's groups leading to it, with the authority to trust, until ctx
+// ends. It makes none: who installs the server says which of its groups the cluster is to have, and takes them away. One
+// that leads elsewhere is left alone, as the cluster has that group already.
+func (s *Server) KeepAPIServices(ctx context.Context) error {
+	client, err := apiregistration.NewForConfig(s.cluster.Client)
+	if err != nil {
+		return err
+	}
+	said := map[string]string{}
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		for _, name := range s.cluster.apiServices {
+			outcome := "it leads here"
+			if err := s.keepAPIService(ctx, client.APIServices(), name); err != nil {
+				outcome = err.Error()
+			}
+			if said[name] != outcome && ctx.Err() == nil {
+				slog.Info("The cluster's APIService was looked at", "name", name, "outcome", outcome)
+				said[name] = outcome
+			}
+		}
+	}, apiServiceInterval)
+	return nil
+}
+
+// errElsewhere says that another server has a group.
+var errElsewhere = errors.New("it leads to another server, which keeps the group: this server has it on its own port only")
+
+func (s *Server) keepAPIService(ctx context.Context, client apiregistration.APIServiceInterface, name string) error {
+	have, err := client.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return errors.New("it is not there, so the cluster does not have the group: deploy/ has it")
+	}
+	if err != nil {
+		return err
+	}
+	want := have.DeepCopy()
+	to := want.Spec.Service
+	if to == nil || to.Namespace != s.cluster.Namespace || to.Name != s.cluster.Name {
+		return errElsewhere
+	}
+	to.Port, want.Spec.InsecureSkipTLSVerify = &s.cluster.Port, false
+	if want.Spec.CABundle, err = s.credentials.trust("https://" + s.cluster.Host()); err != nil {
+		return err
+	}
+	if equality.Semantic.DeepEqual(have.Spec, want.Spec) {
+		return nil
+	}
+	_, err = client.Update(ctx, want, metav1.UpdateOptions{FieldManager: "tidewaiter"})
+	return err
+}
