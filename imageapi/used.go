@@ -25,6 +25,9 @@ func selectsUsed(options *internalversion.ListOptions) bool {
 	})
 }
 
+// largestPage is how many bytes of manifests and configs end a page before its limit.
+const largestPage = 16 << 20
+
 // listUsed lists the images that pods use by reading just these: they are few, also among a million.
 // All are read as of one revision, and a page begins where the last one ended.
 func (r *imagesREST) listUsed(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
@@ -76,12 +79,16 @@ func (r *imagesREST) listUsed(ctx context.Context, options *internalversion.List
 	if len(names) == 0 {
 		names = []string{"none"} // is not used: what is read is the revision
 	}
-	last, more := "", false
+	last, more, size := "", false, 0
 	for i, name := range names {
+		had := len(list.Items)
 		if err := read(name); err != nil {
 			return nil, err
 		}
-		if options.Limit > 0 && int64(len(list.Items)) == options.Limit {
+		for i := range list.Items[had:] {
+			size += len(list.Items[had+i].DockerImageManifest) + len(list.Items[had+i].DockerImageConfig)
+		}
+		if options.Limit > 0 && (int64(len(list.Items)) == options.Limit || size >= largestPage) {
 			last, more = name, i+1 < len(names)
 			break
 		}

@@ -17,7 +17,7 @@ import (
 
 // renewPage is how many Images Renew has in memory at a time: one is up to 12 MiB,
 // usually some 20 KiB.
-const renewPage = 50
+const renewPage = 10
 
 // ListedImages are Images that can be listed, too.
 type ListedImages interface {

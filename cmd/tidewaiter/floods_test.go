@@ -94,6 +94,7 @@ var floods = []flood{
 	{behaviour: "200 watches that begin with 30 Images of 2 MB and are not read", ends: cutOff, images: 30, bytes: 2 << 20, many: 200, attack: unread(watchesAll)},
 	{behaviour: "200 watches with a selector that begin with 30 Images of 2 MB and are not read", ends: cutOff, images: 30, bytes: 2 << 20, many: 200, attack: unread(watchesSome)},
 	{behaviour: "200 watches that begin with 1,500 Images and are not read", ends: cutOff, images: 1500, bytes: 12 << 10, few: 200, many: 200, attack: unread(watchesAll, watchesSome)},
+	{behaviour: "1,250 watches that begin with 1,500 Images and are not read", ends: cutOff, images: 1500, bytes: 12 << 10, many: 1250, attack: unread(watchesAll, watchesSome)},
 	{behaviour: "10,000 idle connections, where the server may open 512 files", ends: "the oldest idle one is closed for each new one", few: 10_000, many: 10_000, before: "ulimit -n 512", attack: idleConnections},
 	{behaviour: "1,000 senders of webhooks that know the secret and send no body", ends: "other deliveries are taken meanwhile", few: 500, many: 1000, flags: receiver, attack: idleSenders},
 	{behaviour: "100 readers of a log of one line of 4 GiB: some leave, some read nothing, some set limitBytes", ends: "reading ends with the client, or at limitBytes", few: 100, many: 100, flags: podLogs, attack: endlessLines},

@@ -2,6 +2,7 @@ package kubestore
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -15,13 +16,17 @@ import (
 const (
 	// listBytes is what all large lists together may hold, and watchBytes what watches
 	// may that send what exists.
-	listBytes, watchBytes = 128 << 20, 128 << 20
+	listBytes, watchBytes = 128 << 20, 64 << 20
 	// smallList is how much a list may select, as it is stored, before it is large.
 	smallList = 256 << 10
 	// decodedWeight is how many bytes of memory a stored byte becomes.
 	decodedWeight = 3
-	// pageBytes are read at a time where objects are decoded.
-	pageBytes = 256 << 10
+	// pageBytes are read at a time where objects are decoded, and watchPageBytes where a watch
+	// waits for its reader with the rest of a page.
+	pageBytes, watchPageBytes = 256 << 10, 64 << 10
+	// largestPage ends a page of a list early, as the limit does: what a client may ask for at a
+	// time, as kubectl's 500 objects, is otherwise up to 6 GiB.
+	largestPage = 16 << 20
 	// listPatience is how long a large list waits for others to end.
 	listPatience = 2 * time.Second
 )
@@ -30,6 +35,11 @@ const (
 type budget struct {
 	lists, watches *semaphore.Weighted
 	patience       time.Duration // of a large list
+	page           int64         // as they are stored, bytes of a page, or one object more
+	// admitted are the requests that have been, by their contexts' Done. One that lists again, as
+	// the images that pods use are read one by one, has been admitted for all there is: if it
+	// waited, it would wait for itself.
+	admitted sync.Map
 	// pause, if not nil, is called before a list or a watch waits, and what it returns after that.
 	pause func(context.Context) (resume func())
 	// begin, if not nil, is called before a watch reads what exists, and what it returns when
@@ -38,7 +48,10 @@ type budget struct {
 }
 
 func newBudget(pause, begin func(context.Context) func()) *budget {
-	return &budget{semaphore.NewWeighted(listBytes), semaphore.NewWeighted(watchBytes), listPatience, pause, begin}
+	return &budget{
+		lists: semaphore.NewWeighted(listBytes), watches: semaphore.NewWeighted(watchBytes),
+		patience: listPatience, page: largestPage, pause: pause, begin: begin,
+	}
 }
 
 // admitWatch waits until a watch may hold n bytes.
@@ -56,6 +69,9 @@ func (b *budget) admitList(ctx context.Context, stored int64, wait func()) error
 	if _, ok := endpointsrequest.RequestInfoFrom(ctx); !ok || ctx.Done() == nil {
 		return nil
 	}
+	if _, ok := b.admitted.Load(ctx.Done()); ok {
+		return nil
+	}
 	n := min(decodedWeight*stored, listBytes)
 	if !b.lists.TryAcquire(n) {
 		wait()
@@ -71,6 +87,10 @@ func (b *budget) admitList(ctx context.Context, stored int64, wait func()) error
 			return apierrors.NewTooManyRequests("too many lists are in memory: select less, ask for pages, or try again", 1)
 		}
 	}
-	context.AfterFunc(ctx, func() { b.lists.Release(n) })
+	b.admitted.Store(ctx.Done(), nil)
+	context.AfterFunc(ctx, func() {
+		b.admitted.Delete(ctx.Done())
+		b.lists.Release(n)
+	})
 	return nil
 }

@@ -3,6 +3,7 @@ package kubestore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,9 +56,12 @@ func TestManyListsThatSelectMuch(t *testing.T) {
 		return context.WithCancel(endpointsrequest.WithRequestInfo(t.Context(), &endpointsrequest.RequestInfo{}))
 	}
 	var ends []context.CancelFunc
+	var first context.Context
 	for i := range room {
 		ctx, end := request()
-		ends = append(ends, end)
+		if ends = append(ends, end); i == 0 {
+			first = ctx
+		}
 		defer end()
 		if got, err := list(ctx, "all=yes"); err != nil || len(got.Items) != pods {
 			t.Fatalf("list %d: %d pods, %v", i, len(got.Items), err)
@@ -76,6 +80,9 @@ func TestManyListsThatSelectMuch(t *testing.T) {
 	if got, err := list(ctx, "one=7"); err != nil || len(got.Items) != 1 {
 		t.Errorf("a list that selects little: %d pods, %v", len(got.Items), err)
 	}
+	if got, err := list(first, "all=yes"); err != nil || len(got.Items) != pods {
+		t.Errorf("a request that lists again: %d pods, %v", len(got.Items), err)
+	}
 	if got, err := list(t.Context(), "all=yes"); err != nil || len(got.Items) != pods {
 		t.Errorf("the server's own list: %d pods, %v", len(got.Items), err)
 	}
@@ -92,6 +99,54 @@ func TestManyListsThatSelectMuch(t *testing.T) {
 	}
 	if paused != 1 || resumed != 1 {
 		t.Errorf("a list that waited paused %d times and resumed %d times", paused, resumed)
+	}
+}
+
+// Large objects that somebody has stored make a page end before its limit, so that a page, which
+// every list of kubectl is, is no way to fill memory. Clients go on as after any page.
+func TestAttackPageOfLargeObjects(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	const pods, size, limit = 40, 60 << 10, 30
+	f.fill(t, pods, size)
+	f.budget.page = 10 * size // two pages of the database
+	for _, selector := range []string{"", "all=yes"} {
+		pred := storage.SelectionPredicate{Field: fields.Everything(), GetAttrs: podAttrs, Limit: limit}
+		var err error
+		if pred.Label, err = labels.Parse(selector); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for {
+			list := &example.PodList{}
+			// Each waits first, and reads again when there is room.
+			f.budget.lists = semaphore.NewWeighted(listBytes)
+			if !f.budget.lists.TryAcquire(listBytes) {
+				t.Fatal("no room")
+			}
+			f.budget.pause = func(context.Context) func() { f.budget.lists.Release(listBytes); return func() {} }
+			ctx, end := context.WithCancel(endpointsrequest.WithRequestInfo(t.Context(), &endpointsrequest.RequestInfo{}))
+			err := f.GetList(ctx, "/pods/", storage.ListOptions{Predicate: pred, Recursive: true}, list)
+			end()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, pod := range list.Items {
+				got = append(got, pod.Name)
+			}
+			if n := len(list.Items); list.Continue != "" && (n < 10 || n > 15) {
+				t.Errorf("%q: a page of %d pods of %d bytes, want about 10", selector, n, size)
+			}
+			if left := list.RemainingItemCount; selector == "" && list.Continue != "" && (left == nil || *left != int64(pods-len(got))) {
+				t.Errorf("after %d of %d pods: %v remain", len(got), pods, left)
+			}
+			if pred.Continue = list.Continue; pred.Continue == "" {
+				break
+			}
+		}
+		if len(got) != pods || !slices.IsSorted(got) {
+			t.Errorf("%q: %d pods of %d: %v", selector, len(got), pods, got)
+		}
 	}
 }
 

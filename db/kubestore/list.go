@@ -99,7 +99,7 @@ type lister struct {
 	large     bool  // and admitted as such
 }
 
-// run reads and decodes until the limit is full or nothing is left.
+// run reads and decodes until the limit is full, a page is as large as pages may be, or nothing is left.
 func (l *lister) run(ctx context.Context, rev int64, from string) error {
 	paging := l.pred.Limit > 0
 	all := l.pred.Empty()
@@ -128,7 +128,7 @@ func (l *lister) run(ctx context.Context, rev int64, from string) error {
 			return err
 		}
 		l.more = page.More || full
-		if full || !page.More || paging && int64(l.v.Len()) >= l.pred.Limit {
+		if full || !page.More || paging && (int64(l.v.Len()) >= l.pred.Limit || l.selected >= l.s.budget.page) {
 			return nil
 		}
 		o.Rev, o.From = l.rev, l.lastKey+"\x00"
@@ -234,13 +234,14 @@ func (l *lister) admit(ctx context.Context, unread []db.KV) error {
 		return l.s.interpret(err)
 	}
 	if l.pred.Limit > 0 {
-		most = min(most, l.selected*l.pred.Limit/int64(l.v.Len()))
+		most = min(most, l.selected*l.pred.Limit/int64(l.v.Len()), l.s.budget.page)
 	}
 	waited := false
 	err = l.s.budget.admitList(ctx, max(most, l.selected), func() {
 		// Who waits holds nothing, and reads again.
 		waited = true
 		l.v.SetZero()
+		l.selected = 0
 		clear(unread)
 		l.errs = listErrors{}
 	})

@@ -230,7 +230,7 @@ func (w *watchChan) ticker() (<-chan time.Time, func()) {
 // sendExisting sends every object as ADDED, as of one revision, and moves the
 // start of the watch there.
 func (w *watchChan) sendExisting() error {
-	o := db.RangeOptions{Prefix: w.key, Limit: chunkRows, Bytes: pageBytes}
+	o := db.RangeOptions{Prefix: w.key, Limit: chunkRows, Bytes: watchPageBytes}
 	var weight int64
 	defer func() { w.s.budget.watches.Release(weight) }()
 	if begin := w.s.budget.begin; begin != nil {

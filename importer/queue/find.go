@@ -14,8 +14,8 @@ import (
 )
 
 // listPage is how many Images ListFinder has in memory at a time: one is up to
-// 12 MiB, usually some 20 KiB.
-const listPage = 100
+// 12 MiB, usually some 20 KiB. tagsPage is how many ImageTags are, which are small.
+const listPage, tagsPage = 10, 100
 
 // ListFinder is a Finder that lists the Images whose field selectors.RecordedReferences has the
 // reference among its values.

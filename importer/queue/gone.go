@@ -91,7 +91,7 @@ func (w *Worker) goneRepository(ctx context.Context, repository reference.Refere
 	if err := w.goneImages(ctx, repository, ask); err != nil {
 		return err
 	}
-	options := metav1.ListOptions{Limit: listPage, FieldSelector: fields.OneTermEqualSelector(selectors.TagRepository, repository.String()).String()}
+	options := metav1.ListOptions{Limit: tagsPage, FieldSelector: fields.OneTermEqualSelector(selectors.TagRepository, repository.String()).String()}
 	for {
 		list, err := w.Images.ListTags(ctx, options)
 		if err != nil {

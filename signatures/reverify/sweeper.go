@@ -21,8 +21,10 @@ import (
 )
 
 const (
-	// pageSize is how many Images are read, and held in memory, at a time.
-	pageSize = 100
+	// pageSize is how many Images are read, and held in memory, at a time: one is up to 12 MiB, usually some 20 KiB.
+	pageSize = 10
+	// stretch is how many Images a sweep goes through between two pauses.
+	stretch = 100
 	// writers is how many Images are judged and written at a time.
 	writers = 4
 	// DefaultResync is the time between sweeps when nothing else calls for one.
@@ -229,12 +231,12 @@ func (s *Sweeper) Sweep(ctx context.Context, everything bool) error {
 	return err
 }
 
-// pages reads all Images, pausing between pages after the first Images, which are prompt.
+// pages reads all Images, pausing after each stretch but for the first Images, which are prompt.
 func (s *Sweeper) pages(ctx context.Context, everything bool, prompt int) error {
 	opts := metav1.ListOptions{Limit: pageSize}
 	single := 0 // Images to be read one by one
+	began, since := s.clock.Now(), 0
 	for {
-		began := s.clock.Now()
 		if opts.Limit = pageSize; single > 0 {
 			opts.Limit = 1
 			single--
@@ -266,12 +268,16 @@ func (s *Sweeper) pages(ctx context.Context, everything bool, prompt int) error 
 			return nil
 		}
 		opts.Continue = list.Continue
-		if prompt -= len(list.Items); prompt > 0 {
+		prompt -= len(list.Items)
+		if since += len(list.Items); since < stretch {
 			continue
 		}
-		if err := s.pause(ctx, s.clock.Since(began)); err != nil {
-			return err
+		if prompt <= 0 {
+			if err := s.pause(ctx, s.clock.Since(began)); err != nil {
+				return err
+			}
 		}
+		began, since = s.clock.Now(), 0
 	}
 }
 

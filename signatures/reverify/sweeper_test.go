@@ -215,8 +215,8 @@ func TestSweep(t *testing.T) {
 			if got := images.updated() - updates; int64(got) != step.changed {
 				t.Errorf("%d writes, want %d", got, step.changed)
 			}
-			if got := images.lists - lists; got != 3 {
-				t.Errorf("%d lists, want 3 pages", got)
+			if got := images.lists - lists; got != 25 {
+				t.Errorf("%d lists, want 25 pages", got)
 			}
 			wantCounts(t, images, step.want)
 			for verdict, n := range step.want {
@@ -253,6 +253,22 @@ func TestSweepIsResumed(t *testing.T) {
 		t.Errorf("%d writes, %d of them twice", images.updated(), twice)
 	}
 	wantCounts(t, images, map[string]int{"True": 270, "Unsigned": 30})
+}
+
+// Whoever pushes large images has no sweep hold a lot of memory: an Image is 12 MiB at most.
+func TestAttackSweepOfLargeImages(t *testing.T) {
+	t.Parallel()
+	images := signedImages(t, signaturestest.NewKey(t, signaturestest.P256), 30)
+	clock := clocktesting.NewFakeClock(start)
+	images.onList = func(opts metav1.ListOptions) error {
+		if opts.Limit < 1 || opts.Limit*12 > 128 {
+			t.Errorf("a page of %d images is held", opts.Limit)
+		}
+		return nil
+	}
+	if err := sweeper(images, signatures.NewLive(nil, clock), clock).Sweep(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // What others do meanwhile is no failure: old revisions go, Images are written and deleted.
@@ -451,7 +467,7 @@ func TestSweepPauses(t *testing.T) {
 	clock := clocktesting.NewFakeClock(start)
 	const took = 300 * time.Millisecond
 	images.onList = func(metav1.ListOptions) error {
-		clock.Step(took)
+		clock.Step(took / 10) // of the pages between two pauses
 		return nil
 	}
 	s := sweeper(images, signatures.NewLive(trust(t, key), clock), clock)

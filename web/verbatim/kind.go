@@ -19,7 +19,7 @@ import (
 
 // listBytes is what all lists of a kind may hold together, and initialBytes what all
 // watches may that send what exists.
-const listBytes, initialBytes = 128 << 20, 128 << 20
+const listBytes, initialBytes = 128 << 20, 64 << 20
 
 // Kind is a cluster-scoped kind whose stored bytes are its served bytes: its internal and
 // its v1 Go type are the same, so that nothing is converted.
