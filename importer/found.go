@@ -81,7 +81,7 @@ func mergeFound(merged, fresh *imagev1.Image, repository string, offered []strin
 			after.Attestations = before.Attestations
 		}
 	}
-	stamp, clients, room := merged.Annotations[annotation.Policy], all[annotation.Clients], -1
+	stamp, clients, room := annotation.JudgedBy(merged.Annotations[annotation.Policy], merged.Annotations[annotation.NamespacePolicy]), all[annotation.Clients], -1
 	var unheld []imagev1.ImageSignature // that there is no room for
 	for _, s := range fresh.Signatures {
 		part := uniquePart(s.Name)

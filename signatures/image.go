@@ -119,10 +119,15 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 	}
 
 	stamp, summed, inSpaces := stampOf(scopes), map[string]annotation.Verdict{}, map[string]annotation.Verdict{}
-	bound(image, found, stamp, ranks(slices.Concat(scopes, namespaced), judged))
+	by := annotation.JudgedBy(stamp, stampOf(namespaced))
+	bound(image, found, by, ranks(slices.Concat(scopes, namespaced), judged))
+	left := func(p verdictScope) leftOut {
+		r := found[p.repository]
+		return leftOut{signatures: len(r.LeftOut), attestations: len(r.AttestationsLeftOut), byOthers: r.LeftOutBy != by}
+	}
 	for _, p := range scopes {
 		if p.covered() {
-			summed[p.key()] = p.sum(held(image, judged[p.key()]), len(found[p.repository].LeftOut), vouching)
+			summed[p.key()] = p.sum(held(image, judged[p.key()]), left(p), vouching)
 		}
 	}
 	says := len(image.Signatures) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(summed)), func(v annotation.Verdict) bool { return v.Verified != verdicts.Unsigned || v.Reason != "" })
@@ -130,7 +135,7 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 		stamp, summed = "", nil
 	}
 	for _, p := range namespaced {
-		inSpaces[p.key()] = p.sum(held(image, judged[p.key()]), len(found[p.repository].LeftOut), vouching)
+		inSpaces[p.key()] = p.sum(held(image, judged[p.key()]), left(p), vouching)
 	}
 	if image.Annotations == nil {
 		image.Annotations = map[string]string{}

@@ -206,3 +206,112 @@ func TestClusterPoliciesOverride(t *testing.T) {
 		}
 	}
 }
+
+// bring has a repository bring signatures.
+func bring(img *imagev1.Image, signatures ...imagev1.ImageSignature) {
+	r := annotation.Repository{}
+	for _, s := range signatures {
+		_, part, _ := strings.Cut(s.Name, "@")
+		r.Signatures = append(r.Signatures, part)
+		img.Signatures = append(img.Signatures, s)
+	}
+	if img.Annotations == nil {
+		img.Annotations = map[string]string{}
+	}
+	annotation.SetFound(img.Annotations, map[string]annotation.Repository{repository: r})
+}
+
+// All signatures are judged by the policies of namespaces, too, before surplus ones are left out: junk, and what others sign
+// for policies in namespaces of their own, displaces none that a namespace trusts, in whatever order they come.
+func TestAttackSurplusSignaturesOfNamespaces(t *testing.T) {
+	t.Parallel()
+	shop, his, junk := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
+	large := shop.SimpleSigning(t, digest, repository)
+	large.Annotations["note"] = strings.Repeat("x", 10_000) // smaller ones are kept before it
+	all := []imagev1.ImageSignature{stored(t, signatures.TypeSimpleSigning, large)}
+	for range 12 {
+		all = append(all, stored(t, signatures.TypeSimpleSigning, his.SimpleSigning(t, digest, repository)), stored(t, signatures.TypeSimpleSigning, junk.SimpleSigning(t, digest, repository)))
+	}
+	set := setOf(t, inNamespace(t, "shop", "own", `["registry.example.com"]`, shop), inNamespace(t, "bank", "his", `["registry.example.com"]`, his))
+	for _, order := range []string{"first", "last"} {
+		img := object()
+		bring(img, all...)
+		signatures.VerifyImage(img, set, now, nil)
+		in, r := annotation.JudgedInNamespaces(img.Annotations), annotation.Found(img.Annotations)[repository]
+		if in[repository+"#shop"].Verified != verdicts.VerifiedTrue || in[repository+"#bank"].Verified != verdicts.VerifiedTrue {
+			t.Errorf("%s: verdicts are %+v", order, in)
+		}
+		if len(img.Signatures) > signatures.MaxStored+1 || len(img.Signatures)+len(r.LeftOut) != len(all) {
+			t.Errorf("%s: %d are held, %d left out", order, len(img.Signatures), len(r.LeftOut))
+		}
+		slices.Reverse(all)
+	}
+}
+
+// Of what was left out under other policies it is not known what today's say, so that nothing is False for want of it: not
+// for a namespace whose policy came later, and not for the cluster.
+func TestSurplusSignaturesUnderOtherPolicies(t *testing.T) {
+	t.Parallel()
+	early, late := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
+	for name, of := range map[string]func(key *signaturestest.Key) *policy.Set{
+		"namespace": func(key *signaturestest.Key) *policy.Set {
+			return setOf(t, inNamespace(t, "shop", "own", `["registry.example.com"]`, key))
+		},
+		"cluster": func(key *signaturestest.Key) *policy.Set {
+			return signaturestest.Set(t, signaturestest.TrustKey(key, nil), matchRepository)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			verdict := func(img *imagev1.Image) annotation.Verdict {
+				all := annotation.JudgedAnywhere(img.Annotations)
+				if v, ok := all[repository+"#shop"]; ok {
+					return v
+				}
+				return all[repository]
+			}
+			var all []imagev1.ImageSignature
+			for range signatures.MaxStored + 3 {
+				all = append(all, stored(t, signatures.TypeSimpleSigning, early.SimpleSigning(t, digest, repository)))
+			}
+			img := object()
+			bring(img, append(all, stored(t, signatures.TypeSimpleSigning, late.SimpleSigning(t, digest, repository)))...)
+			signatures.VerifyImage(img, of(early), now, nil)
+			if v := verdict(img); v.Verified != verdicts.VerifiedTrue || len(annotation.Found(img.Annotations)[repository].LeftOut) != 4 {
+				t.Fatalf("%+v, %v", v, img.Annotations)
+			}
+			for range 2 { // judging again does not make it known
+				signatures.VerifyImage(img, of(late), now, nil)
+				if v := verdict(img); v.Verified != verdicts.VerifiedUnknown || v.Reason != string(signatures.ReasonSignaturesLeftOut) {
+					t.Errorf("by the later policy: %+v", v)
+				}
+			}
+			// An import offers them again.
+			again := object()
+			bring(again, append(all, stored(t, signatures.TypeSimpleSigning, late.SimpleSigning(t, digest, repository)))...)
+			signatures.VerifyImage(again, of(late), now, nil)
+			if v := verdict(again); v.Verified != verdicts.VerifiedTrue {
+				t.Errorf("searched again: %+v", v)
+			}
+		})
+	}
+}
+
+// As many policies as may share a scope can be met, each by a key of its own.
+func TestAsManySignersAsPoliciesShareAScope(t *testing.T) {
+	t.Parallel()
+	var policies []*policy.Policy
+	img, junk := object(), signaturestest.NewKey(t, signaturestest.P256)
+	var all []imagev1.ImageSignature
+	for i := range 16 {
+		key := signaturestest.NewKey(t, signaturestest.P256)
+		p := signaturestest.Document(fmt.Sprintf("p%d", i), `["registry.example.com"]`, signaturestest.TrustKey(key, nil), matchRepository)
+		policies = append(policies, signaturestest.SetFrom(t, p).Policies()...)
+		all = append(all, stored(t, signatures.TypeSimpleSigning, junk.SimpleSigning(t, digest, repository)), stored(t, signatures.TypeSimpleSigning, key.SimpleSigning(t, digest, repository)))
+	}
+	bring(img, all...)
+	signatures.VerifyImage(img, setOf(t, policies...), now, nil)
+	if v := annotation.Judged(img.Annotations)[repository]; v.Verified != verdicts.VerifiedTrue {
+		t.Errorf("%d signatures are held: %+v", len(img.Signatures), v)
+	}
+}

@@ -189,7 +189,8 @@ const (
 const (
 	untrusted = iota
 	trusted
-	meeting // the one by which a policy, or what it demands of attestations, is met
+	meetingThere // the one by which a policy of a namespace, or what it demands of attestations, is met
+	meeting      // the same of the cluster
 )
 
 // counted is a signature in a repository.
@@ -217,18 +218,20 @@ func ranks(scopes []verdictScope, judged map[string][]judgement) map[counted]int
 				}
 			}
 		}
+		rank := meeting
 		if p.namespace != "" {
-			continue // they displace nothing by which others are met
+			rank = meetingThere // they displace nothing by which a policy of the cluster is met
 		}
 		for _, j := range first {
-			ranks[counted{j.name, p.repository}] = meeting
+			c := counted{j.name, p.repository}
+			ranks[c] = max(ranks[c], rank)
 		}
 	}
 	return ranks
 }
 
-// bound leaves out the signatures of repositories that are too many: of one, and of all together. Those by which policies
-// are met stay before others, then trusted ones, signatures before attestations, small ones before large ones, and each repository's first before another's
+// bound leaves out the signatures of repositories that are too many: of one, of which those by which policies are met are not
+// counted, and of all together. Those by which policies are met stay before others, then trusted ones, signatures before attestations, small ones before large ones, and each repository's first before another's
 // second; so what stays does not depend on the order in which a registry lists.
 func bound(image *imagev1.Image, found map[string]annotation.Repository, stamp string, ranks map[counted]int) {
 	type candidate struct {
@@ -275,7 +278,7 @@ func bound(image *imagev1.Image, found map[string]annotation.Repository, stamp s
 		if !held[c.name] {
 			full = full || len(held) == maxHeld || bytes+c.size > maxHeldBytes || c.rank == untrusted && waste+c.size > maxUntrusted
 		}
-		if c.position < MaxStored && (held[c.name] || !full) {
+		if (c.position < MaxStored || c.rank >= meetingThere) && (held[c.name] || !full) {
 			if !held[c.name] {
 				held[c.name], bytes = true, bytes+c.size
 				if c.rank == untrusted {
@@ -311,10 +314,24 @@ func held(image *imagev1.Image, judged []judgement) []judgement {
 	})
 }
 
+// leftOut is what of a repository's signatures the image does not hold.
+type leftOut struct {
+	signatures, attestations int
+	byOthers                 bool // other policies were in force when they were judged
+}
+
+// of is how many may be what is wanted: signatures, or attestations if these are demanded.
+func (l leftOut) of(attestations bool) int {
+	if attestations {
+		return l.attestations
+	}
+	return l.signatures
+}
+
 // sum is what the verdicts on the signatures in a repository come to. For each policy a trusted one suffices, whatever else
 // there is, and the policy that is met least decides. Without one, a repository that could not be searched is not known to have none, and an index that is verified in the
 // repository and lists the image vouches for it. leftOut is how many signatures are left out.
-func (p verdictScope) sum(judged []judgement, leftOut int, indexes Indexes) annotation.Verdict {
+func (p verdictScope) sum(judged []judgement, leftOut leftOut, indexes Indexes) annotation.Verdict {
 	v := annotation.Verdict{}
 	if len(p.policies) == 0 {
 		v = met(judged, "")
@@ -369,9 +386,16 @@ func (p verdictScope) sum(judged []judgement, leftOut int, indexes Indexes) anno
 	if v.Verified == verdicts.Unsigned {
 		v.Reason, v.Message = p.onlyAttestations(judged)
 	}
-	if v.Verified == verdicts.Unsigned && leftOut > 0 {
+	switch {
+	case v.Verified == verdicts.Unsigned && leftOut.signatures > 0:
 		v.Verified, v.Reason = verdicts.VerifiedUnknown, string(ReasonSignaturesLeftOut)
-		v.Message = fmt.Sprintf("in %s: %d signatures are left out, none is held", p.repository, leftOut)
+		v.Message = fmt.Sprintf("in %s: %d signatures are left out, none is held", p.repository, leftOut.signatures)
+	case v.Verified == verdicts.VerifiedFalse && leftOut.of(demanded) > 0 && (leftOut.byOthers || p.namespace != ""):
+		v.Verified, v.Reason = verdicts.VerifiedUnknown, string(ReasonSignaturesLeftOut)
+		v.Message = fmt.Sprintf("in %s: none that is held is trusted, and of %d that are left out it is not known: import the image again", p.repository, leftOut.of(demanded))
+		if demanded && v.Attested != verdicts.VerifiedTrue {
+			v.Attested = verdicts.VerifiedUnknown
+		}
 	}
 	if p.unread != "" {
 		v.Verified, v.Reason = verdicts.VerifiedUnknown, string(ReasonSearchIncomplete)

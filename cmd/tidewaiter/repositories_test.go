@@ -21,6 +21,9 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	restclient "k8s.io/client-go/rest"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
@@ -29,6 +32,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
@@ -52,6 +56,7 @@ func (b *brought) Find(_ context.Context, digest name.Digest, _ reference.Refere
 // harbour is a server with policies, a registry, and what is found there.
 type harbour struct {
 	t        *testing.T
+	config   *restclient.Config
 	images   *imageclient.Client
 	registry *registrytest.Registry
 	found    *brought
@@ -75,7 +80,8 @@ func newHarbour(t *testing.T, keys map[string]*signaturestest.Key) *harbour {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if h.images, err = imageclient.New(serveWith(t, serverOptions{dataDir: t.TempDir(), policy: file}, listener)); err != nil {
+	h.config = serveWith(t, serverOptions{dataDir: t.TempDir(), policy: file}, listener)
+	if h.images, err = imageclient.New(h.config); err != nil {
 		t.Fatal(err)
 	}
 	return h
@@ -201,6 +207,37 @@ func TestAttackManySignatures(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A signature that was left out as one of many before a namespace had a policy is offered again by the next import; until
+// then nothing is said against the image.
+func TestSurplusSignatureThatANamespaceTrusts(t *testing.T) {
+	t.Parallel()
+	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
+	h := newHarbour(t, map[string]*signaturestest.Key{"other": other})
+	image, err := sample.New(sample.Spec{Name: "surplus"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest := h.registry.Push("team/app:v1", image)
+	all := []imagev1.ImageSignature{h.sign(key, "team/app", digest, 10_000)}
+	for range signatures.MaxStored + 3 {
+		all = append(all, h.sign(other, "team/app", digest, 0))
+	}
+	h.bring("team/app", digest, all...)
+	h.importTag("team/app:v1")
+	client, err := dynamic.NewForConfig(h.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Create(t.Context(), object(t, "{apiVersion: v1, kind: Namespace, metadata: {name: shop}}"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	document := signaturestest.Document("own", `["`+h.registry.Host+`/team"]`, signaturestest.TrustKey(key, nil), "{matchPolicy: MatchRepository}")
+	policies{client.Resource(policyapi.GroupVersion.WithResource("imagepolicies")).Namespace("shop"), t}.create(strings.Replace(document, "kind: ClusterImagePolicy", "kind: ImagePolicy", 1))
+	h.want("left out", digest, "Unknown", map[string]string{"team/app#shop": "Unknown"})
+	h.importTag("team/app:v1")
+	h.want("imported again", digest, "Unknown", map[string]string{"team/app#shop": "True"})
 }
 
 // What other repositories bring is kept apart from an official image: its signatures, attestations and verdict.

@@ -61,8 +61,8 @@ const (
 type Repository struct {
 	// Signatures are the second halves of the names of those that the image holds, sorted.
 	Signatures []string `json:"signatures,omitempty"`
-	// LeftOut are of those that were found and are too many, or too large, to be held. LeftOutBy is the annotation
-	// Policy that they were judged by: they need not be looked at again before that changes.
+	// LeftOut are of those that were found and are too many, or too large, to be held. LeftOutBy is what they were judged
+	// by, see JudgedBy: they need not be looked at again before that changes.
 	LeftOut   []string `json:"leftOut,omitempty"`
 	LeftOutBy string   `json:"leftOutBy,omitempty"`
 	// AttestationsLeftOut is the same of attestations.
@@ -75,6 +75,14 @@ type Repository struct {
 	Manifests []string `json:"manifests,omitempty"`
 	// Unread is why the search could not read everything. What was found before is kept then.
 	Unread string `json:"unread,omitempty"`
+}
+
+// JudgedBy is what signatures were judged by, of the annotations Policy and NamespacePolicy.
+func JudgedBy(policy, namespacePolicy string) string {
+	if namespacePolicy == "" {
+		return policy
+	}
+	return policy + "#" + namespacePolicy
 }
 
 // LeftOutOf is the list of signatures, or of attestations, that are left out.
