@@ -2,17 +2,11 @@ package main
 
 import (
 	"bytes"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
-	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/kubernetes/pkg/api/legacyscheme"
-
-	"github.com/tidewaiter/tidewaiter/coreapi/access"
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
 )
 
@@ -49,36 +43,6 @@ func TestServeClusterRefusesFlags(t *testing.T) {
 		args = append([]string{"serve", "--secure-port", "0", "--data-dir", filepath.Join(t.TempDir(), "data")}, args...)
 		if code := run(t.Context(), args, nil, &out, &errs); code == exitOK || !strings.Contains(errs.String(), want) {
 			t.Errorf("%v: code %d, %q, want %q", args, code, errs.String(), want)
-		}
-	}
-}
-
-// What deploy/kustomize gives people is what the roles of a server on its own give, by the same names.
-func TestInstalledRoles(t *testing.T) {
-	t.Parallel()
-	documents, err := os.ReadFile("../../deploy/kustomize/tidewaiter.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	installed := map[string]rbacv1.ClusterRole{}
-	for _, document := range bytes.Split(documents, []byte("\n---\n")) {
-		obj, _, err := legacyscheme.Codecs.UniversalDeserializer().Decode(document, nil, &rbacv1.ClusterRole{})
-		if role, ok := obj.(*rbacv1.ClusterRole); ok && err == nil {
-			installed[role.Name] = *role
-		}
-	}
-	for _, want := range access.Roles() {
-		if !strings.HasPrefix(want.Name, "tidewaiter:") {
-			continue
-		}
-		got := installed[want.Name]
-		if !equality.Semantic.DeepEqual(got.Rules, want.Rules) {
-			t.Errorf("%s is\n%v, want\n%v", want.Name, got.Rules, want.Rules)
-		}
-		for label, value := range want.Labels {
-			if strings.HasPrefix(label, "rbac.authorization.k8s.io/") && got.Labels[label] != value {
-				t.Errorf("%s lacks the label %s", want.Name, label)
-			}
 		}
 	}
 }

@@ -86,7 +86,7 @@ func openshiftRoles() []rbacv1.ClusterRole {
 	}
 }
 
-// ownRoles are those of Tidewaiter.
+// ownRoles are those of Tidewaiter. deploy/kustomize has the same.
 func ownRoles() []rbacv1.ClusterRole {
 	viewer := role("tidewaiter:image-viewer", "Reads images, image streams, where tags lead and the policies that images are judged by. Part of the role view.",
 		resources(imageGroup, bootstrappolicy.Read, "images", "imagetags", "imagestreams", "imagestreamtags"),
