@@ -26,6 +26,7 @@ import (
 	"go.podman.io/image/v5/pkg/sysregistriesv2"
 	"go.podman.io/image/v5/pkg/tlsclientconfig"
 	"go.podman.io/image/v5/types"
+	"k8s.io/utils/lru"
 )
 
 // Options say which files are read; the zero value is the user's and the system's.
@@ -75,6 +76,7 @@ type Files struct {
 	patience time.Duration
 	helpers  chan struct{} // held by each look for credentials
 	mirrors  []*sysregistriesv2.Registry
+	found    *lru.Cache // host/repository → *sysregistriesv2.Registry, see find
 }
 
 const (
@@ -82,6 +84,8 @@ const (
 	helperPatience = 10 * time.Second
 	// maxHelpers run at a time, those that never end included.
 	maxHelpers = 16
+	// maxFound is how many repositories are remembered with what registries.conf says of them.
+	maxFound = 1024
 )
 
 // New checks that the files exist that were named.
@@ -107,6 +111,7 @@ func New(o Options) (*Files, error) {
 		patience: helperPatience,
 		system:   &types.SystemContext{AuthFilePath: o.AuthFile, RootForImplicitAbsolutePaths: o.Root},
 		helpers:  make(chan struct{}, maxHelpers),
+		found:    lru.New(maxFound),
 	}
 	for _, m := range o.Mirrors {
 		r, err := m.registry()
@@ -231,12 +236,22 @@ func (f *Files) certDir(host string) string {
 
 // Registry is what registries.conf says of host/repository.
 func (f *Files) Registry(name string) (insecure, blocked bool, err error) {
-	r, err := sysregistriesv2.FindRegistry(f.system, name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist), err == nil && r == nil:
-		return false, false, nil
-	case err != nil:
-		return false, false, fmt.Errorf("registries.conf: %w", err)
+	r, err := f.find(name)
+	if err != nil || r == nil {
+		return false, false, err
 	}
 	return r.Insecure, r.Blocked, nil
+}
+
+// find returns the entry of registries.conf for host/repository, or nil. Importers ask with each request, so it is remembered.
+func (f *Files) find(name string) (*sysregistriesv2.Registry, error) {
+	if r, ok := f.found.Get(name); ok {
+		return r.(*sysregistriesv2.Registry), nil
+	}
+	r, err := sysregistriesv2.FindRegistry(f.system, name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("registries.conf: %w", err)
+	}
+	f.found.Add(name, r)
+	return r, nil
 }

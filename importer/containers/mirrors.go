@@ -1,9 +1,7 @@
 package containers
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"strings"
 
 	dockerreference "go.podman.io/image/v5/docker/reference"
@@ -59,12 +57,11 @@ func (f *Files) PullSources(ref reference.Reference) ([]importer.PullSource, err
 	r, own := f.mirrored(ref.Name()), true
 	if r == nil {
 		var err error
-		r, err = sysregistriesv2.FindRegistry(f.system, ref.Name())
-		switch {
-		case errors.Is(err, fs.ErrNotExist), err == nil && r == nil:
+		if r, err = f.find(ref.Name()); err != nil {
+			return nil, err
+		}
+		if r == nil {
 			return []importer.PullSource{{Reference: ref}}, nil
-		case err != nil:
-			return nil, fmt.Errorf("registries.conf: %w", err)
 		}
 		own = false
 	}

@@ -301,3 +301,27 @@ location = %q
 		t.Errorf("a blocked registry was contacted: %v", got)
 	}
 }
+
+// Importers ask with each request what registries.conf says. It cost a twentieth of the import of a known image.
+func TestRegistriesConfIsAskedOnce(t *testing.T) {
+	root := t.TempDir()
+	writeFile(t, "[[registry]]\nlocation = \"r.example.com\"\ninsecure = true\n", root, "etc/containers/registries.conf")
+	f := newFiles(t, Options{Root: root})
+	for name, want := range map[string]bool{"r.example.com/team/app": true, "r.example.com": true, "other.example.com": false} {
+		if n := testing.AllocsPerRun(10, func() {
+			if insecure, blocked, err := f.Registry(name); insecure != want || blocked || err != nil {
+				t.Errorf("%s: %v, %v, %v", name, insecure, blocked, err)
+			}
+		}); n > 5 { // twelve when it is looked up
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+	for i := range 2 * maxFound {
+		if _, _, err := f.Registry(fmt.Sprint("r.example.com/team/", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := f.found.Len(); n > maxFound {
+		t.Errorf("%d are remembered", n)
+	}
+}
