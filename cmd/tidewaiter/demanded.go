@@ -17,8 +17,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
 )
 
-// demandedBy is what the policies of the server demand that an import is for. Of a server that does not tell, and without
-// one, everything may be demanded.
+// demandedBy is what the policies of the server demand that an import is for; of a data directory, the policies that are
+// kept there. Of a server that does not tell, and by a dry run, everything may be demanded.
 type demandedBy struct{ set *policy.Set }
 
 // of is [find.Options].Demands.

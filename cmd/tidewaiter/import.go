@@ -209,13 +209,13 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 		report.failures = file
 	}
 	begun := time.Now()
-	if server, ok := target.(apiTarget); ok && !o.noSignatures {
-		demanded.ask(cmd.Context(), server.config)
-	}
 	err = target.use(cmd.Context(), func(ctx context.Context, to destination) error {
 		references, err := o.pods.add(ctx, references, to.config)
 		if err != nil {
 			return err
+		}
+		if to.config != nil && !o.noSignatures {
+			demanded.ask(ctx, to.config)
 		}
 		images := to.images
 		if to.config != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -105,5 +106,24 @@ func TestImportIntoAServerWithoutTags(t *testing.T) {
 	pushed(t, registry, "team/app:v1", `{"os":"linux","architecture":"amd64"}`, nil)
 	if code, _, stderr := tidewaiter(t, "import", "--kubeconfig", kubeconfig, registry.Host+"/team/app:v1"); code != exitOK {
 		t.Errorf("exit code %d: %s", code, stderr)
+	}
+}
+
+// An import into a data directory is of what that says of policies: without one, no image costs a request for each tag of
+// signatures that it might have.
+func TestImportIntoADirectoryAsksForNoTagThatIsNotListed(t *testing.T) {
+	t.Setenv("KUBECONFIG", "")
+	registry := registrytest.New(t)
+	args := []string{"import", "--data-dir", filepath.Join(t.TempDir(), "data"), "--create-data-dir"}
+	for i := range 3 {
+		ref := fmt.Sprint("team/app:v", i)
+		registry.Push(ref, sampleImage(t, ref))
+		args = append(args, registry.Host+"/"+ref)
+	}
+	if code, _, stderr := tidewaiter(t, args...); code != exitOK {
+		t.Fatalf("exit code %d: %s", code, stderr)
+	}
+	if lists, asked := registry.Count("/tags/list"), registry.Count("/manifests/sha256-"); lists != 1 || asked != 0 {
+		t.Errorf("%d lists of tags, %d requests for tags of signatures", lists, asked)
 	}
 }
