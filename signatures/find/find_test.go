@@ -738,7 +738,16 @@ func TestFindLookaside(t *testing.T) {
 	f.find(o).expect(t, both)
 
 	// Trouble with this other server is no trouble with the registry.
-	f.find(configure("default-docker: {lookaside: 'http://127.0.0.1:1/'}")).expect(t, "", "lookaside storage")
+	away := f.find(configure("default-docker: {lookaside: 'http://127.0.0.1:1/'}"))
+	away.expect(t, "", "lookaside storage")
+	if unread := away.annotations[annotation.Unread]; !strings.Contains(unread, "lookaside storage") {
+		t.Errorf("of storage that cannot be read it is not known what it holds: unread is %q", unread)
+	}
+	back := f.find(configure("default-docker: {lookaside: '" + store.URL + "/sigs'}"))
+	back.expect(t, both)
+	if unread, ok := back.annotations[annotation.Unread]; ok {
+		t.Errorf("after a search that succeeded, unread is %q", unread)
+	}
 	messages = append(messages, make([]byte, find.MaxSignature+1))
 	f.find(configure("default-docker: {lookaside: '"+store.URL+"/sigs'}")).expect(t, both, "lookaside signature-3")
 	endless := len(messages)
