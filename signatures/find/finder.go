@@ -195,7 +195,7 @@ func (s *search) look() bool {
 	if s.looked >= MaxLooked {
 		if !s.dropped {
 			s.dropped = true
-			s.warn("more than %d signatures and referrers; the rest was not looked at", MaxLooked)
+			s.notRead("more than %d signatures and referrers; the rest was not looked at", MaxLooked)
 		}
 		return false
 	}
@@ -215,7 +215,7 @@ func (s *search) add(typ string, content []byte) {
 	}
 	s.seen[key] = true
 	if s.bytes += len(content); s.bytes > MaxFound {
-		s.warn("a signature of %d bytes was left out: all together have more than %d", len(content), MaxFound)
+		s.notRead("a signature of %d bytes was left out: all together have more than %d", len(content), MaxFound)
 		return
 	}
 	s.found = append(s.found, imagev1.ImageSignature{

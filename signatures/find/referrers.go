@@ -74,7 +74,7 @@ func (s *search) listReferrers(ctx context.Context) ([]descriptor, error) {
 	visited := map[string]bool{}
 	for page := 0; here != ""; page++ {
 		if page == maxPages || visited[here] {
-			s.warn("more than %d pages of referrers, or a page that leads back; the rest was not read", maxPages)
+			s.notRead("more than %d pages of referrers, or a page that leads back; the rest was not read", maxPages)
 			return list, nil
 		}
 		visited[here] = true
@@ -113,7 +113,10 @@ func (s *search) listReferrers(ctx context.Context) ([]descriptor, error) {
 		if len(list) > MaxLooked {
 			break // look() will say so
 		}
-		here, _ = s.client.Next(header, here)
+		elsewhere := false
+		if here, elsewhere = s.client.Next(header, here); elsewhere {
+			s.notRead("the next page of the referrers is said to be on another host; the rest was not read")
+		}
 	}
 	return list, nil
 }
