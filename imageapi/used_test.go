@@ -1,8 +1,10 @@
 package imageapi_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	imagev1 "github.com/openshift/api/image/v1"
@@ -10,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/tidewaiter/tidewaiter/db"
@@ -86,6 +89,47 @@ func TestUsedInPages(t *testing.T) {
 	options.ResourceVersion, options.ResourceVersionMatch = list.ResourceVersion, metav1.ResourceVersionMatchExact
 	if then, list := page(); !slices.Equal(then, []string{"e"}) || list.Items[0].Labels != nil || list.ResourceVersion != options.ResourceVersion {
 		t.Errorf("as it was: %q with labels %v at %s", then, list.Items[0].Labels, list.ResourceVersion)
+	}
+}
+
+// A page of large images that pods use ends before its limit. Read one by one, they would take the room of all lists, and
+// the next would wait for those before it.
+func TestAttackUsedImagesAreLarge(t *testing.T) {
+	t.Parallel()
+	p := &pods{synced: true}
+	s := newStoragesWith(t, imageapi.Options{Usage: p})
+	const large, fit = 10, 8 // in a page of 16 MiB
+	var names []string
+	for i := range large {
+		raw := fmt.Sprintf(`{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[],"annotations":{"text":"%s","number":"%d"}}`, strings.Repeat("x", 2<<20), i)
+		image := &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: manifest.Digest([]byte(raw))}, DockerImageReference: "registry.example.com/a:1", DockerImageManifest: raw}
+		s.mustCreate(t, image)
+		names = append(names, image.Name)
+	}
+	slices.Sort(names)
+	p.use(names...)
+	list := func(options *internalversion.ListOptions) (got []string, next string) {
+		t.Helper()
+		ctx, end := context.WithCancel(request.WithRequestInfo(requestContext(), &request.RequestInfo{}))
+		defer end()
+		obj, err := s.images.List(ctx, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, image := range obj.(*imagev1.ImageList).Items {
+			got = append(got, image.Name)
+		}
+		return got, obj.(*imagev1.ImageList).Continue
+	}
+	options := selecting("used=true")
+	options.Limit = 500
+	first, next := list(options)
+	if len(first) != fit || next == "" {
+		t.Fatalf("a page has %d images of 2 MiB, want %d", len(first), fit)
+	}
+	options.Continue = next
+	if second, next := list(options); !slices.Equal(slices.Concat(first, second), names) || next != "" {
+		t.Errorf("the pages have %d and %d images of %d", len(first), len(second), large)
 	}
 }
 

@@ -2,7 +2,6 @@ package kubestore
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -36,10 +35,6 @@ type budget struct {
 	lists, watches *semaphore.Weighted
 	patience       time.Duration // of a large list
 	page           int64         // as they are stored, bytes of a page, or one object more
-	// admitted are the requests that have been, by their contexts' Done. One that lists again, as
-	// the images that pods use are read one by one, has been admitted for all there is: if it
-	// waited, it would wait for itself.
-	admitted sync.Map
 	// pause, if not nil, is called before a list or a watch waits, and what it returns after that.
 	pause func(context.Context) (resume func())
 	// begin, if not nil, is called before a watch reads what exists, and what it returns when
@@ -69,9 +64,6 @@ func (b *budget) admitList(ctx context.Context, stored int64, wait func()) error
 	if _, ok := endpointsrequest.RequestInfoFrom(ctx); !ok || ctx.Done() == nil {
 		return nil
 	}
-	if _, ok := b.admitted.Load(ctx.Done()); ok {
-		return nil
-	}
 	n := min(decodedWeight*stored, listBytes)
 	if !b.lists.TryAcquire(n) {
 		wait()
@@ -87,10 +79,6 @@ func (b *budget) admitList(ctx context.Context, stored int64, wait func()) error
 			return apierrors.NewTooManyRequests("too many lists are in memory: select less, ask for pages, or try again", 1)
 		}
 	}
-	b.admitted.Store(ctx.Done(), nil)
-	context.AfterFunc(ctx, func() {
-		b.admitted.Delete(ctx.Done())
-		b.lists.Release(n)
-	})
+	context.AfterFunc(ctx, func() { b.lists.Release(n) })
 	return nil
 }
