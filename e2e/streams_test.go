@@ -71,6 +71,11 @@ func tagsOfStreams(t *testing.T, s *harness.Server, repository, auto string, dig
 	leads("app:prod", 0)
 	leads(auto+":v1", 1)
 
+	if got, want := s.Kubectl(t, "get", "isimage", "app@"+digest(0)[:19], "-o", "name"), "imagestreamimage.image.openshift.io/app@"+digest(0); strings.TrimSpace(got) != want {
+		t.Errorf("by the beginning of its digest it is %s, want %s", got, want)
+	}
+	wantContains(t, "layers", s.Kubectl(t, "get", "--raw", "/apis/image.openshift.io/v1/namespaces/default/imagestreams/app/layers"), `"`+digest(0)+`":{`, `"config":"sha256:`)
+
 	tag := func(name, from string) string {
 		return fmt.Sprintf(`{"apiVersion":"image.openshift.io/v1","kind":"ImageStreamTag","metadata":{"name":%q,"namespace":"default"},"tag":{"from":{"kind":"ImageStreamTag","name":%q}}}`, name, from)
 	}

@@ -397,21 +397,20 @@ func specReference(stream *imagev1.ImageStream, tag string) bool {
 // imageEvent is the newest event of an image, given by its digest or the beginning of that, in a stream.
 func imageEvent(stream *imagev1.ImageStream, image string) (*imagev1.TagEvent, error) {
 	var found *imagev1.TagEvent
-	name := stream.Name + "@" + image
 	for i := range stream.Status.Tags {
 		for j := range stream.Status.Tags[i].Items {
 			event := &stream.Status.Tags[i].Items[j]
 			switch {
-			case event.Image == "" || image == "" || !strings.HasPrefix(event.Image, image) && !strings.HasPrefix(strings.TrimPrefix(event.Image, "sha256:"), image):
+			case event.Image == "" || !begins(event.Image, image):
 			case found != nil && found.Image != event.Image:
-				return nil, apierrors.NewConflict(imagev1.Resource("imagestreamimages"), name, fmt.Errorf("it is the beginning of %s and of %s: give more of the digest", found.Image, event.Image))
+				return nil, ambiguous(stream, image, found.Image, event.Image)
 			case found == nil || found.Created.Before(&event.Created):
 				found = event
 			}
 		}
 	}
 	if found == nil {
-		return nil, apierrors.NewNotFound(imagev1.Resource("imagestreamimages"), name)
+		return nil, apierrors.NewNotFound(imagev1.Resource("imagestreamimages"), stream.Name+"@"+image)
 	}
 	event := *found
 	return &event, nil

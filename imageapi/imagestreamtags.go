@@ -170,10 +170,21 @@ func (r *streamTagsREST) withImage(ctx context.Context, tag *imagev1.ImageStream
 	return tag, nil
 }
 
-// image is the image of that name as a stream shows it that knows it by a reference: without manifest and config. It is nil
-// where none is stored that is known to be in the reference's repository: whoever may write streams may name any digest
-// in a repository that they may pull from, and sees nothing of what is in others.
+// image is the image of that name as a stream shows it that knows it by a reference: without manifest and config, nil if there
+// is none.
 func (r *streamReader) image(ctx context.Context, name, dockerImageReference string) (*imagev1.Image, error) {
+	image, err := r.stored(ctx, name, dockerImageReference)
+	if err != nil || image == nil {
+		return nil, err
+	}
+	image.DockerImageManifest, image.DockerImageConfig, image.DockerImageReference = "", "", dockerImageReference
+	return image, nil
+}
+
+// stored is the image of that name. It is nil where none is stored that is known to be in the reference's repository:
+// whoever may write streams may name any digest in a repository that they may pull from, and sees nothing of what is in
+// others.
+func (r *streamReader) stored(ctx context.Context, name, dockerImageReference string) (*imagev1.Image, error) {
 	ref, err := reference.Parse(dockerImageReference)
 	if err != nil {
 		return nil, nil
@@ -189,7 +200,6 @@ func (r *streamReader) image(ctx context.Context, name, dockerImageReference str
 	if !isIn(&image, ref.Bare()) {
 		return nil, nil
 	}
-	image.DockerImageManifest, image.DockerImageConfig, image.DockerImageReference = "", "", dockerImageReference
 	return &image, nil
 }
 

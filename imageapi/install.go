@@ -14,12 +14,12 @@ import (
 // types themselves, so nothing is ever converted.
 var internalGroupVersion = schema.GroupVersion{Group: imagev1.GroupName, Version: runtime.APIVersionInternal}
 
-// Install registers Image, ImageList, ImageSignature, ImageTag, ImageStream, ImageStreamTag and their lists with scheme, as internal and as v1 types,
+// Install registers Image, ImageList, ImageSignature, ImageTag, ImageStream, ImageStreamTag and their lists, ImageStreamImage and ImageStreamLayers with scheme, as internal and as v1 types,
 // and docker10.DockerImage, the kind inside dockerImageMetadata.
 func Install(scheme *runtime.Scheme) error {
 	for _, gv := range []schema.GroupVersion{internalGroupVersion, imagev1.GroupVersion} {
 		scheme.AddKnownTypes(gv, &imagev1.Image{}, &imagev1.ImageList{}, &imagev1.ImageSignature{}, &imagev1.ImageTag{}, &imagev1.ImageTagList{},
-			&imagev1.ImageStream{}, &imagev1.ImageStreamList{}, &imagev1.ImageStreamTag{}, &imagev1.ImageStreamTagList{})
+			&imagev1.ImageStream{}, &imagev1.ImageStreamList{}, &imagev1.ImageStreamTag{}, &imagev1.ImageStreamTagList{}, &imagev1.ImageStreamImage{}, &imagev1.ImageStreamLayers{})
 	}
 	metav1.AddToGroupVersion(scheme, imagev1.GroupVersion)
 	if err := docker10.Install(scheme); err != nil {

@@ -49,7 +49,8 @@ type Options struct {
 }
 
 // Storage returns the REST storage of image.openshift.io/v1, by resource: "images",
-// "imagesignatures", "imagetags", "imagetags/status", "imagestreams", "imagestreams/status" and "imagestreamtags".
+// "imagesignatures", "imagetags", "imagetags/status", "imagestreams", "imagestreams/status", "imagestreams/layers",
+// "imagestreamtags" and "imagestreamimages".
 func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage, error) {
 	if opts.Scheme == nil {
 		return nil, fmt.Errorf("imageapi: Options.Scheme is required")
@@ -132,6 +133,8 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 		"imagetags/status":    status,
 		"imagestreams":        streams,
 		"imagestreams/status": streamStatus,
+		"imagestreams/layers": &streamLayersREST{shown},
 		"imagestreamtags":     newImageStreamTags(opts.Scheme, shown),
+		"imagestreamimages":   &streamImagesREST{streamImageTable, shown},
 	}, nil
 }

@@ -90,7 +90,7 @@ func openshiftRoles() []rbacv1.ClusterRole {
 func ownRoles() []rbacv1.ClusterRole {
 	viewer := role("tidewaiter:image-viewer", "Reads images, image streams, where tags lead and the policies that images are judged by. Part of the role view.",
 		resources(imageGroup, bootstrappolicy.Read, "images", "imagetags", "imagestreams", "imagestreamtags"),
-		resources(imageGroup, []string{"get"}, "imagestreams/status"),
+		resources(imageGroup, []string{"get"}, "imagestreams/status", "imagestreamimages"),
 		resources(policyGroup, bootstrappolicy.Read, policies...))
 	clusterViewer := role("tidewaiter:cluster-viewer", "Reads the pods of the clusters that are followed, and what is known of these. Part of the role view.",
 		resources(clusters.GroupVersion.Group, bootstrappolicy.Read, "clusters", "clusterpods"))
