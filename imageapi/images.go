@@ -36,6 +36,17 @@ type imagesREST struct {
 	answerCreation func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
 }
 
+var (
+	_ rest.ShortNamesProvider = &imagesREST{}
+	_ rest.CategoriesProvider = &imagesREST{}
+)
+
+// ShortNames is part of rest.ShortNamesProvider.
+func (*imagesREST) ShortNames() []string { return []string{"img"} }
+
+// Categories is part of rest.CategoriesProvider.
+func (*imagesREST) Categories() []string { return []string{"all"} }
+
 // List is part of rest.Lister.
 func (r *imagesREST) List(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
 	if err := r.canSelect(options); err != nil {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -15,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -84,10 +87,63 @@ func (r *streamsREST) Get(ctx context.Context, name string, options *metav1.GetO
 	return r.shown.object(ctx, obj, err)
 }
 
-// List is part of rest.Lister.
+// maxListedEvents is how long the histories of a list may be together, in items. One stream is listed however long its own are.
+const maxListedEvents = 50000
+
+// List is part of rest.Lister. A page may be shorter than its limit, where histories are long; without a limit such a list is
+// refused.
 func (r *streamsREST) List(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
+	ctx = narrowed(ctx, options)
 	obj, err := r.Store.List(ctx, options)
-	return r.shown.object(ctx, obj, err)
+	if err != nil {
+		return nil, err
+	}
+	list, events := obj.(*imagev1.ImageStreamList), 0
+	for i := range list.Items {
+		shown, err := r.shown.show(ctx, &list.Items[i])
+		if err != nil {
+			return nil, err
+		}
+		for j := range shown.Status.Tags {
+			events += len(shown.Status.Tags[j].Items)
+		}
+		if i > 0 && events > maxListedEvents {
+			return cutStreams(ctx, list, i, options)
+		}
+		list.Items[i] = *shown
+	}
+	return list, nil
+}
+
+// narrowed is the context of a list of the one namespace that is selected. The generic storage narrows the first page alone, so
+// that its continue token would begin the list anew.
+func narrowed(ctx context.Context, options *internalversion.ListOptions) context.Context {
+	if options == nil || options.FieldSelector == nil || genericapirequest.NamespaceValue(ctx) != "" {
+		return ctx
+	}
+	if namespace, ok := options.FieldSelector.RequiresExactMatch("metadata.namespace"); ok && len(content.IsPathSegmentName(namespace)) == 0 {
+		return genericapirequest.WithNamespace(ctx, namespace)
+	}
+	return ctx
+}
+
+// cutStreams ends a list before one of its streams.
+func cutStreams(ctx context.Context, list *imagev1.ImageStreamList, before int, options *internalversion.ListOptions) (runtime.Object, error) {
+	if options == nil || options.Limit == 0 {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the histories of these image streams are longer than %d items: list them in pages (limit and continue; kubectl get --chunk-size)", maxListedEvents))
+	}
+	version, err := strconv.ParseInt(list.ResourceVersion, 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("imageapi: resourceVersion of a list: %w", err)
+	}
+	next := &list.Items[before]
+	key := next.Name
+	if genericapirequest.NamespaceValue(ctx) == "" {
+		key = next.Namespace + "/" + next.Name
+	}
+	list.Items, list.RemainingItemCount = list.Items[:before], nil
+	list.Continue, err = storage.EncodeContinue("/"+key, "/", version)
+	return list, err
 }
 
 // Create is part of rest.Creater.

@@ -13,6 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -365,5 +367,127 @@ func TestStreamTable(t *testing.T) {
 	}
 	if got := row(); !strings.HasPrefix(got[2].(string), "v29,v28,v27,") || !strings.HasSuffix(got[2].(string), "more...") || !strings.HasSuffix(got[3].(string), " ago") {
 		t.Errorf("with tags: %q", got)
+	}
+}
+
+// listedStreams are the streams of a list in pages of limit, each with how many items its histories have.
+func (s *tagStorages) listedStreams(namespace string, options internalversion.ListOptions) (streams []string, pages int) {
+	s.t.Helper()
+	for {
+		obj, err := s.streams.List(inNamespace(namespace, s.asUser), &options)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		list := obj.(*imagev1.ImageStreamList)
+		for _, stream := range list.Items {
+			events := 0
+			for _, tag := range stream.Status.Tags {
+				events += len(tag.Items)
+			}
+			streams = append(streams, fmt.Sprintf("%s/%s=%d", stream.Namespace, stream.Name, events))
+		}
+		pages++
+		if options.Continue = list.Continue; options.Continue == "" {
+			return streams, pages
+		}
+		if pages > 20 {
+			s.t.Fatal("the pages have no end")
+		}
+	}
+}
+
+// Pages of streams show the same as the whole list.
+func TestStreamsPage(t *testing.T) {
+	t.Parallel()
+	s := newTagStorages(t)
+	s.lead(s.lead(tags.New(s.ref), digestOf(1), "import"), digestOf(2), "import")
+	for _, namespace := range []string{"default", "team"} {
+		for i := range 3 {
+			if _, err := s.createStream(namespace, stream(fmt.Sprint("app", i), repository)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	team := []string{"team/app0=2", "team/app1=2", "team/app2=2"}
+	all := append([]string{"default/app0=2", "default/app1=2", "default/app2=2"}, team...)
+	for limit := range int64(8) {
+		if got, pages := s.listedStreams("", internalversion.ListOptions{Limit: limit}); !slices.Equal(got, all) || limit > 0 && pages != (5+int(limit))/int(limit) {
+			t.Errorf("in pages of %d all are %v, in %d pages", limit, got, pages)
+		}
+		if got, _ := s.listedStreams("team", internalversion.ListOptions{Limit: limit}); !slices.Equal(got, team) {
+			t.Errorf("in pages of %d the namespace has %v", limit, got)
+		}
+		one := internalversion.ListOptions{Limit: limit, FieldSelector: fields.OneTermEqualSelector("metadata.namespace", "team")}
+		if got, _ := s.listedStreams("", one); !slices.Equal(got, team) {
+			t.Errorf("in pages of %d the selected namespace has %v", limit, got)
+		}
+	}
+}
+
+// Many streams of long histories, listed at once, are refused; pages are cut before they are too large, and nothing is lost.
+func TestAttackListOfLongHistories(t *testing.T) {
+	t.Parallel()
+	s := newTagStorages(t)
+	const many = 200
+	var want []string
+	for i := range 3 { // 60,000 items
+		s.mustCreateStream(stream(fmt.Sprint("app", i), repository))
+		want = append(want, fmt.Sprintf("team/app%d=%d", i, many*tags.MaxItems))
+	}
+	for i := range many {
+		ref := s.ref.WithTag(fmt.Sprint("v", i))
+		tag := tags.New(ref)
+		for j := range tags.MaxItems {
+			tags.Lead(tag, ref, digestOf(j), metav1.NewTime(time.Unix(int64(j), 0)))
+		}
+		if _, err := s.update(s.status, tag); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.streams.List(inNamespace("team", "alice"), &internalversion.ListOptions{}); !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "in pages") {
+		t.Errorf("without a limit: %v", err)
+	}
+	if got, pages := s.listedStreams("", internalversion.ListOptions{Limit: 500}); !slices.Equal(got, want) || pages != 2 {
+		t.Errorf("there are %v, in %d pages", got, pages)
+	}
+}
+
+// A collection of streams is deleted as it is selected; what registries say stays.
+func TestStreamsAreDeletedTogether(t *testing.T) {
+	t.Parallel()
+	s := newTagStorages(t)
+	s.lead(tags.New(s.ref), digestOf(1), "import")
+	for _, namespace := range []string{"default", "team"} {
+		for i := range 3 {
+			app := stream(fmt.Sprint("app", i), repository)
+			app.Labels = map[string]string{"even": fmt.Sprint(i%2 == 0)}
+			if _, err := s.createStream(namespace, app); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	even := labels.SelectorFromSet(labels.Set{"even": "true"})
+	obj, err := s.streams.DeleteCollection(inNamespace("team", "alice"), rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}, &internalversion.ListOptions{LabelSelector: even})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if deleted := obj.(*imagev1.ImageStreamList).Items; len(deleted) != 2 || history(&deleted[0], "v1") != "1" {
+		t.Errorf("deleted are %+v", deleted)
+	}
+	if got, _ := s.listedStreams("", internalversion.ListOptions{}); !slices.Equal(got, []string{"default/app0=1", "default/app1=1", "default/app2=1", "team/app1=1"}) {
+		t.Errorf("left are %v", got)
+	}
+}
+
+// People get all that they work with by one word, and each by a short one.
+func TestShortNames(t *testing.T) {
+	t.Parallel()
+	s := newTagStorages(t)
+	for resource, short := range map[string]string{"images": "img", "imagestreams": "is", "imagestreamtags": "istag"} {
+		names := s.all[resource].(rest.ShortNamesProvider).ShortNames()
+		categories := s.all[resource].(rest.CategoriesProvider).Categories()
+		if !slices.Equal(names, []string{short}) || !slices.Equal(categories, []string{"all"}) {
+			t.Errorf("%s: %v, %v", resource, names, categories)
+		}
 	}
 }

@@ -73,16 +73,13 @@ func newStreamTagLister(ctx context.Context, options *internalversion.ListOption
 	if options.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
 		return nil, nil, apierrors.NewBadRequest("resourceVersionMatch: image stream tags are put together as they are now, and not as they were")
 	}
+	ctx = narrowed(ctx, options)
 	l := &streamTagLister{limit: maxStreamTags, namespace: genericapirequest.NamespaceValue(ctx), fields: options.FieldSelector}
 	if options.Limit > 0 {
 		l.limit = int(min(options.Limit, maxStreamTags))
 	}
 	if l.fields == nil {
 		l.fields = fields.Everything()
-	}
-	if namespace, ok := l.fields.RequiresExactMatch("metadata.namespace"); ok && l.namespace == "" {
-		l.namespace = namespace
-		ctx = genericapirequest.WithNamespace(ctx, namespace)
 	}
 	l.ofStreams = internalversion.ListOptions{LabelSelector: options.LabelSelector, ResourceVersion: options.ResourceVersion, Limit: streamsAtOnce}
 	if options.ResourceVersion != "" && options.Continue == "" {

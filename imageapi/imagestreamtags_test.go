@@ -385,6 +385,9 @@ func (s *tagStorages) listed(namespace string, options internalversion.ListOptio
 		if options.Continue = list.Continue; options.Continue == "" {
 			return names
 		}
+		if len(names) > 1000 {
+			s.t.Fatal("the pages have no end")
+		}
 	}
 }
 
