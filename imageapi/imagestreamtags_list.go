@@ -26,8 +26,9 @@ const (
 	// maxStreamTags is how many tags of streams a list has at most. A page has no more either; a list without a limit that
 	// would need more is refused.
 	maxStreamTags = 10000
-	// streamsAtOnce and tagsAtOnce are how many streams, and ImageTags of a repository, a list of tags reads at a time.
-	streamsAtOnce, tagsAtOnce = 50, 500
+	// streamsAtOnce and tagsAtOnce are how many streams, and ImageTags of a repository, a list of tags reads at a time at
+	// most. A page of 500 needs one more tag, to know that there is one.
+	streamsAtOnce, tagsAtOnce = 50, 512
 )
 
 // List is part of rest.Lister. Tags come in the order of their streams' names, and then in that of their own; images are not
@@ -187,7 +188,7 @@ func (l *streamTagLister) histories(ctx context.Context, r *streamReader, stream
 		// Besides these there may be some that they follow.
 		own := slices.DeleteFunc(shown.Status.Tags, func(t imagev1.NamedTagEventList) bool { return !is[t.Tag] || t.Tag <= after })
 		if l.only == "" && stream.Spec.DockerImageRepository != "" {
-			for tag, err := range r.tagsAfter(ctx, stream.Spec.DockerImageRepository, after) {
+			for tag, err := range r.tagsAfter(ctx, stream.Spec.DockerImageRepository, after, min(l.limit+1, tagsAtOnce)) {
 				if err != nil {
 					yield(nil, err)
 					return
@@ -224,8 +225,8 @@ func namedIn(stream *imagev1.ImageStream) (names []string) {
 	return slices.Compact(names)
 }
 
-// tagsAfter yields what is known of a repository's tags after one, in the order of their names.
-func (r *streamReader) tagsAfter(ctx context.Context, repository, after string) iter.Seq2[*imagev1.ImageTag, error] {
+// tagsAfter yields what is known of a repository's tags after one, in the order of their names. It reads some at a time.
+func (r *streamReader) tagsAfter(ctx context.Context, repository, after string, atOnce int) iter.Seq2[*imagev1.ImageTag, error] {
 	return func(yield func(*imagev1.ImageTag, error) bool) {
 		ref, err := reference.Parse(repository)
 		if err != nil {
@@ -235,7 +236,7 @@ func (r *streamReader) tagsAfter(ctx context.Context, repository, after string) 
 		if after != "" {
 			from += after + "\x00"
 		}
-		options := internalversion.ListOptions{Limit: tagsAtOnce}
+		options := internalversion.ListOptions{Limit: int64(atOnce)}
 		predicate := tagPredicate(labels.Everything(), fields.OneTermEqualSelector(selectors.TagRepository, ref.Name()))
 		options.Continue, err = position(from)
 		for more := true; more && err == nil; {
