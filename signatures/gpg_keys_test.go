@@ -274,19 +274,23 @@ func TestAttackGPGManyPackets(t *testing.T) {
 
 func TestGPGArmorWithText(t *testing.T) {
 	made := now.AddDate(-1, 0, 0)
-	key := signaturestest.NewGPG(t, "Release", made, 0)
+	keys := []*signaturestest.GPG{signaturestest.NewGPG(t, "Release", made, 0), signaturestest.NewGPG(t, "Security", made, 0)}
 	var text bytes.Buffer
-	text.WriteString("The key of the release team:\n\n")
-	w, err := armor.Encode(&text, "PGP PUBLIC KEY BLOCK", nil)
-	if err != nil {
-		t.Fatal(err)
+	for _, key := range keys { // a block for each
+		text.WriteString("The key of a team:\n\n")
+		w, err := armor.Encode(&text, "PGP PUBLIC KEY BLOCK", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(key.Public(t)); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		text.WriteString("\n\nAsk release@example.com about it.\n")
 	}
-	if _, err := w.Write(key.Public(t)); err != nil {
-		t.Fatal(err)
+	for _, key := range keys {
+		want(t, verify(t, signatures.TypeAtomic, key.SimpleSigning(t, digest, repository, made), trustGPG(t, text.Bytes())), trusted)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	text.WriteString("\n\nAsk release@example.com about it.\n")
-	want(t, verify(t, signatures.TypeAtomic, key.SimpleSigning(t, digest, repository, made), trustGPG(t, text.Bytes())), trusted)
 }

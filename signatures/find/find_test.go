@@ -579,7 +579,11 @@ func TestFindBrokenThings(t *testing.T) {
 			}
 			inner.ServeHTTP(w, r)
 		}
-		f.find(find.Options{}).expect(t, "", "does not have it", "refers to another one", "has the digest")
+		r := f.find(find.Options{})
+		r.expect(t, "", "does not have it", "refers to another one", "has the digest")
+		if unread, ok := r.annotations[annotation.Unread]; ok {
+			t.Errorf("junk makes unknown whether there are signatures: %q", unread)
+		}
 	})
 	t.Run("not JSON", func(t *testing.T) {
 		f := newFixture(t, true)
