@@ -30,6 +30,7 @@ var (
 	bulkImages  = flag.Int("bulkimages", 2000, "number of images of BenchmarkBulk")
 	bulkLatency = flag.String("bulklatency", "0s,50ms", "how long the registry of BenchmarkBulk takes to answer")
 	bulkJobs    = flag.String("bulkjobs", "16,64", "--jobs of BenchmarkBulk")
+	bulkServer  = flag.Bool("bulkserver", false, "have a server in a process of its own hold the data directory of BenchmarkBulk")
 	bulkPeers   = flag.Int("bulkpeers", 60, "number of images that crane and skopeo read in a loop; zero leaves them out")
 )
 
@@ -168,6 +169,10 @@ func benchBulk(b *testing.B, latency time.Duration, jobs int) {
 	}
 	b.Logf("%-30s %9s %9s %9s %8s  %s", "", "images/s", "ms cpu", "registry", "MiB", "requests")
 	data := filepath.Join(b.TempDir(), "data")
+	server := 0 // its process
+	if *bulkServer {
+		server = startBulkServer(b, data)
+	}
 	for _, known := range []bool{false, true} {
 		what := map[bool]string{false: "cold", true: "known"}[known]
 		load := r.measure(b, "generator, "+what, o.Images, bulkCommand(b, bulkRole{Load: &bulkLoad{URL: r.url, Images: o.Images, Jobs: jobs, Known: known, Referrers: true}}))
@@ -176,8 +181,16 @@ func benchBulk(b *testing.B, latency time.Duration, jobs int) {
 			b.Fatal(err)
 		}
 		cmd := exec.Command(self, "import", "-f", references, "--jobs", fmt.Sprint(jobs), "--data-dir", data, "--create-data-dir")
-		cmd.Env = append(os.Environ(), serveEnv+"=1")
+		cmd.Env = append(os.Environ(), serveEnv+"=1", "KUBECONFIG=")
+		before := time.Duration(0)
+		if server != 0 {
+			before = processorTime(b, server)
+		}
 		took := r.measure(b, "tidewaiter import, "+what, o.Images, cmd)
+		if server != 0 {
+			cpu := processorTime(b, server) - before
+			b.Logf("%-30s %9s %9.2f %9s %8d", "its server", "", cpu.Seconds()*1000/float64(o.Images), "", peakMemory(b, server)>>20)
+		}
 		b.ReportMetric(float64(o.Images)/took.Seconds(), what+"-images/s")
 		b.ReportMetric(load.Seconds()/took.Seconds(), what+"/generator")
 	}
@@ -251,6 +264,47 @@ func startBulkRegistry(b *testing.B, o bulk.Options) *bulkRegistry {
 	}
 	url := strings.TrimSpace(line)
 	return &bulkRegistry{url: url, host: strings.TrimPrefix(url, "http://"), cmd: cmd}
+}
+
+// startBulkServer runs `tidewaiter serve` over a data directory, and returns its process.
+func startBulkServer(b *testing.B, data string) (pid int) {
+	b.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		b.Fatal(err)
+	}
+	cmd := exec.Command(self, "serve", "--data-dir", data, "--secure-port", "0")
+	cmd.Env = append(os.Environ(), serveEnv+"=1")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+	})
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		b.Fatalf("the server did not start: %q, %v", line, err)
+	}
+	return cmd.Process.Pid
+}
+
+// peakMemory is the most that a process had resident, in bytes.
+func peakMemory(b *testing.B, pid int) int64 {
+	b.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, rest, _ := bytes.Cut(status, []byte("VmHWM:"))
+	var kib int64
+	if _, err := fmt.Sscan(string(rest), &kib); err != nil {
+		b.Fatal(err)
+	}
+	return kib << 10
 }
 
 // measure runs a program and prints what it did and cost, for each of n images.

@@ -48,6 +48,10 @@ const (
 	maxMoved = 1000 // repositories whose tags have moved and whose streams are not written yet
 
 	firstPause, maxPause = time.Second, time.Minute // after a failure
+
+	// rest is how many times as long as it took to tell of what moved the next telling waits, if it comes soon: to write a
+	// stream costs a read of all its tags, and who imports them moves one after the other.
+	rest = 9
 )
 
 // moved is what happened to a repository: the resourceVersion of the ImageTag that was written last, and whether there
@@ -125,9 +129,11 @@ func (k *Keeper) follow(ctx context.Context, version string) (string, error) {
 		return "", fmt.Errorf("watching image tags: %w", err)
 	}
 	defer w.Stop()
+	var rested time.Time
 	for {
 		all := map[string]moved{}
 		event, ok := <-w.ResultChan()
+		gathered := time.After(time.Until(rested))
 		for ok {
 			if event.Type == watch.Error {
 				return "", fmt.Errorf("watching image tags: %w", apierrors.FromObject(event.Object))
@@ -145,15 +151,17 @@ func (k *Keeper) follow(ctx context.Context, version string) (string, error) {
 			select {
 			case event, ok = <-w.ResultChan():
 				continue
-			default:
+			case <-gathered:
 			}
 			break
 		}
+		began := time.Now()
 		for repository, m := range all {
 			if err := k.keep(ctx, repository, m); err != nil {
 				return "", err
 			}
 		}
+		rested = time.Now().Add(rest * time.Since(began))
 		if !ok {
 			return version, nil
 		}
