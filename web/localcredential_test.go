@@ -80,6 +80,32 @@ func TestLocalConfig(t *testing.T) {
 	}
 }
 
+// Who can write to a folder puts another file in the place of the credential, which then leads elsewhere. So the file alone
+// says nothing: a verb uses none from a folder that others can write.
+func TestPlantedLocalCredential(t *testing.T) {
+	t.Parallel()
+	dir, _ := localCredentialFile(t)
+	for _, folder := range []string{dir, filepath.Join(dir, "pki")} {
+		before, err := os.Stat(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(folder, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		var refused *trusted.Error
+		if _, err := LocalConfig(dir); !errors.As(err, &refused) {
+			t.Errorf("%s can be written by every user: %v", folder, err)
+		}
+		if err := os.Chmod(folder, before.Mode().Perm()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := LocalConfig(dir); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestLocalCredentialIsStrict(t *testing.T) {
 	_, data := localCredentialFile(t)
 	edit := func(name string, value any) string {
