@@ -93,14 +93,26 @@ func TestSweepsAgain(t *testing.T) {
 	}
 }
 
-// A tag that cannot be imported does not keep the others from it.
+// A tag that cannot be imported does not keep the others from it, and is warned about.
 func TestSweepGoesOn(t *testing.T) {
 	w, o := prepareWorker(t)
 	o.Sweep.Repositories = []string{w.registry.Host + "/team/app"}
-	w.registry.PushManifest("team/app:1-bad", "application/vnd.oci.image.manifest.v1+json", "", []byte(`{"schemaVersion":2,"config":{}}`))
-	good := w.push("team/app:0-good", "a")
-	w.run(o)
-	eventually(t, "the good one", func() bool { return slices.Equal(w.images.Names(), []string{good}) })
+	w.push("team/app:1-bad", "bad")
+	w.registry.Inject("manifests/1-bad$", 0, registrytest.Status(403, "DENIED"))
+	good := w.push("team/app:2-good", "a")
+	worker, err := queue.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	defer slog.SetDefault(before)
+	worker.SweepOnce(t.Context())
+	w.expect("images", w.images.Names(), []string{good})
+	if want := `level=WARN msg="a sweep could not import a tag" repository=` + w.registry.Host + "/team/app tag=1-bad err="; !strings.Contains(log.String(), want) {
+		t.Errorf("the log lacks %s:\n%s", want, &log)
+	}
 }
 
 func TestSweepOptions(t *testing.T) {
