@@ -315,3 +315,27 @@ func TestAsManySignersAsPoliciesShareAScope(t *testing.T) {
 		t.Errorf("%d signatures are held: %+v", len(img.Signatures), v)
 	}
 }
+
+// A repository that the image has left takes along the signatures that it alone brought.
+func TestSignaturesLeaveWithTheirRepository(t *testing.T) {
+	t.Parallel()
+	key, other := signaturestest.NewKey(t, signaturestest.P256), "registry.example.com/other/app"
+	set := signaturestest.Set(t, signaturestest.TrustKey(key, nil), digestOnly)
+	both, theirs := stored(t, signatures.TypeSimpleSigning, key.SimpleSigning(t, digest, repository)), stored(t, signatures.TypeSimpleSigning, key.SimpleSigning(t, digest, other))
+	img := object(both, theirs)
+	part := func(s imagev1.ImageSignature) string { _, p, _ := strings.Cut(s.Name, "@"); return p }
+	img.Annotations = map[string]string{annotation.References: fmt.Sprintf(`[%q,%q]`, repository+":v1", other+":v1")}
+	annotation.SetFound(img.Annotations, map[string]annotation.Repository{
+		repository: {Signatures: []string{part(both)}}, other: {Signatures: []string{part(both), part(theirs)}},
+	})
+	signatures.VerifyImage(img, set, now, nil)
+	if judged := annotation.Judged(img.Annotations); len(img.Signatures) != 2 || judged[other].Verified != verdicts.VerifiedTrue || judged[repository].Verified != verdicts.VerifiedTrue {
+		t.Fatalf("%d signatures, %v", len(img.Signatures), img.Annotations)
+	}
+	img.Annotations[annotation.Gone] = fmt.Sprintf(`{%q:"2026-01-01T00:00:00Z"}`, other+"@"+digest)
+	img.Annotations[annotation.References] = fmt.Sprintf(`[%q]`, repository+":v1")
+	signatures.VerifyImage(img, set, now, nil)
+	if judged := annotation.Judged(img.Annotations); len(img.Signatures) != 1 || len(judged) != 1 || judged[repository].Verified != verdicts.VerifiedTrue {
+		t.Errorf("%d signatures, %v", len(img.Signatures), img.Annotations)
+	}
+}
