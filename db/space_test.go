@@ -73,9 +73,8 @@ func TestFullDiskIsEmptiedByDeletions(t *testing.T) {
 		if d.WriteFault() == nil || gauge(t, d, "writable") != 0 {
 			t.Errorf("a full disk is not told of: %v, writable %v", d.WriteFault(), gauge(t, d, "writable"))
 		}
-		for _, line := range []string{`level=WARN msg="there is little room left for the database"`, `level=ERROR msg="the disk is full`} {
-			eventually(t, "the log has "+line, func() bool { return strings.Contains(log.String(), line) })
-		}
+		const line = `level=ERROR msg="the disk is full`
+		eventually(t, "the log has "+line, func() bool { return strings.Contains(log.String(), line) })
 		var full *db.UnavailableError
 		if _, err := d.Put(t.Context(), "/b/tiny", 0, []byte("x"), db.PutOptions{}); !errors.As(err, &full) {
 			t.Errorf("something was created on a full disk: %v", err)
