@@ -223,11 +223,17 @@ func (s *server) openAccess(ctx context.Context) (err error) {
 	return err
 }
 
-// loadPolicies reads the policies that are API objects. One that cannot be read does not
-// stop a server that listens, because it can be told to delete it.
+// loadPolicies reads the policies that are API objects, and of a server that listens makes
+// objects of those of files. One that cannot be read does not stop such a server, because it
+// can be told to delete it, and no more does a disk that is full.
 func (s *server) loadPolicies(ctx context.Context) error {
-	if err := s.verification.keeper.Load(ctx); err != nil && s.listener == nil {
+	keeper := s.verification.keeper
+	err := keeper.Load(ctx)
+	if s.listener == nil {
 		return err
+	}
+	if err == nil {
+		_ = keeper.ShowFiles(ctx) // Run does it again, and says why it cannot
 	}
 	return nil
 }

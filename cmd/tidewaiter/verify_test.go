@@ -20,7 +20,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
@@ -190,9 +189,6 @@ func TestAttackListOfTagsWithoutSignatures(t *testing.T) {
 			t.Fatal(err)
 		}
 		config := serveWith(t, serverOptions{dataDir: dir, policy: policy}, listener)
-		if policy != "" { // which a server shows soon after its start
-			policiesOf(t, config).await("harbour-master", "shown", func(o *unstructured.Unstructured) bool { return o != nil })
-		}
 		asked.Store(0)
 		if code, _, stderr := tidewaiter(t, "import", "--data-dir", dir, ref); code != exitOK {
 			t.Fatalf("%s: exit code %d: %s", name, code, stderr)

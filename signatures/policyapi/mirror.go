@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
@@ -29,6 +30,20 @@ func (k *Keeper) newMirror() *mirror {
 		m.missing[p.Name] = p
 	}
 	return m
+}
+
+// ShowFiles makes objects of the policies of files, before the server answers: whoever asks it which policies there are is told of
+// all. Run does it again where it fails, and when the files change.
+func (k *Keeper) ShowFiles(ctx context.Context) error {
+	m := k.newMirror()
+	if err := k.each(ctx, func(o object) {
+		if c, ok := o.(*ClusterImagePolicy); ok {
+			m.see(c)
+		}
+	}); err != nil {
+		return err
+	}
+	return k.mirror(request.WithNamespace(ctx, metav1.NamespaceNone), m)
 }
 
 // see looks at an object of those that there are, each once.
