@@ -59,6 +59,7 @@ func TestAttackTextReachesNoTerminal(t *testing.T) {
 			r := newReport(format, "https://127.0.0.1:1", io.Discard, &errOut, newProgress(io.Discard))
 			r.add("r.example.com/a", &importer.Result{Warnings: []string{hostileText}, Images: []importer.ImageResult{{Image: image}}}, nil)
 			r.add("r.example.com/b", nil, fmt.Errorf("the registry: %s", hostileText))
+			r.add("r.example.com/c", nil, &importer.Error{Reason: importer.NotAnImage, Message: "it is an artifact that holds " + hostileText})
 			_ = r.end(nil, importer.Traffic{}, 0)
 			wantPrintable(t, "standard error", errOut.String())
 		})
@@ -68,6 +69,15 @@ func TestAttackTextReachesNoTerminal(t *testing.T) {
 		var errOut logBuffer
 		run(t.Context(), []string{"import", hostileText}, strings.NewReader(""), io.Discard, &errOut)
 		wantPrintable(t, "standard error", errOut.String())
+		var file logBuffer
+		run(t.Context(), []string{"verify", "--policy", hostileText, "r.example.com/a"}, strings.NewReader(""), io.Discard, &file)
+		wantPrintable(t, "what is said of a file", file.String())
+	})
+
+	t.Run("progress", func(t *testing.T) {
+		var out logBuffer
+		newProgress(&out).note(hostileText)
+		wantPrintable(t, "a line above the progress", out.String())
 	})
 
 	t.Run("platform", func(t *testing.T) {

@@ -137,3 +137,38 @@ func FuzzAnnotations(f *testing.F) {
 		}
 	})
 }
+
+// Many repositories that each bring as much as one may do not fill the annotations, which Kubernetes bounds for all: then an
+// image could no longer be written. What the fullest ones brought is no longer listed; which signatures are theirs is.
+func TestAttackRepositoriesFillTheAnnotations(t *testing.T) {
+	digests := make([]string, 64)
+	for i := range digests {
+		digests[i] = fmt.Sprintf("sha256:%064x", i)
+	}
+	found := map[string]annotation.Repository{}
+	for i := range annotation.MaxRepositories {
+		found[fmt.Sprintf("quay.io/app-%d", i)] = annotation.Repository{
+			Signatures: []string{fmt.Sprintf("signature-%d", i)}, LeftOut: slices.Clone(digests), Manifests: slices.Clone(digests),
+			Attestations: json.RawMessage(`["` + strings.Repeat("x", 3000) + `"]`),
+		}
+	}
+	written := map[string]string{}
+	annotation.SetFound(written, found)
+	if n := len(written[annotation.Repositories]); n > 160<<10 {
+		t.Errorf("%d bytes are written", n)
+	}
+	reduced := 0
+	for name, r := range annotation.Found(written) {
+		if len(r.Signatures) != 1 || r.Signatures[0] != found[name].Signatures[0] {
+			t.Errorf("%s has the signatures %q", name, r.Signatures)
+		}
+		if len(r.LeftOut) == 0 {
+			if reduced++; len(r.Warnings) != 1 {
+				t.Errorf("%s does not say that something is missing: %q", name, r.Warnings)
+			}
+		}
+	}
+	if all := len(annotation.Found(written)); all != annotation.MaxRepositories || reduced == 0 || reduced == all {
+		t.Errorf("of %d repositories, %d are reduced", all, reduced)
+	}
+}
