@@ -49,7 +49,7 @@ func deleteTag(t *testing.T, registry *registrytest.Registry, repository, tag st
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := registry.Server().Client().Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

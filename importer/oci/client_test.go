@@ -19,7 +19,7 @@ func serve(t *testing.T, handler http.HandlerFunc) (*httptest.Server, *oci.Clien
 	t.Helper()
 	s := httptest.NewServer(handler)
 	t.Cleanup(s.Close)
-	return s, oci.New("http", s.Listener.Addr().String(), "team/app", http.DefaultTransport)
+	return s, oci.New("http", s.Listener.Addr().String(), "team/app", s.Client().Transport)
 }
 
 // A next page whose path begins with two slashes was asked of the host that follows

@@ -271,7 +271,7 @@ func (w *workerTest) delete(repository, identifier string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := w.registry.Server().Client().Do(req)
 	if err != nil {
 		w.t.Fatal(err)
 	}

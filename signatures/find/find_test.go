@@ -39,6 +39,7 @@ type fixture struct {
 	t      *testing.T
 	host   string
 	digest string
+	client *http.Client // its own: what all share loses its connections when the server of another test closes
 	// around, if set, handles requests before the registry does.
 	around   func(http.ResponseWriter, *http.Request, http.Handler)
 	requests []string
@@ -61,7 +62,7 @@ func newFixture(t *testing.T, referrersAPI bool) *fixture {
 		inner.ServeHTTP(w, r)
 	}))
 	t.Cleanup(server.Close)
-	f.host = strings.TrimPrefix(server.URL, "http://")
+	f.host, f.client = strings.TrimPrefix(server.URL, "http://"), server.Client()
 	f.digest = f.push("v1", map[string]any{"config": f.blob("application/vnd.oci.image.config.v1+json", []byte("{}"))})
 	return f
 }
@@ -75,7 +76,7 @@ func (f *fixture) send(method, path, contentType string, body []byte) {
 		f.t.Fatal(err)
 	}
 	req.Header.Set("Content-Type", contentType)
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := f.client.Do(req)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -163,7 +164,7 @@ func (f *fixture) find(o find.Options) result {
 	}
 	f.requests = nil
 	var r result
-	r.found, r.annotations, r.warnings, r.err = finder.Find(f.t.Context(), digest, inRepository, http.DefaultTransport, time.Time{})
+	r.found, r.annotations, r.warnings, r.err = finder.Find(f.t.Context(), digest, inRepository, f.client.Transport, time.Time{})
 	for _, s := range r.found {
 		if s.Name != signatures.Name(f.digest, s.Content) || len(s.Conditions) > 0 {
 			f.t.Errorf("signature %q of type %s", s.Name, s.Type)
@@ -727,7 +728,7 @@ func TestFindLookaside(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "default.yaml"), []byte(content), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		return find.Options{RegistriesDirs: []string{filepath.Join(dir, "absent"), dir}, Lookaside: http.DefaultTransport}
+		return find.Options{RegistriesDirs: []string{filepath.Join(dir, "absent"), dir}, Lookaside: store.Client().Transport}
 	}
 	both := signatures.TypeAtomic + " " + signatures.TypeSimpleSigning
 	f.find(configure("default-docker:\n  lookaside: "+store.URL+"/sigs\n  use-sigstore-attachments: true\n")).expect(t, both)
