@@ -113,10 +113,9 @@ func TestAttackPageOfLargeObjects(t *testing.T) {
 		var got []string
 		for {
 			list := &example.PodList{}
-			// Each waits first, and reads again when there is room.
-			f.budget.lists = semaphore.NewWeighted(listBytes)
-			if !f.budget.lists.TryAcquire(listBytes) {
-				t.Fatal("no room")
+			// Each waits first, and reads again when there is room. The last one lets go soon after its end.
+			if err := f.budget.lists.Acquire(t.Context(), listBytes); err != nil {
+				t.Fatal(err)
 			}
 			f.budget.pause = func(context.Context) func() { f.budget.lists.Release(listBytes); return func() {} }
 			ctx, end := context.WithCancel(endpointsrequest.WithRequestInfo(t.Context(), &endpointsrequest.RequestInfo{}))
