@@ -49,8 +49,8 @@ const (
 
 	firstPause, maxPause = time.Second, time.Minute // after a failure
 
-	// rest is how many times as long as it took to tell of what moved the next telling waits, if it comes soon: to write a
-	// stream costs a read of all its tags, and who imports them moves one after the other.
+	// rest is how many times as long as it took to tell of what moved the next telling waits, up to maxPause, if it comes
+	// soon: to write a stream costs a read of all its tags, and who imports them moves one after the other.
 	rest = 9
 )
 
@@ -147,7 +147,12 @@ func (k *Keeper) follow(ctx context.Context, version string) (string, error) {
 			if len(all) == maxMoved {
 				break
 			}
-			// What has moved meanwhile is told of together.
+			// What has moved meanwhile is told of together, whether or not the time is over.
+			select {
+			case event, ok = <-w.ResultChan():
+				continue
+			default:
+			}
 			select {
 			case event, ok = <-w.ResultChan():
 				continue
@@ -161,7 +166,7 @@ func (k *Keeper) follow(ctx context.Context, version string) (string, error) {
 				return "", err
 			}
 		}
-		rested = time.Now().Add(rest * time.Since(began))
+		rested = time.Now().Add(min(rest*time.Since(began), maxPause))
 		if !ok {
 			return version, nil
 		}

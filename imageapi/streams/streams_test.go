@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
@@ -230,18 +231,36 @@ func TestMovesAreToldOfTogether(t *testing.T) {
 // the server 13 ms of processor time each, twice what all else of an import does.
 func TestMovesOneAfterTheOtherAreToldOfTogether(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	s.cost, s.events = 5*time.Millisecond, 0
-	s.add("team", "mine", "a.b/c", "1")
-	w := s.run(false)
-	const n = 400
-	for i := range n {
-		w.Modify(imageTag(t, "a.b/c:v1", 1000+i)) // returns when it is taken
-	}
-	s.soon(map[string]string{"team/mine": fmt.Sprint(1000 + n - 1)})
-	if got := s.patches["mine"]; got > n/4 {
-		t.Errorf("%d writes for %d moves", got, n)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		s.cost, s.events = 5*time.Millisecond, 0
+		s.add("team", "mine", "a.b/c", "1")
+		w := s.run(false)
+		const n = 400
+		for i := range n {
+			w.Modify(imageTag(t, "a.b/c:v1", 1000+i)) // returns when it is taken
+		}
+		s.soon(map[string]string{"team/mine": fmt.Sprint(1000 + n - 1)})
+		if got := s.patches["mine"]; got > n/4 {
+			t.Errorf("%d writes for %d moves", got, n)
+		}
+	})
+}
+
+// However long it took to tell of a move, the next one is told of within a minute after that.
+func TestRestAfterASlowTellingHasAnEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		s.cost = 50 * time.Second
+		s.add("team", "mine", "a.b/c", "1")
+		w := s.run(false)
+		w.Modify(imageTag(t, "a.b/c:v1", 1000))
+		time.Sleep(s.cost + time.Second)
+		w.Modify(imageTag(t, "a.b/c:v1", 1001))
+		time.Sleep(time.Minute + s.cost)
+		s.soon(map[string]string{"team/mine": "1001"})
+	})
 }
 
 // Without streams.auto nobody makes any.
