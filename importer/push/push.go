@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
@@ -47,9 +48,15 @@ type Event struct {
 	// the whole repository.
 	Tag    string `json:"tag,omitempty"`
 	Digest string `json:"digest,omitempty"`
+	// Actor is who did it, as the sender says; nobody checks that. It is a line of at most MaxActor bytes, and empty when
+	// the sender does not say.
+	Actor string `json:"actor,omitempty"`
 	// MediaType is the manifest's, empty when the sender does not say.
 	MediaType string `json:"-"`
 }
+
+// MaxActor bounds Event.Actor, in bytes.
+const MaxActor = 128
 
 // OfCluster is the Receiver of what the pods of a cluster use. It is the name of no receiver of webhooks, which has no slash.
 func OfCluster(name string) string { return clusterPrefix + name }
@@ -102,7 +109,7 @@ func Decode(b []byte) (Event, error) {
 	if err != nil {
 		return Event{}, fmt.Errorf("stored event: %w", err)
 	}
-	return Event{Action: e.Action, Host: ref.Host, Repository: ref.Repository, Tag: ref.Tag, Digest: ref.Digest}, nil
+	return Event{Action: e.Action, Host: ref.Host, Repository: ref.Repository, Tag: ref.Tag, Digest: ref.Digest, Actor: printable.Line(e.Actor, MaxActor)}, nil
 }
 
 // State is where a job stands.

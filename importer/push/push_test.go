@@ -12,7 +12,7 @@ import (
 func TestEventsComeBack(t *testing.T) {
 	digest := "sha256:" + strings.Repeat("ab", 32)
 	good := []push.Event{
-		{Action: "push", Host: "r.example.com", Repository: "team/app", Tag: "1.0", Digest: digest},
+		{Action: "push", Host: "r.example.com", Repository: "team/app", Tag: "1.0", Digest: digest, Actor: "robot$ci"},
 		{Action: "delete", Host: "127.0.0.1:5000", Repository: "app"},
 		{Action: "push", Host: "docker.io", Repository: "library/busybox", Tag: "latest"},
 		{Action: "push", Host: "r.example.com", Repository: "team/app", Digest: "sha512:" + strings.Repeat("ab", 64)},
@@ -47,10 +47,19 @@ func TestStoredEventsAreMigrated(t *testing.T) {
 	}
 }
 
+// Who pushed is a line of text that is fit to be read, however it was stored.
+func TestAttackStoredActor(t *testing.T) {
+	got, err := push.Decode([]byte(`{"action":"push","host":"r.example.com","repository":"a","tag":"1","actor":"\u001b[31m\n` + strings.Repeat("a", 1000) + `"}`))
+	if err != nil || len(got.Actor) > push.MaxActor || !strings.HasPrefix(got.Actor, "\ufffd[31m aaa") {
+		t.Errorf("%q, %v", got.Actor, err)
+	}
+}
+
 // FuzzDecode says that what is read is written back the same, and names what
 // an import takes.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"action":"push","host":"r.example.com","repository":"team/app","tag":"1.0","digest":"sha256:` + strings.Repeat("ab", 32) + `"}`))
+	f.Add([]byte(`{"action":"push","host":"r.example.com","repository":"a","tag":"1","actor":"\u202e ann` + strings.Repeat("a", 200) + `"}`))
 	f.Add([]byte(`{"action":"delete","host":"index.docker.io","repository":"library/busybox"}`))
 	f.Add([]byte(`{"action":"push","host":"r.example.com:5000","repository":"..","tag":":"}`))
 	f.Fuzz(func(t *testing.T, b []byte) {

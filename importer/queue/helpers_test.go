@@ -171,6 +171,18 @@ func (n *notices) take() (out []string) {
 	return out
 }
 
+// messages are what was said for a reason.
+func (n *notices) messages(reason string) (out []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, notice := range n.all {
+		if notice.Reason == reason {
+			out = append(out, notice.Message)
+		}
+	}
+	return out
+}
+
 // workerTest is a worker with a registry.
 type workerTest struct {
 	t        *testing.T

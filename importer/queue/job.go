@@ -45,7 +45,7 @@ func (w *Worker) do(ctx context.Context, j *push.Job) error {
 	}
 	if j.Attempts == 1 {
 		for _, digest := range pushed {
-			w.pushReceived(ctx, digest, first)
+			w.pushReceived(ctx, digest, first, actors(j.Events, digest))
 		}
 	}
 	switch {
@@ -213,7 +213,7 @@ func (w *Worker) importOne(ctx context.Context, ref reference.Reference, event p
 	}
 	root := result.Images[0]
 	if event.Digest == "" {
-		w.pushReceived(ctx, result.Digest, event) // only now it is known of what
+		w.pushReceived(ctx, result.Digest, event, event.Actor) // only now it is known of what
 	}
 	message := "Imported " + ref.String()
 	if root.Action == importer.Unchanged {
@@ -242,9 +242,12 @@ func (w *Worker) importPresent(ctx context.Context, im *importer.Importer, ref r
 	return result, nil
 }
 
-func (w *Worker) pushReceived(ctx context.Context, digest string, event push.Event) {
+func (w *Worker) pushReceived(ctx context.Context, digest string, event push.Event, by string) {
+	if by != "" {
+		by = " by " + by
+	}
 	if !isDeletion(event) {
-		w.notify(ctx, Notice{Reason: NoticePushReceived, Image: digest, Reference: event.Key(), Message: "The registry says that " + event.Key() + " was pushed"})
+		w.notify(ctx, Notice{Reason: NoticePushReceived, Image: digest, Reference: event.Key(), Message: "The registry says that " + event.Key() + " was pushed" + by})
 	}
 }
 

@@ -50,6 +50,40 @@ func TestPushesMoveTags(t *testing.T) {
 	w.expect("history after the deletion", digests, []string{"", b, a})
 }
 
+// Who pushed, by the registry's word, is in the history of the tag and in the Event; several are named, and not all of many.
+func TestWhoPushedIsRecorded(t *testing.T) {
+	t.Parallel()
+	w := startWorker(t)
+	pushedBy := func(wantCause, wantMessage string, actors ...string) {
+		t.Helper()
+		digest := w.push("team/app:1.0", wantCause)
+		w.nextID++
+		j := newJob(w.nextID)
+		for _, actor := range actors {
+			e := w.event("push team/app:1.0@" + digest)
+			e.Actor = actor
+			j.Events = append(j.Events, e)
+		}
+		j.Key = j.Events[0].Key()
+		w.notices.take()
+		w.queue.add(j)
+		if e := w.queue.await(t); e.How != "done" {
+			t.Fatalf("%s: %+v", e.How, e.Failure)
+		}
+		digests, cause := w.history("team/app", "1.0")
+		if digests[0] != digest || cause != wantCause {
+			t.Errorf("the history says %q of %s, want %q of %s", cause, digests[0], wantCause, digest)
+		}
+		if got := w.notices.messages("PushReceived"); len(got) != 1 || got[0] != "The registry says that "+j.Key+" was pushed"+wantMessage {
+			t.Errorf("Events say %q, want %q", got, wantMessage)
+		}
+	}
+	pushedBy("webhook local, by ann", " by ann", "ann")
+	pushedBy("webhook local, by ann, robot$ci", " by ann, robot$ci", "ann", "", "robot$ci", "ann")
+	pushedBy("webhook local, by a, b, c, others", " by a, b, c, others", "a", "b", "c", "d", "e")
+	pushedBy("webhook local", "", "")
+}
+
 // A registry may name by SHA-512 what it answers to by SHA-256: the tag is tried, and nothing is stored twice.
 func TestPushOfATagWithASHA512Digest(t *testing.T) {
 	t.Parallel()

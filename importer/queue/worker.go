@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -212,7 +214,28 @@ func cause(j *push.Job) string {
 	if cluster, ok := j.Cluster(); ok {
 		return "pods of cluster " + cluster
 	}
-	return "webhook " + j.Receiver
+	text := "webhook " + j.Receiver
+	if by := actors(j.Events, ""); by != "" {
+		text += ", by " + by
+	}
+	return text
+}
+
+// maxActors is how many of those who did something are named.
+const maxActors = 3
+
+// actors are who did it, as the sender of events says: those about a digest, or all if that is "".
+func actors(events []push.Event, digest string) string {
+	var all []string
+	for _, e := range events {
+		if e.Actor != "" && (digest == "" || e.Digest == digest) && !slices.Contains(all, e.Actor) {
+			all = append(all, e.Actor)
+		}
+	}
+	if len(all) > maxActors {
+		all = append(all[:maxActors], "others")
+	}
+	return strings.Join(all, ", ")
 }
 
 // renew extends the lease until ctx is done, and calls lost when it cannot.

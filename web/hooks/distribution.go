@@ -53,6 +53,7 @@ type distributionEvent struct {
 	Request struct {
 		Host string `json:"host"`
 	} `json:"request"`
+	Actor json.RawMessage `json:"actor"`
 }
 
 func (e distributionEvent) event() push.Event {
@@ -68,5 +69,6 @@ func (e distributionEvent) event() push.Event {
 		Tag:        e.Target.Tag,
 		Digest:     e.Target.Digest,
 		MediaType:  e.Target.MediaType,
+		Actor:      said(e.Actor, "name"),
 	}
 }

@@ -15,8 +15,9 @@ var dockerHub = vendor{
 	decode: func(d *delivery) ([]push.Event, error) {
 		var p struct {
 			PushData struct {
-				Tag       string `json:"tag"`
-				MediaType string `json:"media_type"`
+				Tag       string          `json:"tag"`
+				MediaType string          `json:"media_type"`
+				Pusher    json.RawMessage `json:"pusher"`
 			} `json:"push_data"`
 			Repository struct {
 				RepoName string `json:"repo_name"`
@@ -30,7 +31,7 @@ var dockerHub = vendor{
 		}
 		return []push.Event{{
 			Action: push.Pushed, Host: "docker.io", Repository: p.Repository.RepoName,
-			Tag: p.PushData.Tag, MediaType: p.PushData.MediaType,
+			Tag: p.PushData.Tag, MediaType: p.PushData.MediaType, Actor: said(p.PushData.Pusher, ""),
 		}}, nil
 	},
 }

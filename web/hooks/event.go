@@ -2,10 +2,12 @@ package hooks
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer/push"
 )
@@ -43,7 +45,7 @@ const (
 // check returns what a decoder found as an event of the receiver, in canonical form,
 // or the reason it is refused.
 func (rc *receiver) check(e push.Event) (push.Event, string) {
-	e.Receiver = rc.Name
+	e.Receiver, e.Actor = rc.Name, printable.Line(e.Actor, push.MaxActor)
 	if e.Action != push.Pushed && e.Action != push.Deleted {
 		return push.Event{}, reasonAction
 	}
@@ -83,6 +85,23 @@ func (rc *receiver) check(e push.Event) (push.Event, string) {
 		return push.Event{}, reasonReference
 	}
 	return e, ""
+}
+
+// said is the text in a part of a payload that counts only if it is well-formed: a string, or the one under a key of an
+// object.
+func said(raw json.RawMessage, key string) string {
+	if key != "" {
+		var object map[string]json.RawMessage
+		if json.Unmarshal(raw, &object) != nil {
+			return ""
+		}
+		raw = object[key]
+	}
+	var text string
+	if json.Unmarshal(raw, &text) != nil {
+		return ""
+	}
+	return text
 }
 
 // splitReference cuts host/repository[:tag][@digest] into its parts. It checks

@@ -8,19 +8,20 @@ import (
 
 // generic is our own format, for scripts and for registries without a type here:
 //
-//	{"id": "build-117", "action": "push", "references": ["registry.example.com/team/app:1.0"]}
+//	{"id": "build-117", "action": "push", "references": ["registry.example.com/team/app:1.0"], "actor": "ann"}
 //
 // A reference is host/repository[:tag][@digest]; to delete, host/repository alone
-// is the whole repository. action is push when it is left out. id, when present,
+// is the whole repository. action is push when it is left out. actor, when present, is who did it. id, when present,
 // names the delivery: the same id is not acted on twice in 24 hours.
 var generic = vendor{
 	auth:   auth{secret: true, hmac: []string{"X-Hub-Signature-256"}},
 	header: "Authorization",
 	decode: func(d *delivery) ([]push.Event, error) {
 		var p struct {
-			ID         string      `json:"id"`
-			Action     push.Action `json:"action"`
-			References []string    `json:"references"`
+			ID         string          `json:"id"`
+			Action     push.Action     `json:"action"`
+			References []string        `json:"references"`
+			Actor      json.RawMessage `json:"actor"`
 		}
 		if err := json.Unmarshal(d.body, &p); err != nil {
 			return nil, err
@@ -28,9 +29,9 @@ var generic = vendor{
 		if p.Action == "" {
 			p.Action = push.Pushed
 		}
-		events := make([]push.Event, 0, len(p.References))
+		events, actor := make([]push.Event, 0, len(p.References)), said(p.Actor, "")
 		for i, ref := range p.References {
-			e := push.Event{ID: itemID(p.ID, i), Action: p.Action}
+			e := push.Event{ID: itemID(p.ID, i), Action: p.Action, Actor: actor}
 			e.Host, e.Repository, e.Tag, e.Digest = splitReference(ref)
 			events = append(events, e)
 		}

@@ -34,6 +34,7 @@ var gitea = vendor{
 				Version string `json:"version"`
 				HTMLURL string `json:"html_url"`
 			} `json:"package"`
+			Sender json.RawMessage `json:"sender"`
 		}
 		if err := json.Unmarshal(d.body, &p); err != nil {
 			return nil, err
@@ -49,7 +50,7 @@ var gitea = vendor{
 		return []push.Event{{
 			ID: id, Action: action, Host: hostOf(p.Package.HTMLURL),
 			Repository: strings.ToLower(p.Package.Owner.Login + "/" + p.Package.Name),
-			Tag:        p.Package.Version,
+			Tag:        p.Package.Version, Actor: said(p.Sender, "login"),
 		}}, nil
 	},
 }

@@ -22,9 +22,10 @@ var gitHub = vendor{
 			return nil, nil // ping, and whatever else the hook was asked to send
 		}
 		var p struct {
-			Action          string        `json:"action"`
-			Package         gitHubPackage `json:"package"`
-			RegistryPackage gitHubPackage `json:"registry_package"`
+			Action          string          `json:"action"`
+			Package         gitHubPackage   `json:"package"`
+			RegistryPackage gitHubPackage   `json:"registry_package"`
+			Sender          json.RawMessage `json:"sender"`
 		}
 		if err := json.Unmarshal(d.body, &p); err != nil {
 			return nil, err
@@ -45,7 +46,7 @@ var gitHub = vendor{
 			ID: d.header.Get("X-GitHub-Delivery"), Action: push.Pushed, Host: host,
 			// An owner keeps its capitals in the payload; a repository name has none.
 			Repository: strings.ToLower(repository),
-			Tag:        tag, MediaType: v.Container.Manifest.MediaType,
+			Tag:        tag, MediaType: v.Container.Manifest.MediaType, Actor: said(p.Sender, "login"),
 		}
 		for _, dgst := range []string{v.Container.Tag.Digest, v.Container.Manifest.Digest, v.Version} {
 			if reference.IsDigest(dgst) {

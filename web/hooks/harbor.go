@@ -22,6 +22,7 @@ var harbor = vendor{
 			Type      string          `json:"type"`
 			OccurAt   int64           `json:"occur_at"` // Default: Unix seconds
 			EventData harborEventData `json:"event_data"`
+			Operator  json.RawMessage `json:"operator"` // in both
 
 			SpecVersion string          `json:"specversion"` // CloudEvents
 			ID          string          `json:"id"`
@@ -55,7 +56,7 @@ var harbor = vendor{
 			}
 			events = append(events, push.Event{
 				ID: itemID(id, i), Action: action, Host: host, Repository: repository,
-				Tag: res.Tag, Digest: res.Digest,
+				Tag: res.Tag, Digest: res.Digest, Actor: said(p.Operator, ""),
 			})
 		}
 		return events, nil
