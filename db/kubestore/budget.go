@@ -74,7 +74,7 @@ func (b *budget) admitList(ctx context.Context, stored int64, wait func()) error
 		defer cancel()
 		if b.lists.Acquire(waiting, n) != nil {
 			if err := ctx.Err(); err != nil {
-				return err
+				return ended(err)
 			}
 			return apierrors.NewTooManyRequests("too many lists are in memory: select less, ask for pages, or try again", 1)
 		}

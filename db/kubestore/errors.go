@@ -1,6 +1,7 @@
 package kubestore
 
 import (
+	"context"
 	"errors"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,7 +26,8 @@ const (
 const internalServerError = 500
 
 // interpret gives the engine's errors their API form: a full or failing disk is
-// 503, with what to do about it; a damaged file 500, naming the file.
+// 503, with what to do about it; a damaged file 500, naming the file; a request
+// that has ended 504.
 func (s *Store) interpret(err error) error {
 	var unavailable *db.UnavailableError
 	var corrupt *db.CorruptError
@@ -38,9 +40,26 @@ func (s *Store) interpret(err error) error {
 		return apierrors.NewServiceUnavailable("the server is shutting down")
 	case errors.As(err, &corrupt):
 		return apierrors.NewInternalError(corrupt)
+	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
+		return ended(err)
 	}
 	return err
 }
+
+// ended gives the error of a context that has ended its API form.
+func ended(cause error) error {
+	return endedError{apierrors.NewTimeoutError("the request ended before it was answered", 0), cause}
+}
+
+// endedError says that whoever asked went away, or that his time was over: 504, as kube-apiserver says. Without that form an API server
+// logs it as a fault of its own.
+type endedError struct {
+	*apierrors.StatusError
+	cause error
+}
+
+// Unwrap has errors.Is find the context's error.
+func (e endedError) Unwrap() error { return e.cause }
 
 // interpretList adds what a list at a given revision can meet.
 func (s *Store) interpretList(err error, rev int64, paging bool, continueKey, prefix string) error {

@@ -48,6 +48,27 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// TestRequestThatHasEnded: who goes away gets an error with an API form. One without is logged as a fault of the server.
+func TestRequestThatHasEnded(t *testing.T) {
+	f := setupOn(t, dbtest.Open(t))
+	if err := f.Create(t.Context(), "/pods/ns/a", &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for what, err := range map[string]error{
+		"get":    f.Get(ctx, "/pods/ns/a", storage.GetOptions{}, &example.Pod{}),
+		"list":   f.GetList(ctx, "/pods/", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, &example.PodList{}),
+		"update": f.GuaranteedUpdate(ctx, "/pods/ns/a", &example.Pod{}, false, nil, storage.SimpleUpdate(growPod), nil),
+		"delete": f.Delete(ctx, "/pods/ns/a", &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{}),
+		"create": f.Create(ctx, "/pods/ns/b", &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b"}}, nil, 0),
+	} {
+		if status := apierrors.APIStatus(nil); err != nil && (!errors.As(err, &status) || !errors.Is(err, context.Canceled)) {
+			t.Errorf("%s: %T %[2]v, want an API error that is context.Canceled", what, err)
+		}
+	}
+}
+
 // TestDamagedObject damages one object of three in the file.
 func TestDamagedObject(t *testing.T) {
 	unsafeDeletion(t, true)
