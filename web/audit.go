@@ -196,7 +196,7 @@ func (o *ownRecords) keep(e *auditinternal.Event) bool {
 	if e.Stage == auditinternal.StageResponseStarted && !stranger {
 		return false
 	}
-	reads := false
+	reads := e.ObjectRef != nil && e.ObjectRef.Resource == "admissionreviews" // questions, whose answers are in the audit log of who asks
 	switch e.Verb {
 	case "get", "list", "watch", "head", "options":
 		reads = true

@@ -134,6 +134,11 @@ func TestAttackRefusalsThatPushOutTheLog(t *testing.T) {
 	if !o.keep(e) || e.Annotations[leftOutAnnotation] != strconv.Itoa(99*refusalBurst+3) {
 		t.Errorf("a second later: %v", e.Annotations)
 	}
+	question := auditEvent("system:apiserver", "create", http.StatusOK)
+	question.ObjectRef = &auditinternal.ObjectReference{APIGroup: "tidewaiter.dev", Resource: "admissionreviews"}
+	if o.keep(question) {
+		t.Error("what a cluster asks about each of its pods is written down")
+	}
 	for _, verb := range []string{"get", "list", "watch", "options"} {
 		if o.keep(auditEvent("admin", verb, http.StatusOK)) {
 			t.Errorf("%s is written down", verb)

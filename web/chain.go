@@ -23,7 +23,7 @@ import (
 // impersonation, the limits of requests in flight and authorization like any other. Its
 // context has the request's deadline, and beforeAPI must honour that itself.
 func handlerChain(api http.Handler, beforeAPI func(http.Handler) http.Handler, connections *limits.Connections, failures *limits.Failures, open *sessions, c *genericapiserver.Config) http.Handler {
-	h := withCheckedPatches(api, c.MaxRequestBodyBytes, c.Serializer)
+	h := withCheckedPatches(withOneNamespace(api), c.MaxRequestBodyBytes, c.Serializer)
 	h = withoutAuditedObjects(h)
 	h = filters.WithWarningRecorder(h)
 	h = genericfilters.WithTimeoutForNonLongRunningRequests(h, c.LongRunningFunc)

@@ -96,7 +96,8 @@ func ownRoles() []rbacv1.ClusterRole {
 		resources(clusters.GroupVersion.Group, bootstrappolicy.Read, "clusters", "clusterpods"))
 	streamEditor := role("tidewaiter:stream-editor", "Writes image streams. Part of the roles edit and admin, as in OpenShift.",
 		resources(imageGroup, bootstrappolicy.ReadWrite, "imagestreams", "imagestreamtags"),
-		resources(imageGroup, []string{"get", "update"}, "imagestreams/layers"))
+		resources(imageGroup, []string{"get", "update"}, "imagestreams/layers"),
+		resources(imageGroup, []string{"create"}, "imagestreamimports"))
 	streamEditor.Labels["rbac.authorization.k8s.io/aggregate-to-edit"] = "true"
 	for _, r := range []rbacv1.ClusterRole{viewer, clusterViewer} {
 		r.Labels["rbac.authorization.k8s.io/aggregate-to-view"] = "true"
@@ -110,6 +111,12 @@ func ownRoles() []rbacv1.ClusterRole {
 			resources("", []string{"create", "patch"}, "events"),
 			resources("events.k8s.io", []string{"create", "patch"}, "events")),
 		viewer, clusterViewer, streamEditor,
+		role("tidewaiter:registry", "What OpenShift's registry needs: tells of what is pushed to it, and asks what it has. Whoever has it says where tags lead.",
+			resources(imageGroup, []string{"create"}, "imagestreammappings"),
+			resources(imageGroup, []string{"get", "list", "create"}, "images"),
+			resources(imageGroup, []string{"get", "list"}, "imagestreams"),
+			resources(imageGroup, []string{"get"}, "imagestreams/layers", "imagestreams/secrets", "imagestreamimages", "imagestreamtags"),
+			resources("", []string{"list"}, "limitranges")),
 		role("tidewaiter:policy-editor", "Says who must have signed what.", resources(policyGroup, bootstrappolicy.ReadWrite, policies...)),
 		role("tidewaiter:metrics", "Reads /metrics.", paths([]string{"get"}, "/metrics")),
 		role("tidewaiter:queue-viewer", "Sees pushes that wait to be imported or have failed.", paths([]string{"get"}, "/tidewaiter/spool")),

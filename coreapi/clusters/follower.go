@@ -338,7 +338,7 @@ func (w *writer) OnAdd(obj any, _ bool) { w.queue.Add(key(obj)) }
 
 // OnUpdate is part of cache.ResourceEventHandler. Most changes of a pod are not about what it runs.
 func (w *writer) OnUpdate(before, after any) {
-	if a, ok := before.(*ClusterPod); ok && equalSpec(a, after.(*ClusterPod)) {
+	if a, ok := before.(*pod); ok && alike(a, after.(*pod)) {
 		return
 	}
 	w.queue.Add(key(after))
@@ -418,6 +418,7 @@ func (w *writer) done(k string) {
 	defer w.mu.Unlock()
 	delete(w.initial, k)
 	if w.begun && len(w.initial) == 0 {
+		w.initial = nil // the map would stay as large as it was
 		f := w.follower
 		f.mu.Lock()
 		if !f.synced {
@@ -449,7 +450,7 @@ func (w *writer) write(ctx context.Context, k string) error {
 		w.mu.Unlock()
 		return nil
 	}
-	spec := obj.(*ClusterPod).Spec
+	spec := obj.(*pod).spec()
 	spec.Cluster, spec.Platform = w.follower.source.Name, w.platform(spec.NodeName)
 	err = write(ctx, c.pods, full, func(before *ClusterPod) *ClusterPod {
 		after := &ClusterPod{ObjectMeta: metav1.ObjectMeta{Name: full}}
@@ -471,10 +472,7 @@ func (w *writer) write(ctx context.Context, k string) error {
 // podName is the name of a ClusterPod. None of its parts has a colon.
 func podName(cluster, namespace, pod string) string { return cluster + ":" + namespace + ":" + pod }
 
-func equalSpec(a, b *ClusterPod) bool {
-	x, y := a.Spec, b.Spec
-	if !slices.Equal(x.Containers, y.Containers) {
-		return false
-	}
-	return x.UID == y.UID && x.NodeName == y.NodeName && x.ServiceAccountName == y.ServiceAccountName
+// alike reports whether the same would be stored of two states of a pod.
+func alike(a, b *pod) bool {
+	return a.uid == b.uid && a.node == b.node && a.account == b.account && slices.Equal(a.containers, b.containers)
 }

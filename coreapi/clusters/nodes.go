@@ -75,7 +75,7 @@ func (w *writer) platform(node string) string {
 // moved has the pods of a node stored anew: its platform is another one.
 func (w *writer) moved(node string) {
 	for _, obj := range w.store.List() {
-		if p, ok := obj.(*ClusterPod); ok && p.Spec.NodeName == node {
+		if p, ok := obj.(*pod); ok && p.node.Value() == node {
 			w.queue.Add(key(p))
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -29,14 +30,20 @@ const (
 	pullTimeout = 10 * time.Second
 )
 
-// puller is a pod that stands for those of its service account.
-type puller struct{ namespace, account, pod string }
+// Puller is a pod that stands for those of its service account.
+type Puller struct {
+	Namespace, ServiceAccount string
+	// Secrets are the pull secrets that it names.
+	Secrets []string
+
+	pod string // whose secrets are yet to be read; empty for none
+}
 
 // Keychains are the credentials with which pods of a cluster pull that use ref now: the pull secrets of a pod and of its
 // service account, for each of up to eight service accounts. Of more, any eight: one that has the wrong ones cannot keep
-// out another. They are read from the cluster for each call and kept nowhere. unread is why some could not be read. err
+// out another. Beside the pods that are followed, more may pull. They are read from the cluster for each call and kept nowhere. unread is why some could not be read. err
 // is why the cluster could not be asked. Of this server's own pods there are none: it serves no secrets.
-func (c *Clusters) Keychains(ctx context.Context, cluster string, ref reference.Reference) (all []authn.Keychain, unread, err error) {
+func (c *Clusters) Keychains(ctx context.Context, cluster string, ref reference.Reference, more ...Puller) (all []authn.Keychain, unread, err error) {
 	var f *follower
 	for _, other := range c.followers {
 		if other.source.Name == cluster {
@@ -46,7 +53,7 @@ func (c *Clusters) Keychains(ctx context.Context, cluster string, ref reference.
 	if f == nil {
 		return nil, nil, nil
 	}
-	pullers, err := c.pullers(ctx, cluster, ref)
+	pullers, err := c.pullers(ctx, cluster, ref, more)
 	if err != nil || len(pullers) == 0 {
 		return nil, nil, err
 	}
@@ -72,14 +79,14 @@ func (c *Clusters) Keychains(ctx context.Context, cluster string, ref reference.
 		case errors.As(err, &answered), errors.As(err, &asked) && asked.Op != "parse", ctx.Err() != nil:
 			return nil, nil, err
 		default: // whose text may be a part of a secret
-			unread = fmt.Errorf("those of service account %s in namespace %s of cluster %s are not in the form that kubectl create secret docker-registry gives them", p.account, p.namespace, cluster)
+			unread = fmt.Errorf("those of service account %s in namespace %s of cluster %s are not in the form that kubectl create secret docker-registry gives them", p.ServiceAccount, p.Namespace, cluster)
 		}
 	}
 	return all, unread, nil
 }
 
-// pullers are pods that use ref, of different service accounts.
-func (c *Clusters) pullers(ctx context.Context, cluster string, ref reference.Reference) ([]puller, error) {
+// pullers are pods that use ref, of different service accounts, and more.
+func (c *Clusters) pullers(ctx context.Context, cluster string, ref reference.Reference, more []Puller) ([]Puller, error) {
 	image := ref.String()
 	if ref.Digest != "" {
 		image = ref.Digest
@@ -90,14 +97,12 @@ func (c *Clusters) pullers(ctx context.Context, cluster string, ref reference.Re
 	if err != nil {
 		return nil, err
 	}
-	var found []puller
-	seen := map[puller]bool{}
+	found := slices.Clone(more)
+	seen := map[[2]string]bool{}
 	for _, p := range list.(*ClusterPodList).Items {
-		one := puller{namespace: p.Spec.Namespace, account: p.Spec.ServiceAccountName}
-		if !seen[one] {
+		if one := [2]string{p.Spec.Namespace, p.Spec.ServiceAccountName}; !seen[one] {
 			seen[one] = true
-			one.pod = p.Spec.Name
-			found = append(found, one)
+			found = append(found, Puller{Namespace: p.Spec.Namespace, ServiceAccount: p.Spec.ServiceAccountName, pod: p.Spec.Name})
 		}
 	}
 	rand.Shuffle(len(found), func(i, j int) { found[i], found[j] = found[j], found[i] })
@@ -105,9 +110,12 @@ func (c *Clusters) pullers(ctx context.Context, cluster string, ref reference.Re
 }
 
 // keychain reads the pull secrets. The pod is found by a list, which the credential may do anyway.
-func (p puller) keychain(ctx context.Context, client kubernetes.Interface) (authn.Keychain, error) {
-	o := pullsecrets.Options{Namespace: p.namespace, ServiceAccountName: p.account}
-	pods, err := client.CoreV1().Pods(p.namespace).List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", p.pod).String(), Limit: 1})
+func (p Puller) keychain(ctx context.Context, client kubernetes.Interface) (authn.Keychain, error) {
+	o := pullsecrets.Options{Namespace: p.Namespace, ServiceAccountName: p.ServiceAccount, ImagePullSecrets: p.Secrets}
+	if p.pod == "" {
+		return pullsecrets.New(ctx, client, o)
+	}
+	pods, err := client.CoreV1().Pods(p.Namespace).List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", p.pod).String(), Limit: 1})
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package clusters
 
 import (
+	"strings"
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,24 +18,46 @@ const (
 	maxContainers = 100
 )
 
-// reduce is the cache.TransformFunc that keeps of a pod what is asked about it. The names of the object stay those of the
-// pod, by which an informer knows it.
+// pod is what is held of a pod of a cluster, for as long as it exists. A cluster may have 100,000, so what many of them
+// share is held once, and what is told of them is put together when it is stored.
+type pod struct {
+	key           string // NAMESPACE/NAME
+	uid           string
+	since         int64 // in seconds since 1970
+	node, account unique.Handle[string]
+	containers    []unique.Handle[ClusterPodContainer] // most pods are one of several alike
+}
+
+// GetObjectMeta makes a pod a metav1.ObjectMetaAccessor, for an informer finds its name by that. The name has the
+// namespace in it, so that the informer's key of the pod is this string and no copy.
+func (p *pod) GetObjectMeta() metav1.Object { return &metav1.ObjectMeta{Name: p.key} }
+
+// spec is what is stored of the pod, but for its cluster and its platform.
+func (p *pod) spec() ClusterPodSpec {
+	namespace, name, _ := strings.Cut(p.key, "/")
+	spec := ClusterPodSpec{
+		Namespace: namespace, Name: name, UID: p.uid, NodeName: p.node.Value(), ServiceAccountName: p.account.Value(),
+		Since: metav1.Unix(p.since, 0), Containers: make([]ClusterPodContainer, len(p.containers)),
+	}
+	for i, c := range p.containers {
+		spec.Containers[i] = c.Value()
+	}
+	return spec
+}
+
+// reduce is the cache.TransformFunc that keeps of a pod what is asked about it.
 func reduce(obj any) (any, error) {
-	pod, ok := obj.(*corev1.Pod)
+	in, ok := obj.(*corev1.Pod)
 	if !ok {
 		return obj, nil // reduced already, or the news that it is gone
 	}
-	namespace := text(pod.Namespace)
-	p := &ClusterPod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: pod.Name, ResourceVersion: pod.ResourceVersion},
-		Spec: ClusterPodSpec{
-			Namespace: namespace, Name: pod.Name, UID: string(pod.UID),
-			NodeName: text(pod.Spec.NodeName), ServiceAccountName: text(pod.Spec.ServiceAccountName), Since: pod.CreationTimestamp,
-			Containers: make([]ClusterPodContainer, 0, len(pod.Spec.InitContainers)+len(pod.Spec.Containers)+len(pod.Spec.EphemeralContainers)),
-		},
+	p := &pod{
+		key: text(in.Namespace) + "/" + in.Name, uid: string(in.UID), since: in.CreationTimestamp.Unix(),
+		node: unique.Make(text(in.Spec.NodeName)), account: unique.Make(text(in.Spec.ServiceAccountName)),
+		containers: make([]unique.Handle[ClusterPodContainer], 0, min(maxContainers, len(in.Spec.InitContainers)+len(in.Spec.Containers)+len(in.Spec.EphemeralContainers))),
 	}
-	usage.Containers(pod, func(name, image string, status corev1.ContainerStatus) {
-		if len(p.Spec.Containers) == maxContainers {
+	usage.Containers(in, func(name, image string, status corev1.ContainerStatus) {
+		if len(p.containers) == maxContainers {
 			return
 		}
 		c := ClusterPodContainer{Name: text(name), Image: text(image), ImageID: text(status.ImageID)}
@@ -44,7 +67,7 @@ func reduce(obj any) (any, error) {
 				c.Message = text(status.State.Waiting.Message)
 			}
 		}
-		p.Spec.Containers = append(p.Spec.Containers, c)
+		p.containers = append(p.containers, unique.Make(c))
 	})
 	return p, nil
 }
@@ -78,5 +101,5 @@ func platformOf(node *corev1.Node) string {
 	return info.OperatingSystem + "/" + info.Architecture
 }
 
-// text is what a cluster tells, as it is kept. Many pods tell the same.
-func text(s string) string { return unique.Make(printable.Line(s, maxText)).Value() }
+// text is what a cluster tells, as it is kept.
+func text(s string) string { return printable.Line(s, maxText) }

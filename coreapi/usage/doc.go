@@ -19,6 +19,6 @@
 //
 // Memory is proportional to the pods: for each, its name and one entry for each
 // distinct image of its containers (and the size of a pod bounds those), about
-// 0.3 KiB for a pod of one container. Pods are read in pages of 500 and not
+// 0.2 KiB for a pod of one container. Pods are read in pages of 500 and not
 // kept. One goroutine runs ([Index.Run]).
 package usage

@@ -180,7 +180,7 @@ func (x *Index) apply(s *source, event watch.Event) error {
 			return err
 		}
 		if event.Type == watch.Deleted {
-			x.set(s.id(pod), uses{})
+			x.set(s.id(pod), nil, "")
 			return nil
 		}
 		x.follows(s, pod)
@@ -193,16 +193,18 @@ func (x *Index) apply(s *source, event watch.Event) error {
 
 // follows records what a pod that exists uses.
 func (x *Index) follows(s *source, pod Pod) {
-	now := uses{keys: keys(pod.Images)}
-	if len(now.keys) > 0 {
-		now.platform = unique.Make(pod.Platform).Value() // many pods have one
+	used, platform := keys(pod.Images), pod.Platform
+	if len(used) == 0 {
+		platform = ""
 	}
-	if x.set(s.id(pod), now) {
+	if x.set(s.id(pod), used, platform) {
 		x.told(pod)
 	}
 }
 
-func (s *source) id(pod Pod) podID { return podID{s, pod.Cluster, pod.Namespace, pod.Name} }
+func (s *source) id(pod Pod) podID {
+	return podID{unique.Make(place{s, pod.Cluster, pod.Namespace}), pod.Name}
+}
 
 // read reads an object of the storage.
 func (s *source) read(obj runtime.Object) (Pod, error) {

@@ -3,7 +3,6 @@ package usage
 import (
 	"slices"
 	"strings"
-	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -117,11 +116,11 @@ func keys(images []reference.Reference) []string {
 	var found []string
 	for _, i := range images {
 		if k := key(i); k != "" {
-			found = append(found, unique.Make(k).Value()) // many pods run one image
+			found = append(found, k)
 		}
 	}
 	slices.Sort(found)
-	return slices.Clip(slices.Compact(found))
+	return slices.Compact(found)
 }
 
 // Images returns the references by which the images that the pod's containers

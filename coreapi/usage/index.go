@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"unique"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
@@ -15,21 +16,28 @@ import (
 type Index struct {
 	sources []*source
 
-	mu    sync.RWMutex
-	uses  map[podID]uses                // pod → what it uses
-	users map[string]map[podID]struct{} // key of an image → pods
-	on    map[onPlatform]int            // digest of an image → how many pods, by platform
-	named int                           // keys of users that are references
+	mu     sync.RWMutex
+	pods   map[podID]*user    // that use an image
+	images map[string]*image  // that pods use, by key
+	on     map[onPlatform]int // digest of an image → how many pods, by platform
+	named  int                // keys of images that are references
 
 	subscribers map[int]func(digests []string)
 	nextID      int
 	told        func(Pod)
 }
 
-// uses is what a pod uses.
-type uses struct {
-	keys     []string // of its images, sorted
-	platform string   // of its node; empty where that is not known
+// user is a pod that uses images.
+type user struct {
+	in       unique.Handle[place]
+	platform unique.Handle[string] // of its node; empty where that is not known
+	images   []*image              // sorted by key
+}
+
+// image is what pods use.
+type image struct {
+	key  string
+	pods map[*user]struct{}
 }
 
 // onPlatform is an image on nodes of a platform, or where the platform is empty on those of which it is not known.
@@ -43,15 +51,21 @@ type source struct {
 
 // podID names a pod: two may have the same name in different clusters.
 type podID struct {
-	source                   *source
-	cluster, namespace, name string
+	in   unique.Handle[place] // which many pods share
+	name string
+}
+
+// place is where pods are.
+type place struct {
+	source             *source
+	cluster, namespace string
 }
 
 // NewIndex returns an index over the pods of the sources, empty until it is run.
 func NewIndex(sources ...Source) *Index {
 	x := &Index{
-		uses:        map[podID]uses{},
-		users:       map[string]map[podID]struct{}{},
+		pods:        map[podID]*user{},
+		images:      map[string]*image{},
 		on:          map[onPlatform]int{},
 		subscribers: map[int]func([]string){},
 		told:        func(Pod) {},
@@ -82,8 +96,8 @@ func (x *Index) PodsUsing(digests []string, references []reference.Reference) in
 	case 1:
 		return found[0].count
 	}
-	pods := map[podID]struct{}{}
-	x.each(found, func(pod podID) { pods[pod] = struct{}{} })
+	pods := map[*user]struct{}{}
+	x.each(found, func(p *user) { pods[p] = struct{}{} })
 	return len(pods)
 }
 
@@ -93,16 +107,17 @@ func (x *Index) UsedBy(digests []string, references []reference.Reference) []str
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	found := map[string]struct{}{}
-	x.each(x.using(digests, references), func(pod podID) {
-		found[pod.cluster] = struct{}{}
-		found[pod.cluster+"/"+pod.namespace] = struct{}{}
+	x.each(x.using(digests, references), func(p *user) {
+		in := p.in.Value()
+		found[in.cluster] = struct{}{}
+		found[in.cluster+"/"+in.namespace] = struct{}{}
 	})
 	return slices.Sorted(maps.Keys(found))
 }
 
 // group is the pods that use an image.
 type group struct {
-	pods     map[podID]struct{} // belongs to the index
+	pods     map[*user]struct{} // belongs to the index
 	platform string             // the only one of them that count; empty for all
 	count    int
 }
@@ -111,7 +126,7 @@ type group struct {
 func (x *Index) using(digests []string, references []reference.Reference) (found []group) {
 	for _, digest := range digests {
 		digest, platform, _ := strings.Cut(digest, "@")
-		g := group{pods: x.users[digest], platform: platform}
+		g := group{pods: x.users(digest), platform: platform}
 		if g.count = len(g.pods); platform != "" {
 			g.count = x.on[onPlatform{digest, platform}] + x.on[onPlatform{digest, ""}]
 		}
@@ -127,19 +142,27 @@ func (x *Index) using(digests []string, references []reference.Reference) (found
 		if ref.Digest != "" {
 			continue
 		}
-		if pods := x.users[key(ref.Pulled())]; len(pods) > 0 {
+		if pods := x.users(key(ref.Pulled())); len(pods) > 0 {
 			found = append(found, group{pods: pods, count: len(pods)})
 		}
 	}
 	return found
 }
 
+// users are the pods that use the image of a key. They belong to the index. The caller holds mu.
+func (x *Index) users(key string) map[*user]struct{} {
+	if used := x.images[key]; used != nil {
+		return used.pods
+	}
+	return nil
+}
+
 // each calls visit with the pods of the groups. The caller holds mu.
-func (x *Index) each(found []group, visit func(podID)) {
+func (x *Index) each(found []group, visit func(*user)) {
 	for _, g := range found {
-		for pod := range g.pods {
-			if on := x.uses[pod].platform; g.platform == "" || on == "" || on == g.platform {
-				visit(pod)
+		for p := range g.pods {
+			if on := p.platform.Value(); g.platform == "" || on == "" || on == g.platform {
+				visit(p)
 			}
 		}
 	}
@@ -150,7 +173,7 @@ func (x *Index) each(found []group, visit func(podID)) {
 func (x *Index) InUse() (digests, references []string) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	for key := range x.users {
+	for key := range x.images {
 		if reference.IsDigest(key) {
 			digests = append(digests, key)
 		} else {
@@ -181,33 +204,40 @@ func (x *Index) Subscribe(f func(digests []string)) (cancel func()) {
 // and quick. Call it before Run, and once.
 func (x *Index) OnUse(f func(Pod)) { x.told = f }
 
-// set records what a pod uses, nothing when it is gone, and tells subscribers. It is
-// false if that was known.
-func (x *Index) set(pod podID, now uses) (changes bool) {
+// set records what a pod uses, by sorted keys, which are none when it is gone, and tells subscribers. It is false if
+// that was known.
+func (x *Index) set(id podID, keys []string, platform string) (changes bool) {
 	x.mu.Lock()
-	before := x.uses[pod]
-	if slices.Equal(before.keys, now.keys) && before.platform == now.platform {
+	p := x.pods[id]
+	if p == nil {
+		p = &user{in: id.in, platform: unique.Make("")}
+	}
+	before, was, on := p.images, p.platform, unique.Make(platform)
+	if slices.EqualFunc(before, keys, func(i *image, key string) bool { return i.key == key }) && was == on {
 		x.mu.Unlock()
 		return false
 	}
-	moved := before.platform != now.platform
 	var changed []string
-	for _, key := range before.keys {
-		if _, kept := slices.BinarySearch(now.keys, key); !kept || moved {
-			changed = append(changed, key)
-			x.leave(key, pod, before.platform)
+	for _, i := range before {
+		if _, kept := slices.BinarySearch(keys, i.key); !kept || was != on {
+			changed = append(changed, i.key)
+			x.leave(i, p, was.Value())
 		}
 	}
-	for _, key := range now.keys {
-		if _, had := slices.BinarySearch(before.keys, key); !had || moved {
-			changed = append(changed, key)
-			x.join(key, pod, now.platform)
+	p.platform, p.images = on, make([]*image, 0, len(keys))
+	for _, key := range keys {
+		at, had := slices.BinarySearchFunc(before, key, func(i *image, key string) int { return strings.Compare(i.key, key) })
+		if had && was == on {
+			p.images = append(p.images, before[at])
+			continue
 		}
+		changed = append(changed, key)
+		p.images = append(p.images, x.join(key, p, platform))
 	}
-	if len(now.keys) == 0 {
-		delete(x.uses, pod)
+	if len(keys) == 0 {
+		delete(x.pods, id)
 	} else {
-		x.uses[pod] = now
+		x.pods[id] = p
 	}
 	subscribers := make([]func([]string), 0, len(x.subscribers))
 	for _, f := range x.subscribers {
@@ -225,29 +255,33 @@ func (x *Index) set(pod podID, now uses) (changes bool) {
 	return true
 }
 
-func (x *Index) join(key string, pod podID, platform string) {
-	if x.users[key] == nil {
-		x.users[key] = map[podID]struct{}{}
+func (x *Index) join(key string, p *user, platform string) *image {
+	i := x.images[key]
+	if i == nil {
+		i = &image{key: strings.Clone(key), pods: map[*user]struct{}{}} // it may be a part of what a pod tells
+		x.images[i.key] = i
 		if !reference.IsDigest(key) {
 			x.named++
 		}
 	}
-	x.users[key][pod] = struct{}{}
+	i.pods[p] = struct{}{}
 	if reference.IsDigest(key) {
-		x.on[onPlatform{key, platform}]++
+		x.on[onPlatform{i.key, platform}]++
 	}
+	return i
 }
 
-func (x *Index) leave(key string, pod podID, platform string) {
-	delete(x.users[key], pod)
-	if len(x.users[key]) == 0 {
-		delete(x.users, key)
-		if !reference.IsDigest(key) {
+func (x *Index) leave(i *image, p *user, platform string) {
+	delete(i.pods, p)
+	digest := reference.IsDigest(i.key)
+	if len(i.pods) == 0 {
+		delete(x.images, i.key)
+		if !digest {
 			x.named--
 		}
 	}
-	if reference.IsDigest(key) {
-		on := onPlatform{key, platform}
+	if digest {
+		on := onPlatform{i.key, platform}
 		if x.on[on]--; x.on[on] == 0 {
 			delete(x.on, on)
 		}
@@ -258,13 +292,13 @@ func (x *Index) leave(key string, pod podID, platform string) {
 func (x *Index) retain(s *source, alive map[podID]struct{}) {
 	x.mu.RLock()
 	var gone []podID
-	for pod := range x.uses {
-		if _, ok := alive[pod]; !ok && pod.source == s {
-			gone = append(gone, pod)
+	for id := range x.pods {
+		if _, ok := alive[id]; !ok && id.in.Value().source == s {
+			gone = append(gone, id)
 		}
 	}
 	x.mu.RUnlock()
-	for _, pod := range gone {
-		x.set(pod, uses{})
+	for _, id := range gone {
+		x.set(id, nil, "")
 	}
 }

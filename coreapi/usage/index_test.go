@@ -173,8 +173,8 @@ func TestIndexFollowsPods(t *testing.T) {
 
 		stop()
 		synctest.Wait()
-		if len(index.uses) != 1 || len(index.users) != 1 || index.named != 1 {
-			t.Errorf("index keeps %v, %v and %d named for one pod with one image", index.uses, index.users, index.named)
+		if len(index.pods) != 1 || len(index.images) != 1 || index.named != 1 {
+			t.Errorf("index keeps %v, %v and %d named for one pod with one image", index.pods, index.images, index.named)
 		}
 	})
 }
@@ -213,8 +213,8 @@ func TestPlatformsOfNodes(t *testing.T) {
 	}
 	x.retain(x.sources[0], nil)
 	expect("all are gone", 0, 0, 0, 0)
-	if len(x.uses)+len(x.users)+len(x.on) != 0 {
-		t.Errorf("the index keeps %v, %v and %v", x.uses, x.users, x.on)
+	if len(x.pods)+len(x.images)+len(x.on) != 0 {
+		t.Errorf("the index keeps %v, %v and %v", x.pods, x.images, x.on)
 	}
 }
 

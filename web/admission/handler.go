@@ -1,0 +1,339 @@
+package admission
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-base/metrics"
+	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/web/warn"
+)
+
+// Path is where reviews are sent. Below it, the name of a cluster says whose pods they are about.
+const Path = "/apis/tidewaiter.dev/v1/admissionreviews"
+
+const (
+	maxReview      = 6 << 20          // bytes: a pod as it is and as it was, each as large as etcd takes it, in JSON
+	defaultTimeout = 10 * time.Second // Kubernetes' own
+	maxTimeout     = 30 * time.Second // Kubernetes' own
+	pollInterval   = 100 * time.Millisecond
+
+	maxMessages = 8   // findings of which a refusal and warnings tell
+	maxMessage  = 512 // bytes of one
+	maxWarning  = 250 // bytes; API servers cut a warning that is longer
+)
+
+// Options configure a Handler. Verdicts and Cluster are required.
+type Options struct {
+	Verdicts Verdicts
+	// Cluster has the name of the cluster that asks without saying which it is. Known tells which other names there are.
+	Cluster string
+	Known   func(cluster string) bool
+	// Exempt are namespaces of Cluster whose pods are always admitted.
+	Exempt []string
+	// MaxWaiting bounds the images that are waited for at a time. Default 50.
+	MaxWaiting int
+	// RegisterMetrics registers what is counted; nil counts for nobody.
+	RegisterMetrics func(...metrics.Registerable)
+	// Clock is for tests; nil is the real one.
+	Clock clock.WithTickerAndDelayedExecution
+	// Logger is told of what is refused. Default slog.Default().
+	Logger *slog.Logger
+}
+
+// Handler answers AdmissionReviews about pods. It is safe for concurrent use.
+type Handler struct {
+	Options
+	places  *places
+	metrics *admissionMetrics
+	told    warn.Limiter
+}
+
+// New returns a Handler.
+func New(o Options) *Handler {
+	o.MaxWaiting = cmp.Or(o.MaxWaiting, 50)
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	return &Handler{Options: o, places: newPlaces(o.MaxWaiting), metrics: newMetrics(o.RegisterMetrics), told: warn.Limiter{Logger: o.Logger}}
+}
+
+// Serve answers what is sent to Path, and has next answer the rest.
+func (h *Handler) Serve(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		below, ok := strings.CutPrefix(r.URL.Path, Path)
+		if !ok || r.Method != http.MethodPost || below != "" && below[0] != '/' {
+			next.ServeHTTP(w, r)
+			return
+		}
+		h.serve(w, r, strings.Trim(below, "/"))
+	})
+}
+
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, cluster string) {
+	start := h.Clock.Now()
+	if cluster == "" {
+		cluster = h.Cluster
+	}
+	if cluster != h.Cluster && !h.Known(cluster) {
+		http.Error(w, fmt.Sprintf("there is no cluster %.64q in the configuration; %s alone is for any", cluster, Path), http.StatusNotFound)
+		return
+	}
+	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
+		http.Error(w, "an AdmissionReview is read as application/json", http.StatusUnsupportedMediaType)
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxReview))
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		http.Error(w, fmt.Sprintf("an AdmissionReview has at most %d bytes", maxReview), http.StatusRequestEntityTooLarge)
+		return
+	}
+	if err != nil {
+		http.Error(w, "the AdmissionReview did not come to its end", http.StatusBadRequest)
+		return
+	}
+	in, err := parseReview(body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	decision, waited := "exempt", false
+	answer := &admissionv1.AdmissionResponse{Allowed: true}
+	switch {
+	case !in.pods:
+		answer.Warnings = []string{printable.Line(fmt.Sprintf("Tidewaiter judges pods when their images change, and not %s of %s: the webhook's rules ask for too much", in.request.Operation, in.request.Resource.Resource), maxWarning)}
+	case in.isMirror(), cluster == h.Cluster && slices.Contains(h.Exempt, in.request.Namespace):
+	default:
+		var found []finding
+		found, waited, err = h.judge(r.Context(), cluster, in, start.Add(patience(r.URL.Query().Get("timeout"))))
+		if err != nil {
+			h.metrics.reviews.WithLabelValues("failed").Inc()
+			if r.Context().Err() != nil {
+				return // nobody is there to be told
+			}
+			h.told.Warn("failed", "A pod cannot be judged on admission; its API server's failurePolicy decides", "cluster", cluster, "namespace", in.request.Namespace, "err", err)
+			http.Error(w, "what is known about the pod's images cannot be read; the server has logged why", http.StatusInternalServerError)
+			return
+		}
+		decision = h.decide(answer, cluster, in, found).String()
+	}
+	answer.UID = in.request.UID
+	h.metrics.reviews.WithLabelValues(decision).Inc()
+	h.metrics.duration.WithLabelValues(strconv.FormatBool(waited)).Observe(h.Clock.Since(start).Seconds())
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"}, Response: answer,
+	}) // the caller may be gone
+}
+
+// patience is how long an API server that waits for so long can be left waiting.
+func patience(timeout string) time.Duration {
+	d, err := time.ParseDuration(timeout)
+	if err != nil || d <= 0 {
+		d = defaultTimeout
+	}
+	d = min(d, maxTimeout)
+	return d - max(d/10, min(d, 200*time.Millisecond)) // the answer needs its time, too
+}
+
+// finding is about one image of a pod.
+type finding struct {
+	image string
+	Judgement
+}
+
+// judge returns what is found about the images of a pod, after what is not known has been waited for.
+func (h *Handler) judge(ctx context.Context, cluster string, in *review, deadline time.Time) (found []finding, waited bool, err error) {
+	p := Pod{Cluster: cluster, Namespace: in.request.Namespace, ServiceAccount: cmp.Or(in.pod.Spec.ServiceAccountName, "default")}
+	for _, s := range in.pod.Spec.ImagePullSecrets {
+		p.PullSecrets = append(p.PullSecrets, s.Name)
+	}
+	images := in.added()
+	if len(images) > maxImages {
+		return []finding{{Judgement: Judgement{Findings: []Finding{{Action: Deny, Reason: fmt.Sprintf("a pod that names %d images is not judged, and %d are the most", len(images), maxImages)}}}}}, false, nil
+	}
+	waiting := false
+	for _, image := range images {
+		f := finding{image: image}
+		if f.Judgement, err = h.Verdicts.Judge(ctx, p, parse(image)); err != nil {
+			return nil, false, err
+		}
+		waiting = waiting || f.Pending
+		found = append(found, f)
+	}
+	if !waiting || in.request.DryRun != nil && *in.request.DryRun {
+		return found, false, nil
+	}
+	return found, true, h.await(ctx, p, found, deadline)
+}
+
+// parse reads an image as the kubelet pulls it; the zero Reference if it is none.
+func parse(image string) reference.Reference {
+	ref, err := reference.Parse(image)
+	if err != nil {
+		return reference.Reference{}
+	}
+	return ref
+}
+
+// await has what is missing imported, and returns when everything is known or there is nothing to wait for any more. The places
+// that it takes are kept until the deadline where the caller has gone away.
+func (h *Handler) await(ctx context.Context, p Pod, found []finding, deadline time.Time) error {
+	var leave []func()
+	defer func() {
+		all := func() {
+			for _, f := range leave {
+				f()
+			}
+		}
+		if ctx.Err() == nil {
+			all()
+			return
+		}
+		h.Clock.AfterFunc(deadline.Sub(h.Clock.Now()), all)
+	}()
+	held := make([]*place, len(found)) // nil for what is not waited for
+	for i := range found {
+		if !found[i].Pending {
+			continue
+		}
+		got := h.places.take(p.Namespace)
+		if got == nil {
+			found[i].say(tooMany)
+			continue
+		}
+		held[i] = got
+		leave = append(leave, func() { h.places.leave(got) })
+		if !found[i].Missing {
+			continue
+		}
+		done, err := h.Verdicts.Import(ctx, p, parse(found[i].image))
+		if err != nil {
+			h.told.Warn("import", "What a pod needs cannot be queued for import", "image", found[i].image, "err", err)
+			found[i].say("it cannot be queued for import")
+			held[i] = nil
+			continue
+		}
+		leave = append(leave, done)
+	}
+	ticker := h.Clock.NewTicker(pollInterval)
+	defer ticker.Stop()
+	over := h.Clock.NewTimer(deadline.Sub(h.Clock.Now()))
+	defer over.Stop()
+	for {
+		left := false
+		for i := range found {
+			if held[i] == nil || !found[i].Pending {
+				continue
+			}
+			select {
+			case <-held[i].lost:
+				found[i].say(tooMany)
+				held[i] = nil
+				continue
+			default:
+			}
+			j, err := h.Verdicts.Judge(ctx, p, parse(found[i].image))
+			if err != nil {
+				return err
+			}
+			j.Pending = j.Pending && !j.GivenUp
+			found[i].Judgement = j
+			left = left || j.Pending
+		}
+		if !left {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-over.C():
+			return nil
+		case <-ticker.C():
+		}
+	}
+}
+
+const tooMany = "too many images are waited for at this moment: try again"
+
+// say adds to the reasons why nothing is known.
+func (f *finding) say(more string) {
+	f.Findings = slices.Clone(f.Findings)
+	for i := range f.Findings {
+		f.Findings[i].Reason += "; " + more
+	}
+}
+
+// decide puts what was found into the answer, and returns what becomes of the pod.
+func (h *Handler) decide(answer *admissionv1.AdmissionResponse, cluster string, in *review, found []finding) Action {
+	worst := Allow
+	var refusals, audited []string
+	for _, f := range found {
+		for _, by := range f.Findings {
+			if by.Action == Allow {
+				continue
+			}
+			worst = max(worst, by.Action)
+			text := f.text(by)
+			audited = append(audited, by.Action.String()+": "+text)
+			switch {
+			case by.Action == Deny:
+				refusals = append(refusals, text)
+			case by.Action == Warn && len(answer.Warnings) < maxMessages:
+				answer.Warnings = append(answer.Warnings, printable.Line(text, maxWarning))
+			}
+		}
+	}
+	if worst == Allow {
+		return worst
+	}
+	answer.AuditAnnotations = map[string]string{"findings": strings.Join(bounded(audited), "; ")}
+	h.told.Warn(cluster+"/"+in.request.Namespace+"/"+worst.String(), "A pod names images that do not meet a policy", "cluster", cluster, "namespace", in.request.Namespace,
+		"pod", in.name(), "user", in.request.UserInfo.Username, "decision", worst.String(), "dryRun", in.request.DryRun != nil && *in.request.DryRun, "findings", answer.AuditAnnotations["findings"])
+	if worst == Deny {
+		answer.Allowed = false
+		answer.Result = &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: strings.Join(bounded(refusals), "; ")}
+	}
+	return worst
+}
+
+// text names the image, the policy and the reason.
+func (f finding) text(by Finding) string {
+	if f.image == "" {
+		return by.Reason
+	}
+	image := printable.Line(f.image, maxMessage/2)
+	if f.Digest != "" && !strings.Contains(f.image, f.Digest) {
+		image += " (" + reference.ShortDigest(f.Digest) + ")"
+	}
+	does := "does not meet"
+	if by.Unknown {
+		does = "is not known to meet"
+	}
+	return printable.Line(fmt.Sprintf("image %s %s policy %s: %s", image, does, strconv.Quote(by.Policy), by.Reason), maxMessage)
+}
+
+// bounded are the first of many messages, and how many more there are.
+func bounded(messages []string) []string {
+	if len(messages) <= maxMessages {
+		return messages
+	}
+	return append(messages[:maxMessages:maxMessages], fmt.Sprintf("and %d more", len(messages)-maxMessages))
+}

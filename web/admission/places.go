@@ -1,0 +1,72 @@
+package admission
+
+import "sync"
+
+// maxOfNamespace bounds the places of one namespace.
+const maxOfNamespace = 8
+
+// places are where requests wait for images of which nothing is known.
+type places struct {
+	max int
+
+	mu    sync.Mutex
+	taken int
+	of    map[string][]*place // by namespace, the one that waits for longest first
+}
+
+// place is one of them. Lost is closed when another namespace gets it.
+type place struct {
+	of   string
+	lost chan struct{}
+}
+
+func newPlaces(max int) *places { return &places{max: max, of: map[string][]*place{}} }
+
+// take returns a place for a namespace, nil if it is to have none.
+func (p *places) take(namespace string) *place {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.of[namespace]) >= maxOfNamespace {
+		return nil
+	}
+	if p.taken >= p.max {
+		most := ""
+		for other, list := range p.of {
+			if len(list) > len(p.of[most]) {
+				most = other
+			}
+		}
+		if len(p.of[most]) <= len(p.of[namespace])+1 {
+			return nil
+		}
+		last := p.of[most][len(p.of[most])-1]
+		p.remove(last)
+		close(last.lost)
+	}
+	got := &place{of: namespace, lost: make(chan struct{})}
+	p.of[namespace] = append(p.of[namespace], got)
+	p.taken++
+	return got
+}
+
+// leave gives a place back, unless it was lost.
+func (p *places) leave(got *place) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.remove(got)
+}
+
+func (p *places) remove(gone *place) {
+	list := p.of[gone.of]
+	for i, other := range list {
+		if other == gone {
+			p.taken--
+			if len(list) == 1 {
+				delete(p.of, gone.of)
+				return
+			}
+			p.of[gone.of] = append(list[:i:i], list[i+1:]...)
+			return
+		}
+	}
+}
