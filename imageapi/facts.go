@@ -87,7 +87,13 @@ func (f *facts) pods(image *imagev1.Image) int {
 	if f.usage == nil {
 		return 0
 	}
-	return f.usage.PodsUsing(append(f.indexes.of(image.Name), image.Name), references(image))
+	return f.usage.PodsUsing(f.digests(image), references(image))
+}
+
+// digests are those that pods tell which use the image: its own, of an image those of the indexes that list it, and of an index
+// those of the images that it lists.
+func (f *facts) digests(image *imagev1.Image) []string {
+	return append(append(f.indexes.of(image.Name), image.Name), listed(image)...)
 }
 
 // used is whether pods use the image: "unknown" while pods are unknown and none that is known does.
@@ -109,7 +115,7 @@ func (f *facts) usedBy(image *imagev1.Image) []string {
 	if f.usage == nil {
 		return nil
 	}
-	return f.usage.UsedBy(append(f.indexes.of(image.Name), image.Name), references(image))
+	return f.usage.UsedBy(f.digests(image), references(image))
 }
 
 // podsCell is the number of pods as people read it: with a plus while there may be more.

@@ -25,6 +25,7 @@ import (
 // The fields that images are selected by.
 const (
 	nameField         = "metadata.name"
+	digestField       = selectors.Digest // as the beginning of the name; see listByDigest
 	referenceField    = "dockerImageReference"
 	mediaTypeField    = "dockerImageManifestMediaType"
 	architectureField = "dockerImageMetadata.Architecture"
@@ -35,6 +36,7 @@ const (
 	recordedField     = selectors.RecordedReferences // the same, but that it is never asked where a tag leads now
 	verdictsField     = "verdicts"                   // and as the repositories that it is in, each with the verdict there
 	vouchesField      = "vouches"                    // of an index: the images that are verified through it
+	listsField        = "lists"                      // of an index: the images that it lists
 	warningsField     = selectors.Warnings           // and as there are kinds of warnings about it
 	unprintableField  = selectors.Unprintable
 	usedField         = "used"    // is about the moment, and not stored
@@ -52,11 +54,12 @@ const (
 
 // indexedFields are those that the storage answers from an index. A selector that names several is
 // answered from the first of them, so the most selective come first.
-var indexedFields = []string{vouchesField, referenceField, verdictsField, knownField, signerField, warningsField, attestedField, verifiedField, architectureField, mediaTypeField, unprintableField}
+var indexedFields = []string{vouchesField, listsField, referenceField, verdictsField, knownField, signerField, warningsField, attestedField, verifiedField, architectureField, mediaTypeField, unprintableField}
 
 // fieldValues are the selectable fields and the values they can have; nil for any.
 var fieldValues = map[string][]string{
 	nameField:         nil,
+	digestField:       nil,
 	referenceField:    nil,
 	mediaTypeField:    nil,
 	architectureField: nil,
@@ -67,6 +70,7 @@ var fieldValues = map[string][]string{
 	attestedField:     {"", verdicts.VerifiedTrue, verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.ByIndex},
 	verdictsField:     nil,
 	vouchesField:      nil,
+	listsField:        nil,
 	warningsField:     {"", warningManifestLeftOut, warningConfigLeftOut, warningOldReferences, warningSignatures, warningIncomplete},
 	unprintableField:  {"", "true"},
 	usedField:         {"true", "false", "unknown"},
@@ -79,10 +83,16 @@ func convertFieldLabel(label, value string) (string, string, error) {
 	values, ok := fieldValues[label]
 	if !ok {
 		return "", "", fmt.Errorf("field label %q is not supported for images: select by %s, %s, %s or %s",
-			label, nameField, strings.Join(indexedFields, ", "), usedField, usedByField)
+			label, nameField, strings.Join(append([]string{digestField}, indexedFields...), ", "), usedField, usedByField)
 	}
 	if values != nil && !slices.Contains(values, value) {
 		return "", "", fmt.Errorf("field label %q of images cannot be %q: it is one of %s", label, value, strings.Join(values, ", "))
+	}
+	if label == digestField {
+		var err error
+		if value, err = canonicalDigest(value); err != nil {
+			return "", "", err
+		}
 	}
 	if label == knownField || label == recordedField {
 		if ref, err := reference.Parse(value); err == nil {
@@ -123,6 +133,10 @@ func (f *facts) values(field string, image *imagev1.Image) []string {
 		}
 	case vouchesField:
 		if all := vouchesFor(image); len(all) > 0 {
+			return all
+		}
+	case listsField:
+		if all := listed(image); len(all) > 0 {
 			return all
 		}
 	case warningsField:
@@ -293,7 +307,7 @@ func newSelector(asked fields.Selector) fields.Selector {
 // term is what a field with a value is matched by: of a field with several, that the value is one.
 func term(field, value string) (string, string) {
 	switch field {
-	case signerField, knownField, recordedField, warningsField, verdictsField, vouchesField, usedByField, selectors.StreamRepository:
+	case signerField, knownField, recordedField, warningsField, verdictsField, vouchesField, listsField, usedByField, selectors.StreamRepository, selectors.TagShort:
 		return field + "=" + value, "true"
 	}
 	return field, value

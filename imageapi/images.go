@@ -59,6 +59,9 @@ func (r *imagesREST) List(ctx context.Context, options *internalversion.ListOpti
 	if err != nil {
 		return nil, err
 	}
+	if selectsByDigest(options) {
+		return r.listByDigest(ctx, options)
+	}
 	if selectsUsed(options) {
 		return r.listUsed(ctx, options)
 	}
@@ -67,6 +70,9 @@ func (r *imagesREST) List(ctx context.Context, options *internalversion.ListOpti
 
 // DeleteCollection is part of rest.CollectionDeleter.
 func (r *imagesREST) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, listOptions *internalversion.ListOptions) (runtime.Object, error) {
+	if selectsByDigest(listOptions) {
+		return nil, errListOnly()
+	}
 	if err := r.canSelect(listOptions); err != nil {
 		return nil, err
 	}
@@ -83,6 +89,9 @@ func (r *imagesREST) DeleteCollection(ctx context.Context, validate rest.Validat
 // Watch is part of rest.Watcher. A watch tells of changes of images, so it would miss that a pod
 // came or went: better none than one that is wrong.
 func (r *imagesREST) Watch(ctx context.Context, options *internalversion.ListOptions) (watch.Interface, error) {
+	if selectsByDigest(options) {
+		return nil, errListOnly()
+	}
 	if selectsByUse(options) {
 		return nil, apierrors.NewBadRequest(`field labels "` + usedField + `" and "` + usedByField + `" cannot be watched, because they change without a change of the image: list images by them, or watch pods`)
 	}

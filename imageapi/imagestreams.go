@@ -57,6 +57,11 @@ func newImageStreams(g generic.RESTOptionsGetter, scheme *runtime.Scheme, shown 
 	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: g, AttrFunc: streamAttributes, Indexers: &indexers}); err != nil {
 		return nil, nil, fmt.Errorf("imageapi: %w", err)
 	}
+	store.AfterDelete = func(obj runtime.Object, options *metav1.DeleteOptions) {
+		if options == nil || len(options.DryRun) == 0 {
+			shown.forgetPushes(obj.(*imagev1.ImageStream))
+		}
+	}
 	shown.streams = store
 	ofStatus := *store
 	ofStatus.UpdateStrategy, ofStatus.ResetFieldsStrategy = streamStatusStrategy{s}, streamStatusStrategy{s}
@@ -159,7 +164,8 @@ func (r *streamsREST) Update(ctx context.Context, name string, info rest.Updated
 	return obj, created, err
 }
 
-// Delete is part of rest.GracefulDeleter. Where the tags of a repository lead is known without the stream, and stays.
+// Delete is part of rest.GracefulDeleter. Where the tags of a repository lead is known without the stream, and stays; but what
+// was pushed to the stream itself goes with it, so that whoever makes one of that name does not get it.
 func (r *streamsREST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	obj, now, err := r.Store.Delete(ctx, name, validate, options)
 	obj, err = r.shown.object(ctx, obj, err)

@@ -247,3 +247,23 @@ func blobs(m member, all map[string]imagev1.ImageLayerData) (out imagev1.ImageBl
 	}
 	return out
 }
+
+// streamSecretsREST is the subresource secrets, by which OpenShift's registry asks for the credentials of what a stream
+// follows elsewhere. No Secrets are kept here, so there are none.
+type streamSecretsREST struct{ shown *streamReader }
+
+var _ rest.Getter = &streamSecretsREST{}
+
+// New is part of rest.Storage.
+func (*streamSecretsREST) New() runtime.Object { return &imagev1.SecretList{} }
+
+// Destroy is part of rest.Storage.
+func (*streamSecretsREST) Destroy() {}
+
+// Get is part of rest.Getter. OpenShift, too, asks whether the stream is there.
+func (r *streamSecretsREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
+	if _, err := r.shown.streams.Get(ctx, name, options); err != nil {
+		return nil, err
+	}
+	return &imagev1.SecretList{}, nil
+}

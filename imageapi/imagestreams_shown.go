@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
-	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/relay"
@@ -26,10 +25,11 @@ import (
 
 // streamReader puts streams together of what is stored of them and of the ImageTags that they follow.
 type streamReader struct {
-	images     rest.Getter
+	images     *imagesREST
 	tags       *genericregistry.Store
 	streams    *genericregistry.Store // set once it is made
 	authorizer Authorizer
+	registry   string // Options.Registry
 }
 
 // get returns a stream of a namespace.
@@ -124,7 +124,7 @@ func (r *streamReader) compose(ctx context.Context, stored *imagev1.ImageStream,
 		}
 		history := histories[name]
 		history.Tag, history.Items = name, tags.Follow(history.Items, tag.Status.Items)
-		if len(tag.Status.Conditions) > 0 {
+		if len(tag.Status.Items)+len(tag.Status.Conditions) > 0 {
 			history.Conditions = tag.Status.Conditions
 		}
 		histories[name] = history

@@ -65,10 +65,11 @@ func (streamStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 }
 
 // PrepareForCreate is part of rest.RESTCreateStrategy.
-func (streamStrategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
+func (s streamStrategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	stream := obj.(*imagev1.ImageStream)
 	stream.Status, stream.Generation = imagev1.ImageStreamStatus{}, 1
 	delete(stream.Annotations, tags.Moved)
+	s.followOwn(stream)
 	for i := range stream.Spec.Tags {
 		generation := stream.Generation
 		stream.Spec.Tags[i].Generation = &generation
@@ -77,10 +78,11 @@ func (streamStrategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 
 // PrepareForUpdate is part of rest.RESTUpdateStrategy. A change of the spec raises the generation. So does a generation of
 // 0 in a tag of it, by which OpenShift's clients ask for another import; else a tag's generation is the server's.
-func (streamStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+func (s streamStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	stream, before := obj.(*imagev1.ImageStream), old.(*imagev1.ImageStream)
 	stream.Status, stream.Generation = *before.Status.DeepCopy(), before.Generation
 	keepAnnotation(&stream.ObjectMeta, &before.ObjectMeta, tags.Moved)
+	s.followOwn(stream)
 	for i := range stream.Spec.Tags {
 		tag := &stream.Spec.Tags[i]
 		if had := specTag(before, tag.Name); had != nil && (tag.Generation == nil || *tag.Generation != 0) {
@@ -96,6 +98,15 @@ func (streamStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Objec
 		if tag.Generation == nil || *tag.Generation == 0 || tagChanged(specTag(before, tag.Name), tag, stream.Namespace) {
 			generation := stream.Generation
 			tag.Generation = &generation
+		}
+	}
+}
+
+// followOwn has a stream follow its own repository if it says nothing else, and there is a registry of streams.
+func (s streamStrategy) followOwn(stream *imagev1.ImageStream) {
+	if repository, _ := s.shown.own(stream); stream.Spec.DockerImageRepository == "" && repository.Host != "" {
+		if _, err := reference.ParseRepository(repository.Name()); err == nil { // not of every name
+			stream.Spec.DockerImageRepository = repository.Name()
 		}
 	}
 }
@@ -253,7 +264,9 @@ func (s streamStrategy) follow(ctx context.Context, stream, before *imagev1.Imag
 	spec := field.NewPath("spec")
 	if repository := stream.Spec.DockerImageRepository; repository != "" && (before == nil || before.Spec.DockerImageRepository != repository) {
 		ref, _ := reference.ParseRepository(repository)
-		if err := s.mayFollow(ctx, stream.Namespace, tags.Namespace, tags.Stream(ref), spec.Child("dockerImageRepository")); err != nil {
+		if _, own := s.shown.own(stream); own {
+			// What was pushed to it is the stream's.
+		} else if err := s.mayFollow(ctx, stream.Namespace, tags.Namespace, tags.Stream(ref), spec.Child("dockerImageRepository")); err != nil {
 			errs = append(errs, err)
 		}
 	}

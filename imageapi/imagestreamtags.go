@@ -392,7 +392,7 @@ func (r *streamTagsREST) Delete(ctx context.Context, name string, validate rest.
 	if err != nil || ofRepository == nil {
 		return done, err == nil, err
 	}
-	_, _, err = r.shown.tags.Delete(genericapirequest.WithNamespace(ctx, ofRepository.Namespace), ofRepository.Name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{DryRun: options.DryRun})
+	err = r.shown.forgetTag(ctx, ofRepository, options.DryRun)
 	if apierrors.IsNotFound(err) {
 		return nil, false, noStreamTag(name)
 	}
@@ -432,6 +432,9 @@ func (r *streamTagsREST) ofRepository(ctx context.Context, stream *imagev1.Image
 		return nil, err
 	}
 	reason, may := "", false
+	if _, own := r.shown.own(stream); own {
+		return tag, nil // it is of a push to this stream
+	}
 	if stream.Namespace == tags.Namespace {
 		reason, may = r.shown.may(ctx, authorizer.AttributesRecord{Verb: "delete", Namespace: tag.Namespace, Resource: "imagetags", Name: tag.Name})
 	}

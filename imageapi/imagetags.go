@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -31,7 +32,7 @@ import (
 )
 
 // tagFields are the fields that tags are selected by, besides name and namespace. All are indexed.
-var tagFields = []string{selectors.TagImage, selectors.TagReference, selectors.TagRepository}
+var tagFields = []string{selectors.TagImage, selectors.TagReference, selectors.TagRepository, selectors.TagShort}
 
 // newImageTags returns the storage of imagetags, and that of their status.
 func newImageTags(g generic.RESTOptionsGetter, scheme *runtime.Scheme) (tagged *genericregistry.Store, status *tagStatusREST, err error) {
@@ -55,7 +56,7 @@ func newImageTags(g generic.RESTOptionsGetter, scheme *runtime.Scheme) (tagged *
 			if !ok {
 				return nil, fmt.Errorf("%T is no ImageTag", obj)
 			}
-			return slices.DeleteFunc([]string{tagField(name, tag)}, func(value string) bool { return value == "" }), nil
+			return slices.DeleteFunc(tagValues(name, tag), func(value string) bool { return value == "" }), nil
 		}
 	}
 	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: g, AttrFunc: tagAttributes, Indexers: &indexers}); err != nil {
@@ -347,20 +348,23 @@ func validateTagStatus(tag *imagev1.ImageTag) (errs field.ErrorList) {
 	return errs
 }
 
-// tagField is the value of a selectable field; "" where there is none.
-func tagField(name string, tag *imagev1.ImageTag) string {
+// tagValues are the values of a selectable field, at least one: "" where there is none.
+func tagValues(name string, tag *imagev1.ImageTag) []string {
 	if name == selectors.TagImage {
 		image, _ := tags.Now(tag)
-		return image
+		return []string{image}
 	}
 	ref, ok := tags.Reference(tag)
 	switch {
 	case !ok:
-		return ""
+		return []string{""}
 	case name == selectors.TagRepository:
-		return ref.Name()
+		return []string{ref.Name()}
+	case name == selectors.TagShort:
+		whole, last := ref.Repository+":"+ref.Tag, path.Base(ref.Repository)+":"+ref.Tag
+		return slices.Compact([]string{whole, last})
 	}
-	return ref.String()
+	return []string{ref.String()}
 }
 
 func tagAttributes(obj runtime.Object) (labels.Set, fields.Set, error) {
@@ -370,19 +374,22 @@ func tagAttributes(obj runtime.Object) (labels.Set, fields.Set, error) {
 	}
 	set := make(fields.Set, len(tagFields)+2)
 	for _, name := range tagFields {
-		set[name] = tagField(name, tag)
+		for _, value := range tagValues(name, tag) {
+			key, value := term(name, value)
+			set[key] = value
+		}
 	}
 	return tag.Labels, generic.AddObjectMetaFieldsSet(set, &tag.ObjectMeta, true), nil
 }
 
 func tagPredicate(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
-	return storage.SelectionPredicate{Label: label, Field: field, GetAttrs: tagAttributes, IndexFields: tagFields}
+	return storage.SelectionPredicate{Label: label, Field: newSelector(field), GetAttrs: tagAttributes, IndexFields: tagFields}
 }
 
 // convertTagFieldLabel accepts the selectable fields of tags, and references as people write them.
 func convertTagFieldLabel(label, value string) (string, string, error) {
 	switch label {
-	case "metadata.name", "metadata.namespace", selectors.TagImage:
+	case "metadata.name", "metadata.namespace", selectors.TagImage, selectors.TagShort:
 		return label, value, nil
 	case selectors.TagReference, selectors.TagRepository:
 		ref, err := reference.Parse(value)

@@ -47,7 +47,13 @@ func newTagStorages(t testing.TB) *tagStorages {
 
 func newTagStoragesWith(t testing.TB, authorizer imageapi.Authorizer) *tagStorages {
 	t.Helper()
-	m, err := imageapi.Storage(kubestore.NewGetter(dbtest.Open(t), codecs, kubestore.Options{}), imageapi.Options{Scheme: scheme, Authorizer: authorizer})
+	return newTagStoragesOf(t, imageapi.Options{Authorizer: authorizer})
+}
+
+func newTagStoragesOf(t testing.TB, options imageapi.Options) *tagStorages {
+	t.Helper()
+	options.Scheme = scheme
+	m, err := imageapi.Storage(kubestore.NewGetter(dbtest.Open(t), codecs, kubestore.Options{}), options)
 	if err != nil {
 		t.Fatal(err)
 	}

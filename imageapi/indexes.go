@@ -13,27 +13,48 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 )
 
+// maxListed bounds the images of an index that make it used.
+const maxListed = 1000
+
+// maxAbove bounds the indexes that an image which pods use makes used.
+const maxAbove = 100
+
+// listed are the images that an index lists, none of an image that is no index.
+func listed(image *imagev1.Image) []string {
+	if len(image.DockerImageManifests) == 0 {
+		return nil
+	}
+	var all []string
+	for _, m := range image.DockerImageManifests[:min(len(image.DockerImageManifests), maxListed)] {
+		all = append(all, m.Digest)
+	}
+	return all
+}
+
 // usedIndexes knows the multi-platform images that pods use: a pod tells the digest of such an index
 // where its runtime does, and runs one of the images that it lists: one of the platform of its node, so
-// where that is not known each of them counts as used. It knows of no other index, so it is as small as
+// where that is not known each of them counts as used. Where the runtime tells the digest of what an index lists, the pod uses that
+// index, too. It knows of no other index, so it is as small as
 // what pods use.
 type usedIndexes struct {
 	usage Usage
 	get   func(ctx context.Context, digest string) (*imagev1.Image, error) // nil when there is none
+	over  func(ctx context.Context, digest string) ([]string, error)       // the indexes that list an image
 
 	mu     sync.RWMutex
 	calls  uint64              // of refresh so far
 	looks  map[string]*look    // by the digest of an index: those that have begun
 	listed map[string][]string // by the digest of an index: the images that it lists
 	in     map[string][]string // by the digest of an image: the indexes that list it, each with the platform for which it does
+	above  map[string][]string // by the digest of an image that pods use: the indexes that list it
 	// again are the indexes that whoever asks next reads again, with why they could not be read. The reason is nil
 	// of an index that was deleted: it may have been created anew since.
 	again map[string]error
 }
 
 // followIndexes returns what is known while pods come and go; created and deleted tell it of Images.
-func followIndexes(usage Usage, get func(ctx context.Context, digest string) (*imagev1.Image, error)) *usedIndexes {
-	x := &usedIndexes{usage: usage, get: get, looks: map[string]*look{}, listed: map[string][]string{}, in: map[string][]string{}, again: map[string]error{}}
+func followIndexes(usage Usage, get func(ctx context.Context, digest string) (*imagev1.Image, error), over func(ctx context.Context, digest string) ([]string, error)) *usedIndexes {
+	x := &usedIndexes{usage: usage, get: get, over: over, looks: map[string]*look{}, listed: map[string][]string{}, in: map[string][]string{}, above: map[string][]string{}, again: map[string]error{}}
 	usage.Subscribe(func(digests []string) {
 		for _, digest := range digests {
 			x.refresh(context.Background(), digest) // nobody waits who could stop waiting
@@ -47,6 +68,11 @@ func (x *usedIndexes) created(ctx context.Context, image *imagev1.Image) {
 	if len(image.DockerImageManifests) > 0 {
 		x.refresh(ctx, image.Name)
 	}
+	for _, digest := range listed(image) {
+		if x.usage.PodsUsing([]string{digest}, nil) > 0 {
+			x.refresh(ctx, digest)
+		}
+	}
 }
 
 // deleted is called after image was deleted.
@@ -57,6 +83,18 @@ func (x *usedIndexes) deleted(image *imagev1.Image) {
 		x.know(image.Name, nil)
 		x.again[image.Name] = nil
 	}
+	for _, digest := range listed(image) {
+		x.keep(digest, slices.DeleteFunc(slices.Clone(x.above[digest]), func(index string) bool { return index == image.Name }))
+	}
+}
+
+// keep keeps the indexes that list an image which pods use. The caller holds mu.
+func (x *usedIndexes) keep(digest string, above []string) {
+	if len(above) == 0 {
+		delete(x.above, digest)
+		return
+	}
+	x.above[digest] = above
 }
 
 // readAgain reads what is to be read again. It is called before use is told, with the context of who asks.
@@ -102,7 +140,7 @@ type look struct {
 	newest  uint64 // the last call whose answer is known
 }
 
-// refresh looks anew whether pods use an index and what it lists. It holds up nobody while it reads. An
+// refresh looks anew whether pods use an index, what it lists, and which indexes list it. It holds up nobody while it reads. An
 // answer counts unless that of a later call is known, which has seen what both were called for. Of an index that cannot
 // be read, what was known of it stays.
 func (x *usedIndexes) refresh(ctx context.Context, index string) {
@@ -116,7 +154,7 @@ func (x *usedIndexes) refresh(ctx context.Context, index string) {
 	l.running++
 	x.mu.Unlock()
 
-	lists, err := x.read(ctx, index)
+	lists, above, err := x.read(ctx, index)
 
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -133,18 +171,23 @@ func (x *usedIndexes) refresh(ctx context.Context, index string) {
 	}
 	delete(x.again, index)
 	x.know(index, lists)
+	x.keep(index, above)
 }
 
-// read returns what an index lists, nothing if no pod uses it.
-func (x *usedIndexes) read(ctx context.Context, index string) (lists []imagev1.ImageManifest, err error) {
+// read returns what an index lists and which indexes list it, nothing if no pod uses it.
+func (x *usedIndexes) read(ctx context.Context, index string) (lists []imagev1.ImageManifest, above []string, err error) {
 	if x.usage.PodsUsing([]string{index}, nil) == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
 	image, err := x.get(ctx, index)
-	if err != nil || image == nil {
-		return nil, err
+	if err != nil {
+		return nil, nil, err
 	}
-	return image.DockerImageManifests, nil
+	if image != nil {
+		lists = image.DockerImageManifests
+	}
+	above, err = x.over(ctx, index)
+	return lists, above, err
 }
 
 // know keeps what an index lists. The caller holds mu.
@@ -173,13 +216,16 @@ func (x *usedIndexes) of(image string) []string {
 	return slices.Clone(x.in[image])
 }
 
-// images returns the images that such indexes list.
+// images returns the images that such indexes list, and the indexes that list what pods use.
 func (x *usedIndexes) images() []string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	all := make([]string, 0, len(x.in))
 	for image := range x.in {
 		all = append(all, image)
+	}
+	for _, above := range x.above {
+		all = append(all, above...)
 	}
 	return all
 }

@@ -25,6 +25,8 @@ func (used) Doubts() []string                              { return nil }
 
 func (used) UsedBy([]string, []reference.Reference) []string { return nil }
 
+func nothingAbove(context.Context, string) ([]string, error) { return nil, nil }
+
 // An index that is slow to be read holds up nobody who asks, and what it was does not replace what a
 // later look has found.
 func TestSlowReadOfAnIndexHoldsUpNobody(t *testing.T) {
@@ -39,7 +41,7 @@ func TestSlowReadOfAnIndexHoldsUpNobody(t *testing.T) {
 				return lists("before"), nil
 			}
 			return lists("now"), nil
-		})
+		}, nothingAbove)
 		ended := make(chan struct{})
 		go func() {
 			x.refresh(t.Context(), "index")
@@ -63,12 +65,15 @@ func TestSlowReadOfAnIndexHoldsUpNobody(t *testing.T) {
 func TestUnreadableIndexIsNotAbsent(t *testing.T) {
 	var failure error
 	f := &facts{usage: used{}}
-	f.indexes = followIndexes(used{}, func(ctx context.Context, _ string) (*imagev1.Image, error) {
+	f.indexes = followIndexes(used{}, func(ctx context.Context, digest string) (*imagev1.Image, error) {
+		if digest != "index" {
+			return nil, nil
+		}
 		if err := errors.Join(failure, ctx.Err()); err != nil {
 			return nil, err
 		}
 		return &imagev1.Image{DockerImageManifests: []imagev1.ImageManifest{{Digest: "listed"}}}, nil
-	})
+	}, nothingAbove)
 	index := &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: "index"}, DockerImageManifests: []imagev1.ImageManifest{{Digest: "listed"}}}
 	want := func(when string, complete bool) {
 		t.Helper()

@@ -14,12 +14,13 @@ import (
 // types themselves, so nothing is ever converted.
 var internalGroupVersion = schema.GroupVersion{Group: imagev1.GroupName, Version: runtime.APIVersionInternal}
 
-// Install registers Image, ImageList, ImageSignature, ImageTag, ImageStream, ImageStreamTag and their lists, ImageStreamImage and ImageStreamLayers with scheme, as internal and as v1 types,
+// Install registers Image, ImageList, ImageSignature, ImageTag, ImageStream, ImageStreamTag and their lists, ImageStreamImage, ImageStreamLayers, SecretList, ImageStreamMapping and ImageStreamImport with scheme, as internal and as v1 types,
 // and docker10.DockerImage, the kind inside dockerImageMetadata.
 func Install(scheme *runtime.Scheme) error {
 	for _, gv := range []schema.GroupVersion{internalGroupVersion, imagev1.GroupVersion} {
 		scheme.AddKnownTypes(gv, &imagev1.Image{}, &imagev1.ImageList{}, &imagev1.ImageSignature{}, &imagev1.ImageTag{}, &imagev1.ImageTagList{},
-			&imagev1.ImageStream{}, &imagev1.ImageStreamList{}, &imagev1.ImageStreamTag{}, &imagev1.ImageStreamTagList{}, &imagev1.ImageStreamImage{}, &imagev1.ImageStreamLayers{})
+			&imagev1.ImageStream{}, &imagev1.ImageStreamList{}, &imagev1.ImageStreamTag{}, &imagev1.ImageStreamTagList{}, &imagev1.ImageStreamImage{}, &imagev1.ImageStreamLayers{},
+			&imagev1.SecretList{}, &imagev1.ImageStreamMapping{}, &imagev1.ImageStreamImport{})
 	}
 	metav1.AddToGroupVersion(scheme, imagev1.GroupVersion)
 	if err := docker10.Install(scheme); err != nil {
@@ -42,6 +43,7 @@ func Install(scheme *runtime.Scheme) error {
 			setTagDefaults(tag)
 		}
 	})
+	scheme.AddTypeDefaultingFunc(&imagev1.ImageStreamImport{}, func(obj any) { setImportDefaults(&obj.(*imagev1.ImageStreamImport).Spec) })
 	if err := scheme.AddFieldLabelConversionFunc(imagev1.GroupVersion.WithKind("ImageStream"), convertStreamFieldLabel); err != nil {
 		return err
 	}
@@ -51,6 +53,21 @@ func Install(scheme *runtime.Scheme) error {
 func setDefaults(image *imagev1.Image) {
 	if image.DockerImageMetadataVersion == "" {
 		image.DockerImageMetadataVersion = manifest.MetadataVersion
+	}
+}
+
+// setImportDefaults completes an import as OpenShift does.
+func setImportDefaults(spec *imagev1.ImageStreamImportSpec) {
+	setDefault := func(importing *imagev1.TagImportPolicy, reference *imagev1.TagReferencePolicy) {
+		tag := imagev1.TagReference{ImportPolicy: *importing, ReferencePolicy: *reference}
+		setTagDefaults(&tag)
+		*importing, *reference = tag.ImportPolicy, tag.ReferencePolicy
+	}
+	for i := range spec.Images {
+		setDefault(&spec.Images[i].ImportPolicy, &spec.Images[i].ReferencePolicy)
+	}
+	if spec.Repository != nil {
+		setDefault(&spec.Repository.ImportPolicy, &spec.Repository.ReferencePolicy)
 	}
 }
 

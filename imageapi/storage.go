@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	configv1 "github.com/openshift/api/config/v1"
 	imagev1 "github.com/openshift/api/image/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -46,11 +47,19 @@ type Options struct {
 	// Authorizer decides whether the writer of a stream may see what it follows in other namespaces, and delete with a tag of
 	// a stream what is known of it; nil lets everybody.
 	Authorizer Authorizer
+	// Registry is the host[:port] of the registry whose image API this server is, as OpenShift's is of its own: in its
+	// canonical form, and as that registry knows itself. A stream that says nothing else is the repository
+	// <namespace>/<name> there. "" is none, and then mappings are refused.
+	Registry string
+	// Importer imports for imagestreamimports; nil imports nothing.
+	Importer Importer
+	// AllowedRegistries are those that whoever may not create images may have asked by an imagestreamimport; none for all.
+	AllowedRegistries []configv1.RegistryLocation
 }
 
 // Storage returns the REST storage of image.openshift.io/v1, by resource: "images",
 // "imagesignatures", "imagetags", "imagetags/status", "imagestreams", "imagestreams/status", "imagestreams/layers",
-// "imagestreamtags" and "imagestreamimages".
+// "imagestreams/secrets", "imagestreamtags", "imagestreamimages", "imagestreammappings" and "imagestreamimports".
 func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage, error) {
 	if opts.Scheme == nil {
 		return nil, fmt.Errorf("imageapi: Options.Scheme is required")
@@ -97,7 +106,17 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 		return nil, fmt.Errorf("imageapi: %w", err)
 	}
 	if f.usage != nil {
-		f.indexes = followIndexes(f.usage, s.get)
+		f.indexes = followIndexes(f.usage, s.get, func(ctx context.Context, digest string) ([]string, error) {
+			obj, err := images.ListPredicate(ctx, f.predicate(labels.Everything(), fields.OneTermEqualSelector(listsField, digest)), &internalversion.ListOptions{Limit: maxAbove})
+			if err != nil {
+				return nil, err
+			}
+			var above []string
+			for i := range obj.(*imagev1.ImageList).Items {
+				above = append(above, obj.(*imagev1.ImageList).Items[i].Name)
+			}
+			return above, nil
+		})
 	}
 	images.AfterDelete = func(obj runtime.Object, _ *metav1.DeleteOptions) {
 		index := obj.(*imagev1.Image)
@@ -112,16 +131,16 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 	if err != nil {
 		return nil, err
 	}
-	shown := &streamReader{images: images, tags: tagged, authorizer: opts.Authorizer}
-	streams, streamStatus, err := newImageStreams(g, opts.Scheme, shown)
-	if err != nil {
-		return nil, err
-	}
 	served := &imagesREST{Store: images, tags: tagged, facts: f, verdictChanged: opts.VerdictChanged, vouches: opts.Vouches, answerCreation: opts.AnswerCreation}
 	if served.answerCreation == nil {
 		served.answerCreation = func(ctx context.Context) (context.Context, func(runtime.Object) runtime.Object) {
 			return ctx, func(obj runtime.Object) runtime.Object { return obj }
 		}
+	}
+	shown := &streamReader{images: served, tags: tagged, authorizer: opts.Authorizer, registry: opts.Registry}
+	streams, streamStatus, err := newImageStreams(g, opts.Scheme, shown)
+	if err != nil {
+		return nil, err
 	}
 	return map[string]rest.Storage{
 		"images": served,
@@ -129,12 +148,15 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 			images:   served,
 			strategy: signatureStrategy{ObjectTyper: opts.Scheme, NameGenerator: names.SimpleNameGenerator},
 		},
-		"imagetags":           tagged,
-		"imagetags/status":    status,
-		"imagestreams":        streams,
-		"imagestreams/status": streamStatus,
-		"imagestreams/layers": &streamLayersREST{shown},
-		"imagestreamtags":     newImageStreamTags(opts.Scheme, shown),
-		"imagestreamimages":   &streamImagesREST{streamImageTable, shown},
+		"imagetags":            tagged,
+		"imagetags/status":     status,
+		"imagestreams":         streams,
+		"imagestreams/status":  streamStatus,
+		"imagestreams/layers":  &streamLayersREST{shown},
+		"imagestreams/secrets": &streamSecretsREST{shown},
+		"imagestreamtags":      newImageStreamTags(opts.Scheme, shown),
+		"imagestreamimages":    &streamImagesREST{streamImageTable, shown},
+		"imagestreamimports":   newImageStreamImports(opts, shown),
+		"imagestreammappings":  &streamMappingsREST{shown, served, status, streamMappingStrategy{streamRequestStrategy{opts.Scheme, names.SimpleNameGenerator}}},
 	}, nil
 }

@@ -50,19 +50,21 @@ type row struct {
 	pods     string
 }
 
-// columns of `kubectl get images`. Those of priority 1 are shown by -o wide.
+// columns of `kubectl get images -o wide`, in an order that scripts may rely on: those of priority 1, and then those that are
+// shown without -o wide, too. kubectl asks for both tables in the same words and shows columns in the server's order, so what
+// is to come first in the short table has to follow all that the wide one begins with.
 var columns = []column{
 	{
-		metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name", Description: "The digest of the image's manifest."},
+		metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name", Priority: 1, Description: "The digest of the image's manifest."},
 		func(r row) any { return r.Name },
 	},
 	{
-		metav1.TableColumnDefinition{Name: "Image Reference", Type: "string", Description: "The reference the image can be pulled by."},
+		metav1.TableColumnDefinition{Name: "Image Reference", Type: "string", Priority: 1, Description: "The reference the image can be pulled by."},
 		func(r row) any { return r.DockerImageReference },
 	},
 	{
 		metav1.TableColumnDefinition{Name: "Size", Type: "string", Priority: 1, Description: "Bytes in the registry, each layer counted once."},
-		func(r row) any { return humanSize(r.metadata.Size) },
+		func(r row) any { return table.Size(r.metadata.Size) },
 	},
 	{
 		metav1.TableColumnDefinition{Name: "Layers", Type: "integer", Priority: 1, Description: "Number of layers."},
@@ -112,6 +114,30 @@ var columns = []column{
 	{
 		metav1.TableColumnDefinition{Name: "Pods", Type: "string", Priority: 1, Description: "Number of pods that use the image now, in this server's API and in the clusters that it follows; with a plus while there may be more."},
 		func(r row) any { return r.pods },
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Image", Type: "string", Description: "The beginning of the digest: tidewaiter describe takes it."},
+		func(r row) any { return shortName(r.Name) },
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Repository", Type: "string", Description: "The repository that the image is in, shortened from the left; of several how many more."},
+		func(r row) any { return repositories(r.Image) },
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Tags", Type: "string", Description: "The tags that lead to the image now, as many as fit."},
+		func(r row) any { return tagsOf(r.Image) },
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Verdict", Type: "string", Description: "Whether a signature is trusted: True, ByIndex, False, Unsigned, or Unknown and why."},
+		func(r row) any { return verdictOf(r.Image, r.verified) },
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Pods", Type: "string", Description: "Number of pods that use the image now; with a plus while there may be more, Unknown if there may be some."},
+		func(r row) any { return podsOr(r.pods) },
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Age", Type: "string", Description: "Time since the Image object was created."},
+		func(r row) any { return metatable.ConvertToHumanReadableDateType(r.CreationTimestamp) },
 	},
 }
 
@@ -192,22 +218,3 @@ func some(all []string, limit int) string {
 	}
 	return strings.Join(all, ",")
 }
-
-// humanSize prints bytes in decimal units with three significant digits, as registries and docker
-// do; "<none>" for 0, which no image has.
-func humanSize(n int64) string {
-	if n <= 0 {
-		return none
-	}
-	if n < 1000 {
-		return fmt.Sprintf("%dB", n)
-	}
-	size, unit := float64(n), 0
-	for size >= 999.5 && unit < len(sizeUnits)-1 {
-		size /= 1000
-		unit++
-	}
-	return fmt.Sprintf("%.3g%s", size, sizeUnits[unit])
-}
-
-var sizeUnits = []string{"B", "kB", "MB", "GB", "TB", "PB", "EB"}

@@ -10,8 +10,10 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
 // Images of one platform are told apart by the version of Windows that they need.
@@ -82,14 +84,19 @@ func TestTable(t *testing.T) {
 	for _, c := range table.ColumnDefinitions {
 		columns = append(columns, column{c.Name, c.Priority})
 	}
-	if diff := cmp.Diff([]column{{"Name", 0}, {"Image Reference", 0}, {"Size", 1}, {"Layers", 1}, {"Platform", 1}, {"Signatures", 1}, {"Media Type", 1}, {"Created", 1}, {"Age", 1}, {"Verified", 1}, {"Signer", 1}, {"Attested", 1}, {"Pods", 1}}, columns); diff != "" {
+	if diff := cmp.Diff([]column{{"Name", 1}, {"Image Reference", 1}, {"Size", 1}, {"Layers", 1}, {"Platform", 1}, {"Signatures", 1}, {"Media Type", 1}, {"Created", 1}, {"Age", 1}, {"Verified", 1}, {"Signer", 1}, {"Attested", 1}, {"Pods", 1},
+		{"Image", 0}, {"Repository", 0}, {"Tags", 0}, {"Verdict", 0}, {"Pods", 0}, {"Age", 0}}, columns); diff != "" {
 		t.Errorf("columns (-want +got):\n%s", diff)
 	}
 	want := [][]any{
-		{signed.Name, signed.DockerImageReference, "31.5MB", int64(3), "linux/arm64/v8", int64(1), manifest.MediaTypeOCIManifest, "2026-01-02T03:04:05Z", "2d2h", "Unknown", "<none>", "<none>", "<none>"},
-		{index.Name, index.DockerImageReference, "<none>", int64(0), "linux/arm64/v8,linux/amd64,windows/amd64:10.0.17763.1234,<none>", int64(0), manifest.MediaTypeOCIIndex, "<none>", "2d2h", "Unsigned", "<none>", "<none>", "<none>"},
-		{"plain", "registry.example.com/acme/plain:1", "<none>", int64(0), "linux/arm/v7,linux/arm/v7,linux/arm/v7,linux/arm/v7,+2", int64(0), "<none>", "<none>", "2d2h", "Unsigned", "<none>", "<none>", "<none>"},
-		{"plain", "registry.example.com/acme/plain:1", "<none>", int64(0), "<none>", int64(0), "<none>", "<none>", "2d2h", "Unsigned", "<none>", "<none>", "<none>"},
+		{signed.Name, signed.DockerImageReference, "31.5MB", int64(3), "linux/arm64/v8", int64(1), manifest.MediaTypeOCIManifest, "2026-01-02T03:04:05Z", "2d2h", "Unknown", "<none>", "<none>", "<none>",
+			signed.Name[7:19], "registry.example.com/acme/web", "<none>", "Unknown:NotJudged", "Unknown", "2d2h"},
+		{index.Name, index.DockerImageReference, "<none>", int64(0), "linux/arm64/v8,linux/amd64,windows/amd64:10.0.17763.1234,<none>", int64(0), manifest.MediaTypeOCIIndex, "<none>", "2d2h", "Unsigned", "<none>", "<none>", "<none>",
+			index.Name[7:19], "registry.example.com/acme/web", "<none>", "Unsigned", "Unknown", "2d2h"},
+		{"plain", "registry.example.com/acme/plain:1", "<none>", int64(0), "linux/arm/v7,linux/arm/v7,linux/arm/v7,linux/arm/v7,+2", int64(0), "<none>", "<none>", "2d2h", "Unsigned", "<none>", "<none>", "<none>",
+			"plain", "registry.example.com/acme/plain", "<none>", "Unsigned", "Unknown", "2d2h"},
+		{"plain", "registry.example.com/acme/plain:1", "<none>", int64(0), "<none>", int64(0), "<none>", "<none>", "2d2h", "Unsigned", "<none>", "<none>", "<none>",
+			"plain", "registry.example.com/acme/plain", "<none>", "Unsigned", "Unknown", "2d2h"},
 	}
 	for i, row := range table.Rows {
 		if diff := cmp.Diff(want[i], row.Cells); diff != "" {
@@ -103,6 +110,58 @@ func TestTable(t *testing.T) {
 	}
 	if len(single.Rows) != 1 || len(single.ColumnDefinitions) != 0 {
 		t.Errorf("one image without headers: %+v", single)
+	}
+}
+
+// The table without -o wide says what people ask for first, in lines of at most 120 bytes whatever anybody has written, and
+// says of what it does not know that it does not, and why.
+func TestTableFitsAPage(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("long-", 30)
+	image := func(name, reference string, annotations map[string]string) *imagev1.Image {
+		return &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations, CreationTimestamp: metav1.NewTime(time.Now().Add(-50 * time.Hour))}, DockerImageReference: reference}
+	}
+	digest, sha512 := "sha256:"+strings.Repeat("9f", 32), "sha512:"+strings.Repeat("9f", 64)
+	unjudged := image(digest, "r.example.com/a", nil)
+	unjudged.Signatures = []imagev1.ImageSignature{{Conditions: []imagev1.SignatureCondition{{Type: "Trusted", Status: "Unknown", Reason: "NoMatchingPolicy"}}}}
+	tests := []struct {
+		image *imagev1.Image
+		pods  imageapi.Usage
+		want  string // the cells, without those of -o wide and AGE
+	}{
+		{image(digest, "r.example.com/team/app@"+digest, map[string]string{annotation.References: `["r.example.com/team/app:v1","r.example.com/team/app:latest"]`}), &pods{synced: true, using: map[string]int{digest: 3}},
+			"9f9f9f9f9f9f r.example.com/team/app v1,latest Unsigned 3"},
+		{image(sha512, "r.example.com/"+long+"x", map[string]string{annotation.References: `["r.example.com/` + long + `x:` + long[:100] + `","other.example.com/a:v2","other.example.com/a:v3"]`}), &pods{synced: true},
+			"sha512:9f9f9f9f …ong-long-long-long-long-long-x,+1 long-long-long-l…,+2 Unsigned 0"},
+		{image("name-that-is-no-digest", "no reference "+long, nil), &pods{}, "name-that-is… no reference… <none> Unsigned Unknown"},
+		{image(digest, "", map[string]string{annotation.References: `["r.example.com/team/app:a","r.example.com/team/app:b"]`, annotation.MoreReferences: "true"}), nil, "9f9f9f9f9f9f r.example.com/team/app a,b+ Unsigned Unknown"},
+		{unjudged, nil, "9f9f9f9f9f9f r.example.com/a <none> Unknown:NoPolicy Unknown"},
+		{image(digest, "r.example.com/a", map[string]string{annotation.Repositories: `{"r.example.com/a":{"unread":"the registry is away"}}`}), nil, "9f9f9f9f9f9f r.example.com/a <none> Unknown:Unread Unknown"},
+		{image(digest, "r.example.com/a", map[string]string{annotation.Verdicts: `{"r.example.com/a":{"verified":"Unknown","reason":"SignaturesLeftOut"}}`}), nil, "9f9f9f9f9f9f r.example.com/a <none> Unknown:LeftOut Unknown"},
+		{image(digest, "r.example.com/a", map[string]string{annotation.Verdicts: `{"r.example.com/a":{"verified":"Unknown","reason":"` + long + `"}}`}), nil, "9f9f9f9f9f9f r.example.com/a <none> Unknown:long-lo… Unknown"},
+		{image(digest, "r.example.com/a", map[string]string{annotation.Verdicts: `{"r.example.com/a":{"verified":"False"}}`}), nil, "9f9f9f9f9f9f r.example.com/a <none> False Unknown"},
+	}
+	for _, tt := range tests {
+		s := newStoragesWith(t, imageapi.Options{Usage: tt.pods, Summarize: func(image *imagev1.Image) (string, []string) {
+			verified, signers, _ := signatures.Summary(image)
+			return verified, signers
+		}})
+		table, err := s.images.ConvertToTable(requestContext(), tt.image, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var shown []string
+		for i, c := range table.ColumnDefinitions {
+			if c.Priority == 0 {
+				shown = append(shown, table.Rows[0].Cells[i].(string))
+			}
+		}
+		if got := strings.Join(shown, " "); got != tt.want+" 2d2h" {
+			t.Errorf("%q, want %q", got, tt.want)
+		}
+		if line := strings.Join(shown, "   "); len(line) > 120 {
+			t.Errorf("%d bytes: %s", len(line), line)
+		}
 	}
 }
 

@@ -239,6 +239,68 @@ func TestImagesOfAUsedIndex(t *testing.T) {
 	}
 }
 
+// Pods whose runtime tells the digest of a platform use the index that lists it, too, whichever came first, and no other platform.
+func TestIndexOfAUsedPlatform(t *testing.T) {
+	index := bareImage(t, "oci-index.json", "")
+	m, err := manifest.Of(index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	children := m.ImageChildren()
+	child, other := children[0].Digest, children[1].Digest
+	p := &pods{synced: true}
+	s := newStoragesWith(t, imageapi.Options{Usage: p})
+	create := func(digest string) {
+		image := plainImage()
+		image.Name, image.DockerImageReference = digest, "registry.example.com/acme/web@"+digest
+		s.mustCreate(t, image)
+	}
+	used := func(when string, want ...string) {
+		t.Helper()
+		slices.Sort(want)
+		for _, selector := range []string{"used=true", "used-by=prod/team"} {
+			obj, err := s.images.List(requestContext(), selecting(selector))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var names []string
+			for _, image := range obj.(*imagev1.ImageList).Items {
+				names = append(names, image.Name)
+				if got := s.cell(t, &image, "Pods"); got != "1" {
+					t.Errorf("%s: PODS of %s is %v", when, image.Name, got)
+				}
+			}
+			if !slices.Equal(names, want) {
+				t.Errorf("%s: %s has %q, want %q", when, selector, names, want)
+			}
+		}
+	}
+	create(other)
+	p.use(child)
+	used("nothing that the pod runs is there")
+	s.mustCreate(t, index)
+	used("the index comes after the pod", index.Name)
+	create(child)
+	used("the platform is there, too", index.Name, child)
+	p.use()
+	used("the pod is gone")
+	p.use(child)
+	used("another runs it", index.Name, child)
+	if _, _, err := s.images.Delete(requestContext(), index.Name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	used("the index is deleted", child)
+	obj, err := s.images.List(requestContext(), selecting("lists="+child))
+	if err != nil || len(obj.(*imagev1.ImageList).Items) != 0 {
+		t.Errorf("indexes that list it: %v, %v", obj, err)
+	}
+	s.mustCreate(t, index)
+	used("the index is back", index.Name, child)
+	if obj, err = s.images.List(requestContext(), selecting("lists="+other)); err != nil || len(obj.(*imagev1.ImageList).Items) != 1 {
+		t.Errorf("indexes that list the other: %v, %v", obj, err)
+	}
+}
+
 // A damaged index does not make what it lists unused: what is not used is what people delete.
 func TestImagesOfADamagedIndexAreNotUnused(t *testing.T) {
 	t.Parallel()

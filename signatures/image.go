@@ -190,19 +190,11 @@ func Stale(image *imagev1.Image, set *policy.Set, now time.Time) bool {
 	scopes := scopesOf(image, set, annotation.Found(image.Annotations))
 	namespaced := inNamespaces(image, set, scopes)
 	judged := annotation.JudgedAnywhere(image.Annotations)
-	if stamp := image.Annotations[AnnotationPolicy]; stamp != stampOf(scopes) && (len(image.Signatures) > 0 || len(judged) > 0 || stamp != "") {
-		return true
-	}
-	if image.Annotations[annotation.NamespacePolicy] != stampOf(namespaced) {
+	if !isCurrent(image, scopes, namespaced, judged, now) {
 		return true
 	}
 	for _, v := range judged {
 		if v.Verified == verdicts.ByIndex {
-			return true
-		}
-	}
-	if recheck, ok := image.Annotations[AnnotationRecheck]; ok {
-		if t, err := time.Parse(time.RFC3339, recheck); err != nil || !now.Before(t) {
 			return true
 		}
 	}
@@ -218,6 +210,28 @@ func Stale(image *imagev1.Image, set *policy.Set, now time.Time) bool {
 		}
 	}
 	return false
+}
+
+// Current tells whether the verdicts of an image are by the policies of set, and no expiry has passed since. Those that an index
+// vouches for follow the index in another write.
+func Current(image *imagev1.Image, set *policy.Set, now time.Time) bool {
+	scopes := scopesOf(image, set, annotation.Found(image.Annotations))
+	return isCurrent(image, scopes, inNamespaces(image, set, scopes), annotation.JudgedAnywhere(image.Annotations), now)
+}
+
+func isCurrent(image *imagev1.Image, scopes, namespaced []verdictScope, judged map[string]annotation.Verdict, now time.Time) bool {
+	if stamp := image.Annotations[AnnotationPolicy]; stamp != stampOf(scopes) && (len(image.Signatures) > 0 || len(judged) > 0 || stamp != "") {
+		return false
+	}
+	if image.Annotations[annotation.NamespacePolicy] != stampOf(namespaced) {
+		return false
+	}
+	recheck, ok := image.Annotations[AnnotationRecheck]
+	if !ok {
+		return true
+	}
+	t, err := time.Parse(time.RFC3339, recheck)
+	return err == nil && now.Before(t)
 }
 
 // stampOf is the value of AnnotationPolicy: "" when there is nothing to judge by.

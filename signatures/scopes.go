@@ -336,11 +336,15 @@ func (p verdictScope) sum(judged []judgement, leftOut leftOut, indexes Indexes) 
 	if len(p.policies) == 0 {
 		v = met(judged, "")
 	}
+	var unmet []string
 	for i, by := range p.policies {
 		next := met(judged, by.ID())
 		if len(by.Attestations) > 0 {
 			next = p.demanded(by, judged)
 			next.Attested = next.Verified
+		}
+		if next.Verified != verdicts.VerifiedTrue {
+			unmet = append(unmet, by.ID())
 		}
 		signers, attested := append(v.Signers, next.Signers...), worse(v.Attested, next.Attested)
 		if worse(v.Verified, next.Verified) != v.Verified || i == 0 {
@@ -363,6 +367,9 @@ func (p verdictScope) sum(judged []judgement, leftOut leftOut, indexes Indexes) 
 		return v
 	}
 	v.Signers = nil
+	if len(unmet) < len(p.policies) {
+		v.Unmet = unmet
+	}
 	if len(p.policies) > 0 && p.tag == "" {
 		index, err := indexes(p.key())
 		if err != nil {
@@ -374,6 +381,7 @@ func (p verdictScope) sum(judged []judgement, leftOut leftOut, indexes Indexes) 
 			return v
 		}
 		if index != nil {
+			v.Unmet = nil
 			v.Verified, v.Index, v.Signers = verdicts.ByIndex, index.Name, annotation.JudgedAnywhere(index.Annotations)[p.key()].Signers
 			v.Reason = string(ReasonIndexVerified)
 			if demanded && v.Attested != verdicts.VerifiedTrue {

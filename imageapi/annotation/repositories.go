@@ -205,6 +205,8 @@ type Verdict struct {
 	Message string `json:"message,omitempty"`
 	// Policy is the name of the policy that covers the repository, or the names of those that all do, with commas.
 	Policy string `json:"policy,omitempty"`
+	// Unmet are the names of those that are not met, where there are several and some are.
+	Unmet []string `json:"unmet,omitempty"`
 	// Signers are whom trusted signatures are from, sorted.
 	Signers []string `json:"signers,omitempty"`
 	// Index is the digest of the index by which the image is verified.

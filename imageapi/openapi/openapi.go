@@ -14,7 +14,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/openapi/modelname"
 )
 
-// GetOpenAPIDefinitions returns the definitions of Image, ImageList, ImageSignature, ImageTag, ImageStream, ImageStreamTag, their lists, ImageStreamImage, ImageStreamLayers and of the
+// GetOpenAPIDefinitions returns the definitions of Image, ImageList, ImageSignature, ImageTag, ImageStream, ImageStreamTag, their lists, ImageStreamImage, ImageStreamLayers, SecretList, ImageStreamMapping, ImageStreamImport and of the
 // types of their package that they refer to, by OpenAPI model name. The definitions of Kubernetes'
 // types are not among them: merge with those of k8s.io/kubernetes/pkg/generated/openapi.
 func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
@@ -35,7 +35,8 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		imagev1.ImageTag{}.OpenAPIModelName(), imagev1.ImageTagList{}.OpenAPIModelName(),
 		imagev1.ImageStream{}.OpenAPIModelName(), imagev1.ImageStreamList{}.OpenAPIModelName(),
 		imagev1.ImageStreamTag{}.OpenAPIModelName(), imagev1.ImageStreamTagList{}.OpenAPIModelName(),
-		imagev1.ImageStreamImage{}.OpenAPIModelName(), imagev1.ImageStreamLayers{}.OpenAPIModelName()} {
+		imagev1.ImageStreamImage{}.OpenAPIModelName(), imagev1.ImageStreamLayers{}.OpenAPIModelName(),
+		imagev1.SecretList{}.OpenAPIModelName(), imagev1.ImageStreamMapping{}.OpenAPIModelName(), imagev1.ImageStreamImport{}.OpenAPIModelName()} {
 		add(name)
 	}
 	mendImage(out[imagev1.Image{}.OpenAPIModelName()])

@@ -5,6 +5,9 @@ package selectors
 // Fields of an Image for a field selector, such as
 // kubectl get images --field-selector warnings=ConfigLeftOut.
 const (
+	// Digest is the beginning of an image's digest, sha256:9f86 or 9f86. It selects at most 20 images; it is an error if
+	// more begin so.
+	Digest = "digest"
 	// References has the canonical references that an image is known by, and their
 	// repositories. By a reference with a tag it selects the image that the tag leads to
 	// now, if that is known, and else those that it is recorded on.
@@ -26,6 +29,9 @@ const (
 	// TagReference is what a tag follows, TagRepository the repository of that.
 	TagReference  = "reference"
 	TagRepository = "repository"
+	// TagShort has what the reference is called for short: its path and tag without the registry, and the path's last part
+	// and tag, team/app:v1 and app:v1.
+	TagShort = "short"
 )
 
 // StreamRepository is a repository that an ImageStream follows, for a field selector, such as

@@ -59,3 +59,22 @@ func (t Of[T]) ConvertToTable(_ context.Context, object, options runtime.Object)
 	}
 	return table, add(object)
 }
+
+// Size prints bytes in decimal units with three significant digits, as registries and docker
+// do; "<none>" for 0, which no image has.
+func Size(n int64) string {
+	if n <= 0 {
+		return "<none>"
+	}
+	if n < 1000 {
+		return fmt.Sprintf("%dB", n)
+	}
+	size, unit := float64(n), 0
+	for size >= 999.5 && unit < len(sizeUnits)-1 {
+		size /= 1000
+		unit++
+	}
+	return fmt.Sprintf("%.3g%s", size, sizeUnits[unit])
+}
+
+var sizeUnits = []string{"B", "kB", "MB", "GB", "TB", "PB", "EB"}

@@ -123,8 +123,12 @@ func (b *builder) build() (*Policy, error) {
 	if err := b.attestations(p, &d.Spec.Policy); err != nil {
 		return nil, err
 	}
+	if field, err := d.Metadata.Annotations.validate(); err != nil {
+		return nil, b.fail(field, "%w", err)
+	}
+	p.Admission = d.Metadata.Annotations
 	// The files that …Path fields name are in the …Data fields by now, so the hash covers their content.
-	d.Status = nil
+	d.Status, d.Metadata.Annotations = nil, Admission{}
 	canonical, err := json.Marshal(d)
 	if err != nil {
 		return nil, err

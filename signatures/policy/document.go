@@ -13,12 +13,14 @@ type Document struct {
 	Status any `json:"status,omitempty"`
 }
 
-// Metadata is the object's metadata; everything but the name is read over, so that the output of
+// Metadata is the object's metadata; everything but the name and the annotations of Admission is read over, so that the output of
 // `kubectl get clusterimagepolicy NAME -o yaml` can be used as it is.
 type Metadata struct {
-	Name      string   `json:"name,omitempty"`
-	Namespace string   `json:"namespace,omitempty"` // of an object; read over in files
-	_         struct{} `json:"-"`                   // makes decodeDocument read over keys that are not listed
+	Name      string `json:"name,omitempty"`
+	Namespace string `json:"namespace,omitempty"` // of an object; read over in files
+	// Annotations are those that say what becomes of pods on admission.
+	Annotations Admission `json:"annotations,omitzero"`
+	_           struct{}  `json:"-"` // makes decodeDocument read over keys that are not listed
 }
 
 // DocumentSpec is the policy and the images it is for.

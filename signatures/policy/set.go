@@ -19,7 +19,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/sigstore"
 )
 
-// Policy is one ClusterImagePolicy or ImagePolicy, parsed and ready to use. It does not change.
+// Policy is one ClusterImagePolicy or ImagePolicy, parsed and ready to use. It does not change once it is in a Set.
 type Policy struct {
 	// Namespace is that of whose pods the policy is for; "" for a ClusterImagePolicy.
 	Namespace string
@@ -36,6 +36,9 @@ type Policy struct {
 
 	// Attestations are what is demanded in place of a signature; none: a signature is demanded.
 	Attestations []*attestation.Demand
+
+	// Admission is what becomes of pods whose images do not meet the policy.
+	Admission Admission
 
 	// Spec is what a document in a file says, with the content of the files that it names. That of an object is empty.
 	Spec DocumentSpec
@@ -122,7 +125,7 @@ func NewSet(policies []*Policy) (*Set, error) {
 	s.policies = slices.Clone(policies)
 	slices.SortFunc(s.policies, byName)
 	for _, p := range s.policies {
-		h.Write([]byte(p.hash))
+		h.Write([]byte(p.hash + p.Admission.Mode + "/" + p.Admission.Unknown))
 	}
 	s.hash = hex.EncodeToString(h.Sum(nil))
 	return s, nil

@@ -86,6 +86,7 @@ func (k *Keeper) Load(ctx context.Context) error {
 			faults[keyOf(o)] = fault{ReasonInvalid, fmt.Sprintf("an older version took it, and this one cannot use it, so that nothing it covers is trusted: %v", err)}
 			p = policy.Nobody(o.GetNamespace(), o.GetName(), o.spec())
 		}
+		p.Admission = admissionOf(o)
 		policies = append(policies, p)
 	})
 	var set *policy.Set

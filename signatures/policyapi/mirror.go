@@ -50,7 +50,7 @@ func (k *Keeper) ShowFiles(ctx context.Context) error {
 func (m *mirror) see(o *ClusterImagePolicy) {
 	m.objects++
 	p, held := m.missing[o.Name]
-	if shows := o.Annotations[FileAnnotation]; shows != "" && (!held || shows != fileOf(p) || !apiequality.Semantic.DeepEqual(o.Spec, p.Spec)) {
+	if shows := o.Annotations[FileAnnotation]; shows != "" && (!held || shows != fileOf(p) || admissionOf(o) != p.Admission || !apiequality.Semantic.DeepEqual(o.Spec, p.Spec)) {
 		m.stale = append(m.stale, o.Name)
 	}
 	delete(m.missing, o.Name)
@@ -100,8 +100,12 @@ func (k *Keeper) follow(ctx context.Context, name string) error {
 
 // shown is the object of a file's policy.
 func shown(p *policy.Policy) *ClusterImagePolicy {
-	return &ClusterImagePolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Annotations: map[string]string{FileAnnotation: fileOf(p)}},
-		Spec:       *p.Spec.DeepCopy(),
-	}
+	annotations := p.Admission.Annotations()
+	annotations[FileAnnotation] = fileOf(p)
+	return &ClusterImagePolicy{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Annotations: annotations}, Spec: *p.Spec.DeepCopy()}
+}
+
+func admissionOf(o object) policy.Admission {
+	a, _ := policy.NewAdmission(o.GetAnnotations())
+	return a
 }

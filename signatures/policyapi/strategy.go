@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validation"
@@ -70,13 +71,18 @@ func (strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 func (s strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
 	p := obj.(object)
 	errs := validation.ValidateObjectMetaAccessor(p, s.namespaced, validation.NameIsDNSSubdomain, field.NewPath("metadata"))
-	return append(errs, s.validateSpec(p)...)
+	return slices.Concat(errs, validateAdmission(p), s.validateSpec(p))
+}
+
+func validateAdmission(p object) field.ErrorList {
+	_, err := policy.NewAdmission(p.GetAnnotations())
+	return fieldErrors(err)
 }
 
 // ValidateUpdate reports what is wrong with a changed policy.
 func (s strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	p, before := obj.(object), old.(object)
-	errs := validation.ValidateObjectMetaAccessorUpdate(p, before, field.NewPath("metadata"))
+	errs := append(validation.ValidateObjectMetaAccessorUpdate(p, before, field.NewPath("metadata")), validateAdmission(p)...)
 	if apiequality.Semantic.DeepEqual(p.spec(), before.spec()) {
 		return errs // one that an older version took can be labelled and deleted
 	}

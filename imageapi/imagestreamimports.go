@@ -1,0 +1,419 @@
+package imageapi
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	imagev1 "github.com/openshift/api/image/v1"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage/names"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+)
+
+// Importer imports images from registries. Its errors are those of the Kubernetes API.
+type Importer interface {
+	// Import has the images that a reference leads to stored, that one first, and where its tag leads recorded. A dry run
+	// stores and records nothing.
+	Import(ctx context.Context, ref reference.Reference, dryRun bool) ([]*imagev1.Image, error)
+	// Tags are those of a repository, the most wanted first.
+	Tags(ctx context.Context, repository reference.Reference) ([]string, error)
+}
+
+// Bounds of imports.
+const (
+	maxImports        = 50               // images of one request; of a repository more are named as additional tags
+	maxAdditionalTags = 1000             // named of a repository
+	importsAtOnce     = 4                // images of one request
+	maxImporting      = 8                // requests that import at a time
+	importTime        = 45 * time.Second // a request; the API server ends it after a minute
+)
+
+// streamImportsREST imports images, and has tags of a stream follow them.
+type streamImportsREST struct {
+	shown    *streamReader
+	given    *genericregistry.Store // streams, written by forgetStrategy
+	importer Importer
+	allowed  []configv1.RegistryLocation // none for all
+	room     *semaphore.Weighted
+	strategy streamImportStrategy
+}
+
+var (
+	_ rest.Creater              = &streamImportsREST{}
+	_ rest.Scoper               = &streamImportsREST{}
+	_ rest.SingularNameProvider = &streamImportsREST{}
+)
+
+func newImageStreamImports(opts Options, shown *streamReader) *streamImportsREST {
+	given := *shown.streams
+	given.UpdateStrategy = forgetStrategy{shown.streams.UpdateStrategy.(streamStrategy)}
+	return &streamImportsREST{shown, &given, opts.Importer, opts.AllowedRegistries, semaphore.NewWeighted(maxImporting), streamImportStrategy{streamRequestStrategy{opts.Scheme, names.SimpleNameGenerator}}}
+}
+
+// New is part of rest.Storage.
+func (*streamImportsREST) New() runtime.Object { return &imagev1.ImageStreamImport{} }
+
+// Destroy is part of rest.Storage. The storage is that of streams and images.
+func (*streamImportsREST) Destroy() {}
+
+// NamespaceScoped is part of rest.Scoper.
+func (*streamImportsREST) NamespaceScoped() bool { return true }
+
+// GetSingularName is part of rest.SingularNameProvider.
+func (*streamImportsREST) GetSingularName() string { return "imagestreamimport" }
+
+// wanted is an image that an import asks for.
+type wanted struct {
+	spec *imagev1.ImageImportSpec
+	ref  reference.Reference
+	tag  string // of the stream; "" for none
+	out  *imagev1.ImageImportStatus
+}
+
+// Create is part of rest.Creater. It succeeds also if no image can be imported: the status says of each what became of it.
+func (r *streamImportsREST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	asked, ok := obj.(*imagev1.ImageStreamImport)
+	if !ok {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("not an ImageStreamImport: %T", obj))
+	}
+	if options == nil {
+		options = &metav1.CreateOptions{}
+	}
+	version, uid := asked.ResourceVersion, asked.UID
+	asked.ResourceVersion = ""
+	rest.FillObjectMetaSystemFields(&asked.ObjectMeta)
+	if err := rest.BeforeCreate(r.strategy, ctx, asked); err != nil {
+		return nil, err
+	}
+	if validate != nil {
+		if err := validate(ctx, asked.DeepCopy()); err != nil {
+			return nil, err
+		}
+	}
+	if r.importer == nil {
+		return nil, apierrors.NewBadRequest("this server imports nothing: ask one that listens")
+	}
+	if err := r.mayImport(ctx, asked); err != nil {
+		return nil, err
+	}
+	obj, err := r.shown.streams.Get(ctx, asked.Name, &metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err) && version == "" && uid == "":
+	case err != nil:
+		return nil, err
+	default:
+		stream := obj.(*imagev1.ImageStream)
+		if version != "" && version != stream.ResourceVersion {
+			return nil, apierrors.NewConflict(imagev1.Resource("imagestreams"), asked.Name, fmt.Errorf("it has been modified, to resourceVersion %s", stream.ResourceVersion))
+		}
+		if uid != "" && uid != stream.UID {
+			return nil, apierrors.NewNotFound(imagev1.Resource("imagestreams"), asked.Name)
+		}
+	}
+	if !r.room.TryAcquire(1) {
+		return nil, apierrors.NewTooManyRequests(fmt.Sprintf("%d imports run: try again in a moment", maxImporting), 5)
+	}
+	defer r.room.Release(1)
+	dryRun := !asked.Spec.Import || len(options.DryRun) > 0
+	all := r.importAll(ctx, asked, dryRun)
+	if asked.Spec.Import {
+		if asked.Status.Import, err = r.tagAll(ctx, asked.Name, all, options.DryRun); err != nil {
+			return nil, err
+		}
+	}
+	return asked, nil
+}
+
+// mayImport refuses an import from registries that are not allowed, or of repositories that its writer may not follow: what the
+// server's credentials see is not for everybody. Before that nobody is asked anything.
+func (r *streamImportsREST) mayImport(ctx context.Context, asked *imagev1.ImageStreamImport) error {
+	_, anywhere := r.shown.may(ctx, authorizer.AttributesRecord{Verb: "create", Resource: "images"})
+	var errs field.ErrorList
+	check := func(from string, insecure bool, at *field.Path) {
+		ref, _ := reference.Parse(from) // validated
+		if !anywhere && !allowedRegistry(r.allowed, ref.Host, insecure) {
+			errs = append(errs, field.Forbidden(at, fmt.Sprintf("images from %s may not be imported: the configuration has no such entry (streams.allowedRegistriesForImport)", ref.Host)))
+			return
+		}
+		if err := (streamStrategy{shown: r.shown}).mayFollow(ctx, genericapirequest.NamespaceValue(ctx), tags.Namespace, tags.Stream(ref), at); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	spec := field.NewPath("spec")
+	if repository := asked.Spec.Repository; repository != nil {
+		check(repository.From.Name, repository.ImportPolicy.Insecure, spec.Child("repository", "from", "name"))
+	}
+	for i := range asked.Spec.Images {
+		image := &asked.Spec.Images[i]
+		check(image.From.Name, image.ImportPolicy.Insecure, spec.Child("images").Index(i).Child("from", "name"))
+	}
+	if len(errs) > 0 {
+		return apierrors.NewInvalid(imagev1.GroupVersion.WithKind("ImageStreamImport").GroupKind(), asked.Name, errs)
+	}
+	return nil
+}
+
+// allowedRegistry reports whether a host is among those that are allowed, by OpenShift's rule: without any all are, a domain
+// name may have asterisks, and a port that is not given is that of the protocol.
+func allowedRegistry(allowed []configv1.RegistryLocation, host string, insecure bool) bool {
+	if len(allowed) == 0 {
+		return true
+	}
+	withPort := func(host string, insecure bool) (name, port string) {
+		if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
+			return host[:i], host[i+1:]
+		}
+		if insecure {
+			return host, "80"
+		}
+		return host, "443"
+	}
+	name, port := withPort(host, insecure)
+	return slices.ContainsFunc(allowed, func(l configv1.RegistryLocation) bool {
+		pattern, onPort := withPort(strings.ToLower(l.DomainName), l.Insecure)
+		matched, err := path.Match(pattern, name)
+		return (err == nil && matched || pattern == name) && (onPort == port || onPort == "*")
+	})
+}
+
+// importAll imports what is asked for and says of each what became of it.
+func (r *streamImportsREST) importAll(ctx context.Context, asked *imagev1.ImageStreamImport, dryRun bool) []wanted {
+	ctx, cancel := context.WithTimeout(ctx, importTime)
+	defer cancel()
+	var all []wanted
+	asked.Status.Images = make([]imagev1.ImageImportStatus, len(asked.Spec.Images))
+	for i := range asked.Spec.Images {
+		spec := &asked.Spec.Images[i]
+		w := wanted{spec: spec, out: &asked.Status.Images[i]}
+		w.ref, _ = reference.Parse(spec.From.Name) // validated
+		w.ref = w.ref.Pulled()
+		if spec.To != nil {
+			w.tag, w.out.Tag = spec.To.Name, spec.To.Name
+		}
+		all = append(all, w)
+	}
+	all = append(all, r.ofRepository(ctx, asked, len(all))...)
+	var group errgroup.Group
+	group.SetLimit(importsAtOnce)
+	for i := range all {
+		group.Go(func() error {
+			r.importOne(ctx, &all[i], dryRun)
+			return nil
+		})
+	}
+	_ = group.Wait() // of no error
+	size := 0
+	for i := range all {
+		all[i].show(&size)
+	}
+	return all
+}
+
+// ofRepository is what is wanted of the repository that is asked for, beside had images.
+func (r *streamImportsREST) ofRepository(ctx context.Context, asked *imagev1.ImageStreamImport, had int) (all []wanted) {
+	spec := asked.Spec.Repository
+	if spec == nil {
+		return nil
+	}
+	repository, _ := reference.ParseRepository(spec.From.Name) // validated
+	out := &imagev1.RepositoryImportStatus{}
+	asked.Status.Repository = out
+	names, err := r.importer.Tags(ctx, repository)
+	if err != nil {
+		out.Status = *statusOf(err)
+		return nil
+	}
+	out.Status.Status = metav1.StatusSuccess
+	more := names[min(len(names), maxImports-had):]
+	out.AdditionalTags = more[:min(len(more), maxAdditionalTags)]
+	names = names[:len(names)-len(more)]
+	out.Images = make([]imagev1.ImageImportStatus, len(names))
+	for i, name := range names {
+		ref := repository.WithTag(name)
+		out.Images[i].Tag = name
+		all = append(all, wanted{ref: ref, tag: name, out: &out.Images[i], spec: &imagev1.ImageImportSpec{
+			From: corev1.ObjectReference{Kind: "DockerImage", Name: ref.String()}, ImportPolicy: spec.ImportPolicy, ReferencePolicy: spec.ReferencePolicy, IncludeManifest: spec.IncludeManifest,
+		}})
+	}
+	return all
+}
+
+func (r *streamImportsREST) importOne(ctx context.Context, w *wanted, dryRun bool) {
+	images, err := r.importer.Import(ctx, w.ref, dryRun)
+	if err == nil && len(images) == 0 {
+		err = apierrors.NewInternalError(fmt.Errorf("the import of %s came to nothing", w.ref))
+	}
+	if err != nil {
+		w.out.Status = *statusOf(err)
+		return
+	}
+	w.out.Status.Status = metav1.StatusSuccess
+	w.out.Image = images[0].DeepCopy()
+	w.out.Image.DockerImageReference = w.ref.WithDigest(images[0].Name).String()
+	if w.spec.ImportPolicy.ImportMode != imagev1.ImportModePreserveOriginal {
+		return
+	}
+	for _, image := range images[1:] {
+		w.out.Manifests = append(w.out.Manifests, *image.DeepCopy())
+	}
+}
+
+// show takes manifests and configs out of what is answered, unless they are asked for and there is room; size is what others
+// take of it.
+func (w *wanted) show(size *int) {
+	leaveOut := func(image *imagev1.Image) {
+		if *size += len(image.DockerImageManifest) + len(image.DockerImageConfig); !w.spec.IncludeManifest || *size > largestPage {
+			image.DockerImageManifest, image.DockerImageConfig = "", ""
+		}
+	}
+	if w.out.Image != nil {
+		leaveOut(w.out.Image)
+	}
+	for i := range w.out.Manifests {
+		leaveOut(&w.out.Manifests[i])
+	}
+}
+
+// tagAll has the tags of a stream follow what was imported, and makes the stream if there is none. A tag that could not be
+// imported is made if there is none, and says why.
+func (r *streamImportsREST) tagAll(ctx context.Context, name string, all []wanted, dryRun []string) (*imagev1.ImageStream, error) {
+	transform := func(ctx context.Context, _, old runtime.Object) (runtime.Object, error) {
+		stream := old.(*imagev1.ImageStream).DeepCopy()
+		if stream.Name == "" {
+			stream.Namespace, stream.Name = genericapirequest.NamespaceValue(ctx), name
+		}
+		for i := range all {
+			if all[i].tag != "" {
+				all[i].follow(stream)
+			}
+		}
+		return stream, nil
+	}
+	update := func(store *genericregistry.Store, transform rest.TransformFunc) (*imagev1.ImageStream, error) {
+		obj, _, err := store.Update(ctx, name, rest.DefaultUpdatedObjectInfo(nil, transform), rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, true, &metav1.UpdateOptions{DryRun: dryRun})
+		if err != nil {
+			return nil, err
+		}
+		return obj.(*imagev1.ImageStream), nil
+	}
+	stream, err := update(r.shown.streams, transform)
+	if err != nil {
+		return nil, err
+	}
+	failed := slices.ContainsFunc(all, func(w wanted) bool { return w.tag != "" && w.out.Image == nil })
+	if failed && len(dryRun) == 0 {
+		if stream, err = update(r.given, func(_ context.Context, _, old runtime.Object) (runtime.Object, error) {
+			stream := old.(*imagev1.ImageStream).DeepCopy()
+			for i := range all {
+				if all[i].tag != "" && all[i].out.Image == nil {
+					all[i].fail(stream)
+				}
+			}
+			return stream, nil
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return r.shown.show(ctx, stream)
+}
+
+// follow has a tag of a stream follow what was imported for it.
+func (w *wanted) follow(stream *imagev1.ImageStream) {
+	at := slices.IndexFunc(stream.Spec.Tags, func(t imagev1.TagReference) bool { return t.Name == w.tag })
+	switch {
+	case at < 0:
+		at = len(stream.Spec.Tags)
+		stream.Spec.Tags = append(stream.Spec.Tags, imagev1.TagReference{Name: w.tag, ReferencePolicy: w.spec.ReferencePolicy})
+	case w.out.Image == nil:
+		return
+	}
+	tag := &stream.Spec.Tags[at]
+	tag.From, tag.ImportPolicy, tag.Reference = &corev1.ObjectReference{Kind: "DockerImage", Name: w.spec.From.Name}, w.spec.ImportPolicy, false
+	setTagDefaults(tag)
+}
+
+// fail says of a tag of a stream why it could not be imported. Once its registry is known to have it, what is known of that
+// counts instead.
+func (w *wanted) fail(stream *imagev1.ImageStream) {
+	condition := imagev1.TagEventCondition{
+		Type: imagev1.ImportSuccess, Status: corev1.ConditionFalse, Reason: string(w.out.Status.Reason), Message: w.out.Status.Message,
+		LastTransitionTime: metav1.NewTime(time.Now().UTC().Truncate(time.Second)), Generation: stream.Generation,
+	}
+	own := ownHistory(stream, w.tag)
+	if len(own.Conditions) == 1 && own.Conditions[0].Reason == condition.Reason && own.Conditions[0].Message == condition.Message {
+		return
+	}
+	own.Conditions = []imagev1.TagEventCondition{condition}
+}
+
+// streamImportStrategy is what happens to an ImageStreamImport before it is done.
+type streamImportStrategy struct{ streamRequestStrategy }
+
+var _ rest.RESTCreateStrategy = streamImportStrategy{}
+
+// PrepareForCreate is part of rest.RESTCreateStrategy.
+func (streamImportStrategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
+	obj.(*imagev1.ImageStreamImport).Status = imagev1.ImageStreamImportStatus{}
+}
+
+// Validate reports what is wrong with an import. The rules are those of openshift-apiserver.
+func (streamImportStrategy) Validate(_ context.Context, obj runtime.Object) (errs field.ErrorList) {
+	asked, spec := obj.(*imagev1.ImageStreamImport), field.NewPath("spec")
+	kind := func(from *corev1.ObjectReference, at *field.Path) bool {
+		if from.Kind != "DockerImage" {
+			errs = append(errs, field.NotSupported(at.Child("kind"), from.Kind, []string{"DockerImage"}))
+			return false
+		}
+		return true
+	}
+	for _, reason := range validateStreamName(asked.Name, false) {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), asked.Name, reason))
+	}
+	if len(asked.Spec.Images) == 0 && asked.Spec.Repository == nil {
+		errs = append(errs, field.Required(spec.Child("images"), "at least one image, or a repository"))
+	}
+	if n := len(asked.Spec.Images); n > maxImports {
+		return append(errs, field.TooMany(spec.Child("images"), n, maxImports))
+	}
+	to := map[string]bool{}
+	for i := range asked.Spec.Images {
+		image, at := &asked.Spec.Images[i], spec.Child("images").Index(i)
+		if _, err := reference.Parse(image.From.Name); kind(&image.From, at.Child("from")) && err != nil {
+			errs = append(errs, field.Invalid(at.Child("from", "name"), image.From.Name, err.Error()))
+		}
+		if image.To == nil {
+			continue
+		}
+		switch {
+		case !reference.IsTag(image.To.Name):
+			errs = append(errs, field.Invalid(at.Child("to", "name"), image.To.Name, "must be a tag"))
+		case to[image.To.Name]:
+			errs = append(errs, field.Duplicate(at.Child("to", "name"), image.To.Name))
+		}
+		to[image.To.Name] = true
+	}
+	if repository := asked.Spec.Repository; repository != nil {
+		at := spec.Child("repository", "from")
+		if _, err := reference.ParseRepository(repository.From.Name); kind(&repository.From, at) && err != nil {
+			errs = append(errs, field.Invalid(at.Child("name"), repository.From.Name, err.Error()))
+		}
+	}
+	return errs
+}

@@ -1,0 +1,46 @@
+package policy_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
+	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
+)
+
+// What becomes of pods is an annotation of a document, beside others that are read over. It changes the set, so that what
+// follows files sees it, and nothing that verdicts are judged by.
+func TestAdmissionOfADocument(t *testing.T) {
+	t.Parallel()
+	document := signaturestest.Document("prod", `["registry.example.com"]`, signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil), "")
+	load := func(annotations string) (*policy.Policy, string, error) {
+		policies, err := policy.Parse([]byte(strings.Replace(document, "metadata: {", "metadata: {"+annotations, 1)), "prod.yaml")
+		if err != nil {
+			return nil, "", err
+		}
+		set, err := policy.NewSet(policies)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return policies[0], set.Hash(), nil
+	}
+	plain, plainSet, err := load("")
+	if err != nil || plain.Admission != (policy.Admission{}) {
+		t.Fatalf("%+v, %v", plain, err)
+	}
+	warned, warnedSet, err := load("annotations: {other: [1], tidewaiter.dev/admission: warn, tidewaiter.dev/admission-unknown: allow}, ")
+	if err != nil || warned.Admission.Mode != policy.ModeWarn || warned.Admission.Unknown != policy.UnknownAllow {
+		t.Fatalf("%+v, %v", warned, err)
+	}
+	if plain.Hash() != warned.Hash() || plainSet == warnedSet {
+		t.Error("an annotation has verdicts judged again, or is not seen")
+	}
+	if again, err := policy.NewAdmission(warned.Admission.Annotations()); err != nil || again != warned.Admission {
+		t.Errorf("the annotations come back as %+v, %v", again, err)
+	}
+	for annotation, want := range map[string]string{"tidewaiter.dev/admission: deny": `is "deny", must be enforce, warn or audit`, "tidewaiter.dev/admission-unknown: enforce": `is "enforce", must be allow, warn or deny`} {
+		if _, _, err := load("annotations: {" + annotation + "}, "); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "prod.yaml") || !strings.Contains(err.Error(), "metadata.annotations.tidewaiter.dev/admission") {
+			t.Errorf("%s: %v", annotation, err)
+		}
+	}
+}
