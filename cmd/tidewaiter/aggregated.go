@@ -86,10 +86,27 @@ func (a *aggregated) parseService() (namespace, name string, port int32, err err
 
 // source follows the pods of the cluster itself, unless the configuration does so by another name.
 func (a *aggregated) source(c *config) []clusters.Source {
-	if !a.on || slices.ContainsFunc(c.Clusters, func(c clusterConfig) bool { return c.Kubeconfig == a.kubeconfig && c.Context == "" }) {
+	if !a.on || a.configured(c) != nil {
 		return nil
 	}
 	return []clusters.Source{{Name: a.name, Connect: a.connect}}
+}
+
+// configured is what the configuration says about the cluster itself; nil if it says nothing.
+func (a *aggregated) configured(c *config) *clusterConfig {
+	i := slices.IndexFunc(c.Clusters, func(c clusterConfig) bool { return c.Kubeconfig == a.kubeconfig && c.Context == "" })
+	if i < 0 {
+		return nil
+	}
+	return &c.Clusters[i]
+}
+
+// called is the name under which the cluster's pods are followed.
+func (a *aggregated) called(c *config) string {
+	if configured := a.configured(c); configured != nil {
+		return configured.Name
+	}
+	return a.name
 }
 
 // refuseUnused says which of the flags that were given do nothing where a cluster knows the callers.

@@ -268,4 +268,10 @@ func TestClusterOfTheConfiguration(t *testing.T) {
 			t.Errorf("tidewaiter pods exits with %d and lacks %q:\n%s", code, want, out)
 		}
 	}
+	code, out, _ = tidewaiter(t, "describe", "--data-dir", filepath.Join(dir, "data"), digest)
+	for _, want := range []string{"Pods:", " 1\n", "\nPods of clusters:\n  CLUSTER   NAMESPACE   PODS\n  prod      team        1\n"} {
+		if code != 0 || !strings.Contains(out, want) {
+			t.Errorf("tidewaiter describe exits with %d and lacks %q:\n%s", code, want, out)
+		}
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/podlogs"
@@ -80,6 +81,29 @@ type streamsConfig struct {
 	// Auto makes one for each repository of which a tag is known and that no stream
 	// follows; it is on unless it is false.
 	Auto *bool `yaml:"auto"`
+	// Registry is the host[:port] of the registry that has this server for its image
+	// API, as OpenShift's registry knows itself. A stream that follows no other
+	// repository is <namespace>/<name> there, and pushes to it are mappings.
+	Registry string `yaml:"registry"`
+	// AllowedRegistriesForImport are the registries that users may have the server ask,
+	// in the shape of OpenShift's configuration; all if it is left out.
+	AllowedRegistriesForImport []registryLocation `yaml:"allowedRegistriesForImport"`
+}
+
+// registryLocation is a registry as OpenShift's configuration has it.
+type registryLocation struct {
+	// DomainName is a host, with its port unless that is the protocol's; asterisks
+	// stand for anything.
+	DomainName string `yaml:"domainName"`
+	// Insecure is for plain HTTP: the port is 80 if none is given.
+	Insecure bool `yaml:"insecure"`
+}
+
+func (c streamsConfig) allowedRegistries() (out []configv1.RegistryLocation) {
+	for _, l := range c.AllowedRegistriesForImport {
+		out = append(out, configv1.RegistryLocation{DomainName: l.DomainName, Insecure: l.Insecure})
+	}
+	return out
 }
 
 // registryConfig is what an administrator says about a registry or a part of it.
@@ -175,6 +199,16 @@ func loadConfig(path string) (*config, error) {
 	}
 	if err := d.Decode(&struct{}{}); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s: it holds more than one YAML document", path)
+	}
+	if c.Streams.Registry != "" {
+		if c.Streams.Registry, err = reference.ParseHost(c.Streams.Registry); err != nil {
+			return nil, fmt.Errorf("%s: streams.registry: %w", path, err)
+		}
+	}
+	for i, l := range c.Streams.AllowedRegistriesForImport {
+		if _, err := filepath.Match(l.DomainName, ""); err != nil || l.DomainName == "" || strings.Contains(l.DomainName, "/") {
+			return nil, fmt.Errorf("%s: streams.allowedRegistriesForImport[%d].domainName: %q is no host, with or without a port", path, i, l.DomainName)
+		}
 	}
 	c.resolve(filepath.Dir(path))
 	return c, nil

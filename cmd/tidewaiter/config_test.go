@@ -121,7 +121,7 @@ func TestTheDocumentOfTheConfigurationIsComplete(t *testing.T) {
 	if _, err := loadConfig(writeConfig(t, example)); err != nil {
 		t.Errorf("the example is refused: %v", err)
 	}
-	configKeys(reflect.TypeFor[config](), "", func(path string) {
+	configKeys(reflect.TypeFor[config](), "", func(path, _ string) {
 		key := path[strings.LastIndexByte(path, '.')+1:]
 		if !regexp.MustCompile(`(?m)^[- ]*` + regexp.QuoteMeta(key) + `:`).MatchString(example) {
 			t.Errorf("%s is not shown", path)
@@ -152,6 +152,7 @@ func TestUnknownKeysNameTheNearest(t *testing.T) {
 	for text, want := range map[string]string{
 		"registries:\n- prefix: a\n  insecur: true\n": `line 3: there is no key "insecur" here; did you mean registries.insecure?`,
 		"registry:\n- prefix: a\n":                    `line 1: there is no key "registry" here; did you mean registries?`,
+		"streams:\n  registri: a\n":                   `line 2: there is no key "registri" here; did you mean streams.registry?`,
 		"sweep:\n  intervall: 6h\n  every: 6h\n":      `line 2: there is no key "intervall"`,
 		"registries:\n- prefix: a\n  CAfile: x\n":     "did you mean registries.caFile?",
 		strings.Repeat("x", 1000) + ": 1\n":           "there is no key",

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -11,7 +12,7 @@ import (
 )
 
 // unknownKey is how package yaml says that a key is not known.
-var unknownKey = regexp.MustCompile(`^line (\d+): field (.*) not found in type .*$`)
+var unknownKey = regexp.MustCompile(`^line (\d+): field (.*) not found in type (?:main\.)?(.*)$`)
 
 // explainKeys names the known key that is nearest to each unknown one.
 func explainKeys(err error) error {
@@ -22,15 +23,15 @@ func explainKeys(err error) error {
 	lines := make([]string, 0, len(t.Errors))
 	for _, line := range t.Errors {
 		if m := unknownKey.FindStringSubmatch(line); m != nil {
-			line = fmt.Sprintf("line %s: there is no key %.64q here; did you mean %s? docs/config.md has all keys", m[1], m[2], nearestKey(m[2][:min(len(m[2]), 64)]))
+			line = fmt.Sprintf("line %s: there is no key %.64q here; did you mean %s? docs/config.md has all keys", m[1], m[2], nearestKey(m[2][:min(len(m[2]), 64)], m[3]))
 		}
 		lines = append(lines, line)
 	}
 	return errors.New(strings.Join(lines, "; "))
 }
 
-// configKeys calls yield with the path of each key of a type, such as "registries.prefix".
-func configKeys(t reflect.Type, above string, yield func(path string)) {
+// configKeys calls yield with the path of each key of a type, such as "registries.prefix", and the name of the type that has it.
+func configKeys(t reflect.Type, above string, yield func(path, in string)) {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
 	}
@@ -43,21 +44,27 @@ func configKeys(t reflect.Type, above string, yield func(path string)) {
 		if name == "" || !f.IsExported() {
 			continue
 		}
-		yield(above + name)
+		yield(above+name, t.Name())
 		configKeys(f.Type, above+name+".", yield)
 	}
 }
 
-// nearestKey is the path of the known key that the fewest changes lead to.
-func nearestKey(key string) string {
+// nearestKey is the path of the known key that the fewest changes lead to: of a key that stands where in has its keys, if
+// changes of at most half of it do.
+func nearestKey(key, in string) string {
 	best, least := "", -1
-	configKeys(reflect.TypeFor[config](), "", func(path string) {
+	nearHere, leastHere := "", len(key)/2+1
+	configKeys(reflect.TypeFor[config](), "", func(path, of string) {
 		name := path[strings.LastIndexByte(path, '.')+1:]
-		if n := distance(strings.ToLower(key), strings.ToLower(name)); least < 0 || n < least {
+		n := distance(strings.ToLower(key), strings.ToLower(name))
+		if least < 0 || n < least {
 			best, least = path, n
 		}
+		if of == in && n < leastHere {
+			nearHere, leastHere = path, n
+		}
 	})
-	return best
+	return cmp.Or(nearHere, best)
 }
 
 // distance is how many insertions, deletions and replacements lead from one text to another

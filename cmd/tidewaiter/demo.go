@@ -90,8 +90,8 @@ func (o *demoOptions) run(ctx context.Context, dir string, out io.Writer) error 
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "\n> kubectl get images -o wide\n")
-		if err := printTable(ctx, out, s.web.ClientConfig(), "/apis/image.openshift.io/v1/images", nil, true); err != nil {
+		fmt.Fprintf(out, "\n> kubectl get images\n")
+		if err := printTable(ctx, out, s.web.ClientConfig(), "/apis/image.openshift.io/v1/images", nil, false); err != nil {
 			return err
 		}
 		if o.once {

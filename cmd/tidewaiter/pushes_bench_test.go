@@ -24,29 +24,41 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest/bulk"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
 
 // BenchmarkPushes measures the answer to a webhook at a steady rate, while the
-// same server imports what it is told of: each push is of an image of its own.
-// Sender, server and registry share the machine's cores. For 20 s of it:
+// same server imports what it is told of: each push is of an image of its own, in
+// one of two registries. Sender, server and registries share the machine's cores;
+// the registries are processes of their own, so that it shows what is asked of
+// them. For 20 s of it:
 //
 //	go test ./cmd/tidewaiter -run '^$' -bench Pushes -benchtime 10000x
 func BenchmarkPushes(b *testing.B) {
 	const rate = 500 // a second
-	b.Run(fmt.Sprintf("Rate=%d", rate), func(b *testing.B) {
+	b.Run(fmt.Sprintf("Rate=%d/Registries=2", rate), func(b *testing.B) {
 		if err := setUpLogging(io.Discard, 0); err != nil {
 			b.Fatal(err)
 		}
-		// Not the demo's: support for referrers makes it slow when it holds much.
-		registered := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
-		b.Cleanup(registered.Close)
-		host := registered.Listener.Addr().String()
-		digests := fillBench(b, host, b.N)
-
-		s := newHookedServer(b, host)
+		o := bulk.Options{Images: b.N, Layers: 12, Referrers: true}
+		names := bulk.New(o)
+		registries := []*bulkRegistry{startBulkRegistry(b, o), startBulkRegistry(b, o)}
+		s := newHookedServer(b, registries[0].host, registries[1].host)
+		images, err := imageclient.New(s.config)
+		if err != nil {
+			b.Fatal(err)
+		}
+		asked := func() (all time.Duration) {
+			for _, r := range registries {
+				all += processorTime(b, r.cmd.Process.Pid)
+			}
+			return all
+		}
+		self, before := processorTime(b, os.Getpid()), asked()
 		took := make([]time.Duration, b.N)
 		var senders sync.WaitGroup
 		b.ResetTimer()
@@ -55,29 +67,41 @@ func BenchmarkPushes(b *testing.B) {
 			time.Sleep(time.Until(start.Add(time.Duration(i) * time.Second / rate)))
 			senders.Go(func() {
 				sent := time.Now()
-				if status, err := s.deliver(host, i, digests[i]); err != nil || status != http.StatusAccepted {
+				if status, err := s.deliver(registries[i%2].host, names.Reference(i), names.Digest(i)); err != nil || status != http.StatusAccepted {
 					b.Errorf("delivery %d: %d, %v", i, status, err)
 				}
 				took[i] = time.Since(sent)
 			})
 		}
 		senders.Wait()
+		sent := time.Since(start)
+		for imported := 0; imported < b.N; time.Sleep(50 * time.Millisecond) {
+			list, err := images.List(b.Context(), metav1.ListOptions{Limit: 1})
+			if err != nil {
+				b.Fatal(err)
+			}
+			imported = len(list.Items) + int(ptr.Deref(list.RemainingItemCount, 0))
+			if time.Since(start) > 20*sent+time.Minute {
+				b.Fatalf("of %d pushes %d are imported", b.N, imported)
+			}
+		}
 		b.StopTimer()
 
-		images, err := imageclient.New(s.config)
-		if err != nil {
-			b.Fatal(err)
-		}
-		list, err := images.List(b.Context(), metav1.ListOptions{})
-		if err != nil {
-			b.Fatal(err)
-		}
 		slices.Sort(took)
 		ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 		b.ReportMetric(ms(took[len(took)/2]), "p50-ms")
 		b.ReportMetric(ms(took[len(took)*99/100]), "p99-ms")
 		b.ReportMetric(ms(took[len(took)-1]), "max-ms")
-		b.ReportMetric(float64(len(list.Items))/b.Elapsed().Seconds(), "imports/s")
+		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "imports/s")
+		b.ReportMetric(ms(asked()-before)/float64(b.N), "registry-cpu-ms/push")
+		b.ReportMetric(ms(processorTime(b, os.Getpid())-self)/float64(b.N), "own-cpu-ms/push")
+		requests := int64(0)
+		for _, r := range registries {
+			for _, n := range r.requests(b, http.MethodGet) {
+				requests += n
+			}
+		}
+		b.ReportMetric(float64(requests)/float64(b.N), "requests/push")
 	})
 }
 
@@ -109,7 +133,7 @@ func BenchmarkIsolation(b *testing.B) {
 			b.Fatal(err)
 		}
 		send := func(host string, i int, digest string) {
-			if status, err := s.deliver(host, i, digest); err != nil || status != http.StatusAccepted {
+			if status, err := s.deliver(host, fmt.Sprintf("team/app:%d", i), digest); err != nil || status != http.StatusAccepted {
 				b.Fatalf("delivery %d for %s: %d, %v", i, host, status, err)
 			}
 		}
@@ -191,10 +215,11 @@ func newHookedServer(b *testing.B, hosts ...string) hookedServer {
 	return hookedServer{connect(b, serveWith(b, serverOptions{dataDir: filepath.Join(dir, "data"), configFile: config, isolated: true}, listener)), secret}
 }
 
-// deliver tells that the i-th image was pushed, as distribution does.
-func (s hookedServer) deliver(host string, i int, digest string) (status int, err error) {
-	body := fmt.Sprintf(`{"events":[{"id":"%d-%s","timestamp":"2026-05-28T20:26:40Z","action":"push","target":{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":%q,"repository":"team/app","tag":"%d"},"request":{"host":%q}}]}`,
-		i, host, digest, i, host)
+// deliver tells that an image was pushed as "repository:tag", as distribution does.
+func (s hookedServer) deliver(host, reference, digest string) (status int, err error) {
+	repository, tag, _ := strings.Cut(reference, ":")
+	body := fmt.Sprintf(`{"events":[{"id":"%s/%s","timestamp":"2026-05-28T20:26:40Z","action":"push","target":{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":%q,"repository":%q,"tag":%q},"request":{"host":%q}}]}`,
+		host, reference, digest, repository, tag, host)
 	req, err := http.NewRequest(http.MethodPost, s.config.Host+"/hooks/bench", strings.NewReader(body))
 	if err != nil {
 		return 0, err

@@ -93,7 +93,8 @@ Images in one SQLite file, and answers kubectl and oc about them.`,
   # Serve a data directory, import an image into it, ask about it
   tidewaiter serve --data-dir ./tidewaiter-data &
   tidewaiter import registry.example.com/team/app:v1
-  kubectl --kubeconfig ./tidewaiter-data/admin.kubeconfig get images -o wide`,
+  tidewaiter describe registry.example.com/team/app:v1
+  kubectl --kubeconfig ./tidewaiter-data/admin.kubeconfig get images`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -104,7 +105,7 @@ Images in one SQLite file, and answers kubectl and oc about them.`,
 	root.PersistentFlags().IntVarP(&verbosity, "v", "v", 0, "how much to log, to standard error: 0 warnings, 1 progress, up to 10 for all")
 	root.SetFlagErrorFunc(explainFlagError)
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newServeCommand(), newImportCommand(), newVerifyCommand(), newDemoCommand(), newPodsCommand(), newSpoolCommand(), newCredentialsCommand(),
+	root.AddCommand(newServeCommand(), newImportCommand(), newVerifyCommand(), newGetCommand(), newDescribeCommand(), newHistoryCommand(), newDiffCommand(), newDemoCommand(), newPodsCommand(), newSpoolCommand(), newCredentialsCommand(),
 		newBackupCommand(), newRestoreCommand(), newDBCommand(), newVersionCommand())
 	return root
 }

@@ -95,7 +95,7 @@ func TestDemoOnce(t *testing.T) {
 	if code != exitOK {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
-	for _, w := range []string{"verified: True", "verified: Unsigned", "verified: False", "harbour-master", "linux/amd64,linux/arm64", "MEDIA TYPE"} {
+	for _, w := range []string{"verified: True", "verified: Unsigned", "verified: False", "harbour/lighthouse", "ByIndex", "VERDICT"} {
 		if !strings.Contains(stdout, w) {
 			t.Errorf("the output lacks %q:\n%s", w, stdout)
 		}

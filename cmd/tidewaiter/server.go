@@ -25,6 +25,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/coreapi"
 	"github.com/tidewaiter/tidewaiter/coreapi/access"
@@ -41,6 +42,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
 	"github.com/tidewaiter/tidewaiter/web"
 	"github.com/tidewaiter/tidewaiter/web/admin"
+	"github.com/tidewaiter/tidewaiter/web/admission"
 	"github.com/tidewaiter/tidewaiter/web/limits"
 	"github.com/tidewaiter/tidewaiter/web/verbatim"
 )
@@ -125,6 +127,7 @@ type server struct {
 	verification *verification
 	pushes       *pushes // nil without a listener
 	images       rest.Getter
+	admitter     *admitter // nil without a listener
 	clusters     *clusters.Clusters
 	usage        *usage.Index
 	// tasks run beside a listening server from when it is ready until it stops.
@@ -323,7 +326,13 @@ func (s *server) newParts() *parts {
 		audit: s.options.audit,
 	}
 	p.serve(s.newStorage(map[string]runtime.StorageSerializer{imagev1.GroupName: imageapi.NewStorageSerializer(legacyscheme.Codecs)}), s.options.dataDir)
-	p.beforeAPI = func(api http.Handler) http.Handler { return p.served.Serve(web.AnnounceWrites(s.db.Announce, api)) }
+	p.beforeAPI = func(api http.Handler) http.Handler {
+		api = p.served.Serve(web.AnnounceWrites(s.db.Announce, api))
+		if s.admitter == nil {
+			return api
+		}
+		return s.newAdmission().Serve(api)
+	}
 	return p
 }
 
@@ -363,16 +372,23 @@ func (s *server) assemble(context.Context) error {
 	if err != nil {
 		return err
 	}
+	var imports imageapi.Importer
+	if s.pushes != nil {
+		imports = s.streamImports()
+	}
 	images, err := imageapi.Storage(p.registries, imageapi.Options{
-		Scheme:         legacyscheme.Scheme,
-		Verifier:       s.verification.live,
-		Summarize:      summarize,
-		Attested:       signatures.Attested,
-		VerdictChanged: s.events.verdictChanged,
-		Vouches:        s.verification.vouches,
-		Usage:          core.Usage,
-		AnswerCreation: p.answerCreation,
-		Authorizer:     s.authorizer,
+		Scheme:            legacyscheme.Scheme,
+		Importer:          imports,
+		AllowedRegistries: s.config.Streams.allowedRegistries(),
+		Verifier:          s.verification.live,
+		Summarize:         summarize,
+		Attested:          signatures.Attested,
+		VerdictChanged:    s.events.verdictChanged,
+		Vouches:           s.verification.vouches,
+		Usage:             core.Usage,
+		AnswerCreation:    p.answerCreation,
+		Authorizer:        s.authorizer,
+		Registry:          s.config.Streams.Registry,
 	})
 	if err != nil {
 		return err
@@ -382,6 +398,12 @@ func (s *server) assemble(context.Context) error {
 		return err
 	}
 	s.images, s.clusters, s.usage = images["images"].(rest.Getter), core.Clusters, core.Usage.Index
+	if s.listener != nil {
+		s.admitter = &admitter{
+			images: s.images, tags: images["imagetags"].(rest.Getter), policies: s.verification.policiesInForce, clock: clock.RealClock{},
+			queue: s.pushes.spool, clusters: core.Clusters, waiting: map[awaited][]*admission.Pod{},
+		}
+	}
 	groups := maps.Clone(core.Groups)
 	groups[imagev1.GroupVersion], groups[policyapi.GroupVersion] = images, policies
 	s.web, err = web.New(s.webConfig(p, core, groups))
@@ -466,7 +488,7 @@ func (s *server) addTasks() {
 	_ = legacyregistry.Registerer().Register(s.db)
 	s.tasks = append(s.tasks,
 		func(ctx context.Context) error { return s.verification.work(ctx, s.events) },
-		func(ctx context.Context) error { return s.pushes.work(ctx, s.web.ClientConfig(), s.events, s.clusters) },
+		func(ctx context.Context) error { return s.pushes.work(ctx, s.web.ClientConfig(), s.events, s.admitter) },
 		s.renewImages,
 		s.keepStreams,
 		s.clusters.Run,

@@ -15,19 +15,19 @@ import (
 // tableAccept asks a server for a list as the table that kubectl shows.
 const tableAccept = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
-// printTable prints what `kubectl get` would for the list at path, with query's parameters.
-func printTable(ctx context.Context, w io.Writer, config *restclient.Config, path string, query url.Values, wide bool) error {
+// getTable gets what `kubectl get` would show of path, an object or a list, with query's parameters.
+func getTable(ctx context.Context, config *restclient.Config, path string, query url.Values) (*metav1.Table, error) {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, metav1.Unversioned)
 	if err := metav1.AddMetaToScheme(scheme); err != nil {
-		return err
+		return nil, err
 	}
 	config = restclient.CopyConfig(config)
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	config.GroupVersion = &metav1.Unversioned
 	client, err := restclient.UnversionedRESTClientFor(config)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	table := &metav1.Table{}
 	request := client.Get().AbsPath(path).SetHeader("Accept", tableAccept)
@@ -36,7 +36,13 @@ func printTable(ctx context.Context, w io.Writer, config *restclient.Config, pat
 			request.Param(name, value)
 		}
 	}
-	if err := request.Do(ctx).Into(table); err != nil {
+	return table, request.Do(ctx).Into(table)
+}
+
+// printTable prints what `kubectl get` would for the list at path, with query's parameters.
+func printTable(ctx context.Context, w io.Writer, config *restclient.Config, path string, query url.Values, wide bool) error {
+	table, err := getTable(ctx, config, path, query)
+	if err != nil {
 		return err
 	}
 	if len(table.Rows) == 0 {

@@ -57,6 +57,11 @@ func (r *Registry) Reference(i int) string {
 	return fmt.Sprintf("bulk/%d:%d", i%r.options.Repositories, i)
 }
 
+// Digest is that of the i-th image's manifest.
+func (r *Registry) Digest(i int) string {
+	return digest(r.manifest(r.config(i)))
+}
+
 const (
 	mediaTypeManifest = "application/vnd.oci.image.manifest.v1+json"
 	mediaTypeConfig   = "application/vnd.oci.image.config.v1+json"

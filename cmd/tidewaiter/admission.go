@@ -1,0 +1,279 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
+	"github.com/tidewaiter/tidewaiter/coreapi/usage"
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
+	"github.com/tidewaiter/tidewaiter/web/admission"
+)
+
+// jobs are the queue of pushes, as far as admission uses it.
+type jobs interface {
+	Enqueue(ctx context.Context, events []push.Event) error
+	Find(ctx context.Context, receiver, key string) (*push.Job, error)
+	Retry(ctx context.Context, id int64) error
+}
+
+// admitter tells what is stored about the images of pods on admission.
+type admitter struct {
+	images, tags rest.Getter
+	policies     func() (*policy.Set, error) // those in force
+	clock        clock.PassiveClock
+	queue        jobs
+	clusters     *clusters.Clusters
+
+	mu sync.Mutex
+	// waiting are the pods that wait for an import, by what that is about: the places of admission bound them.
+	waiting map[awaited][]*admission.Pod
+}
+
+// maxAwaited is how often an import may fail while a pod waits for it. The queue goes on trying.
+const maxAwaited = 3
+
+// awaited is what pods of a cluster wait for.
+type awaited struct {
+	cluster string
+	image   reference.Reference
+}
+
+// newAdmission returns what answers on admission.
+func (s *server) newAdmission() *admission.Handler {
+	o := admission.Options{
+		Verdicts: s.admitter, Cluster: usage.Local, RegisterMetrics: registerMetrics,
+		Known: func(cluster string) bool {
+			return slices.ContainsFunc(s.config.Clusters, func(c clusterConfig) bool { return c.Name == cluster })
+		},
+		// A quarter of the changes that can be in flight: one caller may have half of them.
+		MaxWaiting: max(1, cmp.Or(s.options.maxWrites, 200)/4),
+	}
+	if s.cluster != nil {
+		o.Cluster, o.Exempt = s.options.cluster.called(s.config), []string{s.cluster.Namespace}
+	}
+	return admission.New(o)
+}
+
+// policiesInForce fails before all policies are read.
+func (v *verification) policiesInForce() (*policy.Set, error) {
+	select {
+	case <-v.keeper.Ready():
+		return v.live.Set(), nil
+	default:
+		return nil, cmp.Or(v.keeper.Loaded(), errors.New("the policies are still being read"))
+	}
+}
+
+// Judge is part of [admission.Verdicts].
+func (a *admitter) Judge(ctx context.Context, pod admission.Pod, image reference.Reference) (admission.Judgement, error) {
+	set, err := a.policies()
+	if err != nil {
+		return admission.Judgement{}, err
+	}
+	if image == (reference.Reference{}) {
+		return admission.Judgement{Findings: unknownTo(set.Policies(), "it is no reference that can be read, so no policy is known to leave it out")}, nil
+	}
+	image = image.Pulled()
+	digest, why := image.Digest, ""
+	if digest == "" {
+		if digest, why, err = a.leadsTo(ctx, image); err != nil {
+			return admission.Judgement{}, err
+		}
+	}
+	by, key := covering(set, pod.Namespace, image, digest)
+	if len(by) == 0 {
+		return admission.Judgement{Digest: digest}, nil
+	}
+	if digest == "" {
+		return a.missing(ctx, pod, image, "", by, why)
+	}
+	obj, err := a.images.Get(genericapirequest.WithNamespace(ctx, metav1.NamespaceNone), digest, &metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return a.missing(ctx, pod, image, digest, by, "")
+	}
+	if err != nil {
+		return admission.Judgement{}, fmt.Errorf("reading image %s: %w", digest, err)
+	}
+	known := obj.(*imagev1.Image)
+	if !slices.Contains(annotation.In(known.Annotations, known.DockerImageReference, known.Name), image.Bare()) {
+		return a.missing(ctx, pod, image, digest, by, "")
+	}
+	if !signatures.Current(known, set, a.clock.Now()) {
+		return admission.Judgement{Digest: digest, Findings: unknownTo(by, "it has not been judged since policies changed or a signature expired, and will be in a moment"), Pending: true}, nil
+	}
+	verdict, ok := annotation.JudgedAnywhere(known.Annotations)[key]
+	if !ok {
+		verdict.Verified = verdicts.Unsigned
+	}
+	return admission.Judgement{Digest: digest, Findings: findings(by, verdict, image)}, nil
+}
+
+// leadsTo is the digest that a tag leads to as far as is known, or "" and why, if there is a reason.
+func (a *admitter) leadsTo(ctx context.Context, image reference.Reference) (digest, why string, err error) {
+	obj, err := a.tags.Get(genericapirequest.WithNamespace(ctx, tags.Namespace), tags.Name(image), &metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return "", "", nil
+	}
+	if err != nil {
+		return "", "", fmt.Errorf("reading where %s leads: %w", image, err)
+	}
+	tag := obj.(*imagev1.ImageTag)
+	digest, known := tags.Now(tag)
+	switch failure := tags.Failure(tag); {
+	case digest != "":
+	case known:
+		why = fmt.Sprintf("the registry does not have this tag any more, as was found at %s", tag.Status.Items[0].Created.UTC().Format("2006-01-02T15:04:05Z"))
+	case failure != nil:
+		why = failure.Message
+	}
+	return digest, why, nil
+}
+
+// covering are the policies that an image has to meet in pods of a namespace, and the key of its verdict.
+func covering(set *policy.Set, namespace string, image reference.Reference, digest string) (by []*policy.Policy, key string) {
+	if image.Digest == "" && set.HasScope(image) {
+		return set.For(image), image.String()
+	}
+	at := image
+	if digest != "" {
+		at = image.Bare().WithDigest(digest)
+	}
+	if by := set.For(at); len(by) > 0 {
+		return by, image.Bare().String()
+	}
+	if image.Digest == "" {
+		if by := set.InNamespaces(image)[namespace]; slices.ContainsFunc(by, func(p *policy.Policy) bool { return p.HasScope(image) }) {
+			return by, annotation.InNamespace(image.String(), namespace)
+		}
+	}
+	return set.InNamespaces(at)[namespace], annotation.InNamespace(image.Bare().String(), namespace)
+}
+
+// findings are the policies that a verdict says are not met.
+func findings(by []*policy.Policy, v annotation.Verdict, image reference.Reference) []admission.Finding {
+	if v.Verified == verdicts.VerifiedTrue || v.Verified == verdicts.ByIndex {
+		return nil
+	}
+	if len(v.Unmet) > 0 {
+		by = slices.DeleteFunc(slices.Clone(by), func(p *policy.Policy) bool { return !slices.Contains(v.Unmet, p.ID()) })
+	}
+	reason := v.Verified + ": " + cmp.Or(v.Message, "it has no signature in "+image.Bare().String())
+	if v.Verified == verdicts.VerifiedUnknown {
+		return unknownTo(by, reason)
+	}
+	found := make([]admission.Finding, 0, len(by))
+	for _, p := range by {
+		found = append(found, admission.Finding{Policy: p.ID(), Action: modeOf(p), Reason: reason})
+	}
+	return found
+}
+
+// unknownTo are findings that it is not known whether policies are met.
+func unknownTo(by []*policy.Policy, reason string) []admission.Finding {
+	found := make([]admission.Finding, 0, len(by))
+	for _, p := range by {
+		action := admission.Deny
+		switch p.Admission.Unknown {
+		case policy.UnknownAllow:
+			action = admission.Allow
+		case policy.UnknownWarn:
+			action = admission.Warn
+		}
+		found = append(found, admission.Finding{Policy: p.ID(), Action: min(action, modeOf(p)), Unknown: true, Reason: reason})
+	}
+	return found
+}
+
+func modeOf(p *policy.Policy) admission.Action {
+	switch p.Admission.Mode {
+	case policy.ModeWarn:
+		return admission.Warn
+	case policy.ModeAudit:
+		return admission.Audit
+	default:
+		return admission.Deny
+	}
+}
+
+// missing is the judgement about what has to be imported.
+func (a *admitter) missing(ctx context.Context, pod admission.Pod, image reference.Reference, digest string, by []*policy.Policy, why string) (admission.Judgement, error) {
+	job, err := a.queue.Find(ctx, push.OfCluster(pod.Cluster), image.String())
+	if err != nil {
+		return admission.Judgement{}, fmt.Errorf("reading the queue: %w", err)
+	}
+	if job != nil && job.Error != "" {
+		why = "it could not be imported: " + job.Error
+	}
+	return admission.Judgement{
+		Digest: digest, Findings: unknownTo(by, "Unknown: "+cmp.Or(why, "it has not been imported yet")),
+		Pending: true, Missing: true,
+		GivenUp: job != nil && (job.State == push.Dead || job.State == push.Waiting && job.Attempts >= maxAwaited),
+	}, nil
+}
+
+// Import is part of [admission.Verdicts]. What waits or was given up is due at once.
+func (a *admitter) Import(ctx context.Context, pod admission.Pod, image reference.Reference) (done func(), err error) {
+	image = image.Pulled()
+	done = a.wait(&pod, awaited{pod.Cluster, image})
+	e := push.Event{Receiver: push.OfCluster(pod.Cluster), Action: push.Runs, Host: image.Host, Repository: image.Repository, Tag: image.Tag, Digest: image.Digest}
+	job, err := a.queue.Find(ctx, e.Receiver, e.Key())
+	switch {
+	case err != nil:
+	case job == nil:
+		err = a.queue.Enqueue(ctx, []push.Event{e})
+	case job.State != push.Leased:
+		if err = a.queue.Retry(ctx, job.ID); errors.Is(err, push.ErrNoSuchJob) {
+			err = nil // it is being done, or has been
+		}
+	}
+	if err != nil {
+		done()
+		return nil, err
+	}
+	return done, nil
+}
+
+// wait has the credentials of a pod used for an import until done is called.
+func (a *admitter) wait(pod *admission.Pod, image awaited) (done func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.waiting[image] = append(a.waiting[image], pod)
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		left := slices.DeleteFunc(slices.Clone(a.waiting[image]), func(p *admission.Pod) bool { return p == pod })
+		if a.waiting[image] = left; len(left) == 0 {
+			delete(a.waiting, image)
+		}
+	}
+}
+
+// Keychains are the credentials of the pods that use an image and of those that wait for it on admission, which no list has yet.
+func (a *admitter) Keychains(ctx context.Context, cluster string, image reference.Reference) (all []authn.Keychain, unread, err error) {
+	a.mu.Lock()
+	var pullers []clusters.Puller
+	for _, p := range a.waiting[awaited{cluster, image.Pulled()}] {
+		pullers = append(pullers, clusters.Puller{Namespace: p.Namespace, ServiceAccount: p.ServiceAccount, Secrets: p.PullSecrets})
+	}
+	a.mu.Unlock()
+	return a.clusters.Keychains(ctx, cluster, image, pullers...)
+}

@@ -1,0 +1,288 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	restclient "k8s.io/client-go/rest"
+
+	"github.com/tidewaiter/tidewaiter/coreapi/clusters/clustertest"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
+	"github.com/tidewaiter/tidewaiter/web/admission"
+)
+
+// review is what an API server asks about a pod in the namespace team that runs an image.
+func review(image string) []byte {
+	return fmt.Appendf(nil, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","resource":{"group":"","version":"v1","resource":"pods"},"namespace":"team","operation":"CREATE",
+		"object":{"spec":{"imagePullSecrets":[{"name":"pull"}],"containers":[{"name":"main","image":%q}]}}}}`, image)
+}
+
+// askAdmission asks a server about a pod.
+func askAdmission(t testing.TB, client *http.Client, url string, body []byte) *admissionv1.AdmissionResponse {
+	t.Helper()
+	response, err := client.Post(url, "application/json", bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	var got admissionv1.AdmissionReview
+	text, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK || json.Unmarshal(text, &got) != nil || got.Response == nil {
+		t.Fatalf("answered %d %s, %v", response.StatusCode, text, err)
+	}
+	return got.Response
+}
+
+// Pods are judged by the policies that cover their images, each by its mode, also where the image is not known yet.
+func TestAdmission(t *testing.T) {
+	t.Parallel()
+	const password = "correct-horse-battery-staple"
+	registry := registrytest.New(t)
+	private := registrytest.New(t, registrytest.WithAuth(registrytest.Auth{Scheme: "bearer", Username: "team", Password: password}))
+	signer, err := newDemoSigner()
+	if err != nil {
+		t.Fatal(err)
+	}
+	push := func(r *registrytest.Registry, reference string, isSigned bool) string {
+		image, err := sample.New(sample.Spec{Name: reference + fmt.Sprint(isSigned)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		digest := r.Push(reference, image)
+		if isSigned {
+			repository, _, _ := strings.Cut(reference, ":")
+			of, err := name.NewRepository(r.Host + "/" + repository)
+			if err != nil {
+				t.Fatal(err)
+			}
+			hash, err := v1.NewHash(digest)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := signer.sign(of, hash, hash); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return digest
+	}
+	signed := push(registry, "team/signed:1", true)
+	plain := push(registry, "team/plain:1", false)
+	push(registry, "trial/plain:1", false)
+	push(registry, "quiet/plain:1", false)
+	push(registry, "lenient/plain:1", false)
+	push(private, "team/app:1", false)
+	push(private, "other/app:1", false)
+
+	dir := t.TempDir()
+	cluster := clustertest.New(t)
+	login := base64.StdEncoding.EncodeToString([]byte("team:" + password))
+	cluster.Set(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "pull"}, Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{
+		corev1.DockerConfigJsonKey: fmt.Appendf(nil, `{"auths":{%q:{"auth":%q}}}`, private.Host, login),
+	}}, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "default"}})
+	config := filepath.Join(dir, "config.yaml")
+	for file, text := range map[string]string{filepath.Join(dir, "prod.kubeconfig"): string(cluster.Kubeconfig()), config: "clusters:\n- {name: prod, kubeconfig: prod.kubeconfig}\n"} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file, err := signer.writePolicy(dir, registry.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := serveWith(t, serverOptions{dataDir: filepath.Join(dir, "data"), configFile: config, policy: file, isolated: true}, listen(t))
+	objects := policiesOf(t, server)
+	other := signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil)
+	with := func(document, annotations string) string {
+		return strings.Replace(document, "metadata: {", "metadata: {annotations: {"+annotations+"}, ", 1)
+	}
+	for name, annotations := range map[string]string{"trial": "tidewaiter.dev/admission: warn", "quiet": "tidewaiter.dev/admission: audit", "lenient": "tidewaiter.dev/admission-unknown: allow"} {
+		objects.create(with(signaturestest.Document(name, `["`+registry.Host+"/"+name+`"]`, other, ""), annotations))
+	}
+	objects.create(signaturestest.Document("private", `["`+private.Host+`/team"]`, other, ""))
+	for name, annotations := range map[string]string{"mode": "tidewaiter.dev/admission: deny", "unknown": "tidewaiter.dev/admission-unknown: enforce"} {
+		_, err := objects.Create(t.Context(), object(t, with(signaturestest.Document(name, `["`+private.Host+`/x"]`, other, ""), annotations)), metav1.CreateOptions{})
+		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "metadata.annotations.tidewaiter.dev/admission") || !strings.Contains(err.Error(), "must be ") {
+			t.Errorf("a wrong annotation for %s: %v", name, err)
+		}
+	}
+	client, err := restclient.HTTPClientFor(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.CloseIdleConnections)
+	path := server.Host + admission.Path + "/prod?timeout=30s"
+	check := func(image, allowed string, warnings int, want ...string) {
+		t.Helper()
+		got := askAdmission(t, client, path, review(image))
+		said := got.AuditAnnotations["findings"]
+		if got.Result != nil {
+			said = got.Result.Message
+		}
+		if fmt.Sprint(got.Allowed) != allowed || len(got.Warnings) != warnings {
+			t.Errorf("a pod with %s is answered %+v", image, got)
+		}
+		for _, w := range want {
+			if !strings.Contains(said, w) {
+				t.Errorf("a pod with %s: %q lacks %q", image, said, w)
+			}
+		}
+	}
+	at := registry.Host + "/"
+	check(at+"team/signed:1", "true", 0)
+	check(at+"team/signed@"+signed, "true", 0)
+	check(at+"team/plain:1", "false", 0, at+"team/plain:1 ("+plain[:19]+")", `does not meet policy "harbour-master"`, "Unsigned")
+	check(at+"other/app@"+signed, "false", 0, "is not known to meet", "could not be imported", "not found") // a good digest that the repository does not have
+	check(at+"trial/plain:1", "true", 1, "warned", `policy "trial"`)
+	check(at+"quiet/plain:1", "true", 0, "audited", `policy "quiet"`)
+	check(at+"lenient/plain:1", "false", 0, `does not meet policy "lenient"`, "Unsigned") // it is known in time
+	check(at+"lenient/gone:1", "true", 0)
+	check(at+"quiet/gone:1", "true", 0, "audited", "is not known to meet") // the mode bounds what becomes of what is unknown
+	check(private.Host+"/team/app:1", "false", 0, "does not meet", "Unsigned")
+	check(private.Host+"/other/app:1", "true", 0) // no policy covers it
+	if n := private.Count("GET /v2/other/app/manifests/*"); n != 0 {
+		t.Errorf("what no policy covers was asked for %d times", n)
+	}
+
+	// What is known costs no registry a request.
+	asked := len(registry.AllRequests())
+	check(at+"team/signed:1", "true", 0)
+	check(at+"team/plain:1", "false", 0)
+	if n := len(registry.AllRequests()) - asked; n > 0 {
+		t.Errorf("the registry was asked %d times about what is known", n)
+	}
+
+	// A tag is judged by what it leads to now.
+	if code, out, errs := tidewaiter(t, "import", "--data-dir", filepath.Join(dir, "data"), at+"team/signed:1"); code != exitOK {
+		t.Fatalf("import: %s%s", out, errs)
+	}
+	push(registry, "team/signed:1", false)
+	if code, out, errs := tidewaiter(t, "import", "--data-dir", filepath.Join(dir, "data"), at+"team/signed:1"); code != exitOK {
+		t.Fatalf("import: %s%s", out, errs)
+	}
+	check(at+"team/signed:1", "false", 0, "Unsigned")
+	check(at+"team/signed@"+signed, "true", 0)
+
+	// A policy that is tried beside one that is met refuses nothing.
+	objects.create(with(signaturestest.Document("strict", `["`+registry.Host+`"]`, other, ""), "tidewaiter.dev/admission: audit"))
+	check(at+"team/signed@"+signed, "true", 0, "audited", `policy "strict"`)
+	check(at+"team/plain:1", "false", 0, `policy "harbour-master"`)
+	// The mode follows at once, and no verdict with it.
+	if _, err := objects.Patch(t.Context(), "strict", types.MergePatchType, []byte(`{"metadata":{"annotations":{"tidewaiter.dev/admission":"enforce"}}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	check(at+"team/signed@"+signed, "false", 0, `does not meet policy "strict"`)
+
+	// Whoever may not ask learns nothing.
+	stranger := restclient.AnonymousClientConfig(server)
+	nobody, err := restclient.HTTPClientFor(stranger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nobody.CloseIdleConnections)
+	response, err := nobody.Post(path, "application/json", bytes.NewReader(review(at+"team/plain:1")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, _ := io.ReadAll(response.Body)
+	if response.StatusCode != http.StatusUnauthorized || bytes.Contains(text, []byte("policy")) {
+		t.Errorf("a stranger is answered %d %s", response.StatusCode, text)
+	}
+}
+
+// BenchmarkAdmission is the time that the server takes for one of 200 pods a second, each of two containers, whose images are known,
+// signed and covered by a policy. It is asked over TLS by one caller, as a cluster's API server is, whose time has the sending, TLS
+// and the way through the server's filters in it; how many were judged within 2 ms the server counts.
+func BenchmarkAdmission(b *testing.B) {
+	const images, rate = 1000, 200
+	dir := b.TempDir()
+	names, trust := seedSigned(b, dir, images)
+	s := runProcess(b, dir, "--policy", trust)
+	s.awaitVerdicts(b, images, "True")
+	client, err := restclient.HTTPClientFor(s.config)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer client.CloseIdleConnections()
+	body := func(i int) []byte {
+		image := "registry.example.com/team/app@" + names[i%images]
+		return bytes.Replace(review(image), []byte(`"containers":[`), fmt.Appendf(nil, `"initContainers":[{"name":"init","image":"registry.example.com/team/app@%s"}],"containers":[`, names[(i*7+1)%images]), 1)
+	}
+	if got := askAdmission(b, client, s.config.Host+admission.Path, body(0)); !got.Allowed || got.Warnings != nil {
+		b.Fatalf("answered %+v", got)
+	}
+	took := make(chan time.Duration, b.N)
+	ticker := time.NewTicker(time.Second / rate)
+	defer ticker.Stop()
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	before := processorTime(b, s.cmd.Process.Pid)
+	b.ResetTimer()
+	for i := range b.N {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			b.Fatal(ctx.Err())
+		}
+		go func() {
+			start := time.Now()
+			got := askAdmission(b, client, s.config.Host+admission.Path, body(i))
+			if !got.Allowed {
+				b.Errorf("answered %+v", got)
+			}
+			took <- time.Since(start)
+		}()
+	}
+	all := make([]time.Duration, 0, b.N)
+	for range b.N {
+		all = append(all, <-took)
+	}
+	b.StopTimer()
+	slices.Sort(all)
+	at := func(part float64) float64 { return float64(all[int(part*float64(len(all)-1))].Microseconds()) / 1000 }
+	b.ReportMetric(at(.5), "ms-p50")
+	b.ReportMetric(at(.99), "ms-p99")
+	b.ReportMetric(float64((processorTime(b, s.cmd.Process.Pid)-before).Microseconds())/1000/float64(b.N), "cpu-ms/pod")
+
+	// What the server itself took, of each review.
+	response, err := client.Get(s.config.Host + "/metrics")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer response.Body.Close()
+	const duration = `tidewaiter_admission_duration_seconds_`
+	judged := map[string]float64{}
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		var n float64
+		for _, what := range []string{`bucket{waited="false",le="0.002"}`, `count{waited="false"}`} {
+			if _, err := fmt.Sscanf(lines.Text(), duration+what+" %f", &n); err == nil {
+				judged[what] = n
+			}
+		}
+	}
+	if judged[`count{waited="false"}`] == 0 {
+		b.Fatalf("the server has counted %v", judged)
+	}
+	b.ReportMetric(100*judged[`bucket{waited="false",le="0.002"}`]/judged[`count{waited="false"}`], "%-judged-in-2ms")
+}

@@ -1,0 +1,528 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/cli-runtime/pkg/printers"
+	"k8s.io/client-go/kubernetes/scheme"
+	restclient "k8s.io/client-go/rest"
+
+	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/imageapi/table"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/signatures"
+)
+
+// maxPods is how many pods of clusters are counted for an image.
+const maxPods = 500
+
+// imageReport is all that people ask of an image, and what -o json prints.
+type imageReport struct {
+	// Reference is what was asked for, in full; empty where that was a digest alone.
+	Reference string `json:"reference,omitempty"`
+	Digest    string `json:"digest"`
+	// Repositories are those that the image is in.
+	Repositories []string `json:"repositories"`
+	MediaType    string   `json:"mediaType,omitempty"`
+	// Created is the image's own date, Known that of the Image object.
+	Created *time.Time `json:"created,omitempty"`
+	Known   time.Time  `json:"known"`
+	Content content    `json:"content"`
+
+	// Verified, Reason and Signers are the worst verdict of those in Verdicts, or what signatures say where no policy covers
+	// the image.
+	Verified   string          `json:"verified"`
+	Reason     string          `json:"reason,omitempty"`
+	Signers    []string        `json:"signers,omitempty"`
+	Attested   string          `json:"attested,omitempty"`
+	Verdicts   []repoVerdict   `json:"verdicts,omitempty"`
+	Signatures []signatureLine `json:"signatures,omitempty"`
+
+	// Pods is how many pods use the image, as in the column PODS.
+	Pods string `json:"pods"`
+	// Clusters is where pods name it, of the first 500 pods of clusters.
+	Clusters []podCount `json:"clusters,omitempty"`
+	// ClustersUnread is why Clusters is not known, such as that the caller may not list clusterpods.
+	ClustersUnread string `json:"clustersUnread,omitempty"`
+	// MorePods is true where there are more pods of clusters.
+	MorePods bool `json:"morePods,omitempty"`
+
+	// Tags are the histories of the tags that lead to it now, 20 at most.
+	Tags []*historyReport `json:"tags"`
+	// LeftOut is what of the image could not be kept, and why.
+	LeftOut []string `json:"leftOut,omitempty"`
+}
+
+// content is what an image is made of.
+type content struct {
+	// Platforms has that of the image, or those of the images that an index lists.
+	Platforms []platformLine `json:"platforms,omitempty"`
+	// Size is in bytes, each layer counted once; 0 where it is not known, as of an index.
+	Size   int64   `json:"size,omitempty"`
+	Layers []layer `json:"layers,omitempty"`
+	// Configured is false where nothing is known of what follows: an index has none, and that of an image may be left out.
+	Configured bool              `json:"configured"`
+	Entrypoint []string          `json:"entrypoint,omitempty"`
+	Cmd        []string          `json:"cmd,omitempty"`
+	User       string            `json:"user,omitempty"`
+	WorkingDir string            `json:"workingDir,omitempty"`
+	Ports      []string          `json:"ports,omitempty"`
+	Volumes    []string          `json:"volumes,omitempty"`
+	Env        []string          `json:"env,omitempty"`
+	Labels     map[string]string `json:"labels,omitempty"`
+	// Run has what else of the configuration says how it runs: health check, stop signal, shell.
+	Run json.RawMessage `json:"run,omitempty"`
+	// Base is the image that it says it was built from, by the manifest's annotations or its labels.
+	Base string `json:"base,omitempty"`
+}
+
+type platformLine struct {
+	Platform string `json:"platform"`
+	Digest   string `json:"digest,omitempty"`
+}
+
+type layer struct {
+	Digest string `json:"digest"`
+	Size   int64  `json:"size"` // bytes
+}
+
+type repoVerdict struct {
+	Repository string `json:"repository"`
+	annotation.Verdict
+}
+
+type signatureLine struct {
+	Name     string `json:"name"`
+	Type     string `json:"type"`
+	Trusted  string `json:"trusted"`
+	ForImage string `json:"forImage"`
+	Signer   string `json:"signer"`
+	Reason   string `json:"reason,omitempty"`
+	Message  string `json:"message,omitempty"`
+	// Since is when the verdict became what it is.
+	Since *metav1.Time `json:"since,omitempty"`
+}
+
+type podCount struct {
+	Cluster   string `json:"cluster"`
+	Namespace string `json:"namespace"`
+	Pods      int    `json:"pods"`
+}
+
+// contentOf reads what an image is made of.
+func contentOf(image *imagev1.Image) content {
+	metadata, err := manifest.Metadata(image)
+	if err != nil {
+		return content{}
+	}
+	c := content{Size: metadata.Size}
+	for _, m := range image.DockerImageManifests {
+		c.Platforms = append(c.Platforms, platformLine{manifest.Platform{OS: m.OS, Architecture: m.Architecture, Variant: m.Variant}.String(), m.Digest})
+	}
+	if p := cmp.Or(image.Annotations[annotation.Platform], metadata.Architecture); p != "" && len(c.Platforms) == 0 {
+		c.Platforms = []platformLine{{Platform: p}}
+	}
+	for _, l := range image.DockerImageLayers {
+		c.Layers = append(c.Layers, layer{l.Name, l.LayerSize})
+	}
+	if config := metadata.Config; config != nil {
+		c.Configured = true
+		c.Entrypoint, c.Cmd, c.User, c.WorkingDir, c.Env, c.Labels = config.Entrypoint, config.Cmd, config.User, config.WorkingDir, config.Env, config.Labels
+		c.Ports, c.Volumes = slices.Sorted(maps.Keys(config.ExposedPorts)), slices.Sorted(maps.Keys(config.Volumes))
+	}
+	if run := image.Annotations[annotation.RunConfig]; json.Valid([]byte(run)) {
+		c.Run = json.RawMessage(run)
+	}
+	var said map[string]string
+	if m, err := manifest.Of(image); err == nil {
+		said = m.Annotations
+	}
+	const name, digest = "org.opencontainers.image.base.name", "org.opencontainers.image.base.digest" // OCI image-spec, annotations.md
+	c.Base = cmp.Or(said[name], c.Labels[name])
+	if d := cmp.Or(said[digest], c.Labels[digest]); d != "" {
+		c.Base += "@" + d
+	}
+	return c
+}
+
+// describe asks the server for all that belongs to an image.
+func (l *looker) describe(ctx context.Context, f *found) (*imageReport, error) {
+	image := f.image
+	metadata, err := manifest.Metadata(image)
+	if err != nil {
+		return nil, err
+	}
+	r := &imageReport{Digest: image.Name, Repositories: []string{}, MediaType: image.DockerImageManifestMediaType, Known: image.CreationTimestamp.UTC(), Content: contentOf(image)}
+	if f.ref.Host != "" {
+		r.Reference = f.ref.String()
+	}
+	for _, ref := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {
+		r.Repositories = append(r.Repositories, ref.Name())
+	}
+	if !metadata.Created.IsZero() {
+		created := metadata.Created.UTC()
+		r.Created = &created
+	}
+	r.LeftOut = leftOut(image)
+	r.judged(image)
+	if err := l.pods(ctx, r); err != nil {
+		return nil, err
+	}
+	r.Tags, err = l.leading(ctx, image.Name)
+	return r, err
+}
+
+// leftOut is what of an image could not be kept, and why.
+func leftOut(image *imagev1.Image) (all []string) {
+	left, _ := manifest.LeftOutOf(image) // what cannot be read leaves nothing out
+	for name, part := range map[string]*manifest.LeftOutPart{"manifest": left.Manifest, "config": left.Config} {
+		if part != nil {
+			all = append(all, fmt.Sprintf("%s (%s): %s", name, table.Size(part.Size), part.Reason))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// judged fills in what is known of signatures.
+func (r *imageReport) judged(image *imagev1.Image) {
+	r.Verified, r.Signers, _ = signatures.Summary(image)
+	r.Attested = signatures.Attested(image)
+	judged := annotation.JudgedAnywhere(image.Annotations)
+	for _, repository := range slices.Sorted(maps.Keys(judged)) {
+		v := judged[repository]
+		r.Verdicts = append(r.Verdicts, repoVerdict{repository, v})
+		if v.Verified == r.Verified && r.Reason == "" {
+			r.Reason = cmp.Or(v.Message, v.Reason)
+		}
+	}
+	for i := range image.Signatures {
+		s := &image.Signatures[i]
+		trusted, forImage := conditionOf(s, verdicts.Trusted), conditionOf(s, verdicts.ForImage)
+		line := signatureLine{s.Name, s.Type, string(trusted.Status), string(forImage.Status), signerOf(s), trusted.Reason, trusted.Message, nil}
+		if !trusted.LastTransitionTime.IsZero() {
+			line.Since = &trusted.LastTransitionTime
+		}
+		r.Signatures = append(r.Signatures, line)
+		if r.Reason == "" && string(trusted.Status) == r.Verified {
+			r.Reason = cmp.Or(trusted.Message, trusted.Reason)
+		}
+	}
+	for name, found := range annotation.Found(image.Annotations) {
+		if found.Unread != "" && r.Reason == "" {
+			r.Reason = fmt.Sprintf("not all signatures in %s could be read: %s", name, found.Unread)
+		}
+	}
+	switch {
+	case r.Reason != "":
+	case r.Verified == verdicts.Unsigned:
+		r.Reason = "no signature was found, and no policy demands one"
+	case len(image.Signatures) > 0:
+		r.Reason = "no policy covers it"
+	}
+}
+
+// pods fills in how many use the image, and where.
+func (l *looker) pods(ctx context.Context, r *imageReport) error {
+	t, err := getTable(ctx, l.config, imagesPath+"/"+url.PathEscape(r.Digest), nil)
+	if err != nil {
+		return l.explain(err)
+	}
+	r.Pods = "Unknown"
+	for i, c := range t.ColumnDefinitions {
+		if c.Name == "Pods" && len(t.Rows) == 1 && i < len(t.Rows[0].Cells) { // the last of that name never says 0 of what is not known
+			r.Pods = fmt.Sprint(t.Rows[0].Cells[i])
+		}
+	}
+	config := restclient.CopyConfig(l.config)
+	config.NegotiatedSerializer, config.GroupVersion = scheme.Codecs.WithoutConversion(), &metav1.Unversioned
+	client, err := restclient.UnversionedRESTClientFor(config)
+	if err != nil {
+		return err
+	}
+	raw, err := client.Get().AbsPath(clusterPodsPath).Param("limit", fmt.Sprint(maxPods)).Param("fieldSelector", fields.OneTermEqualSelector("image", r.Digest).String()).DoRaw(ctx)
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) { // the rest of the page is known nevertheless
+		r.ClustersUnread = err.Error()
+		return nil
+	}
+	if err != nil {
+		return l.explain(err)
+	}
+	var list clusters.ClusterPodList
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return fmt.Errorf("the pods that use %s: %w", r.Digest, err)
+	}
+	counts := map[podCount]int{}
+	for i := range list.Items {
+		counts[podCount{Cluster: list.Items[i].Spec.Cluster, Namespace: list.Items[i].Spec.Namespace}]++
+	}
+	for in, n := range counts {
+		in.Pods = n
+		r.Clusters = append(r.Clusters, in)
+	}
+	slices.SortFunc(r.Clusters, func(a, b podCount) int {
+		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Namespace, b.Namespace))
+	})
+	r.MorePods = list.Continue != ""
+	return nil
+}
+
+// print is the page for people. Text in it may be of anybody.
+func (r *imageReport) print(out io.Writer) error {
+	w := printers.GetNewTabWriter(out)
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(w, "%s:\t%s\n", name, printable.Line(value, 0))
+		}
+	}
+	line("Reference", r.Reference)
+	line("Image", r.Digest)
+	line("Repositories", strings.Join(r.Repositories, ", "))
+	line("Media type", r.MediaType)
+	if r.Created == nil {
+		line("Created", "unknown")
+	} else {
+		line("Created", ago(*r.Created))
+	}
+	line("Known since", ago(r.Known))
+	line("Left out", strings.Join(r.LeftOut, ", "))
+	verdict := r.Verified
+	if len(r.Signers) > 0 {
+		verdict += ", signed by " + strings.Join(r.Signers, ", ")
+	}
+	if r.Reason != "" {
+		verdict += ": " + r.Reason
+	}
+	line("Verified", verdict)
+	line("Attested", r.Attested)
+	line("Pods", r.Pods)
+	r.Content.print(line)
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if r.Content.Configured {
+		r.Content.printConfig(out)
+	}
+	return r.printTables(out)
+}
+
+func ago(t time.Time) string {
+	return t.UTC().Format(time.RFC3339) + " (" + duration.HumanDuration(time.Since(t)) + " ago)"
+}
+
+// print are the lines of a page about what an image is made of.
+func (c *content) print(line func(name, value string)) {
+	switch {
+	case len(c.Platforms) == 1 && c.Platforms[0].Digest == "":
+		line("Platform", c.Platforms[0].Platform)
+	case len(c.Platforms) == 0:
+		line("Platform", "unknown")
+	}
+	if c.Size > 0 {
+		line("Size", fmt.Sprintf("%s in %d layers", table.Size(c.Size), len(c.Layers)))
+	}
+	line("Base", c.Base)
+	if !c.Configured {
+		if len(c.Layers) > 0 || len(c.Platforms) < 2 && (len(c.Platforms) == 0 || c.Platforms[0].Digest == "") {
+			line("Configuration", "unknown")
+		}
+		return
+	}
+	line("Entrypoint", words(c.Entrypoint))
+	line("Cmd", words(c.Cmd))
+	line("User", cmp.Or(c.User, "<none> (root, as a rule)"))
+	line("Working dir", c.WorkingDir)
+	line("Ports", strings.Join(c.Ports, ", "))
+	line("Volumes", strings.Join(c.Volumes, ", "))
+	line("Run", string(c.Run))
+}
+
+// words is a command as JSON has it, which shows where each word ends.
+func words(all []string) string {
+	if len(all) == 0 {
+		return ""
+	}
+	b, _ := json.Marshal(all) // strings always marshal
+	return string(b)
+}
+
+// printConfig prints what there are many of in a configuration.
+func (c *content) printConfig(out io.Writer) {
+	if len(c.Env) > 0 {
+		fmt.Fprintln(out, "\nEnvironment:")
+		for _, e := range c.Env {
+			fmt.Fprintf(out, "  %s\n", printable.Line(e, 0))
+		}
+	}
+	if len(c.Labels) > 0 {
+		fmt.Fprintln(out, "\nLabels:")
+		for _, key := range slices.Sorted(maps.Keys(c.Labels)) {
+			fmt.Fprintf(out, "  %s=%s\n", printable.Line(key, 0), printable.Line(c.Labels[key], 0))
+		}
+	}
+}
+
+// printTables prints what has several columns, each part that is not empty.
+func (r *imageReport) printTables(out io.Writer) error {
+	w := printers.GetNewTabWriter(out)
+	part := func(title, header string, n int, row func(i int) []any) {
+		if n == 0 {
+			return
+		}
+		_ = w.Flush() // the columns of each part are its own
+		fmt.Fprintf(out, "\n%s:\n", title)
+		fmt.Fprintln(w, "  "+strings.ReplaceAll(header, "|", "\t"))
+		for i := range n {
+			cells := row(i)
+			for j := range cells {
+				cells[j] = cmp.Or(printable.Line(fmt.Sprint(cells[j]), 0), "<none>")
+			}
+			fmt.Fprintf(w, "  "+strings.TrimSuffix(strings.Repeat("%v\t", len(cells)), "\t")+"\n", cells...)
+		}
+	}
+	c := &r.Content
+	if len(c.Platforms) > 0 && c.Platforms[0].Digest != "" {
+		part("Platforms", "PLATFORM|IMAGE", len(c.Platforms), func(i int) []any { return []any{c.Platforms[i].Platform, c.Platforms[i].Digest} })
+	}
+	part("Layers", "SIZE|DIGEST", len(c.Layers), func(i int) []any { return []any{table.Size(c.Layers[i].Size), c.Layers[i].Digest} })
+	part("Verdicts", "VERIFIED|REPOSITORY|POLICY|REASON|SIGNERS", len(r.Verdicts), func(i int) []any {
+		v := r.Verdicts[i]
+		return []any{v.Verified, v.Repository, v.Policy, v.Reason, strings.Join(v.Signers, ", ")}
+	})
+	part("Signatures", "TRUSTED|FOR IMAGE|SIGNER|TYPE|SINCE|REASON|MESSAGE", len(r.Signatures), func(i int) []any {
+		s, since := r.Signatures[i], ""
+		if s.Since != nil {
+			since = duration.HumanDuration(time.Since(s.Since.Time))
+		}
+		return []any{s.Trusted, s.ForImage, s.Signer, s.Type, since, s.Reason, s.Message}
+	})
+	part("Pods of clusters", "CLUSTER|NAMESPACE|PODS", len(r.Clusters), func(i int) []any {
+		return []any{r.Clusters[i].Cluster, r.Clusters[i].Namespace, r.Clusters[i].Pods}
+	})
+	if r.ClustersUnread != "" {
+		fmt.Fprintf(w, "\nPods of clusters: unknown: %s\n", printable.Line(r.ClustersUnread, 0))
+	}
+	if r.MorePods {
+		fmt.Fprintf(w, "  of the first %d pods: tidewaiter pods %s lists them\n", maxPods, r.Digest)
+	}
+	if len(r.Tags) == 0 {
+		fmt.Fprintln(w, "\nTags: none leads to it now")
+	}
+	part("Tags", "REFERENCE|SINCE|BEFORE|BY", len(r.Tags), func(i int) []any {
+		tag := r.Tags[i]
+		if len(tag.Items) == 0 {
+			return []any{tag.Reference, "", "", ""}
+		}
+		now, before := tag.Items[0], ""
+		if len(tag.Items) > 1 {
+			before = shortDigest(now.Before)
+		}
+		return []any{tag.Reference, duration.HumanDuration(time.Since(now.Created.Time)), before, now.By}
+	})
+	return w.Flush()
+}
+
+// onPlatform is the image for a platform in an index, or f itself if it is of that platform.
+func (l *looker) onPlatform(ctx context.Context, f *found, platform string) (*found, error) {
+	c := contentOf(f.image)
+	var names []string
+	for _, p := range c.Platforms {
+		names = append(names, p.Platform)
+		switch {
+		case p.Platform != platform && !strings.HasPrefix(p.Platform, platform+"/"):
+		case p.Digest == "":
+			return f, nil
+		default:
+			child, err := l.byDigest(ctx, f.asked, p.Digest)
+			if err != nil {
+				return nil, err
+			}
+			if f.ref.Host != "" {
+				child.ref = f.ref.WithDigest(p.Digest)
+			}
+			return child, nil
+		}
+	}
+	return nil, &exitError{code: exitAbsent, err: withHint(fmt.Errorf("%s is not for %s", f.name(), platform), "it is for %s", cmp.Or(strings.Join(names, ", "), "a platform that is not known"))}
+}
+
+// describeOptions are the flags of describe and of diff.
+type describeOptions struct {
+	clientOptions
+	output, platform string
+}
+
+func (o *describeOptions) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&o.output, "output", "o", "", "json, instead of a page")
+	cmd.Flags().StringVar(&o.platform, "platform", "", "of a multi-platform image the one for os/architecture[/variant]")
+	o.clientOptions.addFlags(cmd)
+}
+
+func newDescribeCommand() *cobra.Command {
+	o := &describeOptions{}
+	cmd := &cobra.Command{
+		Use:   "describe REF",
+		Short: "Show all that is known of an image on a page",
+		Long: `Show all that a server knows of an image: what it is made of (platforms, size,
+layers, environment, entrypoint, user, labels), who signed it and why that counts or
+does not, how many pods use it and where, and which tags lead to it, since when.
+PODS counts the pods of the server's own API, too; those are not listed by cluster.
+
+` + referenceHelp + `
+
+The exit code is 0 when the image was found, 1 when the server knows no such image,
+and 2 when REF may be several, or the server could not be asked.`,
+		Example: `  tidewaiter describe registry.example.com/team/app:v1
+
+  # One platform of it
+  tidewaiter describe --platform linux/arm64 registry.example.com/team/app:v1
+
+  # For programs
+  tidewaiter describe -o json 9f86d081884c | jq .verified`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkJSON(o.output); err != nil {
+				return err
+			}
+			l, err := o.looker(cmd)
+			if err != nil {
+				return err
+			}
+			f, err := l.one(cmd.Context(), args[0])
+			if err == nil && o.platform != "" {
+				f, err = l.onPlatform(cmd.Context(), f, o.platform)
+			}
+			if err != nil {
+				return err
+			}
+			report, err := l.describe(cmd.Context(), f)
+			if err != nil {
+				return err
+			}
+			if o.output == "json" {
+				return printJSON(cmd.OutOrStdout(), report)
+			}
+			return report.print(cmd.OutOrStdout())
+		},
+	}
+	o.addFlags(cmd)
+	return cmd
+}

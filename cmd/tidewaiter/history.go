@@ -1,0 +1,163 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+)
+
+// historyReport is what a tag has led to, and what -o json prints.
+type historyReport struct {
+	Reference string `json:"reference"`
+	// Items has the newest first, 100 at most.
+	Items []historyItem `json:"items"`
+	// Failing is why the last look at the tag failed, and since when looks do; what was known is above.
+	Failing string       `json:"failing,omitempty"`
+	Since   *metav1.Time `json:"failingSince,omitempty"`
+}
+
+// historyItem is one thing that a tag has led to.
+type historyItem struct {
+	// Created is when it was seen.
+	Created metav1.Time `json:"created"`
+	// Digest is empty if the registry no longer had the tag, Before if it had not led anywhere, as far as is known.
+	Digest string `json:"digest"`
+	Before string `json:"before,omitempty"`
+	By     string `json:"by,omitempty"`
+}
+
+func historyOf(tag *imagev1.ImageTag) *historyReport {
+	ref, _ := tags.Reference(tag)
+	r := &historyReport{Reference: ref.String(), Items: []historyItem{}}
+	if c := tags.Failure(tag); c != nil {
+		r.Failing, r.Since = c.Reason+": "+c.Message, &c.LastTransitionTime
+	}
+	if tag.Status == nil {
+		return r
+	}
+	var by []string
+	_ = json.Unmarshal([]byte(tag.Annotations[tags.By]), &by) // the server's own, else of nobody
+	for i, item := range tag.Status.Items {
+		h := historyItem{Created: item.Created, Digest: item.Image}
+		if i < len(by) {
+			h.By = by[i]
+		}
+		if i+1 < len(tag.Status.Items) {
+			h.Before = tag.Status.Items[i+1].Image
+		}
+		r.Items = append(r.Items, h)
+	}
+	return r
+}
+
+func (r *historyReport) print(out io.Writer) error {
+	fmt.Fprintln(out, r.Reference)
+	if r.Failing != "" {
+		fmt.Fprintf(out, "not as of now: %s for %s\n", printable.Line(r.Failing, 0), duration.HumanDuration(time.Since(r.Since.Time)))
+	}
+	if len(r.Items) == 0 {
+		_, err := fmt.Fprintln(out, "nobody has seen yet where it leads")
+		return err
+	}
+	w := printers.GetNewTabWriter(out)
+	fmt.Fprintln(w, "WHEN\tAGO\tDIGEST\tBEFORE\tBY")
+	for i, item := range r.Items {
+		before := "<none>"
+		if i+1 < len(r.Items) {
+			before = shortDigest(item.Before)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", item.Created.UTC().Format(time.RFC3339), duration.HumanDuration(time.Since(item.Created.Time)),
+			cmp.Or(printable.Line(item.Digest, 0), "<deleted>"), before, cmp.Or(printable.Line(item.By, 0), "<unknown>"))
+	}
+	return w.Flush()
+}
+
+// shortDigest is what a tag led to, shortened.
+func shortDigest(digest string) string {
+	return cmp.Or(printable.Line(reference.ShortDigest(digest), 0), "<deleted>")
+}
+
+func newHistoryCommand() *cobra.Command {
+	o, output := &clientOptions{}, ""
+	cmd := &cobra.Command{
+		Use:   "history REF",
+		Short: "Show what a tag has led to, since when, and who recorded it",
+		Long: `Show what a tag has led to, the newest first: when it was seen, the digest, what the
+tag had led to before, and who recorded it by what (an import, a webhook, a sweep).
+At most 100 are kept of a tag; image streams show the same.
+
+` + referenceHelp + `
+A digest has no history: what leads to it is shown by tidewaiter describe.
+
+The exit code is 0 when the tag is known, 1 when it is not, and 2 when REF may be
+several, is no tag, or the server could not be asked.`,
+		Example: `  tidewaiter history registry.example.com/team/app:v1
+
+  # For programs
+  tidewaiter history -o json registry.example.com/team/app:v1`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkJSON(output); err != nil {
+				return err
+			}
+			l, err := o.looker(cmd)
+			if err != nil {
+				return err
+			}
+			f, err := l.find(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if f.tag == nil {
+				leads, err := l.leading(cmd.Context(), f.image.Name)
+				if err != nil {
+					return err
+				}
+				var names []string
+				for _, tag := range leads {
+					names = append(names, tag.Reference)
+				}
+				return withHint(fmt.Errorf("%s is no tag of which a history is kept", f.name()), "tags that lead to it now: %s", cmp.Or(strings.Join(names, ", "), "none"))
+			}
+			report := historyOf(f.tag)
+			if output == "json" {
+				return printJSON(cmd.OutOrStdout(), report)
+			}
+			return report.print(cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "json, instead of a page")
+	o.addFlags(cmd)
+	return cmd
+}
+
+// maxLeading is how many of the tags that lead to an image are shown.
+const maxLeading = 20
+
+// leading are the histories of tags that lead to an image now.
+func (l *looker) leading(ctx context.Context, image string) (all []*historyReport, err error) {
+	list, err := l.client.ListTags(ctx, metav1.ListOptions{Limit: maxLeading, FieldSelector: fields.OneTermEqualSelector(selectors.TagImage, image).String()})
+	if err != nil {
+		return nil, l.explain(err)
+	}
+	for i := range list.Items {
+		all = append(all, historyOf(&list.Items[i]))
+	}
+	return all, nil
+}

@@ -1,0 +1,378 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+)
+
+// looking is a server that knows some images, as its verbs show them.
+type looking struct {
+	t          *testing.T
+	kubeconfig string
+	a, b       *registrytest.Registry
+	digests    map[string]string // of what was pushed, by what it is called here
+	images     *imageclient.Client
+}
+
+// newLooking has team/app:v1 moved from old to new in one registry, team/app:v1 in another as well, one tag that is gone, one
+// whose image was deleted, and an index of two platforms.
+func newLooking(t *testing.T) *looking {
+	t.Helper()
+	t.Setenv("KUBECONFIG", "")
+	dir := t.TempDir()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := serveOn(t, dir, listener)
+	l := &looking{t: t, kubeconfig: kubeconfigPath(dir), a: registrytest.New(t), b: registrytest.New(t), digests: map[string]string{}}
+	if l.images, err = imageclient.New(config); err != nil {
+		t.Fatal(err)
+	}
+	layer := func(text string) string {
+		return fmt.Sprintf(`{"mediaType":"application/vnd.oci.image.layer.v1.tar+gzip","digest":%q,"size":%d}`, manifest.Digest([]byte(text)), 1000*len(text))
+	}
+	push := func(called string, r *registrytest.Registry, tag, config string, layers ...string) {
+		l.digests[called] = pushed(t, r, tag, config, func(raw string) string {
+			head, _, _ := strings.Cut(raw, `"layers":[`)
+			return head + `"layers":[` + strings.Join(layers, ",") + `]}`
+		})
+		l.run("import", r.Host+"/"+tag)
+	}
+	push("old", l.a, "team/app:v1", `{"os":"linux","architecture":"amd64","created":"2026-01-02T03:04:05Z","config":{"Env":["PATH=/bin","MODE=a","OLD="],"Entrypoint":["/app","a b"],"User":"1001","Labels":{"team":"blue","gone":""}}}`, layer("base"), layer("old"))
+	push("new", l.a, "team/app:v1", `{"os":"linux","architecture":"amd64","created":"2026-01-03T03:04:05Z","config":{"Env":["PATH=/bin","MODE=b"],"Entrypoint":["/app"],"Labels":{"team":"red\u001b[31m"}}}`, layer("base"), layer("newer"), layer("top"))
+	push("other", l.b, "team/app:v1", `{"os":"linux","architecture":"amd64"}`, layer("other"))
+	push("lone", l.b, "team/lone:v2", `{"os":"linux","architecture":"amd64","config":{}}`, layer("lone"))
+	push("deleted", l.b, "team/deleted:v1", `{"os":"linux","architecture":"s390x"}`, layer("deleted"))
+	for _, arch := range []string{"amd64", "arm64"} {
+		push(arch, l.a, "team/multi:"+arch, `{"os":"linux","architecture":"`+arch+`","config":{"User":"`+arch+`"}}`, layer(arch))
+	}
+	index := `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[`
+	for i, arch := range []string{"amd64", "arm64"} {
+		image, err := l.images.Get(t.Context(), l.digests[arch], metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		index += strings.Repeat(",", i) + fmt.Sprintf(`{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":%q,"size":%d,"platform":{"os":"linux","architecture":%q}}`, image.Name, len(image.DockerImageManifest), arch)
+	}
+	l.digests["index"] = manifest.Digest([]byte(index + "]}"))
+	l.a.PushManifest("team/multi:v1", "application/vnd.oci.image.index.v1+json", l.digests["index"], []byte(index+"]}"))
+	l.run("import", l.a.Host+"/team/multi:v1")
+	if err := l.images.Delete(t.Context(), l.digests["deleted"], metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	gone := reference.Reference{Host: l.b.Host, Repository: "team/gone", Tag: "v1"}
+	tag := tags.New(gone)
+	tags.Lead(tag, gone, l.digests["other"], metav1.Now())
+	tags.Lead(tag, gone, "", metav1.Now())
+	if _, err := l.images.UpdateTag(t.Context(), tag, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// run carries out a verb, and returns what it printed and its exit code.
+func (l *looking) run(args ...string) (stdout, stderr string, code int) {
+	l.t.Helper()
+	code, stdout, stderr = tidewaiter(l.t, append(args, "--kubeconfig", l.kubeconfig)...)
+	if args[0] == "import" && code != exitOK {
+		l.t.Fatalf("%q: exit code %d: %s", args, code, stderr)
+	}
+	return stdout, stderr, code
+}
+
+// What people call an image leads to it, or they are told what to do.
+func TestLookUp(t *testing.T) {
+	l := newLooking(t)
+	a, b := l.a.Host, l.b.Host
+	short := func(called string) string { return l.digests[called][len("sha256:"):][:12] }
+	for _, tt := range []struct {
+		asked string
+		want  string // what is found; "" where nothing is
+		code  int
+		says  []string
+	}{
+		{a + "/team/app:v1", "new", 0, nil},
+		{l.digests["old"], "old", 0, nil},
+		{short("old"), "old", 0, nil},
+		{"sha256:" + short("new"), "new", 0, nil},
+		{strings.TrimPrefix(l.digests["new"], "sha256:"), "new", 0, nil},
+		{a + "/team/app@" + l.digests["old"], "old", 0, nil},
+		{a + "/team/app@sha256:" + short("old"), "old", 0, nil},
+		{"lone:v2", "lone", 0, nil},
+		{"team/lone:v2", "lone", 0, nil},
+		{a + "/team/multi:v1", "index", 0, nil},
+
+		{"team/app:v1", "", 2, []string{"tags of several repositories:\n  ", a + "/team/app:v1\n", b + "/team/app:v1\n", "hint: the registry's name"}},
+		{"app:v1", "", 2, []string{"tags of several repositories"}},
+		{"docker.io/team/lone:v2", "", 1, []string{"docker.io/team/lone:v2", "hint: tidewaiter import docker.io/team/lone:v2"}},
+		{a + "/team/app:v9", "", 1, []string{"hint: tidewaiter import " + a + "/team/app:v9; known tags of the repository: v1"}},
+		{a + "/team/app", "", 1, []string{"/team/app:latest", "known tags of the repository: v1"}},
+		{"nowhere.example.com/app:v1", "", 1, []string{"does not know it", "hint: tidewaiter import nowhere.example.com/app:v1\n"}},
+		{"sha256:" + strings.Repeat("0", 64), "", 1, []string{"no image has the digest"}},
+		{"sha256:0000000000", "", 1, []string{"begins with sha256:0000000000"}},
+		{"sha256:00", "", 2, []string{"at least four"}},
+		{b + "/team/app@" + l.digests["old"], "", 1, []string{"is not known to be in " + b + "/team/app, but in " + a + "/team/app"}},
+		{b + "/team/gone:v1", "", 1, []string{"is gone from its registry since", "led to " + l.digests["other"] + " before", "hint: tidewaiter history " + b + "/team/gone:v1"}},
+		{b + "/team/deleted:v1", "", 1, []string{"leads to " + l.digests["deleted"] + ", which is not imported", "hint: tidewaiter import " + b + "/team/deleted:v1"}},
+		{a + "/Team/App:v1", "", 2, []string{"lower case", "hint: tidewaiter get " + a + "/team/app:v1"}},
+	} {
+		stdout, stderr, code := l.run("get", "-o", "name", tt.asked)
+		want := ""
+		if tt.want != "" {
+			want = "image.image.openshift.io/" + l.digests[tt.want] + "\n"
+		}
+		if stdout != want || code != tt.code {
+			t.Errorf("get %s printed %q, exit code %d, want %q, %d: %s", tt.asked, stdout, code, want, tt.code, stderr)
+		}
+		for _, part := range tt.says {
+			if !strings.Contains(stderr, part) {
+				t.Errorf("get %s says not %q:\n%s", tt.asked, part, stderr)
+			}
+		}
+	}
+
+	t.Run("several digests", func(t *testing.T) {
+		for i := range 2 {
+			image := &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: "sha256:abcd" + strings.Repeat(fmt.Sprint(i), 60)}, DockerImageReference: "r.example.com/a"}
+			if _, err := l.images.Create(t.Context(), image, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, stderr, code := l.run("get", "sha256:abcd")
+		for _, part := range []string{"several images:\n", "sha256:abcd0000", "sha256:abcd1111", "r.example.com/a", "hint: more digits name one"} {
+			if code != 2 || !strings.Contains(stderr, part) {
+				t.Errorf("exit code %d, and it says not %q:\n%s", code, part, stderr)
+			}
+		}
+	})
+	t.Run("formats", func(t *testing.T) {
+		stdout, _, _ := l.run("get", a+"/team/app:v1")
+		for _, part := range []string{"REPOSITORY", short("new"), "v1"} {
+			if !strings.Contains(stdout, part) || strings.Contains(stdout, "SIZE") {
+				t.Errorf("the line has not %q:\n%s", part, stdout)
+			}
+		}
+		if stdout, _, _ = l.run("get", "-o", "wide", a+"/team/app:v1"); !strings.Contains(stdout, "SIZE") {
+			t.Errorf("-o wide is\n%s", stdout)
+		}
+		stdout, _, _ = l.run("get", "-o", "json", a+"/team/app:v1")
+		var image imagev1.Image
+		if err := json.Unmarshal([]byte(stdout), &image); err != nil || image.Kind != "Image" || image.Name != l.digests["new"] || image.DockerImageManifest == "" {
+			t.Errorf("-o json is %v, %s", err, stdout)
+		}
+		for _, verb := range []string{"get", "describe", "history", "diff"} {
+			args := []string{verb, "-o", "yaml", "a"}
+			if verb == "diff" {
+				args = append(args, "b")
+			}
+			if _, stderr, code := l.run(args...); code != exitUsage || !strings.Contains(stderr, "hint: -o ") {
+				t.Errorf("%s -o yaml: exit code %d: %s", verb, code, stderr)
+			}
+		}
+	})
+	t.Run("describe", l.describes)
+	t.Run("history", l.histories)
+	t.Run("diff", l.differs)
+	t.Run("examples", func(t *testing.T) {
+		lead := l.a.Host + "/team/app"
+		pushed(t, l.a, "team/app:v2", `{"os":"linux","architecture":"arm64"}`, nil)
+		l.run("import", lead+":v2")
+		names := strings.NewReplacer("registry.example.com/team/app", lead, "9f86d081884c", short("old"), " app:", " "+lead+":")
+		for _, cmd := range []*cobra.Command{newGetCommand(), newDescribeCommand(), newHistoryCommand(), newDiffCommand()} {
+			ran := 0
+			for line := range strings.Lines(cmd.Example) {
+				command, _, _ := strings.Cut(strings.TrimSpace(line), " | ")
+				args := strings.Fields(names.Replace(command))
+				if len(args) == 0 || args[0] == "#" || slices.Contains(args, "--platform") { // which is run above
+					continue
+				}
+				ran++
+				stdout, stderr, code := l.run(args[1:]...)
+				if want := map[bool]int{true: exitDiffer}[args[1] == "diff"]; code != want || stdout == "" {
+					t.Errorf("%s: exit code %d, want %d: %s", command, code, want, stderr)
+				}
+			}
+			if ran < 2 || !strings.Contains(cmd.Long, "The exit code is ") {
+				t.Errorf("the help of %s has %d examples, and\n%s", cmd.Name(), ran, cmd.Long)
+			}
+		}
+	})
+}
+
+// What is known of signatures is said with its reason, and what is not known with the reason for that.
+func TestDescribedVerdicts(t *testing.T) {
+	t.Parallel()
+	signed := func(status, reason, message string) []imagev1.ImageSignature {
+		return []imagev1.ImageSignature{{ObjectMeta: metav1.ObjectMeta{Name: "x@a"}, Type: "atomic", Conditions: []imagev1.SignatureCondition{{Type: "Trusted", Status: corev1.ConditionStatus(status), Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(time.Now().Add(-50 * time.Hour))}}}}
+	}
+	for _, tt := range []struct {
+		annotations map[string]string
+		signatures  []imagev1.ImageSignature
+		want        []string
+	}{
+		{map[string]string{annotation.Verdicts: `{"r.example.com/a":{"verified":"True","policy":"p","signers":["ann"],"reason":"SignatureVerified","message":"signed by ann"}}`}, signed("True", "SignatureVerified", "by ann"),
+			[]string{"True, signed by ann: signed by ann\n", "True       r.example.com/a   p        SignatureVerified   ann\n", "2d2h"}},
+		{map[string]string{annotation.Verdicts: `{"r.example.com/a":{"verified":"True"},"r.example.com/b":{"verified":"Unknown","message":"the index could not be read"}}`}, nil, []string{"Unknown: the index could not be read\n"}},
+		{nil, signed("Unknown", "NoMatchingPolicy", "no policy covers r.example.com/a"), []string{"Unknown: no policy covers r.example.com/a\n"}},
+		{nil, []imagev1.ImageSignature{{Type: "atomic"}}, []string{"Unknown: no policy covers it\n"}},
+		{map[string]string{annotation.Repositories: `{"r.example.com/a":{"unread":"the registry \u001b[31m is away"}}`}, nil, []string{"Unknown: not all signatures in r.example.com/a could be read: the registry \ufffd[31m is away\n"}},
+		{map[string]string{annotation.LeftOut: `{"config":{"digest":"sha256:0","size":7340172,"reason":"too large"}}`}, nil, []string{"Unsigned: no signature was found", "config (7.34MB): too large\n"}},
+	} {
+		image := &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Annotations: tt.annotations}, DockerImageReference: "r.example.com/a", Signatures: tt.signatures}
+		r := &imageReport{LeftOut: leftOut(image)}
+		r.judged(image)
+		var out strings.Builder
+		if err := r.print(&out); err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range tt.want {
+			if !strings.Contains(out.String(), part) {
+				t.Errorf("it has not %q:\n%s", part, out.String())
+			}
+		}
+	}
+}
+
+func (l *looking) describes(t *testing.T) {
+	stdout, stderr, code := l.run("describe", l.a.Host+"/team/app:v1")
+	for _, part := range []string{
+		l.a.Host + "/team/app:v1\n", l.digests["new"], "2026-01-03T03:04:05Z (", "linux/amd64", "12.2kB in 3 layers", `["/app"]`, "root, as a rule",
+		"\n  MODE=b\n", "\n  team=red\ufffd[31m\n", "Unsigned: no signature was found, and no policy demands one", "\nLayers:\n", manifest.Digest([]byte("newer")),
+		"\nTags:\n", reference.ShortDigest(l.digests["old"]), ", import\n",
+	} {
+		if !strings.Contains(stdout, part) || code != 0 {
+			t.Errorf("exit code %d, and it has not %q:\n%s%s", code, part, stdout, stderr)
+		}
+	}
+	stdout, _, _ = l.run("describe", l.a.Host+"/team/multi:v1")
+	for _, part := range []string{"\nPlatforms:\n", "linux/arm64", l.digests["arm64"]} {
+		if !strings.Contains(stdout, part) || strings.Contains(stdout, "Configuration") {
+			t.Errorf("of an index it has not %q:\n%s", part, stdout)
+		}
+	}
+	if stdout, _, _ = l.run("describe", l.digests["old"]); !strings.Contains(stdout, "\nTags: none leads to it now\n") {
+		t.Errorf("of an image that its tag has left it prints\n%s", stdout)
+	}
+	if stdout, _, _ = l.run("describe", "--platform", "linux/arm64", l.a.Host+"/team/multi:v1"); !strings.Contains(stdout, l.digests["arm64"]) || !strings.Contains(stdout, "User:") {
+		t.Errorf("of a platform it prints\n%s", stdout)
+	}
+	if _, stderr, code := l.run("describe", "--platform", "linux/s390x", l.a.Host+"/team/multi:v1"); code != exitAbsent || !strings.Contains(stderr, "it is for linux/amd64, linux/arm64") {
+		t.Errorf("of a platform that it has not: exit code %d: %s", code, stderr)
+	}
+	var report imageReport
+	stdout, _, _ = l.run("describe", "-o", "json", l.a.Host+"/team/app:v1")
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil || report.Digest != l.digests["new"] || len(report.Content.Layers) != 3 || report.Pods != "0" || len(report.Tags) != 1 || report.Tags[0].Items[0].Before != l.digests["old"] {
+		t.Errorf("-o json is %v, %s", err, stdout)
+	}
+}
+
+func (l *looking) histories(t *testing.T) {
+	stdout, _, code := l.run("history", l.a.Host+"/team/app:v1")
+	lines := strings.Split(stdout, "\n")
+	if code != 0 || len(lines) != 5 || !strings.Contains(lines[2], l.digests["new"]) || !strings.Contains(lines[2], reference.ShortDigest(l.digests["old"])) || !strings.Contains(lines[2], "import") ||
+		!strings.Contains(lines[3], l.digests["old"]) || !strings.Contains(lines[3], "<none>") {
+		t.Errorf("exit code %d:\n%s", code, stdout)
+	}
+	if stdout, _, code = l.run("history", l.b.Host+"/team/gone:v1"); code != 0 || !strings.Contains(stdout, "<deleted>") || !strings.Contains(stdout, l.digests["other"]) {
+		t.Errorf("of a tag that is gone: exit code %d:\n%s", code, stdout)
+	}
+	if _, stderr, code := l.run("history", l.digests["new"]); code != exitNone || !strings.Contains(stderr, "hint: tags that lead to it now: "+l.a.Host+"/team/app:v1\n") {
+		t.Errorf("of a digest: exit code %d: %s", code, stderr)
+	}
+	var report historyReport
+	stdout, _, _ = l.run("history", "-o", "json", l.a.Host+"/team/app:v1")
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil || len(report.Items) != 2 || report.Items[0].Digest != l.digests["new"] || !strings.Contains(report.Items[1].By, "import") {
+		t.Errorf("-o json is %v, %s", err, stdout)
+	}
+}
+
+func (l *looking) differs(t *testing.T) {
+	stdout, stderr, code := l.run("diff", l.digests["old"], l.a.Host+"/team/app:v1")
+	for _, part := range []string{
+		"--- " + l.digests["old"] + "\n+++ " + l.a.Host + "/team/app:v1 " + l.digests["new"] + "\n", "\nSize:\n- ", "\nEntrypoint:\n- [\"/app\",\"a b\"]\n+ [\"/app\"]\n", "\nUser:\n- 1001\n",
+		"\nEnvironment:\n- MODE=a\n+ MODE=b\n- OLD=\n", "\nLabels:\n- gone=\n- team=blue\n+ team=red\ufffd[31m\n",
+		"\nLayers: 1 shared (4kB), the first 1 of them in the same place; 1 removed (3kB), 2 added (8kB)\n  " + manifest.Digest([]byte("base")), "\n- " + manifest.Digest([]byte("old")) + " 3kB", "\n+ " + manifest.Digest([]byte("top")),
+	} {
+		if code != exitDiffer || !strings.Contains(stdout, part) {
+			t.Errorf("exit code %d, and it has not %q:\n%s%s", code, part, stdout, stderr)
+		}
+	}
+	if strings.Contains(stdout, "PATH") {
+		t.Errorf("it has what is the same:\n%s", stdout)
+	}
+	if stdout, _, code = l.run("diff", "lone:v2", l.digests["lone"]); code != 0 || !strings.HasSuffix(stdout, "the same image\n") {
+		t.Errorf("the same image: exit code %d:\n%s", code, stdout)
+	}
+	if stdout, _, code = l.run("diff", "lone:v2", l.b.Host+"/team/app:v1"); code != exitDiffer || !strings.Contains(stdout, "not compared: the configuration: that of "+l.b.Host+"/team/app:v1 is not known") {
+		t.Errorf("without a configuration: exit code %d:\n%s", code, stdout)
+	}
+	if stdout, _, code = l.run("diff", l.a.Host+"/team/multi:v1", l.a.Host+"/team/multi:arm64"); code != exitDiffer || !strings.Contains(stdout, "Of linux/arm64") || !strings.Contains(stdout, "What is compared is the same") {
+		t.Errorf("an index and one of its platforms: exit code %d:\n%s", code, stdout)
+	}
+	if _, stderr, code = l.run("diff", "lone:v2", "nowhere.example.com/app"); code != exitNone || !strings.Contains(stderr, "hint: tidewaiter import nowhere.example.com/app:latest") {
+		t.Errorf("with an unknown one: exit code %d: %s", code, stderr)
+	}
+	var report diffReport
+	stdout, _, code = l.run("diff", "-o", "json", l.digests["old"], l.digests["new"])
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil || code != exitDiffer || report.Same || report.Layers.Base != 1 || len(report.Layers.Added) != 2 || len(report.Changes) < 5 {
+		t.Errorf("-o json is exit code %d, %v, %s", code, err, stdout)
+	}
+}
+
+// A server that is not there, and one that does not know the caller, are said to be so.
+func TestLookUpWithoutServer(t *testing.T) {
+	t.Setenv("KUBECONFIG", "")
+	dir := t.TempDir()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	serveOn(t, dir, listener)
+	empty := t.TempDir()
+	for name, tt := range map[string]struct {
+		args []string
+		want []string
+	}{
+		"no server":    {[]string{"--data-dir", empty}, []string{"no server holds " + empty, "hint: tidewaiter serve --data-dir"}},
+		"no answer":    {[]string{"--server", "https://127.0.0.1:1"}, []string{"connection refused", "hint: no server answers at https://127.0.0.1:1: start it"}},
+		"wrong token":  {[]string{"--kubeconfig", kubeconfigPath(dir), "--token", "wrong"}, []string{"Unauthorized", "hint: the credential"}},
+		"nothing here": {[]string{"--kubeconfig", kubeconfigPath(dir)}, []string{"docker.io/library/app:v1", "hint: tidewaiter import docker.io/library/app:v1\n"}},
+	} {
+		for _, verb := range []string{"get", "describe", "history", "diff"} {
+			args := append([]string{verb, "app:v1"}, tt.args...)
+			want := exitNone
+			if verb == "diff" {
+				args = append(args, "app:v2")
+			} else if name == "nothing here" {
+				want = exitAbsent
+			}
+			code, stdout, stderr := tidewaiter(t, args...)
+			if code != want || stdout != "" {
+				t.Errorf("%s, %s: exit code %d, want %d, printed %q", name, verb, code, want, stdout)
+			}
+			for _, part := range tt.want {
+				if !strings.Contains(stderr, part) {
+					t.Errorf("%s, %s: it says not %q:\n%s", name, verb, part, stderr)
+				}
+			}
+		}
+	}
+}
