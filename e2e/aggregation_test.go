@@ -7,51 +7,114 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/tidewaiter/tidewaiter/e2e/harness"
 	"github.com/tidewaiter/tidewaiter/e2e/images"
 	"github.com/tidewaiter/tidewaiter/e2e/registry"
 )
 
-// inCluster is a Tidewaiter that is part of a cluster, installed from deploy/kustomize. No kubelet runs its pod: it runs
-// here with the rights of its service account, and the Service leads to it by a name.
+// inCluster is a Tidewaiter that is part of a cluster, installed as docs/cluster.md says. No kubelet runs its pod: it runs
+// here with the arguments of its StatefulSet and the rights of its service account, and the Service leads to it by a name.
 type inCluster struct {
 	*harness.Server
 	cluster *harness.Cluster
 	args    []string
 }
 
-func startInCluster(t *testing.T) *inCluster {
+func install(t testing.TB, c *harness.Cluster) *inCluster {
 	t.Helper()
-	c := harness.StartCluster(t)
-	c.Kubectl(t, "create", "namespace", "tidewaiter")
-	base := c.Kubectl(t, "kustomize", deployed(t, "kustomize"))
-	c.Apply(t, base, "--server-side", "--dry-run=server")
-	c.Apply(t, base)
-	port := harness.FreePort(t)
-	c.Kubectl(t, "delete", "service", "tidewaiter", "-n", "tidewaiter")
-	c.Kubectl(t, "create", "service", "externalname", "tidewaiter", "-n", "tidewaiter", "--external-name=localhost")
-	token := strings.TrimSpace(c.Kubectl(t, "create", "token", "tidewaiter", "-n", "tidewaiter"))
-	s := &inCluster{cluster: c, args: []string{"--secure-port", port, "--cluster", "--cluster-kubeconfig", c.Kubeconfig(t, "tidewaiter", token), "--cluster-service", "tidewaiter/tidewaiter:" + port}}
-	s.Server = harness.StartServer(t, s.args...)
+	s := &inCluster{cluster: c}
+	s.documented(t, "helm install")
 	s.awaitAvailable(t)
 	return s
 }
 
-func deployed(t *testing.T, name string) string {
+// documented runs the block of docs/cluster.md in which a command is, in a folder that has deploy; a command of kubectl again
+// until the cluster knows what was just installed. What needs a kubelet or a registry is left out. When the chart or
+// deploy/kustomize is installed, the server is started.
+func (s *inCluster) documented(t testing.TB, command string) {
+	t.Helper()
+	root := filepath.Dir(harness.ModuleDir(t))
+	text, err := os.ReadFile(filepath.Join(root, "docs", "cluster.md"))
+	must(t, err)
+	before, after, found := strings.Cut(string(text), command)
+	start := strings.LastIndex(before, "```shell\n")
+	if !found || start < 0 {
+		t.Fatalf("docs/cluster.md has no block with %q", command)
+	}
+	block, _, _ := strings.Cut(before[start+len("```shell\n"):]+command+after, "```")
+	dir, home := t.TempDir(), t.TempDir()
+	must(t, os.Symlink(filepath.Join(root, "deploy"), filepath.Join(dir, "deploy")))
+	env := []string{"PATH=" + filepath.Dir(harness.Tool(t, "helm")) + ":" + os.Getenv("PATH"), "HOME=" + home, "KUBECONFIG=" + s.cluster.Kubeconfig(t, "admin", "admin")}
+	for _, line := range lines(block) {
+		if strings.HasPrefix(line, "make ") || strings.HasPrefix(line, "kubectl exec ") {
+			continue
+		}
+		run := harness.Command{Path: "bash", Args: []string{"-o", "pipefail", "-c", line}, Dir: dir, Env: env}
+		if strings.HasPrefix(line, "helm ") {
+			harness.MustRun(t, run)
+		} else {
+			harness.Eventually(t, func() error {
+				if got := harness.Run(t, run); got.Code != 0 {
+					return fmt.Errorf("%s: %s%s", line, got.Stdout, got.Stderr)
+				}
+				return nil
+			})
+		}
+		if strings.HasPrefix(line, "helm install ") || strings.HasPrefix(line, "kubectl kustomize ") {
+			s.run(t)
+		}
+	}
+}
+
+// run starts the server as the StatefulSet says, with the credential of its service account.
+func (s *inCluster) run(t testing.TB) {
+	t.Helper()
+	c, port, config := s.cluster, harness.FreePort(t), filepath.Join(t.TempDir(), "config.yaml")
+	var set struct {
+		Spec struct {
+			Template struct {
+				Spec struct{ Containers []struct{ Args []string } }
+			}
+		}
+	}
+	must(t, json.Unmarshal([]byte(c.Kubectl(t, "get", "statefulset", "tidewaiter", "-n", "tidewaiter", "-o", "json")), &set))
+	args := set.Spec.Template.Spec.Containers[0].Args
+	if len(args) == 0 || args[0] != "serve" {
+		t.Fatalf("the StatefulSet runs %q", args)
+	}
+	must(t, os.WriteFile(config, []byte(c.Kubectl(t, "get", "configmap", "tidewaiter", "-n", "tidewaiter", "-o", `jsonpath={.data.config\.yaml}`)), 0o600))
+	c.Kubectl(t, "delete", "service", "tidewaiter", "-n", "tidewaiter")
+	c.Kubectl(t, "create", "service", "externalname", "tidewaiter", "-n", "tidewaiter", "--external-name=localhost")
+	token := strings.TrimSpace(c.Kubectl(t, "create", "token", "tidewaiter", "-n", "tidewaiter"))
+	s.args = append(slices.Clip(args[1:]), "--bind-address", "127.0.0.1", "--secure-port", port, "--config", config,
+		"--cluster-kubeconfig", c.Kubeconfig(t, "tidewaiter", token), "--cluster-service", "tidewaiter/tidewaiter:"+port)
+	if s.Server == nil {
+		s.Server = harness.StartServer(t, s.args...)
+	} else {
+		s.Server = harness.StartServerOn(t, s.DataDir, s.args...)
+	}
+}
+
+func deployed(t testing.TB, name string) string {
 	return filepath.Join(filepath.Dir(harness.ModuleDir(t)), "deploy", name)
 }
 
 var clusterGroups = []string{"v1.image.openshift.io", "v1.config.openshift.io", "v1.tidewaiter.dev"}
 
 // awaitAvailable waits until kube-apiserver passes requests on.
-func (s *inCluster) awaitAvailable(t *testing.T) {
+func (s *inCluster) awaitAvailable(t testing.TB) {
 	t.Helper()
 	for _, name := range clusterGroups {
 		harness.Eventually(t, func() error {
@@ -81,8 +144,9 @@ func (s *inCluster) eventually(t *testing.T, user string, code int, want []strin
 // Tidewaiter is an API server of a real cluster: its users, its roles, its pods; and stays one when either side is killed.
 func TestInsideACluster(t *testing.T) {
 	r := registry.Start(t, registry.Distribution)
-	s := startInCluster(t)
-	c := s.cluster
+	c := harness.StartCluster(t)
+	dryRun(t, c)
+	s := install(t, c)
 	for i := range 5 {
 		c.Apply(t, plainImage(fmt.Sprintf("image-%d", i)))
 	}
@@ -156,9 +220,11 @@ func TestInsideACluster(t *testing.T) {
 		})
 		s.eventually(t, "admin", 0, []string{"in-cluster:default:app", ref}, "get", "clusterpods")
 		s.eventually(t, "viewer", 0, []string{"in-cluster", "True"}, "get", "clusters.tidewaiter.dev")
-		s.eventually(t, "viewer", 0, []string{digest}, "get", "images", "--field-selector", "used-by=in-cluster/default") // it was imported
+		s.eventually(t, "viewer", 0, []string{digest}, "get", "images", "-o", "wide", "--field-selector", "used-by=in-cluster/default") // it was imported
 		s.eventually(t, "admin", 0, []string{"Imported"}, "get", "events", "-n", "default")
 	})
+
+	t.Run("follower in a pod", s.follower)
 
 	// An editor of a namespace sees in it nothing of another namespace, and what is in it goes with it.
 	t.Run("namespaces", func(t *testing.T) {
@@ -188,25 +254,143 @@ func TestInsideACluster(t *testing.T) {
 		s.awaitAvailable(t)
 	})
 
-	s.Kill(t)
-	if got := c.TryKubectl(t, "admin", "get", "images"); got.Code == 0 {
-		t.Errorf("images are there without a server: %s", got.Stdout)
-	}
-	c.Kubectl(t, "get", "namespaces")
-	s.Server = harness.StartServerOn(t, s.DataDir, s.args...)
-	s.awaitAvailable(t)
-	s.eventually(t, "admin", 0, []string{"image-0", "watched"}, "get", "images")
+	// The alerts name what the server has, and whoever may read that sees it.
+	t.Run("metrics", func(t *testing.T) {
+		c.Kubectl(t, "create", "clusterrolebinding", "prometheus", "--clusterrole=tidewaiter:metrics", "--user=viewer")
+		harness.Eventually(t, func() error {
+			if got := s.ask(t, "/metrics", "viewer", nil); got != http.StatusOK {
+				return fmt.Errorf("a reader of metrics is answered %d", got)
+			}
+			return nil
+		})
+		if got := s.ask(t, "/metrics", "nobody", nil); got != http.StatusForbidden {
+			t.Errorf("somebody else is answered %d", got)
+		}
+		named := lines(harness.MustRun(t, harness.Command{Path: harness.Tool(t, "alerts"), Args: []string{filepath.Join(deployed(t, "chart"), "alerts.yaml")}}))
+		// The figures of the queue are of receivers that have something in it.
+		c.Apply(t, fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"gone","namespace":"default"},"spec":{"containers":[{"name":"main","image":"%s/team/gone:1"}]}}`, r.Host))
+		harness.Eventually(t, func() error {
+			have := "\n" + s.Kubectl(t, "get", "--raw", "/metrics")
+			for _, name := range named {
+				if !strings.Contains(have, "\n"+name+" ") && !strings.Contains(have, "\n"+name+"{") {
+					return fmt.Errorf("an alert is about %s, which the server does not have", name)
+				}
+			}
+			return nil
+		})
+		if len(named) < 8 {
+			t.Errorf("the alerts are about %v", named)
+		}
+		s.documented(t, "prometheusRule.enabled=true")
+		if got := c.Kubectl(t, "get", "prometheusrule,servicemonitor", "-n", "tidewaiter", "-o", "name"); len(lines(got)) != 2 {
+			t.Errorf("for the operator of Prometheus there is %s", got)
+		}
+	})
+
+	t.Run("admission", func(t *testing.T) { s.testAdmission(t, r) })
+
+	s.away(t, func() { s.testAdmissionAway(t, r) })
 
 	c.Restart(t)
 	s.awaitAvailable(t)
 	s.eventually(t, "viewer", 0, []string{"image-0"}, "get", "images")
-	c.Kubectl(t, "delete", "pod", "app", "--force")
+	c.Kubectl(t, "delete", "pods", "app", "gone", "--force")
 	harness.Eventually(t, func() error { // the pods are followed again
 		if got := c.TryKubectl(t, "admin", "get", "clusterpods", "-o", "name"); got.Code != 0 || strings.TrimSpace(got.Stdout) != "" {
 			return fmt.Errorf("%s%s", got.Stdout, got.Stderr)
 		}
 		return nil
 	})
+
+	// What the chart installed goes, but for the data, which deploy/kustomize takes on.
+	s.documented(t, "helm uninstall")
+	s.eventually(t, "admin", 1, []string{"the server could not find the requested resource"}, "get", "--raw", imagesPath)
+	if got := c.Kubectl(t, "get", "clusterroles,clusterrolebindings,apiservices", "-l", "app.kubernetes.io/name=tidewaiter", "-o", "name"); got != "" {
+		t.Errorf("without the chart there is %s", got)
+	}
+	s.Kill(t)
+	c.Kubectl(t, "delete", "namespace", "tidewaiter")
+	s.documented(t, "kubectl kustomize")
+	s.awaitAvailable(t)
+	s.eventually(t, "viewer", 0, []string{"image-0"}, "get", "images")
+}
+
+// follower is a server on its own in a pod of the cluster, which follows it by the service account that a kubelet gives the pod.
+func (s *inCluster) follower(t *testing.T) {
+	token := strings.TrimSpace(s.cluster.Kubectl(t, "create", "token", "tidewaiter", "-n", "tidewaiter"))
+	kubeconfig, err := clientcmd.LoadFromFile(s.cluster.Kubeconfig(t, "tidewaiter", token))
+	must(t, err)
+	at := kubeconfig.Clusters["tidewaiter"]
+	ca, err := os.ReadFile(at.CertificateAuthority)
+	must(t, err)
+	dir := t.TempDir()
+	for name, text := range map[string]string{"account/token": token, "account/ca.crt": string(ca), "account/namespace": "tidewaiter", "config.yaml": "clusters: [{name: home, importRunning: false}]"} {
+		must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	run := harness.ServeCommand(t, filepath.Join(dir, "data"), "--config", filepath.Join(dir, "config.yaml"))
+	const mounted = `mount -t tmpfs none /run && mkdir -p /run/secrets/kubernetes.io && cp -r "$0" /run/secrets/kubernetes.io/serviceaccount && exec "$@"`
+	as := []string{"--map-root-user", "--mount", "sh", "-c", mounted, filepath.Join(dir, "account")}
+	if out, err := exec.CommandContext(t.Context(), "unshare", append(as, "cat", "/var/run/secrets/kubernetes.io/serviceaccount/token")...).CombinedOutput(); err != nil || string(out) != token {
+		t.Skipf("*** SKIPPED: no pod is played, as this machine lets nobody mount in a namespace of his own: %v\n%s", err, out)
+	}
+	host, port, err := net.SplitHostPort(strings.TrimPrefix(at.Server, "https://"))
+	must(t, err)
+	run.Args, run.Path = append(append(as, run.Path), run.Args...), "unshare"
+	run.Env = append(run.Env, "KUBERNETES_SERVICE_HOST="+host, "KUBERNETES_SERVICE_PORT="+port)
+	p := harness.Start(t, run)
+	p.Stdout.AwaitMatch(t, regexp.MustCompile(`is ready at`))
+	kubectl := harness.Command{Path: harness.Tool(t, "kubectl"), Env: []string{"HOME=" + dir}, Args: []string{"--kubeconfig", filepath.Join(dir, "data", "admin.kubeconfig"), "get", "clusterpods", "-o", "name"}}
+	harness.Eventually(t, func() error {
+		if got := harness.Run(t, kubectl); got.Code != 0 || !strings.Contains(got.Stdout, "home:default:app") {
+			return fmt.Errorf("%s%s", got.Stdout, got.Stderr)
+		}
+		return nil
+	})
+	p.Kill(t)
+}
+
+// away kills the server, and looks at what the cluster still does, and besides at something else. Kubernetes' namespace controller takes away what is in a
+// namespace, but does not let go of it before it knows that an API which does not answer has nothing there. Who cannot wait takes
+// the APIServices away.
+func (s *inCluster) away(t *testing.T, besides func()) {
+	c := s.cluster
+	configMap := func(namespace, name, owner string) string {
+		return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"namespace":%q,"ownerReferences":[%s]}}`, name, namespace, owner)
+	}
+	for _, namespace := range []string{"waits", "old-team"} {
+		c.Kubectl(t, "create", "namespace", namespace)
+		c.Apply(t, configMap(namespace, "content", ""))
+		c.Apply(t, fmt.Sprintf(`{"apiVersion":"image.openshift.io/v1","kind":"ImageStream","metadata":{"name":"left","namespace":%q}}`, namespace))
+	}
+	c.Apply(t, configMap("default", "owner", ""))
+	uid := c.Kubectl(t, "get", "configmap", "owner", "-o", "jsonpath={.metadata.uid}")
+	c.Apply(t, configMap("default", "owned", fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","name":"owner","uid":%q}`, uid)))
+
+	s.Kill(t)
+	if got := c.TryKubectl(t, "admin", "get", "images"); got.Code == 0 {
+		t.Errorf("images are there without a server: %s", got.Stdout)
+	}
+	besides()
+	c.Kubectl(t, "delete", "configmap", "owner")
+	s.eventually(t, "admin", 1, []string{`"owned" not found`}, "get", "configmap", "owned")
+	c.Kubectl(t, "delete", "namespace", "waits", "--wait=false")
+	s.eventually(t, "admin", 0, []string{"Failure:True:"}, "get", "namespace", "waits", "-o", `jsonpath={range .status.conditions[*]}{.type}:{.status}:{.message}{"\n"}{end}`)
+	s.eventually(t, "admin", 1, []string{`"content" not found`}, "get", "configmap", "content", "-n", "waits")
+
+	s.Server = harness.StartServerOn(t, s.DataDir, s.args...)
+	s.awaitAvailable(t)
+	s.eventually(t, "admin", 0, []string{"image-0", "watched"}, "get", "images")
+	c.Kubectl(t, "wait", "--for=delete", "namespace/waits", "--timeout=110s") // it is tried again after a minute at most
+	s.eventually(t, "admin", 0, []string{"No resources found"}, "get", "imagestreams", "-n", "waits")
+
+	s.Kill(t)
+	c.Kubectl(t, "delete", "namespace", "old-team", "--wait=false")
+	s.documented(t, "kubectl delete apiservices")
+	c.Kubectl(t, "wait", "--for=delete", "namespace/old-team", "--timeout=110s")
+	s.Server = harness.StartServerOn(t, s.DataDir, s.args...)
+	s.documented(t, "--reset-then-reuse-values")
+	s.eventually(t, "admin", 0, []string{"No resources found"}, "get", "imagestreams", "-n", "old-team")
 }
 
 // ask asks the server itself, not through kube-apiserver.

@@ -48,14 +48,14 @@ func TestWhereImagesRun(t *testing.T) {
 	has("the pod", []string{"prod:payments:app-1", "main", ref, digest[:19], "Unsigned"}, "get", "clusterpods", "--field-selector", "image="+ref)
 	has("what cannot be had", []string{"prod:payments:app-2", "ErrImagePull", "not found"}, "get", "clusterpods", "--field-selector", "image="+r.Host+"/team/gone")
 	has("the same for programs", []string{`"verified":"Unsigned"`, `"digest":"` + digest + `"`, `"notImported":"`}, "get", "--raw", "/apis/tidewaiter.dev/v1/clusterpods?fieldSelector=spec.cluster=prod")
-	has("the image", []string{digest}, "get", "images", "--field-selector", "used-by=prod/payments")
+	has("the image", []string{digest}, "get", "images", "-o", "wide", "--field-selector", "used-by=prod/payments")
 	if got := s.TryKubectl(t, "delete", "clusterpods", "--all"); got.Code == 0 {
 		t.Error("kubectl deleted pods of a cluster")
 	}
 
 	cluster.Kill(t)
 	has("the state of a cluster that is gone", []string{"False, Unreachable"}, "get", "clusters")
-	has("a list by use", []string{digest, "Warning: the pods of cluster prod are those of"}, "get", "images", "--field-selector", "used=true")
+	has("a list by use", []string{digest, "Warning: the pods of cluster prod are those of"}, "get", "images", "-o", "wide", "--field-selector", "used=true")
 	if s.Terminate(t) != 0 {
 		t.Error("the server did not stop cleanly while a cluster is away")
 	}

@@ -21,7 +21,7 @@ func TestDemo(t *testing.T) {
 	})
 	kubeconfig := p.Stdout.AwaitMatch(t, regexp.MustCompile(`KUBECONFIG=(\S+admin\.kubeconfig)`))[1]
 	shown := p.Stdout.Await(t, "commands to type next", func(out string) bool {
-		return strings.Contains(out, "kubectl") && strings.Contains(out, "IMAGE REFERENCE") && strings.HasSuffix(out, "\n")
+		return strings.Contains(out, "kubectl") && strings.Contains(out, "REPOSITORY") && strings.HasSuffix(out, "\n")
 	})
 
 	for _, verdict := range []string{"True", "Unsigned", "False"} {

@@ -17,50 +17,57 @@ import (
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
 	"github.com/tidewaiter/tidewaiter/e2e/harness"
+	"github.com/tidewaiter/tidewaiter/e2e/images"
 )
 
 // released is the version that the image and the release of these tests have: one for both, so that the program is linked once.
 const released = "9.8.7"
 
 // makeTarget runs make in the parent module and returns what it says.
-func makeTarget(t *testing.T, target string) string {
+func makeTarget(t *testing.T, args ...string) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "make", target)
+	cmd := exec.CommandContext(t.Context(), "make", args...)
 	cmd.Dir = filepath.Dir(harness.ModuleDir(t))
 	cmd.Env = append(os.Environ(), "VERSION="+released, "SOURCE_DATE_EPOCH=1790000000")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("make %s: %v\n%s", target, err, out)
+		t.Fatalf("make %s: %v\n%s", args, err, out)
 	}
 	return string(out)
 }
 
 // What `make image` makes runs where nothing else is, as the user that it names, and is an image that Tidewaiter imports.
 func TestImage(t *testing.T) {
-	makeTarget(t, "image")
-	dir := filepath.Join(filepath.Dir(harness.ModuleDir(t)), "bin", "image")
-	at, err := layout.FromPath(dir)
+	t.Run("other architecture", func(t *testing.T) {
+		other := otherArchitecture(t)
+		if _, err := exec.LookPath(other.compiler); err != nil {
+			t.Skipf("*** SKIPPED: there is no image for %s, as this machine has no %s", other.name, other.compiler)
+		}
+		image, _ := makeImage(t, "ARCH="+other.name)
+		config, err := image.ConfigFile()
+		must(t, err)
+		if config.OS != "linux" || config.Architecture != other.name {
+			t.Errorf("the image is for %s/%s", config.OS, config.Architecture)
+		}
+		root := filepath.Join(t.TempDir(), "root")
+		extract(t, image, root)
+		other.serves(t, filepath.Join(root, "usr/bin/tidewaiter"))
+	})
+
+	image, dir := makeImage(t)
+	digest, err := image.Digest()
 	must(t, err)
-	index, err := at.ImageIndex()
-	must(t, err)
-	manifest, err := index.IndexManifest()
-	must(t, err)
-	if len(manifest.Manifests) != 1 {
-		t.Fatalf("there are %d images", len(manifest.Manifests))
-	}
-	image, err := at.Image(manifest.Manifests[0].Digest)
-	must(t, err)
-	must(t, validate.Image(image))
 
 	t.Run("import", func(t *testing.T) {
 		s := harness.SharedServer(t)
-		wantContains(t, "what import says", s.Import(t, "oci:"+dir, "--store-as", "registry.example.com/tidewaiter:"+released), manifest.Manifests[0].Digest.String())
-		u := getImage(t, s, manifest.Manifests[0].Digest.String())
+		wantContains(t, "what import says", s.Import(t, "oci:"+dir, "--store-as", "registry.example.com/tidewaiter:"+released), digest.String())
+		u := getImage(t, s, digest.String())
 		if user, version := field(u, "dockerImageMetadata", "Config", "User"), field(u, "dockerImageMetadata", "Config", "Labels", "org.opencontainers.image.version"); user != "65532:65532" || version != released {
 			t.Errorf("the stored image has user %v and version %v", user, version)
 		}
@@ -85,6 +92,58 @@ func TestImage(t *testing.T) {
 			Args: []string{"--kubeconfig", filepath.Join(root, "var/lib/tidewaiter/tidewaiter-data/admin.kubeconfig"), "create", "-f", "-"}, Stdin: plainImage("in-an-image")}
 		wantContains(t, "create", harness.MustRun(t, kubectl), "in-an-image created")
 	})
+}
+
+// makeImage is what `make image` makes, and the folder that it is in.
+func makeImage(t *testing.T, args ...string) (v1.Image, string) {
+	t.Helper()
+	makeTarget(t, append([]string{"image"}, args...)...)
+	dir := filepath.Join(filepath.Dir(harness.ModuleDir(t)), "bin", "image")
+	at, err := layout.FromPath(dir)
+	must(t, err)
+	index, err := at.ImageIndex()
+	must(t, err)
+	manifest, err := index.IndexManifest()
+	must(t, err)
+	if len(manifest.Manifests) != 1 {
+		t.Fatalf("there are %d images", len(manifest.Manifests))
+	}
+	image, err := at.Image(manifest.Manifests[0].Digest)
+	must(t, err)
+	must(t, validate.Image(image))
+	return image, dir
+}
+
+// architecture is one that a release has a program for.
+type architecture struct{ name, compiler, emulator string }
+
+// otherArchitecture is the one that this machine does not have.
+func otherArchitecture(t *testing.T) architecture {
+	t.Helper()
+	if goEnv(t, "GOHOSTARCH") == "arm64" {
+		return architecture{"amd64", "x86_64-linux-gnu-gcc", "qemu-x86_64-static"}
+	}
+	return architecture{"arm64", "aarch64-linux-gnu-gcc", "qemu-aarch64-static"}
+}
+
+// serves runs a program of the architecture, which serves and imports, in an emulator.
+func (a architecture) serves(t *testing.T, program string) {
+	t.Helper()
+	emulator, err := exec.LookPath(a.emulator)
+	if err != nil {
+		t.Skipf("*** SKIPPED: the program for %s is made and not run, as this machine has no %s", a.name, a.emulator)
+	}
+	wantContains(t, "version", harness.MustRun(t, harness.Command{Path: emulator, Args: []string{program, "version"}}), "tidewaiter "+released+" ", a.name)
+	data := filepath.Join(t.TempDir(), "data")
+	p := harness.Start(t, harness.Command{Path: emulator, Args: []string{program, "serve", "--secure-port", "0", "--data-dir", data}})
+	kubeconfig := p.Stdout.AwaitMatch(t, regexp.MustCompile(`is ready at \S+, kubeconfig (\S+)`))[1]
+	busybox := filepath.Join(t.TempDir(), "busybox")
+	at, err := layout.Write(busybox, empty.Index)
+	must(t, err)
+	must(t, at.AppendImage(images.Busybox(t)))
+	digest := images.Digest(t, images.Busybox(t)).String()
+	harness.MustRun(t, harness.Command{Path: emulator, Args: []string{program, "import", "--kubeconfig", kubeconfig, "oci:" + busybox, "--store-as", "registry.example.com/busybox:1"}})
+	wantContains(t, "the images", harness.MustRun(t, harness.Command{Path: harness.Tool(t, "kubectl"), Env: []string{"HOME=" + t.TempDir()}, Args: []string{"--kubeconfig", kubeconfig, "get", "images", "-o", "name"}}), digest)
 }
 
 // extract unpacks an image's files, all as the user who runs the test.

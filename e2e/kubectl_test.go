@@ -22,19 +22,25 @@ func TestKubectlGet(t *testing.T) {
 
 	t.Run("table", func(t *testing.T) {
 		rows := lines(s.Kubectl(t, "get", "images"))
-		if got := columns(rows[0]); !slices.Equal(got, []string{"NAME", "IMAGE REFERENCE"}) {
+		if got := columns(rows[0]); !slices.Equal(got, []string{"IMAGE", "REPOSITORY", "TAGS", "VERDICT", "PODS", "AGE"}) {
 			t.Errorf("columns %q", got)
 		}
 		if len(rows) != 1+1+1+len(images.Platforms) {
 			t.Errorf("%d rows:\n%s", len(rows), strings.Join(rows, "\n"))
 		}
-		wantContains(t, "the table", strings.Join(rows, "\n"), name, reference)
+		wantContains(t, "the table", strings.Join(rows, "\n"), name[len("sha256:"):][:12], r.Host+"/library/busybox")
+		for _, row := range rows {
+			if len(row) > 120 {
+				t.Errorf("%d columns: %s", len(row), row)
+			}
+		}
 	})
 	t.Run("wide", func(t *testing.T) {
 		rows := lines(s.Kubectl(t, "get", "image", name, "-o", "wide"))
-		want := []string{"NAME", "IMAGE REFERENCE", "SIZE", "LAYERS", "PLATFORM", "SIGNATURES", "MEDIA TYPE", "CREATED", "AGE"}
-		if got := columns(rows[0]); !slices.Equal(got[:min(len(got), len(want))], want) {
-			t.Fatalf("columns %q, want first %q", got, want)
+		want := []string{"NAME", "IMAGE REFERENCE", "SIZE", "LAYERS", "PLATFORM", "SIGNATURES", "MEDIA TYPE", "CREATED", "AGE",
+			"VERIFIED", "SIGNER", "ATTESTED", "PODS", "IMAGE", "REPOSITORY", "TAGS", "VERDICT", "PODS", "AGE"}
+		if got := columns(rows[0]); !slices.Equal(got, want) {
+			t.Fatalf("columns %q, want %q", got, want)
 		}
 		cell := cells(rows[0], rows[1])
 		manifest, err := busybox.Manifest()

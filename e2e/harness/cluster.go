@@ -65,7 +65,7 @@ func StartCluster(t testing.TB) *Cluster {
 	}
 	c.start(t)
 	Start(t, Command{Path: Tool(t, "kube-controller-manager"), Args: []string{"--kubeconfig", c.Kubeconfig(t, "admin", "admin"), "--secure-port", "0",
-		"--leader-elect=false", "--controllers", "clusterrole-aggregation-controller,namespace-controller,serviceaccount-controller", "--service-account-private-key-file", accounts,
+		"--leader-elect=false", "--controllers", "clusterrole-aggregation-controller,namespace-controller,serviceaccount-controller,garbage-collector-controller", "--service-account-private-key-file", accounts,
 		"--authentication-skip-lookup", "--authorization-always-allow-paths", "*"}})
 	return c
 }

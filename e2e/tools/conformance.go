@@ -14,11 +14,14 @@ func conformance() tool {
 	return withStaging("e2e.test", kubernetes, "/test/e2e", "Kubernetes' own end-to-end specs (some minutes to build)", "test", "-vet=off", "-c")
 }
 
-// withStaging is a program of Kubernetes, or of a module that it requires, made by `go` with the arguments. It needs
-// modules of Kubernetes that nothing else here does, so it is built in a copy of our module that requires them, too:
-// our go.mod stays short, and most packages come from the compile cache.
+// withStaging is a program of Kubernetes, or of a module that it requires, made by `go` with the arguments.
 func withStaging(name, module, pkg, what string, args ...string) tool {
-	version, release := requiredVersion(module), requiredVersion(kubernetes)
+	return staged(name, module, requiredVersion(module), pkg, what, append(args, "-ldflags", versionFlags(requiredVersion(kubernetes)))...)
+}
+
+// staged is a program made by `go` with the arguments. It needs modules of Kubernetes that nothing else here does, so it is
+// built in a copy of our module that requires them, too: our go.mod stays short, and most packages come from the compile cache.
+func staged(name, module, version, pkg, what string, args ...string) tool {
 	return tool{
 		name: name, version: version, what: what,
 		present: func(d dirs) bool { return builtFrom(filepath.Join(d.bin, name), module, version) },
@@ -33,14 +36,14 @@ func withStaging(name, module, pkg, what string, args ...string) tool {
 					return err
 				}
 			}
-			edits, err := stagingRequirements(release)
+			edits, err := stagingRequirements(requiredVersion(kubernetes))
 			if err != nil {
 				return err
 			}
-			if err := command(copied, nil, "go", append([]string{"mod", "edit"}, edits...)...); err != nil {
+			if err := command(copied, nil, "go", append([]string{"mod", "edit", "-require=" + module + "@" + version}, edits...)...); err != nil {
 				return err
 			}
-			return command(copied, nil, "go", append(args, "-mod=mod", "-o", filepath.Join(d.bin, name), "-ldflags", versionFlags(release), module+pkg)...)
+			return command(copied, nil, "go", append(args, "-mod=mod", "-o", filepath.Join(d.bin, name), module+pkg)...)
 		},
 	}
 }

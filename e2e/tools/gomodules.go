@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 )
@@ -82,10 +83,10 @@ func builtFrom(program, module, version string) bool {
 	return err == nil && info.Main.Path == module && info.Main.Version == version
 }
 
-// moduleData is one file of a module, copied to .tools/images/<name>.tar, with
-// the module's version in a file beside it.
-func moduleData(name, module, version, file, what string) tool {
-	target := func(d dirs) string { return filepath.Join(d.root, "images", name+".tar") }
+// moduleData is one file of a module, copied to .tools/<folder>/<name> with the
+// file's extension, with the module's version in a file beside it.
+func moduleData(folder, name, module, version, file, what string) tool {
+	target := func(d dirs) string { return filepath.Join(d.root, folder, name+path.Ext(file)) }
 	return tool{
 		name: name, version: version, what: what,
 		present: func(d dirs) bool {

@@ -39,8 +39,12 @@ type dirs struct {
 	bin    string // .tools/bin
 }
 
+// The operator of Prometheus, of which we need files only.
+const operator, operatorVersion = "github.com/prometheus-operator/prometheus-operator", "v0.85.0"
+
 // tools are the pinned versions: this table, and the line of k8s.io/kubernetes
-// in go.mod (of Trillian: in trillian/go.mod, of the OpenID Connect provider: in oidc/go.mod), are the only places that name one.
+// in go.mod (of Trillian: in trillian/go.mod, of the OpenID Connect provider: in oidc/go.mod,
+// of Prometheus: in alerts/go.mod), are the only places that name one.
 // The slow ones are last.
 var tools = []tool{
 	kubectl(),
@@ -49,9 +53,9 @@ var tools = []tool{
 	debianProgram("docker-registry", "the same project's release 2.8, as Debian packages it"),
 	moduleProgram("crane", "github.com/google/go-containerregistry", "v0.22.1", "cmd/crane",
 		"client of registries"),
-	moduleData("busybox", "github.com/wagoodman/dive", "v0.13.2-0.20250516191726-d6c691947f8f", ".data/test-docker-image.tar",
+	moduleData("images", "busybox", "github.com/wagoodman/dive", "v0.13.2-0.20250516191726-d6c691947f8f", ".data/test-docker-image.tar",
 		"a real image of 14 layers, saved by Docker"),
-	moduleData("hello-world", "github.com/google/go-containerregistry", "v0.22.1", "pkg/v1/tarball/testdata/hello-world-v25.tar",
+	moduleData("images", "hello-world", "github.com/google/go-containerregistry", "v0.22.1", "pkg/v1/tarball/testdata/hello-world-v25.tar",
 		"the hello-world image, saved by Docker 25"),
 	moduleProgram("staticcheck", "honnef.co/go/tools", "v0.8.2", "cmd/staticcheck",
 		"linter of .ci/run"),
@@ -60,7 +64,15 @@ var tools = []tool{
 	conformance(),
 	withStaging("kube-apiserver", kubernetes, "/cmd/kube-apiserver", "the API server of a cluster that Tidewaiter is part of", "build"),
 	withStaging("kube-controller-manager", kubernetes, "/cmd/kube-controller-manager", "the controllers of that cluster", "build"),
+	helm(),
+	moduleData("crds", "servicemonitors", operator, operatorVersion, "example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml",
+		"a kind of the operator of Prometheus"),
+	moduleData("crds", "prometheusrules", operator, operatorVersion, "example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml",
+		"another one"),
+	ownProgram("alerts", "reader of alert rules: Prometheus' own"),
 	withStaging("etcd", "go.etcd.io/etcd/server/v3", "", "the storage of that cluster", "build"),
+	moduleProgram("kwok", "sigs.k8s.io/kwok", "v0.8.0", "cmd/kwok",
+		"nodes and kubelets of clusters that are followed"),
 	moduleProgram("litestream", "github.com/benbjohnson/litestream", "v0.3.14", "cmd/litestream",
 		"replication of SQLite files (some minutes to build)"),
 	moduleProgram("cosign", "github.com/sigstore/cosign/v3", "v3.1.3", "cmd/cosign",

@@ -1,0 +1,84 @@
+package e2e
+
+import (
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tidewaiter/tidewaiter/e2e/images"
+	"github.com/tidewaiter/tidewaiter/e2e/registry"
+)
+
+// podOf is a pod that runs an image.
+func podOf(t *testing.T, namespace, name, image, more string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name+".json")
+	must(t, os.WriteFile(file, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":%q%s},"spec":{"containers":[{"name":"main","image":%q}]}}`, name, namespace, more, image), 0o600))
+	return file
+}
+
+// admissionWebhook has kube-apiserver ask.
+func admissionWebhook(t *testing.T) string {
+	return filepath.Join(deployed(t, "kustomize"), "admission", "webhook.yaml")
+}
+
+// testAdmission has kube-apiserver ask about pods: what is signed runs, what is not is refused, warned of or audited. It leaves the
+// webhook behind for testAdmissionAway.
+func (s *inCluster) testAdmission(t *testing.T, r *registry.Registry) {
+	c := s.cluster
+	signer := newCosign(t)
+	signer.key("release", "p256")
+	public, err := os.ReadFile(filepath.Join(signer.dir, "release.pub"))
+	must(t, err)
+	busybox := images.Busybox(t)
+	good := r.Push(t, "admitted/good:1", busybox)
+	signer.sign("legacy", "release", good)
+	bad, trial, quiet := r.Push(t, "admitted/bad:1", busybox), r.Push(t, "trial/app:1", busybox), r.Push(t, "quiet/app:1", busybox)
+	for name, annotations := range map[string]string{"admitted": "{}", "trial": `{"tidewaiter.dev/admission":"warn"}`, "quiet": `{"tidewaiter.dev/admission":"audit"}`} {
+		c.Apply(t, fmt.Sprintf(`{"apiVersion":"config.openshift.io/v1","kind":"ClusterImagePolicy","metadata":{"name":%q,"annotations":%s},"spec":{"scopes":["%s/%s"],"policy":{"rootOfTrust":{"policyType":"PublicKey","publicKey":{"keyData":%q}},"signedIdentity":{"matchPolicy":"MatchRepository"}}}}`,
+			name, annotations, r.Host, name, base64.StdEncoding.EncodeToString(public)))
+	}
+	c.Kubectl(t, "create", "namespace", "guarded")
+	c.Kubectl(t, "create", "namespace", "exempt")
+	c.Kubectl(t, "label", "namespace", "exempt", "tidewaiter.dev/admission=exempt")
+	webhook := admissionWebhook(t)
+	c.Kubectl(t, "apply", "--server-side", "--dry-run=server", "-f", webhook)
+	c.Kubectl(t, "apply", "-f", webhook)
+
+	// From when kube-apiserver has seen it on. A dry run imports nothing.
+	s.eventually(t, "admin", 1, []string{`admission webhook "pods.tidewaiter.dev" denied the request: image ` + bad, `is not known to meet policy "admitted"`, "not been imported"}, "create", "--dry-run=server", "-f", podOf(t, "guarded", "bad", bad, ""))
+	s.eventually(t, "admin", 1, []string{"denied the request", bad, `policy "admitted"`, "Unsigned"}, "create", "-f", podOf(t, "guarded", "bad", bad, ""))
+	s.eventually(t, "admin", 0, []string{"pod/good created"}, "create", "-f", podOf(t, "guarded", "good", good, ""))
+	s.eventually(t, "admin", 0, []string{"pod/trial created", "Warning: image " + trial, `policy "trial"`}, "create", "-f", podOf(t, "guarded", "trial", trial, ""))
+	quietly := c.TryKubectl(t, "admin", "create", "-f", podOf(t, "guarded", "quiet", quiet, ""))
+	if quietly.Code != 0 || strings.Contains(quietly.Stderr, "Warning") {
+		t.Errorf("what is audited is answered %d %s%s", quietly.Code, quietly.Stdout, quietly.Stderr)
+	}
+	s.eventually(t, "admin", 1, []string{"denied the request", "is not known to meet", "could not be imported", "not found"}, "create", "-f", podOf(t, "guarded", "gone", r.Host+"/admitted/gone:1", ""))
+	s.eventually(t, "admin", 1, []string{"denied the request", bad}, "set", "image", "pod/good", "main="+bad, "-n", "guarded")
+	s.eventually(t, "admin", 1, []string{"denied the request", bad}, "debug", "pod/good", "-n", "guarded", "--image", bad, "--container", "debugger", "--attach=false")
+	c.Kubectl(t, "label", "pod", "good", "-n", "guarded", "a=b")
+	// Its own namespace, and one that an administrator leaves out.
+	s.eventually(t, "admin", 0, []string{"pod/own created"}, "create", "-f", podOf(t, "tidewaiter", "own", bad, ""))
+	s.eventually(t, "admin", 0, []string{"pod/left created"}, "create", "-f", podOf(t, "exempt", "left", bad, ""))
+	wantContains(t, "metrics", s.Kubectl(t, "get", "--raw", "/metrics"), `tidewaiter_admission_reviews_total{decision="denied"}`, `tidewaiter_admission_reviews_total{decision="warned"}`, `tidewaiter_admission_reviews_total{decision="audited"}`)
+}
+
+// testAdmissionAway looks, while the server is away, at what starts nevertheless, and takes away what testAdmission made.
+func (s *inCluster) testAdmissionAway(t *testing.T, r *registry.Registry) {
+	c, good, bad := s.cluster, r.Host+"/admitted/good:1", r.Host+"/admitted/bad:1"
+	s.eventually(t, "admin", 1, []string{`failed calling webhook "pods.tidewaiter.dev"`}, "create", "-f", podOf(t, "guarded", "away", good, ""))
+	s.eventually(t, "admin", 0, []string{"pod/again created"}, "create", "-f", podOf(t, "tidewaiter", "again", bad, ""))
+	mirror := podOf(t, "guarded", "static", bad, `,"annotations":{"kubernetes.io/config.mirror":"x"}`)
+	if got := c.TryKubectl(t, "admin", "create", "-f", mirror); strings.Contains(got.Stderr, "webhook") {
+		t.Errorf("a static pod is locked out: %s", got.Stderr)
+	}
+	c.Kubectl(t, "label", "pod", "good", "-n", "guarded", "a=c", "--overwrite") // what does not change the spec
+	c.Kubectl(t, "delete", "-f", admissionWebhook(t))
+	for _, namespace := range []string{"guarded", "exempt", "tidewaiter"} {
+		c.Kubectl(t, "delete", "pods", "--all", "-n", namespace, "--force")
+	}
+}
