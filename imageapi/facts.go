@@ -29,6 +29,8 @@ type Usage interface {
 	Subscribe(f func(digests []string)) (cancel func())
 	// UsedBy returns where these pods are: clusters, and namespaces as cluster/namespace, sorted.
 	UsedBy(digests []string, references []reference.Reference) []string
+	// Users returns at most so many of these pods, as cluster/namespace/name, sorted.
+	Users(digests []string, references []reference.Reference, most int) []string
 	// Synced reports whether all pods that are stored are known.
 	Synced() bool
 	// Complete reports whether those of every cluster are, so that a count of zero means that there is none.

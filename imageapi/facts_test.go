@@ -227,6 +227,14 @@ func (p *pods) UsedBy(digests []string, references []reference.Reference) []stri
 	return []string{"prod", "prod/team"}
 }
 
+// Users has all pods in one namespace, numbered.
+func (p *pods) Users(digests []string, references []reference.Reference, most int) (users []string) {
+	for i := range min(most, p.PodsUsing(digests, references)) {
+		users = append(users, fmt.Sprintf("prod/team/pod-%d", i))
+	}
+	return users
+}
+
 func (p *pods) PodsUsing(digests []string, references []reference.Reference) (n int) {
 	p.asked.Add(1)
 	for _, digest := range digests {
@@ -421,6 +429,8 @@ func (*heard) Complete() bool { return true }
 func (*heard) Doubts() []string { return nil }
 
 func (*heard) UsedBy([]string, []reference.Reference) []string { return nil }
+
+func (*heard) Users([]string, []reference.Reference, int) []string { return nil }
 
 func (*heard) InUse() (digests, references []string) { return nil, nil }
 

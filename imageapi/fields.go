@@ -307,7 +307,7 @@ func newSelector(asked fields.Selector) fields.Selector {
 // term is what a field with a value is matched by: of a field with several, that the value is one.
 func term(field, value string) (string, string) {
 	switch field {
-	case signerField, knownField, recordedField, warningsField, verdictsField, vouchesField, listsField, usedByField, selectors.StreamRepository, selectors.TagShort:
+	case signerField, knownField, recordedField, warningsField, verdictsField, vouchesField, listsField, usedByField, selectors.StreamRepository, streamLeadsField, selectors.TagShort:
 		return field + "=" + value, "true"
 	}
 	return field, value

@@ -31,6 +31,7 @@ type imagesREST struct {
 	*genericregistry.Store
 	tags           *genericregistry.Store
 	facts          *facts
+	shown          *streamReader // set once it is made
 	verdictChanged func(image *imagev1.Image, verified string, signers []string)
 	vouches        func(index *imagev1.Image)
 	answerCreation func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
@@ -83,7 +84,7 @@ func (r *imagesREST) DeleteCollection(ctx context.Context, validate rest.Validat
 	if err != nil {
 		return nil, err
 	}
-	return r.Store.DeleteCollection(ctx, validate, options, listOptions)
+	return r.deleteCollection(ctx, validate, options, listOptions)
 }
 
 // Watch is part of rest.Watcher. A watch tells of changes of images, so it would miss that a pod

@@ -47,13 +47,16 @@ func newImageStreams(g generic.RESTOptionsGetter, scheme *runtime.Scheme, shown 
 		ResetFieldsStrategy:       s,
 		TableConvertor:            streamTable,
 	}
-	indexers := cache.Indexers{storage.FieldIndex(selectors.StreamRepository): func(obj any) ([]string, error) {
-		stream, ok := obj.(*imagev1.ImageStream)
-		if !ok {
-			return nil, fmt.Errorf("%T is no ImageStream", obj)
+	indexers := cache.Indexers{}
+	for field, values := range map[string]func(*imagev1.ImageStream) []string{selectors.StreamRepository: repositoriesOf, streamLeadsField: ledTo} {
+		indexers[storage.FieldIndex(field)] = func(obj any) ([]string, error) {
+			stream, ok := obj.(*imagev1.ImageStream)
+			if !ok {
+				return nil, fmt.Errorf("%T is no ImageStream", obj)
+			}
+			return values(stream), nil
 		}
-		return repositoriesOf(stream), nil
-	}}
+	}
 	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: g, AttrFunc: streamAttributes, Indexers: &indexers}); err != nil {
 		return nil, nil, fmt.Errorf("imageapi: %w", err)
 	}
@@ -263,10 +266,24 @@ func repositoriesOf(stream *imagev1.ImageStream) (repositories []string) {
 	return slices.Compact(repositories)
 }
 
-// Fields that streams are selected by as OpenShift's are.
+// ledTo are the images that a stream's tags led to last that follow no registry, sorted, each once. What they follow
+// now may lead elsewhere.
+func ledTo(stream *imagev1.ImageStream) (images []string) {
+	for i := range stream.Status.Tags {
+		if items := stream.Status.Tags[i].Items; len(items) > 0 && items[0].Image != "" {
+			images = append(images, items[0].Image)
+		}
+	}
+	slices.Sort(images)
+	return slices.Compact(images)
+}
+
 const (
+	// Fields that streams are selected by as OpenShift's are.
 	streamSpecField   = "spec.dockerImageRepository"
 	streamStatusField = "status.dockerImageRepository"
+	// streamLeadsField has what ledTo says. Only the server selects by it.
+	streamLeadsField = "leads"
 )
 
 func streamAttributes(obj runtime.Object) (labels.Set, fields.Set, error) {
@@ -283,11 +300,15 @@ func streamAttributes(obj runtime.Object) (labels.Set, fields.Set, error) {
 		key, value := term(selectors.StreamRepository, repository)
 		set[key] = value
 	}
+	for _, image := range ledTo(stream) {
+		key, value := term(streamLeadsField, image)
+		set[key] = value
+	}
 	return stream.Labels, generic.AddObjectMetaFieldsSet(set, &stream.ObjectMeta, true), nil
 }
 
 func streamPredicate(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
-	indexed := []string{selectors.StreamRepository}
+	indexed := []string{streamLeadsField, selectors.StreamRepository}
 	for _, r := range field.Requirements() {
 		if r.Value == "" {
 			indexed = nil // streams without a repository have no entry

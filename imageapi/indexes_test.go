@@ -25,6 +25,8 @@ func (used) Doubts() []string                              { return nil }
 
 func (used) UsedBy([]string, []reference.Reference) []string { return nil }
 
+func (used) Users([]string, []reference.Reference, int) []string { return nil }
+
 func nothingAbove(context.Context, string) ([]string, error) { return nil, nil }
 
 // An index that is slow to be read holds up nobody who asks, and what it was does not replace what a

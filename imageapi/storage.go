@@ -118,7 +118,10 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 			return above, nil
 		})
 	}
-	images.AfterDelete = func(obj runtime.Object, _ *metav1.DeleteOptions) {
+	images.AfterDelete = func(obj runtime.Object, options *metav1.DeleteOptions) {
+		if options != nil && len(options.DryRun) > 0 {
+			return
+		}
 		index := obj.(*imagev1.Image)
 		if f.usage != nil {
 			f.indexes.deleted(index)
@@ -138,6 +141,7 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 		}
 	}
 	shown := &streamReader{images: served, tags: tagged, authorizer: opts.Authorizer, registry: opts.Registry}
+	served.shown = shown
 	streams, streamStatus, err := newImageStreams(g, opts.Scheme, shown)
 	if err != nil {
 		return nil, err

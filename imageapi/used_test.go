@@ -213,6 +213,7 @@ func TestImagesOfAUsedIndex(t *testing.T) {
 	}
 	remove := func(name string) {
 		t.Helper()
+		s.mustAllowDelete(t, name, "used")
 		if _, _, err := s.images.Delete(requestContext(), name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -286,6 +287,7 @@ func TestIndexOfAUsedPlatform(t *testing.T) {
 	used("the pod is gone")
 	p.use(child)
 	used("another runs it", index.Name, child)
+	s.mustAllowDelete(t, index.Name, "used")
 	if _, _, err := s.images.Delete(requestContext(), index.Name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

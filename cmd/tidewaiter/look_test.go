@@ -75,9 +75,7 @@ func newLooking(t *testing.T) *looking {
 	l.digests["index"] = manifest.Digest([]byte(index + "]}"))
 	l.a.PushManifest("team/multi:v1", "application/vnd.oci.image.index.v1+json", l.digests["index"], []byte(index+"]}"))
 	l.run("import", l.a.Host+"/team/multi:v1")
-	if err := l.images.Delete(t.Context(), l.digests["deleted"], metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	deleteTagged(t, l.images, l.digests["deleted"])
 	gone := reference.Reference{Host: l.b.Host, Repository: "team/gone", Tag: "v1"}
 	tag := tags.New(gone)
 	tags.Lead(tag, gone, l.digests["other"], metav1.Now())

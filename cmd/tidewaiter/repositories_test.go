@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
@@ -193,9 +194,7 @@ func TestAttackManySignatures(t *testing.T) {
 					t.Errorf("what is known is written again: %s, then %s", result.Images[0].Action, again.Images[0].Action)
 				}
 				held = append(held, found.Signatures)
-				if err := h.images.Delete(t.Context(), digest, metav1.DeleteOptions{}); err != nil && round > 0 {
-					t.Fatal(err)
-				}
+				deleteTagged(t, h.images, digest)
 				if round == 0 { // the other order, on an image that is not known yet
 					rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 					h.bring(repository, digest, all...)
@@ -427,9 +426,7 @@ func TestPlatformsOfASignedIndex(t *testing.T) {
 	}
 	// A platform that comes after its index.
 	late := children[1].String()
-	if err := h.images.Delete(t.Context(), late, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	deleteTagged(t, h.images, late)
 	h.importTag("team/app:v1")
 	h.want("a platform that comes later", late, "ByIndex", nil)
 	// Another repository's index vouches for nothing here, nor does that of this one there.
@@ -442,9 +439,7 @@ func TestPlatformsOfASignedIndex(t *testing.T) {
 	h.bring("team/app", digest, h.sign(key, "team/app", digest, 0))
 	h.importTag("team/app:v1")
 	h.want("signed again", late, "ByIndex", nil)
-	if err := h.images.Delete(t.Context(), digest, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	deleteTagged(t, h.images, digest)
 	h.want("without its index", late, "Unsigned", nil)
 }
 
@@ -468,9 +463,7 @@ func TestAttackForgedVerdicts(t *testing.T) {
 			}
 			h.want(cmp.Or(repository, forge), digest, "Unsigned", map[string]string{repository: "Unsigned"})
 		}
-		if err := h.images.Delete(t.Context(), digest, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		deleteTagged(t, h.images, digest)
 		forged := &imagev1.Image{
 			ObjectMeta:           metav1.ObjectMeta{Name: digest, Annotations: map[string]string{annotation.Verdicts: fmt.Sprintf(`{"%s/%s":{"verified":"True"}}`, h.registry.Host, repository)}},
 			DockerImageReference: h.registry.Host + "/" + repository + "@" + digest,
@@ -479,5 +472,25 @@ func TestAttackForgedVerdicts(t *testing.T) {
 			t.Fatal(err)
 		}
 		h.want("created so", digest, "Unsigned", map[string]string{repository: "Unsigned"})
+	}
+}
+
+// deleteTagged deletes an image to which a tag leads.
+func deleteTagged(t *testing.T, images *imageclient.Client, name string) {
+	t.Helper()
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		image, err := images.Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		image.Annotations[annotation.AllowDelete] = annotation.TaggedReason
+		_, err = images.Update(t.Context(), image, metav1.UpdateOptions{})
+		return err
+	})
+	if err == nil {
+		err = images.Delete(t.Context(), name, metav1.DeleteOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -30,6 +30,7 @@ type Index struct {
 // user is a pod that uses images.
 type user struct {
 	in       unique.Handle[place]
+	name     string                // of the pod
 	platform unique.Handle[string] // of its node; empty where that is not known
 	images   []*image              // sorted by key
 }
@@ -115,6 +116,26 @@ func (x *Index) UsedBy(digests []string, references []reference.Reference) []str
 	return slices.Sorted(maps.Keys(found))
 }
 
+// Users returns at most so many of these pods, as cluster/namespace/name, sorted: which ones is left open. It looks at
+// no more pods than it returns, but for those that another platform rules out.
+func (x *Index) Users(digests []string, references []reference.Reference, most int) []string {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	found := map[string]struct{}{}
+	for _, g := range x.using(digests, references) {
+		for p := range g.pods {
+			if len(found) >= most {
+				break
+			}
+			if p.counts(g) {
+				in := p.in.Value()
+				found[in.cluster+"/"+in.namespace+"/"+p.name] = struct{}{}
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
 // group is the pods that use an image.
 type group struct {
 	pods     map[*user]struct{} // belongs to the index
@@ -161,11 +182,17 @@ func (x *Index) users(key string) map[*user]struct{} {
 func (x *Index) each(found []group, visit func(*user)) {
 	for _, g := range found {
 		for p := range g.pods {
-			if on := p.platform.Value(); g.platform == "" || on == "" || on == g.platform {
+			if p.counts(g) {
 				visit(p)
 			}
 		}
 	}
+}
+
+// counts reports whether a pod of a group is one of those that count.
+func (p *user) counts(g group) bool {
+	on := p.platform.Value()
+	return g.platform == "" || on == "" || on == g.platform
 }
 
 // InUse returns the digests that pods use, and the references that pods use
@@ -210,7 +237,7 @@ func (x *Index) set(id podID, keys []string, platform string) (changes bool) {
 	x.mu.Lock()
 	p := x.pods[id]
 	if p == nil {
-		p = &user{in: id.in, platform: unique.Make("")}
+		p = &user{in: id.in, name: id.name, platform: unique.Make("")}
 	}
 	before, was, on := p.images, p.platform, unique.Make(platform)
 	if slices.EqualFunc(before, keys, func(i *image, key string) bool { return i.key == key }) && was == on {

@@ -257,3 +257,35 @@ func BenchmarkIndex(b *testing.B) {
 		}
 	})
 }
+
+// Pods that use an image are named, as many as are asked for, and each once; those on another platform are not.
+func TestUsersAreNamed(t *testing.T) {
+	x := NewIndex()
+	s := &source{}
+	use := func(cluster, name, platform string, keys ...string) {
+		x.set(s.id(Pod{Cluster: cluster, Namespace: "team", Name: name}), keys, platform)
+	}
+	use("prod", "a", "linux/amd64", digestA, digestB)
+	use("prod", "b", "linux/arm64", digestA)
+	use(Local, "c", "", "registry.example.com/app:1")
+	ref := []reference.Reference{{Host: "registry.example.com", Repository: "app", Tag: "1"}}
+	for _, tt := range []struct {
+		digests []string
+		want    []string
+	}{
+		{[]string{digestA, digestB}, []string{"local/team/c", "prod/team/a", "prod/team/b"}},
+		{[]string{digestA + "@linux/arm64"}, []string{"local/team/c", "prod/team/b"}},
+		{nil, []string{"local/team/c"}},
+	} {
+		if got := x.Users(tt.digests, ref, 9); !slices.Equal(got, tt.want) {
+			t.Errorf("%v is used by %v, want %v", tt.digests, got, tt.want)
+		}
+	}
+	if got := x.Users([]string{digestA, digestB}, ref, 2); len(got) != 2 {
+		t.Errorf("of two there are %v", got)
+	}
+	use("prod", "a", "linux/amd64") // is gone
+	if got := x.Users([]string{digestB}, nil, 9); len(got) != 0 {
+		t.Errorf("of a pod that is gone there is %v", got)
+	}
+}

@@ -38,6 +38,18 @@ const (
 	LeftOut = "tidewaiter.dev/left-out"
 )
 
+// AllowDelete says for which reasons an Image may be deleted that would be kept: the words TaggedReason, UsedReason and
+// UnknownReason, with commas between. Whoever may update the Image says so.
+const (
+	AllowDelete = "tidewaiter.dev/allow-delete"
+	// TaggedReason: a tag leads to the image, or to an index that lists it.
+	TaggedReason = "tagged"
+	// UsedReason: pods use it.
+	UsedReason = "used"
+	// UnknownReason: it is not known whether pods use it, or whether a tag leads to it.
+	UnknownReason = "unknown"
+)
+
 // Platform holds os/architecture[/variant] of an image, which docker10.DockerImage
 // cannot: it has an architecture only. The server writes it.
 const Platform = "tidewaiter.dev/platform"

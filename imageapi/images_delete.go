@@ -1,0 +1,278 @@
+package imageapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+)
+
+const (
+	// maxNamed bounds the tags, and the pods, that a refusal names.
+	maxNamed = 3
+	// maxLooked bounds the indexes above an image, and the streams that may lead to it, that are looked at before it may be
+	// deleted. Of an image with more, it is unknown whether a tag leads to it.
+	maxLooked = 100
+	// maxKept bounds the images that the refusal of a collection names.
+	maxKept = 5
+	// maxWhy bounds each reason, in bytes.
+	maxWhy = 600
+)
+
+// Delete is part of rest.GracefulDeleter. What a tag leads to, what pods use, and that of which this is unknown is kept (409)
+// unless its annotation allows it. The generic storage asks again whenever the image has changed before it could be deleted.
+func (r *imagesREST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
+	return r.Store.Delete(ctx, name, func(ctx context.Context, obj runtime.Object) error {
+		if err := validate(ctx, obj); err != nil {
+			return err
+		}
+		kept, err := r.keeps(ctx, obj.(*imagev1.Image))
+		if err != nil || len(kept) == 0 {
+			return err
+		}
+		refusal := apierrors.NewConflict(imagev1.Resource("images"), name, fmt.Errorf("it is kept: %s. %s", kept, kept.hint(name)))
+		refusal.ErrStatus.Details.Causes = kept.causes()
+		return refusal
+	}, options)
+}
+
+// deleteCollection deletes what is selected and not kept, and then is refused if anything was.
+func (r *imagesREST) deleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, list *internalversion.ListOptions) (runtime.Object, error) {
+	var mu sync.Mutex
+	refused := map[string]bool{} // by name: one may be asked about twice. The generic storage holds all objects meanwhile
+	var named []string
+	obj, err := r.Store.DeleteCollection(ctx, func(ctx context.Context, obj runtime.Object) error {
+		if err := validate(ctx, obj); err != nil {
+			return err
+		}
+		image := obj.(*imagev1.Image)
+		kept, err := r.keeps(ctx, image)
+		if err != nil || len(kept) == 0 {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if !refused[image.Name] && len(named) < maxKept {
+			named = append(named, fmt.Sprintf("%s: %s", image.Name, kept))
+		}
+		refused[image.Name] = true
+		// The generic storage ends a collection with the first error, unless that says that the object is gone.
+		return apierrors.NewNotFound(imagev1.Resource("images"), image.Name)
+	}, options, list)
+	n := len(refused)
+	if err != nil || n == 0 {
+		return obj, err
+	}
+	slices.Sort(named)
+	others := "the others that were selected are deleted"
+	if options != nil && len(options.DryRun) > 0 {
+		others = "the others that are selected would be deleted"
+	}
+	more := ""
+	if n > len(named) {
+		more = fmt.Sprintf("; and %d more", n-len(named))
+	}
+	return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusConflict, Reason: metav1.StatusReasonConflict,
+		Details: &metav1.StatusDetails{Group: imagev1.GroupName, Kind: "images"},
+		Message: fmt.Sprintf("%d images are kept, and %s: %s%s. Delete one by its name to read what to do", n, others, strings.Join(named, "; "), more),
+	}}
+}
+
+// reason is why an image is kept: a word that the annotation has, and what people read.
+type reason struct{ word, text string }
+
+// reasons are why an image is kept.
+type reasons []reason
+
+// String is the reasons as people read them.
+func (all reasons) String() string {
+	var texts []string
+	for _, one := range all {
+		texts = append(texts, one.text)
+	}
+	return strings.Join(texts, "; ")
+}
+
+func (all reasons) words() (words []string) {
+	for _, one := range all {
+		words = append(words, one.word)
+	}
+	slices.Sort(words)
+	return slices.Compact(words)
+}
+
+func (all reasons) causes() (causes []metav1.StatusCause) {
+	for _, one := range all {
+		causes = append(causes, metav1.StatusCause{Type: metav1.CauseType(one.word), Message: one.text})
+	}
+	return causes
+}
+
+// hint says what to do if the image is to go.
+func (all reasons) hint(name string) string {
+	return fmt.Sprintf("If it is to go all the same: kubectl annotate image %s --overwrite %s=%s", name, annotation.AllowDelete, strings.Join(all.words(), ","))
+}
+
+// keeps returns why an image may not be deleted; nothing if it may. It costs a look into an index for tags, streams and the
+// indexes above the image, and one each for tags and streams of every such index.
+func (r *imagesREST) keeps(ctx context.Context, image *imagev1.Image) (all reasons, err error) {
+	allowed := map[string]bool{}
+	for _, word := range strings.Split(image.Annotations[annotation.AllowDelete], ",") {
+		allowed[strings.TrimSpace(word)] = true
+	}
+	if !allowed[annotation.TaggedReason] {
+		if all, err = r.tagged(ctx, image.Name); err != nil {
+			return nil, err
+		}
+	}
+	all = append(all, r.facts.keeps(ctx, image)...)
+	return slices.DeleteFunc(all, func(one reason) bool { return allowed[one.word] }), nil
+}
+
+// tagged returns the tags that lead to an image, or to an index that lists it, directly or through others.
+func (r *imagesREST) tagged(ctx context.Context, name string) (reasons, error) {
+	looked, unsure := []string{name}, ""
+	for i := 0; i < len(looked); i++ {
+		leading, whole, err := r.shown.leading(ctx, looked[i])
+		if err != nil {
+			return nil, err
+		}
+		if len(leading) > 0 {
+			what := "it"
+			if i > 0 {
+				what = "index " + looked[i] + ", which lists it"
+			}
+			return reasons{{annotation.TaggedReason, printable.Line(nameSome("tag", leading, len(leading))+verb(len(leading), " leads", " lead")+" to "+what, maxWhy)}}, nil
+		}
+		if !whole {
+			unsure = fmt.Sprintf("more than %d streams may lead to %s", maxLooked, looked[i])
+		}
+		above, err := r.above(ctx, looked[i])
+		if err != nil {
+			return nil, err
+		}
+		for _, index := range above {
+			switch {
+			case slices.Contains(looked, index):
+			case len(looked) > maxLooked:
+				unsure = fmt.Sprintf("more than %d indexes list it", maxLooked)
+			default:
+				looked = append(looked, index)
+			}
+		}
+	}
+	if unsure != "" {
+		return reasons{{annotation.UnknownReason, "it is unknown whether a tag leads to it: " + unsure}}, nil
+	}
+	return nil, nil
+}
+
+// above are the indexes that list an image, at most one more than are looked at.
+func (r *imagesREST) above(ctx context.Context, name string) (above []string, err error) {
+	obj, err := r.Store.ListPredicate(ctx, r.facts.predicate(labels.Everything(), fields.OneTermEqualSelector(listsField, name)), &internalversion.ListOptions{Limit: maxLooked + 1})
+	if err != nil {
+		return nil, err
+	}
+	for i := range obj.(*imagev1.ImageList).Items {
+		above = append(above, obj.(*imagev1.ImageList).Items[i].Name)
+	}
+	return above, nil
+}
+
+// leading are tags that lead to an image now, as namespace/stream:tag: those of registries, and those of streams that follow
+// none. They are one more than are named if there are more; whole is false if there may be others than these.
+func (r *streamReader) leading(ctx context.Context, image string) (leading []string, whole bool, err error) {
+	field := fields.OneTermEqualSelector(selectors.TagImage, image)
+	obj, err := r.tags.ListPredicate(genericapirequest.WithNamespace(ctx, tags.Namespace), tagPredicate(labels.Everything(), field), &internalversion.ListOptions{Limit: maxNamed + 1})
+	if err != nil {
+		return nil, false, err
+	}
+	for i := range obj.(*imagev1.ImageTagList).Items {
+		leading = append(leading, tags.Namespace+"/"+obj.(*imagev1.ImageTagList).Items[i].Name)
+	}
+	field = fields.OneTermEqualSelector(streamLeadsField, image)
+	obj, err = r.streams.ListPredicate(genericapirequest.WithNamespace(ctx, metav1.NamespaceAll), streamPredicate(labels.Everything(), field), &internalversion.ListOptions{Limit: maxLooked})
+	if err != nil {
+		return nil, false, err
+	}
+	list := obj.(*imagev1.ImageStreamList)
+	for i := range list.Items {
+		stream := &list.Items[i]
+		for j := range stream.Status.Tags {
+			own := &stream.Status.Tags[j]
+			if len(leading) > maxNamed || len(own.Items) == 0 || own.Items[0].Image != image {
+				continue
+			}
+			shown, err := r.named(ctx, stream, own.Tag) // it may have moved since
+			if err != nil {
+				return nil, false, err
+			}
+			if slices.ContainsFunc(shown.Status.Tags, func(tag imagev1.NamedTagEventList) bool {
+				return tag.Tag == own.Tag && len(tag.Items) > 0 && tag.Items[0].Image == image
+			}) {
+				leading = append(leading, stream.Namespace+"/"+stream.Name+":"+own.Tag)
+			}
+		}
+	}
+	return leading, list.Continue == "", nil
+}
+
+// keeps returns why an image may not be deleted as far as pods tell; nothing if it may.
+func (f *facts) keeps(ctx context.Context, image *imagev1.Image) (all reasons) {
+	if f.usage == nil {
+		return nil
+	}
+	f.indexes.readAgain(ctx)
+	complete := f.complete()
+	if n := f.pods(image); n > 0 {
+		users := f.usage.Users(f.digests(image), references(image), maxNamed)
+		all = append(all, reason{annotation.UsedReason, printable.Line(nameSome("pod", users, n)+verb(n, " uses", " use")+" it", maxWhy)})
+	}
+	doubts := slices.Concat(f.usage.Doubts(), f.indexes.doubts())
+	if len(doubts) == 0 && !complete {
+		doubts = []string{"pods are still being read, try again in a moment"}
+	}
+	if len(doubts) > 0 {
+		all = append(all, reason{annotation.UnknownReason, printable.Line("it is unknown whether pods use it: "+strings.Join(doubts, "; "), maxWhy)})
+	}
+	return all
+}
+
+// nameSome names at most maxNamed things of n. names may have fewer.
+func nameSome(what string, names []string, n int) string {
+	if n > 1 {
+		what += "s"
+	}
+	named := names[:min(len(names), maxNamed)]
+	out := what + " " + strings.Join(named, ", ")
+	if n > len(named) {
+		out += " and more"
+	}
+	return out
+}
+
+// verb is how a verb stands with n things.
+func verb(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
