@@ -313,6 +313,7 @@ func (r *streamImportsREST) tagAll(ctx context.Context, name string, all []wante
 		}
 		return obj.(*imagev1.ImageStream), nil
 	}
+	ctx = withImported(ctx, all)
 	stream, err := update(r.shown.streams, transform)
 	if err != nil {
 		return nil, err
@@ -352,15 +353,7 @@ func (w *wanted) follow(stream *imagev1.ImageStream) {
 // fail says of a tag of a stream why it could not be imported. Once its registry is known to have it, what is known of that
 // counts instead.
 func (w *wanted) fail(stream *imagev1.ImageStream) {
-	condition := imagev1.TagEventCondition{
-		Type: imagev1.ImportSuccess, Status: corev1.ConditionFalse, Reason: string(w.out.Status.Reason), Message: w.out.Status.Message,
-		LastTransitionTime: metav1.NewTime(time.Now().UTC().Truncate(time.Second)), Generation: stream.Generation,
-	}
-	own := ownHistory(stream, w.tag)
-	if len(own.Conditions) == 1 && own.Conditions[0].Reason == condition.Reason && own.Conditions[0].Message == condition.Message {
-		return
-	}
-	own.Conditions = []imagev1.TagEventCondition{condition}
+	setFailed(ownHistory(stream, w.tag), &w.out.Status, stream.Generation)
 }
 
 // streamImportStrategy is what happens to an ImageStreamImport before it is done.

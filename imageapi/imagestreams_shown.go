@@ -30,6 +30,7 @@ type streamReader struct {
 	streams    *genericregistry.Store // set once it is made
 	authorizer Authorizer
 	registry   string // Options.Registry
+	imports    bool   // what tags follow is imported (TagImports)
 }
 
 // get returns a stream of a namespace.
@@ -145,7 +146,10 @@ func (r *streamReader) compose(ctx context.Context, stored *imagev1.ImageStream,
 				return nil, err
 			}
 			if tag != nil {
-				follow(stored.Spec.Tags[i].Name, tag)
+				name := stored.Spec.Tags[i].Name
+				had := histories[name]
+				follow(name, tag)
+				histories[name] = withGeneration(had, histories[name])
 			}
 		}
 	}

@@ -292,8 +292,15 @@ func (s streamStrategy) follow(ctx context.Context, stream, before *imagev1.Imag
 			errs = append(errs, err)
 			continue
 		}
+		imported := importedNow(ctx, tag.Name)
+		if imported != nil && imported.out.Image == nil {
+			imported.fail(stream)
+			continue
+		}
 		if event != nil {
-			event.Generation = *tag.Generation
+			if event.Generation = *tag.Generation; imported == nil && s.shown.toImport(tag) {
+				event.Generation = 0 // it is shown as it is known until it is imported (TagImports)
+			}
 			if event.Created.IsZero() {
 				event.Created = now
 			}

@@ -51,9 +51,11 @@ type Options struct {
 	// canonical form, and as that registry knows itself. A stream that says nothing else is the repository
 	// <namespace>/<name> there. "" is none, and then mappings are refused.
 	Registry string
-	// Importer imports for imagestreamimports; nil imports nothing.
+	// Importer imports for imagestreamimports; nil imports nothing. Where there is one, what TagImports tells of is to be
+	// imported, too.
 	Importer Importer
-	// AllowedRegistries are those that whoever may not create images may have asked by an imagestreamimport; none for all.
+	// AllowedRegistries are those that whoever may not create images may have asked by an imagestreamimport, and that anybody
+	// may by a tag of a stream; none for all.
 	AllowedRegistries []configv1.RegistryLocation
 }
 
@@ -140,7 +142,7 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 			return ctx, func(obj runtime.Object) runtime.Object { return obj }
 		}
 	}
-	shown := &streamReader{images: served, tags: tagged, authorizer: opts.Authorizer, registry: opts.Registry}
+	shown := &streamReader{images: served, tags: tagged, authorizer: opts.Authorizer, registry: opts.Registry, imports: opts.Importer != nil}
 	served.shown = shown
 	streams, streamStatus, err := newImageStreams(g, opts.Scheme, shown)
 	if err != nil {

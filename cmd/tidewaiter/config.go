@@ -72,7 +72,8 @@ type hooksConfig struct {
 type sweepConfig struct {
 	// Repositories are given as host/path; none are looked through by default.
 	Repositories []string `yaml:"repositories"`
-	// Every is how often they are looked through, such as 6h.
+	// Every is how often they are looked through, such as 6h, and scheduled tags of
+	// streams are imported.
 	Every time.Duration `yaml:"every"`
 }
 

@@ -111,8 +111,8 @@ func registerMetrics(all ...metrics.Registerable) {
 	}
 }
 
-// work imports what is pushed, and what pods use, until ctx ends.
-func (p *pushes) work(ctx context.Context, client *restclient.Config, notifier queue.Notifier, pods queue.Pods) error {
+// work imports what is pushed, and what pods use and streams follow, until ctx ends.
+func (p *pushes) work(ctx context.Context, client *restclient.Config, notifier queue.Notifier, pods queue.Pods, streams queue.Streams) error {
 	defer p.importer.Close()
 	images, err := newImageClient(client)
 	if err != nil {
@@ -127,6 +127,7 @@ func (p *pushes) work(ctx context.Context, client *restclient.Config, notifier q
 		Images:          images,
 		Queue:           p.spool,
 		Pods:            pods,
+		Streams:         streams,
 		Finder:          queue.ListFinder{Images: images},
 		Sweep:           queue.SweepOptions(p.cfg.Sweep),
 		Notifier:        notifier,

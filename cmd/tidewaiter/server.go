@@ -127,6 +127,7 @@ type server struct {
 	verification *verification
 	pushes       *pushes // nil without a listener
 	images       rest.Getter
+	followed     followedTags
 	admitter     *admitter // nil without a listener
 	clusters     *clusters.Clusters
 	usage        *usage.Index
@@ -398,6 +399,7 @@ func (s *server) assemble(context.Context) error {
 		return err
 	}
 	s.images, s.clusters, s.usage = images["images"].(rest.Getter), core.Clusters, core.Usage.Index
+	s.followed = followedTags{imageapi.TagImportsOf(images)}
 	if s.listener != nil {
 		s.admitter = &admitter{
 			images: s.images, tags: images["imagetags"].(rest.Getter), policies: s.verification.policiesInForce, clock: clock.RealClock{},
@@ -488,9 +490,12 @@ func (s *server) addTasks() {
 	_ = legacyregistry.Registerer().Register(s.db)
 	s.tasks = append(s.tasks,
 		func(ctx context.Context) error { return s.verification.work(ctx, s.events) },
-		func(ctx context.Context) error { return s.pushes.work(ctx, s.web.ClientConfig(), s.events, s.admitter) },
+		func(ctx context.Context) error {
+			return s.pushes.work(ctx, s.web.ClientConfig(), s.events, s.admitter, s.followed)
+		},
 		s.renewImages,
 		s.keepStreams,
+		s.feedStreams,
 		s.clusters.Run,
 	)
 	if s.cluster != nil {

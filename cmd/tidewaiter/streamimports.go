@@ -12,9 +12,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/following"
 )
 
 // streamImports imports for imagestreamimports, with the importer of pushes and its
@@ -56,6 +58,20 @@ func (i *streamImports) Import(ctx context.Context, ref reference.Reference, dry
 func (i *streamImports) Tags(ctx context.Context, repository reference.Reference) ([]string, error) {
 	names, err := i.importer.Tags(ctx, repository)
 	return names, importStatus(err)
+}
+
+// followedTags are the tags of streams that have what they follow imported by the queue of
+// pushes.
+type followedTags struct{ *imageapi.TagImports }
+
+// Imported is part of queue.Streams.
+func (t followedTags) Imported(ctx context.Context, ref reference.Reference, failed error) error {
+	return t.TagImports.Imported(ctx, ref, importStatus(failed))
+}
+
+// feedStreams has imported what tags of streams follow, until ctx is done.
+func (s *server) feedStreams(ctx context.Context) error {
+	return (&following.Feeder{Streams: s.followed, Queue: s.pushes.spool}).Run(ctx)
 }
 
 // importStatus is the failure of an import in the words of the Kubernetes API, as

@@ -137,12 +137,15 @@ func Fail(tag *imagev1.ImageTag, reason, message string, at metav1.Time) (change
 }
 
 // Failure is why what a tag leads to could not be learnt or imported last; nil when it could.
-func Failure(tag *imagev1.ImageTag) *imagev1.TagEventCondition {
-	if tag.Status == nil {
+func Failure(tag *imagev1.ImageTag) *imagev1.TagEventCondition { return Failed(tag.Status) }
+
+// Failed is why what a tag of a stream leads to could not be imported; nil when it could, or nobody has tried.
+func Failed(list *imagev1.NamedTagEventList) *imagev1.TagEventCondition {
+	if list == nil {
 		return nil
 	}
-	for i := range tag.Status.Conditions {
-		if c := &tag.Status.Conditions[i]; c.Type == imagev1.ImportSuccess && c.Status == corev1.ConditionFalse {
+	for i := range list.Conditions {
+		if c := &list.Conditions[i]; c.Type == imagev1.ImportSuccess && c.Status == corev1.ConditionFalse {
 			return c
 		}
 	}

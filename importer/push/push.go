@@ -27,6 +27,8 @@ const (
 	Deleted Action = "delete"
 	// Runs: a pod uses it. Nothing of it has changed; it is to be there.
 	Runs Action = "run"
+	// Follows: a tag of an image stream follows it, and has it imported.
+	Follows Action = "follow"
 )
 
 // Event is one thing that a registry says happened. It is believed as far as it
@@ -34,7 +36,7 @@ const (
 // in which a queue stores it; who told, and what only the receiver reads, is left
 // out, so that equal events of several deliveries have equal forms.
 type Event struct {
-	// Receiver is the name of the receiver that was told; for Runs, [OfCluster].
+	// Receiver is the name of the receiver that was told; for Runs, [OfCluster], and for Follows, [OfStreams].
 	Receiver string `json:"-"`
 	// ID is the sender's name for the delivery, the same when it is sent again. It
 	// is empty when the sender has none.
@@ -44,7 +46,7 @@ type Event struct {
 	// reference).
 	Host       string `json:"host"`
 	Repository string `json:"repository"`
-	// Tag and Digest: Pushed has at least one, Runs exactly one; Deleted without either is of
+	// Tag and Digest: Pushed has at least one, Runs and Follows exactly one; Deleted without either is of
 	// the whole repository.
 	Tag    string `json:"tag,omitempty"`
 	Digest string `json:"digest,omitempty"`
@@ -65,6 +67,12 @@ const clusterPrefix = "cluster/"
 
 // Cluster is the cluster whose pods use what a job is about; it is false for a job about a push.
 func (j *Job) Cluster() (name string, ok bool) { return strings.CutPrefix(j.Receiver, clusterPrefix) }
+
+// OfStreams is the Receiver of what tags of image streams follow. It is the name of no other.
+const OfStreams = "image/streams"
+
+// OfStreams reports whether a job is about what tags of image streams follow.
+func (j *Job) OfStreams() bool { return j.Receiver == OfStreams }
 
 // Reference is what the event is about, with its tag and its digest.
 func (e Event) Reference() reference.Reference {
@@ -94,8 +102,8 @@ func Decode(b []byte) (Event, error) {
 	if err := json.Unmarshal(b, &e); err != nil {
 		return Event{}, fmt.Errorf("stored event: %w", err)
 	}
-	if e.Action != Pushed && e.Action != Deleted && e.Action != Runs {
-		return Event{}, fmt.Errorf("stored event: action %q is none of %s, %s and %s", e.Action, Pushed, Deleted, Runs)
+	if e.Action != Pushed && e.Action != Deleted && e.Action != Runs && e.Action != Follows {
+		return Event{}, fmt.Errorf("stored event: action %q is none of %s, %s, %s and %s", e.Action, Pushed, Deleted, Runs, Follows)
 	}
 	if e.Action != Deleted && e.Tag == "" && e.Digest == "" {
 		return Event{}, fmt.Errorf("stored event: %s of %s has neither tag nor digest", e.Action, e.Key())

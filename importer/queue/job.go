@@ -29,6 +29,9 @@ func (w *Worker) do(ctx context.Context, j *push.Job) error {
 	if cluster, ok := j.Cluster(); ok {
 		return w.doRunning(ctx, cluster, j)
 	}
+	if j.OfStreams() {
+		return w.doFollowed(ctx, j)
+	}
 	first := j.Events[0]
 	repository := first.Reference().Bare()
 	tag := repository.WithTag(first.Tag)
@@ -72,7 +75,7 @@ var errGone = errors.New("it is no longer in the registry")
 // deleted since, as it seems after a few attempts. An index of which the registry lacks
 // the images, say, is there all the same.
 func (w *Worker) ended(ctx context.Context, j *push.Job, err error) error {
-	if _, runs := j.Cluster(); runs || importer.ReasonOf(err) != importer.NotFound || j.Attempts < doubtfulAttempts {
+	if _, runs := j.Cluster(); runs || j.OfStreams() || importer.ReasonOf(err) != importer.NotFound || j.Attempts < doubtfulAttempts {
 		return err
 	}
 	first := j.Events[0]

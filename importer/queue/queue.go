@@ -49,6 +49,15 @@ type Pods interface {
 	Keychains(ctx context.Context, cluster string, ref reference.Reference) (all []authn.Keychain, unread, err error)
 }
 
+// Streams know the tags of image streams that have what they follow imported.
+type Streams interface {
+	// Imported tells the streams what became of an import; failed is why it could not be done, nil if it was.
+	Imported(ctx context.Context, ref reference.Reference, failed error) error
+	// Scheduled calls use with each reference that is to be imported by every sweep, until use fails. One may come several
+	// times.
+	Scheduled(ctx context.Context, use func(ref reference.Reference) error) error
+}
+
 // Lister lists Images in pages.
 type Lister interface {
 	List(ctx context.Context, options metav1.ListOptions) (*imagev1.ImageList, error)

@@ -13,11 +13,13 @@ import (
 // of: some registries drop notifications (zot, GitHub), and some have none for a
 // tag that was added or removed (Harbor).
 //
+// It also imports what tags of image streams follow that ask for it (Streams.Scheduled).
+//
 // A sweep imports every tag of a repository, which costs a few small requests for
 // an image that is known, and then asks about what was known and is not there any
 // more. What has no tag is not listed, so it is not found.
 type SweepOptions struct {
-	// Repositories, host/path, at most 1,000. None is no sweep.
+	// Repositories, host/path, at most 1,000.
 	Repositories []string
 	// Every is the time from the beginning of one sweep to the next (6 h), at
 	// least a minute. The first begins with Run, and a slow one delays the next.
@@ -57,7 +59,7 @@ func (o SweepOptions) parse() ([]reference.Reference, error) {
 
 // sweepEvery sweeps until ctx is done.
 func (w *Worker) sweepEvery(ctx context.Context) {
-	if len(w.swept) == 0 {
+	if len(w.swept) == 0 && w.Streams == nil {
 		return
 	}
 	ticker := w.Clock.NewTicker(w.Sweep.Every)
@@ -84,11 +86,17 @@ func (w *Worker) sweep(ctx context.Context) {
 		if err := guard(w.Logger, func() error { return w.sweepRepository(ctx, repository) }); err == nil {
 			swept++
 		} else if ctx.Err() == nil {
-			silent[repository.Host] = importer.ReasonOf(err) == importer.Unreachable || importer.ReasonOf(err) == importer.Timeout
+			silent[repository.Host] = isSilent(err)
 			w.failing.Warn(repository.Name(), "a sweep left a repository before its end", "repository", repository.Name(), "err", err)
 		}
 	}
-	w.Logger.Info("Swept", "repositories", swept, "of", len(w.swept), "duration", w.Clock.Since(start))
+	scheduled, err := w.sweepScheduled(ctx, silent)
+	if err != nil && ctx.Err() == nil {
+		w.Logger.Error("A sweep cannot read what image streams follow", "err", err)
+	}
+	if len(w.swept)+scheduled > 0 {
+		w.Logger.Info("Swept", "repositories", swept, "of", len(w.swept), "scheduled", scheduled, "duration", w.Clock.Since(start))
+	}
 }
 
 // sweepRepository imports every tag, and asks about what else is known. It goes on

@@ -32,6 +32,8 @@ type Options struct {
 	Finder Finder
 	// Pods have credentials for what they use; nil have none.
 	Pods Pods
+	// Streams are told of what their tags had imported; nil has none.
+	Streams Streams
 	// Sweep is the net below notifications that are lost.
 	Sweep SweepOptions
 	// Notifier is told what happens; nil tells nobody.
@@ -213,6 +215,9 @@ func (w *Worker) runJob(ctx context.Context, j *push.Job) {
 func cause(j *push.Job) string {
 	if cluster, ok := j.Cluster(); ok {
 		return "pods of cluster " + cluster
+	}
+	if j.OfStreams() {
+		return "image streams that follow it"
 	}
 	text := "webhook " + j.Receiver
 	if by := actors(j.Events, ""); by != "" {

@@ -1,0 +1,141 @@
+// Package following has what tags of image streams follow imported, when they begin to.
+//
+// A [Feeder] reads all streams when it starts, follows those that are written, and puts what is to be imported into the queue
+// of pushes. There what fails is tried again with longer and longer pauses, and given up in the end. Every hour all streams
+// are read again, so that what was dropped from the queue is found.
+package following
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/importer/push"
+)
+
+// Bounds of a Feeder.
+const (
+	batch = 100         // references queued at once, after which pushes go first
+	pause = time.Second // between two batches
+	// Again is how often all streams are read.
+	Again = time.Hour
+
+	firstRest, maxRest = time.Second, time.Minute // after a failure
+)
+
+// Streams are the image streams, of which each says what it has to be imported that was not.
+type Streams interface {
+	// Each calls use with that of each stream, and returns the version at which all were read.
+	Each(ctx context.Context, use func([]reference.Reference) error) (version string, err error)
+	// Watch calls use with that of each stream that is written after a version, until ctx is done or sooner. It returns the
+	// version to go on from.
+	Watch(ctx context.Context, version string, use func([]reference.Reference) error) (string, error)
+}
+
+// Queue keeps what is to be imported.
+type Queue interface {
+	// Enqueue makes events durable. What waits already is not added again.
+	Enqueue(ctx context.Context, events []push.Event) error
+	// Find returns the newest job of a receiver about a key, nil if there is none.
+	Find(ctx context.Context, receiver, key string) (*push.Job, error)
+	// Retry makes a job due that waits or is dead. It fails with push.ErrNoSuchJob.
+	Retry(ctx context.Context, id int64) error
+}
+
+// Feeder feeds a queue with what tags of streams follow.
+type Feeder struct {
+	Streams Streams
+	Queue   Queue
+	Logger  *slog.Logger // told what fails; nil is slog.Default()
+}
+
+// Run feeds the queue until ctx is done. It ends with no error.
+func (f *Feeder) Run(ctx context.Context) error {
+	logger := f.Logger
+	if logger == nil {
+		logger = slog.Default()
+	}
+	for wait := firstRest; ctx.Err() == nil; {
+		err := f.round(ctx, func() { wait = firstRest })
+		if err == nil || ctx.Err() != nil {
+			continue
+		}
+		if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+			logger.Warn("What tags of image streams follow is not imported: this is tried again", "err", err)
+		}
+		sleep(ctx, wait)
+		wait = min(2*wait, maxRest)
+	}
+	return nil
+}
+
+// round reads all streams, and follows them until the hour is over. It calls well when they could be read.
+func (f *Feeder) round(ctx context.Context, well func()) error {
+	ctx, cancel := context.WithTimeout(ctx, Again)
+	defer cancel()
+	version, err := f.Streams.Each(ctx, func(refs []reference.Reference) error { return f.feed(ctx, refs) })
+	for err == nil && ctx.Err() == nil {
+		well()
+		version, err = f.Streams.Watch(ctx, version, func(refs []reference.Reference) error { return f.feed(ctx, refs) })
+		if err == nil { // a server ends a watch after a while
+			sleep(ctx, firstRest)
+		}
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// feed queues references that are to be imported.
+func (f *Feeder) feed(ctx context.Context, refs []reference.Reference) error {
+	var events []push.Event
+	flush := func() error {
+		if len(events) == 0 {
+			return nil
+		}
+		err := f.Queue.Enqueue(ctx, events)
+		if len(events) == batch {
+			sleep(ctx, pause)
+		}
+		events = events[:0]
+		return err
+	}
+	add := func(e push.Event) error {
+		if events = append(events, e); len(events) == batch {
+			return flush()
+		}
+		return nil
+	}
+	for _, ref := range refs {
+		e := push.Event{Receiver: push.OfStreams, Action: push.Follows, Host: ref.Host, Repository: ref.Repository, Tag: ref.Tag, Digest: ref.Digest}
+		job, err := f.Queue.Find(ctx, e.Receiver, e.Key())
+		if err != nil {
+			return fmt.Errorf("looking for a job about %s: %w", ref, err)
+		}
+		switch {
+		case job == nil || job.State == push.Leased: // which may have asked the registry before the tag was written
+			err = add(e)
+		case job.State == push.Dead || job.Attempts > 0: // it failed before; now it is asked for again
+			if err = f.Queue.Retry(ctx, job.ID); errors.Is(err, push.ErrNoSuchJob) {
+				err = add(e) // it is being done, or done
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("queueing %s: %w", ref, err)
+		}
+	}
+	return flush()
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
