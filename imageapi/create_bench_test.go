@@ -80,7 +80,7 @@ func BenchmarkCreate(b *testing.B) {
 	codecs := serializer.NewCodecFactory(scheme)
 	encoder := codecs.EncoderForVersion(ours["lenient"], imagev1.GroupVersion)
 	decoder := codecs.DecoderToVersion(ours["strict"], internalGroupVersion)
-	s, facts := &strategy{ObjectTyper: scheme}, newFacts(Options{})
+	s, facts := &strategy{clusterScoped: clusterScoped{newCommonStrategy(scheme)}}, newFacts(Options{})
 	attributes, indexers := facts.attributes(indexedFields), facts.indexers()
 	ctx := context.Background()
 	gvk := imagev1.GroupVersion.WithKind("Image")

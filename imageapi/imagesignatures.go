@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
-	"k8s.io/apiserver/pkg/storage/names"
 )
 
 // signaturesREST adds and removes single signatures. They live inside their Image; an ImageSignature
@@ -142,15 +141,9 @@ func indexSignature(image *imagev1.Image, name string) int {
 }
 
 // signatureStrategy prepares an ImageSignature that was posted on its own.
-type signatureStrategy struct {
-	runtime.ObjectTyper
-	names.NameGenerator
-}
+type signatureStrategy struct{ clusterScoped }
 
 var _ rest.RESTCreateStrategy = signatureStrategy{}
-
-// NamespaceScoped is false.
-func (signatureStrategy) NamespaceScoped() bool { return false }
 
 // PrepareForCreate removes what only a verifier may say.
 func (signatureStrategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
@@ -161,9 +154,3 @@ func (signatureStrategy) PrepareForCreate(_ context.Context, obj runtime.Object)
 func (signatureStrategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
 	return validateSignature(obj.(*imagev1.ImageSignature), nil)
 }
-
-// WarningsOnCreate is part of rest.RESTCreateStrategy.
-func (signatureStrategy) WarningsOnCreate(context.Context, runtime.Object) []string { return nil }
-
-// Canonicalize is part of rest.RESTCreateStrategy.
-func (signatureStrategy) Canonicalize(runtime.Object) {}

@@ -21,7 +21,6 @@ import (
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
-	"k8s.io/apiserver/pkg/storage/names"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
@@ -64,7 +63,7 @@ var (
 func newImageStreamImports(opts Options, shown *streamReader) *streamImportsREST {
 	given := *shown.streams
 	given.UpdateStrategy = forgetStrategy{shown.streams.UpdateStrategy.(streamStrategy)}
-	return &streamImportsREST{shown, &given, opts.Importer, opts.AllowedRegistries, semaphore.NewWeighted(maxImporting), streamImportStrategy{streamRequestStrategy{opts.Scheme, names.SimpleNameGenerator}}}
+	return &streamImportsREST{shown, &given, opts.Importer, opts.AllowedRegistries, semaphore.NewWeighted(maxImporting), streamImportStrategy{namespaceScoped{newCommonStrategy(opts.Scheme)}}}
 }
 
 // New is part of rest.Storage.
@@ -357,7 +356,7 @@ func (w *wanted) fail(stream *imagev1.ImageStream) {
 }
 
 // streamImportStrategy is what happens to an ImageStreamImport before it is done.
-type streamImportStrategy struct{ streamRequestStrategy }
+type streamImportStrategy struct{ namespaceScoped }
 
 var _ rest.RESTCreateStrategy = streamImportStrategy{}
 

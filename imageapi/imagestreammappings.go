@@ -17,7 +17,6 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
-	"k8s.io/apiserver/pkg/storage/names"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
@@ -312,22 +311,7 @@ func (r *streamReader) forgetPushes(stream *imagev1.ImageStream) {
 const forgetTimeout = time.Minute
 
 // streamMappingStrategy is what happens to an ImageStreamMapping before it is done.
-type streamMappingStrategy struct{ streamRequestStrategy }
-
-// streamRequestStrategy is what objects of a namespace have in common that ask for something and are not stored themselves.
-type streamRequestStrategy struct {
-	runtime.ObjectTyper
-	names.NameGenerator
-}
-
-// NamespaceScoped is true.
-func (streamRequestStrategy) NamespaceScoped() bool { return true }
-
-// Canonicalize has nothing to do.
-func (streamRequestStrategy) Canonicalize(runtime.Object) {}
-
-// WarningsOnCreate is part of rest.RESTCreateStrategy.
-func (streamRequestStrategy) WarningsOnCreate(context.Context, runtime.Object) []string { return nil }
+type streamMappingStrategy struct{ namespaceScoped }
 
 var _ rest.RESTCreateStrategy = streamMappingStrategy{}
 

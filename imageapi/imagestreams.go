@@ -22,7 +22,6 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/apiserver/pkg/storage/names"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
@@ -34,7 +33,7 @@ import (
 // users write, and what its tags led to that follow no registry; where the others lead is read of the ImageTags whenever
 // a stream is shown.
 func newImageStreams(g generic.RESTOptionsGetter, scheme *runtime.Scheme, shown *streamReader) (*streamsREST, *streamStatusREST, error) {
-	s := streamStrategy{ObjectTyper: scheme, NameGenerator: names.SimpleNameGenerator, shown: shown}
+	s := streamStrategy{namespaceScoped: namespaceScoped{newCommonStrategy(scheme)}, shown: shown}
 	store := &genericregistry.Store{
 		NewFunc:                   func() runtime.Object { return &imagev1.ImageStream{} },
 		NewListFunc:               func() runtime.Object { return &imagev1.ImageStreamList{} },

@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/apiserver/pkg/storage/names"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
@@ -34,29 +33,8 @@ type Authorizer interface {
 // streamStrategy is what happens to an ImageStream between decoding and storing. Users write what it follows, and not
 // where that leads.
 type streamStrategy struct {
-	runtime.ObjectTyper
-	names.NameGenerator
+	namespaceScoped
 	shown *streamReader
-}
-
-// NamespaceScoped is true.
-func (streamStrategy) NamespaceScoped() bool { return true }
-
-// AllowCreateOnUpdate is false: PUT of an unknown stream is 404.
-func (streamStrategy) AllowCreateOnUpdate(context.Context) bool { return false }
-
-// AllowUnconditionalUpdate is false: an update names the resourceVersion it is based on.
-func (streamStrategy) AllowUnconditionalUpdate(context.Context) bool { return false }
-
-// Canonicalize has nothing to do.
-func (streamStrategy) Canonicalize(runtime.Object) {}
-
-// WarningsOnCreate is part of rest.RESTCreateStrategy.
-func (streamStrategy) WarningsOnCreate(context.Context, runtime.Object) []string { return nil }
-
-// WarningsOnUpdate is part of rest.RESTUpdateStrategy.
-func (streamStrategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
-	return nil
 }
 
 // GetResetFields says what of a user's object is not read.

@@ -18,7 +18,6 @@ import (
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
-	"k8s.io/apiserver/pkg/storage/names"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
@@ -37,7 +36,7 @@ type streamTagsREST struct {
 func newImageStreamTags(scheme *runtime.Scheme, shown *streamReader) *streamTagsREST {
 	forget := *shown.streams
 	forget.UpdateStrategy = forgetStrategy{shown.streams.UpdateStrategy.(streamStrategy)}
-	return &streamTagsREST{TableConvertor: streamTagTable, shown: shown, forget: &forget, strategy: streamTagStrategy{scheme, names.SimpleNameGenerator}}
+	return &streamTagsREST{TableConvertor: streamTagTable, shown: shown, forget: &forget, strategy: streamTagStrategy{namespaceScoped{newCommonStrategy(scheme)}}}
 }
 
 var (
@@ -464,35 +463,18 @@ func (forgetStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object)
 
 // streamTagStrategy is what happens to an ImageStreamTag between decoding and its place in a stream. Users write what it
 // follows and its annotations; the rest is the stream's.
-type streamTagStrategy struct {
-	runtime.ObjectTyper
-	names.NameGenerator
-}
+type streamTagStrategy struct{ namespaceScoped }
 
 var (
 	_ rest.RESTCreateStrategy = streamTagStrategy{}
 	_ rest.RESTUpdateStrategy = streamTagStrategy{}
 )
 
-// NamespaceScoped is true.
-func (streamTagStrategy) NamespaceScoped() bool { return true }
-
 // AllowCreateOnUpdate is true.
 func (streamTagStrategy) AllowCreateOnUpdate(context.Context) bool { return true }
 
 // AllowUnconditionalUpdate is true.
 func (streamTagStrategy) AllowUnconditionalUpdate(context.Context) bool { return true }
-
-// Canonicalize has nothing to do.
-func (streamTagStrategy) Canonicalize(runtime.Object) {}
-
-// WarningsOnCreate is part of rest.RESTCreateStrategy.
-func (streamTagStrategy) WarningsOnCreate(context.Context, runtime.Object) []string { return nil }
-
-// WarningsOnUpdate is part of rest.RESTUpdateStrategy.
-func (streamTagStrategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
-	return nil
-}
 
 // PrepareForCreate is part of rest.RESTCreateStrategy.
 func (streamTagStrategy) PrepareForCreate(_ context.Context, obj runtime.Object) {

@@ -21,7 +21,6 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/apiserver/pkg/storage/names"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
@@ -36,7 +35,7 @@ var tagFields = []string{selectors.TagImage, selectors.TagReference, selectors.T
 
 // newImageTags returns the storage of imagetags, and that of their status.
 func newImageTags(g generic.RESTOptionsGetter, scheme *runtime.Scheme) (tagged *genericregistry.Store, status *tagStatusREST, err error) {
-	s := tagStrategy{ObjectTyper: scheme, NameGenerator: names.SimpleNameGenerator}
+	s := tagStrategy{namespaceScoped{newCommonStrategy(scheme)}}
 	store := &genericregistry.Store{
 		NewFunc:                   func() runtime.Object { return &imagev1.ImageTag{} },
 		NewListFunc:               func() runtime.Object { return &imagev1.ImageTagList{} },
@@ -106,30 +105,7 @@ func (r *tagStatusREST) ConvertToTable(ctx context.Context, obj, options runtime
 
 // tagStrategy is what happens to an ImageTag between decoding and storing. Users write what it follows, and not where
 // that leads.
-type tagStrategy struct {
-	runtime.ObjectTyper
-	names.NameGenerator
-}
-
-// NamespaceScoped is true, as of OpenShift's kind.
-func (tagStrategy) NamespaceScoped() bool { return true }
-
-// AllowCreateOnUpdate is false: PUT of an unknown tag is 404.
-func (tagStrategy) AllowCreateOnUpdate(context.Context) bool { return false }
-
-// AllowUnconditionalUpdate is false: an update names the resourceVersion it is based on.
-func (tagStrategy) AllowUnconditionalUpdate(context.Context) bool { return false }
-
-// Canonicalize has nothing to do.
-func (tagStrategy) Canonicalize(runtime.Object) {}
-
-// WarningsOnCreate is part of rest.RESTCreateStrategy.
-func (tagStrategy) WarningsOnCreate(context.Context, runtime.Object) []string { return nil }
-
-// WarningsOnUpdate is part of rest.RESTUpdateStrategy.
-func (tagStrategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
-	return nil
-}
+type tagStrategy struct{ namespaceScoped }
 
 func resetFields(paths ...string) map[fieldpath.APIVersion]*fieldpath.Set {
 	set := fieldpath.NewSet()

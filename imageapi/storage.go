@@ -15,7 +15,6 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
-	"k8s.io/apiserver/pkg/storage/names"
 )
 
 // Options of the storage.
@@ -67,7 +66,7 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 		return nil, fmt.Errorf("imageapi: Options.Scheme is required")
 	}
 	f := newFacts(opts)
-	s := &strategy{ObjectTyper: opts.Scheme, NameGenerator: names.SimpleNameGenerator, verifier: opts.Verifier}
+	s := &strategy{clusterScoped: clusterScoped{newCommonStrategy(opts.Scheme)}, verifier: opts.Verifier}
 	images := &genericregistry.Store{
 		NewFunc:                   func() runtime.Object { return &imagev1.Image{} },
 		NewListFunc:               func() runtime.Object { return &imagev1.ImageList{} },
@@ -152,7 +151,7 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 		"images": served,
 		"imagesignatures": &signaturesREST{
 			images:   served,
-			strategy: signatureStrategy{ObjectTyper: opts.Scheme, NameGenerator: names.SimpleNameGenerator},
+			strategy: signatureStrategy{clusterScoped{newCommonStrategy(opts.Scheme)}},
 		},
 		"imagetags":            tagged,
 		"imagetags/status":     status,
@@ -163,6 +162,6 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 		"imagestreamtags":      newImageStreamTags(opts.Scheme, shown),
 		"imagestreamimages":    &streamImagesREST{streamImageTable, shown},
 		"imagestreamimports":   newImageStreamImports(opts, shown),
-		"imagestreammappings":  &streamMappingsREST{shown, served, status, streamMappingStrategy{streamRequestStrategy{opts.Scheme, names.SimpleNameGenerator}}},
+		"imagestreammappings":  &streamMappingsREST{shown, served, status, streamMappingStrategy{namespaceScoped{newCommonStrategy(opts.Scheme)}}},
 	}, nil
 }

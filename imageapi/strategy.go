@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
-	"k8s.io/apiserver/pkg/storage/names"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 )
@@ -17,8 +16,7 @@ const maxChildLookups = 64
 
 // strategy is what happens to an Image between decoding and storing.
 type strategy struct {
-	runtime.ObjectTyper
-	names.NameGenerator
+	clusterScoped
 	verifier Verifier
 	// get reads a stored Image; nil when it is not there. To date an index by its children.
 	get func(ctx context.Context, name string) (*imagev1.Image, error)
@@ -31,15 +29,6 @@ var (
 	_ rest.RESTUpdateStrategy              = &strategy{}
 	_ rest.GarbageCollectionDeleteStrategy = &strategy{}
 )
-
-// NamespaceScoped is false: images are cluster-scoped.
-func (*strategy) NamespaceScoped() bool { return false }
-
-// AllowCreateOnUpdate is false: PUT of an unknown image is 404.
-func (*strategy) AllowCreateOnUpdate(context.Context) bool { return false }
-
-// AllowUnconditionalUpdate is false: an update names the resourceVersion it is based on.
-func (*strategy) AllowUnconditionalUpdate(context.Context) bool { return false }
 
 // DefaultGarbageCollectionPolicy: images have no dependents.
 func (*strategy) DefaultGarbageCollectionPolicy(context.Context) rest.GarbageCollectionPolicy {
@@ -85,15 +74,6 @@ func (s *strategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object
 func (*strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	return ValidateImageUpdate(obj.(*imagev1.Image), old.(*imagev1.Image))
 }
-
-// Canonicalize has nothing to do: the object is in its final form before validation.
-func (*strategy) Canonicalize(runtime.Object) {}
-
-// WarningsOnCreate is part of rest.RESTCreateStrategy.
-func (*strategy) WarningsOnCreate(context.Context, runtime.Object) []string { return nil }
-
-// WarningsOnUpdate is part of rest.RESTUpdateStrategy.
-func (*strategy) WarningsOnUpdate(_ context.Context, _, _ runtime.Object) []string { return nil }
 
 // children are the stored Images of an index's children. A child that cannot be read does not date the index.
 func (s *strategy) children(ctx context.Context, image *imagev1.Image) []*imagev1.Image {
