@@ -82,3 +82,38 @@ func TestDeletingImages(t *testing.T) {
 	s.Kubectl(t, "annotate", "image", digest(2), "--overwrite", "tidewaiter.dev/allow-delete=unknown,used")
 	s.Kubectl(t, "delete", "image", digest(2))
 }
+
+// Pruning marks what no tag has led to lately, and deletes it when the grace period is over; kubectl undoes it for one image.
+func TestPruning(t *testing.T) {
+	s, r := harness.StartServer(t), registry.Start(t, registry.Distribution)
+	imgs := images.Numbered(t, 4)
+	digest := func(i int) string { return images.Digest(t, imgs[i]).String() }
+	for i := range imgs {
+		r.Push(t, "team/app:v1", imgs[i])
+		s.Import(t, r.Host+"/team/app:v1")
+	}
+	prune := func(args ...string) string {
+		t.Helper()
+		c := harness.ImportCommand(t)
+		c.Args = append([]string{"prune", "--kubeconfig", s.Kubeconfig, "--keep-younger-than=0s", "--keep-tag-revisions=2", "--grace=0s"}, args...)
+		return harness.MustRun(t, c)
+	}
+	left := func() int { return strings.Count(s.Kubectl(t, "get", "images", "-o", "name"), "sha256:") }
+	short := func(i int) string { return digest(i)[:len("sha256:")+12] }
+
+	wantContains(t, "a dry run", prune("--kept"), short(0), short(1), "nothing needs it ("+r.Host+"/team/app)", "one of the last 2 images of default/", "keep revision: 2, mark: 2")
+	if got := s.Kubectl(t, "get", "images", "-o", "yaml"); left() != 4 || strings.Contains(got, "prune-after") {
+		t.Errorf("after a dry run: %s", got)
+	}
+	wantContains(t, "the first run", prune("--confirm"), "mark: 2")
+	s.Kubectl(t, "annotate", "image", digest(1), "tidewaiter.dev/prune-after-")
+	wantContains(t, "the second run", prune("--confirm"), "delete: 1, keep revision: 2, mark: 1")
+	if got := s.Kubectl(t, "get", "images", "-o", "name"); left() != 3 || strings.Contains(got, digest(0)) {
+		t.Errorf("left are %s", got)
+	}
+	wantContains(t, "undone", prune("--undo", "--confirm"), "keep undone: 2, unmark: 1")
+	s.Import(t, r.Host+"/team/app@"+digest(0)) // the registry still has it
+	if left() != 4 {
+		t.Error("what was pruned is not back")
+	}
+}

@@ -1,0 +1,490 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+)
+
+// What is decided about an image.
+const (
+	decisionKeep   = "keep"   // something needs it
+	decisionMark   = "mark"   // nothing does: it will be deleted when the grace period is over
+	decisionWait   = "wait"   // it is marked, and the grace period is not over
+	decisionDelete = "delete" // it is marked, and the grace period is over
+	decisionUnmark = "unmark" // it was marked, and something needs it, or it is undone
+	decisionFail   = "fail"   // it could not be decided or done
+)
+
+// Why an image is kept, beside the reasons that the server has (annotation.TaggedReason and others).
+const (
+	keptYoung    = "young"
+	keptRevision = "revision"
+	keptListed   = "listed"
+	keptChanged  = "changed"
+)
+
+const (
+	prunePage      = 500 // images at a time, without what they are made of
+	pruneTagsPage  = 200 // tags at a time, each with its history
+	pruneRow       = "%-22s %-8s   %-20s   %s%s\n"
+	maxPruneReason = 300 // bytes of a reason that is shown
+)
+
+// pruneOptions are the flags of prune.
+type pruneOptions struct {
+	clientOptions
+	confirm, undo, kept bool
+	revisions           int
+	younger, grace      time.Duration
+	verdicts            []string
+	output              string
+	now                 func() time.Time
+}
+
+// pruned is what was decided about an image, and why.
+type pruned struct {
+	Image      string     `json:"image"`
+	Repository string     `json:"repository,omitempty"`
+	Decision   string     `json:"decision"`
+	Reason     string     `json:"reason,omitempty"`
+	Message    string     `json:"message"`
+	After      *time.Time `json:"after,omitempty"` // when it is deleted
+}
+
+// pruner decides about images page by page. Of all that a server has it holds which images are kept as revisions of tags.
+type pruner struct {
+	*pruneOptions
+	images      metadata.Getter
+	client      *imageclient.Client
+	revisionsOf map[imageKey]string // each with a tag that led to it
+	report      func(pruned) error
+	counts      map[string]int // by decision, and by decision and reason
+}
+
+// imageKey stands for the name of an image: 16 bytes of a digest of it.
+type imageKey [16]byte
+
+func keyOf(name string) imageKey {
+	sum := sha256.Sum256([]byte(name))
+	return imageKey(sum[:16])
+}
+
+func newPruneCommand() *cobra.Command {
+	o := &pruneOptions{now: time.Now}
+	cmd := &cobra.Command{
+		Use:   "prune",
+		Short: "Delete images that nothing needs, after a grace period in which that is undone with one command",
+		Long: `Delete images that no tag leads to, no pod uses, and no index that stays lists.
+
+Without --confirm nothing is changed: it is shown what would be. With it, images that
+nothing needs are marked (the annotation tidewaiter.dev/prune-after), and a later run
+deletes those whose --grace is over and that nothing has needed since. So run it
+daily. Until an image is deleted, --undo takes the marks off; afterwards an import
+brings it back as long as its registry has it, as registries are not touched.
+
+An image is kept that
+  - is younger than --keep-younger-than,
+  - one of the last --keep-tag-revisions images is that a tag has led to,
+  - the server would not delete: a tag leads to it, pods use it, or that is unknown,
+  - is listed by an index that is not marked: what it lists goes after the index.
+
+The exit code is 0 when all was decided and done, 1 when some images were kept
+because it is unknown whether they are needed, or could not be changed, and 2 when
+nothing could be.`,
+		Example: `  # What would go, and why
+  tidewaiter prune
+
+  # Mark what nothing needs; delete what was marked a day ago and nothing needs still
+  tidewaiter prune --confirm
+
+  # Only what nobody has signed; keep ten images of each tag, and all of the last 30 days
+  tidewaiter prune --verdict Unsigned --keep-tag-revisions 10 --keep-younger-than 720h --confirm
+
+  # Undo
+  tidewaiter prune --undo --confirm
+
+  # Each decision, also about what is kept, for programs
+  tidewaiter prune --kept -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			l, err := o.looker(cmd)
+			if err != nil {
+				return err
+			}
+			images, err := metadata.NewForConfig(l.config)
+			if err != nil {
+				return err
+			}
+			p := &pruner{pruneOptions: o, images: images.Resource(imagev1.GroupVersion.WithResource("images")), client: l.client, counts: map[string]int{}}
+			if err := p.run(cmd.Context(), cmd.OutOrStdout()); err != nil {
+				return l.explain(err)
+			}
+			if !o.confirm {
+				fmt.Fprintln(cmd.ErrOrStderr(), "nothing was changed: --confirm does")
+			}
+			if n := p.counts[decisionFail] + p.counts[decisionKeep+" "+annotation.UnknownReason] + p.counts[decisionUnmark+" "+annotation.UnknownReason]; n > 0 {
+				return &exitError{code: exitSome, err: fmt.Errorf("of %d images it is unknown whether something needs them, or they could not be changed", n)}
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&o.confirm, "confirm", false, "change what is shown, instead of only showing it")
+	f.IntVar(&o.revisions, "keep-tag-revisions", 3, "keep so many images of each tag that its registry has: those it led to last")
+	f.DurationVar(&o.younger, "keep-younger-than", time.Hour, "keep images that were stored less than this ago")
+	f.StringSliceVar(&o.verdicts, "verdict", nil, "only images with one of these verdicts: True, ByIndex, False, Unknown, Unsigned; without it, with any")
+	f.DurationVar(&o.grace, "grace", 24*time.Hour, "time from marking an image to deleting it, in which --undo helps")
+	f.BoolVar(&o.undo, "undo", false, "take the marks off, and delete nothing")
+	f.BoolVar(&o.kept, "kept", false, "show what is kept, too, instead of counting it")
+	f.StringVarP(&o.output, "output", "o", "", "json, instead of a table")
+	o.addFlags(cmd)
+	return cmd
+}
+
+func (o *pruneOptions) check() error {
+	if err := checkJSON(o.output); err != nil {
+		return err
+	}
+	if o.revisions < 0 || o.younger < 0 || o.grace < 0 {
+		return misuse(errors.New("--keep-tag-revisions, --keep-younger-than and --grace cannot be negative"), "0 keeps nothing by that")
+	}
+	known := []string{verdicts.VerifiedTrue, verdicts.ByIndex, verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.Unsigned}
+	for _, verdict := range o.verdicts {
+		if !slices.Contains(known, verdict) {
+			return misuse(fmt.Errorf("--verdict %s is not known", verdict), "it is one of %s", strings.Join(known, ", "))
+		}
+	}
+	return nil
+}
+
+// run decides about all images that are selected, and writes the decisions to out as they are made.
+func (p *pruner) run(ctx context.Context, out io.Writer) error {
+	end := p.printTo(out)
+	if !p.undo {
+		if err := p.readRevisions(ctx); err != nil {
+			return err
+		}
+	}
+	selected := []string{""}
+	if len(p.verdicts) > 0 {
+		selected = nil
+		for _, verdict := range p.verdicts {
+			selected = append(selected, fields.OneTermEqualSelector("signatures.verified", verdict).String())
+		}
+	}
+	for _, selector := range selected {
+		err := pruneEach(ctx, prunePage, selector, p.images.List, func(list *metav1.PartialObjectMetadataList) error {
+			for i := range list.Items {
+				if err := p.one(ctx, &list.Items[i]); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return end()
+}
+
+// pruneEach reads a list page by page.
+func pruneEach[L metav1.ListInterface](ctx context.Context, limit int64, selector string, list func(context.Context, metav1.ListOptions) (L, error), visit func(L) error) error {
+	options := metav1.ListOptions{Limit: limit, FieldSelector: selector}
+	for {
+		page, err := list(ctx, options)
+		if err != nil {
+			return err
+		}
+		if err := visit(page); err != nil {
+			return err
+		}
+		if options.Continue = page.GetContinue(); options.Continue == "" {
+			return nil
+		}
+	}
+}
+
+// readRevisions reads which images tags have led to last.
+func (p *pruner) readRevisions(ctx context.Context) error {
+	p.revisionsOf = map[imageKey]string{}
+	keep := func(tag string, items []imagev1.TagEvent) {
+		if len(items) == 0 || items[0].Image == "" {
+			return // its registry has it no longer
+		}
+		n := 0
+		for _, item := range items {
+			if item.Image == "" {
+				continue
+			}
+			if n++; n > p.revisions {
+				return
+			}
+			if key := keyOf(item.Image); p.revisionsOf[key] == "" {
+				p.revisionsOf[key] = tag
+			}
+		}
+	}
+	err := pruneEach(ctx, pruneTagsPage, "", p.client.ListTags, func(list *imagev1.ImageTagList) error {
+		for i := range list.Items {
+			if tag := &list.Items[i]; tag.Status != nil {
+				keep(tag.Namespace+"/"+tag.Name, tag.Status.Items)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return pruneEach(ctx, pruneTagsPage, "", p.client.ListStreams, func(list *imagev1.ImageStreamList) error {
+		for i := range list.Items {
+			stream := &list.Items[i]
+			if stream.Annotations[tags.Auto] != "" {
+				continue // it has what the ImageTags have
+			}
+			for _, tag := range stream.Status.Tags {
+				keep(stream.Namespace+"/"+stream.Name+":"+tag.Tag, tag.Items)
+			}
+		}
+		return nil
+	})
+}
+
+// one decides about an image, does it, and reports it.
+func (p *pruner) one(ctx context.Context, image *metav1.PartialObjectMetadata) error {
+	d, err := p.decide(ctx, image)
+	repository := ""
+	if err == nil {
+		repository, err = p.repository(ctx, image, d.Decision)
+	}
+	if err == nil && p.confirm {
+		err = p.do(ctx, image, &d)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if apierrors.IsNotFound(err) {
+		return nil // somebody else has deleted it
+	}
+	if reason, message := refusal(err); reason != "" {
+		d, err = pruned{Decision: decisionKeep, Reason: reason, Message: message}, nil
+	}
+	if err != nil {
+		d.Decision, d.Reason, d.Message, d.After = decisionFail, "", err.Error(), nil
+	}
+	d.Image, d.Repository = image.Name, repository
+	d.Message = printable.Line(d.Message, maxPruneReason)
+	p.counts[d.Decision]++
+	p.counts[d.Decision+" "+d.Reason]++
+	if d.Decision == decisionKeep && !p.kept && d.Reason != annotation.UnknownReason {
+		return nil
+	}
+	return p.report(d)
+}
+
+// repository is where an image is, "" if it is kept and its annotations do not tell: then it is not read for that.
+func (p *pruner) repository(ctx context.Context, image *metav1.PartialObjectMetadata, decision string) (string, error) {
+	own := ""
+	if decision != decisionKeep && len(annotation.In(image.Annotations, "", image.Name)) == 0 {
+		whole, err := p.client.Get(ctx, image.Name, metav1.GetOptions{})
+		if err != nil {
+			return "", err
+		}
+		own = whole.DockerImageReference
+	}
+	for _, in := range annotation.In(image.Annotations, own, image.Name) {
+		return in.Name(), nil
+	}
+	return "", nil
+}
+
+// decide says what becomes of an image. It asks the server no more than twice.
+func (p *pruner) decide(ctx context.Context, image *metav1.PartialObjectMetadata) (pruned, error) {
+	after, marked := annotation.Marked(image.Annotations)
+	_, written := image.Annotations[annotation.PruneAfter]
+	keep := func(reason, format string, args ...any) (pruned, error) {
+		d := pruned{Decision: decisionKeep, Reason: reason, Message: fmt.Sprintf(format, args...)}
+		if written {
+			d.Decision = decisionUnmark
+		}
+		return d, nil
+	}
+	if p.undo {
+		return keep("undone", "--undo")
+	}
+	if age := p.now().Sub(image.CreationTimestamp.Time); age < p.younger {
+		return keep(keptYoung, "stored %s ago, less than %s", age.Truncate(time.Second), p.younger)
+	}
+	if tag := p.revisionsOf[keyOf(image.Name)]; tag != "" {
+		return keep(keptRevision, "one of the last %d images of %s", p.revisions, tag)
+	}
+	above, err := p.images.List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("lists", image.Name).String(), Limit: prunePage})
+	if err != nil {
+		return pruned{}, err
+	}
+	for i := range above.Items {
+		index := &above.Items[i]
+		if tag := p.revisionsOf[keyOf(index.Name)]; tag != "" {
+			return keep(keptRevision, "listed by index %s, one of the last %d images of %s", index.Name, p.revisions, tag)
+		}
+		if _, marked := annotation.Marked(index.Annotations); !marked && index.Name != image.Name {
+			return keep(keptListed, "index %s lists it", index.Name)
+		}
+	}
+	if above.Continue != "" {
+		return keep(keptListed, "more than %d indexes list it", prunePage)
+	}
+	options := p.precondition(image)
+	options.DryRun = []string{metav1.DryRunAll}
+	if err := p.images.Delete(ctx, image.Name, options); err != nil {
+		if reason, message := refusal(err); reason != "" {
+			return keep(reason, "%s", message)
+		}
+		return pruned{}, err
+	}
+	switch {
+	case !marked:
+		after = p.now().Add(p.grace).UTC().Truncate(time.Second)
+		return pruned{Decision: decisionMark, Message: "nothing needs it", After: &after}, nil
+	case p.now().Before(after):
+		return pruned{Decision: decisionWait, Message: "nothing needs it", After: &after}, nil
+	}
+	return pruned{Decision: decisionDelete, Message: "nothing needs it, and it was marked", After: &after}, nil
+}
+
+// refusal is why the server would not delete an image; no reason if err is something else. What is unknown is named where
+// nothing is known.
+func refusal(err error) (reason, message string) {
+	var status apierrors.APIStatus
+	if !apierrors.IsConflict(err) || !errors.As(err, &status) {
+		return "", ""
+	}
+	reason, message = keptChanged, "it has changed meanwhile"
+	if details := status.Status().Details; details != nil {
+		for _, cause := range details.Causes {
+			if reason == keptChanged || reason == annotation.UnknownReason {
+				reason, message = string(cause.Type), cause.Message
+			}
+		}
+	}
+	return reason, message
+}
+
+// precondition has a deletion refused if the image has changed since.
+func (p *pruner) precondition(image *metav1.PartialObjectMetadata) metav1.DeleteOptions {
+	return metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &image.UID, ResourceVersion: &image.ResourceVersion}}
+}
+
+// do does what was decided, unless the image has changed since.
+func (p *pruner) do(ctx context.Context, image *metav1.PartialObjectMetadata, d *pruned) error {
+	var value any
+	switch d.Decision {
+	case decisionDelete:
+		return p.images.Delete(ctx, image.Name, p.precondition(image))
+	case decisionMark:
+		value = d.After.Format(time.RFC3339)
+	case decisionUnmark:
+	default:
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"resourceVersion": image.ResourceVersion, "annotations": map[string]any{annotation.PruneAfter: value},
+	}})
+	if err != nil {
+		return err
+	}
+	_, err = p.images.Patch(ctx, image.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
+}
+
+// printTo has decisions written to out, and returns what ends that.
+func (p *pruner) printTo(out io.Writer) (end func() error) {
+	if p.output == "json" {
+		separator := `{"images":[`
+		p.report = func(d pruned) error {
+			b, err := json.Marshal(d)
+			if err == nil {
+				_, err = fmt.Fprintf(out, "%s\n  %s", separator, b)
+			}
+			separator = ","
+			return err
+		}
+		return func() error {
+			if separator != "," {
+				fmt.Fprint(out, separator)
+			}
+			b, err := json.Marshal(map[string]any{"confirmed": p.confirm, "counts": p.summary()})
+			if err == nil {
+				_, err = fmt.Fprintf(out, "\n],%s\n", b[1:])
+			}
+			return err
+		}
+	}
+	begun := false
+	p.report = func(d pruned) error {
+		if !begun {
+			begun = true
+			fmt.Fprintf(out, pruneRow, "IMAGE", "DECISION", "AFTER", "WHY", "")
+		}
+		after := "<none>"
+		if d.After != nil {
+			after = d.After.Format(time.RFC3339)
+		}
+		in := ""
+		if d.Repository != "" {
+			in = " (" + printable.Line(d.Repository, maxPruneReason) + ")"
+		}
+		_, err := fmt.Fprintf(out, pruneRow, printable.Line(reference.ShortDigest(d.Image), 0), d.Decision, after, d.Message, in)
+		return err
+	}
+	return func() error {
+		var texts []string
+		counts := p.summary()
+		for _, what := range slices.Sorted(maps.Keys(counts)) {
+			texts = append(texts, fmt.Sprintf("%s: %d", what, counts[what]))
+		}
+		if len(texts) == 0 {
+			texts = []string{"no images"}
+		}
+		_, err := fmt.Fprintln(out, strings.Join(texts, ", "))
+		return err
+	}
+}
+
+// summary counts the decisions, and what was kept by the reason.
+func (p *pruner) summary() map[string]int {
+	counts := map[string]int{}
+	for what, n := range p.counts {
+		decision, reason, detailed := strings.Cut(what, " ")
+		if detailed == (decision == decisionKeep) && (!detailed || reason != "") {
+			counts[what] = n
+		}
+	}
+	return counts
+}

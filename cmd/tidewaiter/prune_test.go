@@ -1,0 +1,291 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+)
+
+// pruning is a server that knows some images.
+type pruning struct {
+	t          *testing.T
+	kubeconfig string
+	images     *imageclient.Client
+	kube       kubernetes.Interface
+}
+
+func newPruning(t *testing.T, configFile string) *pruning {
+	t.Helper()
+	t.Setenv("KUBECONFIG", "")
+	dir := t.TempDir()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := serveWith(t, serverOptions{dataDir: dir, configFile: configFile}, listener)
+	p := &pruning{t: t, kubeconfig: kubeconfigPath(dir), kube: kubernetes.NewForConfigOrDie(config)}
+	if p.images, err = imageclient.New(config); err != nil {
+		t.Fatal(err)
+	}
+	// The verb has the rights of its role, and no others.
+	bind(t, p.kube, "pruner", "tidewaiter:pruner", "")
+	rules, err := clientcmd.LoadFromFile(p.kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, user := range rules.AuthInfos {
+		user.Impersonate = "pruner"
+	}
+	p.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*rules, p.kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// pruneDigest is the digest of the image of a number.
+func pruneDigest(n int) string { return manifest.Digest(fmt.Append(nil, n)) }
+
+// create stores the image of a number, without content, in a repository; of an index it lists others.
+func (p *pruning) create(n int, lists ...int) {
+	p.t.Helper()
+	image := &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: pruneDigest(n)}, DockerImageReference: "a.example.com/team/app@" + pruneDigest(n)}
+	for _, child := range lists {
+		image.DockerImageManifests = append(image.DockerImageManifests, imagev1.ImageManifest{Digest: pruneDigest(child), MediaType: "application/vnd.oci.image.manifest.v1+json", OS: "linux", Architecture: "amd64"})
+	}
+	if _, err := p.images.Create(p.t.Context(), image, metav1.CreateOptions{}); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// lead has a tag lead to one image after another; 0 is that its registry has it no longer.
+func (p *pruning) lead(name string, numbers ...int) {
+	p.t.Helper()
+	ref := reference.Reference{Host: "a.example.com", Repository: "team/app", Tag: name}
+	tag := tags.New(ref)
+	for i, n := range numbers {
+		digest := ""
+		if n > 0 {
+			digest = pruneDigest(n)
+		}
+		tags.Lead(tag, ref, digest, metav1.NewTime(time.Unix(1700000000+int64(i), 0)))
+	}
+	if _, err := p.images.UpdateTag(p.t.Context(), tag, metav1.UpdateOptions{}); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// run prunes, and returns what was decided about each image by its number, as "decision reason", and the whole output.
+func (p *pruning) run(code int, args ...string) (map[int]string, string) {
+	p.t.Helper()
+	got, stdout, stderr := tidewaiter(p.t, append([]string{"prune", "--keep-younger-than", "0s", "--kept", "-o", "json", "--kubeconfig", p.kubeconfig}, args...)...)
+	if got != code {
+		p.t.Fatalf("prune %q: exit code %d, want %d: %s%s", args, got, code, stdout, stderr)
+	}
+	var report struct {
+		Images    []pruned
+		Confirmed bool
+		Counts    map[string]int
+	}
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil {
+		p.t.Fatalf("%v: %s", err, stdout)
+	}
+	decided, counted := map[int]string{}, 0
+	for n := range 200 {
+		for _, d := range report.Images {
+			if d.Image == pruneDigest(n) {
+				decided[n] = strings.TrimSpace(d.Decision + " " + d.Reason)
+			}
+		}
+	}
+	for _, count := range report.Counts {
+		counted += count
+	}
+	if counted != len(report.Images) || len(decided) != len(report.Images) {
+		p.t.Errorf("%d are counted, of %d, and %d known", counted, len(report.Images), len(decided))
+	}
+	return decided, stdout
+}
+
+func (p *pruning) want(when string, got map[int]string, want map[int]string) {
+	p.t.Helper()
+	for n, decision := range want {
+		if got[n] != decision {
+			p.t.Errorf("%s: image %d is %q, want %q", when, n, got[n], decision)
+		}
+	}
+	if len(got) != len(want) {
+		p.t.Errorf("%s: there are %v, want %v", when, got, want)
+	}
+}
+
+// mark writes when an image may be deleted.
+func (p *pruning) mark(n int, after string) {
+	p.t.Helper()
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, annotation.PruneAfter, after)
+	if _, err := p.images.Patch(p.t.Context(), pruneDigest(n), types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *pruning) stored() (numbers []int) {
+	p.t.Helper()
+	list, err := p.images.List(p.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for n := range 200 {
+		if slices.ContainsFunc(list.Items, func(image imagev1.Image) bool { return image.Name == pruneDigest(n) }) {
+			numbers = append(numbers, n)
+		}
+	}
+	return numbers
+}
+
+// Images that nothing needs are marked, and deleted by a later run if nothing has needed them since. What is kept says why.
+func TestPrune(t *testing.T) {
+	p := newPruning(t, "")
+	for n := 1; n <= 9; n++ {
+		p.create(n)
+	}
+	p.create(11, 10)
+	p.create(10)
+	p.create(13, 12)
+	p.create(12)
+	p.lead("v1", 1, 2, 3, 13, 4, 5) // 1 and 2 are too old
+	p.lead("gone", 6, 0)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "a.example.com/team/app@" + pruneDigest(7)}}}}
+	if _, err := p.kube.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	soon(t, "the pod counts", func() bool {
+		list, err := p.images.List(t.Context(), metav1.ListOptions{FieldSelector: "used=true"})
+		return err == nil && len(list.Items) == 1
+	})
+
+	fresh := map[int]string{1: "mark", 2: "mark", 3: "mark", 4: "keep revision", 5: "keep revision", 6: "mark", 7: "keep used", 8: "mark", 9: "mark",
+		10: "keep listed", 11: "mark", 12: "keep revision", 13: "keep revision"}
+	got, out := p.run(exitOK)
+	p.want("a dry run", got, fresh)
+	if !strings.Contains(out, "listed by index "+pruneDigest(13)+", one of the last 3 images of default/a.example.com--team--app:v1") || !strings.Contains(out, "pod local/default/web uses it") {
+		t.Errorf("it says %s", out)
+	}
+	got, _ = p.run(exitOK, "--keep-younger-than", "1h")
+	for n, decision := range got {
+		if decision != "keep young" {
+			t.Errorf("with --keep-younger-than image %d is %q", n, decision)
+		}
+	}
+	got, _ = p.run(exitOK, "--keep-tag-revisions", "0")
+	if got[4] != "mark" || got[13] != "mark" || got[5] != "keep tagged" {
+		t.Errorf("without revisions: %v", got)
+	}
+	got, _ = p.run(exitOK, "--verdict", "True,False")
+	p.want("with other verdicts", got, nil)
+	got, _ = p.run(exitOK, "--verdict", "Unsigned")
+	p.want("with the verdict that all have", got, fresh)
+	if all := p.stored(); len(all) != 13 {
+		t.Fatalf("after dry runs there are %v", all)
+	}
+
+	p.run(exitOK, "--confirm")
+	waiting := map[int]string{1: "wait", 2: "wait", 3: "wait", 4: "keep revision", 5: "keep revision", 6: "wait", 7: "keep used", 8: "wait", 9: "wait",
+		11: "wait", 12: "keep revision", 13: "keep revision"}
+	got, _ = p.run(exitOK)
+	waiting[10] = got[10] // by the order of digests it was looked at before or after its index
+	if got[10] != "mark" && got[10] != "wait" {
+		t.Errorf("what a marked index lists is %q", got[10])
+	}
+	p.want("after the first run", got, waiting)
+	p.run(exitOK, "--confirm")
+	if all := p.stored(); len(all) != 13 {
+		t.Errorf("within the grace period there are %v", all)
+	}
+
+	// Undone, for all and by hand for one.
+	got, _ = p.run(exitOK, "--undo", "--confirm")
+	if got[1] != "unmark undone" || got[4] != "keep undone" {
+		t.Errorf("undone: %v", got)
+	}
+	got, _ = p.run(exitOK)
+	p.want("after it was undone", got, fresh)
+
+	// The grace period of some is over; of these one has got a tag since, and one a mark that nobody can read.
+	past := time.Now().Add(-time.Second).UTC().Format(time.RFC3339)
+	for _, n := range []int{1, 2, 11, 10, 4} {
+		p.mark(n, past)
+	}
+	p.mark(3, "tomorrow")
+	p.lead("v2", 2)
+	got, _ = p.run(exitOK, "--confirm")
+	for n, want := range map[int]string{1: "delete", 2: "unmark revision", 3: "mark", 4: "unmark revision", 8: "mark"} {
+		if got[n] != want {
+			t.Errorf("image %d is %q, want %q", n, got[n], want)
+		}
+	}
+	p.run(exitOK, "--confirm")
+	if got, want := p.stored(), []int{2, 3, 4, 5, 6, 7, 8, 9, 12, 13}; !slices.Equal(got, want) {
+		t.Errorf("left are %v, want %v", got, want)
+	}
+
+	// Without a grace period it takes two runs all the same. The table has what changes, and counts the rest.
+	if code, stdout, stderr := tidewaiter(t, "prune", "--keep-younger-than=0", "--grace=0", "--undo", "--confirm", "--kubeconfig", p.kubeconfig); code != exitOK {
+		t.Fatalf("%d: %s%s", code, stdout, stderr)
+	}
+	for _, want := range []string{" mark   ", " delete   "} {
+		code, stdout, stderr := tidewaiter(t, "prune", "--keep-younger-than=0", "--grace=0", "--confirm", "--kubeconfig", p.kubeconfig)
+		if code != exitOK || strings.Count(stdout, want) != 4 || !strings.Contains(stdout, "nothing needs it") || !strings.Contains(stdout, "(a.example.com/team/app)\n") ||
+			!strings.Contains(stdout, "keep revision: 5, keep used: 1") {
+			t.Errorf("%d: %s%s", code, stdout, stderr)
+		}
+	}
+	if got, want := p.stored(), []int{2, 4, 5, 7, 12, 13}; !slices.Equal(got, want) {
+		t.Errorf("left are %v, want %v", got, want)
+	}
+}
+
+// While a cluster has not been read, nothing is pruned, and the exit code says so.
+func TestPruneKeepsWhatIsUnknown(t *testing.T) {
+	away := filepath.Join(t.TempDir(), "kubeconfig")
+	to := clientcmdapi.NewConfig()
+	to.Clusters["away"], to.Contexts["away"], to.CurrentContext = &clientcmdapi.Cluster{Server: "https://127.0.0.1:1"}, &clientcmdapi.Context{Cluster: "away"}, "away"
+	if err := clientcmd.WriteToFile(*to, away); err != nil {
+		t.Fatal(err)
+	}
+	p := newPruning(t, writeConfig(t, "clusters:\n- {name: away, kubeconfig: "+away+"}\n"))
+	p.create(1)
+	p.create(2)
+	p.mark(2, "2001-01-01T00:00:00Z")
+	got, out := p.run(exitSome, "--confirm")
+	p.want("a cluster is away", got, map[int]string{1: "keep unknown", 2: "unmark unknown"})
+	if !strings.Contains(out, "it is unknown whether pods use it: the pods of cluster away are not known yet") || len(p.stored()) != 2 {
+		t.Errorf("%s", out)
+	}
+}
+
+func TestPruneIsMisused(t *testing.T) {
+	for _, args := range [][]string{{"--grace=-1h"}, {"--keep-tag-revisions=-1"}, {"--verdict=Maybe"}, {"-o", "xml"}, {"REF"}} {
+		if code, stdout, _ := tidewaiter(t, append([]string{"prune", "--data-dir", t.TempDir()}, args...)...); code != exitUsage || stdout != "" {
+			t.Errorf("%q: %d %s", args, code, stdout)
+		}
+	}
+}
