@@ -50,6 +50,8 @@ type bulkLoad struct {
 	Known        bool
 	// Referrers says whether they are asked for; tag lists are not, of which an import needs one for all images.
 	Referrers bool
+	// Store is the file of a database, if what is read is to be checked, parsed and stored.
+	Store string
 }
 
 // bulkMain is the process of a role.
@@ -77,13 +79,20 @@ func bulkMain(text string) error {
 func (l *bulkLoad) run() error {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: l.Jobs, DisableCompression: true}}
 	names := bulk.New(bulk.Options{})
+	var store *bulkStore
+	if l.Store != "" {
+		var err error
+		if store, err = openBulkStore(l.Store); err != nil {
+			return err
+		}
+	}
 	var next atomic.Int64
 	var failure atomic.Pointer[error]
 	var workers sync.WaitGroup
 	for range l.Jobs {
 		workers.Go(func() {
 			for i := int(next.Add(1)) - 1; i < l.Images && failure.Load() == nil; i = int(next.Add(1)) - 1 {
-				if err := l.one(client, names.Reference(i)); err != nil {
+				if err := l.one(client, names.Reference(i), store); err != nil {
 					failure.Store(&err)
 				}
 			}
@@ -93,10 +102,13 @@ func (l *bulkLoad) run() error {
 	if err := failure.Load(); err != nil {
 		return *err
 	}
+	if store != nil {
+		return store.close()
+	}
 	return nil
 }
 
-func (l *bulkLoad) one(client *http.Client, reference string) error {
+func (l *bulkLoad) one(client *http.Client, reference string, store *bulkStore) error {
 	repository, tag, _ := strings.Cut(reference, ":")
 	ask := func(method, what string) (http.Header, []byte, error) {
 		req, err := http.NewRequest(method, l.URL+"/v2/"+repository+"/"+what, nil)
@@ -116,23 +128,30 @@ func (l *bulkLoad) one(client *http.Client, reference string) error {
 	}
 	header, _, err := ask(http.MethodHead, "manifests/"+tag)
 	digest := header.Get("Docker-Content-Digest")
+	var manifest, config []byte
 	if err == nil && !l.Known {
-		var body []byte
-		if _, body, err = ask(http.MethodGet, "manifests/"+digest); err == nil {
-			_, rest, _ := bytes.Cut(body, []byte(`"digest":"`))
-			config, _, _ := bytes.Cut(rest, []byte(`"`))
-			_, _, err = ask(http.MethodGet, "blobs/"+string(config))
+		if _, manifest, err = ask(http.MethodGet, "manifests/"+digest); err == nil {
+			_, rest, _ := bytes.Cut(manifest, []byte(`"digest":"`))
+			configDigest, _, _ := bytes.Cut(rest, []byte(`"`))
+			_, config, err = ask(http.MethodGet, "blobs/"+string(configDigest))
 		}
 	}
 	if err == nil && l.Referrers {
 		_, _, err = ask(http.MethodGet, "referrers/"+digest)
 	}
-	return err
+	switch {
+	case err != nil || store == nil:
+		return err
+	case l.Known:
+		return store.has(reference, digest)
+	default:
+		return store.add(reference, digest, manifest, config)
+	}
 }
 
 // BenchmarkBulk makes the tables of docs/performance.md about importing: for each latency a registry in a process of its
-// own; for each number of jobs a plain load generator that makes the same requests, `tidewaiter import` into a new data
-// directory, and once more when all is known. Then crane and skopeo, if there are any. It prints the rows.
+// own; for each number of jobs a plain load generator that makes the same requests, once storing what it reads and once
+// throwing it away, `tidewaiter import` into a new data directory, and once more when all is known. Then crane and skopeo, if there are any. It prints the rows.
 //
 //	make bench-import
 func BenchmarkBulk(b *testing.B) {
@@ -175,6 +194,8 @@ func benchBulk(b *testing.B, latency time.Duration, jobs int) {
 	}
 	for _, known := range []bool{false, true} {
 		what := map[bool]string{false: "cold", true: "known"}[known]
+		floor := bulkLoad{URL: r.url, Images: o.Images, Jobs: jobs, Known: known, Referrers: true, Store: filepath.Join(filepath.Dir(references), "floor.db")}
+		least := r.measure(b, "generator that stores, "+what, o.Images, bulkCommand(b, bulkRole{Load: &floor}))
 		load := r.measure(b, "generator, "+what, o.Images, bulkCommand(b, bulkRole{Load: &bulkLoad{URL: r.url, Images: o.Images, Jobs: jobs, Known: known, Referrers: true}}))
 		self, err := os.Executable()
 		if err != nil {
@@ -193,6 +214,7 @@ func benchBulk(b *testing.B, latency time.Duration, jobs int) {
 		}
 		b.ReportMetric(float64(o.Images)/took.Seconds(), what+"-images/s")
 		b.ReportMetric(load.Seconds()/took.Seconds(), what+"/generator")
+		b.ReportMetric(least.Seconds()/took.Seconds(), what+"/storing")
 	}
 	for _, peer := range bulkPeerCommands(b, r.host, references) {
 		r.measure(b, peer.Args[2], *bulkPeers, peer)
