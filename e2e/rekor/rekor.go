@@ -40,6 +40,7 @@ var (
 // with Trillian in memory below it.
 func Start(t testing.TB) *Log {
 	t.Helper()
+	metricsPort.share(t)
 	trillian := harness.Start(t, harness.Command{Path: harness.Tool(t, "trillian")})
 	_, port, err := net.SplitHostPort(trillian.Stdout.AwaitMatch(t, trillianListens)[1])
 	if err != nil {
@@ -61,11 +62,11 @@ func Start(t testing.TB) *Log {
 }
 
 // StartV2 starts an empty log of version 2 with a key of its own, and a timestamp
-// authority. The authority always has metrics at port 2112 and ends when that is
-// taken, so there can be one at a time, and it has to be before any log of version
-// 1, which wants the port as well but does without.
+// authority, which waits for its port of metrics. A test that has a log of version 1
+// must not start one of version 2.
 func StartV2(t testing.TB) *Log {
 	t.Helper()
+	metricsPort.take(t)
 	dir := t.TempDir()
 	stamps := harness.Start(t, harness.Command{
 		Path: harness.Tool(t, "timestamp-server"),
