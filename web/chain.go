@@ -22,7 +22,7 @@ import (
 // handlers which may run long. A request that it answers has passed authentication,
 // impersonation, the limits of requests in flight and authorization like any other. Its
 // context has the request's deadline, and beforeAPI must honour that itself.
-func handlerChain(api http.Handler, beforeAPI func(http.Handler) http.Handler, connections *limits.Connections, failures *limits.Failures, open *sessions, c *genericapiserver.Config) http.Handler {
+func handlerChain(api http.Handler, beforeAPI func(http.Handler) http.Handler, connections *limits.Connections, failures *limits.Failures, count *limits.Refused, open *sessions, c *genericapiserver.Config) http.Handler {
 	h := withCheckedPatches(withOneNamespace(api), c.MaxRequestBodyBytes, c.Serializer)
 	h = withoutAuditedObjects(h)
 	h = filters.WithWarningRecorder(h)
@@ -37,7 +37,7 @@ func handlerChain(api http.Handler, beforeAPI func(http.Handler) http.Handler, c
 	h = genericfilters.WithMaxInFlightLimit(h, c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight, c.LongRunningFunc)
 	h = impersonation.WithConstrainedImpersonation(h, c.Authorization.Authorizer, c.Serializer)
 	h = limits.WithRequestLimits(h, limits.RequestOptions{
-		MaxReads: c.MaxRequestsInFlight, MaxWrites: c.MaxMutatingRequestsInFlight, LongRunning: c.LongRunningFunc, Connections: connections,
+		MaxReads: c.MaxRequestsInFlight, MaxWrites: c.MaxMutatingRequestsInFlight, LongRunning: c.LongRunningFunc, Connections: connections, Refused: count,
 	})
 	h = filters.WithAudit(h, c.AuditBackend, c.AuditPolicyRuleEvaluator, c.LongRunningFunc)
 	refused := filters.WithFailedAuthenticationAudit(limits.WithFailureLimit(filters.Unauthorized(c.Serializer), failures), c.AuditBackend, c.AuditPolicyRuleEvaluator)

@@ -27,6 +27,7 @@ import (
 	"k8s.io/apiserver/pkg/server/routes"
 	"k8s.io/client-go/informers"
 	restclient "k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics"
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 
@@ -71,6 +72,9 @@ type Config struct {
 	// MaxReads and MaxWrites bound the requests in flight that read and that
 	// change something; 0 stands for Kubernetes' 400 and 200, less for no bound.
 	MaxReads, MaxWrites int
+	// RegisterMetrics, if set, is called once with the metrics of requests that are refused:
+	// legacyregistry.MustRegister in production.
+	RegisterMetrics func(...metrics.Registerable)
 	// Credentials are the server's certificates and the callers it knows.
 	Credentials *Credentials
 	// Authentication says how other callers prove who they are; nil for the defaults.
@@ -163,7 +167,8 @@ func New(c Config) (_ *Server, err error) {
 	cfg.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(c.OpenAPI, namer)
 	cfg.OpenAPIV3Config.Info.Title = "Tidewaiter"
 	cfg.OpenAPIV3Config.Info.Version = c.Version
-	failures := limits.NewFailures()
+	count := limits.NewRefused(c.RegisterMetrics)
+	failures := limits.NewFailures(count)
 	callers, open, err := applyAuthentication(ctx, cfg, c, failures)
 	if err != nil {
 		return nil, err
@@ -180,7 +185,7 @@ func New(c Config) (_ *Server, err error) {
 			s.hooks = c.Hooks
 		}
 		s.hooks = withHookAudit(s.hooks, cfg)
-		return rootRouter(handlerChain(api, c.BeforeAPI, c.Connections, failures, open, cfg), s.hooks)
+		return rootRouter(handlerChain(api, c.BeforeAPI, c.Connections, failures, count, open, cfg), s.hooks)
 	}
 
 	s.api, err = cfg.Complete(c.Informers).New("tidewaiter", genericapiserver.NewEmptyDelegate())

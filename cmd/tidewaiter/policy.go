@@ -118,7 +118,7 @@ func (v *verification) connect(config *restclient.Config) error {
 	if err != nil {
 		return err
 	}
-	v.sweeper = reverify.New(images, v.live, nil)
+	v.sweeper = reverify.New(images, v.live, nil, registerMetrics)
 	v.sweeper.Tally = v.keeper
 	return nil
 }

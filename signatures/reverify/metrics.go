@@ -1,11 +1,9 @@
 package reverify
 
 import (
-	"sync"
 	"time"
 
 	"k8s.io/component-base/metrics"
-	"k8s.io/component-base/metrics/legacyregistry"
 )
 
 // What became of an Image in a sweep; values of the label result.
@@ -16,41 +14,48 @@ const (
 	resultUnreadable = "unreadable"
 )
 
-var (
-	examined = metrics.NewCounterVec(&metrics.CounterOpts{
-		Namespace: "tidewaiter", Subsystem: "reverify", Name: "images_total", StabilityLevel: metrics.ALPHA,
-		Help: "Images examined for an outdated verdict, by result: unchanged, changed, failed, unreadable.",
-	}, []string{"result"})
-	remaining = metrics.NewGauge(&metrics.GaugeOpts{
-		Namespace: "tidewaiter", Subsystem: "reverify", Name: "remaining_images", StabilityLevel: metrics.ALPHA,
-		Help: "Images that the current sweep has yet to examine; 0 between sweeps.",
-	})
-	sweeps = metrics.NewCounterVec(&metrics.CounterOpts{
-		Namespace: "tidewaiter", Subsystem: "reverify", Name: "sweeps_total", StabilityLevel: metrics.ALPHA,
-		Help: "Sweeps over all images, by result: success, error.",
-	}, []string{"result"})
-	duration = metrics.NewGauge(&metrics.GaugeOpts{
-		Namespace: "tidewaiter", Subsystem: "reverify", Name: "last_sweep_duration_seconds", StabilityLevel: metrics.ALPHA,
-		Help: "How long the last sweep took, with its pauses.",
-	})
-	succeeded = metrics.NewGauge(&metrics.GaugeOpts{
-		Namespace: "tidewaiter", Subsystem: "reverify", Name: "last_success_timestamp_seconds", StabilityLevel: metrics.ALPHA,
-		Help: "When the last sweep ended in which every image could be examined and written.",
-	})
-)
+// sweepMetrics tell of sweeps. Label values are constants of this package.
+type sweepMetrics struct {
+	examined  *metrics.CounterVec // result
+	remaining *metrics.Gauge
+	sweeps    *metrics.CounterVec // result
+	duration  *metrics.Gauge
+	succeeded *metrics.Gauge
+}
 
-var registerMetrics = sync.OnceFunc(func() {
-	legacyregistry.MustRegister(examined, remaining, sweeps, duration, succeeded)
-})
+func newMetrics(register func(...metrics.Registerable)) *sweepMetrics {
+	counter := func(name, help string) *metrics.CounterVec {
+		return metrics.NewCounterVec(&metrics.CounterOpts{
+			Namespace: "tidewaiter", Subsystem: "reverify", Name: name, Help: help, StabilityLevel: metrics.ALPHA,
+		}, []string{"result"})
+	}
+	gauge := func(name, help string) *metrics.Gauge {
+		return metrics.NewGauge(&metrics.GaugeOpts{
+			Namespace: "tidewaiter", Subsystem: "reverify", Name: name, Help: help, StabilityLevel: metrics.ALPHA,
+		})
+	}
+	m := &sweepMetrics{
+		examined:  counter("images_total", "Images examined for an outdated verdict, by result: unchanged, changed, failed, unreadable."),
+		remaining: gauge("remaining_images", "Images that the current sweep has yet to examine; 0 between sweeps."),
+		sweeps:    counter("sweeps_total", "Sweeps over all images, by result: success, error."),
+		duration:  gauge("last_sweep_duration_seconds", "How long the last sweep took, with its pauses."),
+		succeeded: gauge("last_success_timestamp_seconds", "When the last sweep ended in which every image could be examined and written."),
+	}
+	if register != nil {
+		register(m.examined, m.remaining, m.sweeps, m.duration, m.succeeded)
+	}
+	return m
+}
 
-func recordSweep(err error, now time.Time, took time.Duration) {
+// sweepEnded records the end of a sweep: err is nil if every Image could be examined and written.
+func (m *sweepMetrics) sweepEnded(err error, now time.Time, took time.Duration) {
 	result := "success"
 	if err != nil {
 		result = "error"
 	} else {
-		succeeded.Set(float64(now.Unix()))
+		m.succeeded.Set(float64(now.Unix()))
 	}
-	sweeps.WithLabelValues(result).Inc()
-	duration.Set(took.Seconds())
-	remaining.Set(0)
+	m.sweeps.WithLabelValues(result).Inc()
+	m.duration.Set(took.Seconds())
+	m.remaining.Set(0)
 }

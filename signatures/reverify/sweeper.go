@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
+	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/signatures"
@@ -89,6 +90,7 @@ type Sweeper struct {
 	judge   Judge
 	clock   clock.WithTicker
 	trigger chan struct{}
+	metrics *sweepMetrics
 
 	mu         sync.Mutex
 	progress   Progress
@@ -98,13 +100,13 @@ type Sweeper struct {
 	followers  followers
 }
 
-// New makes a Sweeper. c is nil for the real clock.
-func New(images Images, judge Judge, c clock.WithTicker) *Sweeper {
+// New makes a Sweeper. c is nil for the real clock. registerMetrics registers its metrics, nil for nowhere:
+// legacyregistry.MustRegister in production.
+func New(images Images, judge Judge, c clock.WithTicker, registerMetrics func(...metrics.Registerable)) *Sweeper {
 	if c == nil {
 		c = clock.RealClock{}
 	}
-	registerMetrics()
-	return &Sweeper{images: images, judge: judge, clock: c, trigger: make(chan struct{}, 1), followers: newFollowers()}
+	return &Sweeper{images: images, judge: judge, clock: c, trigger: make(chan struct{}, 1), followers: newFollowers(), metrics: newMetrics(registerMetrics)}
 }
 
 // Trigger asks for a sweep of everything that begins from now on, and returns its number: all Images are judged, also
@@ -227,7 +229,7 @@ func (s *Sweeper) Sweep(ctx context.Context, everything bool) error {
 	if err != nil {
 		s.progress.Error = err.Error()
 	}
-	recordSweep(err, s.clock.Now(), s.clock.Since(started))
+	s.metrics.sweepEnded(err, s.clock.Now(), s.clock.Since(started))
 	return err
 }
 
@@ -309,7 +311,7 @@ func continueOf(err error) string {
 // unreadable notes an Image that is passed over.
 func (s *Sweeper) unreadable(ctx context.Context, err error) {
 	slog.Error("Verifying signatures again passes over what cannot be read", "err", err)
-	examined.WithLabelValues(resultUnreadable).Inc()
+	s.metrics.examined.WithLabelValues(resultUnreadable).Inc()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.progress.Unreadable++
@@ -339,7 +341,7 @@ func (s *Sweeper) counted(list *imagev1.ImageList) {
 	if list.RemainingItemCount != nil {
 		s.progress.Total += *list.RemainingItemCount
 	}
-	remaining.Set(float64(s.progress.Total - s.progress.Examined))
+	s.metrics.remaining.Set(float64(s.progress.Total - s.progress.Examined))
 }
 
 // examine brings one Image up to date. It returns an error only if ctx is done: other errors are counted and logged.
@@ -374,8 +376,8 @@ func (s *Sweeper) examine(ctx context.Context, image *imagev1.Image, everything 
 	if !expiry.IsZero() && expiry.After(s.clock.Now()) && (s.next.IsZero() || expiry.Before(s.next)) {
 		s.next = expiry
 	}
-	examined.WithLabelValues(result).Inc()
-	remaining.Set(float64(s.progress.Total - s.progress.Examined))
+	s.metrics.examined.WithLabelValues(result).Inc()
+	s.metrics.remaining.Set(float64(s.progress.Total - s.progress.Examined))
 	return nil
 }
 

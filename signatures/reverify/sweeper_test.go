@@ -127,7 +127,7 @@ func (s *store) index(repository, digest string) *imagev1.Image {
 // sweeper sweeps images that are judged by live when they are written.
 func sweeper(images *store, live *signatures.Live, clock clock.WithTicker) *reverify.Sweeper {
 	images.judge = live
-	return reverify.New(images, live, clock)
+	return reverify.New(images, live, clock, nil)
 }
 
 func (s *store) updated() int {

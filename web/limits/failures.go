@@ -28,6 +28,7 @@ const (
 type Failures struct {
 	mu        sync.Mutex
 	addresses *lru.Cache // of *failing, by Address
+	refused   *Refused
 	now       func() time.Time
 }
 
@@ -37,10 +38,9 @@ type failing struct {
 	turn chan struct{} // holds one while a credential is checked
 }
 
-// NewFailures returns bounds that nobody has reached.
-func NewFailures() *Failures {
-	registerMetrics()
-	return &Failures{addresses: lru.New(failingAddresses), now: time.Now}
+// NewFailures returns bounds that nobody has reached. Requests that are refused count in refused.
+func NewFailures(refused *Refused) *Failures {
+	return &Failures{addresses: lru.New(failingAddresses), refused: refused, now: time.Now}
 }
 
 // Check waits until the credential of a request from a remote address may be checked,
@@ -90,7 +90,7 @@ func WithFailureLimit(next http.Handler, f *Failures) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		refused.WithLabelValues("login", string(byAddress)).Inc()
+		f.refused.count("login", byAddress)
 		if r.ProtoMajor == 2 {
 			w.Header().Set("Connection", "close") // as the API server does with strangers
 		}

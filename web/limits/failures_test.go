@@ -15,7 +15,7 @@ import (
 // answered as before, and so is the address once it has waited.
 func TestAttackFailedLoginsOfOneAddress(t *testing.T) {
 	t.Parallel()
-	f := NewFailures()
+	f := NewFailures(NewRefused(nil))
 	clock := clocktesting.NewFakePassiveClock(time.Now())
 	f.now = clock.Now
 	h := WithFailureLimit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }), f)
@@ -60,7 +60,7 @@ func TestAttackFailedLoginsOfOneAddress(t *testing.T) {
 // the other, the right ones too, and those of other addresses at once.
 func TestAttackChecksOfWrongCredentialsTakeTurns(t *testing.T) {
 	t.Parallel()
-	f := NewFailures()
+	f := NewFailures(NewRefused(nil))
 	clock := clocktesting.NewFakePassiveClock(time.Now())
 	f.now = clock.Now
 	const flooded, quiet = "192.0.2.1:1234", "192.0.2.2:1234"

@@ -1,15 +1,23 @@
 package limits
 
-import (
-	"sync"
+import "k8s.io/component-base/metrics"
 
-	"k8s.io/component-base/metrics"
-	"k8s.io/component-base/metrics/legacyregistry"
-)
+// Refused counts requests that are answered 429, by kind and by whose bound was reached. Label values are constants of
+// this package.
+type Refused struct{ requests *metrics.CounterVec }
 
-var refused = metrics.NewCounterVec(&metrics.CounterOpts{
-	Namespace: "tidewaiter", Name: "refused_requests_total", StabilityLevel: metrics.ALPHA,
-	Help: "Requests answered 429, by kind (read, list, change, watch, login) and by whose bound was reached: that of a user at one address, of a user, or of the server. Logins are bounded by address.",
-}, []string{"kind", "bound"})
+// NewRefused makes the counter. register registers it, nil for nowhere: legacyregistry.MustRegister in production.
+func NewRefused(register func(...metrics.Registerable)) *Refused {
+	r := &Refused{metrics.NewCounterVec(&metrics.CounterOpts{
+		Namespace: "tidewaiter", Name: "refused_requests_total", StabilityLevel: metrics.ALPHA,
+		Help: "Requests answered 429, by kind (read, list, change, watch, login) and by whose bound was reached: that of a user at one address, of a user, or of the server. Logins are bounded by address.",
+	}, []string{"kind", "bound"})}
+	if register != nil {
+		register(r.requests)
+	}
+	return r
+}
 
-var registerMetrics = sync.OnceFunc(func() { legacyregistry.MustRegister(refused) })
+func (r *Refused) count(kind string, reached bound) {
+	r.requests.WithLabelValues(kind, string(reached)).Inc()
+}

@@ -28,6 +28,8 @@ type RequestOptions struct {
 	// Connections holds the connections that requests come by, of which those
 	// with a request in flight are not idle.
 	Connections *Connections
+	// Refused counts the requests that are refused.
+	Refused *Refused
 }
 
 const (
@@ -59,7 +61,6 @@ const (
 // It stands behind authentication, and before impersonation, by which one caller
 // could be many.
 func WithRequestLimits(next http.Handler, o RequestOptions) http.Handler {
-	registerMetrics()
 	lists := (o.MaxReads + 3) / 4
 	return &requestLimits{
 		next: next, o: o,
@@ -137,7 +138,7 @@ func (l *requestLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (l *requestLimits) refuse(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, c *class, kind string, reached bound) {
 	metrics.RecordDroppedRequest(r, info, metrics.APIServerComponent, c == l.writes)
 	metrics.RecordRequestTermination(r, info, metrics.APIServerComponent, http.StatusTooManyRequests)
-	refused.WithLabelValues(kind, string(reached)).Inc()
+	l.o.Refused.count(kind, reached)
 	of, n := "all callers", c.max
 	switch reached {
 	case byUser:

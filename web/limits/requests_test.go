@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
 )
 
@@ -37,7 +38,7 @@ func servedIn(ctx context.Context, h http.Handler, w http.ResponseWriter, verb, 
 }
 
 func options() RequestOptions {
-	return RequestOptions{MaxReads: 400, MaxWrites: 200, LongRunning: func(_ *http.Request, info *request.RequestInfo) bool { return info.Verb == "watch" }}
+	return RequestOptions{Refused: NewRefused(nil), MaxReads: 400, MaxWrites: 200, LongRunning: func(_ *http.Request, info *request.RequestInfo) bool { return info.Verb == "watch" }}
 }
 
 // An administrator who asks for more lists than are served at once holds up
@@ -184,14 +185,16 @@ func TestAttackOfOneGreedyUser(t *testing.T) {
 // What is refused is counted by its kind and by whose bound it was.
 func TestRefusedRequestsAreCounted(t *testing.T) {
 	const kind = "change"
+	o := options()
+	o.Refused = NewRefused(metrics.NewKubeRegistry().MustRegister)
 	count := func() float64 {
-		n, err := testutil.GetCounterMetricValue(refused.WithLabelValues(kind, string(byAddress)))
+		n, err := testutil.GetCounterMetricValue(o.Refused.requests.WithLabelValues(kind, string(byAddress)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return n
 	}
-	l := WithRequestLimits(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), options()).(*requestLimits)
+	l := WithRequestLimits(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), o).(*requestLimits)
 	l.writes.perCaller = 0
 	before := count()
 	served(t, l, httptest.NewRecorder(), "create")
@@ -343,7 +346,7 @@ func (b *blockedWriter) CloseNotify() <-chan bool { return nil }
 
 // BenchmarkLimits is what the limits cost a read.
 func BenchmarkLimits(b *testing.B) {
-	l := WithRequestLimits(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), RequestOptions{MaxReads: 400, MaxWrites: 200, Connections: NewConnections(10)})
+	l := WithRequestLimits(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), RequestOptions{Refused: NewRefused(nil), MaxReads: 400, MaxWrites: 200, Connections: NewConnections(10)})
 	ctx := request.WithRequestInfo(context.Background(), &request.RequestInfo{Verb: "get"})
 	ctx = request.WithUser(ctx, &user.DefaultInfo{Name: "admin"})
 	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
