@@ -34,15 +34,7 @@ func TestWhereImagesRun(t *testing.T) {
 	s := harness.StartServer(t, "--config", config)
 	has := func(what string, want []string, args ...string) {
 		t.Helper()
-		harness.Eventually(t, func() error {
-			got := s.TryKubectl(t, args...)
-			for _, w := range want {
-				if got.Code != 0 || !strings.Contains(got.Stdout+got.Stderr, w) {
-					return fmt.Errorf("%s lacks %q: %s%s", what, w, got.Stdout, got.Stderr)
-				}
-			}
-			return nil
-		})
+		eventuallyShows(t, s, what, want, args...)
 	}
 	has("the cluster", []string{"prod", "True"}, "get", "clusters")
 	has("the pod", []string{"prod:payments:app-1", "main", ref, digest[:19], "Unsigned"}, "get", "clusterpods", "--field-selector", "image="+ref)
@@ -59,4 +51,18 @@ func TestWhereImagesRun(t *testing.T) {
 	if s.Terminate(t) != 0 {
 		t.Error("the server did not stop cleanly while a cluster is away")
 	}
+}
+
+// eventuallyShows waits until kubectl, asked with args, prints all that is wanted; what names it in errors.
+func eventuallyShows(t *testing.T, s *harness.Server, what string, want []string, args ...string) {
+	t.Helper()
+	harness.Eventually(t, func() error {
+		got := s.TryKubectl(t, args...)
+		for _, w := range want {
+			if got.Code != 0 || !strings.Contains(got.Stdout+got.Stderr, w) {
+				return fmt.Errorf("%s lacks %q: %s%s", what, w, got.Stdout, got.Stderr)
+			}
+		}
+		return nil
+	})
 }

@@ -147,15 +147,7 @@ func TestPodsOfClusters(t *testing.T) {
 	}
 	shows := func(what string, want []string, args ...string) {
 		t.Helper()
-		harness.Eventually(t, func() error {
-			got := s.TryKubectl(t, args...)
-			for _, w := range want {
-				if got.Code != 0 || !strings.Contains(got.Stdout+got.Stderr, w) {
-					return fmt.Errorf("%s lacks %q: %s%s", what, w, got.Stdout, got.Stderr)
-				}
-			}
-			return nil
-		})
+		eventuallyShows(t, s, what, want, args...)
 	}
 
 	started := time.Now()

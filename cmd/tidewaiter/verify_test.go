@@ -104,32 +104,40 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// Where signatures are cannot be read: whether the image is signed is not known, and the answer is neither yes nor no.
-func TestVerifyWhatCannotBeRead(t *testing.T) {
-	host, policy := signedRegistry(t)
-	registry, err := url.Parse("http://" + host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var portal atomic.Bool
-	proxy := httputil.NewSingleHostReverseProxy(registry)
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if portal.Load() && strings.Contains(r.URL.Path, "/referrers/") {
-			fmt.Fprint(w, "<!DOCTYPE html><html>Sign in</html>")
-			return
+// behindProxy puts a proxy before a registry and returns its host. What answer answers is not passed on. The policy is
+// made to be about what the proxy shows: its signatures were made under the registry's name, so they match by digest alone.
+func behindProxy(t *testing.T, registry, policy string, answer func(http.ResponseWriter, *http.Request) bool) (host string) {
+	t.Helper()
+	passOn := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: registry})
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !answer(w, r) {
+			passOn.ServeHTTP(w, r)
 		}
-		proxy.ServeHTTP(w, r)
 	}))
-	t.Cleanup(front.Close)
+	t.Cleanup(proxy.Close)
+	host = strings.TrimPrefix(proxy.URL, "http://")
 	document, err := os.ReadFile(policy)
 	if err != nil {
 		t.Fatal(err)
 	}
-	frontHost := strings.TrimPrefix(front.URL, "http://")
-	document = []byte(strings.ReplaceAll(string(document), host, frontHost))
+	document = []byte(strings.NewReplacer(registry, host, "MatchRepository", "DigestOnly").Replace(string(document)))
 	if err := os.WriteFile(policy, document, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return host
+}
+
+// Where signatures are cannot be read: whether the image is signed is not known, and the answer is neither yes nor no.
+func TestVerifyWhatCannotBeRead(t *testing.T) {
+	host, policy := signedRegistry(t)
+	var portal atomic.Bool
+	proxyHost := behindProxy(t, host, policy, func(w http.ResponseWriter, r *http.Request) bool {
+		if !portal.Load() || !strings.Contains(r.URL.Path, "/referrers/") {
+			return false
+		}
+		fmt.Fprint(w, "<!DOCTYPE html><html>Sign in</html>")
+		return true
+	})
 	for _, tt := range []struct {
 		portal bool
 		code   int
@@ -140,7 +148,7 @@ func TestVerifyWhatCannotBeRead(t *testing.T) {
 		{false, exitUntrusted, "verified: Unsigned"}, // the warning goes
 	} {
 		portal.Store(tt.portal)
-		code, stdout, stderr := tidewaiter(t, "verify", "--policy", policy, frontHost+"/harbour/buoy:v1")
+		code, stdout, stderr := tidewaiter(t, "verify", "--policy", policy, proxyHost+"/harbour/buoy:v1")
 		if code != tt.code || !strings.Contains(stdout, tt.want) || (stderr != "") != tt.portal {
 			t.Errorf("portal %v: exit code %d, want %d: %s%s", tt.portal, code, tt.code, stdout, stderr)
 		}
@@ -151,33 +159,18 @@ func TestVerifyWhatCannotBeRead(t *testing.T) {
 // that demands signatures, nobody asks for tags that are not listed.
 func TestAttackListOfTagsWithoutSignatures(t *testing.T) {
 	host, policy := signedRegistry(t)
-	registry, err := url.Parse("http://" + host)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var asked atomic.Int64
-	proxy := httputil.NewSingleHostReverseProxy(registry)
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	proxyHost := behindProxy(t, host, policy, func(w http.ResponseWriter, r *http.Request) bool {
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/tags/list"):
 			fmt.Fprint(w, `{"tags":["v1"]}`)
-			return
+			return true
 		case strings.HasSuffix(r.URL.Path, ".sig"):
 			asked.Add(1)
 		}
-		proxy.ServeHTTP(w, r)
-	}))
-	t.Cleanup(front.Close)
-	frontHost := strings.TrimPrefix(front.URL, "http://")
-	document, err := os.ReadFile(policy)
-	if err != nil {
-		t.Fatal(err)
-	}
-	document = []byte(strings.NewReplacer(host, frontHost, "MatchRepository", "DigestOnly").Replace(string(document)))
-	if err := os.WriteFile(policy, document, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	ref := frontHost + "/harbour/lighthouse:v1"
+		return false
+	})
+	ref := proxyHost + "/harbour/lighthouse:v1"
 
 	if code, stdout, stderr := tidewaiter(t, "verify", "--policy", policy, ref); code != exitTrusted {
 		t.Errorf("verify: exit code %d: %s%s", code, stdout, stderr)
@@ -237,33 +230,19 @@ func TestVerifyPlatformOfASignedIndex(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	registry, err := url.Parse("http://" + host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var tags atomic.Value // what the registry answers instead of its list of tags
+	var tags atomic.Value // what the proxy answers instead of the registry's list of tags
 	tags.Store("")
-	proxy := httputil.NewSingleHostReverseProxy(registry)
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if answer := tags.Load().(string); answer != "" && strings.HasSuffix(r.URL.Path, "/tags/list") {
-			if !strings.HasPrefix(answer, "{") {
-				w.WriteHeader(http.StatusForbidden)
-			}
-			fmt.Fprint(w, answer)
-			return
+	proxyHost := behindProxy(t, host, policy, func(w http.ResponseWriter, r *http.Request) bool {
+		answer := tags.Load().(string)
+		if answer == "" || !strings.HasSuffix(r.URL.Path, "/tags/list") {
+			return false
 		}
-		proxy.ServeHTTP(w, r)
-	}))
-	t.Cleanup(front.Close)
-	frontHost := strings.TrimPrefix(front.URL, "http://")
-	document, err := os.ReadFile(policy)
-	if err != nil {
-		t.Fatal(err)
-	}
-	document = []byte(strings.NewReplacer(host, frontHost, "MatchRepository", "DigestOnly").Replace(string(document)))
-	if err := os.WriteFile(policy, document, 0o600); err != nil {
-		t.Fatal(err)
-	}
+		if !strings.HasPrefix(answer, "{") {
+			w.WriteHeader(http.StatusForbidden)
+		}
+		fmt.Fprint(w, answer)
+		return true
+	})
 	many := make([]string, maxTagsLookedAt+1)
 	for i := range many {
 		many[i] = fmt.Sprintf("%q", fmt.Sprint("gone-", i))
@@ -279,14 +258,14 @@ func TestVerifyPlatformOfASignedIndex(t *testing.T) {
 		{"by a tag of the index", ":v1@" + child, full, exitTrusted, verdicts.ByIndex, "listed by the index " + digest.String()},
 		{"by a tag of an index that nobody signed", ":v2@" + child, "", exitUntrusted, verdicts.Unsigned, "nor an index that lists it and that the tag v2 leads to"},
 		{"by a tag of another image", ":lone@" + child, "", exitUntrusted, verdicts.Unsigned, "that the tag lone leads to"},
-		{"of no index", "@" + loneDigest.String(), "", exitUntrusted, verdicts.Unsigned, "ask for " + frontHost + "/harbour/lighthouse:TAG@" + loneDigest.String()},
-		{"too many tags", "@" + child, full, exitUndeclared, verdicts.VerifiedUnknown, "100 of 101 tags were looked at; ask for " + frontHost + "/harbour/lighthouse:TAG@" + child},
+		{"of no index", "@" + loneDigest.String(), "", exitUntrusted, verdicts.Unsigned, "ask for " + proxyHost + "/harbour/lighthouse:TAG@" + loneDigest.String()},
+		{"too many tags", "@" + child, full, exitUndeclared, verdicts.VerifiedUnknown, "100 of 101 tags were looked at; ask for " + proxyHost + "/harbour/lighthouse:TAG@" + child},
 		{"tags cannot be listed", "@" + child, "denied", exitUndeclared, verdicts.VerifiedUnknown, "whether an index vouches for it could not be read"},
 		{"the index itself", "@" + digest.String(), "denied", exitTrusted, verdicts.VerifiedTrue, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tags.Store(tt.tags)
-			code, stdout, stderr := tidewaiter(t, "verify", "--policy", policy, "-o", "json", frontHost+"/harbour/lighthouse"+tt.reference)
+			code, stdout, stderr := tidewaiter(t, "verify", "--policy", policy, "-o", "json", proxyHost+"/harbour/lighthouse"+tt.reference)
 			var r verdictReport
 			if err := json.Unmarshal([]byte(stdout), &r); err != nil {
 				t.Fatalf("%v: %s%s", err, stdout, stderr)
@@ -294,7 +273,7 @@ func TestVerifyPlatformOfASignedIndex(t *testing.T) {
 			if code != tt.code || r.Verified != tt.verified || !strings.Contains(r.Message, tt.reason) || (r.Index == digest.String()) != (tt.verified == verdicts.ByIndex) {
 				t.Errorf("exit code %d, want %d, %s: %s", code, tt.code, stdout, stderr)
 			}
-			_, table, _ := tidewaiter(t, "verify", "--policy", policy, frontHost+"/harbour/lighthouse"+tt.reference)
+			_, table, _ := tidewaiter(t, "verify", "--policy", policy, proxyHost+"/harbour/lighthouse"+tt.reference)
 			if tt.reason != "" && !strings.Contains(table, "reason: ") {
 				t.Errorf("the table gives no reason:\n%s", table)
 			}
