@@ -32,8 +32,8 @@ const (
 	ReasonOnlyAttestations    evidence.Reason = "OnlyAttestations"    // of a repository: no signature, but attestations
 )
 
-// attest judges an attestation that the root of trust vouches for. It is trusted if it is about the image, and unless the
-// policy demands its type and an expression of the policy is not true of it.
+// attest judges an attestation that the root of trust vouches for. It is trusted if it is about the image. Where the policy
+// demands its type, it also has to meet one of the demands of that type.
 func (v *Verdict) attest(content signedContent, image Image, p *policy.Policy, e *evidence.Evidence) {
 	if !content.covers(image.Digest) {
 		v.set(verdicts.Trusted, false, ReasonDigestMismatch, fmt.Sprintf("attested by %s, but of the image %s", e.Signer(), content.signedDigest()))
@@ -61,8 +61,8 @@ func (v *Verdict) attest(content signedContent, image Image, p *policy.Policy, e
 // approves of it.
 func isAttestation(s *imagev1.ImageSignature) bool { return s.Type == TypeAttestation }
 
-// demanded is what the attestations in a repository come to by a policy that demands some: all of them have to be there. One
-// that is not has the reason of the best that there is of its type; the first decides.
+// demanded makes one verdict of the attestations in a repository, by a policy that demands some: all of them have to be
+// there. The first that is missing decides; its reason is that of the best attestation of its type.
 func (p verdictScope) demanded(by *policy.Policy, judged []judgement) annotation.Verdict {
 	v := annotation.Verdict{Verified: verdicts.VerifiedTrue, Reason: string(ReasonAttestationVerified)}
 	var there []string
@@ -87,7 +87,7 @@ func (p verdictScope) demanded(by *policy.Policy, judged []judgement) annotation
 	return v
 }
 
-// attested is what the attestations in a repository come to where no policy demands any.
+// attested makes one verdict of the attestations in a repository where no policy demands any.
 func (p verdictScope) attested(judged []judgement) string {
 	state := verdicts.Unsigned
 	for i := range judged {
@@ -127,7 +127,8 @@ func (p verdictScope) unmet(by *policy.Policy, d *attestation.Demand, best *judg
 // meets tells whether a trusted attestation meets the demand of that name.
 func (j *judgement) meets(demand string) bool { return j.Trusted() && slices.Contains(j.Meets, demand) }
 
-// nearer tells whether an attestation is nearer to a demand than another: it meets it, it was judged, or more is known of it.
+// nearer tells whether one attestation comes closer to a demand than another: it meets the demand, it was judged, or more is
+// known of it.
 func (j *judgement) nearer(other *judgement, demand string) bool {
 	rank := func(j *judgement) int {
 		trusted, _ := j.Condition(verdicts.Trusted)

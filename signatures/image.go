@@ -35,7 +35,7 @@ const maxJudged = 64
 // is none. After an error the verdict is Unknown, and the image is judged again an hour later.
 type Indexes func(repository string) (*imagev1.Image, error)
 
-// indexRetry is when an image is judged again for which an index could not be read.
+// indexRetry is the time after which an image is judged again whose index could not be read.
 const indexRetry = time.Hour
 
 // VerifyImage computes the verdict on every signature of an Image, in every repository that the image is in, and writes
@@ -184,8 +184,9 @@ func encodeVerdicts(summed map[string]annotation.Verdict) string {
 	return string(b)
 }
 
-// Stale tells whether VerifyImage may find something new: a policy is another one or has changed, a signature
-// was never looked at, an expiry has passed, or a day has. What an index vouches for may always have changed.
+// Stale tells whether VerifyImage may find something new. It may when another policy covers the image, a policy has
+// changed, a signature was never looked at, an expiry has passed, or a day has. What an index vouches for may always have
+// changed.
 func Stale(image *imagev1.Image, set *policy.Set, now time.Time) bool {
 	scopes := scopesOf(image, set, annotation.Found(image.Annotations))
 	namespaced := inNamespaces(image, set, scopes)

@@ -131,7 +131,7 @@ func btoi(b bool) int {
 	return 0
 }
 
-// half is what tells a signature from the others of its image: the second half of its name.
+// half is the second half of a signature's name, by which it differs from the others of its image.
 func half(name string) string {
 	_, h, _ := strings.Cut(name, "@")
 	return h
@@ -157,7 +157,7 @@ func (h holders) count(s *imagev1.ImageSignature, repository string) bool {
 	return !ok || slices.Contains(in, repository) || slices.Contains(in, annotation.Clients)
 }
 
-// dropOfFormer drops the signatures that were found in repositories that the image is no longer in.
+// dropOfFormer drops the signatures of repositories that the image has left.
 func dropOfFormer(image *imagev1.Image, found map[string]annotation.Repository, scopes []verdictScope) {
 	for repository := range found {
 		if repository != annotation.Clients && !slices.ContainsFunc(scopes, func(p verdictScope) bool { return p.repository == repository }) {
@@ -167,7 +167,8 @@ func dropOfFormer(image *imagev1.Image, found map[string]annotation.Repository, 
 	}
 }
 
-// drop takes signatures off what a repository has brought, and off the image those that nobody else has brought.
+// drop takes signatures from those that a repository has brought. It takes them off the image, too, where no other
+// repository has brought them.
 func drop(image *imagev1.Image, found map[string]annotation.Repository, repository string, names []string) {
 	r := found[repository]
 	r.Signatures = slices.DeleteFunc(slices.Clone(r.Signatures), func(name string) bool { return slices.Contains(names, name) })
@@ -230,9 +231,10 @@ func ranks(scopes []verdictScope, judged map[string][]judgement) map[counted]int
 	return ranks
 }
 
-// bound leaves out the signatures of repositories that are too many: of one, of which those by which policies are met are not
-// counted, and of all together. Those by which policies are met stay before others, then trusted ones, signatures before attestations, small ones before large ones, and each repository's first before another's
-// second; so what stays does not depend on the order in which a registry lists.
+// bound drops signatures where there are too many, of one repository or of all together. A signature that meets a policy
+// does not count against its repository's bound. These stay first: signatures that meet a policy, then trusted ones,
+// signatures before attestations, small ones before large ones, and each repository's first before another's second. So
+// the order in which a registry lists them does not decide what stays.
 func bound(image *imagev1.Image, found map[string]annotation.Repository, stamp string, ranks map[counted]int) {
 	type candidate struct {
 		counted
@@ -306,8 +308,8 @@ type judgement struct {
 	Verdict
 }
 
-// held are the judgements on signatures that the image still holds: what a verdict says does not depend on what was left
-// out after it was judged, as it will not be there the next time.
+// held are the judgements on signatures that the image still holds. What was judged and then left out must not change a
+// verdict: it will not be there the next time.
 func held(image *imagev1.Image, judged []judgement) []judgement {
 	return slices.DeleteFunc(slices.Clone(judged), func(j judgement) bool {
 		return !slices.ContainsFunc(image.Signatures, func(s imagev1.ImageSignature) bool { return half(s.Name) == j.name })
@@ -320,7 +322,7 @@ type leftOut struct {
 	byOthers                 bool // other policies were in force when they were judged
 }
 
-// of is how many may be what is wanted: signatures, or attestations if these are demanded.
+// of is how many of those left out may be what a policy asks for: signatures, or attestations where it demands these.
 func (l leftOut) of(attestations bool) int {
 	if attestations {
 		return l.attestations
@@ -328,9 +330,10 @@ func (l leftOut) of(attestations bool) int {
 	return l.signatures
 }
 
-// sum is what the verdicts on the signatures in a repository come to. For each policy a trusted one suffices, whatever else
-// there is, and the policy that is met least decides. Without one, a repository that could not be searched is not known to have none, and an index that is verified in the
-// repository and lists the image vouches for it. leftOut is how many signatures are left out.
+// sum makes one verdict of those on the signatures in a repository. One trusted signature meets a policy, whatever else
+// is there; of several policies, the one that is met least decides. Where no signature is trusted, an index that is
+// verified in the repository and lists the image vouches for it. Where the repository could not be searched, it is not
+// known to have no signature. leftOut is how many signatures are left out.
 func (p verdictScope) sum(judged []judgement, leftOut leftOut, indexes Indexes) annotation.Verdict {
 	v := annotation.Verdict{}
 	if len(p.policies) == 0 {

@@ -81,7 +81,7 @@ func (v *Verdict) state() string {
 	return verdicts.VerifiedUnknown
 }
 
-// decides tells whether of several verdicts one stands before another: one that is trusted before one that is not, and that
+// decides tells whether one verdict goes before another. A trusted one goes before one that is not trusted, and that
 // before one that could not be judged.
 func decides(state, before string) bool {
 	order := []string{verdicts.Unsigned, verdicts.VerifiedUnknown, verdicts.VerifiedFalse, verdicts.VerifiedTrue}
@@ -93,7 +93,7 @@ func (v *Verdict) goodness() int {
 	return slices.Index([]string{verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.VerifiedTrue}, v.state())
 }
 
-// tells orders verdicts of several policies on one signature, that which says least first.
+// tells orders the verdicts of several policies on one signature. The one that says least comes first.
 func (v *Verdict) tells() int {
 	f, _ := v.Condition(verdicts.ForImage)
 	switch {
@@ -222,8 +222,8 @@ func (v *Verdict) issue(e *evidence.Evidence, p *policy.Policy) {
 	}
 }
 
-// boundClaims keeps a signature from filling an Image with claims. What is left out is counted in a claim of our
-// own; a claim is never cut short, because half a claim is another claim.
+// boundClaims bounds the claims that one signature can put into an Image. A claim of our own counts what is left out. No
+// claim is cut short, because half a claim is another claim.
 func boundClaims(claims map[string]string) map[string]string {
 	kept := map[string]string{}
 	omitted := 0

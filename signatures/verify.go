@@ -48,8 +48,8 @@ func Verify(s Signature, image Image, set *policy.Set, now time.Time) Verdict {
 	return best
 }
 
-// cover finds the policies for an image. An error means that there are policies but the reference is not one to
-// choose by; then nothing may pass for unpoliced.
+// cover finds the policies for an image. It returns an error where there are policies and the reference is not fit to
+// choose one by. The image must not pass then for one that no policy covers.
 func cover(image Image, set *policy.Set) (reference.Reference, []*policy.Policy, error) {
 	ref, err := reference.Parse(image.Reference)
 	switch {

@@ -35,8 +35,8 @@ func newFollowers() followers {
 // Follow has the images that an index lists judged again. It does not wait.
 func (s *Sweeper) Follow(index *imagev1.Image) { s.followers.add(index, nil) }
 
-// check has those judged again that a verified index lists and that are not verified, as when the server ended between
-// the two. It does nothing of any other image.
+// check looks at a verified index for images that it lists and that are not verified, and has these judged again: the
+// server may have ended between the two. For any other image it does nothing.
 func (f *followers) check(index *imagev1.Image) {
 	if len(index.DockerImageManifests) == 0 {
 		return

@@ -109,12 +109,12 @@ func New(images Images, judge Judge, c clock.WithTicker, registerMetrics func(..
 	return &Sweeper{images: images, judge: judge, clock: c, trigger: make(chan struct{}, 1), followers: newFollowers(), metrics: newMetrics(registerMetrics)}
 }
 
-// Trigger asks for a sweep of everything that begins from now on, and returns its number: all Images are judged, also
-// those that seem to be up to date. A sweep that is under way is not taken for it: it may be past Images that have to be
-// looked at again. It does not wait.
+// Trigger asks for a sweep that judges all Images, also those that seem to be up to date. It returns the sweep's number
+// and does not wait. The sweep begins after this call: one that is under way may be past Images that have to be judged
+// again.
 func (s *Sweeper) Trigger() (sweep int64) { return s.ask(true) }
 
-// Resync is Trigger for what is not up to date.
+// Resync is Trigger for a sweep that judges only Images that do not seem to be up to date.
 func (s *Sweeper) Resync() (sweep int64) { return s.ask(false) }
 
 func (s *Sweeper) ask(everything bool) (sweep int64) {
@@ -186,12 +186,12 @@ func (s *Sweeper) untilNext() time.Duration {
 	return min(max(s.next.Sub(s.clock.Now()), time.Second), DefaultResync)
 }
 
-// errUnreadable says that all is done but for Images that cannot be read.
+// errUnreadable says that a sweep has examined all Images that can be read, and that there are others.
 var errUnreadable = errors.New("images are damaged and keep their verdicts; the log names them")
 
-// Sweep goes through all Images once, and everything has it judge also those that seem to be up to date. When an index
-// is judged, the images that it lists follow in the same sweep, whether or not it had come to them before. The error
-// tells that it could not, or not for all of them.
+// Sweep goes through all Images once. With everything it also judges those that seem to be up to date. When an index is
+// judged, the images that it lists follow in the same sweep, whether or not the sweep had come to them before. An error
+// says that Images are left: all of them or some.
 func (s *Sweeper) Sweep(ctx context.Context, everything bool) error {
 	s.mu.Lock()
 	everything, s.everything = everything || s.everything, false
@@ -381,15 +381,15 @@ func (s *Sweeper) examine(ctx context.Context, image *imagev1.Image, everything 
 	return nil
 }
 
-// isJudged tells whether there is anything to judge again: an image without signatures has no verdict but through an
+// isJudged tells whether an image has anything to judge again. One without signatures has not: its verdict is that of its
 // index, which it follows.
 func isJudged(image *imagev1.Image) bool {
 	return len(image.Signatures) > 0 || image.Annotations[signatures.AnnotationPolicy] != ""
 }
 
-// update has an Image judged again if it is wanted: it is written with a policy that it was never judged by, and the
-// server puts the verdict in its place. When somebody else has written the Image since it was read, it is read again;
-// when it is gone, there is nothing to do.
+// update has an Image judged again if that is wanted. It writes the Image with the name of a policy that never judged it,
+// and the server replaces that by its verdict. When somebody else has written the Image since it was read, update reads it
+// again; when the Image is gone, there is nothing to do.
 func (s *Sweeper) update(ctx context.Context, image *imagev1.Image, wanted func(*imagev1.Image) bool) (_ *imagev1.Image, changed bool, err error) {
 	read := true
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
