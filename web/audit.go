@@ -313,10 +313,10 @@ func withoutUnknownValues(uri string) string {
 	return path + "?" + strings.Join(parts, "&")
 }
 
-// withoutAuditedObjects keeps the API server's handlers from encoding what they are
-// sent for an audit that keeps no objects. They do so at the level Metadata, and throw
-// it away but for its name, which costs more than all else of the audit. [auditNames]
-// tells the name.
+// withoutAuditedObjects keeps the API server's handlers from encoding objects for an audit
+// that keeps none. At the level Metadata they encode what they are sent, take its name, and
+// throw the rest away. That costs more than all else of the audit, and [auditNames] tells
+// the name without it.
 func withoutAuditedObjects(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()

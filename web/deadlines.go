@@ -17,9 +17,9 @@ const (
 	answerGrace = 5 * time.Second
 )
 
-// withWriteDeadlines has writes to a client that does not read fail, so that what is held
-// for it can go: of a request that runs for long, when one write has waited for
-// patience; of another, soon after its deadline.
+// withWriteDeadlines makes writes fail to a client that does not read, so that what is held
+// for it can go. A request that runs for long fails when one write has waited for patience,
+// any other soon after its deadline.
 func withWriteDeadlines(next http.Handler, longRunning request.LongRunningRequestCheck, patience time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d := &boundWriter{ResponseWriter: w, control: http.NewResponseController(w), patience: patience}

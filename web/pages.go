@@ -8,9 +8,9 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// withOneNamespace has a list of all namespaces that selects one of them by metadata.namespace be a list of that one. The generic
-// registry does so for the first page alone (storage.SelectionPredicate.MatchesSingleNamespace), whose continue token is then
-// read as one of all namespaces, so that objects are missing or there twice.
+// withOneNamespace turns a list of all namespaces that selects one by metadata.namespace into a list of that namespace. The
+// generic registry does so for the first page only (storage.SelectionPredicate.MatchesSingleNamespace). It then reads the
+// continue token of that page as one of all namespaces, and objects are missing or come twice.
 func withOneNamespace(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())

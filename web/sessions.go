@@ -15,14 +15,14 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// recheckEvery is how often requests that run for long have to prove again who they are of.
+// recheckEvery is how often requests that run for long are authenticated again.
 const recheckEvery = time.Minute
 
 // sessions are the requests that run for long: watches, and logs that are followed. Such a
-// request is authenticated when it begins, and lasts for as long as its client asks for. So
-// it has to prove again who it is of: at once when the data directory's own credentials
-// have changed, if it has one of these, and every minute in any case. There are no more
-// sessions than the limits let in.
+// request lasts for as long as its client asks for, so to authenticate it when it begins is
+// not enough. It is authenticated again every minute. One with a credential of the data
+// directory is authenticated again at once when these change, too. There are no more sessions
+// than the limits let in.
 type sessions struct {
 	audiences authenticator.Audiences // those of the API
 	// own knows those whose credential is in the data directory, and asks nobody; all
@@ -57,8 +57,8 @@ func (s *sessions) AuthenticateRequest(r *http.Request) (*authenticator.Response
 	return response, ok, err
 }
 
-// keep has the requests that run for long among the sessions, before all authenticates them,
-// which takes the credential from them. It is called once.
+// keep adds the requests that run for long to the sessions. It does so before all
+// authenticates them, which takes the credential off the request. It is called once.
 func (s *sessions) keep(next http.Handler, all authenticator.Request, longRunning request.LongRunningRequestCheck) http.Handler {
 	s.all = all
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -102,7 +102,7 @@ func (s *sessions) recheckOwn() {
 	s.recheck(s.own, func(one *session) bool { return one.own.Load() })
 }
 
-// recheck ends those of the sessions that by does not know. It is asked once for each credential.
+// recheck ends those of the sessions that by does not know. It asks by once for each credential.
 func (s *sessions) recheck(by authenticator.Request, of func(*session) bool) {
 	s.mu.Lock()
 	open := slices.DeleteFunc(slices.Collect(maps.Keys(s.open)), func(one *session) bool { return !of(one) })
@@ -125,7 +125,7 @@ func (s *sessions) recheck(by authenticator.Request, of func(*session) bool) {
 	}
 }
 
-// credential is the same for sessions that prove who they are of by the same.
+// credential is equal for sessions that were authenticated by the same credential.
 func (s *session) credential() string {
 	parts := slices.Concat(s.request.Header["Authorization"], []string{""}, s.request.Header["Sec-Websocket-Protocol"])
 	if s.request.TLS != nil {

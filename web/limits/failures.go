@@ -24,7 +24,7 @@ const (
 )
 
 // Failures bounds the requests of each address whose senders cannot prove who they are.
-// What an address fails at keeps nobody out who can prove it, at that address either.
+// Failures of an address keep nobody out who can prove it, not even at that address.
 type Failures struct {
 	mu        sync.Mutex
 	addresses *lru.Cache // of *failing, by Address
@@ -43,10 +43,10 @@ func NewFailures(refused *Refused) *Failures {
 	return &Failures{addresses: lru.New(failingAddresses), refused: refused, now: time.Now}
 }
 
-// Check waits until the credential of a request from a remote address may be checked,
-// until done is called: at once, or when the address has no failures left, one after the
-// other, so that checking what is wrong has no more than one processor. It fails when ctx
-// is done before.
+// Check waits until the credential of a request from a remote address may be checked. It
+// does not wait while the address has failures left. When it has none, its credentials are
+// checked one after the other, so that wrong ones take no more than one processor. The
+// caller calls done after its check. Check fails when ctx is done before its turn comes.
 func (f *Failures) Check(ctx context.Context, remote string) (done func(), err error) {
 	kept, ok := f.addresses.Get(Address(remote))
 	if !ok {

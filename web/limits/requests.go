@@ -43,20 +43,22 @@ const (
 	quickWrite = 2 * time.Millisecond
 )
 
-// WithRequestLimits bounds the requests in flight before next by kind: reads of
-// one object, reads of many, changes, and what runs long. Unlike the API server's
-// own limit it makes no exception for administrators, who are all the callers
-// there are in a small installation. One user has at most three quarters of a kind, and
-// half of it at one address; of the reads of many and of what runs long, half and a quarter. A request above
-// that, or that comes when its kind is full, waits for five seconds and is then answered
-// 429, and so is, at once, one that finds as many of its caller waiting as the caller may
-// have in flight. What runs long does not wait. A place that becomes free goes to the user
-// with the fewest, at the address with the fewest. All who prove nothing are one user.
+// WithRequestLimits bounds the requests in flight before next by kind: reads of one object,
+// reads of many, changes, and what runs long. Unlike the API server's own limit it makes no
+// exception for administrators: in a small installation nobody else calls.
 //
-// Reads of many objects take turns besides, one fewer at a time than there are processors, and
-// so do watches while they send what exists, see [Begin]. A read of one object so finds a
-// processor, however many there are. The next turn is of the user with the fewest, too. A turn
-// is given up while its reader is waited for, or anything else by [Pause].
+// One user has at most three quarters of a kind, and half of it at one address. Of the reads
+// of many, and of what runs long, it is half and a quarter. A request waits when it would be
+// above that, or when its kind is full. After five seconds it is answered 429. It is answered
+// 429 at once when as many of its caller's requests wait as the caller may have in flight.
+// What runs long does not wait. A free place goes to the user with the fewest requests, at the
+// address with the fewest. All who prove nothing are one user.
+//
+// Reads of many objects also take turns, and so do watches while they send what exists, see
+// [Begin]. There is one turn fewer than there are processors. So a read of one object finds a
+// processor, however many lists there are. The next turn, too, goes to the user with the
+// fewest. A request gives its turn up while it waits for its reader, or for anything else with
+// [Pause].
 //
 // It stands behind authentication, and before impersonation, by which one caller
 // could be many.
@@ -72,8 +74,8 @@ func WithRequestLimits(next http.Handler, o RequestOptions) http.Handler {
 	}
 }
 
-// newTurns returns a class of which one caller may have all, and for which requests wait as
-// long as they last. They are in flight, so there is a bound of them.
+// newTurns returns a class of which one caller may have all. Requests wait for it without an
+// end of their own, and without a bound of their own: they are in flight, which is bounded.
 func newTurns(max int) *class {
 	return newClass(max, math.MaxInt, math.MaxInt, math.MaxInt, math.MaxInt64)
 }
@@ -222,9 +224,9 @@ func (t *turn) give() {
 	}
 }
 
-// unread calls write, which may wait for the reader. A write takes a processor, too, to
-// encrypt: it keeps the turn as long as the reader takes what is written at once. A reader
-// that does not is given the benefit of that once.
+// unread calls write, which may wait for the reader. To encrypt also takes a processor, so a
+// write keeps the turn while the reader takes at once what is written. A write that waits for
+// longer gives the turn up, and so does the next before it begins, until one is quick again.
 func (t *turn) unread(write func()) {
 	if !t.mine.Load() {
 		write()
