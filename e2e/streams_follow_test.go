@@ -116,6 +116,10 @@ func TestStreamsImportWhatTheyFollow(t *testing.T) {
 	if got := s.Kubectl(t, "get", "is", "app", "-o", `jsonpath={.status.tags[?(@.tag=="next")].items[*].image}`); got != digest(1)+" "+digest(0) {
 		t.Errorf("the history of the scheduled tag is %s", got)
 	}
+
+	// Others move when they are tagged again.
+	tag("prod", r.Host+"/team/app:v1", false, false)
+	await("prod", digest(1)+" current")
 }
 
 // toldOfTag is what a stream says of a tag: the image, or the reason that there is none; whether that is about the present spec;
