@@ -4,18 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
 // ownRegistry is that of the streams of newMappings.
@@ -330,5 +334,58 @@ func TestStreamSecrets(t *testing.T) {
 	}
 	if _, err := secrets.Get(inNamespace("team", "alice"), "none", &metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("of no stream: %v", err)
+	}
+}
+
+// A tag that three pushers move a thousand times keeps its history in order, each push an item on top of those before, and
+// the stream shows the last.
+func TestHistoryOfMappingsUnderThreeWriters(t *testing.T) {
+	t.Parallel()
+	const pushes, writers = 1000, 3
+	s := newMappings(t, nil)
+	s.mustCreateStream(stream("app", ""))
+	s.mustMap(pushed(t, "app", "v1", 1))
+	watcher, err := s.tags.(rest.Watcher).Watch(inNamespace(tags.Namespace, s.asUser), &internalversion.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watcher.Stop()
+	var all sync.WaitGroup
+	for w := range writers {
+		all.Go(func() {
+			for n := 2 + w; n < 2+pushes; n += writers {
+				if err := s.mapped(pushed(t, "app", "v1", n)); err != nil {
+					t.Errorf("push %d: %v", n, err)
+				}
+			}
+		})
+	}
+	var before []imagev1.TagEvent
+	seen := map[string]bool{}
+	for patience := time.After(5 * time.Minute); len(seen) < pushes+1; {
+		select {
+		case event, ok := <-watcher.ResultChan():
+			tag, is := event.Object.(*imagev1.ImageTag)
+			if !ok || !is {
+				t.Fatalf("told %s %+v after %d pushes", event.Type, event.Object, len(seen))
+			}
+			items := tag.Status.Items
+			seen[items[0].Image] = true
+			if rest := before[:min(len(before), tags.MaxItems-1)]; !slices.Equal(items[1:], rest) {
+				t.Fatalf("there is %v below the newest, before there was %v", items[1:], before)
+			}
+			for i := 1; i < len(items); i++ {
+				if items[i-1].Created.Before(&items[i].Created) || items[i-1].Generation < items[i].Generation {
+					t.Fatalf("%+v comes after %+v", items[i-1], items[i])
+				}
+			}
+			before = items
+		case <-patience:
+			t.Fatalf("%d pushes were told of", len(seen))
+		}
+	}
+	all.Wait()
+	if got := s.stream("app").Status.Tags; len(got) != 1 || got[0].Items[0] != before[0] {
+		t.Errorf("the stream shows %+v, the last push is %+v", got, before[0])
 	}
 }

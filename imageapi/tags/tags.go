@@ -53,11 +53,20 @@ func Stream(repository reference.Reference) string {
 			host = "ipv6_" + hex.EncodeToString(digits[:])
 		}
 	}
-	name := strings.ReplaceAll(dashes.ReplaceAllString(host+port+"/"+repository.Repository, "$0-"), "/", "--")
+	return escape(host+port+"/"+repository.Repository, repository.Name())
+}
+
+// StreamBelow is the name of a repository among those whose paths have the same beginning: that of [Stream], of the rest of
+// the path alone.
+func StreamBelow(path string) string { return escape(path, path) }
+
+// escape returns s without slashes, and not too long: what is cut ends in the sum of whole.
+func escape(s, whole string) string {
+	name := strings.ReplaceAll(dashes.ReplaceAllString(s, "$0-"), "/", "--")
 	if len(name) <= maxStream {
 		return name
 	}
-	sum := sha256.Sum256([]byte(repository.Name()))
+	sum := sha256.Sum256([]byte(whole))
 	return name[:maxStream-len(cutMark)-2*len(sum)] + cutMark + hex.EncodeToString(sum[:])
 }
 
@@ -99,10 +108,14 @@ func Now(tag *imagev1.ImageTag) (image string, known bool) {
 }
 
 // Lead records that a tag leads to a digest of its repository, or to none if that is "". It reports whether it did not
-// before.
+// before. An event is not older than the one before it: writers have clocks of their own, and one that waited for another
+// has read its clock before.
 func Lead(tag *imagev1.ImageTag, ref reference.Reference, digest string, at metav1.Time) (changed bool) {
 	if now, known := Now(tag); known && now == digest {
 		return false
+	}
+	if len(tag.Status.Items) > 0 && at.Before(&tag.Status.Items[0].Created) {
+		at = tag.Status.Items[0].Created
 	}
 	event := imagev1.TagEvent{Created: at, DockerImageReference: ref.String(), Image: digest}
 	if digest != "" {
@@ -161,7 +174,7 @@ const (
 
 // Add records what a tag of a stream leads to that was told so and asks no registry, by OpenShift's rule: the same
 // reference, image and generation are no news; the same reference, or the same image, changes the newest event; anything
-// else comes before it. It reports whether it was news.
+// else comes before it, and is not older. It reports whether it was news.
 func Add(list *imagev1.NamedTagEventList, next imagev1.TagEvent) (changed bool) {
 	if len(list.Items) > 0 {
 		newest := &list.Items[0]
@@ -175,6 +188,9 @@ func Add(list *imagev1.NamedTagEventList, next imagev1.TagEvent) (changed bool) 
 			return true
 		}
 	}
+	if len(list.Items) > 0 && next.Created.Before(&list.Items[0].Created) {
+		next.Created = list.Items[0].Created // the event of a tag that is followed again is as old as its move
+	}
 	items := append([]imagev1.TagEvent{next}, list.Items...)
 	list.Items, list.Conditions = items[:min(len(items), MaxItems)], nil
 	return true
@@ -182,15 +198,27 @@ func Add(list *imagev1.NamedTagEventList, next imagev1.TagEvent) (changed bool) 
 
 // Follow is the history of a tag that follows another: what it led to by itself until it began to, and before that, as
 // it is newer, what the other led to since. The newest of its own is the event of the other that it began with, if that
-// led anywhere then; no clock is asked.
-func Follow(own, other []imagev1.TagEvent) []imagev1.TagEvent {
-	if len(own) == 0 {
-		return other
-	}
-	since := slices.IndexFunc(other, func(e imagev1.TagEvent) bool { return e.Image == own[0].Image && e.Created.Equal(&own[0].Created) })
-	if since < 0 {
-		since = len(other)
+// led anywhere then; it may have a later time, as [Add] gives it.
+//
+// What the other led to has the generation with which the tag follows it, as in OpenShift, where the event is made then:
+// generations of another object would go up and down in one history, and oc says of a tag whose newest event has a lower
+// one than its spec that it is being imported. A generation of 0 leaves the other's where there is nothing of its own.
+func Follow(own, other []imagev1.TagEvent, generation int64) []imagev1.TagEvent {
+	since := len(other)
+	if len(own) > 0 {
+		generation = max(generation, own[0].Generation)
+		if i := slices.IndexFunc(other, func(e imagev1.TagEvent) bool { return e.Image == own[0].Image && !own[0].Created.Before(&e.Created) }); i >= 0 {
+			since = i
+		}
 	}
 	items := slices.Concat(other[:since], own)
+	for i := since - 1; i >= 0; i-- {
+		if generation > 0 {
+			items[i].Generation = generation
+		}
+		if i+1 < len(items) && items[i].Created.Before(&items[i+1].Created) {
+			items[i].Created = items[i+1].Created
+		}
+	}
 	return items[:min(len(items), MaxItems)]
 }

@@ -2,6 +2,7 @@ package tags_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -120,9 +121,10 @@ func TestFollow(t *testing.T) {
 		"moves since":                 {[]imagev1.TagEvent{event(2, 2), event(9, 9)}, []imagev1.TagEvent{event(4, 1), event(3, 2), event(2, 2), event(1, 1)}, "4329"},
 		"back to where it began":      {[]imagev1.TagEvent{event(2, 2)}, []imagev1.TagEvent{event(2, 4), event(3, 3), event(2, 2)}, "232"},
 		"nothing known when it began": {[]imagev1.TagEvent{event(9, 9)}, []imagev1.TagEvent{event(2, 2), event(1, 1)}, "219"},
+		"followed again":              {[]imagev1.TagEvent{event(2, 5), event(9, 5)}, []imagev1.TagEvent{event(3, 6), event(2, 2), event(1, 1)}, "329"},
 		"the other is gone":           {[]imagev1.TagEvent{event(2, 2)}, nil, "2"},
 	} {
-		if got := show(tags.Follow(c.own, c.other)); got != c.want {
+		if got := show(tags.Follow(c.own, c.other, 0)); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}
@@ -130,8 +132,46 @@ func TestFollow(t *testing.T) {
 	for n := range tags.MaxItems {
 		own, other = append(own, event(n, 1)), append(other, event(1000+n, 2))
 	}
-	if got := tags.Follow(own, other); len(got) != tags.MaxItems || got[0].Image != "1000" {
+	if got := tags.Follow(own, other, 0); len(got) != tags.MaxItems || got[0].Image != "1000" {
 		t.Errorf("%d events, the newest %s", len(got), got[0].Image)
+	}
+}
+
+// Events are not older than those before them, although writers have clocks of their own, and generations do not go back
+// where a tag has begun to follow another.
+func TestHistoriesAreInOrder(t *testing.T) {
+	t.Parallel()
+	ref := reference.Reference{Host: "registry.example.com", Repository: "team/app", Tag: "v1"}
+	tag := tags.New(ref)
+	for _, second := range []int64{100, 90, 110, 109} {
+		tags.Lead(tag, ref, fmt.Sprintf("sha256:%064x", second), metav1.NewTime(time.Unix(second, 0)))
+	}
+	var seconds []int64
+	for _, item := range tag.Status.Items {
+		seconds = append(seconds, item.Created.Unix())
+	}
+	if want := []int64{110, 110, 100, 100}; !slices.Equal(seconds, want) {
+		t.Errorf("events are of %v, want %v", seconds, want)
+	}
+	again := &imagev1.NamedTagEventList{Items: []imagev1.TagEvent{{Image: "b", DockerImageReference: "b", Created: metav1.NewTime(time.Unix(20, 0))}}}
+	tags.Add(again, imagev1.TagEvent{Image: "a", DockerImageReference: "a", Created: metav1.NewTime(time.Unix(10, 0))})
+	if got := again.Items[0].Created.Unix(); got != 20 {
+		t.Errorf("an event that is followed again is of %d, before one of 20", got)
+	}
+	moved := []imagev1.TagEvent{{Image: "c", Created: metav1.NewTime(time.Unix(15, 0))}, {Image: "a", Created: metav1.NewTime(time.Unix(10, 0))}}
+	if got := tags.Follow(again.Items, moved, 0); len(got) != 3 || got[0].Image != "c" || got[0].Created.Unix() != 20 {
+		t.Errorf("a move after that is shown as %+v", got)
+	}
+	own := []imagev1.TagEvent{{Image: "b", Generation: 4}, {Image: "a", Generation: 2}}
+	other := []imagev1.TagEvent{{Image: "d", Generation: 1}, {Image: "c", Generation: 1}}
+	for generation, want := range map[int64]string{0: "4 4 4 2", 3: "4 4 4 2", 5: "5 5 4 2"} {
+		var got []string
+		for _, item := range tags.Follow(own, other, generation) {
+			got = append(got, fmt.Sprint(item.Generation))
+		}
+		if strings.Join(got, " ") != want || other[0].Generation != 1 {
+			t.Errorf("with generation %d: %v, want %s; the other's is %d", generation, got, want, other[0].Generation)
+		}
 	}
 }
 
