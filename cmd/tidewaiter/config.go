@@ -17,6 +17,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi/podlogs"
 	"github.com/tidewaiter/tidewaiter/db/trusted"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/streams"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/containers"
 	"github.com/tidewaiter/tidewaiter/importer/guard"
@@ -89,6 +90,51 @@ type streamsConfig struct {
 	// AllowedRegistriesForImport are the registries that users may have the server ask,
 	// in the shape of OpenShift's configuration; all if it is left out.
 	AllowedRegistriesForImport []registryLocation `yaml:"allowedRegistriesForImport"`
+	// Namespaces say where Auto makes streams; those of other repositories are made in default.
+	Namespaces []namespaceRule `yaml:"namespaces"`
+
+	rules streams.Rules // Namespaces, read
+}
+
+// namespaceRule says in which namespace the streams are made of the repositories below a prefix.
+type namespaceRule struct {
+	// Prefix is a host with its port, or a host and the beginning of a path; the longest that a repository is below
+	// counts, by the elements of the path.
+	Prefix locatedText `yaml:"prefix"`
+	// Namespace has the streams of this prefix, and of no other; it is not default.
+	Namespace locatedText `yaml:"namespace"`
+}
+
+// locatedText is a text of which an error can say where it stands.
+type locatedText struct {
+	text string
+	line int
+}
+
+// UnmarshalYAML is part of yaml.Unmarshaler.
+func (t *locatedText) UnmarshalYAML(node *yaml.Node) error {
+	t.line = node.Line
+	return node.Decode(&t.text)
+}
+
+// readRules reads Namespaces.
+func (c *streamsConfig) readRules() error {
+	var rules []streams.Rule
+	for _, n := range c.Namespaces {
+		rules = append(rules, streams.Rule{Prefix: n.Prefix.text, Namespace: n.Namespace.text})
+	}
+	var wrong int
+	var err error
+	if c.rules, wrong, err = streams.NewRules(rules); err != nil {
+		// What an error is about stands on one of two lines, which mostly are one after the other; the first is named.
+		n := c.Namespaces[wrong]
+		line := max(n.Prefix.line, n.Namespace.line)
+		if n.Prefix.line > 0 && n.Namespace.line > 0 {
+			line = min(n.Prefix.line, n.Namespace.line)
+		}
+		return fmt.Errorf("line %d: streams.namespaces[%d].%w", line, wrong, err)
+	}
+	return nil
 }
 
 // registryLocation is a registry as OpenShift's configuration has it.
@@ -210,6 +256,9 @@ func loadConfig(path string) (*config, error) {
 		if _, err := filepath.Match(l.DomainName, ""); err != nil || l.DomainName == "" || strings.Contains(l.DomainName, "/") {
 			return nil, fmt.Errorf("%s: streams.allowedRegistriesForImport[%d].domainName: %q is no host, with or without a port", path, i, l.DomainName)
 		}
+	}
+	if err := c.Streams.readRules(); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	c.resolve(filepath.Dir(path))
 	return c, nil

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/streams"
 )
 
 func writeConfig(t testing.TB, text string) string {
@@ -52,7 +54,7 @@ func TestLoadConfig(t *testing.T) {
 		Kubelet:       &kubeletConfig{Address: "{nodeName}:10250", CertFile: filepath.Join(filepath.Dir(path), "kubelet.crt"), KeyFile: "/etc/kubelet.key"},
 		Sweep:         sweepConfig{Every: 12 * time.Hour, Repositories: []string{"registry.example.com:5000/team/app"}},
 	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(config{})); diff != "" {
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(config{}, streamsConfig{}, streams.Rules{})); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -77,6 +79,10 @@ func TestConfigErrorsSayWhere(t *testing.T) {
 		"no YAML":            {"registries: [\n", []string{"line"}},
 		"key twice":          {"registries: []\nregistries: []\n", []string{"registries", "already"}},
 		"two documents":      {"registries: []\n---\nregistries: []\n", []string{"more than one"}},
+		"equal prefixes":     {"streams:\n  namespaces:\n  - {prefix: a.b/c, namespace: x}\n  - {prefix: a.b/c, namespace: y}\n", []string{"line 4", "streams.namespaces[1].prefix", "another rule"}},
+		"one namespace":      {"streams:\n  namespaces:\n  - {prefix: a.b/c, namespace: x}\n  - {prefix: a.b/d, namespace: x}\n", []string{"line 4", "streams.namespaces[1].namespace", "a.b/c"}},
+		"no namespace":       {"streams:\n  namespaces:\n  - prefix: a.b/c\n", []string{"line 3", "streams.namespaces[0].namespace"}},
+		"bad namespace":      {"streams:\n  namespaces:\n  - {prefix: a.b/c, namespace: X}\n", []string{"line 3", "no namespace"}},
 		"beyond every limit": {strings.Repeat("#", maxConfigFile+1), []string{"larger"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -538,7 +538,7 @@ func (s *server) keepStreams(ctx context.Context) error {
 		return err
 	}
 	auto := s.config.Streams.Auto
-	return (&streams.Keeper{Client: client, Auto: auto == nil || *auto}).Run(ctx)
+	return (&streams.Keeper{Client: client, Auto: auto == nil || *auto, Rules: s.config.Streams.rules}).Run(ctx)
 }
 
 // handleAdmin serves administrators beside the Kubernetes API.

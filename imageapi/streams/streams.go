@@ -41,6 +41,10 @@ type Keeper struct {
 	Client Client
 	// Auto makes a stream for each repository that no stream follows as a whole.
 	Auto bool
+	// Rules say where those are made.
+	Rules Rules
+
+	missing map[string]bool // namespaces of Rules that were not there, of which a warning was given
 }
 
 const (
@@ -207,9 +211,22 @@ func (k *Keeper) keep(ctx context.Context, repository string, m moved) error {
 	if whole || !k.Auto || !m.there {
 		return nil
 	}
-	_, err = k.Client.CreateStream(ctx, New(ref), metav1.CreateOptions{})
+	namespace, _ := k.Rules.Place(ref)
+	_, err = k.Client.CreateStream(ctx, k.Rules.New(ref), metav1.CreateOptions{})
 	switch {
-	case err == nil, apierrors.IsAlreadyExists(err): // which follows something else, by its user's wish
+	case err == nil:
+		delete(k.missing, namespace)
+	case apierrors.IsAlreadyExists(err): // which follows something else, by its user's wish
+	case apierrors.IsNotFound(err):
+		// A cluster says so of a namespace that it does not have. There is no stream then, and once there is the
+		// namespace the next move makes one.
+		if !k.missing[namespace] {
+			slog.Warn("Repositories have no image streams: there is no such namespace", "namespace", namespace, "repository", repository, "err", err)
+			if k.missing == nil {
+				k.missing = map[string]bool{}
+			}
+			k.missing[namespace] = true
+		}
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
 		slog.Warn("A repository has no image stream", "repository", repository, "err", err) // trying again is in vain
 	default:
@@ -244,9 +261,10 @@ func newer(a, b string) string {
 }
 
 // New is the stream that is made for a repository when none follows it.
-func New(repository reference.Reference) *imagev1.ImageStream {
+func (r Rules) New(repository reference.Reference) *imagev1.ImageStream {
+	namespace, name := r.Place(repository)
 	return &imagev1.ImageStream{
-		ObjectMeta: metav1.ObjectMeta{Namespace: tags.Namespace, Name: tags.Stream(repository), Annotations: map[string]string{tags.Auto: "true"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{tags.Auto: "true"}},
 		Spec:       imagev1.ImageStreamSpec{DockerImageRepository: repository.Name()},
 	}
 }

@@ -33,6 +33,7 @@ type server struct {
 	watched chan *watch.FakeWatcher // each watch that is begun
 	fail    int                     // how many requests fail
 	cost    time.Duration           // of a list of streams
+	there   bool                    // the namespace missing
 	events  int                     // that a watch holds which nobody has taken
 }
 
@@ -92,6 +93,9 @@ func (s *server) CreateStream(_ context.Context, stream *imagev1.ImageStream, _ 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := stream.Namespace + "/" + stream.Name
+	if strings.Contains(key, "missing") && !s.there {
+		return nil, apierrors.NewNotFound(imagev1.Resource("namespaces"), stream.Namespace)
+	}
 	if strings.Contains(key, "forbidden") {
 		return nil, apierrors.NewForbidden(imagev1.Resource("imagestreams"), stream.Name, nil)
 	}
@@ -120,11 +124,16 @@ func (s *server) add(namespace, name, repository, moved string) *imagev1.ImageSt
 
 // run keeps the streams of s until the test ends, and returns the first watch.
 func (s *server) run(auto bool) *watch.FakeWatcher {
+	s.t.Helper()
+	return s.runBy(auto, streams.Rules{})
+}
+
+func (s *server) runBy(auto bool, rules streams.Rules) *watch.FakeWatcher {
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = (&streams.Keeper{Client: s, Auto: auto}).Run(ctx)
+		_ = (&streams.Keeper{Client: s, Auto: auto, Rules: rules}).Run(ctx)
 	}()
 	s.t.Cleanup(func() {
 		stop()
@@ -273,4 +282,24 @@ func TestNoAutomaticStreams(t *testing.T) {
 	w.Modify(imageTag(t, "a.b/other:v1", 101))
 	w.Modify(imageTag(t, "a.b/c:v1", 102))
 	s.soon(map[string]string{"team/mine": "102"})
+}
+
+// A stream from before a rule stays and is told of moves; what has none is made where the rule says. A namespace that is
+// not there keeps nobody from being told, and has the stream once it is there and a tag moves.
+func TestRulesPlaceStreams(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	s.tags = []*imagev1.ImageTag{imageTag(t, "a.b/c/old:v1", 5), imageTag(t, "a.b/lost/app:v1", 6), imageTag(t, "a.b/z:v1", 7)}
+	s.add("default", "a.b--c--old", "a.b/c/old", "1")
+	w := s.runBy(true, mustRules(t, "a.b/c", "team-c", "a.b/lost", "missing"))
+	s.soon(map[string]string{"default/a.b--c--old": "5", "default/a.b--z": ""})
+	w.Modify(imageTag(t, "a.b/lost/app:v1", 101))
+	w.Modify(imageTag(t, "a.b/c/old:v2", 102))
+	w.Modify(imageTag(t, "a.b/c/new:v1", 103))
+	s.soon(map[string]string{"default/a.b--c--old": "102", "default/a.b--z": "", "team-c/new": ""})
+	s.mu.Lock()
+	s.there = true
+	s.mu.Unlock()
+	w.Modify(imageTag(t, "a.b/lost/app:v1", 104))
+	s.soon(map[string]string{"default/a.b--c--old": "102", "default/a.b--z": "", "team-c/new": "", "missing/app": ""})
 }

@@ -1,0 +1,92 @@
+package streams
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+)
+
+// Rule says in which namespace the streams are made of the repositories below a prefix.
+type Rule struct {
+	// Prefix is a host, with its port if that is not the protocol's, and the first elements of a path, or none.
+	Prefix string
+	// Namespace has the streams of no other prefix.
+	Namespace string
+}
+
+// Rules say where streams are made.
+type Rules struct{ all []rule }
+
+// rule is a Rule as it was read.
+type rule struct {
+	prefix, namespace string // the prefix ends in a slash
+}
+
+// NewRules reads rules. It returns the index of the first that is wrong with an error that says why: a prefix that is none,
+// a namespace that is none, a prefix or a namespace that another rule has. Names of two prefixes would collide in one
+// namespace, as they are what comes after the prefix; those of a prefix would in the namespace of the default rule.
+func NewRules(list []Rule) (rules Rules, wrong int, err error) {
+	for i, r := range list {
+		prefix, err := parsePrefix(r.Prefix)
+		if err != nil {
+			return Rules{}, i, err
+		}
+		if problems := validation.IsDNS1123Label(r.Namespace); len(problems) > 0 {
+			return Rules{}, i, fmt.Errorf("namespace: %q is no namespace: %s", r.Namespace, strings.Join(problems, "; "))
+		}
+		if r.Namespace == tags.Namespace {
+			return Rules{}, i, fmt.Errorf("namespace: %s has the streams that no rule is about, whose names may be the same", r.Namespace)
+		}
+		for _, before := range rules.all {
+			switch {
+			case before.prefix == prefix:
+				return Rules{}, i, fmt.Errorf("prefix: another rule has %s, too", strings.TrimSuffix(prefix, "/"))
+			case before.namespace == r.Namespace:
+				return Rules{}, i, fmt.Errorf("namespace: %s has the streams of %s, whose names may be the same: give each prefix a namespace of its own", r.Namespace, strings.TrimSuffix(before.prefix, "/"))
+			}
+		}
+		rules.all = append(rules.all, rule{prefix, r.Namespace})
+	}
+	return rules, 0, nil
+}
+
+// parsePrefix returns a prefix in the form in which repositories are named, with a slash at its end.
+func parsePrefix(s string) (string, error) {
+	const example = "such as registry.example.com/team"
+	if !strings.Contains(s, "/") {
+		host, err := reference.ParseHost(s)
+		if err != nil {
+			return "", fmt.Errorf("prefix: %q is no host, with or without the beginning of a path, %s: %w", s, example, err)
+		}
+		return host + "/", nil
+	}
+	name, _, _ := strings.Cut(s, "/")
+	if _, err := reference.ParseHost(name); err != nil {
+		return "", fmt.Errorf("prefix: %q does not begin with a host, %s: %w", s, example, err)
+	}
+	// With one more element the path is that of a repository; of Docker Hub, one alone would get the prefix library/.
+	ref, err := reference.ParseRepository(s + "/x")
+	if err != nil {
+		return "", fmt.Errorf("prefix: %q is no host with the beginning of a path, %s: %w", s, example, err)
+	}
+	return strings.TrimSuffix(ref.Name(), "x"), nil
+}
+
+// Place is where the stream of a repository is made: in the namespace of the longest prefix that it is below, named by what
+// comes after the prefix; else by the default rule. A repository that is a prefix itself is not below it.
+func (r Rules) Place(repository reference.Reference) (namespace, name string) {
+	longest, full := rule{}, repository.Name()
+	for _, rule := range r.all {
+		if len(rule.prefix) > len(longest.prefix) && strings.HasPrefix(full, rule.prefix) {
+			longest = rule
+		}
+	}
+	if longest.prefix == "" {
+		return tags.Namespace, tags.Stream(repository)
+	}
+	return longest.namespace, tags.StreamBelow(full[len(longest.prefix):])
+}
