@@ -1,12 +1,15 @@
 package e2e
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +19,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -233,5 +237,178 @@ func logsIn(t *testing.T, config *rest.Config) {
 		if err != nil || review.Status.Allowed != want {
 			t.Errorf("%s: %+v, %v", access, review, err)
 		}
+	}
+}
+
+// pushedArtifact is what OpenShift's registry makes of a manifest that is no image's, of one layer.
+func pushedArtifact(t testing.TB, repository, config, configType, layerType string, more map[string]any) map[string]any {
+	t.Helper()
+	manifest := map[string]any{
+		"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+		"config": map[string]any{"mediaType": configType, "digest": digestOf(config), "size": len(config)},
+		"layers": []any{map[string]any{"mediaType": layerType, "digest": digestOf(layerType), "size": len(layerType)}},
+	}
+	maps.Copy(manifest, more)
+	raw, err := json.Marshal(manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest := digestOf(string(raw))
+	return map[string]any{
+		"metadata": map[string]any{"name": digest, "annotations": map[string]any{
+			"openshift.io/image.managed": "true", "image.openshift.io/manifestBlobStored": "true", "image.openshift.io/dockerLayersOrder": "ascending",
+		}},
+		"dockerImageReference": streamRegistry + "/" + repository + "@" + digest,
+		"dockerImageManifest":  string(raw), "dockerImageManifestMediaType": "application/vnd.oci.image.manifest.v1+json", "dockerImageConfig": config,
+	}
+}
+
+func digestOf(content string) string {
+	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(content)))
+}
+
+// The requests of OpenShift's registry when what is no image is pushed to it: cosign's signatures and attestations by tag and
+// as referrers, a chart, and what ORAS pushes. All are found by tag and by name, and none is among images: not in lists from
+// stored bytes or in pages, not in tables, not in watches.
+func TestRegistryOfStreamsTakesArtifacts(t *testing.T) {
+	t.Parallel()
+	config := filepath.Join(t.TempDir(), "tidewaiter.yaml")
+	if err := os.WriteFile(config, []byte("streams: {registry: "+streamRegistry+"}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := harness.StartServer(t, "--config", config)
+	s.Kubectl(t, "create", "namespace", "team")
+	registry := streamCaller{restClient(t, s.Config(t))}
+	registry.must(t, http.StatusCreated, "POST", "namespaces/team/imagestreams", nil, map[string]any{
+		"kind": "ImageStream", "apiVersion": "image.openshift.io/v1", "metadata": map[string]any{"name": "app"}})
+
+	client := imageClient(t, s)
+	told, err := client.Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer told.Stop()
+	toldOfArtifacts, err := client.Watch(t.Context(), metav1.ListOptions{FieldSelector: "artifact=true"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer toldOfArtifacts.Stop()
+
+	imgs := images.Numbered(t, 2)
+	registry.must(t, http.StatusCreated, "POST", "namespaces/team/imagestreammappings", nil, mapping(t, "app", "v1", imgs[0]))
+	second := images.Digest(t, imgs[1]).String()
+	signed := images.Digest(t, imgs[0]).String()
+	subject := map[string]any{"mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": signed, "size": 1}
+	name := strings.Replace(signed, ":", "-", 1)
+	const imageConfig = "application/vnd.oci.image.config.v1+json"
+	const emptyConfig = "application/vnd.oci.empty.v1+json"
+	const rootfs = `{"architecture":"","os":"","rootfs":{"type":"layers","diff_ids":[]}}`
+	artifacts := []struct {
+		what, tag, kind string
+		image           map[string]any
+	}{
+		{"cosign's signature", name + ".sig", "application/vnd.dev.cosign.simplesigning.v1+json",
+			pushedArtifact(t, "team/app", rootfs, imageConfig, "application/vnd.dev.cosign.simplesigning.v1+json", nil)},
+		{"cosign's attestation", name + ".att", "application/vnd.dsse.envelope.v1+json",
+			pushedArtifact(t, "team/app", rootfs, imageConfig, "application/vnd.dsse.envelope.v1+json", nil)},
+		{"BuildKit's attestation", "", "application/vnd.in-toto+json",
+			pushedArtifact(t, "team/app", rootfs, imageConfig, "application/vnd.in-toto+json", nil)},
+		{"a chart", "1.0.0", "application/vnd.cncf.helm.config.v1+json",
+			pushedArtifact(t, "team/app", `{"name":"app","version":"1.0.0"}`, "application/vnd.cncf.helm.config.v1+json", "application/vnd.cncf.helm.chart.content.v1.tar+gzip", nil)},
+		{"what ORAS pushes", "data", "application/vnd.example.data",
+			pushedArtifact(t, "team/app", "{}", emptyConfig, "application/octet-stream", map[string]any{"artifactType": "application/vnd.example.data"})},
+		{"a referrer", "", "application/vnd.dev.sigstore.bundle.v0.3+json",
+			pushedArtifact(t, "team/app", "{}", emptyConfig, "application/vnd.dev.sigstore.bundle.v0.3+json", map[string]any{"artifactType": "application/vnd.dev.sigstore.bundle.v0.3+json", "subject": subject})},
+	}
+	var names []string
+	for _, a := range artifacts {
+		digest := at(a.image, "metadata", "name").(string)
+		names = append(names, digest)
+		if a.tag == "" {
+			byDigest := maps.Clone(a.image)
+			byDigest["kind"], byDigest["apiVersion"] = "Image", "image.openshift.io/v1"
+			registry.must(t, http.StatusCreated, "POST", "images", nil, byDigest)
+			registry.must(t, http.StatusConflict, "POST", "images", nil, byDigest)
+		} else {
+			registry.must(t, http.StatusCreated, "POST", "namespaces/team/imagestreammappings", nil, map[string]any{"kind": "ImageStreamMapping", "apiVersion": "image.openshift.io/v1",
+				"metadata": map[string]any{"namespace": "team", "name": "app"}, "image": a.image, "tag": a.tag})
+			if tag := registry.must(t, http.StatusOK, "GET", "namespaces/team/imagestreamtags/app:"+a.tag, nil, nil); at(tag, "image", "metadata", "name") != digest {
+				t.Errorf("%s: its tag is %v", a.what, tag)
+			}
+			registry.must(t, http.StatusOK, "GET", "namespaces/team/imagestreamimages/app@"+digest, nil, nil)
+		}
+		if stored := registry.must(t, http.StatusOK, "GET", "images/"+digest, nil, nil); at(stored, "metadata", "annotations", "tidewaiter.dev/artifact-type") != a.kind {
+			t.Errorf("%s is stored as %v", a.what, stored)
+		}
+	}
+	last := mapping(t, "app", "v2", imgs[1])
+	registry.must(t, http.StatusCreated, "POST", "namespaces/team/imagestreammappings", nil, last)
+
+	layers := registry.must(t, http.StatusOK, "GET", "namespaces/team/imagestreams/app/layers", nil, nil)
+	for _, a := range artifacts {
+		if digest := at(a.image, "metadata", "name").(string); a.tag != "" && (at(layers, "blobs", digest) == nil || at(layers, "images", digest, "config") == nil) {
+			t.Errorf("the registry may not give out %s: %v", a.what, layers)
+		}
+	}
+
+	want := []string{signed, second}
+	slices.Sort(want)
+	slices.Sort(names)
+	var paged []string
+	for query := (url.Values{"limit": {"1"}}); ; {
+		page := registry.must(t, http.StatusOK, "GET", "images", query, nil)
+		items, _ := page["items"].([]any)
+		for _, item := range items {
+			paged = append(paged, at(item, "metadata", "name").(string))
+		}
+		next, _ := at(page, "metadata", "continue").(string)
+		if next == "" {
+			break
+		}
+		if left := at(page, "metadata", "remainingItemCount"); left != float64(1) {
+			t.Errorf("of two images after the first %v remain", left)
+		}
+		query.Set("continue", next)
+	}
+	for how, got := range map[string][]string{
+		"a list in pages": paged,
+		"kubectl":         strings.Fields(s.Kubectl(t, "get", "images", "-o", "jsonpath={.items[*].metadata.name}")),
+	} {
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("%s has %v, want %v", how, got, want)
+		}
+	}
+	if table := s.Kubectl(t, "get", "images", "--no-headers"); strings.Count(table, "\n") != len(want) {
+		t.Errorf("the table is\n%s", table)
+	}
+	asked := strings.Fields(s.Kubectl(t, "get", "images", "--field-selector", "artifact=true", "-o", "jsonpath={.items[*].metadata.name}"))
+	if !slices.Equal(asked, names) {
+		t.Errorf("asked for artifacts: %v, want %v", asked, names)
+	}
+	if table := s.Kubectl(t, "get", "images", "--no-headers", "--field-selector", "artifact=true"); strings.Count(table, "\n") != len(names) || strings.Contains(table, "Unsigned") {
+		t.Errorf("the table of artifacts is\n%s", table)
+	}
+	if table := s.Kubectl(t, "get", "images", "--no-headers", names[0]); strings.Count(table, "\n") != 1 {
+		t.Errorf("the table of one artifact is\n%s", table)
+	}
+
+	until := func(w watch.Interface, end string) (seen []string) {
+		for event := range w.ResultChan() {
+			name := event.Object.(metav1.Object).GetName()
+			if event.Type == watch.Added {
+				seen = append(seen, name)
+			}
+			if name == end {
+				return seen
+			}
+		}
+		t.Errorf("the watch ended after %v", seen)
+		return seen
+	}
+	if seen := until(told, second); !slices.Equal(seen, []string{signed, second}) {
+		t.Errorf("a watch of images is told of %v", seen)
+	}
+	if seen := until(toldOfArtifacts, at(artifacts[len(artifacts)-1].image, "metadata", "name").(string)); len(seen) != len(artifacts) {
+		t.Errorf("a watch of artifacts is told of %v", seen)
 	}
 }

@@ -81,7 +81,7 @@ func BenchmarkCreate(b *testing.B) {
 	encoder := codecs.EncoderForVersion(ours["lenient"], imagev1.GroupVersion)
 	decoder := codecs.DecoderToVersion(ours["strict"], internalGroupVersion)
 	s, facts := &strategy{clusterScoped: clusterScoped{newCommonStrategy(scheme)}}, newFacts(Options{})
-	attributes, indexers := facts.attributes(indexedFields), facts.indexers()
+	attributes, indexers := facts.attributes(indexedFields), facts.indexers(indexedFields)
 	ctx := context.Background()
 	gvk := imagev1.GroupVersion.WithKind("Image")
 	b.SetBytes(int64(len(bodies[0])))

@@ -103,7 +103,6 @@ func TestCreateRefuses(t *testing.T) {
 			return i
 		}, []string{"dockerImageReference"}},
 		{"manifest is no manifest", func() *imagev1.Image { i := plainImage(); i.DockerImageManifest = "{}"; return i }, []string{"dockerImageManifest"}},
-		{"manifest is a signature", func() *imagev1.Image { return bareImage(t, "cosign-sig.json", "") }, []string{"dockerImageManifest"}},
 		{"another image's config", func() *imagev1.Image { return bareImage(t, "oci-image.json", "docker-config.json") }, []string{"dockerImageConfig"}},
 		{"contradicting media type", func() *imagev1.Image {
 			i := ociImage(t)

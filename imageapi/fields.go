@@ -59,6 +59,7 @@ var indexedFields = []string{vouchesField, listsField, referenceField, verdictsF
 // fieldValues are the selectable fields and the values they can have; nil for any.
 var fieldValues = map[string][]string{
 	nameField:         nil,
+	artifactField:     {"true", "false"},
 	digestField:       nil,
 	referenceField:    nil,
 	mediaTypeField:    nil,
@@ -83,7 +84,7 @@ func convertFieldLabel(label, value string) (string, string, error) {
 	values, ok := fieldValues[label]
 	if !ok {
 		return "", "", fmt.Errorf("field label %q is not supported for images: select by %s, %s, %s or %s",
-			label, nameField, strings.Join(append([]string{digestField}, indexedFields...), ", "), usedField, usedByField)
+			label, nameField, strings.Join(append([]string{digestField, artifactField}, indexedFields...), ", "), usedField, usedByField)
 	}
 	if values != nil && !slices.Contains(values, value) {
 		return "", "", fmt.Errorf("field label %q of images cannot be %q: it is one of %s", label, value, strings.Join(values, ", "))
@@ -270,11 +271,11 @@ func (f *facts) predicate(label labels.Selector, field fields.Selector) storage.
 	return storage.SelectionPredicate{Label: label, Field: newSelector(field), GetAttrs: f.attributes(names), IndexFields: indexed}
 }
 
-// indexers compute the index entries of an image. What most images do not have, such as a warning,
+// indexers compute the index entries of an image for these fields. What most images do not have, such as a warning,
 // has no entry where it is missing: each costs a write, and too many would match to gain from it.
-func (f *facts) indexers() *cache.Indexers {
+func (f *facts) indexers(names []string) *cache.Indexers {
 	out := cache.Indexers{}
-	for _, field := range indexedFields {
+	for _, field := range names {
 		out[storage.FieldIndex(field)] = func(obj any) ([]string, error) {
 			image, ok := obj.(*imagev1.Image)
 			if !ok {

@@ -29,6 +29,7 @@ import (
 // at every image that the rest of the selector leaves.
 type imagesREST struct {
 	*genericregistry.Store
+	artifacts      *genericregistry.Store
 	tags           *genericregistry.Store
 	facts          *facts
 	shown          *streamReader // set once it is made
@@ -50,23 +51,27 @@ func (*imagesREST) Categories() []string { return []string{"all"} }
 
 // List is part of rest.Lister.
 func (r *imagesREST) List(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
+	store, options, err := r.asked(options)
+	if err != nil {
+		return nil, err
+	}
 	if err := r.canSelect(options); err != nil {
 		return nil, err
 	}
 	if selectsByUse(options) {
 		r.facts.warnOfDoubts(ctx)
 	}
-	options, err := r.followTag(ctx, options)
+	options, err = r.followTag(ctx, options)
 	if err != nil {
 		return nil, err
 	}
 	if selectsByDigest(options) {
-		return r.listByDigest(ctx, options)
+		return listByDigest(ctx, store, options)
 	}
 	if selectsUsed(options) {
 		return r.listUsed(ctx, options)
 	}
-	return r.Store.List(ctx, options)
+	return store.List(ctx, options)
 }
 
 // DeleteCollection is part of rest.CollectionDeleter.
@@ -74,17 +79,21 @@ func (r *imagesREST) DeleteCollection(ctx context.Context, validate rest.Validat
 	if selectsByDigest(listOptions) {
 		return nil, errListOnly()
 	}
+	store, listOptions, err := r.asked(listOptions)
+	if err != nil {
+		return nil, err
+	}
 	if err := r.canSelect(listOptions); err != nil {
 		return nil, err
 	}
 	if selectsByUse(listOptions) {
 		r.facts.warnOfDoubts(ctx)
 	}
-	listOptions, err := r.followTag(ctx, listOptions)
+	listOptions, err = r.followTag(ctx, listOptions)
 	if err != nil {
 		return nil, err
 	}
-	return r.deleteCollection(ctx, validate, options, listOptions)
+	return r.deleteCollection(ctx, store, validate, options, listOptions)
 }
 
 // Watch is part of rest.Watcher. A watch tells of changes of images, so it would miss that a pod
@@ -96,11 +105,22 @@ func (r *imagesREST) Watch(ctx context.Context, options *internalversion.ListOpt
 	if selectsByUse(options) {
 		return nil, apierrors.NewBadRequest(`field labels "` + usedField + `" and "` + usedByField + `" cannot be watched, because they change without a change of the image: list images by them, or watch pods`)
 	}
-	return r.Store.Watch(ctx, options)
+	store, options, err := r.asked(options)
+	if err != nil {
+		return nil, err
+	}
+	return store.Watch(ctx, options)
 }
 
 // Create is part of rest.Creater.
 func (r *imagesREST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	if image, ok := obj.(*imagev1.Image); ok && artifactType(image) != "" {
+		return r.createArtifact(ctx, image, validate, options)
+	} else if ok && image.DockerImageManifest == "" {
+		if err := r.isFree(ctx, r.artifacts, image.Name); err != nil {
+			return nil, err
+		}
+	}
 	ctx, answer := r.answerCreation(ctx)
 	out, err := r.Store.Create(ctx, obj, validate, options)
 	if err != nil {
@@ -120,7 +140,17 @@ func (r *imagesREST) Update(ctx context.Context, name string, info rest.UpdatedO
 		before = r.facts.verdict(old)
 		return obj, nil
 	})
+	if createOnUpdate {
+		if obj, created, done, err := r.updateArtifact(ctx, name, info, validateCreate, validateUpdate, true, options); done {
+			return obj, created, err
+		}
+	}
 	obj, created, err := r.Store.Update(ctx, name, info, validateCreate, validateUpdate, createOnUpdate, options)
+	if apierrors.IsNotFound(err) {
+		if artifact, created, done, err := r.updateArtifact(ctx, name, info, validateCreate, validateUpdate, createOnUpdate, options); done {
+			return artifact, created, err
+		}
+	}
 	if err == nil {
 		r.reportVerdict(obj, before, options.DryRun)
 	}

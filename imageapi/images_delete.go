@@ -39,7 +39,7 @@ const (
 // Delete is part of rest.GracefulDeleter. What a tag leads to, what pods use, and that of which this is unknown is kept (409)
 // unless its annotation allows it. The generic storage asks again whenever the image has changed before it could be deleted.
 func (r *imagesREST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
-	return r.Store.Delete(ctx, name, func(ctx context.Context, obj runtime.Object) error {
+	guarded := func(ctx context.Context, obj runtime.Object) error {
 		if err := validate(ctx, obj); err != nil {
 			return err
 		}
@@ -50,15 +50,20 @@ func (r *imagesREST) Delete(ctx context.Context, name string, validate rest.Vali
 		refusal := apierrors.NewConflict(imagev1.Resource("images"), name, fmt.Errorf("it is kept: %s. %s", kept, kept.hint(name)))
 		refusal.ErrStatus.Details.Causes = kept.causes()
 		return refusal
-	}, options)
+	}
+	obj, now, err := r.Store.Delete(ctx, name, guarded, options)
+	if apierrors.IsNotFound(err) {
+		return r.artifacts.Delete(ctx, name, guarded, options)
+	}
+	return obj, now, err
 }
 
 // deleteCollection deletes what is selected and not kept, and then is refused if anything was.
-func (r *imagesREST) deleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, list *internalversion.ListOptions) (runtime.Object, error) {
+func (r *imagesREST) deleteCollection(ctx context.Context, store imageStore, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, list *internalversion.ListOptions) (runtime.Object, error) {
 	var mu sync.Mutex
 	refused := map[string]bool{} // by name: one may be asked about twice. The generic storage holds all objects meanwhile
 	var named []string
-	obj, err := r.Store.DeleteCollection(ctx, func(ctx context.Context, obj runtime.Object) error {
+	obj, err := store.DeleteCollection(ctx, func(ctx context.Context, obj runtime.Object) error {
 		if err := validate(ctx, obj); err != nil {
 			return err
 		}
@@ -143,7 +148,9 @@ func (r *imagesREST) keeps(ctx context.Context, image *imagev1.Image) (all reaso
 			return nil, err
 		}
 	}
-	all = append(all, r.facts.keeps(ctx, image)...)
+	if !isArtifact(image) { // no pod uses one
+		all = append(all, r.facts.keeps(ctx, image)...)
+	}
 	return slices.DeleteFunc(all, func(one reason) bool { return allowed[one.word] }), nil
 }
 

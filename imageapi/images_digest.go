@@ -48,7 +48,7 @@ func errListOnly() error {
 
 // listByDigest lists the images whose digest begins so. Names are in order in the storage: it reads from where the first would
 // stand, and no more than may be answered.
-func (r *imagesREST) listByDigest(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
+func listByDigest(ctx context.Context, store imageStore, options *internalversion.ListOptions) (runtime.Object, error) {
 	beginning, rest := "", fields.Everything()
 	for _, q := range options.FieldSelector.Requirements() {
 		switch {
@@ -72,7 +72,7 @@ func (r *imagesREST) listByDigest(ctx context.Context, options *internalversion.
 		return nil, err
 	}
 	page := &internalversion.ListOptions{Limit: maxByDigest + 1, Continue: from}
-	obj, err := r.Store.ListPredicate(ctx, r.facts.predicate(labels.Everything(), fields.Everything()), page)
+	obj, err := store.ListPredicate(ctx, store.predicate(labels.Everything(), fields.Everything()), page)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (r *imagesREST) listByDigest(ctx context.Context, options *internalversion.
 	if options.LabelSelector != nil {
 		label = options.LabelSelector
 	}
-	predicate, failed := r.facts.predicate(label, rest), error(nil)
+	predicate, failed := store.predicate(label, rest), error(nil)
 	list.Items = slices.DeleteFunc(list.Items, func(i imagev1.Image) bool {
 		matches, err := predicate.Matches(&i)
 		if err != nil {

@@ -78,6 +78,26 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 		DeleteStrategy:            s,
 		TableConvertor:            tableConvertor{f},
 	}
+	artifactStrategy := *s
+	artifactStrategy.artifacts, artifactStrategy.verifier = true, nil
+	artifacts := &genericregistry.Store{
+		NewFunc:                   images.NewFunc,
+		NewListFunc:               images.NewListFunc,
+		PredicateFunc:             f.artifactPredicate,
+		DefaultQualifiedResource:  images.DefaultQualifiedResource, // in errors
+		SingularQualifiedResource: images.SingularQualifiedResource,
+		CreateStrategy:            &artifactStrategy,
+		UpdateStrategy:            &artifactStrategy,
+		DeleteStrategy:            &artifactStrategy,
+		TableConvertor:            images.TableConvertor,
+	}
+	if err := artifacts.CompleteWithOptions(&generic.StoreOptions{
+		RESTOptions: artifactsGetter{g},
+		AttrFunc:    f.attributes(indexedArtifactFields),
+		Indexers:    f.indexers(indexedArtifactFields),
+	}); err != nil {
+		return nil, fmt.Errorf("imageapi: %w", err)
+	}
 	s.get = func(ctx context.Context, name string) (*imagev1.Image, error) {
 		obj, err := images.Get(ctx, name, &metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
@@ -102,7 +122,7 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 	if err := images.CompleteWithOptions(&generic.StoreOptions{
 		RESTOptions: g,
 		AttrFunc:    f.attributes(indexedFields),
-		Indexers:    f.indexers(),
+		Indexers:    f.indexers(indexedFields),
 	}); err != nil {
 		return nil, fmt.Errorf("imageapi: %w", err)
 	}
@@ -135,7 +155,7 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 	if err != nil {
 		return nil, err
 	}
-	served := &imagesREST{Store: images, tags: tagged, facts: f, verdictChanged: opts.VerdictChanged, vouches: opts.Vouches, answerCreation: opts.AnswerCreation}
+	served := &imagesREST{Store: images, artifacts: artifacts, tags: tagged, facts: f, verdictChanged: opts.VerdictChanged, vouches: opts.Vouches, answerCreation: opts.AnswerCreation}
 	if served.answerCreation == nil {
 		served.answerCreation = func(ctx context.Context) (context.Context, func(runtime.Object) runtime.Object) {
 			return ctx, func(obj runtime.Object) runtime.Object { return obj }

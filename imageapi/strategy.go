@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 )
 
@@ -17,7 +18,9 @@ const maxChildLookups = 64
 // strategy is what happens to an Image between decoding and storing.
 type strategy struct {
 	clusterScoped
-	verifier Verifier
+	// artifacts is true where what is stored is no image.
+	artifacts bool
+	verifier  Verifier
 	// get reads a stored Image; nil when it is not there. To date an index by its children.
 	get func(ctx context.Context, name string) (*imagev1.Image, error)
 	// index finds an index that is verified in a repository and lists an image; nil when there is none.
@@ -42,7 +45,9 @@ func (s *strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	setDefaults(image)
 	sortLayers(image)
 	removeManagedSignatureAnnotation(image)
-	err := manifest.Derive(image, s.children(ctx, image)...)
+	markArtifact(image, artifactType(image))
+	dropStoredConfig(image)
+	err := derive(image, s.children(ctx, image)...)
 	if err != nil || image.DockerImageConfig == "" {
 		stampMetadata(image) // it is the client's
 	}
@@ -55,8 +60,20 @@ func (s *strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 }
 
 // Validate reports what is wrong with a new Image.
-func (*strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
-	return ValidateImage(obj.(*imagev1.Image))
+func (s *strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
+	return append(ValidateImage(obj.(*imagev1.Image)), s.validateKind(obj.(*imagev1.Image))...)
+}
+
+// validateKind refuses an artifact among images, and signatures of one: what is signed with it is an image, and nothing would
+// judge those of an artifact again when policies change.
+func (s *strategy) validateKind(image *imagev1.Image) field.ErrorList {
+	switch {
+	case isArtifact(image) != s.artifacts:
+		return field.ErrorList{field.Invalid(field.NewPath("dockerImageManifest"), field.OmitValueType{}, "an image does not become an artifact, nor an artifact an image")}
+	case s.artifacts && len(image.Signatures) > 0:
+		return field.ErrorList{field.Forbidden(field.NewPath("signatures"), "signatures are kept of images, and this is an artifact ("+image.Annotations[annotation.ArtifactType]+")")}
+	}
+	return nil
 }
 
 // PrepareForUpdate restores what the client left out and computes what new bytes tell.
@@ -65,14 +82,17 @@ func (s *strategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object
 	setDefaults(image)
 	stampMetadata(image)
 	removeManagedSignatureAnnotation(image)
+	if !s.artifacts {
+		markArtifact(image, "")
+	}
 	restoreDerived(image, oldImage)
 	manifest.DropHeld(image)
 	s.verifySignatures(ctx, image, oldImage)
 }
 
 // ValidateUpdate reports what is wrong with a changed Image, immutable fields included.
-func (*strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
-	return ValidateImageUpdate(obj.(*imagev1.Image), old.(*imagev1.Image))
+func (s *strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+	return append(ValidateImageUpdate(obj.(*imagev1.Image), old.(*imagev1.Image)), s.validateKind(obj.(*imagev1.Image))...)
 }
 
 // children are the stored Images of an index's children. A child that cannot be read does not date the index.
@@ -104,6 +124,14 @@ func dropStoredManifest(image *imagev1.Image) {
 		return
 	}
 	image.DockerImageManifest, image.DockerImageConfig = "", ""
+}
+
+// dropStoredConfig empties the config of an artifact whose registry keeps it: it need not be text, so what a request has of it
+// may not be its bytes.
+func dropStoredConfig(image *imagev1.Image) {
+	if isArtifact(image) && image.Annotations[imagev1.ImageManifestBlobStoredAnnotation] == "true" {
+		image.DockerImageConfig = ""
+	}
 }
 
 // managedSignatureAnnotation marked signatures that OpenShift's importer owned. It is retired, and

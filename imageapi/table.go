@@ -167,6 +167,9 @@ func (c tableConvertor) rows(image *imagev1.Image) [][]any {
 	r.verified, r.signers = c.facts.summarize(image)
 	r.attested = c.facts.attested(image)
 	r.pods = c.facts.podsCell(image)
+	if isArtifact(image) {
+		r.verified = none // nothing is kept of signatures of it
+	}
 	cells := make([]any, len(columns))
 	for i, column := range columns {
 		cells[i] = column.cell(r)

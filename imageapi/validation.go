@@ -64,7 +64,7 @@ func validateFields(image *imagev1.Image) field.ErrorList {
 	left, leftErrs := validateLeftOut(image)
 	errs = append(errs, leftErrs...)
 	for i := range image.DockerImageManifests {
-		errs = append(errs, validateImageManifest(&image.DockerImageManifests[i], image.DockerImageManifest != "" || left.Manifest != nil, field.NewPath("dockerImageManifests").Index(i))...)
+		errs = append(errs, validateImageManifest(&image.DockerImageManifests[i], image.DockerImageManifest != "" || left.Manifest != nil || isArtifact(image), field.NewPath("dockerImageManifests").Index(i))...)
 	}
 	if len(image.DockerImageManifests) > 0 && len(image.DockerImageLayers) > 0 {
 		errs = append(errs, field.Invalid(field.NewPath("dockerImageLayers"), field.OmitValueType{}, "must be empty when dockerImageManifests is set"))
@@ -140,7 +140,7 @@ func validateContent(image *imagev1.Image, namePath *field.Path) (derived bool, 
 	if err != nil {
 		return false, field.ErrorList{field.Invalid(manifestPath, field.OmitValueType{}, err.Error())}
 	}
-	if m.Kind == manifest.KindArtifact {
+	if m.Kind == manifest.KindArtifact && !isArtifact(image) {
 		return false, field.ErrorList{field.Invalid(manifestPath, field.OmitValueType{}, manifest.NotAnImage(m).Error())}
 	}
 	errs := validateLeftOutConfig(image, m)
@@ -151,7 +151,7 @@ func validateContent(image *imagev1.Image, namePath *field.Path) (derived bool, 
 		errs = append(errs, field.Invalid(field.NewPath("dockerImageReference"), image.DockerImageReference, fmt.Sprintf("its digest is not that of dockerImageManifest, which is %s", m.Digest)))
 	}
 	want := *image
-	if err := manifest.Derive(&want); err != nil {
+	if err := derive(&want); err != nil {
 		return false, append(errs, field.Invalid(configPath, field.OmitValueType{}, err.Error()))
 	}
 	derived = image.DockerImageConfig != "" && bytes.Equal(image.DockerImageMetadata.Raw, want.DockerImageMetadata.Raw)

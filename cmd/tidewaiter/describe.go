@@ -42,6 +42,8 @@ type imageReport struct {
 	// Repositories are those that the image is in.
 	Repositories []string `json:"repositories"`
 	MediaType    string   `json:"mediaType,omitempty"`
+	// ArtifactType is what it is if it is no image, such as a chart. Then nothing is known of signatures of it.
+	ArtifactType string `json:"artifactType,omitempty"`
 	// Created is the image's own date, Known that of the Image object.
 	Created *time.Time `json:"created,omitempty"`
 	Known   time.Time  `json:"known"`
@@ -182,7 +184,9 @@ func (l *looker) describe(ctx context.Context, f *found) (*imageReport, error) {
 		r.Created = &created
 	}
 	r.LeftOut = leftOut(image)
-	r.judged(image)
+	if r.ArtifactType = image.Annotations[annotation.ArtifactType]; r.ArtifactType == "" {
+		r.judged(image)
+	}
 	if err := l.pods(ctx, r); err != nil {
 		return nil, err
 	}
@@ -297,6 +301,7 @@ func (r *imageReport) print(out io.Writer) error {
 	line("Image", r.Digest)
 	line("Repositories", strings.Join(r.Repositories, ", "))
 	line("Media type", r.MediaType)
+	line("Artifact", r.ArtifactType)
 	if r.Created == nil {
 		line("Created", "unknown")
 	} else {
@@ -314,7 +319,9 @@ func (r *imageReport) print(out io.Writer) error {
 	line("Verified", verdict)
 	line("Attested", r.Attested)
 	line("Pods", r.Pods)
-	r.Content.print(line)
+	if r.ArtifactType == "" {
+		r.Content.print(line)
+	}
 	if err := w.Flush(); err != nil {
 		return err
 	}

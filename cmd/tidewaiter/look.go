@@ -122,6 +122,9 @@ func (l *looker) find(ctx context.Context, asked string) (*found, error) {
 	return nil, l.absent(ctx, asked, ref)
 }
 
+// ofArtifacts selects what is stored as an Image and is none.
+var ofArtifacts = fields.OneTermEqualSelector(selectors.Artifact, "true")
+
 // byDigest finds the image whose digest begins so.
 func (l *looker) byDigest(ctx context.Context, asked, beginning string) (*found, error) {
 	if reference.IsDigest(beginning) {
@@ -131,7 +134,11 @@ func (l *looker) byDigest(ctx context.Context, asked, beginning string) (*found,
 		}
 		return &found{asked: asked, image: image}, l.explain(err)
 	}
-	list, err := l.client.List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(selectors.Digest, beginning).String()})
+	selector := fields.OneTermEqualSelector(selectors.Digest, beginning)
+	list, err := l.client.List(ctx, metav1.ListOptions{FieldSelector: selector.String()})
+	if err == nil && len(list.Items) == 0 {
+		list, err = l.client.List(ctx, metav1.ListOptions{FieldSelector: fields.AndSelectors(selector, ofArtifacts).String()})
+	}
 	switch {
 	case err != nil:
 		return nil, l.explain(err)
@@ -357,7 +364,11 @@ and 2 when REF may be several, or the server could not be asked.`,
 				_, err := fmt.Fprintf(cmd.OutOrStdout(), "image.%s/%s\n", imagev1.GroupName, printable.Line(f.image.Name, 0))
 				return err
 			}
-			query := url.Values{"fieldSelector": {fields.OneTermEqualSelector("metadata.name", f.image.Name).String()}}
+			selector := fields.OneTermEqualSelector("metadata.name", f.image.Name)
+			if f.image.Annotations[annotation.ArtifactType] != "" {
+				selector = fields.AndSelectors(selector, ofArtifacts)
+			}
+			query := url.Values{"fieldSelector": {selector.String()}}
 			return l.explain(printTable(cmd.Context(), cmd.OutOrStdout(), l.config, imagesPath, query, o.output == "wide"))
 		},
 	}

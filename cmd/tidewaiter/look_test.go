@@ -187,6 +187,7 @@ func TestLookUp(t *testing.T) {
 		}
 	})
 	t.Run("describe", l.describes)
+	t.Run("artifact", l.showsArtifacts)
 	t.Run("history", l.histories)
 	t.Run("diff", l.differs)
 	t.Run("examples", func(t *testing.T) {
@@ -246,6 +247,27 @@ func TestDescribedVerdicts(t *testing.T) {
 				t.Errorf("it has not %q:\n%s", part, out.String())
 			}
 		}
+	}
+}
+
+// What is no image is found by its digest, as what it is, and nothing is said of verdicts.
+func (l *looking) showsArtifacts(t *testing.T) {
+	raw := `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json",` +
+		`"config":{"mediaType":"application/vnd.cncf.helm.config.v1+json","digest":"` + manifest.Digest([]byte("{}")) + `","size":2},"layers":[]}`
+	digest := manifest.Digest([]byte(raw))
+	artifact := &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: digest}, DockerImageReference: l.a.Host + "/team/chart@" + digest, DockerImageManifest: raw}
+	if _, err := l.images.Create(t.Context(), artifact, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, asked := range []string{digest, digest[:20], l.a.Host + "/team/chart@" + digest} {
+		stdout, stderr, code := l.run("get", asked)
+		if !strings.Contains(stdout, digest[len("sha256:"):][:12]) || strings.Contains(stdout, "Unsigned") || code != 0 {
+			t.Errorf("get %s: exit code %d:\n%s%s", asked, code, stdout, stderr)
+		}
+	}
+	stdout, stderr, code := l.run("describe", digest[:20])
+	if !strings.Contains(stdout, "application/vnd.cncf.helm.config.v1+json\n") || strings.Contains(stdout, "Unsigned") || strings.Contains(stdout, "Platform") || code != 0 {
+		t.Errorf("describe: exit code %d:\n%s%s", code, stdout, stderr)
 	}
 }
 

@@ -54,6 +54,10 @@ const (
 // cannot: it has an architecture only. The server writes it.
 const Platform = "tidewaiter.dev/platform"
 
+// ArtifactType marks an object of kind Image that is none, but an artifact in the format of images: a signature, an
+// attestation, a chart. It says what, as manifest.Manifest.TypeOfArtifact does. The server writes it, and takes it off images.
+const ArtifactType = "tidewaiter.dev/artifact-type"
+
 // What else docker10.DockerImage has no field for, of images whose configs say it. The
 // server writes it.
 const (

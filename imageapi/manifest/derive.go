@@ -2,8 +2,10 @@ package manifest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -22,6 +24,12 @@ const MetadataVersion = "1.0"
 
 // maxPlatform bounds what is derived of a platform, or of a part of one, in bytes.
 const maxPlatform = 128
+
+// maxArtifactType bounds what an artifact is said to be, in bytes.
+const maxArtifactType = 256
+
+// mediaTypeEmpty is the config's of what has none (OCI image-spec, "Guidance for an Empty Descriptor").
+const mediaTypeEmpty = "application/vnd.oci.empty.v1+json"
 
 // createdAnnotation is the time of making in the annotations of an index (OCI image-spec,
 // "Pre-Defined Annotation Keys").
@@ -58,7 +66,7 @@ func Derive(image *imagev1.Image, children ...*imagev1.Image) error {
 	image.DockerImageMetadataVersion = MetadataVersion
 	image.DockerImageManifestMediaType = m.MediaType
 	image.DockerImageLayers = m.imageLayers(image)
-	image.DockerImageManifests = m.imageManifests()
+	image.DockerImageManifests = imageManifests(m.ImageChildren())
 	annotations := map[string]string{}
 	for k, v := range image.Annotations {
 		annotations[k] = v
@@ -84,6 +92,53 @@ func Derive(image *imagev1.Image, children ...*imagev1.Image) error {
 	return nil
 }
 
+// DeriveArtifact is Derive of what is no image. Its config is not that of an image, so dockerImageMetadata has its digest as Id
+// and the size of all; what an artifact's index lists is in dockerImageManifests, whatever it is. The annotation
+// annotation.ArtifactType says what it is. Of an image it is ErrInvalid.
+func DeriveArtifact(image *imagev1.Image) error {
+	if image.DockerImageManifest == "" {
+		return nil
+	}
+	m, err := Of(image)
+	if err != nil {
+		return err
+	}
+	if m.Kind != KindArtifact {
+		return fmt.Errorf("manifest %s: %w: it is an image, and no artifact", m.Digest, ErrInvalid)
+	}
+	if image.DockerImageConfig != "" {
+		if err := m.VerifyConfig([]byte(image.DockerImageConfig)); err != nil {
+			return err
+		}
+	}
+	d := docker10.DockerImage{TypeMeta: metav1.TypeMeta{Kind: "DockerImage", APIVersion: docker10.GroupVersion.String()}, ID: m.Digest, Size: m.Size()}
+	if m.Config != nil {
+		d.ID = m.Config.Digest
+	}
+	metadata, err := json.Marshal(d)
+	if err != nil {
+		return err
+	}
+	image.DockerImageMetadata = runtime.RawExtension{Raw: metadata}
+	image.DockerImageMetadataVersion = MetadataVersion
+	image.DockerImageManifestMediaType = m.MediaType
+	image.DockerImageLayers = m.imageLayers(image)
+	image.DockerImageManifests = imageManifests(m.Children)
+	annotations := maps.Clone(image.Annotations)
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	for _, key := range []string{annotation.Platform, annotation.OSVersion, annotation.RunConfig, imagev1.DockerImageLayersOrderAnnotation} {
+		delete(annotations, key)
+	}
+	if m.Config != nil {
+		annotations[imagev1.DockerImageLayersOrderAnnotation] = imagev1.DockerImageLayersOrderAscending
+	}
+	annotations[annotation.ArtifactType] = m.TypeOfArtifact()
+	image.Annotations = annotations
+	return nil
+}
+
 // NotAnImage is the error for a manifest of KindArtifact where an image is wanted. It says what the
 // artifact seems to be.
 func NotAnImage(m *Manifest) error {
@@ -91,15 +146,32 @@ func NotAnImage(m *Manifest) error {
 }
 
 func (m *Manifest) describeArtifact() string {
-	switch {
+	switch kind := m.TypeOfArtifact(); {
 	case m.ArtifactType != "":
-		return "artifactType " + m.ArtifactType
-	case m.Config != nil && !isImageConfig(m.Config.MediaType):
-		return "config of type " + m.Config.MediaType
+		return "artifactType " + kind
+	case m.Config != nil && m.Config.MediaType == kind:
+		return "config of type " + kind
 	case len(m.Layers) > 0:
-		return "layers of type " + m.Layers[0].MediaType
+		return "layers of type " + kind
 	}
 	return m.MediaType
+}
+
+// TypeOfArtifact says of a manifest of KindArtifact what it seems to be, on one line: its artifactType; else the type of its
+// config (OCI image-spec, "Guidelines for Artifact Usage"); else, as cosign's and other tools' artifacts have the config of an
+// image, that of its first layer. It is "" of other kinds, and never of an artifact.
+func (m *Manifest) TypeOfArtifact() string {
+	if m.Kind != KindArtifact {
+		return ""
+	}
+	kind := m.ArtifactType
+	if kind == "" && m.Config != nil && !isImageConfig(m.Config.MediaType) && m.Config.MediaType != mediaTypeEmpty {
+		kind = m.Config.MediaType
+	}
+	if kind == "" && len(m.Layers) > 0 {
+		kind = m.Layers[0].MediaType
+	}
+	return printable.Line(cmp.Or(kind, m.MediaType), maxArtifactType)
 }
 
 // describe returns the config that image carries, after checking that it is the manifest's, and the
@@ -241,11 +313,11 @@ func (m *Manifest) sizeWith(image *imagev1.Image) int64 {
 	return sum
 }
 
-// imageManifests lists the children of an index that are images; dockerImageManifests points to
+// imageManifests lists children of an index. Of images it has those that are images; dockerImageManifests points to
 // Images, and attestations are none.
-func (m *Manifest) imageManifests() []imagev1.ImageManifest {
+func imageManifests(children []Descriptor) []imagev1.ImageManifest {
 	var out []imagev1.ImageManifest
-	for _, d := range m.ImageChildren() {
+	for _, d := range children {
 		p := Platform{}
 		if d.Platform != nil {
 			p = *d.Platform

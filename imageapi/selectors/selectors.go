@@ -5,6 +5,9 @@ package selectors
 // Fields of an Image for a field selector, such as
 // kubectl get images --field-selector warnings=ConfigLeftOut.
 const (
+	// Artifact is "true" of what is stored as an Image and is none, such as a signature or a chart. Without it lists and
+	// watches of images have none of these.
+	Artifact = "artifact"
 	// Digest is the beginning of an image's digest, sha256:9f86 or 9f86. It selects at most 20 images; it is an error if
 	// more begin so.
 	Digest = "digest"

@@ -12,11 +12,9 @@ import (
 	metainternalversionvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/metrics"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
-	storeerr "k8s.io/apiserver/pkg/storage/errors"
 )
 
 // pageLimit is the longest limited list that is answered from stored bytes: its keys are in
@@ -75,16 +73,11 @@ func (k *kind) get(w http.ResponseWriter, req *http.Request, name string, next h
 	if s.data, s.rev, err = k.source.ReadStored(req.Context(), name); err == nil {
 		head, rest, err = k.parts(make([]byte, 0, len(k.head)+48), &s)
 	}
-	if err != nil && !isNotFound(err) {
-		next.ServeHTTP(w, req) // which says what is wrong
+	if err != nil {
+		next.ServeHTTP(w, req) // which says what is wrong, and may know a place of its own for what is not here
 		return
 	}
 	k.answer(w, req, "GET", "resource", func(w http.ResponseWriter, req *http.Request) {
-		if err != nil {
-			gv, gr := k.Resource.GroupVersion(), k.Resource.GroupResource()
-			responsewriters.ErrorNegotiated(storeerr.InterpretGetError(err, gr, name), k.codecs, gv, w, req)
-			return
-		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Content-Length", strconv.Itoa(len(head)+len(rest)))
 		_, _ = w.Write(head) // an error means that the client is gone

@@ -1,0 +1,206 @@
+package imageapi
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
+)
+
+// Artifacts are objects of kind Image that are none: signatures, attestations, charts. OpenShift's registry stores them as it
+// does images, and reads them by name. They are in a storage of their own, so that nothing that lists, watches, counts or
+// indexes images meets one, be it by selector, from stored bytes or in SQL; the resource images has them by name, and
+// lists those alone when asked by the field selector artifact=true.
+
+// artifactsResource is where artifacts are in the database: /image.openshift.io/artifacts/.
+const artifactsResource = "artifacts"
+
+// isArtifact reports whether an object is marked as an artifact. The mark is the server's: see strategy.
+func isArtifact(image *imagev1.Image) bool { return image.Annotations[annotation.ArtifactType] != "" }
+
+// artifactType says what the manifest that an object carries is; "" of an image, and without a manifest that can be read.
+func artifactType(image *imagev1.Image) string {
+	if image.DockerImageManifest == "" {
+		return ""
+	}
+	m, err := manifest.Of(image)
+	if err != nil {
+		return ""
+	}
+	return m.TypeOfArtifact()
+}
+
+// derive is [manifest.Derive], or of what is marked as an artifact [manifest.DeriveArtifact].
+func derive(image *imagev1.Image, children ...*imagev1.Image) error {
+	if isArtifact(image) {
+		return manifest.DeriveArtifact(image)
+	}
+	return manifest.Derive(image, children...)
+}
+
+// artifactsGetter gives the storage of images to another resource.
+type artifactsGetter struct{ generic.RESTOptionsGetter }
+
+// GetRESTOptions is part of generic.RESTOptionsGetter. Artifacts are not counted as images.
+func (g artifactsGetter) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+	resource.Resource = artifactsResource
+	options, err := g.RESTOptionsGetter.GetRESTOptions(resource, example)
+	options.CountMetricPollPeriod = 0
+	return options, err
+}
+
+// artifactFields are those that artifacts are selected by. All that is said of verdicts and use is said of images.
+var artifactFields = []string{nameField, digestField, referenceField, knownField, recordedField, mediaTypeField, artifactField}
+
+// indexedArtifactFields are those of them that the storage answers from an index.
+var indexedArtifactFields = []string{referenceField, knownField}
+
+// artifactPredicate selects artifacts.
+func (f *facts) artifactPredicate(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
+	predicate := f.predicate(label, field)
+	predicate.IndexFields = slices.DeleteFunc(slices.Clone(indexedArtifactFields), func(name string) bool { return !slices.Contains(predicate.IndexFields, name) })
+	return predicate
+}
+
+// asked is what a selector asks for: artifacts or, as without one, images, and what else it says.
+func (r *imagesREST) asked(options *internalversion.ListOptions) (store imageStore, _ *internalversion.ListOptions, err error) {
+	store = imageStore{r.Store, r.facts.predicate}
+	if options == nil || options.FieldSelector == nil {
+		return store, options, nil
+	}
+	yes, no := false, false
+	for _, q := range options.FieldSelector.Requirements() {
+		if q.Field == artifactField {
+			is := (q.Value == "true") != (q.Operator == selection.NotEquals)
+			yes, no = yes || is, no || !is
+		}
+	}
+	if !yes && !no {
+		return store, options, nil
+	}
+	if yes && no {
+		return store, nil, apierrors.NewBadRequest(fmt.Sprintf("field label %q cannot be true and false", artifactField))
+	}
+	if yes {
+		for _, q := range options.FieldSelector.Requirements() {
+			if !slices.Contains(artifactFields, q.Field) {
+				return store, nil, apierrors.NewBadRequest(fmt.Sprintf("field label %q is not supported for what is no image (%s=true): select that by %s", q.Field, artifactField, strings.Join(artifactFields, ", ")))
+			}
+		}
+		store = imageStore{r.artifacts, r.facts.artifactPredicate}
+	}
+	rest := *options
+	rest.FieldSelector, err = options.FieldSelector.Transform(func(field, value string) (string, string, error) {
+		if field == artifactField {
+			return "", "", nil
+		}
+		return field, value, nil
+	})
+	return store, &rest, err
+}
+
+// Get is part of rest.Getter. What is no image is found by its name, too.
+func (r *imagesREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
+	obj, err := r.Store.Get(ctx, name, options)
+	if apierrors.IsNotFound(err) {
+		return r.artifacts.Get(ctx, name, options)
+	}
+	return obj, err
+}
+
+// Destroy is part of rest.Storage.
+func (r *imagesREST) Destroy() {
+	r.Store.Destroy()
+	r.artifacts.Destroy()
+}
+
+// createArtifact stores what is no image.
+func (r *imagesREST) createArtifact(ctx context.Context, image *imagev1.Image, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	if err := r.isFree(ctx, r.Store, image.Name); err != nil {
+		return nil, err
+	}
+	return r.artifacts.Create(ctx, image, validate, options)
+}
+
+// isFree refuses a name that another storage has. Names are digests of manifests, so that they meet only where an image was
+// stored without its manifest, which alone tells what it is.
+func (r *imagesREST) isFree(ctx context.Context, in rest.Getter, name string) error {
+	if !reference.IsDigest(name) {
+		return nil // no artifact has it
+	}
+	_, err := in.Get(ctx, name, &metav1.GetOptions{})
+	switch {
+	case err == nil:
+		return apierrors.NewAlreadyExists(imagev1.Resource("images"), name)
+	case apierrors.IsNotFound(err):
+		return nil
+	}
+	return err
+}
+
+// updateArtifact updates what is no image, or applies it, which creates it if it is not there; else done is false.
+func (r *imagesREST) updateArtifact(ctx context.Context, name string, info rest.UpdatedObjectInfo, validateCreate rest.ValidateObjectFunc, validateUpdate rest.ValidateObjectUpdateFunc, createOnUpdate bool, options *metav1.UpdateOptions) (obj runtime.Object, created, done bool, err error) {
+	_, err = r.artifacts.Get(ctx, name, &metav1.GetOptions{})
+	isThere := err == nil
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, false, true, err
+	}
+	if !isThere {
+		if !createOnUpdate {
+			return nil, false, false, nil
+		}
+		if err := r.isFree(ctx, r.Store, name); err != nil {
+			return nil, false, false, nil // an image is there
+		}
+		applied, err := info.UpdatedObject(ctx, r.New())
+		image, ok := applied.(*imagev1.Image)
+		if err != nil || !ok || artifactType(image) == "" {
+			return nil, false, false, nil // whoever does it next says what is wrong
+		}
+	}
+	obj, created, err = r.artifacts.Update(ctx, name, info, validateCreate, validateUpdate, createOnUpdate, options)
+	return obj, created, true, err
+}
+
+// imageStore is where objects of kind Image are, and how they are selected there.
+type imageStore struct {
+	listedStore
+	predicate func(labels.Selector, fields.Selector) storage.SelectionPredicate
+}
+
+// listedStore is what a list of objects needs of its storage.
+type listedStore interface {
+	rest.Lister
+	rest.Watcher
+	rest.CollectionDeleter
+	ListPredicate(ctx context.Context, p storage.SelectionPredicate, options *internalversion.ListOptions) (runtime.Object, error)
+}
+
+// artifactField selects what is no image.
+const artifactField = selectors.Artifact
+
+// markArtifact marks an object as what its manifest says that it is, and no other.
+func markArtifact(image *imagev1.Image, kind string) {
+	delete(image.Annotations, annotation.ArtifactType)
+	if kind != "" {
+		setAnnotation(image, annotation.ArtifactType, kind)
+	}
+}
