@@ -124,7 +124,7 @@ func (r *streamReader) compose(ctx context.Context, stored *imagev1.ImageStream,
 			return
 		}
 		history := histories[name]
-		history.Tag, history.Items = name, tags.Follow(history.Items, tag.Status.Items, generationOf(specTag(stored, name)))
+		history.Tag, history.Items = name, tags.Follow(history.Items, tag.Status.Items)
 		if len(tag.Status.Items)+len(tag.Status.Conditions) > 0 {
 			history.Conditions = tag.Status.Conditions
 		}
@@ -166,14 +166,6 @@ func (r *streamReader) compose(ctx context.Context, stored *imagev1.ImageStream,
 	return &stream, nil
 }
 
-// generationOf is the generation of a tag of a spec; 0 if the spec has none.
-func generationOf(tag *imagev1.TagReference) int64 {
-	if tag == nil || tag.Generation == nil {
-		return 0
-	}
-	return *tag.Generation
-}
-
 // tagOf is the tag that an ImageTag is about.
 func tagOf(tag *imagev1.ImageTag) string {
 	_, name, _ := strings.Cut(tag.Name, ":")
@@ -208,7 +200,7 @@ func followTags(stream *imagev1.ImageStream, histories map[string]imagev1.NamedT
 		done[tag] = true // also before, so that a circle ends
 		visit(source)
 		if history := histories[tag]; len(histories[source].Items) > 0 {
-			history.Tag, history.Items = tag, tags.Follow(history.Items, histories[source].Items, generationOf(specTag(stream, tag)))
+			history.Tag, history.Items = tag, tags.Follow(history.Items, histories[source].Items)
 			histories[tag] = history
 		}
 	}

@@ -28,7 +28,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
 
-// inOrder says what is wrong with the order of a history, newest first.
+// inOrder says what is wrong with the order of a history, newest first. The generation 0 is of what is shown before it is
+// imported.
 func inOrder(items []imagev1.TagEvent) error {
 	if len(items) > tags.MaxItems {
 		return fmt.Errorf("it has %d items", len(items))
@@ -37,7 +38,7 @@ func inOrder(items []imagev1.TagEvent) error {
 		switch newer, older := items[i-1], items[i]; {
 		case newer.Created.Before(&older.Created):
 			return fmt.Errorf("item %d is of %s, the one before it of %s", i-1, newer.Created, older.Created)
-		case newer.Generation < older.Generation:
+		case newer.Generation != 0 && newer.Generation < older.Generation:
 			return fmt.Errorf("item %d has generation %d, the one before it %d", i-1, newer.Generation, older.Generation)
 		}
 	}

@@ -200,23 +200,18 @@ func Add(list *imagev1.NamedTagEventList, next imagev1.TagEvent) (changed bool) 
 // it is newer, what the other led to since. The newest of its own is the event of the other that it began with, if that
 // led anywhere then; it may have a later time, as [Add] gives it.
 //
-// What the other led to has the generation with which the tag follows it, as in OpenShift, where the event is made then:
-// generations of another object would go up and down in one history, and oc says of a tag whose newest event has a lower
-// one than its spec that it is being imported. A generation of 0 leaves the other's where there is nothing of its own.
-func Follow(own, other []imagev1.TagEvent, generation int64) []imagev1.TagEvent {
+// What the other led to is shown with no lower a generation than what there is of its own: it has that of another object.
+func Follow(own, other []imagev1.TagEvent) []imagev1.TagEvent {
 	since := len(other)
 	if len(own) > 0 {
-		generation = max(generation, own[0].Generation)
 		if i := slices.IndexFunc(other, func(e imagev1.TagEvent) bool { return e.Image == own[0].Image && !own[0].Created.Before(&e.Created) }); i >= 0 {
 			since = i
 		}
 	}
 	items := slices.Concat(other[:since], own)
-	for i := since - 1; i >= 0; i-- {
-		if generation > 0 {
-			items[i].Generation = generation
-		}
-		if i+1 < len(items) && items[i].Created.Before(&items[i+1].Created) {
+	for i := since - 1; i >= 0 && len(own) > 0; i-- {
+		items[i].Generation = max(items[i].Generation, own[0].Generation)
+		if items[i].Created.Before(&items[i+1].Created) {
 			items[i].Created = items[i+1].Created
 		}
 	}

@@ -124,7 +124,7 @@ func TestFollow(t *testing.T) {
 		"followed again":              {[]imagev1.TagEvent{event(2, 5), event(9, 5)}, []imagev1.TagEvent{event(3, 6), event(2, 2), event(1, 1)}, "329"},
 		"the other is gone":           {[]imagev1.TagEvent{event(2, 2)}, nil, "2"},
 	} {
-		if got := show(tags.Follow(c.own, c.other, 0)); got != c.want {
+		if got := show(tags.Follow(c.own, c.other)); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}
@@ -132,7 +132,7 @@ func TestFollow(t *testing.T) {
 	for n := range tags.MaxItems {
 		own, other = append(own, event(n, 1)), append(other, event(1000+n, 2))
 	}
-	if got := tags.Follow(own, other, 0); len(got) != tags.MaxItems || got[0].Image != "1000" {
+	if got := tags.Follow(own, other); len(got) != tags.MaxItems || got[0].Image != "1000" {
 		t.Errorf("%d events, the newest %s", len(got), got[0].Image)
 	}
 }
@@ -159,19 +159,17 @@ func TestHistoriesAreInOrder(t *testing.T) {
 		t.Errorf("an event that is followed again is of %d, before one of 20", got)
 	}
 	moved := []imagev1.TagEvent{{Image: "c", Created: metav1.NewTime(time.Unix(15, 0))}, {Image: "a", Created: metav1.NewTime(time.Unix(10, 0))}}
-	if got := tags.Follow(again.Items, moved, 0); len(got) != 3 || got[0].Image != "c" || got[0].Created.Unix() != 20 {
+	if got := tags.Follow(again.Items, moved); len(got) != 3 || got[0].Image != "c" || got[0].Created.Unix() != 20 {
 		t.Errorf("a move after that is shown as %+v", got)
 	}
 	own := []imagev1.TagEvent{{Image: "b", Generation: 4}, {Image: "a", Generation: 2}}
 	other := []imagev1.TagEvent{{Image: "d", Generation: 1}, {Image: "c", Generation: 1}}
-	for generation, want := range map[int64]string{0: "4 4 4 2", 3: "4 4 4 2", 5: "5 5 4 2"} {
-		var got []string
-		for _, item := range tags.Follow(own, other, generation) {
-			got = append(got, fmt.Sprint(item.Generation))
-		}
-		if strings.Join(got, " ") != want || other[0].Generation != 1 {
-			t.Errorf("with generation %d: %v, want %s; the other's is %d", generation, got, want, other[0].Generation)
-		}
+	var generations []int64
+	for _, item := range tags.Follow(own, other) {
+		generations = append(generations, item.Generation)
+	}
+	if want := []int64{4, 4, 4, 2}; !slices.Equal(generations, want) || other[0].Generation != 1 {
+		t.Errorf("generations are %v, want %v; the other's is %d", generations, want, other[0].Generation)
 	}
 }
 
