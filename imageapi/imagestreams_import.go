@@ -263,11 +263,9 @@ func (t *TagImports) settleTags(stream *imagev1.ImageStream, ref reference.Refer
 // lead has a stream's own history of a tag begin with what it led to when it was imported. What it leads to since is read of
 // the tag that it follows.
 func lead(own *imagev1.NamedTagEventList, event imagev1.TagEvent, generation int64) {
-	if len(own.Items) == 0 || own.Items[0].Image != event.Image || own.Items[0].DockerImageReference != event.DockerImageReference {
-		own.Items = append([]imagev1.TagEvent{event}, own.Items...)
-		own.Items = own.Items[:min(len(own.Items), tags.MaxItems)]
-	}
-	own.Items[0].Generation, own.Conditions = generation, nil
+	event.Generation = generation
+	tags.Add(own, event)
+	own.Conditions = nil
 }
 
 // setFailed says of a tag why it could not be imported. It reports whether it did not say so before.
