@@ -405,6 +405,7 @@ func (r *run) newImage(n node, m *fetched) *imagev1.Image {
 // be read the Image is written without them, and the error returned.
 func (r *run) store(ctx context.Context, n node, found, fresh *imagev1.Image, platform string, out *outcome) error {
 	var searchErr error
+	told := r.searches.begin()
 	searching, read, began := r.finder != nil && !r.isSearched(ctx, n, found), false, r.clock.Now()
 	if searching {
 		digest := n.session.repository.Digest(n.digest)
@@ -424,7 +425,7 @@ func (r *run) store(ctx context.Context, n node, found, fresh *imagev1.Image, pl
 		return errors.Join(storing(n.digest, err), searchErr)
 	}
 	if read {
-		r.searches.done(n.reference.Bare().WithDigest(n.digest), began, image)
+		r.searches.done(n.reference.Bare().WithDigest(n.digest), began, image, told)
 	}
 	out.images = append(out.images, ImageResult{Image: image, Platform: platform, Action: action})
 	r.emit(Event{Kind: EventStored, Digest: n.digest, Platform: platform, Action: action})

@@ -59,25 +59,42 @@ const maxSearches = 1 << 14
 type searches struct {
 	mu   sync.Mutex
 	last *lru.Cache // repository@digest → searched
+	told uint64     // how often something was told of signatures
 }
 
 // searched is a search whose outcome the Image of this UID has.
 type searched struct {
 	began time.Time
 	image types.UID
+	told  uint64 // searches.told when something was told of this digest last; then began is zero until a later search
 }
 
-// done notes that all there was to read has been read since began, and stored.
-func (s *searches) done(ref reference.Reference, began time.Time, image *imagev1.Image) {
+// begin is called before a search, and what it returns given to done.
+func (s *searches) begin() (told uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.last.Add(ref.String(), searched{began, image.UID})
+	return s.told
+}
+
+// done notes that all there was to read has been read since began, and stored. A search does not count that runs while
+// something is told of the digest: it may have read before that was there.
+func (s *searches) done(ref reference.Reference, began time.Time, image *imagev1.Image, told uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var before searched
+	if v, ok := s.last.Get(ref.String()); ok {
+		before = v.(searched)
+	}
+	if before.told <= told {
+		s.last.Add(ref.String(), searched{began, image.UID, before.told})
+	}
 }
 
 func (s *searches) forget(ref reference.Reference) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.last.Remove(ref.String())
+	s.told++
+	s.last.Add(ref.String(), searched{told: s.told})
 }
 
 // covers reports whether the last search for image began after since.
