@@ -111,7 +111,11 @@ func TestEventSeriesIsOneObjectInBothGroups(t *testing.T) {
 func TestEventsRunOut(t *testing.T) {
 	t.Parallel()
 	s := start(t, coreapi.Options{EventTTL: 2 * time.Second})
-	w, err := s.CoreV1().Events("team").Watch(t.Context(), metav1.ListOptions{})
+	none, err := s.CoreV1().Events("team").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := s.CoreV1().Events("team").Watch(t.Context(), metav1.ListOptions{ResourceVersion: none.ResourceVersion})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -125,9 +125,12 @@ func TestArtifactsAreNoImages(t *testing.T) {
 func TestWatchesOfArtifacts(t *testing.T) {
 	t.Parallel()
 	s := newStorages(t, nil)
+	begin := s.mustCreate(t, plainImage()).ResourceVersion // without it a watch begins with what there is when it gets to run
 	watches := map[string]watch.Interface{}
 	for _, selector := range []string{"", "artifact=true"} {
-		w, err := s.images.Watch(requestContext(), selected(selector))
+		options := selected(selector)
+		options.ResourceVersion = begin
+		w, err := s.images.Watch(requestContext(), options)
 		if err != nil {
 			t.Fatal(err)
 		}

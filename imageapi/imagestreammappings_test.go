@@ -350,25 +350,40 @@ func TestHistoryOfMappingsUnderThreeWriters(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer watcher.Stop()
+	// A watch may begin after it was opened, and shows first what there is then: the pushes wait for that.
+	first, ok := (<-watcher.ResultChan()).Object.(*imagev1.ImageTag)
+	if !ok || len(first.Status.Items) != 1 {
+		t.Fatalf("the watch begins with %+v", first)
+	}
+	before := first.Status.Items
 	var all sync.WaitGroup
+	defer all.Wait()             // also after a failure: a push needs the test's database
+	ahead := make(chan bool, 10) // pushes that the watch was not told of: a watch that falls behind is ended
+	failed := make(chan bool)
+	defer close(failed)
 	for w := range writers {
 		all.Go(func() {
 			for n := 2 + w; n < 2+pushes; n += writers {
+				select {
+				case ahead <- true:
+				case <-failed:
+					return
+				}
 				if err := s.mapped(pushed(t, "app", "v1", n)); err != nil {
 					t.Errorf("push %d: %v", n, err)
 				}
 			}
 		})
 	}
-	var before []imagev1.TagEvent
 	seen := map[string]bool{}
-	for patience := time.After(5 * time.Minute); len(seen) < pushes+1; {
+	for patience := time.After(5 * time.Minute); len(seen) < pushes; {
 		select {
 		case event, ok := <-watcher.ResultChan():
 			tag, is := event.Object.(*imagev1.ImageTag)
 			if !ok || !is {
 				t.Fatalf("told %s %+v after %d pushes", event.Type, event.Object, len(seen))
 			}
+			<-ahead
 			items := tag.Status.Items
 			seen[items[0].Image] = true
 			if rest := before[:min(len(before), tags.MaxItems-1)]; !slices.Equal(items[1:], rest) {
