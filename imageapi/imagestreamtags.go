@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -28,6 +29,7 @@ import (
 // stream, and has the resourceVersion of that.
 type streamTagsREST struct {
 	rest.TableConvertor
+	resource schema.GroupResource // in errors
 	shown    *streamReader
 	forget   *genericregistry.Store // streams, written by forgetStrategy
 	strategy streamTagStrategy
@@ -36,7 +38,7 @@ type streamTagsREST struct {
 func newImageStreamTags(scheme *runtime.Scheme, shown *streamReader) *streamTagsREST {
 	forget := *shown.streams
 	forget.UpdateStrategy = forgetStrategy{shown.streams.UpdateStrategy.(streamStrategy)}
-	return &streamTagsREST{TableConvertor: streamTagTable, shown: shown, forget: &forget, strategy: streamTagStrategy{namespaceScoped{newCommonStrategy(scheme)}}}
+	return &streamTagsREST{streamTagTable, imagev1.Resource("imagestreamtags"), shown, &forget, streamTagStrategy{namespaceScoped{newCommonStrategy(scheme)}}}
 }
 
 var (
@@ -80,32 +82,36 @@ func splitStreamTag(name string) (stream, tag string, err error) {
 	return stream, tag, nil
 }
 
-func noStreamTag(name string) error {
-	return apierrors.NewNotFound(imagev1.Resource("imagestreamtags"), name)
-}
+func (r *streamTagsREST) noTag(name string) error { return apierrors.NewNotFound(r.resource, name) }
 
 // Get is part of rest.Getter. A tag that leads nowhere is not found.
 func (r *streamTagsREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
-	streamName, tag, err := splitStreamTag(name)
-	if err != nil {
-		return nil, err
-	}
-	obj, err := r.shown.streams.Get(ctx, streamName, options)
-	if apierrors.IsNotFound(err) {
-		return nil, noStreamTag(name)
-	}
-	if err != nil {
-		return nil, err
-	}
-	shown, err := r.shown.named(ctx, obj.(*imagev1.ImageStream), tag)
+	shown, tag, err := r.stream(ctx, name, options)
 	if err != nil {
 		return nil, err
 	}
 	history := historyOf(shown, tag)
 	if !leads(history) {
-		return nil, noStreamTag(name)
+		return nil, r.noTag(name)
 	}
 	return r.withImage(ctx, streamTag(shown, tag, history))
+}
+
+// stream is the stream of that tag, with what the tag leads to.
+func (r *streamTagsREST) stream(ctx context.Context, name string, options *metav1.GetOptions) (shown *imagev1.ImageStream, tag string, err error) {
+	streamName, tag, err := splitStreamTag(name)
+	if err != nil {
+		return nil, "", err
+	}
+	obj, err := r.shown.streams.Get(ctx, streamName, options)
+	if apierrors.IsNotFound(err) {
+		return nil, "", r.noTag(name)
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	shown, err = r.shown.named(ctx, obj.(*imagev1.ImageStream), tag)
+	return shown, tag, err
 }
 
 // leads reports whether a tag with this history leads to an image now.
@@ -221,6 +227,15 @@ func (r *streamTagsREST) Create(ctx context.Context, obj runtime.Object, validat
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not an ImageStreamTag: %T", obj))
 	}
+	shown, err := r.create(ctx, tag, validate, options)
+	if err != nil {
+		return nil, err
+	}
+	return r.withImage(ctx, streamTag(shown, tag.Tag.Name, historyOf(shown, tag.Tag.Name)))
+}
+
+// create is Create, and returns the stream.
+func (r *streamTagsREST) create(ctx context.Context, tag *imagev1.ImageStreamTag, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (*imagev1.ImageStream, error) {
 	rest.FillObjectMetaSystemFields(&tag.ObjectMeta)
 	if err := rest.BeforeCreate(r.strategy, ctx, tag); err != nil {
 		return nil, err
@@ -230,19 +245,28 @@ func (r *streamTagsREST) Create(ctx context.Context, obj runtime.Object, validat
 			return nil, err
 		}
 	}
-	out, _, err := r.write(ctx, tag.Name, options.DryRun, func(_ context.Context, stream *imagev1.ImageStream, spec *imagev1.TagReference) (*imagev1.TagReference, error) {
+	shown, _, _, err := r.write(ctx, tag.Name, options.DryRun, func(_ context.Context, stream *imagev1.ImageStream, spec *imagev1.TagReference) (*imagev1.TagReference, error) {
 		if spec != nil {
-			return nil, apierrors.NewAlreadyExists(imagev1.Resource("imagestreamtags"), tag.Name)
+			return nil, apierrors.NewAlreadyExists(r.resource, tag.Name)
 		}
 		return tag.Tag, nil
 	})
-	return out, err
+	return shown, err
 }
 
 // Update is part of rest.Updater. Without a resourceVersion it makes what is not there, the stream, too. With one, that is
 // the stream's.
 func (r *streamTagsREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, validateCreate rest.ValidateObjectFunc, validateUpdate rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
-	resource := imagev1.Resource("imagestreamtags")
+	shown, tag, created, err := r.update(ctx, name, info, validateCreate, validateUpdate, options)
+	if err != nil {
+		return nil, false, err
+	}
+	out, err := r.withImage(ctx, streamTag(shown, tag, historyOf(shown, tag)))
+	return out, created, err
+}
+
+// update is Update, and returns the stream and what the tag is called in it.
+func (r *streamTagsREST) update(ctx context.Context, name string, info rest.UpdatedObjectInfo, validateCreate rest.ValidateObjectFunc, validateUpdate rest.ValidateObjectUpdateFunc, options *metav1.UpdateOptions) (shown *imagev1.ImageStream, tag string, created bool, err error) {
 	return r.write(ctx, name, options.DryRun, func(ctx context.Context, stream *imagev1.ImageStream, spec *imagev1.TagReference) (*imagev1.TagReference, error) {
 		old, there, err := r.before(ctx, stream, name)
 		if err != nil {
@@ -257,13 +281,13 @@ func (r *streamTagsREST) Update(ctx context.Context, name string, info rest.Upda
 			return nil, apierrors.NewBadRequest(fmt.Sprintf("not an ImageStreamTag: %T", obj))
 		}
 		if p := info.Preconditions(); p != nil && p.UID != nil && *p.UID != stream.UID {
-			return nil, apierrors.NewConflict(resource, name, fmt.Errorf("the precondition's UID is %s but the stream's is %q", *p.UID, stream.UID))
+			return nil, apierrors.NewConflict(r.resource, name, fmt.Errorf("the precondition's UID is %s but the stream's is %q", *p.UID, stream.UID))
 		}
 		switch given := tag.ResourceVersion; {
 		case given != "" && stream.ResourceVersion == "":
-			return nil, noStreamTag(name)
+			return nil, r.noTag(name)
 		case given != "" && given != stream.ResourceVersion:
-			return nil, apierrors.NewConflict(resource, name, fmt.Errorf("its stream has been modified, to resourceVersion %s: get the tag again and apply your changes to what you get", stream.ResourceVersion))
+			return nil, apierrors.NewConflict(r.resource, name, fmt.Errorf("its stream has been modified, to resourceVersion %s: get the tag again and apply your changes to what you get", stream.ResourceVersion))
 		}
 		if !there {
 			rest.WipeObjectMetaSystemFields(&tag.ObjectMeta)
@@ -307,13 +331,13 @@ func (r *streamTagsREST) before(ctx context.Context, stream *imagev1.ImageStream
 	return streamTag(shown, tagName, history), true, nil
 }
 
-// write has change say what the spec of a stream has for a tag, and returns the tag as it is then. change is given the
+// write has change say what the spec of a stream has for a tag, and returns the stream as it is then. change is given the
 // stream, which has no resourceVersion where it is made, and what the spec had, nil for nothing. It is asked again when
 // another write was faster. created tells whether the spec had nothing.
-func (r *streamTagsREST) write(ctx context.Context, name string, dryRun []string, change func(context.Context, *imagev1.ImageStream, *imagev1.TagReference) (*imagev1.TagReference, error)) (_ runtime.Object, created bool, err error) {
+func (r *streamTagsREST) write(ctx context.Context, name string, dryRun []string, change func(context.Context, *imagev1.ImageStream, *imagev1.TagReference) (*imagev1.TagReference, error)) (shown *imagev1.ImageStream, tag string, created bool, err error) {
 	streamName, tagName, err := splitStreamTag(name)
 	if err != nil {
-		return nil, false, err
+		return nil, "", false, err
 	}
 	transform := func(ctx context.Context, _, old runtime.Object) (runtime.Object, error) {
 		stream := old.(*imagev1.ImageStream).DeepCopy()
@@ -339,14 +363,10 @@ func (r *streamTagsREST) write(ctx context.Context, name string, dryRun []string
 	}
 	obj, _, err := r.shown.streams.Update(ctx, streamName, rest.DefaultUpdatedObjectInfo(nil, transform), rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, true, &metav1.UpdateOptions{DryRun: dryRun})
 	if err != nil {
-		return nil, false, err
+		return nil, "", false, err
 	}
-	shown, err := r.shown.named(ctx, obj.(*imagev1.ImageStream), tagName)
-	if err != nil {
-		return nil, false, err
-	}
-	out, err := r.withImage(ctx, streamTag(shown, tagName, historyOf(shown, tagName)))
-	return out, created, err
+	shown, err = r.shown.named(ctx, obj.(*imagev1.ImageStream), tagName)
+	return shown, tagName, created, err
 }
 
 // Delete is part of rest.GracefulDeleter. It removes a tag from its stream, with its history. What registries say of a tag is
@@ -378,7 +398,7 @@ func (r *streamTagsREST) Delete(ctx context.Context, name string, validate rest.
 		}
 		if specTag(stored, tagName) == nil && historyOf(stored, tagName) == nil {
 			if ofRepository, err = r.ofRepository(ctx, stored, tagName); err == nil && ofRepository == nil {
-				err = noStreamTag(name)
+				err = r.noTag(name)
 			}
 			return stored, err
 		}
@@ -386,14 +406,14 @@ func (r *streamTagsREST) Delete(ctx context.Context, name string, validate rest.
 	}
 	_, _, err = r.forget.Update(ctx, streamName, rest.DefaultUpdatedObjectInfo(nil, transform), rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{DryRun: options.DryRun})
 	if apierrors.IsNotFound(err) {
-		return nil, false, noStreamTag(name)
+		return nil, false, r.noTag(name)
 	}
 	if err != nil || ofRepository == nil {
 		return done, err == nil, err
 	}
 	err = r.shown.forgetTag(ctx, ofRepository, options.DryRun)
 	if apierrors.IsNotFound(err) {
-		return nil, false, noStreamTag(name)
+		return nil, false, r.noTag(name)
 	}
 	return done, err == nil, err
 }
@@ -440,7 +460,7 @@ func (r *streamTagsREST) ofRepository(ctx context.Context, stream *imagev1.Image
 	if may {
 		return tag, nil
 	}
-	return nil, apierrors.NewForbidden(imagev1.Resource("imagestreamtags"), stream.Name+":"+name,
+	return nil, apierrors.NewForbidden(r.resource, stream.Name+":"+name,
 		fmt.Errorf("the stream has this tag of its repository: delete it in the registry, or have the imagetag %s of namespace %s deleted %s", tag.Name, tag.Namespace, reason))
 }
 

@@ -37,27 +37,46 @@ func (r *streamTagsREST) List(ctx context.Context, options *internalversion.List
 	if options == nil {
 		options = &internalversion.ListOptions{}
 	}
-	l, ctx, err := newStreamTagLister(ctx, options)
+	l, ctx, err := newStreamTagLister(ctx, options, maxStreamTags)
 	if err != nil {
 		return nil, err
 	}
 	out := &imagev1.ImageStreamTagList{Items: []imagev1.ImageStreamTag{}}
-	for tag, err := range l.tags(ctx, r.shown, &out.ListMeta) {
+	err = l.list(ctx, r, options, &out.ListMeta, func(stream *imagev1.ImageStream, history *imagev1.NamedTagEventList) {
+		out.Items = append(out.Items, *streamTag(stream, history.Tag, history))
+	})
+	return out, err
+}
+
+// list gives add the tags of a page, and says in meta where the next begins.
+func (l *streamTagLister) list(ctx context.Context, r *streamTagsREST, options *internalversion.ListOptions, meta *metav1.ListMeta, add func(*imagev1.ImageStream, *imagev1.NamedTagEventList)) error {
+	n, last := 0, ""
+	for tag, err := range l.tags(ctx, r.shown, meta) {
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if len(out.Items) < l.limit {
-			out.Items = append(out.Items, *tag)
+		if n < l.limit {
+			add(tag.stream, tag.history)
+			n, last = n+1, l.key(tag.stream.Namespace, tag.name())
 			continue
 		}
 		if options.Limit == 0 {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("there are more than %d image stream tags: list them in pages (limit and continue; kubectl get --chunk-size)", maxStreamTags))
+			return apierrors.NewBadRequest(fmt.Sprintf("there are more than %d %s: list them in pages (limit and continue; kubectl get --chunk-size)", l.limit, r.resource.Resource))
 		}
-		out.Continue, err = l.after(&out.Items[len(out.Items)-1])
-		return out, err
+		meta.Continue, err = position(last + "\x00")
+		return err
 	}
-	return out, nil
+	return nil
 }
+
+// listedTag is a tag that a list has, and its stream.
+type listedTag struct {
+	stream  *imagev1.ImageStream
+	history *imagev1.NamedTagEventList
+}
+
+// name is that of the tag as an object.
+func (t listedTag) name() string { return t.stream.Name + ":" + t.history.Tag }
 
 // streamTagLister finds the tags that a list has.
 type streamTagLister struct {
@@ -68,19 +87,25 @@ type streamTagLister struct {
 	first     string                      // the stream, as a key in the namespace or in all, that an earlier page ended in
 	last      string                      // and the tag of it that came last
 	only      string                      // the tag that every one has that is selected; "" if the selector has none
+	pending   bool                        // whether tags of a spec are listed that lead nowhere yet
+	selected  func(listedTag) bool
 }
 
-func newStreamTagLister(ctx context.Context, options *internalversion.ListOptions) (*streamTagLister, context.Context, error) {
+// newStreamTagLister lists at most most tags in a page.
+func newStreamTagLister(ctx context.Context, options *internalversion.ListOptions, most int) (*streamTagLister, context.Context, error) {
 	if options.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
 		return nil, nil, apierrors.NewBadRequest("resourceVersionMatch: image stream tags are put together as they are now, and not as they were")
 	}
 	ctx = narrowed(ctx, options)
-	l := &streamTagLister{limit: maxStreamTags, namespace: genericapirequest.NamespaceValue(ctx), fields: options.FieldSelector}
+	l := &streamTagLister{limit: most, namespace: genericapirequest.NamespaceValue(ctx), fields: options.FieldSelector}
 	if options.Limit > 0 {
-		l.limit = int(min(options.Limit, maxStreamTags))
+		l.limit = int(min(options.Limit, int64(most)))
 	}
 	if l.fields == nil {
 		l.fields = fields.Everything()
+	}
+	l.selected = func(tag listedTag) bool {
+		return l.fields.Matches(fields.Set{"metadata.name": tag.name(), "metadata.namespace": tag.stream.Namespace})
 	}
 	l.ofStreams = internalversion.ListOptions{LabelSelector: options.LabelSelector, ResourceVersion: options.ResourceVersion, Limit: streamsAtOnce}
 	if options.ResourceVersion != "" && options.Continue == "" {
@@ -116,18 +141,13 @@ func (l *streamTagLister) key(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// after is the token by which a list goes on after a tag.
-func (l *streamTagLister) after(tag *imagev1.ImageStreamTag) (string, error) {
-	return position(l.key(tag.Namespace, tag.Name) + "\x00")
-}
-
 // tags yields the tags that are selected. It writes into list as of when streams were read.
-func (l *streamTagLister) tags(ctx context.Context, r *streamReader, list *metav1.ListMeta) iter.Seq2[*imagev1.ImageStreamTag, error] {
-	return func(yield func(*imagev1.ImageStreamTag, error) bool) {
+func (l *streamTagLister) tags(ctx context.Context, r *streamReader, list *metav1.ListMeta) iter.Seq2[listedTag, error] {
+	return func(yield func(listedTag, error) bool) {
 		for options := l.ofStreams; ; {
 			more, err := l.page(ctx, r, &options, list, yield)
 			if err != nil {
-				yield(nil, err)
+				yield(listedTag{}, err)
 			}
 			if err != nil || !more {
 				return
@@ -138,7 +158,7 @@ func (l *streamTagLister) tags(ctx context.Context, r *streamReader, list *metav
 
 // page yields what is selected of some streams, and has options say which are the next. It returns false when none are, or
 // no more is wanted. What it reads counts as memory of the request (package kubestore) until it returns.
-func (l *streamTagLister) page(ctx context.Context, r *streamReader, options *internalversion.ListOptions, list *metav1.ListMeta, yield func(*imagev1.ImageStreamTag, error) bool) (more bool, err error) {
+func (l *streamTagLister) page(ctx context.Context, r *streamReader, options *internalversion.ListOptions, list *metav1.ListMeta, yield func(listedTag, error) bool) (more bool, err error) {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
 	obj, err := r.streams.List(ctx, options)
@@ -156,11 +176,11 @@ func (l *streamTagLister) page(ctx context.Context, r *streamReader, options *in
 			if err != nil {
 				return false, err
 			}
-			if !leads(history) {
+			tag := listedTag{stream, history}
+			if !leads(history) && !(l.pending && specTag(stream, history.Tag) != nil) {
 				continue
 			}
-			tag := streamTag(stream, history.Tag, history)
-			if l.fields.Matches(fields.Set{"metadata.name": tag.Name, "metadata.namespace": tag.Namespace}) && !yield(tag, nil) {
+			if l.selected(tag) && !yield(tag, nil) {
 				return false, nil
 			}
 		}
@@ -184,6 +204,14 @@ func (l *streamTagLister) histories(ctx context.Context, r *streamReader, stream
 		is := map[string]bool{}
 		for _, name := range named {
 			is[name] = true
+		}
+		if l.pending {
+			for _, name := range named {
+				if specTag(stream, name) != nil && historyOf(shown, name) == nil {
+					shown.Status.Tags = append(shown.Status.Tags, imagev1.NamedTagEventList{Tag: name})
+				}
+			}
+			slices.SortFunc(shown.Status.Tags, func(a, b imagev1.NamedTagEventList) int { return strings.Compare(a.Tag, b.Tag) })
 		}
 		// Besides these there may be some that they follow.
 		own := slices.DeleteFunc(shown.Status.Tags, func(t imagev1.NamedTagEventList) bool { return !is[t.Tag] || t.Tag <= after })

@@ -167,19 +167,20 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 	if err != nil {
 		return nil, err
 	}
+	streamTags := newImageStreamTags(opts.Scheme, shown)
 	return map[string]rest.Storage{
 		"images": served,
 		"imagesignatures": &signaturesREST{
 			images:   served,
 			strategy: signatureStrategy{clusterScoped{newCommonStrategy(opts.Scheme)}},
 		},
-		"imagetags":            tagged,
+		"imagetags":            newImageTagsOfStreams(tagged, streamTags),
 		"imagetags/status":     status,
 		"imagestreams":         streams,
 		"imagestreams/status":  streamStatus,
 		"imagestreams/layers":  &streamLayersREST{shown},
 		"imagestreams/secrets": &streamSecretsREST{shown},
-		"imagestreamtags":      newImageStreamTags(opts.Scheme, shown),
+		"imagestreamtags":      streamTags,
 		"imagestreamimages":    &streamImagesREST{streamImageTable, shown},
 		"imagestreamimports":   newImageStreamImports(opts, shown),
 		"imagestreammappings":  &streamMappingsREST{shown, served, status, streamMappingStrategy{namespaceScoped{newCommonStrategy(opts.Scheme)}}},

@@ -96,6 +96,7 @@ func ownRoles() []rbacv1.ClusterRole {
 		resources(clusters.GroupVersion.Group, bootstrappolicy.Read, "clusters", "clusterpods"))
 	streamEditor := role("tidewaiter:stream-editor", "Writes image streams. Part of the roles edit and admin, as in OpenShift.",
 		resources(imageGroup, bootstrappolicy.ReadWrite, "imagestreams", "imagestreamtags"),
+		resources(imageGroup, []string{"get", "list", "create", "update", "patch", "delete"}, "imagetags"), // a watch is of those of registries
 		resources(imageGroup, []string{"get", "update"}, "imagestreams/layers"),
 		resources(imageGroup, []string{"create"}, "imagestreamimports"))
 	streamEditor.Labels["rbac.authorization.k8s.io/aggregate-to-edit"] = "true"
