@@ -30,7 +30,7 @@ release: ## Make bin/release: static programs for Linux on amd64 and arm64, with
 
 .PHONY: test
 test: ## Run the tests; needs no network beyond Go modules, no root, no Docker
-	$(GO) test -timeout 30m $(TESTFLAGS) $(PACKAGES)
+	$(GO) test -timeout 60m $(TESTFLAGS) $(PACKAGES)
 
 .PHONY: race
 race: ## Run the tests of all rooms under the race detector, but for those that kill processes
