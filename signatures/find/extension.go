@@ -5,9 +5,14 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
+	"slices"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures"
 )
+
+// ownTypes are the types under which Images have what was found elsewhere in registries.
+var ownTypes = []string{signatures.TypeSimpleSigning, signatures.TypeBundle, signatures.TypeNotation, verdicts.TypeAttestation}
 
 // extension asks OpenShift's signature extension (image-registry, signaturedispatcher.go), if the registry announced
 // it in an answer before.
@@ -35,6 +40,9 @@ func (s *search) extension(ctx context.Context) error {
 		return nil
 	}
 	for _, e := range list.Signatures {
+		if slices.Contains(ownTypes, e.Type) {
+			continue // a registry of streams gives back what its Images have
+		}
 		if !s.look() {
 			return nil
 		}

@@ -692,6 +692,8 @@ func TestFindExtension(t *testing.T) {
 	}
 	answer = `{"signatures":[` + entry("atomic", 2, "one") + "," + entry("AtomicImageV1", 2, "two") + "," + entry("atomic", 2, "one") + "," + entry("other", 2, "three") + "," + entry("atomic", 1, "four") + `]}`
 	f.find(find.Options{}).expect(t, "AtomicImageV1 AtomicImageV1", `of type "other"`, "version 1")
+	answer = `{"signatures":[` + entry("SigstoreBundleV03", 2, "five") + "," + entry("SigstoreSimpleSigningV1", 2, "six") + "," + entry("atomic", 2, "one") + `]}` // of a registry whose API Tidewaiter is
+	f.find(find.Options{}).expect(t, "AtomicImageV1")
 	answer = "{"
 	f.find(find.Options{}).expect(t, "", "signature extension")
 	announce = false
