@@ -3,6 +3,7 @@ package imageapi
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -36,7 +37,9 @@ const artifactsResource = "artifacts"
 // isArtifact reports whether an object is marked as an artifact. The mark is the server's: see strategy.
 func isArtifact(image *imagev1.Image) bool { return image.Annotations[annotation.ArtifactType] != "" }
 
-// artifactType says what the manifest that an object carries is; "" of an image, and without a manifest that can be read.
+// artifactType says what the manifest that an object carries is; "" of an image, and without a manifest that can be read. An
+// index of referrers is told by both, what it lists and the tag that it is known by: for registries without the referrers API
+// the distribution-spec has clients keep it there, and nothing in the index says so.
 func artifactType(image *imagev1.Image) string {
 	if image.DockerImageManifest == "" {
 		return ""
@@ -45,8 +48,14 @@ func artifactType(image *imagev1.Image) string {
 	if err != nil {
 		return ""
 	}
+	if m.ListsReferrers() && slices.ContainsFunc(annotation.Known(image.Annotations), func(ref reference.Reference) bool { return referrersTag.MatchString(ref.Tag) }) {
+		return m.MediaType
+	}
 	return m.TypeOfArtifact()
 }
+
+// referrersTag is a tag of the referrers tag schema.
+var referrersTag = regexp.MustCompile(`^sha(256-[0-9a-f]{64}|512-[0-9a-f]{64})$`)
 
 // derive is [manifest.Derive], or of what is marked as an artifact [manifest.DeriveArtifact].
 func derive(image *imagev1.Image, children ...*imagev1.Image) error {

@@ -94,7 +94,7 @@ func setAnnotation(image *imagev1.Image, key, value string) {
 }
 
 // derivedAnnotations are the annotations that the server computes.
-var derivedAnnotations = []string{imagev1.DockerImageLayersOrderAnnotation, annotation.Platform, annotation.OSVersion, annotation.RunConfig, annotation.ArtifactType}
+var derivedAnnotations = []string{imagev1.DockerImageLayersOrderAnnotation, annotation.Platform, annotation.OSVersion, annotation.RunConfig, annotation.ArtifactType, annotation.AttestationManifests}
 
 // wantDerived returns an Image that holds what the server-computed fields of image must be after an
 // update of old: what they were, made printable, unless image brings a manifest or a config that old

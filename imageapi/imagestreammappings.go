@@ -151,7 +151,13 @@ func (r *streamMappingsREST) store(ctx context.Context, mapping *imagev1.ImageSt
 			image.Annotations = map[string]string{}
 		}
 		annotation.SetKnown(image.Annotations, []reference.Reference{ref})
-		if _, err = r.images.Create(clusterWide, image, rest.ValidateAllObjectFunc, &metav1.CreateOptions{DryRun: dryRun}); !apierrors.IsAlreadyExists(err) {
+		if _, err = r.images.Create(clusterWide, image, rest.ValidateAllObjectFunc, &metav1.CreateOptions{DryRun: dryRun}); err == nil {
+			if may("get") != nil {
+				return nil
+			}
+			return r.knowChildren(ctx, image, ref, dryRun)
+		}
+		if !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 	} else if err != nil {
@@ -164,8 +170,14 @@ func (r *streamMappingsREST) store(ctx context.Context, mapping *imagev1.ImageSt
 	if err != nil {
 		return err
 	}
-	for i := range stored.DockerImageManifests[:min(len(stored.DockerImageManifests), maxChildLookups)] {
-		child := stored.DockerImageManifests[i].Digest
+	return r.knowChildren(ctx, stored, ref, dryRun)
+}
+
+// knowChildren records of what an index lists that the registry has it in the repository of ref as well. What is there was
+// pushed before, maybe to another one: then that is all that the registry says of it.
+func (r *streamMappingsREST) knowChildren(ctx context.Context, index *imagev1.Image, ref reference.Reference, dryRun []string) error {
+	children := childrenOf(index)
+	for _, child := range children[:min(len(children), maxChildLookups)] {
 		if _, err := r.shown.changeImage(ctx, child, dryRun, func(image *imagev1.Image) { know(image, ref.Bare().WithDigest(child)) }); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/warning"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/table"
@@ -44,7 +45,7 @@ func (r *streamReader) members(ctx context.Context, stream *imagev1.ImageStream)
 		})
 		seen := map[string]bool{"": true}
 		// take yields one, and returns what it lists.
-		take := func(name, reference string) (lists []imagev1.ImageManifest, more bool) {
+		take := func(name, reference string) (lists []string, more bool) {
 			if seen[name] {
 				return nil, true
 			}
@@ -55,15 +56,15 @@ func (r *streamReader) members(ctx context.Context, stream *imagev1.ImageStream)
 			seen[name] = true
 			image, err := r.stored(ctx, name, reference)
 			if image != nil {
-				lists = image.DockerImageManifests
+				lists = childrenOf(image)
 			}
 			return lists, yield(member{name, reference, image}, err) && err == nil
 		}
 		for _, event := range events {
 			lists, more := take(event.Image, event.DockerImageReference)
 			for i := 0; more && i < len(lists); i++ {
-				if ref, err := reference.Parse(event.DockerImageReference); err == nil && reference.IsDigest(lists[i].Digest) {
-					_, more = take(lists[i].Digest, ref.WithDigest(lists[i].Digest).String())
+				if ref, err := reference.Parse(event.DockerImageReference); err == nil && reference.IsDigest(lists[i]) {
+					_, more = take(lists[i], ref.WithDigest(lists[i]).String())
 				}
 			}
 			if !more {
@@ -72,6 +73,37 @@ func (r *streamReader) members(ctx context.Context, stream *imagev1.ImageStream)
 		}
 	}
 }
+
+// childrenOf are the digests of what an index lists: images, and BuildKit's attestations of them, which are pulled with it.
+func childrenOf(image *imagev1.Image) (digests []string) {
+	for i := range image.DockerImageManifests {
+		digests = append(digests, image.DockerImageManifests[i].Digest)
+	}
+	return append(digests, attestationsOf(image)...)
+}
+
+// attestationsOf are the digests of the attestations that an index lists.
+func attestationsOf(image *imagev1.Image) (digests []string) {
+	if image.DockerImageManifest == "" {
+		return strings.FieldsFunc(image.Annotations[annotation.AttestationManifests], func(r rune) bool { return r == ',' })
+	}
+	if isArtifact(image) || len(image.DockerImageManifests) == 0 {
+		return nil // all is in dockerImageManifests, or it is no index of images
+	}
+	m, err := manifest.Of(image)
+	if err != nil {
+		return nil
+	}
+	for _, d := range m.Children {
+		if d.IsAttestation() && !slices.Contains(digests, d.Digest) && len(digests) < maxAttestations {
+			digests = append(digests, d.Digest)
+		}
+	}
+	return digests
+}
+
+// maxAttestations bounds the attestations of an index that are known.
+const maxAttestations = 256
 
 // find is the image of a stream with a digest, or the beginning of one.
 func (r *streamReader) find(ctx context.Context, stream *imagev1.ImageStream, id string) (*member, error) {
@@ -234,9 +266,7 @@ func blobs(m member, all map[string]imagev1.ImageLayerData) (out imagev1.ImageBl
 		out.Layers = append(out.Layers, layer.Name)
 		add(layer.Name, layer.MediaType, &layer.LayerSize)
 	}
-	for i := range m.image.DockerImageManifests {
-		out.Manifests = append(out.Manifests, m.image.DockerImageManifests[i].Digest)
-	}
+	out.Manifests = childrenOf(m.image)
 	if parsed, err := manifest.Of(m.image); err == nil && parsed.Config != nil {
 		config := *parsed.Config // shared
 		out.Config = &config.Digest

@@ -2,6 +2,7 @@ package imageapi
 
 import (
 	"context"
+	"strings"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -122,6 +123,9 @@ func (s *strategy) children(ctx context.Context, image *imagev1.Image) []*imagev
 func dropStoredManifest(image *imagev1.Image) {
 	if image.Annotations[imagev1.ImageManifestBlobStoredAnnotation] != "true" || len(ValidateImage(image)) > 0 {
 		return
+	}
+	if attestations := attestationsOf(image); len(attestations) > 0 {
+		setAnnotation(image, annotation.AttestationManifests, strings.Join(attestations, ","))
 	}
 	image.DockerImageManifest, image.DockerImageConfig = "", ""
 }

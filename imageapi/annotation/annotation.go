@@ -58,6 +58,10 @@ const Platform = "tidewaiter.dev/platform"
 // attestation, a chart. It says what, as manifest.Manifest.TypeOfArtifact does. The server writes it, and takes it off images.
 const ArtifactType = "tidewaiter.dev/artifact-type"
 
+// AttestationManifests are the digests of BuildKit's attestations that an index lists, with commas between, where the registry keeps
+// the index's manifest (image.openshift.io/manifestBlobStored): dockerImageManifests has images alone. The server writes it.
+const AttestationManifests = "tidewaiter.dev/attestation-manifests"
+
 // What else docker10.DockerImage has no field for, of images whose configs say it. The
 // server writes it.
 const (

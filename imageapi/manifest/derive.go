@@ -94,7 +94,8 @@ func Derive(image *imagev1.Image, children ...*imagev1.Image) error {
 
 // DeriveArtifact is Derive of what is no image. Its config is not that of an image, so dockerImageMetadata has its digest as Id
 // and the size of all; what an artifact's index lists is in dockerImageManifests, whatever it is. The annotation
-// annotation.ArtifactType says what it is. Of an image it is ErrInvalid.
+// annotation.ArtifactType says what it is. An index that ListsReferrers is taken for one, if the caller says so; of an image
+// it is ErrInvalid.
 func DeriveArtifact(image *imagev1.Image) error {
 	if image.DockerImageManifest == "" {
 		return nil
@@ -103,7 +104,7 @@ func DeriveArtifact(image *imagev1.Image) error {
 	if err != nil {
 		return err
 	}
-	if m.Kind != KindArtifact {
+	if m.Kind != KindArtifact && !m.ListsReferrers() {
 		return fmt.Errorf("manifest %s: %w: it is an image, and no artifact", m.Digest, ErrInvalid)
 	}
 	if image.DockerImageConfig != "" {
@@ -134,7 +135,7 @@ func DeriveArtifact(image *imagev1.Image) error {
 	if m.Config != nil {
 		annotations[imagev1.DockerImageLayersOrderAnnotation] = imagev1.DockerImageLayersOrderAscending
 	}
-	annotations[annotation.ArtifactType] = m.TypeOfArtifact()
+	annotations[annotation.ArtifactType] = cmp.Or(m.TypeOfArtifact(), m.MediaType)
 	image.Annotations = annotations
 	return nil
 }

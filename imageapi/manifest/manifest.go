@@ -3,6 +3,7 @@ package manifest
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
@@ -336,6 +337,13 @@ func (m *Manifest) ImageChildren() []Descriptor {
 		out = append(out, d)
 	}
 	return out
+}
+
+// ListsReferrers reports whether an index can be one of referrers: all that it lists are artifacts, by their descriptors, and
+// of no platform. It can be another index of artifacts as well; where it is found tells (OCI distribution-spec, "Referrers
+// Tag Schema").
+func (m *Manifest) ListsReferrers() bool {
+	return m.Kind == KindIndex && !slices.ContainsFunc(m.Children, func(d Descriptor) bool { return !isArtifactType(d.ArtifactType) || d.Platform != nil })
 }
 
 // Verify checks that dgst, of whatever algorithm, names this manifest. A signed schema 1 manifest
