@@ -16,6 +16,7 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
@@ -112,8 +113,42 @@ func (r *imagesREST) Watch(ctx context.Context, options *internalversion.ListOpt
 	return store.Watch(ctx, options)
 }
 
-// Create is part of rest.Creater.
+// Create is part of rest.Creater. What belongs to another in the registry of streams is told of also if it is there: the push
+// may be the second one, after one that ended halfway, or to another repository.
 func (r *imagesREST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	image, _ := obj.(*imagev1.Image)
+	referrers, belongs := r.shown.referrers(image)
+	out, err := r.create(ctx, obj, validate, options)
+	if !belongs || err != nil && !apierrors.IsAlreadyExists(err) || options != nil && len(options.DryRun) > 0 {
+		return out, err
+	}
+	if told := r.shown.pushed(ctx, referrers); told != nil {
+		return nil, told
+	}
+	return out, err
+}
+
+// referrers is where those are listed that belong to the subject of an object in the registry of streams, by the referrers tag
+// schema; false if it is elsewhere, or belongs to no other. The registry does not give out the object itself before it is
+// listed there.
+func (r *streamReader) referrers(image *imagev1.Image) (reference.Reference, bool) {
+	if r.pushed == nil || image == nil || image.DockerImageManifest == "" {
+		return reference.Reference{}, false
+	}
+	ref, err := reference.Parse(image.DockerImageReference)
+	if err != nil || ref.Host != r.registry {
+		return reference.Reference{}, false
+	}
+	m, err := manifest.Of(image)
+	if err != nil || m.Subject == nil {
+		return reference.Reference{}, false
+	}
+	ref = ref.WithTag(strings.Replace(m.Subject.Digest, ":", "-", 1))
+	return ref, referrersTag.MatchString(ref.Tag)
+}
+
+// create is Create without word of a push.
+func (r *imagesREST) create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	if image, ok := obj.(*imagev1.Image); ok && artifactType(image) != "" {
 		return r.createArtifact(ctx, image, validate, options)
 	} else if ok && image.DockerImageManifest == "" {

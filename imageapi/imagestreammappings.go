@@ -87,6 +87,13 @@ func (r *streamMappingsREST) Create(ctx context.Context, obj runtime.Object, val
 			return nil, err
 		}
 	}
+	if r.shown.pushed != nil && len(options.DryRun) == 0 {
+		pushed := ref
+		pushed.Digest = mapping.Image.Name
+		if err := r.shown.pushed(ctx, pushed); err != nil {
+			return nil, err
+		}
+	}
 	return &metav1.Status{Status: metav1.StatusSuccess}, nil
 }
 
@@ -151,7 +158,7 @@ func (r *streamMappingsREST) store(ctx context.Context, mapping *imagev1.ImageSt
 			image.Annotations = map[string]string{}
 		}
 		annotation.SetKnown(image.Annotations, []reference.Reference{ref})
-		if _, err = r.images.Create(clusterWide, image, rest.ValidateAllObjectFunc, &metav1.CreateOptions{DryRun: dryRun}); err == nil {
+		if _, err = r.images.create(clusterWide, image, rest.ValidateAllObjectFunc, &metav1.CreateOptions{DryRun: dryRun}); err == nil {
 			if may("get") != nil {
 				return nil
 			}

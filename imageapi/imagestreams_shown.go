@@ -31,6 +31,8 @@ type streamReader struct {
 	authorizer Authorizer
 	registry   string // Options.Registry
 	imports    bool   // what tags follow is imported (TagImports)
+	// pushed is Options.Pushed; nil if nobody is told.
+	pushed func(ctx context.Context, ref reference.Reference) error
 }
 
 // get returns a stream of a namespace.

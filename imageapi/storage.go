@@ -15,6 +15,8 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
 // Options of the storage.
@@ -50,6 +52,11 @@ type Options struct {
 	// canonical form, and as that registry knows itself. A stream that says nothing else is the repository
 	// <namespace>/<name> there. "" is none, and then mappings are refused.
 	Registry string
+	// Pushed is told of what Registry has stored here, after that: of the tag and the digest of each mapping, and of what has a
+	// subject by the tag of the subject's referrers. Signatures and attestations are to be looked for in the registry then. It
+	// does not wait for that; an error is the answer to the registry, so that the push is done again. It is not told if
+	// AllowedRegistries leave Registry out. nil is told nothing.
+	Pushed func(ctx context.Context, ref reference.Reference) error
 	// Importer imports for imagestreamimports; nil imports nothing. Where there is one, what TagImports tells of is to be
 	// imported, too.
 	Importer Importer
@@ -163,6 +170,9 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 	}
 	shown := &streamReader{images: served, tags: tagged, authorizer: opts.Authorizer, registry: opts.Registry, imports: opts.Importer != nil}
 	served.shown = shown
+	if opts.Pushed != nil && opts.Registry != "" && (allowedRegistry(opts.AllowedRegistries, opts.Registry, false) || allowedRegistry(opts.AllowedRegistries, opts.Registry, true)) {
+		shown.pushed = opts.Pushed
+	}
 	streams, streamStatus, err := newImageStreams(g, opts.Scheme, shown)
 	if err != nil {
 		return nil, err

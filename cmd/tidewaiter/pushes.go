@@ -17,7 +17,9 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/spool"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/web/hooks"
 	"github.com/tidewaiter/tidewaiter/web/limits"
@@ -101,6 +103,26 @@ func (p *pushes) hooks() http.Handler {
 		return nil
 	}
 	return p.handler
+}
+
+// pushed puts what the registry of streams has pushed into the spool, where its webhook would put it; nil if a receiver is
+// told of all pushes to it.
+func (p *pushes) pushed() func(context.Context, reference.Reference) error {
+	for _, r := range p.cfg.Receivers {
+		if len(r.Repositories) > 0 {
+			continue
+		}
+		for _, h := range r.Hosts {
+			if host, err := reference.ParseHost(h); err == nil && host == p.cfg.Streams.Registry {
+				return nil
+			}
+		}
+	}
+	return func(ctx context.Context, ref reference.Reference) error {
+		return p.spool.Enqueue(ctx, []push.Event{{
+			Receiver: push.OfRegistry, Action: push.Pushed, Host: ref.Host, Repository: ref.Repository, Tag: ref.Tag, Digest: ref.Digest,
+		}})
+	}
 }
 
 // registerMetrics registers with the registry that /metrics shows. A second

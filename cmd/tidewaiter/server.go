@@ -36,6 +36,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
 	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/streams"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/signatures"
@@ -374,8 +375,10 @@ func (s *server) assemble(context.Context) error {
 		return err
 	}
 	var imports imageapi.Importer
+	var pushed func(context.Context, reference.Reference) error
 	if s.pushes != nil {
 		imports = s.streamImports()
+		pushed = s.pushes.pushed()
 	}
 	images, err := imageapi.Storage(p.registries, imageapi.Options{
 		Scheme:            legacyscheme.Scheme,
@@ -390,6 +393,7 @@ func (s *server) assemble(context.Context) error {
 		AnswerCreation:    p.answerCreation,
 		Authorizer:        s.authorizer,
 		Registry:          s.config.Streams.Registry,
+		Pushed:            pushed,
 	})
 	if err != nil {
 		return err

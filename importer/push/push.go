@@ -36,7 +36,8 @@ const (
 // in which a queue stores it; who told, and what only the receiver reads, is left
 // out, so that equal events of several deliveries have equal forms.
 type Event struct {
-	// Receiver is the name of the receiver that was told; for Runs, [OfCluster], and for Follows, [OfStreams].
+	// Receiver is the name of the receiver that was told; for Runs, [OfCluster], for Follows, [OfStreams], and for what the
+	// registry of streams has stored here itself, [OfRegistry].
 	Receiver string `json:"-"`
 	// ID is the sender's name for the delivery, the same when it is sent again. It
 	// is empty when the sender has none.
@@ -73,6 +74,9 @@ const OfStreams = "image/streams"
 
 // OfStreams reports whether a job is about what tags of image streams follow.
 func (j *Job) OfStreams() bool { return j.Receiver == OfStreams }
+
+// OfRegistry is the Receiver of pushes to the registry that has this server for its image API. It is the name of no other.
+const OfRegistry = "image/registry"
 
 // Reference is what the event is about, with its tag and its digest.
 func (e Event) Reference() reference.Reference {

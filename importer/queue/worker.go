@@ -219,6 +219,9 @@ func cause(j *push.Job) string {
 	if j.OfStreams() {
 		return "image streams that follow it"
 	}
+	if j.Receiver == push.OfRegistry {
+		return "push"
+	}
 	text := "webhook " + j.Receiver
 	if by := actors(j.Events, ""); by != "" {
 		text += ", by " + by
