@@ -5,8 +5,12 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/tidewaiter/tidewaiter/e2e/harness"
 	"github.com/tidewaiter/tidewaiter/e2e/images"
@@ -51,6 +55,7 @@ func TestStreamImports(t *testing.T) {
 	s.Kubectl(t, "create", "rolebinding", "alice", "-n", "default", "--clusterrole=system:image-puller", "--user=alice")
 	refused("may not be imported", asked("127.0.0.1:1/team/app:v1"))
 
+	looksForNewApp(t, s, alice, r.Host, index, image)
 	var done map[string]any
 	harness.Eventually(t, func() error {
 		var code int
@@ -76,5 +81,47 @@ func TestStreamImports(t *testing.T) {
 	got := s.Kubectl(t, "get", "is", "app", "-n", "team", "-o", `jsonpath={range .status.tags[*]}{.tag} {.items[0].image} {.conditions[0].reason}{"\n"}{end}`)
 	if want := fmt.Sprintf("t0 %s \nt1 %s \nt2  NotFound\n", images.Digest(t, image), images.Digest(t, index)); got != want {
 		t.Errorf("the stream has\n%swant\n%s", got, want)
+	}
+}
+
+// looksForNewApp asks as oc new-app does, which stores nothing: of an image it reads the metadata, of an index that of a platform, or
+// else the config of the first that is listed.
+func looksForNewApp(t *testing.T, s *harness.Server, alice streamCaller, host string, index v1.ImageIndex, image v1.Image) {
+	t.Helper()
+	look := func(reference, mode string) any {
+		return map[string]any{"from": map[string]any{"kind": "DockerImage", "name": reference}, "importPolicy": map[string]any{"importMode": mode}, "referencePolicy": map[string]any{"type": ""}}
+	}
+	body := map[string]any{"kind": "ImageStreamImport", "apiVersion": "image.openshift.io/v1", "metadata": map[string]any{"name": "newapp", "creationTimestamp": nil}, "status": map[string]any{},
+		"spec": map[string]any{"import": false, "images": []any{look("*", "Legacy"), look(host+"/team/app:v1", "Legacy"), look(host+"/team/app:multi", "Legacy"), look(host+"/team/app:multi", "PreserveOriginal")}}}
+	var answer map[string]any
+	harness.Eventually(t, func() error {
+		var code int
+		if code, answer = alice.send(t, "POST", "namespaces/team/imagestreamimports", nil, body); code != http.StatusCreated {
+			return fmt.Errorf("the look is answered with %d %v", code, answer)
+		}
+		return nil
+	})
+	all, _ := at(answer, "status", "images").([]any)
+	if len(all) != 4 || at(all[0], "status", "reason") != "Invalid" {
+		t.Fatalf("oc new-app finds %v", all)
+	}
+	of := func(architecture string) int {
+		return slices.IndexFunc(images.Children(t, index), func(d v1.Descriptor) bool { return d.Platform.Architecture == architecture })
+	}
+	platform := of(runtime.GOARCH)
+	if platform < 0 {
+		platform = of("amd64")
+	}
+	for i, want := range map[int]string{1: images.Digest(t, image).String(), 2: images.Children(t, index)[platform].Digest.String()} {
+		if at(all[i], "image", "metadata", "name") != want || at(all[i], "image", "dockerImageMetadata", "kind") != "DockerImage" || at(all[i], "image", "dockerImageMetadata", "Config") == nil {
+			t.Errorf("oc new-app finds %v, want %s with its config", all[i], want)
+		}
+	}
+	manifests, _ := at(all[3], "manifests").([]any)
+	if at(all[3], "image", "metadata", "name") != images.Digest(t, index).String() || len(manifests) == 0 || !strings.Contains(fmt.Sprint(at(manifests[0], "dockerImageConfig")), `"architecture"`) {
+		t.Errorf("oc new-app finds %v, want the index with the configs of what it lists", all[3])
+	}
+	if got := s.Kubectl(t, "get", "images,is", "-A", "-o", "name"); got != "" {
+		t.Errorf("a look stored %s", got)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"time"
@@ -22,6 +23,7 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
@@ -43,6 +45,10 @@ const (
 	maxImporting      = 8                // requests that import at a time
 	importTime        = 45 * time.Second // a request; the API server ends it after a minute
 )
+
+// everything is what oc new-app --list asks for among what it searches. OpenShift answers that there is no such image, and does not
+// refuse what else is asked for.
+const everything = "*"
 
 // streamImportsREST imports images, and has tags of a stream follow them.
 type streamImportsREST struct {
@@ -146,7 +152,10 @@ func (r *streamImportsREST) mayImport(ctx context.Context, asked *imagev1.ImageS
 	_, anywhere := r.shown.may(ctx, authorizer.AttributesRecord{Verb: "create", Resource: "images"})
 	var errs field.ErrorList
 	check := func(from string, insecure bool, at *field.Path) {
-		ref, _ := reference.Parse(from) // validated
+		ref, err := reference.Parse(from)
+		if err != nil {
+			return // everything
+		}
 		if !anywhere && !allowedRegistry(r.allowed, ref.Host, insecure) {
 			errs = append(errs, field.Forbidden(at, fmt.Sprintf("images from %s may not be imported: the configuration has no such entry (streams.allowedRegistriesForImport)", ref.Host)))
 			return
@@ -201,8 +210,12 @@ func (r *streamImportsREST) importAll(ctx context.Context, asked *imagev1.ImageS
 	for i := range asked.Spec.Images {
 		spec := &asked.Spec.Images[i]
 		w := wanted{spec: spec, out: &asked.Status.Images[i]}
-		w.ref, _ = reference.Parse(spec.From.Name) // validated
-		w.ref = w.ref.Pulled()
+		ref, err := reference.Parse(spec.From.Name)
+		if err != nil { // everything
+			w.out.Status = *statusOf(apierrors.NewInvalid(imagev1.GroupVersion.WithKind("DockerImage").GroupKind(), spec.From.Name, field.ErrorList{field.Invalid(field.NewPath("from", "name"), spec.From.Name, err.Error())}))
+			continue
+		}
+		w.ref = ref.Pulled()
 		if spec.To != nil {
 			w.tag, w.out.Tag = spec.To.Name, spec.To.Name
 		}
@@ -263,10 +276,20 @@ func (r *streamImportsREST) importOne(ctx context.Context, w *wanted, dryRun boo
 		w.out.Status = *statusOf(err)
 		return
 	}
+	if dryRun {
+		if images, err = described(images); err != nil {
+			w.out.Status = *statusOf(apierrors.NewInvalid(imagev1.GroupVersion.WithKind("DockerImage").GroupKind(), w.ref.String(), field.ErrorList{field.Invalid(field.NewPath("dockerImageManifest"), field.OmitValueType{}, err.Error())}))
+			return
+		}
+	}
+	original := w.spec.ImportPolicy.ImportMode == imagev1.ImportModePreserveOriginal
+	if w.tag == "" && !original {
+		images = ofPlatform(images)
+	}
 	w.out.Status.Status = metav1.StatusSuccess
 	w.out.Image = images[0].DeepCopy()
 	w.out.Image.DockerImageReference = w.ref.WithDigest(images[0].Name).String()
-	if w.spec.ImportPolicy.ImportMode != imagev1.ImportModePreserveOriginal {
+	if !original {
 		return
 	}
 	for _, image := range images[1:] {
@@ -274,19 +297,55 @@ func (r *streamImportsREST) importOne(ctx context.Context, w *wanted, dryRun boo
 	}
 }
 
+// ofPlatform begins with what an index, the first of images, has for Linux on the server's processor, or else on amd64, or else with what it
+// lists first. Who asks for an image with no tag to lead to it wants to know what it runs: oc new-app reads its ports.
+func ofPlatform(images []*imagev1.Image) []*imagev1.Image {
+	listed := images[0].DockerImageManifests
+	for _, architecture := range []string{goruntime.GOARCH, "amd64", ""} {
+		for i := range listed {
+			if architecture != "" && (listed[i].Architecture != architecture || listed[i].OS != "linux") {
+				continue
+			}
+			if at := slices.IndexFunc(images, func(image *imagev1.Image) bool { return image.Name == listed[i].Digest }); at > 0 {
+				return images[at:]
+			}
+		}
+	}
+	return images
+}
+
+// described are images that were not stored with what the server would have said of them, as far as that is in their bytes: oc
+// prints it of a dry run, and oc new-app reads ports and volumes there. The first may be an index of the others.
+func described(images []*imagev1.Image) ([]*imagev1.Image, error) {
+	out := make([]*imagev1.Image, len(images))
+	for i := len(images) - 1; i >= 0; i-- {
+		out[i] = images[i].DeepCopy()
+		if err := manifest.Derive(out[i], out[i+1:]...); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
 // show takes manifests and configs out of what is answered, unless they are asked for and there is room; size is what others
-// take of it.
+// take of it. The configs of what an index lists stay, as in OpenShift: oc new-app reads the ports of the first one there.
 func (w *wanted) show(size *int) {
-	leaveOut := func(image *imagev1.Image) {
-		if *size += len(image.DockerImageManifest) + len(image.DockerImageConfig); !w.spec.IncludeManifest || *size > largestPage {
+	leaveOut := func(image *imagev1.Image, listed bool) {
+		if !w.spec.IncludeManifest {
+			image.DockerImageManifest = ""
+			if !listed {
+				image.DockerImageConfig = ""
+			}
+		}
+		if *size += len(image.DockerImageManifest) + len(image.DockerImageConfig); *size > largestPage {
 			image.DockerImageManifest, image.DockerImageConfig = "", ""
 		}
 	}
 	if w.out.Image != nil {
-		leaveOut(w.out.Image)
+		leaveOut(w.out.Image, false)
 	}
 	for i := range w.out.Manifests {
-		leaveOut(&w.out.Manifests[i])
+		leaveOut(&w.out.Manifests[i], true)
 	}
 }
 
@@ -387,7 +446,11 @@ func (streamImportStrategy) Validate(_ context.Context, obj runtime.Object) (err
 	to := map[string]bool{}
 	for i := range asked.Spec.Images {
 		image, at := &asked.Spec.Images[i], spec.Child("images").Index(i)
-		if _, err := reference.Parse(image.From.Name); kind(&image.From, at.Child("from")) && err != nil {
+		_, err := reference.Parse(image.From.Name)
+		if err != nil && image.From.Name == everything && image.To == nil {
+			err = nil
+		}
+		if kind(&image.From, at.Child("from")) && err != nil {
 			errs = append(errs, field.Invalid(at.Child("from", "name"), image.From.Name, err.Error()))
 		}
 		if image.To == nil {

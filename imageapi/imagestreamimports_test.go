@@ -2,6 +2,7 @@ package imageapi_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	configv1 "github.com/openshift/api/config/v1"
+	"github.com/openshift/api/image/docker10"
 	imagev1 "github.com/openshift/api/image/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -51,7 +53,7 @@ func (r *registryOfTests) Import(_ context.Context, ref reference.Reference, dry
 		}
 		r.s.knownAs(ref.Bare().String(), ref.Tag, image.Name)
 	}
-	return []*imagev1.Image{image, {ObjectMeta: metav1.ObjectMeta{Name: digestOf(2)}, DockerImageManifest: "{}"}}, nil
+	return []*imagev1.Image{image, bareImage(r.s.t, "docker-schema2.json", "docker-config.json")}, nil
 }
 
 func (r *registryOfTests) Tags(context.Context, reference.Reference) ([]string, error) {
@@ -134,11 +136,38 @@ func TestImportThatOnlyLooks(t *testing.T) {
 	if err != nil || got.Status.Import != nil || got.Status.Images[0].Image.DockerImageManifest == "" || len(got.Status.Images[0].Manifests) != 1 {
 		t.Fatalf("%+v, %v", got, err)
 	}
+	for _, image := range []*imagev1.Image{got.Status.Images[0].Image, &got.Status.Images[0].Manifests[0]} {
+		var config docker10.DockerImage
+		if err := json.Unmarshal(image.DockerImageMetadata.Raw, &config); err != nil || config.Config == nil || config.Architecture == "" || len(image.DockerImageLayers) == 0 || image.DockerImageMetadataVersion != "1.0" {
+			t.Errorf("of %s it says %s, %+v: %v", image.Name, image.DockerImageMetadata.Raw, image.DockerImageLayers, err)
+		}
+	}
 	if _, err := s.streams.Get(inNamespace("team", "alice"), "app", &metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the stream was made: %v", err)
 	}
 	if _, err := s.images.Get(requestContext(), ociImage(t).Name, &metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the image was stored: %v", err)
+	}
+}
+
+// What oc new-app --list asks for is no image, and does not stand in the way of what is; into a tag it cannot be imported.
+func TestImportOfEverything(t *testing.T) {
+	t.Parallel()
+	s, r := newImports(t, imageapi.Options{Authorizer: follower{follows: true}, AllowedRegistries: []configv1.RegistryLocation{{DomainName: "registry.example.com"}}}, "v1")
+	asked := importing("newapp", "", "*", "", repository+":v1")
+	asked.Spec.Import, asked.Spec.Images[0].To, asked.Spec.Images[1].To = false, nil, nil
+	got, err := s.imported(asked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, one := got.Status.Images[0], got.Status.Images[1]; all.Status.Status != metav1.StatusFailure || all.Status.Reason != metav1.StatusReasonInvalid || all.Image != nil || one.Image == nil {
+		t.Errorf("everything came to %+v, and an image to %+v", all, one)
+	}
+	if _, err := s.imported(importing("app", "all", "*")); !apierrors.IsInvalid(err) {
+		t.Errorf("into a tag: %v", err)
+	}
+	if !slices.Equal(r.asked, []string{repository + ":v1"}) {
+		t.Errorf("registries were asked for %v", r.asked)
 	}
 }
 
