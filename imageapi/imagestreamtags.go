@@ -460,8 +460,13 @@ func (r *streamTagsREST) ofRepository(ctx context.Context, stream *imagev1.Image
 	if may {
 		return tag, nil
 	}
-	return nil, apierrors.NewForbidden(r.resource, stream.Name+":"+name,
-		fmt.Errorf("the stream has this tag of its repository: delete it in the registry, or have the imagetag %s of namespace %s deleted %s", tag.Name, tag.Namespace, reason))
+	kind := "ImageStreamTag"
+	if r.resource == imagev1.Resource("imagetags") {
+		kind = "ImageTag"
+	}
+	// Not 403: oc tag -d looks for the tag in the spec then, and says that there is none.
+	return nil, apierrors.NewInvalid(imagev1.GroupVersion.WithKind(kind).GroupKind(), stream.Name+":"+name, field.ErrorList{field.Forbidden(field.NewPath("metadata", "name"),
+		fmt.Sprintf("the stream has this tag of its repository: delete it in the registry, or have the imagetag %s of namespace %s deleted %s", tag.Name, tag.Namespace, reason))})
 }
 
 // forgetStrategy writes streams whose tags were deleted, as they are given.

@@ -324,7 +324,7 @@ func TestStreamTagsAreDeleted(t *testing.T) {
 		t.Errorf("left is %+v", got)
 	}
 	// What registries say is not a team's.
-	if err := s.remove("team", "app:v1", nil); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "registry.example.com--team--app:v1") {
+	if err := s.remove("team", "app:v1", nil); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "registry.example.com--team--app:v1") {
 		t.Errorf("the repository's: %v", err)
 	}
 	if _, err := s.createStream(tags.Namespace, stream("registry.example.com--team--app", repository)); err != nil {
@@ -356,7 +356,7 @@ func TestAttackDeletingAStreamTagForgetsItsImageTag(t *testing.T) {
 	if _, err := s.createStream(tags.Namespace, stream("app", repository)); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.remove(tags.Namespace, "app:v1", nil); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "no role") {
+	if err := s.remove(tags.Namespace, "app:v1", nil); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "no role") {
 		t.Errorf("deleting: %v", err)
 	}
 	if got, err := s.streamTag(tags.Namespace, "app:v1"); err != nil || got.Image.Name != digestOf(1) {
