@@ -97,6 +97,12 @@ func (r *streamMappingsREST) Create(ctx context.Context, obj runtime.Object, val
 	return &metav1.Status{Status: metav1.StatusSuccess}, nil
 }
 
+// follows reports whether a tag of a stream moves with a reference of a registry.
+func follows(spec *imagev1.TagReference, ref reference.Reference) bool {
+	from, err := reference.Parse(spec.From.Name)
+	return err == nil && spec.From.Kind == "DockerImage" && !spec.Reference && from.Pulled() == ref
+}
+
 // stream is the one that a mapping is about, if it takes any. OpenShift's registry makes one that is not found if the error
 // is about imagestreammappings and has the name of the stream.
 func (r *streamMappingsREST) stream(ctx context.Context, mapping *imagev1.ImageStreamMapping, dryRun []string) (*imagev1.ImageStream, error) {
@@ -121,7 +127,7 @@ func (r *streamMappingsREST) stream(ctx context.Context, mapping *imagev1.ImageS
 	case !own:
 		errs = append(errs, field.Forbidden(field.NewPath("metadata", "name"), fmt.Sprintf("the stream follows %s, so a push to %s changes nothing of it: leave out its spec.dockerImageRepository", stream.Spec.DockerImageRepository, repository.Name())))
 	}
-	if spec := specTag(stream, mapping.Tag); spec != nil && spec.From != nil {
+	if spec := specTag(stream, mapping.Tag); spec != nil && spec.From != nil && !follows(spec, repository.WithTag(mapping.Tag)) {
 		errs = append(errs, field.Forbidden(field.NewPath("tag"), fmt.Sprintf("the stream says that %s follows %s: push to another tag, or delete this one first", mapping.Tag, spec.From.Name)))
 	}
 	image := &mapping.Image

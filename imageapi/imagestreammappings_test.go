@@ -202,6 +202,27 @@ func TestParallelMappings(t *testing.T) {
 	}
 }
 
+// A push moves a tag that follows itself in the registry: oc import-image of the whole stream, or of its latest, writes such tags
+// into spec, since that names the stream's repository.
+func TestMappingOfATagThatFollowsItself(t *testing.T) {
+	t.Parallel()
+	s := newMappings(t, nil)
+	own := ownRegistry + "/team/app"
+	s.mustCreateStream(stream("app", "", "latest", "DockerImage/"+own, "v1", "DockerImage/"+own+":v1", "next", "DockerImage/"+own+":v1"))
+	s.mustMap(pushed(t, "app", "latest", 1))
+	s.mustMap(pushed(t, "app", "v1", 2))
+	s.mustMap(pushed(t, "app", "v1", 3))
+	got := s.stream("app")
+	for tag, want := range map[string]string{"latest": "1", "v1": "3 2", "next": "3 2"} {
+		if h := history(got, tag); h != want {
+			t.Errorf("%s led to %q, want %q", tag, h, want)
+		}
+	}
+	if err := s.mapped(pushed(t, "app", "next", 4)); !apierrors.IsInvalid(err) {
+		t.Errorf("a push to a tag that follows another: %v", err)
+	}
+}
+
 // Mappings that say what the registry cannot know, or what the stream says otherwise, are refused.
 func TestMappingsThatAreRefused(t *testing.T) {
 	t.Parallel()
