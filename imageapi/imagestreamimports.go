@@ -115,9 +115,7 @@ func (r *streamImportsREST) Create(ctx context.Context, obj runtime.Object, vali
 	if r.importer == nil {
 		return nil, apierrors.NewBadRequest("this server imports nothing: ask one that listens")
 	}
-	if err := r.mayImport(ctx, asked); err != nil {
-		return nil, err
-	}
+	var ofStream []imagev1.ImageImportSpec
 	obj, err := r.shown.streams.Get(ctx, asked.Name, &metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err) && version == "" && uid == "":
@@ -131,13 +129,19 @@ func (r *streamImportsREST) Create(ctx context.Context, obj runtime.Object, vali
 		if uid != "" && uid != stream.UID {
 			return nil, apierrors.NewNotFound(imagev1.Resource("imagestreams"), asked.Name)
 		}
+		if ofStream, err = r.ofStream(asked, stream); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.mayImport(ctx, asked, ofStream); err != nil {
+		return nil, err
 	}
 	if !r.room.TryAcquire(1) {
 		return nil, apierrors.NewTooManyRequests(fmt.Sprintf("%d imports run: try again in a moment", maxImporting), 5)
 	}
 	defer r.room.Release(1)
 	dryRun := !asked.Spec.Import || len(options.DryRun) > 0
-	all := r.importAll(ctx, asked, dryRun)
+	all := r.importAll(ctx, asked, ofStream, dryRun)
 	if asked.Spec.Import {
 		if asked.Status.Import, err = r.tagAll(ctx, asked.Name, all, options.DryRun); err != nil {
 			return nil, err
@@ -148,7 +152,7 @@ func (r *streamImportsREST) Create(ctx context.Context, obj runtime.Object, vali
 
 // mayImport refuses an import from registries that are not allowed, or of repositories that its writer may not follow: what the
 // server's credentials see is not for everybody. Before that nobody is asked anything.
-func (r *streamImportsREST) mayImport(ctx context.Context, asked *imagev1.ImageStreamImport) error {
+func (r *streamImportsREST) mayImport(ctx context.Context, asked *imagev1.ImageStreamImport, ofStream []imagev1.ImageImportSpec) error {
 	_, anywhere := r.shown.may(ctx, authorizer.AttributesRecord{Verb: "create", Resource: "images"})
 	var errs field.ErrorList
 	check := func(from string, insecure bool, at *field.Path) {
@@ -165,8 +169,11 @@ func (r *streamImportsREST) mayImport(ctx context.Context, asked *imagev1.ImageS
 		}
 	}
 	spec := field.NewPath("spec")
-	if repository := asked.Spec.Repository; repository != nil {
+	if repository := asked.Spec.Repository; repository != nil && ofStream == nil {
 		check(repository.From.Name, repository.ImportPolicy.Insecure, spec.Child("repository", "from", "name"))
+	}
+	for i := range ofStream {
+		check(ofStream[i].From.Name, ofStream[i].ImportPolicy.Insecure, spec.Child("repository", "from", "name"))
 	}
 	for i := range asked.Spec.Images {
 		image := &asked.Spec.Images[i]
@@ -202,7 +209,7 @@ func allowedRegistry(allowed []configv1.RegistryLocation, host string, insecure 
 }
 
 // importAll imports what is asked for and says of each what became of it.
-func (r *streamImportsREST) importAll(ctx context.Context, asked *imagev1.ImageStreamImport, dryRun bool) []wanted {
+func (r *streamImportsREST) importAll(ctx context.Context, asked *imagev1.ImageStreamImport, ofStream []imagev1.ImageImportSpec, dryRun bool) []wanted {
 	ctx, cancel := context.WithTimeout(ctx, importTime)
 	defer cancel()
 	var all []wanted
@@ -221,7 +228,7 @@ func (r *streamImportsREST) importAll(ctx context.Context, asked *imagev1.ImageS
 		}
 		all = append(all, w)
 	}
-	all = append(all, r.ofRepository(ctx, asked, len(all))...)
+	all = append(all, r.ofRepository(ctx, asked, ofStream, len(all))...)
 	var group errgroup.Group
 	group.SetLimit(importsAtOnce)
 	for i := range all {
@@ -238,8 +245,34 @@ func (r *streamImportsREST) importAll(ctx context.Context, asked *imagev1.ImageS
 	return all
 }
 
+// ofStream are the tags of a stream that follow other registries, if an import asks for the stream's own repository; else nil. That
+// its registry tells of by itself. oc import-image --all asks for it because the server writes it into spec, and where that is empty,
+// as in OpenShift, for these tags.
+func (r *streamImportsREST) ofStream(asked *imagev1.ImageStreamImport, stream *imagev1.ImageStream) (all []imagev1.ImageImportSpec, err error) {
+	repository := asked.Spec.Repository
+	if repository == nil {
+		return nil, nil
+	}
+	from, _ := reference.ParseRepository(repository.From.Name) // validated
+	if own, follows := r.shown.own(stream); !follows || from != own {
+		return nil, nil
+	}
+	for i := range stream.Spec.Tags {
+		tag := &stream.Spec.Tags[i]
+		if r.shown.toImport(tag) {
+			all = append(all, imagev1.ImageImportSpec{From: *tag.From, To: &corev1.LocalObjectReference{Name: tag.Name},
+				ImportPolicy: repository.ImportPolicy, ReferencePolicy: repository.ReferencePolicy, IncludeManifest: repository.IncludeManifest})
+		}
+	}
+	if len(all) == 0 {
+		return nil, apierrors.NewInvalid(imagev1.GroupVersion.WithKind("ImageStreamImport").GroupKind(), asked.Name, field.ErrorList{
+			field.Invalid(field.NewPath("spec", "repository", "from", "name"), repository.From.Name, "it is the stream's own repository, of which its registry tells, and no tag of the stream follows another registry")})
+	}
+	return all, nil
+}
+
 // ofRepository is what is wanted of the repository that is asked for, beside had images.
-func (r *streamImportsREST) ofRepository(ctx context.Context, asked *imagev1.ImageStreamImport, had int) (all []wanted) {
+func (r *streamImportsREST) ofRepository(ctx context.Context, asked *imagev1.ImageStreamImport, ofStream []imagev1.ImageImportSpec, had int) (all []wanted) {
 	spec := asked.Spec.Repository
 	if spec == nil {
 		return nil
@@ -247,10 +280,16 @@ func (r *streamImportsREST) ofRepository(ctx context.Context, asked *imagev1.Ima
 	repository, _ := reference.ParseRepository(spec.From.Name) // validated
 	out := &imagev1.RepositoryImportStatus{}
 	asked.Status.Repository = out
-	names, err := r.importer.Tags(ctx, repository)
-	if err != nil {
-		out.Status = *statusOf(err)
-		return nil
+	var names []string
+	for i := range ofStream {
+		names = append(names, ofStream[i].To.Name)
+	}
+	if ofStream == nil {
+		var err error
+		if names, err = r.importer.Tags(ctx, repository); err != nil {
+			out.Status = *statusOf(err)
+			return nil
+		}
 	}
 	out.Status.Status = metav1.StatusSuccess
 	more := names[min(len(names), maxImports-had):]
@@ -258,8 +297,13 @@ func (r *streamImportsREST) ofRepository(ctx context.Context, asked *imagev1.Ima
 	names = names[:len(names)-len(more)]
 	out.Images = make([]imagev1.ImageImportStatus, len(names))
 	for i, name := range names {
-		ref := repository.WithTag(name)
 		out.Images[i].Tag = name
+		if ofStream != nil {
+			ref, _ := reference.Parse(ofStream[i].From.Name) // it is imported
+			all = append(all, wanted{ref: ref.Pulled(), tag: name, out: &out.Images[i], spec: &ofStream[i]})
+			continue
+		}
+		ref := repository.WithTag(name)
 		all = append(all, wanted{ref: ref, tag: name, out: &out.Images[i], spec: &imagev1.ImageImportSpec{
 			From: corev1.ObjectReference{Kind: "DockerImage", Name: ref.String()}, ImportPolicy: spec.ImportPolicy, ReferencePolicy: spec.ReferencePolicy, IncludeManifest: spec.IncludeManifest,
 		}})

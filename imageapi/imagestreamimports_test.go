@@ -195,6 +195,42 @@ func TestImportOfARepository(t *testing.T) {
 	}
 }
 
+// oc import-image --all of a stream of the registry whose image API this is imports what the stream's tags follow elsewhere: what that
+// registry has it tells of itself.
+func TestImportOfAllThatAStreamFollows(t *testing.T) {
+	t.Parallel()
+	own := ownRegistry + "/team/app"
+	s, r := newImports(t, imageapi.Options{Registry: ownRegistry, Authorizer: follower{follows: true}, AllowedRegistries: []configv1.RegistryLocation{{DomainName: "registry.example.com"}}}, "v1")
+	all := func(stream string) *imagev1.ImageStreamImport {
+		asked := importing(stream)
+		asked.Spec.Repository = &imagev1.RepositoryImportSpec{From: corev1.ObjectReference{Kind: "DockerImage", Name: ownRegistry + "/team/" + stream}}
+		return asked
+	}
+	s.mustCreateStream(stream("app", "", "v1", "DockerImage/"+repository+":v1", "gone", "DockerImage/"+repository+":gone", "self", "DockerImage/"+own+":self", "same", "ImageStreamTag/v1"))
+	got, err := s.imported(all("app"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := got.Status.Repository
+	if of.Status.Status != metav1.StatusSuccess || len(of.Images) != 2 || of.Images[0].Tag != "v1" || of.Images[0].Image == nil || of.Images[1].Tag != "gone" || of.Images[1].Status.Code != 404 {
+		t.Errorf("of what the stream follows came %+v", of)
+	}
+	if tags := got.Status.Import.Spec.Tags; len(tags) != 4 || tags[0].From.Name != repository+":v1" || tags[2].From.Name != own+":self" {
+		t.Errorf("its tags follow %+v", tags)
+	}
+	if slices.Sort(r.asked); !slices.Equal(r.asked, []string{repository + ":gone", repository + ":v1"}) {
+		t.Errorf("registries were asked for %v", r.asked)
+	}
+	r.asked = nil
+	s.mustCreateStream(stream("pushed", "", "self", "DockerImage/"+ownRegistry+"/team/pushed:self"))
+	s.mustCreateStream(stream("hidden", "", "v1", "DockerImage/169.254.169.254/app:v1"))
+	for name, want := range map[string]string{"pushed": "no tag of the stream follows another registry", "hidden": "may not be imported"} {
+		if _, err := s.imported(all(name)); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want) || len(r.asked) > 0 {
+			t.Errorf("%s: %v, and registries were asked for %v", name, err, r.asked)
+		}
+	}
+}
+
 // follower may follow what is of repositories in default and create images if it says so.
 type follower struct{ creates, follows bool }
 
