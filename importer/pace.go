@@ -14,9 +14,9 @@ const (
 	minRate, maxRate = 10, 6400
 	// hubRate is Docker Hub's, which counts what it is asked.
 	hubRate = 20
-	// paceWindow is how long a rate is tried, at least, and paceAnswers with how many answers.
-	paceWindow  = 250 * time.Millisecond
-	paceAnswers = 20
+	// minPaceWindow and maxPaceWindow bound how long a rate is tried, at least, and paceAnswers is with how many answers.
+	minPaceWindow, maxPaceWindow = 50 * time.Millisecond, 250 * time.Millisecond
+	paceAnswers                  = 20
 	// quick is an answer that needs no other to compare with: a host nearby that answers in a fraction of it is
 	// slower by more than twice when it is asked more.
 	quick = 2 * time.Millisecond
@@ -25,9 +25,9 @@ const (
 )
 
 // pace is how many requests a second a host gets. Unless a number was given it adapts: it doubles after
-// each quarter of a second in which requests had to wait for it, the host refused none (429, 503), and the mean time to
+// each window in which requests had to wait for it, the host refused none (429, 503), and the mean time to
 // an answer was at most twice the least of any, or two milliseconds; and it halves after one in which the host refused,
-// to stay so for a minute.
+// to stay so for a minute. A window is a quarter of a second, or less of a host that answers five times in less.
 type pace struct {
 	bucket *rate.Limiter
 	fixed  bool
@@ -40,6 +40,11 @@ type pace struct {
 	refused bool
 	best    time.Duration // least mean of a window
 	calm    time.Time     // no doubling before
+}
+
+// paceWindow is how long a rate is tried that is answered within mean: who is near shows sooner how he bears it.
+func paceWindow(mean time.Duration) time.Duration {
+	return min(max(5*mean, minPaceWindow), maxPaceWindow)
 }
 
 // newPace is of so many requests a second after a burst; perSecond 0 adapts.
@@ -91,10 +96,10 @@ func (p *pace) answered(now time.Time, took time.Duration, refused bool) {
 	p.answers++
 	p.took += took
 	p.refused = p.refused || refused
-	if now.Sub(p.since) < paceWindow || p.answers < paceAnswers && !p.refused {
+	mean := p.took / time.Duration(p.answers)
+	if now.Sub(p.since) < paceWindow(mean) || p.answers < paceAnswers && !p.refused {
 		return
 	}
-	mean := p.took / time.Duration(p.answers)
 	if p.best == 0 || mean < p.best {
 		p.best = mean
 	}

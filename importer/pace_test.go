@@ -7,12 +7,13 @@ import (
 
 // window has n requests made within a window, each answered after took.
 func window(p *pace, now time.Time, n int, took time.Duration, refused bool) time.Time {
+	whole := paceWindow(took)
 	for i := range n {
-		at := now.Add(time.Duration(i) * paceWindow / time.Duration(n))
+		at := now.Add(time.Duration(i) * whole / time.Duration(n))
 		p.reserve(at)
 		p.answered(at, took, refused && i == 0)
 	}
-	now = now.Add(paceWindow)
+	now = now.Add(whole)
 	p.reserve(now)
 	p.answered(now, took, false)
 	return now
@@ -55,6 +56,27 @@ func TestPaceFollowsTheHost(t *testing.T) {
 		now = window(p, now, 10, 10*time.Millisecond, true)
 	}
 	want("at least", minRate)
+}
+
+// A registry nearby is not kept waiting for the time that one far away needs to show how it bears a rate.
+func TestPaceOfAHostNearby(t *testing.T) {
+	t.Parallel()
+	for took, want := range map[time.Duration]time.Duration{
+		200 * time.Microsecond: 250 * time.Millisecond, 20 * time.Millisecond: 500 * time.Millisecond,
+		50 * time.Millisecond: 1250 * time.Millisecond, time.Second: 1250 * time.Millisecond,
+	} {
+		p := newPace("registry.example.com", 0, 0)
+		start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+		now := start
+		for p.perSecond() < maxRate && now.Sub(start) < time.Minute {
+			p.reserve(now)
+			p.answered(now, took, false)
+			now = now.Add(50 * time.Microsecond)
+		}
+		if got := now.Sub(start).Round(10 * time.Millisecond); got != want {
+			t.Errorf("answers after %s: the rate is the greatest after %s, want %s", took, got, want)
+		}
+	}
 }
 
 func TestPaceThatWasGiven(t *testing.T) {
