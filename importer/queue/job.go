@@ -207,7 +207,7 @@ func digestsOf(events []push.Event, action push.Action) []string {
 // importOne imports what ref leads to, be it an image or what belongs to one, and
 // returns its digest.
 func (w *Worker) importOne(ctx context.Context, ref reference.Reference, event push.Event) (digest string, err error) {
-	result, err := w.importPresent(ctx, w.Importer, ref)
+	result, err := w.importPresent(ctx, w.Importer, ref, w.Images)
 	if importer.ReasonOf(err) == importer.NotAnImage {
 		return w.searchSubject(ctx, ref)
 	}
@@ -232,8 +232,8 @@ func (w *Worker) importOne(ctx context.Context, ref reference.Reference, event p
 
 // importPresent imports what is in the registry, and so takes the mark off that it
 // is gone.
-func (w *Worker) importPresent(ctx context.Context, im *importer.Importer, ref reference.Reference) (*importer.Result, error) {
-	result, err := im.Import(ctx, ref, w.Images)
+func (w *Worker) importPresent(ctx context.Context, im *importer.Importer, ref reference.Reference, images importer.Images) (*importer.Result, error) {
+	result, err := im.Import(ctx, ref, images)
 	if err != nil {
 		return nil, err
 	}

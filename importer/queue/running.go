@@ -57,7 +57,7 @@ func (w *Worker) importShown(ctx context.Context, im *importer.Importer, ref ref
 	case digest == "":
 		return nil, &importer.Error{Reason: importer.NotFound, Host: ref.Host, Repository: ref.Repository, Reference: ref.String(), Message: "the registry does not have it, or does not show it to the pods that use it"}
 	}
-	return w.importPresent(ctx, im, ref)
+	return w.importPresent(ctx, im, ref, w.Images)
 }
 
 // isHidden reports whether other credentials may show what these do not.

@@ -13,7 +13,7 @@ import (
 // doFollowed imports what tags of image streams follow, and tells the streams what became of it, at each attempt.
 func (w *Worker) doFollowed(ctx context.Context, j *push.Job) error {
 	ref := j.Events[0].Reference()
-	result, err := w.importPresent(ctx, w.Importer, ref)
+	result, err := w.importPresent(ctx, w.Importer, ref, w.Images)
 	if err == nil {
 		w.notifyFound(ctx, result, ref, fmt.Sprintf("Image streams follow %s", ref))
 	}
@@ -58,7 +58,7 @@ func (w *Worker) sweepScheduled(ctx context.Context, silent map[string]bool) (sw
 
 // sweepFollowed imports what a tag of an image stream follows, and tells the streams that it is there.
 func (w *Worker) sweepFollowed(ctx context.Context, ref reference.Reference) error {
-	imported, err := w.importPresent(ctx, w.Importer, ref)
+	imported, err := w.importPresent(ctx, w.Importer, ref, w.Images)
 	absent := importer.ReasonOf(err) == importer.NotAnImage || importer.ReasonOf(err) == importer.NotFound
 	result := "known"
 	switch {

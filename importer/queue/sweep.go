@@ -107,8 +107,12 @@ func (w *Worker) sweepRepository(ctx context.Context, repository reference.Refer
 	if err != nil && importer.ReasonOf(err) != importer.NotFound {
 		return err
 	}
+	images := importer.NewAhead(w.Images, w.Clock)
 	for _, tag := range tags {
-		result, err := w.sweepTag(ctx, repository.WithTag(tag))
+		images.Expect(repository.WithTag(tag))
+	}
+	for _, tag := range tags {
+		result, err := w.sweepTag(ctx, repository.WithTag(tag), images)
 		w.metrics.swept.WithLabelValues(result).Inc()
 		if err == nil {
 			continue
@@ -122,8 +126,8 @@ func (w *Worker) sweepRepository(ctx context.Context, repository reference.Refer
 }
 
 // sweepTag imports a tag and tells of it if it was new.
-func (w *Worker) sweepTag(ctx context.Context, ref reference.Reference) (result string, err error) {
-	imported, err := w.importPresent(ctx, w.Importer, ref)
+func (w *Worker) sweepTag(ctx context.Context, ref reference.Reference, images importer.Images) (result string, err error) {
+	imported, err := w.importPresent(ctx, w.Importer, ref, images)
 	switch {
 	case importer.ReasonOf(err) == importer.NotAnImage, importer.ReasonOf(err) == importer.NotFound: // a chart, say, or deleted since
 		return "known", nil

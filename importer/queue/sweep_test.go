@@ -2,16 +2,21 @@ package queue_test
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 )
@@ -73,6 +78,40 @@ tidewaiter_sweep_tags_total{result="known"} 4
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "tidewaiter_sweep_tags_total"); err != nil {
 		t.Error(err)
 	}
+}
+
+// readTags counts ImageTags that are read one by one.
+type readTags struct {
+	importer.Tagged
+	reads int
+}
+
+func (r *readTags) GetTag(ctx context.Context, name string, o metav1.GetOptions) (*imagev1.ImageTag, error) {
+	r.reads++
+	return r.Tagged.GetTag(ctx, name, o)
+}
+
+// Where many tags led is read with a list; the second time each is read once, by who asks whether it is gone.
+func TestSweepReadsTagsAhead(t *testing.T) {
+	w, o := prepareWorker(t)
+	images := &readTags{Tagged: w.images}
+	o.Images, o.Sweep.Repositories = images, []string{w.registry.Host + "/team/app"}
+	const tags = 60
+	for i := range tags {
+		w.push(fmt.Sprintf("team/app:%d", i), "a")
+	}
+	worker, err := queue.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker.SweepOnce(t.Context())
+	images.reads = 0
+	writes := w.images.Writes()
+	worker.SweepOnce(t.Context())
+	if images.reads != tags {
+		t.Errorf("%d tags were read one by one, want %d", images.reads, tags)
+	}
+	w.expect("writes of nothing new", w.images.Writes(), writes)
 }
 
 // Run sweeps when it begins, and then after each interval.
