@@ -129,6 +129,7 @@ type server struct {
 	pushes       *pushes // nil without a listener
 	images       rest.Getter
 	followed     followedTags
+	streams      *imageapi.StoredStreams
 	admitter     *admitter // nil without a listener
 	clusters     *clusters.Clusters
 	usage        *usage.Index
@@ -404,6 +405,7 @@ func (s *server) assemble(context.Context) error {
 	}
 	s.images, s.clusters, s.usage = images["images"].(rest.Getter), core.Clusters, core.Usage.Index
 	s.followed = followedTags{imageapi.TagImportsOf(images)}
+	s.streams = imageapi.StoredStreamsOf(images)
 	if s.listener != nil {
 		s.admitter = &admitter{
 			images: s.images, tags: images["imagetags"].(rest.Getter), policies: s.verification.policiesInForce, clock: clock.RealClock{},
@@ -542,7 +544,7 @@ func (s *server) keepStreams(ctx context.Context) error {
 		return err
 	}
 	auto := s.config.Streams.Auto
-	return (&streams.Keeper{Client: client, Auto: auto == nil || *auto, Rules: s.config.Streams.rules}).Run(ctx)
+	return (&streams.Keeper{Client: client, Streams: s.streams, Auto: auto == nil || *auto, Rules: s.config.Streams.rules}).Run(ctx)
 }
 
 // handleAdmin serves administrators beside the Kubernetes API.

@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/gentype"
@@ -120,9 +119,4 @@ func (c *Client) ListStreams(ctx context.Context, opts metav1.ListOptions) (*ima
 // CreateStream creates an ImageStream in its namespace.
 func (c *Client) CreateStream(ctx context.Context, stream *imagev1.ImageStream, opts metav1.CreateOptions) (*imagev1.ImageStream, error) {
 	return c.streams(stream.Namespace).Create(ctx, stream, opts)
-}
-
-// PatchStreamStatus patches the status of an ImageStream.
-func (c *Client) PatchStreamStatus(ctx context.Context, namespace, name string, kind types.PatchType, patch []byte, opts metav1.PatchOptions) (*imagev1.ImageStream, error) {
-	return c.streams(namespace).Patch(ctx, name, kind, patch, opts, "status")
 }

@@ -8,7 +8,6 @@ package streams
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"time"
@@ -17,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -26,19 +24,26 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
-// Client reads ImageTags, and reads and writes ImageStreams.
+// Client reads ImageTags, and makes ImageStreams.
 type Client interface {
 	ListTags(ctx context.Context, options metav1.ListOptions) (*imagev1.ImageTagList, error)
 	WatchTags(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
+	CreateStream(ctx context.Context, stream *imagev1.ImageStream, options metav1.CreateOptions) (*imagev1.ImageStream, error)
+}
+
+// Stored are the ImageStreams as they are stored.
+type Stored interface {
 	// ListStreams lists those of all namespaces.
 	ListStreams(ctx context.Context, options metav1.ListOptions) (*imagev1.ImageStreamList, error)
-	CreateStream(ctx context.Context, stream *imagev1.ImageStream, options metav1.CreateOptions) (*imagev1.ImageStream, error)
-	PatchStreamStatus(ctx context.Context, namespace, name string, kind types.PatchType, patch []byte, options metav1.PatchOptions) (*imagev1.ImageStream, error)
+	// MarkStream writes the annotation tags.Moved of a stream.
+	MarkStream(ctx context.Context, namespace, name, version string) error
 }
 
 // Keeper keeps streams in step with tags.
 type Keeper struct {
 	Client Client
+	// Streams are where those are found and marked that follow what moves.
+	Streams Stored
 	// Auto makes a stream for each repository that no stream follows as a whole.
 	Auto bool
 	// Rules say where those are made.
@@ -54,8 +59,10 @@ const (
 	firstPause, maxPause = time.Second, time.Minute // after a failure
 
 	// rest is how many times as long as it took to tell of what moved the next telling waits, up to maxPause, if it comes
-	// soon: to write a stream costs a read of all its tags, and who imports them moves one after the other.
-	rest = 9
+	// soon, and minRest how long at least: to show a stream to those who watch it costs a read of all its tags, and who
+	// imports them moves one after the other.
+	rest    = 9
+	minRest = 250 * time.Millisecond
 )
 
 // moved is what happened to a repository: the resourceVersion of the ImageTag that was written last, and whether there
@@ -170,7 +177,7 @@ func (k *Keeper) follow(ctx context.Context, version string) (string, error) {
 				return "", err
 			}
 		}
-		rested = time.Now().Add(min(rest*time.Since(began), maxPause))
+		rested = time.Now().Add(min(max(rest*time.Since(began), minRest), maxPause))
 		if !ok {
 			return version, nil
 		}
@@ -191,7 +198,7 @@ func (k *Keeper) keep(ctx context.Context, repository string, m moved) error {
 	whole := false
 	options := metav1.ListOptions{Limit: page, FieldSelector: fields.OneTermEqualSelector(selectors.StreamRepository, repository).String()}
 	for {
-		list, err := k.Client.ListStreams(ctx, options)
+		list, err := k.Streams.ListStreams(ctx, options)
 		if err != nil {
 			return fmt.Errorf("listing the image streams of %s: %w", repository, err)
 		}
@@ -241,11 +248,7 @@ func (k *Keeper) tell(ctx context.Context, stream *imagev1.ImageStream, version 
 	if newer(told, version) == told {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{tags.Moved: version}}})
-	if err != nil {
-		return err
-	}
-	_, err = k.Client.PatchStreamStatus(ctx, stream.Namespace, stream.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	err := k.Streams.MarkStream(ctx, stream.Namespace, stream.Name, version)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("telling the image stream %s/%s of a tag that moved: %w", stream.Namespace, stream.Name, err)
 	}

@@ -14,7 +14,6 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
@@ -28,7 +27,7 @@ type server struct {
 	mu      sync.Mutex
 	tags    []*imagev1.ImageTag
 	streams map[string]*imagev1.ImageStream
-	patches map[string]int // of the status of a stream
+	marks   map[string]int // of a stream
 	watcher *watch.FakeWatcher
 	watched chan *watch.FakeWatcher // each watch that is begun
 	fail    int                     // how many requests fail
@@ -38,7 +37,7 @@ type server struct {
 }
 
 func newServer(t *testing.T) *server {
-	return &server{t: t, streams: map[string]*imagev1.ImageStream{}, patches: map[string]int{}, watched: make(chan *watch.FakeWatcher, 10), events: 5000}
+	return &server{t: t, streams: map[string]*imagev1.ImageStream{}, marks: map[string]int{}, watched: make(chan *watch.FakeWatcher, 10), events: 5000}
 }
 
 func imageTag(t *testing.T, ref string, version int) *imagev1.ImageTag {
@@ -106,14 +105,12 @@ func (s *server) CreateStream(_ context.Context, stream *imagev1.ImageStream, _ 
 	return stream, nil
 }
 
-func (s *server) PatchStreamStatus(_ context.Context, namespace, name string, _ types.PatchType, patch []byte, _ metav1.PatchOptions) (*imagev1.ImageStream, error) {
+func (s *server) MarkStream(_ context.Context, namespace, name, version string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	stream := s.streams[namespace+"/"+name]
-	_, version, _ := strings.Cut(string(patch), tags.Moved+`":"`)
-	stream.Annotations = map[string]string{tags.Moved: strings.TrimRight(version, `"}`)}
-	s.patches[name]++
-	return stream, nil
+	s.streams[namespace+"/"+name].Annotations = map[string]string{tags.Moved: version}
+	s.marks[name]++
+	return nil
 }
 
 func (s *server) add(namespace, name, repository, moved string) *imagev1.ImageStream {
@@ -133,7 +130,7 @@ func (s *server) runBy(auto bool, rules streams.Rules) *watch.FakeWatcher {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = (&streams.Keeper{Client: s, Auto: auto, Rules: rules}).Run(ctx)
+		_ = (&streams.Keeper{Client: s, Streams: s, Auto: auto, Rules: rules}).Run(ctx)
 	}()
 	s.t.Cleanup(func() {
 		stop()
@@ -189,8 +186,8 @@ func TestTheStartMakesUpForWhatWasMissed(t *testing.T) {
 	s.add("team", "part", "", "4").Labels = map[string]string{"follows": "a.b/told"}
 	s.run(true)
 	s.soon(map[string]string{"default/a.b--new": "", "team/mine": "10", "team/whole": "5", "team/part": "5"})
-	if s.patches["whole"] != 0 || s.patches["mine"] != 1 {
-		t.Errorf("patches %v", s.patches)
+	if s.marks["whole"] != 0 || s.marks["mine"] != 1 {
+		t.Errorf("patches %v", s.marks)
 	}
 }
 
@@ -231,7 +228,7 @@ func TestMovesAreToldOfTogether(t *testing.T) {
 	}
 	s.mu.Unlock()
 	s.soon(map[string]string{"team/mine": "2999"})
-	if n := s.patches["mine"]; n > 100 {
+	if n := s.marks["mine"]; n > 100 {
 		t.Errorf("%d writes for 2,000 moves that came together", n)
 	}
 }
@@ -250,7 +247,7 @@ func TestMovesOneAfterTheOtherAreToldOfTogether(t *testing.T) {
 			w.Modify(imageTag(t, "a.b/c:v1", 1000+i)) // returns when it is taken
 		}
 		s.soon(map[string]string{"team/mine": fmt.Sprint(1000 + n - 1)})
-		if got := s.patches["mine"]; got > n/4 {
+		if got := s.marks["mine"]; got > n/4 {
 			t.Errorf("%d writes for %d moves", got, n)
 		}
 	})
