@@ -40,6 +40,7 @@ const (
 
 // Why an image is kept, beside the reasons that the server has (annotation.TaggedReason and others).
 const (
+	keptDisabled = "disabled"
 	keptYoung    = "young"
 	keptRevision = "revision"
 	keptListed   = "listed"
@@ -106,6 +107,7 @@ daily. Until an image is deleted, --undo takes the marks off; afterwards an impo
 brings it back as long as its registry has it, as registries are not touched.
 
 An image is kept that
+  - has the annotation tidewaiter.dev/prune: disabled,
   - is younger than --keep-younger-than,
   - one of the last --keep-tag-revisions images is that a tag has led to,
   - the server would not delete: a tag leads to it, pods use it, or that is unknown,
@@ -338,6 +340,9 @@ func (p *pruner) decide(ctx context.Context, image *metav1.PartialObjectMetadata
 	if p.undo {
 		return keep("undone", "--undo")
 	}
+	if value, ok := image.Annotations[annotation.Prune]; ok {
+		return keep(keptDisabled, "%s: %s", annotation.Prune, value)
+	}
 	if age := p.now().Sub(image.CreationTimestamp.Time); age < p.younger {
 		return keep(keptYoung, "stored %s ago, less than %s", age.Truncate(time.Second), p.younger)
 	}
@@ -353,7 +358,8 @@ func (p *pruner) decide(ctx context.Context, image *metav1.PartialObjectMetadata
 		if tag := p.revisionsOf[keyOf(index.Name)]; tag != "" {
 			return keep(keptRevision, "listed by index %s, one of the last %d images of %s", index.Name, p.revisions, tag)
 		}
-		if _, marked := annotation.Marked(index.Annotations); !marked && index.Name != image.Name {
+		_, disabled := index.Annotations[annotation.Prune]
+		if _, marked := annotation.Marked(index.Annotations); (!marked || disabled) && index.Name != image.Name {
 			return keep(keptListed, "index %s lists it", index.Name)
 		}
 	}

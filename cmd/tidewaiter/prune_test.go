@@ -263,6 +263,43 @@ func TestPrune(t *testing.T) {
 	}
 }
 
+// What has pruning disabled is kept, and what it lists, also if both were marked before. --undo takes its mark off as any other.
+func TestPruneDisabled(t *testing.T) {
+	p := newPruning(t, "")
+	p.create(1)
+	p.create(2)
+	p.create(3)
+	p.create(4)
+	p.create(11, 3, 4) // the digests of what it lists come before and after its own
+	past := time.Now().Add(-time.Second).UTC().Format(time.RFC3339)
+	for _, n := range []int{1, 2, 3, 4, 11} {
+		p.mark(n, past)
+	}
+	annotate := func(n int, value any) {
+		t.Helper()
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{annotation.Prune: value}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.images.Patch(t.Context(), pruneDigest(n), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	annotate(1, annotation.PruneDisabled)
+	annotate(11, "false") // by somebody who did not look it up
+	got, out := p.run(exitOK, "--confirm")
+	p.want("disabled", got, map[int]string{1: "unmark disabled", 2: "delete", 3: "unmark listed", 4: "unmark listed", 11: "unmark disabled"})
+	if !strings.Contains(out, "tidewaiter.dev/prune: disabled") {
+		t.Errorf("it says %s", out)
+	}
+	annotate(1, nil)
+	got, _ = p.run(exitOK, "--confirm")
+	p.want("enabled again", got, map[int]string{1: "mark", 3: "keep listed", 4: "keep listed", 11: "keep disabled"})
+	if left, want := p.stored(), []int{1, 3, 4, 11}; !slices.Equal(left, want) {
+		t.Errorf("left are %v, want %v", left, want)
+	}
+}
+
 // While a cluster has not been read, nothing is pruned, and the exit code says so.
 func TestPruneKeepsWhatIsUnknown(t *testing.T) {
 	away := filepath.Join(t.TempDir(), "kubeconfig")

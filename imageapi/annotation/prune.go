@@ -6,6 +6,13 @@ import "time"
 // before has undone the pruning.
 const PruneAfter = "tidewaiter.dev/prune-after"
 
+// Prune is PruneDisabled on an Image that `tidewaiter prune` keeps, and what it lists. Any other value does the same: it
+// may be meant so.
+const (
+	Prune         = "tidewaiter.dev/prune"
+	PruneDisabled = "disabled"
+)
+
 // Marked reads PruneAfter; ok is false where there is none, or none that can be read.
 func Marked(annotations map[string]string) (after time.Time, ok bool) {
 	after, err := time.Parse(time.RFC3339, annotations[PruneAfter])
