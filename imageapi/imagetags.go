@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -61,8 +62,8 @@ func newImageTags(g generic.RESTOptionsGetter, scheme *runtime.Scheme) (tagged *
 	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: g, AttrFunc: tagAttributes, Indexers: &indexers}); err != nil {
 		return nil, nil, fmt.Errorf("imageapi: %w", err)
 	}
-	ofStatus := *store
-	ofStatus.CreateStrategy, ofStatus.UpdateStrategy, ofStatus.ResetFieldsStrategy = tagStatusStrategy{s}, tagStatusStrategy{s}, tagStatusStrategy{s}
+	ofStatus, ofStatusStrategy := *store, tagStatusStrategy{s, time.Now}
+	ofStatus.CreateStrategy, ofStatus.UpdateStrategy, ofStatus.ResetFieldsStrategy = ofStatusStrategy, ofStatusStrategy, ofStatusStrategy
 	return store, &tagStatusREST{&ofStatus}, nil
 }
 
@@ -180,7 +181,10 @@ func (tagStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) fi
 }
 
 // tagStatusStrategy is for the subresource status: it takes what tagStrategy leaves out, and leaves out the rest.
-type tagStatusStrategy struct{ tagStrategy }
+type tagStatusStrategy struct {
+	tagStrategy
+	now func() time.Time
+}
 
 // AllowCreateOnUpdate is true: who looks at a tag first makes it, at the cost of one request.
 func (tagStatusStrategy) AllowCreateOnUpdate(context.Context) bool { return true }
@@ -191,7 +195,7 @@ func (tagStatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Se
 }
 
 // PrepareForCreate is part of rest.RESTCreateStrategy.
-func (tagStatusStrategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
+func (s tagStatusStrategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	tag := obj.(*imagev1.ImageTag)
 	tag.Image = nil
 	beginTag(tag)
@@ -200,11 +204,11 @@ func (tagStatusStrategy) PrepareForCreate(ctx context.Context, obj runtime.Objec
 			tag.Status.Items[i].Generation = tag.Generation
 		}
 	}
-	recordWriter(ctx, tag, nil)
+	s.recordWriter(ctx, tag, nil)
 }
 
 // PrepareForUpdate is part of rest.RESTUpdateStrategy.
-func (tagStatusStrategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
+func (s tagStatusStrategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
 	tag, before := obj.(*imagev1.ImageTag), old.(*imagev1.ImageTag)
 	tag.Spec, tag.Image, tag.Generation = before.Spec, nil, before.Generation
 	tag.Labels = before.Labels
@@ -215,11 +219,12 @@ func (tagStatusStrategy) PrepareForUpdate(ctx context.Context, obj, old runtime.
 			tag.Annotations[key] = value
 		}
 	}
-	recordWriter(ctx, tag, before)
+	s.recordWriter(ctx, tag, before)
 }
 
-// recordWriter says who recorded the newest item of a tag's history, if it is new.
-func recordWriter(ctx context.Context, tag, before *imagev1.ImageTag) {
+// recordWriter says who recorded the newest item of a tag's history, if it is new. A new item is not of a later time than the
+// server's, or than the newest one that is stored: else one writer whose clock is ahead gave its time to all that come after.
+func (s tagStatusStrategy) recordWriter(ctx context.Context, tag, before *imagev1.ImageTag) {
 	var by, texts []string
 	var old []imagev1.TagEvent
 	if before != nil {
@@ -233,14 +238,22 @@ func recordWriter(ctx context.Context, tag, before *imagev1.ImageTag) {
 		who += ", " + cause
 	}
 	delete(tag.Annotations, tags.Cause)
+	latest := metav1.NewTime(s.now().UTC().Truncate(time.Second))
+	if len(old) > 0 && latest.Before(&old[0].Created) {
+		latest = old[0].Created
+	}
 	if tag.Status != nil {
-		for _, item := range tag.Status.Items {
+		for n, item := range tag.Status.Items {
 			text := printable.Line(who, maxWho)
+			isNew := true
 			for i := range min(len(old), len(by)) {
-				if apiequality.Semantic.DeepEqual(old[i], item) {
+				if isNew = !apiequality.Semantic.DeepEqual(old[i], item); !isNew {
 					text, old, by = by[i], old[i+1:], by[i+1:]
 					break
 				}
+			}
+			if isNew && latest.Before(&item.Created) {
+				tag.Status.Items[n].Created = latest
 			}
 			texts = append(texts, text)
 		}
