@@ -38,71 +38,77 @@ import (
 // them. For 20 s of it:
 //
 //	go test ./cmd/tidewaiter -run '^$' -bench Pushes -benchtime 10000x
+//
+// With Auto=false no streams are made for the repositories, and none is told of what moves.
 func BenchmarkPushes(b *testing.B) {
 	const rate = 500 // a second
-	b.Run(fmt.Sprintf("Rate=%d/Registries=2", rate), func(b *testing.B) {
-		if err := setUpLogging(io.Discard, 0); err != nil {
-			b.Fatal(err)
+	for _, auto := range []bool{true, false} {
+		b.Run(fmt.Sprintf("Rate=%d/Registries=2/Auto=%t", rate, auto), func(b *testing.B) { benchmarkPushes(b, rate, auto) })
+	}
+}
+
+func benchmarkPushes(b *testing.B, rate int, auto bool) {
+	if err := setUpLogging(io.Discard, 0); err != nil {
+		b.Fatal(err)
+	}
+	o := bulk.Options{Images: b.N, Layers: 12, Referrers: true}
+	names := bulk.New(o)
+	registries := []*bulkRegistry{startBulkRegistry(b, o), startBulkRegistry(b, o)}
+	s := newHookedServerWith(b, fmt.Sprintf("streams: {auto: %t}\n", auto), registries[0].host, registries[1].host)
+	images, err := imageclient.New(s.config)
+	if err != nil {
+		b.Fatal(err)
+	}
+	asked := func() (all time.Duration) {
+		for _, r := range registries {
+			all += processorTime(b, r.cmd.Process.Pid)
 		}
-		o := bulk.Options{Images: b.N, Layers: 12, Referrers: true}
-		names := bulk.New(o)
-		registries := []*bulkRegistry{startBulkRegistry(b, o), startBulkRegistry(b, o)}
-		s := newHookedServer(b, registries[0].host, registries[1].host)
-		images, err := imageclient.New(s.config)
+		return all
+	}
+	self, before := processorTime(b, os.Getpid()), asked()
+	took := make([]time.Duration, b.N)
+	var senders sync.WaitGroup
+	b.ResetTimer()
+	start := time.Now()
+	for i := range took {
+		time.Sleep(time.Until(start.Add(time.Duration(i) * time.Second / time.Duration(rate))))
+		senders.Go(func() {
+			sent := time.Now()
+			if status, err := s.deliver(registries[i%2].host, names.Reference(i), names.Digest(i)); err != nil || status != http.StatusAccepted {
+				b.Errorf("delivery %d: %d, %v", i, status, err)
+			}
+			took[i] = time.Since(sent)
+		})
+	}
+	senders.Wait()
+	sent := time.Since(start)
+	for imported := 0; imported < b.N; time.Sleep(50 * time.Millisecond) {
+		list, err := images.List(b.Context(), metav1.ListOptions{Limit: 1})
 		if err != nil {
 			b.Fatal(err)
 		}
-		asked := func() (all time.Duration) {
-			for _, r := range registries {
-				all += processorTime(b, r.cmd.Process.Pid)
-			}
-			return all
+		imported = len(list.Items) + int(ptr.Deref(list.RemainingItemCount, 0))
+		if time.Since(start) > 20*sent+time.Minute {
+			b.Fatalf("of %d pushes %d are imported", b.N, imported)
 		}
-		self, before := processorTime(b, os.Getpid()), asked()
-		took := make([]time.Duration, b.N)
-		var senders sync.WaitGroup
-		b.ResetTimer()
-		start := time.Now()
-		for i := range took {
-			time.Sleep(time.Until(start.Add(time.Duration(i) * time.Second / rate)))
-			senders.Go(func() {
-				sent := time.Now()
-				if status, err := s.deliver(registries[i%2].host, names.Reference(i), names.Digest(i)); err != nil || status != http.StatusAccepted {
-					b.Errorf("delivery %d: %d, %v", i, status, err)
-				}
-				took[i] = time.Since(sent)
-			})
-		}
-		senders.Wait()
-		sent := time.Since(start)
-		for imported := 0; imported < b.N; time.Sleep(50 * time.Millisecond) {
-			list, err := images.List(b.Context(), metav1.ListOptions{Limit: 1})
-			if err != nil {
-				b.Fatal(err)
-			}
-			imported = len(list.Items) + int(ptr.Deref(list.RemainingItemCount, 0))
-			if time.Since(start) > 20*sent+time.Minute {
-				b.Fatalf("of %d pushes %d are imported", b.N, imported)
-			}
-		}
-		b.StopTimer()
+	}
+	b.StopTimer()
 
-		slices.Sort(took)
-		ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-		b.ReportMetric(ms(took[len(took)/2]), "p50-ms")
-		b.ReportMetric(ms(took[len(took)*99/100]), "p99-ms")
-		b.ReportMetric(ms(took[len(took)-1]), "max-ms")
-		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "imports/s")
-		b.ReportMetric(ms(asked()-before)/float64(b.N), "registry-cpu-ms/push")
-		b.ReportMetric(ms(processorTime(b, os.Getpid())-self)/float64(b.N), "own-cpu-ms/push")
-		requests := int64(0)
-		for _, r := range registries {
-			for _, n := range r.requests(b, http.MethodGet) {
-				requests += n
-			}
+	slices.Sort(took)
+	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	b.ReportMetric(ms(took[len(took)/2]), "p50-ms")
+	b.ReportMetric(ms(took[len(took)*99/100]), "p99-ms")
+	b.ReportMetric(ms(took[len(took)-1]), "max-ms")
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "imports/s")
+	b.ReportMetric(ms(asked()-before)/float64(b.N), "registry-cpu-ms/push")
+	b.ReportMetric(ms(processorTime(b, os.Getpid())-self)/float64(b.N), "own-cpu-ms/push")
+	requests := int64(0)
+	for _, r := range registries {
+		for _, n := range r.requests(b, http.MethodGet) {
+			requests += n
 		}
-		b.ReportMetric(float64(requests)/float64(b.N), "requests/push")
-	})
+	}
+	b.ReportMetric(float64(requests)/float64(b.N), "requests/push")
 }
 
 // BenchmarkIsolation measures how soon an image appears whose push is told, from the sending to a watch's event, while the
@@ -200,9 +206,15 @@ type hookedServer struct {
 
 func newHookedServer(b *testing.B, hosts ...string) hookedServer {
 	b.Helper()
+	return newHookedServerWith(b, "", hosts...)
+}
+
+// newHookedServerWith returns one that has more in its configuration.
+func newHookedServerWith(b *testing.B, more string, hosts ...string) hookedServer {
+	b.Helper()
 	dir, secret := b.TempDir(), rand.Text()
 	config := filepath.Join(dir, "tidewaiter.yaml")
-	text := fmt.Sprintf("receivers: [{name: bench, type: distribution, hosts: ['%s'], secretFile: secret}]\n", strings.Join(hosts, "', '"))
+	text := fmt.Sprintf("receivers: [{name: bench, type: distribution, hosts: ['%s'], secretFile: secret}]\n", strings.Join(hosts, "', '")) + more
 	for file, text := range map[string]string{config: text, filepath.Join(dir, "secret"): secret} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			b.Fatal(err)
