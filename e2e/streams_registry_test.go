@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -384,6 +385,24 @@ func TestRegistryOfStreamsTakesArtifacts(t *testing.T) {
 	asked := strings.Fields(s.Kubectl(t, "get", "images", "--field-selector", "artifact=true", "-o", "jsonpath={.items[*].metadata.name}"))
 	if !slices.Equal(asked, names) {
 		t.Errorf("asked for artifacts: %v, want %v", asked, names)
+	}
+	// The registry's hard prune deletes the blobs of what is not in its list.
+	asRegistry := s.Config(t)
+	asRegistry.UserAgent = "dockerregistry/v0.0.0 (linux/amd64) kubernetes/$Format"
+	prune, err := dynamic.NewForConfig(asRegistry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := prune.Resource(imageResource).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var inUse []string
+	for _, object := range kept.Items {
+		inUse = append(inUse, object.GetName())
+	}
+	if all := slices.Concat(want, names); !slices.Equal(slices.Sorted(slices.Values(inUse)), slices.Sorted(slices.Values(all))) {
+		t.Errorf("the registry's prune knows %v, want %v", inUse, all)
 	}
 	if table := s.Kubectl(t, "get", "images", "--no-headers", "--field-selector", "artifact=true"); strings.Count(table, "\n") != len(names) || strings.Contains(table, "Unsigned") {
 		t.Errorf("the table of artifacts is\n%s", table)

@@ -98,6 +98,9 @@ func (r *imagesREST) asked(options *internalversion.ListOptions) (store imageSto
 	yes, no := false, false
 	for _, q := range options.FieldSelector.Requirements() {
 		if q.Field == artifactField {
+			if q.Value == withArtifacts {
+				return store, nil, apierrors.NewBadRequest(fmt.Sprintf("field label %q can be %s in a list and with no other: list artifacts and images one after the other", artifactField, withArtifacts))
+			}
 			is := (q.Value == "true") != (q.Operator == selection.NotEquals)
 			yes, no = yes || is, no || !is
 		}
@@ -124,6 +127,51 @@ func (r *imagesREST) asked(options *internalversion.ListOptions) (store imageSto
 		return field, value, nil
 	})
 	return store, &rest, err
+}
+
+// withArtifacts is the value of the field artifact that selects images and artifacts, and secondPart begins the tokens by which such
+// a list goes on with artifacts, which come after all images.
+const withArtifacts, secondPart = "any", "artifacts."
+
+// listWithArtifacts lists images, and then artifacts. What was an artifact when the first page was read is in it.
+func (r *imagesREST) listWithArtifacts(ctx context.Context, options internalversion.ListOptions) (runtime.Object, error) {
+	options.FieldSelector = nil
+	images := &imagev1.ImageList{}
+	token, second := strings.CutPrefix(options.Continue, secondPart)
+	if !second {
+		obj, err := r.Store.List(ctx, &options)
+		if err != nil {
+			return nil, err
+		}
+		images = obj.(*imagev1.ImageList)
+		if images.Continue != "" {
+			return images, nil
+		}
+		if options.Limit > 0 {
+			if options.Limit -= int64(len(images.Items)); options.Limit <= 0 {
+				images.Continue = secondPart
+				return images, nil
+			}
+		}
+		token = ""
+	}
+	options.Continue = token
+	if token == "" {
+		options.ResourceVersion, options.ResourceVersionMatch = "", ""
+	}
+	obj, err := r.artifacts.List(ctx, &options)
+	if err != nil {
+		return nil, err
+	}
+	artifacts := obj.(*imagev1.ImageList)
+	artifacts.Items = append(images.Items, artifacts.Items...)
+	if images.ResourceVersion != "" {
+		artifacts.ResourceVersion = images.ResourceVersion
+	}
+	if artifacts.Continue != "" {
+		artifacts.Continue = secondPart + artifacts.Continue
+	}
+	return artifacts, nil
 }
 
 // Get is part of rest.Getter. What is no image is found by its name, too.

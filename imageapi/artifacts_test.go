@@ -101,6 +101,38 @@ func TestArtifactsAreNoImages(t *testing.T) {
 		t.Errorf("a page of artifacts is %d of %+v", len(list.Items), list.ListMeta)
 	}
 
+	// Both, for who deletes what no list has.
+	both := append(s.namesOf(t, ""), artifacts...)
+	for _, limit := range []int64{0, 1, 2, 3, int64(len(both)), 500} {
+		options, got := selected("artifact=any"), []string(nil)
+		options.Limit = limit
+		for more := true; more; more = options.Continue != "" {
+			obj, err := s.images.List(requestContext(), options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list := obj.(*imagev1.ImageList)
+			for i := range list.Items {
+				got = append(got, list.Items[i].Name)
+			}
+			if limit > 0 && int64(len(list.Items)) > limit {
+				t.Errorf("a page of %d has %d", limit, len(list.Items))
+			}
+			options.Continue = list.Continue
+		}
+		if !slices.Equal(got, both) {
+			t.Errorf("in pages of %d there are %v, want %v", limit, got, both)
+		}
+	}
+	for _, selector := range []string{"artifact=any,mediaType=x", "artifact!=any"} {
+		if _, err := s.images.List(requestContext(), selected(selector)); !apierrors.IsBadRequest(err) {
+			t.Errorf("%q: %v", selector, err)
+		}
+	}
+	if _, err := s.images.DeleteCollection(requestContext(), rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}, selected("artifact=any")); !apierrors.IsBadRequest(err) {
+		t.Errorf("a deletion of both: %v", err)
+	}
+
 	if _, err := s.images.DeleteCollection(requestContext(), rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}, selected("")); err != nil {
 		t.Fatal(err)
 	}

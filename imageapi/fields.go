@@ -59,7 +59,7 @@ var indexedFields = []string{vouchesField, listsField, referenceField, verdictsF
 // fieldValues are the selectable fields and the values they can have; nil for any.
 var fieldValues = map[string][]string{
 	nameField:         nil,
-	artifactField:     {"true", "false"},
+	artifactField:     {"true", "false", withArtifacts},
 	digestField:       nil,
 	referenceField:    nil,
 	mediaTypeField:    nil,

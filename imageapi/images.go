@@ -52,6 +52,9 @@ func (*imagesREST) Categories() []string { return []string{"all"} }
 
 // List is part of rest.Lister.
 func (r *imagesREST) List(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
+	if options != nil && options.FieldSelector != nil && options.FieldSelector.String() == artifactField+"="+withArtifacts {
+		return r.listWithArtifacts(ctx, *options)
+	}
 	store, options, err := r.asked(options)
 	if err != nil {
 		return nil, err

@@ -31,6 +31,7 @@ func handlerChain(api http.Handler, beforeAPI func(http.Handler) http.Handler, c
 	if beforeAPI != nil {
 		h = beforeAPI(h)
 	}
+	h = withArtifacts(h)
 	h = filters.WithAuthorization(h, c.Authorization.Authorizer, c.Serializer)
 	// This one counts for apiserver_current_inflight_requests. It does not bound
 	// administrators; the limits do.

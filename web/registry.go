@@ -1,0 +1,26 @@
+package web
+
+import (
+	"net/http"
+	"strings"
+
+	"k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// withArtifacts has OpenShift's registry list what is no image beside images. `dockerregistry -prune=delete` deletes each blob that
+// no Image in a list without a selector names, so charts and signatures would be gone. Others list images alone.
+func withArtifacts(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, ok := request.RequestInfoFrom(r.Context())
+		if ok && info.Verb == "list" && info.APIGroup == "image.openshift.io" && info.Resource == "images" && strings.HasPrefix(r.UserAgent(), "dockerregistry/") {
+			if query := r.URL.Query(); !query.Has("fieldSelector") {
+				query.Set("fieldSelector", "artifact=any")
+				asked := *r.URL
+				asked.RawQuery = query.Encode()
+				r = r.WithContext(r.Context())
+				r.URL = &asked
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
