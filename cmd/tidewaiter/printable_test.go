@@ -2,10 +2,16 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"unicode"
@@ -17,7 +23,9 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/web/admin"
 )
 
 // hostileText rings, colours, turns the line around and is no UTF-8.
@@ -78,6 +86,37 @@ func TestAttackTextReachesNoTerminal(t *testing.T) {
 		var out logBuffer
 		newProgress(&out).note(hostileText)
 		wantPrintable(t, "a line above the progress", out.String())
+	})
+
+	t.Run("verify", func(t *testing.T) {
+		var errOut bytes.Buffer
+		printWarnings(&errOut, []string{hostileText})
+		wantPrintable(t, "a warning", errOut.String())
+
+		host, policy := signedRegistry(t)
+		proxy := behindProxy(t, host, policy, func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.Contains(r.URL.Path, "/referrers/") {
+				return false
+			}
+			w.WriteHeader(http.StatusForbidden)
+			fmt.Fprint(w, `{"errors":[{"code":"DENIED","message":"said \u0007\u001b[31m\u202e"}]}`)
+			return true
+		})
+		_, _, stderr := tidewaiter(t, "verify", "--policy", policy, proxy+"/harbour/buoy:v1")
+		wantPrintable(t, "what verify warns of", stderr)
+	})
+
+	t.Run("spool list", func(t *testing.T) {
+		server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_ = json.NewEncoder(w).Encode(admin.SpoolAnswer{Jobs: []*push.Job{{ID: 1, Error: hostileText}}})
+		}))
+		t.Cleanup(server.Close)
+		ca := filepath.Join(t.TempDir(), "ca.crt")
+		if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, stdout, stderr := tidewaiter(t, "spool", "list", "--server", server.URL, "--certificate-authority", ca)
+		wantPrintable(t, "the table", stdout+stderr)
 	})
 
 	t.Run("platform", func(t *testing.T) {

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/rest"
 )
@@ -100,4 +103,51 @@ func TestRequestsThatCannotBe(t *testing.T) {
 			t.Errorf("%s %.90s %.90s: %d %.300q, want %d and %q", tt.method, tt.path, tt.body, resp.StatusCode, body, tt.code, tt.want)
 		}
 	}
+}
+
+// What is answered 429 counts in /metrics. Requests whose bodies do not end stay in flight, so the bound of one user at one
+// address is reached however slow the machine is.
+func TestRefusedRequestsAreCounted(t *testing.T) {
+	t.Parallel()
+	const atOnce, counter = 4, `tidewaiter_refused_requests_total{bound="address",kind="change"}`
+	s := runProcess(t, t.TempDir(), "--max-mutating-requests-inflight", strconv.Itoa(atOnce))
+	if n := s.metric(t, counter); n > 0 {
+		t.Errorf("%v requests were refused before there were any", n)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	var clients sync.WaitGroup
+	refused := make(chan struct{}, atOnce+1)
+	for range atOnce + 1 { // half of the bound is served, as many wait, and one is too many
+		body, unfinished := io.Pipe()
+		clients.Go(func() {
+			<-ctx.Done()
+			unfinished.CloseWithError(ctx.Err())
+		})
+		clients.Go(func() {
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.config.Host+benchPath+"?dryRun=All", body)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			req.Header.Set("Content-Type", "application/json")
+			resp, err := s.client.Do(req)
+			if err != nil {
+				return // the test is over
+			}
+			defer resp.Body.Close()
+			if resp.StatusCode == http.StatusTooManyRequests {
+				refused <- struct{}{}
+			}
+		})
+	}
+	select {
+	case <-refused:
+	case <-time.After(5 * time.Minute):
+		t.Error("no request is refused")
+	}
+	if n := s.metric(t, counter); n < 1 {
+		t.Errorf("%s is %v", counter, n)
+	}
+	end()
+	clients.Wait()
 }

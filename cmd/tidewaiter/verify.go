@@ -141,9 +141,7 @@ func (o *verifyOptions) verify(cmd *cobra.Command, arg string) error {
 	}
 	defer im.Close()
 	image, warnings, err := im.Find(cmd.Context(), ref)
-	for _, w := range warnings {
-		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", printable.Text(w))
-	}
+	printWarnings(cmd.ErrOrStderr(), warnings)
 	if err != nil {
 		return explainReference(err)
 	}
@@ -160,6 +158,13 @@ func (o *verifyOptions) verify(cmd *cobra.Command, arg string) error {
 		return err
 	}
 	return report.exit()
+}
+
+// printWarnings writes warnings that may quote a registry.
+func printWarnings(w io.Writer, warnings []string) {
+	for _, text := range warnings {
+		fmt.Fprintf(w, "warning: %s\n", printable.Text(text))
+	}
 }
 
 // judgeImage computes the verdicts on an Image that comes from a registry, where it was found as ref: a tag that is a
