@@ -48,7 +48,16 @@ type lockFile struct {
 // dirLock is the ownership of a data directory.
 type dirLock struct{ dir, file *os.File }
 
-func (l *dirLock) close() error { return errors.Join(l.file.Close(), l.dir.Close()) }
+// close gives the directory up at once. Closing the files alone would not while a child that another goroutine has forked
+// has them, too, until it runs its program.
+func (l *dirLock) close() error {
+	for _, f := range []*os.File{l.file, l.dir} {
+		if f != nil {
+			_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // it is closed all the same
+		}
+	}
+	return errors.Join(l.file.Close(), l.dir.Close())
+}
 
 // lock takes the data directory, or returns *LockedError.
 func lock(dir string) (_ *dirLock, err error) {

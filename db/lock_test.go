@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -97,6 +98,52 @@ func TestLockOfOlderRelease(t *testing.T) {
 		if !errors.As(err, &locked) {
 			t.Errorf("%s: %v, want *LockedError", what, err)
 		}
+	}
+}
+
+// TestLockIsGivenUpAtOnce: whoever has a copy of the lock's files, as a child has that was forked and does not yet run its
+// program, does not keep the directory locked.
+func TestLockIsGivenUpAtOnce(t *testing.T) {
+	t.Parallel()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := db.Open(db.Options{Dir: dir, Logger: quietLogger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	copies := map[string]bool{}
+	for _, e := range open {
+		name, err := os.Readlink(filepath.Join("/proc/self/fd", e.Name()))
+		if err != nil || name != dir && name != filepath.Join(dir, "lock") {
+			continue
+		}
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fd, err = syscall.Dup(fd); err != nil {
+			t.Fatal(err)
+		}
+		defer syscall.Close(fd)
+		copies[name] = true
+	}
+	if len(copies) != 2 {
+		t.Fatalf("copied are %v", copies)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if d, err = db.Open(db.Options{Dir: dir, Logger: quietLogger}); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -305,7 +305,10 @@ func lockDir(dir string) (unlock func(), err error) {
 	if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX); err != nil {
 		return nil, errors.Join(fmt.Errorf("locking %s: %w", dir, err), d.Close())
 	}
-	return func() { _ = d.Close() }, nil
+	return func() {
+		_ = syscall.Flock(int(d.Fd()), syscall.LOCK_UN) // a child that is forked has it open, too, until it runs its program
+		_ = d.Close()
+	}, nil
 }
 
 // isFull tells whether a disk was full.
