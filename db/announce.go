@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// A commit costs as much as several writes in it. So it waits a moment for those that
-// are known to be on their way, as PostgreSQL's does (commit_delay, commit_siblings),
-// and for nobody when none are.
+// A commit costs as much as several of the writes in it. So it waits a moment for writes
+// that are announced, as PostgreSQL's does (commit_delay, commit_siblings). Without
+// announced writes it does not wait.
 const (
 	// commitDelay is how long a commit waits for announced writes, at most.
 	commitDelay = 2 * time.Millisecond
-	// enoughWrites do not wait for more.
+	// enoughWrites is how many writes a commit needs not to wait for more.
 	enoughWrites = 8
 	// announcedFor is how long an announced write is waited for. Where a write takes
 	// longer to come, others do not pay for it.
 	announcedFor = 10 * time.Millisecond
 )
 
-// announcements are those that have not ended, the newest last.
+// announcements holds the announcements that have not ended, the newest last.
 type announcements struct {
 	mu      sync.Mutex
 	pending list.List // of *announcement, as many as there are requests under way
@@ -34,9 +34,9 @@ type announcement struct {
 
 type announcementKey struct{}
 
-// Announce has commits wait for a write that will probably come in a moment, with the
-// context that is returned, until it does or end is called. Calls of end after the
-// first do nothing.
+// Announce tells commits that a write with the returned context will probably come in a
+// moment. They wait for it until it comes or end is called. Later calls of end do
+// nothing.
 func (d *DB) Announce(ctx context.Context) (_ context.Context, end func()) {
 	all := &d.announced
 	all.mu.Lock()
@@ -70,8 +70,9 @@ func (d *DB) expectsWrite() bool {
 	return newest != nil && d.clock.Now().Sub(newest.Value.(*announcement).at) < announcedFor
 }
 
-// gather returns a request that has come, or comes while it is waited for; nil when
-// the commit need not wait for more. late is where a commit keeps when that is.
+// gather returns the next request, which is queued or comes while gather waits. It
+// returns nil when the commit need not wait for more. late keeps the deadline of the
+// commit from call to call.
 func (d *DB) gather(have int, late *<-chan time.Time) *request {
 	select {
 	case r := <-d.queue:

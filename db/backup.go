@@ -12,14 +12,13 @@ import (
 	"time"
 )
 
-// backupPages are copied between two looks at the context.
+// backupPages is how many pages are copied before the context is checked again.
 const backupPages = 1024
 
-// Backup copies the database of a data directory to a new file, with SQLite's
-// backup API. The directory may be in use, also by another process: the copy
-// shows one moment, and writes go on meanwhile (the log grows while it runs). It is
-// written under another name, and has its own once it is whole and synced. A file
-// that exists is not overwritten.
+// Backup copies the database of a data directory to a new file, with SQLite's backup API.
+// The directory may be in use, also by another process: the copy shows one moment, and
+// writes go on meanwhile (the log grows while it runs). The copy gets its name once it is
+// whole and synced. A file that exists is not overwritten.
 func Backup(ctx context.Context, dir, file string) error {
 	if err := backup(ctx, dir, file, nil); err != nil {
 		return fmt.Errorf("backup to %s: %w", file, err)
@@ -27,8 +26,8 @@ func Backup(ctx context.Context, dir, file string) error {
 	return nil
 }
 
-// backup is Backup. verify looks at the copy, in a directory of its own, before it
-// gets its name.
+// backup is Backup with a check: verify, if not nil, is given a directory that holds only
+// the copy, before the copy gets its name.
 func backup(ctx context.Context, dir, file string, verify func(dir string) error) error {
 	errExists := errors.New("the file exists: move it away or choose another name")
 	if _, err := os.Lstat(file); err == nil {
@@ -75,11 +74,11 @@ func backup(ctx context.Context, dir, file string, verify func(dir string) error
 	return syncDir(folder)
 }
 
-// BackupTo is Backup to a stream. SQLite copies pages in no order, and a stream has
-// one: so the copy is made in a file in os.TempDir first. The file loses its name as
-// soon as it is open, so that it is gone with the process, however that ends.
-// (Reading the file and its log as they are, in a read transaction, would need no
-// space, but only SQLite knows where in the log that transaction ends.)
+// BackupTo writes a backup to a stream. A stream has an order and SQLite copies pages in
+// none, so the copy is first made in a file in os.TempDir. The file loses its name as
+// soon as it is open, so it is gone when the process ends, however that happens. (Reading
+// the file and its log as they are, in a read transaction, would need no space, but only
+// SQLite knows where in the log that transaction ends.)
 func BackupTo(ctx context.Context, dir string, w io.Writer) error {
 	if err := backupTo(ctx, dir, w); err != nil {
 		return fmt.Errorf("backup: %w", err)
@@ -109,8 +108,8 @@ func backupTo(ctx context.Context, dir string, w io.Writer) error {
 	return err
 }
 
-// copyPragmas are those of a copy that is being made. It needs no journal: one that
-// is not finished is thrown away.
+// copyPragmas are the pragmas of a copy that is being made. It has no journal: an
+// unfinished copy is thrown away.
 var copyPragmas = []string{"journal_mode=OFF", "synchronous=FULL"}
 
 // copyDatabase copies what src sees now to dst.
@@ -143,10 +142,10 @@ func copyDatabase(ctx context.Context, src, dst *conn) error {
 	}
 }
 
-// Restore makes a database from a backup in a data directory that has none. The
-// backup is checked whole. Its revision goes above that of every earlier life, and
-// everything before counts as compacted: clients that knew the lost future are
-// told to start again (410) instead of being shown a past.
+// Restore makes a database from a backup in a data directory that has none. The backup is
+// checked whole. The revision goes above that of every earlier life, and everything
+// before it counts as compacted: a client that saw changes which the backup lacks is told
+// to start again (410), and is not shown an older state.
 func Restore(ctx context.Context, file, dir string) (err error) {
 	if fi, err := os.Stat(file); err != nil {
 		return fmt.Errorf("restore: %w", err)
@@ -188,7 +187,7 @@ func Restore(ctx context.Context, file, dir string) (err error) {
 	var corrupt *CorruptError
 	var foreign *ForeignError
 	rev, err := restoreInto(ctx, file, tmp.dir, last)
-	if errors.As(err, &corrupt) { // it names the copy
+	if errors.As(err, &corrupt) { // the error names the copy
 		return fmt.Errorf("restore from %s: it is damaged (%s): take another backup", file, corrupt.Detail)
 	} else if errors.As(err, &foreign) {
 		return fmt.Errorf("restore from %s: it is no backup of this program: %s: take a backup that you trust", file, foreign.Detail)

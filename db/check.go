@@ -24,7 +24,7 @@ func Check(ctx context.Context, dir string) error {
 	if err != nil {
 		return nameFile(path, err)
 	}
-	if len(faults) > 0 { // the rest would be read through them
+	if len(faults) > 0 { // the checks below would read through the damage
 		if err := deviceError(path, errors.New(faults[0])); err != nil {
 			return err
 		}

@@ -10,9 +10,9 @@ var checkpointPages int64 = 2048
 // variable for tests.
 var walLimit int64 = 64 << 20
 
-// checkpointLoop copies the log into the database file beside the writer, which
-// would otherwise do it within a commit, and make 16 MiB's worth of writers
-// wait for tens of milliseconds at a time.
+// checkpointLoop copies the log into the database file beside the writer. Otherwise the
+// writer would do so within a commit, and hold up all writers for tens of milliseconds at a
+// time.
 func (d *DB) checkpointLoop(c *conn) {
 	defer d.wg.Done()
 	defer c.close()
@@ -62,8 +62,9 @@ func (t *tx) grown() {
 	}
 }
 
-// copyLog copies the log as the loop does, and tells whether it could. The writer does so itself where the loop comes too
-// late: what is not copied yet takes its room in the file a second time, and must find it also when the disk is full.
+// copyLog copies the log as the loop does, and reports whether it could. The writer calls it when the loop comes too
+// late: a page that is only in the log needs room in the file as well, and that room must be there when the disk is
+// full.
 func (t *tx) copyLog() bool {
 	if !t.db.checkpointing.TryLock() {
 		return false
@@ -100,9 +101,9 @@ func (d *DB) boundLog() error {
 	return d.translate(err)
 }
 
-// alone runs fn while nothing else in the process uses the database. Locks of
-// SQLite's would do it too, but waiting for them is polling, which readers and
-// commits that follow each other closely can starve.
+// alone runs fn while nothing else in the process uses the database. SQLite's own locks
+// would do, too, but a connection waits for them by polling, and readers and commits that
+// follow each other closely can starve it.
 func (d *DB) alone(fn func() error) error {
 	for range cap(d.readers) {
 		select {

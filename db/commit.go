@@ -20,7 +20,7 @@ type request struct {
 	ctx   context.Context
 	fn    func(*tx) error
 	whole bool  // see writeWhole
-	err   error // what done is sent, once it is known
+	err   error // sent to done, once it is known
 	done  chan error
 }
 
@@ -93,10 +93,10 @@ func (d *DB) commitLoop(c *conn) {
 	}
 }
 
-// commitBatch commits the first request together with those that gather finds. If
-// the commit fails with several in it, each gets a transaction of its own, so that
-// one write too large for the disk fails alone. The same is done when the reserve
-// was released, so that deletions do not fail.
+// commitBatch commits the first request together with those that gather finds. If the
+// commit fails with several in it, each request gets a transaction of its own, so that
+// one write too large for the disk fails alone. After a release of the reserve each gets
+// its own, too, so that deletions do not fail.
 func (d *DB) commitBatch(w *tx, batch []*request) {
 	start := time.Now()
 	batch, err := d.tryBatch(w, batch, true)
@@ -233,7 +233,7 @@ func (t *tx) commit() error {
 	if _, err := t.c.exec("COMMIT"); err != nil {
 		return err
 	}
-	if t.rev != t.base { // or nothing may have been written
+	if t.rev != t.base { // nothing may have been written
 		t.db.mark.set(t.rev)
 		t.db.failing.Store(nil)
 	}

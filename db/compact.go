@@ -29,7 +29,7 @@ func (d *DB) Compact(ctx context.Context, rev int64) error {
 }
 
 // compact removes the history before revision to, up to the first change that is dated
-// between from and until. Without these it removes all of it.
+// between from and until. Without these times it removes all of it.
 func (d *DB) compact(ctx context.Context, to int64, from, until time.Time) error {
 	for {
 		done, err := d.compactStep(ctx, to, from, until)

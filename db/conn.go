@@ -31,8 +31,8 @@ type stmt struct {
 	row  []driver.Value
 }
 
-// background is what statements that change something run under: they are short,
-// and whoever waits for a change must learn whether it happened.
+// background is the context of statements that change something: they are short, and
+// their caller must learn whether the change happened.
 var background = context.Background()
 
 // openConn opens a connection on the database file. The busy timeout matters
@@ -136,7 +136,7 @@ func (c *conn) exec(sql string, args ...any) (int64, error) {
 	return res.RowsAffected()
 }
 
-// errStop ends each without an error.
+// errStop, returned by fn, ends each without an error.
 var errStop = errors.New("stop")
 
 // each runs a prepared query and calls fn with every row. The row is reused;

@@ -10,9 +10,10 @@ import (
 // maxPageCounts bounds the remembered pages; a forgotten one is counted again.
 const maxPageCounts = 4096
 
-// pageCounts remembers, for the next page of a list, how many keys it and those
-// after it hold, so that paging through n keys does not count n keys each page.
-// A page is known by its range and revision, under which the count never changes.
+// pageCounts remembers how many keys a page of a list and the pages after it hold. The
+// next page starts from that number, so paging through n keys does not count n keys for
+// each page. A page is known by its range and revision, under which the count never
+// changes.
 type pageCounts struct {
 	mu    sync.Mutex
 	pages map[pageKey]*list.Element
@@ -57,10 +58,10 @@ func (p *pageCounts) put(k pageKey, remaining int64) {
 	}
 }
 
-// remaining counts the keys of the range after the page p that o read, if o asks
-// for it or the number is known, and finds out by it when keys are missing: of an
-// index with damaged pages SQLite may read on as if nothing were wrong. It runs in
-// the transaction that read p when o asks for the newest revision.
+// remaining counts the keys of the range after page p, which was read for o, if o asks
+// for the count or it is known. It also notices missing keys: SQLite may read on over
+// damaged pages of an index as if nothing were wrong. If o asks for the newest revision,
+// remaining runs in the transaction that read p.
 func (d *DB) remaining(c *conn, o RangeOptions, p Page) (int64, error) {
 	end := prefixEnd(o.Prefix)
 	first := o.From <= o.Prefix
@@ -80,7 +81,7 @@ func (d *DB) remaining(c *conn, o RangeOptions, p Page) (int64, error) {
 	if known && (left < 0 || p.More != (left > 0)) {
 		if o.Rev != 0 {
 			if err := d.checkRev(o.Rev); err != nil {
-				return 0, err // they have just been compacted
+				return 0, err // the keys have just been compacted
 			}
 		}
 		return 0, d.corrupt(fmt.Errorf("keys below %s are missing or too many: %d", o.Prefix, left))

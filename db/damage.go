@@ -29,7 +29,7 @@ func (d *DB) kv(key string, rev, sum, value driver.Value) KV {
 	return kv
 }
 
-// diagnosis is what a look over the whole file finds once damage was met.
+// diagnosis is the result of looking over the whole file after damage was met.
 type diagnosis struct {
 	mu     sync.Mutex
 	done   chan struct{} // closed when the look has ended; nil before the first
@@ -39,14 +39,14 @@ type diagnosis struct {
 }
 
 const (
-	// diagnoseWait is how long the error that has the file looked over waits for what is
-	// found. Of a large file the first errors come without it.
+	// diagnoseWait is how long an error waits for the diagnosis that it has started. A
+	// large file takes longer, so its first errors come without one.
 	diagnoseWait = 2 * time.Second
-	// diagnoseAgain is how long what was found stands for the errors that follow.
+	// diagnoseAgain is how long a diagnosis stands for later errors.
 	diagnoseAgain = time.Minute
 )
 
-// diagnose tells what is wrong with the file: that its device fails, or where it is
+// diagnose returns what is wrong with the file: a device that fails, or where the file is
 // damaged. SQLite's own error does not say, so the file is looked over, in the
 // background. known is false while that goes on.
 func (d *DB) diagnose(met error) (detail string, device error, known bool) {

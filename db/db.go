@@ -43,9 +43,9 @@ type Options struct {
 	MaintenanceInterval time.Duration
 	// Readers is the number of read connections. Default: twice the CPUs, 4 to 16.
 	Readers int
-	// FeedBytes bounds the recent events kept in memory for watchers; older
-	// ones are read from the file, and of those as much is kept.
-	// Default 8 MiB.
+	// FeedBytes bounds the recent events that are kept in memory for watchers. Older
+	// events are read from the file; those read last are kept, too, within a second bound
+	// of the same size. Default 8 MiB.
 	FeedBytes int64
 	// Views are the SQL views kept in the file for people and tools, see View.
 	Views []View
@@ -115,11 +115,11 @@ type DB struct {
 
 	checkpoint    chan struct{} // the log has grown, see checkpointLoop
 	checkpointing sync.Mutex    // SQLite refuses a second checkpoint at a time
-	logBound      int64         // of maintain, see boundLog
+	logBound      int64         // used by maintain, see boundLog
 
 	betweenCommits chan func()   // run by the writer
 	stop           chan struct{} // closed by Close
-	writerDone     chan struct{} // closed when no commit will come any more
+	writerDone     chan struct{} // closed after the last commit
 	stopOnce       sync.Once
 	wg             sync.WaitGroup
 	closeErr       error
@@ -141,7 +141,7 @@ func Open(opts Options) (*DB, error) {
 		if !errors.As(err, &unavailable) || !newSpace(opts).release() {
 			return d, err
 		}
-		// Try again with space from the reserve: SQLite needs some to read as well.
+		// Try again with space from the reserve: SQLite needs some even to read.
 	}
 }
 

@@ -66,7 +66,7 @@ func readLog(path string) error {
 }
 
 func readToEnd(r io.Reader) error {
-	// Not os.File's own way of copying, which may read nothing.
+	// Hides os.File's WriteTo, which may copy without reading.
 	_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{r}, make([]byte, 1<<20))
 	return err
 }

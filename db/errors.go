@@ -105,7 +105,7 @@ func (d *DB) translate(err error) error {
 }
 
 // corrupt counts an error that SQLite takes for damage to the file's structure, and
-// tells what there is to find.
+// returns it with its diagnosis.
 func (d *DB) corrupt(err error) error {
 	d.metrics.damaged.Inc()
 	detail, device, known := d.diagnose(err)

@@ -29,7 +29,7 @@ type Event struct {
 	memo      memo
 }
 
-// cost is what an event counts for in the bounds of feed and replay.
+// cost is how many bytes an event counts in the bounds of feed and replay.
 func (e *Event) cost() int64 { return int64(len(e.Value)) + eventOverhead }
 
 // memo keeps what a consumer derived from an event, see Event.Memo.
@@ -38,9 +38,9 @@ type memo struct {
 	value any
 }
 
-// Memo returns what the first call's fn returned, so that work on an event,
-// such as decoding it, is done once for all its watchers. What hangs on an event
-// that most watchers have left behind may be dropped, and made anew.
+// Memo returns the result of the first call's fn, so that work on an event, such as
+// decoding it, is done once for all its watchers. The result on an event that most
+// watchers have passed may be dropped, and is then made anew.
 func (e *Event) Memo(fn func() any) any {
 	e.memo.mu.Lock()
 	defer e.memo.mu.Unlock()
@@ -71,7 +71,8 @@ type feed struct {
 	hotBytes int64
 	// floor: every event after this revision is in events.
 	floor int64
-	// last revision published; with no event of its own when a write only bumped it.
+	// last is the last revision published. It has no event if a write only raised the
+	// revision.
 	last   int64
 	closed bool
 	// watchers by what they watch: a prefix ending in "/" or a whole key.

@@ -2,20 +2,20 @@ package db
 
 import "sync"
 
-// holdWindows is how many history windows old a change may be that a hold keeps readable: an hour,
-// unless Options say otherwise.
+// holdWindows bounds holds: they keep changes readable for at most this many history windows, by
+// default an hour.
 const holdWindows = 12
 
-// holds are the revisions that somebody still reads, and how many do.
+// holds counts the readers of each held revision.
 type holds struct {
 	mu      sync.Mutex
 	readers map[int64]int
 }
 
-// Hold keeps what is there at revision rev, and the changes after it, readable until release is
-// called: for who needs longer to read than history is kept. It does not bring back what is gone,
-// and nothing is kept that is older than twelve times Options.HistoryWindow. release may be
-// called more than once.
+// Hold keeps revision rev, and the changes after it, readable until release is called. It is for
+// readers that need longer than history is kept. It brings back nothing that is gone, and keeps
+// nothing that is older than twelve times Options.HistoryWindow. release may be called more than
+// once.
 func (d *DB) Hold(rev int64) (release func()) {
 	h := &d.holds
 	h.mu.Lock()

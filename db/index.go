@@ -22,13 +22,12 @@ func (i *Index) Ready() bool { return i.ready.Load() }
 // name. It must be pure: an index whose meaning changes needs another name.
 type IndexFunc func(name string, kv KV) (values []string, err error)
 
-// DeclareIndexes makes the indexes of the keys below prefix be those named, and
-// no others. From then on every Put below prefix must give the entries of its
-// value. An index that is new is built from what is stored, by values, in the
-// background and in small steps; until it is Ready nothing uses it. An index
-// that is no longer named is dropped, in small steps, too. While the database is
-// open a prefix can be declared again with the same names only: who does not
-// know of an index would write below the prefix without entries.
+// DeclareIndexes gives the keys below prefix the named indexes, and no others. From then
+// on every Put below prefix must give the entries of its value. A new index is built from
+// the stored values, in the background and in small steps; nothing uses it until it is
+// Ready. An index that is no longer named is dropped, in small steps, too. While the
+// database is open, a prefix can be declared again with the same names only: a caller
+// that does not know of an index would write below the prefix without entries.
 func (d *DB) DeclareIndexes(ctx context.Context, prefix string, names []string, values IndexFunc) ([]*Index, error) {
 	d.declareMu.Lock()
 	defer d.declareMu.Unlock()

@@ -115,9 +115,9 @@ func (b *indexBuilder) batch(ctx context.Context, from int64) (kvs []KV, to int6
 	return kvs, to, err
 }
 
-// store writes the entries of a batch. Values are computed before, outside of
-// the writer; one that cannot be computed is left out, as an object that cannot
-// be read matches no list.
+// store writes the entries of a batch. Their values are computed before, outside of the
+// writer. An object whose values cannot be computed gets no entries, as an object that
+// cannot be read matches no list.
 func (b *indexBuilder) store(ctx context.Context, kvs []KV, to int64) error {
 	entries := make([]indexedValues, len(kvs))
 	for i, kv := range kvs {

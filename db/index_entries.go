@@ -79,7 +79,7 @@ func (t *tx) addEntries(kv KV, add indexedValues) error {
 	}
 	for _, e := range add {
 		if slices.Contains(have, e) {
-			continue // written so by this process, or before a crash
+			continue // an earlier step wrote it, or a Put
 		}
 		have = append(have, e)
 		if err := t.addEntry(kv.Rev, e); err != nil {

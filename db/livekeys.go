@@ -8,22 +8,22 @@ import (
 	"sync"
 )
 
-// A page of the index live that is whole but old, as a disk leaves it that has lost a
-// write, does not have the keys that were written since, and nothing in it says so: a
-// get would say that such an object is gone, and a create put a second one beside it.
-// So the process knows which keys are live from the table, and asks the table about a key
-// that the index does not have and that should be there.
+// A disk that loses a write leaves the page of before, which is whole. Such a page of the
+// index live lacks the keys that were written since, and nothing in it says so: a get
+// would find no object, and a create would put a second one beside it. So the process
+// learns the live keys from the table, and asks the table about a key that the index
+// lacks and that should be there.
 
 // maxLiveKeys bounds the keys that are known, to about 40 MB. In a larger database, and
-// until the table has been read after a start, checkNeighbours does what it can.
+// at a start until the table has been read, checkNeighbours does what it can.
 const maxLiveKeys = 1 << 20
 
-// liveKeys are the revisions that live keys are at.
+// liveKeys holds the revision of each live key.
 type liveKeys struct {
 	seed maphash.Seed
 
 	mu       sync.RWMutex
-	revs     map[uint64]int64 // by the key's hash; of two with the same, one is there
+	revs     map[uint64]int64 // by hash of the key; of two keys with one hash, one is there
 	complete bool             // the table has been read to its end
 }
 
@@ -31,8 +31,8 @@ func newLiveKeys() *liveKeys {
 	return &liveKeys{seed: maphash.MakeSeed(), revs: map[uint64]int64{}}
 }
 
-// find returns the revision that key should be at, 0 if it should not be there or is not
-// known, and whether all keys are known.
+// find returns the revision that key should be at, or 0 if the key should not be there or
+// is not known. complete is set when all keys are known.
 func (l *liveKeys) find(key string) (rev int64, complete bool) {
 	hash := maphash.String(l.seed, key)
 	l.mu.RLock()
@@ -40,7 +40,7 @@ func (l *liveKeys) find(key string) (rev int64, complete bool) {
 	return l.revs[hash], l.complete
 }
 
-// commit learns from the events of a commit.
+// commit takes over the changes of a commit.
 func (l *liveKeys) commit(events []*Event) {
 	for _, e := range events {
 		if !e.Deleted {
@@ -102,8 +102,8 @@ func (e *indexError) Error() string {
 	return fmt.Sprintf("whether %s exists cannot be told: %s", e.key, e.detail)
 }
 
-// missingLive asks whether the row of a revision has a key that is live, and the index does
-// not have the key. It is one statement, so both are of one moment.
+// missingLive finds a live key in the row of a revision, if the index lacks the key. It is
+// one statement, so both are of one moment.
 const missingLive = `SELECT 1 FROM revisions NOT INDEXED WHERE rev = ?1 AND key = ?2 AND until IS NULL
 	AND NOT EXISTS (SELECT 1 FROM revisions INDEXED BY live WHERE key = ?2 AND until IS NULL)`
 

@@ -11,9 +11,10 @@ import (
 	"time"
 )
 
-// A process owns a data directory while it holds flock(2) on the directory itself,
-// which nobody can remove from under it, and on the file lockName in it, which says
-// who it is and is what releases before this one look at. The kernel drops both
+// A process owns a data directory while it holds flock(2) on the directory itself, which
+// nobody can remove from under it, and on the file lockName in it. The file names the
+// owner, and earlier releases lock nothing else. The kernel drops both locks with the
+// process, so a crash leaves none.
 // with the process, so a crash leaves no stale one.
 const lockName = "lock"
 
@@ -64,7 +65,7 @@ func lock(dir string) (_ *dirLock, err error) {
 	l := &dirLock{}
 	defer func() {
 		if err != nil {
-			l.close() // a nil file says so, and no more
+			l.close() // closing a nil file is an error without effect
 		}
 	}()
 	if l.dir, err = os.Open(dir); err != nil {
@@ -84,8 +85,8 @@ func lock(dir string) (_ *dirLock, err error) {
 	return l, writeLock(l.file, "")
 }
 
-// flock takes the exclusive lock of f. It fails with EWOULDBLOCK when a process
-// owns f, not when one only asks who does (see Owner).
+// flock takes the exclusive lock of f. It fails with EWOULDBLOCK when a process owns f,
+// and not when one only asks for the owner (see Owner).
 func flock(f *os.File) error {
 	for {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
@@ -125,7 +126,7 @@ func writeLock(f *os.File, info string) error {
 		return err
 	}
 	b = append(b, '\n')
-	if _, err := f.WriteAt(b, 0); err != nil { // first, so that a full disk has a place for it
+	if _, err := f.WriteAt(b, 0); err != nil { // before Truncate, since a full disk may have no room for it afterwards
 		return err
 	}
 	return f.Truncate(int64(len(b)))
@@ -162,6 +163,6 @@ func Owner(dir string) error {
 	return nil
 }
 
-// SetInfo records a line about the owner, such as the server's address, for
-// the LockedError of others.
+// SetInfo records a line about the owner, such as the server's address, which other
+// processes find in LockedError.
 func (d *DB) SetInfo(info string) error { return writeLock(d.lock.file, info) }

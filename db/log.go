@@ -18,11 +18,11 @@ const (
 	frameHeader = 24
 )
 
-// checkLog looks for damage in the log of a database that nobody has open. A
-// process that is killed leaves one, and SQLite takes its first frame that fails
-// its checksum for the end: what was committed after it would be gone without a
-// word. The real end may be torn; but to a commit the writer adds only when it
-// is durable, so damage is what lies before a commit with a frame that follows it.
+// checkLog looks for damage in the log of a database that nobody has open. A killed
+// process leaves its log behind. SQLite takes the first frame with a wrong checksum for
+// the end, and drops everything committed after it without a word. The real end may be
+// torn, too, but the writer starts a commit only when the one before it is durable. So a
+// wrong frame is damage if a whole commit and a frame after that follow it.
 func checkLog(path string) error {
 	f, err := os.Open(path + "-wal")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -37,7 +37,7 @@ func checkLog(path string) error {
 	if _, err := io.ReadFull(r, header); err != nil {
 		return endOfLog(err)
 	}
-	// Of a log whose own header is damaged the first frame tells the rest.
+	// If the log's own header is damaged, the first frame tells the salts.
 	var order binary.ByteOrder = binary.LittleEndian
 	if header[3]&1 == 1 {
 		order = binary.BigEndian

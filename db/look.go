@@ -23,7 +23,7 @@ func openToRead(ctx context.Context, dir string) (*conn, error) {
 	if err := checkTrusted(dir); err != nil {
 		return nil, err
 	}
-	if Owner(dir) == nil { // SQLite would apply the log, as it does when a server starts
+	if Owner(dir) == nil { // opening applies the log, as the start of a server does
 		if err := checkLog(path); err != nil {
 			return nil, err
 		}
@@ -47,7 +47,7 @@ func openToRead(ctx context.Context, dir string) (*conn, error) {
 	return c, nil
 }
 
-// nameFile names the file in an error of SQLite's, and says what SQLite does not.
+// nameFile adds to an error of SQLite's the file and what to do.
 func nameFile(path string, err error) error {
 	var se sqlite3.Error
 	if !errors.As(err, &se) {

@@ -98,11 +98,12 @@ func (d *DB) expire(ctx context.Context, now time.Time) error {
 	}
 }
 
-// compactOld removes the history before the window that nobody holds, and what is too old to be held.
+// compactOld removes the history that is older than the window and not held, and what is too old to
+// be held.
 func (d *DB) compactOld(ctx context.Context, now time.Time) error {
 	window := d.opts.HistoryWindow
-	// What is dated more than a window ahead was written while the clock was
-	// wrong. It must not keep everything after it until that time comes.
+	// A change that is dated more than a window ahead was written while the clock was
+	// wrong. It must not keep everything after it until that date.
 	ahead := now.Add(window)
 	last := d.revision.Load()
 	held := d.holds.oldest(last)

@@ -11,10 +11,9 @@ import (
 	"syscall"
 )
 
-// markName is the file in the data directory that holds the last revision given
-// out, beside the database: a start that finds the database behind it knows that
-// commits were lost, with a log that was moved away or cut, or with an older
-// file put in the database's place.
+// markName is the file in the data directory that holds the last revision given out. A
+// start that finds the database behind it knows that commits were lost: their log was
+// moved away or cut, or an older file was put in the database's place.
 const markName = "revision"
 
 // maxRevision is more than any server gives out, and leaves room to jump.
@@ -51,8 +50,8 @@ func openMark(dir string, log *slog.Logger) (_ *mark, rev int64, err error) {
 	return &mark{f: f, log: log}, rev, nil
 }
 
-// set writes the revision. It is told only of revisions that are durable. That it
-// fails endangers nothing now, so it is not the writer's error.
+// set writes a revision that is durable. A failure endangers nothing now, so the writer
+// does not fail.
 func (m *mark) set(rev int64) {
 	_, err := m.f.WriteAt(fmt.Appendf(nil, "%019d\n", rev), 0)
 	if err != nil && !m.failing {

@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are the figures DB counts. Those that are read when asked for are in
-// Collect.
+// metrics are the figures that DB counts. Collect reads the others when it is asked for
+// them.
 type metrics struct {
 	commit, batch, read, lag prometheus.Histogram
 	commitFailures           prometheus.Counter

@@ -5,18 +5,18 @@ import (
 	"fmt"
 )
 
-// A flipped bit in a page of the index live takes a key's entry out of its place,
-// and SQLite does not notice: a get says that the object is gone, and a create puts
-// a second one beside it. What stands where the key was looked for gives it away:
-// the damaged entry is next to that place, in a leaf or above it, and names a row
-// with another key. So before a key counts as missing, the entries beside its place
-// are compared with the rows that they name.
+// A flipped bit in a page of the index live takes a key's entry out of its place, and
+// SQLite does not notice: a get finds no object, and a create puts a second one beside
+// it. The entries around the key's place show the damage: the damaged entry is next to
+// that place, in a leaf or above it, and names a row with another key. So before a key
+// counts as missing, the entries beside its place are compared with the rows that they
+// name.
 //
-// What this does not see is a page that is whole and not the right one: see liveKeys,
-// which needs no such look. A list of all keys finds both (see remaining), and so does Check.
+// An old page that is whole is not noticed here but by liveKeys, which needs no such look. A
+// list of all keys finds both (see remaining), and so does Check.
 
-// wrongNeighbour is the key of an entry beside the place of ?1 in the index, if the
-// row that it names has another one or is not live.
+// wrongNeighbour selects the key of an entry beside the place of ?1 in the index, if the
+// entry's row has another key or is not live.
 const wrongNeighbour = `SELECT e.key FROM (
 	SELECT * FROM (SELECT key, rev FROM revisions INDEXED BY live WHERE until IS NULL AND key < ?1 ORDER BY key DESC LIMIT 1)
 	UNION ALL

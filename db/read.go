@@ -37,8 +37,8 @@ type RangeOptions struct {
 	Limit int
 	// Bytes closes the page at the value that makes them full; 0 is the most, 4 MiB.
 	Bytes int
-	// Index, with IndexValue, reads only the keys whose indexed value matches;
-	// the index must be usable, see DB.Index.
+	// Index, with IndexValue, reads only the keys whose indexed value matches. The index
+	// must be Ready.
 	Index      *Index
 	IndexValue string
 	// KeysOnly leaves the values out.
@@ -61,8 +61,8 @@ type Page struct {
 	Remaining int64
 }
 
-// Get returns the newest revision of key, ok false when it does not exist, and
-// a revision that the answer is not older than.
+// Get returns the newest revision of key, and ok false when the key does not exist. The
+// answer is as new as revision atLeast.
 func (d *DB) Get(ctx context.Context, key string) (kv KV, ok bool, atLeast int64, err error) {
 	atLeast = d.revision.Load()
 	err = d.read(ctx, func(c *conn) error {
@@ -82,9 +82,9 @@ func (d *DB) Get(ctx context.Context, key string) (kv KV, ok bool, atLeast int64
 	return kv, ok, atLeast, err
 }
 
-// observe notes a revision read from the file. Readers can see a commit a
-// moment before the writer has counted it; what they have seen must not be
-// "in the future" when they come back with it.
+// observe notes a revision read from the file. Readers can see a commit a moment before
+// the writer has counted it, and must not be told "in the future" when they come back
+// with its revision.
 func (d *DB) observe(rev int64) {
 	for cur := d.revision.Load(); rev > cur && !d.revision.CompareAndSwap(cur, rev); {
 		cur = d.revision.Load()
@@ -123,9 +123,9 @@ func (d *DB) checkRev(rev int64) error {
 	return nil
 }
 
-// The range queries. Contents are joined last, row by row, so that a page
-// reads only the values it returns. A snapshot is what is live and was so at
-// the revision, merged with what has been superseded after it.
+// The range queries. Contents are joined last, row by row, so that a page reads only the
+// values it returns. The state at a revision is the keys that are live since then or
+// longer, merged with those that were superseded after it.
 const (
 	rangeLive = `SELECT key, rev FROM revisions INDEXED BY live
 		WHERE until IS NULL AND key >= ?1 AND key < ?2 ORDER BY key LIMIT ?3`

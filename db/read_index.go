@@ -15,11 +15,11 @@ type indexedRange struct {
 	keysOnly          bool
 }
 
-// An index has revisions in their order, a range wants keys in theirs. The
-// revisions of a value that has few are gathered and sorted. A value that has many
-// stands on many of the keys that are looked at next: each tells in its own row,
-// which has its entries. That they have the value's bytes somewhere is asked in
-// SQL, that these are a value, by who reads the rows.
+// An index is in the order of revisions, and a range in that of keys. If a value has few
+// revisions, they are gathered and sorted. If it has many, many of the next keys have it:
+// so keys are read in their order, and each row tells its own index entries. SQL asks
+// whether these contain the value's bytes, and the reader of the rows whether the bytes
+// are an entry.
 const (
 	rangeSparse = `SELECT r.key AS key, r.rev AS rev FROM index_entries e CROSS JOIN revisions r ON r.rev = e.rev
 		WHERE e.id = ?5 AND e.value = ?6 AND e.rev <= ?4 AND r.key >= ?1 AND r.key < ?2 AND (r.until IS NULL OR r.until > ?4)
@@ -75,7 +75,7 @@ func (c *conn) eachIndexed(take func(row []driver.Value) error, r indexedRange) 
 		case err != nil:
 			return err
 		case !has:
-			return nil // its bytes are part of something else
+			return nil // the bytes are part of another entry
 		}
 		return take(row[:last])
 	}, sql, r.from, r.end, r.rev, indexedValues{r.value}.pack())

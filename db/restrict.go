@@ -9,13 +9,12 @@ import (
 // maxRow is the most bytes of a value, and of a row that a file says it has.
 const maxRow = 64 << 20
 
-// restrict takes from a connection what this package has no use for, so that a
-// file whose schema slipped past verifySchema could not use it either: other files,
-// loadable code, virtual tables, and a schema that is written as a table.
-// SQLITE_DBCONFIG_DEFENSIVE would say most of this, but the driver does not
-// expose sqlite3_db_config, and an authorizer says it without C of our own. It is
-// asked when a statement is prepared, not when it runs, also about the
-// statements of views and triggers.
+// restrict takes from a connection what this package has no use for: other files,
+// loadable code, virtual tables, and a schema that is written as a table. So a file whose
+// schema slipped past verifySchema could not use it either. SQLITE_DBCONFIG_DEFENSIVE
+// would say most of this, but the driver does not expose sqlite3_db_config, and an
+// authorizer needs no C of our own. SQLite asks the authorizer when it prepares a
+// statement, not when it runs one, also about the statements of views and triggers.
 func (c *conn) restrict() {
 	c.raw.SetLimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
 	c.raw.SetLimit(sqlite3.SQLITE_LIMIT_LENGTH, maxRow)

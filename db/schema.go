@@ -31,10 +31,10 @@ var migrations = func() []string {
 	return steps
 }()
 
-// migrate brings the schema to the newest version in one transaction, so that
-// a failure or a crash leaves the old one whole. A damaged file is left as it is.
-// The views go: those of this release come back with declareViews, and the
-// statements of others are not to be rewritten by SQLite with the tables they read.
+// migrate brings the schema to the newest version in one transaction, so that a failure
+// or a crash leaves the old one whole. A damaged file is left as it is. All views are
+// dropped: declareViews makes those of this release again, and SQLite must not rewrite
+// the statements of others along with their tables.
 func migrate(c *conn, path string, steps []string) (err error) {
 	have, _, err := c.first("PRAGMA user_version")
 	if err != nil {

@@ -37,8 +37,8 @@ const (
 	nearlyFree = 1 << 30
 	// pageSize is SQLite's default.
 	pageSize = 4096
-	// noSpace is so little free space that a failed write is taken for one that met
-	// the end of the disk, whatever its error says.
+	// noSpace is so little free space that a write which fails there has probably met the
+	// end of the disk, whatever its error says.
 	noSpace = 256 << 10
 )
 
@@ -74,7 +74,7 @@ func newSpace(o Options) *space {
 	return s
 }
 
-// look sees what the reserve holds. An administrator may have removed it.
+// look measures the reserve. An administrator may have removed it.
 func (s *space) look() {
 	s.held = 0
 	if fi, err := os.Lstat(s.path()); err == nil && fi.Mode().IsRegular() {
@@ -87,7 +87,7 @@ func (s *space) path() string { return filepath.Join(s.dir, reserveName) }
 // isMuch tells whether so many bytes are too many for the reserve to be left to others.
 func (s *space) isMuch(bytes int64) bool { return s.size > 0 && bytes > s.size/2 }
 
-// refusal is why a write that grows is refused, nil when it is not.
+// refusal returns why a write that grows is refused, nil if it is not.
 func (s *space) refusal() *UnavailableError {
 	if e := s.disk.Load(); e != nil {
 		return e
@@ -95,15 +95,15 @@ func (s *space) refusal() *UnavailableError {
 	return s.limit.Load()
 }
 
-// tight tells whether small updates, too, must wait: they stay in the history for a
+// tight reports whether small updates, too, must wait, as they stay in the history for a
 // while.
 func (s *space) tight() bool {
 	return s.low.Load() || s.quota > 0 && s.used.Load() > s.quota+s.quota/20
 }
 
-// ranOut is told of a failed write. If it met the end of the disk, writes that grow
-// are refused from now on. It reports whether some of the reserve was released: then
-// the write is worth another try.
+// ranOut takes the error of a failed write. If the write met the end of the disk, writes
+// that grow are refused from now on. It reports whether some of the reserve was released:
+// then the write is worth another try.
 func (s *space) ranOut(err error) (released bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -232,8 +232,8 @@ func freeSpace(dir string) (free, total int64, err error) {
 	return int64(st.Bavail) * int64(st.Bsize), int64(st.Blocks) * int64(st.Bsize), nil
 }
 
-// fill makes a file that holds held bytes of the disk hold size bytes. When it fails,
-// the file is as it was.
+// fill has the file at path, which holds held bytes of the disk, hold size bytes. When it
+// fails, the file is as it was.
 func fill(path string, held, size int64) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -245,7 +245,7 @@ func fill(path string, held, size int64) error {
 	return f.Close()
 }
 
-// writeZeros writes size zeros, where space cannot be had without.
+// writeZeros writes size zeros, where a system cannot allocate space otherwise.
 func writeZeros(f *os.File, size int64) error {
 	zeros := make([]byte, 1<<20)
 	for at := int64(0); at < size; at += int64(len(zeros)) {
@@ -256,7 +256,7 @@ func writeZeros(f *os.File, size int64) error {
 	return f.Sync()
 }
 
-// checkSpace brings what is known of the space up to date, before a transaction.
+// checkSpace measures the space before a transaction.
 func (t *tx) checkSpace() error {
 	s := t.db.space
 	if s.disk.Load() != nil {
@@ -277,7 +277,7 @@ func (t *tx) checkSpace() error {
 	return nil
 }
 
-// mayGrow returns why nothing that takes more room may be written, if so.
+// mayGrow returns an error if nothing that takes more room may be written.
 func (t *tx) mayGrow() error {
 	if e := t.db.space.refusal(); e != nil {
 		return e
@@ -285,8 +285,8 @@ func (t *tx) mayGrow() error {
 	return nil
 }
 
-// mayPut is mayGrow for a value of size bytes that supersedes revision expect of key.
-// Who expects another revision than there is hears of that, as with room.
+// mayPut is mayGrow for a value of size bytes that supersedes revision expect of key. A
+// wrong expect is a conflict, as it is with room.
 func (t *tx) mayPut(key string, expect int64, size int) error {
 	refusal := t.mayGrow()
 	if refusal == nil {
@@ -308,8 +308,8 @@ func (t *tx) mayPut(key string, expect int64, size int) error {
 	return nil
 }
 
-// mayDelete returns why nothing may be deleted, if so: a deletion stays in the
-// history for a while, and compaction needs what is left.
+// mayDelete returns an error if nothing may be deleted: a deletion stays in the history
+// for a while, and compaction needs what is left.
 func (t *tx) mayDelete() error {
 	if e := t.db.space.disk.Load(); e != nil && t.db.space.low.Load() {
 		return e
@@ -317,8 +317,8 @@ func (t *tx) mayDelete() error {
 	return nil
 }
 
-// WriteFault is why not everything can be written: *UnavailableError while the disk
-// is full, the quota is reached, or the device fails; else nil.
+// WriteFault returns why some writes are refused: *UnavailableError while the disk is
+// full, the quota is reached, or the device fails; else nil.
 func (d *DB) WriteFault() error {
 	if e := d.space.refusal(); e != nil {
 		return e

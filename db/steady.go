@@ -3,10 +3,10 @@ package db
 import "time"
 
 const (
-	// leap is by how much more than passed the clock must move between two looks for
-	// it to count as set and not as running.
+	// leap is how far the clock must move between two looks, beyond the time that passed,
+	// to count as set.
 	leap = time.Minute
-	// leapWait is how long a clock that was set ahead must stay so to be believed.
+	// leapWait is how long a clock that was set ahead must stay ahead to be believed.
 	leapWait = 5 * time.Minute
 )
 
@@ -21,9 +21,9 @@ type steady struct {
 	waiting time.Duration // since it was set ahead
 }
 
-// now is told what the clock says, what the process's own clock says, and the least
-// time that has passed since the last look. It returns the time to go by, and whether
-// the clock was found to be set ahead at this look.
+// now takes the clock's time, the process's own time, and the least time that has passed
+// since the last look. It returns the time to go by. set is true if this look found the
+// clock set ahead.
 func (s *steady) now(clock, own time.Time, least time.Duration) (now time.Time, set bool) {
 	if s.last.IsZero() {
 		s.last = clock

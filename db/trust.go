@@ -10,14 +10,14 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/trusted"
 )
 
-// ownFiles are the names of what this package keeps in a data directory.
+// ownFiles are the names of the files that this package keeps in a data directory.
 var ownFiles = []string{lockName, markName, FileName, FileName + "-wal", FileName + "-shm", FileName + "-journal"}
 
-// checkTrusted fails with a *trusted.Error for a data directory or a file of its
-// database that another user owns or can write, and with a *ForeignError if one of
-// the files is none: a link that came with the directory would have us write where
-// it points. No file is opened: when one of the database's is closed, the system
-// drops the locks that SQLite has on it in this process.
+// checkTrusted fails with a *trusted.Error for a data directory or a file of its database
+// that another user owns or can write. It fails with a *ForeignError for one that is no
+// regular file: a link that came with the directory would have us write where it points.
+// It opens no file: when one of the database's is closed, the system drops the locks that
+// SQLite has on it in this process.
 func checkTrusted(dir string) error {
 	if err := trusted.CheckDir(dir); err != nil {
 		return err

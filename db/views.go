@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// View is a SQL view over the stored objects, for people with the sqlite3 shell
-// and for reports. It belongs to whoever owns the kind, who selects it from the
-// view objects (key, resource_version, expires, value), where value is the
-// object's JSON as text. Nothing else of the schema is stable.
+// View is a SQL view over the stored objects, for people with the sqlite3 shell and for
+// reports. The room that owns the kind declares it. It selects from the view objects
+// (key, resource_version, expires, value), where value is the object's JSON as text.
+// Nothing else of the schema is stable.
 type View struct {
 	// Name matches [a-z][a-z0-9_]*, and is no table of the store.
 	Name string

@@ -25,9 +25,9 @@ type Watcher struct {
 
 	// Under feed.mu:
 	cursor int64 // every matching event up to this revision was returned
-	// idle: the watcher had seen everything when it last looked, and next is the
-	// first matching event since, 0 if none. So a watcher of something quiet
-	// never falls out of the history, however much else happens.
+	// idle: the watcher had seen everything at its last look. next is the first matching
+	// event since, 0 if none. So a watcher of something quiet never falls out of the
+	// history, however much else happens.
 	idle bool
 	next int64
 
@@ -41,8 +41,8 @@ func (d *DB) Watch(key string, exact bool, rev int64) (*Watcher, error) {
 	if !exact && key != "" && !strings.HasSuffix(key, "/") {
 		return nil, fmt.Errorf("watch of prefix %q: a prefix ends in a slash", key)
 	}
-	// A revision that is still to come is one of an earlier life, of which a client
-	// here can have seen no more than the present one.
+	// A revision that is still to come is one of an earlier life: in this one a client
+	// cannot have seen more than there is.
 	expired := rev < d.compacted.Load() || rev > d.revision.Load()
 	w := &Watcher{db: d, prefix: key, exact: exact, cursor: rev, ready: make(chan struct{}, 1), expired: expired}
 	d.feed.add(w)
@@ -77,10 +77,10 @@ func (w *Watcher) matches(key string) bool {
 	return len(key) > len(w.prefix) && strings.HasPrefix(key, w.prefix) || key == w.prefix
 }
 
-// Poll returns the next events in order of revision, at most maxPollEvents, and
-// nothing when there are none yet. It fails with ErrCompacted when the watch
-// started before the history or after all of it, or fell behind it, with ErrClosed when the
-// database was closed.
+// Poll returns the next events in order of revision, at most maxPollEvents, and nothing
+// when there are none yet. It fails with ErrCompacted when the watch started before the
+// history or after all of it, or fell behind it. It fails with ErrClosed when the database
+// was closed.
 func (w *Watcher) Poll(ctx context.Context) ([]*Event, error) {
 	if w.expired {
 		return nil, fmt.Errorf("watch from revision %d: %w", w.cursor, ErrCompacted)
@@ -155,8 +155,8 @@ func (w *Watcher) fromFeed() []*Event {
 	return out
 }
 
-// Progress returns a revision up to which every matching event has been
-// returned by Poll, and whether that is all there is now.
+// Progress returns a revision up to which Poll has returned every matching event, and
+// whether there are no later ones now.
 func (w *Watcher) Progress() (rev int64, current bool) {
 	f := w.db.feed
 	f.mu.Lock()

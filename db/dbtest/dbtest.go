@@ -22,8 +22,8 @@ func AwaitWaiters(t testing.TB, clock *testclock.FakeClock, n int) {
 	}
 }
 
-// Open opens a database in a directory of the test's own. When the test ends
-// it closes it and fails the test if PRAGMA integrity_check finds a fault.
+// Open opens a database in a directory of the test's own. When the test ends, Open closes
+// the database, and fails the test if PRAGMA integrity_check finds a fault.
 func Open(t testing.TB, change ...func(*db.Options)) *db.DB {
 	t.Helper()
 	opts := db.Options{Dir: t.TempDir()}

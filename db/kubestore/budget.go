@@ -9,22 +9,22 @@ import (
 	endpointsrequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// Requests that decode many objects hold memory until their answer is written, which is
-// as long as their clients like, up to the request's deadline. So they are admitted by
-// weight, whoever asks.
+// A request that decodes many objects holds their memory until its answer is written. Its
+// client decides how long that takes, up to the request's deadline. So such requests are
+// admitted by weight, whoever asks.
 const (
-	// listBytes is what all large lists together may hold, and watchBytes what watches
-	// may that send what exists.
+	// listBytes bounds the memory of all large lists together, and watchBytes that of
+	// watches that send what exists.
 	listBytes, watchBytes = 128 << 20, 64 << 20
-	// smallList is how much a list may select, as it is stored, before it is large.
+	// smallList is up to how many stored bytes a list is small.
 	smallList = 256 << 10
-	// decodedWeight is how many bytes of memory a stored byte becomes.
+	// decodedWeight is how many bytes of memory a stored byte takes when it is decoded.
 	decodedWeight = 3
-	// pageBytes are read at a time where objects are decoded, and watchPageBytes where a watch
-	// waits for its reader with the rest of a page.
+	// pageBytes are read at a time where objects are decoded. watchPageBytes are read at a
+	// time by a watch, which keeps the rest of its page while it waits for its reader.
 	pageBytes, watchPageBytes = 256 << 10, 64 << 10
-	// largestPage ends a page of a list early, as the limit does: what a client may ask for at a
-	// time, as kubectl's 500 objects, is otherwise up to 6 GiB.
+	// largestPage ends a page of a list early, as the limit does: a page of 500 objects, as
+	// kubectl asks for, could otherwise have 6 GiB.
 	largestPage = 16 << 20
 	// listPatience is how long a large list waits for others to end.
 	listPatience = 2 * time.Second
@@ -34,11 +34,12 @@ const (
 type budget struct {
 	lists, watches *semaphore.Weighted
 	patience       time.Duration // of a large list
-	page           int64         // as they are stored, bytes of a page, or one object more
-	// pause, if not nil, is called before a list or a watch waits, and what it returns after that.
+	page           int64         // stored bytes of a page, unless one object is larger
+	// pause, if not nil, is called before a list or a watch waits, and the function that it
+	// returns after that.
 	pause func(context.Context) (resume func())
-	// begin, if not nil, is called before a watch reads what exists, and what it returns when
-	// that is sent.
+	// begin, if not nil, is called before a watch reads what exists, and the function that it
+	// returns when all of that is sent.
 	begin func(context.Context) (end func())
 }
 
@@ -57,9 +58,9 @@ func (b *budget) admitWatch(ctx context.Context, n int64) error {
 	return b.watches.Acquire(ctx, n)
 }
 
-// admitList waits until a list may have stored bytes decoded, having called wait. They are
-// counted until its request ends: until then its answer may be in memory. Who asks without
-// a request, as the server itself, need not wait.
+// admitList waits until a list may have stored bytes decoded; it calls wait before. The
+// bytes count until the request ends, as the answer may be in memory until then. A caller
+// without a request, such as the server itself, need not wait.
 func (b *budget) admitList(ctx context.Context, stored int64, wait func()) error {
 	if _, ok := endpointsrequest.RequestInfoFrom(ctx); !ok || ctx.Done() == nil {
 		return nil

@@ -37,8 +37,8 @@ const (
 	damaged         corruptKind = "data in the storage is damaged"
 )
 
-// corruptError marks what one stored object's bytes, and not the request or
-// the database, are to blame for.
+// corruptError marks an error that is the fault of one object's stored bytes, and not of
+// the request or the database.
 type corruptError struct {
 	kind corruptKind
 	rev  int64
@@ -84,8 +84,7 @@ func (m markingTransformer) TransformFromStorage(ctx context.Context, data []byt
 	return out, stale, err
 }
 
-// corruptDeletedError ends a watch that met the deletion of an object which it
-// cannot show.
+// corruptDeletedError ends a watch that cannot show an object whose deletion it met.
 type corruptDeletedError struct{ err error }
 
 func (e *corruptDeletedError) Error() string {
@@ -169,13 +168,13 @@ func (e *corruptListError) status(gr schema.GroupResource) *apierrors.StatusErro
 		Reason:  metav1.StatusReasonStoreReadError,
 		Details: &metav1.StatusDetails{Group: gr.Group, Kind: gr.Resource, Name: "list", Causes: causes},
 		Message: message,
-		// As of a page that has expired. Kubernetes offers no way past such an object.
+		// As after a page that has expired. Kubernetes offers no way past such an object.
 		ListMeta: metav1.ListMeta{Continue: e.next},
 	}}
 }
 
-// corruptReporter is a Store whose reads report unreadable objects in the form
-// the registry's unsafe deletion looks for.
+// corruptReporter is a Store whose reads report unreadable objects in the form that the
+// registry's unsafe deletion looks for.
 type corruptReporter struct{ *Store }
 
 // Get implements storage.Interface.

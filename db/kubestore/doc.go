@@ -17,10 +17,10 @@
 //     only what matches.
 //   - Watches that allow bookmarks get them, as from the watch cache.
 //   - A watch's events are decoded once for all watchers, into what the codec
-//     chooses. Who is not the only one is given a copy, or the object itself if
-//     it is a runtime.CacheableObject.
+//     chooses. If there are several watchers, each is given a copy, or the
+//     object itself if it is a runtime.CacheableObject.
 //   - An update of a small object that was written a moment ago begins with what
-//     was written, not with a read; as with etcd3's store behind a watch cache,
-//     that may be out of date, and is read anew if it decides anything.
+//     was written, not with a read. As with etcd3's store behind a watch cache,
+//     that may be out of date; it is read anew if it decides anything.
 //   - A full or failing disk is answered with 503 and the reason.
 package kubestore

@@ -11,8 +11,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/db"
 )
 
-// What clients are told when a revision is gone. Clients and their tests know
-// these sentences from kube-apiserver, so they are the same.
+// What clients are told when a revision is gone. The sentences are kube-apiserver's,
+// which clients and their tests know.
 const (
 	expiredList  = "The resourceVersion for the provided list is too old."
 	expiredWatch = "The resourceVersion for the provided watch is too old."
@@ -25,9 +25,9 @@ const (
 // internalServerError is HTTP's status of an object that cannot be read.
 const internalServerError = 500
 
-// interpret gives the engine's errors their API form: a full or failing disk is
-// 503, with what to do about it; a damaged file 500, naming the file; a request
-// that has ended 504.
+// interpret gives the engine's errors their API form. A full or failing disk is 503 and
+// says what to do about it, a damaged file is 500 and names the file, and a request that
+// has ended is 504.
 func (s *Store) interpret(err error) error {
 	var unavailable *db.UnavailableError
 	var corrupt *db.CorruptError
@@ -46,13 +46,13 @@ func (s *Store) interpret(err error) error {
 	return err
 }
 
-// ended gives the error of a context that has ended its API form.
+// ended gives the error of an ended context its API form.
 func ended(cause error) error {
 	return endedError{apierrors.NewTimeoutError("the request ended before it was answered", 0), cause}
 }
 
-// endedError says that whoever asked went away, or that his time was over: 504, as kube-apiserver says. Without that form an API server
-// logs it as a fault of its own.
+// endedError says that the client went away or that its time was over: 504, as kube-apiserver says. Without that form
+// an API server logs the error as a fault of its own.
 type endedError struct {
 	*apierrors.StatusError
 	cause error
@@ -61,7 +61,7 @@ type endedError struct {
 // Unwrap has errors.Is find the context's error.
 func (e endedError) Unwrap() error { return e.cause }
 
-// interpretList adds what a list at a given revision can meet.
+// interpretList is interpret for a list at a given revision.
 func (s *Store) interpretList(err error, rev int64, paging bool, continueKey, prefix string) error {
 	switch {
 	case errors.Is(err, db.ErrFutureRevision):

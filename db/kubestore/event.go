@@ -45,8 +45,8 @@ func (se *sharedEvent) object(ctx context.Context) (runtime.Object, error) {
 	return se.cur.obj, se.cur.err
 }
 
-// previous is the object before the event, at the event's revision: a watcher that
-// is told of a deletion continues from there.
+// previous is the object before the event, but with the event's revision, from which a
+// watcher that is told of a deletion continues.
 func (se *sharedEvent) previous(ctx context.Context) (runtime.Object, error) {
 	se.prev.once.Do(func() {
 		value, err := se.s.db.PrevValue(context.WithoutCancel(ctx), se.e)
@@ -59,8 +59,8 @@ func (se *sharedEvent) previous(ctx context.Context) (runtime.Object, error) {
 	return se.prev.obj, se.prev.err
 }
 
-// decodeEvent lets the codec choose the object, as etcd3's store does: one that knows a
-// better form for watchers than the decoded object returns that.
+// decodeEvent lets the codec choose the object, as etcd3's store does. A codec may know a
+// better form for watchers than the decoded object.
 func (s *Store) decodeEvent(ctx context.Context, kv db.KV) (runtime.Object, error) {
 	data, _, err := s.plain(context.WithoutCancel(ctx), kv)
 	if err != nil {
@@ -73,9 +73,8 @@ func (s *Store) decodeEvent(ctx context.Context, kv db.KV) (runtime.Object, erro
 	return obj, s.versioner.UpdateObject(obj, uint64(kv.Rev))
 }
 
-// event is what a watcher with predicate pred is told of se; ok false for
-// nothing. An object that comes into the selection is added, one that leaves it
-// deleted.
+// event is what a watcher with predicate pred is told of se; ok is false for nothing. An
+// object that comes into the selection is added, and one that leaves it is deleted.
 func (se *sharedEvent) event(ctx context.Context, pred *storage.SelectionPredicate) (ev watch.Event, ok bool, err error) {
 	all := pred.Empty()
 	var cur, prev runtime.Object
@@ -109,8 +108,9 @@ func matches(pred *storage.SelectionPredicate, obj runtime.Object) bool {
 	return err == nil && ok
 }
 
-// given is what one of several watchers is given of obj. Encoders set an object's kind
-// while they work, so each needs a copy, unless the object knows how to be shared.
+// given returns the object that one of several watchers gets. Encoders set an object's
+// kind while they work, so each watcher needs a copy, unless the object knows how to be
+// shared.
 func given(obj runtime.Object) runtime.Object {
 	if _, ok := obj.(runtime.CacheableObject); ok {
 		return obj

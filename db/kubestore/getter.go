@@ -36,11 +36,11 @@ type Options struct {
 	// CountMetricPollPeriod, when not 0, is how often the registry asks for the
 	// number of objects, for the apiserver_storage_objects metric.
 	CountMetricPollPeriod time.Duration
-	// Pause, when not nil, is called before a list waits for others to end, and what it
-	// returns after that.
+	// Pause, when not nil, is called before a list waits for others to end, and the
+	// function that it returns after that.
 	Pause func(context.Context) (resume func())
-	// Begin, when not nil, is called before a watch reads what exists, and what it returns
-	// when the watch has sent it.
+	// Begin, when not nil, is called before a watch reads what exists, and the function
+	// that it returns when the watch has sent it.
 	Begin func(context.Context) (end func())
 }
 
@@ -119,7 +119,7 @@ func (g *Getter) decorate(config *storagebackend.ConfigForResource, resourcePref
 	return s, destroy, nil
 }
 
-// storageConfig is what registries look into: mostly the codec.
+// storageConfig is the configuration that registries look into, mostly for the codec.
 func (g *Getter) storageConfig(resource schema.GroupResource) (*storagebackend.ConfigForResource, error) {
 	var serializer runtime.StorageSerializer = g.codecs
 	if s, ok := g.opts.Serializers[resource.Group]; ok {

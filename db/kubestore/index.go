@@ -73,8 +73,8 @@ func (s *Store) indexEntries(obj runtime.Object) ([]db.IndexEntry, error) {
 	return entries, nil
 }
 
-// indexFor returns an index, and the value in it under which all that matches
-// pred stands; nil if there is none.
+// indexFor returns an index and a value in it: all objects that match pred stand under
+// the value. It returns nil if there is none.
 func (s *Store) indexFor(ctx context.Context, pred storage.SelectionPredicate) (*db.Index, string) {
 	wanted := pred.MatcherIndex(ctx)
 	if value, ok := labelValueFor(pred.Label); ok {

@@ -95,11 +95,11 @@ type lister struct {
 	more      bool
 	remaining int64 // keys after lastKey; only for a predicate that takes all
 	errs      listErrors
-	selected  int64 // bytes, as they are stored
-	large     bool  // and admitted as such
+	selected  int64 // stored bytes of what was selected
+	large     bool  // admitted as a large list
 }
 
-// run reads and decodes until the limit is full, a page is as large as pages may be, or nothing is left.
+// run reads and decodes until the limit is full, the page has the largest size, or nothing is left.
 func (l *lister) run(ctx context.Context, rev int64, from string) error {
 	paging := l.pred.Limit > 0
 	all := l.pred.Empty()
@@ -162,7 +162,7 @@ func (s *Store) page(ctx context.Context, o db.RangeOptions, recursive bool) (p 
 	return p, err
 }
 
-// take decodes rows and appends what the predicate wants. It returns true when
+// take decodes rows and appends those that the predicate selects. It returns true when
 // the limit was reached before the last row.
 func (l *lister) take(ctx context.Context, kvs []db.KV, paging bool) (full bool, err error) {
 	want := len(kvs)
@@ -198,9 +198,9 @@ func (l *lister) take(ctx context.Context, kvs []db.KV, paging bool) (full bool,
 	return false, nil
 }
 
-// yield lets others run between two objects that are decoded. The scheduler would take a processor
-// away after 10 ms only, and a get, which needs one several times, waits for it behind each of the
-// lists that decode (docs/performance.md).
+// yield lets other goroutines run between two objects. The scheduler would preempt a list only
+// after 10 ms, and a get, which needs a processor several times, would wait for that behind each
+// list that decodes (docs/performance.md).
 func yield() { goruntime.Gosched() }
 
 func (l *lister) takeOne(ctx context.Context, kv *db.KV) error {
@@ -224,9 +224,9 @@ func (l *lister) takeOne(ctx context.Context, kv *db.KV) error {
 	return nil
 }
 
-// admit waits until a list that has selected more than a little may go on: it may select
-// all there is, or a page of what is like that which it has so far. Unread is the rest of
-// the page that it reads.
+// admit waits until a list that has selected more than a little may go on. Such a list
+// may come to select all there is, or a page that is like what it has so far. unread is
+// the rest of the page that it reads.
 func (l *lister) admit(ctx context.Context, unread []db.KV) error {
 	l.large = true
 	_, most, err := l.s.db.Totals(ctx, l.prefix)
@@ -238,7 +238,7 @@ func (l *lister) admit(ctx context.Context, unread []db.KV) error {
 	}
 	waited := false
 	err = l.s.budget.admitList(ctx, max(most, l.selected), func() {
-		// Who waits holds nothing, and reads again.
+		// A list that waits holds nothing, and reads again.
 		waited = true
 		l.v.SetZero()
 		l.selected = 0
@@ -251,10 +251,11 @@ func (l *lister) admit(ctx context.Context, unread []db.KV) error {
 	return err
 }
 
-// errAgain says that a list has waited for room, and is to be read from its begin.
+// errAgain says that a list has waited for room, and must be read again from its
+// beginning.
 var errAgain = errors.New("read the list again")
 
-// newItemFunc returns what makes an empty item of the list. Items of an
+// newItemFunc returns a function that makes an empty item of the list. Items of an
 // unstructured list have the list's version.
 func newItemFunc(listObj runtime.Object, v reflect.Value) func() runtime.Object {
 	if list, ok := listObj.(*unstructured.UnstructuredList); ok {

@@ -15,11 +15,11 @@ var recentObjectBytes = 4 << 10
 // decoded they take a few times as much.
 const recentBytes = 2 << 20
 
-// recents are the small objects of a resource that were written last. What is
-// written again and again, as a Lease or the status of a pod, starts its next
-// update from what the last one left, without reading and decoding that. What is
-// remembered may be out of date; it is what a caller of storage.Interface may give
-// as well, a suggestion, and treated as one.
+// recents are the small objects of a resource that were written last. An object that is
+// written again and again, such as a Lease or the status of a pod, starts its next update
+// from the last one, which is neither read nor decoded. A remembered object may be out of
+// date: it is treated as a suggestion, which callers of storage.Interface may give as
+// well.
 type recents struct {
 	mu    sync.Mutex
 	young map[string]*state // at most half of recentBytes
@@ -41,7 +41,7 @@ func (r *recents) add(key string, obj runtime.Object, rev int64, data []byte) {
 	}
 	if have := r.young[key]; have != nil {
 		if have.rev > rev {
-			return // writers that met
+			return // a writer that overtook this one remembers more
 		}
 		r.bytes -= len(key) + len(have.data)
 	}
@@ -59,8 +59,8 @@ func (r *recents) forget(key string, rev int64) {
 	}
 }
 
-// take returns what is remembered of a key and forgets it, since the object is the
-// caller's to change; nil when there is nothing of that type.
+// take returns the remembered object of a key, and forgets it, since the caller may
+// change it. It returns nil when there is none of that type.
 func (r *recents) take(key string, like reflect.Type) *state {
 	r.mu.Lock()
 	defer r.mu.Unlock()

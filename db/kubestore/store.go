@@ -36,8 +36,8 @@ type Config struct {
 	GroupResource  schema.GroupResource
 	// Transformer changes values on their way to and from the file. Default identity.
 	Transformer value.Transformer
-	// Triggers and Indexers are kept as indexes in the database; lists whose
-	// predicate names one of them read only what matches.
+	// Triggers and Indexers are kept as indexes in the database. A list whose predicate
+	// names one of them reads only what matches.
 	Triggers storage.IndexerFuncs
 	Indexers cache.Indexers
 	// Unconverted says that objects have the same Go type in memory and in
@@ -139,8 +139,8 @@ type keyContext string
 
 func (k keyContext) AuthenticatedData() []byte { return []byte(k) }
 
-// prepareKey is the key in the database. That it cannot be one is the fault of who
-// asked.
+// prepareKey returns the key in the database. A key that cannot be one is the caller's
+// fault.
 func (s *Store) prepareKey(key string, recursive bool) (string, error) {
 	key, err := storage.PrepareKey(s.resourcePrefix, key, recursive)
 	if err != nil {
@@ -268,8 +268,8 @@ func seconds(ttl uint64) time.Duration {
 	return time.Duration(min(ttl, most)) * time.Second
 }
 
-// checkMinimum enforces "not older than": a client that has seen a revision we
-// have not is told to try again later.
+// checkMinimum enforces "not older than": a client that has seen a later revision than
+// ours is told to try again later.
 func (s *Store) checkMinimum(resourceVersion string, have int64) error {
 	if resourceVersion == "" {
 		return nil

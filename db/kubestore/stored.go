@@ -10,7 +10,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db"
 )
 
-// ReadStored returns what is stored of the object called name below the Store's prefix,
+// ReadStored returns the stored bytes of the object called name below the Store's prefix,
 // and its revision. The bytes have no resourceVersion and must not be changed.
 func (s *Store) ReadStored(ctx context.Context, name string) (data []byte, rev int64, err error) {
 	key, err := s.prepareKey(s.resourcePrefix+name, false)
@@ -28,11 +28,11 @@ func (s *Store) ReadStored(ctx context.Context, name string) (data []byte, rev i
 	return data, kv.Rev, err
 }
 
-// ScanStored calls each with the objects of revision rev, 0 for now, in the order of their
-// names below the Store's prefix, from the name from on, until there were limit of them or size bytes.
-// With size 0 no data is read. err, and not data, is given of an object that
-// cannot be read. It returns the revision that was read; whether objects follow, which
-// a call from the last name and a zero byte returns; and how many, if count asks for it.
+// ScanStored calls each with the objects of revision rev, 0 for now, in the order of their names below
+// the Store's prefix, from the name from on, until there were limit of them or size bytes. With size 0
+// no data is read. An object that cannot be read has err and no data. ScanStored returns the revision
+// that it read; whether more objects follow, which a call from the last name and a zero byte returns;
+// and how many, if count asks for it.
 func (s *Store) ScanStored(ctx context.Context, from string, rev int64, limit, size int, count bool,
 	each func(name string, rev int64, data []byte, err error)) (at int64, more bool, remaining int64, err error) {
 	prefix, err := s.prepareKey(s.resourcePrefix, true)

@@ -28,11 +28,11 @@ type state struct {
 type stateReader struct {
 	s   *Store
 	key string
-	v   reflect.Value // what obj is: a pointer's target
+	v   reflect.Value // the value that obj points to
 	// missingOK: a key that does not exist is a zero object.
 	missingOK bool
-	// unreadable: the object is expected to be unreadable, for its unsafe
-	// deletion; one that can be read is an error.
+	// unreadable: the object should be unreadable, as its unsafe deletion expects; a
+	// readable one is an error.
 	unreadable bool
 }
 
@@ -100,8 +100,8 @@ func (r *stateReader) start(ctx context.Context, suggestion runtime.Object) (*st
 	return r.read(ctx)
 }
 
-// recheck handles a refusal that was reached with st: if st was a suggestion and
-// the object has changed meanwhile, the fresh state is returned to try again with.
+// recheck handles a refusal that was decided on st. If st was a suggestion and the object
+// has changed meanwhile, it returns the fresh state to try again with.
 func (r *stateReader) recheck(ctx context.Context, st *state, refusal error) (*state, error) {
 	if st.current {
 		return nil, refusal

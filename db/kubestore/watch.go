@@ -19,9 +19,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/db"
 )
 
-// resultBuffer is how many events wait for a reader that is briefly behind;
-// beyond it the watch rests in the database's feed, where events are shared, or
-// in the midst of what exists, which is not. The watch cache has as many.
+// resultBuffer is how many events wait for a reader that is briefly behind. Beyond it the
+// watch stops reading: from the database's feed, where events are shared, or within what
+// exists, which is not shared. The watch cache's buffer is as large.
 const resultBuffer = 10
 
 // watchChan is one watch. A single goroutine pulls from the database when the
@@ -42,9 +42,9 @@ type watchChan struct {
 	result  chan watch.Event
 	request chan struct{} // a progress notification is asked for
 	sent    int64         // revision of the last event or bookmark sent
-	// release lets go of the history that the watch has yet to send. It has a hold on that
-	// until it has caught up with the present for the first time, as what exists may take longer
-	// to send than history is kept.
+	// release lets go of the history that the watch has yet to send. The watch holds it until it
+	// has caught up with the present for the first time, as it may take longer to send what
+	// exists than history is kept.
 	release func()
 }
 
@@ -177,7 +177,7 @@ func (w *watchChan) serve() error {
 			w.sent = e.Rev
 		}
 		if len(events) > 0 {
-			// Bookmarks matter to busy watches, too.
+			// A busy watch sends its bookmarks, too.
 			select {
 			case <-tick:
 				if rev, _ := watcher.Progress(); !w.sendBookmark(rev, false) {
@@ -248,13 +248,13 @@ pages:
 		}
 		for i := range page.KVs {
 			kv := &page.KVs[i]
-			// What waits for the reader is as large as the largest that has come.
+			// The objects that wait for the reader count as the largest so far.
 			if n := min(decodedWeight*resultBuffer*int64(len(kv.Value)), watchBytes); n > weight {
 				w.s.budget.watches.Release(weight)
 				weight = 0
 				room := w.s.budget.watches.TryAcquire(n)
 				if !room {
-					// Who waits holds nothing, and reads again.
+					// A watch that waits holds nothing, and reads again.
 					o.From = kv.Key
 					clear(page.KVs[i:])
 					if err := w.s.budget.admitWatch(w.ctx, n); err != nil {

@@ -28,7 +28,7 @@ func (s *Spool) List(ctx context.Context, state push.State, after int64, limit i
 	return jobs, err
 }
 
-// Find returns the newest job of a receiver about a key, nil if there is none. Its events are not read.
+// Find returns the newest job of a receiver for a key, nil if there is none. Its events are not read.
 func (s *Spool) Find(ctx context.Context, receiver, key string) (job *push.Job, err error) {
 	err = s.db.Read(ctx, func(c db.Snapshot) error {
 		return c.Each(func(row []driver.Value) error {
@@ -54,8 +54,8 @@ func (s *Spool) RetryDead(ctx context.Context) (int64, error) {
 	})
 }
 
-// Drop removes a job that is dead or waits; what it was to do is not done. It
-// fails with push.ErrNoSuchJob.
+// Drop removes a job that is dead or waits; its work is not done. It fails with
+// push.ErrNoSuchJob.
 func (s *Spool) Drop(ctx context.Context, id int64) error {
 	return s.touch(ctx, id, func(t db.Transaction) (int64, error) {
 		return remove(t, "id = ? AND state <> 'leased'", id)
@@ -69,10 +69,10 @@ func (s *Spool) DropDead(ctx context.Context) (int64, error) {
 	})
 }
 
-// someDead are as many dead jobs as one transaction takes.
+// someDead selects as many dead jobs as one transaction takes.
 const someDead = "SELECT id FROM spool_jobs WHERE state = 'dead' ORDER BY due, id LIMIT 500"
 
-// eachDead runs fn, which takes someDead out of the dead, until none is left.
+// eachDead runs fn until no job is dead. Each run of fn removes or revives someDead.
 func (s *Spool) eachDead(ctx context.Context, fn func(db.Transaction) (int64, error)) (total int64, err error) {
 	for {
 		n := int64(0)

@@ -11,11 +11,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
-// Enqueue makes the events durable, all of them or none. One whose (Receiver, ID) was
-// taken in the last 24 hours is acknowledged and left out, and one that waits for
-// its key already is not added again. Enqueue fails with ErrFull,
-// *db.UnavailableError or another error of DB. Jobs that give way to a receiver's
-// quota are dropped without an error.
+// Enqueue makes the events durable, all of them or none. An event whose (Receiver, ID)
+// was taken in the last 24 hours is acknowledged and left out. An event that waits for
+// its key already is not added again. Enqueue fails with ErrFull, *db.UnavailableError or
+// another error of DB. Jobs that give way to a receiver's quota are dropped without an
+// error.
 func (s *Spool) Enqueue(ctx context.Context, events []push.Event) error {
 	items := make([]item, len(events))
 	for i, e := range events {
@@ -94,7 +94,7 @@ func remember(t db.Transaction, receiver, eventID string) (bool, error) {
 		if err != nil || n == 1 {
 			return n == 1, err
 		}
-		// Seen, but perhaps too long ago and not forgotten yet.
+		// It was seen, but perhaps too long ago and not forgotten yet.
 		n, err = t.Exec("DELETE FROM spool_seen WHERE id = ? AND at <= ?", id, t.Now()-seenWindow.Milliseconds())
 		if err != nil || n == 0 {
 			return false, err
@@ -142,12 +142,12 @@ func addItem(t db.Transaction, i item) (job, n int64, err error) {
 	return job, n, err
 }
 
-// makeRoom counts what was added for the receiver, and brings it back to its quota:
-// its dead jobs are removed, then those that wait, the one that has not
-// been asked for the longest first, but none that was just added to: its sender is
-// told that it was taken. makeRoom returns the payloads that waited and were
-// removed. When only jobs that are being done are left it fails with ErrFull,
-// which takes back what the caller wrote.
+// makeRoom counts the events that were added for the receiver, and brings it back to its
+// quota. It removes the receiver's dead jobs first, then those that wait, beginning with
+// the one that was told of longest ago. It keeps the jobs that were just added to: their
+// sender is told that they were taken. makeRoom returns how many waiting events it
+// removed. When only jobs are left that are being done, it fails with ErrFull, which
+// takes back the caller's writes.
 func (s *Spool) makeRoom(t db.Transaction, receiver string, added *addition) (dropped int64, err error) {
 	keep, err := json.Marshal(added.jobs)
 	if err != nil {

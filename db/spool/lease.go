@@ -16,15 +16,15 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/warn"
 )
 
-// Claim waits until a job is due and leases up to n to the caller until lease
-// from now: each is then to be ended with Done, Fail or Release, or kept with
-// Renew. Of a key that is leased nothing more is due. It returns ctx's error when
+// Claim waits until a job is due, and leases up to n jobs to the caller until lease from
+// now. The caller ends each with Done, Fail or Release, or keeps it with Renew. While a
+// key is leased no other job of it is due. Claim returns ctx's error when ctx ends, and
+// db.ErrClosed after Close.
 // that ends, and db.ErrClosed after Close.
-//
-// room says how many jobs of a host the caller has room for; nil is room for any. It
-// is called within a transaction. Each host has a lane. Lanes take turns, the one
-// whose oldest job is due for longest first, so that a lane full of jobs costs the
-// others nothing. A job that cannot be read, of another release, is dead at once.
+// room says how many jobs of a host the caller has room for; nil is room for any. It is
+// called within a transaction. Each host has a lane. Lanes take turns: the lane whose
+// oldest job has been due for longest goes first, so a lane full of jobs costs the others
+// nothing. A job that cannot be read, because another release wrote it, is dead at once.
 func (s *Spool) Claim(ctx context.Context, n int, lease time.Duration, room push.Room) ([]*push.Job, error) {
 	if n < 1 || lease <= 0 {
 		return nil, fmt.Errorf("claim of %d jobs for %v: both must be positive", n, lease)
@@ -47,7 +47,7 @@ func (s *Spool) Claim(ctx context.Context, n int, lease time.Duration, room push
 		}
 		var timer <-chan time.Time
 		if !next.IsZero() {
-			// Up to a millisecond late rather than early and in a circle.
+			// Up to a millisecond late, as too early would spin.
 			timer = s.db.After(max(next.Sub(now), 0) + time.Millisecond)
 		}
 		select {
@@ -61,8 +61,8 @@ func (s *Spool) Claim(ctx context.Context, n int, lease time.Duration, room push
 	}
 }
 
-// nextDue reports whether a job is due for which there is room, or a lease has ended,
-// and else when to look again; zero when only a signal can change anything.
+// nextDue reports whether a job is due for which there is room, or a lease has ended. If
+// not, next is when to look again; it is zero when only a signal can change anything.
 func (s *Spool) nextDue(ctx context.Context, now time.Time, room push.Room) (due bool, next time.Time, err error) {
 	err = s.db.Read(ctx, func(c db.Snapshot) error {
 		end, leased, err := c.First("SELECT min(due) FROM spool_jobs WHERE state = 'leased'")
@@ -86,16 +86,16 @@ func (s *Spool) nextDue(ctx context.Context, now time.Time, room push.Room) (due
 	return due, next, err
 }
 
-// lane has jobs waiting and room for them.
+// lane is a lane that has jobs waiting and room for them.
 type lane struct {
 	name string
 	due  int64 // of its first job, in milliseconds
 	room int
 }
 
-// waitingLanes are the lanes with jobs that may be claimed some time. It reads a few
-// rows of an index for each lane, however many jobs it has. again is when there may be
-// room in another lane.
+// waitingLanes returns the lanes with jobs that can be claimed now or later. It reads a
+// few rows of an index for each lane, however many jobs the lane has. again is when
+// another lane may have room.
 func waitingLanes(c db.Snapshot, room push.Room) (lanes []lane, again time.Time, err error) {
 	name, after := "", ">="
 	for ; ; after = ">" {
@@ -187,7 +187,7 @@ func (s *Spool) claim(ctx context.Context, n int, lease time.Duration, room push
 	return jobs, nil
 }
 
-// dueJobs are up to n jobs of a lane, each of a key of its own.
+// dueJobs returns up to n jobs of a lane, each of a key of its own.
 func dueJobs(t db.Transaction, lane string, n int) (jobs []*push.Job, err error) {
 	keys := map[string]bool{}
 	err = t.Each(func(row []driver.Value) error {
@@ -203,8 +203,8 @@ func dueJobs(t db.Transaction, lane string, n int) (jobs []*push.Job, err error)
 
 const leaseEnded = "the worker was not heard of until its lease ended"
 
-// endLeases takes back the jobs of workers that said nothing in time. A job that
-// ends its workers each time is dead at last.
+// endLeases takes back the jobs of workers that said nothing in time. A job that ends its
+// worker each time is dead at last.
 func (s *Spool) endLeases(t db.Transaction) error {
 	var dead []*push.Job
 	err := t.Each(func(row []driver.Value) error {
@@ -226,8 +226,8 @@ func (s *Spool) endLeases(t db.Transaction) error {
 	return err
 }
 
-// held runs an update that touches the job only while j's lease holds, and says
-// ErrLeaseLost when it touched nothing.
+// held runs an update that touches the job only while j's lease holds. It returns
+// ErrLeaseLost if the update touched nothing.
 func (s *Spool) held(ctx context.Context, j *push.Job, fn func(db.Transaction) (int64, error)) error {
 	err := s.db.Transact(ctx, func(t db.Transaction) error {
 		n, err := fn(t)
@@ -250,8 +250,7 @@ func (s *Spool) Renew(ctx context.Context, j *push.Job, lease time.Duration) err
 	})
 }
 
-// Done removes the job. When it returns ErrLeaseLost the job will be, or was,
-// done again.
+// Done removes the job. If it returns ErrLeaseLost, the job is done a second time.
 func (s *Spool) Done(ctx context.Context, j *push.Job) error {
 	return s.held(ctx, j, func(t db.Transaction) (int64, error) {
 		return remove(t, "id = ? AND leases = ? AND state = 'leased'", j.ID, j.Lease)
@@ -281,8 +280,8 @@ func (s *Spool) tellDead(j *push.Job, f push.Failure) {
 		"err", f.Error, "do", "tidewaiter spool list --state dead shows it, tidewaiter spool retry tries it again")
 }
 
-// delay is the wait after so many attempts: BaseDelay doubled with each but the
-// first, at most MaxDelay, less up to a half of it.
+// delay is the wait after a number of attempts: BaseDelay, doubled with each attempt
+// after the first, at most MaxDelay, and shortened by up to a half.
 func (s *Spool) delay(attempts int) time.Duration {
 	d := s.opts.BaseDelay
 	for i := 1; i < attempts && d < s.opts.MaxDelay; i++ {
@@ -292,8 +291,8 @@ func (s *Spool) delay(attempts int) time.Duration {
 	return d - rand.N(d/2+1)
 }
 
-// Release gives the job back at once and as if it had not been claimed, for a
-// worker that stops.
+// Release gives the job back at once, as if it had not been claimed. It is for a worker
+// that stops.
 func (s *Spool) Release(ctx context.Context, j *push.Job) error {
 	return s.held(ctx, j, func(t db.Transaction) (int64, error) {
 		return t.Exec("UPDATE spool_jobs SET state = 'waiting', due = ?, attempts = attempts - 1 WHERE id = ? AND leases = ? AND state = 'leased'",

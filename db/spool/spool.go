@@ -130,8 +130,8 @@ func scanJob(row []driver.Value) *push.Job {
 	}
 }
 
-// loadEvents fills in a job's events. unreadable says what is wrong with one that
-// another release stored.
+// loadEvents fills in a job's events. unreadable is set if another release stored an
+// event that this one cannot read.
 func loadEvents(c db.Snapshot, j *push.Job) (unreadable, err error) {
 	err = c.Each(func(row []driver.Value) error {
 		b, _ := row[0].([]byte)

@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// maxAccounts bounds what is read of /etc/group and /etc/passwd, in bytes. A group
-// that is not understood because of it counts as shared.
+// maxAccounts bounds how much of /etc/group and /etc/passwd is read, in bytes. A group
+// beyond it counts as shared.
 const maxAccounts = 4 << 20
 
-// thisProcess is the process that runs.
+// thisProcess describes the running process.
 func thisProcess() process {
 	uid := uint32(os.Geteuid())
 	return process{uid: uid, alone: func(gid uint32) bool {
@@ -28,9 +28,9 @@ func thisProcess() process {
 	}}
 }
 
-// shared tells whether files in the formats of passwd(5) and group(5) put anybody
-// but uid and root in a group. Without the files, as in small containers, nobody is.
-// Accounts that are kept elsewhere, as in LDAP, are not seen.
+// shared reports whether files in the formats of passwd(5) and group(5) put anybody but
+// uid and root in a group. Without the files, as in small containers, the group is not
+// shared. Accounts that are kept elsewhere, as in LDAP, are not seen.
 func shared(passwd, group string, gid, uid uint32) bool {
 	names := map[string]bool{"root": true}
 	found := false

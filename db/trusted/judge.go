@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// Error says why a file is refused, and what mends it.
+// Error says why a file is refused, and how to mend it.
 type Error struct {
-	// Path is the file's, as it was given.
+	// Path is the file's path, as it was given.
 	Path string
-	// Problem is what another user is to the file, such as "every user can write it".
+	// Problem says what another user can do, such as "every user can write it".
 	Problem string
-	// Facts are what ls -l says of it: mode, owner, group and path.
+	// Facts are the file's mode, owner, group and path, as ls -l shows them.
 	Facts string
 	// Fix is what to do, with the command to run.
 	Fix string
@@ -25,7 +25,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s is refused, as %s (%s): %s", e.Path, e.Problem, e.Facts, e.Fix)
 }
 
-// facts are what is known of a file.
+// facts describe a file.
 type facts struct {
 	path     string
 	mode     fs.FileMode
@@ -33,10 +33,10 @@ type facts struct {
 	readOnly bool // its file system cannot be written
 }
 
-// process is who judges.
+// process is the process that judges.
 type process struct {
 	uid uint32
-	// alone tells whether nobody but this process's user and root is in a group.
+	// alone reports whether a group has nobody but this process's user and root.
 	alone func(gid uint32) bool
 }
 
@@ -95,7 +95,7 @@ func (f facts) refuse(problem, fix string) error {
 	}
 }
 
-// sudo is what a command of root's begins with.
+// sudo begins a command that root must run.
 func (p process) sudo() string {
 	if p.uid == 0 {
 		return ""
@@ -121,7 +121,7 @@ func groupName(gid uint32) string {
 	return number
 }
 
-// quoted is a path as a shell takes it.
+// quoted is a path as a shell reads it.
 func quoted(path string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+=:,@", r)

@@ -11,11 +11,11 @@
 //   - What is on a file system that is mounted read-only cannot be written, as
 //     ConfigMaps and Secrets in a pod cannot, whatever its mode says.
 //
-// What is judged is the open file and not its path, so nobody can exchange it
-// between the look and the use. Symbolic links are followed, since Kubernetes makes
-// a file of a volume one: what counts is the file at their end. The directories
-// above are not judged: whoever can write those can put another file there, but not
-// one that is owned by the user or by root and that others cannot write.
+// The open file is judged, and not its path, so nobody can exchange it between the look
+// and the use. Symbolic links are followed, since Kubernetes makes a file of a volume
+// one: the file at their end counts. The directories above are not judged: whoever can
+// write one can put another file there, but not one that is owned by the user or by root
+// and that others cannot write.
 package trusted
 
 import (
@@ -57,9 +57,9 @@ func CheckDir(path string) error {
 	return Check(f)
 }
 
-// CheckPath is Check for a file that is not to be opened, as the program holds locks
-// on it or hands its path to a library. It holds where the directory has passed
-// CheckDir, since nobody else can exchange the file then.
+// CheckPath is Check for a file that must not be opened, because the program holds locks
+// on it or hands its path to a library. It is safe only if the directory has passed
+// CheckDir, since nobody else can then exchange the file.
 func CheckPath(path string) error { return checkPath(path, false) }
 
 // CheckSecretPath is CheckPath, and fails for what another user can read, too.
