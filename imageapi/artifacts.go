@@ -26,20 +26,21 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 )
 
-// Artifacts are objects of kind Image that are none: signatures, attestations, charts. OpenShift's registry stores them as it
-// does images, and reads them by name. They are in a storage of their own, so that nothing that lists, watches, counts or
-// indexes images meets one, be it by selector, from stored bytes or in SQL; the resource images has them by name, and
-// lists those alone when asked by the field selector artifact=true.
+// Artifacts are objects of kind Image that are not images: signatures, attestations, charts. OpenShift's registry
+// stores and reads them as it does images. They have a storage of their own, so nothing that lists, watches, counts or
+// indexes images meets one, be it by selector, from stored bytes or in SQL. The resource images has them by name, and
+// lists them alone with the field selector artifact=true.
 
-// artifactsResource is where artifacts are in the database: /image.openshift.io/artifacts/.
+// artifactsResource is the resource of artifacts in the database: /image.openshift.io/artifacts/.
 const artifactsResource = "artifacts"
 
 // isArtifact reports whether an object is marked as an artifact. The mark is the server's: see strategy.
 func isArtifact(image *imagev1.Image) bool { return image.Annotations[annotation.ArtifactType] != "" }
 
-// artifactType says what the manifest that an object carries is; "" of an image, and without a manifest that can be read. An
-// index of referrers is told by both, what it lists and the tag that it is known by: for registries without the referrers API
-// the distribution-spec has clients keep it there, and nothing in the index says so.
+// artifactType returns what kind of artifact an object's manifest is. It returns "" for an image, and for an object
+// without a readable manifest. An index of referrers is known by two things, what it lists and its tag: for registries
+// without the referrers API, the distribution-spec has clients keep it under that tag, and nothing in the index says
+// so.
 func artifactType(image *imagev1.Image) string {
 	if image.DockerImageManifest == "" {
 		return ""
@@ -57,7 +58,7 @@ func artifactType(image *imagev1.Image) string {
 // referrersTag is a tag of the referrers tag schema.
 var referrersTag = regexp.MustCompile(`^sha(256-[0-9a-f]{64}|512-[0-9a-f]{64})$`)
 
-// derive is [manifest.Derive], or of what is marked as an artifact [manifest.DeriveArtifact].
+// derive is [manifest.Derive], or [manifest.DeriveArtifact] for an object that is marked as an artifact.
 func derive(image *imagev1.Image, children ...*imagev1.Image) error {
 	if isArtifact(image) {
 		return manifest.DeriveArtifact(image)
@@ -76,10 +77,10 @@ func (g artifactsGetter) GetRESTOptions(resource schema.GroupResource, example r
 	return options, err
 }
 
-// artifactFields are those that artifacts are selected by. All that is said of verdicts and use is said of images.
+// artifactFields are the fields that artifacts are selected by. The fields of verdicts and use are of images alone.
 var artifactFields = []string{nameField, digestField, referenceField, knownField, recordedField, mediaTypeField, artifactField}
 
-// indexedArtifactFields are those of them that the storage answers from an index.
+// indexedArtifactFields are the artifactFields that the storage answers from an index.
 var indexedArtifactFields = []string{referenceField, knownField}
 
 // artifactPredicate selects artifacts.
@@ -89,7 +90,7 @@ func (f *facts) artifactPredicate(label labels.Selector, field fields.Selector) 
 	return predicate
 }
 
-// asked is what a selector asks for: artifacts or, as without one, images, and what else it says.
+// asked returns the store that a selector asks for, artifacts or by default images, and the options for it.
 func (r *imagesREST) asked(options *internalversion.ListOptions) (store imageStore, _ *internalversion.ListOptions, err error) {
 	store = imageStore{r.Store, r.facts.predicate}
 	if options == nil || options.FieldSelector == nil {
@@ -174,7 +175,7 @@ func (r *imagesREST) listWithArtifacts(ctx context.Context, options internalvers
 	return artifacts, nil
 }
 
-// Get is part of rest.Getter. What is no image is found by its name, too.
+// Get is part of rest.Getter. It finds artifacts, too.
 func (r *imagesREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
 	obj, err := r.Store.Get(ctx, name, options)
 	if apierrors.IsNotFound(err) {
@@ -189,7 +190,7 @@ func (r *imagesREST) Destroy() {
 	r.artifacts.Destroy()
 }
 
-// createArtifact stores what is no image.
+// createArtifact stores an artifact.
 func (r *imagesREST) createArtifact(ctx context.Context, image *imagev1.Image, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	if err := r.isFree(ctx, r.Store, image.Name); err != nil {
 		return nil, err
@@ -197,11 +198,11 @@ func (r *imagesREST) createArtifact(ctx context.Context, image *imagev1.Image, v
 	return r.artifacts.Create(ctx, image, validate, options)
 }
 
-// isFree refuses a name that another storage has. Names are digests of manifests, so that they meet only where an image was
-// stored without its manifest, which alone tells what it is.
+// isFree refuses a name that the other storage has. Names are digests of manifests, so an image and an artifact share
+// one only if the image was stored without its manifest, which alone tells the two apart.
 func (r *imagesREST) isFree(ctx context.Context, in rest.Getter, name string) error {
 	if !reference.IsDigest(name) {
-		return nil // no artifact has it
+		return nil // the other storage does not have it
 	}
 	_, err := in.Get(ctx, name, &metav1.GetOptions{})
 	switch {
@@ -213,7 +214,8 @@ func (r *imagesREST) isFree(ctx context.Context, in rest.Getter, name string) er
 	return err
 }
 
-// updateArtifact updates what is no image, or applies it, which creates it if it is not there; else done is false.
+// updateArtifact updates an artifact, or applies it, which creates one that is not there. done is false if the object
+// is an image.
 func (r *imagesREST) updateArtifact(ctx context.Context, name string, info rest.UpdatedObjectInfo, validateCreate rest.ValidateObjectFunc, validateUpdate rest.ValidateObjectUpdateFunc, createOnUpdate bool, options *metav1.UpdateOptions) (obj runtime.Object, created, done bool, err error) {
 	_, err = r.artifacts.Get(ctx, name, &metav1.GetOptions{})
 	isThere := err == nil
@@ -230,14 +232,14 @@ func (r *imagesREST) updateArtifact(ctx context.Context, name string, info rest.
 		applied, err := info.UpdatedObject(ctx, r.New())
 		image, ok := applied.(*imagev1.Image)
 		if err != nil || !ok || artifactType(image) == "" {
-			return nil, false, false, nil // whoever does it next says what is wrong
+			return nil, false, false, nil // the update of an image says what is wrong
 		}
 	}
 	obj, created, err = r.artifacts.Update(ctx, name, info, validateCreate, validateUpdate, createOnUpdate, options)
 	return obj, created, true, err
 }
 
-// imageStore is where objects of kind Image are, and how they are selected there.
+// imageStore is a storage of images or of artifacts, and how objects are selected there.
 type imageStore struct {
 	listedStore
 	predicate func(labels.Selector, fields.Selector) storage.SelectionPredicate
@@ -251,10 +253,10 @@ type listedStore interface {
 	ListPredicate(ctx context.Context, p storage.SelectionPredicate, options *internalversion.ListOptions) (runtime.Object, error)
 }
 
-// artifactField selects what is no image.
+// artifactField selects artifacts.
 const artifactField = selectors.Artifact
 
-// markArtifact marks an object as what its manifest says that it is, and no other.
+// markArtifact marks an object with the kind of artifact that it is, and unmarks an image.
 func markArtifact(image *imagev1.Image, kind string) {
 	delete(image.Annotations, annotation.ArtifactType)
 	if kind != "" {

@@ -19,8 +19,8 @@ const legacyMetadataVersion = "1.0"
 
 // stampMetadata brings dockerImageMetadata to the form that is stored and served: compact, of kind
 // DockerImage of image.openshift.io/1.0. Clients may leave kind and apiVersion out, or write the
-// apiVersion from before API groups. What is no JSON object, or another kind, stays as it is, for
-// validation to refuse.
+// apiVersion from before API groups. It leaves alone what is not a JSON object, or is of another
+// kind: validation refuses that.
 func stampMetadata(image *imagev1.Image) {
 	raw := image.DockerImageMetadata.Raw
 	if len(raw) == 0 {
@@ -49,8 +49,8 @@ func stampMetadata(image *imagev1.Image) {
 	}
 }
 
-// rawString is the string in raw; "" when it is absent or null, and a value that no kind has when it
-// is something else.
+// rawString is the string in raw: "" when raw is absent or null, and a value that no kind has when
+// raw is not a string.
 func rawString(raw json.RawMessage) string {
 	if len(raw) == 0 {
 		return ""
@@ -96,9 +96,9 @@ func setAnnotation(image *imagev1.Image, key, value string) {
 // derivedAnnotations are the annotations that the server computes.
 var derivedAnnotations = []string{imagev1.DockerImageLayersOrderAnnotation, annotation.Platform, annotation.OSVersion, annotation.RunConfig, annotation.ArtifactType, annotation.AttestationManifests}
 
-// wantDerived returns an Image that holds what the server-computed fields of image must be after an
-// update of old: what they were, made printable, unless image brings a manifest or a config that old
-// had not. Then verified bytes replace claims.
+// wantDerived returns an Image with the server-computed fields that image must have after an update
+// of old. They are those of old, made printable, unless image has a manifest or a config that old
+// had not: then verified bytes replace claims.
 func wantDerived(image, old *imagev1.Image) (*imagev1.Image, error) {
 	want := *old
 	addsManifest := image.DockerImageManifest != "" && old.DockerImageManifest == ""
@@ -118,8 +118,8 @@ func wantDerived(image, old *imagev1.Image) (*imagev1.Image, error) {
 	return &want, err
 }
 
-// restoreDerived completes an update: server-computed fields that the client left out, or sent in
-// another encoding, become what they must be. Other values stay for validation to refuse.
+// restoreDerived completes an update. Server-computed fields that the client left out, or sent in
+// another encoding, become what they must be. It leaves other values alone: validation refuses them.
 func restoreDerived(image, old *imagev1.Image) {
 	want, err := wantDerived(image, old)
 	if err != nil {
@@ -148,8 +148,8 @@ func restoreDerived(image, old *imagev1.Image) {
 	}
 }
 
-// restoreLayers does the layers' part of restoreDerived: they may also come in the other order, when
-// the annotation says so.
+// restoreLayers is restoreDerived for the layers. They may come in the other order, when the
+// annotation says so.
 func restoreLayers(image, old, want *imagev1.Image) {
 	if image.Annotations[imagev1.DockerImageLayersOrderAnnotation] == imagev1.DockerImageLayersOrderDescending {
 		ascending := slices.Clone(image.DockerImageLayers)
@@ -164,8 +164,8 @@ func restoreLayers(image, old, want *imagev1.Image) {
 	}
 }
 
-// sameMetadata reports whether two encodings of dockerImageMetadata say the same. Clients drop empty
-// fields and reorder keys; they must not add fields that the kind does not have.
+// sameMetadata reports whether two encodings of dockerImageMetadata mean the same. Clients drop
+// empty fields and reorder keys; they must not add fields that the kind does not have.
 func sameMetadata(a, b []byte) bool {
 	if bytes.Equal(a, b) {
 		return true
@@ -178,7 +178,7 @@ func sameMetadata(a, b []byte) bool {
 	return decodeStrict(a, &imageA) && decodeStrict(b, &imageB) && apiequality.Semantic.DeepEqual(imageA, imageB)
 }
 
-// decodeStrict decodes JSON that has no unknown and no duplicate fields.
+// decodeStrict decodes JSON, and refuses unknown and duplicate fields.
 func decodeStrict(raw []byte, into any) bool {
 	strict, err := kjson.UnmarshalStrict(raw, into)
 	return err == nil && len(strict) == 0

@@ -17,33 +17,32 @@ import (
 
 // Usage knows the pods.
 type Usage interface {
-	// PodsUsing returns how many pods use an image with one of these digests, or, of pods that name
-	// no digest, one of these references. Behind the digest of an index there may be a platform, as in
-	// sha256:…@linux/arm64: then only pods on nodes of that platform count, or of one that is not known.
-	// It is asked for each image of a list, so it must be quick.
+	// PodsUsing returns how many pods use an image with one of these digests, or, of pods that name no digest, one of
+	// these references. The digest of an index may be followed by a platform, as in sha256:…@linux/arm64: then pods on
+	// nodes of other platforms do not count. It is called for each image of a list, so it must be quick.
 	PodsUsing(digests []string, references []reference.Reference) int
-	// InUse returns the digests that pods use, and the references of those that name no digest, in
-	// full form: docker.io/library/nginx:latest.
+	// InUse returns the digests that pods use, and the references of pods that name no digest, in full form:
+	// docker.io/library/nginx:latest.
 	InUse() (digests, references []string)
-	// Subscribe has f called with digests whose number of pods has changed.
+	// Subscribe calls f with digests whose number of pods has changed.
 	Subscribe(f func(digests []string)) (cancel func())
 	// UsedBy returns where these pods are: clusters, and namespaces as cluster/namespace, sorted.
 	UsedBy(digests []string, references []reference.Reference) []string
-	// Users returns at most so many of these pods, as cluster/namespace/name, sorted.
+	// Users returns these pods, at most most of them, as cluster/namespace/name, sorted.
 	Users(digests []string, references []reference.Reference, most int) []string
 	// Synced reports whether all pods that are stored are known.
 	Synced() bool
-	// Complete reports whether those of every cluster are, so that a count of zero means that there is none.
+	// Complete reports whether the pods of every cluster are known, so that a count of zero means that there is none.
 	Complete() bool
-	// Doubts says of clusters whose pods are not known as of now what is known, and why not more.
+	// Doubts names the clusters whose pods are not known as of now, with what is known of them and why not more.
 	Doubts() []string
 }
 
-// facts are what is asked about images that their own fields do not say.
+// facts answers questions about images that their own fields do not answer.
 type facts struct {
 	summarize func(image *imagev1.Image) (verified string, signers []string)
 	attested  func(image *imagev1.Image) string
-	usage     Usage // nil when nobody knows
+	usage     Usage // nil when nobody knows the pods
 	indexes   *usedIndexes
 }
 
@@ -66,7 +65,7 @@ func summarizeUnjudged(image *imagev1.Image) (verified string, signers []string)
 	return verdicts.VerifiedUnknown, nil
 }
 
-// attestedUnjudged is the same of attestations.
+// attestedUnjudged is the same for attestations.
 func attestedUnjudged(image *imagev1.Image) string {
 	if countSignatures(image) == len(image.Signatures) {
 		return ""
@@ -84,7 +83,7 @@ func countSignatures(image *imagev1.Image) (n int) {
 	return n
 }
 
-// pods counts the pods that use the image now; 0 when nobody knows.
+// pods counts the pods that use the image now; 0 when nobody knows the pods.
 func (f *facts) pods(image *imagev1.Image) int {
 	if f.usage == nil {
 		return 0
@@ -92,13 +91,13 @@ func (f *facts) pods(image *imagev1.Image) int {
 	return f.usage.PodsUsing(f.digests(image), references(image))
 }
 
-// digests are those that pods tell which use the image: its own, of an image those of the indexes that list it, and of an index
-// those of the images that it lists.
+// digests are the digests by which pods may use the image: its own, those of the indexes that list it, and, of an
+// index, those of the images that it lists.
 func (f *facts) digests(image *imagev1.Image) []string {
 	return append(append(f.indexes.of(image.Name), image.Name), listed(image)...)
 }
 
-// used is whether pods use the image: "unknown" while pods are unknown and none that is known does.
+// used says whether pods use the image. It is "unknown" while not all pods are known and no known pod does.
 func (f *facts) used(image *imagev1.Image) string {
 	switch {
 	case f.pods(image) > 0:
@@ -112,7 +111,7 @@ func (f *facts) used(image *imagev1.Image) string {
 // complete reports whether a count of zero means that there is no pod.
 func (f *facts) complete() bool { return f.usage.Complete() && f.indexes.complete() }
 
-// usedBy is where the pods are that use the image.
+// usedBy returns where the pods are that use the image.
 func (f *facts) usedBy(image *imagev1.Image) []string {
 	if f.usage == nil {
 		return nil
@@ -135,13 +134,13 @@ func (f *facts) podsCell(image *imagev1.Image) string {
 	return strconv.Itoa(n) + "+"
 }
 
-// warnOfDoubts tells whoever asks about pods what of them is not known as of now.
+// warnOfDoubts warns a client that asks about pods of clusters whose pods are not known as of now.
 func (f *facts) warnOfDoubts(ctx context.Context) {
 	if f.usage == nil {
 		return
 	}
 	f.indexes.readAgain(ctx)
-	if info, ok := genericapirequest.RequestInfoFrom(ctx); ok && info.Verb == "watch" { // which has sent its headers
+	if info, ok := genericapirequest.RequestInfoFrom(ctx); ok && info.Verb == "watch" { // its headers have been sent
 		return
 	}
 	for _, doubt := range append(f.usage.Doubts(), f.indexes.doubts()...) {
@@ -149,7 +148,7 @@ func (f *facts) warnOfDoubts(ctx context.Context) {
 	}
 }
 
-// Verdict is the verdict about an image in the repository of a reference, "" where it is not known to be there.
+// Verdict is the verdict about an image in the repository of a reference, "" if the image is not known to be there.
 // summarize is that of [Options].
 func Verdict(image *imagev1.Image, ref reference.Reference, summarize func(*imagev1.Image) (verified string, signers []string)) string {
 	for _, v := range newFacts(Options{Summarize: summarize}).verdicts(image) {
@@ -160,7 +159,7 @@ func Verdict(image *imagev1.Image, ref reference.Reference, summarize func(*imag
 	return ""
 }
 
-// references are all that the image is known by.
+// references are all references that the image is known by.
 func references(image *imagev1.Image) []reference.Reference {
 	known := annotation.Known(image.Annotations)
 	if ref, err := reference.Parse(image.DockerImageReference); err == nil {

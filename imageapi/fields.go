@@ -25,35 +25,35 @@ import (
 // The fields that images are selected by.
 const (
 	nameField         = "metadata.name"
-	digestField       = selectors.Digest // as the beginning of the name; see listByDigest
+	digestField       = selectors.Digest // the beginning of the name; see listByDigest
 	referenceField    = "dockerImageReference"
 	mediaTypeField    = "dockerImageManifestMediaType"
 	architectureField = "dockerImageMetadata.Architecture"
 	verifiedField     = "signatures.verified"
-	signerField       = "signatures.signer"          // has as many values as the image has signers
+	signerField       = "signatures.signer"          // one value for each signer
 	attestedField     = "attestations.verified"      // "" of most
-	knownField        = selectors.References         // and as the references and repositories that it is known by
-	recordedField     = selectors.RecordedReferences // the same, but that it is never asked where a tag leads now
-	verdictsField     = "verdicts"                   // and as the repositories that it is in, each with the verdict there
+	knownField        = selectors.References         // one value for each reference and repository that the image is known by
+	recordedField     = selectors.RecordedReferences // the same, but never asks where a tag leads now
+	verdictsField     = "verdicts"                   // one value for each repository that the image is in, with the verdict there
 	vouchesField      = "vouches"                    // of an index: the images that are verified through it
 	listsField        = "lists"                      // of an index: the images that it lists
-	warningsField     = selectors.Warnings           // and as there are kinds of warnings about it
+	warningsField     = selectors.Warnings           // one value for each kind of warning about the image
 	unprintableField  = selectors.Unprintable
-	usedField         = "used"    // is about the moment, and not stored
-	usedByField       = "used-by" // as that, and has as many values as clusters and namespaces have pods that use it
+	usedField         = "used"    // computed when asked, and not stored
+	usedByField       = "used-by" // the same, with one value for each cluster and namespace that has pods which use the image
 )
 
-// Values of warningsField: what is not as complete as of other images.
+// Values of warningsField: in what the image is less complete than others.
 const (
 	warningManifestLeftOut = "ManifestLeftOut"
 	warningConfigLeftOut   = "ConfigLeftOut"
 	warningOldReferences   = selectors.WarningOldReferences
-	warningSignatures      = "SignaturesLeftOut" // found, and too many or too large
+	warningSignatures      = "SignaturesLeftOut" // signatures were found, but are too many or too large
 	warningIncomplete      = "SearchIncomplete"  // not all signatures could be read
 )
 
-// indexedFields are those that the storage answers from an index. A selector that names several is
-// answered from the first of them, so the most selective come first.
+// indexedFields are those that the storage answers from an index. A selector that names several uses the first of them,
+// so the most selective come first.
 var indexedFields = []string{vouchesField, listsField, referenceField, verdictsField, knownField, signerField, warningsField, attestedField, verifiedField, architectureField, mediaTypeField, unprintableField}
 
 // fieldValues are the selectable fields and the values they can have; nil for any.
@@ -78,8 +78,8 @@ var fieldValues = map[string][]string{
 	usedByField:       nil,
 }
 
-// convertFieldLabel accepts the selectable fields as they are. The API server answers 400 to any
-// other, and to a value that a field cannot have: nothing would ever be selected by it.
+// convertFieldLabel accepts the selectable fields as they are. The API server answers 400 to any other field, and to a
+// value that a field cannot have, which would select nothing.
 func convertFieldLabel(label, value string) (string, string, error) {
 	values, ok := fieldValues[label]
 	if !ok {
@@ -106,7 +106,7 @@ func convertFieldLabel(label, value string) (string, string, error) {
 	return label, value, nil
 }
 
-// values of a field of an image, at least one: "" where it has none.
+// values returns the values of a field of an image, at least one: "" if the image has none.
 func (f *facts) values(field string, image *imagev1.Image) []string {
 	switch field {
 	case referenceField:
@@ -161,7 +161,7 @@ func (f *facts) values(field string, image *imagev1.Image) []string {
 // warnings are the kinds of warnings about an image.
 func warnings(image *imagev1.Image) []string {
 	var all []string
-	left, _ := manifest.LeftOutOf(image) // what cannot be read leaves nothing out
+	left, _ := manifest.LeftOutOf(image) // an annotation that cannot be read leaves nothing out
 	if left.Manifest != nil {
 		all = append(all, warningManifestLeftOut)
 	}
@@ -185,8 +185,8 @@ func warnings(image *imagev1.Image) []string {
 }
 
 // verdicts are the verdicts in the repositories that the image is in, each as <verdict>@<repository>. Where no policy
-// covers a repository, the verdict is what the signatures say by themselves. A tag that is a policy's scope has one, too,
-// and so has a repository for the pods of a namespace with policies of its own.
+// covers a repository, the verdict is what the signatures say by themselves. A tag that is a policy's scope has a
+// verdict of its own, and so has a repository for the pods of a namespace with policies.
 func (f *facts) verdicts(image *imagev1.Image) []string {
 	var all []string
 	judged, found := annotation.Judged(image.Annotations), annotation.Found(image.Annotations)
@@ -214,7 +214,7 @@ func (f *facts) verdicts(image *imagev1.Image) []string {
 	return all
 }
 
-// knownBy are the references an image is known by, as they are pulled, and their repositories, each once.
+// knownBy returns the references an image is known by, as they are pulled, and their repositories, each once.
 func knownBy(image *imagev1.Image) []string {
 	var out []string
 	for _, ref := range references(image) {
@@ -224,8 +224,8 @@ func knownBy(image *imagev1.Image) []string {
 	return slices.Compact(out)
 }
 
-// architecture is "" for images without readable metadata and for indexes. The metadata of an image
-// with a config is derived from that, which has been read a moment ago when the image is written.
+// architecture is "" for indexes and for images without readable metadata. The metadata of an image with a config
+// follows from the config, which has been read a moment ago when the image is written.
 func architecture(image *imagev1.Image) string {
 	if image.DockerImageManifest != "" && image.DockerImageConfig != "" {
 		if config, err := manifest.ConfigOf(image); err == nil {
@@ -239,8 +239,8 @@ func architecture(image *imagev1.Image) string {
 	return metadata.Architecture
 }
 
-// attributes returns what label and field selectors match against: labels, and these fields. One
-// with several values is there by each of them, see term.
+// attributes returns what label and field selectors match against: the labels, and these fields. A field with several
+// values is there once for each, see term.
 func (f *facts) attributes(names []string) storage.AttrFunc {
 	return func(obj runtime.Object) (labels.Set, fields.Set, error) {
 		image, ok := obj.(*imagev1.Image)
@@ -258,9 +258,9 @@ func (f *facts) attributes(names []string) storage.AttrFunc {
 	}
 }
 
-// predicate selects images. Naming the indexed fields lets the storage answer from an index.
+// predicate selects images. It names the indexed fields, so that the storage can answer from an index.
 func (f *facts) predicate(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
-	var names []string // a list looks into every image for these only
+	var names []string // only for these a list looks into every image
 	indexed := indexedFields
 	for _, r := range field.Requirements() {
 		names = append(names, r.Field)
@@ -271,8 +271,8 @@ func (f *facts) predicate(label labels.Selector, field fields.Selector) storage.
 	return storage.SelectionPredicate{Label: label, Field: newSelector(field), GetAttrs: f.attributes(names), IndexFields: indexed}
 }
 
-// indexers compute the index entries of an image for these fields. What most images do not have, such as a warning,
-// has no entry where it is missing: each costs a write, and too many would match to gain from it.
+// indexers compute the index entries of an image for these fields. A field that most images lack, such as a warning,
+// has no entry for an image without it: each entry costs a write, and an index of most images would save nothing.
 func (f *facts) indexers(names []string) *cache.Indexers {
 	out := cache.Indexers{}
 	for _, field := range names {
@@ -287,8 +287,8 @@ func (f *facts) indexers(names []string) *cache.Indexers {
 	return &out
 }
 
-// selector is a field selector some of whose fields, such as references, have several values. It
-// is what was asked for (and what indexes are chosen by), and matches by a term for each value.
+// selector is a field selector for fields that may have several values, such as references. It holds the selector as it
+// was asked, from which indexes are chosen, and matches by a term for each value.
 type selector struct {
 	fields.Selector
 	terms fields.Selector
@@ -305,7 +305,8 @@ func newSelector(asked fields.Selector) fields.Selector {
 	return selector{asked, terms}
 }
 
-// term is what a field with a value is matched by: of a field with several, that the value is one.
+// term returns the name and value by which a field with a value is matched. For a field with several values, the value
+// is part of the name.
 func term(field, value string) (string, string) {
 	switch field {
 	case signerField, knownField, recordedField, warningsField, verdictsField, vouchesField, listsField, usedByField, selectors.StreamRepository, streamLeadsField, selectors.TagShort:

@@ -13,9 +13,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/plainjson"
 )
 
-// imageReader is a serializer of JSON. It takes the fields that it knows out of an Image's document,
-// reads them itself and leaves the rest to the serializer. In doubt it leaves everything to it, so
-// that what is accepted, and every error and warning, is the serializer's.
+// imageReader is a serializer of JSON. It reads the fields of an Image that it knows itself, and
+// leaves the rest of the document to the serializer. In doubt it leaves the whole document to it, so
+// whatever is accepted, and every error and warning, is the serializer's.
 type imageReader struct{ runtime.Serializer }
 
 var _ recognizer.RecognizingDecoder = imageReader{}
@@ -45,9 +45,9 @@ func (r imageReader) Decode(data []byte, defaults *schema.GroupVersionKind, into
 	return r.Serializer.Decode(data, defaults, into)
 }
 
-// takeFields splits an Image in JSON: fields that are plain are read into image, and rest is a
-// document of all others as they stand. What is wrong with those is still wrong in rest. It is false
-// of a document that is not plain.
+// takeFields splits an Image in JSON: it reads fields that are plain into image, and returns all
+// others as they stand in rest, a document. What is wrong with those is still wrong in rest. ok is
+// false if the document is not plain.
 func takeFields(data []byte, image *imagev1.Image) (rest []byte, ok bool) {
 	rest = append(make([]byte, 0, 256), '{')
 	r := plainjson.New(data)

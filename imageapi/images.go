@@ -22,18 +22,18 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
-// imagesREST is the storage of images: the generic one, a guard before selectors by use, and word of
-// verdicts that change.
+// imagesREST is the storage of images: the generic one, a guard before selectors by use, and reports of verdicts that
+// change.
 //
-// Whether an image is used is decided when it is asked: pods come and go without a change of any
-// image. A list of those that are used reads what pods use (listUsed), one of those that are not looks
-// at every image that the rest of the selector leaves.
+// Whether an image is used is computed when it is asked: pods come and go without a change of any image. A list of used
+// images reads what pods use (listUsed). A list of unused images looks at every image that the rest of the selector
+// leaves.
 type imagesREST struct {
 	*genericregistry.Store
 	artifacts      *genericregistry.Store
 	tags           *genericregistry.Store
 	facts          *facts
-	shown          *streamReader // set once it is made
+	shown          *streamReader // set once both exist
 	verdictChanged func(image *imagev1.Image, verified string, signers []string)
 	vouches        func(index *imagev1.Image)
 	answerCreation func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
@@ -100,8 +100,8 @@ func (r *imagesREST) DeleteCollection(ctx context.Context, validate rest.Validat
 	return r.deleteCollection(ctx, store, validate, options, listOptions)
 }
 
-// Watch is part of rest.Watcher. A watch tells of changes of images, so it would miss that a pod
-// came or went: better none than one that is wrong.
+// Watch is part of rest.Watcher. A watch tells of changes of images, so it cannot tell that a pod came or went: a
+// selector by use is refused.
 func (r *imagesREST) Watch(ctx context.Context, options *internalversion.ListOptions) (watch.Interface, error) {
 	if selectsByDigest(options) {
 		return nil, errListOnly()
@@ -116,8 +116,8 @@ func (r *imagesREST) Watch(ctx context.Context, options *internalversion.ListOpt
 	return store.Watch(ctx, options)
 }
 
-// Create is part of rest.Creater. What belongs to another in the registry of streams is told of also if it is there: the push
-// may be the second one, after one that ended halfway, or to another repository.
+// Create is part of rest.Creater. It reports what belongs to another object in the registry of streams, even if the
+// object exists already: an earlier push may have ended halfway, or have been to another repository.
 func (r *imagesREST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	image, _ := obj.(*imagev1.Image)
 	referrers, belongs := r.shown.referrers(image)
@@ -131,9 +131,9 @@ func (r *imagesREST) Create(ctx context.Context, obj runtime.Object, validate re
 	return out, err
 }
 
-// referrers is where those are listed that belong to the subject of an object in the registry of streams, by the referrers tag
-// schema; false if it is elsewhere, or belongs to no other. The registry does not give out the object itself before it is
-// listed there.
+// referrers returns where the registry of streams lists an object that belongs to another, its subject, by the
+// referrers tag schema. ok is false if the object is elsewhere or has no subject. The registry lists the object there
+// before it serves it.
 func (r *streamReader) referrers(image *imagev1.Image) (reference.Reference, bool) {
 	if r.pushed == nil || image == nil || image.DockerImageManifest == "" {
 		return reference.Reference{}, false
@@ -150,7 +150,7 @@ func (r *streamReader) referrers(image *imagev1.Image) (reference.Reference, boo
 	return ref, referrersTag.MatchString(ref.Tag)
 }
 
-// create is Create without word of a push.
+// create is Create without the report of a push.
 func (r *imagesREST) create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	if image, ok := obj.(*imagev1.Image); ok && artifactType(image) != "" {
 		return r.createArtifact(ctx, image, validate, options)
@@ -200,8 +200,8 @@ func (r *imagesREST) Update(ctx context.Context, name string, info rest.UpdatedO
 }
 
 // followTag has a selector by a reference with a tag select the image that the tag leads to, if that is known. An image
-// shows a bounded number of its references; where a tag leads is kept of every tag. One by recorded references is left
-// to their index.
+// shows a bounded number of its references, but it is recorded of every tag where it leads. A selector by recorded
+// references is left to their index.
 func (r *imagesREST) followTag(ctx context.Context, options *internalversion.ListOptions) (*internalversion.ListOptions, error) {
 	if options == nil || options.FieldSelector == nil {
 		return options, nil
@@ -218,7 +218,7 @@ func (r *imagesREST) followTag(ctx context.Context, options *internalversion.Lis
 		obj, err := r.tags.Get(genericapirequest.WithNamespace(ctx, tags.Namespace), tags.Name(ref), &metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
-			return name, value, nil // nobody has looked yet: what is recorded on images is all there is
+			return name, value, nil // nobody has looked yet, so the references recorded on images are all there is
 		case err != nil:
 			failed = err
 			return name, value, nil
@@ -238,13 +238,13 @@ func (r *imagesREST) followTag(ctx context.Context, options *internalversion.Lis
 	return &followed, nil
 }
 
-// noMergeKey is in the error of a strategic merge patch whose items lack the key that the Go type's
-// tag declares, as signatures do: the tag says name, where they have metadata.name. The error has no
-// type (mergepatch.ErrNoMergeKey), so it would be a 500, and it quotes the signature with its content.
+// noMergeKey is in the error of a strategic merge patch whose items lack the key that the Go type's tag declares.
+// Signatures do: the tag says name, and they have metadata.name. The error has no type (mergepatch.ErrNoMergeKey), so
+// it would be a 500, and it quotes the signature with its content.
 const noMergeKey = "does not contain declared merge key"
 
-// canSelect refuses a selector by use when use is not known. To answer that nothing is used would
-// have somebody delete what is.
+// canSelect refuses a selector by use when use is not known. An answer that nothing is used would have somebody delete
+// what is.
 func (r *imagesREST) canSelect(options *internalversion.ListOptions) error {
 	switch {
 	case !selectsByUse(options):

@@ -25,19 +25,20 @@ import (
 )
 
 const (
-	// maxNamed bounds the tags, and the pods, that a refusal names.
+	// maxNamed bounds how many tags, and how many pods, a refusal names.
 	maxNamed = 3
-	// maxLooked bounds the indexes above an image, and the streams that may lead to it, that are looked at before it may be
-	// deleted. Of an image with more, it is unknown whether a tag leads to it.
+	// maxLooked bounds how many indexes above an image, and how many streams that may lead to it, are looked at before
+	// it may be deleted. If there are more, it is unknown whether a tag leads to the image.
 	maxLooked = 100
-	// maxKept bounds the images that the refusal of a collection names.
+	// maxKept bounds how many images the refusal of a collection names.
 	maxKept = 5
 	// maxWhy bounds each reason, in bytes.
 	maxWhy = 600
 )
 
-// Delete is part of rest.GracefulDeleter. What a tag leads to, what pods use, and that of which this is unknown is kept (409)
-// unless its annotation allows it. The generic storage asks again whenever the image has changed before it could be deleted.
+// Delete is part of rest.GracefulDeleter. It refuses (409) to delete an image that a tag leads to, that pods use, or of
+// which either is unknown, unless its annotation allows it. The generic storage asks again if the image changes before
+// it is deleted.
 func (r *imagesREST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	guarded := func(ctx context.Context, obj runtime.Object) error {
 		if err := validate(ctx, obj); err != nil {
@@ -58,10 +59,10 @@ func (r *imagesREST) Delete(ctx context.Context, name string, validate rest.Vali
 	return obj, now, err
 }
 
-// deleteCollection deletes what is selected and not kept, and then is refused if anything was.
+// deleteCollection deletes the selected images that need not be kept, and then is refused if any was kept.
 func (r *imagesREST) deleteCollection(ctx context.Context, store imageStore, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, list *internalversion.ListOptions) (runtime.Object, error) {
 	var mu sync.Mutex
-	refused := map[string]bool{} // by name: one may be asked about twice. The generic storage holds all objects meanwhile
+	refused := map[string]bool{} // by name, as one may be asked about twice. The generic storage holds all objects meanwhile
 	var named []string
 	obj, err := store.DeleteCollection(ctx, func(ctx context.Context, obj runtime.Object) error {
 		if err := validate(ctx, obj); err != nil {
@@ -78,7 +79,7 @@ func (r *imagesREST) deleteCollection(ctx context.Context, store imageStore, val
 			named = append(named, fmt.Sprintf("%s: %s", image.Name, kept))
 		}
 		refused[image.Name] = true
-		// The generic storage ends a collection with the first error, unless that says that the object is gone.
+		// The generic storage ends a collection with the first error, unless the error says that the object is gone.
 		return apierrors.NewNotFound(imagev1.Resource("images"), image.Name)
 	}, options, list)
 	n := len(refused)
@@ -101,13 +102,13 @@ func (r *imagesREST) deleteCollection(ctx context.Context, store imageStore, val
 	}}
 }
 
-// reason is why an image is kept: a word that the annotation has, and what people read.
+// reason is why an image is kept: the word that the annotation allows it with, and a text for people.
 type reason struct{ word, text string }
 
 // reasons are why an image is kept.
 type reasons []reason
 
-// String is the reasons as people read them.
+// String is the reasons in one sentence for people.
 func (all reasons) String() string {
 	var texts []string
 	for _, one := range all {
@@ -131,13 +132,13 @@ func (all reasons) causes() (causes []metav1.StatusCause) {
 	return causes
 }
 
-// hint says what to do if the image is to go.
+// hint says how to have the image deleted all the same.
 func (all reasons) hint(name string) string {
 	return fmt.Sprintf("If it is to go all the same: kubectl annotate image %s --overwrite %s=%s", name, annotation.AllowDelete, strings.Join(all.words(), ","))
 }
 
-// keeps returns why an image may not be deleted; nothing if it may. It costs a look into an index for tags, streams and the
-// indexes above the image, and one each for tags and streams of every such index.
+// keeps returns why an image may not be deleted; nothing if it may. It looks into an index for tags, streams and the
+// indexes above the image, and once more for tags and streams of each of these indexes.
 func (r *imagesREST) keeps(ctx context.Context, image *imagev1.Image) (all reasons, err error) {
 	allowed := map[string]bool{}
 	for _, word := range strings.Split(image.Annotations[annotation.AllowDelete], ",") {
@@ -148,7 +149,7 @@ func (r *imagesREST) keeps(ctx context.Context, image *imagev1.Image) (all reaso
 			return nil, err
 		}
 	}
-	if !isArtifact(image) { // no pod uses one
+	if !isArtifact(image) { // no pod uses an artifact
 		all = append(all, r.facts.keeps(ctx, image)...)
 	}
 	return slices.DeleteFunc(all, func(one reason) bool { return allowed[one.word] }), nil
@@ -192,7 +193,7 @@ func (r *imagesREST) tagged(ctx context.Context, name string) (reasons, error) {
 	return nil, nil
 }
 
-// above are the indexes that list an image, at most one more than are looked at.
+// above returns the indexes that list an image, at most one more than are looked at.
 func (r *imagesREST) above(ctx context.Context, name string) (above []string, err error) {
 	obj, err := r.Store.ListPredicate(ctx, r.facts.predicate(labels.Everything(), fields.OneTermEqualSelector(listsField, name)), &internalversion.ListOptions{Limit: maxLooked + 1})
 	if err != nil {
@@ -204,8 +205,8 @@ func (r *imagesREST) above(ctx context.Context, name string) (above []string, er
 	return above, nil
 }
 
-// leading are tags that lead to an image now, as namespace/stream:tag: those of registries, and those of streams that follow
-// none. They are one more than are named if there are more; whole is false if there may be others than these.
+// leading returns tags that lead to an image now, as namespace/stream:tag: tags of registries, and tags of streams that
+// follow no registry. It stops once it has more than a refusal names. whole is false if there may be others.
 func (r *streamReader) leading(ctx context.Context, image string) (leading []string, whole bool, err error) {
 	field := fields.OneTermEqualSelector(selectors.TagImage, image)
 	obj, err := r.tags.ListPredicate(genericapirequest.WithNamespace(ctx, tags.Namespace), tagPredicate(labels.Everything(), field), &internalversion.ListOptions{Limit: maxNamed + 1})
@@ -228,7 +229,7 @@ func (r *streamReader) leading(ctx context.Context, image string) (leading []str
 			if len(leading) > maxNamed || len(own.Items) == 0 || own.Items[0].Image != image {
 				continue
 			}
-			shown, err := r.named(ctx, stream, own.Tag) // it may have moved since
+			shown, err := r.named(ctx, stream, own.Tag) // the tag may have moved since
 			if err != nil {
 				return nil, false, err
 			}
@@ -242,7 +243,7 @@ func (r *streamReader) leading(ctx context.Context, image string) (leading []str
 	return leading, list.Continue == "", nil
 }
 
-// keeps returns why an image may not be deleted as far as pods tell; nothing if it may.
+// keeps returns why an image may not be deleted as far as pods are concerned; nothing if it may.
 func (f *facts) keeps(ctx context.Context, image *imagev1.Image) (all reasons) {
 	if f.usage == nil {
 		return nil
@@ -263,7 +264,7 @@ func (f *facts) keeps(ctx context.Context, image *imagev1.Image) (all reasons) {
 	return all
 }
 
-// nameSome names at most maxNamed things of n. names may have fewer.
+// nameSome names the first maxNamed of n things. names may have fewer than n.
 func nameSome(what string, names []string, n int) string {
 	if n > 1 {
 		what += "s"
@@ -276,7 +277,7 @@ func nameSome(what string, names []string, n int) string {
 	return out
 }
 
-// verb is how a verb stands with n things.
+// verb returns the form of a verb for n things.
 func verb(n int, one, many string) string {
 	if n == 1 {
 		return one

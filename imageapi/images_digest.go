@@ -16,14 +16,14 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// maxByDigest is how many images a list by the beginning of their digest has at most. Of more the beginning is too short to
-// name any.
+// maxByDigest is the most images that a list by the beginning of their digest may have. A beginning that more images
+// share is too short.
 const maxByDigest = 20
 
-// digestBeginning is what the field digest selects by. With fewer than four digits nobody means an image.
+// digestBeginning is a value of the field digest. With fewer than four digits nobody means one image.
 var digestBeginning = regexp.MustCompile(`^sha(256:[0-9a-f]{4,64}|512:[0-9a-f]{4,128})$`)
 
-// canonicalDigest completes a digest's beginning: digits alone are those of sha256.
+// canonicalDigest completes a digest's beginning: digits without an algorithm are of sha256.
 func canonicalDigest(value string) (string, error) {
 	if !strings.Contains(value, ":") {
 		value = "sha256:" + value
@@ -41,13 +41,13 @@ func selectsByDigest(options *internalversion.ListOptions) bool {
 	})
 }
 
-// errListOnly refuses what selects by the beginning of a digest and is no list.
+// errListOnly refuses a request other than a list that selects by the beginning of a digest.
 func errListOnly() error {
 	return apierrors.NewBadRequest(fmt.Sprintf("images are listed by field label %q, and neither watched nor deleted: use %s with the whole digest", digestField, nameField))
 }
 
-// listByDigest lists the images whose digest begins so. Names are in order in the storage: it reads from where the first would
-// stand, and no more than may be answered.
+// listByDigest lists the images whose digest has the given beginning. Names are in order in the storage: it reads from
+// the beginning on, and no more than it may answer.
 func listByDigest(ctx context.Context, store imageStore, options *internalversion.ListOptions) (runtime.Object, error) {
 	beginning, rest := "", fields.Everything()
 	for _, q := range options.FieldSelector.Requirements() {

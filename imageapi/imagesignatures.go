@@ -109,7 +109,7 @@ func (r *signaturesREST) Delete(ctx context.Context, name string, validate rest.
 	return &metav1.Status{Status: metav1.StatusSuccess}, true, nil
 }
 
-// update changes an image, again from the start when another write was faster.
+// update changes an image. It starts again when another write was faster.
 func (r *signaturesREST) update(ctx context.Context, name string, dryRun []string, change func(*imagev1.Image) error) (*imagev1.Image, error) {
 	transform := func(_ context.Context, _, old runtime.Object) (runtime.Object, error) {
 		image := old.(*imagev1.Image).DeepCopy()

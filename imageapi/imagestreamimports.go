@@ -30,24 +30,24 @@ import (
 
 // Importer imports images from registries. Its errors are those of the Kubernetes API.
 type Importer interface {
-	// Import has the images that a reference leads to stored, that one first, and where its tag leads recorded. A dry run
-	// stores and records nothing.
+	// Import stores the images that a reference leads to, returns that one first, and records where its tag leads. A
+	// dry run stores and records nothing.
 	Import(ctx context.Context, ref reference.Reference, dryRun bool) ([]*imagev1.Image, error)
-	// Tags are those of a repository, the most wanted first.
+	// Tags returns the tags of a repository, the most wanted first.
 	Tags(ctx context.Context, repository reference.Reference) ([]string, error)
 }
 
 // Bounds of imports.
 const (
-	maxImports        = 50               // images of one request; of a repository more are named as additional tags
-	maxAdditionalTags = 1000             // named of a repository
+	maxImports        = 50               // images of one request; the other tags of a repository are named as additional tags
+	maxAdditionalTags = 1000             // names of tags of one repository
 	importsAtOnce     = 4                // images of one request
 	maxImporting      = 8                // requests that import at a time
-	importTime        = 45 * time.Second // a request; the API server ends it after a minute
+	importTime        = 45 * time.Second // of a request; the API server ends it after a minute
 )
 
-// everything is what oc new-app --list asks for among what it searches. OpenShift answers that there is no such image, and does not
-// refuse what else is asked for.
+// everything is a name that oc new-app --list asks for among others. OpenShift answers that there is no such image, and
+// goes on with the others.
 const everything = "*"
 
 // streamImportsREST imports images, and has tags of a stream follow them.
@@ -84,7 +84,7 @@ func (*streamImportsREST) NamespaceScoped() bool { return true }
 // GetSingularName is part of rest.SingularNameProvider.
 func (*streamImportsREST) GetSingularName() string { return "imagestreamimport" }
 
-// wanted is an image that an import asks for.
+// wanted is one image that an import asks for.
 type wanted struct {
 	spec *imagev1.ImageImportSpec
 	ref  reference.Reference
@@ -92,7 +92,7 @@ type wanted struct {
 	out  *imagev1.ImageImportStatus
 }
 
-// Create is part of rest.Creater. It succeeds also if no image can be imported: the status says of each what became of it.
+// Create is part of rest.Creater. It succeeds also if no image can be imported: the status has the result of each.
 func (r *streamImportsREST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	asked, ok := obj.(*imagev1.ImageStreamImport)
 	if !ok {
@@ -150,8 +150,8 @@ func (r *streamImportsREST) Create(ctx context.Context, obj runtime.Object, vali
 	return asked, nil
 }
 
-// mayImport refuses an import from registries that are not allowed, or of repositories that its writer may not follow: what the
-// server's credentials see is not for everybody. Before that nobody is asked anything.
+// mayImport refuses an import from registries that are not allowed, or of repositories that its writer may not follow,
+// as the server's credentials may see more than the writer. It runs before any registry is asked.
 func (r *streamImportsREST) mayImport(ctx context.Context, asked *imagev1.ImageStreamImport, ofStream []imagev1.ImageImportSpec) error {
 	_, anywhere := r.shown.may(ctx, authorizer.AttributesRecord{Verb: "create", Resource: "images"})
 	var errs field.ErrorList
@@ -185,8 +185,8 @@ func (r *streamImportsREST) mayImport(ctx context.Context, asked *imagev1.ImageS
 	return nil
 }
 
-// allowedRegistry reports whether a host is among those that are allowed, by OpenShift's rule: without any all are, a domain
-// name may have asterisks, and a port that is not given is that of the protocol.
+// allowedRegistry reports whether a host is allowed, by OpenShift's rule: an empty list allows all hosts, a domain name
+// may have asterisks, and a missing port is that of the protocol.
 func allowedRegistry(allowed []configv1.RegistryLocation, host string, insecure bool) bool {
 	if len(allowed) == 0 {
 		return true
@@ -208,7 +208,7 @@ func allowedRegistry(allowed []configv1.RegistryLocation, host string, insecure 
 	})
 }
 
-// importAll imports what is asked for and says of each what became of it.
+// importAll imports what is asked for, and records the result of each.
 func (r *streamImportsREST) importAll(ctx context.Context, asked *imagev1.ImageStreamImport, ofStream []imagev1.ImageImportSpec, dryRun bool) []wanted {
 	ctx, cancel := context.WithTimeout(ctx, importTime)
 	defer cancel()
@@ -237,7 +237,7 @@ func (r *streamImportsREST) importAll(ctx context.Context, asked *imagev1.ImageS
 			return nil
 		})
 	}
-	_ = group.Wait() // of no error
+	_ = group.Wait() // no function returns an error
 	size := 0
 	for i := range all {
 		all[i].show(&size)
@@ -245,9 +245,9 @@ func (r *streamImportsREST) importAll(ctx context.Context, asked *imagev1.ImageS
 	return all
 }
 
-// ofStream are the tags of a stream that follow other registries, if an import asks for the stream's own repository; else nil. That
-// its registry tells of by itself. oc import-image --all asks for it because the server writes it into spec, and where that is empty,
-// as in OpenShift, for these tags.
+// ofStream returns the tags of a stream that follow other registries, if an import asks for the stream's own
+// repository; else nil. The registry reports pushes to its own repository by itself. oc import-image --all asks for it,
+// because the server writes it into spec. Where spec has none, as in OpenShift, oc asks for these tags.
 func (r *streamImportsREST) ofStream(asked *imagev1.ImageStreamImport, stream *imagev1.ImageStream) (all []imagev1.ImageImportSpec, err error) {
 	repository := asked.Spec.Repository
 	if repository == nil {
@@ -271,7 +271,8 @@ func (r *streamImportsREST) ofStream(asked *imagev1.ImageStreamImport, stream *i
 	return all, nil
 }
 
-// ofRepository is what is wanted of the repository that is asked for, beside had images.
+// ofRepository returns what is wanted of the repository that is asked for; had counts the images that are wanted
+// besides.
 func (r *streamImportsREST) ofRepository(ctx context.Context, asked *imagev1.ImageStreamImport, ofStream []imagev1.ImageImportSpec, had int) (all []wanted) {
 	spec := asked.Spec.Repository
 	if spec == nil {
@@ -299,7 +300,7 @@ func (r *streamImportsREST) ofRepository(ctx context.Context, asked *imagev1.Ima
 	for i, name := range names {
 		out.Images[i].Tag = name
 		if ofStream != nil {
-			ref, _ := reference.Parse(ofStream[i].From.Name) // it is imported
+			ref, _ := reference.Parse(ofStream[i].From.Name) // parsed before, as it was imported
 			all = append(all, wanted{ref: ref.Pulled(), tag: name, out: &out.Images[i], spec: &ofStream[i]})
 			continue
 		}
@@ -341,8 +342,9 @@ func (r *streamImportsREST) importOne(ctx context.Context, w *wanted, dryRun boo
 	}
 }
 
-// ofPlatform begins with what an index, the first of images, has for Linux on the server's processor, or else on amd64, or else with what it
-// lists first. Who asks for an image with no tag to lead to it wants to know what it runs: oc new-app reads its ports.
+// ofPlatform returns images from one on: of an index, which is the first of images, the image for Linux on the server's
+// processor, else on amd64, else the first it lists. A client that asks for an image without a tag wants to know what
+// it runs: oc new-app reads its ports.
 func ofPlatform(images []*imagev1.Image) []*imagev1.Image {
 	listed := images[0].DockerImageManifests
 	for _, architecture := range []string{goruntime.GOARCH, "amd64", ""} {
@@ -358,8 +360,8 @@ func ofPlatform(images []*imagev1.Image) []*imagev1.Image {
 	return images
 }
 
-// described are images that were not stored with what the server would have said of them, as far as that is in their bytes: oc
-// prints it of a dry run, and oc new-app reads ports and volumes there. The first may be an index of the others.
+// described returns images that were not stored, with the fields that the server would have computed from their bytes.
+// oc prints those of a dry run, and oc new-app reads ports and volumes there. The first may be an index of the others.
 func described(images []*imagev1.Image) ([]*imagev1.Image, error) {
 	out := make([]*imagev1.Image, len(images))
 	for i := len(images) - 1; i >= 0; i-- {
@@ -371,8 +373,9 @@ func described(images []*imagev1.Image) ([]*imagev1.Image, error) {
 	return out, nil
 }
 
-// show takes manifests and configs out of what is answered, unless they are asked for and there is room; size is what others
-// take of it. The configs of what an index lists stay, as in OpenShift: oc new-app reads the ports of the first one there.
+// show takes manifests and configs out of the answer, unless they are asked for and there is room; size is the room
+// that others take. The configs of an index's images stay, as in OpenShift: oc new-app reads the ports of the first one
+// there.
 func (w *wanted) show(size *int) {
 	leaveOut := func(image *imagev1.Image, listed bool) {
 		if !w.spec.IncludeManifest {
@@ -393,8 +396,8 @@ func (w *wanted) show(size *int) {
 	}
 }
 
-// tagAll has the tags of a stream follow what was imported, and makes the stream if there is none. A tag that could not be
-// imported is made if there is none, and says why.
+// tagAll has the tags of a stream follow what was imported, and makes the stream if there is none. A tag whose import
+// failed is made if there is none, and says why it failed.
 func (r *streamImportsREST) tagAll(ctx context.Context, name string, all []wanted, dryRun []string) (*imagev1.ImageStream, error) {
 	transform := func(ctx context.Context, _, old runtime.Object) (runtime.Object, error) {
 		stream := old.(*imagev1.ImageStream).DeepCopy()
@@ -437,7 +440,7 @@ func (r *streamImportsREST) tagAll(ctx context.Context, name string, all []wante
 	return r.shown.show(ctx, stream)
 }
 
-// follow has a tag of a stream follow what was imported for it.
+// follow has a tag of a stream follow the reference that was imported for it.
 func (w *wanted) follow(stream *imagev1.ImageStream) {
 	at := slices.IndexFunc(stream.Spec.Tags, func(t imagev1.TagReference) bool { return t.Name == w.tag })
 	switch {
@@ -452,13 +455,13 @@ func (w *wanted) follow(stream *imagev1.ImageStream) {
 	setTagDefaults(tag)
 }
 
-// fail says of a tag of a stream why it could not be imported. Once its registry is known to have it, what is known of that
-// counts instead.
+// fail records in a tag of a stream why it could not be imported. A tag that its registry is known to have shows what
+// is known instead.
 func (w *wanted) fail(stream *imagev1.ImageStream) {
 	setFailed(ownHistory(stream, w.tag), &w.out.Status, stream.Generation)
 }
 
-// streamImportStrategy is what happens to an ImageStreamImport before it is done.
+// streamImportStrategy prepares and validates an ImageStreamImport.
 type streamImportStrategy struct{ namespaceScoped }
 
 var _ rest.RESTCreateStrategy = streamImportStrategy{}

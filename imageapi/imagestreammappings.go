@@ -23,9 +23,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
-// streamMappingsREST takes what OpenShift's registry says after a push: an image, and the tag of a stream that leads to it
-// now. It is written down where a push to any other registry is, in the tag's ImageTag, which the stream follows, and on
-// the image. So pushes to one stream wait for each other only if they are of one tag, and then none is refused.
+// streamMappingsREST takes a report of OpenShift's registry after a push: an image, and the tag of a stream that leads
+// to it now. It records them as it does a push to any other registry, in the tag's ImageTag, which the stream follows,
+// and on the image. So pushes to one stream wait for each other only if they are of one tag, and none is refused for
+// that.
 type streamMappingsREST struct {
 	shown     *streamReader
 	images    *imagesREST
@@ -51,7 +52,7 @@ func (*streamMappingsREST) NamespaceScoped() bool { return true }
 // GetSingularName is part of rest.SingularNameProvider.
 func (*streamMappingsREST) GetSingularName() string { return "imagestreammapping" }
 
-// Create is part of rest.Creater. It stores the image if it is not there, and has the tag lead to it.
+// Create is part of rest.Creater. It stores the image if it is not there, and records that the tag leads to it.
 func (r *streamMappingsREST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	mapping, ok := obj.(*imagev1.ImageStreamMapping)
 	if !ok {
@@ -103,12 +104,12 @@ func follows(spec *imagev1.TagReference, ref reference.Reference) bool {
 	return err == nil && spec.From.Kind == "DockerImage" && !spec.Reference && from.Pulled() == ref
 }
 
-// stream is the one that a mapping is about, if it takes any. OpenShift's registry makes one that is not found if the error
-// is about imagestreammappings and has the name of the stream.
+// stream returns the stream of a mapping, if the stream takes any. OpenShift's registry makes a stream that is not
+// found if the error is about imagestreammappings and has the stream's name.
 func (r *streamMappingsREST) stream(ctx context.Context, mapping *imagev1.ImageStreamMapping, dryRun []string) (*imagev1.ImageStream, error) {
 	obj, err := r.shown.streams.Get(ctx, mapping.Name, &metav1.GetOptions{})
 	if err == nil && r.shown.registry != "" && obj.(*imagev1.ImageStream).Spec.DockerImageRepository == "" {
-		// It was written before the registry was in the configuration: any write completes it.
+		// The stream was written before the registry was configured: any write completes it.
 		asItIs := rest.DefaultUpdatedObjectInfo(nil, func(_ context.Context, _, old runtime.Object) (runtime.Object, error) { return old, nil })
 		obj, _, err = r.shown.streams.Update(ctx, mapping.Name, asItIs, rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{DryRun: dryRun})
 	}
@@ -143,9 +144,9 @@ func (r *streamMappingsREST) stream(ctx context.Context, mapping *imagev1.ImageS
 	return stream, nil
 }
 
-// store stores an image that was pushed, or records of one that is there, and of the images that it lists, that the registry
-// has them in this repository as well. Who maps may do the same to images themselves: else whoever knows a digest would
-// see an image of others, and have the registry give out its layers.
+// store stores an image that was pushed. If the image exists, store records that the registry has it, and the images
+// that it lists, in this repository as well. A writer of mappings needs the same right on images: else whoever knows a
+// digest would see an image of others, and have the registry serve its layers.
 func (r *streamMappingsREST) store(ctx context.Context, mapping *imagev1.ImageStreamMapping, ref reference.Reference, dryRun []string) error {
 	clusterWide := genericapirequest.WithNamespace(ctx, metav1.NamespaceNone)
 	image := mapping.Image.DeepCopy()
@@ -186,8 +187,8 @@ func (r *streamMappingsREST) store(ctx context.Context, mapping *imagev1.ImageSt
 	return r.knowChildren(ctx, stored, ref, dryRun)
 }
 
-// knowChildren records of what an index lists that the registry has it in the repository of ref as well. What is there was
-// pushed before, maybe to another one: then that is all that the registry says of it.
+// knowChildren records that the registry has the images that an index lists in the repository of ref as well. Images
+// that are stored were pushed before, maybe to another repository: then the registry reports no more than the index.
 func (r *streamMappingsREST) knowChildren(ctx context.Context, index *imagev1.Image, ref reference.Reference, dryRun []string) error {
 	children := childrenOf(index)
 	for _, child := range children[:min(len(children), maxChildLookups)] {
@@ -216,7 +217,7 @@ func know(image *imagev1.Image, ref reference.Reference) {
 	}
 }
 
-// lead has a tag lead to an image, and returns the one that it led to before; "" for none.
+// lead records that a tag leads to an image, and returns the image that it led to before; "" for none.
 func (r *streamMappingsREST) lead(ctx context.Context, ref reference.Reference, image string, dryRun []string) (left string, err error) {
 	now := metav1.NewTime(time.Now().UTC().Truncate(time.Second))
 	transform := func(_ context.Context, _, old runtime.Object) (runtime.Object, error) {
@@ -245,7 +246,8 @@ func setTagCause(tag *imagev1.ImageTag, cause string) {
 	tag.Annotations[tags.Cause] = cause
 }
 
-// own is the repository of a stream in the registry whose image API this server is, and whether the stream follows it.
+// own returns the repository of a stream in the registry whose image API this server is, and whether the stream follows
+// it.
 func (r *streamReader) own(stream *imagev1.ImageStream) (repository reference.Reference, follows bool) {
 	if r.registry == "" {
 		return reference.Reference{}, false
@@ -255,7 +257,7 @@ func (r *streamReader) own(stream *imagev1.ImageStream) (repository reference.Re
 	return repository, err == nil && followed == repository
 }
 
-// changeImage changes an image, and writes it if that made a difference.
+// changeImage changes an image, and writes it if it is different then.
 func (r *streamReader) changeImage(ctx context.Context, name string, dryRun []string, change func(*imagev1.Image)) (*imagev1.Image, error) {
 	transform := func(_ context.Context, _, old runtime.Object) (runtime.Object, error) {
 		image := *old.(*imagev1.Image)
@@ -276,8 +278,8 @@ func (r *streamReader) changeImage(ctx context.Context, name string, dryRun []st
 	return obj.(*imagev1.Image), nil
 }
 
-// leave takes a tag off an image to which it leads no longer. The image stays known in the tag's repository. One that is not
-// stored is left alone, and so is one that the tag leads to again.
+// leave removes a tag from an image that it no longer leads to. The image stays known in the tag's repository. leave
+// does nothing if the image is not stored, or if the tag leads to it again.
 func (r *streamReader) leave(ctx context.Context, image string, ref reference.Reference, dryRun []string) error {
 	var failed error
 	_, err := r.changeImage(ctx, image, dryRun, func(image *imagev1.Image) {
@@ -299,8 +301,8 @@ func (r *streamReader) leave(ctx context.Context, image string, ref reference.Re
 	return err
 }
 
-// forgetTag deletes what is known of a tag in a registry, and takes the tag off the image that it leads to if pushes to that
-// registry are told of by mappings: nothing else would.
+// forgetTag deletes what is known of a tag in a registry. If mappings report the pushes to that registry, it also
+// removes the tag from the image that it leads to, as nothing else would.
 func (r *streamReader) forgetTag(ctx context.Context, tag *imagev1.ImageTag, dryRun []string) error {
 	if _, _, err := r.tags.Delete(genericapirequest.WithNamespace(ctx, tag.Namespace), tag.Name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{DryRun: dryRun}); err != nil {
 		return err
@@ -313,7 +315,7 @@ func (r *streamReader) forgetTag(ctx context.Context, tag *imagev1.ImageTag, dry
 	return r.leave(ctx, image, ref, nil)
 }
 
-// forgetPushes forgets what was pushed to a stream that is deleted.
+// forgetPushes deletes the records of pushes to a stream that is deleted.
 func (r *streamReader) forgetPushes(stream *imagev1.ImageStream) {
 	repository, own := r.own(stream)
 	if !own {
@@ -332,15 +334,15 @@ func (r *streamReader) forgetPushes(stream *imagev1.ImageStream) {
 	}
 }
 
-// forgetTimeout bounds how long the deletion of a stream takes for its tags.
+// forgetTimeout bounds how long the deletion of a stream may spend on its tags.
 const forgetTimeout = time.Minute
 
-// streamMappingStrategy is what happens to an ImageStreamMapping before it is done.
+// streamMappingStrategy prepares and validates an ImageStreamMapping.
 type streamMappingStrategy struct{ namespaceScoped }
 
 var _ rest.RESTCreateStrategy = streamMappingStrategy{}
 
-// PrepareForCreate is part of rest.RESTCreateStrategy. Signatures are added by images and imagesignatures alone.
+// PrepareForCreate is part of rest.RESTCreateStrategy. Signatures are added through images and imagesignatures alone.
 func (streamMappingStrategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	mapping := obj.(*imagev1.ImageStreamMapping)
 	mapping.Image.Signatures = nil
@@ -350,7 +352,7 @@ func (streamMappingStrategy) PrepareForCreate(_ context.Context, obj runtime.Obj
 	}
 }
 
-// Validate reports what is wrong with a mapping. What is wrong with its image is reported when that is stored.
+// Validate reports what is wrong with a mapping. The image is validated when it is stored.
 func (streamMappingStrategy) Validate(_ context.Context, obj runtime.Object) (errs field.ErrorList) {
 	mapping := obj.(*imagev1.ImageStreamMapping)
 	if !reference.IsTag(mapping.Tag) {

@@ -29,9 +29,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 )
 
-// newImageStreams returns the storage of imagestreams, and that of their status. What is stored of a stream is what its
-// users write, and what its tags led to that follow no registry; where the others lead is read of the ImageTags whenever
-// a stream is shown.
+// newImageStreams returns the storage of imagestreams, and that of their status. A stream is stored with what its users
+// write and with the histories of tags that follow no registry. Where its other tags lead is read from the ImageTags
+// whenever a stream is shown.
 func newImageStreams(g generic.RESTOptionsGetter, scheme *runtime.Scheme, shown *streamReader) (*streamsREST, *streamStatusREST, error) {
 	s := streamStrategy{namespaceScoped: namespaceScoped{newCommonStrategy(scheme)}, shown: shown}
 	store := &genericregistry.Store{
@@ -70,7 +70,7 @@ func newImageStreams(g generic.RESTOptionsGetter, scheme *runtime.Scheme, shown 
 	return &streamsREST{store, shown}, &streamStatusREST{&ofStatus, shown}, nil
 }
 
-// streamsREST is the storage of imagestreams: the generic one, and where the tags lead in whatever it answers.
+// streamsREST is the storage of imagestreams: the generic one, which it completes with where the tags lead.
 type streamsREST struct {
 	*genericregistry.Store
 	shown *streamReader
@@ -94,11 +94,12 @@ func (r *streamsREST) Get(ctx context.Context, name string, options *metav1.GetO
 	return r.shown.object(ctx, obj, err)
 }
 
-// maxListedEvents is how long the histories of a list may be together, in items. One stream is listed however long its own are.
+// maxListedEvents bounds the items of all histories in a list together. A single stream is listed however long its
+// histories are.
 const maxListedEvents = 50000
 
-// List is part of rest.Lister. A page may be shorter than its limit, where histories are long; without a limit such a list is
-// refused.
+// List is part of rest.Lister. Where histories are long, a page may be shorter than its limit, and a list without a
+// limit is refused.
 func (r *streamsREST) List(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
 	ctx = narrowed(ctx, options)
 	obj, err := r.Store.List(ctx, options)
@@ -122,8 +123,8 @@ func (r *streamsREST) List(ctx context.Context, options *internalversion.ListOpt
 	return list, nil
 }
 
-// narrowed is the context of a list of the one namespace that is selected. The generic storage narrows the first page alone, so
-// that its continue token would begin the list anew.
+// narrowed returns a context for a list whose selector names one namespace. The generic storage narrows only the first
+// page, so its continue token would start the list again.
 func narrowed(ctx context.Context, options *internalversion.ListOptions) context.Context {
 	if options == nil || options.FieldSelector == nil || genericapirequest.NamespaceValue(ctx) != "" {
 		return ctx
@@ -134,7 +135,7 @@ func narrowed(ctx context.Context, options *internalversion.ListOptions) context
 	return ctx
 }
 
-// cutStreams ends a list before one of its streams.
+// cutStreams cuts a list before one of its streams.
 func cutStreams(ctx context.Context, list *imagev1.ImageStreamList, before int, options *internalversion.ListOptions) (runtime.Object, error) {
 	if options == nil || options.Limit == 0 {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the histories of these image streams are longer than %d items: list them in pages (limit and continue; kubectl get --chunk-size)", maxListedEvents))
@@ -166,8 +167,9 @@ func (r *streamsREST) Update(ctx context.Context, name string, info rest.Updated
 	return obj, created, err
 }
 
-// Delete is part of rest.GracefulDeleter. Where the tags of a repository lead is known without the stream, and stays; but what
-// was pushed to the stream itself goes with it, so that whoever makes one of that name does not get it.
+// Delete is part of rest.GracefulDeleter. What is known of the tags of a registry's repository does not depend on the
+// stream, and stays. The records of pushes to the stream itself go with it, so that a new stream of the same name does
+// not get them.
 func (r *streamsREST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	obj, now, err := r.Store.Delete(ctx, name, validate, options)
 	obj, err = r.shown.object(ctx, obj, err)
@@ -180,8 +182,8 @@ func (r *streamsREST) DeleteCollection(ctx context.Context, validate rest.Valida
 	return r.shown.object(ctx, obj, err)
 }
 
-// Watch is part of rest.Watcher. It tells of a stream when that is written, which is also done after a tag has moved
-// (package streams); what it tells is where the tags lead at that moment.
+// Watch is part of rest.Watcher. It reports a stream when the stream is written, which package streams also does after
+// a tag has moved. The event shows where the tags lead at that moment.
 func (r *streamsREST) Watch(ctx context.Context, options *internalversion.ListOptions) (watch.Interface, error) {
 	stored, err := r.Store.Watch(ctx, options)
 	if err != nil {
@@ -213,8 +215,7 @@ func (r *streamStatusREST) Get(ctx context.Context, name string, options *metav1
 	return r.shown.object(ctx, obj, err)
 }
 
-// Update is part of rest.Updater. Where tags lead is what registries said, so a status that says something else is
-// refused.
+// Update is part of rest.Updater. Registries say where tags lead, so a status that says something else is refused.
 func (r *streamStatusREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
 	info = rest.WrapUpdatedObjectInfo(info, func(ctx context.Context, obj, old runtime.Object) (runtime.Object, error) {
 		stream, before := obj.(*imagev1.ImageStream), old.(*imagev1.ImageStream)
@@ -246,7 +247,7 @@ func (r *streamStatusREST) ConvertToTable(ctx context.Context, obj, options runt
 	return r.store.ConvertToTable(ctx, obj, options)
 }
 
-// repositoriesOf are the repositories that a stream follows, sorted, each once.
+// repositoriesOf returns the repositories that a stream follows, sorted, each once.
 func repositoriesOf(stream *imagev1.ImageStream) (repositories []string) {
 	add := func(s string) {
 		if ref, err := reference.Parse(s); err == nil {
@@ -265,8 +266,8 @@ func repositoriesOf(stream *imagev1.ImageStream) (repositories []string) {
 	return slices.Compact(repositories)
 }
 
-// ledTo are the images that a stream's tags led to last that follow no registry, sorted, each once. What they follow
-// now may lead elsewhere.
+// ledTo returns the images that those tags of a stream led to last that follow no registry, sorted, each once. A tag
+// that follows another may lead elsewhere now.
 func ledTo(stream *imagev1.ImageStream) (images []string) {
 	for i := range stream.Status.Tags {
 		if items := stream.Status.Tags[i].Items; len(items) > 0 && items[0].Image != "" {
@@ -281,7 +282,7 @@ const (
 	// Fields that streams are selected by as OpenShift's are.
 	streamSpecField   = "spec.dockerImageRepository"
 	streamStatusField = "status.dockerImageRepository"
-	// streamLeadsField has what ledTo says. Only the server selects by it.
+	// streamLeadsField has the values of ledTo. Only the server selects by it.
 	streamLeadsField = "leads"
 )
 

@@ -25,16 +25,16 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
-// TagImports are the tags of streams that are to be imported: those that follow a reference of a registry (from of the kind
-// DockerImage, and not reference: true) and whose generation in the spec is newer than what the stream says of them, as in
-// OpenShift. It reads what is stored of streams, and asks no registry.
+// TagImports are the tags of streams that must be imported, as in OpenShift: those that follow a reference of a
+// registry (from of the kind DockerImage, and not reference: true) and whose generation in the spec is newer than the
+// one in the stream's status. It reads stored streams, and asks no registry.
 type TagImports struct {
 	shown   *streamReader
 	given   *genericregistry.Store // streams, written by forgetStrategy
 	allowed []configv1.RegistryLocation
 }
 
-// TagImportsOf are those of the storage that Storage returned.
+// TagImportsOf returns the TagImports of the storage that Storage returned.
 func TagImportsOf(storage map[string]rest.Storage) *TagImports {
 	imports := storage["imagestreamimports"].(*streamImportsREST)
 	return &TagImports{imports.shown, imports.given, imports.allowed}
@@ -45,14 +45,14 @@ const (
 	maxConditionMessage = 1024 // bytes of why a tag could not be imported
 )
 
-// Each calls use with what each stream has to be imported, in no order, and returns the resourceVersion at which all
-// were read. A reference of several tags comes several times.
+// Each calls use with the references that each stream has to be imported, in no order, and returns the resourceVersion
+// at which all were read. A reference of several tags comes several times.
 func (t *TagImports) Each(ctx context.Context, use func([]reference.Reference) error) (version string, err error) {
 	return t.each(ctx, &internalversion.ListOptions{}, func(stream *imagev1.ImageStream) error { return t.tell(ctx, stream, use) })
 }
 
-// Watch calls use with what each stream that is written after a resourceVersion has to be imported, until the watch ends or
-// ctx is done. It returns the version to go on from.
+// Watch calls use with the references that a stream has to be imported, for each stream that is written after a
+// resourceVersion, until the watch ends or ctx is done. It returns the version to go on from.
 func (t *TagImports) Watch(ctx context.Context, version string, use func([]reference.Reference) error) (string, error) {
 	w, err := t.shown.streams.Watch(genericapirequest.WithNamespace(ctx, metav1.NamespaceAll), &internalversion.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true})
 	if err != nil {
@@ -88,8 +88,8 @@ func (t *TagImports) Watch(ctx context.Context, version string, use func([]refer
 	}
 }
 
-// Scheduled calls use with each reference that a tag of a stream has imported again and again (importPolicy.scheduled). One of
-// several tags comes several times.
+// Scheduled calls use with each reference that a tag of a stream wants imported regularly (importPolicy.scheduled). A
+// reference of several tags comes several times.
 func (t *TagImports) Scheduled(ctx context.Context, use func(reference.Reference) error) error {
 	_, err := t.each(ctx, &internalversion.ListOptions{}, func(stream *imagev1.ImageStream) error {
 		for i := range stream.Spec.Tags {
@@ -105,8 +105,8 @@ func (t *TagImports) Scheduled(ctx context.Context, use func(reference.Reference
 	return err
 }
 
-// Imported tells the streams with a tag that was to be imported what became of that: failed is why it could not be, as an
-// error of the Kubernetes API, and nil if it was. Tags of which that is known already are left alone.
+// Imported records the result of an import in each stream with a tag that waits for it: failed is an error of the
+// Kubernetes API, or nil. Tags that have a result already are left alone.
 func (t *TagImports) Imported(ctx context.Context, ref reference.Reference, failed error) error {
 	options := &internalversion.ListOptions{FieldSelector: fields.OneTermEqualSelector(selectors.StreamRepository, ref.Name())}
 	_, err := t.each(ctx, options, func(stream *imagev1.ImageStream) error { return t.settle(ctx, stream, ref, false, failed) })
@@ -133,7 +133,8 @@ func (t *TagImports) each(ctx context.Context, options *internalversion.ListOpti
 	}
 }
 
-// tell calls use with what a stream has to be imported. What may not be is written down as such.
+// tell calls use with the references that a stream has to be imported. For a tag that may not be imported it records
+// why.
 func (t *TagImports) tell(ctx context.Context, stream *imagev1.ImageStream, use func([]reference.Reference) error) error {
 	var wanted []reference.Reference
 	for i := range stream.Spec.Tags {
@@ -155,7 +156,8 @@ func (t *TagImports) tell(ctx context.Context, stream *imagev1.ImageStream, use 
 	return use(wanted)
 }
 
-// imports is the reference that a tag has imported. The registry of the streams themselves tells what is pushed to it.
+// imports returns the reference that a tag wants imported; ok is false for none. The registry of the streams itself
+// reports pushes to it.
 func (t *TagImports) imports(tag *imagev1.TagReference) (ref reference.Reference, ok bool) {
 	if tag.From == nil || tag.From.Kind != "DockerImage" || tag.Reference {
 		return reference.Reference{}, false
@@ -164,13 +166,13 @@ func (t *TagImports) imports(tag *imagev1.TagReference) (ref reference.Reference
 	return ref.Pulled(), err == nil && ref.Host != t.shown.registry
 }
 
-// toImport reports whether a tag has imported what it follows.
+// toImport reports whether a tag wants imported what it follows.
 func (r *streamReader) toImport(tag *imagev1.TagReference) bool {
 	_, imports := (&TagImports{shown: r}).imports(tag)
 	return imports && r.imports
 }
 
-// refused is why a tag may not be imported; nil if it may.
+// refused returns why a tag may not be imported; nil if it may.
 func (t *TagImports) refused(tag *imagev1.TagReference, ref reference.Reference) error {
 	if allowedRegistry(t.allowed, ref.Host, tag.ImportPolicy.Insecure) {
 		return nil
@@ -178,7 +180,7 @@ func (t *TagImports) refused(tag *imagev1.TagReference, ref reference.Reference)
 	return apierrors.NewForbidden(imagev1.Resource("imagestreams"), "", fmt.Errorf("%s may not be imported: the configuration has no entry for %s (streams.allowedRegistriesForImport)", ref, ref.Host))
 }
 
-// isSettled reports whether a stream says what became of the import of a tag as its spec is now.
+// isSettled reports whether a stream has the result of importing a tag as its spec is now.
 func isSettled(stream *imagev1.ImageStream, tag *imagev1.TagReference) bool {
 	if tag.Generation == nil {
 		return true
@@ -194,7 +196,8 @@ func isSettled(stream *imagev1.ImageStream, tag *imagev1.TagReference) bool {
 	return false
 }
 
-// settle writes into a stream what became of the import of a reference; refused says that only of tags that may not be imported.
+// settle writes the result of the import of a reference into a stream; with refused, only for tags that may not be
+// imported.
 func (t *TagImports) settle(ctx context.Context, stream *imagev1.ImageStream, ref reference.Reference, refused bool, failed error) error {
 	known, err := t.known(ctx, ref)
 	if err != nil {
@@ -215,7 +218,7 @@ func (t *TagImports) settle(ctx context.Context, stream *imagev1.ImageStream, re
 	return nil
 }
 
-// known is what a reference leads to; nil if that is not known.
+// known returns what a reference leads to; nil if that is not known.
 func (t *TagImports) known(ctx context.Context, ref reference.Reference) (*imagev1.TagEvent, error) {
 	if ref.Digest != "" {
 		return &imagev1.TagEvent{Created: metav1.NewTime(time.Now().UTC().Truncate(time.Second)), DockerImageReference: ref.String(), Image: ref.Digest}, nil
@@ -227,8 +230,8 @@ func (t *TagImports) known(ctx context.Context, ref reference.Reference) (*image
 	return &tag.Status.Items[0], nil
 }
 
-// settleTags has the tags of a stream that follow a reference say what became of its import. It reports whether one says
-// something else than before.
+// settleTags records the result of the import of a reference in the tags of a stream that follow it. It reports whether
+// a tag has changed.
 func (t *TagImports) settleTags(stream *imagev1.ImageStream, ref reference.Reference, known *imagev1.TagEvent, onlyRefused bool, failed error) (changed bool) {
 	for i := range stream.Spec.Tags {
 		tag := &stream.Spec.Tags[i]
@@ -242,11 +245,11 @@ func (t *TagImports) settleTags(stream *imagev1.ImageStream, ref reference.Refer
 		}
 		if refused != nil {
 			if err = nil; known == nil || ref.Digest != "" {
-				err = refused // else it is known all the same
+				err = refused // if it is known, the tag shows it all the same
 			}
 		}
 		if err == nil && known == nil {
-			err = apierrors.NewNotFound(imagev1.Resource("images"), ref.String()) // it is gone again
+			err = apierrors.NewNotFound(imagev1.Resource("images"), ref.String()) // the registry no longer has it
 		}
 		switch {
 		case settled && tags.Failed(own) == nil: // by this import or another
@@ -260,15 +263,15 @@ func (t *TagImports) settleTags(stream *imagev1.ImageStream, ref reference.Refer
 	return changed
 }
 
-// lead has a stream's own history of a tag begin with what it led to when it was imported. What it leads to since is read of
-// the tag that it follows.
+// lead starts a stream's own history of a tag with what the tag led to when it was imported. What it leads to since is
+// read from the tag that it follows.
 func lead(own *imagev1.NamedTagEventList, event imagev1.TagEvent, generation int64) {
 	event.Generation = generation
 	tags.Add(own, event)
 	own.Conditions = nil
 }
 
-// setFailed says of a tag why it could not be imported. It reports whether it did not say so before.
+// setFailed records why a tag could not be imported. It reports whether that is a change.
 func setFailed(own *imagev1.NamedTagEventList, status *metav1.Status, generation int64) (changed bool) {
 	condition := imagev1.TagEventCondition{
 		Type: imagev1.ImportSuccess, Status: corev1.ConditionFalse, Reason: string(status.Reason), Message: printable.Line(status.Message, maxConditionMessage),
@@ -281,11 +284,11 @@ func setFailed(own *imagev1.NamedTagEventList, status *metav1.Status, generation
 	return true
 }
 
-// withGeneration is the history of a tag that follows a reference, with the generation of the spec by which it does; own is what
-// the stream itself has of it. That the import failed is shown until the registry is known to have it.
+// withGeneration returns the history of a tag that follows a reference, with the generation of the spec; own is what
+// the stream itself has of it. A failed import is shown until the registry is known to have the reference.
 func withGeneration(own, shown imagev1.NamedTagEventList) imagev1.NamedTagEventList {
 	generation := int64(0)
-	if len(own.Items) > 0 { // and so the items are of nobody else
+	if len(own.Items) > 0 { // then shown.Items are a copy, see tags.Follow
 		generation = own.Items[0].Generation
 		for i := range shown.Items {
 			if shown.Items[i].Image == own.Items[0].Image && shown.Items[i].Created.Equal(&own.Items[0].Created) {
@@ -312,12 +315,12 @@ func withGeneration(own, shown imagev1.NamedTagEventList) imagev1.NamedTagEventL
 
 type importedKey struct{}
 
-// withImported is a context in which a stream is written whose tags have been imported.
+// withImported returns a context for writing a stream whose tags have been imported.
 func withImported(ctx context.Context, all []wanted) context.Context {
 	return context.WithValue(ctx, importedKey{}, all)
 }
 
-// importedNow is what was imported for a tag by the request that writes its stream; nil if nothing was.
+// importedNow returns what was imported for a tag by the request that writes its stream; nil for nothing.
 func importedNow(ctx context.Context, tag string) *wanted {
 	all, _ := ctx.Value(importedKey{}).([]wanted)
 	for i := range all {

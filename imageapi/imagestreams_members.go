@@ -24,11 +24,11 @@ import (
 // maxMembers is how many images of a stream are read, the newest first.
 const maxMembers = 5000
 
-// member is an image that belongs to a stream: its history has it, or an index there lists it.
+// member is an image that belongs to a stream: a tag's history has it, or an index in one lists it.
 type member struct {
 	name      string
 	reference string         // by which the stream knows it
-	image     *imagev1.Image // nil if none is stored that is known to be there
+	image     *imagev1.Image // nil if it is not stored, or not known to be there
 }
 
 // members yields the images of a stream, each once.
@@ -44,7 +44,7 @@ func (r *streamReader) members(ctx context.Context, stream *imagev1.ImageStream)
 			return cmp.Or(b.Created.Compare(a.Created.Time), strings.Compare(a.Image, b.Image))
 		})
 		seen := map[string]bool{"": true}
-		// take yields one, and returns what it lists.
+		// take yields one image, and returns what it lists.
 		take := func(name, reference string) (lists []string, more bool) {
 			if seen[name] {
 				return nil, true
@@ -74,7 +74,8 @@ func (r *streamReader) members(ctx context.Context, stream *imagev1.ImageStream)
 	}
 }
 
-// childrenOf are the digests of what an index lists: images, and BuildKit's attestations of them, which are pulled with it.
+// childrenOf returns the digests of what an index lists: images, and BuildKit's attestations of them, which are pulled
+// with it.
 func childrenOf(image *imagev1.Image) (digests []string) {
 	for i := range image.DockerImageManifests {
 		digests = append(digests, image.DockerImageManifests[i].Digest)
@@ -82,13 +83,13 @@ func childrenOf(image *imagev1.Image) (digests []string) {
 	return append(digests, attestationsOf(image)...)
 }
 
-// attestationsOf are the digests of the attestations that an index lists.
+// attestationsOf returns the digests of the attestations that an index lists.
 func attestationsOf(image *imagev1.Image) (digests []string) {
 	if image.DockerImageManifest == "" {
 		return strings.FieldsFunc(image.Annotations[annotation.AttestationManifests], func(r rune) bool { return r == ',' })
 	}
 	if isArtifact(image) || len(image.DockerImageManifests) == 0 {
-		return nil // all is in dockerImageManifests, or it is no index of images
+		return nil // dockerImageManifests has all, or it is no index of images
 	}
 	m, err := manifest.Of(image)
 	if err != nil {
@@ -102,10 +103,10 @@ func attestationsOf(image *imagev1.Image) (digests []string) {
 	return digests
 }
 
-// maxAttestations bounds the attestations of an index that are known.
+// maxAttestations bounds how many attestations of an index are known.
 const maxAttestations = 256
 
-// find is the image of a stream with a digest, or the beginning of one.
+// find returns the image of a stream with a digest, or with the beginning of one.
 func (r *streamReader) find(ctx context.Context, stream *imagev1.ImageStream, id string) (*member, error) {
 	event, err := imageEvent(stream, id)
 	if err == nil {
@@ -116,7 +117,7 @@ func (r *streamReader) find(ctx context.Context, stream *imagev1.ImageStream, id
 		return nil, err
 	}
 	notFound := err
-	var found *member // an index lists it
+	var found *member // listed by an index
 	for m, err := range r.members(ctx, stream) {
 		switch {
 		case err != nil:
@@ -136,7 +137,7 @@ func (r *streamReader) find(ctx context.Context, stream *imagev1.ImageStream, id
 	return found, nil
 }
 
-// begins reports whether a digest is the one of which a beginning is given, with or without its algorithm.
+// begins reports whether a digest begins with a text, with or without its algorithm.
 func begins(digest, with string) bool {
 	return with != "" && (strings.HasPrefix(digest, with) || strings.HasPrefix(strings.TrimPrefix(digest, "sha256:"), with))
 }
@@ -173,7 +174,7 @@ func (*streamImagesREST) GetSingularName() string { return "imagestreamimage" }
 // ShortNames is part of rest.ShortNamesProvider.
 func (*streamImagesREST) ShortNames() []string { return []string{"isimage"} }
 
-// Get is part of rest.Getter. The image is one that a tag of the stream leads to or has led to, or one that such an index
+// Get is part of rest.Getter. The image is one that a tag of the stream leads or has led to, or one that such an index
 // lists.
 func (r *streamImagesREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
 	streamName, id, ok := strings.Cut(name, "@")
@@ -218,8 +219,8 @@ var streamImageTable = table.Of[*imagev1.ImageStreamImage]{
 	},
 }
 
-// streamLayersREST is the subresource layers: what a registry may give to whoever may pull from the stream. OpenShift's
-// registry asks for it before it serves a blob of another one.
+// streamLayersREST is the subresource layers: the blobs that a registry may serve to whoever may pull from the stream.
+// OpenShift's registry asks for it before it serves a blob of another repository.
 type streamLayersREST struct{ shown *streamReader }
 
 var _ rest.Getter = &streamLayersREST{}
@@ -290,7 +291,7 @@ func (*streamSecretsREST) New() runtime.Object { return &imagev1.SecretList{} }
 // Destroy is part of rest.Storage.
 func (*streamSecretsREST) Destroy() {}
 
-// Get is part of rest.Getter. OpenShift, too, asks whether the stream is there.
+// Get is part of rest.Getter. As in OpenShift, the stream must exist.
 func (r *streamSecretsREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
 	if _, err := r.shown.streams.Get(ctx, name, options); err != nil {
 		return nil, err

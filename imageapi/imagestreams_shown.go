@@ -23,14 +23,14 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
-// streamReader puts streams together of what is stored of them and of the ImageTags that they follow.
+// streamReader puts streams together from what is stored of them and from the ImageTags that they follow.
 type streamReader struct {
 	images     *imagesREST
 	tags       *genericregistry.Store
-	streams    *genericregistry.Store // set once it is made
+	streams    *genericregistry.Store // set once the store is made
 	authorizer Authorizer
 	registry   string // Options.Registry
-	imports    bool   // what tags follow is imported (TagImports)
+	imports    bool   // tags have what they follow imported (TagImports)
 	// pushed is Options.Pushed; nil if nobody is told.
 	pushed func(ctx context.Context, ref reference.Reference) error
 }
@@ -44,7 +44,7 @@ func (r *streamReader) get(ctx context.Context, namespace, name string) (*imagev
 	return r.show(ctx, obj.(*imagev1.ImageStream))
 }
 
-// object is obj with where its tags lead if it is a stream, or a list of them.
+// object completes obj with where its tags lead, if it is a stream or a list of streams.
 func (r *streamReader) object(ctx context.Context, obj runtime.Object, err error) (runtime.Object, error) {
 	if err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func (r *streamReader) show(ctx context.Context, stored *imagev1.ImageStream) (*
 	return r.compose(ctx, stored, known)
 }
 
-// named returns a stream with no other tags than those of these names, and those that they follow. It reads no others.
+// named returns a stream that has only the named tags and the tags that they follow. It reads no others.
 func (r *streamReader) named(ctx context.Context, stored *imagev1.ImageStream, names ...string) (*imagev1.ImageStream, error) {
 	sources, wanted, own := sourcesOf(stored), map[string]bool{}, map[string]bool{}
 	for _, name := range names {
@@ -115,7 +115,7 @@ func (r *streamReader) named(ctx context.Context, stored *imagev1.ImageStream, n
 	return r.compose(ctx, &part, known)
 }
 
-// compose returns a stream with where its tags lead; known are tags of its repository.
+// compose returns a stream with where its tags lead; known are the ImageTags of its repository.
 func (r *streamReader) compose(ctx context.Context, stored *imagev1.ImageStream, known []imagev1.ImageTag) (*imagev1.ImageStream, error) {
 	histories := map[string]imagev1.NamedTagEventList{}
 	for _, own := range stored.Status.Tags {
@@ -132,7 +132,7 @@ func (r *streamReader) compose(ctx context.Context, stored *imagev1.ImageStream,
 		}
 		histories[name] = history
 	}
-	own := map[string]bool{} // the tags that spec says what to follow of
+	own := map[string]bool{} // the tags that have something to follow in spec
 	for i := range stored.Spec.Tags {
 		own[stored.Spec.Tags[i].Name] = stored.Spec.Tags[i].From != nil
 	}
@@ -168,13 +168,13 @@ func (r *streamReader) compose(ctx context.Context, stored *imagev1.ImageStream,
 	return &stream, nil
 }
 
-// tagOf is the tag that an ImageTag is about.
+// tagOf returns the tag of an ImageTag.
 func tagOf(tag *imagev1.ImageTag) string {
 	_, name, _ := strings.Cut(tag.Name, ":")
 	return name
 }
 
-// sourcesOf are the tags of a stream that follow other tags of it, each with the one that it follows.
+// sourcesOf returns the tags of a stream that follow other tags of it, each with the tag that it follows.
 func sourcesOf(stream *imagev1.ImageStream) map[string]string {
 	sources := map[string]string{}
 	for i := range stream.Spec.Tags {
@@ -199,7 +199,7 @@ func followTags(stream *imagev1.ImageStream, histories map[string]imagev1.NamedT
 		if !follows || done[tag] {
 			return
 		}
-		done[tag] = true // also before, so that a circle ends
+		done[tag] = true // before the call, too, so that a circle ends
 		visit(source)
 		if history := histories[tag]; len(histories[source].Items) > 0 {
 			history.Tag, history.Items = tag, tags.Follow(history.Items, histories[source].Items)
@@ -211,7 +211,7 @@ func followTags(stream *imagev1.ImageStream, histories map[string]imagev1.NamedT
 	}
 }
 
-// splitFrom reads the name of what a tag follows: "<stream><sep><rest>", or "<rest>" of the stream itself.
+// splitFrom splits the name that a tag follows: "<stream><sep><rest>", or "<rest>" in the stream itself.
 func splitFrom(stream, name, sep string) (of, rest string) {
 	if of, rest, ok := strings.Cut(name, sep); ok {
 		return of, rest
@@ -219,7 +219,7 @@ func splitFrom(stream, name, sep string) (of, rest string) {
 	return stream, name
 }
 
-// followed is the reference in a registry that a tag of a stream follows, wherever it will lead.
+// followed returns the reference in a registry that a tag of a stream follows, whether or not it is imported yet.
 func followed(tag *imagev1.TagReference) (ref reference.Reference, ok bool) {
 	if tag.From == nil || tag.From.Kind != "DockerImage" || tag.Reference {
 		return reference.Reference{}, false
@@ -231,7 +231,7 @@ func followed(tag *imagev1.TagReference) (ref reference.Reference, ok bool) {
 	return ref.Pulled(), true
 }
 
-// tag is what is known of a tag in a registry; nil if that is nothing.
+// tag returns what is known of a tag in a registry; nil for nothing.
 func (r *streamReader) tag(ctx context.Context, ref reference.Reference) (*imagev1.ImageTag, error) {
 	obj, err := r.tags.Get(genericapirequest.WithNamespace(ctx, tags.Namespace), tags.Name(ref), &metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -243,7 +243,7 @@ func (r *streamReader) tag(ctx context.Context, ref reference.Reference) (*image
 	return obj.(*imagev1.ImageTag), nil
 }
 
-// tagsOf are the tags that are known of a repository.
+// tagsOf returns the known tags of a repository.
 func (r *streamReader) tagsOf(ctx context.Context, repository string) ([]imagev1.ImageTag, error) {
 	ref, err := reference.Parse(repository)
 	if err != nil {
@@ -257,12 +257,12 @@ func (r *streamReader) tagsOf(ctx context.Context, repository string) ([]imagev1
 	return obj.(*imagev1.ImageTagList).Items, nil
 }
 
-// watch shows the streams that stored tells of.
+// watch completes the streams that a watch of stored reports.
 func (r *streamReader) watch(ctx context.Context, stored watch.Interface) watch.Interface {
 	return relay.New(stored, func(event watch.Event) watch.Event { return r.event(ctx, event) }, func() {})
 }
 
-// event is what a watch tells of a stream, with where its tags lead.
+// event completes the stream of an event with where its tags lead.
 func (r *streamReader) event(ctx context.Context, event watch.Event) watch.Event {
 	if event.Type == watch.Bookmark || event.Type == watch.Error {
 		return event

@@ -16,17 +16,17 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
-// StoredStreams reads and marks streams as they are stored. A stream that the API shows costs a read of all tags of its
-// repository, and with each push to one it is found and marked.
+// StoredStreams reads and marks streams as they are stored. To show a stream costs a read of all tags of its
+// repository, and each push has its streams found and marked.
 type StoredStreams struct{ status *genericregistry.Store }
 
-// StoredStreamsOf are those of the storage that Storage returned.
+// StoredStreamsOf returns the StoredStreams of the storage that Storage returned.
 func StoredStreamsOf(storage map[string]rest.Storage) *StoredStreams {
 	return &StoredStreams{storage["imagestreams/status"].(*streamStatusREST).store}
 }
 
-// ListStreams lists those of all namespaces that a field selector selects, without where their tags lead. It knows limit and continue
-// besides.
+// ListStreams lists the streams of all namespaces that a field selector selects, without where their tags lead. Of the
+// other options it honours limit and continue.
 func (s *StoredStreams) ListStreams(ctx context.Context, options metav1.ListOptions) (*imagev1.ImageStreamList, error) {
 	field, err := fields.ParseSelector(options.FieldSelector)
 	if err != nil {
@@ -40,7 +40,7 @@ func (s *StoredStreams) ListStreams(ctx context.Context, options metav1.ListOpti
 	return obj.(*imagev1.ImageStreamList), nil
 }
 
-// MarkStream writes into a stream the version of the tag that moved last, by which those who watch it are told.
+// MarkStream writes the version of the tag that moved last into a stream, so that its watchers get an event.
 func (s *StoredStreams) MarkStream(ctx context.Context, namespace, name, version string) error {
 	mark := func(_ context.Context, _, old runtime.Object) (runtime.Object, error) {
 		stream := old.(*imagev1.ImageStream).DeepCopy()

@@ -25,19 +25,18 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
-// Authorizer decides whether somebody may see what a stream follows elsewhere.
+// Authorizer decides whether a user may see what a stream follows elsewhere.
 type Authorizer interface {
 	Authorize(ctx context.Context, a authorizer.Attributes) (decision authorizer.Decision, reason string, err error)
 }
 
-// streamStrategy is what happens to an ImageStream between decoding and storing. Users write what it follows, and not
-// where that leads.
+// streamStrategy prepares and validates an ImageStream. Users write what it follows, and not where that leads.
 type streamStrategy struct {
 	namespaceScoped
 	shown *streamReader
 }
 
-// GetResetFields says what of a user's object is not read.
+// GetResetFields says which fields of a user's object are ignored.
 func (streamStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return resetFields("status")
 }
@@ -54,8 +53,9 @@ func (s streamStrategy) PrepareForCreate(_ context.Context, obj runtime.Object) 
 	}
 }
 
-// PrepareForUpdate is part of rest.RESTUpdateStrategy. A change of the spec raises the generation. So does a generation of
-// 0 in a tag of it, by which OpenShift's clients ask for another import; else a tag's generation is the server's.
+// PrepareForUpdate is part of rest.RESTUpdateStrategy. A change of the spec raises the generation. So does a tag of
+// generation 0 in the spec, by which OpenShift's clients ask for another import; any other generation of a tag is the
+// server's.
 func (s streamStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	stream, before := obj.(*imagev1.ImageStream), old.(*imagev1.ImageStream)
 	stream.Status, stream.Generation = *before.Status.DeepCopy(), before.Generation
@@ -80,16 +80,16 @@ func (s streamStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Obj
 	}
 }
 
-// followOwn has a stream follow its own repository if it says nothing else, and there is a registry of streams.
+// followOwn has a stream follow its own repository if its spec names none and there is a registry of streams.
 func (s streamStrategy) followOwn(stream *imagev1.ImageStream) {
 	if repository, _ := s.shown.own(stream); stream.Spec.DockerImageRepository == "" && repository.Host != "" {
-		if _, err := reference.ParseRepository(repository.Name()); err == nil { // not of every name
+		if _, err := reference.ParseRepository(repository.Name()); err == nil { // some names are not the path of a repository
 			stream.Spec.DockerImageRepository = repository.Name()
 		}
 	}
 }
 
-// keepAnnotation gives an object the annotation that it had before, whatever its writer says.
+// keepAnnotation restores an annotation of an object, whatever its writer sends.
 func keepAnnotation(m, before *metav1.ObjectMeta, key string) {
 	value, ok := before.Annotations[key]
 	if !ok {
@@ -114,7 +114,7 @@ func specTag(stream *imagev1.ImageStream, name string) *imagev1.TagReference {
 	return nil
 }
 
-// tagChanged reports whether a tag follows something else than before, or is to be imported in another way.
+// tagChanged reports whether a tag follows something else than before, or wants another import.
 func tagChanged(before, tag *imagev1.TagReference, namespace string) bool {
 	from := func(t *imagev1.TagReference) corev1.ObjectReference {
 		if t == nil || t.From == nil {
@@ -129,8 +129,8 @@ func tagChanged(before, tag *imagev1.TagReference, namespace string) bool {
 	return before == nil || from(before) != from(tag) || before.Reference != tag.Reference || before.ImportPolicy.ImportMode != tag.ImportPolicy.ImportMode
 }
 
-// Validate reports what is wrong with a new stream, and records what its tags lead to, as far as that is not read of
-// registries: it is found by looking up what they follow, which may fail.
+// Validate reports what is wrong with a new stream. It also records where the tags lead that follow no registry: to
+// find that, it looks up what they follow, which may fail.
 func (s streamStrategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
 	stream := obj.(*imagev1.ImageStream)
 	errs := validation.ValidateObjectMeta(&stream.ObjectMeta, true, validateStreamName, field.NewPath("metadata"))
@@ -156,10 +156,10 @@ func (s streamStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Obj
 	return s.follow(ctx, stream, before)
 }
 
-// maxRepository bounds the path of a repository, which <namespace>/<name> is, in characters.
+// maxRepository bounds the path of a repository, in characters; <namespace>/<name> is one.
 const maxRepository = 255
 
-// streamName is what a part of a repository's path can be, and three underscores, which mark a name that was cut
+// streamName matches a part of a repository's path, also with three underscores, which mark a name that was cut
 // (tags.Stream).
 var streamName = regexp.MustCompile(`^[a-z0-9]+(?:(?:\.|_{1,3}|-+)[a-z0-9]+)*$`)
 
@@ -236,14 +236,14 @@ func separator(kind string) string {
 	return ":"
 }
 
-// follow checks that the writer of a stream may see what it follows now, and records what tags led to that follow
-// something else from now on, and what they lead to.
+// follow checks that the writer of a stream may see what it newly follows. For tags that now follow something else, it
+// records what they have led to and what they lead to now.
 func (s streamStrategy) follow(ctx context.Context, stream, before *imagev1.ImageStream) (errs field.ErrorList) {
 	spec := field.NewPath("spec")
 	if repository := stream.Spec.DockerImageRepository; repository != "" && (before == nil || before.Spec.DockerImageRepository != repository) {
 		ref, _ := reference.ParseRepository(repository)
 		if _, own := s.shown.own(stream); own {
-			// What was pushed to it is the stream's.
+			// The pushes to it are the stream's own.
 		} else if err := s.mayFollow(ctx, stream.Namespace, tags.Namespace, tags.Stream(ref), spec.Child("dockerImageRepository")); err != nil {
 			errs = append(errs, err)
 		}
@@ -277,7 +277,7 @@ func (s streamStrategy) follow(ctx context.Context, stream, before *imagev1.Imag
 		}
 		if event != nil {
 			if event.Generation = *tag.Generation; imported == nil && s.shown.toImport(tag) {
-				event.Generation = 0 // it is shown as it is known until it is imported (TagImports)
+				event.Generation = 0 // shown as it is known until it is imported (TagImports)
 			}
 			if event.Created.IsZero() {
 				event.Created = now
@@ -295,7 +295,7 @@ func (s streamStrategy) follow(ctx context.Context, stream, before *imagev1.Imag
 	return errs
 }
 
-// keepHistory stores in a stream what a tag of it has led to, since what it follows is about to change.
+// keepHistory stores in a stream what a tag of it has led to, before the tag follows something else.
 func keepHistory(stream, shown *imagev1.ImageStream, name string) {
 	if shown == nil {
 		return
@@ -307,7 +307,7 @@ func keepHistory(stream, shown *imagev1.ImageStream, name string) {
 	}
 }
 
-// ownHistory is what a stream itself has of the history of a tag.
+// ownHistory returns the history of a tag that is stored in the stream itself.
 func ownHistory(stream *imagev1.ImageStream, name string) *imagev1.NamedTagEventList {
 	for i := range stream.Status.Tags {
 		if stream.Status.Tags[i].Tag == name {
@@ -318,7 +318,7 @@ func ownHistory(stream *imagev1.ImageStream, name string) *imagev1.NamedTagEvent
 	return &stream.Status.Tags[len(stream.Status.Tags)-1]
 }
 
-// resolve finds what a tag leads to that follows something else from now on; nil if nothing is known of that yet.
+// resolve finds what a tag leads to that now follows something else; nil if that is not known yet.
 func (s streamStrategy) resolve(ctx context.Context, stream, shown *imagev1.ImageStream, tag *imagev1.TagReference, at *field.Path) (*imagev1.TagEvent, *field.Error) {
 	from := tag.From
 	if from.Kind == "DockerImage" {
@@ -347,7 +347,7 @@ func (s streamStrategy) resolve(ctx context.Context, stream, shown *imagev1.Imag
 		namespace = stream.Namespace
 	}
 	name, rest := splitFrom(stream.Name, from.Name, sep)
-	source := shown // of a stream that is new nothing is known
+	source := shown // a new stream knows nothing
 	if namespace != stream.Namespace || name != stream.Name {
 		if err := s.mayFollow(ctx, stream.Namespace, namespace, name, at); err != nil {
 			return nil, err
@@ -386,13 +386,14 @@ func newestEvent(stream *imagev1.ImageStream, tag string) *imagev1.TagEvent {
 	return nil
 }
 
-// specReference reports whether a tag stands for a reference that nobody imports.
+// specReference reports whether a tag names a reference that nobody imports.
 func specReference(stream *imagev1.ImageStream, tag string) bool {
 	spec := specTag(stream, tag)
 	return spec != nil && spec.Reference
 }
 
-// imageEvent is the newest event of an image, given by its digest or the beginning of that, in a stream.
+// imageEvent returns the newest event of an image in a stream. The image is given by its digest or the beginning of
+// that.
 func imageEvent(stream *imagev1.ImageStream, image string) (*imagev1.TagEvent, error) {
 	var found *imagev1.TagEvent
 	for i := range stream.Status.Tags {
@@ -414,8 +415,8 @@ func imageEvent(stream *imagev1.ImageStream, image string) (*imagev1.TagEvent, e
 	return &event, nil
 }
 
-// mayFollow refuses a writer who may not pull from a stream of another namespace what its own is to show. The tags of
-// registries are in package tags' namespace, those of a repository in the stream that is named after it.
+// mayFollow refuses a writer who may not pull from the stream of another namespace that their own would show. The tags
+// of registries count as streams of package tags' namespace, each repository as the stream that is named after it.
 func (s streamStrategy) mayFollow(ctx context.Context, namespace, other, stream string, at *field.Path) *field.Error {
 	if other == namespace {
 		return nil
@@ -427,7 +428,7 @@ func (s streamStrategy) mayFollow(ctx context.Context, namespace, other, stream 
 	return field.Forbidden(at, strings.TrimSpace(fmt.Sprintf("%s may not get imagestreams/layers of %s/%s, where that is kept: ask for the role system:image-puller there %s", userOf(ctx), other, stream, reason)))
 }
 
-// may asks whether who sends a request may also do what is given, to a resource of this group, and why not.
+// may reports whether the sender of a request may also do what is given, to a resource of this group, and why not.
 func (r *streamReader) may(ctx context.Context, what authorizer.AttributesRecord) (reason string, may bool) {
 	if r.authorizer == nil {
 		return "", true
@@ -444,7 +445,7 @@ func (r *streamReader) may(ctx context.Context, what authorizer.AttributesRecord
 	return reason, decision == authorizer.DecisionAllow
 }
 
-// userOf is the name of who sends a request.
+// userOf returns the name of the sender of a request.
 func userOf(ctx context.Context) string {
 	if user, ok := genericapirequest.UserFrom(ctx); ok {
 		return user.GetName()
@@ -452,10 +453,10 @@ func userOf(ctx context.Context) string {
 	return "somebody"
 }
 
-// streamStatusStrategy is for the subresource status, by which watchers are told that a tag has moved.
+// streamStatusStrategy is for the subresource status, by which package streams marks streams.
 type streamStatusStrategy struct{ streamStrategy }
 
-// GetResetFields says what of a writer's object is not read.
+// GetResetFields says which fields of a writer's object are ignored.
 func (streamStatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return resetFields("spec", "status")
 }
@@ -474,7 +475,7 @@ func (streamStatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime
 	}
 }
 
-// ValidateUpdate reports what is wrong with a stream after that.
+// ValidateUpdate reports what is wrong with a stream after an update of its status.
 func (streamStatusStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	return validation.ValidateObjectMetaUpdate(&obj.(*imagev1.ImageStream).ObjectMeta, &old.(*imagev1.ImageStream).ObjectMeta, field.NewPath("metadata"))
 }

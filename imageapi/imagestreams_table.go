@@ -43,7 +43,7 @@ func streamCells(stream *imagev1.ImageStream) []any {
 	return []any{stream.Name, repository, fewOf(names, tagsWidth), updated}
 }
 
-// tagsWidth is how many characters of tags a table shows, unless one is longer.
+// tagsWidth is how many characters of tags a table shows. One longer tag is shown whole.
 const tagsWidth = 40
 
 // fewOf joins as many names as fit, and says how many more there are.

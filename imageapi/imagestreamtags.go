@@ -25,8 +25,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
-// streamTagsREST serves the tags of streams one by one, each with its image. None is stored: a tag is a part of its
-// stream, and has the resourceVersion of that.
+// streamTagsREST serves the tags of streams one by one, each with its image. No tag is stored by itself: it is part of
+// its stream, and has the stream's resourceVersion.
 type streamTagsREST struct {
 	rest.TableConvertor
 	resource schema.GroupResource // in errors
@@ -97,7 +97,7 @@ func (r *streamTagsREST) Get(ctx context.Context, name string, options *metav1.G
 	return r.withImage(ctx, streamTag(shown, tag, history))
 }
 
-// stream is the stream of that tag, with what the tag leads to.
+// stream returns the stream of a tag, with what the tag leads to.
 func (r *streamTagsREST) stream(ctx context.Context, name string, options *metav1.GetOptions) (shown *imagev1.ImageStream, tag string, err error) {
 	streamName, tag, err := splitStreamTag(name)
 	if err != nil {
@@ -119,7 +119,7 @@ func leads(history *imagev1.NamedTagEventList) bool {
 	return history != nil && len(history.Items) > 0 && history.Items[0].Image != ""
 }
 
-// historyOf is what a tag of a stream leads to, and led to before; nil if nothing is known of that.
+// historyOf returns what a tag of a stream leads to and led to before; nil if nothing is known of that.
 func historyOf(stream *imagev1.ImageStream, tag string) *imagev1.NamedTagEventList {
 	for i := range stream.Status.Tags {
 		if stream.Status.Tags[i].Tag == tag {
@@ -129,7 +129,7 @@ func historyOf(stream *imagev1.ImageStream, tag string) *imagev1.NamedTagEventLi
 	return nil
 }
 
-// streamTag is a tag of a stream, without its image but for the name and the reference of that. history may be nil.
+// streamTag returns a tag of a stream. Of its image it has the name and the reference only. history may be nil.
 func streamTag(stream *imagev1.ImageStream, tag string, history *imagev1.NamedTagEventList) *imagev1.ImageStreamTag {
 	out := &imagev1.ImageStreamTag{
 		ObjectMeta: metav1.ObjectMeta{
@@ -154,8 +154,8 @@ func streamTag(stream *imagev1.ImageStream, tag string, history *imagev1.NamedTa
 	return out
 }
 
-// withImage adds the image that a tag leads to, without manifest and config, as OpenShift does, and with the annotations of
-// the tag. One that is not stored has a name only.
+// withImage adds the image that a tag leads to, without manifest and config, as OpenShift does, and with the
+// annotations of the tag. An image that is not stored has a name only.
 func (r *streamTagsREST) withImage(ctx context.Context, tag *imagev1.ImageStreamTag) (*imagev1.ImageStreamTag, error) {
 	if tag.Image.Name == "" {
 		return tag, nil
@@ -175,7 +175,7 @@ func (r *streamTagsREST) withImage(ctx context.Context, tag *imagev1.ImageStream
 	return tag, nil
 }
 
-// image is the image of that name as a stream shows it that knows it by a reference: without manifest and config, nil if there
+// image returns an image as a stream shows it that knows it by a reference, without manifest and config; nil if there
 // is none.
 func (r *streamReader) image(ctx context.Context, name, dockerImageReference string) (*imagev1.Image, error) {
 	image, err := r.stored(ctx, name, dockerImageReference)
@@ -186,9 +186,8 @@ func (r *streamReader) image(ctx context.Context, name, dockerImageReference str
 	return image, nil
 }
 
-// stored is the image of that name. It is nil where none is stored that is known to be in the reference's repository:
-// whoever may write streams may name any digest in a repository that they may pull from, and sees nothing of what is in
-// others.
+// stored returns an image. It returns nil if the image is not stored, or not known to be in the reference's repository:
+// a writer of streams may name any digest in a repository that they may pull from, and must not see what is in others.
 func (r *streamReader) stored(ctx context.Context, name, dockerImageReference string) (*imagev1.Image, error) {
 	ref, err := reference.Parse(dockerImageReference)
 	if err != nil {
@@ -208,7 +207,7 @@ func (r *streamReader) stored(ctx context.Context, name, dockerImageReference st
 	return &image, nil
 }
 
-// isIn reports whether an image is known to be in a repository, or to have been.
+// isIn reports whether an image is or was known to be in a repository.
 func isIn(image *imagev1.Image, repository reference.Reference) bool {
 	if own, err := reference.Parse(image.DockerImageReference); err == nil && own.Bare() == repository {
 		return true
@@ -220,8 +219,8 @@ func isIn(image *imagev1.Image, repository reference.Reference) bool {
 	return found
 }
 
-// Create is part of rest.Creater. It makes the stream if there is none. What is in a stream's spec is not made again; a
-// tag that the stream's repository has may get an entry there.
+// Create is part of rest.Creater. It makes the stream if there is none. It refuses a tag that the stream's spec has. A
+// tag that only the stream's repository has gets an entry in the spec.
 func (r *streamTagsREST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	tag, ok := obj.(*imagev1.ImageStreamTag)
 	if !ok {
@@ -254,8 +253,8 @@ func (r *streamTagsREST) create(ctx context.Context, tag *imagev1.ImageStreamTag
 	return shown, err
 }
 
-// Update is part of rest.Updater. Without a resourceVersion it makes what is not there, the stream, too. With one, that is
-// the stream's.
+// Update is part of rest.Updater. Without a resourceVersion it makes the tag if it is not there, and the stream, too. A
+// resourceVersion is the stream's.
 func (r *streamTagsREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, validateCreate rest.ValidateObjectFunc, validateUpdate rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
 	shown, tag, created, err := r.update(ctx, name, info, validateCreate, validateUpdate, options)
 	if err != nil {
@@ -265,7 +264,7 @@ func (r *streamTagsREST) Update(ctx context.Context, name string, info rest.Upda
 	return out, created, err
 }
 
-// update is Update, and returns the stream and what the tag is called in it.
+// update is Update, and returns the stream and the tag's name in it.
 func (r *streamTagsREST) update(ctx context.Context, name string, info rest.UpdatedObjectInfo, validateCreate rest.ValidateObjectFunc, validateUpdate rest.ValidateObjectUpdateFunc, options *metav1.UpdateOptions) (shown *imagev1.ImageStream, tag string, created bool, err error) {
 	return r.write(ctx, name, options.DryRun, func(ctx context.Context, stream *imagev1.ImageStream, spec *imagev1.TagReference) (*imagev1.TagReference, error) {
 		old, there, err := r.before(ctx, stream, name)
@@ -313,7 +312,7 @@ func (r *streamTagsREST) update(ctx context.Context, name string, info rest.Upda
 	})
 }
 
-// before is the tag as it is in a stream, which may be none yet; there is false where a tag of that name is not.
+// before returns the tag as it is in a stream, which may not exist yet; there is false if the stream has no such tag.
 func (r *streamTagsREST) before(ctx context.Context, stream *imagev1.ImageStream, name string) (tag *imagev1.ImageStreamTag, there bool, err error) {
 	_, tagName, err := splitStreamTag(name)
 	if err != nil {
@@ -325,15 +324,15 @@ func (r *streamTagsREST) before(ctx context.Context, stream *imagev1.ImageStream
 	}
 	history := historyOf(shown, tagName)
 	if specTag(stream, tagName) == nil && !leads(history) {
-		// Without a UID it is one that does not exist, so that most patches are answered 404.
+		// Without a UID the object does not exist, so most patches are answered 404.
 		return &imagev1.ImageStreamTag{}, false, nil
 	}
 	return streamTag(shown, tagName, history), true, nil
 }
 
-// write has change say what the spec of a stream has for a tag, and returns the stream as it is then. change is given the
-// stream, which has no resourceVersion where it is made, and what the spec had, nil for nothing. It is asked again when
-// another write was faster. created tells whether the spec had nothing.
+// write has change give the spec entry of a tag in a stream, and returns the stream after that. change gets the stream,
+// without a resourceVersion if it is new, and the entry from before, nil for none. It is called again when another
+// write was faster. created reports whether there was no entry.
 func (r *streamTagsREST) write(ctx context.Context, name string, dryRun []string, change func(context.Context, *imagev1.ImageStream, *imagev1.TagReference) (*imagev1.TagReference, error)) (shown *imagev1.ImageStream, tag string, created bool, err error) {
 	streamName, tagName, err := splitStreamTag(name)
 	if err != nil {
@@ -369,9 +368,9 @@ func (r *streamTagsREST) write(ctx context.Context, name string, dryRun []string
 	return shown, tagName, created, err
 }
 
-// Delete is part of rest.GracefulDeleter. It removes a tag from its stream, with its history. What registries say of a tag is
-// kept elsewhere, and stays: a tag that the stream has of its repository alone goes with its ImageTag, in the namespace of
-// these, if that may be deleted.
+// Delete is part of rest.GracefulDeleter. It removes a tag from its stream, with its history. What registries say of a
+// tag is kept elsewhere, and stays. But a tag that the stream has only from its repository goes with its ImageTag, if
+// the user may delete that in the namespace of ImageTags.
 func (r *streamTagsREST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	streamName, tagName, err := splitStreamTag(name)
 	if err != nil {
@@ -418,7 +417,7 @@ func (r *streamTagsREST) Delete(ctx context.Context, name string, validate rest.
 	return done, err == nil, err
 }
 
-// without is a stream without a tag and what that led to. What the tags that follow it lead to, they keep.
+// without returns a stream without a tag and its history. The tags that follow it keep what they lead to.
 func (r *streamTagsREST) without(ctx context.Context, stored *imagev1.ImageStream, tag string) (*imagev1.ImageStream, error) {
 	var followers []string
 	for name, source := range sourcesOf(stored) {
@@ -439,8 +438,8 @@ func (r *streamTagsREST) without(ctx context.Context, stored *imagev1.ImageStrea
 	return stream, nil
 }
 
-// ofRepository is the ImageTag by which a stream has a tag of its repository; nil if there is none. It is refused to whoever
-// may not delete it.
+// ofRepository returns the ImageTag from which a stream has a tag of its repository; nil if there is none. It refuses a
+// user who may not delete the ImageTag.
 func (r *streamTagsREST) ofRepository(ctx context.Context, stream *imagev1.ImageStream, name string) (*imagev1.ImageTag, error) {
 	repository, err := reference.Parse(stream.Spec.DockerImageRepository)
 	if err != nil {
@@ -452,7 +451,7 @@ func (r *streamTagsREST) ofRepository(ctx context.Context, stream *imagev1.Image
 	}
 	reason, may := "", false
 	if _, own := r.shown.own(stream); own {
-		return tag, nil // it is of a push to this stream
+		return tag, nil // of a push to this stream
 	}
 	if stream.Namespace == tags.Namespace {
 		reason, may = r.shown.may(ctx, authorizer.AttributesRecord{Verb: "delete", Namespace: tag.Namespace, Resource: "imagetags", Name: tag.Name})
@@ -464,12 +463,12 @@ func (r *streamTagsREST) ofRepository(ctx context.Context, stream *imagev1.Image
 	if r.resource == imagev1.Resource("imagetags") {
 		kind = "ImageTag"
 	}
-	// Not 403: oc tag -d looks for the tag in the spec then, and says that there is none.
+	// Not 403: then oc tag -d would look for the tag in the spec, and say that there is none.
 	return nil, apierrors.NewInvalid(imagev1.GroupVersion.WithKind(kind).GroupKind(), stream.Name+":"+name, field.ErrorList{field.Forbidden(field.NewPath("metadata", "name"),
 		fmt.Sprintf("the stream has this tag of its repository: delete it in the registry, or have the imagetag %s of namespace %s deleted %s", tag.Name, tag.Namespace, reason))})
 }
 
-// forgetStrategy writes streams whose tags were deleted, as they are given.
+// forgetStrategy writes streams as they are given, after tags were deleted.
 type forgetStrategy struct{ streamStrategy }
 
 // PrepareForUpdate is part of rest.RESTUpdateStrategy.
@@ -486,8 +485,8 @@ func (forgetStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object)
 	return validation.ValidateObjectMetaUpdate(&obj.(*imagev1.ImageStream).ObjectMeta, &old.(*imagev1.ImageStream).ObjectMeta, field.NewPath("metadata"))
 }
 
-// streamTagStrategy is what happens to an ImageStreamTag between decoding and its place in a stream. Users write what it
-// follows and its annotations; the rest is the stream's.
+// streamTagStrategy prepares and validates an ImageStreamTag. Users write what it follows and its annotations; the rest
+// is the stream's.
 type streamTagStrategy struct{ namespaceScoped }
 
 var (
@@ -514,8 +513,8 @@ func (streamTagStrategy) PrepareForCreate(_ context.Context, obj runtime.Object)
 	}
 }
 
-// PrepareForUpdate is part of rest.RESTUpdateStrategy. Whoever gets a tag, changes its annotations and writes it back need
-// not change those of its spec, too.
+// PrepareForUpdate is part of rest.RESTUpdateStrategy. A user who gets a tag, changes its annotations and writes it
+// back need not change those of its spec, too.
 func (streamTagStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	tag, before := obj.(*imagev1.ImageStreamTag), old.(*imagev1.ImageStreamTag)
 	tag.Image, tag.Conditions, tag.Generation, tag.LookupPolicy = before.Image, before.Conditions, before.Generation, before.LookupPolicy

@@ -23,16 +23,16 @@ import (
 )
 
 const (
-	// maxStreamTags is how many tags of streams a list has at most. A page has no more either; a list without a limit that
-	// would need more is refused.
+	// maxStreamTags is the most tags that a list, or a page of one, may have. A list without a limit that would have
+	// more is refused.
 	maxStreamTags = 10000
-	// streamsAtOnce and tagsAtOnce are how many streams, and ImageTags of a repository, a list of tags reads at a time at
-	// most. A page of 500 needs one more tag, to know that there is one.
+	// streamsAtOnce and tagsAtOnce are how many streams, and how many ImageTags of a repository, a list of tags reads
+	// at a time. A page of 500 needs one tag more, to know that there is one.
 	streamsAtOnce, tagsAtOnce = 50, 512
 )
 
-// List is part of rest.Lister. Tags come in the order of their streams' names, and then in that of their own; images are not
-// read. Each page is as things are when it is asked for: no tag that is there all the time is left out, or comes twice.
+// List is part of rest.Lister. Tags come in the order of their streams' names, then of their own; their images are not
+// read. Each page shows things as they are then: no tag that exists all the time is left out, or comes twice.
 func (r *streamTagsREST) List(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
 	if options == nil {
 		options = &internalversion.ListOptions{}
@@ -48,7 +48,7 @@ func (r *streamTagsREST) List(ctx context.Context, options *internalversion.List
 	return out, err
 }
 
-// list gives add the tags of a page, and says in meta where the next begins.
+// list calls add with the tags of a page, and writes into meta where the next page begins.
 func (l *streamTagLister) list(ctx context.Context, r *streamTagsREST, options *internalversion.ListOptions, meta *metav1.ListMeta, add func(*imagev1.ImageStream, *imagev1.NamedTagEventList)) error {
 	n, last := 0, ""
 	for tag, err := range l.tags(ctx, r.shown, meta) {
@@ -69,29 +69,29 @@ func (l *streamTagLister) list(ctx context.Context, r *streamTagsREST, options *
 	return nil
 }
 
-// listedTag is a tag that a list has, and its stream.
+// listedTag is a tag of a list, and its stream.
 type listedTag struct {
 	stream  *imagev1.ImageStream
 	history *imagev1.NamedTagEventList
 }
 
-// name is that of the tag as an object.
+// name is the name of the tag as an object.
 func (t listedTag) name() string { return t.stream.Name + ":" + t.history.Tag }
 
-// streamTagLister finds the tags that a list has.
+// streamTagLister finds the tags of a list.
 type streamTagLister struct {
 	limit     int
 	namespace string // "" for all
 	fields    fields.Selector
-	ofStreams internalversion.ListOptions // those that may have some, from the first one on
-	first     string                      // the stream, as a key in the namespace or in all, that an earlier page ended in
-	last      string                      // and the tag of it that came last
-	only      string                      // the tag that every one has that is selected; "" if the selector has none
-	pending   bool                        // whether tags of a spec are listed that lead nowhere yet
+	ofStreams internalversion.ListOptions // the streams that may have some, from the first on
+	first     string                      // the stream in which the page before ended, as a key in the namespace or in all
+	last      string                      // the last tag of that page
+	only      string                      // the only tag that the selector selects; "" for any
+	pending   bool                        // tags of a spec that lead nowhere yet are listed, too
 	selected  func(listedTag) bool
 }
 
-// newStreamTagLister lists at most most tags in a page.
+// newStreamTagLister returns a lister of pages of at most most tags.
 func newStreamTagLister(ctx context.Context, options *internalversion.ListOptions, most int) (*streamTagLister, context.Context, error) {
 	if options.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
 		return nil, nil, apierrors.NewBadRequest("resourceVersionMatch: image stream tags are put together as they are now, and not as they were")
@@ -130,10 +130,10 @@ func newStreamTagLister(ctx context.Context, options *internalversion.ListOption
 	return l, ctx, err
 }
 
-// position is the token by which a list goes on at a key, as things are then.
+// position returns a token by which a list goes on at a key, with things as they are then.
 func position(key string) (string, error) { return storage.EncodeContinue("/"+key, "/", -1) }
 
-// key is where an object of that name stands in the list.
+// key is the place of an object in the list.
 func (l *streamTagLister) key(namespace, name string) string {
 	if l.namespace != "" {
 		return name
@@ -141,7 +141,7 @@ func (l *streamTagLister) key(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// tags yields the tags that are selected. It writes into list as of when streams were read.
+// tags yields the selected tags. It writes into list at which version the streams were read.
 func (l *streamTagLister) tags(ctx context.Context, r *streamReader, list *metav1.ListMeta) iter.Seq2[listedTag, error] {
 	return func(yield func(listedTag, error) bool) {
 		for options := l.ofStreams; ; {
@@ -156,8 +156,9 @@ func (l *streamTagLister) tags(ctx context.Context, r *streamReader, list *metav
 	}
 }
 
-// page yields what is selected of some streams, and has options say which are the next. It returns false when none are, or
-// no more is wanted. What it reads counts as memory of the request (package kubestore) until it returns.
+// page yields the selected tags of some streams, and sets options to the next streams. It returns false when there are
+// none, or when no more tags are wanted. What it reads counts as memory of the request (package kubestore) until it
+// returns.
 func (l *streamTagLister) page(ctx context.Context, r *streamReader, options *internalversion.ListOptions, list *metav1.ListMeta, yield func(listedTag, error) bool) (more bool, err error) {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
@@ -189,7 +190,7 @@ func (l *streamTagLister) page(ctx context.Context, r *streamReader, options *in
 	return streams.Continue != "", nil
 }
 
-// histories yields what the tags of a stream after one lead to, in the order of their names.
+// histories yields the histories of a stream's tags that come after one, in the order of their names.
 func (l *streamTagLister) histories(ctx context.Context, r *streamReader, stream *imagev1.ImageStream, after string) iter.Seq2[*imagev1.NamedTagEventList, error] {
 	return func(yield func(*imagev1.NamedTagEventList, error) bool) {
 		named := []string{l.only}
@@ -213,7 +214,7 @@ func (l *streamTagLister) histories(ctx context.Context, r *streamReader, stream
 			}
 			slices.SortFunc(shown.Status.Tags, func(a, b imagev1.NamedTagEventList) int { return strings.Compare(a.Tag, b.Tag) })
 		}
-		// Besides these there may be some that they follow.
+		// The tags of own may follow others, which shown has as well.
 		own := slices.DeleteFunc(shown.Status.Tags, func(t imagev1.NamedTagEventList) bool { return !is[t.Tag] || t.Tag <= after })
 		if l.only == "" && stream.Spec.DockerImageRepository != "" {
 			for tag, err := range r.tagsAfter(ctx, stream.Spec.DockerImageRepository, after, min(l.limit+1, tagsAtOnce)) {
@@ -241,7 +242,7 @@ func (l *streamTagLister) histories(ctx context.Context, r *streamReader, stream
 	}
 }
 
-// namedIn are the tags that a stream itself has something about, each once.
+// namedIn returns the tags that the stream itself says something about, each once.
 func namedIn(stream *imagev1.ImageStream) (names []string) {
 	for i := range stream.Spec.Tags {
 		names = append(names, stream.Spec.Tags[i].Name)
@@ -253,7 +254,8 @@ func namedIn(stream *imagev1.ImageStream) (names []string) {
 	return slices.Compact(names)
 }
 
-// tagsAfter yields what is known of a repository's tags after one, in the order of their names. It reads some at a time.
+// tagsAfter yields the known tags of a repository that come after one, in the order of their names. It reads a few at a
+// time.
 func (r *streamReader) tagsAfter(ctx context.Context, repository, after string, atOnce int) iter.Seq2[*imagev1.ImageTag, error] {
 	return func(yield func(*imagev1.ImageTag, error) bool) {
 		ref, err := reference.Parse(repository)
@@ -276,8 +278,8 @@ func (r *streamReader) tagsAfter(ctx context.Context, repository, after string, 
 	}
 }
 
-// tagsPage yields some ImageTags, and has options say which are the next. It returns false when none are, or no more is
-// wanted.
+// tagsPage yields some ImageTags, and sets options to the next. It returns false when there are none, or when no more
+// are wanted.
 func (r *streamReader) tagsPage(ctx context.Context, predicate storage.SelectionPredicate, options *internalversion.ListOptions, yield func(*imagev1.ImageTag, error) bool) (more bool, err error) {
 	ctx, done := context.WithCancel(genericapirequest.WithNamespace(ctx, tags.Namespace))
 	defer done()

@@ -67,8 +67,8 @@ func newImageTags(g generic.RESTOptionsGetter, scheme *runtime.Scheme) (tagged *
 	return store, &tagStatusREST{&ofStatus}, nil
 }
 
-// tagStatusREST is the subresource status: where the registry says that a tag leads. A tag that is not there is made by
-// the first look at it.
+// tagStatusREST is the subresource status: where the registry says that a tag leads. An update of a tag that does not
+// exist makes it.
 type tagStatusREST struct{ store *genericregistry.Store }
 
 var (
@@ -104,8 +104,7 @@ func (r *tagStatusREST) ConvertToTable(ctx context.Context, obj, options runtime
 	return r.store.ConvertToTable(ctx, obj, options)
 }
 
-// tagStrategy is what happens to an ImageTag between decoding and storing. Users write what it follows, and not where
-// that leads.
+// tagStrategy prepares and validates an ImageTag. Users write what it follows, and not where that leads.
 type tagStrategy struct{ namespaceScoped }
 
 func resetFields(paths ...string) map[fieldpath.APIVersion]*fieldpath.Set {
@@ -116,7 +115,7 @@ func resetFields(paths ...string) map[fieldpath.APIVersion]*fieldpath.Set {
 	return map[fieldpath.APIVersion]*fieldpath.Set{fieldpath.APIVersion(imagev1.GroupVersion.String()): set}
 }
 
-// GetResetFields says what of a user's object is not read.
+// GetResetFields says which fields of a user's object are ignored.
 func (tagStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return resetFields("status", "image")
 }
@@ -180,16 +179,17 @@ func (tagStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) fi
 	return append(errs, validateTagSpec(tag)...)
 }
 
-// tagStatusStrategy is for the subresource status: it takes what tagStrategy leaves out, and leaves out the rest.
+// tagStatusStrategy is for the subresource status: it takes the fields that tagStrategy ignores, and ignores the
+// others.
 type tagStatusStrategy struct {
 	tagStrategy
 	now func() time.Time
 }
 
-// AllowCreateOnUpdate is true: who looks at a tag first makes it, at the cost of one request.
+// AllowCreateOnUpdate is true: the first import of a tag makes it, with one request.
 func (tagStatusStrategy) AllowCreateOnUpdate(context.Context) bool { return true }
 
-// GetResetFields says what of a writer's object is not read when the tag is there.
+// GetResetFields says which fields of a writer's object are ignored when the tag exists.
 func (tagStatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return resetFields("spec", "image")
 }
@@ -222,8 +222,9 @@ func (s tagStatusStrategy) PrepareForUpdate(ctx context.Context, obj, old runtim
 	s.recordWriter(ctx, tag, before)
 }
 
-// recordWriter says who recorded the newest item of a tag's history, if it is new. A new item is not of a later time than the
-// server's, or than the newest one that is stored: else one writer whose clock is ahead gave its time to all that come after.
+// recordWriter records who wrote the newest item of a tag's history, if it is new. A new item is not later than the
+// server's clock, or than the newest stored item: else a writer whose clock is ahead would give its time to all items
+// that follow.
 func (s tagStatusStrategy) recordWriter(ctx context.Context, tag, before *imagev1.ImageTag) {
 	var by, texts []string
 	var old []imagev1.TagEvent
@@ -265,7 +266,7 @@ func (s tagStatusStrategy) recordWriter(ctx context.Context, tag, before *imagev
 	tag.Annotations[tags.By] = string(b)
 }
 
-// maxWho bounds how a writer is named in a tag's history, in bytes.
+// maxWho bounds the name of a writer in a tag's history, in bytes.
 const maxWho = 256
 
 // Validate is part of rest.RESTCreateStrategy.
@@ -278,7 +279,7 @@ func (s tagStatusStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.
 	return append(s.tagStrategy.ValidateUpdate(ctx, obj, old), validateTagStatus(obj.(*imagev1.ImageTag))...)
 }
 
-// validateTagName: <stream>:<tag>, as the name of OpenShift's kind.
+// validateTagName accepts <stream>:<tag>, the names of OpenShift's kind.
 func validateTagName(name string, _ bool) []string {
 	stream, tag, ok := strings.Cut(name, ":")
 	if !ok || stream == "" || !reference.IsTag(tag) {
@@ -337,7 +338,7 @@ func validateTagStatus(tag *imagev1.ImageTag) (errs field.ErrorList) {
 	return errs
 }
 
-// tagValues are the values of a selectable field, at least one: "" where there is none.
+// tagValues are the values of a selectable field, at least one: "" if there is none.
 func tagValues(name string, tag *imagev1.ImageTag) []string {
 	if name == selectors.TagImage {
 		image, _ := tags.Now(tag)

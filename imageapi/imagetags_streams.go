@@ -18,12 +18,12 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
-// maxListedTags is how many tags of streams a list of ImageTags has at most, since each has its history.
+// maxListedTags is the most tags of streams that a list of ImageTags may have, since each has its history.
 const maxListedTags = 500
 
-// imageTagsREST serves ImageTags. In the namespace of tags they are those of registries, which are stored. In any other they
-// are the tags of its streams, as OpenShift's imagetags are: the spec and the status that a stream has for a tag. All
-// namespaces together, and watches, have those that are stored.
+// imageTagsREST serves ImageTags. In the namespace of tags they are those of registries, which are stored. In any other
+// namespace they are the tags of its streams, as OpenShift's imagetags are: what the spec and the status of a stream
+// have for a tag. Lists of all namespaces, and watches, have the stored ones.
 type imageTagsREST struct {
 	*genericregistry.Store
 	streams *streamTagsREST
@@ -61,7 +61,7 @@ func (r *imageTagsREST) Get(ctx context.Context, name string, options *metav1.Ge
 	return r.shows(ctx, stream, tag)
 }
 
-// shows is a tag of a stream with its image.
+// shows returns a tag of a stream with its image.
 func (r *imageTagsREST) shows(ctx context.Context, stream *imagev1.ImageStream, tag string) (*imagev1.ImageTag, error) {
 	history := historyOf(stream, tag)
 	out := imageTag(stream, tag, history)
@@ -73,7 +73,7 @@ func (r *imageTagsREST) shows(ctx context.Context, stream *imagev1.ImageStream, 
 	return out, err
 }
 
-// imageTag is a tag of a stream as an ImageTag, without its image. history may be nil.
+// imageTag returns a tag of a stream as an ImageTag, without its image. history may be nil.
 func imageTag(stream *imagev1.ImageStream, tag string, history *imagev1.NamedTagEventList) *imagev1.ImageTag {
 	of := streamTag(stream, tag, history)
 	out := &imagev1.ImageTag{ObjectMeta: of.ObjectMeta, Spec: of.Tag}
@@ -132,7 +132,8 @@ func (r *imageTagsREST) Delete(ctx context.Context, name string, validate rest.V
 	return r.Store.Delete(ctx, name, validate, options)
 }
 
-// Create is part of rest.Creater. Of a stream it makes the tag in its spec, and the stream if there is none.
+// Create is part of rest.Creater. For a tag of a stream it adds the tag to the stream's spec, and makes the stream if
+// there is none.
 func (r *imageTagsREST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	if !ofStreams(ctx) {
 		return r.Store.Create(ctx, obj, validate, options)
@@ -153,7 +154,7 @@ func (r *imageTagsREST) Create(ctx context.Context, obj runtime.Object, validate
 	return r.shows(ctx, stream, tag.Tag.Name)
 }
 
-// Update is part of rest.Updater. Of a stream it does what an update of an ImageStreamTag does.
+// Update is part of rest.Updater. For a tag of a stream it does what an update of an ImageStreamTag does.
 func (r *imageTagsREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, validateCreate rest.ValidateObjectFunc, validateUpdate rest.ValidateObjectUpdateFunc, force bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
 	if !ofStreams(ctx) {
 		return r.Store.Update(ctx, name, info, validateCreate, validateUpdate, force, options)
@@ -176,7 +177,7 @@ func (r *imageTagsREST) Update(ctx context.Context, name string, info rest.Updat
 	return out, created, err
 }
 
-// updatedImageTag asks for an ImageTag where an ImageStreamTag is updated.
+// updatedImageTag converts the ImageTag of an update for the storage of ImageStreamTags.
 type updatedImageTag struct{ rest.UpdatedObjectInfo }
 
 // UpdatedObject is part of rest.UpdatedObjectInfo.
@@ -188,7 +189,7 @@ func (u updatedImageTag) UpdatedObject(ctx context.Context, old runtime.Object) 
 	return asStreamTag(obj)
 }
 
-// asStreamTag is an ImageTag as an ImageStreamTag: what a user writes of it.
+// asStreamTag returns the part of an ImageTag that a user writes, as an ImageStreamTag.
 func asStreamTag(obj runtime.Object) (*imagev1.ImageStreamTag, error) {
 	tag, ok := obj.(*imagev1.ImageTag)
 	if !ok {

@@ -50,5 +50,6 @@ func tagCells(tag *imagev1.ImageTag) []any {
 	return []any{tag.Name, image, since, before, checked, followed, by, int64(history)}
 }
 
-// shortImage is what a tag led to, shortened; no digest is a tag that was deleted.
+// shortImage is the image that a tag led to, shortened; a tag without a digest was
+// deleted.
 func shortImage(digest string) string { return cmp.Or(reference.ShortDigest(digest), "<deleted>") }

@@ -13,13 +13,13 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 )
 
-// maxListed bounds the images of an index that make it used.
+// maxListed bounds how many images of an index count for its use.
 const maxListed = 1000
 
-// maxAbove bounds the indexes that an image which pods use makes used.
+// maxAbove bounds how many indexes above a used image count as used.
 const maxAbove = 100
 
-// listed are the images that an index lists, none of an image that is no index.
+// listed returns the images that an index lists; none if image is no index.
 func listed(image *imagev1.Image) []string {
 	if len(image.DockerImageManifests) == 0 {
 		return nil
@@ -31,11 +31,10 @@ func listed(image *imagev1.Image) []string {
 	return all
 }
 
-// usedIndexes knows the multi-platform images that pods use: a pod tells the digest of such an index
-// where its runtime does, and runs one of the images that it lists: one of the platform of its node, so
-// where that is not known each of them counts as used. Where the runtime tells the digest of what an index lists, the pod uses that
-// index, too. It knows of no other index, so it is as small as
-// what pods use.
+// usedIndexes knows the multi-platform indexes that pods use. Some runtimes tell the digest of the index: then the pod
+// uses the index, and the image that it lists for the platform of the pod's node; if the platform is not known, each
+// image counts. Other runtimes tell the digest of the listed image: then the pod uses the index, too. usedIndexes knows
+// no other indexes, so it is as small as what pods use.
 type usedIndexes struct {
 	usage Usage
 	get   func(ctx context.Context, digest string) (*imagev1.Image, error) // nil when there is none
@@ -43,21 +42,21 @@ type usedIndexes struct {
 
 	mu     sync.RWMutex
 	calls  uint64              // of refresh so far
-	looks  map[string]*look    // by the digest of an index: those that have begun
+	looks  map[string]*look    // by the digest of an index: the looks that have begun
 	listed map[string][]string // by the digest of an index: the images that it lists
-	in     map[string][]string // by the digest of an image: the indexes that list it, each with the platform for which it does
+	in     map[string][]string // by the digest of an image: the indexes that list it, each with its platform there
 	above  map[string][]string // by the digest of an image that pods use: the indexes that list it
-	// again are the indexes that whoever asks next reads again, with why they could not be read. The reason is nil
-	// of an index that was deleted: it may have been created anew since.
+	// again has the indexes that the next reader must read again, and why they could not be read. The reason is nil for
+	// an index that was deleted: it may have been created again since.
 	again map[string]error
 }
 
-// followIndexes returns what is known while pods come and go; created and deleted tell it of Images.
+// followIndexes returns a usedIndexes that follows usage. created and deleted tell it of Images.
 func followIndexes(usage Usage, get func(ctx context.Context, digest string) (*imagev1.Image, error), over func(ctx context.Context, digest string) ([]string, error)) *usedIndexes {
 	x := &usedIndexes{usage: usage, get: get, over: over, looks: map[string]*look{}, listed: map[string][]string{}, in: map[string][]string{}, above: map[string][]string{}, again: map[string]error{}}
 	usage.Subscribe(func(digests []string) {
 		for _, digest := range digests {
-			x.refresh(context.Background(), digest) // nobody waits who could stop waiting
+			x.refresh(context.Background(), digest) // nobody waits for it
 		}
 	})
 	return x
@@ -88,7 +87,7 @@ func (x *usedIndexes) deleted(image *imagev1.Image) {
 	}
 }
 
-// keep keeps the indexes that list an image which pods use. The caller holds mu.
+// keep records the indexes that list an image which pods use. The caller holds mu.
 func (x *usedIndexes) keep(digest string, above []string) {
 	if len(above) == 0 {
 		delete(x.above, digest)
@@ -97,7 +96,7 @@ func (x *usedIndexes) keep(digest string, above []string) {
 	x.above[digest] = above
 }
 
-// readAgain reads what is to be read again. It is called before use is told, with the context of who asks.
+// readAgain reads what must be read again. It is called before use is answered, with the context of the reader.
 func (x *usedIndexes) readAgain(ctx context.Context) {
 	x.mu.RLock()
 	again := slices.Collect(maps.Keys(x.again))
@@ -107,7 +106,7 @@ func (x *usedIndexes) readAgain(ctx context.Context) {
 	}
 }
 
-// doubts says which indexes could not be read: images that they list may be used, though nothing tells.
+// doubts names the indexes that could not be read: images that they list may be used without a sign of it.
 func (x *usedIndexes) doubts() (all []string) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -119,7 +118,7 @@ func (x *usedIndexes) doubts() (all []string) {
 	return all
 }
 
-// maxDoubt bounds what is said of an index that cannot be read, in bytes.
+// maxDoubt bounds the text about an index that cannot be read, in bytes.
 const maxDoubt = 300
 
 // complete reports whether all indexes that pods use could be read.
@@ -134,14 +133,14 @@ func (x *usedIndexes) complete() bool {
 	return true
 }
 
-// look is what runs of refresh for one index.
+// look is one index's calls of refresh.
 type look struct {
 	running int
 	newest  uint64 // the last call whose answer is known
 }
 
-// refresh looks anew whether pods use an index, what it lists, and which indexes list it. It holds up nobody while it reads. An
-// answer counts unless that of a later call is known, which has seen what both were called for. Of an index that cannot
+// refresh finds out again whether pods use an index, what it lists, and which indexes list it. It holds up nobody while
+// it reads. Its result counts unless a later call has one, which has seen what both were called for. If an index cannot
 // be read, what was known of it stays.
 func (x *usedIndexes) refresh(ctx context.Context, index string) {
 	x.mu.Lock()
@@ -174,7 +173,7 @@ func (x *usedIndexes) refresh(ctx context.Context, index string) {
 	x.keep(index, above)
 }
 
-// read returns what an index lists and which indexes list it, nothing if no pod uses it.
+// read returns what an index lists and which indexes list it; nothing if no pod uses it.
 func (x *usedIndexes) read(ctx context.Context, index string) (lists []imagev1.ImageManifest, above []string, err error) {
 	if x.usage.PodsUsing([]string{index}, nil) == 0 {
 		return nil, nil, nil
@@ -190,7 +189,7 @@ func (x *usedIndexes) read(ctx context.Context, index string) (lists []imagev1.I
 	return lists, above, err
 }
 
-// know keeps what an index lists. The caller holds mu.
+// know records what an index lists. The caller holds mu.
 func (x *usedIndexes) know(index string, lists []imagev1.ImageManifest) {
 	for _, image := range x.listed[index] {
 		x.in[image] = slices.DeleteFunc(x.in[image], func(other string) bool { return other == index || strings.HasPrefix(other, index+"@") })
@@ -202,21 +201,21 @@ func (x *usedIndexes) know(index string, lists []imagev1.ImageManifest) {
 	for _, m := range lists {
 		as := index
 		if m.OS != "" && m.Architecture != "" {
-			as += "@" + m.OS + "/" + m.Architecture // as nodes tell theirs, which know no variant
+			as += "@" + m.OS + "/" + m.Architecture // as nodes tell their platforms, without a variant
 		}
 		x.in[m.Digest] = append(x.in[m.Digest], as)
 		x.listed[index] = append(x.listed[index], m.Digest)
 	}
 }
 
-// of returns the indexes that pods use and that list the image, as Usage.PodsUsing takes them: with the platform.
+// of returns the indexes that pods use and that list the image, with the platform, as Usage.PodsUsing takes them.
 func (x *usedIndexes) of(image string) []string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return slices.Clone(x.in[image])
 }
 
-// images returns the images that such indexes list, and the indexes that list what pods use.
+// images returns the images that used indexes list, and the indexes that list used images.
 func (x *usedIndexes) images() []string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

@@ -12,8 +12,8 @@ import (
 
 var leftOutPath = field.NewPath("metadata", "annotations").Key(annotation.LeftOut)
 
-// validateLeftOut checks what an image says that it does not hold, as far as its name tells: that content is left out,
-// how long it is and why is the word of who writes the Image.
+// validateLeftOut checks the list of content that an image does not hold, as far as its name allows. That content is
+// left out, how long it is and why is up to the writer of the Image.
 func validateLeftOut(image *imagev1.Image) (left manifest.LeftOut, errs field.ErrorList) {
 	left, err := manifest.LeftOutOf(image)
 	if err != nil {
@@ -38,7 +38,7 @@ func validateLeftOut(image *imagev1.Image) (left manifest.LeftOut, errs field.Er
 	return left, errs
 }
 
-// validateLeftOutConfig checks that a config that is left out is the one that the image's manifest names.
+// validateLeftOutConfig checks that the config that is left out is the one that the image's manifest names.
 func validateLeftOutConfig(image *imagev1.Image, m *manifest.Manifest) field.ErrorList {
 	left, err := manifest.LeftOutOf(image)
 	if err != nil || left.Config == nil {

@@ -7,20 +7,19 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 )
 
-// NewSerializer returns what reads and writes the group's requests: codecs, except that an Image in
-// JSON is read once and not the three times that the API machinery reads a document.
+// NewSerializer returns a serializer for the group's requests. It has the formats of codecs, but reads an Image in
+// JSON once, and not three times as the API machinery does.
 func NewSerializer(codecs serializer.CodecFactory) runtime.NegotiatedSerializer {
 	return imageSerializer{codecs, imageInfos(codecs)}
 }
 
-// NewStorageSerializer returns what reads and writes the group's stored objects, which are read the
-// same way.
+// NewStorageSerializer returns a serializer for the group's stored objects, which it reads in the same way.
 func NewStorageSerializer(codecs serializer.CodecFactory) runtime.StorageSerializer {
 	return imageSerializer{codecs, imageInfos(codecs)}
 }
 
-// NewClientSerializer returns what reads and writes a client's requests, without conversion; Images are read the same
-// way. It is for clients that read many.
+// NewClientSerializer returns a serializer for a client's requests, without conversion, which reads Images in the
+// same way. It is for clients that read many.
 func NewClientSerializer(codecs serializer.CodecFactory) runtime.NegotiatedSerializer {
 	return clientSerializer{codecs.WithoutConversion(), imageInfos(codecs)}
 }
@@ -33,7 +32,7 @@ type clientSerializer struct {
 // SupportedMediaTypes is part of runtime.NegotiatedSerializer.
 func (s clientSerializer) SupportedMediaTypes() []runtime.SerializerInfo { return s.infos }
 
-// imageInfos are the serializers of codecs, with a reader of Images for that of JSON.
+// imageInfos returns the serializers of codecs, the JSON one with a reader of Images.
 func imageInfos(codecs serializer.CodecFactory) []runtime.SerializerInfo {
 	infos := slices.Clone(codecs.SupportedMediaTypes())
 	for i := range infos {

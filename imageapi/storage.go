@@ -21,47 +21,46 @@ import (
 
 // Options of the storage.
 type Options struct {
-	// Scheme is one that Install was called with. Required.
+	// Scheme is a scheme that Install was called with. Required.
 	Scheme *runtime.Scheme
 	// Verifier judges signatures whenever they are written; nil judges none.
 	Verifier Verifier
-	// Summarize reads the verdicts stored in an image: verified is True, False, Unknown or Unsigned;
-	// signers, distinct, are whom its trusted signatures are from. It is an index function: it
-	// depends on the image alone, and one that changes its mind needs the index built anew. nil
-	// knows no verdicts: what is signed is Unknown.
+	// Summarize reads the verdicts stored in an image: verified is True, False, Unknown or Unsigned; signers are the
+	// distinct signers of its trusted signatures. It is an index function: it depends on the image alone, and if it
+	// changes its mind the index must be built again. If it is nil there are no verdicts: a signed image is Unknown.
 	Summarize func(image *imagev1.Image) (verified string, signers []string)
-	// Attested reads the same of attestations: True, False, Unknown or ByIndex, "" where an image has none and none is
-	// demanded. It is an index function, too. nil knows no verdicts.
+	// Attested reads the same for attestations: True, False, Unknown or ByIndex, and "" if an image has none and none
+	// is demanded. It is an index function, too. If it is nil there are no verdicts.
 	Attested func(image *imagev1.Image) string
-	// VerdictChanged is told of each write after which Summarize says something else of an image than
-	// before, by whomever it was: a new image that is signed, a signature that was added, policies
-	// that changed. It must not wait. nil is told nothing.
+	// VerdictChanged is called after each write that changes what Summarize says of an image, whoever wrote: a new
+	// image that is signed, a signature that was added, policies that changed. It must not wait. It may be nil.
 	VerdictChanged func(image *imagev1.Image, verified string, signers []string)
-	// Vouches is told of each write of an index after which it is verified in other repositories than before, or
-	// in none: what it lists is to be judged again. It must not wait. nil is told nothing.
+	// Vouches is called after each write of an index that is verified in other repositories than before, or no longer
+	// in any: the images that it lists must be judged again. It must not wait. It may be nil.
 	Vouches func(index *imagev1.Image)
-	// AnswerCreation, if set, is asked before a creation for the context to create with, and after it for
-	// what to answer with: the object, or one that knows its encoding (runtime.CacheableObject).
+	// AnswerCreation, if set, is called before a creation and returns the context to create with. answer is called
+	// after it and returns the object to answer with: the created one, or one that knows its encoding
+	// (runtime.CacheableObject).
 	AnswerCreation func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
 	// Usage counts the pods that use an image; nil when there are none to count.
 	Usage Usage
-	// Authorizer decides whether the writer of a stream may see what it follows in other namespaces, and delete with a tag of
-	// a stream what is known of it; nil lets everybody.
+	// Authorizer decides whether the writer of a stream may see what it follows in other namespaces, and whether they
+	// may delete the ImageTag of a tag that they delete. nil allows everything.
 	Authorizer Authorizer
-	// Registry is the host[:port] of the registry whose image API this server is, as OpenShift's is of its own: in its
-	// canonical form, and as that registry knows itself. A stream that says nothing else is the repository
-	// <namespace>/<name> there. "" is none, and then mappings are refused.
+	// Registry is the host[:port] of the registry that has this server for its image API, as OpenShift's registry has
+	// OpenShift's, in canonical form and as that registry knows itself. A stream whose spec names no repository follows
+	// the repository <namespace>/<name> there. If it is "", mappings are refused.
 	Registry string
-	// Pushed is told of what Registry has stored here, after that: of the tag and the digest of each mapping, and of what has a
-	// subject by the tag of the subject's referrers. Signatures and attestations are to be looked for in the registry then. It
-	// does not wait for that; an error is the answer to the registry, so that the push is done again. It is not told if
-	// AllowedRegistries leave Registry out. nil is told nothing.
+	// Pushed is called after Registry has stored something here: with the tag and the digest of each mapping, and for
+	// an object with a subject with the tag of the subject's referrers. Signatures and attestations should then be
+	// looked for in the registry; Pushed does not wait for that. Its error is the answer to the registry, so that the
+	// push is repeated. It is not called if AllowedRegistries leave Registry out. It may be nil.
 	Pushed func(ctx context.Context, ref reference.Reference) error
-	// Importer imports for imagestreamimports; nil imports nothing. Where there is one, what TagImports tells of is to be
-	// imported, too.
+	// Importer imports for imagestreamimports; nil imports nothing. If it is set, somebody must also import what
+	// TagImports returns.
 	Importer Importer
-	// AllowedRegistries are those that whoever may not create images may have asked by an imagestreamimport, and that anybody
-	// may by a tag of a stream; none for all.
+	// AllowedRegistries are the registries that an imagestreamimport of a user who may not create images may ask, and
+	// that tags of streams may follow; none allows all.
 	AllowedRegistries []configv1.RegistryLocation
 }
 

@@ -13,18 +13,18 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 )
 
-// maxChildLookups bounds how many children of an index are read to date it.
+// maxChildLookups bounds how many children of an index are read to find its date.
 const maxChildLookups = 64
 
-// strategy is what happens to an Image between decoding and storing.
+// strategy prepares and validates an Image.
 type strategy struct {
 	clusterScoped
-	// artifacts is true where what is stored is no image.
+	// artifacts is true for the storage of artifacts.
 	artifacts bool
 	verifier  Verifier
-	// get reads a stored Image; nil when it is not there. To date an index by its children.
+	// get reads a stored Image, nil when it is not there. It is used to date an index by its children.
 	get func(ctx context.Context, name string) (*imagev1.Image, error)
-	// index finds an index that is verified in a repository and lists an image; nil when there is none.
+	// index finds an index that lists an image and is verified in a repository; nil when there is none.
 	index func(ctx context.Context, repository, digest string) (*imagev1.Image, error)
 }
 
@@ -39,8 +39,7 @@ func (*strategy) DefaultGarbageCollectionPolicy(context.Context) rest.GarbageCol
 	return rest.Unsupported
 }
 
-// PrepareForCreate computes what a client need not send. Errors of the bytes it computes from are
-// left for Validate to report.
+// PrepareForCreate computes what a client need not send. Validate reports errors of the bytes that it computes from.
 func (s *strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	image := obj.(*imagev1.Image)
 	setDefaults(image)
@@ -50,7 +49,7 @@ func (s *strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	dropStoredConfig(image)
 	err := derive(image, s.children(ctx, image)...)
 	if err != nil || image.DockerImageConfig == "" {
-		stampMetadata(image) // it is the client's
+		stampMetadata(image) // the metadata is the client's
 	}
 	if err != nil {
 		return
@@ -65,8 +64,8 @@ func (s *strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorLi
 	return append(ValidateImage(obj.(*imagev1.Image)), s.validateKind(obj.(*imagev1.Image))...)
 }
 
-// validateKind refuses an artifact among images, and signatures of one: what is signed with it is an image, and nothing would
-// judge those of an artifact again when policies change.
+// validateKind refuses an artifact among images, and signatures of an artifact: nothing would judge them again when
+// policies change.
 func (s *strategy) validateKind(image *imagev1.Image) field.ErrorList {
 	switch {
 	case isArtifact(image) != s.artifacts:
@@ -77,7 +76,7 @@ func (s *strategy) validateKind(image *imagev1.Image) field.ErrorList {
 	return nil
 }
 
-// PrepareForUpdate restores what the client left out and computes what new bytes tell.
+// PrepareForUpdate restores what the client left out, and computes what follows from new bytes.
 func (s *strategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
 	image, oldImage := obj.(*imagev1.Image), old.(*imagev1.Image)
 	setDefaults(image)
@@ -96,7 +95,7 @@ func (s *strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) fi
 	return append(ValidateImageUpdate(obj.(*imagev1.Image), old.(*imagev1.Image)), s.validateKind(obj.(*imagev1.Image))...)
 }
 
-// children are the stored Images of an index's children. A child that cannot be read does not date the index.
+// children returns the stored Images of an index's children. A child that cannot be read does not date the index.
 func (s *strategy) children(ctx context.Context, image *imagev1.Image) []*imagev1.Image {
 	if s.get == nil || image.DockerImageManifest == "" {
 		return nil
@@ -117,9 +116,8 @@ func (s *strategy) children(ctx context.Context, image *imagev1.Image) []*imagev
 	return children
 }
 
-// dropStoredManifest empties manifest and config of an image whose registry keeps them, as
-// OpenShift's registry declares by annotation. Not before they proved to be the image's: what fails
-// validation stays for validation to see.
+// dropStoredManifest empties manifest and config of an image whose registry keeps them, as OpenShift's registry
+// declares by annotation. It does so only once they proved to be the image's: validation must see what is wrong.
 func dropStoredManifest(image *imagev1.Image) {
 	if image.Annotations[imagev1.ImageManifestBlobStoredAnnotation] != "true" || len(ValidateImage(image)) > 0 {
 		return
@@ -130,8 +128,8 @@ func dropStoredManifest(image *imagev1.Image) {
 	image.DockerImageManifest, image.DockerImageConfig = "", ""
 }
 
-// dropStoredConfig empties the config of an artifact whose registry keeps it: it need not be text, so what a request has of it
-// may not be its bytes.
+// dropStoredConfig empties the config of an artifact whose registry keeps it. A config need not be text, so a request
+// may not have its bytes.
 func dropStoredConfig(image *imagev1.Image) {
 	if isArtifact(image) && image.Annotations[imagev1.ImageManifestBlobStoredAnnotation] == "true" {
 		image.DockerImageConfig = ""

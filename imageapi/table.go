@@ -19,13 +19,13 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/table"
 )
 
-// none is what kubectl's tables say for nothing.
+// none is the cell for nothing in kubectl's tables.
 const none = "<none>"
 
-// unknown is what they say for what is not known yet.
+// unknown is the cell for what is not known yet.
 const unknown = "<unknown>"
 
-// maxPlatforms is how many platforms of an index a cell names, maxPlatform how long each may be in bytes.
+// maxPlatforms is how many platforms of an index a cell names, and maxPlatform how long each may be, in bytes.
 const (
 	maxPlatforms = 4
 	maxPlatform  = 128
@@ -40,7 +40,7 @@ type column struct {
 	cell func(r row) any
 }
 
-// row is what the cells of a row are made of.
+// row is what the cells of a row are made from.
 type row struct {
 	*imagev1.Image
 	metadata *docker10.DockerImage
@@ -50,9 +50,9 @@ type row struct {
 	pods     string
 }
 
-// columns of `kubectl get images -o wide`, in an order that scripts may rely on: those of priority 1, and then those that are
-// shown without -o wide, too. kubectl asks for both tables in the same words and shows columns in the server's order, so what
-// is to come first in the short table has to follow all that the wide one begins with.
+// columns of `kubectl get images -o wide`, in an order that scripts may rely on: first those of priority 1, then those
+// that are shown without -o wide, too. kubectl asks for both tables in the same words and shows columns in the server's
+// order, so the columns of the short table must follow all others.
 var columns = []column{
 	{
 		metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name", Priority: 1, Description: "The digest of the image's manifest."},
@@ -168,7 +168,7 @@ func (c tableConvertor) rows(image *imagev1.Image) [][]any {
 	r.attested = c.facts.attested(image)
 	r.pods = c.facts.podsCell(image)
 	if isArtifact(image) {
-		r.verified = none // nothing is kept of signatures of it
+		r.verified = none // no verdicts on signatures of an artifact are kept
 	}
 	cells := make([]any, len(columns))
 	for i, column := range columns {
@@ -184,7 +184,7 @@ func orNone(s string) string {
 	return s
 }
 
-// platforms names what the image runs on. Without the annotation, the architecture is all that is known.
+// platforms names what the image runs on. Without the annotation only the architecture is known.
 func platforms(image *imagev1.Image, metadata *docker10.DockerImage) string {
 	if len(image.DockerImageManifests) == 0 {
 		if p := image.Annotations[annotation.Platform]; p != "" {
@@ -197,7 +197,7 @@ func platforms(image *imagev1.Image, metadata *docker10.DockerImage) string {
 	}
 	var all []string
 	if slices.ContainsFunc(image.DockerImageManifests, func(m imagev1.ImageManifest) bool { return m.OS == "windows" }) {
-		if index, err := manifest.Of(image); err == nil { // which alone has the versions
+		if index, err := manifest.Of(image); err == nil { // only the manifest has the versions
 			for _, child := range index.ImageChildren() {
 				p := ""
 				if child.Platform != nil {
@@ -214,7 +214,7 @@ func platforms(image *imagev1.Image, metadata *docker10.DockerImage) string {
 	return some(all, maxPlatforms)
 }
 
-// some names at most limit of all and counts the others.
+// some joins at most limit of all, and counts the others.
 func some(all []string, limit int) string {
 	if n := len(all) - limit; n > 0 {
 		all = append(all[:limit:limit], fmt.Sprintf("+%d", n))

@@ -23,7 +23,7 @@ const (
 	maxVerdictCell    = 18
 )
 
-// shortName is as much of an image's name as people compare: of a digest its first 12 digits.
+// shortName is the part of an image's name that people compare: the first 12 digits of a digest.
 func shortName(name string) string {
 	if digits, ok := strings.CutPrefix(name, "sha256:"); ok && reference.IsDigest(name) {
 		return digits[:12]
@@ -34,7 +34,7 @@ func shortName(name string) string {
 	return printable.Line(name, maxShortName)
 }
 
-// cutLeft leaves out the beginning of what is too long.
+// cutLeft cuts the beginning of a text that is too long.
 func cutLeft(s string, limit int) string {
 	const more = "…"
 	if len(s) <= limit {
@@ -43,7 +43,7 @@ func cutLeft(s string, limit int) string {
 	return more + s[len(s)-limit+len(more):]
 }
 
-// repositories names the first repository that an image is in and counts the others.
+// repositories names the first repository that an image is in, and counts the others.
 func repositories(image *imagev1.Image) string {
 	all := annotation.In(image.Annotations, image.DockerImageReference, image.Name)
 	switch len(all) {
@@ -56,7 +56,7 @@ func repositories(image *imagev1.Image) string {
 	return cutLeft(all[0].Name(), maxRepositoryCell-len(more)) + more
 }
 
-// tagsOf names the tags that lead to an image, in whatever repository, as many as fit, and counts the others.
+// tagsOf names as many tags that lead to an image as fit, in any repository, and counts the others.
 func tagsOf(image *imagev1.Image) string {
 	var all []string
 	for _, ref := range annotation.Known(image.Annotations) {
@@ -83,7 +83,7 @@ func tagsOf(image *imagev1.Image) string {
 	return printable.Line(all[0], maxTagsCell-len(more)) + more
 }
 
-// verdictOf is what verified says, and why nothing is known.
+// verdictOf is the cell of verified. If it is Unknown, the cell says why.
 func verdictOf(image *imagev1.Image, verified string) string {
 	if verified != verdicts.VerifiedUnknown {
 		return verified
@@ -104,8 +104,8 @@ var shortReasons = map[string]string{
 	"UnsupportedFormat": "Format",
 }
 
-// unknownBecause is the reason why nothing is known of an image's signatures: in the first repository where that is so, else
-// of the first signature that could not be judged.
+// unknownBecause is why nothing is known of an image's signatures: the reason of the first repository where that is so,
+// else of the first signature that could not be judged.
 func unknownBecause(image *imagev1.Image) string {
 	judged := annotation.Judged(image.Annotations)
 	for _, ref := range slices.Sorted(maps.Keys(judged)) {
@@ -128,7 +128,7 @@ func unknownBecause(image *imagev1.Image) string {
 	return "NotJudged"
 }
 
-// podsOr is the cell of pods in a word that cannot be taken for none.
+// podsOr is the cell of pods. It has a word for an unknown number, which cannot be taken for none.
 func podsOr(pods string) string {
 	if pods == none || pods == unknown {
 		return "Unknown"

@@ -16,11 +16,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 )
 
-// Text of strangers is made printable where it becomes a field. Images that were stored before that
-// was so are found by a field selector, and an update makes their fields printable.
+// Text of strangers is made printable where it becomes a field. A field selector finds images that
+// an earlier release stored otherwise, and an update makes their fields printable.
 
-// hasUnprintable reports whether fields that the server derives have text that is not printable, or
-// manifest or config text that YAML cannot hold.
+// hasUnprintable reports whether fields that the server derives have unprintable text, or whether
+// YAML cannot hold the text of manifest or config.
 func hasUnprintable(image *imagev1.Image) bool {
 	return !printable.IsYAML(image.DockerImageManifest) || !printable.IsYAML(image.DockerImageConfig) || isUnprintable(image.Annotations[annotation.Platform]) || hasUnprintableText(image.DockerImageMetadata.Raw) ||
 		slices.ContainsFunc(image.DockerImageManifests, func(m imagev1.ImageManifest) bool {
@@ -30,8 +30,8 @@ func hasUnprintable(image *imagev1.Image) bool {
 
 func isUnprintable(s string) bool { return printable.Line(s, 0) != s }
 
-// hasUnprintableText reports whether a text of a JSON document is not printable. It reads no more
-// than the bytes and their escapes, as it is asked for each Image that is written.
+// hasUnprintableText reports whether a text of a JSON document is not printable. It is called for
+// each Image that is written, so it reads only the bytes and their escapes.
 func hasUnprintableText(doc []byte) bool {
 	if !printable.IsPlain(doc) {
 		text := strings.ReplaceAll(string(doc), "\r", " ") // white space between values is fine
@@ -62,7 +62,8 @@ func hasUnprintableText(doc []byte) bool {
 	}
 }
 
-// makePrintable makes the text of derived fields printable. It leaves what image points to.
+// makePrintable makes the text of derived fields printable. It does not change what image points
+// to.
 func makePrintable(image *imagev1.Image) error {
 	if image.DockerImageManifest != "" {
 		if err := manifest.Derive(image); err != nil {
@@ -91,7 +92,7 @@ func makePrintable(image *imagev1.Image) error {
 	return err
 }
 
-// printableValue is a JSON value with its texts printable. Names that come to the same become one.
+// printableValue returns a JSON value with printable texts. Names that become equal become one.
 func printableValue(value any) any {
 	switch v := value.(type) {
 	case string:

@@ -28,8 +28,8 @@ func selectsUsed(options *internalversion.ListOptions) bool {
 // largestPage is how many bytes of manifests and configs end a page before its limit.
 const largestPage = 16 << 20
 
-// listUsed lists the images that pods use by reading just these: they are few, also among a million.
-// All are read as of one revision, and a page begins where the last one ended.
+// listUsed lists the images that pods use. It reads only these: they are few, even among a million.
+// All pages show one revision, and a page begins where the one before ended.
 func (r *imagesREST) listUsed(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
 	names, err := r.namesInUse(ctx)
 	if err != nil {
@@ -77,7 +77,7 @@ func (r *imagesREST) listUsed(ctx context.Context, options *internalversion.List
 		return nil
 	}
 	if len(names) == 0 {
-		names = []string{"none"} // is not used: what is read is the revision
+		names = []string{"none"} // an image of this name is not used: the read is for the revision
 	}
 	last, more, size := "", false, 0
 	for i, name := range names {

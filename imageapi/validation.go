@@ -18,9 +18,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// ValidateImage reports everything that is wrong with a new Image, after the server has computed
-// what it computes. The rules are those of openshift-apiserver, and: an Image that carries a manifest
-// is named by its digest and says nothing that contradicts it.
+// ValidateImage reports everything that is wrong with a new Image whose fields the server has
+// computed. The rules are those of openshift-apiserver, and one more: an Image that carries a
+// manifest is named by its digest and says nothing that contradicts it.
 func ValidateImage(image *imagev1.Image) field.ErrorList {
 	errs := validation.ValidateObjectMeta(&image.ObjectMeta, false, validateName, field.NewPath("metadata"))
 	errs = append(errs, validateFields(image)...)
@@ -39,7 +39,7 @@ func validateName(name string, prefix bool) []string {
 	return content.IsPathSegmentName(name)
 }
 
-// ValidateImageUpdate reports everything that is wrong with image as the successor of old, but for
+// ValidateImageUpdate reports everything that is wrong with image as the successor of old, except in
 // its metadata, which the registry checks on every update.
 func ValidateImageUpdate(image, old *imagev1.Image) field.ErrorList {
 	errs := validateImmutable(image, old)
@@ -53,7 +53,7 @@ func ValidateImageUpdate(image, old *imagev1.Image) field.ErrorList {
 	return errs
 }
 
-// validateFields checks each field by itself, but for dockerImageMetadata.
+// validateFields checks each field by itself, except dockerImageMetadata.
 func validateFields(image *imagev1.Image) field.ErrorList {
 	var errs field.ErrorList
 	if image.DockerImageReference == "" {
@@ -158,10 +158,10 @@ func validateContent(image *imagev1.Image, namePath *field.Path) (derived bool, 
 	return derived, append(errs, validateDerived(image, &want)...)
 }
 
-// unprintable is said of content that would break the YAML of every list it is in.
+// unprintable is the error for content that would break the YAML of every list it is in.
 const unprintable = "is not UTF-8 or has control characters, which YAML cannot hold: leave it out and say so in the annotation " + annotation.LeftOut
 
-// validateDerived checks that the fields that mirror a manifest are as want has them.
+// validateDerived checks that the fields that mirror a manifest are those of want.
 func validateDerived(image, want *imagev1.Image) field.ErrorList {
 	const message = "must be what dockerImageManifest says; leave it out to have the server fill it"
 	var errs field.ErrorList
@@ -177,8 +177,8 @@ func validateDerived(image, want *imagev1.Image) field.ErrorList {
 	return errs
 }
 
-// validateImmutable refuses changes of what describes content. Fields that the client left out have
-// been restored by then.
+// validateImmutable refuses changes of fields that describe content. Fields that the client left out
+// have been restored by then.
 func validateImmutable(image, old *imagev1.Image) field.ErrorList {
 	var errs field.ErrorList
 	immutable := func(name string) {
@@ -215,9 +215,9 @@ func validateImmutable(image, old *imagev1.Image) field.ErrorList {
 	return errs
 }
 
-// validateReplacedContent allows manifest and config to change only to nothing, or to bytes that
-// the image's name and the manifest vouch for. validateContent checks the manifest against the name,
-// and the config against a manifest.
+// validateReplacedContent allows manifest and config to change only to nothing, or to bytes that the
+// image's name and the manifest vouch for. validateContent checks the manifest against the name, and
+// the config against the manifest.
 func validateReplacedContent(image, old *imagev1.Image) field.ErrorList {
 	var errs field.ErrorList
 	if image.DockerImageConfig == "" || image.DockerImageConfig == old.DockerImageConfig || image.DockerImageManifest != "" {

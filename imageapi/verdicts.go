@@ -8,7 +8,7 @@ import (
 	"k8s.io/apiserver/pkg/util/dryrun"
 )
 
-// verdict is what the stored verdicts of an image come to.
+// verdict sums up the stored verdicts of an image.
 type verdict struct {
 	verified string
 	signers  []string
@@ -23,9 +23,9 @@ func (f *facts) verdict(obj runtime.Object) (v verdict) {
 	return v
 }
 
-// reportVerdict tells of a write if the image's verdict is no longer what it was before. It is called
-// after the write and not from the hooks that genericregistry.Store has for what goes with a write:
-// those run before the commit, and again when it meets another write.
+// reportVerdict reports a write that changed the image's verdict. It is called after the write, and
+// not from genericregistry.Store's hooks: those run before the commit, and again when it meets
+// another write.
 func (r *imagesREST) reportVerdict(obj runtime.Object, before verdict, dryRun []string) {
 	if dryrun.IsDryRun(dryRun) {
 		return

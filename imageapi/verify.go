@@ -16,22 +16,22 @@ import (
 
 // Verifier judges the signatures of an image.
 type Verifier interface {
-	// Verify reports whether a policy covers image in any repository that it is in. It has then set the verdict on
-	// every signature: conditions, imageIdentity, signedClaims, created, issuedBy and issuedTo. On any other image it
-	// leaves conditions that an administrator has set. It may have removed signatures that repositories brought and
-	// that are too many, and set annotations of its own.
+	// Verify reports whether a policy covers image in any repository that it is in. If so, it sets the verdict on
+	// every signature: conditions, imageIdentity, signedClaims, created, issuedBy and issuedTo. On other images it
+	// leaves conditions that an administrator has set. It may remove signatures from repositories if they are too
+	// many, and set annotations of its own.
 	//
-	// The signatures of image hold the verdicts that are stored, none for a new signature. indexes finds an index that
-	// is verified in a repository and lists the image, nil if there is none; after an error nobody knows whether there
-	// is one. Verify runs in the path of a write: it
+	// The signatures of image hold their stored verdicts; a new signature has none. indexes finds an index that lists
+	// the image and is verified in a repository, nil if there is none; after an error nobody knows whether there is
+	// one. Verify runs within a write: it must not wait for a network.
 	// must not wait for a network.
 	Verify(ctx context.Context, image *imagev1.Image, indexes func(repository string) (*imagev1.Image, error)) (covered bool)
 }
 
-// judgedBy are the annotations that a verdict depends on, or that it is.
+// judgedBy are the annotations that a verdict depends on or consists of.
 var judgedBy = []string{annotation.References, annotation.Gone, annotation.Repositories, annotation.Verdicts, annotation.NamespaceVerdicts, annotation.Policy, annotation.NamespacePolicy, annotation.Recheck}
 
-// isJudged reports whether nothing has changed since old was judged that a verdict depends on.
+// isJudged reports whether everything that a verdict depends on is as it was when old was judged.
 func isJudged(image, old *imagev1.Image) bool {
 	for _, key := range judgedBy {
 		if image.Annotations[key] != old.Annotations[key] {
@@ -42,7 +42,7 @@ func isJudged(image, old *imagev1.Image) bool {
 		slices.EqualFunc(old.Signatures, image.Signatures, equalSignatures)
 }
 
-// equalSignatures is DeepEqual, but for the contents, which reflection compares byte by byte.
+// equalSignatures is DeepEqual, but compares contents faster than reflection, which goes byte by byte.
 func equalSignatures(a, b imagev1.ImageSignature) bool {
 	if !bytes.Equal(a.Content, b.Content) {
 		return false
@@ -51,14 +51,14 @@ func equalSignatures(a, b imagev1.ImageSignature) bool {
 	return apiequality.Semantic.DeepEqual(a, b)
 }
 
-// verifySignatures sets the verdicts of an image that a policy covers, whatever the client sent. On
-// any other image the client's own conditions stay: that is how `oc adm verify-image-signature`
-// records an administrator's judgement. old is the stored image; nil on create.
+// verifySignatures sets the verdicts of an image that a policy covers, whatever the client sent. On other images the
+// client's own conditions stay: so `oc adm verify-image-signature` records an administrator's judgement. old is the
+// stored image; nil on create.
 func (s *strategy) verifySignatures(ctx context.Context, image, old *imagev1.Image) {
 	if s.verifier == nil || old != nil && isJudged(image, old) {
 		return
 	}
-	// A copy of what a verifier may change.
+	// A copy of the fields that a verifier may change.
 	judged := new(imagev1.Image)
 	*judged = *image
 	judged.Annotations = maps.Clone(image.Annotations)
@@ -92,7 +92,7 @@ func (s *strategy) verifySignatures(ctx context.Context, image, old *imagev1.Ima
 	image.Signatures, image.Annotations = judged.Signatures, judged.Annotations
 }
 
-// storedVerdict gives image what is stored of its verdict, and nothing of what a client says of it.
+// storedVerdict gives image its stored verdict, in place of what a client sent.
 func storedVerdict(image, old *imagev1.Image) {
 	for _, key := range []string{annotation.Verdicts, annotation.NamespaceVerdicts, annotation.Policy, annotation.NamespacePolicy, annotation.Recheck} {
 		delete(image.Annotations, key)
@@ -108,7 +108,7 @@ func storedVerdict(image, old *imagev1.Image) {
 	}
 }
 
-// claimsVerdict reports whether the client sent a verdict other than the one that is stored, if any.
+// claimsVerdict reports whether the client sent a verdict that differs from the stored one.
 func claimsVerdict(sent, stored *imagev1.ImageSignature) bool {
 	return len(sent.Conditions) > 0 && (stored == nil || !apiequality.Semantic.DeepEqual(sent.Conditions, stored.Conditions))
 }
@@ -139,7 +139,7 @@ func signatureFormat(t string) string {
 	return t
 }
 
-// clearVerdict removes what only a verifier may say.
+// clearVerdict removes the fields that only a verifier may set.
 func clearVerdict(s *imagev1.ImageSignature) { copyVerdict(s, &imagev1.ImageSignature{}) }
 
 func copyVerdict(to, from *imagev1.ImageSignature) {

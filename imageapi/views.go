@@ -17,7 +17,7 @@ var (
 
 // Views returns SQL views of images, by name: SELECT statements in SQLite's dialect over a view
 // objects (key, value), where the key of an image is /image.openshift.io/images/<name> and value is
-// the object as JSON text. Who opens the database declares them.
+// the object as JSON text. The program that opens the database declares them.
 func Views() map[string]string {
 	return map[string]string{
 		"image_references":     imageReferencesView,

@@ -10,11 +10,12 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
-// maxVouched bounds what one index vouches for: images, and repositories in which it does.
+// maxVouched bounds how many images one index vouches for, and in how many repositories.
 const maxVouched = 1000
 
-// vouchesIn are the repositories, and those as the pods of a namespace see them, in which an index is verified, sorted. It vouches there for what its manifest lists. An
-// Image without its manifest lists what a client says, and vouches for nothing.
+// vouchesIn returns the repositories in which an index is verified, and those as the pods of a namespace see them,
+// sorted. The index vouches there for what its manifest lists. An Image without its manifest lists what a client says,
+// and vouches for nothing.
 func vouchesIn(index *imagev1.Image) []string {
 	if len(index.DockerImageManifests) == 0 || index.DockerImageManifest == "" {
 		return nil
@@ -29,7 +30,7 @@ func vouchesIn(index *imagev1.Image) []string {
 	return repositories
 }
 
-// vouchesFor are the images that an index vouches for, each as <repository>@<digest>.
+// vouchesFor returns the images that an index vouches for, each as <repository>@<digest>.
 func vouchesFor(index *imagev1.Image) []string {
 	var all []string
 	for _, repository := range vouchesIn(index) {
@@ -43,7 +44,7 @@ func vouchesFor(index *imagev1.Image) []string {
 	return all
 }
 
-// reportVouching tells of a write of an index that is verified elsewhere than before.
+// reportVouching reports a write after which an index is verified in other repositories than before.
 func (r *imagesREST) reportVouching(obj runtime.Object, before []string) {
 	index, ok := obj.(*imagev1.Image)
 	if !ok || r.vouches == nil || slices.Equal(vouchesIn(index), before) {

@@ -1,6 +1,5 @@
-// Package annotation has the names of Tidewaiter's annotations on Images, and what
-// reads and writes those that hold more than a word. Anybody may write
-// annotations: what cannot be read counts as not there.
+// Package annotation has the names of Tidewaiter's annotations on Images, and reads and writes those that hold more
+// than a word. Anybody may write annotations: one that cannot be read counts as absent.
 package annotation
 
 import (
@@ -13,33 +12,31 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// What an import writes.
+// Annotations that an import writes.
 const (
 	// References holds a JSON array of the canonical references under which the
 	// image was imported, each once, the longest known first; see [Known].
 	References = "tidewaiter.dev/references"
-	// Gone holds a JSON object of references that the registry no longer has to the
-	// time (RFC 3339) at which this was found; see [Missing]. A tag in it is no
-	// longer in References; what comes back to the registry leaves it. Nothing
-	// removes an Image for being gone.
+	// Gone holds a JSON object: references that the registry no longer has, with the time (RFC 3339) at which this was
+	// found; see [Missing]. A tag in it is not in References; a reference that comes back to the registry is removed
+	// from it. Nothing removes an Image for being gone.
 	Gone = "tidewaiter.dev/gone-from-registry"
 	// Layers is LayersVerified once the layers were read and checked.
 	Layers         = "tidewaiter.dev/layers"
 	LayersVerified = "verified"
-	// Limited says why less is known of an image than of others. Its one value is
-	// LimitedSchema1: no config, no layer sizes, no diff IDs.
+	// Limited says why less is known of an image than of others. Its one value is LimitedSchema1: no config, no layer
+	// sizes, no diff IDs.
 	Limited        = "tidewaiter.dev/limited"
 	LimitedSchema1 = "docker-schema1"
-	// LeftOut says which content an Image does not hold because it cannot be kept in
-	// it: JSON, a manifest.LeftOut. Whoever writes the Image says so. Of the manifest
-	// the server knows that its digest is the Image's name; of the config, as far as
-	// the Image has its manifest, that the manifest names it. Everything else that
-	// such an Image says of itself is the word of who wrote it.
+	// LeftOut names content that an Image does not hold because it cannot: JSON, a manifest.LeftOut. The writer of the
+	// Image says so. Of the manifest the server knows that its digest is the Image's name. Of the config it knows that
+	// the manifest names it, if the Image has the manifest. Everything else that such an Image says of itself is the
+	// writer's word.
 	LeftOut = "tidewaiter.dev/left-out"
 )
 
-// AllowDelete says for which reasons an Image may be deleted that would be kept: the words TaggedReason, UsedReason and
-// UnknownReason, with commas between. Whoever may update the Image says so.
+// AllowDelete lists the reasons for which an Image would be kept, and may be deleted all the same: the words
+// TaggedReason, UsedReason and UnknownReason, separated by commas. Whoever may update the Image may write it.
 const (
 	AllowDelete = "tidewaiter.dev/allow-delete"
 	// TaggedReason: a tag leads to the image, or to an index that lists it.
@@ -54,30 +51,28 @@ const (
 // cannot: it has an architecture only. The server writes it.
 const Platform = "tidewaiter.dev/platform"
 
-// ArtifactType marks an object of kind Image that is none, but an artifact in the format of images: a signature, an
-// attestation, a chart. It says what, as manifest.Manifest.TypeOfArtifact does. The server writes it, and takes it off images.
+// ArtifactType marks an object of kind Image that is not an image but an artifact in the same format: a signature, an
+// attestation, a chart. Its value is manifest.Manifest.TypeOfArtifact. The server writes it, and takes it off images.
 const ArtifactType = "tidewaiter.dev/artifact-type"
 
-// AttestationManifests are the digests of BuildKit's attestations that an index lists, with commas between, where the registry keeps
-// the index's manifest (image.openshift.io/manifestBlobStored): dockerImageManifests has images alone. The server writes it.
+// AttestationManifests are the digests of BuildKit's attestations that an index lists, separated by commas. It is there
+// if the registry keeps the index's manifest (image.openshift.io/manifestBlobStored), as dockerImageManifests has only
+// images. The server writes it.
 const AttestationManifests = "tidewaiter.dev/attestation-manifests"
 
-// What else docker10.DockerImage has no field for, of images whose configs say it. The
-// server writes it.
+// Facts of a config that docker10.DockerImage has no field for. The server writes them.
 const (
 	// OSVersion is the version of the operating system that an image needs, which tells
 	// Windows images of one platform apart.
 	OSVersion = "tidewaiter.dev/os-version"
-	// RunConfig is a JSON object with Healthcheck, StopSignal, Shell and ArgsEscaped as the
-	// config has them, as far as each is well-formed; absent if it were longer than 4 KiB.
+	// RunConfig is a JSON object with Healthcheck, StopSignal, Shell and ArgsEscaped from the config, as far as each is
+	// well-formed; it is absent if it would be longer than 4 KiB.
 	RunConfig = "tidewaiter.dev/run-config"
 )
 
-// MaxReferences bounds the references that are written to References and to Gone,
-// and read from the former. Of more those that are gone longest are left out of
-// Gone, and of References what SetKnown says: where a tag leads is kept by package
-// tags of every tag, and found by the field selectors references= of images and
-// image= of imagetags.
+// MaxReferences bounds the references that are written to References and to Gone, and read from References. If there
+// are more, Gone loses those that are gone longest, and References those that SetKnown names: package tags keeps where
+// every tag leads, and the field selectors references= of images and image= of imagetags find it.
 const MaxReferences = 256
 
 // MoreReferences is "true" on an Image that was known by more references than
@@ -100,10 +95,9 @@ func Known(annotations map[string]string) []reference.Reference {
 	return known
 }
 
-// SetKnown records references in an Image's annotations, which must not be nil. It
-// keeps each once, and removes the annotation if there are none. Of too many the
-// first are kept and at least one of each repository, so that whoever adds one again
-// that there is no room for changes nothing.
+// SetKnown records references in an Image's annotations, which must not be nil. It keeps each once, and removes the
+// annotation if there are none. If there are too many, it keeps the first, and at least one of each repository. So a
+// reference for which there was no room is not stored when it is added again, and nothing changes.
 func SetKnown(annotations map[string]string, references []reference.Reference) {
 	var distinct []reference.Reference
 	seen, of := map[reference.Reference]bool{}, map[reference.Reference]int{}
@@ -135,8 +129,8 @@ func SetKnown(annotations map[string]string, references []reference.Reference) {
 	annotations[References] = string(b)
 }
 
-// Leave takes references off those that an Image is known by, and reports whether
-// it was. annotations may be nil.
+// Leave removes references from those that an Image is known by, and reports whether it had one. annotations may be
+// nil.
 func Leave(annotations map[string]string, references ...reference.Reference) (changed bool) {
 	known := Known(annotations)
 	left := slices.DeleteFunc(slices.Clone(known), func(ref reference.Reference) bool { return slices.Contains(references, ref) })
@@ -147,9 +141,8 @@ func Leave(annotations map[string]string, references ...reference.Reference) (ch
 	return true
 }
 
-// IsOld reports whether references are stored in another form than the canonical
-// one: in an Image's annotations, or as its dockerImageReference. Importers wrote
-// index.docker.io for Docker Hub once, and null when the last tag had gone.
+// IsOld reports whether references are stored in another form than the canonical one: in an Image's annotations, or as
+// its dockerImageReference. Importers once wrote index.docker.io for Docker Hub, and null when the last tag had gone.
 func IsOld(annotations map[string]string, dockerImageReference string) bool {
 	var known []string
 	if json.Unmarshal([]byte(annotations[References]), &known) != nil {
@@ -166,8 +159,8 @@ func IsOld(annotations map[string]string, dockerImageReference string) bool {
 	return isOld(dockerImageReference) || slices.ContainsFunc(known, isOld) || slices.ContainsFunc(slices.Collect(maps.Keys(gone)), isOld)
 }
 
-// Renewed is the canonical form of a reference whose host is stored in another
-// one. One without a host stays as it is: that is how somebody wrote it.
+// Renewed returns the canonical form of a stored reference whose host has another form. A reference without a host
+// stays as it is: somebody wrote it so.
 func Renewed(s string) string {
 	host, _, ok := strings.Cut(s, "/")
 	if canonical, err := reference.ParseHost(host); !ok || err != nil || canonical == host {

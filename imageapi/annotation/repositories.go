@@ -9,12 +9,12 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// What is known of an image in each of the repositories that it is in. A repository is named by its canonical
-// reference, host and path.
+// What is known of an image in each repository that it is in. A repository is named by its canonical reference, host
+// and path.
 const (
-	// Repositories is what the last search of each repository found: JSON, an object of repository to Repository.
-	// Importers write it. What one repository brings is kept apart from what others bring: nobody adds to, replaces or
-	// displaces what another one's search has found.
+	// Repositories has the result of the last search of each repository: JSON, an object of repository to Repository.
+	// Importers write it. The results of repositories are kept apart: no repository adds to, replaces or displaces what
+	// was found in another.
 	Repositories = "tidewaiter.dev/repositories"
 	// Verdicts is the verdict on the image in each repository that a policy covers: JSON, an object of repository to
 	// Verdict. The server writes it, whatever a client sends.
@@ -23,61 +23,61 @@ const (
 	// policy of the cluster covers it: JSON, an object of repository and namespace, as InNamespace has them, to Verdict. The
 	// server writes it, whatever a client sends.
 	NamespaceVerdicts = "tidewaiter.dev/namespace-verdicts"
-	// Policy is the policies that the verdicts were computed with, "<name>@<hash>", with commas in between. Its
-	// presence tells that conditions of signatures are the server's and not an admin's. A client that writes
-	// something else there has the image judged again.
+	// Policy lists the policies that the verdicts were computed with, as "<name>@<hash>", separated by commas. If it is
+	// there, the conditions of signatures are the server's and not an administrator's. A client that writes something
+	// else there has the image judged again.
 	Policy = "tidewaiter.dev/signature-policy"
-	// NamespacePolicy is the same of NamespaceVerdicts.
+	// NamespacePolicy is the same for NamespaceVerdicts.
 	NamespacePolicy = "tidewaiter.dev/namespace-policy"
 	// Recheck is when, in RFC 3339, time alone may change a verdict.
 	Recheck = "tidewaiter.dev/signature-recheck"
 )
 
-// What a search for signatures says of one repository, and an importer keeps in Repositories.
+// What an importer keeps in Repositories of a search for signatures in one repository.
 const (
 	// Attestations is what else is attached to the image: JSON, an array.
 	Attestations = "tidewaiter.dev/attestations"
-	// Warnings says what the search had to leave out: JSON, an array of strings.
+	// Warnings says what the search left out: JSON, an array of strings.
 	Warnings = "tidewaiter.dev/signature-warnings"
 	// Manifests are the manifests that hold signatures: JSON, an array of digests.
 	Manifests = "tidewaiter.dev/signature-manifests"
-	// Unread says why part of where signatures may be could not be read.
+	// Unread says why some places of signatures could not be read.
 	Unread = "tidewaiter.dev/signatures-unread"
 )
 
-// Clients stands for a repository where signatures are meant that a client has written, and which are in a repository
-// as well: they stay when they leave it.
+// Clients is the key of signatures that a client has written and that are in a repository as well: they stay when they
+// leave the repository.
 const Clients = ""
 
 // Bounds of Repositories.
 const (
-	MaxRepositories = 32        // repositories
-	maxDetails      = 3 << 10   // bytes of the attestations of one
-	maxLeftOut      = 64        // signatures named as left out, and manifests
+	MaxRepositories = 32        // repositories of an image
+	maxDetails      = 3 << 10   // bytes of the attestations of one repository
+	maxLeftOut      = 64        // signatures, and manifests, that are named as left out
 	maxTotal        = 160 << 10 // bytes of all annotations; Kubernetes allows 256 KiB with those of users
 )
 
-// Repository is what the last search of one repository found.
+// Repository is the result of the last search of one repository.
 type Repository struct {
-	// Signatures are the second halves of the names of those that the image holds, sorted.
+	// Signatures are the second halves of the names of the signatures found, as far as the image holds them, sorted.
 	Signatures []string `json:"signatures,omitempty"`
-	// LeftOut are of those that were found and are too many, or too large, to be held. LeftOutBy is what they were judged
+	// LeftOut are the found signatures that are too many, or too large, to be held. LeftOutBy is what they were judged
 	// by, see JudgedBy: they need not be looked at again before that changes.
 	LeftOut   []string `json:"leftOut,omitempty"`
 	LeftOutBy string   `json:"leftOutBy,omitempty"`
-	// AttestationsLeftOut is the same of attestations.
+	// AttestationsLeftOut is the same for attestations.
 	AttestationsLeftOut []string `json:"attestationsLeftOut,omitempty"`
 	// Attestations is a JSON array of what else is attached.
 	Attestations json.RawMessage `json:"attestations,omitempty"`
 	Warnings     []string        `json:"warnings,omitempty"`
-	// Manifests are the digests of the manifests that held signatures, sorted: when one is deleted, it can no longer say
-	// which image it was about.
+	// Manifests are the digests of the manifests that held signatures, sorted: a manifest that is deleted can no longer
+	// say which image it was about.
 	Manifests []string `json:"manifests,omitempty"`
 	// Unread is why the search could not read everything. What was found before is kept then.
 	Unread string `json:"unread,omitempty"`
 }
 
-// JudgedBy is what signatures were judged by, of the annotations Policy and NamespacePolicy.
+// JudgedBy joins the annotations Policy and NamespacePolicy, by which signatures were judged.
 func JudgedBy(policy, namespacePolicy string) string {
 	if namespacePolicy == "" {
 		return policy
@@ -119,7 +119,7 @@ func Found(annotations map[string]string) map[string]Repository {
 	return found
 }
 
-// SetFound records what was found in each repository, but for those where that is nothing.
+// SetFound records what was found in each repository. It leaves out repositories where nothing was found.
 func SetFound(annotations map[string]string, found map[string]Repository) {
 	texts := make(map[string]Repository, len(found))
 	for name, r := range found {
@@ -146,7 +146,7 @@ func SetFound(annotations map[string]string, found map[string]Repository) {
 	}
 }
 
-// reduceLargest leaves no more of the largest record than which signatures are its.
+// reduceLargest reduces the largest record to the names of its signatures. It reports whether it could.
 func reduceLargest(texts map[string]Repository) bool {
 	largest, size := "", 0
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
@@ -164,7 +164,7 @@ func reduceLargest(texts map[string]Repository) bool {
 	return true
 }
 
-// shorten keeps as many items of a JSON array, from the first, as there is room for.
+// shorten keeps as many items of a JSON array, from the first on, as there is room for.
 func shorten(array json.RawMessage) json.RawMessage {
 	if len(array) <= maxDetails {
 		return array
@@ -196,22 +196,23 @@ func set(annotations map[string]string, key string, value any) {
 	annotations[key] = string(b)
 }
 
-// Verdict is what the signatures in one repository come to.
+// Verdict sums up the signatures in one repository.
 type Verdict struct {
 	// Verified is True, False, Unknown, Unsigned or ByIndex.
 	Verified string `json:"verified"`
 	// Reason and Message say why.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
-	// Policy is the name of the policy that covers the repository, or the names of those that all do, with commas.
+	// Policy is the name of the policy that covers the repository. If several do, it is all their names, separated by
+	// commas.
 	Policy string `json:"policy,omitempty"`
-	// Unmet are the names of those that are not met, where there are several and some are.
+	// Unmet are the names of the policies that are not met, if there are several and some are met.
 	Unmet []string `json:"unmet,omitempty"`
-	// Signers are whom trusted signatures are from, sorted.
+	// Signers are the signers of trusted signatures, sorted.
 	Signers []string `json:"signers,omitempty"`
-	// Index is the digest of the index by which the image is verified.
+	// Index is the digest of the index through which the image is verified.
 	Index string `json:"index,omitempty"`
-	// Attested is what the attestations there come to, in the words of Verified; "" where there are none and none is
+	// Attested sums up the attestations there, in the words of Verified; it is "" if there are none and none is
 	// demanded.
 	Attested string `json:"attested,omitempty"`
 }
@@ -219,7 +220,8 @@ type Verdict struct {
 // Judged returns the verdicts in an Image's annotations, by repository.
 func Judged(annotations map[string]string) map[string]Verdict { return judged(annotations, Verdicts) }
 
-// JudgedInNamespaces returns the verdicts for pods of namespaces in an Image's annotations, by what InNamespace returns.
+// JudgedInNamespaces returns the verdicts for pods of namespaces in an Image's annotations. Its keys are those of
+// InNamespace.
 func JudgedInNamespaces(annotations map[string]string) map[string]Verdict {
 	return judged(annotations, NamespaceVerdicts)
 }
@@ -237,7 +239,8 @@ func JudgedAnywhere(annotations map[string]string) map[string]Verdict {
 	return all
 }
 
-// InNamespace is a repository, or a tag in it, as the pods of a namespace see it; as everybody does, if that is "".
+// InNamespace returns the key of a repository, or of a tag in it, as the pods of a namespace see it; "" is for
+// everybody.
 func InNamespace(key, namespace string) string {
 	if namespace == "" {
 		return key
@@ -245,7 +248,7 @@ func InNamespace(key, namespace string) string {
 	return key + "#" + namespace
 }
 
-// IsOf tells whether InNamespace returns key for a repository, whatever the namespace.
+// IsOf reports whether key is that of a repository, in any namespace.
 func IsOf(key, repository string) bool {
 	of, _, _ := strings.Cut(key, "#")
 	return of == repository
@@ -263,8 +266,9 @@ func judged(annotations map[string]string, key string) map[string]Verdict {
 	return verdicts
 }
 
-// In returns the repositories that the image of that digest is in, as canonical references without tag and digest: of
-// its own reference first, then by name. Those that it has left are not among them, unless it has left all.
+// In returns the repositories that the image of that digest is in, as canonical references without tag and digest:
+// first that of its own reference, then the others by name. It leaves out those that the image has left, unless it has
+// left all.
 func In(annotations map[string]string, own, digest string) []reference.Reference {
 	var all []reference.Reference
 	if ref, err := reference.Parse(own); err == nil {

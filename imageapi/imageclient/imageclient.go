@@ -41,7 +41,7 @@ type Client struct {
 }
 
 // New returns a client for the server of config, which is not changed. The config's NegotiatedSerializer, if there is
-// one, reads what is answered; it must not convert.
+// one, reads the answers; it must not convert.
 func New(config *rest.Config) (*Client, error) {
 	c := rest.CopyConfig(config)
 	c.GroupVersion = &imagev1.GroupVersion

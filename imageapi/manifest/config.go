@@ -36,14 +36,13 @@ type Config struct {
 	DockerVersion   string     `json:"docker_version"`
 }
 
-// RunConfig is docker10.DockerConfig as the wild writes it: early Docker wrote commands as a plain
-// string.
+// RunConfig is docker10.DockerConfig as it is found in the wild: early Docker wrote commands as a plain string.
 type RunConfig struct {
 	docker10.DockerConfig
 	Entrypoint command `json:"Entrypoint"`
 	Cmd        command `json:"Cmd"`
 
-	// What docker10 has no field for, as it is written: see runConfig.
+	// Fields that docker10 lacks, as they are written: see runConfig.
 	Healthcheck json.RawMessage `json:"Healthcheck"`
 	StopSignal  json.RawMessage `json:"StopSignal"`
 	Shell       json.RawMessage `json:"Shell"`
@@ -89,7 +88,7 @@ func (c *RunConfig) docker() *docker10.DockerConfig {
 	return &d
 }
 
-// printableList copies a list that is not printable: configs are shared.
+// printableList returns list with printable texts. It copies a list that it changes, as configs are shared.
 func printableList(list []string) []string {
 	copied := false
 	for i, s := range list {
@@ -103,7 +102,8 @@ func printableList(list []string) []string {
 	return list
 }
 
-// printableMap copies a map that is not printable. Keys that come to the same become one, the one that sorts last.
+// printableMap returns m with printable texts. It copies a map that it changes. Of keys that become equal, the one
+// that sorts last is kept.
 func printableMap[V any](m map[string]V) map[string]V {
 	isPrintable := true
 	for key, value := range m {

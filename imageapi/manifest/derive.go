@@ -22,17 +22,18 @@ import (
 // MetadataVersion is the version of dockerImageMetadata: docker10.GroupVersion's.
 const MetadataVersion = "1.0"
 
-// maxPlatform bounds what is derived of a platform, or of a part of one, in bytes.
+// maxPlatform bounds the text derived from a platform, or from a part of one, in bytes.
 const maxPlatform = 128
 
-// maxArtifactType bounds what an artifact is said to be, in bytes.
+// maxArtifactType bounds the derived type of an artifact, in bytes.
 const maxArtifactType = 256
 
-// mediaTypeEmpty is the config's of what has none (OCI image-spec, "Guidance for an Empty Descriptor").
+// mediaTypeEmpty is the type of the config of a manifest that has none (OCI image-spec, "Guidance for an Empty
+// Descriptor").
 const mediaTypeEmpty = "application/vnd.oci.empty.v1+json"
 
-// createdAnnotation is the time of making in the annotations of an index (OCI image-spec,
-// "Pre-Defined Annotation Keys").
+// createdAnnotation holds the time of creation in the annotations of an index (OCI image-spec, "Pre-Defined Annotation
+// Keys").
 const createdAnnotation = "org.opencontainers.image.created"
 
 // Derive fills the fields of image that follow from its dockerImageManifest and dockerImageConfig,
@@ -40,12 +41,12 @@ const createdAnnotation = "org.opencontainers.image.created"
 // dockerImageLayers with the annotation that says they are ascending, dockerImageManifests,
 // dockerImageManifestMediaType and the annotations annotation.Platform, OSVersion and RunConfig.
 //
-// What the bytes do not tell is kept: the metadata of an image whose config is absent, and the layer
-// sizes of a schema 1 manifest, which holds none. children are the Images of an index's children as
-// far as they are known; the newest of them dates the index.
+// What the bytes do not tell is kept: the metadata of an image whose config is absent, and the layer sizes of a schema
+// 1 manifest, which has none. children are the Images of an index's children as far as they are known; the newest of
+// them dates the index.
 //
-// Without a manifest it does nothing. With an error image is unchanged. Deriving twice is the same
-// as deriving once.
+// Without a manifest Derive does nothing. After an error image is unchanged. To derive twice is the same as to derive
+// once.
 func Derive(image *imagev1.Image, children ...*imagev1.Image) error {
 	if image.DockerImageManifest == "" {
 		return nil
@@ -92,10 +93,10 @@ func Derive(image *imagev1.Image, children ...*imagev1.Image) error {
 	return nil
 }
 
-// DeriveArtifact is Derive of what is no image. Its config is not that of an image, so dockerImageMetadata has its digest as Id
-// and the size of all; what an artifact's index lists is in dockerImageManifests, whatever it is. The annotation
-// annotation.ArtifactType says what it is. An index that ListsReferrers is taken for one, if the caller says so; of an image
-// it is ErrInvalid.
+// DeriveArtifact is Derive for an artifact. Its config is not an image's, so dockerImageMetadata has the config's
+// digest as Id and the size of all; dockerImageManifests has whatever the artifact's index lists. The annotation
+// annotation.ArtifactType says what the artifact is. An index that ListsReferrers is an artifact if the caller says so.
+// An image is ErrInvalid.
 func DeriveArtifact(image *imagev1.Image) error {
 	if image.DockerImageManifest == "" {
 		return nil
@@ -140,8 +141,8 @@ func DeriveArtifact(image *imagev1.Image) error {
 	return nil
 }
 
-// NotAnImage is the error for a manifest of KindArtifact where an image is wanted. It says what the
-// artifact seems to be.
+// NotAnImage is the error for a manifest of KindArtifact where an image is wanted. It says what the artifact seems to
+// be.
 func NotAnImage(m *Manifest) error {
 	return fmt.Errorf("manifest %s is %w: %s", m.Digest, ErrNotAnImage, m.describeArtifact())
 }
@@ -158,9 +159,9 @@ func (m *Manifest) describeArtifact() string {
 	return m.MediaType
 }
 
-// TypeOfArtifact says of a manifest of KindArtifact what it seems to be, on one line: its artifactType; else the type of its
-// config (OCI image-spec, "Guidelines for Artifact Usage"); else, as cosign's and other tools' artifacts have the config of an
-// image, that of its first layer. It is "" of other kinds, and never of an artifact.
+// TypeOfArtifact returns what a manifest of KindArtifact seems to be, on one line: its artifactType; else the type of
+// its config (OCI image-spec, "Guidelines for Artifact Usage"); else the type of its first layer, as artifacts of
+// cosign and other tools have an image's config. It is "" for other kinds, and never for an artifact.
 func (m *Manifest) TypeOfArtifact() string {
 	if m.Kind != KindArtifact {
 		return ""
@@ -189,7 +190,7 @@ func (m *Manifest) describe(image *imagev1.Image, children []*imagev1.Image) (*C
 	if own := image.DockerImageMetadata.Raw; bytes.Equal(own, c.metadata) {
 		return c.config, own, nil
 	}
-	return c.config, slices.Clone(c.metadata), nil // who decodes into an Image writes over its bytes
+	return c.config, slices.Clone(c.metadata), nil // a decoder into an Image writes over its bytes
 }
 
 // VerifyConfig checks that raw is the config that the manifest names, by digest and size.
@@ -298,7 +299,7 @@ func (m *Manifest) sameLayers(layers []imagev1.ImageLayer) bool {
 	})
 }
 
-// sizeWith is Size by the layer sizes that imageLayers chooses; 0 when they cannot be summed.
+// sizeWith is Size with the layer sizes that imageLayers chooses; 0 when they cannot be summed.
 func (m *Manifest) sizeWith(image *imagev1.Image) int64 {
 	var sum int64
 	seen := map[string]bool{}
@@ -314,8 +315,8 @@ func (m *Manifest) sizeWith(image *imagev1.Image) int64 {
 	return sum
 }
 
-// imageManifests lists children of an index. Of images it has those that are images; dockerImageManifests points to
-// Images, and attestations are none.
+// imageManifests lists children of an index. An index of images has only images there: dockerImageManifests points to
+// Images, and attestations are not images.
 func imageManifests(children []Descriptor) []imagev1.ImageManifest {
 	var out []imagev1.ImageManifest
 	for _, d := range children {

@@ -11,13 +11,13 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 )
 
-// LeftOut is the content that an Image does not hold. A part that is nil is held, or there is none.
+// LeftOut is the content that an Image does not hold. A part that is nil is held, or does not exist.
 type LeftOut struct {
 	Manifest *LeftOutPart `json:"manifest,omitempty"`
 	Config   *LeftOutPart `json:"config,omitempty"`
 }
 
-// LeftOutPart stands for a manifest or a config.
+// LeftOutPart describes a manifest or a config that is left out.
 type LeftOutPart struct {
 	Digest string `json:"digest"`
 	// Size is in bytes.
@@ -41,8 +41,8 @@ const (
 	MaxContent = 1 << 20
 	// maxMetadata is for dockerImageMetadata where its config is left out.
 	maxMetadata = 256 << 10
-	// surelyFits is how long manifest and config together may be whatever they are: a byte is at most six in JSON, and
-	// what is derived is no longer than what it is derived from.
+	// surelyFits is a length at which manifest and config together always fit: a byte takes at most six in JSON, and
+	// what is derived is no longer than its source.
 	surelyFits = MaxContent / 12
 )
 
@@ -72,7 +72,7 @@ func (l LeftOut) Set(image *imagev1.Image) {
 	image.Annotations[annotation.LeftOut] = string(b)
 }
 
-// DropHeld takes content that an Image holds off its list of what is left out.
+// DropHeld removes content that an Image holds from its list of what is left out.
 func DropHeld(image *imagev1.Image) {
 	before, err := LeftOutOf(image)
 	if err != nil {
@@ -90,9 +90,9 @@ func DropHeld(image *imagev1.Image) {
 	}
 }
 
-// Fit makes an Image that carries a manifest, and maybe a config, one that can be stored. The config, the manifest or
-// both, the least of these, are replaced by digest and size, see LeftOut. What is derived from them is then filled in
-// here, as far as it fits. An Image that fits already is not changed.
+// Fit makes an Image that carries a manifest, and maybe a config, one that can be stored. It replaces the config, the
+// manifest or both, as little as it can, by digest and size, see LeftOut. It then fills in the fields that are derived
+// from them, as far as they fit. An Image that fits already is not changed.
 func Fit(image *imagev1.Image) error {
 	holdsManifest, holdsConfig := printable.IsYAML(image.DockerImageManifest), printable.IsYAML(image.DockerImageConfig)
 	if holdsManifest && holdsConfig && len(image.DockerImageManifest)+len(image.DockerImageConfig) <= surelyFits {
@@ -156,7 +156,7 @@ func reason(isYAML bool) string {
 	return LeftOutUnprintable
 }
 
-// size is how long an Image's content is as JSON.
+// size is the length of an Image's content as JSON.
 func size(image *imagev1.Image) int {
 	b, err := json.Marshal(imagev1.Image{
 		DockerImageManifest: image.DockerImageManifest, DockerImageConfig: image.DockerImageConfig,
@@ -169,7 +169,8 @@ func size(image *imagev1.Image) int {
 	return len(b)
 }
 
-// shorten is the metadata of image without what may be long, if it is: how to run it, then what people wrote.
+// shorten returns the metadata of image. If it is too long, it goes without how to run the image, then without what
+// people wrote.
 func shorten(image *imagev1.Image) ([]byte, error) {
 	raw := image.DockerImageMetadata.Raw
 	d, err := Metadata(image)

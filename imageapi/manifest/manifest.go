@@ -78,7 +78,7 @@ func (d Descriptor) IsAttestation() bool {
 	return d.Platform != nil && d.Platform.OS == "unknown" && d.Platform.Architecture == "unknown"
 }
 
-// Manifest is a parsed manifest. It shares memory with the bytes it was parsed from.
+// Manifest is a parsed manifest. It shares memory with the bytes that it was parsed from.
 type Manifest struct {
 	// MediaType is the manifest's own: one of AcceptedMediaTypes.
 	MediaType string
@@ -97,8 +97,8 @@ type Manifest struct {
 	ArtifactType string
 	Annotations  map[string]string
 
-	// canonical is what a digest is computed over: the bytes themselves, but for a signed schema 1
-	// manifest its payload without signatures.
+	// canonical is what a digest is computed over: the bytes themselves, or the payload of a signed schema 1 manifest
+	// without its signatures.
 	canonical []byte
 	// history is the config of a schema 1 manifest: its newest v1Compatibility.
 	history *Config
@@ -121,9 +121,8 @@ type wireManifest struct {
 	Signatures *[]jwsSignature   `json:"signatures"`
 }
 
-// Parse reads a manifest. mediaType is what the registry's Content-Type or the referring descriptor
-// said; empty when nothing is known. Its Kind tells an image from an artifact: artifacts are no
-// error here.
+// Parse reads a manifest. mediaType is that of the registry's Content-Type or of the referring descriptor; empty when
+// neither is known. The Kind tells an image from an artifact: artifacts are no error here.
 //
 // Rules beyond JSON: the manifest's own mediaType, the given one and its shape must agree
 // (CVE-2021-41190, OCI image-spec "mediaType"); digests are well-formed and sizes not negative; no
@@ -230,9 +229,8 @@ func parseSchema2(raw []byte, wire *wireManifest, given string) (*Manifest, erro
 	return m, nil
 }
 
-// classify tells an image from an artifact packed in an image manifest. The config's type alone
-// does not: cosign's .sig manifests and BuildKit's attestations carry the image config type over
-// layers that are no file system.
+// classify tells an image from an artifact that is packed in an image manifest. The config's type does not suffice:
+// cosign's .sig manifests and BuildKit's attestations carry the image config type over layers that are no file system.
 func classify(m *Manifest) Kind {
 	if isArtifactType(m.ArtifactType) || !isImageConfig(m.Config.MediaType) {
 		return KindArtifact
@@ -339,9 +337,9 @@ func (m *Manifest) ImageChildren() []Descriptor {
 	return out
 }
 
-// ListsReferrers reports whether an index can be one of referrers: all that it lists are artifacts, by their descriptors, and
-// of no platform. It can be another index of artifacts as well; where it is found tells (OCI distribution-spec, "Referrers
-// Tag Schema").
+// ListsReferrers reports whether an index can be one of referrers: everything it lists is an artifact, by its
+// descriptor, and of no platform. It can be another index of artifacts as well; the place where it is found tells (OCI
+// distribution-spec, "Referrers Tag Schema").
 func (m *Manifest) ListsReferrers() bool {
 	return m.Kind == KindIndex && !slices.ContainsFunc(m.Children, func(d Descriptor) bool { return !isArtifactType(d.ArtifactType) || d.Platform != nil })
 }
@@ -368,7 +366,7 @@ func ValidDigest(s string) error {
 	return nil
 }
 
-// validateDigest is digest.Digest.Validate, which takes long for what is seen most: sha256.
+// validateDigest is digest.Digest.Validate, but faster for sha256, which most digests are.
 func validateDigest(s string) error {
 	if isSHA256(s) {
 		return nil

@@ -10,17 +10,17 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/plainjson"
 )
 
-// readManifest reads a manifest that is plain JSON and has no field that is unknown here; false of
-// any other.
+// readManifest reads a manifest that is plain JSON and has no unknown field; ok is false for any other.
 func readManifest(raw []byte) (*wireManifest, bool) { return plain(raw, readWire) }
 
-// readConfig reads a config that is plain JSON, which almost all are; false of any other.
+// readConfig reads a config that is plain JSON, which almost all are; ok is false for any other.
 func readConfig(raw []byte) (*Config, bool) { return plain(raw, readWhole) }
 
-// readMetadata reads a dockerImageMetadata that is plain JSON, as derived ones are; false of any other.
+// readMetadata reads a dockerImageMetadata that is plain JSON, as derived ones are; ok is false for any
+// other.
 func readMetadata(raw []byte) (*docker10.DockerImage, bool) { return plain(raw, readDockerImage) }
 
-// plain reads a document that is an object, and plain JSON; false of any other.
+// plain reads a document that is an object and plain JSON; ok is false for any other.
 func plain[T any](raw []byte, read func(*plainjson.Reader) T) (*T, bool) {
 	r := plainjson.New(raw)
 	if r.Null() {

@@ -8,14 +8,14 @@ import (
 const (
 	// recentSize is how many manifests, configs and pairs of them are remembered.
 	recentSize = 64
-	// recentBytes is the longest text that is remembered: all together are at
-	// most 8 MiB of text, and what was read of it.
+	// recentBytes is the longest text that is remembered: all together are at most 8 MiB
+	// of text, and what was parsed from it.
 	recentBytes = 64 << 10
 )
 
-// One write reads the same manifest and config several times: to compute what
-// the client left out, to validate what it sent, to find an index's children.
-// What was read last is remembered.
+// One write reads the same manifest and config several times: to compute what the client
+// left out, to validate what it sent, to find an index's children. So the last ones read
+// are remembered.
 var (
 	recentManifests = lru.New(recentSize)
 	recentConfigs   = lru.New(recentSize)
@@ -52,11 +52,11 @@ func ConfigOf(image *imagev1.Image) (*Config, error) {
 	return c, err
 }
 
-// checked says that a config is the one that a manifest names: its digest and its
-// size are those in the manifest. It comes from checkConfig alone.
+// checked says that a config is the one that a manifest names, by digest and size. Only
+// checkConfig makes it.
 type checked struct {
 	config *Config
-	// metadata is what the two say together, nothing else being needed for it.
+	// metadata follows from the two alone.
 	metadata []byte
 }
 
@@ -65,8 +65,8 @@ type checkedKey struct {
 	config   string
 }
 
-// checkConfig is checked for the config that image carries, or why it is not the one that
-// m names.
+// checkConfig returns checked for the config that image carries, or why it is not the one
+// that m names.
 func (m *Manifest) checkConfig(image *imagev1.Image) (*checked, error) {
 	key := checkedKey{m, image.DockerImageConfig}
 	if c, ok := recentChecked.Get(key); ok {

@@ -27,8 +27,8 @@ type healthcheck struct {
 	Retries       int64    `json:",omitempty"`
 }
 
-// beside is what c says that docker10 has no field for, as JSON; "" where that is nothing, or too long. A part that is
-// not well-formed keeps nobody from the others.
+// beside returns the fields of c that docker10 lacks, as JSON; "" if there are none, or if it would be too long. A
+// part that is not well-formed is left out alone.
 func (c *RunConfig) beside() string {
 	if c == nil || len(c.Healthcheck)+len(c.StopSignal)+len(c.Shell)+len(c.ArgsEscaped) == 0 {
 		return ""

@@ -43,11 +43,11 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 	return out
 }
 
-// mendImage corrects what the Go type's tags say about merging.
+// mendImage corrects how the Go type's tags merge.
 //
-// Signatures are tagged to merge by the key "name", which an ImageSignature does not have (it has
-// metadata.name): server-side apply and field tracking would fail on every image with a signature.
-// They are one value instead, and so is the metadata, which is never written in parts.
+// Signatures are tagged to merge by the key "name", which an ImageSignature does not have (it has metadata.name):
+// server-side apply and field tracking would fail on every image with a signature. So they are one value. So is the
+// metadata, which is never written in parts.
 func mendImage(image common.OpenAPIDefinition) {
 	setExtensions := func(property string, extensions spec.Extensions) {
 		p := image.Schema.Properties[property]

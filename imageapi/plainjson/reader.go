@@ -1,8 +1,8 @@
-// Package plainjson reads JSON that is plain: every reader of JSON takes it for the same.
+// Package plainjson reads JSON that is plain: every reader of JSON understands it in the same way.
 //
-// Most documents are, and reading them so costs a fraction of what encoding/json takes, whose
-// readers are ready for anything. A document that is not plain may still be good JSON: who reads it
-// must have another reader to turn to, which then also says what is wrong with it.
+// Most documents are plain, and to read them so costs a fraction of encoding/json, which is ready for
+// anything. A document that is not plain may still be good JSON: a caller needs another reader for
+// it, which then also says what is wrong with it.
 package plainjson
 
 import (
@@ -19,8 +19,8 @@ const maxDepth = 100
 // maxDigits is how many digits the greatest int64 has.
 const maxDigits = 19
 
-// Reader reads one document from front to back. From the first thing that is not plain, or not what
-// was asked for, it reads nothing more: what it returns then is zero, and Done is false.
+// Reader reads one document from front to back. It stops at the first thing that is not plain, or not
+// what was asked for: after that its methods return zero values, and Done is false.
 //
 // Not plain are: bytes that are no UTF-8, escapes of surrogates, keys with escapes, numbers with an
 // exponent or more digits than an int64 has, and deep nesting. null is a value of its own, which only
@@ -43,14 +43,14 @@ func (r *Reader) Done() bool {
 // Failed reports whether something was not plain.
 func (r *Reader) Failed() bool { return r.failed }
 
-// Fail ends reading: the document is not plain for a reason of the caller's.
+// Fail ends reading: the caller has a reason why the document is not plain.
 func (r *Reader) Fail() {
 	r.failed = true
 	r.pos = len(r.data)
 }
 
-// Open walks over a bracket, { or [, and reports whether anything is in between it and its closing
-// one. If not, it walks over that too.
+// Open walks over a bracket, { or [, and reports whether anything is between it and its closing
+// bracket. If not, it walks over that, too.
 func (r *Reader) Open(bracket byte) (more bool) {
 	if r.next() != bracket {
 		r.Fail()
@@ -91,12 +91,12 @@ func (r *Reader) key() []byte {
 	return key
 }
 
-// Fields are the keys that are known of an object, at most 64.
+// Fields are the known keys of an object, at most 64.
 type Fields []string
 
-// Of walks over an object and yields each of its keys; its value is the loop's to walk over. A known
-// key that comes twice or in another case is not plain: readers differ over it. So is an object that
-// the loop leaves before its end.
+// Of walks over an object and yields each of its keys; the loop must walk over the value. A known key
+// that comes twice or in another case is not plain: readers differ over it. Nor is an object that the
+// loop leaves before its end.
 func (f Fields) Of(r *Reader) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		var seen uint64
@@ -235,7 +235,7 @@ func (r *Reader) skip(depth int) {
 	}
 }
 
-// number walks over a number; false, if none is there, or one that may be too great.
+// number walks over a number; it returns false if there is none, or one that may be too great.
 func (r *Reader) number() bool {
 	if r.at('-') {
 		r.pos++
@@ -257,7 +257,7 @@ func (r *Reader) number() bool {
 
 func (r *Reader) at(c byte) bool { return r.pos < len(r.data) && r.data[r.pos] == c }
 
-// digits walks over digits; false, if none is there.
+// digits walks over digits; it returns false if there are none.
 func (r *Reader) digits() bool {
 	start := r.pos
 	for r.pos < len(r.data) && '0' <= r.data[r.pos] && r.data[r.pos] <= '9' {
@@ -327,7 +327,7 @@ func (r *Reader) text() (raw []byte, escaped bool) {
 	return nil, false
 }
 
-// unquote returns what the text of a string says, in at most twice the memory that takes.
+// unquote returns the text of a string, in at most twice the memory that the text takes.
 func unquote(raw []byte, escaped bool) string {
 	if !escaped {
 		return string(raw)
@@ -350,8 +350,8 @@ func unquote(raw []byte, escaped bool) string {
 	}
 }
 
-// unescape returns what the escape at the start of s stands for, and its length; 0 for one that is
-// none, or half of a surrogate pair.
+// unescape returns the rune of the escape at the start of s, and its length; 0 if there is no escape,
+// or half of a surrogate pair.
 func unescape(s []byte) (r rune, n int) {
 	if len(s) < 2 {
 		return 0, 0

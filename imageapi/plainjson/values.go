@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// The values here are what encoding/json makes of them: null leaves them as they are not said, nil or
-// zero, and an empty list or object is not nil.
+// These values are read as by encoding/json: null is nil or zero, as if the value were absent, and an
+// empty list or object is not nil.
 
 // Text reads a string or null.
 func (r *Reader) Text() string {
@@ -91,7 +91,7 @@ func Map[T any](r *Reader, read func(*Reader) T) map[string]T {
 	return m
 }
 
-// Pointer reads a value with read, or null, which is nil.
+// Pointer reads a value with read; null is nil.
 func Pointer[T any](r *Reader, read func(*Reader) T) *T {
 	if r.Null() {
 		return nil

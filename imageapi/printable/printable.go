@@ -10,14 +10,14 @@ import (
 	"unicode/utf8"
 )
 
-// Line is s as one line of at most limit bytes; 0 is no limit. White space becomes a space. Whatever else is not
-// printable (control and format characters, such as BEL, U+009B and U+202E, and bytes that are not UTF-8) becomes
-// U+FFFD. What is too long ends with "…", after a whole word where there is one near.
+// Line is s as one line of at most limit bytes; 0 is no limit. White space becomes a space. Other characters that are
+// not printable (control and format characters, such as BEL, U+009B and U+202E, and bytes that are not UTF-8) become
+// U+FFFD. A text that is too long ends with "…", after a whole word if there is one near.
 func Line(s string, limit int) string {
 	return cut(clean(s, func(rune) bool { return false }), limit)
 }
 
-// Text is s with its line breaks and tabs as they are, and otherwise as Line has it, without a limit.
+// Text is Line without a limit, and with the line breaks and tabs of s.
 func Text(s string) string {
 	return clean(s, func(r rune) bool { return r == '\n' || r == '\t' })
 }
@@ -41,7 +41,7 @@ func clean(s string, keep func(rune) bool) string {
 // isPrint is unicode.IsPrint with the two joiners that writing Persian, Hindi and emoji takes.
 func isPrint(r rune) bool { return unicode.IsPrint(r) || r == '\u200c' || r == '\u200d' }
 
-// IsPlain reports whether s is of printable ASCII, as nearly all text is.
+// IsPlain reports whether s is printable ASCII, as nearly all text is.
 func IsPlain[T string | []byte](s T) bool {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	for ; len(s) >= 8; s = s[8:] { // eight bytes at a time, as configs of many kB are read on each write

@@ -55,8 +55,8 @@ var scheme = regexp.MustCompile(`^[a-zA-Z][a-zA-Z+.-]*://`)
 
 func isUnprintable(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }
 
-// isBareHex reports whether s is 64 hex digits, which can be a name by the grammar
-// and are always a digest or an ID whose beginning was lost.
+// isBareHex reports whether s is 64 hex digits. The grammar allows that as a name, but it
+// is always a digest or an ID whose beginning was lost.
 func isBareHex(s string) bool { return len(s) == 64 && strings.Trim(s, "0123456789abcdefABCDEF") == "" }
 
 func isBareDigest(s string) bool {

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// MatchPath reports whether a repository's path matches a pattern: segment by segment with
-// path.Match, and a last segment ** stands for one or more, so team/** is what is below
-// team and not team itself.
+// MatchPath reports whether a repository's path matches a pattern, segment by segment with
+// path.Match. A last segment ** matches one or more segments: team/** matches what is below
+// team, and not team itself.
 func MatchPath(pattern, repository string) bool {
 	return match(strings.Split(pattern, "/"), strings.Split(repository, "/"))
 }
@@ -16,7 +16,8 @@ func MatchPath(pattern, repository string) bool {
 func match(pattern, segments []string) bool {
 	for len(pattern) > 0 {
 		if pattern[0] == "**" {
-			// CheckPathPattern allows it as the last one only, which keeps matching linear.
+			// CheckPathPattern allows ** as the last segment only, which keeps matching
+			// linear.
 			return len(segments) > 0
 		}
 		if len(segments) == 0 {
@@ -30,7 +31,7 @@ func match(pattern, segments []string) bool {
 	return len(segments) == 0
 }
 
-// CheckPathPattern says what keeps a pattern from being one of MatchPath's.
+// CheckPathPattern returns an error for a pattern that MatchPath cannot use.
 func CheckPathPattern(pattern string) error {
 	segments := strings.Split(pattern, "/")
 	for i, s := range segments {

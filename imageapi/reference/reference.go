@@ -1,5 +1,5 @@
-// Package reference reads image references. It has the one type in which they
-// are passed on, the one grammar, and the one canonical form.
+// Package reference reads image references. It has the one type in which rooms pass them on, the one grammar, and the
+// one canonical form.
 //
 // A reference is [host[:port]/]path[:tag][@digest]. The grammar is that of
 // github.com/distribution/reference, which Docker, containerd and Kubernetes use;
@@ -27,7 +27,7 @@ import (
 // registry-1.docker.io, and its credentials are stored under index.docker.io.
 const DockerHub = "docker.io"
 
-// dockerHubAlias is how Docker's first clients called it.
+// dockerHubAlias is the host by which Docker's first clients knew it.
 const dockerHubAlias = "index.docker.io"
 
 // DefaultTag is the tag that is pulled when a reference has none.
@@ -121,9 +121,8 @@ func (r Reference) Name() string {
 	return r.Host + "/" + r.Repository
 }
 
-// Pulled is what a client pulls when it is given r: by the digest if there is one,
-// and then the tag is not looked at, else by the tag, else by [DefaultTag]. So do
-// Docker (reference.ParseDockerRef) and Kubernetes.
+// Pulled returns what a client pulls when it is given r: the digest if there is one, without looking at the tag, else
+// the tag, else [DefaultTag]. Docker (reference.ParseDockerRef) and Kubernetes do the same.
 func (r Reference) Pulled() Reference {
 	switch {
 	case r.Digest != "":
@@ -193,8 +192,8 @@ func IsDigest(s string) bool {
 	return true
 }
 
-// ShortDigest is as much of a digest as people compare: the algorithm and 12 digits. It is what there is of a digest that is
-// shorter or has no algorithm.
+// ShortDigest is the part of a digest that people compare: the algorithm and 12 digits. A text that is shorter or has
+// no algorithm is returned whole.
 func ShortDigest(digest string) string {
 	algorithm, _, _ := strings.Cut(digest, ":")
 	return digest[:min(len(digest), len(algorithm)+13)]
@@ -329,9 +328,9 @@ func checkPath(s string) (problem string) {
 	return ""
 }
 
-// isPathPart reports whether s is letters and digits, with separators in between.
+// isPathPart reports whether s is letters and digits, with separators between them.
 func isPathPart(s string) bool {
-	separator := 0 // where the one that we are in began
+	separator := 0 // where the present separator began
 	for i := range len(s) {
 		c := s[i]
 		switch {
@@ -339,7 +338,7 @@ func isPathPart(s string) bool {
 			separator = i + 1
 		case i == 0 || c != '-' && c != '_' && c != '.':
 			return false
-		case i == separator: // a new one
+		case i == separator: // a new separator
 		case c != s[separator], c == '.', c == '_' && i > separator+1:
 			return false
 		}

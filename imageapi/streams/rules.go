@@ -10,11 +10,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
-// Rule says in which namespace the streams are made of the repositories below a prefix.
+// Rule says in which namespace the streams of the repositories below a prefix are made.
 type Rule struct {
-	// Prefix is a host, with its port if that is not the protocol's, and the first elements of a path, or none.
+	// Prefix is a host, with its port unless that is the protocol's, and the first elements of a path, or none.
 	Prefix string
-	// Namespace has the streams of no other prefix.
+	// Namespace is a namespace that no other rule has.
 	Namespace string
 }
 
@@ -26,9 +26,10 @@ type rule struct {
 	prefix, namespace string // the prefix ends in a slash
 }
 
-// NewRules reads rules. It returns the index of the first that is wrong with an error that says why: a prefix that is none,
-// a namespace that is none, a prefix or a namespace that another rule has. Names of two prefixes would collide in one
-// namespace, as they are what comes after the prefix; those of a prefix would in the namespace of the default rule.
+// NewRules reads rules. For the first rule that is wrong it returns its index and an error that says why: a prefix or a
+// namespace that is not valid, or that another rule has. Streams are named by what follows the prefix, so names of two
+// prefixes would collide in one namespace, and names of a prefix would collide with others in the namespace of the
+// default rule.
 func NewRules(list []Rule) (rules Rules, wrong int, err error) {
 	for i, r := range list {
 		prefix, err := parsePrefix(r.Prefix)
@@ -68,7 +69,7 @@ func parsePrefix(s string) (string, error) {
 	if _, err := reference.ParseHost(name); err != nil {
 		return "", fmt.Errorf("prefix: %q does not begin with a host, %s: %w", s, example, err)
 	}
-	// With one more element the path is that of a repository; of Docker Hub, one alone would get the prefix library/.
+	// With one more element the path is that of a repository. Docker Hub alone would get the prefix library/.
 	ref, err := reference.ParseRepository(s + "/x")
 	if err != nil {
 		return "", fmt.Errorf("prefix: %q is no host with the beginning of a path, %s: %w", s, example, err)
@@ -76,8 +77,8 @@ func parsePrefix(s string) (string, error) {
 	return strings.TrimSuffix(ref.Name(), "x"), nil
 }
 
-// Place is where the stream of a repository is made: in the namespace of the longest prefix that it is below, named by what
-// comes after the prefix; else by the default rule. A repository that is a prefix itself is not below it.
+// Place returns where the stream of a repository is made: in the namespace of the longest prefix above the repository,
+// named by what follows the prefix; else by the default rule. A repository that is itself a prefix is not below it.
 func (r Rules) Place(repository reference.Reference) (namespace, name string) {
 	longest, full := rule{}, repository.Name()
 	for _, rule := range r.all {

@@ -1,9 +1,10 @@
-// Package streams keeps ImageStreams in step with the tags of registries: it makes a stream for each repository that
-// nobody has made one for, and writes a mark into each stream that follows a tag when the tag has moved, so that whoever
-// watches streams is told.
+// Package streams keeps ImageStreams in step with the tags of registries. It makes a stream for each repository that
+// nobody has made one for. When a tag has moved, it writes a mark into each stream that follows the tag, so that
+// whoever watches streams is told.
 //
-// What a stream shows is read of the ImageTags whenever it is shown, so nothing is wrong while this is behind: watchers
-// are told later. A push does not wait for it. What was missed while no server ran is made up for when one starts.
+// The contents of a stream are read from the ImageTags whenever it is shown, so nothing is wrong while this package is
+// behind: watchers are told later. A push does not wait for it. When a server starts, it makes up for what was missed
+// while none ran.
 package streams
 
 import (
@@ -33,7 +34,7 @@ type Client interface {
 
 // Stored are the ImageStreams as they are stored.
 type Stored interface {
-	// ListStreams lists those of all namespaces.
+	// ListStreams lists the streams of all namespaces.
 	ListStreams(ctx context.Context, options metav1.ListOptions) (*imagev1.ImageStreamList, error)
 	// MarkStream writes the annotation tags.Moved of a stream.
 	MarkStream(ctx context.Context, namespace, name, version string) error
@@ -42,31 +43,30 @@ type Stored interface {
 // Keeper keeps streams in step with tags.
 type Keeper struct {
 	Client Client
-	// Streams are where those are found and marked that follow what moves.
+	// Streams finds and marks the streams that follow a tag.
 	Streams Stored
 	// Auto makes a stream for each repository that no stream follows as a whole.
 	Auto bool
-	// Rules say where those are made.
+	// Rules say where streams are made.
 	Rules Rules
 
-	missing map[string]bool // namespaces of Rules that were not there, of which a warning was given
+	missing map[string]bool // namespaces of Rules that do not exist, and were warned of
 }
 
 const (
 	page     = 500  // ImageTags read at a time
-	maxMoved = 1000 // repositories whose tags have moved and whose streams are not written yet
+	maxMoved = 1000 // repositories whose tags have moved, and whose streams are not marked yet
 
 	firstPause, maxPause = time.Second, time.Minute // after a failure
 
-	// rest is how many times as long as it took to tell of what moved the next telling waits, up to maxPause, if it comes
-	// soon, and minRest how long at least: to show a stream to those who watch it costs a read of all its tags, and who
-	// imports them moves one after the other.
+	// rest is how many times as long as one marking took the next one waits, at most maxPause and at least minRest. To
+	// show a stream to its watchers costs a read of all its tags, and an importer moves them one after the other.
 	rest    = 9
 	minRest = 250 * time.Millisecond
 )
 
-// moved is what happened to a repository: the resourceVersion of the ImageTag that was written last, and whether there
-// is one still.
+// moved is a move in a repository: the resourceVersion of the ImageTag that was written last, and whether the
+// repository still has a tag.
 type moved struct {
 	version string
 	there   bool
@@ -99,7 +99,7 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// readAll brings the streams of all tags up to date, and returns the version that the tags were read at.
+// readAll brings the streams of all tags up to date, and returns the version at which the tags were read.
 func (k *Keeper) readAll(ctx context.Context) (version string, err error) {
 	options := metav1.ListOptions{Limit: page}
 	last, at := "", moved{} // the tags of a repository come one after the other
@@ -133,7 +133,7 @@ func (k *Keeper) readAll(ctx context.Context) (version string, err error) {
 	}
 }
 
-// follow tells streams of the tags that move, until the watch ends. It returns the version to go on from.
+// follow marks the streams of tags that move, until the watch ends. It returns the version to go on from.
 func (k *Keeper) follow(ctx context.Context, version string) (string, error) {
 	w, err := k.Client.WatchTags(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true})
 	if err != nil {
@@ -158,7 +158,7 @@ func (k *Keeper) follow(ctx context.Context, version string) (string, error) {
 			if len(all) == maxMoved {
 				break
 			}
-			// What has moved meanwhile is told of together, whether or not the time is over.
+			// All moves that come meanwhile are handled together, even if the time is not over.
 			select {
 			case event, ok = <-w.ResultChan():
 				continue
@@ -189,11 +189,11 @@ func repositoryOf(tag *imagev1.ImageTag) (string, bool) {
 	return ref.Name(), ok
 }
 
-// keep tells the streams that follow a repository of what has moved in it, and makes one if there is none.
+// keep marks the streams that follow a repository in which a tag moved, and makes a stream if there is none.
 func (k *Keeper) keep(ctx context.Context, repository string, m moved) error {
 	ref, err := reference.ParseRepository(repository)
 	if err != nil {
-		return nil // it is none; no ImageTag follows such
+		return nil // the name is no repository; no ImageTag follows such a name
 	}
 	whole := false
 	options := metav1.ListOptions{Limit: page, FieldSelector: fields.OneTermEqualSelector(selectors.StreamRepository, repository).String()}
@@ -223,10 +223,10 @@ func (k *Keeper) keep(ctx context.Context, repository string, m moved) error {
 	switch {
 	case err == nil:
 		delete(k.missing, namespace)
-	case apierrors.IsAlreadyExists(err): // which follows something else, by its user's wish
+	case apierrors.IsAlreadyExists(err): // a user's stream of that name follows something else
 	case apierrors.IsNotFound(err):
-		// A cluster says so of a namespace that it does not have. There is no stream then, and once there is the
-		// namespace the next move makes one.
+		// A cluster answers so if it does not have the namespace. There is no stream then; once the namespace exists,
+		// the next move makes one.
 		if !k.missing[namespace] {
 			slog.Warn("Repositories have no image streams: there is no such namespace", "namespace", namespace, "repository", repository, "err", err)
 			if k.missing == nil {
@@ -235,14 +235,14 @@ func (k *Keeper) keep(ctx context.Context, repository string, m moved) error {
 			k.missing[namespace] = true
 		}
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
-		slog.Warn("A repository has no image stream", "repository", repository, "err", err) // trying again is in vain
+		slog.Warn("A repository has no image stream", "repository", repository, "err", err) // another try would fail, too
 	default:
 		return fmt.Errorf("making an image stream for %s: %w", repository, err)
 	}
 	return nil
 }
 
-// tell has those who watch a stream told that a tag has moved.
+// tell marks a stream, so that its watchers are told that a tag has moved.
 func (k *Keeper) tell(ctx context.Context, stream *imagev1.ImageStream, version string) error {
 	told := stream.Annotations[tags.Moved]
 	if newer(told, version) == told {
@@ -255,7 +255,7 @@ func (k *Keeper) tell(ctx context.Context, stream *imagev1.ImageStream, version 
 	return nil
 }
 
-// newer is the newer one of two resourceVersions; the second if one is none.
+// newer returns the newer of two resourceVersions; the second if one is not valid.
 func newer(a, b string) string {
 	if order, err := resourceversion.CompareResourceVersion(a, b); err == nil && order >= 0 {
 		return a
@@ -263,7 +263,7 @@ func newer(a, b string) string {
 	return b
 }
 
-// New is the stream that is made for a repository when none follows it.
+// New returns the stream that is made for a repository that no stream follows.
 func (r Rules) New(repository reference.Reference) *imagev1.ImageStream {
 	namespace, name := r.Place(repository)
 	return &imagev1.ImageStream{

@@ -1,8 +1,8 @@
-// Package tags says how the history of a tag is kept: one ImageTag (image.openshift.io/v1) for each tag of each
-// repository, whose status lists what the tag has led to, the newest first.
+// Package tags keeps the histories of tags. Each tag of each repository has one ImageTag (image.openshift.io/v1), whose
+// status lists what the tag has led to, the newest first.
 //
-// A tag has an object of its own, and is no part of an object of its repository: what a push costs, and whom it can get
-// in the way of, does not depend on how many other tags the repository has. (An ImageStream of 10,000 tags would be
+// A tag has an object of its own, and is not part of an object of its repository: so the cost of a push, and the
+// writers it can meet, do not depend on how many other tags the repository has. (An ImageStream of 10,000 tags would be
 // larger than a request may be.)
 package tags
 
@@ -21,21 +21,21 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// Namespace has the tags of registries. It is one for all: a namespace named by whoever names a repository would let
-// anybody who can push have objects made where he likes, in kube-system for one.
+// Namespace has the tags of all registries. If repositories named the namespace, anybody who can push could have
+// objects made where they like, in kube-system for one.
 const Namespace = metav1.NamespaceDefault
 
-// MaxItems bounds the history of a tag. Of more the oldest are left out.
+// MaxItems bounds the history of a tag. The oldest items beyond it are left out.
 const MaxItems = 100
 
 // By is the annotation of an ImageTag that says who recorded each item of its history: a JSON array of texts in the
-// order of the items. The server writes it. Cause is what a writer says of why it does; the server adds who that is.
+// order of the items. The server writes it. Cause is what a writer says of why it writes; the server adds who it is.
 const (
 	By    = "tidewaiter.dev/by"
 	Cause = "tidewaiter.dev/cause"
 )
 
-// Stream is the name by which a repository is known where a name can have no slash. Two repositories never have the same:
+// Stream is the name of a repository where a name can have no slash. Two repositories never have the same:
 //
 //   - a slash is written -- and the colon before a port _, so that registry.example.com:5000/team/app is
 //     registry.example.com_5000--team--app;
@@ -56,11 +56,10 @@ func Stream(repository reference.Reference) string {
 	return escape(host+port+"/"+repository.Repository, repository.Name())
 }
 
-// StreamBelow is the name of a repository among those whose paths have the same beginning: that of [Stream], of the rest of
-// the path alone.
+// StreamBelow is the name of a repository below a prefix of its path: [Stream] of the rest of the path alone.
 func StreamBelow(path string) string { return escape(path, path) }
 
-// escape returns s without slashes, and not too long: what is cut ends in the sum of whole.
+// escape returns s without slashes and with a bounded length: a text that is cut ends in the hash of whole.
 func escape(s, whole string) string {
 	name := strings.ReplaceAll(dashes.ReplaceAllString(s, "$0-"), "/", "--")
 	if len(name) <= maxStream {
@@ -89,7 +88,7 @@ func New(ref reference.Reference) *imagev1.ImageTag {
 	}
 }
 
-// Reference is the reference in a registry that an ImageTag follows; ok is false if it follows none.
+// Reference returns the reference in a registry that an ImageTag follows; ok is false if it follows none.
 func Reference(tag *imagev1.ImageTag) (ref reference.Reference, ok bool) {
 	if tag.Spec == nil || tag.Spec.From == nil || tag.Spec.From.Kind != "DockerImage" {
 		return reference.Reference{}, false
@@ -98,7 +97,7 @@ func Reference(tag *imagev1.ImageTag) (ref reference.Reference, ok bool) {
 	return ref, err == nil && ref.Tag != "" && ref.Digest == ""
 }
 
-// Now is what a tag leads to: the name of an Image, and "" if the registry no longer has the tag. known is false where
+// Now returns what a tag leads to: the name of an Image, or "" if the registry no longer has the tag. known is false if
 // nobody has looked yet.
 func Now(tag *imagev1.ImageTag) (image string, known bool) {
 	if tag == nil || tag.Status == nil || len(tag.Status.Items) == 0 {
@@ -107,9 +106,9 @@ func Now(tag *imagev1.ImageTag) (image string, known bool) {
 	return tag.Status.Items[0].Image, true
 }
 
-// Lead records that a tag leads to a digest of its repository, or to none if that is "". It reports whether it did not
-// before. An event is not older than the one before it: writers have clocks of their own, and one that waited for another
-// has read its clock before.
+// Lead records that a tag leads to a digest of its repository, or, with "", to none. It reports whether that is a
+// change. An event is never older than the one before it: writers have clocks of their own, and a writer that waited
+// for another has read its clock earlier.
 func Lead(tag *imagev1.ImageTag, ref reference.Reference, digest string, at metav1.Time) (changed bool) {
 	if now, known := Now(tag); known && now == digest {
 		return false
@@ -130,8 +129,8 @@ func Lead(tag *imagev1.ImageTag, ref reference.Reference, digest string, at meta
 	return true
 }
 
-// Fail records why the registry could not be asked, or what the tag leads to could not be imported; no reason says that
-// it went well. It reports whether that is news.
+// Fail records why the registry could not be asked, or why what the tag leads to could not be imported. An empty reason
+// records success. It reports whether that is a change.
 func Fail(tag *imagev1.ImageTag, reason, message string, at metav1.Time) (changed bool) {
 	i := slices.IndexFunc(tag.Status.Conditions, func(c imagev1.TagEventCondition) bool { return c.Type == imagev1.ImportSuccess })
 	switch {
@@ -149,10 +148,10 @@ func Fail(tag *imagev1.ImageTag, reason, message string, at metav1.Time) (change
 	return true
 }
 
-// Failure is why what a tag leads to could not be learnt or imported last; nil when it could.
+// Failure returns why the last look at a tag, or its import, failed; nil if it succeeded.
 func Failure(tag *imagev1.ImageTag) *imagev1.TagEventCondition { return Failed(tag.Status) }
 
-// Failed is why what a tag of a stream leads to could not be imported; nil when it could, or nobody has tried.
+// Failed returns why the last import of a stream's tag failed; nil if it succeeded, or if nobody has tried.
 func Failed(list *imagev1.NamedTagEventList) *imagev1.TagEventCondition {
 	if list == nil {
 		return nil
@@ -165,16 +164,16 @@ func Failed(list *imagev1.NamedTagEventList) *imagev1.TagEventCondition {
 	return nil
 }
 
-// Auto is the annotation of an ImageStream that was made because its repository was seen, and Moved has the
-// resourceVersion of the ImageTag that moved last of those it follows: whoever watches streams sees it change.
+// Auto is the annotation of an ImageStream that was made because its repository was seen. Moved has the resourceVersion
+// of the ImageTag that moved last of those that a stream follows: watchers of the stream see it change.
 const (
 	Auto  = "tidewaiter.dev/auto"
 	Moved = "tidewaiter.dev/moved"
 )
 
-// Add records what a tag of a stream leads to that was told so and asks no registry, by OpenShift's rule: the same
-// reference, image and generation are no news; the same reference, or the same image, changes the newest event; anything
-// else comes before it, and is not older. It reports whether it was news.
+// Add records what a tag of a stream leads to if the tag asks no registry, by OpenShift's rule: the same reference,
+// image and generation change nothing; the same reference, or the same image, changes the newest event; anything else
+// becomes the newest event, and is not older than the one before. It reports whether there was a change.
 func Add(list *imagev1.NamedTagEventList, next imagev1.TagEvent) (changed bool) {
 	if len(list.Items) > 0 {
 		newest := &list.Items[0]
@@ -189,18 +188,18 @@ func Add(list *imagev1.NamedTagEventList, next imagev1.TagEvent) (changed bool) 
 		}
 	}
 	if len(list.Items) > 0 && next.Created.Before(&list.Items[0].Created) {
-		next.Created = list.Items[0].Created // the event of a tag that is followed again is as old as its move
+		next.Created = list.Items[0].Created // a tag that is followed again keeps the time of its move
 	}
 	items := append([]imagev1.TagEvent{next}, list.Items...)
 	list.Items, list.Conditions = items[:min(len(items), MaxItems)], nil
 	return true
 }
 
-// Follow is the history of a tag that follows another: what it led to by itself until it began to, and before that, as
-// it is newer, what the other led to since. The newest of its own is the event of the other that it began with, if that
-// led anywhere then; it may have a later time, as [Add] gives it.
+// Follow returns the history of a tag that follows another: what the tag led to by itself until it followed the other,
+// and, newer than that, what the other led to since. The newest own item is the event of the other with which the
+// following began, if the other led anywhere then; its time may be later, as [Add] sets it.
 //
-// What the other led to is shown with no lower a generation than what there is of its own: it has that of another object.
+// Events of the other are shown with at least the generation of the own ones: they have that of another object.
 func Follow(own, other []imagev1.TagEvent) []imagev1.TagEvent {
 	since := len(other)
 	if len(own) > 0 {

@@ -1,6 +1,5 @@
-// Package verdicts has the words in which verdicts on signatures are stored, shown
-// and selected by. The image API validates and serves them; package signatures
-// chooses them.
+// Package verdicts has the words in which verdicts on signatures are stored, shown and selected. The image API
+// validates and serves them; package signatures chooses them.
 package verdicts
 
 import imagev1 "github.com/openshift/api/image/v1"
@@ -21,26 +20,25 @@ const (
 // Conditions are the types of conditions in that order.
 var Conditions = []imagev1.SignatureConditionType{Trusted, ForImage, Expired, Revoked}
 
-// What the signatures of an image say together: the column VERIFIED and the field
-// signatures.verified. Of its attestations, the column ATTESTED and the field attestations.verified
-// say it in the same words, but for Unsigned.
+// What the signatures of an image say together, in the column VERIFIED and the field signatures.verified. Its
+// attestations have the same words, except Unsigned, in the column ATTESTED and the field attestations.verified.
 const (
 	VerifiedTrue    = "True"     // at least one signature is trusted and for the image
-	VerifiedFalse   = "False"    // none is, and at least one was judged untrusted
-	VerifiedUnknown = "Unknown"  // there are signatures, none could be judged
+	VerifiedFalse   = "False"    // none is trusted, and at least one was judged untrusted
+	VerifiedUnknown = "Unknown"  // there are signatures, and none could be judged
 	Unsigned        = "Unsigned" // there is no signature; there may be attestations
 	ByIndex         = "ByIndex"  // an index that lists the image is verified
 )
 
-// Types of a signature that are two names of one format, an OpenPGP signed message:
-// OpenShift's, and that of the registry's signature extension.
+// Types of a signature that are two names of one format, an OpenPGP signed message: OpenShift's name, and that of the
+// registry's signature extension.
 const (
 	TypeAtomic      = imagev1.ImageSignatureTypeAtomicImageV1
 	TypeAtomicAlias = "atomic"
 )
 
-// TypeAttestation is the type of what is kept among an image's signatures and is none: an attestation, a signed statement
-// that says something of the image.
+// TypeAttestation is the type of attestations, which are kept among an image's signatures: a signed statement about the
+// image, which does not sign it.
 const TypeAttestation = "InTotoAttestationV1"
 
 // MaxContent bounds the content of one signature, in bytes.

@@ -9,9 +9,9 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// Definitions returns generated definitions under the OpenAPI model names of their types, to which they refer. The generator
-// knows the model names of the types that it generates for, if they have one, and writes the Go names of others, such as
-// Kubernetes' own.
+// Definitions returns generated definitions under the OpenAPI model names of their types, which they refer to each
+// other by. The generator knows the model names of types that it generates for, if they have one, and writes the Go
+// names of others, such as Kubernetes' own.
 func Definitions(generated common.GetOpenAPIDefinitions) common.GetOpenAPIDefinitions {
 	return func(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 		out := map[string]common.OpenAPIDefinition{}

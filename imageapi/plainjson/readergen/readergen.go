@@ -1,6 +1,6 @@
 // Package readergen writes readers of plain JSON, as package plainjson has them, from the Go types
-// that they read. A package has its readers in a file that [Check] compares in a test, and writes
-// where the test is told to:
+// that they read. A package keeps its readers in a file. [Check] compares it in a test, and writes
+// it when the test is told to:
 //
 //	go test ./imageapi/... -run TestReadersAreGenerated -write-readers
 package readergen
@@ -20,7 +20,7 @@ import (
 
 var write = flag.Bool("write-readers", false, "write the generated readers of plain JSON")
 
-// Package is what is generated of one package.
+// Package describes the readers of one package.
 type Package struct {
 	// Name is the package's, Path what others import it by.
 	Name, Path string
@@ -38,16 +38,16 @@ type Reader struct {
 	Func string
 	// Of is a value of the type.
 	Of any
-	// Except are keys that are not read: they are as unknown as others that the type does not have.
+	// Except are keys that are not read: they count as unknown.
 	Except []string
-	// Skip walks over unknown keys; else a document that has them is not plain.
+	// Skip walks over unknown keys; without it a document that has one is not plain.
 	Skip bool
-	// Field has the function read one field, whose key the caller has read. It sets nothing where it
+	// Field makes the function read one field, whose key the caller has read. It sets nothing if it
 	// fails.
 	Field bool
 }
 
-// Check compares what is generated with the file, or writes it.
+// Check compares the generated readers with the file, or writes it.
 func Check(t *testing.T, file string, p Package) {
 	t.Helper()
 	g := &generator{Package: p, names: maps.Clone(p.ByHand), used: map[string]bool{}}
@@ -68,7 +68,7 @@ func Check(t *testing.T, file string, p Package) {
 
 type generator struct {
 	Package
-	names map[reflect.Type]string // functions by what they read
+	names map[reflect.Type]string // functions by the type that they read
 	used  map[string]bool         // paths of packages
 }
 
@@ -103,10 +103,10 @@ type field struct {
 	typ       reflect.Type
 }
 
-// fieldsOf are the fields of a struct by encoding/json's rules: those of a struct embedded without a
-// key are the struct's own, unless it has one of the same name itself.
+// fieldsOf returns the fields of a struct by encoding/json's rules: those of a struct that is
+// embedded without a key are the struct's own, unless it has one of the same name itself.
 func fieldsOf(t reflect.Type) (out []field) {
-	var apart []int // the last struct embedded with a key: its fields are not t's
+	var apart []int // the last struct embedded with a key, whose fields are not t's
 	for _, f := range reflect.VisibleFields(t) {
 		key, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
@@ -202,7 +202,8 @@ func (g *generator) value(t reflect.Type) (string, error) {
 	return plain, nil
 }
 
-// of is a call of one of plainjson's functions that take a function which reads what is inside.
+// of returns a call of one of plainjson's functions, whose argument is the function that reads what
+// is inside.
 func (g *generator) of(function string, inside reflect.Type) (string, error) {
 	read := g.names[inside]
 	switch {
