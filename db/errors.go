@@ -3,6 +3,7 @@ package db
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/mattn/go-sqlite3"
 )
@@ -91,6 +92,12 @@ func (d *DB) translate(err error) error {
 	case !errors.As(err, &se):
 		return err
 	}
+	if se.Code == sqlite3.ErrReadonly {
+		if version := writeVersion(d.path); version > walVersion {
+			d.metrics.damaged.Inc()
+			return &CorruptError{Path: d.path, Detail: fmt.Sprintf("its header has version %d of the file format for writers, and SQLite knows up to %d", version, walVersion), Err: err}
+		}
+	}
 	switch se.Code {
 	case sqlite3.ErrFull:
 		return &UnavailableError{Reason: "the disk or the database's page limit is full, free space in " + d.dir, Err: err}
@@ -102,6 +109,24 @@ func (d *DB) translate(err error) error {
 		return d.corrupt(err)
 	}
 	return err
+}
+
+// walVersion is the newest version of the file format, see https://sqlite.org/fileformat2.html#file_format_version_numbers.
+const walVersion = 2
+
+// writeVersion is the version of the file format that who writes a database must know: SQLite reads one of a newer version and
+// refuses to write it. It is 0 if it cannot be read.
+func writeVersion(path string) byte {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	var version [1]byte
+	if _, err := f.ReadAt(version[:], 18); err != nil {
+		return 0
+	}
+	return version[0]
 }
 
 // corrupt counts an error that SQLite takes for damage to the file's structure, and

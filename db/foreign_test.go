@@ -359,6 +359,7 @@ func TestForeignPages(t *testing.T) {
 		"a free list beyond the file":           patch(32, 0x7f, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff),
 		"auto-vacuum without its map":           patch(52, 0, 0, 0, 0),
 		"a WAL version of tomorrow":             patch(18, 9, 9),
+		"a version of tomorrow for writers":     patch(18, 3),
 		"rollback journal":                      patch(18, 1, 1),
 		"a header alone":                        good[:100],
 		"half a header":                         good[:50],
