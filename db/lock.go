@@ -15,7 +15,6 @@ import (
 // nobody can remove from under it, and on the file lockName in it. The file names the
 // owner, and earlier releases lock nothing else. The kernel drops both locks with the
 // process, so a crash leaves none.
-// with the process, so a crash leaves no stale one.
 const lockName = "lock"
 
 // maxLockFile bounds what is read of the lock file.

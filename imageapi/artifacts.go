@@ -130,11 +130,11 @@ func (r *imagesREST) asked(options *internalversion.ListOptions) (store imageSto
 	return store, &rest, err
 }
 
-// withArtifacts is the value of the field artifact that selects images and artifacts, and secondPart begins the tokens by which such
-// a list goes on with artifacts, which come after all images.
+// withArtifacts is the value of the field artifact that selects images and artifacts. Artifacts come after all images of such a
+// list, and secondPart begins the tokens by which it goes on with them.
 const withArtifacts, secondPart = "any", "artifacts."
 
-// listWithArtifacts lists images, and then artifacts. What was an artifact when the first page was read is in it.
+// listWithArtifacts lists images, and then artifacts. It has every artifact that was there when the first page was read.
 func (r *imagesREST) listWithArtifacts(ctx context.Context, options internalversion.ListOptions) (runtime.Object, error) {
 	options.FieldSelector = nil
 	images := &imagev1.ImageList{}

@@ -24,7 +24,6 @@ type Verifier interface {
 	// The signatures of image hold their stored verdicts; a new signature has none. indexes finds an index that lists
 	// the image and is verified in a repository, nil if there is none; after an error nobody knows whether there is
 	// one. Verify runs within a write: it must not wait for a network.
-	// must not wait for a network.
 	Verify(ctx context.Context, image *imagev1.Image, indexes func(repository string) (*imagev1.Image, error)) (covered bool)
 }
 

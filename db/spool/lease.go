@@ -20,7 +20,7 @@ import (
 // now. The caller ends each with Done, Fail or Release, or keeps it with Renew. While a
 // key is leased no other job of it is due. Claim returns ctx's error when ctx ends, and
 // db.ErrClosed after Close.
-// that ends, and db.ErrClosed after Close.
+//
 // room says how many jobs of a host the caller has room for; nil is room for any. It is
 // called within a transaction. Each host has a lane. Lanes take turns: the lane whose
 // oldest job has been due for longest goes first, so a lane full of jobs costs the others
