@@ -15,8 +15,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
-// Ahead is Tagged for the import of many references: where the tags of a repository led is read with a list, which costs
-// a tenth of reading each, as long as enough of them are expected. What it has listed changes no outcome: see follow.
+// Ahead is Tagged for the import of many references. If enough references of a repository are expected, it reads where
+// the repository's tags led with a list, which costs a tenth of reading each. What it has listed changes no outcome:
+// see follow.
 type Ahead struct {
 	Tagged
 	clock clock.PassiveClock
@@ -35,9 +36,9 @@ const (
 type listedTags struct {
 	expected int
 
-	listing sync.Mutex // held by who reads the list; the others wait for it
+	listing sync.Mutex // held by the reader of the list; the others wait for it
 	at      time.Time  // when it was read; zero if it never was
-	useless bool       // it cannot be read, or had too many tags that nobody asked about
+	useless bool       // it cannot be read, or had too many tags that were not expected
 	leads   map[string]foreseen
 	listed  int // tags on it
 	taken   int // of these
@@ -45,11 +46,11 @@ type listedTags struct {
 	vacant  bool
 }
 
-// foreseen is what is known of a tag without asking about it.
+// foreseen is what is known of a tag before it is read.
 type foreseen struct {
-	// known says that the rest is known.
+	// known says that the other fields are known.
 	known bool
-	// digest is what the tag led to, and version that of its ImageTag. Both are empty if it has none.
+	// digest is what the tag led to, and version the resourceVersion of its ImageTag. Both are empty if it has none.
 	digest, version string
 	// vacant says that no Image was recorded under the tag's repository.
 	vacant bool
@@ -60,7 +61,7 @@ func NewAhead(images Tagged, clock clock.PassiveClock) *Ahead {
 	return &Ahead{Tagged: images, clock: clock, repositories: map[string]*listedTags{}}
 }
 
-// Expect says that a reference will be imported. It makes an entry for each repository.
+// Expect announces that a reference will be imported. It makes an entry for each repository.
 func (a *Ahead) Expect(ref reference.Reference) {
 	if ref.Tag == "" || ref.Digest != "" {
 		return
@@ -75,7 +76,7 @@ func (a *Ahead) Expect(ref reference.Reference) {
 	r.expected++
 }
 
-// take returns what is known of a tag that was expected, once.
+// take returns what is known of an expected tag, once.
 func (a *Ahead) take(ctx context.Context, ref reference.Reference) foreseen {
 	a.mu.Lock()
 	r := a.repositories[ref.Name()]
@@ -108,11 +109,11 @@ func (a *Ahead) take(ctx context.Context, ref reference.Reference) foreseen {
 	} else if r.whole {
 		f = foreseen{known: true, vacant: r.vacant}
 	}
-	r.leads[ref.Tag] = foreseen{} // whoever comes again may have written of it
+	r.leads[ref.Tag] = foreseen{} // a second import of the tag may come after a write
 	return f
 }
 
-// list reads the tags of a repository, up to a number of them.
+// list reads the tags of a repository, at most most of them.
 func (a *Ahead) list(ctx context.Context, repository reference.Reference, r *listedTags, most int) error {
 	r.at, r.leads, r.listed, r.taken, r.whole, r.vacant = a.clock.Now(), map[string]foreseen{}, 0, 0, false, false
 	options := metav1.ListOptions{Limit: aheadPage, FieldSelector: fields.OneTermEqualSelector(selectors.TagRepository, repository.Name()).String()}
@@ -124,11 +125,11 @@ func (a *Ahead) list(ctx context.Context, repository reference.Reference, r *lis
 		for i := range list.Items {
 			tag := &list.Items[i]
 			f := foreseen{version: strings.Clone(tag.ResourceVersion)}
-			// One that could not be imported, or led nowhere, is read when its turn comes.
+			// A tag that could not be imported, or led nowhere, is read when its turn comes.
 			if f.digest, f.known = tags.Now(tag); f.digest == "" || len(tag.Status.Conditions) > 0 {
 				f = foreseen{}
 			}
-			f.digest = strings.Clone(f.digest) // and not the page that it is of
+			f.digest = strings.Clone(f.digest) // keeps the digest and not the page that it is part of
 			_, name, _ := strings.Cut(tag.Name, ":")
 			r.leads[strings.Clone(name)] = f
 		}

@@ -11,8 +11,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// body reads an answer within its limits. Only the time spent waiting for the
-// registry counts against it, not the time its reader takes.
+// body reads an answer within its limits. Only the time spent waiting for the registry
+// counts, not the time that the reader takes.
 type body struct {
 	inner  io.ReadCloser
 	ctx    context.Context
@@ -22,14 +22,14 @@ type body struct {
 	host   string
 	job    *jobBudget
 	read   *atomic.Int64 // bytes of all answers
-	// limit is how many bytes are read at most, left how many of those may
-	// still come.
+	// limit is how many bytes are read at most, and left how many of those may still
+	// come.
 	limit, left int64
 
 	waited time.Duration
 	got    int64
 
-	err  error // of the last Read, if it was one
+	err  error // of the last Read, if that failed
 	once sync.Once
 	done func()
 }
@@ -40,7 +40,7 @@ func (b *body) Read(p []byte) (int, error) {
 		return 0, b.err
 	}
 	if int64(len(p)) > b.left+1 {
-		p = p[:b.left+1] // one more than allowed, to see whether it is there
+		p = p[:b.left+1] // one more than allowed, to see whether there are more
 	}
 	var n int
 	err := b.waiting(func() (err error) {
@@ -78,7 +78,7 @@ func (b *body) waiting(f func() error) error {
 	stall.Stop()
 	b.waited += b.clock.Since(start)
 	if err != nil && err != io.EOF && b.ctx.Err() != nil {
-		// What the transport says of a canceled context is less telling.
+		// The transport's error for a canceled context says less.
 		return context.Cause(b.ctx)
 	}
 	return err

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// jobBudget is what one job may ask of registries, whatever they lead it to. A job is
-// one call of Import or Find, or all that is done with the context of [Importer.Job].
+// jobBudget bounds what one job asks of registries, wherever they lead it. A job is one
+// call of Import or Find, or everything that is done with the context of [Importer.Job].
 type jobBudget struct {
 	limits                     Limits
 	began                      time.Time
@@ -19,8 +19,9 @@ type jobBudget struct {
 
 type jobKey struct{}
 
-// Job gives a job its budget: see Limits.JobManifests and what follows it. The context
-// ends with an *[Error] as its cause when the time is up. Call done when the job is.
+// Job gives a job its budget: see Limits.JobManifests and the fields after it. The
+// context ends with an *[Error] as its cause when the time is up. Call done when the job
+// is done.
 func (im *Importer) Job(ctx context.Context) (_ context.Context, done func()) {
 	ctx, cancel := context.WithCancelCause(context.WithValue(ctx, jobKey{}, &jobBudget{limits: im.limits, began: im.clock.Now(), layers: unpacked{free: im.limits.JobContent}}))
 	limit := im.limits.JobTime
@@ -33,7 +34,7 @@ func (im *Importer) Job(ctx context.Context) (_ context.Context, done func()) {
 	}
 }
 
-// job is Job for a call that may be a part of one.
+// job is Job for a call that may be part of a job.
 func (im *Importer) job(ctx context.Context) (_ context.Context, done func()) {
 	if jobOf(ctx) != nil {
 		return ctx, func() {}
@@ -41,13 +42,13 @@ func (im *Importer) job(ctx context.Context) (_ context.Context, done func()) {
 	return im.Job(ctx)
 }
 
-// jobOf is nil for what is no part of a job, such as a list of tags.
+// jobOf returns nil for a call that is not part of a job, such as a list of tags.
 func jobOf(ctx context.Context) *jobBudget {
 	job, _ := ctx.Value(jobKey{}).(*jobBudget)
 	return job
 }
 
-// What a job spends. Nil is no job and has no bound.
+// What a job spends. A nil *jobBudget has no bounds.
 
 func (b *jobBudget) manifest() error {
 	if b == nil {
@@ -77,8 +78,7 @@ func spend(spent *atomic.Int64, n, limit int64, what string) error {
 	return &Error{Reason: OverBudget, Message: fmt.Sprintf("the job needs more than its budget of %d %s", limit, what)}
 }
 
-// overdue is the cause for which a job's context ended, when that is its budget of
-// time; else err.
+// overdue returns why a job's context ended, if that is its budget of time; else err.
 func overdue(ctx context.Context, err error) error {
 	var cause *Error
 	if err != nil && errors.As(context.Cause(ctx), &cause) {

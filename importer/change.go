@@ -9,9 +9,9 @@ import (
 	"k8s.io/client-go/util/retry"
 )
 
-// Change changes a stored Image, unless change says that there is nothing to do.
-// It calls change again with the newer Image when others write at the same time.
-// It does nothing to an Image that is not stored.
+// Change changes a stored Image, unless change returns false because there is nothing to
+// do. It calls change again with the newer Image when others write at the same time. It
+// does nothing if the Image is not stored.
 func Change(ctx context.Context, images Images, name string, change func(*imagev1.Image) bool) (changed bool, err error) {
 	err = retry.RetryOnConflict(conflictBackoff, func() error {
 		changed = false

@@ -10,9 +10,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 )
 
-// content puts the config into fresh: the stored one, or that of the registry. A config that is too large to be asked
-// for, or that nothing can be derived from, is left out, so that no pusher keeps an image from being stored by it: then
-// read is false, and of the config no more than a platform is known.
+// content puts the config into fresh: the stored one, or that of the registry. It leaves out a config that is too large
+// to be asked for, or from which nothing can be derived, so that no pusher can keep an image from being stored. Then
+// read is false, and config has at most a platform.
 func (r *run) content(ctx context.Context, n node, found *imagev1.Image, m *fetched, fresh *imagev1.Image) (config *manifest.Config, read bool, err error) {
 	leaveOut := func(reason string) (*manifest.Config, bool, error) {
 		fresh.DockerImageConfig = ""
@@ -21,7 +21,7 @@ func (r *run) content(ctx context.Context, n node, found *imagev1.Image, m *fetc
 	}
 	if found != nil {
 		fresh.DockerImageConfig = found.DockerImageConfig
-		// One that was left out is read again only for what it says of layers.
+		// A config that was left out is read again only to verify layers.
 		if left, err := manifest.LeftOutOf(found); err == nil && left.Config != nil && !r.toVerify(found) {
 			return leaveOut(left.Config.Reason)
 		}
@@ -42,13 +42,13 @@ func (r *run) content(ctx context.Context, n node, found *imagev1.Image, m *fetc
 	return config, true, nil
 }
 
-// toVerify reports whether the layers of an image, found if it is stored, are to be verified.
+// toVerify reports whether the layers of an image must be verified; found is the stored image, if any.
 func (r *run) toVerify(found *imagev1.Image) bool {
 	return r.verify && (found == nil || found.Annotations[annotation.Layers] != annotation.LayersVerified)
 }
 
-// knownPlatform is what is known of an image's platform without its config: what the index says that lists it, or what
-// was recorded of it.
+// knownPlatform returns the platform of an image without its config: from the index that lists the image, or from the
+// stored image.
 func knownPlatform(n node, found *imagev1.Image) (p manifest.Platform) {
 	if n.child != nil && n.child.Platform != nil {
 		return *n.child.Platform

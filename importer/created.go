@@ -10,13 +10,13 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// undated is the latest date that says nothing: reproducible builds write the year 1, 1970, or 1980 (the first that a
+// undated is the latest date that means nothing: reproducible builds write the year 1, 1970, or 1980 (the first that a
 // ZIP file can have), with or without a second more.
 var undated = time.Date(1980, 1, 1, 0, 0, 1, 0, time.UTC)
 
-// Created is when an image was made, as its config says; of an index, the first of its images. It is zero where there
-// is no date, or one that reproducible builds write. An image that images holds costs one request, another one up to four.
-// Errors are as of Import; of an artifact it has reason NotAnImage.
+// Created is when an image was made, by its config; for an index, by its first image. It is zero if there is no date,
+// or one that reproducible builds write. It costs one request for an image that images holds, and up to four for
+// others. Errors are those of Import; for an artifact the reason is NotAnImage.
 func (im *Importer) Created(ctx context.Context, ref reference.Reference, images Images) (created time.Time, err error) {
 	ref, err = pulled(ref)
 	if err != nil {

@@ -6,10 +6,9 @@
 //	ref, err := reference.Parse("quay.io/acme/web:v1")
 //	result, err := im.Import(ctx, ref, images)
 //
-// One Importer is meant to live as long as the process: it holds, per registry
-// host, the connections, the rate limit and the time until which the host asked
-// to be left alone, and, per repository, the credentials. It is safe for
-// concurrent use.
+// One Importer is meant to live as long as the process. For each registry host it holds the connections, the rate limit
+// and the time until which the host asked to be left alone; for each repository it holds the credentials. It is safe
+// for concurrent use.
 //
 // # What an import does
 //
@@ -26,8 +25,8 @@
 // from those bytes (layers, size, platforms) is left to the API that stores
 // them.
 //
-// Where [Options.Files] know mirrors of a registry, those are asked first. What is stored has the name that the
-// reference has, wherever it was read; [Result.Mirror] tells.
+// If [Options.Files] know mirrors of a registry, those are asked first. Images are stored with the reference's own
+// name, wherever they were read; [Result.Mirror] tells where.
 //
 // # What it promises about registries
 //
@@ -51,7 +50,7 @@
 //
 // # Limits
 //
-// Digests are sha256 or sha512, and an image is stored under the one that it was asked for by. A redirect or a token server at an address that is not public is
-// refused, unless it is the registry itself or the configuration names it: see
-// package guard.
+// Digests are sha256 or sha512, and an image is stored under the digest that it was asked for by. A redirect or a token
+// server at an address that is not public is refused, unless it is the registry itself or the configuration names it:
+// see package guard.
 package importer

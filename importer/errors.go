@@ -30,8 +30,8 @@ const (
 	NotFound Reason = "NotFound"
 	// Unauthorized: the registry wants credentials, or other ones.
 	Unauthorized Reason = "Unauthorized"
-	// Denied: the credentials are known and do not suffice, or the registry
-	// leads us where we do not go (see package guard).
+	// Denied: the credentials are known and do not suffice, or the registry leads us to a forbidden address (see
+	// package guard).
 	Denied Reason = "Denied"
 	// RateLimited: the registry asked to be left alone for Error.RetryAfter.
 	RateLimited Reason = "RateLimited"
@@ -39,8 +39,7 @@ const (
 	DigestMismatch Reason = "DigestMismatch"
 	// TooLarge: a manifest, config, index or list is beyond its limit.
 	TooLarge Reason = "TooLarge"
-	// OverBudget: the job would ask more of registries than one job may; see
-	// Limits.JobManifests.
+	// OverBudget: the job would ask more of registries than one job may; see Limits.JobManifests.
 	OverBudget Reason = "OverBudget"
 	// NotAnImage: the reference leads to an artifact, such as a signature.
 	NotAnImage Reason = "NotAnImage"
@@ -70,9 +69,8 @@ var words = map[Reason]string{
 	Timeout: "timeout", Unavailable: "unavailable", Unexpected: "unexpected answer", Canceled: "canceled",
 }
 
-// Error is every failure of an import that has to do with the registry or with
-// what it sent. Its text is safe to show and to log: URLs have lost their
-// queries, and what a registry wrote is cut and cleaned.
+// Error is any failure of an import that is due to the registry or to what it sent. Its text is safe to show and to
+// log: URLs have lost their queries, and a registry's text is cut and cleaned.
 type Error struct {
 	Reason Reason
 	// Host and Repository are the registry's; Reference is canonical. The
@@ -103,11 +101,11 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Unwrap returns the cause, for errors.Is and errors.As. Its text may hold what
-// Error's does not: do not print it.
+// Unwrap returns the cause, for errors.Is and errors.As. Do not print it: its text may hold what Error's text does
+// not.
 func (e *Error) Unwrap() error { return e.cause }
 
-// Temporary reports whether the same import may work later as it is.
+// Temporary reports whether the same import may succeed later.
 func (e *Error) Temporary() bool {
 	switch e.Reason {
 	case RateLimited, Unreachable, Timeout, Unavailable:
@@ -125,8 +123,7 @@ func ReasonOf(err error) Reason {
 	return ""
 }
 
-// describe makes an *Error about ref out of whatever a request or a parser
-// returned.
+// describe makes an *Error about ref from the error of a request or a parser.
 func describe(ref reference.Reference, err error) *Error {
 	e := &Error{}
 	var known *Error
@@ -161,8 +158,8 @@ func (e *partError) Error() string { return e.part + ": " + e.err.Error() }
 
 func (e *partError) Unwrap() error { return e.err }
 
-// elsewhereError is the error of a request that went to another host than the registry: its token server, or where a
-// redirect leads.
+// elsewhereError is the error of a request that went to another host than the registry: to its token server, or
+// where a redirect led.
 type elsewhereError struct {
 	host string // printable
 	err  error
@@ -172,14 +169,14 @@ func (e *elsewhereError) Error() string { return e.host + ": " + e.err.Error() }
 
 func (e *elsewhereError) Unwrap() error { return e.err }
 
-// errPlainHTTP is what a request gets that would go out in clear.
+// errPlainHTTP is the error of a request that would go out in clear.
 var errPlainHTTP = errors.New("plain HTTP is not allowed for this host")
 
-// alertOp is how package tls marks what the other side says of a handshake.
+// alertOp is how package tls marks the peer's message about a handshake.
 const alertOp = "remote error"
 
-// classify orders its questions from the most to the least telling: greeting a
-// host over both TLS and plain HTTP yields two errors in one.
+// classify asks the most telling questions first: greeting a host over both TLS and plain HTTP gives two errors in
+// one.
 func classify(err error, host string) (Reason, string) {
 	var answer *transport.Error
 	var authority x509.UnknownAuthorityError
@@ -272,9 +269,8 @@ func isTimeout(err error) bool {
 // maxMessage bounds what a stranger can put into a message, in bytes.
 const maxMessage = 300
 
-// clean makes text that a registry may have written fit to show: one line, no
-// control characters, bounded, and no URL query, which is where signed URLs
-// keep their secrets.
+// clean makes text that a registry may have written fit to show: one line without control characters, bounded, and
+// without URL queries, where signed URLs keep their secrets.
 func clean(s string) string {
 	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
 	s = queries.ReplaceAllString(s, "$1?…")

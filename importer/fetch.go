@@ -22,8 +22,8 @@ type fetched struct {
 var acceptManifests = strings.Join(manifest.AcceptedMediaTypes(), ", ")
 
 // head asks for the digest behind a tag or digest, and for its media type. They are "" if the
-// registry does not tell that way: distribution-spec makes the header of a HEAD
-// a SHOULD, and some proxies refuse the method.
+// registry does not say: the distribution-spec makes the header of a HEAD a SHOULD, and some
+// proxies refuse the method.
 func (s *session) head(ctx context.Context, identifier string) (digest, mediaType string, err error) {
 	ctx = withBudget(ctx, budget{maxUnread, s.limits.Request, jobOf(ctx)})
 	resp, err := s.registry.Do(ctx, http.MethodHead, s.registry.Path("manifests/"+identifier), acceptManifests)
@@ -67,7 +67,7 @@ func (s *session) manifest(ctx context.Context, identifier, want string) (*fetch
 		if want == "" || part.Digest == want {
 			return nil, notRead(part, resp.Header.Get("Content-Type"), err)
 		}
-		// What is wrong with bytes nobody asked for does not matter.
+		// If nobody asked for these bytes, it does not matter what is wrong with them.
 		return nil, &Error{Reason: DigestMismatch, Message: "the registry sent a manifest of digest " + part.Digest, cause: err}
 	}
 	if want != "" {

@@ -12,15 +12,15 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// errNoFinder is a mistake in the calling program.
+// errNoFinder is the error for a mistake in the calling program.
 var errNoFinder = errors.New("importer: Options.Signatures is not set")
 
-// Find reads what reference leads to and looks for its signatures, without
-// storing anything. The Image has its name, reference, manifest, media type,
-// signatures and annotations; nothing of an index's platforms is read.
+// Find reads what a reference leads to and looks for its signatures, without storing
+// anything. The Image has its name, reference, manifest, media type, signatures and
+// annotations. The platforms of an index are not read.
 //
-// Errors are those of Import. When the registry could not be asked for
-// signatures, Find returns the error and no Image.
+// Errors are those of Import. If the registry could not be asked for signatures, Find
+// returns the error and no Image.
 func (im *Importer) Find(ctx context.Context, ref reference.Reference) (image *imagev1.Image, warnings []string, err error) {
 	if im.finder == nil {
 		return nil, nil, errNoFinder

@@ -18,39 +18,37 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
-// Tagged are Images beside which it is kept where tags lead. An import into others
-// keeps nothing of tags but what it records on the Image that one leads to.
+// Tagged are Images with a record of where tags lead. An import into other Images records a tag only on the Image that
+// it leads to.
 type Tagged interface {
 	ListedImages
 	GetTag(ctx context.Context, name string, options metav1.GetOptions) (*imagev1.ImageTag, error)
-	// UpdateTag writes the status, and makes an ImageTag that is not there.
+	// UpdateTag writes the status of an ImageTag, and makes an ImageTag that does not exist.
 	UpdateTag(ctx context.Context, tag *imagev1.ImageTag, options metav1.UpdateOptions) (*imagev1.ImageTag, error)
 	ListTags(ctx context.Context, options metav1.ListOptions) (*imagev1.ImageTagList, error)
 }
 
-// sight is what the registry said of a tag, last.
+// sight is what the registry last said of a tag.
 type sight struct {
-	digest string // what it leads to; "" if that is not known
+	digest string // the digest that it leads to; "" if that is not known
 	absent bool   // the registry does not have it
-	err    error  // why it could not be asked, or what it leads to not be imported
+	err    error  // why the registry could not be asked, or the image not be imported
 }
 
 type causeKey struct{}
 
-// Because returns a context in which what is recorded of tags has a cause for people,
-// such as "sweep". By default it is "import".
+// Because returns a context whose writes to tags record a cause for people, such as "sweep". The default is "import".
 func Because(ctx context.Context, cause string) context.Context {
 	return context.WithValue(ctx, causeKey{}, cause)
 }
 
-// follow has look ask the registry about a tag, and records what it saw.
+// follow calls look to ask the registry about a tag, and records the result.
 //
-// What was seen is written only if nobody has written of the tag since before the
-// registry was asked; else it is asked again. So a history is in the order in which
-// the registry was asked, whoever asked and however slow he was, and its newest item
-// is what the registry said last. What [Ahead] has listed is older than a tag that is read now, and may be: a tag
-// that was written of since has another version, or has one, which its writer is told. left are the Images that it has left, or that are
-// marked because the registry no longer has it.
+// It writes only if nobody has written of the tag since before the registry was asked; else it asks again. So a history
+// is in the order in which the registry was asked, by whomever and however slowly, and its newest item is what the
+// registry said last. A tag that [Ahead] has listed is older than one that is read now, and that is safe: if somebody
+// has written of it since, its version has changed, and the write is refused. left are the Images that the tag has
+// left, or that are marked because the registry no longer has it.
 func (im *Importer) follow(ctx context.Context, ref reference.Reference, images Tagged, look func() sight) (left []string, err error) {
 	backoff := conflictBackoff
 	for n := 0; backoff.Steps > 0; n++ {
@@ -104,16 +102,15 @@ func getTag(ctx context.Context, ref reference.Reference, images Tagged) (*image
 	return tag, nil
 }
 
-// remember records what was seen of a tag since its ImageTag, if it has one, was read;
-// again is true if others have written of the tag meanwhile. contested says that the
-// tag may have led elsewhere in an earlier round, vacant that no Image was recorded under the repository
-// before the first.
+// remember records what was seen of a tag since its ImageTag, if any, was read. again is true if others have written of
+// the tag meanwhile. contested says that the tag may have led elsewhere in an earlier round, and vacant that before the
+// first round no Image was recorded under the repository.
 func (im *Importer) remember(ctx context.Context, ref reference.Reference, images Tagged, tag *imagev1.ImageTag, seen sight, contested, vacant bool) (left []string, again bool, err error) {
 	if ctx.Err() != nil || seen.digest == "" && !seen.absent && tag == nil {
 		return left, false, nil // nothing was learnt
 	}
 	if tag == nil && ReasonOf(seen.err) == NotAnImage {
-		return left, false, nil // a chart, say: its tag is of interest once it was an image's
+		return left, false, nil // a chart, say: its tag matters only if it was an image's
 	}
 	now := metav1.NewTime(im.clock.Now().UTC().Truncate(time.Second))
 	led, known := tags.Now(tag)
@@ -125,7 +122,7 @@ func (im *Importer) remember(ctx context.Context, ref reference.Reference, image
 				}
 			}
 			if tag == nil && seen.absent && len(left) == 0 {
-				return left, false, nil // it never was
+				return left, false, nil // the registry never had it
 			}
 		}
 	}
@@ -146,7 +143,7 @@ func (im *Importer) remember(ctx context.Context, ref reference.Reference, image
 			reason = "Failed"
 		}
 	}
-	if reason != string(RateLimited) { // which is no failure yet
+	if reason != string(RateLimited) { // a pause is no failure yet
 		changed = tags.Fail(tag, reason, message, now) || changed
 	}
 	if !changed {
@@ -162,7 +159,7 @@ func (im *Importer) remember(ctx context.Context, ref reference.Reference, image
 	made := tag.ResourceVersion == ""
 	_, err = images.UpdateTag(ctx, tag, metav1.UpdateOptions{})
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || made && apierrors.IsInvalid(err) {
-		return left, true, nil // in the last case somebody has made it, and it has a version now
+		return left, true, nil // if it did not exist, somebody has made it meanwhile
 	}
 	if err != nil {
 		return left, false, fmt.Errorf("recording where %s leads: %w", ref, err)
@@ -170,8 +167,8 @@ func (im *Importer) remember(ctx context.Context, ref reference.Reference, image
 	return left, false, nil
 }
 
-// leaveOthers takes a reference off all Images that are known by it and that it does
-// not lead to. It marks them if the registry no longer has it. left counts them.
+// leaveOthers takes a reference off all Images that are known by it and that it does not lead to. If the registry no
+// longer has the reference, it marks them. left are their names.
 func leaveOthers(ctx context.Context, ref reference.Reference, images Tagged, seen sight, now metav1.Time) (left []string, err error) {
 	var names []string
 	err = eachImage(ctx, images, fields.OneTermEqualSelector(selectors.RecordedReferences, ref.String()).String(), func(image *imagev1.Image) {
@@ -194,9 +191,8 @@ func leaveOthers(ctx context.Context, ref reference.Reference, images Tagged, se
 	return left, nil
 }
 
-// leave takes a tag off an Image. The Image stays known by its digest in the tag's
-// repository, which still has it as far as is known. gone says that the registry no
-// longer has the tag, which is marked; else it leads elsewhere now.
+// leave takes a tag off an Image. The Image stays known by its digest in the tag's repository, which still has it as
+// far as is known. gone says that the registry no longer has the tag, and marks that; else the tag leads elsewhere now.
 func leave(image *imagev1.Image, gone bool, at time.Time, ref reference.Reference) (changed bool) {
 	if changed = annotation.Leave(image.Annotations, ref); changed {
 		own := ref.WithDigest(image.Name)
@@ -224,8 +220,8 @@ func markMissing(image *imagev1.Image, at time.Time, ref reference.Reference) bo
 	return true
 }
 
-// MarkGone records on an Image that the registry no longer has a reference. A tag is no
-// longer among those that the Image is known by then. It reports whether that is news.
+// MarkGone records on an Image that the registry no longer has a reference. The Image is no longer known by that
+// reference if it is a tag. It reports whether that is a change.
 func MarkGone(image *imagev1.Image, at time.Time, ref reference.Reference) (changed bool) {
 	if ref.Tag == "" {
 		return markMissing(image, at, ref)
@@ -250,10 +246,9 @@ func eachImage(ctx context.Context, images ListedImages, selector string, visit 
 	}
 }
 
-// Look asks the registry where a tag leads now and records that, as an import does,
-// without importing anything. It returns the digest, "" when the registry does not
-// have the tag, and the Images that the tag has left, or that are marked because it is
-// gone. Errors are as of Import.
+// Look asks the registry where a tag leads now and records that, as an import does, without importing anything. It
+// returns the digest, "" when the registry does not have the tag, and the Images that the tag has left, or that are
+// marked because it is gone. Errors are those of Import.
 func (im *Importer) Look(ctx context.Context, ref reference.Reference, images Tagged) (digest string, left []string, err error) {
 	var seen sight
 	left, err = im.follow(ctx, ref, images, func() sight {

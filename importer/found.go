@@ -14,21 +14,21 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
-// record puts into image what a search of one repository has found, as that repository's. err is why the search ended
-// before its end, if it did.
+// record stores the result of a search of one repository in image, as that repository's. err is why the search ended
+// early, if it did.
 func record(image *imagev1.Image, repository reference.Reference, found []imagev1.ImageSignature, annotations map[string]string, err error) {
 	if image.Annotations == nil {
 		image.Annotations = map[string]string{}
 	}
 	r := annotation.Repository{Unread: annotations[annotation.Unread]}
 	if err != nil {
-		// What was found before stays: it is only known that not everything was read.
+		// Earlier results stay: all that is known is that not everything was read.
 		r.Unread = clean(err.Error())
 		setFound(image, repository, r)
 		return
 	}
 	image.Signatures = slices.Clone(found)
-	// Not in the order in which the registry lists them: when there are too many for one request, small ones are first.
+	// In another order than the registry's: when there are too many for one request, small ones are first.
 	slices.SortFunc(image.Signatures, func(a, b imagev1.ImageSignature) int {
 		return cmp.Or(cmp.Compare(len(a.Content), len(b.Content)), cmp.Compare(a.Name, b.Name))
 	})
@@ -56,19 +56,19 @@ func setFound(image *imagev1.Image, repository reference.Reference, r annotation
 	annotation.SetFound(image.Annotations, map[string]annotation.Repository{repository.Bare().String(): r})
 }
 
-// uniquePart is what tells a signature from the others of its image, by its name.
+// uniquePart is the part of a signature's name that tells it from others of its image.
 func uniquePart(name string) string {
 	_, part, _ := strings.Cut(name, "@")
 	return part
 }
 
-// mergeFound adds to merged, which is a copy of what is stored, what the search in fresh has found in repository. What an
-// earlier search of that repository found and this one did not is taken away, unless another repository has it, a
-// client wrote it, or this search could not read everything.
+// mergeFound adds to merged, a copy of the stored Image, the signatures that the search in fresh has found in
+// repository. It removes those that an earlier search of the repository found and this one did not, unless another
+// repository has them, a client wrote them, or this search could not read everything.
 //
 // It returns the signatures that it added: as many as there is room for in a request. more says that there are others,
-// for the next request: the server judges what it is offered, holds what counts and leaves out the rest. offered are
-// those of earlier requests.
+// for the next request. The server judges what it is offered, holds what counts and leaves out the rest. offered are
+// the signatures of earlier requests.
 func mergeFound(merged, fresh *imagev1.Image, repository string, offered []string) (added []string, more bool) {
 	all := annotation.Found(merged.Annotations)
 	_, recorded := merged.Annotations[annotation.Repositories]
@@ -82,7 +82,7 @@ func mergeFound(merged, fresh *imagev1.Image, repository string, offered []strin
 		}
 	}
 	stamp, clients, room := annotation.JudgedBy(merged.Annotations[annotation.Policy], merged.Annotations[annotation.NamespacePolicy]), all[annotation.Clients], -1
-	var unheld []imagev1.ImageSignature // that there is no room for
+	var unheld []imagev1.ImageSignature // for which there is no room
 	for _, s := range fresh.Signatures {
 		part := uniquePart(s.Name)
 		i := slices.IndexFunc(merged.Signatures, func(have imagev1.ImageSignature) bool { return have.Name == s.Name })
@@ -112,7 +112,7 @@ func mergeFound(merged, fresh *imagev1.Image, repository string, offered []strin
 		merged.Signatures = append(merged.Signatures, s)
 		after.Signatures, added = append(after.Signatures, part), append(added, part)
 	}
-	if len(added) == 0 && len(unheld) > 0 { // nor will there be room
+	if len(added) == 0 && len(unheld) > 0 { // later requests have no room, either
 		for _, s := range unheld {
 			list := after.LeftOutOf(isAttestation(s))
 			*list, after.LeftOutBy = append(*list, uniquePart(s.Name)), stamp
@@ -142,14 +142,15 @@ func isFound(all map[string]annotation.Repository, part string) bool {
 	return false
 }
 
-// maxOffered is how long an Image is as JSON that is offered to the server, in bytes. It takes requests of 3 MiB. Content
-// is at most 1 MiB, signatures that are held and not trusted at most 256 KiB in base64, so any single one can be offered.
+// maxOffered bounds an Image that is offered to the server, in bytes of JSON. The server takes requests of 3 MiB.
+// Content is at most 1 MiB, and held signatures that are not trusted are at most 256 KiB in base64, so any single
+// signature can be offered.
 const maxOffered = 11 << 18
 
-// encodedSize is how long a signature is in an Image, about: base64 and what surrounds it.
+// encodedSize is about how many bytes a signature takes in an Image: base64 and what surrounds it.
 func encodedSize(s imagev1.ImageSignature) int { return len(s.Content)*4/3 + 512 }
 
-// roomFor is how many bytes of signatures can be added to an Image.
+// roomFor returns how many bytes of signatures can be added to an Image.
 func roomFor(image *imagev1.Image) int {
 	b, err := json.Marshal(image)
 	if err != nil {

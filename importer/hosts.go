@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// hosts remembers how much each host may be asked, for the most recently used.
+// hosts remembers the bounds of each host, for the most recently used hosts.
 type hosts struct {
 	limits     Limits
 	registries registries
@@ -41,8 +41,8 @@ func (hs *hosts) get(name string) *host {
 	return h
 }
 
-// host is what one host is spared: requests at a time, requests a second, and
-// all of them for as long as it asked.
+// host bounds the requests to one host: how many at a time, how many a second, and none
+// for as long as it asked.
 type host struct {
 	name  string
 	hosts *hosts
@@ -50,12 +50,11 @@ type host struct {
 	pace  *pace
 
 	mu     sync.Mutex
-	parked time.Time // no request before
+	parked time.Time // no request before this time
 }
 
-// acquire waits until the host may be asked once more. Give the slot back with
-// release. While the host is parked for longer than anybody waits, it fails at
-// once.
+// acquire waits until the host may be asked once more. release gives the slot back. While
+// the host is parked for longer than Limits.MaxWait, acquire fails at once.
 func (h *host) acquire(ctx context.Context) error {
 	for {
 		wait := h.parkedFor()

@@ -19,15 +19,15 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// Images is where Images are kept. Errors are those of the Kubernetes API:
-// NotFound, AlreadyExists and Conflict are told by package apierrors.
+// Images is where Images are kept. Errors are those of the Kubernetes API: package apierrors tells NotFound,
+// AlreadyExists and Conflict.
 type Images interface {
 	Get(ctx context.Context, name string, options metav1.GetOptions) (*imagev1.Image, error)
 	Create(ctx context.Context, image *imagev1.Image, options metav1.CreateOptions) (*imagev1.Image, error)
 	Update(ctx context.Context, image *imagev1.Image, options metav1.UpdateOptions) (*imagev1.Image, error)
 }
 
-// Action is what became of an Image.
+// Action is what an import did to an Image.
 type Action string
 
 const (
@@ -40,9 +40,9 @@ const (
 // tags of one digest.
 var conflictBackoff = wait.Backoff{Steps: 12, Duration: 5 * time.Millisecond, Factor: 1.6, Jitter: 0.5}
 
-// store writes what an import learned of an image in repository. found is what fresh adds to: the stored Image, or nil.
-// Nothing that is stored is taken away, but for what an earlier search of the repository found; searched says that fresh
-// has what is there now.
+// store writes what an import learned of an image in repository. found is the stored Image, or nil. store adds to it,
+// and removes nothing but results of earlier searches of the repository. searched says that fresh has the results of a
+// new search.
 func store(ctx context.Context, images Images, found, fresh *imagev1.Image, repository reference.Reference, searched bool) (*imagev1.Image, Action, error) {
 	action := Unchanged
 	var offered []string
@@ -75,7 +75,7 @@ func store(ctx context.Context, images Images, found, fresh *imagev1.Image, repo
 				if found, err = images.Get(ctx, fresh.Name, metav1.GetOptions{}); err != nil {
 					return err
 				}
-				return apierrors.NewConflict(imagev1.Resource("images"), fresh.Name, err) // with the one that is there now
+				return apierrors.NewConflict(imagev1.Resource("images"), fresh.Name, err) // try again with the Image that is there now
 			}
 			updated, err := images.Update(ctx, merged, metav1.UpdateOptions{})
 			if apierrors.IsConflict(err) {
@@ -101,7 +101,7 @@ func store(ctx context.Context, images Images, found, fresh *imagev1.Image, repo
 	return found, action, nil
 }
 
-// merge adds what fresh knows of an image in repository to a copy of stored, but for signatures.
+// merge adds what fresh knows of an image in repository to a copy of stored, except signatures.
 func merge(stored, fresh *imagev1.Image, repository reference.Reference) (merged *imagev1.Image, changed bool) {
 	merged = stored.DeepCopy()
 	fill := func(field *string, value string) {
@@ -125,14 +125,14 @@ func merge(stored, fresh *imagev1.Image, repository reference.Reference) (merged
 		}
 	}
 	annotation.SetKnown(annotations, append(annotation.Known(merged.Annotations), known...))
-	if _, ok := annotations[annotation.Gone]; ok { // it is there, after all
+	if _, ok := annotations[annotation.Gone]; ok { // the registry has it after all
 		missing := annotation.Missing(annotations)
 		for _, ref := range append(known, repository.WithDigest(fresh.Name)) {
 			delete(missing, ref)
 		}
 		annotation.SetMissing(annotations, missing)
 	}
-	// What searches found was the image's and not the repository's once.
+	// Results of searches were once the image's and not the repository's.
 	delete(annotations, annotation.Attestations)
 	delete(annotations, annotation.Warnings)
 	merged.Annotations = annotations
@@ -140,10 +140,10 @@ func merge(stored, fresh *imagev1.Image, repository reference.Reference) (merged
 	return merged, changed || !maps.Equal(annotations, stored.Annotations)
 }
 
-// DryRun is an Images that writes nothing: it reads from Images and answers
-// writes as if they had been done. The zero value holds no Image at first.
+// DryRun is an Images that writes nothing: it reads from Images and answers writes as if they had been done. The zero
+// value is empty.
 type DryRun struct {
-	// Images is read from; nil is empty.
+	// Images is where Images are read; nil is empty.
 	Images Images
 
 	mu      sync.Mutex
@@ -201,7 +201,7 @@ func (d *DryRun) Written() []*imagev1.Image {
 	return out
 }
 
-// storing says which Image a failure of Images is about.
+// storing adds to an error of Images which Image it is about.
 func storing(digest string, err error) error {
 	if err == nil {
 		return nil

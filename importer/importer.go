@@ -91,9 +91,9 @@ func New(o Options) (*Importer, error) {
 	return im, nil
 }
 
-// With returns an Importer that reads registries with the credentials of keychain and, where that has none for one, with those of im.
-// What im is bounded by is shared. What was opened with the keychain's credentials is not: it ends with the Importer that is returned,
-// which needs no Close.
+// With returns an Importer that uses the credentials of keychain and, for registries that keychain has none for, those
+// of im. The two share all bounds. Sessions that were opened with the keychain's credentials are not shared: they end
+// with the returned Importer, which needs no Close.
 func (im *Importer) With(keychain authn.Keychain) *Importer {
 	with := *im
 	with.keychain = authn.NewMultiKeychain(keychain, im.keychain)
@@ -110,28 +110,26 @@ func (im *Importer) Close() {
 	im.transports.closeIdle()
 }
 
-// Result tells what one import did.
+// Result is what one import did.
 type Result struct {
-	// Reference is the canonical form of what was asked for.
+	// Reference is the canonical form of the imported reference.
 	Reference string
 	// Digest is what Reference leads to: the name of Images[0].
 	Digest string
-	// Images are the Image the reference leads to and, if that is an index,
-	// its children in the order of the index, nested ones after their parent, each
-	// digest once.
+	// Images are the Image that the reference leads to and, if that is an index, its children in the order of the
+	// index, nested ones after their parent, each digest once.
 	Images []ImageResult
 	// Skipped are children of an index that were not imported.
 	Skipped []Skipped
 	// Warnings are for people.
 	Warnings []string
-	// Mirror is the repository that was read instead of the reference's own; empty if none was.
+	// Mirror is the repository that was read in place of the reference's own; empty if none was.
 	Mirror string
 }
 
 // ImageResult is one Image of an import.
 type ImageResult struct {
-	// Image is as stored, or as it was found. Its manifest and config make it
-	// large: drop it when it is not needed.
+	// Image is the Image as it is stored. Its manifest and config make it large: drop it when it is not needed.
 	Image *imagev1.Image
 	// Platform is os/architecture[/variant][:os.version]; empty for an index.
 	Platform string
@@ -154,13 +152,11 @@ const (
 	SkippedDigest      = "unsupported digest algorithm"
 )
 
-// Import reads what reference leads to and stores it in images. Failures have
-// an *[Error] in their tree when they are the registry's, a *[reference.Error]
-// when the reference is at fault, and else what images returned.
+// Import reads what a reference leads to and stores it in images. The error's tree has an *[Error] if the registry
+// failed, a *[reference.Error] if the reference is wrong, and else the error of images.
 //
-// With an error the Result, if there is one, tells what was done: one child of
-// an index may fail while the others are stored. Import can be repeated after
-// any error; it does nothing twice.
+// With an error the Result, if there is one, says what was done: one child of an index may fail while the others are
+// stored. Import can be repeated after any error; it does nothing twice.
 func (im *Importer) Import(ctx context.Context, ref reference.Reference, images Images) (*Result, error) {
 	ref, err := pulled(ref)
 	if err != nil {
@@ -185,8 +181,7 @@ func (im *Importer) Import(ctx context.Context, ref reference.Reference, images 
 	return result, errors.Join(seen.err, err)
 }
 
-// importNow imports what ref leads to at this moment. The error is the sight's; the
-// Result may be nil.
+// importNow imports what ref leads to now. The error is in the sight. The Result may be nil.
 func (im *Importer) importNow(ctx context.Context, ref reference.Reference, images Images) (*Result, sight) {
 	run := &run{Importer: im, ref: ref, images: images, nodes: map[string]*visit{}}
 	stored := false
@@ -214,7 +209,7 @@ func (im *Importer) importNow(ctx context.Context, ref reference.Reference, imag
 func (r *run) from(ctx context.Context, root node) (*Result, error) {
 	r.emit(Event{Kind: EventResolved, Digest: root.digest})
 	out, err := r.importNode(ctx, root)
-	if errors.Is(err, errNotWanted) { // cannot be: only children are chosen
+	if errors.Is(err, errNotWanted) { // impossible, as only children are chosen
 		err = fmt.Errorf("importing %s: %w", r.ref, err)
 	}
 	if late := overdue(ctx, err); late != err {
@@ -238,8 +233,8 @@ func (r *run) from(ctx context.Context, root node) (*Result, error) {
 	return result, err
 }
 
-// pulled is what the registry is asked for: by the digest alone where there is
-// one. An error is a *[reference.Error].
+// pulled returns the reference that the registry is asked for: without the tag if there is a digest. An error is a
+// *[reference.Error].
 func pulled(ref reference.Reference) (reference.Reference, error) {
 	if ref = ref.Pulled(); ref.Host == "" {
 		return ref, &reference.Error{Input: ref.String(), Problem: "it names no registry"}
@@ -247,8 +242,8 @@ func pulled(ref reference.Reference) (reference.Reference, error) {
 	return ref, nil
 }
 
-// root finds the digest that ref leads to. A mirror has the same tags and digests as what it mirrors. A digest is asked for by a HEAD if
-// it is stored, and else read at once.
+// root finds the digest that ref leads to. A mirror has the same tags and digests as its source. A digest that is
+// stored is asked for by a HEAD, and any other is read at once.
 func (s *session) root(ctx context.Context, ref reference.Reference, stored bool) (n node, err error) {
 	n.reference = ref
 	if ref.Digest == "" || stored {
@@ -261,10 +256,10 @@ func (s *session) root(ctx context.Context, ref reference.Reference, stored bool
 		if algorithm(n.digest) == algorithm(ref.Digest) && n.digest != ref.Digest {
 			return node{}, &Error{Reason: DigestMismatch, Message: "the registry says that it is " + n.digest}
 		}
-		n.digest = ref.Digest // by whatever algorithm the registry would rather name it
+		n.digest = ref.Digest // even if the registry names it by another algorithm
 	}
 	if n.digest == "" {
-		// The registry does not tell in a HEAD, or need not: read the manifest at once.
+		// The registry does not say in a HEAD, or need not be asked: read the manifest at once.
 		n.known, err = s.manifest(ctx, ref.Identifier(), ref.Digest)
 		if n.unread = asUnread(err); n.unread != nil {
 			n.digest = n.unread.Digest

@@ -20,23 +20,21 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 )
 
-// maxZstdWindow bounds the memory that a zstd layer can ask for. RFC 8878 §3.1.1.1.2
-// recommends decoders to support 8 MiB; what builds images uses up to 32 MiB
-// (klauspost/compress, best compression).
+// maxZstdWindow bounds the memory that a zstd layer can ask for. RFC 8878 §3.1.1.1.2 recommends decoders to
+// support 8 MiB; builders of images use up to 32 MiB (klauspost/compress, best compression).
 const maxZstdWindow = 32 << 20
 
-// maxPacking is how many times smaller than its content a layer may be, on average
-// over a job and beyond Limits.JobContent. Programs pack to a third, text to a tenth;
-// gzip reaches 1,000, zstd 30,000.
+// maxPacking is how many times larger than a layer its content may be, on average over a job and beyond
+// Limits.JobContent. Programs pack to a third, text to a tenth; gzip reaches 1,000, zstd 30,000.
 const maxPacking = 50
 
-// unpacked counts what the layers of one job unpack to.
+// unpacked counts the unpacked bytes of the layers of one job.
 type unpacked struct {
 	free            int64 // Limits.JobContent
 	packed, content atomic.Int64
 }
 
-// add fails when the layers unpack to more than anybody would pack.
+// add fails when the layers unpack to more than honest packing could give.
 func (u *unpacked) add(content int64) error {
 	if u.content.Add(content) <= u.free+maxPacking*u.packed.Load() {
 		return nil
@@ -45,9 +43,9 @@ func (u *unpacked) add(content int64) error {
 		"the layers unpack to more than the job's budget, %d bytes and %d times what was read of them", u.free, maxPacking)}
 }
 
-// verifyLayers streams the layers of m and checks them against m and config.
-// Nothing is kept. Layers are read in parallel, as far as room has bytes for them: a larger one than it has takes
-// all. done is called after each layer with its digest, maybe concurrently.
+// verifyLayers streams the layers of m and checks them against m and config. It keeps nothing. It reads layers in
+// parallel, as far as room has bytes for them: a larger layer takes all of room. It calls done with each layer's
+// digest, maybe concurrently.
 func (s *session) verifyLayers(ctx context.Context, m *manifest.Manifest, config *manifest.Config, room *semaphore.Weighted, done func(digest string)) (err error) {
 	if len(config.RootFS.DiffIDs) != len(m.Layers) {
 		return &Error{Reason: InvalidImage, Message: fmt.Sprintf("the manifest has %d layers, the config has %d diff IDs", len(m.Layers), len(config.RootFS.DiffIDs))}
@@ -69,7 +67,7 @@ func (s *session) verifyLayers(ctx context.Context, m *manifest.Manifest, config
 			continue
 		}
 		if !types.MediaType(layer.MediaType).IsDistributable() {
-			continue // its bytes are not in the registry: see the descriptor's urls
+			continue // the registry does not have its bytes: see the descriptor's urls
 		}
 		verified[layer.Digest] = diffID
 		weight := max(0, min(layer.Size, s.limits.LayerBytes))
@@ -124,9 +122,9 @@ func verifyStream(ctx context.Context, r io.Reader, digest, diffID string, room 
 		}
 	}
 	if counted.err != nil {
-		return 0, counted.err // the registry failed, not the compression
+		return 0, counted.err // the registry failed, and not the compression
 	}
-	// What follows the compressed data belongs to the blob too.
+	// Data after the compressed content belongs to the blob, too.
 	if _, copyErr := io.Copy(io.Discard, buffered); copyErr != nil {
 		return 0, copyErr
 	}
@@ -141,8 +139,7 @@ func verifyStream(ctx context.Context, r io.Reader, digest, diffID string, room 
 	return counted.n, nil
 }
 
-// decompress goes by the first bytes and not by the media type, as container
-// runtimes do.
+// decompress goes by the first bytes and not by the media type, as container runtimes do.
 func decompress(r *bufio.Reader) (io.ReadCloser, error) {
 	magic, err := r.Peek(4)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -162,7 +159,7 @@ func decompress(r *bufio.Reader) (io.ReadCloser, error) {
 	return io.NopCloser(r), nil
 }
 
-// counter counts, and remembers how reading failed.
+// counter counts bytes, and remembers the error of reading.
 type counter struct {
 	r      io.Reader
 	n      int64
@@ -180,8 +177,8 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// unpacking stops a decompression that goes on long after its input came, or that
-// gives too much. It remembers why it did.
+// unpacking stops a decompression that goes on long after its input has come, or that gives too much. It
+// remembers why.
 type unpacking struct {
 	ctx  context.Context
 	r    io.Reader

@@ -10,8 +10,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/oci"
 )
 
-// ImportFrom is Import of what from, and not the registry, says that reference leads to: see package archive. No registry
-// is contacted; from is asked for manifests and blobs as one would be, and what it answers is checked in the same way.
+// ImportFrom is Import with from in place of the registry: see package archive. It contacts no registry. It asks from
+// for manifests and blobs as it would a registry, and checks the answers in the same way.
 func (im *Importer) ImportFrom(ctx context.Context, ref reference.Reference, from http.RoundTripper, images Images) (*Result, error) {
 	ref, err := pulled(ref)
 	if err != nil {

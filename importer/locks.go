@@ -6,12 +6,12 @@ import (
 )
 
 // keyLocks serialises work on one key: two imports that meet in a digest of one
-// repository fetch it once, two requests that need the same greeting greet once. It
-// holds an entry per key in use and so is bounded by the work under way.
+// repository fetch it once, and two requests that need the same greeting greet once. It
+// holds an entry per key in use, so the work under way bounds it.
 //
-// A registry may be waited for with a lock held, so a key names the registry: whoever
-// waits for the lock waits for that registry anyway. A registry that is slow to send
-// what another one has, too, must not hold up that one's imports.
+// The holder of a lock may wait for a registry, so a key names the registry: who waits
+// for the lock would wait for that registry anyway. A slow registry must not hold up the
+// imports from another one that has the same digest.
 //
 // Locks on digests are taken from index to child only. Digests form no cycle,
 // so neither do the waits.

@@ -18,33 +18,30 @@ type Options struct {
 	// Keychain finds credentials for a registry or repository. Nil reads what
 	// docker login and podman login left, and asks credential helpers.
 	Keychain authn.Keychain
-	// Registries say what is special about single registries.
+	// Registries are settings of single registries.
 	Registries []Registry
-	// Files are what the machine's files say about registries that Registries has no entry
-	// for; nil is nothing. Of TLS they count for all.
+	// Files are the settings of the machine's files, for registries that Registries has no entry for;
+	// nil is none. Their TLS settings apply to all registries.
 	Files Files
-	// Insecure allows plain HTTP and unverified TLS for registries that Registries has no
-	// entry for.
+	// Insecure allows plain HTTP and unverified TLS for registries that Registries has no entry for.
 	Insecure bool
-	// AllowedNetworks are ranges that registries may lead us into with redirects
-	// and token servers, although they are not public; see package guard.
+	// AllowedNetworks are ranges that registries may lead us into with redirects and token servers,
+	// although the ranges are not public; see package guard.
 	AllowedNetworks guard.Networks
 	// RootCAs verify registries' certificates; nil is the system's.
 	RootCAs *x509.CertPool
-	// Platforms select children of an index, as os/architecture[/variant][:os.version];
-	// empty imports all. Without a variant every variant matches, and of a version its
-	// beginning is enough: windows/amd64:10.0.20348 is also 10.0.20348.2527. An image
-	// that is referenced by itself is imported whatever its platform.
+	// Platforms select children of an index, as os/architecture[/variant][:os.version]; empty selects
+	// all. Without a variant every variant matches. The beginning of a version is enough:
+	// windows/amd64:10.0.20348 is also 10.0.20348.2527. An image that is referenced by itself is
+	// imported whatever its platform.
 	Platforms []string
 	// Layers is LayersFromManifest if empty.
 	Layers LayersMode
 	// Signatures finds the signatures of each image; nil looks for none.
 	Signatures SignatureFinder
-	// SignaturesAge is how long before an import what is known of signatures may
-	// have been asked, for it not to be asked again; zero is not at all. An
-	// Importer for one run may have a day, so that each digest is looked at once.
-	// What a registry has told of is asked for whatever this says: see
-	// [Importer.ForgetSignatures].
+	// SignaturesAge is how old a search for signatures may be, when an import begins, to be used
+	// instead of another; zero allows none. An Importer for one run may use a day, so that each digest
+	// is searched once. [Importer.ForgetSignatures] overrides it.
 	SignaturesAge time.Duration
 	// Progress, if set, is called with each Event. Calls may be concurrent
 	// and should return soon.
@@ -57,16 +54,16 @@ type Options struct {
 	Clock clock.WithDelayedExecution
 }
 
-// LayersMode says what is known of an image's layers.
+// LayersMode says what is learned of an image's layers.
 type LayersMode string
 
 const (
 	// LayersFromManifest takes digest, size and type from the manifest and
 	// does not ask the registry for layers.
 	LayersFromManifest LayersMode = "manifest"
-	// LayersVerify streams every layer and checks its digest and size, and
-	// the digest of its uncompressed content against the config. Layers that
-	// may not be distributed live elsewhere and are not fetched.
+	// LayersVerify streams every layer and checks its digest and size, and the digest of its
+	// uncompressed content against the config. Layers that may not be distributed are kept elsewhere,
+	// and are not fetched.
 	LayersVerify LayersMode = "verify"
 )
 
@@ -76,13 +73,12 @@ type Limits struct {
 	Concurrency int
 	// HostConcurrency is how many requests one host serves us at a time (8).
 	HostConcurrency int
-	// HostRate is how many requests a second one host gets, after a burst of
-	// HostBurst (two seconds' worth). Zero begins at 200 and adapts to how the host
-	// bears them, between 10 and 6,400; Docker Hub's are 20.
+	// HostRate is how many requests a second one host gets, after a burst of HostBurst (two seconds'
+	// worth). Zero starts at 200 and adapts, between 10 and 6,400, to what the host can bear; Docker
+	// Hub gets 20.
 	HostRate  float64
 	HostBurst int
-	// Attempts is how often a request is made that fails for a passing
-	// reason (3).
+	// Attempts is how often a request is tried that fails for a passing reason (3).
 	Attempts int
 	// MaxWait is the longest a request waits on a registry's Retry-After
 	// (20 s). When the registry asks for longer the request fails, and so
@@ -90,28 +86,26 @@ type Limits struct {
 	MaxWait time.Duration
 	// Stall is how long a registry may send nothing (30 s).
 	Stall time.Duration
-	// MinRate is the least speed of a body, in bytes per second averaged
-	// over the time spent waiting for it, once that exceeds Stall (1024).
+	// MinRate is the least speed of a body, in bytes per second, averaged over the time spent waiting
+	// for it, once that exceeds Stall (1024).
 	MinRate int64
 	// Request is the longest a manifest, a config, a list or a token may
 	// take (2 min); Layer is the same for a layer (1 h).
 	Request, Layer time.Duration
-	// JobManifests, JobRequests and JobBytes bound what one job asks of registries:
-	// manifests read (1,024), requests made, those for signatures and repeated ones
-	// included (10,000), and bytes read, without those of layers (512 MiB). A job that
-	// needs more ends with reason OverBudget.
+	// JobManifests, JobRequests and JobBytes bound what one job asks of registries: manifests read
+	// (1,024); requests made, with those for signatures and repeated ones (10,000); and bytes read,
+	// without those of layers (512 MiB). A job that needs more ends with reason OverBudget.
 	JobManifests, JobRequests, JobBytes int64
-	// JobContent is how many bytes the layers of one job may unpack to beyond 50 times
-	// what was read of them (1 GiB).
+	// JobContent is how many bytes the layers of one job may unpack to, beyond 50 times the bytes that
+	// were read of them (1 GiB).
 	JobContent int64
-	// LayerBytes is how many bytes the layers have together that are verified at a
-	// time, by all jobs (256 MiB); a larger one is verified alone. Of one image they are
-	// as many at a time as Concurrency.
+	// LayerBytes bounds the bytes of the layers that are verified at a time, by all jobs together (256
+	// MiB); a larger layer is verified alone. One image has at most Concurrency of them.
 	LayerBytes int64
 	// JobTime is the longest a job may take (15 min; 12 h where layers are verified).
 	JobTime time.Duration
-	// Recycle is how long what was learned about a host or a repository is
-	// used: how to greet it and which credentials (30 min).
+	// Recycle is how long facts about a host or a repository are used: how to greet it, and which
+	// credentials (30 min).
 	Recycle time.Duration
 }
 
@@ -195,14 +189,14 @@ const (
 // Event tells of the progress of an import.
 type Event struct {
 	Kind EventKind
-	// Reference is the canonical form of what Import was asked for.
+	// Reference is the canonical form of the imported reference.
 	Reference string
-	// Digest is the manifest's, or the layer's in EventVerified.
+	// Digest is the manifest's or, in EventVerified, the layer's.
 	Digest string
 	// Platform is os/architecture[/variant][:os.version]; empty for an index and where it is not known.
 	Platform string
 	// Action is set in EventStored.
 	Action Action
-	// Detail is why, in EventSkipped.
+	// Detail says why, in EventSkipped.
 	Detail string
 }

@@ -8,26 +8,27 @@ import (
 )
 
 const (
-	// firstRate is how many requests a second a host gets until it is known how it bears them.
+	// firstRate is how many requests a second a host gets until its pace is known.
 	firstRate = 200
-	// minRate and maxRate bound what becomes of it.
+	// minRate and maxRate bound the rate.
 	minRate, maxRate = 10, 6400
-	// hubRate is Docker Hub's, which counts what it is asked.
+	// hubRate is the rate for Docker Hub, which limits how much it is asked.
 	hubRate = 20
-	// minPaceWindow and maxPaceWindow bound how long a rate is tried, at least, and paceAnswers is with how many answers.
+	// minPaceWindow and maxPaceWindow bound how long a rate is tried, and paceAnswers is the number of answers that a
+	// trial needs.
 	minPaceWindow, maxPaceWindow = 50 * time.Millisecond, 250 * time.Millisecond
 	paceAnswers                  = 20
-	// quick is an answer that needs no other to compare with: a host nearby that answers in a fraction of it is
-	// slower by more than twice when it is asked more.
+	// quick is an answer that is always fast enough: a host nearby that answers in a fraction of it becomes more than
+	// twice as slow when it is asked more.
 	quick = 2 * time.Millisecond
 	// calm is how long a rate stays after a host has refused.
 	calm = time.Minute
 )
 
-// pace is how many requests a second a host gets. Unless a number was given it adapts: it doubles after
-// each window in which requests had to wait for it, the host refused none (429, 503), and the mean time to
-// an answer was at most twice the least of any, or two milliseconds; and it halves after one in which the host refused,
-// to stay so for a minute. A window is a quarter of a second, or less of a host that answers five times in less.
+// pace is how many requests a second a host gets. Unless a number was given it adapts. It doubles after a window in
+// which requests had to wait for it, the host refused none (429, 503), and the mean time to an answer was at most twice
+// the least mean so far, or two milliseconds. It halves after a window in which the host refused, and then stays for a
+// minute. A window is a quarter of a second, or shorter for a host that gives five answers sooner.
 type pace struct {
 	bucket *rate.Limiter
 	fixed  bool
@@ -42,12 +43,12 @@ type pace struct {
 	calm    time.Time     // no doubling before
 }
 
-// paceWindow is how long a rate is tried that is answered within mean: who is near shows sooner how he bears it.
+// paceWindow is how long a rate is tried at a mean time to an answer: a host nearby shows sooner what it can bear.
 func paceWindow(mean time.Duration) time.Duration {
 	return min(max(5*mean, minPaceWindow), maxPaceWindow)
 }
 
-// newPace is of so many requests a second after a burst; perSecond 0 adapts.
+// newPace returns a pace of perSecond requests after a burst; perSecond 0 adapts.
 func newPace(host string, perSecond float64, burst int) *pace {
 	p := &pace{fixed: perSecond > 0}
 	switch {
@@ -72,7 +73,7 @@ func isDockerHub(host string) bool {
 	return false
 }
 
-// reserve is how long the next request has to wait. It takes its turn, which can be given back.
+// reserve takes the next turn, which can be given back, and returns how long to wait for it.
 func (p *pace) reserve(now time.Time) (turn *rate.Reservation, wait time.Duration) {
 	turn = p.bucket.ReserveN(now, 1)
 	if wait = turn.DelayFrom(now); wait > 0 && !p.fixed {
@@ -83,7 +84,7 @@ func (p *pace) reserve(now time.Time) (turn *rate.Reservation, wait time.Duratio
 	return turn, wait
 }
 
-// answered is called with how long an answer took to begin, and whether it was that the host wants fewer.
+// answered takes how long an answer took to begin, and whether it refused the request as one too many.
 func (p *pace) answered(now time.Time, took time.Duration, refused bool) {
 	if p.fixed {
 		return

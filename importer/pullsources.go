@@ -10,9 +10,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// PullSource is where a reference is read from: the registry that it names, or a mirror.
+// PullSource is where a reference is read: the registry that it names, or a mirror.
 type PullSource struct {
-	// Reference is what the source is asked for.
+	// Reference is the reference by which the source is asked.
 	Reference reference.Reference
 	// Insecure allows plain HTTP and unverified TLS, also where Registry does not.
 	Insecure bool
@@ -25,7 +25,7 @@ func (p PullSource) key() string {
 	return p.Reference.Name()
 }
 
-// pullSources are where ref is looked for, in order. There is at least one.
+// pullSources returns the sources of ref, in order. There is at least one.
 func (im *Importer) pullSources(ref reference.Reference) ([]PullSource, error) {
 	if im.registries.files == nil {
 		return []PullSource{{Reference: ref}}, nil
@@ -37,8 +37,8 @@ func (im *Importer) pullSources(ref reference.Reference) ([]PullSource, error) {
 	return sources, err
 }
 
-// reach calls try with the way to each source of ref, until it does not fail. A source that fails for whatever reason
-// leads to the next one, as it does in podman and CRI-O. The error is one of ref.
+// reach calls try with a session for each source of ref, until it succeeds. After any failure of a source it goes to
+// the next, as podman and CRI-O do. The error is about ref.
 func (im *Importer) reach(ctx context.Context, ref reference.Reference, try func(*session) error) error {
 	sources, err := im.pullSources(ref)
 	if err != nil {
@@ -47,7 +47,7 @@ func (im *Importer) reach(ctx context.Context, ref reference.Reference, try func
 	return im.reachAny(ctx, ref, sources, nil, try)
 }
 
-// reachOn is reach for what the source at failed to give with err. Where there is no other source, it returns err.
+// reachOn is reach after source at has failed with err. If there is no other source, it returns err.
 func (im *Importer) reachOn(ctx context.Context, ref reference.Reference, at PullSource, err error, try func(*session) error) error {
 	sources, sourcesErr := im.pullSources(ref)
 	sources = slices.DeleteFunc(sources, func(p PullSource) bool { return p.key() == at.key() })
@@ -59,7 +59,8 @@ func (im *Importer) reachOn(ctx context.Context, ref reference.Reference, at Pul
 	return im.reachAny(ctx, ref, sources, []*Error{describe(first, err)}, try)
 }
 
-// reachAny calls try with the way to each source until it does not fail. failed are sources that did before.
+// reachAny calls try with a session for each source until it succeeds. failed are the errors of sources that failed
+// before.
 func (im *Importer) reachAny(ctx context.Context, ref reference.Reference, sources []PullSource, failed []*Error, try func(*session) error) error {
 	for _, at := range sources {
 		s, err := im.session(ctx, at)
@@ -82,8 +83,8 @@ func (im *Importer) reachAny(ctx context.Context, ref reference.Reference, sourc
 	return unreached(ref, failed)
 }
 
-// unreached is the error of a reference that no source had. What the last source says counts, which is the registry
-// itself if that may be asked; but while a mirror is away, what the others lack is not known to be missing.
+// unreached is the error of a reference that no source had. The error of the last source counts, which is the
+// registry itself if it may be asked. But while a mirror is away, what the others lack is not known to be missing.
 func unreached(ref reference.Reference, failed []*Error) *Error {
 	last := failed[len(failed)-1]
 	if last.Reference != ref.String() {

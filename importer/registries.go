@@ -11,45 +11,43 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// Registry is what an administrator says about a registry or a part of it.
+// Registry has the settings of a registry or a part of it.
 type Registry struct {
-	// Prefix is a host with its port, or a host and the beginning of a
-	// repository path: "registry.example.com:5000", "quay.io/acme". It
-	// matches whole path elements, and the longest matching prefix counts
-	// alone.
+	// Prefix is a host with its port, or a host and the beginning of a repository path: "registry.example.com:5000",
+	// "quay.io/acme". It matches whole path elements. Only the longest matching prefix counts.
 	Prefix string
 	// Insecure allows plain HTTP, and TLS whose certificate is not verified.
 	Insecure bool
-	// TokenHosts are hosts, beside the registry itself, to whose token server
-	// credentials for this registry may be sent, wherever they are. A host has the
-	// port that the realm's URL has. Those of Docker Hub and gitlab.com are known.
+	// TokenHosts are hosts, beside the registry itself, to whose token servers credentials for this registry may be
+	// sent, wherever they are. A host has the port that the realm's URL has. Those of Docker Hub and gitlab.com are
+	// known.
 	TokenHosts []string
 	// Blocked refuses to import from there.
 	Blocked bool
-	// RequestsPerSecond is Limits.HostRate for the host; zero is that.
+	// RequestsPerSecond replaces Limits.HostRate for the host, unless it is zero.
 	RequestsPerSecond float64
-	// RequestsAtATime is Limits.HostConcurrency for the host; zero is that.
+	// RequestsAtATime replaces Limits.HostConcurrency for the host, unless it is zero.
 	RequestsAtATime int
 }
 
-// Files are what the machine's files say about registries; see package containers.
+// Files are the settings of registries in the machine's files; see package containers.
 type Files interface {
-	// Registry tells of host/repository, or of a host, whether plain HTTP and unverified TLS
-	// are allowed, and whether nothing may be read from there.
+	// Registry returns, for host/repository or a host, whether plain HTTP and unverified TLS are allowed, and whether
+	// nothing may be read there.
 	Registry(name string) (insecure, blocked bool, err error)
-	// PullSources are where a reference is read from, in order: its mirrors, and then what the files have rewritten it to,
-	// which is mostly itself, unless that may not be asked.
+	// PullSources returns where a reference is read, in order: its mirrors, then the location that the files rewrite it
+	// to, which is mostly the reference itself, unless that must not be asked.
 	PullSources(ref reference.Reference) ([]PullSource, error)
-	// TLS is what is special about a host in canonical form, nil if nothing is. A host has
-	// its port if it was written with one.
+	// TLS returns the settings of a host in canonical form, nil if it has none. A host has its port if it was written
+	// with one.
 	TLS(host string) (*tls.Config, error)
 }
 
-// registries is what is known of registries.
+// registries are the settings of all registries.
 type registries struct {
 	entries []Registry // by descending length of the prefix
-	files   Files      // count where no entry does; nil if there are none
-	// insecure are all those that entries do not speak of.
+	files   Files      // used where no entry matches; nil if there are none
+	// insecure holds for all registries without an entry.
 	insecure bool
 }
 
@@ -59,7 +57,7 @@ func newRegistries(in []Registry, files Files, insecure bool) (registries, error
 		return registries{}, err
 	}
 	if files != nil {
-		if _, _, err := files.Registry("docker.io"); err != nil { // they are read once
+		if _, _, err := files.Registry("docker.io"); err != nil { // the files are read once
 			return registries{}, err
 		}
 	}
@@ -96,8 +94,8 @@ func newEntries(in []Registry) ([]Registry, error) {
 	return out, nil
 }
 
-// lookup finds the entry for "host" or "host/repository". A Registry without a prefix
-// is what the files say, or the default.
+// lookup finds the entry for "host" or "host/repository". Without one it returns a Registry without a prefix, from the
+// files or the default.
 func (rs registries) lookup(where string) (r Registry) {
 	for _, r := range rs.entries {
 		if rest, ok := strings.CutPrefix(where, r.Prefix); ok && (rest == "" || rest[0] == '/') {
@@ -105,7 +103,7 @@ func (rs registries) lookup(where string) (r Registry) {
 		}
 	}
 	if rs.files != nil {
-		r.Insecure, r.Blocked, _ = rs.files.Registry(where) // an error would have been there at the first look
+		r.Insecure, r.Blocked, _ = rs.files.Registry(where) // the first look would have met an error
 	}
 	r.Insecure = r.Insecure || rs.insecure
 	return r

@@ -15,8 +15,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 )
 
-// renewPage is how many Images Renew has in memory at a time: one is up to 12 MiB,
-// usually some 20 KiB.
+// renewPage is how many Images Renew has in memory at a time: an Image is up to 12 MiB, usually some
+// 20 KiB.
 const renewPage = 10
 
 // ListedImages are Images that can be listed, too.
@@ -25,11 +25,10 @@ type ListedImages interface {
 	List(ctx context.Context, options metav1.ListOptions) (*imagev1.ImageList, error)
 }
 
-// Renew brings the references of stored Images to the canonical form, has the server make
-// their fields printable, and returns how many times it changed an Image. What it means to do is
-// what field selectors find, so it can be stopped at any moment, goes on where it
-// was, and reads nothing when nothing is left. An Image that cannot be changed is
-// logged and left.
+// Renew brings the references of stored Images to the canonical form, has the server make their
+// fields printable, and returns how many times it changed an Image. Field selectors find the Images
+// that it has to change, so it can be stopped at any moment, goes on where it was, and reads nothing
+// when nothing is left. It logs and leaves an Image that cannot be changed.
 func Renew(ctx context.Context, images ListedImages) (renewed int, err error) {
 	for _, old := range []struct {
 		field, value string
@@ -52,7 +51,7 @@ func renewSelected(ctx context.Context, images ListedImages, selector fields.Sel
 	for began := 0; ; {
 		list, err := images.List(ctx, options)
 		if apierrors.IsResourceExpired(err) && renewed > began {
-			options.Continue, began = "", renewed // too slow for the history kept: start again
+			options.Continue, began = "", renewed // it took longer than history is kept: start again
 			continue
 		}
 		if err != nil {
@@ -91,8 +90,8 @@ func renew(image *imagev1.Image) (changed bool) {
 	return true
 }
 
-// leaveOutUnprintable leaves out what YAML cannot hold, and the metadata, which the server then makes
-// printable with the other fields that it derives.
+// leaveOutUnprintable leaves out content that YAML cannot hold. It also clears the metadata, which
+// the server then makes printable with the other fields that it derives.
 func leaveOutUnprintable(image *imagev1.Image) (changed bool) {
 	if image.DockerImageManifest != "" && manifest.Fit(image) != nil {
 		return false

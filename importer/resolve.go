@@ -8,8 +8,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// Resolve asks the registry which digest a tag or a digest leads to; "" says that
-// it has none. Errors are as of Import.
+// Resolve asks the registry which digest a tag or a digest leads to; "" says that the registry has none. Errors are
+// those of Import.
 func (im *Importer) Resolve(ctx context.Context, ref reference.Reference) (digest string, err error) {
 	var n node
 	err = im.reach(ctx, ref, func(s *session) (err error) {
@@ -22,8 +22,7 @@ func (im *Importer) Resolve(ctx context.Context, ref reference.Reference) (diges
 	return n.digest, err
 }
 
-// Manifest reads what a tag or a digest leads to, be it an image or not. Errors
-// are as of Import.
+// Manifest reads what a tag or a digest leads to, an image or not. Errors are those of Import.
 func (im *Importer) Manifest(ctx context.Context, ref reference.Reference) (m *manifest.Manifest, err error) {
 	err = im.reach(ctx, ref, func(s *session) error {
 		f, err := s.manifest(ctx, ref.Identifier(), ref.Digest)
@@ -35,8 +34,8 @@ func (im *Importer) Manifest(ctx context.Context, ref reference.Reference) (m *m
 	return m, err
 }
 
-// Index reads what a tag or a digest leads to if it is an index, and returns nil if it is none: the Content-Type of a HEAD
-// tells, so that an image is not pulled. Errors are as of Import.
+// Index reads what a tag or a digest leads to if it is an index, and returns nil if it is not. The Content-Type of a
+// HEAD tells, so no image is pulled. Errors are those of Import.
 func (im *Importer) Index(ctx context.Context, ref reference.Reference) (m *manifest.Manifest, err error) {
 	err = im.reach(ctx, ref, func(s *session) error {
 		_, mediaType, err := s.head(ctx, ref.Identifier())

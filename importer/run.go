@@ -30,15 +30,15 @@ type run struct {
 	nodes map[string]*visit // by digest
 }
 
-// visit is the import of one digest. A digest that is listed many times is imported
-// once, by whoever comes first; the others wait for the outcome.
+// visit is the import of one digest. A digest that is listed several times is imported once, by the first to come; the
+// others wait for its outcome.
 type visit struct {
 	done chan struct{}
 	out  *outcome
 	err  error
 }
 
-// node is one manifest to import: the one the reference leads to, or a child.
+// node is one manifest to import: the one that the reference leads to, or a child.
 type node struct {
 	// reference is recorded on the Image, and named in errors.
 	reference reference.Reference
@@ -46,24 +46,24 @@ type node struct {
 	depth     int
 	// child is the index's entry; nil at the root.
 	child *manifest.Descriptor
-	// known is the manifest if it was read already, unread if it could not be.
+	// known is the manifest if it was read already; unread is set if it could not be parsed.
 	known  *fetched
 	unread *unread
-	// session is the way to where the node is; nil is the run's own.
+	// session is the way to the node's repository; nil is the run's own.
 	session *session
 }
 
-// outcome is what importing a node led to.
+// outcome is the result of importing a node.
 type outcome struct {
 	digest   string
 	images   []ImageResult // at most one
 	skipped  []Skipped
 	warnings []string
-	// children are the outcomes of what an index lists. They may be shared.
+	// children are the outcomes of an index's children. They may be shared.
 	children []*outcome
 }
 
-// walk calls visit with o and then with all below it, each once.
+// walk calls visit with o and everything below it, each once.
 func (o *outcome) walk(visit func(*outcome)) {
 	seen := map[*outcome]bool{}
 	var descend func(*outcome)
@@ -80,17 +80,17 @@ func (o *outcome) walk(visit func(*outcome)) {
 	descend(o)
 }
 
-// hasImages reports whether an Image is stored of o or of what is below it.
+// hasImages reports whether o, or an outcome below it, has a stored Image.
 func (o *outcome) hasImages() bool {
 	found := false
 	o.walk(func(o *outcome) { found = found || len(o.images) > 0 })
 	return found
 }
 
-// errNotWanted: the platform of a child turned out not to be asked for.
+// errNotWanted: the platform of a child turned out not to be wanted.
 var errNotWanted = errors.New(SkippedPlatform)
 
-// importNode imports a manifest and, if it is an index, what it lists.
+// importNode imports a manifest and, if that is an index, its children.
 func (r *run) importNode(ctx context.Context, n node) (*outcome, error) {
 	r.mu.Lock()
 	v := r.nodes[n.digest]
@@ -113,8 +113,7 @@ func (r *run) importNode(ctx context.Context, n node) (*outcome, error) {
 	}
 }
 
-// importOnce holds a lock on the digest, so that imports of other references to it
-// read it once.
+// importOnce holds a lock on the digest, so that imports of several references to it read it once.
 func (r *run) importOnce(ctx context.Context, n node) (*outcome, error) {
 	if err := jobOf(ctx).manifest(); err != nil {
 		return nil, describe(n.reference, err)
@@ -146,13 +145,13 @@ func (r *run) importOnce(ctx context.Context, n node) (*outcome, error) {
 	return nil, describe(n.reference, &Error{Reason: NotAnImage, Message: artifact(m.Manifest)})
 }
 
-// artifact says what it is that is no image.
+// artifact names the kind of an artifact for people.
 func artifact(m *manifest.Manifest) string {
 	kind := m.ArtifactType
 	if kind == "" && m.Config != nil {
 		kind = m.Config.MediaType
 	}
-	// cosign's and other tools' artifacts have the config of an image: what they are is told by what they hold.
+	// Artifacts of cosign and other tools have an image's config: what they hold tells what they are.
 	if kind == "" || kind == string(types.OCIConfigJSON) || kind == string(types.DockerConfigJSON) {
 		for _, layer := range m.Layers {
 			if kind = layer.MediaType; kind != "" {
@@ -163,8 +162,8 @@ func artifact(m *manifest.Manifest) string {
 	return "it is an artifact of type " + clean(kind)
 }
 
-// manifest is the stored one, or comes from the registry: a child that the mirror lacks which has the index comes from
-// the next source that has it, and so does what belongs to it.
+// manifest returns the stored manifest, or reads it from the registry. A child that the index's mirror lacks comes
+// from the next source that has it, and so does everything that belongs to it.
 func (r *run) manifest(ctx context.Context, n *node, found *imagev1.Image) (*fetched, error) {
 	if found != nil && found.DockerImageManifest != "" {
 		raw := []byte(found.DockerImageManifest)
@@ -283,8 +282,7 @@ func noChild(index *outcome) error {
 	return &Error{Reason: NotAnImage, Message: "the index lists no image"}
 }
 
-// importChildren imports what an index lists, some at a time. One failure does
-// not stop the others.
+// importChildren imports the children of an index, some at a time. One failure does not stop the others.
 func (r *run) importChildren(ctx context.Context, parent node, index *manifest.Manifest) ([]*outcome, error) {
 	outcomes := make([]*outcome, len(index.Children))
 	errs := make([]error, len(index.Children))
@@ -312,11 +310,11 @@ func (r *run) importChildren(ctx context.Context, parent node, index *manifest.M
 			return nil
 		})
 	}
-	_ = group.Wait() // its functions return nil
+	_ = group.Wait() // no function returns an error
 	return outcomes, distinct(errs)
 }
 
-// distinct joins errors, those that were joined before and are the same once.
+// distinct joins errors. An error that occurs several times, also within joined ones, is there once.
 func distinct(errs []error) error {
 	var all []error
 	seen := map[string]bool{}
@@ -333,7 +331,7 @@ func distinct(errs []error) error {
 	return errors.Join(all...)
 }
 
-// skip is why a child is not even looked at, or "".
+// skip returns why a child is not even looked at, or "".
 func (r *run) skip(child manifest.Descriptor, isImage bool) string {
 	switch {
 	case child.IsAttestation():
@@ -348,8 +346,8 @@ func (r *run) skip(child manifest.Descriptor, isImage bool) string {
 	return ""
 }
 
-// childReason is why a child was looked at and not imported, or "" when err is
-// none or a failure. Errors of the child's own children are failures.
+// childReason returns why a child was looked at and not imported. It is "" without an error, and for a failure. Errors
+// of the child's own children are failures.
 func childReason(n node, err error) string {
 	if errors.Is(err, errNotWanted) {
 		return SkippedPlatform
@@ -376,7 +374,8 @@ func (r *run) skipped(child manifest.Descriptor, reason string) *outcome {
 	return &outcome{skipped: []Skipped{s}}
 }
 
-// wants reports whether a platform is among Options.Platforms; of any version, where it is not known yet.
+// wants reports whether a platform is among Options.Platforms. With anyVersion the version does not matter, as it is
+// not known yet.
 func (r *run) wants(p *manifest.Platform, anyVersion bool) bool {
 	if len(r.platforms) == 0 {
 		return true
@@ -389,7 +388,7 @@ func (r *run) wants(p *manifest.Platform, anyVersion bool) bool {
 	})
 }
 
-// newImage is what an import knows of an image, except its config.
+// newImage returns what an import knows of an image, except its config.
 func (r *run) newImage(n node, m *fetched) *imagev1.Image {
 	annotations := map[string]string{}
 	annotation.SetKnown(annotations, []reference.Reference{n.reference})
@@ -401,8 +400,8 @@ func (r *run) newImage(n node, m *fetched) *imagev1.Image {
 	}
 }
 
-// store looks for signatures and writes the Image. If the signatures could not
-// be read the Image is written without them, and the error returned.
+// store looks for signatures and writes the Image. If the signatures could not be read, it writes the Image without
+// them and returns the error.
 func (r *run) store(ctx context.Context, n node, found, fresh *imagev1.Image, platform string, out *outcome) error {
 	var searchErr error
 	told := r.searches.begin()

@@ -19,8 +19,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/oci"
 )
 
-// session is an authenticated way to one repository. It is shared by all
-// imports from that repository, and made anew after Limits.Recycle.
+// session is an authenticated connection to one repository. All imports from the repository share it, and it is made
+// anew after Limits.Recycle.
 type session struct {
 	source     PullSource
 	repository name.Repository
@@ -30,14 +30,13 @@ type session struct {
 	expires    time.Time
 }
 
-// greeting is how a host answered GET /v2/: whether it speaks TLS, and where
-// tokens come from.
+// greeting is how a host answered GET /v2/: whether it speaks TLS, and where its tokens come from.
 type greeting struct {
 	challenge *transport.Challenge
 	expires   time.Time
 }
 
-// session returns the way to the repository of a source.
+// session returns a session for the repository of a source.
 func (im *Importer) session(ctx context.Context, at PullSource) (*session, error) {
 	key := at.key()
 	unlock, err := im.locks.lock(ctx, "session "+key)
@@ -58,8 +57,7 @@ func (im *Importer) session(ctx context.Context, at PullSource) (*session, error
 	return s, nil
 }
 
-// forget drops what is known of the repository of a source, so that the next import asks for
-// credentials again.
+// forget drops the session for the repository of a source, so that the next import asks for credentials again.
 func (im *Importer) forget(at PullSource) { im.sessions.Remove(at.key()) }
 
 func (im *Importer) newSession(ctx context.Context, at PullSource) (*session, error) {
@@ -79,7 +77,7 @@ func (im *Importer) newSession(ctx context.Context, at PullSource) (*session, er
 	return s, nil
 }
 
-// rules are what counts for a host or a repository. A blocked one is an error.
+// rules returns the settings of a host or a repository. A blocked one is an error.
 func (im *Importer) rules(where string, insecure bool) (config Registry, options []name.Option, err error) {
 	config = im.registries.lookup(where)
 	if config.Blocked {
@@ -100,7 +98,7 @@ func (im *Importer) connect(ctx context.Context, registry name.Registry, resourc
 	if err != nil {
 		return nil, fmt.Errorf("greeting the registry: %w", err)
 	}
-	host := registry.RegistryStr() // of Docker Hub, docker.io, the API is elsewhere
+	host := registry.RegistryStr() // docker.io for Docker Hub, whose API is elsewhere
 	w := &wire{im: im, host: host, insecure: config.Insecure, tokenHosts: config.TokenHosts, scheme: "https"}
 	if challenge.Insecure {
 		w.scheme = "http"
@@ -158,7 +156,7 @@ func (im *Importer) greet(ctx context.Context, registry name.Registry, insecure 
 	w := &wire{im: im, host: registry.RegistryStr(), insecure: insecure}
 	challenge, err := transport.Ping(ctx, registry, w)
 	if err != nil {
-		// And not what its port says to plain HTTP.
+		// The certificate's error counts, and not the port's answer to plain HTTP.
 		var certificate *tls.CertificateVerificationError
 		var alert *net.OpError
 		switch {
@@ -173,7 +171,7 @@ func (im *Importer) greet(ctx context.Context, registry name.Registry, insecure 
 	return challenge, nil
 }
 
-// publicTokenHosts are the token servers of public registries that have another host.
+// publicTokenHosts are the token servers of public registries that are on another host.
 var publicTokenHosts = map[string]string{
 	"index.docker.io":     "auth.docker.io",
 	"registry.gitlab.com": "gitlab.com",
@@ -191,7 +189,7 @@ func (r Registry) trustsRealm(scheme, host, realm string) bool {
 	return u.Scheme == scheme && address(u) == address(registry) || slices.Contains(r.TokenHosts, u.Host) || u.Host == publicTokenHosts[host]
 }
 
-// address is a URL's host with its port, also where that goes without saying.
+// address is a URL's host with its port, also the default one.
 func address(u *url.URL) string {
 	port := u.Port()
 	if port == "" {

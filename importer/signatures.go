@@ -14,31 +14,24 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// SignatureFinder finds what a registry holds about who made one image.
+// SignatureFinder finds the signatures and attestations of one image in a registry.
 //
-// Find is called for every image an import meets, with that image's own
-// digest: for an index, and then for each of its platforms. It is called for
-// images that were stored before as well, because signatures are pushed after
-// the image they sign, but not again for what was found lately: see
-// [Options.SignaturesAge]. It must be safe for concurrent use.
+// Find is called for every image of an import, with the image's own digest: for an index, and then for each of its
+// platforms. It is called for images that were stored before as well, because signatures are pushed after the image
+// that they sign, unless they were searched lately: see [Options.SignaturesAge]. It must be safe for concurrent use.
 //
-// What the finder remembers of the repository must not be older than since. Forget
-// is called when a registry has told of signatures: what is remembered of the
-// repository may be wrong.
+// The finder must not use memories of the repository that are older than since. Forget is called after a registry has
+// reported signatures: memories of the repository may be wrong.
 //
-// as is the repository as policies know it: digest is in a mirror if it was read
-// from one.
+// as is the repository as policies know it: digest is in a mirror if the image was read there.
 //
-// transport is the importer's way to the repository of digest: already
-// authenticated, rate limited, retried, with bodies capped (manifests and
-// referrers at 4 MiB, blobs at 8 MiB). It is valid for that repository and only
-// during the call. Package remote takes it with remote.WithTransport and does
-// not authenticate again.
+// transport is the importer's transport to the repository of digest: authenticated, rate limited, retried, with bodies
+// capped (manifests and referrers at 4 MiB, blobs at 8 MiB). It is valid for that repository and only during the call.
+// Package remote takes it with remote.WithTransport and does not authenticate again.
 //
-// signatures are added to the Image: each must have metadata.name
-// "<digest>@<unique name>", type and content. A signature whose name the Image
-// already has is left as it is. annotations are set on the Image. warnings are
-// returned in [Result.Warnings] for people to read.
+// signatures are added to the Image: each must have metadata.name "<digest>@<unique name>", type and content. A
+// signature whose name the Image already has is left as it is. annotations are set on the Image. warnings are returned
+// in [Result.Warnings] for people to read.
 //
 // An error means that the registry could not be asked. The image is stored
 // without the signatures, and Import returns the error beside its result so
@@ -48,8 +41,8 @@ type SignatureFinder interface {
 	Forget(repository name.Repository)
 }
 
-// childSearchAge is how long ago the signatures of a platform may have been looked for when its index is imported: a
-// push of an index is told of as a push of each.
+// childSearchAge is how old a search for the signatures of a platform may be when its index is imported: a push of an
+// index is reported as a push of each platform, too.
 const childSearchAge = time.Minute
 
 // maxSearches bounds the searches that are remembered.
@@ -62,22 +55,22 @@ type searches struct {
 	told uint64     // how often something was told of signatures
 }
 
-// searched is a search whose outcome the Image of this UID has.
+// searched is a search whose result the Image of this UID has.
 type searched struct {
 	began time.Time
 	image types.UID
-	told  uint64 // searches.told when something was told of this digest last; then began is zero until a later search
+	told  uint64 // searches.told when this digest was last reported; then began is zero until a later search
 }
 
-// begin is called before a search, and what it returns given to done.
+// begin is called before a search; its result is passed to done.
 func (s *searches) begin() (told uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.told
 }
 
-// done notes that all there was to read has been read since began, and stored. A search does not count that runs while
-// something is told of the digest: it may have read before that was there.
+// done notes a search that began at began, read everything and stored it. A search does not count if the digest was
+// reported while it ran: it may have read before the signature was there.
 func (s *searches) done(ref reference.Reference, began time.Time, image *imagev1.Image, told uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +98,7 @@ func (s *searches) covers(ref reference.Reference, since time.Time, image *image
 	return ok && !v.(searched).began.Before(since) && v.(searched).image == image.UID
 }
 
-// searchedSince is when the present job may use that signatures were looked for.
+// searchedSince is the time since which a search counts for the present job.
 func (r *run) searchedSince(ctx context.Context) time.Time {
 	return jobOf(ctx).began.Add(-r.signaturesAge)
 }
@@ -122,14 +115,14 @@ func (r *run) isSearched(ctx context.Context, n node, found *imagev1.Image) bool
 	return r.searches.covers(n.reference.Bare().WithDigest(n.digest), since, found)
 }
 
-// ForgetSignatures has the signatures of a digest looked for by the next import of it, as if nothing were
-// known of its repository: something was told of them.
+// ForgetSignatures has the next import of a digest search its signatures again, without memories of the repository:
+// something was reported.
 func (im *Importer) ForgetSignatures(ref reference.Reference) {
 	im.searches.forget(ref)
 	if im.finder == nil {
 		return
 	}
-	sources, _ := im.pullSources(ref) // where there are none, nothing is remembered
+	sources, _ := im.pullSources(ref) // without sources nothing is remembered
 	for _, at := range sources {
 		if repository, err := name.NewRepository(at.Reference.Name()); err == nil {
 			im.finder.Forget(repository)

@@ -15,21 +15,21 @@ import (
 const maxTokenAnswer = 64 << 10
 
 // tokens has all requests of a repository that wait for a token ask for it once. go-containerregistry's transport,
-// which asks, has each request that is refused ask by itself. What was answered is given out until the
-// registry has refused that token.
+// which asks, has each refused request ask by itself. The last answer is given out until the registry has refused
+// its token.
 type tokens struct {
-	realm *url.URL // nil where there are none
+	realm *url.URL // nil if the registry has no token server
 
 	mu     sync.Mutex
 	answer *tokenAnswer // the last
 }
 
-// tokenAnswer is an answer of the token server, or one that is waited for.
+// tokenAnswer is an answer of the token server, present or awaited.
 type tokenAnswer struct {
-	request string // what was asked
+	request string // the request that it answers
 	done    chan struct{}
 
-	// All that follows is set when done is closed. There is no header where the token server gave none.
+	// These are set before done is closed. There is no header if the token server gave none.
 	token  string
 	header http.Header
 	body   []byte
@@ -49,7 +49,7 @@ func (t *tokens) isFor(req *http.Request) bool {
 		!strings.HasPrefix(req.Header.Get("Authorization"), "Bearer ")
 }
 
-// refused notes that the registry refuses the token of a request.
+// refused notes that the registry has refused the token of a request.
 func (t *tokens) refused(req *http.Request) {
 	if t == nil {
 		return
@@ -62,7 +62,7 @@ func (t *tokens) refused(req *http.Request) {
 	}
 }
 
-// get answers a request for a token with the last answer that was given to the same request, or with that of send.
+// get answers a request for a token with the last answer to the same request, or with that of send.
 func (t *tokens) get(req *http.Request, send func() (*http.Response, error)) (*http.Response, error) {
 	key, err := requestOf(req)
 	if err != nil {
@@ -89,11 +89,11 @@ func (t *tokens) get(req *http.Request, send func() (*http.Response, error)) (*h
 				Body: io.NopCloser(bytes.NewReader(a.body)), ContentLength: int64(len(a.body)), Request: req,
 			}, nil
 		}
-		// Whoever asked got none: the next asks.
+		// The request before got no token: the next one asks.
 	}
 }
 
-// ask has send ask, and remembers an answer with a token.
+// ask calls send, and remembers an answer with a token.
 func (t *tokens) ask(a *tokenAnswer, send func() (*http.Response, error)) (*http.Response, error) {
 	defer func() {
 		if a.header == nil {
@@ -133,7 +133,7 @@ func (t *tokens) ask(a *tokenAnswer, send func() (*http.Response, error)) (*http
 	return resp, nil
 }
 
-// requestOf is what a request for a token asks for, and as whom.
+// requestOf describes a request for a token: the scope, and whose it is.
 func requestOf(req *http.Request) (string, error) {
 	var body []byte
 	if req.Body != nil && req.Body != http.NoBody {

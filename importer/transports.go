@@ -12,13 +12,13 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/guard"
 )
 
-// transports are the bottoms of all wires: one for hosts whose certificate is verified, one for those whose is not,
-// and one of each for every host with certificates of its own, of the most recently used.
+// transports are the lowest transports of all wires: one for hosts whose certificate is verified, one for hosts
+// whose is not, and one of each for every host with TLS settings of its own, for the most recently used hosts.
 type transports struct {
 	files   Files
 	options guard.Options
 	rootCAs *x509.CertPool
-	age     time.Duration // for which a host's certificates are used
+	age     time.Duration // how long a host's certificates are used
 	clock   clock.PassiveClock
 
 	verified, unverified *guard.Transport
@@ -32,7 +32,7 @@ type transportKey struct {
 	verify bool
 }
 
-// ownTransport is of one host; nil where nothing is special about it.
+// ownTransport is the transport of one host; nil if the host has no settings of its own.
 type ownTransport struct {
 	*guard.Transport
 	expires time.Time
@@ -58,7 +58,7 @@ func (t *transports) make(c *tls.Config, verify bool) *guard.Transport {
 	return guard.New(o)
 }
 
-// get is the transport to a URL's host.
+// get returns the transport to a URL's host.
 func (t *transports) get(host string, verify bool) (*guard.Transport, error) {
 	shared := t.verified
 	if !verify {

@@ -15,14 +15,14 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 )
 
-// maxUnread is how many bytes of a manifest are read, to know its digest and size, when
-// it is larger than manifest.MaxManifestSize: as many as go-containerregistry reads, and
-// so crane and ko. Of a larger one nobody makes a container.
+// maxUnread is how many bytes are read of a manifest that is larger than
+// manifest.MaxManifestSize, to know its digest and size: as many as go-containerregistry
+// reads, and so crane and ko. Nobody makes a container of a larger one.
 const maxUnread = 100 << 20
 
-// unread is the error of a manifest that is what its digest says and that cannot be
-// taken apart: it is too large, or not a manifest that everybody reads in the same way.
-// Some program may run it all the same, so it is not kept out of the inventory.
+// unread is the error of a manifest that has the right digest but cannot be used: it is
+// too large, or programs may read it differently. Some program may run it all the same,
+// so the inventory must have it.
 type unread struct {
 	manifest.LeftOutPart
 	mediaType string // one of manifest.AcceptedMediaTypes, as the registry said
@@ -33,15 +33,15 @@ func (u *unread) Error() string { return u.err.Error() }
 
 func (u *unread) Unwrap() error { return u.err }
 
-// asUnread returns the unread manifest that err is about, or nil.
+// asUnread returns the unread manifest in err's tree, or nil.
 func asUnread(err error) *unread {
 	var u *unread
 	errors.As(err, &u)
 	return u
 }
 
-// readManifest reads the bytes of a manifest, and of one that is too large digest and
-// size alone. The digest is by the algorithm of want, a digest, and else by SHA-256.
+// readManifest reads the bytes of a manifest. Of one that is too large it returns only
+// digest and size. The digest has the algorithm of want, a digest, or else SHA-256.
 func readManifest(r io.Reader, want string) (raw []byte, part manifest.LeftOutPart, err error) {
 	raw, err = io.ReadAll(io.LimitReader(r, manifest.MaxManifestSize+1))
 	part.Size = int64(len(raw))
@@ -64,9 +64,10 @@ func tooLargeToRead(size int64) error {
 	return fmt.Errorf("manifest of %d bytes is %w: the limit is %d", size, manifest.ErrTooLarge, manifest.MaxManifestSize)
 }
 
-// notRead is the error for a manifest that Parse refuses: an *unread if a registry says
-// that it is one, and not for instance a page that asks for a login. What has another
-// digest than a signed manifest of schema 1, or is of a type that nobody reads, is not.
+// notRead is the error for a manifest that Parse refuses. It is an *unread if the
+// registry says that it is a manifest, and not, for instance, a page that asks for a
+// login. It is not if the digest could be another one (a signed manifest of schema 1), or
+// if nobody reads the type.
 func notRead(part manifest.LeftOutPart, contentType string, err error) error {
 	mediaType, _, _ := strings.Cut(contentType, ";")
 	switch mediaType = strings.TrimSpace(mediaType); mediaType {
@@ -87,8 +88,8 @@ func notRead(part manifest.LeftOutPart, contentType string, err error) error {
 	return &unread{LeftOutPart: part, mediaType: mediaType, err: err}
 }
 
-// importUnread stores an Image whose manifest is left out. If it is an index, what it
-// lists is not imported with it: it is not known what that is.
+// importUnread stores an Image whose manifest is left out. If it is an index, its
+// children are not imported with it: they are not known.
 func (r *run) importUnread(ctx context.Context, n node, found *imagev1.Image, u *unread) (*outcome, error) {
 	fresh := r.newImage(n, &fetched{Manifest: &manifest.Manifest{MediaType: u.mediaType}})
 	manifest.LeftOut{Manifest: &u.LeftOutPart}.Set(fresh)

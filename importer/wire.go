@@ -21,10 +21,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/guard"
 )
 
-// wire is the http.RoundTripper under the authentication of one repository: all
-// that goes to its registry, to the token server and to where either redirects
-// passes here. It decides whether a request may go out at all, when, how often,
-// and how much of the answer is read.
+// wire is the http.RoundTripper under the authentication of one repository: all requests to its
+// registry, to the token server and to where either redirects pass through it. It decides whether a
+// request may go out at all, when, how often, and how much of the answer is read.
 type wire struct {
 	im *Importer
 	// host is the registry's, as in a URL.
@@ -33,17 +32,17 @@ type wire struct {
 	insecure bool
 	// tokenHosts are Registry.TokenHosts of the repository.
 	tokenHosts []string
-	// scheme is how the registry was found to speak, once it is known.
+	// scheme is the one that the registry was found to speak, once it is known.
 	scheme string
-	// tokens are those of the repository; nil before it is known where they come from.
+	// tokens are those of the repository; nil before their source is known.
 	tokens *tokens
 }
 
-// budget is what the caller of a request allows its answer.
+// budget is how much answer the caller of a request allows.
 type budget struct {
 	bytes int64
 	time  time.Duration
-	// job is charged for the bytes; nil is nobody.
+	// job is charged for the bytes; it may be nil.
 	job *jobBudget
 }
 
@@ -53,8 +52,8 @@ func withBudget(ctx context.Context, b budget) context.Context {
 	return context.WithValue(ctx, budgetKey{}, b)
 }
 
-// budgetOf is the caller's budget, or what the request's path deserves: package
-// remote makes requests too, for a SignatureFinder.
+// budgetOf returns the caller's budget, or one that suits the request's path: package remote makes
+// requests, too, for a SignatureFinder.
 func (w *wire) budgetOf(req *http.Request) budget {
 	if b, ok := req.Context().Value(budgetKey{}).(budget); ok {
 		return b
@@ -105,14 +104,14 @@ func (w *wire) send(in *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// isNamed reports whether people named a URL's host, so that it may be anywhere: in
-// the reference, or in the configuration. All others are named by the registry.
+// isNamed reports whether people named a URL's host, in the reference or in the configuration, so that
+// it may be anywhere. The registry named all others.
 func (w *wire) isNamed(u *url.URL) bool {
 	return u.Host == w.host || slices.Contains(w.tokenHosts, u.Host) || w.im.registries.lookup(canonicalHost(u.Host)).Prefix != ""
 }
 
-// checkRedirect is the rule for a request that a redirect caused: to another host
-// or port goes nothing that is secret.
+// checkRedirect is the rule for a request that a redirect caused: no secret goes to another host or
+// port.
 func checkRedirect(req *http.Request) error {
 	from, to := guard.First(req).URL, req.URL
 	if from.Host == to.Host {
@@ -129,8 +128,7 @@ func checkRedirect(req *http.Request) error {
 	return nil
 }
 
-// attempt makes the request until it works, fails for good, or has failed
-// often enough.
+// attempt makes the request until it succeeds, fails for good, or has failed often enough.
 func (w *wire) attempt(base http.RoundTripper, req *http.Request) (*http.Response, error) {
 	h, job := w.im.hosts.get(req.URL.Host), jobOf(req.Context())
 	for n := 1; ; n++ {
@@ -180,7 +178,7 @@ func (w *wire) attempt(base http.RoundTripper, req *http.Request) (*http.Respons
 	}
 }
 
-// refused makes an error of the answer of a host that wants to be left alone.
+// refused returns the error for the answer of a host that wants to be left alone.
 func refused(resp *http.Response, wait time.Duration) error {
 	err := transport.CheckError(resp)
 	reason, message := classify(err, resp.Request.URL.Host)
@@ -190,8 +188,8 @@ func refused(resp *http.Response, wait time.Duration) error {
 	return &Error{Reason: reason, Message: message, RetryAfter: wait, cause: err}
 }
 
-// backoff is half a second, one, two, …, give or take a half of it so that
-// clients do not come back in step.
+// backoff is half a second, one, two, …, plus or minus a half of it, so that clients do not come back in
+// step.
 func backoff(n int) time.Duration {
 	d := 500 * time.Millisecond << min(n-1, 6)
 	return d/2 + rand.N(d)
@@ -217,7 +215,7 @@ func retryAfter(header http.Header, now time.Time) (time.Duration, bool) {
 	return min(max(d, 0), maxRetryAfter), true
 }
 
-// spentFor is how long a host says that nothing is left of what it grants: RateLimit-Remaining is 0, and
+// spentFor returns for how long a host says that its quota is used up: RateLimit-Remaining is 0, and
 // RateLimit-Reset has the seconds (draft-ietf-httpapi-ratelimit-headers-05).
 func spentFor(header http.Header) (time.Duration, bool) {
 	remaining, _, _ := strings.Cut(header.Get("RateLimit-Remaining"), ";") // Docker Hub adds the window
@@ -240,8 +238,8 @@ func passingStatus(status int) bool {
 	return false
 }
 
-// passing reports whether a connection failed as connections do now and then.
-// A refused one is not among them: it is how plain HTTP is told from TLS.
+// passing reports whether a connection failed in a way that a retry may mend. A refused connection did
+// not: that is how plain HTTP is told from TLS.
 func passing(err error) bool {
 	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)
 }
@@ -249,8 +247,8 @@ func passing(err error) bool {
 // maxErrorBody is how much of an error's body is kept, in bytes.
 const maxErrorBody = 64 << 10
 
-// once makes one request. Its slot of the host is given back when the answer's
-// body has been read or closed, or has failed.
+// once makes one request. Its slot of the host is given back when the answer's body has been read or
+// closed, or has failed.
 func (w *wire) once(base http.RoundTripper, req *http.Request, h *host) (*http.Response, error) {
 	allowed := w.budgetOf(req)
 	ctx, cancel := context.WithCancelCause(req.Context())
@@ -274,13 +272,13 @@ func (w *wire) once(base http.RoundTripper, req *http.Request, h *host) (*http.R
 	}
 	b.inner = resp.Body
 	resp.Body = b
-	// Only the caller's request, not this copy, is known to http.Client.
+	// http.Client knows only the caller's request, not this copy.
 	resp.Request = req
 	switch {
 	case resp.StatusCode >= 400:
 		// The caller of an error does not always close it.
 		b.left, b.limit = maxErrorBody, maxErrorBody
-		text, _ := io.ReadAll(b) // what did not come is not missed
+		text, _ := io.ReadAll(b) // a missing part does not matter
 		b.Close()
 		resp.Body = io.NopCloser(bytes.NewReader(text))
 	case resp.ContentLength > allowed.bytes && resp.StatusCode == http.StatusOK:

@@ -4,10 +4,10 @@
 //   - docker-archive:FILE[:NAME], what docker save writes;
 //   - dir:DIR, what skopeo copy writes.
 //
-// A [Source] answers as the registry of its images would, so that they are imported like all others: each byte is checked
-// against its digest, and signatures that were copied along are found. Manifests are the files' own bytes. Nothing is unpacked
-// to disk. go.podman.io/image's transports are not used: they unpack archives into temporary files, and do not
-// read what docker save writes today by the manifests that are in it.
+// A [Source] answers as the registry of its images would, so they are imported like all others: each byte is checked
+// against its digest, and signatures that were copied along are found. Manifests are the files' own bytes. Nothing is
+// unpacked to disk. go.podman.io/image's transports are not used: they unpack archives into temporary files, and do not
+// use the manifests that docker save writes today.
 package archive
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer"
 )
 
-// opened are the transports that are read here.
+// opened are the transports that this package reads.
 var opened = map[string]func(*Source, string) error{
 	"oci":            func(s *Source, path string) error { return s.open(path, openDir, (*Source).readLayout) },
 	"oci-archive":    func(s *Source, path string) error { return s.open(path, openTar, (*Source).readLayout) },
@@ -33,7 +33,7 @@ var opened = map[string]func(*Source, string) error{
 	"dir":            func(s *Source, path string) error { return s.open(path, openDir, (*Source).readDir) },
 }
 
-// others are containers/image's transports that are not, and what to do instead.
+// others are containers/image's other transports, and what to do instead.
 var others = map[string]string{
 	"docker-daemon":      "docker save -o image.tar NAME, and tidewaiter import docker-archive:image.tar",
 	"containers-storage": "podman save --format oci-archive -o image.tar NAME, and tidewaiter import oci-archive:image.tar",
@@ -43,13 +43,13 @@ var others = map[string]string{
 	"atomic":             "name the image as docker://HOST/NAME:TAG",
 }
 
-// Is reports whether s begins with one of containers/image's transports other than docker://.
+// Is reports whether s begins with a transport of containers/image other than docker://.
 func Is(s string) bool {
 	transport, _, ok := strings.Cut(s, ":")
 	return ok && (opened[transport] != nil || others[transport] != "")
 }
 
-// UnsupportedError says that a transport is not read.
+// UnsupportedError says that a transport is not supported.
 type UnsupportedError struct {
 	Transport string
 	// Instead is what to type.
@@ -60,27 +60,28 @@ func (e *UnsupportedError) Error() string {
 	return fmt.Sprintf("%s: is not read; docker://, oci:, oci-archive:, docker-archive: and dir: are", e.Transport)
 }
 
-// Image is one of a Source.
+// Image is one image of a Source.
 type Image struct {
-	// Reference is its name, and what the Source is asked for.
+	// Reference is the image's name, by which the Source is asked for it.
 	Reference reference.Reference
-	// Made is set when the file had no manifest, so that one was made.
+	// Made is set when the file had no manifest, and one was made.
 	Made bool
 
-	name   string // as the file has it; may be empty
+	name   string // in the file; may be empty
 	digest string
 }
 
-// Source is what a name with a transport leads to. It is an http.RoundTripper that answers as the registry of the images would.
+// Source is the file or folder that a name with a transport leads to. It is an http.RoundTripper that answers as the
+// registry of the images would.
 type Source struct {
 	name     string
-	names    map[string]string // as the file has them → digest
+	names    map[string]string // name in the file → digest
 	fsys     fs.FS
 	close    func() error
 	images   []Image
-	types    map[string]string // digest → media type, where the file says
-	made     map[string][]byte // digest → manifest that was made
-	blobs    map[string]string // digest → path, where it is not as in a layout
+	types    map[string]string // digest → media type, if the file says it
+	made     map[string][]byte // digest → manifest, if it was made
+	blobs    map[string]string // digest → path, if it is not as in a layout
 	manifest string            // path of manifests, with %s for the hex digits
 }
 
@@ -89,8 +90,8 @@ const (
 	maxEntries = 100_000 // files in a tar file
 )
 
-// Open reads what there is. as is the name that a single image is given, or zero: then it has the one that is in the
-// file if that begins with a registry's host, and else one on localhost, as podman load does.
+// Open opens a source. as is the name that a single image is given. If it is zero, the image has the name in the file
+// if that begins with a registry's host, and else one on localhost, as podman load does.
 //
 // Errors name the file, and are an *[UnsupportedError] for a transport that is not read.
 func Open(name string, as reference.Reference) (*Source, error) {
@@ -103,7 +104,7 @@ func Open(name string, as reference.Reference) (*Source, error) {
 		return nil, &UnsupportedError{transport, ""}
 	}
 	path, wanted := rest, ""
-	if transport != "dir" { // its path may have colons
+	if transport != "dir" { // the path may have colons
 		path, wanted, _ = strings.Cut(rest, ":")
 	}
 	if path == "" {
@@ -132,7 +133,7 @@ func (s *Source) Close() error {
 	return s.close()
 }
 
-// Images are those of the source, or the one that was named.
+// Images returns the images of the source, or the one that was named.
 func (s *Source) Images() []Image { return s.images }
 
 func (s *Source) open(path string, open func(string) (fs.FS, func() error, error), read func(*Source) error) (err error) {
@@ -150,7 +151,7 @@ func openDir(path string) (fs.FS, func() error, error) {
 	return root.FS(), root.Close, nil
 }
 
-// choose leaves the image that is wanted, or all that can be images, and gives them their references.
+// choose keeps the image that is wanted, or everything that can be an image, and sets the references.
 func (s *Source) choose(path, wanted string, as reference.Reference) error {
 	if len(s.images) > maxNames {
 		return fmt.Errorf("it has more than %d images", maxNames)
@@ -189,7 +190,8 @@ func (s *Source) choose(path, wanted string, as reference.Reference) error {
 	return nil
 }
 
-// named is the reference of an image: the name in the file if that says where it is from, or localhost and the name of the file.
+// named returns the reference of an image: the name in the file if that names a registry, or localhost and the name of
+// the file.
 func named(i Image, path string) reference.Reference {
 	host, _, _ := strings.Cut(i.name, "/")
 	if _, err := reference.ParseHost(host); err == nil && host != i.name || i.Made { // docker save leaves docker.io/library out
@@ -225,7 +227,7 @@ func (s *Source) read(path string) ([]byte, error) {
 	return raw, err
 }
 
-// add adds what may be an image.
+// add adds a possible image.
 func (s *Source) add(i Image) {
 	if i.name != "" {
 		s.names[i.name] = i.digest

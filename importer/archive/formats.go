@@ -40,7 +40,8 @@ func (s *Source) readLayout() error {
 			return fmt.Errorf("index.json: %.100q is no digest", m.Digest)
 		}
 		s.types[m.Digest] = m.MediaType
-		// docker save and containerd write the whole name into the first, others a name or a tag into the second.
+		// docker save and containerd write the whole name into the first annotation, others a name or a tag into the
+		// second.
 		name := m.Annotations["io.containerd.image.name"]
 		if name == "" {
 			name = m.Annotations["org.opencontainers.image.ref.name"]
@@ -61,7 +62,7 @@ func (s *Source) readDir() error {
 	}
 	digest := manifest.Digest(raw)
 	if m, err := manifest.Parse(raw, ""); err == nil {
-		digest = m.Digest // of a signed manifest of schema 1, that of its payload
+		digest = m.Digest // for a signed manifest of schema 1, that of its payload
 	}
 	s.blobs[digest] = "manifest.json"
 	s.manifest = "%s.manifest.json"
@@ -70,7 +71,7 @@ func (s *Source) readDir() error {
 }
 
 // readDocker reads manifest.json of docker save. Since version 25 its archive is a layout as well, and has manifests.
-// An older one has a config and layers: the manifest that is made of them is the one that containers/image makes.
+// An older archive has a config and layers: their manifest is made as containers/image makes it.
 func (s *Source) readDocker() error {
 	if err := s.readLayout(); err == nil {
 		return nil
@@ -152,7 +153,8 @@ func descriptor(mediaType types.MediaType, digest string, size int64) (v1.Descri
 	return v1.Descriptor{MediaType: mediaType, Digest: hash, Size: size}, err
 }
 
-// layer is the digest and the size of a layer as it is in the archive: its diff ID if it is not compressed, as docker save has it.
+// layer returns the digest and the size of a layer as it is in the archive. If it is not compressed, as docker save
+// writes it, its digest is its diff ID.
 func (s *Source) layer(path, diffID string) (digest string, size int64, err error) {
 	f, err := s.fsys.Open(path)
 	if err != nil {
@@ -175,7 +177,7 @@ func (s *Source) layer(path, diffID string) (digest string, size int64, err erro
 	return sum.String(), info.Size(), err
 }
 
-// compression is how something is packed that begins so; "" is not at all.
+// compression returns how data is compressed, by its first bytes; "" is not at all.
 func compression(begin []byte) string {
 	switch {
 	case bytes.HasPrefix(begin, []byte{0x1f, 0x8b}):

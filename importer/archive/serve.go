@@ -18,8 +18,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
-// RoundTrip implements http.RoundTripper: manifests by tag and digest, blobs, and the signatures of dir: by OpenShift's
-// signature extension. What else is asked for is not there.
+// RoundTrip implements http.RoundTripper. It serves manifests by tag and digest, blobs, and the signatures of dir: by
+// OpenShift's signature extension. Other paths are not found.
 func (s *Source) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body != nil {
 		req.Body.Close()
@@ -69,7 +69,7 @@ func cutLast(s, sep string) (before, after string, ok bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-// path is where a blob is.
+// path returns the path of a blob.
 func (s *Source) path(digest string) string {
 	algorithm, hex, _ := strings.Cut(digest, ":")
 	switch path := s.blobs[digest]; {
@@ -100,7 +100,7 @@ func (s *Source) file(path string) (io.ReadCloser, int64, error) {
 func (s *Source) manifestOf(header http.Header, repository, id string) (io.ReadCloser, int64, error) {
 	digest := id
 	if !reference.IsDigest(id) {
-		digest = s.names[id] // what is about images, such as sha256-….sig
+		digest = s.names[id] // something about an image, such as sha256-….sig
 		for _, i := range s.images {
 			if i.Reference.Repository == repository && i.Reference.Tag == id {
 				digest = i.digest
@@ -134,7 +134,7 @@ func (s *Source) manifestOf(header http.Header, repository, id string) (io.ReadC
 	return io.NopCloser(bytes.NewReader(raw)), int64(len(raw)), nil
 }
 
-// mediaType is what the file says of a manifest, or what it says of itself.
+// mediaType returns the media type of a manifest, from the file or from the manifest itself.
 func (s *Source) mediaType(digest string, raw []byte) string {
 	if known := s.types[digest]; known != "" {
 		return known
@@ -144,7 +144,7 @@ func (s *Source) mediaType(digest string, raw []byte) string {
 		Manifests []json.RawMessage `json:"manifests"`
 		Version   int               `json:"schemaVersion"`
 	}
-	_ = json.Unmarshal(raw, &m) // what cannot be read is told by who reads it
+	_ = json.Unmarshal(raw, &m) // its reader reports what cannot be read
 	switch {
 	case m.MediaType != "":
 		return m.MediaType
@@ -156,7 +156,7 @@ func (s *Source) mediaType(digest string, raw []byte) string {
 	return manifest.MediaTypeOCIManifest
 }
 
-// maxSignatures are read of one image, each of at most maxSignature bytes.
+// maxSignatures bounds the signatures that are read of one image, and maxSignature the bytes of each.
 const (
 	maxSignatures = 64
 	maxSignature  = 1 << 20
@@ -191,7 +191,7 @@ func (s *Source) signatures(digest string) (io.ReadCloser, int64, error) {
 		if err != nil {
 			return nil, 0, err
 		}
-		// Those of other formats begin with 0 and the name of theirs.
+		// Signatures of other formats begin with 0 and the format's name.
 		if size <= maxSignature && len(content) > 0 && content[0] != 0 {
 			list.Signatures = append(list.Signatures, signature{2, fmt.Sprintf("%s@dir-%d", digest, n), verdicts.TypeAtomic, content})
 		}

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// tarFS is the files of a tar file, which are read where they are.
+// tarFS are the files of a tar file, which are read in place.
 type tarFS struct {
 	file  *os.File
 	files map[string]section
@@ -21,7 +21,8 @@ type tarFS struct {
 
 type section struct{ offset, size int64 }
 
-// maxLinks is how many links lead to a file: docker save wrote one for a layer that was there before.
+// maxLinks bounds how many links lead to a file: docker save once wrote a link for a layer that it
+// had written before.
 const maxLinks = 8
 
 func openTar(name string) (fs.FS, func() error, error) {

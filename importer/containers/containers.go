@@ -1,5 +1,5 @@
-// Package containers reads the files in which people tell skopeo, podman and buildah about
-// registries, so that whoever has set those up need not say it again:
+// Package containers reads the files with people's settings of registries for skopeo, podman and buildah, so that they
+// need not make them again:
 //
 //   - credentials: containers-auth.json(5), merged with docker's config.json and asked for from
 //     credential helpers as skopeo does;
@@ -29,20 +29,20 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// Options say which files are read; the zero value is the user's and the system's.
+// Options say which files are read; the zero value reads the user's and the system's.
 type Options struct {
-	// AuthFile is read for credentials, and no other file: skopeo's --authfile. Empty is
-	// REGISTRY_AUTH_FILE of the environment, or else all files that skopeo looks for.
+	// AuthFile is the only file that is read for credentials: skopeo's --authfile. If it is empty, REGISTRY_AUTH_FILE
+	// of the environment names the file, or else all files that skopeo looks for are read.
 	AuthFile string
 	// Credentials are used for every registry, if not nil: skopeo's --creds.
 	Credentials *authn.AuthConfig
-	// CertDir has the certificates for every registry: skopeo's --cert-dir. Empty is the
-	// folder of the registry's host in certs.d.
+	// CertDir has the certificates for every registry: skopeo's --cert-dir. If it is empty, each registry has the
+	// folder of its host in certs.d.
 	CertDir string
-	// Hosts have the certificates of single hosts, each with its port if it is written with one,
-	// instead of their folders.
+	// Hosts have the certificates of single hosts, in place of their folders. A host has its port if it is written with
+	// one.
 	Hosts map[string]Certificates
-	// Mirrors count before those of registries.conf, the longest source that matches alone.
+	// Mirrors count before those of registries.conf. Only the longest source that matches counts.
 	Mirrors []Mirrors
 	// Root is put before the system's paths, for tests.
 	Root string
@@ -50,22 +50,24 @@ type Options struct {
 	Home string
 }
 
-// Certificates are those of one host.
+// Certificates are the certificates of one host.
 type Certificates struct {
 	// CA has authorities beside the system's, as PEM blocks.
 	CA []byte
-	// Dir is a folder as one in certs.d: *.crt are authorities, *.cert and *.key client certificates.
+	// Dir is a folder like those in certs.d: *.crt are authorities, *.cert and *.key client certificates.
 	Dir string
 }
 
-// Mirrors are those of one source, as in an ImageDigestMirrorSet or an ImageTagMirrorSet of config.openshift.io/v1.
+// Mirrors are the mirrors of one source, as in an ImageDigestMirrorSet or an ImageTagMirrorSet of
+// config.openshift.io/v1.
 type Mirrors struct {
-	// Source is a host with its port, or a host and the beginning of a path; or *.example.com for all hosts below one.
+	// Source is a host with its port, or a host and the beginning of a path; or *.example.com for all hosts below a
+	// domain.
 	Source string
-	// Digests and Tags are asked in order, for references with a digest and for those without one: each is a host, or
-	// a host and a path, that stands for Source.
+	// Digests and Tags are asked in order, for references with and without a digest: each is a host, or a host and a
+	// path, that replaces Source.
 	Digests, Tags []string
-	// NeverContactSource asks nobody but these.
+	// NeverContactSource says that only these are asked.
 	NeverContactSource bool
 }
 
@@ -82,13 +84,13 @@ type Files struct {
 const (
 	// helperPatience is how long a credential helper may take.
 	helperPatience = 10 * time.Second
-	// maxHelpers run at a time, those that never end included.
+	// maxHelpers bounds how many helpers run at a time, with those that never end.
 	maxHelpers = 16
-	// maxFound is how many repositories are remembered with what registries.conf says of them.
+	// maxFound is how many repositories are remembered with their settings in registries.conf.
 	maxFound = 1024
 )
 
-// New checks that the files exist that were named.
+// New checks that the named files exist.
 func New(o Options) (*Files, error) {
 	flag := "--authfile"
 	if o.AuthFile == "" && o.Root == "" {
@@ -174,7 +176,7 @@ func (f *Files) ResolveContext(ctx context.Context, r authn.Resource) (authn.Aut
 	}
 }
 
-// key is the name of a repository as credentials are kept by it.
+// key is the name under which the credentials of a repository are kept.
 func key(r authn.Resource) string {
 	name := r.String()
 	if rest, ok := strings.CutPrefix(name, "index.docker.io"); ok {
@@ -183,8 +185,8 @@ func key(r authn.Resource) string {
 	return name
 }
 
-// TLS is what is special about a host in canonical form, which has its port if that is not 443: authorities beside the
-// system's, and client certificates. It is nil if nothing is.
+// TLS returns the settings of a host in canonical form, which has its port if that is not 443: authorities beside the
+// system's, and client certificates. It is nil if the host has none.
 func (f *Files) TLS(host string) (*tls.Config, error) {
 	own := f.options.Hosts[host]
 	dir := own.Dir
@@ -215,11 +217,11 @@ func (f *Files) TLS(host string) (*tls.Config, error) {
 	return c, nil
 }
 
-// certDir is the first folder of a host that exists, in the order of containers-certs.d(5).
+// certDir returns the first folder of a host that exists, in the order of containers-certs.d(5).
 func (f *Files) certDir(host string) string {
 	home := f.options.Home
 	if home == "" {
-		home, _ = os.UserHomeDir() // none: the system's only
+		home, _ = os.UserHomeDir() // without one, only the system's
 	}
 	dirs := []string{filepath.Join(f.options.Root, "/etc/containers/certs.d"), filepath.Join(f.options.Root, "/etc/docker/certs.d")}
 	if home != "" {
@@ -234,7 +236,7 @@ func (f *Files) certDir(host string) string {
 	return ""
 }
 
-// Registry is what registries.conf says of host/repository.
+// Registry returns the settings of host/repository in registries.conf.
 func (f *Files) Registry(name string) (insecure, blocked bool, err error) {
 	r, err := f.find(name)
 	if err != nil || r == nil {
@@ -243,7 +245,8 @@ func (f *Files) Registry(name string) (insecure, blocked bool, err error) {
 	return r.Insecure, r.Blocked, nil
 }
 
-// find returns the entry of registries.conf for host/repository, or nil. Importers ask with each request, so it is remembered.
+// find returns the entry of registries.conf for host/repository, or nil. Importers ask with each request, so it
+// remembers.
 func (f *Files) find(name string) (*sysregistriesv2.Registry, error) {
 	if r, ok := f.found.Get(name); ok {
 		return r.(*sysregistriesv2.Registry), nil

@@ -11,7 +11,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer"
 )
 
-// registry is what these mirrors are in registries.conf, as OpenShift's machine config operator writes them there.
+// registry returns these mirrors as an entry of registries.conf, as OpenShift's machine config operator writes
+// them there.
 func (m Mirrors) registry() (*sysregistriesv2.Registry, error) {
 	source, err := location(strings.Replace(m.Source, "*.", "x.", 1))
 	if err != nil {
@@ -83,13 +84,13 @@ func (f *Files) PullSources(ref reference.Reference) ([]importer.PullSource, err
 		if source && r.Blocked && (own || rewritten) {
 			break
 		}
-		// What counts for the source itself is what Registry says.
+		// The source's own settings are those that Registry returns.
 		out = append(out, importer.PullSource{Reference: at, Insecure: s.Endpoint.Insecure && (!source || rewritten)})
 	}
 	return out, nil
 }
 
-// mirrored is the entry with the longest source that matches, or nil.
+// mirrored returns the entry with the longest source that matches, or nil.
 func (f *Files) mirrored(name string) (found *sysregistriesv2.Registry) {
 	for _, r := range f.mirrors {
 		if matches(name, r.Prefix) && (found == nil || len(r.Prefix) > len(found.Prefix)) {

@@ -1,8 +1,8 @@
-// Package following has what tags of image streams follow imported, when they begin to.
+// Package following has the references imported that tags of image streams follow, when they begin to.
 //
-// A [Feeder] reads all streams when it starts, follows those that are written, and puts what is to be imported into the queue
-// of pushes. There what fails is tried again with longer and longer pauses, and given up in the end. Every hour all streams
-// are read again, so that what was dropped from the queue is found.
+// A [Feeder] reads all streams when it starts, watches those that are written, and puts references that must be
+// imported into the queue of pushes. The queue tries failed imports again with longer and longer pauses, and gives up
+// in the end. Every hour the Feeder reads all streams again, and so finds what was dropped from the queue.
 package following
 
 import (
@@ -28,26 +28,26 @@ const (
 	firstRest, maxRest = time.Second, time.Minute // after a failure
 )
 
-// Streams are the image streams, of which each says what it has to be imported that was not.
+// Streams are the image streams, each with the references that it still has to be imported.
 type Streams interface {
-	// Each calls use with that of each stream, and returns the version at which all were read.
+	// Each calls use with the references of each stream, and returns the version at which all were read.
 	Each(ctx context.Context, use func([]reference.Reference) error) (version string, err error)
-	// Watch calls use with that of each stream that is written after a version, until ctx is done or sooner. It returns the
-	// version to go on from.
+	// Watch calls use with the references of each stream that is written after a version, until ctx is done or sooner.
+	// It returns the version to go on from.
 	Watch(ctx context.Context, version string, use func([]reference.Reference) error) (string, error)
 }
 
-// Queue keeps what is to be imported.
+// Queue keeps references until they are imported.
 type Queue interface {
-	// Enqueue makes events durable. What waits already is not added again.
+	// Enqueue makes events durable. An event that waits already is not added again.
 	Enqueue(ctx context.Context, events []push.Event) error
-	// Find returns the newest job of a receiver about a key, nil if there is none.
+	// Find returns the newest job of a receiver for a key, nil if there is none.
 	Find(ctx context.Context, receiver, key string) (*push.Job, error)
 	// Retry makes a job due that waits or is dead. It fails with push.ErrNoSuchJob.
 	Retry(ctx context.Context, id int64) error
 }
 
-// Feeder feeds a queue with what tags of streams follow.
+// Feeder puts the references that tags of streams follow into a queue.
 type Feeder struct {
 	Streams Streams
 	Queue   Queue
@@ -74,7 +74,7 @@ func (f *Feeder) Run(ctx context.Context) error {
 	return nil
 }
 
-// round reads all streams, and follows them until the hour is over. It calls well when they could be read.
+// round reads all streams, and follows them until the hour is over. It calls well once they could be read.
 func (f *Feeder) round(ctx context.Context, well func()) error {
 	ctx, cancel := context.WithTimeout(ctx, Again)
 	defer cancel()
@@ -82,7 +82,7 @@ func (f *Feeder) round(ctx context.Context, well func()) error {
 	for err == nil && ctx.Err() == nil {
 		well()
 		version, err = f.Streams.Watch(ctx, version, func(refs []reference.Reference) error { return f.feed(ctx, refs) })
-		if err == nil { // a server ends a watch after a while
+		if err == nil { // a server ends a watch now and then
 			sleep(ctx, firstRest)
 		}
 	}
@@ -92,7 +92,7 @@ func (f *Feeder) round(ctx context.Context, well func()) error {
 	return err
 }
 
-// feed queues references that are to be imported.
+// feed queues references to import.
 func (f *Feeder) feed(ctx context.Context, refs []reference.Reference) error {
 	var events []push.Event
 	flush := func() error {
@@ -119,11 +119,11 @@ func (f *Feeder) feed(ctx context.Context, refs []reference.Reference) error {
 			return fmt.Errorf("looking for a job about %s: %w", ref, err)
 		}
 		switch {
-		case job == nil || job.State == push.Leased: // which may have asked the registry before the tag was written
+		case job == nil || job.State == push.Leased: // a leased one may have asked the registry before the tag was written
 			err = add(e)
 		case job.State == push.Dead || job.Attempts > 0: // it failed before; now it is asked for again
 			if err = f.Queue.Retry(ctx, job.ID); errors.Is(err, push.ErrNoSuchJob) {
-				err = add(e) // it is being done, or done
+				err = add(e) // it is being imported, or is done
 			}
 		}
 		if err != nil {

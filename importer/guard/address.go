@@ -2,7 +2,7 @@ package guard
 
 import "net/netip"
 
-// Kinds of address that a stranger's words must not lead to.
+// Kinds of address that a stranger must not lead us to.
 const (
 	kindLoopback = "a loopback address"
 	kindPrivate  = "a private address"
@@ -52,9 +52,9 @@ var special = []struct {
 
 var globalUnicast = netip.MustParsePrefix("2000::/3")
 
-// kindOf says what kind of address this is, "" for one of the public internet. An
-// IPv6 address that carries an IPv4 address is judged by that: a gateway would
-// pass the connection on to it.
+// kindOf returns the kind of an address, "" for one of the public internet. An IPv6
+// address that carries an IPv4 address counts as that: a gateway would pass the
+// connection on to it.
 func kindOf(addr netip.Addr) string {
 	addr = embedded(addr.Unmap().WithZone(""))
 	for _, s := range special {

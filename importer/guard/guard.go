@@ -1,16 +1,15 @@
-// Package guard keeps registries from leading us inside. A registry, a token server
-// or a signature store names further hosts: in redirects, in realms. What such a name
-// resolves to is looked at when it is dialled, after the resolver and for each address,
-// so that no name can change between the look and the connection. Loopback, link-local,
-// private and other special addresses are refused, and metadata services are refused to
-// everybody.
+// Package guard keeps registries from leading us inside. A registry, a token server or a
+// signature store names further hosts: in redirects, in realms. The addresses of such a
+// host are checked when they are dialled, after the resolver and one by one, so no name
+// can change between the check and the connection. Loopback, link-local, private and
+// other special addresses are refused. Metadata services are refused to everybody.
 //
-// The host that the administrator or the user named themselves may be anywhere but at a
-// metadata service: most registries of companies have private addresses.
+// A host that the administrator or the user has named may be anywhere but at a metadata
+// service: most companies' registries have private addresses.
 //
-// Behind a proxy of the environment (HTTPS_PROXY) it is the proxy that resolves names and
-// connects, and so the proxy that must know what is inside. Hosts that are written as
-// addresses are checked all the same.
+// Behind a proxy of the environment (HTTPS_PROXY), the proxy resolves names and connects,
+// so it must know what is inside. Hosts that are written as addresses are checked all the
+// same.
 package guard
 
 import (
@@ -27,7 +26,7 @@ import (
 	"time"
 )
 
-// Networks are ranges that any host may lead to, although they are not public.
+// Networks are ranges that any host may lead to, although the ranges are not public.
 type Networks []netip.Prefix
 
 // ParseNetworks reads ranges such as 10.1.0.0/16 and single addresses.
@@ -56,7 +55,7 @@ func (n Networks) contain(addr netip.Addr) bool {
 	return false
 }
 
-// RefusedError says that a connection was not made because of where it would lead.
+// RefusedError says that a connection was not made because of its address.
 type RefusedError struct {
 	// Host is the host as it was written, with its port if it had one; empty where
 	// only the address is known.
@@ -88,15 +87,15 @@ type Options struct {
 	Proxy func(*http.Request) (*url.URL, error)
 }
 
-// Transport sends requests. It has one pool of connections for hosts that were named
-// by people and one for hosts that were named by strangers, so that no request of the
-// second kind finds a connection that it could not have made.
+// Transport sends requests. It has two pools of connections, for hosts that people named
+// and for hosts that strangers named, so that no request of the second kind uses a
+// connection that it could not have made.
 type Transport struct {
 	options          Options
 	named, strangers *http.Transport
 }
 
-// New makes a Transport.
+// New returns a Transport.
 func New(o Options) *Transport {
 	if o.Proxy == nil {
 		o.Proxy = http.ProxyFromEnvironment
@@ -107,8 +106,8 @@ func New(o Options) *Transport {
 	return t
 }
 
-// WithDial is for tests: it makes a Transport like t whose connections dial makes.
-// Of strangers' hosts only those that are written as addresses are checked.
+// WithDial is for tests: it returns a Transport like t whose connections dial makes. It
+// checks only those of strangers' hosts that are written as addresses.
 func (t *Transport) WithDial(dial func(ctx context.Context, network, address string) (net.Conn, error)) *Transport {
 	to := New(t.options)
 	to.named.DialContext = dial
@@ -138,7 +137,7 @@ func newTransport(o Options, control func(context.Context, string, string, sysca
 	}
 }
 
-// control is called by the dialer with each address, before it connects.
+// control returns a function that the dialer calls with each address before it connects.
 func (t *Transport) control(stranger bool) func(context.Context, string, string, syscall.RawConn) error {
 	return func(_ context.Context, _, address string, _ syscall.RawConn) error {
 		at, err := netip.ParseAddrPort(address)
@@ -157,8 +156,8 @@ func (t *Transport) check(addr netip.Addr, stranger bool) error {
 	return &RefusedError{Addr: addr, kind: kind}
 }
 
-// RoundTrip implements http.RoundTripper. The host of the request that the caller made
-// counts as named by people, hosts that redirects lead to as named by strangers.
+// RoundTrip implements http.RoundTripper. The host of the caller's request counts as
+// named by people, and hosts that redirects lead to as named by strangers.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return t.Named(First(req).URL.Host == req.URL.Host).RoundTrip(req)
 }
@@ -171,10 +170,10 @@ func First(req *http.Request) *http.Request {
 	return req
 }
 
-// Named is for callers that know more than RoundTrip about who named the host.
+// Named is RoundTrip for callers that know better who named the host.
 func (t *Transport) Named(byPeople bool) http.RoundTripper { return way{t, byPeople} }
 
-// way is one of a Transport's two ways out.
+// way is one of a Transport's two pools.
 type way struct {
 	*Transport
 	named bool
@@ -204,13 +203,13 @@ func (w way) send(req *http.Request) (*http.Response, error) {
 	if err := w.checkWritten(req.URL.Hostname()); err != nil {
 		return nil, err
 	}
-	// Its connections are to the proxy, whoever named the host behind it.
+	// The connections are to the proxy, whoever named the host behind it.
 	return w.Transport.named.RoundTrip(req)
 }
 
-// checkWritten checks a host that is not resolved here. Names that can only be inside,
-// and what a resolver may take for an address although it is not written as one, count
-// as loopback.
+// checkWritten checks a host that is not resolved here. Names that can only be inside
+// count as loopback, and so do names that a resolver may take for an address although
+// they are not written as one.
 func (t *Transport) checkWritten(host string) error {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return t.check(addr, true)

@@ -1,14 +1,14 @@
-// Package lanes shares the work of importing among registries, so that one that is
-// slow, dead or busy costs itself only. Each host has a lane:
+// Package lanes shares the work of importing among registries, so that a slow, dead or
+// busy registry costs only itself. Each host has a lane:
 //
-//   - a host that is not known to answer is given one job at a time, one that does up to
+//   - a host that is not known to answer is given one job at a time, one that answers up to
 //     a bound;
 //   - a host that cannot be reached, does not answer in time or asks to be left alone is
 //     parked: for as long as it asked, and at least for a second, which doubles up to five
 //     minutes with each failure. Then one job is the probe;
-//   - half of all slots are for the first job of a host, and a quarter for the first
-//     jobs of hosts that are known to answer, so that however many hosts hang, another
-//     one's push finds a slot.
+//   - half of all slots are for the first job of a host, and a quarter for the first jobs of
+//     hosts that are known to answer: however many hosts hang, a push to another host finds
+//     a slot.
 package lanes
 
 import (
@@ -31,22 +31,22 @@ type Lanes struct {
 	hosts   map[string]*lane
 }
 
-// lane is kept while jobs run, and while anything bad is known of the host.
+// lane is kept while jobs run, and while something bad is known of the host.
 type lane struct {
 	running  int
-	answers  bool // the last that was heard of it is an answer
+	answers  bool // the host's last sign was an answer
 	failures int  // in a row
 	failing  time.Time
-	parked   time.Time // no job before
+	parked   time.Time // no job before this time
 }
 
-// New makes lanes for total jobs at a time, of which one host gets perHost.
+// New returns lanes for total jobs at a time, of which one host gets perHost.
 func New(total, perHost int, clock clock.PassiveClock) *Lanes {
 	return &Lanes{total: total, perHost: perHost, clock: clock, hosts: map[string]*lane{}}
 }
 
-// Free is how many jobs may be asked for at once: more than one only while that leaves
-// a slot for the first job of another host.
+// Free returns how many jobs may be asked for at once: more than one only while that
+// leaves a slot for the first job of another host.
 func (l *Lanes) Free() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -55,8 +55,8 @@ func (l *Lanes) Free() int {
 
 func (l *Lanes) free() int { return l.total - l.running }
 
-// Room is how many more jobs of a host may begin. While it is parked there is none,
-// and again is when it is to be probed.
+// Room returns how many more jobs of a host may begin. While the host is parked there is
+// no room, and again is when to probe it.
 func (l *Lanes) Room(host string) (n int, again time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,7 +77,7 @@ func (l *Lanes) Room(host string) (n int, again time.Time) {
 	return max(0, min(n, l.free())), time.Time{}
 }
 
-// Start is called when a job of a host begins, End when it has ended.
+// Start is called when a job of a host begins, and End when it has ended.
 func (l *Lanes) Start(host string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,8 +99,8 @@ const (
 // maxIdle bounds the hosts that are remembered although nothing runs for them.
 const maxIdle = 1024
 
-// End tells how a job ended. It returns when the host may be asked again; zero when
-// it is not parked.
+// End takes the result of a job. It returns when the host may be asked again; zero when it
+// is not parked.
 func (l *Lanes) End(host string, err error) (parked time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,7 +114,7 @@ func (l *Lanes) End(host string, err error) (parked time.Time) {
 			h.failing = now
 		}
 		h.answers = false
-		// What ran beside the job that failed first is no further failure.
+		// A job that ran beside the one that failed first is no further failure.
 		if !h.parked.After(now) {
 			h.parked = now.Add(min(minPark<<min(h.failures, 16), maxPark))
 			h.failures++
@@ -123,7 +123,7 @@ func (l *Lanes) End(host string, err error) (parked time.Time) {
 			h.parked = until
 		}
 	case h.parked.After(now) || failed && e.Reason == importer.Canceled:
-		// It does not end what the host asked for.
+		// An answer does not end the pause that the host asked for.
 	case err == nil || failed:
 		*h = lane{running: h.running, answers: true}
 	}
@@ -136,8 +136,7 @@ func (l *Lanes) End(host string, err error) (parked time.Time) {
 	return time.Time{}
 }
 
-// FailingSince is when the first of the failures in a row of a host was; zero when it
-// answers.
+// FailingSince is when the present run of failures of a host began; zero when it answers.
 func (l *Lanes) FailingSince(host string) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,7 +146,7 @@ func (l *Lanes) FailingSince(host string) time.Time {
 	return time.Time{}
 }
 
-// Parked is how many hosts are parked.
+// Parked returns how many hosts are parked.
 func (l *Lanes) Parked() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -159,7 +158,8 @@ func (l *Lanes) Parked() (n int) {
 	return n
 }
 
-// forget forgets hosts for which nothing runs, until half as many are left or none.
+// forget forgets hosts for which nothing runs, until half as many are left, or until there
+// are no more of them.
 func (l *Lanes) forget() {
 	for name, h := range l.hosts {
 		if h.running == 0 {

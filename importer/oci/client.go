@@ -1,7 +1,7 @@
-// Package oci reads from one repository of one registry, as the OCI distribution
-// specification has it (https://github.com/opencontainers/distribution-spec). What is
-// read is bounded and is the caller's to check; who may be asked, how often and with
-// which credentials is the transport's affair.
+// Package oci reads from one repository of one registry, by the OCI distribution
+// specification (https://github.com/opencontainers/distribution-spec). It bounds what it
+// reads; the caller must check it. The transport decides who may be asked, how often and
+// with which credentials.
 //
 // go-containerregistry's package remote is not used for reading: it reads the first
 // page of referrers only, takes any unusual Content-Type for a missing API, and reads
@@ -34,13 +34,13 @@ func New(scheme, host, repository string, transport http.RoundTripper) *Client {
 	return &Client{base: &url.URL{Scheme: scheme, Host: host}, repository: repository, http: &http.Client{Transport: transport}}
 }
 
-// Path is what Do and Read take for something of the repository, such as
-// manifests/latest.
+// Path returns the path of something in the repository, such as manifests/latest, for Do
+// and Read.
 func (c *Client) Path(elem string) string { return "/v2/" + c.repository + "/" + elem }
 
-// Do sends a request for a path on the registry, which may have a query, and returns
-// an answer with status 200. Any other is a *transport.Error. No error holds a query:
-// where a redirect leads, that may be a secret.
+// Do sends a request for a path on the registry, which may have a query, and returns an
+// answer with status 200. Any other status is a *transport.Error. No error holds a query:
+// in the target of a redirect it may be a secret.
 func (c *Client) Do(ctx context.Context, method, path, accept string) (*http.Response, error) {
 	resp, err := c.send(ctx, method, path, accept)
 	if err != nil && resp != nil {
@@ -50,8 +50,8 @@ func (c *Client) Do(ctx context.Context, method, path, accept string) (*http.Res
 	return resp, err
 }
 
-// url is a path on the registry. A path may begin with two slashes, which in a
-// reference (RFC 3986 §4.2) would be another host.
+// url returns the URL of a path on the registry. A path may begin with two slashes, which
+// in a relative reference (RFC 3986 §4.2) would name another host.
 func (c *Client) url(path string) (*url.URL, error) {
 	if !strings.HasPrefix(path, "/") {
 		path = "/" + path
@@ -90,9 +90,9 @@ func (c *Client) send(ctx context.Context, method, path, accept string) (*http.R
 	return resp, nil
 }
 
-// TooLargeError says that an answer has more bytes than are read.
+// TooLargeError says that an answer has more bytes than the caller reads.
 type TooLargeError struct {
-	// Size is what the answer declares, 0 where it does not.
+	// Size is what the answer declares; 0 if it declares none.
 	Size, Limit int64
 	cause       error
 }
@@ -107,8 +107,8 @@ func (e *TooLargeError) Error() string {
 // Unwrap returns the error of a transport that has the same bound, or nil.
 func (e *TooLargeError) Unwrap() error { return e.cause }
 
-// Read is Do with GET for an answer of at most limit bytes: of more is a
-// *TooLargeError. The header is returned with every answer, also with an error.
+// Read is Do with GET for an answer of at most limit bytes: a longer one is a
+// *TooLargeError. It returns the header of every answer, also with an error.
 func (c *Client) Read(ctx context.Context, path, accept string, limit int64) ([]byte, http.Header, error) {
 	resp, err := c.send(ctx, http.MethodGet, path, accept)
 	if resp == nil {
@@ -128,8 +128,8 @@ func (c *Client) Read(ctx context.Context, path, accept string, limit int64) ([]
 	return body, resp.Header, err
 }
 
-// Next is the path of the page after the one at path, by the Link header of its answer
-// (RFC 8288), or "". elsewhere is set when that page is not on the registry.
+// Next returns the path of the page after the one at path, by the Link header of its
+// answer (RFC 8288), or "". elsewhere is set when that page is not on the registry.
 func (c *Client) Next(header http.Header, path string) (next string, elsewhere bool) {
 	for _, value := range header.Values("Link") {
 		target, params, ok := strings.Cut(value, ">")

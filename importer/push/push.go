@@ -1,9 +1,7 @@
-// Package push has the types in which one room tells another of pushes: an [Event]
-// from a receiver of webhooks to a queue, and a [Job] from the queue to the worker
-// that imports.
+// Package push has the types by which rooms pass on pushes: an [Event] from a receiver of webhooks to a queue, and a
+// [Job] from the queue to the worker that imports.
 //
-// The package is a leaf: it holds no queue and asks no registry, so that the rooms
-// that do need not know each other.
+// The package is a leaf: it holds no queue and asks no registry, so that the rooms that do need not know each other.
 package push
 
 import (
@@ -25,19 +23,18 @@ const (
 	Pushed Action = "push"
 	// Deleted: a manifest, a tag or a whole repository was deleted.
 	Deleted Action = "delete"
-	// Runs: a pod uses it. Nothing of it has changed; it is to be there.
+	// Runs: a pod uses the reference. The registry has not changed; the image must be there.
 	Runs Action = "run"
-	// Follows: a tag of an image stream follows it, and has it imported.
+	// Follows: a tag of an image stream follows the reference, and wants it imported.
 	Follows Action = "follow"
 )
 
-// Event is one thing that a registry says happened. It is believed as far as it
-// names something to ask the registry about, and no further. Its JSON is the form
-// in which a queue stores it; who told, and what only the receiver reads, is left
-// out, so that equal events of several deliveries have equal forms.
+// Event is one thing that a registry says happened. It is trusted to name something to ask the registry about, and no
+// further. Its JSON is the form in which a queue stores it. That leaves out the receiver, and what only the receiver
+// reads, so that equal events of several deliveries have equal forms.
 type Event struct {
-	// Receiver is the name of the receiver that was told; for Runs, [OfCluster], for Follows, [OfStreams], and for what the
-	// registry of streams has stored here itself, [OfRegistry].
+	// Receiver is the name of the receiver of webhooks that was told. It is [OfCluster] for Runs, [OfStreams] for
+	// Follows, and [OfRegistry] for a push that the registry of streams has stored here itself.
 	Receiver string `json:"-"`
 	// ID is the sender's name for the delivery, the same when it is sent again. It
 	// is empty when the sender has none.
@@ -47,38 +44,39 @@ type Event struct {
 	// reference).
 	Host       string `json:"host"`
 	Repository string `json:"repository"`
-	// Tag and Digest: Pushed has at least one, Runs and Follows exactly one; Deleted without either is of
-	// the whole repository.
+	// Pushed has a Tag or a Digest or both, Runs and Follows exactly one. Deleted without either is about the whole
+	// repository.
 	Tag    string `json:"tag,omitempty"`
 	Digest string `json:"digest,omitempty"`
-	// Actor is who did it, as the sender says; nobody checks that. It is a line of at most MaxActor bytes, and empty when
-	// the sender does not say.
+	// Actor is who did it, by the sender's word; nobody checks that. It is a line of at most MaxActor bytes, and empty
+	// if the sender does not say.
 	Actor string `json:"actor,omitempty"`
-	// MediaType is the manifest's, empty when the sender does not say.
+	// MediaType is the manifest's, empty if the sender does not say.
 	MediaType string `json:"-"`
 }
 
 // MaxActor bounds Event.Actor, in bytes.
 const MaxActor = 128
 
-// OfCluster is the Receiver of what the pods of a cluster use. It is the name of no receiver of webhooks, which has no slash.
+// OfCluster is the Receiver of references that the pods of a cluster use. A receiver of webhooks has no slash in its
+// name.
 func OfCluster(name string) string { return clusterPrefix + name }
 
 const clusterPrefix = "cluster/"
 
-// Cluster is the cluster whose pods use what a job is about; it is false for a job about a push.
+// Cluster returns the cluster whose pods use the job's reference; ok is false for a job of another receiver.
 func (j *Job) Cluster() (name string, ok bool) { return strings.CutPrefix(j.Receiver, clusterPrefix) }
 
-// OfStreams is the Receiver of what tags of image streams follow. It is the name of no other.
+// OfStreams is the Receiver of references that tags of image streams follow.
 const OfStreams = "image/streams"
 
-// OfStreams reports whether a job is about what tags of image streams follow.
+// OfStreams reports whether tags of image streams follow the job's reference.
 func (j *Job) OfStreams() bool { return j.Receiver == OfStreams }
 
-// OfRegistry is the Receiver of pushes to the registry that has this server for its image API. It is the name of no other.
+// OfRegistry is the Receiver of pushes to the registry that has this server for its image API.
 const OfRegistry = "image/registry"
 
-// Reference is what the event is about, with its tag and its digest.
+// Reference returns the reference that the event is about, with its tag and its digest.
 func (e Event) Reference() reference.Reference {
 	return reference.Reference{Host: e.Host, Repository: e.Repository, Tag: e.Tag, Digest: e.Digest}
 }
@@ -93,14 +91,14 @@ func (e Event) Key() string {
 	return ref.String()
 }
 
-// Encode is the stored form of the event.
+// Encode returns the stored form of the event.
 func (e Event) Encode() []byte {
 	b, _ := json.Marshal(e) // strings always marshal
 	return b
 }
 
-// Decode reads what Encode wrote, and checks it: a queue may be old. Names come back
-// in canonical form, also those that were stored when Docker Hub was index.docker.io.
+// Decode reads and checks the output of Encode: a queue may be old. Names come back in canonical form, also those that
+// were stored when Docker Hub was index.docker.io.
 func Decode(b []byte) (Event, error) {
 	var e Event
 	if err := json.Unmarshal(b, &e); err != nil {
@@ -124,28 +122,25 @@ func Decode(b []byte) (Event, error) {
 	return Event{Action: e.Action, Host: ref.Host, Repository: ref.Repository, Tag: ref.Tag, Digest: ref.Digest, Actor: printable.Line(e.Actor, MaxActor)}, nil
 }
 
-// State is where a job stands.
+// State is the state of a job.
 type State string
 
 const (
-	// Waiting: to be done at Job.Due or after.
+	// Waiting: to be done at Job.Due or later.
 	Waiting State = "waiting"
-	// Leased: a worker does it; it is due again at Job.Due if the worker says
-	// nothing until then.
+	// Leased: a worker does it; it is due again at Job.Due unless the worker renews the lease.
 	Leased State = "leased"
 	// Dead: given up at Job.Due.
 	Dead State = "dead"
 )
 
-// Job is the events with one Key that one receiver was told of, in a queue. Its
-// JSON is what administrators see.
+// Job is the events with one Key that one receiver was told of, in a queue. Its JSON is what administrators see.
 type Job struct {
 	ID       int64  `json:"id"`
 	Key      string `json:"key"`
 	Receiver string `json:"receiver"`
 	State    State  `json:"state"`
-	// Due is what State says it is, Enqueued when the first event came and Latest
-	// when the last did.
+	// Due means what State says. Enqueued is when the first event came, and Latest when the last did.
 	Due      time.Time `json:"due"`
 	Enqueued time.Time `json:"enqueued"`
 	Latest   time.Time `json:"-"`
@@ -154,18 +149,17 @@ type Job struct {
 	Attempts int `json:"attempts"`
 	// Error is why the last attempt failed; it may be cut.
 	Error string `json:"error,omitempty"`
-	// Events, in order of arrival, are those of a leased job: 1 to 256, each once.
-	// Their Receiver, ID and MediaType are empty.
+	// Events are those of a leased job, in order of arrival: 1 to 256, each once. Their Receiver, ID and MediaType are
+	// empty.
 	Events []Event `json:"-"`
-	// Lease counts the leases ever: it tells the holder of one from those of earlier
-	// ones.
+	// Lease counts the leases ever: it tells the holder of one from the holders of earlier ones.
 	Lease int64 `json:"-"`
 }
 
 // Host is the registry of a leased job.
 func (j *Job) Host() string { return j.Events[0].Host }
 
-// Failure says why an attempt failed and what is to come of the job.
+// Failure says why an attempt failed and what becomes of the job.
 type Failure struct {
 	// Error is for people; it is safe to show.
 	Error string
@@ -182,10 +176,9 @@ type Depth struct {
 	Oldest time.Time
 }
 
-// Room says how many more jobs of a host there is room for. Where there is none,
-// again is when that may change by itself, and zero when only the end of a job
-// changes it.
+// Room returns for how many more jobs of a host there is room. If there is none, again is when that may change by
+// itself; it is zero when only the end of a job changes it.
 type Room = func(host string) (n int, again time.Time)
 
-// ErrNoSuchJob says that no job has that ID, or that it is leased and cannot be touched.
+// ErrNoSuchJob says that no job has that ID, or that the job is leased and cannot be touched.
 var ErrNoSuchJob = errors.New("there is no such job, or it is being done at this moment")

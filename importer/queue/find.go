@@ -13,8 +13,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 )
 
-// listPage is how many Images ListFinder has in memory at a time: one is up to
-// 12 MiB, usually some 20 KiB. tagsPage is how many ImageTags are, which are small.
+// listPage is how many Images ListFinder has in memory at a time: an Image is up to 12 MiB,
+// usually some 20 KiB. tagsPage is the same for ImageTags, which are small.
 const listPage, tagsPage = 10, 100
 
 // ListFinder is a Finder that lists the Images whose field selectors.RecordedReferences has the
@@ -28,7 +28,7 @@ func (f ListFinder) FindImages(ctx context.Context, ref reference.Reference, vis
 		list, err := f.Images.List(ctx, options)
 		if err != nil {
 			if apierrors.IsResourceExpired(err) && options.Continue != "" {
-				options.Continue = "" // too slow for the history kept: start again
+				options.Continue = "" // it took longer than history is kept: start again
 				continue
 			}
 			return fmt.Errorf("listing images: %w", err)

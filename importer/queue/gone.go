@@ -18,9 +18,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer"
 )
 
-// gone asks the registry about a tag or a digest that was deleted. When it is not
-// there, it marks the Images it is recorded on, and those of digests, which the
-// registry says a tag led to. It was told of then.
+// gone asks the registry about a tag or a digest that was deleted, as an event at then says. If the registry does not
+// have it, gone marks the Images on which it is recorded, and the Images of digests, to which the registry says the tag
+// led.
 func (w *Worker) gone(ctx context.Context, ref reference.Reference, digests []string, then time.Time) (bool, error) {
 	now, err := w.settle(ctx, ref, then, func(digest string) bool { return digest == "" })
 	if err != nil || now != "" {
@@ -39,7 +39,7 @@ func (w *Worker) gone(ctx context.Context, ref reference.Reference, digests []st
 	return true, nil
 }
 
-// look has the registry asked where a tag leads, and that recorded.
+// look asks the registry where a tag leads, and records that.
 func (w *Worker) look(ctx context.Context, ref reference.Reference) (digest string, err error) {
 	digest, left, err := w.Importer.Look(ctx, ref, w.Images)
 	if digest == "" && err == nil {
@@ -54,8 +54,8 @@ func (w *Worker) notifyGone(ctx context.Context, image string, ref reference.Ref
 	w.notify(ctx, Notice{Reason: NoticeGoneFromRegistry, Image: image, Reference: ref.String(), Message: ref.String() + " is no longer in the registry"})
 }
 
-// searchSigned looks for signatures again of the images of which the manifest, now gone, held some, or attestations. It can no longer
-// be asked which these are.
+// searchSigned searches signatures again for the images of which a manifest that is now gone held signatures or
+// attestations. The manifest can no longer say which images these are.
 func (w *Worker) searchSigned(ctx context.Context, manifest reference.Reference) error {
 	if w.Finder == nil {
 		return nil
@@ -77,7 +77,7 @@ func (w *Worker) searchSigned(ctx context.Context, manifest reference.Reference)
 	return err
 }
 
-// goneRepository asks about every reference in the repository that is known.
+// goneRepository asks about every known reference in the repository.
 func (w *Worker) goneRepository(ctx context.Context, repository reference.Reference) error {
 	asked := map[reference.Reference]bool{} // at most the tags of a repository
 	ask := func(ref reference.Reference) error {
@@ -112,8 +112,7 @@ func (w *Worker) goneRepository(ctx context.Context, repository reference.Refere
 	}
 }
 
-// goneImages asks about each Image in the repository, and about the tags that it is
-// known by.
+// goneImages asks about each Image in the repository, and about the tags that it is known by.
 func (w *Worker) goneImages(ctx context.Context, repository reference.Reference, ask func(reference.Reference) error) error {
 	if w.Finder == nil {
 		return nil
@@ -149,7 +148,7 @@ func (w *Worker) markGone(ctx context.Context, name string, ref reference.Refere
 	return err
 }
 
-// unmarkGone takes references off the mark that are in the registry after all.
+// unmarkGone unmarks references that the registry has after all.
 func (w *Worker) unmarkGone(ctx context.Context, image *imagev1.Image, references ...reference.Reference) error {
 	isBack := func(image *imagev1.Image) bool {
 		gone, changed := annotation.Missing(image.Annotations), false

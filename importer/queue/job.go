@@ -18,13 +18,13 @@ import (
 
 func isDeletion(e push.Event) bool { return e.Action == push.Deleted }
 
-// do asks the registry what is true of what the events name, and makes the Images
-// agree. Doing it again changes nothing.
+// do asks the registry whether the events of a job are true, and makes the Images agree
+// with its answers. To do it again changes nothing.
 //
-// Events come late, twice and out of order, so only the registry knows where a tag
-// points. They come early, too: distribution tells of a push before it has moved
-// the tag. So what was pushed is imported by its digest, and the tag is looked at
-// until it leads there, or long enough.
+// Events come late, twice and out of order, so only the registry knows where a tag leads.
+// They come early, too: distribution reports a push before it has moved the tag. So a
+// push is imported by its digest, and its tag is looked at until it leads there, or long
+// enough.
 func (w *Worker) do(ctx context.Context, j *push.Job) error {
 	if cluster, ok := j.Cluster(); ok {
 		return w.doRunning(ctx, cluster, j)
@@ -68,12 +68,12 @@ func (w *Worker) do(ctx context.Context, j *push.Job) error {
 	return nil
 }
 
-// errGone ends a job about what is no longer in the registry.
+// errGone ends a job about something that is no longer in the registry.
 var errGone = errors.New("it is no longer in the registry")
 
-// ended is how a job ends that failed with err: as gone if what was pushed has been
-// deleted since, as it seems after a few attempts. An index of which the registry lacks
-// the images, say, is there all the same.
+// ended returns the error with which a job ends that failed with err. It is errGone if
+// the pushed manifest has been deleted since, which counts after a few attempts. An index
+// that is there, and whose images the registry lacks, is not gone.
 func (w *Worker) ended(ctx context.Context, j *push.Job, err error) error {
 	if _, runs := j.Cluster(); runs || j.OfStreams() || importer.ReasonOf(err) != importer.NotFound || j.Attempts < doubtfulAttempts {
 		return err
@@ -97,7 +97,7 @@ func (w *Worker) ended(ctx context.Context, j *push.Job, err error) error {
 	return errGone
 }
 
-// doDigest does the events about one digest.
+// doDigest handles the events about one digest.
 func (w *Worker) doDigest(ctx context.Context, ref reference.Reference, j *push.Job) error {
 	if slices.ContainsFunc(j.Events, isDeletion) {
 		switch gone, err := w.gone(ctx, ref, nil, j.Latest); {
@@ -106,14 +106,14 @@ func (w *Worker) doDigest(ctx context.Context, ref reference.Reference, j *push.
 		case gone:
 			return w.searchSigned(ctx, ref)
 		}
-		// Deleted and pushed again, or the event was wrong.
+		// It was deleted and pushed again, or the event was wrong.
 	}
 	_, err := w.importOne(ctx, ref, j.Events[0])
 	return err
 }
 
-// doTag does the events about one tag, of which pushed are the digests it was said
-// to lead to.
+// doTag handles the events about one tag. pushed are the digests to which it was said to
+// lead.
 func (w *Worker) doTag(ctx context.Context, tag reference.Reference, pushed []string, j *push.Job) error {
 	isDeleted := slices.ContainsFunc(j.Events, isDeletion)
 	if isDeleted && !slices.ContainsFunc(j.Events, func(e push.Event) bool { return !isDeletion(e) }) {
@@ -135,7 +135,7 @@ func (w *Worker) doTag(ctx context.Context, tag reference.Reference, pushed []st
 		switch _, err := w.importOne(ctx, tag.WithDigest(digest), j.Events[0]); {
 		case err == nil:
 			stored = true
-		case importer.ReasonOf(err) != importer.NotFound: // else replaced or deleted since
+		case importer.ReasonOf(err) != importer.NotFound: // else it was replaced or deleted since
 			return err
 		}
 	}
@@ -155,13 +155,13 @@ func (w *Worker) doTag(ctx context.Context, tag reference.Reference, pushed []st
 		_, err := w.gone(ctx, tag, digestsOf(j.Events, push.Deleted), j.Latest)
 		return err
 	case stored && j.Attempts >= doubtfulAttempts:
-		return nil // the tag was deleted without a word; the Image is there
+		return nil // the tag was deleted without an event; the Image is there
 	}
 	return missing
 }
 
-// isContent reports whether a digest is another one of the stored Image, by an algorithm
-// that the registry does not name it by.
+// isContent reports whether a digest is another digest of the stored Image, by an
+// algorithm that the registry does not use to name it.
 func (w *Worker) isContent(ctx context.Context, image, digest string) bool {
 	if by, _, _ := strings.Cut(digest, ":"); image == "" || strings.HasPrefix(image, by+":") {
 		return false
@@ -170,15 +170,15 @@ func (w *Worker) isContent(ctx context.Context, image, digest string) bool {
 	return err == nil && stored.DockerImageManifest != "" && manifest.VerifyDigest([]byte(stored.DockerImageManifest), digest) == nil
 }
 
-// awaitTag waits until a tag leads to something that was pushed, or long enough,
-// and returns where it leads.
+// awaitTag waits until a tag leads to one of pushed, or long enough, and returns the
+// digest that it leads to.
 func (w *Worker) awaitTag(ctx context.Context, tag reference.Reference, pushed []string, then time.Time) (string, error) {
 	return w.settle(ctx, tag, then, func(digest string) bool { return len(pushed) == 0 || slices.Contains(pushed, digest) })
 }
 
-// settle looks at a tag or digest until ok says that it is as expected, or until
-// the registry has had Settle, from then on, to make its own words true. It
-// returns what it saw last: a digest, or "" for none.
+// settle looks at a tag or digest until ok accepts what it sees, or until the registry
+// has had Options.Settle, counted from then, to make its own words true. It returns the
+// digest that it saw last, or "" for none.
 func (w *Worker) settle(ctx context.Context, ref reference.Reference, then time.Time, ok func(digest string) bool) (string, error) {
 	for delay := w.Settle / 32; ; delay *= 2 {
 		digest, err := w.Importer.Resolve(ctx, ref)
@@ -193,7 +193,7 @@ func (w *Worker) settle(ctx context.Context, ref reference.Reference, then time.
 	}
 }
 
-// digestsOf are the digests in the events of an action, each once.
+// digestsOf returns the digests in the events of an action, each once.
 func digestsOf(events []push.Event, action push.Action) []string {
 	var digests []string
 	for _, e := range events {
@@ -204,7 +204,7 @@ func digestsOf(events []push.Event, action push.Action) []string {
 	return digests
 }
 
-// importOne imports what ref leads to, be it an image or what belongs to one, and
+// importOne imports what ref leads to, an image or an artifact that belongs to one, and
 // returns its digest.
 func (w *Worker) importOne(ctx context.Context, ref reference.Reference, event push.Event) (digest string, err error) {
 	result, err := w.importPresent(ctx, w.Importer, ref, w.Images)
@@ -216,22 +216,21 @@ func (w *Worker) importOne(ctx context.Context, ref reference.Reference, event p
 	}
 	root := result.Images[0]
 	if event.Digest == "" {
-		w.pushReceived(ctx, result.Digest, event, event.Actor) // only now it is known of what
+		w.pushReceived(ctx, result.Digest, event, event.Actor) // only now the pushed image is known
 	}
 	message := "Imported " + ref.String()
 	if root.Action == importer.Unchanged {
 		message = ref.String() + " had been imported before"
 	}
 	w.notify(ctx, Notice{Reason: NoticeImported, Image: result.Digest, Reference: event.Key(), Message: message})
-	// An image may say that it belongs to another.
+	// An image may name another as its subject.
 	if m, err := manifest.Parse([]byte(root.Image.DockerImageManifest), root.Image.DockerImageManifestMediaType); err == nil && m.Subject != nil {
 		return result.Digest, w.searchSignatures(ctx, ref.WithDigest(m.Subject.Digest))
 	}
 	return result.Digest, nil
 }
 
-// importPresent imports what is in the registry, and so takes the mark off that it
-// is gone.
+// importPresent imports what is in the registry, and removes the mark that it is gone.
 func (w *Worker) importPresent(ctx context.Context, im *importer.Importer, ref reference.Reference, images importer.Images) (*importer.Result, error) {
 	result, err := im.Import(ctx, ref, images)
 	if err != nil {
@@ -254,21 +253,21 @@ func (w *Worker) pushReceived(ctx context.Context, digest string, event push.Eve
 	}
 }
 
-// searchSubject finds out which image the artifact belongs to, if any, and has
-// its signatures looked for again. It returns the artifact's digest.
+// searchSubject finds the image that an artifact belongs to, if any, and has its
+// signatures searched again. It returns the artifact's digest.
 func (w *Worker) searchSubject(ctx context.Context, ref reference.Reference) (digest string, err error) {
 	m, err := w.Importer.Manifest(ctx, ref)
 	if err != nil {
 		return "", err
 	}
 	if m.Subject == nil {
-		return m.Digest, nil // a chart, a policy, …: none of ours
+		return m.Digest, nil // a chart, a policy, …: of no interest
 	}
 	return m.Digest, w.searchSignatures(ctx, ref.WithDigest(m.Subject.Digest))
 }
 
-// searchSignatures looks for the signatures of an image again, as every import does. A
-// signature of what is not in the registry is of no interest.
+// searchSignatures searches the signatures of an image again, as every import does. A
+// signature of an image that is not in the registry is of no interest.
 func (w *Worker) searchSignatures(ctx context.Context, subject reference.Reference) error {
 	w.Importer.ForgetSignatures(subject)
 	result, err := w.Importer.Import(ctx, subject, w.Images)
@@ -285,19 +284,19 @@ func (w *Worker) searchSignatures(ctx context.Context, subject reference.Referen
 	return nil
 }
 
-// doubtfulAttempts is how often something is tried that will hardly change, but
+// doubtfulAttempts is how often a job is tried whose failure will hardly go away, but
 // may: an image that is not visible yet, credentials that are being replaced.
 const doubtfulAttempts = 6
 
-// failure says what is to come of a job that failed.
+// failure says what becomes of a job that failed.
 func failure(err error, attempt int) push.Failure {
 	f := push.Failure{Error: err.Error()}
 	var e *importer.Error
-	var bad *reference.Error // what a registry names and we cannot ask for
+	var bad *reference.Error // a name from a registry that we cannot ask for
 	switch {
 	case errors.As(err, &bad) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) || errors.Is(err, errPanic):
 		f.Permanent = true
-	case !errors.As(err, &e) || temporary(err): // the API's, or the network's: it gets better
+	case !errors.As(err, &e) || temporary(err): // an error of the API or of the network, which goes away
 	case e.Reason == importer.InvalidImage || e.Reason == importer.TooLarge || e.Reason == importer.OverBudget:
 		f.Permanent = true
 	default:
@@ -309,7 +308,7 @@ func failure(err error, attempt int) push.Failure {
 	return f
 }
 
-// temporary reports whether any error in the tree is: one child of an index may
+// temporary reports whether an error in the tree is temporary: one child of an index may
 // have failed for good and another for now.
 func temporary(err error) bool {
 	switch e := err.(type) {
@@ -329,8 +328,8 @@ func (w *Worker) notify(ctx context.Context, n Notice) {
 	}
 }
 
-// notifyFailure tells of a failure on every Image that the events name; a tag's
-// alone is nobody's.
+// notifyFailure reports a failure on every Image that the events name. A failure of a tag
+// alone has no Image.
 func (w *Worker) notifyFailure(ctx context.Context, j *push.Job, f push.Failure) {
 	images := map[string]bool{}
 	for _, e := range j.Events {

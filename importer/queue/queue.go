@@ -1,6 +1,5 @@
-// Package queue turns what registries tell into Images: a Worker takes jobs from a
-// Queue, asks the registry what is true of them, and has an importer do the rest.
-// It does not know how a Queue keeps its jobs.
+// Package queue turns notifications of registries into Images: a Worker takes jobs from a Queue, asks the registry what
+// is true of them, and has an importer do the rest. It does not know how a Queue keeps its jobs.
 package queue
 
 import (
@@ -17,11 +16,10 @@ import (
 
 // Queue keeps jobs until they are done, across restarts.
 type Queue interface {
-	// Claim waits for jobs and leases up to n of them, for so long. room says how many
-	// of a registry's jobs there is room for. Registries take turns.
+	// Claim waits for jobs and leases up to n of them for a time. room returns for how many jobs of a registry there is
+	// room. Registries take turns.
 	Claim(ctx context.Context, n int, lease time.Duration, room push.Room) ([]*push.Job, error)
-	// Renew extends the lease of a job. It and the methods below fail when the
-	// lease has ended.
+	// Renew extends the lease of a job. It and the methods below fail when the lease has ended.
 	Renew(ctx context.Context, j *push.Job, lease time.Duration) error
 	// Done removes the job.
 	Done(ctx context.Context, j *push.Job) error
@@ -33,28 +31,27 @@ type Queue interface {
 	Depth(ctx context.Context) (map[string]push.Depth, error)
 }
 
-// Finder finds Images by where they are from.
+// Finder finds Images by their references.
 type Finder interface {
-	// FindImages calls visit with every Image that is known (see annotation.Known) by
-	// the reference, or by one in the repository if it has neither tag nor digest,
-	// until visit fails.
+	// FindImages calls visit with every Image that is known (see annotation.Known) by the reference, or, if that has
+	// neither tag nor digest, by one in its repository, until visit fails.
 	FindImages(ctx context.Context, ref reference.Reference, visit func(*imagev1.Image) error) error
 }
 
 // Pods know the pods whose images are imported.
 type Pods interface {
-	// Keychains are the credentials with which pods of a cluster pull that use ref now, one for each service account and
-	// at most a few. They are read from the cluster each time. unread is why others could not be read, nil if none. err
-	// is why the cluster cannot be asked at all; the job is then tried again.
+	// Keychains returns the credentials with which pods of a cluster that use ref now pull it: one for each service
+	// account, and at most a few. They are read from the cluster each time. unread is why others could not be read, nil
+	// if all could. err is why the cluster cannot be asked at all; the job is then tried again.
 	Keychains(ctx context.Context, cluster string, ref reference.Reference) (all []authn.Keychain, unread, err error)
 }
 
-// Streams know the tags of image streams that have what they follow imported.
+// Streams know the tags of image streams that want imported what they follow.
 type Streams interface {
-	// Imported tells the streams what became of an import; failed is why it could not be done, nil if it was.
+	// Imported tells the streams the result of an import; failed is nil or why it failed.
 	Imported(ctx context.Context, ref reference.Reference, failed error) error
-	// Scheduled calls use with each reference that is to be imported by every sweep, until use fails. One may come several
-	// times.
+	// Scheduled calls use with each reference that every sweep must import, until use fails. A reference may come
+	// several times.
 	Scheduled(ctx context.Context, use func(ref reference.Reference) error) error
 }
 
@@ -71,7 +68,7 @@ type Notice struct {
 	Warning bool
 	// Image is the name of the Image, a digest; empty when it is not known which.
 	Image string
-	// Reference is what the registry spoke of.
+	// Reference is the one that the registry reported.
 	Reference string
 	// Message is one sentence.
 	Message string

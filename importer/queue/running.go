@@ -11,9 +11,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
-// doRunning imports what pods of a cluster use, with the credentials of one after the other, and then with those of the
-// importer alone. It takes the next ones where the registry does not show the image to some: a pod may name an image
-// that its own credentials are not good for, and that must not keep out another pod's.
+// doRunning imports what pods of a cluster use, with the credentials of one pod after the other, and then with those of
+// the importer alone. It goes on to the next credentials if the registry hides the image from these: a pod may name an
+// image that its own credentials cannot read, and that must not keep out another pod's.
 func (w *Worker) doRunning(ctx context.Context, cluster string, j *push.Job) error {
 	ref := j.Events[0].Reference()
 	var keychains []authn.Keychain
@@ -36,7 +36,7 @@ func (w *Worker) doRunning(ctx context.Context, cluster string, j *push.Job) err
 			return nil
 		}
 		if failed == nil {
-			failed = err // those that follow are further guesses
+			failed = err // later failures are those of further guesses
 		}
 		if !isHidden(err) {
 			return err
@@ -48,8 +48,8 @@ func (w *Worker) doRunning(ctx context.Context, cluster string, j *push.Job) err
 	return failed
 }
 
-// importShown imports what the registry shows to im. It looks first: what is hidden from some credentials must not be
-// written down as gone.
+// importShown imports what the registry shows to im. It looks first: an image that is hidden from some credentials must
+// not be recorded as gone.
 func (w *Worker) importShown(ctx context.Context, im *importer.Importer, ref reference.Reference) (*importer.Result, error) {
 	switch digest, err := im.Resolve(ctx, ref); {
 	case err != nil:
@@ -69,7 +69,7 @@ func isHidden(err error) bool {
 	return false
 }
 
-// notifyFound tells of what was imported without a push, if it was new.
+// notifyFound reports what was imported without a push, if it is new.
 func (w *Worker) notifyFound(ctx context.Context, result *importer.Result, ref reference.Reference, message string) (isNew bool) {
 	for _, i := range result.Images {
 		if i.Action != importer.Unchanged {

@@ -10,7 +10,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
-// doFollowed imports what tags of image streams follow, and tells the streams what became of it, at each attempt.
+// doFollowed imports what tags of image streams follow, and tells the streams the result of each attempt.
 func (w *Worker) doFollowed(ctx context.Context, j *push.Job) error {
 	ref := j.Events[0].Reference()
 	result, err := w.importPresent(ctx, w.Importer, ref, w.Images)
@@ -26,10 +26,11 @@ func (w *Worker) doFollowed(ctx context.Context, j *push.Job) error {
 	return err
 }
 
-// maxScheduled is of how many references a sweep remembers that it has imported them. What is beyond may be imported twice.
+// maxScheduled is how many references a sweep remembers as imported. References beyond may be imported twice.
 const maxScheduled = 100_000
 
-// sweepScheduled imports what tags of image streams have imported again and again, unless its repository has been swept.
+// sweepScheduled imports the references that tags of image streams want imported regularly, except those in
+// repositories that were swept.
 func (w *Worker) sweepScheduled(ctx context.Context, silent map[string]bool) (swept int, err error) {
 	if w.Streams == nil {
 		return 0, nil

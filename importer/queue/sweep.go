@@ -9,20 +9,21 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer"
 )
 
-// SweepOptions have repositories looked through for what no notification told
-// of: some registries drop notifications (zot, GitHub), and some have none for a
+// SweepOptions say which repositories are swept for changes that no notification
+// reported: some registries drop notifications (zot, GitHub), and some send none for a
 // tag that was added or removed (Harbor).
 //
-// It also imports what tags of image streams follow that ask for it (Streams.Scheduled).
+// A sweep also imports the references that tags of image streams want imported regularly
+// (Streams.Scheduled).
 //
-// A sweep imports every tag of a repository, which costs a few small requests for
-// an image that is known, and then asks about what was known and is not there any
-// more. What has no tag is not listed, so it is not found.
+// A sweep imports every tag of a repository, which costs a few small requests for a known
+// image, and then asks about known references that it has not met. It does not find what
+// has no tag, as that is not listed.
 type SweepOptions struct {
 	// Repositories, host/path, at most 1,000.
 	Repositories []string
-	// Every is the time from the beginning of one sweep to the next (6 h), at
-	// least a minute. The first begins with Run, and a slow one delays the next.
+	// Every is the time from the beginning of one sweep to the next (6 h), at least a
+	// minute. The first begins with Run, and a slow sweep delays the next.
 	Every time.Duration
 }
 
@@ -74,8 +75,8 @@ func (w *Worker) sweepEvery(ctx context.Context) {
 	}
 }
 
-// sweep goes through the repositories, one tag at a time: it is in no hurry, and
-// pushes go first.
+// sweep goes through the repositories, one tag at a time: it is in no hurry, and pushes
+// go first.
 func (w *Worker) sweep(ctx context.Context) {
 	ctx, start := importer.Because(ctx, "sweep"), w.Clock.Now()
 	swept, silent := 0, map[string]bool{} // hosts that do not answer now
@@ -99,8 +100,8 @@ func (w *Worker) sweep(ctx context.Context) {
 	}
 }
 
-// sweepRepository imports every tag, and asks about what else is known. It goes on
-// after an image that cannot be imported, and gives up when the registry does not
+// sweepRepository imports every tag, and asks about the other known references. It goes
+// on after an image that cannot be imported, and gives up when the registry does not
 // answer.
 func (w *Worker) sweepRepository(ctx context.Context, repository reference.Reference) error {
 	tags, err := w.Importer.Tags(ctx, repository)
@@ -125,7 +126,7 @@ func (w *Worker) sweepRepository(ctx context.Context, repository reference.Refer
 	return w.goneRepository(ctx, repository)
 }
 
-// sweepTag imports a tag and tells of it if it was new.
+// sweepTag imports a tag and reports it if it is new.
 func (w *Worker) sweepTag(ctx context.Context, ref reference.Reference, images importer.Images) (result string, err error) {
 	imported, err := w.importPresent(ctx, w.Importer, ref, images)
 	switch {

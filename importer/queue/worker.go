@@ -27,29 +27,28 @@ type Options struct {
 	Importer *importer.Importer
 	Images   importer.Tagged
 	Queue    Queue
-	// Finder finds the Images a deleted tag or repository is recorded on, for
-	// registries that do not say which digest it had. Nil leaves those unmarked.
+	// Finder finds the Images on which a deleted tag or repository is recorded, for registries
+	// that do not say which digest it had. If it is nil, those are not marked.
 	Finder Finder
-	// Pods have credentials for what they use; nil have none.
+	// Pods have the credentials for what they use; may be nil.
 	Pods Pods
-	// Streams are told of what their tags had imported; nil has none.
+	// Streams are told the result of the imports that their tags want; may be nil.
 	Streams Streams
-	// Sweep is the net below notifications that are lost.
+	// Sweep finds what lost notifications did not report.
 	Sweep SweepOptions
-	// Notifier is told what happens; nil tells nobody.
+	// Notifier is told what happens; may be nil.
 	Notifier Notifier
 	// Receivers are shown by the metrics also when they have no jobs.
 	Receivers []string
 	// Concurrency is how many jobs are done at a time (32), HostConcurrency how many
 	// of those of one registry (8); see package lanes.
 	Concurrency, HostConcurrency int
-	// Lease is how long a job stays with a worker that is not heard of (1 min).
+	// Lease is how long a job stays with a worker that does not renew it (1 min).
 	Lease time.Duration
-	// Settle is how long a registry may take to make true what it has told: for so
-	// long after Job.Latest a tag is looked at again that does not lead to what was
-	// pushed (1 s).
+	// Settle is how long a registry may take to make its notification true: a tag that does not
+	// lead to what was pushed is looked at again until this long after Job.Latest (1 s).
 	Settle time.Duration
-	// Grace is how long running jobs may take to end once Run is told to (10 s).
+	// Grace is how long running jobs may take to end once Run is to stop (10 s).
 	Grace time.Duration
 	// RegisterMetrics, when not nil, is called once with the Worker's metrics;
 	// legacyregistry.MustRegister in production.
@@ -60,7 +59,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Worker does the jobs of a Queue: it turns what registries tell into Images.
+// Worker does the jobs of a Queue: it turns notifications of registries into Images.
 type Worker struct {
 	Options
 	lanes   *lanes.Lanes
@@ -101,9 +100,8 @@ const (
 	claimPause    = time.Second     // after a claim that failed
 )
 
-// Run does jobs until ctx is done. Then running jobs get Grace to end, and what
-// has not ended is given back to the queue. It returns nil after a stop, and
-// leaves no goroutine behind.
+// Run does jobs until ctx is done. Then running jobs get Grace to end, and it gives those that
+// have not ended back to the queue. It returns nil after a stop, and leaves no goroutine behind.
 func (w *Worker) Run(ctx context.Context) error {
 	// Jobs outlive ctx by Grace.
 	jobs, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -170,7 +168,7 @@ func (w *Worker) runJob(ctx context.Context, j *push.Job) {
 	if gone {
 		err = nil
 	}
-	// Before the end is written, which has the next job claimed.
+	// Before the end of the job is written, which may start the next claim.
 	if until := w.lanes.End(j.Host(), err); !until.IsZero() {
 		logger.Info("The registry is left alone for a while", "host", j.Host(), "until", until, "err", err)
 	}
@@ -178,7 +176,7 @@ func (w *Worker) runJob(ctx context.Context, j *push.Job) {
 	lost()
 	renewing.Wait()
 
-	// The end of a job is written even if the server is stopping.
+	// The end of a job is written even while the server stops.
 	ending, done := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer done()
 	result := "done"
@@ -205,8 +203,7 @@ func (w *Worker) runJob(ctx context.Context, j *push.Job) {
 	}
 	w.metrics.jobs.WithLabelValues(j.Receiver, result).Inc()
 	if err != nil {
-		// The lease ends by itself, and the job is done again: to no effect, if it
-		// was done.
+		// The lease will end by itself, and the job be done again: without effect, if it was done.
 		logger.Error("Ending a job", "result", result, "err", err)
 	}
 }
@@ -229,10 +226,11 @@ func cause(j *push.Job) string {
 	return text
 }
 
-// maxActors is how many of those who did something are named.
+// maxActors is how many actors are named.
 const maxActors = 3
 
-// actors are who did it, as the sender of events says: those about a digest, or all if that is "".
+// actors names who did it, as the sender of events says: the actors of events about a digest, or
+// of all events if digest is "".
 func actors(events []push.Event, digest string) string {
 	var all []string
 	for _, e := range events {
@@ -271,8 +269,7 @@ func (w *Worker) renew(ctx context.Context, logger *slog.Logger, j *push.Job, lo
 	}
 }
 
-// guard is f, with a panic as an error: one registry's answer does not end the
-// server.
+// guard calls f, and returns a panic as an error: one registry's answer does not end the server.
 func guard(logger *slog.Logger, f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -12,17 +12,18 @@ import (
 type Auth struct {
 	// Scheme is "basic" or "bearer"; empty asks for none.
 	Scheme string
-	// Username and Password are what is right.
+	// Username and Password are the right ones.
 	Username, Password string
-	// Realm is the URL of the token server; empty is /token on the registry.
-	// A Registry serves tokens whatever its Scheme is.
+	// Realm is the URL of the token server; empty is /token on the registry. A Registry
+	// serves tokens whatever its Scheme is.
 	Realm string
 	// Anonymous lets the token server give tokens to whoever has no
 	// credentials.
 	Anonymous bool
 }
 
-// authenticate answers a request that may not go on.
+// authenticate answers a request that lacks credentials. It reports whether the request
+// may go on.
 func (r *Registry) authenticate(w http.ResponseWriter, req *http.Request) bool {
 	if req.URL.Path == "/token" {
 		r.serveToken(w, req)
@@ -93,7 +94,7 @@ func scopeOf(path string) string {
 	return ""
 }
 
-// writeError answers as the distribution-spec says errors look.
+// writeError answers with an error in the form of the distribution-spec.
 func writeError(w http.ResponseWriter, status int, code, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

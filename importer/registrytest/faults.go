@@ -13,12 +13,12 @@ type Fault func(next http.Handler) http.Handler
 
 type injected struct {
 	match *regexp.Regexp
-	times int // left; negative is always
+	times int // how often it still acts; negative is always
 	fault Fault
 }
 
-// Inject hits the next times requests ("METHOD /path") that match a regular
-// expression with a fault; 0 hits all. Of several the first that matches acts.
+// Inject applies a fault to the next times requests ("METHOD /path") that match a regular
+// expression; 0 is all. Of several faults the first that matches acts.
 func (r *Registry) Inject(match string, times int, fault Fault) {
 	r.t.Helper()
 	if times == 0 {
@@ -97,8 +97,8 @@ func Drip(interval time.Duration) Fault {
 	})
 }
 
-// Corrupt changes the last byte that is no white space or brace, and keeps the
-// length and all headers.
+// Corrupt changes the last byte that is not white space or a brace, and keeps the length
+// and all headers.
 func Corrupt() Fault {
 	return rewrite(func(w http.ResponseWriter, _ *http.Request, body []byte) {
 		changed := append([]byte(nil), body...)
@@ -158,7 +158,7 @@ func Redirect(status int, to string) Fault {
 	}
 }
 
-// WithoutHeader takes headers out of the answer.
+// WithoutHeader removes headers from the answer.
 func WithoutHeader(names ...string) Fault {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -183,7 +183,7 @@ func rewrite(send func(w http.ResponseWriter, req *http.Request, body []byte)) F
 			copyHeader(w, answer)
 			w.WriteHeader(answer.Code)
 			if req.Method == http.MethodHead {
-				return // the headers are all there is
+				return // only the headers are sent
 			}
 			send(w, req, answer.Body.Bytes())
 		})

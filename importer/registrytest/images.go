@@ -13,8 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Images keeps Images and ImageTags in memory as an API would: resource versions, conflicts,
-// copies in and out. It derives and validates nothing. The zero value is empty.
+// Images keeps Images and ImageTags in memory as an API would, with resource versions,
+// conflicts and copies in and out. It derives and validates nothing. The zero value is
+// empty.
 type Images struct {
 	mu       sync.Mutex
 	stored   map[string]*imagev1.Image
@@ -67,7 +68,7 @@ func (s *Images) Update(_ context.Context, image *imagev1.Image, _ metav1.Update
 	return s.write("update", image), nil
 }
 
-// Delete takes an Image away.
+// Delete removes an Image.
 func (s *Images) Delete(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +87,7 @@ func (s *Images) write(verb string, image *imagev1.Image) *imagev1.Image {
 	return image.DeepCopy()
 }
 
-// Names lists what is stored, sorted.
+// Names lists the names of the stored Images, sorted.
 func (s *Images) Names() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -39,7 +39,7 @@ type Registry struct {
 	tokens    map[string]string      // token → scope
 }
 
-// Request is what came in.
+// Request is a request that came in.
 type Request struct {
 	Method, Path  string
 	Authorization string
@@ -76,7 +76,7 @@ func New(t testing.TB, options ...Option) *Registry {
 		content: registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0))),
 	}
 	r.server = httptest.NewUnstartedServer(http.HandlerFunc(r.serve))
-	// A client that tries TLS first is no news.
+	// It need not log a client that tries TLS first.
 	r.server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	// Requests that a fault holds end with the test.
 	ctx, cancel := context.WithCancel(context.Background())
@@ -125,8 +125,8 @@ func (r *Registry) authenticated(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// Requests are those since the start or the last Reset, without the greetings
-// GET /v2/ that tell how a registry wants to be spoken to.
+// Requests returns the requests since the start or the last Reset, without the greetings
+// GET /v2/ that ask how to speak to a registry.
 func (r *Registry) Requests() []Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -139,7 +139,7 @@ func (r *Registry) Requests() []Request {
 	return out
 }
 
-// AllRequests are Requests with the greetings.
+// AllRequests returns Requests and the greetings.
 func (r *Registry) AllRequests() []Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()

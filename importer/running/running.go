@@ -1,13 +1,13 @@
-// Package running has what pods run imported, as if it had been pushed.
+// Package running has the images imported that pods run, as if they had been pushed.
 //
-// A [Feeder] is told of what pods use ([Feeder.Use]), asks whether it is known, and puts what is not into the queue of pushes.
-// There each cluster has a quota, and what fails is tried again and listed, as of a receiver of webhooks. Every hour all
-// pods are gone through, so that what was dropped or given up is tried again.
+// A [Feeder] is told which references pods use ([Feeder.Use]), and puts those that are not known into the queue of
+// pushes. There each cluster has a quota, and failed imports are tried again and listed, as for a receiver of webhooks.
+// Every hour the Feeder goes through all pods, and so tries again what was dropped or given up.
 //
 // # Bounds
 //
-// At most 10,000 references wait to be looked at; what is beyond is found when all pods are gone through. At most 100 are
-// put into the queue in a second, so that pushes do not wait long behind a cluster that is seen for the first time.
+// At most 10,000 references wait to be looked at; others are found when all pods are gone through. At most 100 are put
+// into the queue in a second, so that pushes do not wait long behind a cluster that is seen for the first time.
 package running
 
 import (
@@ -28,15 +28,15 @@ const (
 	maxWaiting = 10_000
 	batch      = 100
 	pause      = time.Second // between two batches
-	// Again is how often all pods are gone through, and how long something is left alone that was given up.
+	// Again is how often all pods are gone through, and how long a reference that was given up is left alone.
 	Again = time.Hour
 )
 
-// Queue keeps what is to be imported.
+// Queue keeps references until they are imported.
 type Queue interface {
-	// Enqueue makes events durable. What waits already is not added again.
+	// Enqueue makes events durable. An event that waits already is not added again.
 	Enqueue(ctx context.Context, events []push.Event) error
-	// Find returns the newest job of a receiver about a key, nil if there is none.
+	// Find returns the newest job of a receiver for a key, nil if there is none.
 	Find(ctx context.Context, receiver, key string) (*push.Job, error)
 	// Retry makes a job due that waits or is dead. It fails with push.ErrNoSuchJob.
 	Retry(ctx context.Context, id int64) error
@@ -47,9 +47,9 @@ type Options struct {
 	Queue Queue
 	// Known reports whether an image is known by a reference.
 	Known func(ctx context.Context, ref reference.Reference) (bool, error)
-	// Each calls use with what each pod uses.
+	// Each calls use with the images of each pod.
 	Each func(ctx context.Context, use func(cluster string, images []reference.Reference)) error
-	// Wanted reports whether what runs in a cluster is to be imported.
+	// Wanted reports whether the images of a cluster's pods are imported.
 	Wanted func(cluster string) bool
 	// Clock is for tests; nil is the real one.
 	Clock clock.WithTicker
@@ -57,23 +57,23 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Feeder feeds a queue with what pods use. It is safe for concurrent use.
+// Feeder puts references that pods use into a queue. It is safe for concurrent use.
 type Feeder struct {
 	Options
-	wake chan struct{} // has one when something waits
+	wake chan struct{} // holds a token when something waits
 
 	mu      sync.Mutex
 	waiting map[use]struct{}
-	missed  bool // there was no room for something
+	missed  bool // there was no room for a reference
 }
 
-// use is what pods of a cluster use.
+// use is a reference that pods of a cluster use.
 type use struct {
 	cluster string
 	image   reference.Reference
 }
 
-// New returns a Feeder that does nothing until it is run.
+// New returns a Feeder; Run starts it.
 func New(o Options) *Feeder {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -84,14 +84,14 @@ func New(o Options) *Feeder {
 	return &Feeder{Options: o, wake: make(chan struct{}, 1), waiting: map[use]struct{}{}}
 }
 
-// Use is told what a pod uses. It returns at once.
+// Use takes the images of a pod. It returns at once.
 func (f *Feeder) Use(cluster string, images []reference.Reference) {
 	if !f.Wanted(cluster) {
 		return
 	}
 	for _, image := range images {
 		if image.Host == "" || image.Repository == "" {
-			continue // it says nothing that a registry could be asked for
+			continue // a registry cannot be asked for it
 		}
 		if !f.add(use{cluster, image.Pulled()}) {
 			f.mu.Lock()
@@ -101,7 +101,7 @@ func (f *Feeder) Use(cluster string, images []reference.Reference) {
 	}
 }
 
-// add has something looked at, if there is room.
+// add queues a reference to be looked at, if there is room.
 func (f *Feeder) add(u use) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -136,7 +136,7 @@ func (f *Feeder) Run(ctx context.Context) error {
 	return nil
 }
 
-// all goes through all pods, and makes room as it goes.
+// all goes through all pods. When there is no room for one, it feeds what waits first.
 func (f *Feeder) all(ctx context.Context) {
 	err := f.Each(ctx, func(cluster string, images []reference.Reference) {
 		f.Use(cluster, images)
@@ -149,7 +149,7 @@ func (f *Feeder) all(ctx context.Context) {
 	}
 }
 
-// hasMissed reports whether there was no room for something since it was last asked.
+// hasMissed reports whether a reference found no room since the last call.
 func (f *Feeder) hasMissed() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -158,7 +158,7 @@ func (f *Feeder) hasMissed() bool {
 	return missed
 }
 
-// feed looks at a batch of what waits, and is false when there is nothing or ctx is done.
+// feed looks at a batch of references. It returns false when there are none or ctx is done.
 func (f *Feeder) feed(ctx context.Context) bool {
 	taken := f.take()
 	var events []push.Event
@@ -184,7 +184,7 @@ func (f *Feeder) feed(ctx context.Context) bool {
 	return len(taken) > 0 && ctx.Err() == nil
 }
 
-// take takes a batch of what waits.
+// take removes a batch of the references that wait.
 func (f *Feeder) take() []use {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -199,7 +199,7 @@ func (f *Feeder) take() []use {
 	return taken
 }
 
-// isNew reports whether an image is to be queued. One that was given up long enough ago is tried again.
+// isNew reports whether an image must be queued. One that was given up long enough ago is tried again.
 func (f *Feeder) isNew(ctx context.Context, image reference.Reference, e push.Event) (bool, error) {
 	known, err := f.Known(ctx, image)
 	if known || err != nil {

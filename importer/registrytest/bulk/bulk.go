@@ -1,6 +1,5 @@
-// Package bulk is a registry of many images that costs little to ask, for measuring what
-// asks it: images are made when they are asked for, requests are counted by kind, answers
-// can be late and can fail.
+// Package bulk is a registry of many images that is cheap to ask, to measure what asks it: images are
+// made when they are asked for, requests are counted by kind, and answers can be late and can fail.
 package bulk
 
 import (
@@ -27,7 +26,7 @@ type Options struct {
 	Latency time.Duration
 	// Referrers says whether there is a referrers API. No image has a signature.
 	Referrers bool
-	// FailEvery has each n-th request answered 503 with a Retry-After of a second; zero is none.
+	// FailEvery makes every n-th answer a 503 with a Retry-After of a second; zero is none.
 	FailEvery int
 }
 
@@ -57,7 +56,7 @@ func (r *Registry) Reference(i int) string {
 	return fmt.Sprintf("bulk/%d:%d", i%r.options.Repositories, i)
 }
 
-// Digest is that of the i-th image's manifest.
+// Digest is the digest of the i-th image's manifest.
 func (r *Registry) Digest(i int) string {
 	return digest(r.manifest(r.config(i)))
 }
@@ -68,7 +67,7 @@ const (
 	mediaTypeLayer    = "application/vnd.oci.image.layer.v1.tar+gzip"
 )
 
-// config is that of the i-th image: with history, environment and labels as builders write them.
+// config is the config of the i-th image, with history, environment and labels as builders write them.
 func (r *Registry) config(i int) []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, `{"architecture":"amd64","os":"linux","created":"2026-01-01T00:00:00Z","config":{"Env":["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin","APP_VERSION=1.0.%d"],"Entrypoint":["/app/server"],"Cmd":["--listen",":8080"],"WorkingDir":"/app","User":"1001","Labels":{"org.opencontainers.image.title":"bulk","org.opencontainers.image.version":"1.0.%d"}},"rootfs":{"type":"layers","diff_ids":[`, i, i)
@@ -89,7 +88,7 @@ func (r *Registry) config(i int) []byte {
 	return []byte(b.String())
 }
 
-// manifest is that of the image with a config.
+// manifest is the manifest of the image with a config.
 func (r *Registry) manifest(config []byte) []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, `{"schemaVersion":2,"mediaType":%q,"config":{"mediaType":%q,"digest":%q,"size":%d},"layers":[`, mediaTypeManifest, mediaTypeConfig, digest(config), len(config))
@@ -121,7 +120,7 @@ const (
 	Failed       = "failed on purpose"
 )
 
-// Requests are those since the last Reset, by kind.
+// Requests returns the counts since the last Reset, by kind.
 func (r *Registry) Requests() map[string]int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -201,7 +200,7 @@ func (r *Registry) serve(w http.ResponseWriter, req *http.Request) (kind string)
 	return Other
 }
 
-// cut takes "bulk/0/manifests/1" apart.
+// cut splits "bulk/0/manifests/1".
 func cut(path string) (repository, what, last string) {
 	i := strings.LastIndexByte(path, '/')
 	if i < 0 {

@@ -38,7 +38,7 @@ const (
 // Spec says what an image is made of. The zero value is a three-layer OCI image
 // for linux/amd64.
 type Spec struct {
-	// Name tells images apart: another name, other bytes. It becomes a label.
+	// Name tells images apart: another name gives other bytes. It becomes a label.
 	Name string
 	// Version becomes a label and part of the content.
 	Version string
@@ -186,8 +186,8 @@ func Layer(spec Spec, i int) (v1.Layer, error) {
 	return tarball.LayerFromOpener(opener, tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching)
 }
 
-// archive is the tar of a layer: a base system at the bottom, files of an
-// application above.
+// archive is the tar of a layer: a base system at the bottom, files of an application
+// above.
 func archive(spec Spec, i int) ([]byte, error) {
 	seed := [32]byte{}
 	copy(seed[:], fmt.Sprintf("%d %s %s %s", i, spec.Name, spec.Version, spec.Platform))

@@ -10,9 +10,9 @@ import (
 	godigest "github.com/opencontainers/go-digest"
 )
 
-// Schema1 is a signed manifest in Docker's first format: the bytes, the digest
-// (which does not cover the signature) and the layers it names. The signature
-// is not genuine: its key would identify nobody, and nobody checks it.
+// Schema1 is a signed manifest in Docker's first format: the bytes, the digest (which
+// does not cover the signature) and the layers it names. The signature is not genuine:
+// its key would identify nobody, and nobody checks it.
 func Schema1(spec Spec) (raw []byte, digest string, layers []v1.Layer, err error) {
 	spec = spec.withDefaults()
 	type layer struct {
@@ -58,8 +58,8 @@ func Schema1(spec Spec) (raw []byte, digest string, layers []v1.Layer, err error
 	if err != nil {
 		return nil, "", nil, err
 	}
-	// A "pretty" JWS puts the signatures before the last brace and remembers
-	// where the payload went on.
+	// A "pretty" JWS puts the signatures before the last brace and remembers where the
+	// payload went on.
 	length := len(signed) - 2 // without "\n}"
 	encode := base64.RawURLEncoding.EncodeToString
 	protected, err := json.Marshal(map[string]any{"formatLength": length, "formatTail": encode(signed[length:]), "time": spec.Created.Format(time.RFC3339)})
