@@ -33,31 +33,30 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi/usage"
 )
 
-// API is what a server installs: the storage of each resource and subresource
-// by group and version, to be served with the scheme and codecs of
-// k8s.io/kubernetes/pkg/api/legacyscheme, and hooks to run once it listens.
+// API is what a server installs: the storage of each resource and subresource by group and version, to be served
+// with the scheme and codecs of k8s.io/kubernetes/pkg/api/legacyscheme, and hooks to run once it listens.
 type API struct {
 	Groups         map[schema.GroupVersion]map[string]rest.Storage
 	PostStartHooks map[string]genericapiserver.PostStartHookFunc
-	// Usage tells which pods use an image, once its hook has read the pods.
+	// Usage says which pods use an image, once its hook has read the pods.
 	Usage Usage
-	// Accounts looks up whose a token is.
+	// Accounts looks up the account of a token.
 	Accounts AccountGetter
-	// Clusters are the clusters that are followed while they run.
+	// Clusters are the followed clusters; Run follows them.
 	Clusters *clusters.Clusters
 }
 
-// Usage tells which pods of this server and of the clusters that are followed use an image.
+// Usage says which pods use an image, of this server and of the followed clusters.
 type Usage struct {
 	*usage.Index
 	clusters *clusters.Clusters
 }
 
-// Complete says whether every pod, also of each cluster, has been read once, so that a count of zero means that none
-// uses the image.
+// Complete reports whether every pod, also of each cluster, has been read once, so that a count of zero means that
+// none uses the image.
 func (u Usage) Complete() bool { return u.Synced() && u.clusters.Synced() }
 
-// Doubts says for each cluster whose pods are not known as of now what is known, and why not more.
+// Doubts names the clusters whose pods are not known as of now, with what is known of them and why not more.
 func (u Usage) Doubts() []string { return u.clusters.Doubts() }
 
 // New builds the API over the storages that g gives.
@@ -146,7 +145,7 @@ func New(g generic.RESTOptionsGetter, opts Options) (*API, error) {
 	}, nil
 }
 
-// usageHook is the name of the hook that reads which pods use an image.
+// usageHook is the name of the hook that finds out which pods use an image.
 const usageHook = "coreapi-image-usage"
 
 func run(index *usage.Index) genericapiserver.PostStartHookFunc {
@@ -156,8 +155,7 @@ func run(index *usage.Index) genericapiserver.PostStartHookFunc {
 	}
 }
 
-// sharedEvents serves the storage of core/v1 events in a second group; the
-// first one releases it.
+// sharedEvents serves the storage of core/v1 events in a second group. The first group releases it.
 type sharedEvents struct{ *eventstore.REST }
 
 // Destroy does nothing.

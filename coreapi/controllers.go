@@ -24,8 +24,8 @@ const namespaceWorkers = 2
 // Kubernetes.
 const namespaceResync = 5 * time.Minute
 
-// controllerClients are what Kubernetes' controllers reach the server with:
-// typed, and of nothing but metadata.
+// controllerClients returns the clients of Kubernetes' controllers: a typed one, and one
+// for metadata only.
 func controllerClients(ctx genericapiserver.PostStartHookContext) (kubernetes.Interface, metadata.Interface, error) {
 	client, err := kubernetes.NewForConfig(ctx.LoopbackClientConfig)
 	if err != nil {
@@ -35,19 +35,19 @@ func controllerClients(ctx genericapiserver.PostStartHookContext) (kubernetes.In
 	return client, objects, err
 }
 
-// runNamespaceController runs Kubernetes' namespace controller: five seconds
-// after a namespace was deleted it deletes the namespace's objects of every
-// resource that the server's discovery lists, says in the status what remains,
-// and lets the namespace go when nothing does.
+// runNamespaceController runs Kubernetes' namespace controller. Five seconds after a
+// namespace was deleted, it deletes the namespace's objects of every resource in the
+// server's discovery, says in the status what remains, and lets the namespace go when
+// nothing does.
 func runNamespaceController(ctx genericapiserver.PostStartHookContext) error {
 	client, objects, err := controllerClients(ctx)
 	if err != nil {
 		return err
 	}
 	go func() {
-		// The controller ends the process when discovery has no answer as it
-		// is made. So it is made once there is one, and that is repeated when
-		// there is none later, as when the server stops at that moment.
+		// The controller ends the process if discovery has no answer when it is made. So
+		// it is made once there is an answer, which it is given again if there is none
+		// later, as when the server stops at that moment.
 		var first []*metav1.APIResourceList
 		err := wait.PollUntilContextCancel(ctx, time.Second, true, func(context.Context) (bool, error) {
 			found, err := client.Discovery().ServerPreferredNamespacedResources()
@@ -73,8 +73,8 @@ func runNamespaceController(ctx genericapiserver.PostStartHookContext) error {
 	return nil
 }
 
-// The server's Lease is renewed like a node's: one that was not renewed for
-// the lease's duration belongs to a server that is gone.
+// The server's Lease is renewed like a node's: if it was not renewed for its duration,
+// the server is gone.
 const (
 	serverLeaseSeconds = 40
 	serverLeaseRenewal = 10 * time.Second
@@ -83,8 +83,8 @@ const (
 // serverLeasePrefix begins the names of the servers' Leases in kube-system.
 const serverLeasePrefix = "tidewaiter-"
 
-// keepServerLease holds the Lease of the server called identity until the
-// server stops; it runs out by itself.
+// keepServerLease holds the Lease of the server called identity until the server stops.
+// Then the Lease runs out by itself.
 func keepServerLease(identity string) genericapiserver.PostStartHookFunc {
 	return func(ctx genericapiserver.PostStartHookContext) error {
 		client, err := kubernetes.NewForConfig(ctx.LoopbackClientConfig)

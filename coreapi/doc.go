@@ -1,6 +1,6 @@
 // Package coreapi serves pods, services, service accounts, events, leases and namespaces exactly
-// as Kubernetes does, because it is Kubernetes' own registries, validation,
-// defaulting and printers that serve them, over whatever storage they are given.
+// as Kubernetes does, with Kubernetes' own registries, validation, defaulting and printers, over
+// whatever storage they are given.
 //
 // [New] builds the API groups (core v1, events.k8s.io/v1, coordination.k8s.io/v1,
 // and with an authorizer rbac.authorization.k8s.io/v1 and authorization.k8s.io/v1)
@@ -17,13 +17,13 @@
 //   - package podlogs reads their logs;
 //   - the server keeps a Lease that says it is alive.
 //
-// [NewEventRecorder] is how the rest of the server reports what it does.
+// [NewEventRecorder] lets the rest of the server report what it does.
 //
 // # What differs from a cluster
 //
-// There are no nodes and no scheduler: a pod runs only if something binds it
-// and plays its kubelet, and one that is assigned to a node and deleted with a
-// grace period stays until its kubelet, or a forced delete, removes it. No
-// admission plugin runs. Evictions find no PodDisruptionBudget, since none is
-// served. Namespaces need not be created first; see namespaces.go.
+// There are no nodes and no scheduler: a pod runs only if something binds it and plays its
+// kubelet. A pod that is assigned to a node and deleted with a grace period stays until its
+// kubelet, or a forced delete, removes it. No admission plugin runs. Evictions find no
+// PodDisruptionBudget, since none is served. Namespaces need not be created first; see
+// namespaces.go.
 package coreapi

@@ -16,17 +16,17 @@ import (
 	"k8s.io/kubernetes/pkg/controller/garbagecollector"
 )
 
-// garbageWorkers is how many objects are deleted, and how many let go of their
-// dependents, at once.
+// garbageWorkers is how many objects are deleted at once, and how many are cut off from
+// their dependents.
 const garbageWorkers = 2
 
-// garbageResync is how often discovery is asked what there is to collect, as in
+// garbageResync is how often discovery is asked which resources to collect, as in
 // Kubernetes.
 const garbageResync = 30 * time.Second
 
-// collected gives storage whose objects the garbage collector looks after: a
-// deletion in the foreground, or one that orphans dependents, leaves the object
-// with a finalizer that the collector takes away.
+// collected gives storage whose objects the garbage collector looks after: a deletion in
+// the foreground, or one that orphans dependents, leaves the object with a finalizer that
+// the collector removes.
 type collected struct{ generic.RESTOptionsGetter }
 
 // GetRESTOptions implements generic.RESTOptionsGetter.
@@ -36,10 +36,10 @@ func (c collected) GetRESTOptions(resource schema.GroupResource, example runtime
 	return options, err
 }
 
-// runGarbageCollector runs Kubernetes' garbage collector: it deletes what is
-// owned only by objects that are gone, and ends deletions in the foreground and
-// those that orphan. It ignores events, as in Kubernetes, and the resources in
-// ignored. It holds the names and owners of all other objects in memory.
+// runGarbageCollector runs Kubernetes' garbage collector. It deletes objects whose owners
+// are all gone, and completes deletions in the foreground and those that orphan. It
+// ignores events, as in Kubernetes, and the resources in ignored. It holds the names and
+// owners of all other objects in memory.
 func runGarbageCollector(ignored []schema.GroupResource) genericapiserver.PostStartHookFunc {
 	ignore := maps.Clone(garbagecollector.DefaultIgnoredResources())
 	for _, resource := range ignored {
@@ -53,7 +53,7 @@ func runGarbageCollector(ignored []schema.GroupResource) genericapiserver.PostSt
 		mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery()))
 		watched := metadatainformer.NewSharedInformerFactoryWithOptions(objects, 0, metadatainformer.WithTransform(onlyOwners))
 		started := make(chan struct{})
-		close(started) // there is no other controller whose start to wait for
+		close(started) // no other controller's start is awaited
 		collector, err := garbagecollector.NewGarbageCollector(ctx, client, objects, mapper, ignore, garbageInformers{watched}, started)
 		if err != nil {
 			return err
@@ -74,7 +74,7 @@ func (g garbageInformers) ForResource(resource schema.GroupVersionResource) (inf
 	return g.SharedInformerFactory.ForResource(resource), nil
 }
 
-// onlyOwners drops what the collector does not look at.
+// onlyOwners drops the fields that the collector does not use.
 func onlyOwners(obj any) (any, error) {
 	if object, ok := obj.(*metav1.PartialObjectMetadata); ok {
 		object.Labels, object.Annotations, object.ManagedFields = nil, nil, nil

@@ -28,11 +28,11 @@ import (
 	namespacestore "k8s.io/kubernetes/pkg/registry/core/namespace/storage"
 )
 
-// A namespace is made by the first object in it. Kubernetes refuses objects of
-// a namespace that does not exist; here the Namespace is created just before
-// the object is, so that every namespace that holds objects can be listed, and
-// deleted with its contents. A dry run creates neither. A request that is
-// refused after that leaves an empty namespace behind.
+// The first object in a namespace makes the namespace. Kubernetes refuses objects of a
+// namespace that does not exist; here the Namespace is created just before the object, so
+// that every namespace with objects can be listed, and deleted with its contents. A dry
+// run creates neither. A request that is refused after that leaves an empty namespace
+// behind.
 //
 // As in Kubernetes, nothing can be created in a namespace that is being
 // deleted, and the system namespaces cannot be deleted.
@@ -61,9 +61,9 @@ func newNamespaces(g generic.RESTOptionsGetter) (*namespaces, error) {
 	return &namespaces{r, status, finalize, genericregistry.NewCorruptObjectDeleter(store)}, nil
 }
 
-// sharing lets store have the storage that a registry is given. Kubernetes'
-// registry of namespaces keeps its own to itself, and cannot delete what it
-// cannot read.
+// sharing gives store the storage that a registry is given. Kubernetes' registry of
+// namespaces keeps its storage to itself, and cannot delete an object that it cannot
+// read.
 type sharing struct {
 	generic.RESTOptionsGetter
 	store *genericregistry.Store
@@ -93,8 +93,8 @@ func (n *namespaces) storage() map[string]rest.Storage {
 	}
 }
 
-// protected keeps the system namespaces from being deleted, unless they are
-// damaged: they come back.
+// protected refuses to delete a system namespace, unless it is damaged: then it comes
+// back.
 type protected struct {
 	*namespacestore.REST
 	unreadable rest.GracefulDeleter
@@ -111,8 +111,8 @@ func (p protected) Delete(ctx context.Context, name string, validate rest.Valida
 	return p.REST.Delete(ctx, name, validate, opts)
 }
 
-// ensureBefore puts the creation of an object's namespace before next, which
-// may be nil.
+// ensureBefore returns a function that creates an object's namespace and then calls next,
+// which may be nil.
 func (n *namespaces) ensureBefore(next genericregistry.BeginCreateFunc) genericregistry.BeginCreateFunc {
 	return func(ctx context.Context, obj runtime.Object, opts *metav1.CreateOptions) (genericregistry.FinishFunc, error) {
 		if err := n.ensure(ctx, obj, opts); err != nil {
@@ -136,14 +136,14 @@ func (n *namespaces) ensure(ctx context.Context, obj runtime.Object, opts *metav
 	}
 	err = n.create(ctx, genericapirequest.NamespaceValue(ctx))
 	if apierrors.IsInvalid(err) {
-		return nil // so is the object's metadata.namespace, and the registry says so
+		return nil // the object's metadata.namespace is invalid, too, and the registry says so
 	}
 	return err
 }
 
-// open says whether the request's namespace exists. Nothing can be created in
-// one that is being deleted, neither the object called name nor, as its
-// binding, of it.
+// open reports whether the request's namespace exists. It fails for a namespace that is
+// being deleted: nothing can be created there, and the object called name cannot be bound
+// there.
 func (n *namespaces) open(ctx context.Context, name string) (exists bool, err error) {
 	namespace := genericapirequest.NamespaceValue(ctx)
 	if namespace == "" {
@@ -164,7 +164,7 @@ func (n *namespaces) open(ctx context.Context, name string) (exists bool, err er
 // create creates the namespace, unless it exists.
 func (n *namespaces) create(ctx context.Context, name string) error {
 	ctx = genericapirequest.WithNamespace(ctx, metav1.NamespaceNone)
-	// Validation is told what is validated by the request.
+	// Validation reads from the request what is validated.
 	ctx = genericapirequest.WithRequestInfo(ctx, &genericapirequest.RequestInfo{
 		IsResourceRequest: true, Verb: "create", APIPrefix: "api", APIVersion: "v1", Resource: "namespaces",
 	})
@@ -178,7 +178,7 @@ func (n *namespaces) create(ctx context.Context, name string) error {
 	return err
 }
 
-// createSystem creates the system namespaces, as soon as that is possible: an
+// createSystem creates the system namespaces as soon as it can. It does not fail: an
 // error would end the process, and a full disk need not stay full.
 func (n *namespaces) createSystem(ctx genericapiserver.PostStartHookContext) error {
 	for _, name := range sets.List(systemNamespaces) {
@@ -193,8 +193,8 @@ func (n *namespaces) createSystem(ctx genericapiserver.PostStartHookContext) err
 	return nil
 }
 
-// terminating is the answer of Kubernetes' NamespaceLifecycle admission, which
-// clients know by its cause.
+// terminating is the error of Kubernetes' NamespaceLifecycle admission, which clients
+// know by its cause.
 func terminating(ctx context.Context, name, namespace string) error {
 	var resource schema.GroupResource
 	if info, ok := genericapirequest.RequestInfoFrom(ctx); ok {

@@ -25,7 +25,7 @@ const (
 	DefaultRepairInterval = 3 * time.Minute
 )
 
-// minIPv4Mask is that of the largest IPv4 range, as in Kubernetes where it keeps
+// minIPv4Mask is the mask of the largest IPv4 range, as in Kubernetes where it uses
 // bitmaps.
 const minIPv4Mask = 12
 
@@ -44,7 +44,7 @@ type Options struct {
 	// NodePorts is the range that node ports come from, as "first-last";
 	// empty means DefaultNodePorts.
 	NodePorts string
-	// RepairInterval is how often services are compared with what has been
+	// RepairInterval is how often services are compared with the addresses that were
 	// handed out; 0 means DefaultRepairInterval.
 	RepairInterval time.Duration
 
@@ -54,17 +54,17 @@ type Options struct {
 	// Tokens says how the tokens of service accounts are made.
 	Tokens Tokens
 
-	// Clusters are those whose pods are followed.
+	// Clusters says which clusters' pods are followed.
 	Clusters clusters.Options
-	// OnlyClusters leaves out Kubernetes' own kinds, and what works on them: the server
-	// is one of a cluster that has them.
+	// OnlyClusters leaves out Kubernetes' own kinds, and everything that works on them:
+	// the server is an API server of a cluster that has them.
 	OnlyClusters bool
 
-	// Uncollected are resources that the server serves beside those of this
-	// package and whose objects are not deleted with their owners.
+	// Uncollected are resources that the server serves beside those of this package, and
+	// whose objects are not deleted with their owners.
 	Uncollected []schema.GroupResource
 
-	// Authorizer decides who may do what, and Rules tells what somebody may. With
+	// Authorizer decides who may do what, and Rules lists what somebody may do. With
 	// both, roles, bindings and access reviews are served.
 	Authorizer authorizer.Authorizer
 	Rules      authorizer.RuleResolver
@@ -75,7 +75,7 @@ type Options struct {
 	Identity string
 }
 
-// settings are options with their defaults filled in and their text read.
+// settings are options with defaults filled in and texts parsed.
 type settings struct {
 	eventTTL       uint64 // seconds
 	cidrs          []*net.IPNet
@@ -86,7 +86,7 @@ type settings struct {
 	identity       string
 }
 
-// Validate says what is wrong with the options.
+// Validate returns what is wrong with the options.
 func (o Options) Validate() error {
 	_, err := o.complete()
 	return err

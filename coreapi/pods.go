@@ -25,9 +25,8 @@ type pods struct {
 }
 
 func newPods(g generic.RESTOptionsGetter, in *namespaces, logs podlogs.Options) (*pods, error) {
-	// exec, attach, port-forward and proxy are not served, so the connection
-	// to kubelets, the transport and the authorizer that they need are not
-	// given either.
+	// exec, attach, port-forward and proxy are not served. They would need a connection
+	// to kubelets, a transport and an authorizer, which are nil here.
 	all, err := podstore.NewStorage(g, nil, nil, noBudgets{}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("pods: %w", err)
@@ -97,10 +96,10 @@ func (e eviction) Create(ctx context.Context, name string, obj runtime.Object, v
 	return e.EvictionREST.Create(ctx, name, obj, validate, opts)
 }
 
-// noBudgets answers evictions with the truth that no PodDisruptionBudget
-// exists, since none is served.
+// noBudgets answers evictions that no PodDisruptionBudget exists, which is true, since
+// none is served.
 type noBudgets struct {
-	policyclient.PodDisruptionBudgetInterface // nil: without a budget nothing else is asked
+	policyclient.PodDisruptionBudgetInterface // nil, as without a budget nothing else is asked
 }
 
 // PodDisruptionBudgets returns the receiver, for any namespace.

@@ -16,9 +16,9 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// A recorder sends as many Events as eventBurst at once and eventsPerSecond
-// after that, whatever there is to tell: what a sweep over a million images
-// finds must not become a million writes. What is more is dropped.
+// A recorder sends eventBurst Events at once and eventsPerSecond after that, whatever
+// happens: a sweep over a million images must not cause a million writes. It drops Events
+// beyond that.
 const (
 	eventBurst      = 500
 	eventsPerSecond = 20
@@ -40,9 +40,8 @@ type EventRecorder struct {
 // NewEventRecorder returns a recorder of Events in the name of component, sent
 // with config until ctx ends. The objects that events are about must be known
 // to scheme; events about a cluster-scoped object go to the namespace default.
-// identify, if not nil, completes the reference of what an event is about
-// before it is sent, in the background: kubectl describe finds the events of an
-// object by its UID.
+// identify, if not nil, completes the reference of an event's object before the event is
+// sent, in the background: kubectl describe finds the events of an object by its UID.
 func NewEventRecorder(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, component string, identify func(context.Context, *corev1.ObjectReference)) (*EventRecorder, error) {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -68,8 +67,8 @@ func (r *EventRecorder) Event(about runtime.Object, kind, reason, message string
 	r.recorder.Event(about, kind, reason, message)
 }
 
-// Flush waits until what was recorded is sent, as long as the server takes
-// events. It is for programs that are about to end.
+// Flush waits until the recorded events are sent, as long as the server takes events. It
+// is for programs that are about to end.
 func (r *EventRecorder) Flush() {
 	for r.sent.Load() < r.recorded.Load() {
 		select {
@@ -80,7 +79,7 @@ func (r *EventRecorder) Flush() {
 	}
 }
 
-// eventSink counts what was sent, or will not be.
+// eventSink counts the events that were sent, or never will be.
 type eventSink struct {
 	record.EventSink
 	identify func(*corev1.ObjectReference)
@@ -94,8 +93,8 @@ func (s *eventSink) Create(event *corev1.Event) (*corev1.Event, error) {
 	return s.EventSink.Create(event)
 }
 
-// Patch implements record.EventSink. The recorder creates an event that is no
-// longer there.
+// Patch implements record.EventSink. If the event is no longer there, the recorder
+// creates one.
 func (s *eventSink) Patch(event *corev1.Event, data []byte) (*corev1.Event, error) {
 	out, err := s.EventSink.Patch(event, data)
 	if !apierrors.IsNotFound(err) {
@@ -108,6 +107,6 @@ func (s *eventSink) sent() {
 	s.recorder.sent.Add(1)
 	select {
 	case s.recorder.progress <- struct{}{}:
-	default: // there is word already
+	default: // flush has been woken already
 	}
 }

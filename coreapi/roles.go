@@ -27,16 +27,16 @@ import (
 	"k8s.io/kubernetes/pkg/registry/rbac/validation"
 )
 
-// roles are the resources of rbac.authorization.k8s.io. Kubernetes' provider of
-// them keeps the stores to itself, which need namespaces here.
+// roles are the resources of rbac.authorization.k8s.io. Kubernetes' provider keeps the
+// stores to itself; here the stores are needed, for namespaces.
 type roles struct {
 	storage    map[string]rest.Storage
 	namespaced []*genericregistry.Store
 }
 
-// newRoles gives nobody more than they have: who writes a role or a binding must
-// have what it grants, read from the storage itself, or be let by a as Kubernetes
-// has it (the verbs escalate and bind).
+// newRoles returns storages that give nobody more than they have. The writer of a role or a
+// binding must have what it grants, which is read from the storage itself, or be allowed by
+// a, as in Kubernetes (the verbs escalate and bind).
 func newRoles(g generic.RESTOptionsGetter, a authorizer.UnconditionalAuthorizer) (*roles, error) {
 	rs, err := rolestore.NewREST(g)
 	if err != nil {
@@ -71,8 +71,8 @@ func newRoles(g generic.RESTOptionsGetter, a authorizer.UnconditionalAuthorizer)
 	}, nil
 }
 
-// Kubernetes' storages of roles and bindings do not pass on that what cannot be read can be
-// deleted. These do.
+// Kubernetes' storages of roles and bindings lose the method that deletes unreadable
+// objects. These have it.
 type (
 	unreadableRoles struct {
 		*rolepolicy.Storage
@@ -92,8 +92,7 @@ type (
 	}
 )
 
-// accessReviews are the resources of authorization.k8s.io: questions, of which
-// nothing is stored.
+// accessReviews are the resources of authorization.k8s.io: questions that are not stored.
 func accessReviews(a authorizer.UnconditionalAuthorizer, rules authorizer.RuleResolver) map[string]rest.Storage {
 	return map[string]rest.Storage{
 		"subjectaccessreviews":      subjectaccessreview.NewREST(a, legacyscheme.Scheme),

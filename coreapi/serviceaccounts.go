@@ -41,7 +41,7 @@ const accountWorkers = 1
 type Tokens struct {
 	// Generator signs tokens; without one serviceaccounts/token is not served.
 	Generator serviceaccount.TokenGenerator
-	// Audiences are what a token is for whose request names none.
+	// Audiences are the audiences of a token whose request names none.
 	Audiences []string
 	// MaxExpiration is the longest life of a token; 0 for no bound.
 	MaxExpiration time.Duration
@@ -52,8 +52,8 @@ type Tokens struct {
 }
 
 func newServiceAccounts(g generic.RESTOptionsGetter, t Tokens, pods rest.Getter) (*accountstore.REST, error) {
-	// Secrets, nodes and admission webhooks are not served, so no token is bound to
-	// one. The authorizer is asked for webhooks alone.
+	// Secrets, nodes and admission webhooks are not served, so no token is bound to one.
+	// The registry asks the authorizer about webhooks only.
 	accounts, err := accountstore.NewREST(g, t.Generator, t.Audiences, authorizerfactory.NewAlwaysDenyAuthorizer(), t.MaxExpiration,
 		pods, notServed("secrets"), notServed("nodes"),
 		noWebhooks[*admissionregistrationv1.ValidatingWebhookConfiguration]("validatingwebhookconfigurations"),
@@ -73,9 +73,9 @@ func accountStorage(accounts *accountstore.REST) map[string]rest.Storage {
 	return storage
 }
 
-// ensureBeforeAccount is ensureBefore for all service accounts but the one that the
-// controller makes: it follows the namespaces and may be late, and would bring back a
-// namespace that was just deleted.
+// ensureBeforeAccount is ensureBefore for all service accounts except the one that the
+// controller makes. The controller follows the namespaces and may be late: it would bring
+// back a namespace that was just deleted.
 func (n *namespaces) ensureBeforeAccount(ctx context.Context, obj runtime.Object, opts *metav1.CreateOptions) error {
 	account, ok := obj.(*api.ServiceAccount)
 	if !ok || account.Name != defaultAccount {
@@ -111,8 +111,8 @@ func runServiceAccountController(ctx genericapiserver.PostStartHookContext) erro
 	return nil
 }
 
-// AccountGetter looks up what a token of a service account is bound to, in the storage
-// itself: who was deleted is known no longer.
+// AccountGetter looks up the object that a token of a service account is bound to, in the
+// storage itself, where a deleted object is gone at once.
 type AccountGetter struct {
 	accounts, pods rest.Getter
 }
@@ -180,7 +180,7 @@ func (n noWebhooks[T]) Get(_ context.Context, name string, _ metav1.GetOptions) 
 	return none, notServed(n).error(name)
 }
 
-// onlyIdentity drops what the controller does not look at.
+// onlyIdentity drops the fields that the controller does not use.
 func onlyIdentity(obj any) (any, error) {
 	if object, err := meta.Accessor(obj); err == nil {
 		object.SetLabels(nil)

@@ -30,26 +30,26 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi/ranges"
 )
 
-// Kubernetes has two keepers of cluster IPs: a bitmap, and IPAddress objects of
-// networking.k8s.io. The bitmap is used here: node ports need one anyway,
-// whereas IPAddress objects would need two more resources, their informers and
-// a client of this server to itself for each service.
+// Kubernetes can keep cluster IPs in a bitmap or in IPAddress objects of
+// networking.k8s.io. The bitmap is used here: node ports need one anyway, whereas
+// IPAddress objects would need two more resources, their informers and a client of this
+// server to itself for each service.
 
-// Names of the stored bitmaps, those that Kubernetes gives them.
+// Names of the stored bitmaps, as in Kubernetes.
 const (
 	primaryIPs   = "serviceips"
 	secondaryIPs = "secondaryserviceips"
 	nodePorts    = "servicenodeports"
 )
 
-// services is the service resource with what hands out its addresses.
+// services is the service resource with the allocators of its addresses.
 type services struct {
 	rest   settled
 	status *servicestore.StatusREST
 
 	ips      []family // the primary first
 	ports    utilnet.PortRange
-	taken    *ranges.Store // of ports
+	taken    *ranges.Store // ports
 	interval time.Duration
 }
 
@@ -92,7 +92,7 @@ func newServices(g generic.RESTOptionsGetter, s *settings, pods *podstore.REST) 
 	return out, nil
 }
 
-// lastRefusals are those of the ranges, see ranges.Store.LastRefusal.
+// lastRefusals returns the last refusal of each range, see ranges.Store.LastRefusal.
 func (s *services) lastRefusals() [3]*apierrors.StatusError {
 	all := [3]*apierrors.StatusError{s.taken.LastRefusal()}
 	for i, f := range s.ips {
@@ -101,7 +101,8 @@ func (s *services) lastRefusals() [3]*apierrors.StatusError {
 	return all
 }
 
-// keptIn makes an allocator keep what it hands out in the storage, under name.
+// keptIn returns an allocator factory that keeps what it hands out in the storage, under
+// name.
 func keptIn(g generic.RESTOptionsGetter, name string, kept **ranges.Store) allocator.AllocatorWithOffsetFactory {
 	return func(size int, text string, offset int) (allocator.Interface, error) {
 		s, err := ranges.New(g, name, allocator.NewAllocationMapWithOffset(size, text, offset))
@@ -117,10 +118,10 @@ func (s *services) storage() map[string]rest.Storage {
 // firstRepair is the pause between attempts at the first repair.
 const firstRepair = 5 * time.Second
 
-// runRepair compares services with what has been handed out, once before it
-// returns and then every interval, by Kubernetes' own repair controllers. Until
-// then nothing is handed out. However long it takes, as when the disk cannot be
-// written: an error would end the process.
+// runRepair compares services with the addresses that were handed out, once before it
+// returns and then every interval, with Kubernetes' own repair controllers. Until the
+// first time nothing is handed out. It tries until that succeeds, however long a disk
+// cannot be written: an error would end the process.
 func (s *services) runRepair(ctx genericapiserver.PostStartHookContext) error {
 	client, err := kubernetes.NewForConfig(ctx.LoopbackClientConfig)
 	if err != nil {
@@ -158,8 +159,8 @@ func (s *services) runRepair(ctx genericapiserver.PostStartHookContext) error {
 	return nil
 }
 
-// readableServices are the services without those that cannot be read, whose
-// addresses are free after a while. The log names them.
+// readableServices lists the services without those that cannot be read; their addresses
+// become free after a while. The log names them.
 type readableServices struct{ corev1client.ServicesGetter }
 
 // Services implements corev1client.ServicesGetter.

@@ -11,14 +11,13 @@ import (
 	servicestore "k8s.io/kubernetes/pkg/registry/core/service/storage"
 )
 
-// The registry takes back the addresses that an update no longer needs before
-// the update is written. When another writer came first, it has taken back what
-// may be another service's by now: an update is tried with what was read before
-// that writer, or remembered from before a deletion, and then once more. So what
-// a try hands out and takes back is settled when the update is over, and a try
-// that was not the last one is undone.
+// The registry releases the addresses that an update no longer needs before the update is
+// written. If another writer was faster, another service may have these addresses by now:
+// an update is first tried with an object from before that writer, or from before a
+// deletion, and then once more. So the addresses that a try hands out and releases are
+// settled when the update is over, and every try but the last is undone.
 
-// settled is the service resource whose updates are settled when they are over.
+// settled is the service resource with updates whose addresses are settled at the end.
 type settled struct{ *servicestore.REST }
 
 func settleUpdates(r *servicestore.REST, refusals func() [3]*apierrors.StatusError) settled {
@@ -36,9 +35,10 @@ func settleUpdates(r *servicestore.REST, refusals func() [3]*apierrors.StatusErr
 	return settled{r}
 }
 
-// explain gives the error of a begin that failed since a range refused to hand out a
-// number: 503 with the reason, where the registry says that the service is invalid.
-// A refusal may be another request's; then this one is told to try again, too.
+// explain corrects the error of a begin that failed because a range refused to hand out a
+// number: it is 503 with the reason, where the registry says that the service is invalid.
+// The refusal may have been another request's; then this request is told to try again,
+// too.
 func explain(refusals func() [3]*apierrors.StatusError, begin func() (genericregistry.FinishFunc, error)) (genericregistry.FinishFunc, error) {
 	before := refusals()
 	finish, err := begin()
@@ -63,7 +63,7 @@ func (s settled) Update(ctx context.Context, name string, info rest.UpdatedObjec
 	return obj, created, err
 }
 
-// lastTry settles the last try of an update that came as far as being written.
+// lastTry settles the last try of an update that came to the point of being written.
 type lastTry struct {
 	finish genericregistry.FinishFunc // nil when there is nothing to settle
 }
@@ -77,14 +77,14 @@ func (l *lastTry) settle(ctx context.Context, written bool) {
 	}
 }
 
-// try begins a try of the update that ctx belongs to. A creation belongs to none
-// and is finished by the registry once it is written.
+// try begins a try of the update that ctx belongs to. A creation belongs to no update;
+// the registry finishes it once it is written.
 func try(ctx context.Context, begin func() (genericregistry.FinishFunc, error)) (genericregistry.FinishFunc, error) {
 	last, ok := ctx.Value(lastTryKey{}).(*lastTry)
 	if !ok {
 		return begin()
 	}
-	last.settle(ctx, false) // the one before was not written
+	last.settle(ctx, false) // the try before was not written
 	finish, err := begin()
 	if err != nil {
 		return nil, err

@@ -11,11 +11,10 @@ var (
 	podsView string
 )
 
-// Views returns SQL views of the kinds served here, by name: SELECT statements
-// over a view objects (key, resource_version, expires, value), where keys are
-// /<group or core>/<resource>/<namespace>/<name>, value is the object as JSON
-// text and expires is in milliseconds since 1970. Who opens the database
-// declares them.
+// Views returns SQL views of the kinds served here, by name: SELECT statements over a
+// view objects (key, resource_version, expires, value), where keys are /<group or
+// core>/<resource>/<namespace>/<name>, value is the object as JSON text and expires is in
+// milliseconds since 1970. The program that opens the database declares them.
 func Views() map[string]string {
 	return map[string]string{
 		"events":     eventsView,

@@ -23,24 +23,24 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi/pages"
 )
 
-// Access is who may do what on a server.
+// Access decides who may do what on a server.
 type Access struct {
 	// Authorizer lets system:masters do everything and asks the configured
 	// authorizers about everybody else.
 	Authorizer authorizer.Authorizer
-	// Rules tells what somebody may do in a namespace.
+	// Rules lists what somebody may do in a namespace.
 	Rules authorizer.RuleResolver
-	// Informers are what RBAC reads roles and bindings with. The server starts them
-	// and is not ready before they have read everything.
+	// Informers read the roles and bindings for RBAC. The server starts them, and is not
+	// ready before they have read everything.
 	Informers informers.SharedInformerFactory
 
 	rbac bool // roles decide
 }
 
-// New makes what opts describe; nil stands for the defaults. It reads roles and
-// bindings with c, which reaches the server itself, once Informers are started. A file
-// of --authorization-config is watched until ctx is done; identity names the server in
-// the metrics of that.
+// New returns the Access that opts describe; nil stands for the defaults. It reads roles and
+// bindings with c, which reaches the server itself, once Informers are started. A file of
+// --authorization-config is watched until ctx is done; identity names the server in its
+// metrics.
 func New(ctx context.Context, opts *Options, c *rest.Config, identity string) (*Access, error) {
 	client, err := kubernetes.NewForConfig(c)
 	if err != nil {
@@ -63,8 +63,8 @@ func New(ctx context.Context, opts *Options, c *rest.Config, identity string) (*
 	return a, nil
 }
 
-// passOverDamage has what RBAC reads with client do without the objects that cannot be read.
-// They grant nothing; all others count.
+// passOverDamage makes RBAC's informers skip the objects that cannot be read. These grant
+// nothing; all others count.
 func (a *Access) passOverDamage(client rest.Interface) {
 	for resource, example := range map[string]runtime.Object{
 		"roles": &rbacv1.Role{}, "rolebindings": &rbacv1.RoleBinding{}, "clusterroles": &rbacv1.ClusterRole{}, "clusterrolebindings": &rbacv1.ClusterRoleBinding{},
@@ -75,7 +75,7 @@ func (a *Access) passOverDamage(client rest.Interface) {
 	}
 }
 
-// withoutManagedFields keeps the informers from holding who set which field.
+// withoutManagedFields keeps managed fields out of the informers' memory.
 func withoutManagedFields(obj any) (any, error) {
 	if m, err := meta.Accessor(obj); err == nil {
 		m.SetManagedFields(nil)
@@ -88,7 +88,7 @@ func (a *Access) Hooks() map[string]genericapiserver.PostStartHookFunc {
 	if !a.rbac {
 		return nil
 	}
-	// Asked for now, the informer is started with the others.
+	// The informer is asked for now, so that it is started with the others.
 	roles := a.Informers.Rbac().V1().ClusterRoles()
 	roles.Informer()
 	return map[string]genericapiserver.PostStartHookFunc{
@@ -104,19 +104,19 @@ func (a *Access) Hooks() map[string]genericapiserver.PostStartHookFunc {
 	}
 }
 
-// aggregationWorkers is how many aggregated roles are put together at once.
+// aggregationWorkers is how many aggregated roles are computed at once.
 const aggregationWorkers = 1
 
-// bootstrapRetry is how long to wait when bootstrap roles could not be written,
-// bootstrapPatience how long for informers that have not seen them.
+// bootstrapRetry is how long to wait after bootstrap roles could not be written, and
+// bootstrapPatience how long to wait for the informers to see them.
 const (
 	bootstrapRetry    = time.Second
 	bootstrapPatience = 30 * time.Second
 )
 
-// ensureBootstrapRoles brings the bootstrap roles and bindings into being, and waits
-// until RBAC goes by them. When that fails, as on a full disk, it is tried again
-// beside a server that is ready: roles that were there before are in force.
+// ensureBootstrapRoles writes the bootstrap roles and bindings, and waits until RBAC uses
+// them. If it fails, as on a full disk, it tries again while the server is ready: roles from
+// before are in force.
 func (a *Access) ensureBootstrapRoles(ctx genericapiserver.PostStartHookContext) error {
 	client, err := kubernetes.NewForConfig(ctx.LoopbackClientConfig)
 	if err != nil {
@@ -137,7 +137,7 @@ func (a *Access) ensureBootstrapRoles(ctx genericapiserver.PostStartHookContext)
 	return nil
 }
 
-// awaitBootstrap waits until the informers have seen what was reconciled, or for
+// awaitBootstrap waits until the informers have seen what was reconciled, at most for
 // bootstrapPatience: somebody may have deleted a role at once.
 func (a *Access) awaitBootstrap(ctx context.Context) error {
 	roles, bindings := a.Informers.Rbac().V1().ClusterRoles().Lister(), a.Informers.Rbac().V1().ClusterRoleBindings().Lister()

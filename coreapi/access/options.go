@@ -13,34 +13,34 @@ import (
 	"k8s.io/kubernetes/pkg/kubeapiserver/options"
 )
 
-// Options say how requests are authorized: kube-apiserver's own, by its flags.
+// Options say how requests are authorized. They are kube-apiserver's own, with its flags.
 type Options struct {
 	*options.BuiltInAuthorizationOptions
 }
 
-// NewOptions has kube-apiserver's defaults, but that roles decide.
+// NewOptions returns kube-apiserver's defaults, but with roles (RBAC) as the mode.
 func NewOptions() *Options {
 	return &Options{options.NewBuiltInAuthorizationOptions()}
 }
 
-// offered are the modes that make sense here. Node knows kubelets by their Node
-// objects, which are not served, and ABAC has been superseded by RBAC.
+// offered are the modes that make sense here. Node needs Node objects, which are not
+// served, and RBAC has superseded ABAC.
 var offered = []string{modes.ModeRBAC, modes.ModeWebhook, modes.ModeAlwaysAllow, modes.ModeAlwaysDeny}
 
-// AddFlags adds kube-apiserver's flags, but that of ABAC.
+// AddFlags adds kube-apiserver's flags, except ABAC's.
 func (o *Options) AddFlags(f *pflag.FlagSet) {
 	o.BuiltInAuthorizationOptions.AddFlags(f)
 	f.Lookup("authorization-mode").Usage = "who decides what a caller may do, asked in this order: " + strings.Join(offered, ", ") + ` (default RBAC, unless --authorization-config is given)`
 	_ = f.MarkHidden("authorization-policy-file")
 }
 
-// Validate says what is wrong with the options.
+// Validate returns what is wrong with the options.
 func (o *Options) Validate() error {
 	_, err := o.config(nil)
 	return err
 }
 
-// config is what the options say, with roles read by f.
+// config returns the configuration of the options, with roles read by f.
 func (o *Options) config(f informers.SharedInformerFactory) (*authorizer.Config, error) {
 	if o.AuthorizationConfigurationFile == "" && len(o.Modes) == 0 {
 		o.Modes = []string{modes.ModeRBAC}

@@ -11,15 +11,15 @@ import (
 	"k8s.io/component-helpers/auth/rbac/reconciliation"
 )
 
-// reconcile creates the bootstrap roles and bindings that do not exist, and adds to
-// those that do what they lack, as kube-apiserver does and with what it does it
-// with. What an administrator has added stays. A role with the annotation
-// rbac.authorization.kubernetes.io/autoupdate: "false" stays as it is.
+// reconcile creates the bootstrap roles and bindings that do not exist, and adds what
+// others lack, with kube-apiserver's own code. Additions of an administrator stay. A role
+// with the annotation rbac.authorization.kubernetes.io/autoupdate: "false" stays as it
+// is.
 //
 // kube-apiserver's own hook waits for a second before it begins, and ends the
 // process when it has not succeeded in half a minute.
 //
-// Requests that are told to come later are repeated for seconds, so ctx is looked at
+// A client repeats requests for seconds if they are told to come later, so ctx is checked
 // between roles.
 func reconcile(ctx context.Context, client kubernetes.Interface) error {
 	var errs []error
@@ -51,7 +51,7 @@ func reconcile(ctx context.Context, client kubernetes.Interface) error {
 	return errors.Join(append(errs, ctx.Err())...)
 }
 
-// named does what may meet somebody else's change, and says of what an error is.
+// named calls do, which may meet another writer, and adds to its error what it is about.
 func named(kind, name string, do func() error) error {
 	err := retry.OnError(retry.DefaultBackoff, func(err error) bool {
 		return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)

@@ -12,10 +12,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
 )
 
-// kubernetesRoles are those of Kubernetes' bootstrap roles that make sense here.
-// The others are of programs that do not run here and need what is not served:
-// nodes, the scheduler, the controller manager and its controllers, DNS, the
-// aggregator, volumes, certificate signing.
+// kubernetesRoles are the bootstrap roles of Kubernetes that make sense here. The others
+// are of programs that do not run here and need resources that are not served: nodes, the
+// scheduler, the controller manager and its controllers, DNS, the aggregator, volumes,
+// certificate signing.
 var kubernetesRoles = sets.New(
 	"cluster-admin", "admin", "edit", "view",
 	"system:aggregate-to-admin", "system:aggregate-to-edit", "system:aggregate-to-view",
@@ -31,7 +31,7 @@ const (
 // policies are the resources that say who must have signed what.
 var policies = []string{"clusterimagepolicies", "imagepolicies"}
 
-// importing are the verbs of whoever imports images: all but deleting.
+// importing are the verbs of an importer of images: all but deleting.
 var importing = []string{"get", "list", "watch", "create", "update", "patch"}
 
 // Roles are the bootstrap roles: Kubernetes', OpenShift's for images, and those of
@@ -61,9 +61,9 @@ func Bindings() []rbacv1.ClusterRoleBinding {
 	})
 }
 
-// openshiftRoles have the names and the rules of OpenShift's bootstrap policy, as
-// far as the rules are about images and pods. A registry asks about
-// imagestreams/layers by a SubjectAccessReview.
+// openshiftRoles have the names and the rules of OpenShift's bootstrap policy, as far as
+// the rules are about images and pods. A registry asks about imagestreams/layers with a
+// SubjectAccessReview.
 func openshiftRoles() []rbacv1.ClusterRole {
 	layers := func(verbs ...string) rbacv1.PolicyRule { return resources(imageGroup, verbs, "imagestreams/layers") }
 	return []rbacv1.ClusterRole{
@@ -96,7 +96,7 @@ func ownRoles() []rbacv1.ClusterRole {
 		resources(clusters.GroupVersion.Group, bootstrappolicy.Read, "clusters", "clusterpods"))
 	streamEditor := role("tidewaiter:stream-editor", "Writes image streams. Part of the roles edit and admin, as in OpenShift.",
 		resources(imageGroup, bootstrappolicy.ReadWrite, "imagestreams", "imagestreamtags"),
-		resources(imageGroup, []string{"get", "list", "create", "update", "patch", "delete"}, "imagetags"), // a watch is of those of registries
+		resources(imageGroup, []string{"get", "list", "create", "update", "patch", "delete"}, "imagetags"), // a watch shows only those of registries
 		resources(imageGroup, []string{"get", "update"}, "imagestreams/layers"),
 		resources(imageGroup, []string{"create"}, "imagestreamimports"))
 	streamEditor.Labels["rbac.authorization.k8s.io/aggregate-to-edit"] = "true"
@@ -107,7 +107,7 @@ func ownRoles() []rbacv1.ClusterRole {
 		role("tidewaiter:importer", "What tidewaiter import needs: writes images, their signatures and where tags lead, and says so in Events.",
 			resources(imageGroup, importing, "images"),
 			resources(imageGroup, []string{"get", "list"}, "imagetags"),
-			resources(imageGroup, []string{"create", "update"}, "imagetags/status"), // an update of one that is not there creates it
+			resources(imageGroup, []string{"create", "update"}, "imagetags/status"), // an update of a tag that does not exist creates it
 			resources(imageGroup, []string{"create", "delete"}, "imagesignatures"),
 			resources("", []string{"create", "patch"}, "events"),
 			resources("events.k8s.io", []string{"create", "patch"}, "events")),

@@ -33,10 +33,10 @@ import (
 
 // Source is a cluster to follow.
 type Source struct {
-	// Name is a DNS label, of which no two are the same and none is usage.Local.
+	// Name is a DNS label. No two sources have the same, and none has usage.Local.
 	Name string
-	// Connect gives the way to the cluster's API. It is asked before every connection, and every ten seconds, so that a
-	// credential that changed is used.
+	// Connect returns the configuration for the cluster's API. It is called before every connection, and every ten
+	// seconds, so that a changed credential is used.
 	Connect func() (*restclient.Config, error)
 	// ExcludedNamespaces are those whose pods are not followed.
 	ExcludedNamespaces []string
@@ -45,22 +45,22 @@ type Source struct {
 // Options are what [New] needs. Their zero value follows nothing.
 type Options struct {
 	Sources []Source
-	// About tells what is known of what pods run; if it is nil, nothing is.
+	// About returns what is known of the images that pods run; if it is nil, nothing is.
 	About About
-	// Clock is the time; if it is nil, the real one.
+	// Clock is the time; nil is the real one.
 	Clock clock.WithTicker
 }
 
-// Clusters are the clusters that are followed. They are safe for concurrent use.
+// Clusters are the followed clusters. They are safe for concurrent use.
 type Clusters struct {
 	clusters, pods *genericregistry.Store
 	followers      []*follower
 	about          About
 	clock          clock.WithTicker
-	loaded         atomic.Bool // what is stored of all clusters is known
+	loaded         atomic.Bool // the stored state of all clusters is known
 }
 
-// New returns the clusters of the sources, none of them followed yet, over the storages that g gives. scheme is one that
+// New returns the clusters of the sources, over the storages that g gives. Run follows them. scheme is a scheme that
 // [Install] was called with.
 func New(g generic.RESTOptionsGetter, scheme *runtime.Scheme, o Options) (*Clusters, error) {
 	if o.Clock == nil {
@@ -88,12 +88,12 @@ func New(g generic.RESTOptionsGetter, scheme *runtime.Scheme, o Options) (*Clust
 	return c, nil
 }
 
-// Storage is what clients reach, by resource.
+// Storage returns the storages for clients, by resource.
 func (c *Clusters) Storage() map[string]rest.Storage {
 	return map[string]rest.Storage{"clusters": readOnly(c.clusters), "clusterpods": &podsREST{readOnly(c.pods, "cpod"), c.about}}
 }
 
-// Uses is the source of what pods of these clusters use, for an index.
+// Uses returns the source of these clusters' pods, for an index.
 func (c *Clusters) Uses() usage.Source {
 	return usage.Source{Pods: c.pods, Read: func(obj runtime.Object) (usage.Pod, error) {
 		p, ok := obj.(*ClusterPod)
@@ -119,7 +119,7 @@ func (c *Clusters) Synced() bool {
 	return !slices.ContainsFunc(c.followers, func(f *follower) bool { return !f.isSynced() })
 }
 
-// Doubts says for each cluster whose pods are not known as of now what is known, and why not more.
+// Doubts names the clusters whose pods are not known as of now, with what is known of them and why not more.
 func (c *Clusters) Doubts() []string {
 	var all []string
 	for _, f := range c.followers {
@@ -145,7 +145,7 @@ func (c *Clusters) Run(ctx context.Context) error {
 	return nil
 }
 
-// load reads what is stored of the clusters, and forgets those that are followed no more.
+// load reads the stored state of the clusters, and deletes that of clusters that are no longer followed.
 func (c *Clusters) load(ctx context.Context) error {
 	obj, err := c.clusters.List(ctx, &internalversion.ListOptions{})
 	if err != nil {
@@ -197,8 +197,8 @@ func remove(ctx context.Context, store *genericregistry.Store, name string) erro
 	return err
 }
 
-// write stores an object: change makes the new one of the stored one, which is nil at first. What is stored already is not
-// written again.
+// write stores an object: change makes the new object from the stored one, which is nil at first. It does not write an
+// object that is stored already.
 func write[T interface {
 	comparable
 	runtime.Object
@@ -222,7 +222,7 @@ func sameWay(a, b *restclient.Config) bool {
 		reflect.DeepEqual(a.Impersonate, b.Impersonate)
 }
 
-// persist calls do until it succeeds, with growing pauses; it is false when ctx was done first.
+// persist calls do until it succeeds, with growing pauses. It returns false when ctx was done first.
 func (c *Clusters) persist(ctx context.Context, what string, do func() error) bool {
 	for wait := time.Second; ; wait = min(2*wait, maxBackoff) {
 		err := do()
@@ -238,7 +238,7 @@ func (c *Clusters) persist(ctx context.Context, what string, do func() error) bo
 	}
 }
 
-// sleep waits for d; it is false when ctx was done first.
+// sleep waits for d. It returns false when ctx was done first.
 func sleep(ctx context.Context, c clock.Clock, d time.Duration) bool {
 	t := c.NewTimer(d)
 	defer t.Stop()

@@ -13,11 +13,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/relay"
 )
 
-// About tells the verdict about the image that pods of a cluster know by a reference, "" where it is not known in that
-// repository, and then why it could not be imported, "" before that was tried.
+// About returns the verdict about the image that pods of a cluster use by a reference, "" if it is not known to be in
+// that repository. notImported then says why it could not be imported; it is "" before that was tried.
 type About func(cluster string, ref reference.Reference) (verdict, notImported string)
 
-// podsREST is what clients reach of pods: each is described when it is read.
+// podsREST is the storage of pods for clients: each pod is completed when it is read.
 type podsREST struct {
 	*readOnlyREST
 	about About
@@ -45,7 +45,7 @@ func (r *podsREST) List(ctx context.Context, o *internalversion.ListOptions) (ru
 	return list, nil
 }
 
-// Watch is part of rest.Watcher. An event has what is so when it is sent.
+// Watch is part of rest.Watcher. An event shows what is known when it is sent.
 func (r *podsREST) Watch(ctx context.Context, o *internalversion.ListOptions) (watch.Interface, error) {
 	w, err := r.readOnlyREST.Watch(ctx, o)
 	if err != nil {
@@ -59,8 +59,8 @@ func (r *podsREST) Watch(ctx context.Context, o *internalversion.ListOptions) (w
 	}, func() {}), nil
 }
 
-// describer returns what describes pods, and leaves other objects alone. It asks about a reference once: many pods run one
-// image, and each answer reads an Image.
+// describer returns a function that completes pods, and leaves other objects alone. It asks about each reference once:
+// many pods run one image, and each answer reads an Image.
 func (r *podsREST) describer() func(runtime.Object) runtime.Object {
 	type asked struct {
 		cluster string

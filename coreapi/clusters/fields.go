@@ -15,18 +15,18 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// The fields that pods are selected by.
+// The fields by which pods are selected.
 const (
 	nameField      = "metadata.name"
 	clusterField   = "spec.cluster"
 	namespaceField = "spec.namespace"
-	imageField     = "image" // has as many values as the pod's containers have digests, references and repositories
+	imageField     = "image" // one value for each digest, reference and repository of the pod's containers
 )
 
 // indexedFields are those that the storage answers from an index, the most selective first.
 var indexedFields = []string{imageField, namespaceField, clusterField}
 
-// podFieldLabel accepts the fields that pods are selected by, and an image in any of its forms.
+// podFieldLabel accepts the fields by which pods are selected, and an image in any form.
 func podFieldLabel(label, value string) (string, string, error) {
 	switch label {
 	case nameField, clusterField, namespaceField:
@@ -47,7 +47,7 @@ func podFieldLabel(label, value string) (string, string, error) {
 	return "", "", fmt.Errorf("field label %q is not supported for clusterpods: select by %s, %s, %s or %s", label, nameField, clusterField, namespaceField, imageField)
 }
 
-// podValues of a field of a pod.
+// podValues returns the values of a field of a pod.
 func podValues(field string, p *ClusterPod) []string {
 	switch field {
 	case nameField:
@@ -80,7 +80,8 @@ func podValues(field string, p *ClusterPod) []string {
 	return nil
 }
 
-// podTerms are the fields of a pod as a predicate matches them: that the image is one of several, and the others.
+// podTerms returns the fields of a pod in the form that a predicate matches: one for each value of the image, and
+// the others.
 func podTerms(p *ClusterPod) fields.Set {
 	set := fields.Set{}
 	for _, name := range []string{nameField, clusterField, namespaceField, imageField} {
@@ -111,7 +112,7 @@ func podPredicate(label labels.Selector, field fields.Selector) storage.Selectio
 	return storage.SelectionPredicate{Label: label, Field: podSelector{field}, GetAttrs: podAttributes, IndexFields: indexedFields}
 }
 
-// podSelector is a field selector that knows that a pod has several images.
+// podSelector is a field selector for which a pod may have several images.
 type podSelector struct{ fields.Selector }
 
 // Matches is part of fields.Selector.

@@ -26,11 +26,11 @@ import (
 )
 
 const (
-	// writers is how many goroutines store the pods of one cluster.
+	// writers is how many goroutines store pods, for each cluster.
 	writers = 8
-	// tick is how often the state of a cluster is looked at, and its credential.
+	// tick is how often a cluster's state and credential are checked.
 	tick = 10 * time.Second
-	// seenEvery is how often it is stored that a cluster is still there.
+	// seenEvery is how often the time of the last contact is stored.
 	seenEvery = time.Minute
 	// maxBackoff is the longest wait between two attempts to reach a cluster.
 	maxBackoff = 30 * time.Second
@@ -48,13 +48,13 @@ const (
 type follower struct {
 	clusters *Clusters
 	source   Source
-	news     chan struct{} // has one when the state is to be stored without delay
+	news     chan struct{} // holds a token when the state must be stored without delay
 
 	mu        sync.Mutex
 	server    string
-	synced    bool      // all pods were stored once, maybe in another life
+	synced    bool      // all pods were stored once, maybe by an earlier process
 	connected bool      // a watch is open
-	seen      time.Time // when it last was, zero for never
+	seen      time.Time // the last time when one was; zero for never
 	fault     error     // why none is open
 	pods      int
 }
@@ -71,7 +71,7 @@ func (f *follower) changed() {
 	}
 }
 
-// restore takes over what an earlier life stored.
+// restore takes over the state that an earlier process stored.
 func (f *follower) restore(s *ClusterStatus) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,7 +87,7 @@ func (f *follower) isSynced() bool {
 	return f.synced
 }
 
-// doubt says why what is known may not be so now, "" if there is no reason.
+// doubt says why what is known may be out of date; "" if it is not.
 func (f *follower) doubt(now time.Time) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -104,7 +104,7 @@ func (f *follower) doubt(now time.Time) string {
 	return ""
 }
 
-// opened and closed follow the state of the connection.
+// opened and closed note that a watch was opened or closed.
 func (f *follower) opened() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -157,7 +157,7 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
-// session follows the cluster with one credential until that changes, which is errChanged, or ctx is done.
+// session follows the cluster with one credential, until the credential changes (errChanged) or ctx is done.
 func (f *follower) session(ctx context.Context) error {
 	config, err := f.source.Connect()
 	if err != nil {
@@ -217,7 +217,7 @@ func clientOf(config *restclient.Config) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(config)
 }
 
-// listerWatcher reads the pods of the cluster and knows when it can.
+// listerWatcher reads the pods of the cluster, and notes whether it can.
 func (f *follower) listerWatcher(client kubernetes.Interface) cache.ListerWatcher {
 	selected := fields.Everything()
 	for _, namespace := range f.source.ExcludedNamespaces {
@@ -266,7 +266,7 @@ func (f *follower) report(ctx context.Context) {
 	}
 }
 
-// store stores the state of the cluster if it says something new.
+// store stores the state of the cluster if it has changed.
 func (f *follower) store(ctx context.Context) error {
 	f.mu.Lock()
 	now := f.clusters.clock.Now()
@@ -312,17 +312,17 @@ func (f *follower) store(ctx context.Context) error {
 	})
 }
 
-// writer stores the pods that an informer tells of.
+// writer stores the pods that an informer reports.
 type writer struct {
 	follower *follower
 	store    cache.Store
-	nodes    cache.Store // nil where they may not be read
+	nodes    cache.Store // nil if they may not be read
 	queue    workqueue.TypedRateLimitingInterface[string]
 
 	mu      sync.Mutex
 	stored  map[string]struct{} // pods that are stored as the cluster has them
 	begun   bool                // initial is known
-	initial map[string]struct{} // what was there at the beginning, here or in the cluster, and is not stored so or deleted yet
+	initial map[string]struct{} // pods that were there at the beginning, here or in the cluster, and are not stored or deleted yet
 }
 
 func newWriter(f *follower) *writer {
@@ -336,7 +336,7 @@ func newWriter(f *follower) *writer {
 // OnAdd is part of cache.ResourceEventHandler.
 func (w *writer) OnAdd(obj any, _ bool) { w.queue.Add(key(obj)) }
 
-// OnUpdate is part of cache.ResourceEventHandler. Most changes of a pod are not about what it runs.
+// OnUpdate is part of cache.ResourceEventHandler. Most changes of a pod do not concern its images.
 func (w *writer) OnUpdate(before, after any) {
 	if a, ok := before.(*pod); ok && alike(a, after.(*pod)) {
 		return
@@ -349,7 +349,7 @@ func (w *writer) OnDelete(obj any) { w.queue.Add(key(obj)) }
 
 // key is the namespace and the name of a pod, as the informer's store has it.
 func key(obj any) string {
-	k, _ := cache.DeletionHandlingMetaNamespaceKeyFunc(obj) // the informer has found it before
+	k, _ := cache.DeletionHandlingMetaNamespaceKeyFunc(obj) // the informer has computed it before
 	return k
 }
 
@@ -379,8 +379,8 @@ func (w *writer) run(ctx context.Context) {
 	all.Wait()
 }
 
-// begin is called when the informer knows all pods: those that are stored and gone are deleted, and once all are
-// stored the cluster is synced.
+// begin is called when the informer knows all pods. It deletes stored pods that are gone. Once all others are
+// stored, the cluster is synced.
 func (w *writer) begin(ctx context.Context) {
 	known := map[string]struct{}{}
 	for _, k := range w.store.ListKeys() {
@@ -418,7 +418,7 @@ func (w *writer) done(k string) {
 	defer w.mu.Unlock()
 	delete(w.initial, k)
 	if w.begun && len(w.initial) == 0 {
-		w.initial = nil // the map would stay as large as it was
+		w.initial = nil // an emptied map would keep its memory
 		f := w.follower
 		f.mu.Lock()
 		if !f.synced {
@@ -437,7 +437,7 @@ func (w *writer) write(ctx context.Context, k string) error {
 	}
 	namespace, name, err := cache.SplitMetaNamespaceKey(k)
 	if err != nil {
-		return nil // it came from key
+		return nil // key made it
 	}
 	c := w.follower.clusters
 	full := podName(w.follower.source.Name, namespace, name)
@@ -472,7 +472,7 @@ func (w *writer) write(ctx context.Context, k string) error {
 // podName is the name of a ClusterPod. None of its parts has a colon.
 func podName(cluster, namespace, pod string) string { return cluster + ":" + namespace + ":" + pod }
 
-// alike reports whether the same would be stored of two states of a pod.
+// alike reports whether two states of a pod would be stored as the same.
 func alike(a, b *pod) bool {
 	return a.uid == b.uid && a.node == b.node && a.account == b.account && slices.Equal(a.containers, b.containers)
 }

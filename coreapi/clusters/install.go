@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion is that of the kinds that are Tidewaiter's own.
+// GroupVersion is the group and version of Tidewaiter's own kinds.
 var GroupVersion = schema.GroupVersion{Group: "tidewaiter.dev", Version: "v1"}
 
 // The kinds as requests name them.
@@ -15,8 +15,8 @@ var (
 	podsResource     = GroupVersion.WithResource("clusterpods").GroupResource()
 )
 
-// Install registers Cluster, ClusterPod and their lists with scheme. The API machinery works with the same Go types that
-// are served, so nothing is ever converted.
+// Install registers Cluster, ClusterPod and their lists with scheme. The API machinery works with the Go types that are
+// served, so nothing is ever converted.
 func Install(scheme *runtime.Scheme) error {
 	for _, gv := range []schema.GroupVersion{{Group: GroupVersion.Group, Version: runtime.APIVersionInternal}, GroupVersion} {
 		scheme.AddKnownTypes(gv, &Cluster{}, &ClusterList{}, &ClusterPod{}, &ClusterPodList{})

@@ -16,11 +16,12 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// nodesPatience is how long a cluster may take to show its nodes, before its pods are followed without their platforms.
+// nodesPatience is how long a cluster may take to list its nodes. After that its pods are followed without platforms at
+// first.
 const nodesPatience = 30 * time.Second
 
-// followNodes follows the nodes of the cluster until ctx is done, and returns them when all are known, or nil if the
-// credential may not read them. moved is called with the name of a node whose platform becomes another one after that.
+// followNodes follows the nodes of the cluster until ctx is done. It returns them when all are known, or nil if the
+// credential may not read them. moved is called with the name of a node whose platform changes after that.
 func (f *follower) followNodes(ctx context.Context, client kubernetes.Interface, running *sync.WaitGroup, moved func(node string)) (cache.Store, error) {
 	nodes := client.CoreV1().Nodes()
 	patient, done := context.WithTimeout(ctx, nodesPatience)
@@ -57,11 +58,11 @@ func (f *follower) followNodes(ctx context.Context, client kubernetes.Interface,
 		Transform: reduceNode,
 	})
 	running.Go(func() { informer.RunWithContext(ctx) })
-	cache.WaitForCacheSync(patient.Done(), informer.HasSynced) // what comes later is added
+	cache.WaitForCacheSync(patient.Done(), informer.HasSynced) // nodes that come later are added
 	return store, nil
 }
 
-// platform is that of a node, "" where it is not known.
+// platform returns the platform of a node, "" if it is not known.
 func (w *writer) platform(node string) string {
 	if w.nodes == nil || node == "" {
 		return ""
@@ -72,7 +73,7 @@ func (w *writer) platform(node string) string {
 	return ""
 }
 
-// moved has the pods of a node stored anew: its platform is another one.
+// moved stores the pods of a node again, after its platform has changed.
 func (w *writer) moved(node string) {
 	for _, obj := range w.store.List() {
 		if p, ok := obj.(*pod); ok && p.node.Value() == node {

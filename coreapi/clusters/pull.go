@@ -26,23 +26,24 @@ import (
 // Bounds of Keychains.
 const (
 	maxPuller   = 8    // service accounts whose pull secrets are read
-	maxUsers    = 1000 // pods that are looked through for them
+	maxUsers    = 1000 // pods that are searched for service accounts
 	pullTimeout = 10 * time.Second
 )
 
-// Puller is a pod that stands for those of its service account.
+// Puller is a pod that represents its service account.
 type Puller struct {
 	Namespace, ServiceAccount string
 	// Secrets are the pull secrets that it names.
 	Secrets []string
 
-	pod string // whose secrets are yet to be read; empty for none
+	pod string // the pod whose secrets are yet to be read; empty for none
 }
 
-// Keychains are the credentials with which pods of a cluster pull that use ref now: the pull secrets of a pod and of its
-// service account, for each of up to eight service accounts. Of more, any eight: one that has the wrong ones cannot keep
-// out another. Beside the pods that are followed, more may pull. They are read from the cluster for each call and kept nowhere. unread is why some could not be read. err
-// is why the cluster could not be asked. Of this server's own pods there are none: it serves no secrets.
+// Keychains returns the credentials with which pods of a cluster that use ref now pull it: the pull secrets of a pod
+// and of its service account, for at most eight service accounts. If there are more, it takes any eight: an account
+// with wrong secrets cannot keep out another. more are pods that are not followed yet. The secrets are read from the
+// cluster for each call and kept nowhere. unread is why some could not be read. err is why the cluster could not be
+// asked. This server's own pods have no credentials: it serves no secrets.
 func (c *Clusters) Keychains(ctx context.Context, cluster string, ref reference.Reference, more ...Puller) (all []authn.Keychain, unread, err error) {
 	var f *follower
 	for _, other := range c.followers {
@@ -65,7 +66,7 @@ func (c *Clusters) Keychains(ctx context.Context, cluster string, ref reference.
 	if err != nil {
 		return nil, nil, err
 	}
-	ctx, done := context.WithTimeout(klog.NewContext(ctx, logr.Discard()), pullTimeout) // from verbosity 8 on, answers are logged
+	ctx, done := context.WithTimeout(klog.NewContext(ctx, logr.Discard()), pullTimeout) // at verbosity 8 answers would be logged
 	defer done()
 	for _, p := range pullers {
 		keychain, err := p.keychain(ctx, client)
@@ -78,14 +79,14 @@ func (c *Clusters) Keychains(ctx context.Context, cluster string, ref reference.
 			unread = fmt.Errorf("the credential for cluster %s may not read them: %w", cluster, err)
 		case errors.As(err, &answered), errors.As(err, &asked) && asked.Op != "parse", ctx.Err() != nil:
 			return nil, nil, err
-		default: // whose text may be a part of a secret
+		default: // the error's text may hold a part of a secret
 			unread = fmt.Errorf("those of service account %s in namespace %s of cluster %s are not in the form that kubectl create secret docker-registry gives them", p.ServiceAccount, p.Namespace, cluster)
 		}
 	}
 	return all, unread, nil
 }
 
-// pullers are pods that use ref, of different service accounts, and more.
+// pullers returns pods of different service accounts that use ref, and more.
 func (c *Clusters) pullers(ctx context.Context, cluster string, ref reference.Reference, more []Puller) ([]Puller, error) {
 	image := ref.String()
 	if ref.Digest != "" {
@@ -109,7 +110,7 @@ func (c *Clusters) pullers(ctx context.Context, cluster string, ref reference.Re
 	return found[:min(len(found), maxPuller)], nil
 }
 
-// keychain reads the pull secrets. The pod is found by a list, which the credential may do anyway.
+// keychain reads the pull secrets. It finds the pod with a list, which the credential may do anyway.
 func (p Puller) keychain(ctx context.Context, client kubernetes.Interface) (authn.Keychain, error) {
 	o := pullsecrets.Options{Namespace: p.Namespace, ServiceAccountName: p.ServiceAccount, ImagePullSecrets: p.Secrets}
 	if p.pod == "" {

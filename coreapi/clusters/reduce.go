@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// maxText bounds a text that a cluster tells, in bytes.
+	// maxText bounds a text from a cluster, in bytes.
 	maxText = 512
 	// maxContainers is how many containers of a pod are kept.
 	maxContainers = 100
 )
 
-// pod is what is held of a pod of a cluster, for as long as it exists. A cluster may have 100,000, so what many of them
-// share is held once, and what is told of them is put together when it is stored.
+// pod is what is held in memory of a pod of a cluster while it exists. A cluster may have 100,000 pods, so what many of
+// them share is held once, and the stored form is computed when it is written.
 type pod struct {
 	key           string // NAMESPACE/NAME
 	uid           string
@@ -28,11 +28,11 @@ type pod struct {
 	containers    []unique.Handle[ClusterPodContainer] // most pods are one of several alike
 }
 
-// GetObjectMeta makes a pod a metav1.ObjectMetaAccessor, for an informer finds its name by that. The name has the
-// namespace in it, so that the informer's key of the pod is this string and no copy.
+// GetObjectMeta makes a pod a metav1.ObjectMetaAccessor, by which an informer finds its name. The name includes the
+// namespace, so that the informer's key of the pod is this string and no copy.
 func (p *pod) GetObjectMeta() metav1.Object { return &metav1.ObjectMeta{Name: p.key} }
 
-// spec is what is stored of the pod, but for its cluster and its platform.
+// spec is the stored form of the pod, without its cluster and platform.
 func (p *pod) spec() ClusterPodSpec {
 	namespace, name, _ := strings.Cut(p.key, "/")
 	spec := ClusterPodSpec{
@@ -45,11 +45,11 @@ func (p *pod) spec() ClusterPodSpec {
 	return spec
 }
 
-// reduce is the cache.TransformFunc that keeps of a pod what is asked about it.
+// reduce is the cache.TransformFunc that keeps the fields of a pod that are used.
 func reduce(obj any) (any, error) {
 	in, ok := obj.(*corev1.Pod)
 	if !ok {
-		return obj, nil // reduced already, or the news that it is gone
+		return obj, nil // it was reduced before, or is a notice of deletion
 	}
 	p := &pod{
 		key: text(in.Namespace) + "/" + in.Name, uid: string(in.UID), since: in.CreationTimestamp.Unix(),
@@ -72,7 +72,7 @@ func reduce(obj any) (any, error) {
 	return p, nil
 }
 
-// imageAtFault are the reasons for which a container waits that are about its image, as kubelets write them
+// imageAtFault are reasons why a container waits that concern its image, as kubelets write them
 // (k8s.io/kubernetes/pkg/kubelet/images).
 var imageAtFault = map[string]bool{
 	"ErrImagePull": true, "ImagePullBackOff": true, "InvalidImageName": true, "ErrImageNeverPull": true, "ImageInspectError": true,
@@ -83,7 +83,7 @@ var imageAtFault = map[string]bool{
 func reduceNode(obj any) (any, error) {
 	node, ok := obj.(*corev1.Node)
 	if !ok {
-		return obj, nil // the news that it is gone
+		return obj, nil // a notice of deletion
 	}
 	info := corev1.NodeSystemInfo{OperatingSystem: text(node.Status.NodeInfo.OperatingSystem), Architecture: text(node.Status.NodeInfo.Architecture)}
 	return &corev1.Node{
@@ -92,7 +92,7 @@ func reduceNode(obj any) (any, error) {
 	}, nil
 }
 
-// platformOf is that of a node as os/architecture, "" where it is not told.
+// platformOf returns a node's platform as os/architecture, "" if the node does not tell.
 func platformOf(node *corev1.Node) string {
 	info := node.Status.NodeInfo
 	if info.OperatingSystem == "" || info.Architecture == "" {
@@ -101,5 +101,5 @@ func platformOf(node *corev1.Node) string {
 	return info.OperatingSystem + "/" + info.Architecture
 }
 
-// text is what a cluster tells, as it is kept.
+// text returns a text from a cluster in the form in which it is kept.
 func text(s string) string { return printable.Line(s, maxText) }

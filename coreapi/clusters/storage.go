@@ -13,7 +13,8 @@ import (
 	"k8s.io/apiserver/pkg/storage/names"
 )
 
-// newStores returns the storages of both kinds, which the server writes to. scheme is one that Install was called with.
+// newStores returns the storages of both kinds for the server's own writes. scheme is a scheme that Install was called
+// with.
 func newStores(g generic.RESTOptionsGetter, scheme *runtime.Scheme) (clusters, pods *genericregistry.Store, err error) {
 	s := strategy{ObjectTyper: scheme, NameGenerator: names.SimpleNameGenerator}
 	clusters = &genericregistry.Store{
@@ -46,7 +47,7 @@ func newStores(g generic.RESTOptionsGetter, scheme *runtime.Scheme) (clusters, p
 	return clusters, pods, nil
 }
 
-// readOnlyREST is what clients reach of a storage.
+// readOnlyREST is a storage as clients see it.
 type readOnlyREST struct {
 	rest.Storage
 	rest.Getter
@@ -69,7 +70,7 @@ func (r *readOnlyREST) ConvertToTable(ctx context.Context, obj, options runtime.
 // ShortNames is part of rest.ShortNamesProvider.
 func (r *readOnlyREST) ShortNames() []string { return r.shortNames }
 
-// strategy is what happens to an object between the server and the database: nothing.
+// strategy leaves objects as the server wrote them.
 type strategy struct {
 	runtime.ObjectTyper
 	names.NameGenerator

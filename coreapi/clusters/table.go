@@ -41,7 +41,7 @@ func clusterRow(c *Cluster) [][]any {
 	return [][]any{{c.Name, state(c, ConditionSynced), state(c, ConditionReachable), seen, pods, c.Spec.Server}}
 }
 
-// state is a condition in a word: its status, or why it is not True.
+// state is a condition in a word: its status or, if it is not True, its reason.
 func state(c *Cluster, condition string) string {
 	found := meta.FindStatusCondition(c.Status.Conditions, condition)
 	switch {

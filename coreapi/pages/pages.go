@@ -1,8 +1,8 @@
-// Package pages reads lists of which some objects may be damaged.
+// Package pages reads lists that may have damaged objects.
 //
-// Kubernetes' storage fails a whole list for one object that it cannot read.
-// The server's own readers go on: an object that nobody can read is nothing that
-// they could do anything about, and is mended or deleted by an administrator.
+// Kubernetes' storage fails a whole list for one object that it cannot read. The server's
+// own readers go on: they could do nothing about the object, which an administrator
+// repairs or deletes.
 package pages
 
 import (
@@ -19,17 +19,17 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// size is how many objects are in memory at once.
+// size is how many objects are in memory at a time.
 const size = 500
 
-// Read reads a list page by page. read gets a page of at most limit objects from
-// where the token says and returns the next token, "" at the end. Objects that
-// cannot be read are passed over: damaged is called with errors that name them.
+// Read reads a list page by page. read gets a page of at most limit objects, from where
+// the token says, and returns the next token, "" at the end. Objects that cannot be read
+// are skipped: damaged is called with errors that name them.
 func Read(ctx context.Context, read func(ctx context.Context, limit int64, token string) (next string, err error), damaged func(error)) error {
 	token, single := "", 0
 	for {
 		limit := int64(size)
-		if single > 0 { // those before the one that cannot be read are read one by one
+		if single > 0 { // the objects before the damaged one are read one by one
 			limit = 1
 			single--
 		}
@@ -51,8 +51,8 @@ func Read(ctx context.Context, read func(ctx context.Context, limit int64, token
 	}
 }
 
-// behind is the token with which a list goes on behind what could not be read,
-// "" for any other error.
+// behind returns the token with which a list goes on after an object that could not be
+// read; "" for any other error.
 func behind(err error) string {
 	var status apierrors.APIStatus
 	if apierrors.IsStoreReadError(err) && errors.As(err, &status) {
@@ -61,8 +61,8 @@ func behind(err error) string {
 	return ""
 }
 
-// Informer makes the informer of a shared factory for the objects of a resource, of which
-// example is one, in all namespaces. It passes over those that cannot be read.
+// Informer returns a function that makes a shared factory's informer for all objects of a
+// resource, of which example is one. The informer skips objects that cannot be read.
 func Informer(client cache.Getter, resource string, example runtime.Object, damaged func(error)) func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer {
 	all := cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything())
 	readable := &cache.ListWatch{

@@ -12,8 +12,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// recheck is how long an answer about a container holds: a busy log asks at
-// each write, and each answer is a read of the store.
+// recheck is how long an answer about a container is used: a busy log asks at each write,
+// and each answer reads the store.
 const recheck = time.Second
 
 // container is one run of one container of one pod.
@@ -29,8 +29,8 @@ type container struct {
 	ended   bool
 }
 
-// running says whether more lines can come. A pod whose status says nothing of
-// the container, and one that cannot be read just now, may still be writing.
+// running reports whether more lines can come. A container that the pod's status does not
+// mention, or whose pod cannot be read just now, may still be writing.
 func (c *container) running(ctx context.Context) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,8 +45,7 @@ func (c *container) running(ctx context.Context) bool {
 	return !c.ended
 }
 
-// hasEnded says whether the pod's status shows that the given run of the
-// container is over.
+// hasEnded reports whether, by the pod's status, the given run of the container is over.
 func hasEnded(pod *api.Pod, name string, restarts int) bool {
 	if pod.Status.Phase == api.PodSucceeded || pod.Status.Phase == api.PodFailed {
 		return true
@@ -55,14 +54,14 @@ func hasEnded(pod *api.Pod, name string, restarts int) bool {
 	return ok && (int(s.RestartCount) > restarts || s.State.Terminated != nil) || waitsAfter(pod, name, restarts)
 }
 
-// waitsAfter says whether the pod's status shows that the container waits to be
-// started again after the given run, such as after a crash.
+// waitsAfter reports whether, by the pod's status, the container waits to be started
+// again after the given run, such as after a crash.
 func waitsAfter(pod *api.Pod, name string, restarts int) bool {
 	s, ok := statusOf(pod, name)
 	return ok && int(s.RestartCount) == restarts && s.State.Running == nil && s.State.Terminated == nil && s.LastTerminationState.Terminated != nil
 }
 
-// statusOf returns what the pod's status says of a container.
+// statusOf returns the status of a container of the pod.
 func statusOf(pod *api.Pod, name string) (status api.ContainerStatus, ok bool) {
 	all := slices.Concat(pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses, pod.Status.EphemeralContainerStatuses)
 	if i := slices.IndexFunc(all, func(s api.ContainerStatus) bool { return s.Name == name }); i >= 0 {

@@ -26,9 +26,9 @@ func podDir(namespace, name, uid string) string {
 	return namespace + "_" + name + "_" + uid
 }
 
-// logFile finds the newest log of a container below dir, or with previous the
-// one before it, and returns its path and the restart count it belongs to. It
-// is errNoLog when the pod's directory, the container's or the file is missing.
+// logFile finds the newest log of a container below dir or, with previous, the one before
+// it. It returns its path and its restart count. The error is errNoLog when the pod's
+// directory, the container's or the file is missing.
 func logFile(dir, pod, container string, previous bool) (path string, restarts int, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -60,8 +60,8 @@ func logFile(dir, pod, container string, previous bool) (path string, restarts i
 	return filepath.Join(dir, path), restarts, nil
 }
 
-// descend steps from parent to its entry called element, which must be one
-// plain name and no symbolic link.
+// descend goes from parent to its entry called element, which must be one plain name and
+// no symbolic link.
 func descend(root *os.Root, parent, element string, ok func(fs.FileMode) bool, kind string) (string, error) {
 	if element == "" || element == "." || element == ".." || strings.ContainsAny(element, "/\\\x00") {
 		return "", fmt.Errorf("log path element %q is not a plain name", element)
@@ -93,9 +93,9 @@ func fileKind(m fs.FileMode) string {
 	}
 }
 
-// newestLogs returns the highest and the second highest restart count among the
-// entries <restarts>.log of a directory, -1 for none. Rotated files
-// (<restarts>.log.<time>) are older parts of the same log and not looked at.
+// newestLogs returns the highest and the second highest restart count among the entries
+// <restarts>.log of a directory, -1 for none. Rotated files (<restarts>.log.<time>) are
+// older parts of the same log, and are ignored.
 func newestLogs(root *os.Root, dir string) (newest, before int, err error) {
 	f, err := root.Open(dir)
 	if err != nil {
@@ -124,8 +124,8 @@ func newestLogs(root *os.Root, dir string) (newest, before int, err error) {
 	}
 }
 
-// restartCount reads the name <restarts>.log as the kubelet writes it: decimal,
-// without sign or leading zeros.
+// restartCount parses the name <restarts>.log as the kubelet writes it: decimal, without
+// sign or leading zeros.
 func restartCount(name string) (int, bool) {
 	digits, ok := strings.CutSuffix(name, ".log")
 	if !ok {

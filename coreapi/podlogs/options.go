@@ -15,9 +15,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/trusted"
 )
 
-// DefaultMaxStreams is how many logs are read from files at once unless
-// [Options.MaxStreams] says otherwise, or the process may open fewer than eight
-// times as many files.
+// DefaultMaxStreams is how many logs are read from files at once, unless
+// [Options.MaxStreams] says otherwise, or the process may open fewer than eight times as
+// many files.
 const DefaultMaxStreams = 512
 
 func defaultMaxStreams() int {
@@ -31,8 +31,8 @@ func defaultMaxStreams() int {
 // DefaultKubeletPort is the kubelet's TLS port.
 const DefaultKubeletPort = 10250
 
-// Options says where logs come from. The zero value has no source: every
-// request is refused with a reason.
+// Options says where logs come from. The zero value has no source: every request is
+// refused with a reason.
 type Options struct {
 	// Dir is the absolute path of the directory that holds the pods' log
 	// directories, such as /var/log/pods; empty for none.
@@ -40,18 +40,16 @@ type Options struct {
 	// MaxStreams limits the logs read from Dir at once; 0 means
 	// DefaultMaxStreams.
 	MaxStreams int
-	// Kubelet reaches the kubelets of the pods' nodes; nil for never.
+	// Kubelet reaches the kubelets of the pods' nodes; nil asks none.
 	Kubelet *KubeletOptions
-	// Clock gives the time that sinceSeconds counts back from; nil for the
-	// system's.
+	// Clock gives the time from which sinceSeconds counts back; nil is the system's.
 	Clock clock.PassiveClock
 }
 
 // KubeletOptions says how to reach the kubelet of a pod's node.
 //
-// Whoever may write a pod's status chooses its status.hostIP, and so which host
-// is asked; the certificate authority is what keeps the client certificate
-// from being shown to a stranger.
+// Whoever may write a pod's status chooses its status.hostIP, and so which host is asked.
+// The certificate authority keeps the client certificate from being shown to a stranger.
 type KubeletOptions struct {
 	// Address is the kubelet's host, or host:port, with {hostIP} standing
 	// for the pod's status.hostIP and {nodeName} for its spec.nodeName;
@@ -98,7 +96,7 @@ func (o KubeletOptions) checkFiles() error {
 	return errors.Join(errs...)
 }
 
-// endpoint fills in the address template.
+// endpoint fills in the template of the address.
 func (o KubeletOptions) endpoint(hostIP, nodeName string) (host, port string, err error) {
 	template := o.Address
 	if template == "" {

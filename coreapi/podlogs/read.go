@@ -13,27 +13,26 @@ import (
 )
 
 const (
-	// partSize is how much of a line is held at once. A runtime cuts lines at
-	// 16 KiB, so that all but a broken log's are held whole.
+	// partSize is how much of a line is held at once. A runtime cuts lines at 16 KiB, so all
+	// lines but those of a broken log are held whole.
 	partSize = 32 << 10
-	// poll is how often a followed log is looked at.
+	// poll is how often a followed log is checked.
 	poll = 250 * time.Millisecond
 	// timestampFormat is a line's timestamp as Kubernetes shows it, of fixed width.
 	timestampFormat = "2006-01-02T15:04:05.000000000Z07:00"
 )
 
-// logOptions says what of a log is wanted, as core/v1 PodLogOptions does.
+// logOptions says which part of a log is wanted, as core/v1 PodLogOptions does.
 type logOptions struct {
 	tailLines  *int64    // this many of the file's lines, from its end; nil for all
-	limitBytes *int64    // not more than this; nil for all
-	since      time.Time // not what was written before
+	limitBytes *int64    // at most this many bytes; nil for all
+	since      time.Time // only lines from then on
 	follow     bool      // go on until the container has ended
 	timestamps bool      // begin each line with its time
 }
 
-// logReader copies a log from the file that a container runtime writes, as the
-// kubelet does: a line is "TIMESTAMP STREAM TAG CONTENT", where the tag P says
-// that the next line goes on with this one.
+// logReader copies a log from the file of a container runtime, as the kubelet does. A line is
+// "TIMESTAMP STREAM TAG CONTENT", where the tag P says that the next line continues it.
 type logReader struct {
 	path           string
 	opts           logOptions
@@ -41,17 +40,17 @@ type logReader struct {
 	stdout, stderr bool // which streams are wanted
 	out            *bufio.Writer
 
-	lines int64 // left to copy, where tailLines bounds them
+	lines int64 // left to copy, if tailLines bounds them
 	begun bool  // a line was understood
 
-	// Where the copy stands.
-	middle   bool // in the middle of a line of the file
-	wanted   bool // of which the rest is to be copied
-	partial  bool // and which the next one goes on with
-	attached bool // the next line of the file goes on with the last one
+	// The state of the copy.
+	middle   bool // within a line of the file
+	wanted   bool // the rest of that line is copied
+	partial  bool // the next line continues it
+	attached bool // the next line of the file continues the last one
 }
 
-// errNoMore ends a copy that has all that is wanted.
+// errNoMore ends a copy that has everything wanted.
 var errNoMore = errors.New("all that is wanted has been copied")
 
 func newLogReader(s *fileStream, w io.Writer) *logReader {
@@ -63,7 +62,7 @@ func newLogReader(s *fileStream, w io.Writer) *logReader {
 	return r
 }
 
-// copy copies the log until its end, what is wanted of it, or the end of ctx.
+// copy copies what is wanted of the log, until the log or ctx ends.
 func (r *logReader) copy(ctx context.Context) error {
 	err := r.copyAll(ctx)
 	err = errors.Join(err, r.out.Flush())
@@ -88,13 +87,13 @@ func (r *logReader) copyAll(ctx context.Context) error {
 			return err
 		}
 		if !r.opts.follow {
-			r.lines = *n // and not those that are written meanwhile
+			r.lines = *n // without lines that are written meanwhile
 		}
 	}
 	parts := &partReader{r: f, buf: make([]byte, partSize)}
 	for {
-		// What is found out before the end is read holds at the end: what was written
-		// until then is read.
+		// This is asked before the end is read, so it holds there: everything that was written
+		// until now is read.
 		next, ended := r.rotated(f), !r.opts.follow || !r.container.running(ctx)
 		if err := r.copyParts(ctx, parts); err != nil {
 			return err
@@ -128,8 +127,8 @@ func (r *logReader) copyAll(ctx context.Context) error {
 	}
 }
 
-// rotated says whether the log goes on in a new file. The runtime writes on into
-// the old one until it has made the new one.
+// rotated reports whether the log goes on in a new file. The runtime goes on writing into the
+// old file until it has made the new one.
 func (r *logReader) rotated(f *os.File) bool {
 	if !r.opts.follow {
 		return false
@@ -161,7 +160,7 @@ func (r *logReader) copyParts(ctx context.Context, parts *partReader) error {
 	}
 }
 
-// copyPart copies a part of a line; end says that it is the last one.
+// copyPart copies a part of a line; end says that it is the last part.
 func (r *logReader) copyPart(part []byte, end bool) error {
 	if len(part) == 0 && !end {
 		return nil
@@ -205,7 +204,7 @@ func (r *logReader) copyPart(part []byte, end bool) error {
 type logLine struct {
 	time    time.Time
 	stdout  bool // else stderr
-	partial bool // the next line goes on with this one
+	partial bool // the next line continues this one
 	content []byte
 }
 
@@ -226,7 +225,7 @@ func parseLine(b []byte) (l logLine, ok bool) {
 	return logLine{time: t, stdout: string(stream) == "stdout", partial: string(tag) == "P", content: content}, true
 }
 
-// partReader reads lines in parts that are not larger than its buffer.
+// partReader reads lines in parts no larger than its buffer.
 type partReader struct {
 	r     io.Reader
 	buf   []byte
@@ -234,9 +233,9 @@ type partReader struct {
 	end   int
 }
 
-// next returns the next part of a line, without its end, and whether the line
-// ends with it. The part is valid until the next call. At the end of the file it
-// is io.EOF, and may be something else later, if the file has grown.
+// next returns the next part of a line, without the line break, and whether the line ends
+// there. The part is valid until the next call. At the end of the file next returns io.EOF; a
+// later call returns more if the file has grown.
 func (p *partReader) next() (part []byte, end bool, err error) {
 	for {
 		held := p.buf[p.start:p.end]
@@ -256,7 +255,7 @@ func (p *partReader) next() (part []byte, end bool, err error) {
 	}
 }
 
-// rest returns what is left of the last line, whose end is not there.
+// rest returns the rest of a last line that has no line break.
 func (p *partReader) rest() []byte {
 	rest := p.buf[p.start:p.end]
 	p.start = p.end
@@ -283,8 +282,8 @@ func openLog(path string) (*os.File, error) {
 	return f, nil
 }
 
-// tailStart returns where the last n lines of the file begin. A last line
-// without its end does not count.
+// tailStart returns where the last n lines of the file begin. A last line without a line break
+// does not count.
 func tailStart(ctx context.Context, f *os.File, n int64) (int64, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -310,7 +309,7 @@ func tailStart(ctx context.Context, f *os.File, n int64) (int64, error) {
 	return 0, nil
 }
 
-// limitedWriter writes n bytes, and then no more.
+// limitedWriter writes n bytes, and no more.
 type limitedWriter struct {
 	io.Writer
 	n int64

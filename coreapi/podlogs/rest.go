@@ -31,11 +31,11 @@ const mirrorUID = "kubernetes.io/config.mirror"
 
 // REST is the log subresource of pods.
 type REST struct {
-	podrest.LogREST // everything but Get, and Get for kubelets
+	podrest.LogREST // everything but Get; its Get asks kubelets
 	opts            Options
 	slots           chan struct{}
 
-	// transports of kubelet requests: verifying, and not
+	// transports of kubelet requests, with and without verification
 	verified, unverified http.RoundTripper
 }
 
@@ -102,8 +102,8 @@ func (r *REST) pod(ctx context.Context, name string) (*api.Pod, error) {
 	return obj.(*api.Pod), nil
 }
 
-// fromFile answers from the log directory, or with errNoLog when the pod has
-// none there.
+// fromFile answers from the log directory, or fails with errNoLog when the pod has no log
+// there.
 func (r *REST) fromFile(ctx context.Context, pod *api.Pod, opts *api.PodLogOptions) (runtime.Object, error) {
 	stdout, stderr := true, true
 	splits := utilfeature.DefaultFeatureGate.Enabled(features.PodLogsQuerySplitStreams)
@@ -150,14 +150,14 @@ func (r *REST) fromFile(ctx context.Context, pod *api.Pod, opts *api.PodLogOptio
 			tailLines:  opts.TailLines,
 			limitBytes: opts.LimitBytes,
 			since:      since(r.opts.Clock.Now(), opts.SinceSeconds, sinceTime.Time),
-			follow:     opts.Follow && !opts.Previous, // that run is over
+			follow:     opts.Follow && !opts.Previous, // the previous run is over
 			timestamps: opts.Timestamps,
 		},
 		stdout: stdout,
 		stderr: stderr,
 		container: &container{
 			get: func(ctx context.Context) (*api.Pod, error) {
-				// A stream is given the request's context, without its namespace.
+				// A stream has the request's context, without its namespace.
 				return r.pod(genericapirequest.WithNamespace(ctx, pod.Namespace), pod.Name)
 			},
 			uid:      pod.UID,
@@ -169,8 +169,8 @@ func (r *REST) fromFile(ctx context.Context, pod *api.Pod, opts *api.PodLogOptio
 	}, nil
 }
 
-// containerOf chooses the container by Kubernetes' own rule, which is built
-// into the making of a kubelet's URL: the container is its last element.
+// containerOf chooses the container by Kubernetes' own rule, which is part of the
+// function that makes a kubelet's URL: the container is the URL's last element.
 func containerOf(ctx context.Context, pod *api.Pod, opts *api.PodLogOptions) (string, error) {
 	assigned := *pod
 	assigned.Spec.NodeName = "any"
@@ -185,7 +185,8 @@ func containerOf(ctx context.Context, pod *api.Pod, opts *api.PodLogOptions) (st
 func (r *REST) fromKubelet(ctx context.Context, pod *api.Pod, opts *api.PodLogOptions) (runtime.Object, error) {
 	upstream := podrest.LogREST{Store: r.Store}
 	if pod.Spec.NodeName == "" {
-		// Kubernetes validates, and answers with nothing: no container ran yet.
+		// Kubernetes' own Get validates the request. It answers with nothing: no
+		// container has run yet.
 		return upstream.Get(ctx, pod.Name, opts)
 	}
 	if r.opts.Kubelet == nil {
@@ -205,7 +206,7 @@ func (r *REST) fromKubelet(ctx context.Context, pod *api.Pod, opts *api.PodLogOp
 	return upstream.Get(ctx, pod.Name, opts)
 }
 
-// fixedPod is a getter of one pod.
+// fixedPod gets the same pod each time.
 type fixedPod struct{ pod *api.Pod }
 
 func (p fixedPod) Get(context.Context, string, *metav1.GetOptions) (runtime.Object, error) {

@@ -18,14 +18,14 @@ type fileStream struct {
 	opts           logOptions
 	stdout, stderr bool // which streams are wanted
 	container      *container
-	slots          chan struct{} // the stream gives back the slot it holds when it ends
+	slots          chan struct{} // where the stream returns its slot when it ends
 }
 
 var _ rest.ResourceStreamer = (*fileStream)(nil)
 
 func (*fileStream) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
-// DeepCopyObject returns the receiver, which nothing changes.
+// DeepCopyObject returns the receiver, which never changes.
 func (s *fileStream) DeepCopyObject() runtime.Object { return s }
 
 // InputStream starts reading. Reading ends, and its goroutine with it, when the
@@ -39,7 +39,7 @@ func (s *fileStream) InputStream(ctx context.Context, _, _ string) (io.ReadClose
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	r, w := io.Pipe()
-	// A write waits for a reader, and does not look at ctx.
+	// A write waits for a reader, and does not see that ctx ends.
 	context.AfterFunc(ctx, func() { w.Close() })
 	go func() {
 		defer func() { <-s.slots }()
@@ -49,8 +49,8 @@ func (s *fileStream) InputStream(ctx context.Context, _, _ string) (io.ReadClose
 	return &closer{r, cancel}, s.opts.follow, "text/plain", nil
 }
 
-// copyTo writes the log to w. An error in the middle has no place in an HTTP
-// answer that has begun, so it is written as a last line, as the kubelet does.
+// copyTo writes the log to w. An error in the middle cannot be put into an HTTP answer
+// that has begun, so it is written as a last line, as the kubelet does.
 func (s *fileStream) copyTo(ctx context.Context, w io.Writer) error {
 	err := newLogReader(s, w).copy(ctx)
 	if err == nil || ctx.Err() != nil {
@@ -60,7 +60,7 @@ func (s *fileStream) copyTo(ctx context.Context, w io.Writer) error {
 	return err
 }
 
-// closer ends a stream whose reader has gone, also one that waits for lines.
+// closer ends a stream whose reader has left, also one that waits for lines.
 type closer struct {
 	*io.PipeReader
 	cancel context.CancelFunc
@@ -71,7 +71,7 @@ func (c *closer) Close() error {
 	return c.PipeReader.Close()
 }
 
-// since is the time a log is wanted from, zero for all of it.
+// since is the time from which a log is wanted; zero for all of it.
 func since(now time.Time, seconds *int64, at time.Time) time.Time {
 	if seconds != nil {
 		return now.Add(-time.Duration(min(*seconds, int64(math.MaxInt64/time.Second))) * time.Second)

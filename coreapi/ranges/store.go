@@ -24,16 +24,16 @@ import (
 // served.
 var Resource = schema.GroupResource{Resource: "rangeallocations"}
 
-// ErrNotReady says that the stored bitmap does not exist yet: the repair
-// controller writes it when the server starts.
+// ErrNotReady says that the stored bitmap does not exist yet: the repair controller
+// writes it when the server starts.
 var ErrNotReady = errors.New("nothing can be allocated before the first repair has run; try again when the server is ready")
 
 // errTaken ends an update that found nothing to hand out; it never leaves the
 // package.
 var errTaken = errors.New("already allocated")
 
-// Store hands numbers out of one range and keeps the result. It is safe for
-// concurrent use, by one process and by several over one storage.
+// Store hands out numbers of one range and stores which ones. It is safe for concurrent
+// use, by one process and by several over one storage.
 type Store struct {
 	storage storage.Interface
 	destroy func()
@@ -42,8 +42,8 @@ type Store struct {
 
 	mu     sync.Mutex
 	bitmap allocator.Snapshottable
-	// current is the resource version that bitmap shows; empty when bitmap
-	// may differ from every stored version.
+	// current is the resource version of bitmap; empty when bitmap may differ from every
+	// stored version.
 	current string
 
 	refused atomic.Pointer[apierrors.StatusError]
@@ -54,9 +54,9 @@ var (
 	_ rangeallocation.RangeRegistry = (*Store)(nil)
 )
 
-// New opens the bitmap called name (such as "serviceips") in the storage that g
-// gives for [Resource]. The empty bitmap fixes the size of the range and how
-// the next free number is chosen.
+// New opens the bitmap called name (such as "serviceips") in the storage that g gives for
+// [Resource]. The empty bitmap fixes the size of the range and how the next free number
+// is chosen.
 func New(g generic.RESTOptionsGetter, name string, bitmap allocator.Snapshottable) (*Store, error) {
 	opts, err := g.GetRESTOptions(Resource, &api.RangeAllocation{})
 	if err != nil {
@@ -77,7 +77,7 @@ func New(g generic.RESTOptionsGetter, name string, bitmap allocator.Snapshottabl
 	return &Store{storage: s, destroy: sync.OnceFunc(destroy), key: key, name: name, bitmap: bitmap}, nil
 }
 
-// Allocate hands out the number at offset, and says whether it was free.
+// Allocate hands out the number at offset, and reports whether it was free.
 func (s *Store) Allocate(offset int) (bool, error) {
 	err := s.update(func() error {
 		ok, err := s.bitmap.Allocate(offset)
@@ -92,7 +92,7 @@ func (s *Store) Allocate(offset int) (bool, error) {
 	return err == nil, err
 }
 
-// AllocateNext hands out some free number, and says whether there was one.
+// AllocateNext hands out a free number, and reports whether there was one.
 func (s *Store) AllocateNext() (offset int, ok bool, err error) {
 	err = s.update(func() error {
 		var err error
@@ -108,13 +108,13 @@ func (s *Store) AllocateNext() (offset int, ok bool, err error) {
 	return offset, err == nil, err
 }
 
-// Release takes the number at offset back; releasing a free number is no error.
+// Release takes back the number at offset; a free number is no error.
 func (s *Store) Release(offset int) error {
 	return s.update(func() error { return s.bitmap.Release(offset) })
 }
 
-// update changes the bitmap and stores it, again and again until no other
-// writer comes between reading and storing.
+// update changes the bitmap and stores it, repeatedly until no other writer comes in
+// between.
 func (s *Store) update(change func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +131,7 @@ func (s *Store) update(change func() error) error {
 					return nil, fmt.Errorf("range %s: reading the stored bitmap: %w", s.name, err)
 				}
 			}
-			// From here on the bitmap is ahead of what is stored.
+			// From here on the bitmap is ahead of the stored one.
 			s.current = ""
 			if err := change(); err != nil {
 				return nil, err
@@ -148,7 +148,7 @@ func (s *Store) update(change func() error) error {
 	return nil
 }
 
-// remember keeps err for LastRefusal if another attempt may succeed.
+// remember keeps err for LastRefusal if a later attempt may succeed.
 func (s *Store) remember(err error) {
 	var status *apierrors.StatusError
 	switch {
@@ -159,14 +159,14 @@ func (s *Store) remember(err error) {
 	}
 }
 
-// LastRefusal is why a number could last not be handed out for the moment, as when
-// the disk is full: 503, each time another value. It is nil if that has not happened.
+// LastRefusal returns the last temporary reason, such as a full disk, why a number could
+// not be handed out: a 503, which is another value each time; nil if there was none.
 // Kubernetes' registry of services answers 422 for every error of an allocator.
 func (s *Store) LastRefusal() *apierrors.StatusError { return s.refused.Load() }
 
-// Get returns the stored bitmap; one that was never stored has no resource
-// version. One that cannot be read is removed: nobody else can, as it is not
-// served, and the repair controller makes it anew from what uses the numbers.
+// Get returns the stored bitmap; one that was never stored has no resource version. It
+// removes a bitmap that cannot be read: nobody else can, as it is not served, and the
+// repair controller makes it again from the services.
 func (s *Store) Get() (*api.RangeAllocation, error) {
 	stored := &api.RangeAllocation{}
 	err := s.storage.Get(context.TODO(), s.key, storage.GetOptions{IgnoreNotFound: true}, stored)
@@ -217,7 +217,7 @@ func (s *Store) ForEach(fn func(offset int)) {
 	s.bitmap.ForEach(fn)
 }
 
-// Has says whether this process last saw the number at offset handed out.
+// Has reports whether this process last saw the number at offset handed out.
 func (s *Store) Has(offset int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -23,39 +23,40 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// Pods is the pod storage that an index follows, as a registry offers it.
+// Pods is a storage of pods that an index follows, as a registry offers it.
 type Pods interface {
 	rest.Lister
 	rest.Watcher
 }
 
-// Local stands for the cluster of pods that this server itself has.
+// Local is the cluster of this server's own pods.
 const Local = "local"
 
-// Pod is a pod with what it uses.
+// Pod is a pod with the images that it uses.
 type Pod struct {
 	// Cluster is Local for a pod of this server.
 	Cluster, Namespace, Name string
-	// Platform is that of its node as os/architecture, empty where it is not known.
+	// Platform is its node's, as os/architecture; empty if that is not known.
 	Platform string
-	// Images are what its containers use, a zero Reference for what refers to nothing.
+	// Images are the images that its containers use; a zero Reference for a text that is
+	// no reference.
 	Images []reference.Reference
 }
 
 // Source is a storage of pods.
 type Source struct {
 	Pods Pods
-	// Read reads an object of the storage.
+	// Read converts an object of the storage.
 	Read func(runtime.Object) (Pod, error)
 }
 
-// LocalPods is the source of the pods that this server itself has.
+// LocalPods returns the source of this server's own pods.
 func LocalPods(pods Pods) Source { return Source{Pods: pods, Read: readLocal} }
 
-// Run reads the pods of all sources and follows their changes until ctx ends.
-// When a watch breaks or is too old, the pods are read anew; in between the index
-// keeps what it knew. (client-go's reflector would hold every pod in memory while
-// it reads; only the names of images are wanted here.)
+// Run reads the pods of all sources and follows their changes until ctx ends. When a
+// watch breaks or is too old, it reads the pods again; meanwhile the index keeps what it
+// knew. (client-go's reflector would hold every pod in memory while it reads; only the
+// names of images are wanted here.)
 func (x *Index) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -87,8 +88,8 @@ func (x *Index) run(ctx context.Context, s *source) {
 	}
 }
 
-// follow reads all pods and then watches them until the watch ends; started
-// says whether it came to the watch.
+// follow reads all pods and then watches them until the watch ends. started reports
+// whether the watch was begun.
 func (x *Index) follow(ctx context.Context, s *source) (started bool, err error) {
 	version, err := x.readAll(ctx, s)
 	if err != nil {
@@ -115,8 +116,8 @@ func (x *Index) follow(ctx context.Context, s *source) (started bool, err error)
 	}
 }
 
-// readAll replaces what is known by the pods that exist, and returns the resource
-// version that they show.
+// readAll replaces what is known by the pods that exist, and returns their resource
+// version.
 func (x *Index) readAll(ctx context.Context, s *source) (version string, err error) {
 	alive := map[podID]struct{}{}
 	version, err = s.each(ctx, func(pod Pod) {
@@ -171,7 +172,7 @@ func (s *source) each(ctx context.Context, visit func(Pod)) (version string, err
 	return version, err
 }
 
-// apply follows one event of the watch.
+// apply applies one event of the watch.
 func (x *Index) apply(s *source, event watch.Event) error {
 	switch event.Type {
 	case watch.Added, watch.Modified, watch.Deleted:
@@ -191,7 +192,7 @@ func (x *Index) apply(s *source, event watch.Event) error {
 	return fmt.Errorf("watching pods: %w", apierrors.FromObject(event.Object))
 }
 
-// follows records what a pod that exists uses.
+// follows records what an existing pod uses.
 func (x *Index) follows(s *source, pod Pod) {
 	used, platform := keys(pod.Images), pod.Platform
 	if len(used) == 0 {
@@ -206,16 +207,16 @@ func (s *source) id(pod Pod) podID {
 	return podID{unique.Make(place{s, pod.Cluster, pod.Namespace}), pod.Name}
 }
 
-// read reads an object of the storage.
+// read converts an object of the storage.
 func (s *source) read(obj runtime.Object) (Pod, error) {
-	// A storage may send one object to many watchers with its encodings.
+	// A storage may send one object, together with its encodings, to many watchers.
 	if shared, ok := obj.(runtime.CacheableObject); ok {
 		obj = shared.GetObject()
 	}
 	return s.Read(obj)
 }
 
-// readLocal is the Read of LocalPods.
+// readLocal is Read for LocalPods.
 func readLocal(obj runtime.Object) (Pod, error) {
 	in, ok := obj.(*api.Pod)
 	if !ok {

@@ -9,8 +9,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// key is what an image is looked up by: the digest where it is known, else the
-// reference to pull it by. It is empty for what refers to nothing.
+// key is the key of an image: the digest if it is known, else the reference to pull it
+// by. It is empty for a zero reference.
 func key(ref reference.Reference) string {
 	if ref.Digest != "" {
 		return ref.Digest
@@ -18,8 +18,8 @@ func key(ref reference.Reference) string {
 	return ref.String()
 }
 
-// parseImage reads what a container's spec says; the zero Reference where it is no
-// reference.
+// parseImage reads the image of a container's spec; a text that is no reference is the
+// zero Reference.
 func parseImage(s string) reference.Reference {
 	ref, err := reference.Parse(s)
 	if err != nil {
@@ -29,10 +29,9 @@ func parseImage(s string) reference.Reference {
 }
 
 // parseImageID reads status.containerStatuses[].imageID as runtimes write it:
-// "registry/repo@sha256:…", with "docker-pullable://" before it, or a bare
-// "sha256:…", which comes back without host and repository: see Runs. Docker's
-// "docker://sha256:…" names an image on a node and no manifest, so it says nothing
-// here.
+// "registry/repo@sha256:…", with or without "docker-pullable://" before it, or a bare
+// "sha256:…", which is returned without host and repository: see Runs. Docker's
+// "docker://sha256:…" names an image on a node and no manifest, so it is ignored.
 func parseImageID(id string) reference.Reference {
 	if strings.HasPrefix(id, "docker://") {
 		return reference.Reference{}
@@ -48,13 +47,13 @@ func parseImageID(id string) reference.Reference {
 	return ref
 }
 
-// Runs returns what a container runs whose spec names image and whose status has
-// imageID: the digest that the status tells, else what the spec says; the zero
-// Reference where neither refers to anything.
+// Runs returns what a container runs whose spec names image and whose status has imageID:
+// the digest of the status, else the image of the spec; the zero Reference if neither
+// refers to anything.
 //
-// A digest without a repository does not tell: containerd and CRI-O write so what
-// they call an image that they know no manifest of, which is the digest of its
-// config. It is returned, without a repository, only where the spec says nothing.
+// A digest without a repository does not count: containerd and CRI-O write so the digest
+// of the config of an image whose manifest they do not know. It is returned, without a
+// repository, only if the spec has no reference.
 func Runs(image, imageID string) reference.Reference {
 	want, runs := parseImage(image), parseImageID(imageID)
 	if runs.Repository == "" && want.Repository != "" {
@@ -63,8 +62,8 @@ func Runs(image, imageID string) reference.Reference {
 	return runs
 }
 
-// Uses returns what a container counts for: what Runs says, and a digest without a
-// repository beside that, as some runtime may mean a manifest.
+// Uses returns the images that a container counts for: the one of Runs, and a digest
+// without a repository as well, which some runtime may mean as a manifest.
 func Uses(image, imageID string) []reference.Reference {
 	uses := []reference.Reference{Runs(image, imageID)}
 	if bare := parseImageID(imageID); bare.Repository == "" && bare.Digest != "" && bare != uses[0] {
@@ -97,8 +96,8 @@ func Containers(pod *corev1.Pod, yield func(name, image string, status corev1.Co
 	}
 }
 
-// images returns what the pod's containers use, for each container that says so,
-// in the order init, regular, ephemeral.
+// images returns the images of the pod's containers that name one, in the order init,
+// regular, ephemeral.
 func images(pod *corev1.Pod) []reference.Reference {
 	var found []reference.Reference
 	Containers(pod, func(_, image string, status corev1.ContainerStatus) {
@@ -123,9 +122,9 @@ func keys(images []reference.Reference) []string {
 	return slices.Compact(found)
 }
 
-// Images returns the references by which the images that the pod's containers
-// run can be pulled, distinct and sorted by their text: with the digest that runs
-// where the pod's status tells it, else as the pod's spec has it.
+// Images returns the references by which the images that the pod's containers run can be
+// pulled, distinct and sorted by their text: with the digest of the pod's status, else as
+// the pod's spec has it.
 func Images(pod *corev1.Pod) []reference.Reference {
 	found := slices.DeleteFunc(images(pod), func(ref reference.Reference) bool { return ref.Repository == "" })
 	slices.SortFunc(found, func(a, b reference.Reference) int { return strings.Compare(a.String(), b.String()) })

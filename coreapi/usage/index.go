@@ -17,9 +17,9 @@ type Index struct {
 	sources []*source
 
 	mu     sync.RWMutex
-	pods   map[podID]*user    // that use an image
-	images map[string]*image  // that pods use, by key
-	on     map[onPlatform]int // digest of an image → how many pods, by platform
+	pods   map[podID]*user    // the pods that use an image
+	images map[string]*image  // the images that pods use, by key
+	on     map[onPlatform]int // how many pods use a digest, by platform
 	named  int                // keys of images that are references
 
 	subscribers map[int]func(digests []string)
@@ -31,32 +31,32 @@ type Index struct {
 type user struct {
 	in       unique.Handle[place]
 	name     string                // of the pod
-	platform unique.Handle[string] // of its node; empty where that is not known
+	platform unique.Handle[string] // of its node; empty if that is not known
 	images   []*image              // sorted by key
 }
 
-// image is what pods use.
+// image is an image that pods use.
 type image struct {
 	key  string
 	pods map[*user]struct{}
 }
 
-// onPlatform is an image on nodes of a platform, or where the platform is empty on those of which it is not known.
+// onPlatform is an image on nodes of a platform; the empty platform is for nodes whose platform is not known.
 type onPlatform struct{ digest, platform string }
 
-// source is a source with what the index knows of it.
+// source is a Source with the index's state of it.
 type source struct {
 	Source
 	synced atomic.Bool
 }
 
-// podID names a pod: two may have the same name in different clusters.
+// podID identifies a pod: pods of different clusters may have the same name.
 type podID struct {
-	in   unique.Handle[place] // which many pods share
+	in   unique.Handle[place] // shared by many pods
 	name string
 }
 
-// place is where pods are.
+// place is the cluster and namespace of pods.
 type place struct {
 	source             *source
 	cluster, namespace string
@@ -77,16 +77,15 @@ func NewIndex(sources ...Source) *Index {
 	return x
 }
 
-// Synced says whether every pod that is stored has been read once, so that a count
-// of zero means that no such pod uses the image.
+// Synced reports whether every stored pod has been read once, so that a count of zero means that no such pod uses the
+// image.
 func (x *Index) Synced() bool {
 	return !slices.ContainsFunc(x.sources, func(s *source) bool { return !s.synced.Load() })
 }
 
-// PodsUsing returns how many pods use an image: by one of these digests, or, for
-// pods that name no digest, by one of these references. A pod counts once. A digest
-// may have a platform behind it, as in sha256:…@linux/arm64: then only pods count
-// whose node is of this platform, or of one that is not known.
+// PodsUsing returns how many pods use an image: by one of these digests, or, for pods that name no digest, by one of
+// these references. A pod counts once. A digest may be followed by a platform, as in sha256:…@linux/arm64: then pods
+// on nodes of other platforms do not count.
 func (x *Index) PodsUsing(digests []string, references []reference.Reference) int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -116,8 +115,8 @@ func (x *Index) UsedBy(digests []string, references []reference.Reference) []str
 	return slices.Sorted(maps.Keys(found))
 }
 
-// Users returns at most so many of these pods, as cluster/namespace/name, sorted: which ones is left open. It looks at
-// no more pods than it returns, but for those that another platform rules out.
+// Users returns at most most of these pods, as cluster/namespace/name, sorted. It is undefined which ones. It looks at
+// no more pods than it returns, except those on other platforms.
 func (x *Index) Users(digests []string, references []reference.Reference, most int) []string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -136,14 +135,14 @@ func (x *Index) Users(digests []string, references []reference.Reference, most i
 	return slices.Sorted(maps.Keys(found))
 }
 
-// group is the pods that use an image.
+// group are the pods that use an image.
 type group struct {
 	pods     map[*user]struct{} // belongs to the index
-	platform string             // the only one of them that count; empty for all
+	platform string             // only pods on this platform count; empty for all
 	count    int
 }
 
-// using returns the groups of PodsUsing, none of them empty. The caller holds mu.
+// using returns the groups of PodsUsing, without empty ones. The caller holds mu.
 func (x *Index) using(digests []string, references []reference.Reference) (found []group) {
 	for _, digest := range digests {
 		digest, platform, _ := strings.Cut(digest, "@")
@@ -156,10 +155,10 @@ func (x *Index) using(digests []string, references []reference.Reference) (found
 		}
 	}
 	if x.named == 0 {
-		return found // the usual case: every pod tells what digests it runs
+		return found // the usual case: every pod names the digests that it runs
 	}
 	for _, ref := range references {
-		// A reference with a digest adds nothing: it is the digest's.
+		// A reference with a digest adds nothing to the digest's group.
 		if ref.Digest != "" {
 			continue
 		}
@@ -170,7 +169,7 @@ func (x *Index) using(digests []string, references []reference.Reference) (found
 	return found
 }
 
-// users are the pods that use the image of a key. They belong to the index. The caller holds mu.
+// users returns the pods that use the image of a key. The map is the index's. The caller holds mu.
 func (x *Index) users(key string) map[*user]struct{} {
 	if used := x.images[key]; used != nil {
 		return used.pods
@@ -189,7 +188,7 @@ func (x *Index) each(found []group, visit func(*user)) {
 	}
 }
 
-// counts reports whether a pod of a group is one of those that count.
+// counts reports whether a pod of a group counts.
 func (p *user) counts(g group) bool {
 	on := p.platform.Value()
 	return g.platform == "" || on == "" || on == g.platform
@@ -210,9 +209,9 @@ func (x *Index) InUse() (digests, references []string) {
 	return digests, references
 }
 
-// Subscribe calls f with the digests whose number of pods has changed, after each
-// such change, from a goroutine for each source. f must be safe for concurrent use and
-// quick, and must not call Subscribe. The returned function ends the subscription.
+// Subscribe calls f with the digests whose number of pods has changed, after each such change, from one goroutine for
+// each source. f must be safe for concurrent use and quick, and must not call Subscribe. The returned function ends
+// the subscription.
 func (x *Index) Subscribe(f func(digests []string)) (cancel func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -226,13 +225,12 @@ func (x *Index) Subscribe(f func(digests []string)) (cancel func()) {
 	}
 }
 
-// OnUse has f called with each pod that exists whenever what it uses has changed, from
-// a goroutine for each source, once [Index.Run] runs. f must be safe for concurrent use
-// and quick. Call it before Run, and once.
+// OnUse calls f with each existing pod whenever the images that it uses have changed, from one goroutine for each
+// source, once [Index.Run] runs. f must be safe for concurrent use and quick. Call OnUse before Run, and once.
 func (x *Index) OnUse(f func(Pod)) { x.told = f }
 
-// set records what a pod uses, by sorted keys, which are none when it is gone, and tells subscribers. It is false if
-// that was known.
+// set records what a pod uses, by sorted keys (none when it is gone), and tells subscribers. It returns false if
+// nothing has changed.
 func (x *Index) set(id podID, keys []string, platform string) (changes bool) {
 	x.mu.Lock()
 	p := x.pods[id]
@@ -285,7 +283,7 @@ func (x *Index) set(id podID, keys []string, platform string) (changes bool) {
 func (x *Index) join(key string, p *user, platform string) *image {
 	i := x.images[key]
 	if i == nil {
-		i = &image{key: strings.Clone(key), pods: map[*user]struct{}{}} // it may be a part of what a pod tells
+		i = &image{key: strings.Clone(key), pods: map[*user]struct{}{}} // key may be part of a larger text from a pod
 		x.images[i.key] = i
 		if !reference.IsDigest(key) {
 			x.named++

@@ -1,5 +1,5 @@
-// Package clustertest has a cluster for tests: as much of kube-apiserver as is asked of a cluster that is followed, with
-// what Tidewaiter's own API does not serve.
+// Package clustertest runs a cluster for tests: the part of kube-apiserver that a follower uses, with resources that
+// Tidewaiter's own API does not serve.
 package clustertest
 
 import (
@@ -28,9 +28,9 @@ type Cluster struct {
 
 	mu        sync.Mutex
 	objects   map[string]metav1.Object // by resource/namespace/name
-	events    []event                  // all there ever were; that at i has the resource version i+1
-	more      chan struct{}            // is closed when there are more events
-	forbidden map[string]bool          // resources
+	events    []event                  // all events so far; the one at i has the resource version i+1
+	more      chan struct{}            // closed when there are more events
+	forbidden map[string]bool          // resources that are refused
 	asked     []string                 // paths of objects that were read by name
 }
 
@@ -51,10 +51,10 @@ func New(t testing.TB) *Cluster {
 	return c
 }
 
-// Config is the way to the cluster.
+// Config returns the configuration of a client of the cluster.
 func (c *Cluster) Config() (*rest.Config, error) { return &rest.Config{Host: c.server.URL}, nil }
 
-// Kubeconfig is a kubeconfig for the cluster.
+// Kubeconfig returns a kubeconfig for the cluster.
 func (c *Cluster) Kubeconfig() []byte {
 	return fmt.Appendf(nil, "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: %q}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {token: t}}]\n", c.server.URL)
 }
@@ -68,7 +68,7 @@ func (c *Cluster) Forbid(resources ...string) {
 	}
 }
 
-// Asked are the objects that were read by name, as resource/namespace/name.
+// Asked returns the objects that were read by name, as resource/namespace/name.
 func (c *Cluster) Asked() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,13 +109,13 @@ func (c *Cluster) change(o metav1.Object, gone bool) {
 		delete(c.objects, key)
 		kind = "DELETED"
 	}
-	b, _ := json.Marshal(o) // what tests make can be
+	b, _ := json.Marshal(o) // tests make objects that marshal
 	c.events = append(c.events, event{resource, kind, b, metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: o.GetName()}})
 	close(c.more)
 	c.more = make(chan struct{})
 }
 
-// ServeHTTP is the API.
+// ServeHTTP serves the API.
 func (c *Cluster) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	parts := strings.Split(strings.TrimPrefix(req.URL.Path, "/api/v1/"), "/")
@@ -168,7 +168,7 @@ func refuse(w http.ResponseWriter, err *apierrors.StatusError) {
 	_ = json.NewEncoder(w).Encode(s)
 }
 
-// snapshot returns the objects, and how many events they show.
+// snapshot returns the objects, and how many events they include.
 func (c *Cluster) snapshot(resource string, wants func(metav1.ObjectMeta) bool) (found []metav1.Object, version int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
