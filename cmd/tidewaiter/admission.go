@@ -28,36 +28,36 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/admission"
 )
 
-// jobs are the queue of pushes, as far as admission uses it.
+// jobs is the queue of pushes, as far as admission uses it.
 type jobs interface {
 	Enqueue(ctx context.Context, events []push.Event) error
 	Find(ctx context.Context, receiver, key string) (*push.Job, error)
 	Retry(ctx context.Context, id int64) error
 }
 
-// admitter tells what is stored about the images of pods on admission.
+// admitter answers admission with what is stored about the images of pods.
 type admitter struct {
 	images, tags rest.Getter
-	policies     func() (*policy.Set, error) // those in force
+	policies     func() (*policy.Set, error) // the policies in force
 	clock        clock.PassiveClock
 	queue        jobs
 	clusters     *clusters.Clusters
 
 	mu sync.Mutex
-	// waiting are the pods that wait for an import, by what that is about: the places of admission bound them.
+	// waiting are the pods that wait for an import, by the image: the places of admission bound them.
 	waiting map[awaited][]*admission.Pod
 }
 
-// maxAwaited is how often an import may fail while a pod waits for it. The queue goes on trying.
+// maxAwaited is how often an import may fail while a pod waits for it. The queue goes on trying after that.
 const maxAwaited = 3
 
-// awaited is what pods of a cluster wait for.
+// awaited is an image that pods of a cluster wait for.
 type awaited struct {
 	cluster string
 	image   reference.Reference
 }
 
-// newAdmission returns what answers on admission.
+// newAdmission returns the handler of admission reviews.
 func (s *server) newAdmission() *admission.Handler {
 	o := admission.Options{
 		Verdicts: s.admitter, Cluster: usage.Local, RegisterMetrics: registerMetrics,
@@ -127,7 +127,7 @@ func (a *admitter) Judge(ctx context.Context, pod admission.Pod, image reference
 	return admission.Judgement{Digest: digest, Findings: findings(by, verdict, image)}, nil
 }
 
-// leadsTo is the digest that a tag leads to as far as is known, or "" and why, if there is a reason.
+// leadsTo returns the digest that a tag is known to lead to, or "" and a reason, if there is one.
 func (a *admitter) leadsTo(ctx context.Context, image reference.Reference) (digest, why string, err error) {
 	obj, err := a.tags.Get(genericapirequest.WithNamespace(ctx, tags.Namespace), tags.Name(image), &metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -148,7 +148,7 @@ func (a *admitter) leadsTo(ctx context.Context, image reference.Reference) (dige
 	return digest, why, nil
 }
 
-// covering are the policies that an image has to meet in pods of a namespace, and the key of its verdict.
+// covering returns the policies that an image must meet in pods of a namespace, and the key of its verdict.
 func covering(set *policy.Set, namespace string, image reference.Reference, digest string) (by []*policy.Policy, key string) {
 	if image.Digest == "" && set.HasScope(image) {
 		return set.For(image), image.String()
@@ -168,7 +168,7 @@ func covering(set *policy.Set, namespace string, image reference.Reference, dige
 	return set.InNamespaces(at)[namespace], annotation.InNamespace(image.Bare().String(), namespace)
 }
 
-// findings are the policies that a verdict says are not met.
+// findings returns a finding for each policy that is not met by a verdict.
 func findings(by []*policy.Policy, v annotation.Verdict, image reference.Reference) []admission.Finding {
 	if v.Verified == verdicts.VerifiedTrue || v.Verified == verdicts.ByIndex {
 		return nil
@@ -187,7 +187,7 @@ func findings(by []*policy.Policy, v annotation.Verdict, image reference.Referen
 	return found
 }
 
-// unknownTo are findings that it is not known whether policies are met.
+// unknownTo returns a finding for each policy that it is unknown whether it is met.
 func unknownTo(by []*policy.Policy, reason string) []admission.Finding {
 	found := make([]admission.Finding, 0, len(by))
 	for _, p := range by {
@@ -214,7 +214,7 @@ func modeOf(p *policy.Policy) admission.Action {
 	}
 }
 
-// missing is the judgement about what has to be imported.
+// missing is the judgement about an image that must be imported first.
 func (a *admitter) missing(ctx context.Context, pod admission.Pod, image reference.Reference, digest string, by []*policy.Policy, why string) (admission.Judgement, error) {
 	job, err := a.queue.Find(ctx, push.OfCluster(pod.Cluster), image.String())
 	if err != nil {
@@ -230,7 +230,7 @@ func (a *admitter) missing(ctx context.Context, pod admission.Pod, image referen
 	}, nil
 }
 
-// Import is part of [admission.Verdicts]. What waits or was given up is due at once.
+// Import is part of [admission.Verdicts]. A job that waits or was given up becomes due at once.
 func (a *admitter) Import(ctx context.Context, pod admission.Pod, image reference.Reference) (done func(), err error) {
 	image = image.Pulled()
 	done = a.wait(&pod, awaited{pod.Cluster, image})
@@ -242,7 +242,7 @@ func (a *admitter) Import(ctx context.Context, pod admission.Pod, image referenc
 		err = a.queue.Enqueue(ctx, []push.Event{e})
 	case job.State != push.Leased:
 		if err = a.queue.Retry(ctx, job.ID); errors.Is(err, push.ErrNoSuchJob) {
-			err = nil // it is being done, or has been
+			err = nil // a worker is doing it, or has done it
 		}
 	}
 	if err != nil {
@@ -252,7 +252,7 @@ func (a *admitter) Import(ctx context.Context, pod admission.Pod, image referenc
 	return done, nil
 }
 
-// wait has the credentials of a pod used for an import until done is called.
+// wait lends the credentials of a pod to an import until done is called.
 func (a *admitter) wait(pod *admission.Pod, image awaited) (done func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -267,7 +267,8 @@ func (a *admitter) wait(pod *admission.Pod, image awaited) (done func()) {
 	}
 }
 
-// Keychains are the credentials of the pods that use an image and of those that wait for it on admission, which no list has yet.
+// Keychains returns the credentials of the pods that use an image, and of those that wait for it on admission, which no
+// list has yet.
 func (a *admitter) Keychains(ctx context.Context, cluster string, image reference.Reference) (all []authn.Keychain, unread, err error) {
 	a.mu.Lock()
 	var pullers []clusters.Puller

@@ -24,7 +24,7 @@ type aggregated struct {
 	on bool
 	// kubeconfig reaches the cluster; empty for the service account of the pod.
 	kubeconfig string
-	// name is how the cluster is called here.
+	// name is the cluster's name here.
 	name string
 	// service is the Service that leads to the server: NAMESPACE/NAME[:PORT].
 	service string
@@ -37,12 +37,12 @@ func (a *aggregated) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&a.service, "cluster-service", "", "with --cluster, the Service that leads here, as NAMESPACE/NAME[:PORT] (default: tidewaiter:443 in the namespace of the pod)")
 }
 
-// connect gives the way to the cluster.
+// connect returns the configuration for the cluster's API.
 func (a *aggregated) connect() (*restclient.Config, error) {
 	return (&clusterConfig{Kubeconfig: a.kubeconfig}).connect()
 }
 
-// open prepares what the server needs of the cluster; nil for a server on its own.
+// open prepares what the server needs from the cluster; nil for a server on its own.
 func (a *aggregated) open() (*web.Cluster, error) {
 	if !a.on {
 		return nil, nil
@@ -84,7 +84,8 @@ func (a *aggregated) parseService() (namespace, name string, port int32, err err
 	return namespace, name, port, nil
 }
 
-// source follows the pods of the cluster itself, unless the configuration does so by another name.
+// source returns the source of the cluster's own pods, unless the configuration follows them by
+// another name.
 func (a *aggregated) source(c *config) []clusters.Source {
 	if !a.on || a.configured(c) != nil {
 		return nil
@@ -92,7 +93,7 @@ func (a *aggregated) source(c *config) []clusters.Source {
 	return []clusters.Source{{Name: a.name, Connect: a.connect}}
 }
 
-// configured is what the configuration says about the cluster itself; nil if it says nothing.
+// configured returns the configuration's entry for the cluster itself; nil if it has none.
 func (a *aggregated) configured(c *config) *clusterConfig {
 	i := slices.IndexFunc(c.Clusters, func(c clusterConfig) bool { return c.Kubeconfig == a.kubeconfig && c.Context == "" })
 	if i < 0 {
@@ -109,7 +110,7 @@ func (a *aggregated) called(c *config) string {
 	return a.name
 }
 
-// refuseUnused says which of the flags that were given do nothing where a cluster knows the callers.
+// refuseUnused refuses flags that have no effect if a cluster knows the callers.
 func (a *aggregated) refuseUnused(flags *pflag.FlagSet) (err error) {
 	if !a.on {
 		return nil

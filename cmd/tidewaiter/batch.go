@@ -16,12 +16,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/lanes"
 )
 
-// batch imports many references at a time. No registry holds up another's: see
-// package lanes.
+// batch imports many references at a time. No registry holds up another: see package lanes.
 type batch struct {
 	importer *importer.Importer
 	images   func() importer.Images
-	ahead    *importer.Ahead // what images returns, if it keeps tags
+	ahead    *importer.Ahead // what images returns, if that keeps tags
 	lanes    *lanes.Lanes
 	events   *eventRecorder
 	report   *report
@@ -31,12 +30,12 @@ type batch struct {
 
 	waiting map[string][]reference.Reference // by host
 	hosts   []string                         // of waiting, the next to be looked at first
-	parked  map[string]time.Time             // until when, as told
+	parked  map[string]time.Time             // until when, as the registry asked
 	running int
 	ended   chan ended
 }
 
-// ended is an import that has ended.
+// ended is the result of an import.
 type ended struct {
 	ref    reference.Reference
 	result *importer.Result
@@ -46,13 +45,13 @@ type ended struct {
 const (
 	// maxParked is how long a registry is waited for that asks to be left alone.
 	maxParked = time.Hour
-	// maxSilent is how often in a row a registry may not answer. What waits for it
-	// then is not tried.
+	// maxSilent is how often in a row a registry may fail to answer. After that its other
+	// references are not tried.
 	maxSilent = 3
 )
 
-// newBatch imports up to jobs references at a time from one registry, and one at a time
-// from each of many others beside it.
+// newBatch returns a batch that imports up to jobs references at a time from one registry and,
+// beside it, one at a time from each of many others.
 func newBatch(im *importer.Importer, images func() importer.Images, jobs int, report *report, progress *progress) *batch {
 	var ahead *importer.Ahead
 	if tagged, ok := images().(importer.Tagged); ok {
@@ -66,8 +65,8 @@ func newBatch(im *importer.Importer, images func() importer.Images, jobs int, re
 	}
 }
 
-// importAll imports each reference, whatever becomes of the others. It returns
-// an error only if the batch itself could not go on.
+// importAll imports each reference, whatever happens to the others. It returns an error only if
+// the batch itself could not go on.
 func (b *batch) importAll(ctx context.Context, references iter.Seq[reference.Reference]) error {
 	for ref := range references {
 		b.wait(ref)
@@ -98,7 +97,7 @@ func (b *batch) importAll(ctx context.Context, references iter.Seq[reference.Ref
 	return nil
 }
 
-// wait puts a reference behind the others of its registry.
+// wait queues a reference behind the others of its registry.
 func (b *batch) wait(ref reference.Reference) {
 	if len(b.waiting[ref.Host]) == 0 {
 		b.hosts = append(b.hosts, ref.Host)
@@ -109,8 +108,8 @@ func (b *batch) wait(ref reference.Reference) {
 	}
 }
 
-// start begins what there is room for, one reference of each registry in turn. It
-// returns when the next registry is to be probed; zero when none is parked.
+// start starts as many imports as there is room for, one reference of each registry in turn. It
+// returns when to probe the next registry; zero when none is parked.
 func (b *batch) start(ctx context.Context) (again time.Time) {
 	for full := 0; full < len(b.hosts) && b.lanes.Free() > 0; {
 		host := b.hosts[0]
@@ -142,8 +141,8 @@ func (b *batch) start(ctx context.Context) (again time.Time) {
 	return again
 }
 
-// end tells what became of an import, or has it wait again for a registry that asked to
-// be left alone.
+// end reports the result of an import, or queues it again if its registry asked to be left
+// alone.
 func (b *batch) end(e ended, silent map[string]int) {
 	b.running--
 	host := e.ref.Host
@@ -153,7 +152,7 @@ func (b *batch) end(e ended, silent map[string]int) {
 		if b.clock.Since(b.lanes.FailingSince(host)) < maxParked && until.Sub(b.clock.Now()) <= maxParked {
 			b.wait(e.ref)
 			why := ""
-			if until.After(b.parked[host]) { // else it is known
+			if until.After(b.parked[host]) { // else it is known already
 				b.parked[host] = until
 				why = fmt.Sprintf("%s asks to be left alone for %s; %d references wait for it", host, until.Sub(b.clock.Now()).Round(time.Second), len(b.waiting[host]))
 			}
@@ -192,7 +191,7 @@ func (b *batch) tell(e ended) {
 	b.report.add(e.ref.String(), e.result, e.err)
 }
 
-// importCatalogs imports every tag of each repository of each registry, of those that s chooses.
+// importCatalogs imports the tags that s chooses from all repositories of some registries.
 func (b *batch) importCatalogs(ctx context.Context, registries []reference.Reference, s *selection) error {
 	var all []reference.Reference
 	for _, registry := range registries {
@@ -213,7 +212,7 @@ func (b *batch) importCatalogs(ctx context.Context, registries []reference.Refer
 	return b.importTags(ctx, all, s)
 }
 
-// importTags imports every tag of each repository, of those that s chooses.
+// importTags imports the tags that s chooses from some repositories.
 func (b *batch) importTags(ctx context.Context, repositories []reference.Reference, s *selection) error {
 	found := make([][]reference.Reference, len(repositories))
 	var group errgroup.Group
@@ -242,7 +241,7 @@ func (b *batch) importTags(ctx context.Context, repositories []reference.Referen
 			return nil
 		})
 	}
-	_ = group.Wait() // its functions return nil
+	_ = group.Wait() // no function returns an error
 	all := slices.Concat(found...)
 	if len(all) > maxReferences {
 		return fmt.Errorf("these are more than %d tags: import them in parts, with --include", maxReferences)
@@ -250,7 +249,7 @@ func (b *batch) importTags(ctx context.Context, repositories []reference.Referen
 	return b.importAll(ctx, slices.Values(all))
 }
 
-// patiently calls ask again for as long as the host asks to be left alone, up to an hour.
+// patiently calls ask, and again for up to an hour while the host asks to be left alone.
 func (b *batch) patiently(ctx context.Context, host string, ask func() error) error {
 	for begun := b.clock.Now(); ; {
 		err := ask()

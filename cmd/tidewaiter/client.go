@@ -19,15 +19,16 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/trusted"
 )
 
-// tokenEnv is the environment's variable for a token. Unlike --token it is in no list of
+// tokenEnv is the environment's variable for a token. Unlike --token, it is in no list of
 // processes.
 const tokenEnv = "TIDEWAITER_TOKEN"
 
-// createFlag says to make a data directory, and so that it is meant.
+// createFlag makes a data directory. The directory must then be meant, and no server of
+// KUBECONFIG is used.
 const createFlag = "create-data-dir"
 
-// clientOptions are the flags of verbs that ask a running server. Those that kubectl
-// has, too, mean the same.
+// clientOptions are the flags of verbs that ask a running server. Flags that kubectl has,
+// too, mean the same.
 type clientOptions struct {
 	kubeconfig string
 	dataDir    string
@@ -48,8 +49,8 @@ func (o *clientOptions) addFlags(cmd *cobra.Command) {
 }
 
 // server is the server of --kubeconfig or --server; else the one that holds the data
-// directory; else, without --data-dir, that of the environment's KUBECONFIG. It is not
-// found when there is none.
+// directory; else, without --data-dir, that of the environment's KUBECONFIG. found is false
+// if there is none.
 func (o *clientOptions) server(cmd *cobra.Command) (server apiTarget, found bool, err error) {
 	named := o.kubeconfig != "" || o.cluster.Server != ""
 	if named && cmd.Flags().Changed("data-dir") {
@@ -91,11 +92,11 @@ func (o *clientOptions) named() (*restclient.Config, error) {
 	if o.kubeconfig != "" {
 		return overriddenConfig(o.kubeconfig, o.cluster)
 	}
-	// The credential in a kubeconfig is not for another server than its own.
+	// The credential in a kubeconfig is only for that kubeconfig's own server.
 	return &restclient.Config{Host: o.cluster.Server, TLSClientConfig: restclient.TLSClientConfig{CAFile: o.cluster.CertificateAuthority}}, nil
 }
 
-// withToken puts the token that is given in the place of all other credentials.
+// withToken replaces all other credentials with the given token, if there is one.
 func (o *clientOptions) withToken(config *restclient.Config) *restclient.Config {
 	token := o.token
 	if token == "" && o.tokenFile == "" {
@@ -109,12 +110,14 @@ func (o *clientOptions) withToken(config *restclient.Config) *restclient.Config 
 	return config
 }
 
-// kubeconfigConfig is the server of a kubeconfig, or of the environment's if path is empty.
+// kubeconfigConfig is the configuration of a kubeconfig, or of the environment's if path is
+// empty.
 func kubeconfigConfig(path string) (*restclient.Config, error) {
 	return overriddenConfig(path, clientcmdapi.Cluster{})
 }
 
-// overriddenConfig is kubeconfigConfig with what cluster has.
+// overriddenConfig is kubeconfigConfig with the fields of cluster in place of the
+// kubeconfig's.
 func overriddenConfig(path string, cluster clientcmdapi.Cluster) (*restclient.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = path
@@ -129,8 +132,8 @@ func overriddenConfig(path string, cluster clientcmdapi.Cluster) (*restclient.Co
 	return config, nil
 }
 
-// openKubeconfig is what rules name. A kubeconfig is as kubectl's and may name a program
-// that gets a credential, so it is refused if another user could have written it.
+// openKubeconfig opens the kubeconfig that rules name. It may name a program that gets a
+// credential, as for kubectl, so it is refused if another user could have written it.
 func openKubeconfig(rules *clientcmd.ClientConfigLoadingRules, overrides *clientcmd.ConfigOverrides) (clientcmd.ClientConfig, error) {
 	for _, file := range rules.GetLoadingPrecedence() {
 		if err := trusted.CheckPath(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -152,7 +155,7 @@ func (o *clientOptions) running(cmd *cobra.Command) (server apiTarget, err error
 	return server, err
 }
 
-// plainClient asks a server for paths outside the Kubernetes API.
+// plainClient returns a client for paths outside the Kubernetes API.
 func (o *clientOptions) plainClient(cmd *cobra.Command) (client restclient.Interface, server apiTarget, err error) {
 	if server, err = o.running(cmd); err != nil {
 		return nil, server, err

@@ -29,21 +29,20 @@ import (
 
 // clusterConfig is a cluster whose pods are followed.
 type clusterConfig struct {
-	// Name is how the cluster is called here, a DNS label.
+	// Name is the cluster's name here, a DNS label.
 	Name string `yaml:"name"`
-	// Kubeconfig says where the cluster is and has the credential for it, which may list
-	// and watch pods. It is read again when it changes. Without it the server is in the
-	// cluster, and uses its service account.
+	// Kubeconfig says where the cluster is and has a credential that may list and watch pods. It is read again when it
+	// changes. Without it the server is in the cluster, and uses its service account.
 	Kubeconfig string `yaml:"kubeconfig"`
-	// Context is that of the kubeconfig; its current one if this is empty.
+	// Context is a context of the kubeconfig; empty is its current one.
 	Context string `yaml:"context"`
 	// ExcludedNamespaces are those whose pods are left out.
 	ExcludedNamespaces []string `yaml:"excludedNamespaces"`
-	// ImportRunning has what runs there imported, with the pull secrets that the pods have; true if it is left out.
+	// ImportRunning has the images of the cluster's pods imported, with the pods' pull secrets; true if it is left out.
 	ImportRunning *bool `yaml:"importRunning"`
 }
 
-// importsRunning reports whether what runs in a cluster, which may be usage.Local, is imported.
+// importsRunning reports whether the images of a cluster's pods are imported; the cluster may be usage.Local.
 func (c *config) importsRunning(cluster string) bool {
 	for i := range c.Clusters {
 		if c.Clusters[i].Name == cluster {
@@ -53,7 +52,7 @@ func (c *config) importsRunning(cluster string) bool {
 	return ptr.Deref(c.ImportRunning, true)
 }
 
-// connect gives the way to the cluster.
+// connect returns the configuration for the cluster's API.
 func (c *clusterConfig) connect() (*restclient.Config, error) {
 	if c.Kubeconfig == "" {
 		return restclient.InClusterConfig()
@@ -65,7 +64,7 @@ func (c *clusterConfig) connect() (*restclient.Config, error) {
 	return kubeconfig.ClientConfig()
 }
 
-// clusterSources are the clusters to follow. A cluster that is away is tried again for ever; a kubeconfig
+// clusterSources returns the clusters to follow. The server keeps trying to reach a cluster that is away. A kubeconfig
 // that cannot be read at the start is a mistake.
 func (c *config) clusterSources() ([]clusters.Source, error) {
 	var all []clusters.Source
@@ -89,8 +88,8 @@ func (s *server) clusterOptions() (clusters.Options, error) {
 	return clusters.Options{Sources: sources, About: s.about}, err
 }
 
-// about is the verdict about an image in the repository of a reference, "" where it is not known, and then why it could not
-// be imported.
+// about returns the verdict about an image in the repository of a reference; if that is "", the image is not known
+// there, and notImported says why it could not be imported.
 func (s *server) about(cluster string, ref reference.Reference) (verdict, notImported string) {
 	ctx := genericapirequest.WithNamespace(context.Background(), metav1.NamespaceNone)
 	if ref.Digest != "" {
@@ -108,7 +107,7 @@ func (s *server) about(cluster string, ref reference.Reference) (verdict, notImp
 	return "", job.Error
 }
 
-// feedQueue adds the task that has what pods run imported. It is added before the pods are read.
+// feedQueue adds the task that imports the images of pods. It must be added before the pods are read.
 func (s *server) feedQueue() error {
 	images, err := imageclient.New(s.web.ClientConfig())
 	if err != nil {
@@ -127,8 +126,8 @@ func (s *server) feedQueue() error {
 	return nil
 }
 
-// isKnown reports whether an image is known by a reference: the tag leads to one, or the one with the digest is known to be in
-// the repository.
+// isKnown reports whether an image is known by a reference: the tag leads to an image, or the image with the digest is
+// known to be in the repository.
 func isKnown(ctx context.Context, images importer.ListedImages, ref reference.Reference) (bool, error) {
 	if ref.Digest == "" {
 		list, err := images.List(ctx, metav1.ListOptions{Limit: 1, FieldSelector: fields.OneTermEqualSelector(selectors.References, ref.String()).String()})

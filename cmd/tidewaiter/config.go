@@ -27,31 +27,27 @@ import (
 // maxConfigFile bounds the configuration file, in bytes.
 const maxConfigFile = 1 << 20
 
-// config is the file given by --config. Unknown keys are errors, so that a
-// misspelt one is not silently without effect.
+// config is the file given by --config. Unknown keys are errors, so that a misspelt key is noticed.
 type config struct {
 	Registries []registryConfig `yaml:"registries"`
-	// AuthFile has the credentials for registries, as podman login and docker login
-	// write them. Without it all files count that skopeo reads.
+	// AuthFile has the credentials for registries, as podman login and docker login write them. Without it, all files
+	// that skopeo looks for are read.
 	AuthFile string `yaml:"authFile"`
-	// ImageDigestMirrors and ImageTagMirrors are the specs of ImageDigestMirrorSets and
-	// ImageTagMirrorSets (config.openshift.io/v1): where references with a digest, and
-	// those without one, are read.
+	// ImageDigestMirrors and ImageTagMirrors are the specs of ImageDigestMirrorSets and ImageTagMirrorSets
+	// (config.openshift.io/v1): where references with and without a digest are read.
 	ImageDigestMirrors []mirrorsConfig `yaml:"imageDigestMirrors"`
 	ImageTagMirrors    []mirrorsConfig `yaml:"imageTagMirrors"`
-	// AllowedNetworks are ranges, such as 10.1.0.0/16, that registries and signature
-	// stores may lead the importer into with redirects and token servers, although
-	// they are not public.
+	// AllowedNetworks are ranges, such as 10.1.0.0/16, that registries and signature stores may lead the importer into
+	// with redirects and token servers, although the ranges are not public.
 	AllowedNetworks []string `yaml:"allowedNetworks"`
-	// RegistriesDir is a folder of registries.d files to be read instead of the
-	// user's and the system's (containers-registries.d(5)): they say where
-	// signatures are kept that are not in registries.
+	// RegistriesDir is a folder of registries.d files that is read in place of the user's and the system's
+	// (containers-registries.d(5)): they name the lookaside storage of signatures.
 	RegistriesDir string `yaml:"registriesDir"`
-	// Clusters are those whose pods are followed.
+	// Clusters are the clusters whose pods are followed.
 	Clusters []clusterConfig `yaml:"clusters"`
-	// ImportRunning has what the server's own pods run imported; true if it is left out.
+	// ImportRunning has the images of the server's own pods imported; true if it is left out.
 	ImportRunning *bool `yaml:"importRunning"`
-	// TrustedRoots are files that the server keeps as TUF repositories have them.
+	// TrustedRoots are files that the server keeps up to date from TUF repositories.
 	TrustedRoots []trustedRootConfig `yaml:"trustedRoots"`
 	Kubelet      *kubeletConfig      `yaml:"kubelet"`
 	Receivers    []hooks.Receiver    `yaml:"receivers"`
@@ -59,53 +55,52 @@ type config struct {
 	Sweep        sweepConfig         `yaml:"sweep"`
 	Streams      streamsConfig       `yaml:"streams"`
 
-	file string // the path it was read from
+	file string // the path of the file
 }
 
-// hooksConfig says where webhooks are taken beside the server's own port.
+// hooksConfig says where webhooks are received beside the server's own port.
 type hooksConfig struct {
 	// Listen, as host:port, serves /hooks/ and nothing else over plain HTTP,
 	// for registries that cannot be told to trust ca.crt.
 	Listen string `yaml:"listen"`
 }
 
-// sweepConfig is the net below webhooks that are lost.
+// sweepConfig says how repositories are swept for pushes whose webhooks were lost.
 type sweepConfig struct {
-	// Repositories are given as host/path; none are looked through by default.
+	// Repositories are given as host/path; by default none is swept.
 	Repositories []string `yaml:"repositories"`
-	// Every is how often they are looked through, such as 6h, and scheduled tags of
-	// streams are imported.
+	// Every is how often they are swept, such as 6h, and scheduled tags of streams imported.
 	Every time.Duration `yaml:"every"`
 }
 
-// streamsConfig says which ImageStreams there are.
+// streamsConfig says which ImageStreams exist.
 type streamsConfig struct {
-	// Auto makes one for each repository of which a tag is known and that no stream
-	// follows; it is on unless it is false.
+	// Auto makes a stream for each repository that has a known tag and that no stream follows; it is on unless it is
+	// false.
 	Auto *bool `yaml:"auto"`
-	// Registry is the host[:port] of the registry that has this server for its image
-	// API, as OpenShift's registry knows itself. A stream that follows no other
-	// repository is <namespace>/<name> there, and pushes to it are mappings.
+	// Registry is the host[:port] of the registry that has this server for its image API, as OpenShift's registry
+	// knows itself. A stream that follows no other repository follows <namespace>/<name> there, and pushes to it are
+	// mappings.
 	Registry string `yaml:"registry"`
-	// AllowedRegistriesForImport are the registries that users may have the server ask,
-	// in the shape of OpenShift's configuration; all if it is left out.
+	// AllowedRegistriesForImport are the registries that users may have the server ask, in the form of OpenShift's
+	// configuration; all if it is left out.
 	AllowedRegistriesForImport []registryLocation `yaml:"allowedRegistriesForImport"`
-	// Namespaces say where Auto makes streams; those of other repositories are made in default.
+	// Namespaces say where Auto makes streams; the streams of other repositories are made in default.
 	Namespaces []namespaceRule `yaml:"namespaces"`
 
-	rules streams.Rules // Namespaces, read
+	rules streams.Rules // the parsed Namespaces
 }
 
-// namespaceRule says in which namespace the streams are made of the repositories below a prefix.
+// namespaceRule says in which namespace the streams of the repositories below a prefix are made.
 type namespaceRule struct {
-	// Prefix is a host with its port, or a host and the beginning of a path; the longest that a repository is below
-	// counts, by the elements of the path.
+	// Prefix is a host with its port, or a host and the beginning of a path. Of several prefixes above a repository
+	// the longest counts, by the elements of the path.
 	Prefix locatedText `yaml:"prefix"`
-	// Namespace has the streams of this prefix, and of no other; it is not default.
+	// Namespace is a namespace that no other rule has, and not default.
 	Namespace locatedText `yaml:"namespace"`
 }
 
-// locatedText is a text of which an error can say where it stands.
+// locatedText is a text with its place in the file, for errors.
 type locatedText struct {
 	text string
 	line int
@@ -126,7 +121,7 @@ func (c *streamsConfig) readRules() error {
 	var wrong int
 	var err error
 	if c.rules, wrong, err = streams.NewRules(rules); err != nil {
-		// What an error is about stands on one of two lines, which mostly are one after the other; the first is named.
+		// The error is about one of two lines, mostly one after the other; the first is named.
 		n := c.Namespaces[wrong]
 		line := max(n.Prefix.line, n.Namespace.line)
 		if n.Prefix.line > 0 && n.Namespace.line > 0 {
@@ -137,12 +132,11 @@ func (c *streamsConfig) readRules() error {
 	return nil
 }
 
-// registryLocation is a registry as OpenShift's configuration has it.
+// registryLocation is a registry in the form of OpenShift's configuration.
 type registryLocation struct {
-	// DomainName is a host, with its port unless that is the protocol's; asterisks
-	// stand for anything.
+	// DomainName is a host, with its port unless that is the protocol's; an asterisk stands for any text.
 	DomainName string `yaml:"domainName"`
-	// Insecure is for plain HTTP: the port is 80 if none is given.
+	// Insecure allows plain HTTP: the port is 80 if none is given.
 	Insecure bool `yaml:"insecure"`
 }
 
@@ -153,27 +147,25 @@ func (c streamsConfig) allowedRegistries() (out []configv1.RegistryLocation) {
 	return out
 }
 
-// registryConfig is what an administrator says about a registry or a part of it.
+// registryConfig has an administrator's settings for a registry or a part of it.
 type registryConfig struct {
-	// Prefix is a host with its port, or a host and the beginning of a path;
-	// the longest one that matches counts.
+	// Prefix is a host with its port, or a host and the beginning of a path; the longest one that matches counts.
 	Prefix string `yaml:"prefix"`
 	// Insecure allows plain HTTP and unverified TLS.
 	Insecure bool `yaml:"insecure"`
-	// TokenHosts are hosts, beside the registry, whose token server may see
-	// credentials, and may be inside.
+	// TokenHosts are hosts, beside the registry, whose token server may see credentials, and may have private
+	// addresses.
 	TokenHosts []string `yaml:"tokenHosts"`
 	// Blocked refuses to import from there.
 	Blocked bool `yaml:"blocked"`
-	// RequestsPerSecond and RequestsAtATime bound what the host is asked; of an
-	// entry for a whole host. Zero adapts the first and is 8 for the second, or --jobs.
+	// RequestsPerSecond and RequestsAtATime bound the requests to the host; only an entry for a whole host may have
+	// them. Zero adapts the first, and makes the second 8, or --jobs.
 	RequestsPerSecond float64 `yaml:"requestsPerSecond"`
 	RequestsAtATime   int     `yaml:"requestsAtATime"`
-	// CAFile has authorities beside the system's, as PEM blocks; of an entry for a
-	// whole host.
+	// CAFile has authorities beside the system's, as PEM blocks; only for a whole host.
 	CAFile string `yaml:"caFile"`
-	// CertDir is a folder as one in certs.d (containers-certs.d(5)): *.crt are
-	// authorities, *.cert and *.key client certificates; of an entry for a whole host.
+	// CertDir is a folder like those in certs.d (containers-certs.d(5)): *.crt are authorities, *.cert and *.key
+	// client certificates; only for a whole host.
 	CertDir string `yaml:"certDir"`
 }
 
@@ -181,9 +173,9 @@ type registryConfig struct {
 type mirrorsConfig struct {
 	// Source is a host, a host and the beginning of a path, or *.example.com.
 	Source string `yaml:"source"`
-	// Mirrors stand for Source; they are asked in order, before it.
+	// Mirrors stand for Source; they are asked before it, in order.
 	Mirrors []string `yaml:"mirrors"`
-	// MirrorSourcePolicy is AllowContactingSource, or NeverContactSource; empty is the first.
+	// MirrorSourcePolicy is AllowContactingSource, the default, or NeverContactSource.
 	MirrorSourcePolicy string `yaml:"mirrorSourcePolicy"`
 }
 
@@ -204,7 +196,7 @@ func (k *kubeletConfig) options() *podlogs.KubeletOptions {
 	return &podlogs.KubeletOptions{Address: k.Address, CertFile: k.CertFile, KeyFile: k.KeyFile, CAFile: k.CAFile}
 }
 
-// resolve makes the file names in c absolute or relative to this process.
+// resolve makes the file names in c, which are relative to dir, absolute or relative to the process.
 func (c *config) resolve(dir string) {
 	names := []*string{&c.RegistriesDir, &c.AuthFile}
 	for i := range c.Registries {
@@ -226,7 +218,7 @@ func (c *config) resolve(dir string) {
 	}
 }
 
-// loadConfig reads path; no path is an empty configuration.
+// loadConfig reads the file at path; an empty path is an empty configuration.
 func loadConfig(path string) (*config, error) {
 	c := &config{file: path}
 	if path == "" {
@@ -280,10 +272,10 @@ func (c *config) allowedNetworks() (guard.Networks, error) {
 	return networks, nil
 }
 
-// files say which of the machine's files about registries are read.
+// files are the options for reading the machine's files about registries.
 func (c *config) files() containers.Options { return containers.Options{AuthFile: c.AuthFile} }
 
-// mirrors are those of both kinds, by source.
+// mirrors returns the mirrors of both kinds, by source.
 func (c *config) mirrors() ([]containers.Mirrors, error) {
 	var out []containers.Mirrors
 	add := func(key string, list []mirrorsConfig, put func(*containers.Mirrors, []string)) error {
@@ -308,7 +300,7 @@ func (c *config) mirrors() ([]containers.Mirrors, error) {
 	)
 }
 
-// certificates are those of the registries, by host.
+// certificates returns the certificates of the registries, by host.
 func (c *config) certificates() (map[string]containers.Certificates, error) {
 	out := map[string]containers.Certificates{}
 	for i, r := range c.Registries {

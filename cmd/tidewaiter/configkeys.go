@@ -11,10 +11,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// unknownKey is how package yaml says that a key is not known.
+// unknownKey matches package yaml's error for an unknown key.
 var unknownKey = regexp.MustCompile(`^line (\d+): field (.*) not found in type (?:main\.)?(.*)$`)
 
-// explainKeys names the known key that is nearest to each unknown one.
+// explainKeys adds to an error the known key that is nearest to each unknown one.
 func explainKeys(err error) error {
 	var t *yaml.TypeError
 	if !errors.As(err, &t) {
@@ -30,7 +30,8 @@ func explainKeys(err error) error {
 	return errors.New(strings.Join(lines, "; "))
 }
 
-// configKeys calls yield with the path of each key of a type, such as "registries.prefix", and the name of the type that has it.
+// configKeys calls yield with the path of each key of a type, such as "registries.prefix", and the name of the type
+// that has it.
 func configKeys(t reflect.Type, above string, yield func(path, in string)) {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
@@ -49,8 +50,8 @@ func configKeys(t reflect.Type, above string, yield func(path, in string)) {
 	}
 }
 
-// nearestKey is the path of the known key that the fewest changes lead to: of a key that stands where in has its keys, if
-// changes of at most half of it do.
+// nearestKey returns the path of the known key that needs the fewest changes. It prefers a key of the type in, if at
+// most half of key must change.
 func nearestKey(key, in string) string {
 	best, least := "", -1
 	nearHere, leastHere := "", len(key)/2+1
@@ -67,8 +68,7 @@ func nearestKey(key, in string) string {
 	return cmp.Or(nearHere, best)
 }
 
-// distance is how many insertions, deletions and replacements lead from one text to another
-// (Levenshtein). Keys are short.
+// distance is how many insertions, deletions and replacements turn one text into another (Levenshtein). Keys are short.
 func distance(from, to string) int {
 	row := make([]int, len(to)+1)
 	for j := range row {

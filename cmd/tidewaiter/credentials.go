@@ -16,7 +16,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/web"
 )
 
-// rotatePatience is how long a server may take to use what was rotated.
+// rotatePatience is how long a server may take to use a rotated credential.
 const rotatePatience = 30 * time.Second
 
 func newCredentialsCommand() *cobra.Command {
@@ -77,7 +77,7 @@ good. Watches that were begun with the old token or certificate end.`,
 	return cmd
 }
 
-// serverHolds tells whether a server that listens holds dir.
+// serverHolds reports whether a listening server holds dir.
 func serverHolds(dir string) (bool, error) {
 	err := db.Owner(dir)
 	var locked *db.LockedError

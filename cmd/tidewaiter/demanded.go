@@ -17,8 +17,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
 )
 
-// demandedBy is what the policies of the server demand that an import is for; of a data directory, the policies that are
-// kept there. Of a server that does not tell, and by a dry run, everything may be demanded.
+// demandedBy is what policies demand: those of the server that an import is for, or those kept in a data directory. If
+// a server does not tell, and in a dry run, everything may be demanded.
 type demandedBy struct{ set *policy.Set }
 
 // of is [find.Options].Demands.
@@ -29,7 +29,7 @@ func (d *demandedBy) of(image reference.Reference) (signatures, attestations boo
 	return d.set.Demands(image)
 }
 
-// ask reads the policies of a server, those that are files included, as it shows them as objects.
+// ask reads the policies of a server as objects, with those from files, which the server shows as objects, too.
 func (d *demandedBy) ask(ctx context.Context, config *restclient.Config) {
 	set, err := shownPolicies(ctx, config)
 	if err != nil {
@@ -39,8 +39,7 @@ func (d *demandedBy) ask(ctx context.Context, config *restclient.Config) {
 	d.set = set
 }
 
-// shownPolicies are the policies of a server, with their names, scopes and how many attestations each demands, and nothing
-// else.
+// shownPolicies returns the policies of a server with their names, their scopes and how many attestations each demands.
 func shownPolicies(ctx context.Context, config *restclient.Config) (*policy.Set, error) {
 	config = restclient.CopyConfig(config)
 	config.APIPath, config.GroupVersion = "/apis", &policyapi.GroupVersion
@@ -57,7 +56,7 @@ func shownPolicies(ctx context.Context, config *restclient.Config) (*policy.Set,
 			if err != nil {
 				return nil, fmt.Errorf("reading %s: %w", resource, err)
 			}
-			var list policyapi.ImagePolicyList // both kinds are alike
+			var list policyapi.ImagePolicyList // of both kinds, which are alike
 			if err := json.Unmarshal(body, &list); err != nil {
 				return nil, fmt.Errorf("reading %s: %w", resource, err)
 			}

@@ -116,8 +116,8 @@ Ctrl-C ends it and removes what it made.
 	})
 }
 
-// showPushes pushes the demo's images and waits for each to be there with its
-// verdict. It returns the reference of the last.
+// showPushes pushes the demo's images, and waits until each is there with its verdict. It
+// returns the reference of the last.
 func showPushes(ctx context.Context, out io.Writer, registry *demoRegistry, signer *demoSigner, config *restclient.Config) (reference string, err error) {
 	images, err := imageclient.New(config)
 	if err != nil {

@@ -12,19 +12,19 @@ import (
 	restclient "k8s.io/client-go/rest"
 )
 
-// notifier is a registry's handler that tells a webhook of every manifest, after
-// the push was answered and one at a time.
+// notifier is a registry's handler that reports every manifest to a webhook, after the
+// push was answered and one at a time.
 type notifier struct {
 	host     string
 	registry http.Handler
-	pushed   chan string // references; what comes while it is full is not told of
+	pushed   chan string // references; pushes that find it full are not reported
 }
 
 func newNotifier(host string, registry http.Handler) *notifier {
 	return &notifier{host, registry, make(chan string, 64)}
 }
 
-// manifestPath has the repository and the tag or digest.
+// manifestPath matches the path of a manifest, with its repository and its tag or digest.
 var manifestPath = regexp.MustCompile(`^/v2/(.+)/manifests/([^/]+)$`)
 
 // ServeHTTP implements http.Handler.
@@ -56,7 +56,7 @@ func (w *statusWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// The receiver of the demo's server.
+// The receiver on the demo's server.
 const (
 	demoReceiver   = "demo"
 	demoSecretFile = "hook-secret"
@@ -77,9 +77,9 @@ func (n *notifier) writeReceiver(dir, secret string) (string, error) {
 `, demoReceiver, n.host, demoSecretFile), 0o600)
 }
 
-// tell tells the server of pushes until ctx ends.
+// tell reports pushes to the server until ctx ends.
 func (n *notifier) tell(ctx context.Context, s *server, secret string) error {
-	// As any registry would, it trusts the server's authority and nothing else.
+	// It trusts only the server's authority, as any registry would.
 	client, err := restclient.HTTPClientFor(&restclient.Config{
 		TLSClientConfig: restclient.TLSClientConfig{CAFile: s.credentials.CAFile}, BearerToken: secret,
 	})

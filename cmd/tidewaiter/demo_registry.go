@@ -19,8 +19,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
 
-// demoRegistry is a registry on loopback that lives in memory and tells of what
-// is pushed to it.
+// demoRegistry is a registry on loopback that lives in memory and reports pushes to it.
 type demoRegistry struct {
 	*notifier
 	host   string
@@ -55,10 +54,10 @@ type demoPush struct {
 	tag   string // repository:tag
 	about string // for people
 	image demoImage
-	// signed is what was signed under this name: the image, or another that
-	// somebody put the image in the place of, or nothing.
+	// signed is what was signed under this name: the image, or another that was replaced
+	// by the image, or nothing.
 	signed  partial.Describable
-	verdict string // to expect
+	verdict string // the expected verdict
 }
 
 // demoImage is an image or an index.
@@ -67,8 +66,8 @@ type demoImage interface {
 	partial.Describable
 }
 
-// demoPushes are an image that is signed, one that nobody signed, and one that
-// was changed after it was signed.
+// demoPushes returns a signed image, one that nobody signed, and one that was changed
+// after it was signed.
 func demoPushes() ([]demoPush, error) {
 	lighthouse, err1 := sample.MultiPlatform(sample.Spec{Name: "lighthouse", Layers: 4}, true, "linux/amd64", "linux/arm64")
 	buoy, err2 := sample.New(sample.Spec{Name: "buoy"})

@@ -58,9 +58,9 @@ spec:
 `, host), 0o600)
 }
 
-// sign signs a digest and puts the signature where it is looked for beside
-// image: the tag sha256-<hex>.sig. Who signs another digest than image's has
-// been had by somebody who changed the image afterwards.
+// sign signs a digest and stores the signature where clients look for it beside image:
+// under the tag sha256-<hex>.sig. If signed is not the digest of image, somebody has
+// changed the image after it was signed.
 func (s *demoSigner) sign(repository name.Repository, signed, image v1.Hash) error {
 	signer, err := signature.LoadECDSASigner(s.key, crypto.SHA256)
 	if err != nil {

@@ -34,23 +34,24 @@ import (
 // maxPods is how many pods of clusters are counted for an image.
 const maxPods = 500
 
-// imageReport is all that people ask of an image, and what -o json prints.
+// imageReport is what describe shows of an image, and what -o json prints.
 type imageReport struct {
-	// Reference is what was asked for, in full; empty where that was a digest alone.
+	// Reference is the full form of what was asked for; empty if that was only a digest.
 	Reference string `json:"reference,omitempty"`
 	Digest    string `json:"digest"`
-	// Repositories are those that the image is in.
+	// Repositories are the repositories that the image is in.
 	Repositories []string `json:"repositories"`
 	MediaType    string   `json:"mediaType,omitempty"`
-	// ArtifactType is what it is if it is no image, such as a chart. Then nothing is known of signatures of it.
+	// ArtifactType says what kind of artifact it is if it is not an image, such as a chart. An artifact has no known
+	// signatures.
 	ArtifactType string `json:"artifactType,omitempty"`
-	// Created is the image's own date, Known that of the Image object.
+	// Created is the image's own date, and Known the creation of the Image object.
 	Created *time.Time `json:"created,omitempty"`
 	Known   time.Time  `json:"known"`
 	Content content    `json:"content"`
 
-	// Verified, Reason and Signers are the worst verdict of those in Verdicts, or what signatures say where no policy covers
-	// the image.
+	// Verified, Reason and Signers are the worst verdict in Verdicts. If no policy covers the image, they are what its
+	// signatures say.
 	Verified   string          `json:"verified"`
 	Reason     string          `json:"reason,omitempty"`
 	Signers    []string        `json:"signers,omitempty"`
@@ -60,27 +61,28 @@ type imageReport struct {
 
 	// Pods is how many pods use the image, as in the column PODS.
 	Pods string `json:"pods"`
-	// Clusters is where pods name it, of the first 500 pods of clusters.
+	// Clusters counts the pods that name the image in each namespace, among the first 500 pods of clusters.
 	Clusters []podCount `json:"clusters,omitempty"`
-	// ClustersUnread is why Clusters is not known, such as that the caller may not list clusterpods.
+	// ClustersUnread says why Clusters is not known, for instance because the caller may not list clusterpods.
 	ClustersUnread string `json:"clustersUnread,omitempty"`
-	// MorePods is true where there are more pods of clusters.
+	// MorePods is true if clusters have more pods.
 	MorePods bool `json:"morePods,omitempty"`
 
-	// Tags are the histories of the tags that lead to it now, 20 at most.
+	// Tags are the histories of the tags that lead to the image now, at most 20.
 	Tags []*historyReport `json:"tags"`
-	// LeftOut is what of the image could not be kept, and why.
+	// LeftOut names the parts of the image that could not be kept, and why.
 	LeftOut []string `json:"leftOut,omitempty"`
 }
 
-// content is what an image is made of.
+// content describes the content of an image.
 type content struct {
-	// Platforms has that of the image, or those of the images that an index lists.
+	// Platforms are the platform of the image, or those of the images that an index lists.
 	Platforms []platformLine `json:"platforms,omitempty"`
-	// Size is in bytes, each layer counted once; 0 where it is not known, as of an index.
+	// Size is in bytes, each layer counted once; 0 if it is not known, as for an index.
 	Size   int64   `json:"size,omitempty"`
 	Layers []layer `json:"layers,omitempty"`
-	// Configured is false where nothing is known of what follows: an index has none, and that of an image may be left out.
+	// Configured is false if the fields below are not known: an index has no configuration, and an image's may be left
+	// out.
 	Configured bool              `json:"configured"`
 	Entrypoint []string          `json:"entrypoint,omitempty"`
 	Cmd        []string          `json:"cmd,omitempty"`
@@ -90,9 +92,9 @@ type content struct {
 	Volumes    []string          `json:"volumes,omitempty"`
 	Env        []string          `json:"env,omitempty"`
 	Labels     map[string]string `json:"labels,omitempty"`
-	// Run has what else of the configuration says how it runs: health check, stop signal, shell.
+	// Run has the rest of how the image runs, from the configuration: health check, stop signal, shell.
 	Run json.RawMessage `json:"run,omitempty"`
-	// Base is the image that it says it was built from, by the manifest's annotations or its labels.
+	// Base is the image that this one says it was built from, by the manifest's annotations or its labels.
 	Base string `json:"base,omitempty"`
 }
 
@@ -119,7 +121,7 @@ type signatureLine struct {
 	Signer   string `json:"signer"`
 	Reason   string `json:"reason,omitempty"`
 	Message  string `json:"message,omitempty"`
-	// Since is when the verdict became what it is.
+	// Since is when the verdict last changed.
 	Since *metav1.Time `json:"since,omitempty"`
 }
 
@@ -129,7 +131,7 @@ type podCount struct {
 	Pods      int    `json:"pods"`
 }
 
-// contentOf reads what an image is made of.
+// contentOf reads the content of an image.
 func contentOf(image *imagev1.Image) content {
 	metadata, err := manifest.Metadata(image)
 	if err != nil {
@@ -165,7 +167,7 @@ func contentOf(image *imagev1.Image) content {
 	return c
 }
 
-// describe asks the server for all that belongs to an image.
+// describe reads everything about an image from the server.
 func (l *looker) describe(ctx context.Context, f *found) (*imageReport, error) {
 	image := f.image
 	metadata, err := manifest.Metadata(image)
@@ -194,9 +196,9 @@ func (l *looker) describe(ctx context.Context, f *found) (*imageReport, error) {
 	return r, err
 }
 
-// leftOut is what of an image could not be kept, and why.
+// leftOut names the parts of an image that could not be kept, and why.
 func leftOut(image *imagev1.Image) (all []string) {
-	left, _ := manifest.LeftOutOf(image) // what cannot be read leaves nothing out
+	left, _ := manifest.LeftOutOf(image) // an annotation that cannot be read leaves nothing out
 	for name, part := range map[string]*manifest.LeftOutPart{"manifest": left.Manifest, "config": left.Config} {
 		if part != nil {
 			all = append(all, fmt.Sprintf("%s (%s): %s", name, table.Size(part.Size), part.Reason))
@@ -244,7 +246,7 @@ func (r *imageReport) judged(image *imagev1.Image) {
 	}
 }
 
-// pods fills in how many use the image, and where.
+// pods fills in how many pods use the image, and where.
 func (l *looker) pods(ctx context.Context, r *imageReport) error {
 	t, err := getTable(ctx, l.config, imagesPath+"/"+url.PathEscape(r.Digest), nil)
 	if err != nil {
@@ -252,7 +254,7 @@ func (l *looker) pods(ctx context.Context, r *imageReport) error {
 	}
 	r.Pods = "Unknown"
 	for i, c := range t.ColumnDefinitions {
-		if c.Name == "Pods" && len(t.Rows) == 1 && i < len(t.Rows[0].Cells) { // the last of that name never says 0 of what is not known
+		if c.Name == "Pods" && len(t.Rows) == 1 && i < len(t.Rows[0].Cells) { // the last column of that name never shows 0 for an unknown number
 			r.Pods = fmt.Sprint(t.Rows[0].Cells[i])
 		}
 	}
@@ -263,7 +265,7 @@ func (l *looker) pods(ctx context.Context, r *imageReport) error {
 		return err
 	}
 	raw, err := client.Get().AbsPath(clusterPodsPath).Param("limit", fmt.Sprint(maxPods)).Param("fieldSelector", fields.OneTermEqualSelector("image", r.Digest).String()).DoRaw(ctx)
-	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) { // the rest of the page is known nevertheless
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) { // the rest of the page is known all the same
 		r.ClustersUnread = err.Error()
 		return nil
 	}
@@ -289,7 +291,7 @@ func (l *looker) pods(ctx context.Context, r *imageReport) error {
 	return nil
 }
 
-// print is the page for people. Text in it may be of anybody.
+// print prints the page for people. Anybody may have written its texts.
 func (r *imageReport) print(out io.Writer) error {
 	w := printers.GetNewTabWriter(out)
 	line := func(name, value string) {
@@ -335,7 +337,7 @@ func ago(t time.Time) string {
 	return t.UTC().Format(time.RFC3339) + " (" + duration.HumanDuration(time.Since(t)) + " ago)"
 }
 
-// print are the lines of a page about what an image is made of.
+// print prints the lines of a page about an image's content.
 func (c *content) print(line func(name, value string)) {
 	switch {
 	case len(c.Platforms) == 1 && c.Platforms[0].Digest == "":
@@ -362,7 +364,7 @@ func (c *content) print(line func(name, value string)) {
 	line("Run", string(c.Run))
 }
 
-// words is a command as JSON has it, which shows where each word ends.
+// words is a command as JSON, which shows where each word ends.
 func words(all []string) string {
 	if len(all) == 0 {
 		return ""
@@ -371,7 +373,7 @@ func words(all []string) string {
 	return string(b)
 }
 
-// printConfig prints what there are many of in a configuration.
+// printConfig prints the parts of a configuration that have many entries.
 func (c *content) printConfig(out io.Writer) {
 	if len(c.Env) > 0 {
 		fmt.Fprintln(out, "\nEnvironment:")
@@ -387,14 +389,14 @@ func (c *content) printConfig(out io.Writer) {
 	}
 }
 
-// printTables prints what has several columns, each part that is not empty.
+// printTables prints the parts with several columns that are not empty.
 func (r *imageReport) printTables(out io.Writer) error {
 	w := printers.GetNewTabWriter(out)
 	part := func(title, header string, n int, row func(i int) []any) {
 		if n == 0 {
 			return
 		}
-		_ = w.Flush() // the columns of each part are its own
+		_ = w.Flush() // each part has its own columns
 		fmt.Fprintf(out, "\n%s:\n", title)
 		fmt.Fprintln(w, "  "+strings.ReplaceAll(header, "|", "\t"))
 		for i := range n {
@@ -447,7 +449,7 @@ func (r *imageReport) printTables(out io.Writer) error {
 	return w.Flush()
 }
 
-// onPlatform is the image for a platform in an index, or f itself if it is of that platform.
+// onPlatform returns the image for a platform in an index, or f itself if it is for that platform.
 func (l *looker) onPlatform(ctx context.Context, f *found, platform string) (*found, error) {
 	c := contentOf(f.image)
 	var names []string

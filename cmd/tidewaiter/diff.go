@@ -15,35 +15,35 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/table"
 )
 
-// exitDiffer is the exit code of diff when the images differ, as that of diff(1). What fails is exitNone.
+// exitDiffer is the exit code of diff when the images differ, as that of diff(1). Failures are exitNone.
 const exitDiffer = 1
 
-// diffReport is what tells two images apart, and what -o json prints.
+// diffReport lists the differences of two images, and is what -o json prints.
 type diffReport struct {
 	A diffSide `json:"a"`
 	B diffSide `json:"b"`
 	// Same is true if both are one image, by its digest.
 	Same bool `json:"same"`
-	// Platform is the one that is compared, of images for several.
+	// Platform is the platform that is compared, of images for several.
 	Platform string `json:"platform,omitempty"`
-	// Platforms are those of which the images differ, or that one lacks.
+	// Platforms are the platforms whose images differ, or that one side lacks.
 	Platforms []change `json:"platforms,omitempty"`
 	// Changes are in this order: platform, size, base, entrypoint, cmd, user, workingDir, ports, volumes, run, env and label.
 	Changes []change   `json:"changes"`
 	Layers  diffLayers `json:"layers"`
-	// NotCompared says what of one of the images is not known.
+	// NotCompared names what is not known of one of the images.
 	NotCompared []string `json:"notCompared,omitempty"`
 }
 
-// diffSide is one of the two.
+// diffSide is one of the two images.
 type diffSide struct {
 	Reference string `json:"reference"`
 	Digest    string `json:"digest"`
-	// Compared is the digest of what is compared, if that is a platform of it.
+	// Compared is the digest of what is compared, if that is one of several platforms.
 	Compared string `json:"compared,omitempty"`
 }
 
-// change is what one image has, or both have otherwise. What is absent is empty.
+// change is something that only one image has, or that differs. An absent side is empty.
 type change struct {
 	Field string `json:"field"`
 	// Key is the name of the variable or the label.
@@ -52,16 +52,16 @@ type change struct {
 	B   string `json:"b,omitempty"`
 }
 
-// diffLayers are the layers by where they are, each once.
+// diffLayers compares the layers by their place, each once.
 type diffLayers struct {
-	// Base is how many layers, from the first, are the same in both, and in the same place.
+	// Base is how many layers, from the first on, are the same in both, in the same place.
 	Base    int     `json:"base"`
 	Shared  []layer `json:"shared"`
 	Removed []layer `json:"removed"`
 	Added   []layer `json:"added"`
 }
 
-// diffContents compares what two images are made of.
+// diffContents compares the contents of two images.
 func diffContents(a, b *content, r *diffReport) {
 	add := func(field, key, from, to string) {
 		if from != to {
@@ -90,7 +90,7 @@ func diffContents(a, b *content, r *diffReport) {
 	r.Layers = diffLayersOf(a.Layers, b.Layers)
 }
 
-// variables are those of an environment by name. The last of a name counts, as for whoever runs it.
+// variables returns the variables of an environment by name. The last one of a name counts, as in a container.
 func variables(env []string) map[string]string {
 	all := map[string]string{}
 	for _, e := range env {
@@ -100,7 +100,7 @@ func variables(env []string) map[string]string {
 	return all
 }
 
-// diffMaps tells what is in one map alone apart from what is empty there: that has its name in both.
+// diffMaps compares two maps. A key with an empty value in one map differs from a key that the map lacks.
 func diffMaps(field string, a, b map[string]string, r *diffReport) {
 	names := slices.Concat(slices.Collect(maps.Keys(a)), slices.Collect(maps.Keys(b)))
 	slices.Sort(names)
@@ -146,7 +146,7 @@ func diffLayersOf(a, b []layer) diffLayers {
 	return d
 }
 
-// diff compares two images. Of those for several platforms it compares one that both have.
+// diff compares two images. If they are for several platforms, it compares one that both have.
 func (l *looker) diff(ctx context.Context, a, b *found, platform string) (*diffReport, error) {
 	r := &diffReport{A: diffSide{Reference: a.name(), Digest: a.image.Name}, B: diffSide{Reference: b.name(), Digest: b.image.Name}, Same: a.image.Name == b.image.Name, Changes: []change{}}
 	platformsA, platformsB := byPlatform(a), byPlatform(b)
@@ -196,7 +196,7 @@ func (l *looker) diff(ctx context.Context, a, b *found, platform string) (*diffR
 	return r, nil
 }
 
-// platformOf is the platform of an image that is for one.
+// platformOf returns the platform of an image for one platform.
 func platformOf(c *content) string {
 	if len(c.Platforms) == 1 {
 		return c.Platforms[0].Platform
@@ -204,7 +204,7 @@ func platformOf(c *content) string {
 	return ""
 }
 
-// byPlatform are the images of an index by platform; none of an image that is none.
+// byPlatform returns the images of an index by platform; none for an image.
 func byPlatform(f *found) map[string]string {
 	all := map[string]string{}
 	for _, p := range contentOf(f.image).Platforms {
@@ -215,7 +215,8 @@ func byPlatform(f *found) map[string]string {
 	return all
 }
 
-// bothHave is the first platform of a that b is for, too, if one of them is an index; "" if none is, or neither is an index.
+// bothHave returns the first platform of a that b has, too, if one of them is an index; "" if there is none, or if
+// neither is an index.
 func bothHave(a, b *found) string {
 	platformsA, platformsB := contentOf(a.image).Platforms, contentOf(b.image).Platforms
 	isIndex := func(all []platformLine) bool { return len(all) > 0 && all[0].Digest != "" }
@@ -230,7 +231,7 @@ func bothHave(a, b *found) string {
 	return ""
 }
 
-// print is the page for people, in the signs of diff: - is of A, + of B.
+// print prints the page for people, with the signs of diff: - is only in A, + only in B.
 func (r *diffReport) print(out io.Writer) error {
 	side := func(sign string, s diffSide) {
 		fmt.Fprintf(out, "%s %s", sign, printable.Line(s.Reference, 0))
@@ -285,13 +286,13 @@ func (r *diffReport) print(out io.Writer) error {
 	return nil
 }
 
-// titles are the headings of the page, by what differs.
+// titles are the headings of the page, by the kind of difference.
 var titles = map[string]string{
 	"platforms": "Platforms", "platform": "Platform", "size": "Size", "base": "Base", "entrypoint": "Entrypoint", "cmd": "Cmd", "user": "User",
 	"workingDir": "Working dir", "ports": "Ports", "volumes": "Volumes", "run": "Run", "env": "Environment", "label": "Labels",
 }
 
-// humanBytes is a number of bytes in the units of tables.
+// humanBytes prints a number of bytes in the units of tables.
 func humanBytes(s string) string {
 	var n int64
 	if _, err := fmt.Sscan(s, &n); err != nil {
@@ -363,7 +364,7 @@ asked.`,
 	return cmd
 }
 
-// diff prints what tells two images apart, and reports whether nothing does.
+// diff prints the differences of two images, and reports whether there are none.
 func (o *describeOptions) diff(cmd *cobra.Command, a, b string) (same bool, err error) {
 	l, err := o.looker(cmd)
 	if err != nil {

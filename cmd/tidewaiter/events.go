@@ -26,8 +26,8 @@ const (
 	reasonSignatureRejected = "SignatureRejected"
 )
 
-// eventRecorder records Kubernetes Events about Images, of servers and of
-// imports alike. Until start it drops them: there is no server to send them to.
+// eventRecorder records Kubernetes Events about Images, for servers and imports. Until start is called it
+// drops them: there is no server to send them to.
 type eventRecorder struct {
 	recorder atomic.Pointer[coreapi.EventRecorder]
 }
@@ -53,14 +53,14 @@ func (r *eventRecorder) start(ctx context.Context, config, to *restclient.Config
 	return nil
 }
 
-// flush waits until what was recorded is sent.
+// flush waits until the recorded events are sent.
 func (r *eventRecorder) flush() {
 	if recorder := r.recorder.Load(); recorder != nil {
 		recorder.Flush()
 	}
 }
 
-// record records one about an object. It never blocks.
+// record records an event about an object. It never blocks.
 func (r *eventRecorder) record(about *corev1.ObjectReference, warning bool, reason, message string) {
 	recorder := r.recorder.Load()
 	if recorder == nil {
@@ -77,8 +77,7 @@ func aboutImage(name string) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: imagev1.GroupVersion.String(), Kind: "Image", Name: name}
 }
 
-// Notify implements queue.Notifier. An image whose digest is not known goes
-// by its reference.
+// Notify implements queue.Notifier. An image without a known digest is named by its reference.
 func (r *eventRecorder) Notify(_ context.Context, n queue.Notice) {
 	name := n.Image
 	if name == "" {
@@ -87,7 +86,7 @@ func (r *eventRecorder) Notify(_ context.Context, n queue.Notice) {
 	r.record(aboutImage(name), n.Warning, n.Reason, n.Message)
 }
 
-// imported tells what became of a reference that was to be imported, unless nothing did.
+// imported records the result of importing a reference, unless nothing has changed.
 func (r *eventRecorder) imported(reference string, result *importer.Result, err error) {
 	if err == nil && !slices.ContainsFunc(result.Images, func(i importer.ImageResult) bool { return i.Action != importer.Unchanged }) {
 		return
@@ -96,7 +95,7 @@ func (r *eventRecorder) imported(reference string, result *importer.Result, err 
 	if result != nil && result.Digest != "" {
 		about.Name = result.Digest
 		if i := slices.IndexFunc(result.Images, func(i importer.ImageResult) bool { return i.Image.Name == result.Digest }); i >= 0 {
-			about.UID = result.Images[i].Image.UID // which is not asked for then
+			about.UID = result.Images[i].Image.UID // then it need not be asked for
 		}
 	}
 	if err != nil {
@@ -106,9 +105,8 @@ func (r *eventRecorder) imported(reference string, result *importer.Result, err 
 	r.record(about, false, queue.NoticeImported, "Imported "+reference)
 }
 
-// verdictChanged tells what an image's signatures are found to be, when that is
-// something to go by: an image that became unsigned, or whose signatures cannot
-// be judged, makes no event.
+// verdictChanged records a new verdict on an image's signatures if it is True or False: an image that became
+// unsigned, or whose signatures cannot be judged, makes no event.
 func (r *eventRecorder) verdictChanged(image *imagev1.Image, verified string, signers []string) {
 	about := aboutImage(image.Name)
 	about.UID = image.UID
@@ -128,8 +126,7 @@ func (r *eventRecorder) verdictChanged(image *imagev1.Image, verified string, si
 	}
 }
 
-// rejection is why the first signature that was judged is not trusted, or not
-// for the image.
+// rejection says why the first judged signature is not trusted, or not for the image.
 func rejection(image *imagev1.Image) string {
 	for _, s := range image.Signatures {
 		for _, c := range s.Conditions {

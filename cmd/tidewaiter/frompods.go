@@ -45,8 +45,8 @@ func (s *podSource) validate(listed, dryRun bool) error {
 	return nil
 }
 
-// add returns references with those of the pods after them, each once. server
-// is asked unless another source is given.
+// add returns references and after them those of the pods, each once. It asks server
+// unless another source is given.
 func (s *podSource) add(ctx context.Context, references []reference.Reference, server *restclient.Config) ([]reference.Reference, error) {
 	if !s.enabled {
 		return references, nil

@@ -22,21 +22,23 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
-// historyReport is what a tag has led to, and what -o json prints.
+// historyReport lists what a tag has led to, and is what -o json prints.
 type historyReport struct {
 	Reference string `json:"reference"`
-	// Items has the newest first, 100 at most.
+	// Items are the newest first, at most 100.
 	Items []historyItem `json:"items"`
-	// Failing is why the last look at the tag failed, and since when looks do; what was known is above.
+	// Failing is why the last look at the tag failed, and Since when looks began to fail; Items are from before
+	// that.
 	Failing string       `json:"failing,omitempty"`
 	Since   *metav1.Time `json:"failingSince,omitempty"`
 }
 
-// historyItem is one thing that a tag has led to.
+// historyItem is one image that a tag has led to.
 type historyItem struct {
 	// Created is when it was seen.
 	Created metav1.Time `json:"created"`
-	// Digest is empty if the registry no longer had the tag, Before if it had not led anywhere, as far as is known.
+	// Digest is empty if the registry no longer had the tag. Before is empty if the tag is not known to have led
+	// anywhere.
 	Digest string `json:"digest"`
 	Before string `json:"before,omitempty"`
 	By     string `json:"by,omitempty"`
@@ -52,7 +54,7 @@ func historyOf(tag *imagev1.ImageTag) *historyReport {
 		return r
 	}
 	var by []string
-	_ = json.Unmarshal([]byte(tag.Annotations[tags.By]), &by) // the server's own, else of nobody
+	_ = json.Unmarshal([]byte(tag.Annotations[tags.By]), &by) // only the server writes it; if it cannot be read, nobody is named
 	for i, item := range tag.Status.Items {
 		h := historyItem{Created: item.Created, Digest: item.Image}
 		if i < len(by) {
@@ -88,7 +90,7 @@ func (r *historyReport) print(out io.Writer) error {
 	return w.Flush()
 }
 
-// shortDigest is what a tag led to, shortened.
+// shortDigest is a digest that a tag led to, shortened.
 func shortDigest(digest string) string {
 	return cmp.Or(printable.Line(reference.ShortDigest(digest), 0), "<deleted>")
 }
@@ -150,7 +152,7 @@ several, is no tag, or the server could not be asked.`,
 // maxLeading is how many of the tags that lead to an image are shown.
 const maxLeading = 20
 
-// leading are the histories of tags that lead to an image now.
+// leading returns the histories of tags that lead to an image now.
 func (l *looker) leading(ctx context.Context, image string) (all []*historyReport, err error) {
 	list, err := l.client.ListTags(ctx, metav1.ListOptions{Limit: maxLeading, FieldSelector: fields.OneTermEqualSelector(selectors.TagImage, image).String()})
 	if err != nil {

@@ -33,7 +33,7 @@ type importOptions struct {
 	failures     string
 	noSignatures bool
 	storeAs      string
-	create       bool // the data directory
+	create       bool // of the data directory
 	registries   registryOptions
 	pods         podSource
 	clientOptions
@@ -182,7 +182,7 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	options.Platforms, options.Layers = o.platforms, importer.LayersMode(o.layers)
-	options.SignaturesAge = 24 * time.Hour // each digest is looked at once
+	options.SignaturesAge = 24 * time.Hour // each digest is searched once
 	if options.Progress = progress.event; !o.noSignatures {
 		options.Signatures = finder
 	}
@@ -224,7 +224,7 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 		}
 		b := newBatch(im, images, o.jobs, report, progress)
 		if to.config != nil {
-			// Events are by the way: what becomes of them is no concern of who imports.
+			// Events are secondary: an import does not care whether they arrive.
 			recording, stop := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), klog.Logger{}))
 			defer stop()
 			if err := b.events.start(recording, to.config, to.config, "tidewaiter-import"); err != nil {

@@ -28,21 +28,21 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
-// exitAbsent is the exit code of the verbs that look something up on a server when it knows nothing of that. That a
-// reference may mean several images, and all other failures, is exitNone.
+// exitAbsent is the exit code of verbs that look something up on a server, when the server does not know it. A
+// reference that may mean several images is exitNone, like all other failures.
 const exitAbsent = 1
 
-// maxCandidates is how many things a reference may mean are named.
+// maxCandidates is how many meanings of a reference are named.
 const maxCandidates = 10
 
-// referenceHelp is what the verbs that look images up say of how to name one.
+// referenceHelp is the help on references of the verbs that look images up.
 const referenceHelp = `REF is a tag (registry.example.com/team/app:v1; without a tag, latest), a digest
 (sha256:9f86d0…, also behind a repository and @), or the beginning of a digest, at
 least four digits: sha256:9f86, 9f86d081884c. docker.io/library may be left out as
 Docker has it. Where docker.io has no such tag here, team/app:v1 and app:v1 are
 those of the one registry that has them; with several the command says which.`
 
-// imagesPath is where a server has images.
+// imagesPath is the path of images on a server.
 var imagesPath = "/apis/" + imagev1.GroupVersion.String() + "/images"
 
 // looker looks images up on a server.
@@ -50,10 +50,10 @@ type looker struct {
 	server apiTarget
 	config *restclient.Config
 	client *imageclient.Client
-	verb   string // that is carried out
+	verb   string // the verb that looks
 }
 
-// looker asks the server that the flags name. Warnings of it are printed.
+// looker returns a looker at the server that the flags name. It prints the server's warnings.
 func (o *clientOptions) looker(cmd *cobra.Command) (*looker, error) {
 	server, err := o.running(cmd)
 	if err != nil {
@@ -65,18 +65,18 @@ func (o *clientOptions) looker(cmd *cobra.Command) (*looker, error) {
 	return &looker{server: server, config: config, client: client, verb: cmd.CommandPath()}, err
 }
 
-// found is what a reference means.
+// found is the meaning of a reference.
 type found struct {
 	asked string
-	// ref is the reference in full, with its tag if it has one; it is the zero one where a digest was given alone.
+	// ref is the full reference, with its tag if it has one; it is zero if only a digest was given.
 	ref reference.Reference
-	// tag is nil where none was given, and where the server keeps no history of it.
+	// tag is nil if none was given, or if the server keeps no history of it.
 	tag *imagev1.ImageTag
-	// image is nil where the tag leads to none that is stored.
+	// image is nil if the tag leads to none that is stored.
 	image *imagev1.Image
 }
 
-// name is what people call it.
+// name is what to call it in messages.
 func (f *found) name() string {
 	if f.ref != (reference.Reference{}) {
 		return f.ref.String()
@@ -89,7 +89,7 @@ var (
 	digitsText = regexp.MustCompile(`^[0-9a-f]{4,128}$`)
 )
 
-// find looks up what a person means. It makes a few requests, and none reads more than a page.
+// find looks up what a person means. It makes a few requests, each for at most a page.
 func (l *looker) find(ctx context.Context, asked string) (*found, error) {
 	name, digest, hasDigest := strings.Cut(asked, "@")
 	if digestText.MatchString(asked) {
@@ -122,10 +122,10 @@ func (l *looker) find(ctx context.Context, asked string) (*found, error) {
 	return nil, l.absent(ctx, asked, ref)
 }
 
-// ofArtifacts selects what is stored as an Image and is none.
+// ofArtifacts selects artifacts.
 var ofArtifacts = fields.OneTermEqualSelector(selectors.Artifact, "true")
 
-// byDigest finds the image whose digest begins so.
+// byDigest finds the image whose digest has the given beginning.
 func (l *looker) byDigest(ctx context.Context, asked, beginning string) (*found, error) {
 	if reference.IsDigest(beginning) {
 		image, err := l.client.Get(ctx, beginning, metav1.GetOptions{})
@@ -155,7 +155,7 @@ func (l *looker) byDigest(ctx context.Context, asked, beginning string) (*found,
 	return nil, ambiguous(asked, "several images", names, "more digits name one")
 }
 
-// inRepository refuses an image that is not known to be where it was asked for.
+// inRepository refuses an image that is not known to be in the repository that was asked for.
 func (l *looker) inRepository(f *found, name string) error {
 	ref, err := reference.Parse(name)
 	if err != nil {
@@ -173,7 +173,7 @@ func (l *looker) inRepository(f *found, name string) error {
 	return l.nothing("%s is not known to be in %s, but in %s", f.image.Name, ref.Name(), strings.Join(names[:min(len(names), maxCandidates)], ", "))
 }
 
-// byTag finds a tag and what it leads to; nil if the server knows nothing of it.
+// byTag finds a tag and the image that it leads to; nil if the server does not know the tag.
 func (l *looker) byTag(ctx context.Context, asked string, ref reference.Reference) (*found, error) {
 	pulled := ref.Pulled()
 	tag, err := l.client.GetTag(ctx, tags.Name(pulled), metav1.GetOptions{})
@@ -223,7 +223,7 @@ func (l *looker) byShortName(ctx context.Context, asked string, ref reference.Re
 	return nil, ambiguous(asked, "tags of several repositories", names, "the registry's name makes it one")
 }
 
-// recorded finds the image that has a reference of which no history is kept.
+// recorded finds the image that records a reference of which no history is kept.
 func (l *looker) recorded(ctx context.Context, asked string, ref reference.Reference) (*found, error) {
 	list, err := l.client.List(ctx, metav1.ListOptions{Limit: 2, FieldSelector: fields.OneTermEqualSelector(selectors.References, ref.String()).String()})
 	switch {
@@ -248,12 +248,12 @@ func ambiguous(asked, what string, names []string, hint string) error {
 	return withHint(errors.New(text), "%s", hint)
 }
 
-// nothing is the error for what the server does not know.
+// nothing is the error for something that the server does not know.
 func (l *looker) nothing(format string, args ...any) error {
 	return &exitError{code: exitAbsent, err: fmt.Errorf(format+": %s does not know it", append(args, l.server.destination())...)}
 }
 
-// absent is that error with what to do about it.
+// absent is that error with advice.
 func (l *looker) absent(ctx context.Context, asked string, ref reference.Reference) error {
 	if ref == (reference.Reference{}) {
 		return l.nothing("no image has a digest that begins with %s", asked)
@@ -276,7 +276,7 @@ func (l *looker) absent(ctx context.Context, asked string, ref reference.Referen
 	return &exitError{code: exitAbsent, err: withHint(errors.Unwrap(err), "%s", hint)}
 }
 
-// one is find for the verbs that need an image.
+// one is find for the verbs that need exactly one image.
 func (l *looker) one(ctx context.Context, asked string) (*found, error) {
 	f, err := l.find(ctx, asked)
 	if err != nil || f.image != nil {
@@ -303,7 +303,7 @@ func (l *looker) one(ctx context.Context, asked string) (*found, error) {
 	return say("tidewaiter import "+f.name(), "nobody has seen yet where %s leads%s", f.name(), why)
 }
 
-// explain adds what to do to an error of the server, or of a reference.
+// explain adds advice to an error of the server, or about a reference.
 func (l *looker) explain(err error) error {
 	var bad *reference.Error
 	switch {
@@ -384,7 +384,7 @@ func printJSON(w io.Writer, document any) error {
 	return e.Encode(document)
 }
 
-// checkJSON refuses what -o of the verbs with a page for people does not know.
+// checkJSON refuses an unknown -o of the verbs with a page for people.
 func checkJSON(output string) error {
 	if output != "" && output != "json" {
 		return misuse(fmt.Errorf("-o %s is not known", output), "-o json, or without -o a page")

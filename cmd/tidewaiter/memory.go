@@ -7,12 +7,12 @@ import (
 	"runtime/metrics"
 )
 
-// garbageBetween is how many bytes are allocated from one garbage collection to the next, at least.
+// garbageBetween is how many bytes are allocated between two garbage collections, at least.
 const garbageBetween = 64 << 20
 
-// collectSeldom has a small heap collected less often than GOGC=100 does, which waits until it has
-// doubled: a server that holds 20 MiB would collect ten times a second under load. It takes at most
-// garbageBetween bytes of memory more. Whoever sets GOGC knows better.
+// collectSeldom collects a small heap less often than GOGC=100 would, which waits until the heap
+// has doubled: a server that holds 20 MiB would collect ten times a second under load. This takes
+// at most garbageBetween bytes more. It does nothing if GOGC is set.
 func collectSeldom() {
 	if os.Getenv("GOGC") != "" {
 		return
@@ -29,7 +29,7 @@ func collectSeldom() {
 	adjust(100)
 }
 
-// gcPercent is what GOGC has to be for a heap of live bytes.
+// gcPercent is the GOGC for a heap of live bytes.
 func gcPercent(live uint64) int {
 	return int(max(100, min(garbageBetween*100/max(live, 1), 1000)))
 }

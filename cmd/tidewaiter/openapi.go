@@ -12,8 +12,8 @@ import (
 	policyopenapi "github.com/tidewaiter/tidewaiter/signatures/policyapi/openapi"
 )
 
-// servedPackages are the packages of types that requests and responses are of, as
-// OpenAPI names them. What those consist of may be of others.
+// servedPackages are the packages, as OpenAPI names them, of the types that requests and responses have. Their
+// fields may have types of other packages.
 var servedPackages = map[string]bool{
 	"com.github.openshift.api.image.v1":                     true,
 	"com.github.tidewaiter.tidewaiter.coreapi.clusters":     true,
@@ -29,9 +29,9 @@ var servedPackages = map[string]bool{
 	"io.k8s.apimachinery.pkg.version":                       true,
 }
 
-// openAPIDefinitions describes every served type: Kubernetes' own, the image
-// group's, the policies' and the clusters'. Kubernetes describes five times as many, for which an API server would
-// keep 15 MB more, and have its collector go through them.
+// openAPIDefinitions describes every served type: Kubernetes' own, the image group's, the policies' and the
+// clusters'. Kubernetes describes five times as many; an API server would keep 15 MB more for them, through which
+// its collector would go.
 func openAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	all := k8sopenapi.GetOpenAPIDefinitions(ref)
 	maps.Copy(all, imageopenapi.GetOpenAPIDefinitions(ref))

@@ -20,17 +20,17 @@ import (
 // maxAway is how long an import waits for an API server that has answered before and does not now.
 const maxAway = 5 * time.Minute
 
-// patience has an import wait for its API server. One that has never answered is not waited for.
+// patience makes an import wait for its API server. It does not wait for a server that has never answered.
 type patience struct {
 	clock clock.Clock
 	say   func(string)
 
 	mu         sync.Mutex
 	answered   bool
-	lastNotice time.Time // when it was last said that the server is away
+	lastNotice time.Time // when a message last said that the server is away
 }
 
-// images are those of an API server that may be away for a while. They keep tags where images does.
+// images returns images that wait while their API server is away. They keep tags if images does.
 func (p *patience) images(images importer.Images) importer.Images {
 	patient := patientImages{images, p}
 	if tagged, ok := images.(importer.Tagged); ok {
@@ -39,7 +39,7 @@ func (p *patience) images(images importer.Images) importer.Images {
 	return patient
 }
 
-// do calls f again with pauses while the server is away. What f does may have been done although it failed: imports
+// do calls f again, with pauses, while the server is away. An f that failed may have had its effect: imports can
 // bear that.
 func (p *patience) do(ctx context.Context, f func() error) error {
 	began := p.clock.Now()
@@ -56,7 +56,7 @@ func (p *patience) do(ctx context.Context, f func() error) error {
 	}
 }
 
-// waits reports whether what began then is to be tried again, and says so, once in a while.
+// waits reports whether something that began then should be tried again, and prints a message now and then.
 func (p *patience) waits(err error, began time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,7 +74,7 @@ func (p *patience) waits(err error, began time.Time) bool {
 	return true
 }
 
-// isAway reports whether an error is of a server that is stopped, starting or overloaded.
+// isAway reports whether an error comes from a server that is stopped, starting or overloaded.
 func isAway(err error) bool {
 	for _, gone := range []error{syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE, io.EOF, io.ErrUnexpectedEOF} {
 		if errors.Is(err, gone) {
@@ -107,7 +107,7 @@ func (i patientImages) Update(ctx context.Context, in *imagev1.Image, o metav1.U
 	return image, err
 }
 
-// patientTagged are Images beside which it is kept where tags lead.
+// patientTagged are patient Images with a record of where tags lead.
 type patientTagged struct {
 	patientImages
 	tagged importer.Tagged

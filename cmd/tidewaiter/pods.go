@@ -10,7 +10,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// clusterPodsPath lists the pods of the clusters that are followed.
+// clusterPodsPath is the path of the pods of the followed clusters.
 var clusterPodsPath = "/apis/" + clusters.GroupVersion.String() + "/clusterpods"
 
 func newPodsCommand() *cobra.Command {

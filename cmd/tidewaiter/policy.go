@@ -24,10 +24,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/reverify"
 )
 
-// verification is what a server knows of trust: the policies in force, of files
-// and of objects, and the sweeper that has stored verdicts follow them.
+// verification has a server's policies in force, from files and objects, and the sweeper
+// that brings stored verdicts up to date with them.
 type verification struct {
-	path    string // of the policies that are files; empty when there are none
+	path    string // of the file or folder of policies; empty when there is none
 	files   *policy.Set
 	live    *signatures.Live
 	keeper  *policyapi.Keeper
@@ -46,12 +46,12 @@ func openVerification(path string) (*verification, error) {
 	return v, nil
 }
 
-// demands is what the policies in force demand of an image.
+// demands returns what the policies in force demand of an image.
 func (v *verification) demands(image reference.Reference) (signatures, attestations bool) {
 	return v.live.Set().Demands(image)
 }
 
-// resync has the stored verdicts follow the policies in force.
+// resync brings the stored verdicts up to date with the policies in force.
 func (v *verification) resync() {
 	if v.sweeper != nil {
 		v.sweeper.Resync()
@@ -69,11 +69,11 @@ func loadPolicies(path string) (*policy.Set, error) {
 	return set, nil
 }
 
-// demands tells what policies demand of an image, as [find.Options] has it.
+// demands returns what policies demand of an image, see [find.Options].
 type demands = func(image reference.Reference) (signatures, attestations bool)
 
-// newFinder finds signatures in registries, and in the lookaside storage that
-// registries.d files name: those of the configuration, else the user's and the
+// newFinder returns a finder of signatures in registries, and in the lookaside storage
+// that registries.d files name: those of the configuration, else the user's and the
 // system's.
 func newFinder(cfg *config, demands demands) (*find.Finder, error) {
 	networks, err := cfg.allowedNetworks()
@@ -90,8 +90,8 @@ func newFinder(cfg *config, demands demands) (*find.Finder, error) {
 	return find.New(o)
 }
 
-// newIsolatedFinder finds signatures in registries, and in lookaside storage only
-// if files beside the configuration name it.
+// newIsolatedFinder returns a finder of signatures in registries, and in lookaside
+// storage only if files beside the configuration name it.
 func newIsolatedFinder(cfg *config, demands demands) (*find.Finder, error) {
 	dir := filepath.Dir(cfg.file)
 	networks, err := cfg.allowedNetworks()
@@ -106,7 +106,7 @@ func newIsolatedFinder(cfg *config, demands demands) (*find.Finder, error) {
 	})
 }
 
-// summarize is what the image API's column and indexes show of verdicts.
+// summarize sums up the verdicts for the image API's column and indexes.
 func summarize(image *imagev1.Image) (verified string, signers []string) {
 	verified, signers, _ = signatures.Summary(image)
 	return verified, signers
@@ -123,7 +123,7 @@ func (v *verification) connect(config *restclient.Config) error {
 	return nil
 }
 
-// vouches has the images that an index lists follow its verdict.
+// vouches brings the verdicts of an index's images up to date with the index's.
 func (v *verification) vouches(index *imagev1.Image) {
 	if v.sweeper != nil {
 		v.sweeper.Follow(index)
@@ -147,7 +147,7 @@ func (v *verification) work(ctx context.Context, events *eventRecorder) error {
 	background.Go(func() { v.keeper.Run(ctx) })
 	select {
 	case <-ctx.Done():
-	case <-v.keeper.Ready(): // to judge without some policies would be to judge twice
+	case <-v.keeper.Ready(): // a verdict without some policies would have to be judged twice
 		v.sweeper.Run(ctx)
 	}
 	return nil
@@ -171,8 +171,8 @@ func (v *verification) broken(ctx context.Context, err error, events *eventRecor
 	events.record(v.object(), true, "PolicyInvalid", "the old policies stay in force: "+err.Error())
 }
 
-// object is what Events about the files of policies are about: not the objects that show
-// them, which are as they were.
+// object is the object of Events about files of policies. It is not the objects that show
+// these policies, as those have not changed.
 func (v *verification) object() *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "config.openshift.io/v1", Kind: "ClusterImagePolicy", Name: filepath.Base(v.path)}
 }

@@ -21,7 +21,7 @@ func setUpProcess(ctx context.Context) {
 	utilruntime.Must(imageapi.Install(legacyscheme.Scheme))
 	utilruntime.Must(policyapi.Install(legacyscheme.Scheme))
 	utilruntime.Must(clusters.Install(legacyscheme.Scheme))
-	// A request that panics is answered 500 and logged; the others go on.
+	// A request that panics is answered 500 and logged; other requests go on.
 	utilruntime.ReallyCrash = false
 	quietOnceDone(ctx)
 	followSlog()
@@ -39,10 +39,11 @@ func quietOnceDone(ctx context.Context) {
 	}
 }
 
-// followSlog sends what klog is told to slog's default logger, whichever that is.
+// followSlog sends klog's messages to slog's default logger, whichever that is at the
+// time.
 func followSlog() {
-	// By itself klog gives a logger warnings, and what it ends the process for, as
-	// information, which verbosity 0 leaves out.
+	// By itself klog would give a logger its warnings and fatal messages as information,
+	// which verbosity 0 leaves out.
 	klog.SetLoggerWithOptions(logr.FromSlogHandler(defaultHandler{}), klog.ContextualLogger(true), klog.WriteKlogBuffer(func(line []byte) {
 		level := slog.LevelInfo
 		switch line[0] {
@@ -56,7 +57,7 @@ func followSlog() {
 	}))
 }
 
-// defaultHandler is the handler of slog's default logger, whichever that is.
+// defaultHandler is the handler of slog's default logger, whichever that is at the time.
 type defaultHandler struct{}
 
 // Enabled implements slog.Handler.

@@ -14,12 +14,12 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer"
 )
 
-// progress keeps one line about a running import on a terminal. On anything
-// else it writes nothing: there, results are the progress.
+// progress keeps one line about a running import on a terminal. On anything else it
+// writes nothing: there, the results show the progress.
 type progress struct {
 	mu         sync.Mutex
 	w          io.Writer
-	width      func() int // 0 when w is no terminal
+	width      func() int // 0 when w is not a terminal
 	shown      bool
 	begun      int
 	finished   int
@@ -27,7 +27,7 @@ type progress struct {
 	last       string
 	lastNotice string
 	total      int       // references, as far as they are known
-	since      time.Time // the first was begun
+	since      time.Time // when the first was begun
 	clock      clock.PassiveClock
 }
 
@@ -76,8 +76,8 @@ func (p *progress) event(e importer.Event) {
 	p.draw()
 }
 
-// done notes that a reference is finished and calls print, which writes lines
-// that are to stay, with the progress line out of the way.
+// done notes that a reference is finished. It calls print, which writes lines that stay,
+// while the progress line is hidden.
 func (p *progress) done(print func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,8 +87,8 @@ func (p *progress) done(print func()) {
 	p.draw()
 }
 
-// postponed notes that a reference that had begun will begin again later, and says why
-// if that is news.
+// postponed notes that a reference that had begun will begin again later, and says why if
+// that is new.
 func (p *progress) postponed(why string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,7 +96,7 @@ func (p *progress) postponed(why string) {
 	p.write(why)
 }
 
-// noteOnce is note, but for a line that is the same as the last one.
+// noteOnce is note, but skips a line that is the same as the last one.
 func (p *progress) noteOnce(line string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -106,7 +106,7 @@ func (p *progress) noteOnce(line string) {
 	}
 }
 
-// note writes a line that is to stay.
+// note writes a line that stays.
 func (p *progress) note(line string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,7 +122,7 @@ func (p *progress) write(line string) {
 	p.draw()
 }
 
-// end takes the line away for good.
+// end removes the line for good.
 func (p *progress) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -156,7 +156,7 @@ func (p *progress) draw() {
 	p.show(line + ": " + p.last)
 }
 
-// show replaces the line, cut to the terminal's width.
+// show replaces the line. It cuts the new one to the terminal's width.
 func (p *progress) show(line string) {
 	width := p.width()
 	if width == 0 {

@@ -28,7 +28,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
-// What is decided about an image.
+// Decisions about an image.
 const (
 	decisionKeep   = "keep"   // something needs it
 	decisionMark   = "mark"   // nothing does: it will be deleted when the grace period is over
@@ -75,7 +75,7 @@ type pruned struct {
 	After      *time.Time `json:"after,omitempty"` // when it is deleted
 }
 
-// pruner decides about images page by page. Of all that a server has it holds which images are kept as revisions of tags.
+// pruner decides about images page by page. It remembers only which images are revisions of tags.
 type pruner struct {
 	*pruneOptions
 	images      metadata.Getter
@@ -85,7 +85,7 @@ type pruner struct {
 	counts      map[string]int // by decision, and by decision and reason
 }
 
-// imageKey stands for the name of an image: 16 bytes of a digest of it.
+// imageKey is the key of an image's name: 16 bytes of a digest of it.
 type imageKey [16]byte
 
 func keyOf(name string) imageKey {
@@ -185,7 +185,7 @@ func (o *pruneOptions) check() error {
 	return nil
 }
 
-// run decides about all images that are selected, and writes the decisions to out as they are made.
+// run decides about all selected images, and writes the decisions to out as they are made.
 func (p *pruner) run(ctx context.Context, out io.Writer) error {
 	end := p.printTo(out)
 	if !p.undo {
@@ -233,12 +233,12 @@ func pruneEach[L metav1.ListInterface](ctx context.Context, limit int64, selecto
 	}
 }
 
-// readRevisions reads which images tags have led to last.
+// readRevisions reads which images the tags have led to lately.
 func (p *pruner) readRevisions(ctx context.Context) error {
 	p.revisionsOf = map[imageKey]string{}
 	keep := func(tag string, items []imagev1.TagEvent) {
 		if len(items) == 0 || items[0].Image == "" {
-			return // its registry has it no longer
+			return // the registry no longer has it
 		}
 		n := 0
 		for _, item := range items {
@@ -268,7 +268,7 @@ func (p *pruner) readRevisions(ctx context.Context) error {
 		for i := range list.Items {
 			stream := &list.Items[i]
 			if stream.Annotations[tags.Auto] != "" {
-				continue // it has what the ImageTags have
+				continue // it has only what the ImageTags have
 			}
 			for _, tag := range stream.Status.Tags {
 				keep(stream.Namespace+"/"+stream.Name+":"+tag.Tag, tag.Items)
@@ -278,7 +278,7 @@ func (p *pruner) readRevisions(ctx context.Context) error {
 	})
 }
 
-// one decides about an image, does it, and reports it.
+// one decides about one image, acts and reports.
 func (p *pruner) one(ctx context.Context, image *metav1.PartialObjectMetadata) error {
 	d, err := p.decide(ctx, image)
 	repository := ""
@@ -310,7 +310,8 @@ func (p *pruner) one(ctx context.Context, image *metav1.PartialObjectMetadata) e
 	return p.report(d)
 }
 
-// repository is where an image is, "" if it is kept and its annotations do not tell: then it is not read for that.
+// repository returns a repository of an image. It is "" for a kept image whose annotations name none, as the image is
+// not read for that.
 func (p *pruner) repository(ctx context.Context, image *metav1.PartialObjectMetadata, decision string) (string, error) {
 	own := ""
 	if decision != decisionKeep && len(annotation.In(image.Annotations, "", image.Name)) == 0 {
@@ -326,7 +327,7 @@ func (p *pruner) repository(ctx context.Context, image *metav1.PartialObjectMeta
 	return "", nil
 }
 
-// decide says what becomes of an image. It asks the server no more than twice.
+// decide decides about an image. It asks the server at most twice.
 func (p *pruner) decide(ctx context.Context, image *metav1.PartialObjectMetadata) (pruned, error) {
 	after, marked := annotation.Marked(image.Annotations)
 	_, written := image.Annotations[annotation.PruneAfter]
@@ -384,8 +385,8 @@ func (p *pruner) decide(ctx context.Context, image *metav1.PartialObjectMetadata
 	return pruned{Decision: decisionDelete, Message: "nothing needs it, and it was marked", After: &after}, nil
 }
 
-// refusal is why the server would not delete an image; no reason if err is something else. What is unknown is named where
-// nothing is known.
+// refusal returns why the server would not delete an image; no reason if err is another error. Where nothing is known,
+// it names what is unknown.
 func refusal(err error) (reason, message string) {
 	var status apierrors.APIStatus
 	if !apierrors.IsConflict(err) || !errors.As(err, &status) {
@@ -402,12 +403,12 @@ func refusal(err error) (reason, message string) {
 	return reason, message
 }
 
-// precondition has a deletion refused if the image has changed since.
+// precondition makes the server refuse a deletion if the image has changed since.
 func (p *pruner) precondition(image *metav1.PartialObjectMetadata) metav1.DeleteOptions {
 	return metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &image.UID, ResourceVersion: &image.ResourceVersion}}
 }
 
-// do does what was decided, unless the image has changed since.
+// do carries out a decision, unless the image has changed since.
 func (p *pruner) do(ctx context.Context, image *metav1.PartialObjectMetadata, d *pruned) error {
 	var value any
 	switch d.Decision {
@@ -429,7 +430,7 @@ func (p *pruner) do(ctx context.Context, image *metav1.PartialObjectMetadata, d 
 	return err
 }
 
-// printTo has decisions written to out, and returns what ends that.
+// printTo prepares to write decisions to out. end finishes the output.
 func (p *pruner) printTo(out io.Writer) (end func() error) {
 	if p.output == "json" {
 		separator := `{"images":[`
@@ -483,7 +484,7 @@ func (p *pruner) printTo(out io.Writer) (end func() error) {
 	}
 }
 
-// summary counts the decisions, and what was kept by the reason.
+// summary counts the decisions, and the kept images by reason.
 func (p *pruner) summary() map[string]int {
 	counts := map[string]int{}
 	for what, n := range p.counts {

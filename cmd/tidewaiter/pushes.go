@@ -25,8 +25,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/limits"
 )
 
-// pushes is the way of a push: receivers put what registries tell into the
-// spool, a worker turns it into Images.
+// pushes is the way of a push: receivers put notifications of registries into the spool, and a worker turns these into
+// Images.
 type pushes struct {
 	cfg      *config
 	spool    *spool.Spool
@@ -73,7 +73,7 @@ func openPushes(ctx context.Context, store *db.DB, cfg *config, connections *lim
 	return p, nil
 }
 
-// newPushImporter imports what is pushed; see serverOptions.isolated.
+// newPushImporter returns the importer of pushes; see serverOptions.isolated.
 func newPushImporter(cfg *config, demands demands, isolated bool) (*importer.Importer, error) {
 	o, err := cfg.importerOptions()
 	if err != nil {
@@ -82,7 +82,7 @@ func newPushImporter(cfg *config, demands demands, isolated bool) (*importer.Imp
 	signatures := newFinder
 	o.Limits.MaxWait = time.Second // a registry that asks for more is parked, and its jobs wait without a slot
 	if isolated {
-		o.Keychain = authn.NewMultiKeychain() // of nobody
+		o.Keychain = authn.NewMultiKeychain() // nobody's credentials
 		signatures = newIsolatedFinder
 	} else if err := cfg.addFiles(&o, cfg.files()); err != nil {
 		return nil, err
@@ -92,12 +92,13 @@ func newPushImporter(cfg *config, demands demands, isolated bool) (*importer.Imp
 		return nil, err
 	}
 	o.Signatures = finder
-	// A push of an index is told of as one of each of its images: what was asked for one is not asked again for the next.
+	// A push of an index is reported as one of each of its images: what one import has asked is not asked again by the
+	// next.
 	o.SignaturesAge = 2 * time.Second
 	return importer.New(o)
 }
 
-// hooks is what serves /hooks/, nil when there are no receivers.
+// hooks returns the handler of /hooks/, nil when there are no receivers.
 func (p *pushes) hooks() http.Handler {
 	if p == nil {
 		return nil
@@ -105,8 +106,8 @@ func (p *pushes) hooks() http.Handler {
 	return p.handler
 }
 
-// pushed puts what the registry of streams has pushed into the spool, where its webhook would put it; nil if a receiver is
-// told of all pushes to it.
+// pushed returns a function that puts pushes to the registry of streams into the spool, as its webhook would; nil if a
+// receiver is told of all pushes to that registry.
 func (p *pushes) pushed() func(context.Context, reference.Reference) error {
 	for _, r := range p.cfg.Receivers {
 		if len(r.Repositories) > 0 {
@@ -133,7 +134,7 @@ func registerMetrics(all ...metrics.Registerable) {
 	}
 }
 
-// work imports what is pushed, and what pods use and streams follow, until ctx ends.
+// work imports what is pushed, used by pods and followed by streams, until ctx ends.
 func (p *pushes) work(ctx context.Context, client *restclient.Config, notifier queue.Notifier, pods queue.Pods, streams queue.Streams) error {
 	defer p.importer.Close()
 	images, err := newImageClient(client)
@@ -162,8 +163,7 @@ func (p *pushes) work(ctx context.Context, client *restclient.Config, notifier q
 	return worker.Run(ctx)
 }
 
-// servePlain serves the receivers, and nothing else, over plain HTTP until ctx
-// ends.
+// servePlain serves the receivers, and nothing else, over plain HTTP until ctx ends.
 func (p *pushes) servePlain(ctx context.Context, receivers http.Handler) error {
 	s := &http.Server{Handler: receivers, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
 	context.AfterFunc(ctx, func() {

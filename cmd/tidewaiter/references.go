@@ -19,9 +19,8 @@ const (
 	maxReferences = 1_000_000
 )
 
-// collectReferences returns the arguments and what the files list, each read with
-// parse so that a misspelt one is found before anything is done. The file "-" is
-// stdin.
+// collectReferences returns the references of the arguments and of the files. It parses each, so that a misspelt one
+// is found before anything is done. The file "-" is stdin.
 func collectReferences(args, files []string, stdin io.Reader, parse func(string) (reference.Reference, error)) ([]reference.Reference, error) {
 	var out []reference.Reference
 	for _, arg := range args {
@@ -78,7 +77,7 @@ func readReferences(name string, stdin io.Reader, parse func(string) (reference.
 	return out, nil
 }
 
-// parseImage reads a reference, with or without the name that containers/image has for registries, docker://.
+// parseImage parses a reference, with or without docker://, containers/image's name for registries.
 func parseImage(s string) (reference.Reference, error) {
 	s = strings.TrimPrefix(s, "docker://")
 	if err := notAnImage(s); err != nil {
@@ -96,7 +95,7 @@ func parseRepository(s string) (reference.Reference, error) {
 	return reference.ParseRepository(s)
 }
 
-// parseRegistry reads HOST or HOST/, for --catalog; of the reference only the host is set.
+// parseRegistry parses HOST or HOST/, for --catalog; only the reference's host is set.
 func parseRegistry(s string) (reference.Reference, error) {
 	s = strings.TrimPrefix(s, "docker://")
 	if host, path, _ := strings.Cut(s, "/"); path != "" {
@@ -106,7 +105,7 @@ func parseRegistry(s string) (reference.Reference, error) {
 	return reference.Reference{Host: host}, err
 }
 
-// notAnImage says what s is if it is a registry or a file: the grammar of references takes some of these for images on
+// notAnImage says what s is if it is a registry or a file: by the grammar of references some of these are images on
 // Docker Hub, where no name has a dot.
 func notAnImage(s string) error {
 	if archive.Is(s) {
@@ -126,7 +125,7 @@ func notAnImage(s string) error {
 	return withHint(fmt.Errorf("%q is a registry, not an image in one", s), "tidewaiter import --catalog %s/, or name a repository: %s/team/app:v1", host, host)
 }
 
-// isRegistry reports whether s can be a registry's host, and hardly a repository on Docker Hub.
+// isRegistry reports whether s can be a registry's host and is hardly a repository on Docker Hub.
 func isRegistry(s string) bool {
 	if _, err := reference.ParseHost(s); err != nil {
 		return false
@@ -135,7 +134,7 @@ func isRegistry(s string) bool {
 	return strings.Contains(name, ".") || name == "localhost" || strings.HasPrefix(name, "[")
 }
 
-// looksLikeFile reports whether s is written as paths are, or ends as archives do and names no registry.
+// looksLikeFile reports whether s is written like a path, or ends like an archive and names no registry.
 func looksLikeFile(s string) bool {
 	for _, begin := range []string{"/", "./", "../", "~/"} {
 		if strings.HasPrefix(s, begin) {

@@ -9,7 +9,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/containers"
 )
 
-// registryOptions say how commands reach registries. Their names are skopeo's.
+// registryOptions say how commands reach registries. The flags have skopeo's names.
 type registryOptions struct {
 	configFile               string
 	authFile, creds, certDir string
@@ -25,7 +25,7 @@ func (o *registryOptions) addFlags(cmd *cobra.Command) {
 	f.BoolVar(&o.tlsVerify, "tls-verify", true, "false allows plain HTTP and certificates that cannot be verified, where the configuration has no entry for the registry")
 }
 
-// importerOptions are what the flags and the configuration say to an importer.
+// importerOptions are the options for an importer, from the flags and the configuration.
 func (o *registryOptions) importerOptions(cfg *config) (importer.Options, error) {
 	files := cfg.files()
 	if o.authFile != "" {
@@ -47,13 +47,13 @@ func (o *registryOptions) importerOptions(cfg *config) (importer.Options, error)
 	return out, cfg.addFiles(&out, files)
 }
 
-// importerOptions are what the configuration says to an importer.
+// importerOptions are the options for an importer, from the configuration.
 func (c *config) importerOptions() (importer.Options, error) {
 	networks, err := c.allowedNetworks()
 	return importer.Options{Registries: c.registries(), AllowedNetworks: networks, UserAgent: userAgent()}, err
 }
 
-// addFiles adds what the machine's files say about registries.
+// addFiles adds the settings of registries in the machine's files.
 func (c *config) addFiles(to *importer.Options, o containers.Options) (err error) {
 	if o.Hosts, err = c.certificates(); err != nil {
 		return err

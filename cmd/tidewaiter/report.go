@@ -25,28 +25,28 @@ import (
 // outputs are the values of -o.
 func outputs() []string { return []string{"name", "json", "jsonl", "yaml", "wide"} }
 
-// report prints what became of each reference: results to standard output, in
-// the chosen format and as they come, failures and warnings to standard error.
+// report prints the result of each reference: results to standard output, in the chosen format and as they
+// come, failures and warnings to standard error.
 type report struct {
 	dryRun   bool
 	out      io.Writer
 	errOut   io.Writer
 	progress *progress
 	print    func(reference string, result *importer.Result) error
-	tell     func(line) error // of what has no result; nil for standard error alone
+	tell     func(line) error // prints a reference without a result; nil if standard error has it alone
 	finish   func(summary) error
 
 	done, failed int
-	skipped      int                     // artifacts that are no images
-	outcomes     map[string]int          // of those done
-	reasons      map[importer.Reason]int // of those that failed
-	untried      int                     // when it was interrupted
+	skipped      int                     // artifacts, which are not images
+	outcomes     map[string]int          // of references that are done
+	reasons      map[importer.Reason]int // of references that failed
+	untried      int                     // because of an interruption
 	failures     io.Writer               // nil for nowhere
-	writeErr     error                   // of failures
+	writeErr     error                   // of writing to failures
 	printErr     error
 }
 
-// newReport reports on what goes to a destination; "" is a dry run.
+// newReport reports on images that go to a destination; "" is a dry run.
 func newReport(format, destination string, out, errOut io.Writer, progress *progress) *report {
 	r := &report{
 		dryRun: destination == "", out: out, errOut: errOut, progress: progress, finish: func(summary) error { return nil },
@@ -82,7 +82,7 @@ func newReport(format, destination string, out, errOut io.Writer, progress *prog
 	return r
 }
 
-// add tells what became of a reference. It may be called from any goroutine.
+// add reports the result of a reference. It may be called from any goroutine.
 func (r *report) add(reference string, result *importer.Result, err error) {
 	r.progress.done(func() {
 		if result != nil {
@@ -120,14 +120,14 @@ func (r *report) add(reference string, result *importer.Result, err error) {
 	})
 }
 
-// without tells a program of what has no result.
+// without reports a reference without a result to a program.
 func (r *report) without(l line) {
 	if r.tell != nil {
 		r.printErr = errors.Join(r.printErr, r.tell(l))
 	}
 }
 
-// fromFile is add for an image of a file: it cannot be tried again by its reference.
+// fromFile is add for an image of a file, which cannot be tried again by its reference.
 func (r *report) fromFile(source, reference string, result *importer.Result, err error) {
 	failures := r.failures
 	r.failures = nil
@@ -139,28 +139,28 @@ func (r *report) fromFile(source, reference string, result *importer.Result, err
 	}
 }
 
-// warn tells of what is about no single reference.
+// warn prints warnings that are about no single reference.
 func (r *report) warn(warnings []string) {
 	for _, w := range warnings {
 		r.progress.noteOnce("warning: " + w)
 	}
 }
 
-// fail writes a reference down that is to be tried again, in the form that -f reads.
+// fail writes down a reference that must be tried again, in the form that -f reads.
 func (r *report) fail(reference, reason string) {
 	if r.failures == nil {
 		return
 	}
 	format := "%s # %s\n"
 	if !strings.ContainsAny(reference[strings.LastIndexByte(reference, '/')+1:], ":@") {
-		format = "# all tags of %s: %s\n" // a repository is no reference, and a registry neither
+		format = "# all tags of %s: %s\n" // neither a repository nor a registry is a reference
 	}
 	if _, err := fmt.Fprintf(r.failures, format, reference, reason); err != nil {
 		r.writeErr = cmp.Or(r.writeErr, err)
 	}
 }
 
-// skip writes references down that were never begun.
+// skip writes down references that were never begun.
 func (r *report) skip(references []reference.Reference) {
 	r.untried += len(references)
 	for _, ref := range references {
@@ -169,7 +169,7 @@ func (r *report) skip(references []reference.Reference) {
 	}
 }
 
-// sum says in a line what became of all references and what it cost.
+// sum says in a line what became of all references, and what it cost.
 func (r *report) sum(traffic importer.Traffic, took time.Duration) {
 	if all := r.done + r.failed + r.skipped + r.untried; all < 2 {
 		return
@@ -194,8 +194,8 @@ func (r *report) sum(traffic importer.Traffic, took time.Duration) {
 	fmt.Fprintf(r.errOut, "%s; %d requests, %.1f MB, %s\n", strings.Join(parts, ", "), traffic.Requests, float64(traffic.Bytes)/1e6, took.Round(100*time.Millisecond))
 }
 
-// end closes the output, says what it all cost, and turns what was reported, and err if
-// the batch as a whole failed, into the command's result.
+// end closes the output, reports the costs, and turns the reported failures, and err if the batch as a whole
+// failed, into the command's result.
 func (r *report) end(err error, traffic importer.Traffic, took time.Duration) error {
 	r.progress.end()
 	r.sum(traffic, took)
@@ -221,7 +221,7 @@ func (r *report) end(err error, traffic importer.Traffic, took time.Duration) er
 	return &exitError{code: code, err: err}
 }
 
-// outcome is what happened to the references' Images, in a word or two.
+// outcome says in a word or two what happened to a reference's Images.
 func (r *report) outcome(result *importer.Result) string {
 	if r.dryRun {
 		return "dry run"
@@ -253,7 +253,7 @@ func (r *report) printLine(reference string, result *importer.Result) error {
 	return err
 }
 
-// skippedChildren says how many entries of an index were not imported and why; attestations go without saying.
+// skippedChildren says how many entries of an index were not imported and why, without attestations.
 func skippedChildren(result *importer.Result) string {
 	reasons := map[string]int{}
 	for _, s := range result.Skipped {
@@ -285,12 +285,12 @@ func (r *report) printWide(w io.Writer, reference string, result *importer.Resul
 	return err
 }
 
-// printItems prints the Image that a reference leads to with add.
+// printItems returns a function that prints the Image of a reference with add.
 func (r *report) printItems(add func(*imagev1.Image) error) func(string, *importer.Result) error {
 	return func(_ string, result *importer.Result) error {
 		image := result.Images[0].Image
 		if r.dryRun {
-			// The server would have derived this.
+			// Else the server derives this.
 			if err := manifest.Derive(image); err != nil {
 				return err
 			}
@@ -300,7 +300,7 @@ func (r *report) printItems(add func(*imagev1.Image) error) func(string, *import
 	}
 }
 
-// jsonList writes a v1 List item by item, so that a long one needs no memory.
+// jsonList writes a v1 List item by item, so a long list needs no memory.
 type jsonList struct {
 	w           io.Writer
 	destination string
@@ -321,11 +321,11 @@ func (l *jsonList) add(image *imagev1.Image) error {
 	return err
 }
 
-// head is what stands before the items: a List, and their destination.
+// head is the text before the items: the beginning of a List, and their destination.
 func (l *jsonList) head() string {
 	destination := ""
 	if l.destination != "" {
-		quoted, _ := json.Marshal(l.destination) // a string has no error
+		quoted, _ := json.Marshal(l.destination) // a string always marshals
 		destination = fmt.Sprintf("    \"destination\": %s,\n", quoted)
 	}
 	return "{\n    \"apiVersion\": \"v1\",\n    \"kind\": \"List\",\n" + destination + "    \"items\": "
@@ -369,7 +369,7 @@ func (l *yamlList) add(image *imagev1.Image) error {
 func (l *yamlList) head() string {
 	destination := ""
 	if l.destination != "" {
-		quoted, _ := json.Marshal(l.destination) // is YAML, too
+		quoted, _ := json.Marshal(l.destination) // JSON is YAML, too
 		destination = fmt.Sprintf("destination: %s\n", quoted)
 	}
 	return "apiVersion: v1\nkind: List\n" + destination + "items:"

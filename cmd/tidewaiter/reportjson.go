@@ -12,9 +12,9 @@ import (
 
 // summary is the closing report for a program: "report" in -o json, and the last line of -o jsonl.
 type summary struct {
-	// Outcomes count references by what became of their Images: imported, updated, unchanged, dry run.
+	// Outcomes count references by what happened to their Images: imported, updated, unchanged, dry run.
 	Outcomes map[string]int `json:"outcomes"`
-	// Skipped are artifacts that are no images.
+	// Skipped counts artifacts, which are not images.
 	Skipped int `json:"skipped"`
 	// Failed counts references by importer.Reason, "" for failures that no registry caused.
 	Failed   map[importer.Reason]int `json:"failed"`
@@ -40,7 +40,7 @@ type line struct {
 	Error   string          `json:"error,omitempty"`
 	Digest  string          `json:"digest,omitempty"`
 	Mirror  string          `json:"mirror,omitempty"`
-	// Image is what the reference leads to, with its config and attestations; Images are it and its platforms.
+	// Image is the Image of the reference, with its config and attestations; Images are it and its platforms.
 	Image    *imagev1.Image `json:"image,omitempty"`
 	Images   []lineImage    `json:"images,omitempty"`
 	Skipped  []lineSkipped  `json:"skipped,omitempty"`
@@ -69,7 +69,7 @@ func (r *report) printJSONLine(to *json.Encoder, reference string, result *impor
 		l.Skipped = append(l.Skipped, lineSkipped{s.Digest, s.Platform, s.Reason})
 	}
 	l.Image = result.Images[0].Image
-	if r.dryRun { // the server would have derived this
+	if r.dryRun { // else the server derives this
 		if err := manifest.Derive(l.Image); err != nil {
 			return err
 		}

@@ -41,7 +41,7 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.err }
 
-// hintError adds what to do next to an error.
+// hintError adds to an error what to do next.
 type hintError struct {
 	err  error
 	hint string
@@ -50,7 +50,7 @@ type hintError struct {
 func (e *hintError) Error() string { return e.err.Error() }
 func (e *hintError) Unwrap() error { return e.err }
 
-// withHint says what to do about err.
+// withHint adds to err what to do about it.
 func withHint(err error, format string, args ...any) error {
 	return &hintError{err: err, hint: fmt.Sprintf(format, args...)}
 }
@@ -127,7 +127,7 @@ func setUpLogging(w io.Writer, verbosity int) error {
 	return nil
 }
 
-// explainFlagError turns pflag's complaint into one with a corrected command.
+// explainFlagError adds a corrected command to pflag's error.
 func explainFlagError(cmd *cobra.Command, err error) error {
 	usage := func(hint string, args ...any) error {
 		return &exitError{code: exitUsage, err: withHint(err, hint, args...)}
@@ -141,8 +141,8 @@ func explainFlagError(cmd *cobra.Command, err error) error {
 	return usage("%s --help lists the flags", cmd.CommandPath())
 }
 
-// nearestFlag is the flag of cmd that name was probably meant to be, or "".
-// Cobra's suggestions for misspelt commands do the measuring.
+// nearestFlag returns the flag of cmd that name was probably meant to be, or "". It uses
+// Cobra's suggestions for misspelt commands.
 func nearestFlag(cmd *cobra.Command, name string) string {
 	names := &cobra.Command{SuggestionsMinimumDistance: 2}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {

@@ -51,7 +51,7 @@ func (s *selection) validate(listed bool, now time.Time) (err error) {
 	return nil
 }
 
-// checkPattern says what keeps p from being REPOSITORY, REPOSITORY:TAG or :TAG.
+// checkPattern returns an error unless p is REPOSITORY, REPOSITORY:TAG or :TAG.
 func checkPattern(p string) error {
 	repository, tag, hasTag := strings.Cut(p, ":")
 	if repository != "" || !hasTag {
@@ -88,7 +88,7 @@ func parseSince(s string, now time.Time) (time.Time, error) {
 	return now.Add(-d), nil
 }
 
-// hasRepository reports whether any reference in a repository may be chosen.
+// hasRepository reports whether a reference in a repository may be chosen.
 func (s *selection) hasRepository(path string) bool {
 	about := func(p string) bool {
 		repository, _, _ := strings.Cut(p, ":")
@@ -98,22 +98,22 @@ func (s *selection) hasRepository(path string) bool {
 	return (len(s.include) == 0 || slices.ContainsFunc(s.include, about)) && !slices.ContainsFunc(s.exclude, whole)
 }
 
-// has reports whether the patterns choose ref. What has no tag matches no pattern of one.
+// has reports whether the patterns choose ref. A reference without a tag matches no pattern with one.
 func (s *selection) has(ref reference.Reference) bool {
 	matches := func(p string) bool {
 		repository, tag, hasTag := strings.Cut(p, ":")
 		if repository != "" && !reference.MatchPath(repository, ref.Repository) {
 			return false
 		}
-		ok, _ := path.Match(tag, ref.Tag) // it was checked
+		ok, _ := path.Match(tag, ref.Tag) // checkPattern has checked it
 		return !hasTag || ok && ref.Tag != ""
 	}
 	return (len(s.include) == 0 || slices.ContainsFunc(s.include, matches)) && !slices.ContainsFunc(s.exclude, matches)
 }
 
-// byDate leaves of a repository's tags, which are in the order of their versions, those that --newest and --changed-since
-// choose. Tags whose date is not known are older than all others, and are not taken for unchanged. What cannot be read is
-// reported, artifacts as such.
+// byDate selects the tags of a repository, which are in the order of their versions, by --newest and --changed-since.
+// Tags without a known date are older than all others, and do not count as unchanged. It reports tags that cannot be
+// read, and artifacts as such.
 func (b *batch) byDate(ctx context.Context, s *selection, tags []reference.Reference) []reference.Reference {
 	if s.newest == 0 && s.since.IsZero() {
 		return tags
@@ -131,7 +131,7 @@ func (b *batch) byDate(ctx context.Context, s *selection, tags []reference.Refer
 			return nil
 		})
 	}
-	_ = group.Wait() // its functions return nil
+	_ = group.Wait() // no function returns an error
 	var chosen []int
 	for i, ref := range tags {
 		switch {

@@ -18,7 +18,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/web"
 )
 
-// defaultDataDir is where every verb looks unless told otherwise.
+// defaultDataDir is the data directory of every verb by default.
 const defaultDataDir = "./tidewaiter-data"
 
 // auditLog is the default audit log of a data directory.
@@ -32,7 +32,7 @@ type serveOptions struct {
 
 func newServeCommand() *cobra.Command {
 	o := &serveOptions{}
-	callers := pflag.NewFlagSet("callers", pflag.ContinueOnError) // about who they are and what they may do
+	callers := pflag.NewFlagSet("callers", pflag.ContinueOnError) // flags about callers and what they may do
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve a data directory as a Kubernetes API",

@@ -55,7 +55,7 @@ const readyTimeout = time.Minute
 // reserve is the space that a server holds back for deletions on a full disk.
 const reserve = 32 << 20
 
-// serverOptions are the flags of everything that opens a data directory.
+// serverOptions are the flags of every verb that opens a data directory.
 type serverOptions struct {
 	dataDir      string
 	configFile   string
@@ -66,21 +66,19 @@ type serverOptions struct {
 	policy       string
 	quota        int64            // bytes; 0 for none
 	backups      db.BackupOptions // none without a folder
-	// isolated imports what is pushed without the credentials and the lookaside
-	// storage of whoever runs the server.
+	// isolated imports pushes without the credentials and the lookaside storage of the server's user.
 	isolated bool
-	// audit says what is written down of requests; nil for nothing.
+	// audit says what is logged of requests; nil for nothing.
 	audit *options.AuditOptions
 	// maxReads and maxWrites bound the requests in flight; see web.Config.
 	maxReads, maxWrites int
 	authentication      *web.Authentication // nil for the defaults
 	tls                 web.TLS
-	// access says how requests are authorized, of a server that listens; nil for the
-	// defaults.
+	// access says how a listening server authorizes requests; nil for the defaults.
 	access *access.Options
-	// cluster says whether a cluster knows the callers instead.
+	// cluster has the flags of a server in a cluster that knows the callers.
 	cluster aggregated
-	// replaceParts, if set, changes what the server is assembled of, as BenchmarkWithout does.
+	// replaceParts, if set, changes the parts of the server, as BenchmarkWithout does.
 	replaceParts func(*server, *parts)
 }
 
@@ -113,7 +111,7 @@ func (o *serverOptions) coreOptions(cfg *config) coreapi.Options {
 type server struct {
 	options      serverOptions
 	config       *config
-	listener     net.Listener // nil when it is reached only from within the process
+	listener     net.Listener // nil when only the process itself reaches the server
 	connections  *limits.Connections
 	url          string // empty without a listener
 	db           *db.DB
@@ -133,16 +131,15 @@ type server struct {
 	admitter     *admitter // nil without a listener
 	clusters     *clusters.Clusters
 	usage        *usage.Index
-	// tasks run beside a listening server from when it is ready until it stops.
+	// tasks run beside a listening server from the time when it is ready until it stops.
 	tasks []func(context.Context) error
-	// readyTimeout is how long it may take to be ready until notReady is told.
+	// readyTimeout is how long the server may take to be ready before notReady is called.
 	readyTimeout time.Duration
 	notReady     func(error)
 }
 
-// openServer takes the data directory and assembles a server over it: on
-// listener, or reachable only from within the process if that is nil. It takes
-// over listener when it succeeds.
+// openServer takes the data directory and assembles a server over it: on listener, or reachable only from
+// within the process if listener is nil. It takes over listener when it succeeds.
 func openServer(ctx context.Context, o serverOptions, listener net.Listener) (_ *server, err error) {
 	s := newServer(o, listener)
 	defer func() {
@@ -186,7 +183,7 @@ func (s *server) loadConfig(context.Context) (err error) {
 	return err
 }
 
-// openCluster prepares what a server that is part of a cluster needs of it.
+// openCluster prepares what a server in a cluster needs of the cluster.
 func (s *server) openCluster(context.Context) (err error) {
 	if s.cluster, err = s.options.cluster.open(); s.cluster != nil {
 		s.options.tls.SANs = append(s.options.tls.SANs, s.cluster.Host())
@@ -209,13 +206,13 @@ func (s *server) openDatabase(context.Context) (err error) {
 	return err
 }
 
-// openLocal makes the way to the server from within the process.
+// openLocal prepares connections to the server from within the process.
 func (s *server) openLocal(context.Context) (err error) {
 	s.local, err = web.NewLocal()
 	return err
 }
 
-// openAccess prepares what decides who may do what, of a server that listens.
+// openAccess prepares the authorization of a listening server.
 func (s *server) openAccess(ctx context.Context) (err error) {
 	switch {
 	case s.listener == nil:
@@ -229,9 +226,9 @@ func (s *server) openAccess(ctx context.Context) (err error) {
 	return err
 }
 
-// loadPolicies reads the policies that are API objects, and of a server that listens makes
-// objects of those of files. One that cannot be read does not stop such a server, because it
-// can be told to delete it, and no more does a disk that is full.
+// loadPolicies reads the policies that are API objects. A listening server also makes objects of those
+// from files. A policy that cannot be read does not stop such a server, because it can be told to delete
+// it; nor does a full disk.
 func (s *server) loadPolicies(ctx context.Context) error {
 	keeper := s.verification.keeper
 	err := keeper.Load(ctx)
@@ -239,7 +236,7 @@ func (s *server) loadPolicies(ctx context.Context) error {
 		return err
 	}
 	if err == nil {
-		_ = keeper.ShowFiles(ctx) // Run does it again, and says why it cannot
+		_ = keeper.ShowFiles(ctx) // Run tries again, and says why it cannot
 	}
 	return nil
 }
@@ -248,7 +245,7 @@ func (s *server) connectVerification(context.Context) error {
 	return s.verification.connect(s.web.ClientConfig())
 }
 
-// openToNetwork adds what only a server that listens has.
+// openToNetwork adds the parts that only a listening server has.
 func (s *server) openToNetwork(context.Context) error {
 	if s.listener == nil {
 		return nil
@@ -258,8 +255,8 @@ func (s *server) openToNetwork(context.Context) error {
 	return errors.Join(s.feedQueue(), s.tellWhere())
 }
 
-// tellWhere writes where the server is for the commands that look for it. On a full
-// disk it is served all the same.
+// tellWhere writes down where the server is, for commands that look for it. The server runs even if a full
+// disk prevents that.
 func (s *server) tellWhere() error {
 	err := errors.Join(s.credentials.KeepKubeconfig(cmp.Or(s.options.tls.AdvertiseURL, s.url)), s.credentials.WriteLocal(s.url), s.db.SetInfo(s.url))
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
@@ -269,7 +266,7 @@ func (s *server) tellWhere() error {
 	return err
 }
 
-// loadCredentials reads the credentials for the address that the server has.
+// loadCredentials reads the credentials for the server's address.
 func (s *server) loadCredentials(context.Context) (err error) {
 	ip := net.IPv4(127, 0, 0, 1)
 	if s.listener != nil {
@@ -296,7 +293,7 @@ func (s *server) authentication() *web.Authentication {
 	return s.options.authentication
 }
 
-// openPushes prepares what takes pushes, of a server that listens.
+// openPushes prepares a listening server to receive pushes.
 func (s *server) openPushes(ctx context.Context) (err error) {
 	if s.listener != nil {
 		s.pushes, err = openPushes(ctx, s.db, s.config, s.connections, s.verification.demands, s.options.isolated)
@@ -304,15 +301,15 @@ func (s *server) openPushes(ctx context.Context) (err error) {
 	return err
 }
 
-// parts are what an API server is assembled of beside its kinds.
+// parts are what an API server consists of beside its kinds.
 type parts struct {
 	storage generic.RESTOptionsGetter // over the database
 	served  *verbatim.Getter          // over storage: serves Images as they are stored
-	// registries is the storage that the registries of all kinds get.
+	// registries is the storage for the registries of all kinds.
 	registries generic.RESTOptionsGetter
-	// answerCreation has creations of Images answered with what was stored; nil to encode the object anew.
+	// answerCreation answers creations of Images with what was stored; nil encodes the object again.
 	answerCreation func(context.Context) (context.Context, func(runtime.Object) runtime.Object)
-	// serializers are those of groups that have their own.
+	// serializers are the serializers of groups that have their own.
 	serializers map[string]runtime.NegotiatedSerializer
 	// beforeAPI wraps the API server's handlers.
 	beforeAPI func(http.Handler) http.Handler
@@ -349,7 +346,7 @@ func (s *server) newStorage(serializers map[string]runtime.StorageSerializer) *k
 	})
 }
 
-// serve has Images served as storage holds them. What lists are made of is kept in formsDir.
+// serve serves Images from the bytes in storage. Parts of lists are kept in formsDir.
 func (p *parts) serve(storage generic.RESTOptionsGetter, formsDir string) {
 	p.storage = storage
 	p.served = verbatim.NewGetter(storage, legacyscheme.Codecs, formsDir, verbatim.Kind{Resource: imagev1.GroupVersion.WithResource("images"), Kind: "Image"})
@@ -446,7 +443,7 @@ func (s *server) webConfig(p *parts, core *coreapi.API, groups map[schema.GroupV
 		c.Cluster, c.Tokens, c.Accounts = s.cluster, nil, nil
 	}
 	if s.listener != nil {
-		// Nobody is served without one, so there is nobody to control or to wait for.
+		// Without a listener nobody calls, so there is nobody to authorize and nobody who waits for readiness.
 		c.Authorizer = s.authorizer
 		if s.access != nil {
 			c.Informers = s.access.Informers
@@ -471,7 +468,7 @@ func (s *server) accountTokens() coreapi.Tokens {
 	}
 }
 
-// usageSynced fails until it is known which images the pods use.
+// usageSynced fails until the images that the pods use are known.
 func usageSynced(core *coreapi.API) healthz.HealthChecker {
 	return healthz.NamedCheck("image-usage", func(*http.Request) error {
 		if !core.Usage.Synced() { // clusters that are away hold up nobody
@@ -491,9 +488,9 @@ func policiesRead(keeper *policyapi.Keeper) healthz.HealthChecker {
 	})
 }
 
-// addTasks adds what runs beside a server that listens.
+// addTasks adds the tasks of a listening server.
 func (s *server) addTasks() {
-	// A second server in one process, as in tests, is not shown.
+	// A second server in one process, as in tests, is not in the metrics.
 	_ = legacyregistry.Registerer().Register(s.db)
 	s.tasks = append(s.tasks,
 		func(ctx context.Context) error { return s.verification.work(ctx, s.events) },
@@ -519,8 +516,8 @@ func (s *server) addTasks() {
 	}
 }
 
-// renewImages brings images that were stored in an old form to the present one. A server
-// that cannot do so serves them as they are.
+// renewImages brings images that were stored in an old form to the present one. A server that cannot do so
+// serves them as they are.
 func (s *server) renewImages(ctx context.Context) error {
 	images, err := imageclient.New(s.web.ClientConfig())
 	if err != nil {
@@ -536,8 +533,7 @@ func (s *server) renewImages(ctx context.Context) error {
 	return nil
 }
 
-// keepStreams makes streams for repositories, and tells those that are there of tags
-// that move.
+// keepStreams makes streams for repositories, and marks existing streams whose tags move.
 func (s *server) keepStreams(ctx context.Context) error {
 	client, err := imageclient.New(s.web.ClientConfig())
 	if err != nil {
@@ -554,8 +550,7 @@ func (s *server) handleAdmin() {
 	s.web.Handle(admin.SpoolPath, admin.Spool(s.pushes.spool))
 }
 
-// reachable is an address of this machine under which a server bound to ip
-// answers.
+// reachable returns an address of this machine under which a server bound to ip answers.
 func reachable(ip net.IP) net.IP {
 	switch {
 	case !ip.IsUnspecified():
@@ -584,8 +579,7 @@ func (s *server) run(ctx context.Context, ready func(ctx context.Context) error)
 	return errors.Join(err, <-served, s.db.Close())
 }
 
-// work runs the tasks until ctx is done, the server has ended, or ready or a
-// task fails.
+// work runs the tasks until ctx is done, the server has ended, or ready or a task fails.
 func (s *server) work(ctx context.Context, served chan error, ready func(ctx context.Context) error) error {
 	tasks, ctx := errgroup.WithContext(ctx)
 	recording, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -598,7 +592,7 @@ func (s *server) work(ctx context.Context, served chan error, ready func(ctx con
 		return err
 	}
 	if s.url == "" {
-		defer s.events.flush() // who listens has told of all but the last moment
+		defer s.events.flush() // a listening server has sent all but the last ones long ago
 	}
 	for _, task := range s.tasks {
 		tasks.Go(func() error { return task(ctx) })
@@ -624,9 +618,9 @@ func (s *server) work(ctx context.Context, served chan error, ready func(ctx con
 // errServerEnded ends the tasks of a server that ended by itself.
 var errServerEnded = errors.New("the server has ended")
 
-// awaitReady returns nil once the server answers, also if it is told to stop
-// before it does. One that listens goes on if it takes long, and says why: what
-// keeps it from being ready, as a damaged pod does, is mended through its API.
+// awaitReady returns nil once the server answers, or if the server is told to stop before that. A
+// listening server goes on if it takes long, and says why: the cause, such as a damaged pod, can be
+// removed through its API.
 func (s *server) awaitReady(ctx context.Context, served chan error) error {
 	for {
 		readyCtx, cancel := context.WithTimeout(ctx, s.readyTimeout)
@@ -650,7 +644,7 @@ func (s *server) awaitReady(ctx context.Context, served chan error) error {
 	}
 }
 
-// runLocally serves within the process only, for as long as use runs.
+// runLocally serves only within the process, for as long as use runs.
 func (s *server) runLocally(ctx context.Context, use func(ctx context.Context, c *restclient.Config) error) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -663,7 +657,7 @@ func (s *server) runLocally(ctx context.Context, use func(ctx context.Context, c
 	})
 }
 
-// ownerConfig reaches the server that holds dir; it is nil when none does.
+// ownerConfig returns the configuration for the server that holds dir; nil when none does.
 func ownerConfig(dir string) (*restclient.Config, error) {
 	err := db.Owner(dir)
 	if err == nil {

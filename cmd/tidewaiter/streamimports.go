@@ -60,8 +60,7 @@ func (i *streamImports) Tags(ctx context.Context, repository reference.Reference
 	return names, importStatus(err)
 }
 
-// followedTags are the tags of streams that have what they follow imported by the queue of
-// pushes.
+// followedTags are the tags of streams whose references the queue of pushes imports.
 type followedTags struct{ *imageapi.TagImports }
 
 // Imported is part of queue.Streams.
@@ -69,13 +68,13 @@ func (t followedTags) Imported(ctx context.Context, ref reference.Reference, fai
 	return t.TagImports.Imported(ctx, ref, importStatus(failed))
 }
 
-// feedStreams has imported what tags of streams follow, until ctx is done.
+// feedStreams has the references imported that tags of streams follow, until ctx is done.
 func (s *server) feedStreams(ctx context.Context) error {
 	return (&following.Feeder{Streams: s.followed, Queue: s.pushes.spool}).Run(ctx)
 }
 
-// importStatus is the failure of an import in the words of the Kubernetes API, as
-// OpenShift's importer says it.
+// importStatus is the error of an import in the words of the Kubernetes API, as
+// OpenShift's importer reports it.
 func importStatus(err error) error {
 	var failure *importer.Error
 	if !errors.As(err, &failure) {

@@ -15,7 +15,8 @@ import (
 // tableAccept asks a server for a list as the table that kubectl shows.
 const tableAccept = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
-// getTable gets what `kubectl get` would show of path, an object or a list, with query's parameters.
+// getTable gets the table that `kubectl get` would show for path, an object or a list, with query's
+// parameters.
 func getTable(ctx context.Context, config *restclient.Config, path string, query url.Values) (*metav1.Table, error) {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, metav1.Unversioned)
@@ -39,7 +40,8 @@ func getTable(ctx context.Context, config *restclient.Config, path string, query
 	return table, request.Do(ctx).Into(table)
 }
 
-// printTable prints what `kubectl get` would for the list at path, with query's parameters.
+// printTable prints the table that `kubectl get` would show for the list at path, with query's
+// parameters.
 func printTable(ctx context.Context, w io.Writer, config *restclient.Config, path string, query url.Values, wide bool) error {
 	table, err := getTable(ctx, config, path, query)
 	if err != nil {

@@ -26,7 +26,7 @@ import (
 
 // target is where an import stores Images.
 type target interface {
-	// destination is what the target is called: a URL, a directory, or "" for none.
+	// destination is the name of the target: a URL, a directory, or "" for none.
 	destination() string
 	// String is destination with how it was found.
 	String() string
@@ -36,13 +36,13 @@ type target interface {
 
 // destination is where Images are kept.
 type destination struct {
-	// images is asked for anew for every reference.
+	// images is called for every reference.
 	images func() importer.Images
 	// config reaches the API that keeps the Images; nil for a dry run.
 	config *restclient.Config
 }
 
-// target picks one, as the command's help says.
+// target chooses a target, as the command's help says.
 func (o *importOptions) target(cmd *cobra.Command) (target, error) {
 	if o.dryRun {
 		return dryRunTarget{}, nil
@@ -68,8 +68,8 @@ func (o *importOptions) target(cmd *cobra.Command) (target, error) {
 	}}, nil
 }
 
-// dryRunTarget stores nothing and knows nothing, so that everything is read. It
-// forgets with every reference, so that it holds no more than a few Images.
+// dryRunTarget stores nothing and knows nothing, so that everything is read. It forgets after every reference, so
+// it holds only a few Images.
 type dryRunTarget struct{}
 
 func (dryRunTarget) use(ctx context.Context, do func(context.Context, destination) error) error {
@@ -82,13 +82,13 @@ func (dryRunTarget) String() string      { return "nothing (a dry run)" }
 // apiTarget is a running server.
 type apiTarget struct {
 	config *restclient.Config
-	how    string // it was found
+	how    string // how the server was found
 }
 
 func (t apiTarget) destination() string { return t.config.Host }
 func (t apiTarget) String() string      { return fmt.Sprintf("%s (%s)", t.config.Host, t.how) }
 
-// newAPITarget is the server that config reaches.
+// newAPITarget returns the server that config reaches.
 func newAPITarget(config *restclient.Config) apiTarget {
 	// --jobs is the limit of this client.
 	config.QPS = -1
@@ -105,20 +105,20 @@ func (t apiTarget) use(ctx context.Context, do func(context.Context, destination
 	if keeps, err := keepsTags(t.config); err != nil {
 		return err
 	} else if !keeps {
-		images = struct{ importer.Images }{client} // and nothing that it could do besides
+		images = struct{ importer.Images }{client} // hides its other methods
 	}
 	return do(ctx, destination{images: func() importer.Images { return images }, config: t.config})
 }
 
-// newImageClient is for imports, which read many Images.
+// newImageClient returns a client for imports, which read many Images.
 func newImageClient(config *restclient.Config) (*imageclient.Client, error) {
 	config = restclient.CopyConfig(config)
 	config.NegotiatedSerializer = imageapi.NewClientSerializer(legacyscheme.Codecs)
 	return imageclient.New(config)
 }
 
-// keepsTags reports whether a server lets importers write where tags lead. OpenShift's does not: there, that is the
-// business of its ImageStreams. A server that does not say is asked as one that does.
+// keepsTags reports whether a server lets importers write where tags lead. OpenShift's does not: there,
+// ImageStreams do that. A server that does not say counts as one that does.
 func keepsTags(config *restclient.Config) (bool, error) {
 	client, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
@@ -128,8 +128,8 @@ func keepsTags(config *restclient.Config) (bool, error) {
 	return err != nil || slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool { return r.Name == "imagetags/status" }), nil
 }
 
-// directoryTarget is a data directory that no server holds: one is run over it
-// for the time of the import, without a port, so that the same rules apply.
+// directoryTarget is a data directory that no server holds. For the time of the import a server runs over it,
+// without a port, so that the same rules apply.
 type directoryTarget struct{ options serverOptions }
 
 func (t directoryTarget) destination() string { return t.options.dataDir }

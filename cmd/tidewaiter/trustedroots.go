@@ -13,12 +13,12 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/trustedroot"
 )
 
-// trustedRootConfig is a file with a trusted root that is kept as a TUF repository
-// has it. Policies name the file.
+// trustedRootConfig is a file with a trusted root that is kept up to date from a TUF
+// repository. Policies name the file.
 type trustedRootConfig struct {
 	File string `yaml:"file"`
 	// Mirror is the repository's URL, and RootFile its root.json, with which trust
-	// begins. Without both it is sigstore's public one.
+	// begins. Without both it is sigstore's public repository.
 	Mirror   string `yaml:"mirror"`
 	RootFile string `yaml:"rootFile"`
 	// Target is the name in the repository; trusted_root.json if it is empty.
@@ -28,7 +28,8 @@ type trustedRootConfig struct {
 // maxRootFile bounds a root.json, in bytes: as much as TUF clients download.
 const maxRootFile = 512 << 10
 
-// trustedRoots keeps the files that the configuration names; nil if it names none.
+// trustedRoots returns the keeper of the files that the configuration names; nil if it
+// names none.
 func (c *config) trustedRoots() (*trustedroot.Keeper, error) {
 	if len(c.TrustedRoots) == 0 {
 		return nil, nil
@@ -62,7 +63,7 @@ func (c *config) trustedRoots() (*trustedroot.Keeper, error) {
 	return k, nil
 }
 
-// openTrustedRoots gets the trusted roots that are not there yet: without one, policies
+// openTrustedRoots gets the trusted roots that do not exist yet: without one, policies
 // that name it could not be read.
 func (s *server) openTrustedRoots(context.Context) error {
 	keeper, err := s.config.trustedRoots()
@@ -80,8 +81,8 @@ func (s *server) openTrustedRoots(context.Context) error {
 	return nil
 }
 
-// toldOfTrustedRoot logs what is new: a reason why a file is not brought up to date
-// once, and that it is again.
+// toldOfTrustedRoot returns a function that logs changes: once why a file is not brought
+// up to date, and once that it is again.
 func toldOfTrustedRoot() func(trustedroot.Source, time.Time, error) {
 	reported := map[string]string{}
 	return func(s trustedroot.Source, at time.Time, err error) {

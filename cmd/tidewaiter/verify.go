@@ -22,9 +22,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// Exit codes of verify. Two is also that of any other failure: whoever asks
-// whether an image is trusted must not take "I could not tell" for a no, nor
-// for a yes.
+// Exit codes of verify. Two is also that of any other failure: "I could not tell" must be taken neither for no nor
+// for yes.
 const (
 	exitTrusted    = 0
 	exitUntrusted  = 1
@@ -101,16 +100,16 @@ type verdictReport struct {
 	Verified string `json:"verified"`
 	// Index is the digest of the index through which the image is verified, if it is ByIndex.
 	Index string `json:"index,omitempty"`
-	// Policy is the name of the policy that covers the image, or the names of those
-	// that all do, with commas; empty when none does.
+	// Policy is the name of the policy that covers the image. If several do, it is all their names, separated by
+	// commas; if none does, it is empty.
 	Policy  string   `json:"policy,omitempty"`
 	Signers []string `json:"signers,omitempty"`
-	// Message says why, where no single signature does.
+	// Message says why, if no single signature does.
 	Message    string                   `json:"message,omitempty"`
 	Signatures []imagev1.ImageSignature `json:"signatures"`
 	Warnings   []string                 `json:"warnings,omitempty"`
 
-	demands bool // attestations, so that no signature says why
+	demands bool // attestations are demanded, so no signature says why
 }
 
 func (o *verifyOptions) verify(cmd *cobra.Command, arg string) error {
@@ -167,8 +166,8 @@ func printWarnings(w io.Writer, warnings []string) {
 	}
 }
 
-// judgeImage computes the verdicts on an Image that comes from a registry, where it was found as ref: a tag that is a
-// policy's scope has a verdict of its own.
+// judgeImage computes the verdicts on an Image from a registry, where it was found as ref: a tag that is a policy's
+// scope has a verdict of its own.
 func judgeImage(asked string, ref reference.Reference, image *imagev1.Image, set *policy.Set, now time.Time, indexes signatures.Indexes) (*verdictReport, error) {
 	name, err := reference.Parse(image.DockerImageReference)
 	if err != nil {
@@ -189,14 +188,13 @@ func judgeImage(asked string, ref reference.Reference, image *imagev1.Image, set
 	}
 	r.Policy = strings.Join(names, ",")
 	r.Verified, r.Signers, _ = signatures.Summary(image)
-	for _, v := range annotation.Judged(image.Annotations) { // one: the repository that was asked
+	for _, v := range annotation.Judged(image.Annotations) { // only the repository that was asked has one
 		r.Message, r.Index = v.Message, v.Index
 	}
 	return r, nil
 }
 
-// exit turns the answer into an exit code. That nobody signed an image is a no
-// only if a policy wants somebody to.
+// exit turns the answer into an exit code. An image that nobody signed is a no only if a policy wants a signature.
 func (r *verdictReport) exit() error {
 	switch {
 	case r.Verified == verdicts.VerifiedTrue, r.Verified == verdicts.ByIndex:
@@ -236,7 +234,7 @@ func (r *verdictReport) print(out io.Writer, format string) error {
 	return w.Flush()
 }
 
-// reason is why, where no single signature says so.
+// reason says why, if no single signature does.
 func (r *verdictReport) reason() string {
 	signed := slices.ContainsFunc(r.Signatures, func(s imagev1.ImageSignature) bool { return s.Type != verdicts.TypeAttestation })
 	if r.Message == "" || signed && !r.demands && r.Verified != verdicts.VerifiedUnknown && r.Verified != verdicts.ByIndex {
@@ -254,7 +252,7 @@ func conditionOf(s *imagev1.ImageSignature, t imagev1.SignatureConditionType) im
 	return imagev1.SignatureCondition{Type: t, Status: "Unknown"}
 }
 
-// signerOf is who a root of trust says has signed, trusted or not.
+// signerOf is the signer by a root of trust, trusted or not.
 func signerOf(s *imagev1.ImageSignature) string {
 	if s.IssuedTo == nil {
 		return "<unknown>"
@@ -265,8 +263,7 @@ func signerOf(s *imagev1.ImageSignature) string {
 	return s.IssuedTo.PublicKeyID
 }
 
-// shortName is the beginning of the part of a signature's name that tells it
-// from others of the image.
+// shortName is the beginning of the part of a signature's name that tells it from others of the image.
 func shortName(name string) string {
 	const digits = 12
 	if len(name) < 64 {

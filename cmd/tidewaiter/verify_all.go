@@ -19,11 +19,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/admin"
 )
 
-// pollInterval is the time between two looks at a server's progress.
+// pollInterval is the time between two requests for a server's progress.
 const pollInterval = 200 * time.Millisecond
 
-// sweep has a server judge all its images again, or a data directory's when no
-// server holds it and there are policies to do it by.
+// sweep has a server judge all its images again. If no server holds the data directory
+// and there are policies, it judges those of the directory.
 func (o *verifyOptions) sweep(cmd *cobra.Command) error {
 	if o.policy != "" {
 		_, found, err := o.server(cmd)
@@ -61,7 +61,7 @@ func (o *verifyOptions) sweepDirectory(cmd *cobra.Command) error {
 		swept := make(chan struct{})
 		go func() {
 			defer close(swept)
-			_ = s.verification.sweeper.Sweep(ctx, true) // the progress tells
+			_ = s.verification.sweeper.Sweep(ctx, true) // the progress has the error
 		}()
 		defer func() { <-swept }()
 		return o.follow(cmd, o.dataDir, 1, func(context.Context) (reverify.Progress, error) { return s.verification.sweeper.Progress(), nil })
@@ -94,7 +94,7 @@ func (o *verifyOptions) follow(cmd *cobra.Command, destination string, sweep int
 	}
 }
 
-// progressAt is what -o json shows: the progress, and where.
+// progressAt is what -o json prints: the progress, and where.
 type progressAt struct {
 	reverify.Progress
 	Destination string `json:"destination"`

@@ -17,11 +17,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// maxTagsLookedAt is how many tags of a repository are looked at for an index that lists an image.
+// maxTagsLookedAt is how many tags of a repository are searched for an index that lists an image.
 const maxTagsLookedAt = 100
 
-// listing looks in a registry for an index that lists an image which was asked for by its digest. A registry does not tell
-// which index does; tags lead to those that are in use.
+// listing searches a registry for an index that lists an image, which was asked for by its digest. A registry does not
+// tell which indexes list an image; tags lead to those that are in use.
 type listing struct {
 	importer *importer.Importer
 	set      *policy.Set
@@ -30,7 +30,7 @@ type listing struct {
 	now      time.Time
 
 	warnings []string // about the index
-	notFound string   // what to do where there is none
+	notFound string   // what to do if there is no index
 }
 
 // index finds an index that is verified; nil if there is none.
@@ -49,7 +49,7 @@ func (l *listing) index(ctx context.Context) (*imagev1.Image, error) {
 	for _, tag := range tags[:min(len(tags), maxTagsLookedAt)] {
 		index, err := l.importer.Index(ctx, l.asked.WithTag(tag))
 		if importer.ReasonOf(err) == importer.NotFound {
-			continue // it was deleted meanwhile
+			continue // it was deleted in between
 		}
 		if err != nil {
 			return nil, err
@@ -84,5 +84,5 @@ func (l *listing) index(ctx context.Context) (*imagev1.Image, error) {
 	return nil, nil
 }
 
-// withTag is how to ask for the image as one of an index that is known.
+// withTag is how to ask for the image by a tag of its index.
 func (l *listing) withTag() string { return l.asked.Name() + ":TAG@" + l.image.Name }

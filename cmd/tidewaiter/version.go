@@ -39,7 +39,7 @@ func buildVersion() string {
 	return dev + commit + dirty
 }
 
-// userAgent is what registries and API servers are told.
+// userAgent is the name in requests to registries and API servers.
 func userAgent() string { return "tidewaiter/" + buildVersion() }
 
 func newVersionCommand() *cobra.Command {

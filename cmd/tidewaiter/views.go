@@ -9,8 +9,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi"
 )
 
-// views are the SQL views of every kind, by name. Each belongs to the package of
-// its kind.
+// views are the SQL views of all kinds, by name. Each comes from the package of its kind.
 func views() []db.View {
 	all := map[string]string{}
 	maps.Copy(all, coreapi.Views())

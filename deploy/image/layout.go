@@ -18,7 +18,7 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// Where things are in the image, and who runs them: nobody whom a system knows.
+// Where things are in the image, and the user that runs them, whom no system knows.
 const (
 	binaryPath = "usr/bin/tidewaiter"
 	sbomPath   = "usr/share/doc/tidewaiter/sbom.spdx.json"
@@ -26,13 +26,13 @@ const (
 	userID     = 65532
 )
 
-// release is what an image says of itself.
+// release is what an image says about itself.
 type release struct {
 	version, revision string
 	created           time.Time
 }
 
-// writeLayout makes the folder dir anew and returns the digest of the image, or of the index of several.
+// writeLayout makes the folder dir anew. It returns the digest of the image, or of the index of several.
 func (r *release) writeLayout(dir string, programs []*program) (v1.Hash, error) {
 	if err := os.RemoveAll(dir); err != nil {
 		return v1.Hash{}, err
@@ -65,7 +65,7 @@ func (r *release) writeLayout(dir string, programs []*program) (v1.Hash, error) 
 	return index.Digest()
 }
 
-// image has two layers, so that releases share what does not change.
+// image makes an image of two layers, so that releases share the one that does not change.
 func (r *release) image(p *program) (v1.Image, error) {
 	binary, err := os.ReadFile(p.path)
 	if err != nil {
@@ -99,7 +99,7 @@ func (r *release) image(p *program) (v1.Image, error) {
 	config.Config = v1.Config{
 		User: "65532:65532", WorkingDir: "/" + dataPath, Labels: r.labels(),
 		Entrypoint:   []string{"/" + binaryPath},
-		Cmd:          []string{"serve", "--bind-address", "0.0.0.0"}, // ./tidewaiter-data, where other verbs find it, too
+		Cmd:          []string{"serve", "--bind-address", "0.0.0.0"}, // the data directory is ./tidewaiter-data, where other verbs find it
 		ExposedPorts: map[string]struct{}{"6443/tcp": {}},
 		Volumes:      map[string]struct{}{"/" + dataPath: {}},
 	}
@@ -135,12 +135,12 @@ type file struct {
 	content []byte
 }
 
-// baseFiles are those beside the program. Go reads certificate authorities where Debian has them.
+// baseFiles are the files beside the program. Go reads certificate authorities where Debian has them.
 func baseFiles() []file {
 	var roots bytes.Buffer
 	for root := range bundle.Roots() {
 		if root.Constraint == nil { // a file cannot say that an authority is trusted for a part only
-			_ = pem.Encode(&roots, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}) // a buffer takes all
+			_ = pem.Encode(&roots, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}) // writing to a buffer cannot fail
 		}
 	}
 	return []file{

@@ -8,14 +8,16 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// program is a static program for Linux, and what Go's linker wrote into it.
+// program is a static program for Linux, with the build information that Go's linker
+// wrote into it.
 type program struct {
 	path     string
 	info     *buildinfo.BuildInfo
 	platform v1.Platform
 }
 
-// openProgram refuses what an image with nothing else in it cannot run.
+// openProgram opens a program. It refuses one that cannot run in an otherwise empty
+// image.
 func openProgram(path string) (*program, error) {
 	binary, err := elf.Open(path)
 	if err != nil {

@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	unknown = "NOASSERTION" // SPDX's word for what is not said
+	unknown = "NOASSERTION" // SPDX's word for an unknown value
 	roots   = "golang.org/x/crypto/x509roots/fallback"
 )
 
-// sbom is the bill of materials of a program and its image, as SPDX 2.3 in JSON: the modules that Go's linker says are in
-// it, Go itself, and the certificate authorities. SQLite is part of the module github.com/mattn/go-sqlite3; the C library
-// is that of the machine that built the program, and is named without a version.
+// sbom is the bill of materials of a program and its image, as SPDX 2.3 in JSON: the modules in the program by Go's
+// linker, Go itself, and the certificate authorities. SQLite is part of the module github.com/mattn/go-sqlite3. The C
+// library is that of the machine that built the program, and is named without a version.
 func (r *release) sbom(p *program) ([]byte, error) {
 	binary, err := os.ReadFile(p.path)
 	if err != nil {
@@ -94,7 +94,7 @@ func cgo(info *buildinfo.BuildInfo) bool {
 	return false
 }
 
-// rootsVersion is that of the authorities that are linked into this very program.
+// rootsVersion is the version of the authorities that are linked into this program.
 func rootsVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {
