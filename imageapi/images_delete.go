@@ -248,20 +248,26 @@ func (f *facts) keeps(ctx context.Context, image *imagev1.Image) (all reasons) {
 	if f.usage == nil {
 		return nil
 	}
-	f.indexes.readAgain(ctx)
-	complete := f.complete()
+	doubts := f.doubts(ctx)
 	if n := f.pods(image); n > 0 {
 		users := f.usage.Users(f.digests(image), references(image), maxNamed)
 		all = append(all, reason{annotation.UsedReason, printable.Line(nameSome("pod", users, n)+verb(n, " uses", " use")+" it", maxWhy)})
-	}
-	doubts := slices.Concat(f.usage.Doubts(), f.indexes.doubts())
-	if len(doubts) == 0 && !complete {
-		doubts = []string{"pods are still being read, try again in a moment"}
 	}
 	if len(doubts) > 0 {
 		all = append(all, reason{annotation.UnknownReason, printable.Line("it is unknown whether pods use it: "+strings.Join(doubts, "; "), maxWhy)})
 	}
 	return all
+}
+
+// doubts says why it is not known which images pods use; nothing if it is.
+func (f *facts) doubts(ctx context.Context) []string {
+	f.indexes.readAgain(ctx)
+	complete := f.complete()
+	doubts := slices.Concat(f.usage.Doubts(), f.indexes.doubts())
+	if len(doubts) == 0 && !complete {
+		doubts = []string{"pods are still being read, try again in a moment"}
+	}
+	return doubts
 }
 
 // nameSome names the first maxNamed of n things. names may have fewer than n.

@@ -32,7 +32,7 @@ import (
 // newImageStreams returns the storage of imagestreams, and that of their status. A stream is stored with what its users
 // write and with the histories of tags that follow no registry. Where its other tags lead is read from the ImageTags
 // whenever a stream is shown.
-func newImageStreams(g generic.RESTOptionsGetter, scheme *runtime.Scheme, shown *streamReader) (*streamsREST, *streamStatusREST, error) {
+func newImageStreams(g generic.RESTOptionsGetter, scheme *runtime.Scheme, shown *streamReader, tagStatus *tagStatusREST) (*streamsREST, *streamStatusREST, error) {
 	s := streamStrategy{namespaceScoped: namespaceScoped{newCommonStrategy(scheme)}, shown: shown}
 	store := &genericregistry.Store{
 		NewFunc:                   func() runtime.Object { return &imagev1.ImageStream{} },
@@ -67,7 +67,7 @@ func newImageStreams(g generic.RESTOptionsGetter, scheme *runtime.Scheme, shown 
 	shown.streams = store
 	ofStatus := *store
 	ofStatus.UpdateStrategy, ofStatus.ResetFieldsStrategy = streamStatusStrategy{s}, streamStatusStrategy{s}
-	return &streamsREST{store, shown}, &streamStatusREST{&ofStatus, shown}, nil
+	return &streamsREST{store, shown}, &streamStatusREST{&ofStatus, shown, tagStatus}, nil
 }
 
 // streamsREST is the storage of imagestreams: the generic one, which it completes with where the tags lead.
@@ -194,8 +194,9 @@ func (r *streamsREST) Watch(ctx context.Context, options *internalversion.ListOp
 
 // streamStatusREST is the subresource status.
 type streamStatusREST struct {
-	store *genericregistry.Store
-	shown *streamReader
+	store     *genericregistry.Store
+	shown     *streamReader
+	tagStatus *tagStatusREST
 }
 
 var (
@@ -216,8 +217,11 @@ func (r *streamStatusREST) Get(ctx context.Context, name string, options *metav1
 }
 
 // Update is part of rest.Updater. Registries say where tags lead, so a status that says something else is refused.
+// What tags led to before may be left out, as oc adm prune images does. The answer has what stays.
 func (r *streamStatusREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+	var shorter *shortening
 	info = rest.WrapUpdatedObjectInfo(info, func(ctx context.Context, obj, old runtime.Object) (runtime.Object, error) {
+		shorter = &shortening{}
 		stream, before := obj.(*imagev1.ImageStream), old.(*imagev1.ImageStream)
 		if apiequality.Semantic.DeepEqual(stream.Status, before.Status) {
 			return obj, nil
@@ -226,13 +230,25 @@ func (r *streamStatusREST) Update(ctx context.Context, name string, info rest.Up
 		if err != nil {
 			return nil, err
 		}
-		if !apiequality.Semantic.DeepEqual(stream.Status, shown.Status) {
+		out, ok := leftOut(shown.Status.Tags, stream.Status.Tags)
+		shown.Status.Tags = stream.Status.Tags
+		if !ok || !apiequality.Semantic.DeepEqual(stream.Status, shown.Status) {
 			return nil, apierrors.NewInvalid(imagev1.GroupVersion.WithKind("ImageStream").GroupKind(), name, field.ErrorList{
 				field.Forbidden(field.NewPath("status"), "it is what registries say: import a tag or change spec to have it say something else")})
 		}
-		return obj, nil
+		stream.Status = before.Status
+		if len(out) > 0 {
+			if shorter, err = r.shown.shorten(ctx, before, out); err != nil {
+				return nil, err
+			}
+			shorter.shortenOwn(&stream.Status)
+		}
+		return stream, nil
 	})
 	obj, created, err := r.store.Update(ctx, name, info, create, update, false, options)
+	if err == nil {
+		err = shorter.shortenTags(ctx, r.tagStatus, options.DryRun)
+	}
 	obj, err = r.shown.object(ctx, obj, err)
 	return obj, created, err
 }

@@ -461,11 +461,11 @@ func (streamStatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath
 	return resetFields("spec", "status")
 }
 
-// PrepareForUpdate is part of rest.RESTUpdateStrategy.
+// PrepareForUpdate is part of rest.RESTUpdateStrategy. streamStatusREST has seen to the status.
 func (streamStatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	stream, before := obj.(*imagev1.ImageStream), old.(*imagev1.ImageStream)
 	moved, ok := stream.Annotations[tags.Moved]
-	stream.Spec, stream.Status, stream.Generation, stream.Labels = before.Spec, before.Status, before.Generation, before.Labels
+	stream.Spec, stream.Generation, stream.Labels = before.Spec, before.Generation, before.Labels
 	stream.Annotations = map[string]string{}
 	for key, value := range before.Annotations {
 		stream.Annotations[key] = value

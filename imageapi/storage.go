@@ -172,7 +172,7 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 	if opts.Pushed != nil && opts.Registry != "" && (allowedRegistry(opts.AllowedRegistries, opts.Registry, false) || allowedRegistry(opts.AllowedRegistries, opts.Registry, true)) {
 		shown.pushed = opts.Pushed
 	}
-	streams, streamStatus, err := newImageStreams(g, opts.Scheme, shown)
+	streams, streamStatus, err := newImageStreams(g, opts.Scheme, shown, status)
 	if err != nil {
 		return nil, err
 	}

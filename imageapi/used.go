@@ -118,3 +118,19 @@ func (r *imagesREST) namesInUse(ctx context.Context) ([]string, error) {
 	slices.Sort(names)
 	return slices.Compact(names), nil
 }
+
+// inUse are the names of the images that pods use, and why there may be more.
+func (r *imagesREST) inUse(ctx context.Context) (used map[string]bool, doubts []string, err error) {
+	used = map[string]bool{}
+	if r.facts.usage == nil {
+		return used, nil, nil
+	}
+	if doubts = r.facts.doubts(ctx); len(doubts) > 0 {
+		return nil, doubts, nil
+	}
+	names, err := r.namesInUse(ctx)
+	for _, name := range names {
+		used[name] = true
+	}
+	return used, nil, err
+}
