@@ -21,8 +21,10 @@ import (
 	eventstore "k8s.io/kubernetes/pkg/registry/core/event/storage"
 
 	// The types served, in the scheme k8s.io/kubernetes/pkg/api/legacyscheme.
+	_ "k8s.io/kubernetes/pkg/apis/apps/install"
 	_ "k8s.io/kubernetes/pkg/apis/authentication/install" // TokenRequest
 	_ "k8s.io/kubernetes/pkg/apis/authorization/install"
+	_ "k8s.io/kubernetes/pkg/apis/batch/install"
 	_ "k8s.io/kubernetes/pkg/apis/coordination/install"
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
 	_ "k8s.io/kubernetes/pkg/apis/events/install"
@@ -99,6 +101,9 @@ func New(g generic.RESTOptionsGetter, opts Options) (*API, error) {
 			map[string]rest.Storage{"events": events}),
 		eventsv1.SchemeGroupVersion:       {"events": sharedEvents{events}},
 		coordinationv1.SchemeGroupVersion: {"leases": leases},
+	}
+	for gv, served := range workloads() {
+		groups[gv] = merge(groups[gv], served)
 	}
 	if opts.Authorizer != nil {
 		roles, err := newRoles(collected{g}, opts.Authorizer)

@@ -4,10 +4,12 @@ import (
 	"maps"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/informers"
@@ -50,7 +52,7 @@ func runGarbageCollector(ignored []schema.GroupResource) genericapiserver.PostSt
 		if err != nil {
 			return err
 		}
-		mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery()))
+		mapper := ownersMapper{restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery())), workloads()}
 		watched := metadatainformer.NewSharedInformerFactoryWithOptions(objects, 0, metadatainformer.WithTransform(onlyOwners))
 		started := make(chan struct{})
 		close(started) // no other controller's start is awaited
@@ -62,6 +64,25 @@ func runGarbageCollector(ignored []schema.GroupResource) genericapiserver.PostSt
 		go collector.Sync(ctx, client.Discovery(), garbageResync)
 		return nil
 	}
+}
+
+// ownersMapper does not know the kinds that have no objects here: the collector would take the owners of pods that were copied
+// from a cluster for gone, and delete the pods.
+type ownersMapper struct {
+	meta.ResettableRESTMapper
+	workloads map[schema.GroupVersion]map[string]rest.Storage
+}
+
+// RESTMapping is part of meta.RESTMapper.
+func (m ownersMapper) RESTMapping(kind schema.GroupKind, versions ...string) (*meta.RESTMapping, error) {
+	mapping, err := m.ResettableRESTMapper.RESTMapping(kind, versions...)
+	if err != nil {
+		return nil, err
+	}
+	if _, empty := m.workloads[mapping.Resource.GroupVersion()][mapping.Resource.Resource]; empty || mapping.Resource == replicationControllers {
+		return nil, &meta.NoKindMatchError{GroupKind: kind, SearchedVersions: versions}
+	}
+	return mapping, nil
 }
 
 // garbageInformers are the informers of the collector.

@@ -2,6 +2,7 @@ package coreapi_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -113,15 +114,20 @@ func TestForegroundDeletionWaitsForDependents(t *testing.T) {
 	s.awaitGone(t, "child", "owner")
 }
 
-// What is owned by a kind that is not served here, as are pods copied from
-// another cluster, stays; so does what has another owner left.
+// What is owned by a kind that has no objects here, as are pods copied from
+// another cluster, stays, whether the kind is served or not; so does what has another owner left.
 func TestWhatIsNotCollected(t *testing.T) {
 	t.Parallel()
 	s := start(t, coreapi.Options{})
 	gone := metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: "never", UID: "never"}
 	there := s.createPod(t, "team", pod("there"))
-	s.createPod(t, "team", ownedBy("of-a-replica-set", metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "app-1", UID: "1"}))
+	stay := []string{"of-a-node"}
 	s.createPod(t, "team", ownedBy("of-a-node", metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: "worker-1", UID: "2"}))
+	for kind, version := range map[string]string{"ReplicationController": "v1", "LimitRange": "v1", "DaemonSet": "apps/v1", "Deployment": "apps/v1", "ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "Job": "batch/v1", "CronJob": "batch/v1"} {
+		name := "of-a-" + strings.ToLower(kind)
+		s.createPod(t, "team", ownedBy(name, metav1.OwnerReference{APIVersion: version, Kind: kind, Name: "app-1", UID: types.UID(kind)}))
+		stay = append(stay, name)
+	}
 	s.createPod(t, "team", ownedBy("of-two", gone, ownerPod(there)))
 	s.createPod(t, "team", ownedBy("of-none", gone))
 	s.awaitGone(t, "of-none")
@@ -129,7 +135,7 @@ func TestWhatIsNotCollected(t *testing.T) {
 		p, err := s.CoreV1().Pods("team").Get(t.Context(), "of-two", metav1.GetOptions{})
 		return err == nil && len(p.OwnerReferences) == 1 && p.OwnerReferences[0].Name == "there", fmt.Sprint(p, err)
 	})
-	for _, name := range []string{"of-a-replica-set", "of-a-node"} {
+	for _, name := range stay {
 		if p, err := s.CoreV1().Pods("team").Get(t.Context(), name, metav1.GetOptions{}); err != nil || p.DeletionTimestamp != nil {
 			t.Errorf("%s: %v, being deleted: %v", name, err, p.DeletionTimestamp != nil)
 		}

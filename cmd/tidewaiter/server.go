@@ -15,6 +15,7 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -411,6 +412,10 @@ func (s *server) assemble(context.Context) error {
 	}
 	groups := maps.Clone(core.Groups)
 	groups[imagev1.GroupVersion], groups[policyapi.GroupVersion] = images, policies
+	if s.cluster == nil {
+		groups[corev1.SchemeGroupVersion] = maps.Clone(groups[corev1.SchemeGroupVersion])
+		groups[corev1.SchemeGroupVersion]["replicationcontrollers"] = coreapi.ReplicationControllers(imageapi.NeededOf(images))
+	}
 	s.web, err = web.New(s.webConfig(p, core, groups))
 	return err
 }

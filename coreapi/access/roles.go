@@ -74,7 +74,11 @@ func openshiftRoles() []rbacv1.ClusterRole {
 		role("system:image-builder", "Grants the right to build, push and pull images from within a project. Used primarily with service accounts for builds.",
 			layers("get", "update"), resources(imageGroup, []string{"create"}, "imagestreams")),
 		role("system:image-pruner", "Finds images that nothing uses, and deletes them.",
-			resources("", []string{"get", "list"}, "pods"),
+			resources("", []string{"get", "list"}, "pods", "replicationcontrollers", "limitranges"),
+			resources("apps", []string{"get", "list"}, "daemonsets", "deployments", "replicasets", "statefulsets"),
+			resources("batch", []string{"get", "list"}, "jobs", "cronjobs"),
+			resources("apps.openshift.io", []string{"get", "list"}, "deploymentconfigs"),       // not served: who may ask is answered 404,
+			resources("build.openshift.io", []string{"get", "list"}, "buildconfigs", "builds"), // by which oc goes on
 			resources(imageGroup, []string{"delete"}, "images"),
 			resources(imageGroup, []string{"get", "list"}, "images", "imagestreams"),
 			resources(imageGroup, []string{"update"}, "imagestreams/status")),

@@ -1,0 +1,159 @@
+package imageapi_test
+
+import (
+	"strings"
+	"testing"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/tidewaiter/tidewaiter/imageapi"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+)
+
+// needed is what is needed of all streams of a namespace, as stream=numbers of digests, read in pages.
+func (s *tagStorages) needed(namespace string, limit int64) (all []string, err error) {
+	options := &internalversion.ListOptions{Limit: limit}
+	for {
+		list, err := imageapi.NeededOf(s.all).List(inNamespace(namespace, s.asUser), options)
+		if err != nil {
+			return nil, err
+		}
+		for _, one := range list.Items {
+			var numbers []string
+			for _, container := range one.Spec.Template.Spec.Containers {
+				_, digest, _ := strings.Cut(container.Image, "@sha256:")
+				numbers = append(numbers, strings.TrimLeft(digest, "0"))
+			}
+			all = append(all, one.Namespace+"/"+one.Name+"="+strings.Join(numbers, ","))
+		}
+		if options.Continue = list.Continue; options.Continue == "" {
+			return all, nil
+		}
+	}
+}
+
+func (s *tagStorages) wantNeeded(namespace, want string) {
+	s.t.Helper()
+	for _, limit := range []int64{0, 1} {
+		got, err := s.needed(namespace, limit)
+		if err != nil || strings.Join(got, " ") != want {
+			s.t.Errorf("with limit %d needed are %v, %v, want %s", limit, got, err, want)
+		}
+	}
+}
+
+// What a tag leads to now and what pods use is needed, in each stream whose history has it; an index is if what it lists is used.
+func TestNeededImages(t *testing.T) {
+	t.Parallel()
+	p := &pods{synced: true}
+	s := newTagStoragesOf(t, imageapi.Options{Usage: p})
+	s.withImages(map[int][]int{1: nil, 2: {21}, 21: nil, 3: nil, 4: nil, 5: nil})
+	tag := tags.New(s.ref)
+	for n := 1; n <= 5; n++ {
+		tag = s.lead(tag, digestOf(n), "push")
+	}
+	s.mustCreateStream(stream("app", repository))
+	s.mustCreateStream(stream("other", "", "prod", "DockerImage/"+s.ref.String()))
+	s.mustCreateStream(stream("empty", ""))
+	if _, err := s.createStream("another", stream("app", repository)); err != nil {
+		t.Fatal(err)
+	}
+	s.wantNeeded("", "another/app=5 team/app=5 team/other=5")
+	p.use(digestOf(3), digestOf(21))
+	s.wantNeeded("", "another/app=2,3,5 team/app=2,3,5 team/other=5")
+	s.wantNeeded("team", "team/app=2,3,5 team/other=5")
+
+	one, err := imageapi.NeededOf(s.all).Get(inNamespace("team", s.asUser), "app")
+	if err != nil || one.Annotations["tidewaiter.dev/used-by"] != "prod,prod/team" || one.UID != s.stream("app").UID || *one.Spec.Replicas != 0 || one.Spec.Selector != nil {
+		t.Fatalf("%+v, %v", one, err)
+	}
+	if got := one.Spec.Template.Spec.Containers[2]; got.Name != "image-2" || got.Image != "tidewaiter.invalid/team/app@"+digestOf(5) {
+		t.Errorf("%+v", got)
+	}
+	if _, err := imageapi.NeededOf(s.all).List(inNamespace("team", s.asUser), &internalversion.ListOptions{FieldSelector: fields.OneTermEqualSelector("status.replicas", "0")}); !apierrors.IsBadRequest(err) {
+		t.Errorf("%v", err)
+	}
+	for _, name := range []string{"empty", "never"} {
+		if _, err := imageapi.NeededOf(s.all).Get(inNamespace("team", s.asUser), name); !apierrors.IsNotFound(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// While it is unknown what pods use nobody is told what is needed.
+func TestNeededIsUnknown(t *testing.T) {
+	t.Parallel()
+	p := &pods{synced: true, partly: true}
+	s := newTagStoragesOf(t, imageapi.Options{Usage: p})
+	s.lead(tags.New(s.ref), digestOf(1), "push")
+	s.mustCreateStream(stream("app", repository))
+	refused := func(says string) {
+		t.Helper()
+		for _, namespace := range []string{"", "team"} {
+			if _, err := s.needed(namespace, 0); !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), says) {
+				t.Errorf("in %q: %v", namespace, err)
+			}
+		}
+		if _, err := imageapi.NeededOf(s.all).Get(inNamespace("team", s.asUser), "app"); !apierrors.IsServiceUnavailable(err) {
+			t.Errorf("%v", err)
+		}
+	}
+	refused("pods are still being read")
+	p.partly, p.doubts = false, []string{"the pods of cluster prod are those of 3d ago: no route"}
+	refused("the pods of cluster prod are those of 3d ago: no route")
+	p.doubts = nil
+	s.wantNeeded("", "team/app=1")
+}
+
+// What pods use of the registry whose image API this is, and what a tag of it leads to, must be in a stream: else who goes by
+// streams would delete it there. In one namespace nobody deletes images.
+func TestNeededImagesAreInStreams(t *testing.T) {
+	t.Parallel()
+	p := &pods{synced: true}
+	s := newTagStoragesOf(t, imageapi.Options{Usage: p, Registry: ownRegistry})
+	own := reference.Reference{Host: ownRegistry, Repository: "team/app", Tag: "v1"}
+	for n, reference := range map[int]string{1: own.WithDigest(digestOf(1)).String(), 2: own.WithDigest(digestOf(2)).String(), 3: repository + "@" + digestOf(3)} {
+		image := &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: digestOf(n)}, DockerImageReference: reference}
+		if _, err := s.images.Create(requestContext(), image, rest.ValidateAllObjectFunc, &metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.ref = own
+	refused := func(says ...string) {
+		t.Helper()
+		_, err := s.needed("", 0)
+		for _, want := range says {
+			if !apierrors.IsConflict(err) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, want 409 with %q", err, want)
+			}
+		}
+		if _, err := s.needed("team", 0); err != nil {
+			t.Errorf("in a namespace: %v", err)
+		}
+	}
+	p.use(digestOf(3)) // is elsewhere
+	s.wantNeeded("", "")
+	p.use(digestOf(2), digestOf(3))
+	refused("oc tag --source=docker "+ownRegistry+"/team/app@"+digestOf(2)+" team/app:in-use", "pods of prod, prod/team")
+	s.mustCreateStream(stream("app", "", "in-use", "DockerImage/"+ownRegistry+"/team/app@"+digestOf(2)))
+	s.wantNeeded("", "team/app=2")
+
+	tag := s.lead(tags.New(own), digestOf(1), "webhook")
+	s.wantNeeded("", "team/app=1,2")
+	if _, _, err := s.streams.Delete(inNamespace("team", s.asUser), "app", rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	p.use()
+	s.wantNeeded("", "")
+	tag.ResourceVersion, tag.UID = "", ""
+	s.lead(tag, digestOf(2), "sweep") // nobody has told of a push
+	refused("the tag "+own.String()+" leads to an image", "Make the image stream team/app")
+	s.mustCreateStream(stream("app", ""))
+	s.wantNeeded("", "team/app=2")
+}
