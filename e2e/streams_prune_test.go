@@ -323,7 +323,7 @@ func TestPruningByLists(t *testing.T) {
 		})
 	}
 	awaitUsed(3)
-	wantContains(t, "the controllers", s.Kubectl(t, "get", "rc", "-n", "team", "-o", "yaml"), streamRegistry+"/team/app@"+digest(1), streamRegistry+"/team/app@"+indexDigest, "tidewaiter.dev/used-by: prod,prod/payments")
+	wantContains(t, "the controllers", s.Kubectl(t, "get", "rc", "-n", "team", "-o", "yaml"), streamRegistry+"/team/app@"+digest(1), streamRegistry+"/team/app@"+indexDigest)
 	if got := s.Kubectl(t, "get", "all", "-n", "team"); strings.Contains(got, "replicationcontroller") {
 		t.Errorf("get all has %s", got)
 	}

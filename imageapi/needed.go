@@ -24,16 +24,11 @@ import (
 )
 
 const (
-	// maxUsers bounds the clusters and namespaces that are named with a stream.
-	maxUsers = 20
 	// tagsPage is how many tags are read at a time.
 	tagsPage = 500
 	// noRegistry is the host of repositories where there is no registry. Nothing can be pulled from it.
 	noRegistry = "tidewaiter.invalid"
 )
-
-// usedByAnnotation says where the pods are that use what a ReplicationController names.
-const usedByAnnotation = "tidewaiter.dev/used-by"
 
 const neededDescription = "Controls nothing. It names the images of the image stream of this name that a tag leads to now or that pods use, here or in the clusters that are followed, " +
 	"so that oc adm prune images keeps them."
@@ -105,17 +100,11 @@ func (n *Needed) Get(ctx context.Context, name string) (*corev1.ReplicationContr
 
 // of names what is needed of a stream; nil if that is nothing.
 func (n *Needed) of(stream *imagev1.ImageStream, used map[string]bool) *corev1.ReplicationController {
-	images, users := map[string]bool{}, map[string]bool{}
+	images := map[string]bool{}
 	for i := range stream.Status.Tags {
 		for j, event := range stream.Status.Tags[i].Items {
-			if event.Image == "" || images[event.Image] || j > 0 && !used[event.Image] {
-				continue
-			}
-			images[event.Image] = true
-			if used[event.Image] && len(users) < maxUsers {
-				for _, user := range n.streams.shown.images.facts.usersOf(event.Image) {
-					users[user] = true
-				}
+			if event.Image != "" && (j == 0 || used[event.Image]) {
+				images[event.Image] = true
 			}
 		}
 	}
@@ -129,10 +118,6 @@ func (n *Needed) of(stream *imagev1.ImageStream, used map[string]bool) *corev1.R
 			Annotations: map[string]string{"kubernetes.io/description": neededDescription},
 		},
 		Spec: corev1.ReplicationControllerSpec{Replicas: new(int32), Template: &corev1.PodTemplateSpec{}},
-	}
-	if len(users) > 0 {
-		sorted := slices.Sorted(maps.Keys(users))
-		rc.Annotations[usedByAnnotation] = strings.Join(sorted[:min(len(sorted), maxUsers)], ",")
 	}
 	host := n.streams.shown.registry
 	if host == "" {
@@ -151,14 +136,19 @@ func (f *facts) usersOf(image string) []string {
 	return f.usage.UsedBy(append(f.indexes.of(image), image), nil)
 }
 
-// used are the names of the images that pods use. It fails while that is unknown.
+// used are the names of the images that pods use. It fails while that is unknown. Why it is, is told to who reads all namespaces: it
+// names clusters.
 func (n *Needed) used(ctx context.Context) (map[string]bool, error) {
 	used, doubts, err := n.streams.shown.images.inUse(ctx)
-	if err == nil && len(doubts) > 0 {
-		err = apierrors.NewServiceUnavailable(printable.Line("it is unknown which images pods use: "+strings.Join(doubts, "; ")+
-			". Who prunes by this list could delete what runs: try again when that is known (kubectl get clusters), or take the cluster out of the configuration", 2*maxWhy))
+	if err != nil || len(doubts) == 0 {
+		return used, err
 	}
-	return used, err
+	why := ""
+	if genericapirequest.NamespaceValue(ctx) == "" {
+		why = ": " + strings.Join(doubts, "; ")
+	}
+	return nil, apierrors.NewServiceUnavailable(printable.Line("it is unknown which images pods use"+why+
+		". Who prunes by this list could delete what runs: try again when that is known (kubectl get clusters), or take the cluster out of the configuration", 2*maxWhy))
 }
 
 // everyNeeded fails if the registry whose image API this server is has images that are needed and that no stream has.
