@@ -66,6 +66,9 @@ func (r *streamReader) object(ctx context.Context, obj runtime.Object, err error
 
 // show returns a stream as its users see it; stored is not changed.
 func (r *streamReader) show(ctx context.Context, stored *imagev1.ImageStream) (*imagev1.ImageStream, error) {
+	if ctx.Value(metadataOnly{}) != nil {
+		return stored, nil
+	}
 	var known []imagev1.ImageTag
 	if stored.Spec.DockerImageRepository != "" {
 		var err error

@@ -72,10 +72,11 @@ func newImageTags(g generic.RESTOptionsGetter, scheme *runtime.Scheme) (tagged *
 type tagStatusREST struct{ store *genericregistry.Store }
 
 var (
-	_ rest.Patcher              = &tagStatusREST{}
-	_ rest.ResetFieldsStrategy  = tagStrategy{}
-	_ rest.CreaterUpdater       = &genericregistry.Store{}
-	_ rest.SingularNameProvider = &genericregistry.Store{}
+	_ rest.Patcher                         = &tagStatusREST{}
+	_ rest.ResetFieldsStrategy             = tagStrategy{}
+	_ rest.GarbageCollectionDeleteStrategy = tagStrategy{}
+	_ rest.CreaterUpdater                  = &genericregistry.Store{}
+	_ rest.SingularNameProvider            = &genericregistry.Store{}
 )
 
 // New is part of rest.Storage.
@@ -106,6 +107,12 @@ func (r *tagStatusREST) ConvertToTable(ctx context.Context, obj, options runtime
 
 // tagStrategy prepares and validates an ImageTag. Users write what it follows, and not where that leads.
 type tagStrategy struct{ namespaceScoped }
+
+// DefaultGarbageCollectionPolicy is part of rest.GarbageCollectionDeleteStrategy. Tags have no dependents, and there may be
+// millions, which the garbage collector would hold in memory.
+func (tagStrategy) DefaultGarbageCollectionPolicy(context.Context) rest.GarbageCollectionPolicy {
+	return rest.Unsupported
+}
 
 func resetFields(paths ...string) map[fieldpath.APIVersion]*fieldpath.Set {
 	set := fieldpath.NewSet()

@@ -104,7 +104,7 @@ func (o *serverOptions) coreOptions(cfg *config) coreapi.Options {
 		ServiceCIDRs: o.serviceCIDRs,
 		NodePorts:    o.nodePorts,
 		PodLogs:      podlogs.Options{Dir: o.podLogsDir, Kubelet: cfg.Kubelet.options()},
-		Uncollected:  []schema.GroupResource{imagev1.Resource("images")},
+		Uncollected:  []schema.GroupResource{imagev1.Resource("images"), imagev1.Resource("imagetags")},
 	}
 }
 
@@ -328,7 +328,7 @@ func (s *server) newParts() *parts {
 	}
 	p.serve(s.newStorage(map[string]runtime.StorageSerializer{imagev1.GroupName: imageapi.NewStorageSerializer(legacyscheme.Codecs)}), s.options.dataDir)
 	p.beforeAPI = func(api http.Handler) http.Handler {
-		api = p.served.Serve(web.AnnounceWrites(s.db.Announce, api))
+		api = p.served.Serve(web.AnnounceWrites(s.db.Announce, imageapi.WithMetadataReads(api, p.serializers[imagev1.GroupName])))
 		if s.admitter == nil {
 			return api
 		}
