@@ -17,6 +17,7 @@ import (
 	"strings"
 	"testing"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/tidewaiter/tidewaiter/e2e/harness"
@@ -30,11 +31,12 @@ type inCluster struct {
 	*harness.Server
 	cluster *harness.Cluster
 	args    []string
+	config  string // beside what is installed
 }
 
-func install(t testing.TB, c *harness.Cluster) *inCluster {
+func install(t testing.TB, c *harness.Cluster, config string) *inCluster {
 	t.Helper()
-	s := &inCluster{cluster: c}
+	s := &inCluster{cluster: c, config: config}
 	s.documented(t, "helm install")
 	s.awaitAvailable(t)
 	return s
@@ -94,7 +96,8 @@ func (s *inCluster) run(t testing.TB) {
 	if len(args) == 0 || args[0] != "serve" {
 		t.Fatalf("the StatefulSet runs %q", args)
 	}
-	must(t, os.WriteFile(config, []byte(c.Kubectl(t, "get", "configmap", "tidewaiter", "-n", "tidewaiter", "-o", `jsonpath={.data.config\.yaml}`)), 0o600))
+	installed := c.Kubectl(t, "get", "configmap", "tidewaiter", "-n", "tidewaiter", "-o", `jsonpath={.data.config\.yaml}`)
+	must(t, os.WriteFile(config, []byte(strings.Replace(installed, "{}", "", 1)+"\n"+s.config), 0o600))
 	c.Kubectl(t, "delete", "service", "tidewaiter", "-n", "tidewaiter")
 	c.Kubectl(t, "create", "service", "externalname", "tidewaiter", "-n", "tidewaiter", "--external-name=localhost")
 	token := strings.TrimSpace(c.Kubectl(t, "create", "token", "tidewaiter", "-n", "tidewaiter"))
@@ -146,7 +149,7 @@ func TestInsideACluster(t *testing.T) {
 	r := registry.Start(t, registry.Distribution)
 	c := harness.StartCluster(t)
 	dryRun(t, c)
-	s := install(t, c)
+	s := install(t, c, fmt.Sprintf("streams: {namespaces: [{prefix: %s/shop, namespace: shop}]}\n", r.Host))
 	for i := range 5 {
 		c.Apply(t, plainImage(fmt.Sprintf("image-%d", i)))
 	}
@@ -243,6 +246,8 @@ func TestInsideACluster(t *testing.T) {
 		s.eventually(t, "admin", 0, []string{"No resources found"}, "get", "imagestreams", "-n", "team")
 	})
 
+	t.Run("namespaces of prefixes", func(t *testing.T) { s.testPrefixes(t, r) })
+
 	t.Run("APIServices", func(t *testing.T) {
 		c.Kubectl(t, "patch", "apiservice", "v1.tidewaiter.dev", "--type=merge", "-p", `{"spec":{"caBundle":null,"insecureSkipTLSVerify":true,"service":{"port":1}}}`)
 		c.Kubectl(t, "patch", "apiservice", "v1.config.openshift.io", "--type=merge", "-p", `{"spec":{"service":{"name":"another"}}}`)
@@ -313,6 +318,46 @@ func TestInsideACluster(t *testing.T) {
 	s.documented(t, "kubectl kustomize")
 	s.awaitAvailable(t)
 	s.eventually(t, "viewer", 0, []string{"image-0"}, "get", "images")
+}
+
+// testPrefixes has repositories below a prefix, whose streams belong into a namespace that the cluster does not have at first.
+func (s *inCluster) testPrefixes(t *testing.T, r *registry.Registry) {
+	c := s.cluster
+	runs := func(name, repository string, image v1.Image) string {
+		t.Helper()
+		ref, digest := r.Push(t, repository, image), images.Digest(t, image).String()
+		c.Apply(t, fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"default"},"spec":{"containers":[{"name":"main","image":%q}]}}`, name, ref))
+		s.eventually(t, "admin", 0, []string{digest}, "get", "images", "-o", "wide")
+		return digest
+	}
+	imgs := images.Numbered(t, 3)
+	runs("web-1", "shop/web:1", imgs[0])
+	harness.Eventually(t, func() error {
+		if log := s.Logs(); !strings.Contains(log, "there is no such namespace") || !strings.Contains(log, "namespace=shop") {
+			return fmt.Errorf("no warning: %s", log)
+		}
+		return nil
+	})
+	if got := c.Kubectl(t, "get", "imagestreams", "-A", "-o", "name"); strings.Contains(got, "web") {
+		t.Errorf("without the namespace there are the streams %s", got)
+	}
+
+	c.Kubectl(t, "create", "namespace", "shop")
+	c.Kubectl(t, "create", "rolebinding", "shopkeeper", "-n", "shop", "--clusterrole=view", "--user=nobody")
+	second := runs("web-2", "shop/web:2", imgs[1])
+	s.eventually(t, "nobody", 0, []string{"web", "1", "2"}, "get", "imagestreams", "-n", "shop")
+	s.eventually(t, "nobody", 0, []string{second}, "get", "imagestreamtag", "web:2", "-n", "shop", "-o", "jsonpath={.image.metadata.name}")
+	s.eventually(t, "nobody", 1, []string{`User "nobody" cannot list resource "imagestreams"`}, "get", "imagestreams", "-n", "default")
+
+	// It goes with the namespace, and nothing else waits for it.
+	c.Kubectl(t, "delete", "namespace", "shop", "--wait=false")
+	third := runs("web-3", "shop/web:3", imgs[2])
+	c.Kubectl(t, "wait", "--for=delete", "namespace/shop", "--timeout=110s")
+	s.eventually(t, "admin", 0, []string{third}, "get", "imagetag", "-n", "default", strings.ReplaceAll(r.Host, ":", "_")+"--shop--web:3", "-o", "jsonpath={.image.metadata.name}{.status.items[0].image}")
+	if got := c.Kubectl(t, "get", "imagestreams", "-A", "-o", "name"); strings.Contains(got, "web") {
+		t.Errorf("after the namespace there are the streams %s", got)
+	}
+	c.Kubectl(t, "delete", "pods", "web-1", "web-2", "web-3", "--force")
 }
 
 // follower is a server on its own in a pod of the cluster, which follows it by the service account that a kubelet gives the pod.

@@ -8,19 +8,25 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	registryrest "k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/apiserver/pkg/server/options"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	apiregistration "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 )
 
@@ -82,6 +88,47 @@ func (c *Cluster) Authorizer() (authorizer.Authorizer, error) {
 		return nil, fmt.Errorf("asking the cluster what callers may do: %w", err)
 	}
 	return info.Authorizer, nil
+}
+
+// namespaces is Kubernetes' admission that has nothing made in a namespace which the cluster does not have, or which it is
+// deleting: kube-apiserver does not ask its own about the requests that it passes on, and nobody would delete what is made
+// after the namespace. It goes by the informers.
+func (c *Cluster) namespaces() (admission.Interface, informers.SharedInformerFactory, error) {
+	client, err := kubernetes.NewForConfig(c.Client)
+	if err != nil {
+		return nil, nil, err
+	}
+	plugin, err := lifecycle.NewLifecycle(sets.New(metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic))
+	if err != nil {
+		return nil, nil, err
+	}
+	read := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(onlyPhase))
+	plugin.SetExternalKubeClientSet(client)
+	plugin.SetExternalKubeInformerFactory(read)
+	return whenRead{plugin, read.Core().V1().Namespaces().Informer().HasSynced}, read, plugin.ValidateInitialization()
+}
+
+// whenRead refuses with 503 while the cluster's namespaces are not read yet. The admission itself would wait for ten seconds, and
+// then say 403, after which nobody tries again.
+type whenRead struct {
+	*lifecycle.Lifecycle
+	read cache.InformerSynced
+}
+
+// Admit is part of admission.MutationInterface.
+func (w whenRead) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	if a.GetOperation() == admission.Create && a.GetNamespace() != "" && !w.read() {
+		return apierrors.NewServiceUnavailable("the cluster's namespaces are not read yet: try again in a moment")
+	}
+	return w.Lifecycle.Admit(ctx, a, o)
+}
+
+// onlyPhase leaves of a namespace what the admission goes by.
+func onlyPhase(obj any) (any, error) {
+	if namespace, ok := obj.(*corev1.Namespace); ok {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace.Name, UID: namespace.UID, ResourceVersion: namespace.ResourceVersion}, Status: corev1.NamespaceStatus{Phase: namespace.Status.Phase}}, nil
+	}
+	return obj, nil
 }
 
 // lead says which groups lead to the server.

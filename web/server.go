@@ -145,7 +145,15 @@ func New(c Config) (_ *Server, err error) {
 	cfg.MaxRequestsInFlight = cmp.Or(c.MaxReads, cfg.MaxRequestsInFlight)
 	cfg.MaxMutatingRequestsInFlight = cmp.Or(c.MaxWrites, cfg.MaxMutatingRequestsInFlight)
 	cfg.LoopbackClientConfig = s.ClientConfig()
-	cfg.AdmissionControl = admission.NewChainHandler(auditNames{}, labelBound{})
+	checks := []admission.Interface{auditNames{}, labelBound{}}
+	if c.Cluster != nil {
+		namespaces, informers, err := c.Cluster.namespaces()
+		if err != nil {
+			return nil, fmt.Errorf("reading the cluster's namespaces: %w", err)
+		}
+		checks, c.Informers = append(checks, namespaces), informers
+	}
+	cfg.AdmissionControl = admission.NewChainHandler(checks...)
 	if err := applyAudit(cfg, c.Audit); err != nil {
 		return nil, err
 	}
