@@ -98,6 +98,25 @@ func TestMappingOfAStreamThatIsNotThere(t *testing.T) {
 	}
 }
 
+// A stream of the own registry shows how that is called from elsewhere. A stream of another registry does not.
+func TestPublicRepositories(t *testing.T) {
+	t.Parallel()
+	s := newTagStoragesOf(t, imageapi.Options{Registry: ownRegistry, PublicRegistry: "images.example.com"})
+	for name, want := range map[string]string{"app": "images.example.com/team/app", "other": ""} {
+		from := ""
+		if want == "" {
+			from = repository
+		}
+		s.mustCreateStream(stream(name, from))
+		if got := s.stream(name).Status.PublicDockerImageRepository; got != want {
+			t.Errorf("%s is known from elsewhere as %q, want %q", name, got, want)
+		}
+	}
+	if got := newMappings(t, nil).mustCreateStream(stream("app", "")).Status.PublicDockerImageRepository; got != "" {
+		t.Errorf("without another name it is known from elsewhere as %q", got)
+	}
+}
+
 // Where the tag leads moves with each push, what follows it moves along, what has left an image is taken off it, and a push
 // of the same again is no news.
 func TestMappingsMoveTags(t *testing.T) {

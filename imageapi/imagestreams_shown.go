@@ -30,7 +30,9 @@ type streamReader struct {
 	streams    *genericregistry.Store // set once the store is made
 	authorizer Authorizer
 	registry   string // Options.Registry
-	imports    bool   // tags have what they follow imported (TagImports)
+	// publicRegistry is Options.PublicRegistry.
+	publicRegistry string
+	imports        bool // tags have what they follow imported (TagImports)
 	// pushed is Options.Pushed; nil if nobody is told.
 	pushed func(ctx context.Context, ref reference.Reference) error
 }
@@ -162,6 +164,9 @@ func (r *streamReader) compose(ctx context.Context, stored *imagev1.ImageStream,
 
 	stream := *stored
 	stream.Status = imagev1.ImageStreamStatus{DockerImageRepository: stored.Spec.DockerImageRepository}
+	if repository, follows := r.own(stored); follows && r.publicRegistry != "" {
+		stream.Status.PublicDockerImageRepository = r.publicRegistry + "/" + repository.Repository
+	}
 	for _, history := range histories {
 		if len(history.Items)+len(history.Conditions) > 0 {
 			stream.Status.Tags = append(stream.Status.Tags, history)

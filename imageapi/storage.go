@@ -51,6 +51,8 @@ type Options struct {
 	// OpenShift's, in canonical form and as that registry knows itself. A stream whose spec names no repository follows
 	// the repository <namespace>/<name> there. If it is "", mappings are refused.
 	Registry string
+	// PublicRegistry is the host[:port] by which Registry is reached from elsewhere; streams show it. "" is none.
+	PublicRegistry string
 	// Pushed is called after Registry has stored something here: with the tag and the digest of each mapping, and for
 	// an object with a subject with the tag of the subject's referrers. Signatures and attestations should then be
 	// looked for in the registry; Pushed does not wait for that. Its error is the answer to the registry, so that the
@@ -167,7 +169,7 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 			return ctx, func(obj runtime.Object) runtime.Object { return obj }
 		}
 	}
-	shown := &streamReader{images: served, tags: tagged, authorizer: opts.Authorizer, registry: opts.Registry, imports: opts.Importer != nil}
+	shown := &streamReader{images: served, tags: tagged, authorizer: opts.Authorizer, registry: opts.Registry, publicRegistry: opts.PublicRegistry, imports: opts.Importer != nil}
 	served.shown = shown
 	if opts.Pushed != nil && opts.Registry != "" && (allowedRegistry(opts.AllowedRegistries, opts.Registry, false) || allowedRegistry(opts.AllowedRegistries, opts.Registry, true)) {
 		shown.pushed = opts.Pushed

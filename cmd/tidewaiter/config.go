@@ -82,6 +82,8 @@ type streamsConfig struct {
 	// knows itself. A stream that follows no other repository follows <namespace>/<name> there, and pushes to it are
 	// mappings.
 	Registry string `yaml:"registry"`
+	// PublicRegistry is the host[:port] by which Registry is reached from elsewhere.
+	PublicRegistry string `yaml:"publicRegistry"`
 	// AllowedRegistriesForImport are the registries that users may have the server ask, in the form of OpenShift's
 	// configuration; all if it is left out.
 	AllowedRegistriesForImport []registryLocation `yaml:"allowedRegistriesForImport"`
@@ -242,6 +244,14 @@ func loadConfig(path string) (*config, error) {
 	if c.Streams.Registry != "" {
 		if c.Streams.Registry, err = reference.ParseHost(c.Streams.Registry); err != nil {
 			return nil, fmt.Errorf("%s: streams.registry: %w", path, err)
+		}
+	}
+	if c.Streams.PublicRegistry != "" {
+		if c.Streams.Registry == "" {
+			return nil, fmt.Errorf("%s: streams.publicRegistry is another name of streams.registry, which is left out", path)
+		}
+		if c.Streams.PublicRegistry, err = reference.ParseHost(c.Streams.PublicRegistry); err != nil {
+			return nil, fmt.Errorf("%s: streams.publicRegistry: %w", path, err)
 		}
 	}
 	for i, l := range c.Streams.AllowedRegistriesForImport {

@@ -156,12 +156,14 @@ func TestTheConfigurationOfSignatures(t *testing.T) {
 func TestUnknownKeysNameTheNearest(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"registries:\n- prefix: a\n  insecur: true\n": `line 3: there is no key "insecur" here; did you mean registries.insecure?`,
-		"registry:\n- prefix: a\n":                    `line 1: there is no key "registry" here; did you mean registries?`,
-		"streams:\n  registri: a\n":                   `line 2: there is no key "registri" here; did you mean streams.registry?`,
-		"sweep:\n  intervall: 6h\n  every: 6h\n":      `line 2: there is no key "intervall"`,
-		"registries:\n- prefix: a\n  CAfile: x\n":     "did you mean registries.caFile?",
-		strings.Repeat("x", 1000) + ": 1\n":           "there is no key",
+		"registries:\n- prefix: a\n  insecur: true\n":               `line 3: there is no key "insecur" here; did you mean registries.insecure?`,
+		"registry:\n- prefix: a\n":                                  `line 1: there is no key "registry" here; did you mean registries?`,
+		"streams: {publicRegistry: a.example.com}\n":                "streams.publicRegistry is another name of streams.registry, which is left out",
+		"streams: {registry: a.example.com, publicRegistry: a/b}\n": "streams.publicRegistry: ",
+		"streams:\n  registri: a\n":                                 `line 2: there is no key "registri" here; did you mean streams.registry?`,
+		"sweep:\n  intervall: 6h\n  every: 6h\n":                    `line 2: there is no key "intervall"`,
+		"registries:\n- prefix: a\n  CAfile: x\n":                   "did you mean registries.caFile?",
+		strings.Repeat("x", 1000) + ": 1\n":                         "there is no key",
 	} {
 		if _, err := loadConfig(writeConfig(t, text)); err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 500 {
 			t.Errorf("%.100q: %v", text, err)

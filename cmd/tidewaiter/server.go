@@ -392,6 +392,7 @@ func (s *server) assemble(context.Context) error {
 		AnswerCreation:    p.answerCreation,
 		Authorizer:        s.authorizer,
 		Registry:          s.config.Streams.Registry,
+		PublicRegistry:    s.config.Streams.PublicRegistry,
 		Pushed:            pushed,
 	})
 	if err != nil {
