@@ -43,7 +43,9 @@ type listedTags struct {
 	listed  int // tags on it
 	taken   int // of these
 	whole   bool
-	vacant  bool
+	// vacant says that the repository had neither a tag nor an Image. This does not grow old: who imports a tag meanwhile
+	// makes its ImageTag, so that a write of it is refused, and the list would have but the tags that this run has made.
+	vacant bool
 }
 
 // foreseen is what is known of a tag before it is read.
@@ -96,7 +98,7 @@ func (a *Ahead) take(ctx context.Context, ref reference.Reference) foreseen {
 	if r.useless {
 		return foreseen{}
 	}
-	if r.at.IsZero() || a.clock.Since(r.at) > aheadAge {
+	if r.at.IsZero() || !r.vacant && a.clock.Since(r.at) > aheadAge {
 		r.useless = expected < minAhead || !r.at.IsZero() && 4*r.taken < r.listed || a.list(ctx, ref.Bare(), r, 4*expected) != nil
 		if r.useless {
 			r.leads = nil

@@ -255,6 +255,41 @@ func TestTagsAreListedAgain(t *testing.T) {
 	}
 }
 
+// A long first import of a repository listed the tags that it had made itself, and then read each new tag and asked for
+// its images.
+func TestFirstImportOfARepositoryIsNotListedAgain(t *testing.T) {
+	t.Parallel()
+	registry, images, clock := registrytest.New(t), &countedImages{Images: &registrytest.Images{}}, clocktesting.NewFakeClock(time.Now())
+	references := pushMany(t, registry, 120)
+	im := newImporter(t, importer.Options{})
+	ahead := newAhead(t, images, clock, references)
+	for i, ref := range references {
+		if i%40 == 39 {
+			clock.Step(2 * time.Minute)
+		}
+		mustImport(t, im, ref, ahead)
+	}
+	if got, want := images.asked(), "[Create:120 Get:120 List:1 ListTags:1 UpdateTag:120]"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+
+	// Others import tags of such a repository meanwhile, and long after the list. The tags have moved since.
+	images = &countedImages{Images: &registrytest.Images{}}
+	ahead = newAhead(t, images, clock, references)
+	mustImport(t, im, references[0], ahead)
+	clock.Step(2 * time.Minute)
+	other := newImporter(t, importer.Options{})
+	first := mustImport(t, other, references[1], images.Images).Digest
+	second := registry.Push("team/app:1", newImage(t, sample.Spec{Name: "moved"}))
+	mustImport(t, im, references[1], ahead)
+	if got, _ := history(t, images.Images, references[1]); !slices.Equal(got, []string{second, first}) {
+		t.Errorf("the tag led to %v, want %v", got, []string{second, first})
+	}
+	if got := known(stored(t, images.Images, first)); slices.Contains(got, references[1]) {
+		t.Errorf("what the tag has left is still known by %v", got)
+	}
+}
+
 // A repository with very many tags is not read for the sake of a few.
 func TestFewOfVeryManyTags(t *testing.T) {
 	t.Parallel()
