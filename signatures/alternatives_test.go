@@ -11,7 +11,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// Keys overlap while they change: the old one goes on to be trusted until it is taken out.
+// While keys change, two overlap: the old one stays trusted until it is taken out.
 func TestSeveralKeys(t *testing.T) {
 	older, newer, stranger := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.Ed25519), signaturestest.NewKey(t, signaturestest.P256)
 	d := signaturestest.NewDeployment(t)
@@ -82,8 +82,8 @@ func TestCatchAllScope(t *testing.T) {
 	want(t, verify(t, signatures.TypeSimpleSigning, content, signaturestest.SetFrom(t, all+nearer)), "False NoMatchingKey / Unknown")
 }
 
-// Nobody signs annotations: whoever can write to a registry can put rubbish beside a good signature. It matters only
-// where it is needed.
+// Nobody signs annotations: whoever can write to a registry can put rubbish beside a good signature. Rubbish matters
+// only in an annotation that is needed.
 func TestAttackRubbishInAnnotations(t *testing.T) {
 	key := signaturestest.NewKey(t, signaturestest.P256)
 	d := signaturestest.NewDeployment(t)
@@ -122,7 +122,7 @@ func TestUnknownCAIsNamed(t *testing.T) {
 	}
 }
 
-// Somebody without a time stamp shall not read "%!w(<nil>)".
+// A message about a missing time stamp must not read "%!w(<nil>)".
 func TestMessageWithoutTime(t *testing.T) {
 	d := signaturestest.NewDeployment(t)
 	key := signaturestest.NewKey(t, signaturestest.P256)

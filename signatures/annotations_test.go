@@ -9,8 +9,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// What `cosign sign -a` says is among the claims, in a bundle as in the older format. It is the subject's that the signature
-// is over, and can be taken for no other claim.
+// Annotations of `cosign sign -a` are among the claims, in a bundle as in the older format. They come from the subject that
+// the signature is over, and cannot be taken for another claim.
 func TestAnnotationsOfBundles(t *testing.T) {
 	t.Parallel()
 	key := signaturestest.NewKey(t, signaturestest.P256)

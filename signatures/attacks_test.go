@@ -24,8 +24,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// Each test here is an attack that some verifier fell for. The table in docs/signatures.md names the guard that each
-// is against; without the guard, the test fails.
+// Each test here is an attack that some verifier fell for. The table in docs/signatures.md names the guard against it.
+// Without the guard, the test fails.
 
 const (
 	digestOnly = "{matchPolicy: DigestOnly}"
@@ -33,8 +33,8 @@ const (
 	mail       = "dev@example.com"
 )
 
-// attack checks that a signature is refused for the reason that the guard gives, and that the same signature without the
-// attack is trusted: otherwise it might be refused for anything.
+// attack checks that a signature is refused for the reason that the guard gives. It also checks that the same signature
+// without the attack is trusted: otherwise it might be refused for another reason.
 func attack(t *testing.T, typ string, set *policy.Set, honest, evil any, expected string) {
 	t.Helper()
 	want(t, verify(t, typ, signaturestest.Marshal(t, honest), set), trusted)
@@ -74,7 +74,8 @@ func TestAttackLogEntryOfAnotherSignature(t *testing.T) {
 		edited(f.honest, payload.AnnotationLogBundle, again.Annotations[payload.AnnotationLogBundle]), "False TransparencyLogEntryInvalid / True")
 }
 
-// The same in a log of version 2, whose entries say nothing by themselves: what was logged is computed from the bundle.
+// The same attack in a log of version 2. Its entries say nothing by themselves: what was logged is computed from the
+// bundle.
 func TestAttackLogEntryV2OfAnotherSignature(t *testing.T) {
 	d := signaturestest.NewDeployment(t)
 	set := signaturestest.Set(t, d.TrustRoot(t, "signedEmail: "+mail, nil), digestOnly)
@@ -94,8 +95,8 @@ func TestAttackLogEntryOfAnotherDigest(t *testing.T) {
 		edited(f.honest, payload.AnnotationLogBundle, other.Annotations[payload.AnnotationLogBundle]), "False TransparencyLogEntryInvalid / True")
 }
 
-// A log entry for the right signature bytes that names another key (CVE-2026-22703, GHSA-whqx-f9j3-ch6m). ECDSA lets
-// anyone find a key under which given bytes verify; the log takes it in good faith.
+// A log entry has the right signature bytes but names another key (CVE-2026-22703, GHSA-whqx-f9j3-ch6m). With ECDSA
+// anyone can find a key under which given bytes verify, and the log accepts it in good faith.
 func TestAttackLogEntryOfAnotherKey(t *testing.T) {
 	f := newLogFixture(t)
 	raw, err := base64.StdEncoding.DecodeString(f.honest.Annotations[payload.AnnotationSignature])
@@ -111,7 +112,7 @@ func TestAttackLogEntryOfAnotherKey(t *testing.T) {
 	attack(t, signatures.TypeSimpleSigning, f.set, f.honest, evil, "False TransparencyLogEntryInvalid / True")
 }
 
-// The time of a log entry moved back to when a certificate was valid. The promise signs the time.
+// The time of a log entry is moved back to when a certificate was valid. The log's promise signs the time.
 func TestAttackIntegratedTimeAltered(t *testing.T) {
 	d := signaturestest.NewDeployment(t)
 	leaf, key := d.Identity(t, mail, nil)
@@ -124,8 +125,7 @@ func TestAttackIntegratedTimeAltered(t *testing.T) {
 		edited(late, payload.AnnotationLogBundle, string(signaturestest.Marshal(t, b))), "False TransparencyLogEntryInvalid / True")
 }
 
-// An attestation, properly signed by the right key, counted as approval of the image (CVE-2022-35929,
-// CVE-2026-39395).
+// An attestation, properly signed by the right key, is counted as approval of the image (CVE-2022-35929, CVE-2026-39395).
 func TestAttackAttestationCountedAsSignature(t *testing.T) {
 	key := signaturestest.NewKey(t, signaturestest.P256)
 	set := signaturestest.Set(t, signaturestest.TrustKey(key, nil), digestOnly)
@@ -189,8 +189,8 @@ func stampedBy(t *testing.T, cert *x509.Certificate, key crypto.Signer, signatur
 	return response
 }
 
-// The same log entry twice, as if two logs had witnessed it (GHSA-9vcr-p3rj-q5q6). Policies here ask for one log, so
-// nothing is gained by it; it is refused all the same.
+// The same log entry twice, as if two logs had witnessed it (GHSA-9vcr-p3rj-q5q6). Policies here ask for one log, so an
+// attacker gains nothing; it is refused all the same.
 func TestAttackOneLogAsTwoWitnesses(t *testing.T) {
 	d := signaturestest.NewDeployment(t)
 	leaf, key := d.Identity(t, mail, nil)
@@ -306,7 +306,8 @@ func TestAttackTwoIssuers(t *testing.T) {
 	}
 }
 
-// A log key with which no promise can be verified must be refused when the policy is read, not be a reason to go without.
+// A log key with which no promise can be verified must be refused when the policy is read. It must not mean that no log
+// entry is demanded.
 func TestAttackLogKeyOfAnotherAlgorithm(t *testing.T) {
 	key := signaturestest.NewKey(t, signaturestest.P256)
 	for _, kind := range []string{signaturestest.RSA2048, signaturestest.Ed25519} {
@@ -347,14 +348,14 @@ func TestAttackUnknownOpenPGPKey(t *testing.T) {
 	want(t, verify(t, signatures.TypeAtomic, literal, set), "False InvalidSignature / Unknown")
 }
 
-// A signature whose certificate proves nothing because a bare key signed, and the reverse.
+// A signature by a bare key carries a certificate that proves nothing, and the reverse.
 func TestAttackKeyForCertificate(t *testing.T) {
 	d := signaturestest.NewDeployment(t)
 	leaf, certKey := d.Identity(t, mail, nil)
 	attacker := signaturestest.NewKey(t, signaturestest.P256)
 	set := signaturestest.Set(t, d.TrustFulcio(t, "signedEmail: "+mail), matchRepository)
-	// The victim's certificate beside a signature of the attacker's key, logged with the certificate: the log would not
-	// take it, a forged entry cannot have a promise, and the signature does not verify under the certificate.
+	// The victim's certificate stands beside a signature of the attacker's key, logged with the certificate. The log
+	// would not take it, a forged entry cannot have a promise, and the signature does not verify under the certificate.
 	honest := d.Keyless(t, leaf, certKey, digest, repository, time.Now())
 	forged := attacker.SimpleSigning(t, digest, repository)
 	forged.Annotations[payload.AnnotationCertificate] = honest.Annotations[payload.AnnotationCertificate]
@@ -375,7 +376,7 @@ func TestAttackOwnCAInChain(t *testing.T) {
 	honest := d.Keyless(t, leaf, key, digest, repository, time.Now())
 	leaf, key = attacker.Identity(t, mail, nil)
 	evil := attacker.Keyless(t, leaf, key, digest, repository, time.Now())
-	d.Log(t, evil, "sha256", signaturestest.CertPEM(t, leaf), time.Now()) // the log takes anybody's
+	d.Log(t, evil, "sha256", signaturestest.CertPEM(t, leaf), time.Now()) // the log takes anybody's entries
 	attack(t, signatures.TypeSimpleSigning, set, honest, evil, "False NoMatchingKey / Unknown")
 }
 

@@ -19,11 +19,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// TypeAttestation is an in-toto statement that is no image signature: a sigstore bundle's JSON as it was in the registry, or
-// a layer of cosign's .att tag as a sigstore blob (payload.Blob).
+// TypeAttestation is an in-toto statement that is no image signature. Its content is a sigstore bundle's JSON as it was in
+// the registry, or a layer of cosign's .att tag as a sigstore blob (payload.Blob).
 const TypeAttestation = verdicts.TypeAttestation
 
-// Reasons of conditions on attestations, and of verdicts that they decide.
+// Reasons of conditions on attestations, and of the verdicts that attestations decide.
 const (
 	ReasonAttestationVerified evidence.Reason = "AttestationVerified" // Trusted=True
 	ReasonPredicateRefused    evidence.Reason = "PredicateRefused"    // the policy's expression is not true of the predicate
@@ -57,12 +57,12 @@ func (v *Verdict) attest(content signedContent, image Image, p *policy.Policy, e
 	v.set(verdicts.Trusted, true, ReasonAttestationVerified, fmt.Sprintf("%s, attested by %s", content.statement.PredicateType, e.Signer()))
 }
 
-// isAttestation tells signatures and attestations apart: the latter say something of an image, and not that anybody
+// isAttestation tells attestations from signatures: an attestation says something about an image, but not that anybody
 // approves of it.
 func isAttestation(s *imagev1.ImageSignature) bool { return s.Type == TypeAttestation }
 
-// demanded makes one verdict of the attestations in a repository, by a policy that demands some: all of them have to be
-// there. The first that is missing decides; its reason is that of the best attestation of its type.
+// demanded makes one verdict of the attestations in a repository, by a policy that demands some. All of them have to be
+// there. The first that is missing decides, and its reason is that of the best attestation of its type.
 func (p verdictScope) demanded(by *policy.Policy, judged []judgement) annotation.Verdict {
 	v := annotation.Verdict{Verified: verdicts.VerifiedTrue, Reason: string(ReasonAttestationVerified)}
 	var there []string
@@ -147,7 +147,7 @@ func (j *judgement) nearer(other *judgement, demand string) bool {
 	return rank(j) > rank(other)
 }
 
-// onlyAttestations says what is there of an image without a signature, and who vouches for it.
+// onlyAttestations describes the attestations of an image without a signature, and who vouches for them.
 func (p verdictScope) onlyAttestations(judged []judgement) (reason, message string) {
 	best := map[string]judgement{} // of several policies
 	for _, j := range judged {
@@ -176,7 +176,7 @@ func (p verdictScope) onlyAttestations(judged []judgement) (reason, message stri
 		p.repository, strings.Join(slices.Sorted(maps.Keys(found)), "; ")), maxSummary)
 }
 
-// leftOut are the types of attestations that a search saw in the repository and did not bring, sorted.
+// leftOut are the types, sorted, of the attestations that a search saw in the repository and did not bring.
 func (p verdictScope) leftOut() []string {
 	var listed []struct {
 		Type    string `json:"type"`

@@ -36,7 +36,7 @@ func statement(digest, predicateType, predicate string) []byte {
 		repository, strings.TrimPrefix(digest, "sha256:"), predicateType, predicate)
 }
 
-// demanding is a set of one policy that demands attestations, the items of a list as YAML in flow style.
+// demanding makes a set of one policy that demands attestations: the items of a list, as YAML in flow style.
 func demanding(t testing.TB, rootOfTrust, attestations string) *policy.Set {
 	t.Helper()
 	return signaturestest.SetFrom(t, demandingDocument("demo", `["registry.example.com"]`, rootOfTrust, attestations))
@@ -52,8 +52,8 @@ const (
 	noneBad   = `{name: scan, predicateType: vuln, policy: {type: cel, data: 'predicate.found.all(f, f.severity != "CRITICAL")'}}`
 )
 
-// asked is what the server says of an image with these attestations and signatures in its repository: the verdict, the
-// reason, and the message.
+// asked returns the server's answer about an image with these attestations and signatures in its repository: the verdict,
+// with reason and message, and the Image.
 func asked(t testing.TB, set *policy.Set, sigs ...imagev1.ImageSignature) (annotation.Verdict, *imagev1.Image) {
 	t.Helper()
 	img := object(sigs...)
@@ -109,7 +109,8 @@ func TestAttestationsOfKeys(t *testing.T) {
 	}
 }
 
-// By a certificate and a log, with the log's entries of kind dsse, of version 2, and with a certificate that is valid now.
+// Attestations are verified by a certificate and a log: with the log's entries of kind dsse, with entries of version 2, and
+// with a certificate that is valid now.
 func TestAttestationsOfCertificates(t *testing.T) {
 	t.Parallel()
 	d := signaturestest.NewDeployment(t)
@@ -164,8 +165,8 @@ func layerOf(t testing.TB, d *signaturestest.Deployment, b *protobundle.Bundle, 
 	}}
 }
 
-// What is demanded and absent, about another image, of another type, of another signer, or refused by the expression, is
-// False with the reason, and the attestation that is nearest says it.
+// A demanded attestation may be absent, about another image, of another type, by another signer, or refused by the
+// expression. The verdict is then False with the reason, which the nearest attestation gives.
 func TestDemandsThatAreNotMet(t *testing.T) {
 	t.Parallel()
 	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -214,8 +215,8 @@ func TestDemandsThatAreNotMet(t *testing.T) {
 	}
 }
 
-// What attestations come to is a verdict beside that of signatures: of all that policies demand, and where none is demanded, of
-// those that are there. The Image's is the worst of its repositories.
+// Attestations have a verdict beside that of signatures. Where policies demand some, it is about all of these; elsewhere it
+// is about those that are there. The Image's verdict is the worst of its repositories.
 func TestVerdictOfAttestations(t *testing.T) {
 	t.Parallel()
 	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -287,8 +288,8 @@ func TestSignatureAndAttestationAreDemanded(t *testing.T) {
 	wantVerdict(t, v, verdicts.Unsigned, "OnlyAttestations", slsa1)
 }
 
-// Attestations do not make an image signed, whoever has made them, and the answer says what is there and by whom, of each
-// repository for itself.
+// Attestations do not make an image signed, whoever has made them. The answer says which are there and who made them,
+// separately for each repository.
 func TestImageWithOnlyAttestations(t *testing.T) {
 	t.Parallel()
 	prod, dev := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -322,7 +323,7 @@ func TestImageWithOnlyAttestations(t *testing.T) {
 
 func half(name string) string { return strings.SplitN(name, "@", 2)[1] }
 
-// An attestation that is demanded and that the search could not bring is not known to be absent.
+// A demanded attestation that the search could not bring is not taken for absent: the verdict is not known.
 func TestDemandedAttestationIsLeftOut(t *testing.T) {
 	t.Parallel()
 	key := signaturestest.NewKey(t, signaturestest.P256)
@@ -335,8 +336,7 @@ func TestDemandedAttestationIsLeftOut(t *testing.T) {
 	wantVerdict(t, annotation.Judged(img.Annotations)[repository], verdicts.VerifiedUnknown, "AttestationLeftOut", "too large")
 }
 
-// Junk displaces neither the attestation that is demanded nor a signature, whatever the order, and what an image holds is
-// bounded.
+// Junk displaces neither the demanded attestation nor a signature, whatever the order, and what an image holds is bounded.
 func TestAttackJunkAttestationsDisplace(t *testing.T) {
 	t.Parallel()
 	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -346,7 +346,7 @@ func TestAttackJunkAttestationsDisplace(t *testing.T) {
 	for i := range 40 {
 		k := other
 		if i%2 == 0 {
-			k = key // trusted, and not demanded
+			k = key // trusted, but not demanded
 		}
 		all = append(all, stored(t, signatures.TypeAttestation, k.Bundle(t, statement(digest, spdx, fmt.Sprintf(`{"n":%d,"more":%q}`, i, strings.Repeat("y", 20_000))))))
 	}
@@ -376,12 +376,12 @@ func TestAttackJunkAttestationsDisplace(t *testing.T) {
 // oldEntry puts a layer into the log as cosign did before 2.2, with an entry of kind intoto 0.0.1.
 func oldEntry(t testing.TB, d *signaturestest.Deployment, l *payload.Blob, verifierPEM []byte, at time.Time) {
 	t.Helper()
-	envelope, statement := sha256.Sum256(l.Payload), sha256.Sum256(nil) // the hash of the payload is looked at by nobody
+	envelope, statement := sha256.Sum256(l.Payload), sha256.Sum256(nil) // nobody looks at the hash of the payload
 	l.Annotations[payload.AnnotationLogBundle] = d.Entry(t, fmt.Appendf(nil, `{"apiVersion":"0.0.1","kind":"intoto","spec":{"content":{"hash":{"algorithm":"sha256","value":"%x"},"payloadHash":{"algorithm":"sha256","value":"%x"}},"publicKey":%q}}`,
 		envelope, statement, signaturestest.B64(verifierPEM)), at, 4711)
 }
 
-// A log entry of kind intoto 0.0.1 has the hash of the envelope and not the signature; it vouches for nothing else.
+// A log entry of kind intoto 0.0.1 has the hash of the envelope and not the signature. It vouches for that envelope only.
 func TestAttestationsWithOldLogEntries(t *testing.T) {
 	t.Parallel()
 	d, stranger := signaturestest.NewDeployment(t), signaturestest.NewDeployment(t)
@@ -457,7 +457,7 @@ func TestAttestationsWithOldLogEntries(t *testing.T) {
 	}
 }
 
-// Whatever comes in as an attestation, it is trusted only if its bytes are those that a trusted key has signed.
+// Whatever comes in as an attestation, it is trusted only if a trusted key has signed exactly its bytes.
 func FuzzAttestation(f *testing.F) {
 	key := signaturestest.NewKey(f, signaturestest.P256)
 	of := statement(signedInstead, slsa1, `{"builder":"here"}`)

@@ -24,8 +24,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// documented are the policies in docs/signatures.md, each as a whole document: the first as it is, others put into it where
-// the text says that they stand, and once more for each line that they have as a comment.
+// documented returns the policies in docs/signatures.md, each as a whole document. The first is complete; others are put
+// into it where the text says that they belong. Each commented line makes another policy, in which it is in force.
 func documented(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile("../docs/signatures.md")
@@ -75,12 +75,12 @@ func documented(t *testing.T) []string {
 type found []imagev1.ImageSignature
 
 type documentedCase struct {
-	of             string // what tells the policy from those below
+	of             string // tells the policy from those below
 	trusted, other []found
-	n              int // how many policies it is about
+	n              int // how many policies this row is about
 }
 
-// Every policy in docs/signatures.md trusts what it says that it trusts, and nobody else.
+// Every policy in docs/signatures.md trusts exactly those whom the document says that it trusts.
 func TestDocumentedPolicies(t *testing.T) {
 	t.Parallel()
 	dir, present := t.TempDir(), time.Now()
@@ -89,7 +89,7 @@ func TestDocumentedPolicies(t *testing.T) {
 	gpg := signaturestest.NewGPG(t, "Release", present.AddDate(0, -1, 0), 0)
 	statementOf := signaturestest.Statement(digest, cosignSign)
 
-	// Who signs, as Fulcio, a CA of one's own and notation have it.
+	// Signers with certificates as Fulcio, an own CA and notation issue them.
 	by := func(issuer string) func(*x509.Certificate) {
 		return func(c *x509.Certificate) {
 			der, err := asn1.MarshalWithParams(issuer, "utf8")

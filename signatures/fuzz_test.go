@@ -21,10 +21,10 @@ import (
 )
 
 // The fuzz targets judge signatures of an image that no trusted key has ever signed. Whatever comes in, the verdict must
-// be well-formed and must not be True: a verdict of True would be a signature whose digest is not the image's.
+// be well-formed and must not be True. A verdict of True would mean a signature whose digest is not the image's.
 //
-// Each fuzzing process has keys of its own, so an input that is bytes alone would never verify in the next one. Inputs are
-// therefore edits to a genuine signature that the process has made itself; raw bytes come in besides.
+// Each fuzzing process has keys of its own, so an input of bytes alone would never verify in the next process. Inputs are
+// therefore edits to a genuine signature that the process has made itself. Raw bytes come in besides.
 
 var unsigned = signatures.Image{Digest: digest, Reference: image.Reference, Manifest: []byte(manifest)}
 
@@ -60,7 +60,7 @@ func (f *fuzzed) check(t *testing.T, typ string, content []byte) {
 	}
 }
 
-// genuine makes sure that a seed would be trusted if the image were the one that was signed.
+// genuine makes sure that a seed would be trusted for the image that was signed.
 func (f *fuzzed) genuine(t testing.TB, typ string, content []byte) []byte {
 	t.Helper()
 	for _, set := range f.sets {
@@ -118,7 +118,7 @@ func FuzzVerifyBundle(f *testing.F) {
 	})
 }
 
-// The annotations of a cosign signature are what holds certificates, log entries and timestamps: each is edited by itself.
+// The annotations of a cosign signature hold certificates, log entries and timestamps. Each is edited by itself.
 func FuzzVerifyAnnotations(f *testing.F) {
 	z := newFuzzed(f)
 	leaf, key := z.d.Identity(f, mail, nil)
@@ -173,7 +173,7 @@ func FuzzVerifyOpenPGP(f *testing.F) {
 	})
 }
 
-// FuzzVerifyImage judges a whole object twice: the second time nothing changes, and JSON keeps all of it.
+// FuzzVerifyImage judges a whole object twice. The second time nothing changes, and JSON keeps all of it.
 func FuzzVerifyImage(f *testing.F) {
 	z := newFuzzed(f)
 	f.Add(signatures.TypeSimpleSigning, signaturestest.Marshal(f, z.key.SimpleSigning(f, signedInstead, repository)), image.Reference, manifest)

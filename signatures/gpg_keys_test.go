@@ -24,7 +24,7 @@ func trustGPG(t *testing.T, keyrings ...[]byte) *policy.Set {
 	return signaturestest.Set(t, signaturestest.TrustGPG(bytes.Join(keyrings, nil)), matchRepository)
 }
 
-// A keyring that was put together over the years holds copies of a key. What the newest says counts, wherever it stands.
+// A keyring that was put together over the years holds copies of a key. The newest copy counts, wherever it stands.
 func TestGPGCopiesOfOneKey(t *testing.T) {
 	made := now.AddDate(-1, 0, 0)
 	key := signaturestest.NewGPG(t, "Release", made, 0)
@@ -139,7 +139,7 @@ func public(t *testing.T, key *openpgp.Entity) []byte {
 	return b.Bytes()
 }
 
-// signVersion4 makes a message with a signature of version 4, by any hash: the library refuses to make one with SHA-1.
+// signVersion4 makes a message with a signature of version 4, with any hash. The library refuses to make one with SHA-1.
 func signVersion4(t *testing.T, key *openpgp.Entity, content []byte, hash crypto.Hash, at time.Time) []byte {
 	t.Helper()
 	hashed := append([]byte{4, 0, byte(packet.PubKeyAlgoRSA), hashID[hash], 0, 6, 5, 2}, seconds(at)...)
@@ -155,7 +155,7 @@ var hashID = map[crypto.Hash]byte{crypto.SHA1: 2, crypto.SHA256: 8}
 
 func seconds(at time.Time) []byte { return binary.BigEndian.AppendUint32(nil, uint32(at.Unix())) }
 
-// signaturePacket appends to the fields of a signature the first bytes of the hash and the number, and wraps it all.
+// signaturePacket appends the first bytes of the hash, and the number, to the fields of a signature, and wraps it all.
 func signaturePacket(t *testing.T, key *openpgp.Entity, fields []byte, hash crypto.Hash, sum []byte) []byte {
 	t.Helper()
 	private, ok := key.PrivateKey.PrivateKey.(crypto.Signer)
@@ -235,7 +235,7 @@ func TestGPGVersion3(t *testing.T) {
 	})
 }
 
-// What one part of a file says and another part signs must not be taken for the same.
+// What one part of a file says must not be taken for what another part signs.
 func TestAttackGPGMoreThanOneMessage(t *testing.T) {
 	made := now.AddDate(-1, 0, 0)
 	key := signaturestest.NewGPG(t, "Release", made, 0)

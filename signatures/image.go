@@ -28,32 +28,35 @@ const rules = "v4"
 // not write every Image again.
 const probeInterval = 24 * time.Hour
 
-// maxJudged bounds the signatures, and the attestations, judged in one Image, however many a client wrote into it.
+// maxJudged bounds the signatures that are judged in one Image, and likewise the attestations, however many a client wrote
+// into it.
 const maxJudged = 64
 
-// Indexes finds an index that is verified in a repository and whose manifest lists the image that is judged; nil if there
-// is none. After an error the verdict is Unknown, and the image is judged again an hour later.
+// Indexes finds a verified index in a repository whose manifest lists the image that is judged; nil if there is none. After
+// an error the verdict is Unknown, and the image is judged again an hour later.
 type Indexes func(repository string) (*imagev1.Image, error)
 
-// indexRetry is the time after which an image is judged again whose index could not be read.
+// indexRetry is the time after which an image is judged again if an index could not be read.
 const indexRetry = time.Hour
 
-// VerifyImage computes the verdict on every signature of an Image, in every repository that the image is in, and writes
-// it into the Image. A signature counts in the repositories where it was found; one that a client wrote counts in all.
-// The signature's own conditions, and the fields that say who signed what, are the worst of those that a policy covers,
-// and say which repository they are about. The annotation annotation.Verdicts has the verdict of each repository,
-// annotation.Policy names the policies used, and annotation.Recheck when to look again. What repositories brought is
-// bounded, see bound, and leaves with them.
+// VerifyImage computes the verdict on every signature of an Image, in every repository that the image is in, and writes the
+// verdicts into the Image.
 //
-// The policies of namespaces say nothing of all this. The annotation annotation.NamespaceVerdicts has the verdicts by them.
+// A signature counts in the repositories where it was found; one that a client wrote counts in all. A signature's own
+// conditions, and its fields that say who signed what, come from the worst of its verdicts in repositories that a policy
+// covers, and name that repository. The annotation annotation.Verdicts has the verdict of each repository, annotation.Policy
+// names the policies used, and annotation.Recheck says when to look again. How many signatures repositories may bring is
+// bounded, see bound. A repository's signatures leave with it.
+//
+// Policies of namespaces change nothing of this. The annotation annotation.NamespaceVerdicts has the verdicts by them.
 //
 // covered tells whether a policy covers the image anywhere. When none does, conditions that somebody else has set stay as
-// they are (`oc adm verify-image-signature --save` works), verdicts left by a policy that is gone are reset to
-// Unknown, and so are signatures without conditions.
+// they are (`oc adm verify-image-signature --save` works). Verdicts left by a policy that is gone become Unknown, and so do
+// signatures without conditions.
 //
-// What the Image says of its verdicts before does not count, but for the times: it has to come from storage and not from a
-// client. changed tells whether the Image differs from before. A condition's lastTransitionTime changes only with its
-// status; its lastProbeTime when anything in it changes, or after a day.
+// The Image has to come from storage and not from a client. Of its earlier verdicts only the times count. changed tells
+// whether the Image differs from before. A condition's lastTransitionTime changes only with its status. Its lastProbeTime
+// changes when anything in it does, or after a day.
 func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes Indexes) (changed, covered bool) {
 	annotations, before := maps.Clone(image.Annotations), len(image.Signatures)
 	_, wasOurs := annotations[AnnotationPolicy]
@@ -149,7 +152,7 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 	annotate(image, annotation.NamespacePolicy, stampOf(namespaced))
 	next := ""
 	if !recheck.IsZero() {
-		// Times of certificates and keys are whole seconds and include the last one.
+		// Certificates and keys have times in whole seconds, and are valid until the end of the last one.
 		next = recheck.UTC().Add(time.Second).Format(time.RFC3339)
 	}
 	annotate(image, AnnotationRecheck, next)
@@ -159,7 +162,7 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 	return changed || before != len(image.Signatures) || !maps.Equal(annotations, image.Annotations), covered
 }
 
-// judge is each policy's verdict on a signature in a repository that policies cover, at least one.
+// judge returns each policy's verdict on a signature in a repository that at least one policy covers.
 func (p verdictScope) judge(s *imagev1.ImageSignature, image *imagev1.Image, now time.Time) []judgement {
 	name, size := half(s.Name), len(s.Content)
 	if p.err != nil {
@@ -184,8 +187,8 @@ func encodeVerdicts(summed map[string]annotation.Verdict) string {
 	return string(b)
 }
 
-// Stale tells whether VerifyImage may find something new. It may when another policy covers the image, a policy has
-// changed, a signature was never looked at, an expiry has passed, or a day has. What an index vouches for may always have
+// Stale tells whether VerifyImage may find something new. It may when another policy covers the image, a policy has changed,
+// a signature was never looked at, an expiry has passed, or a day has. A verdict that an index vouches for may always have
 // changed.
 func Stale(image *imagev1.Image, set *policy.Set, now time.Time) bool {
 	scopes := scopesOf(image, set, annotation.Found(image.Annotations))
@@ -213,8 +216,8 @@ func Stale(image *imagev1.Image, set *policy.Set, now time.Time) bool {
 	return false
 }
 
-// Current tells whether the verdicts of an image are by the policies of set, and no expiry has passed since. Those that an index
-// vouches for follow the index in another write.
+// Current tells whether the verdicts of an image are by the policies of set, and no expiry has passed since. It does not ask
+// about verdicts that an index vouches for: these follow the index in another write.
 func Current(image *imagev1.Image, set *policy.Set, now time.Time) bool {
 	scopes := scopesOf(image, set, annotation.Found(image.Annotations))
 	return isCurrent(image, scopes, inNamespaces(image, set, scopes), annotation.JudgedAnywhere(image.Annotations), now)
@@ -235,7 +238,7 @@ func isCurrent(image *imagev1.Image, scopes, namespaced []verdictScope, judged m
 	return err == nil && now.Before(t)
 }
 
-// stampOf is the value of AnnotationPolicy: "" when there is nothing to judge by.
+// stampOf is the value of AnnotationPolicy: "" when no policy applies.
 func stampOf(scopes []verdictScope) string {
 	var stamps []string
 	for _, p := range scopes {
@@ -265,7 +268,7 @@ func isNoPolicy(conditions []imagev1.SignatureCondition) bool {
 	})
 }
 
-// clear takes everything off a signature that is the server's to say.
+// clear takes off a signature all that only the server may say of it.
 func clear(s *imagev1.ImageSignature) {
 	s.Conditions = nil
 	s.ImageIdentity, s.SignedClaims, s.Created, s.IssuedBy, s.IssuedTo = "", nil, nil, nil, nil
@@ -278,14 +281,14 @@ func (v *Verdict) apply(s *imagev1.ImageSignature, now time.Time) (changed bool)
 	s.Conditions = v.conditions(before.Conditions, now)
 	s.ImageIdentity, s.SignedClaims, s.Created = v.ImageIdentity, v.SignedClaims, v.Created
 	s.IssuedBy, s.IssuedTo = v.IssuedBy, v.IssuedTo
-	// The contents stay as they are, and reflection takes 50 us for each 10 KiB of them.
+	// The contents have not changed, so they are not compared: reflection takes 50 us for each 10 KiB of them.
 	after := *s
 	before.Content, after.Content = nil, nil
 	return !equality.Semantic.DeepEqual(before, after)
 }
 
-// conditions gives the verdict's conditions their times. Expired and Revoked conditions that were there and are
-// true no more stay as False.
+// conditions gives the verdict's conditions their times. An Expired or Revoked condition that was True and is no more stays
+// as False.
 func (v *Verdict) conditions(before []imagev1.SignatureCondition, now time.Time) []imagev1.SignatureCondition {
 	at := metav1.NewTime(now.UTC().Truncate(time.Second))
 	var after []imagev1.SignatureCondition

@@ -69,7 +69,7 @@ func TestVerifyImageTimes(t *testing.T) {
 	if diff := cmp.Diff(before, img); diff != "" {
 		t.Errorf("not reported: %s", diff)
 	}
-	// After a day the probe time is.
+	// After a day the probe time is written.
 	day := now.Add(25 * time.Hour)
 	if !signatures.Stale(img, set, day) {
 		t.Error("not stale after a day")
@@ -98,7 +98,7 @@ func TestVerifyImageTimes(t *testing.T) {
 	if !c.LastTransitionTime.Time.Equal(day.Add(time.Hour)) || !c.LastProbeTime.Time.Equal(day.Add(2*time.Hour)) {
 		t.Errorf("for another reason: %+v", c)
 	}
-	// Without a policy the verdict goes.
+	// Without a policy the verdict goes away.
 	changed, covered = signatures.VerifyImage(img, nil, day.Add(3*time.Hour), nil)
 	c = condition(img.Signatures[0], "Trusted")
 	if !changed || covered || c.Status != corev1.ConditionUnknown || c.Reason != "NoMatchingPolicy" || len(img.Annotations) != 0 {
@@ -218,7 +218,7 @@ func TestSummary(t *testing.T) {
 	again := stored(t, signatures.TypeSimpleSigning, key.SimpleSigning(t, digest, repository+":v1"))
 	bad := stored(t, signatures.TypeSimpleSigning, stranger.SimpleSigning(t, digest, repository))
 	unknown := stored(t, "Elsewhere", []byte("{}"))
-	// Signed for the index is not signed for the platform's image.
+	// A signature for the index is not a signature for the platform's image.
 	index := stored(t, signatures.TypeSimpleSigning, key.SimpleSigning(t, otherImage, repository))
 	for _, tc := range []struct {
 		name    string

@@ -10,8 +10,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// Live is the policies in force in a running server: a Set that can be replaced while others use it, and a clock. It is
-// what the image API asks for a verdict (its Verifier). NewLive makes one.
+// Live is the policies in force in a running server, and a clock. The policies are a Set that can be replaced while
+// others use it. The image API asks Live for verdicts (it is its Verifier). NewLive makes one.
 type Live struct {
 	clock clock.PassiveClock
 	set   atomic.Pointer[policy.Set]

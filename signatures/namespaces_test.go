@@ -21,7 +21,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// inNamespace is an ImagePolicy, by which a key is trusted for the scopes.
+// inNamespace makes an ImagePolicy that trusts a key for the scopes.
 func inNamespace(t testing.TB, namespace, name, scopes string, key *signaturestest.Key) *policy.Policy {
 	t.Helper()
 	var d policy.Document
@@ -44,8 +44,8 @@ func setOf(t testing.TB, policies ...*policy.Policy) *policy.Set {
 	return set
 }
 
-// The pods of a namespace see an image by its own policies, each namespace by its own. Nobody else's verdict changes: not
-// that of the repository, of the Image or of a signature.
+// The pods of a namespace see an image by the namespace's own policies. Nobody else's verdict changes: not that of the
+// repository, of the Image or of a signature.
 func TestPoliciesOfNamespaces(t *testing.T) {
 	t.Parallel()
 	shop, bank := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -95,7 +95,7 @@ func TestPoliciesOfNamespaces(t *testing.T) {
 	}
 }
 
-// Of a namespace's policies the most specific scope decides, and a scope can be a tag.
+// Of a namespace's policies the one with the most specific scope decides. A scope can be a tag.
 func TestScopesOfNamespaces(t *testing.T) {
 	t.Parallel()
 	one, two, three := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -112,9 +112,9 @@ func TestScopesOfNamespaces(t *testing.T) {
 	}
 }
 
-// Somebody who may write policies in one namespace, and nowhere else, makes one for everything that trusts his own key. What
-// a policy of the cluster covers, and what an admin has said of a signature, stays as it is; and he brings no more work than
-// what is bounded.
+// Somebody may write policies in one namespace, and nowhere else. He makes one for everything that trusts his own key.
+// Images that a policy of the cluster covers stay as they are, and so does what an admin has said of a signature. He causes
+// no more work than the bounds allow.
 func TestAttackPolicyOfANamespace(t *testing.T) {
 	t.Parallel()
 	key, his := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -149,7 +149,7 @@ func TestAttackPolicyOfANamespace(t *testing.T) {
 	}
 }
 
-// The platforms of an index that is trusted in a namespace are verified through it there, and nowhere else.
+// An index is trusted in a namespace. Its platforms are verified through it there, and nowhere else.
 func TestPlatformsInNamespaces(t *testing.T) {
 	t.Parallel()
 	key := signaturestest.NewKey(t, signaturestest.P256)
@@ -170,7 +170,7 @@ func TestPlatformsInNamespaces(t *testing.T) {
 	}
 }
 
-// An index that cannot be read is not taken for none: the verdict is not that nobody has signed.
+// An index that cannot be read is not taken for a missing one: the verdict is not that nobody has signed.
 func TestUnreadableIndexDoesNotMakeUnsigned(t *testing.T) {
 	t.Parallel()
 	set := setOf(t, inNamespace(t, "shop", "own", "["+repository+"]", signaturestest.NewKey(t, signaturestest.P256)))
@@ -207,7 +207,7 @@ func TestClusterPoliciesOverride(t *testing.T) {
 	}
 }
 
-// bring has a repository bring signatures.
+// bring makes a repository bring signatures.
 func bring(img *imagev1.Image, signatures ...imagev1.ImageSignature) {
 	r := annotation.Repository{}
 	for _, s := range signatures {
@@ -221,8 +221,9 @@ func bring(img *imagev1.Image, signatures ...imagev1.ImageSignature) {
 	annotation.SetFound(img.Annotations, map[string]annotation.Repository{repository: r})
 }
 
-// All signatures are judged by the policies of namespaces, too, before surplus ones are left out: junk, and what others sign
-// for policies in namespaces of their own, displaces none that a namespace trusts, in whatever order they come.
+// All signatures are also judged by the policies of namespaces, before surplus ones are left out. Neither junk, nor what
+// others sign for policies in namespaces of their own, displaces a signature that a namespace trusts, in whatever order they
+// come.
 func TestAttackSurplusSignaturesOfNamespaces(t *testing.T) {
 	t.Parallel()
 	shop, his, junk := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -248,8 +249,8 @@ func TestAttackSurplusSignaturesOfNamespaces(t *testing.T) {
 	}
 }
 
-// Of what was left out under other policies it is not known what today's say, so that nothing is False for want of it: not
-// for a namespace whose policy came later, and not for the cluster.
+// Of signatures that were left out under other policies, nobody knows what today's policies would say. So no verdict is
+// False for want of them: not for a namespace whose policy came later, and not for the cluster.
 func TestSurplusSignaturesUnderOtherPolicies(t *testing.T) {
 	t.Parallel()
 	early, late := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -297,7 +298,7 @@ func TestSurplusSignaturesUnderOtherPolicies(t *testing.T) {
 	}
 }
 
-// As many policies as may share a scope can be met, each by a key of its own.
+// As many policies as may share a scope can all be met, each by a key of its own.
 func TestAsManySignersAsPoliciesShareAScope(t *testing.T) {
 	t.Parallel()
 	var policies []*policy.Policy
@@ -316,7 +317,7 @@ func TestAsManySignersAsPoliciesShareAScope(t *testing.T) {
 	}
 }
 
-// A repository that the image has left takes along the signatures that it alone brought.
+// When an image leaves a repository, the signatures go that this repository alone brought.
 func TestSignaturesLeaveWithTheirRepository(t *testing.T) {
 	t.Parallel()
 	key, other := signaturestest.NewKey(t, signaturestest.P256), "registry.example.com/other/app"

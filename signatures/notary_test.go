@@ -31,7 +31,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// notarized is an envelope as `notation sign` makes it, by notation's own signer.
+// notarized is an envelope that notation's own signer makes, as `notation sign` does.
 func notarized(t testing.TB, key crypto.PrivateKey, chain []*x509.Certificate, digest string, o notation.SignerSignOptions) []byte {
 	t.Helper()
 	s, err := signer.NewGenericSigner(key, chain)
@@ -129,7 +129,7 @@ func TestVerifyNotary(t *testing.T) {
 	want(t, sigstore, "False NoMatchingKey / Unknown")
 }
 
-// tsa is a timestamp authority, whose certificates keep to the Notary Project's rules.
+// tsa is a timestamp authority. Its certificates keep to the Notary Project's rules.
 type tsa struct {
 	root, leaf *x509.Certificate
 	key        crypto.Signer
@@ -218,7 +218,7 @@ func TestNotaryTimestamps(t *testing.T) {
 	}
 }
 
-// What cannot be a policy for signatures of the Notary Project is refused with the field.
+// A policy that cannot be one for signatures of the Notary Project is refused, with the field.
 func TestNotaryPolicies(t *testing.T) {
 	t.Parallel()
 	root := testhelper.GetRSARootCertificate()

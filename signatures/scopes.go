@@ -21,17 +21,17 @@ import (
 type verdictScope struct {
 	repository string // canonical; "" if the image's reference is none
 	tag        string // if the verdict is that of a tag
-	namespace  string // if the verdict is for its pods
+	namespace  string // set if the verdict is for the pods of a namespace
 	ref        reference.Reference
-	policies   []*policy.Policy // all are demanded; none if none covers it
-	err        error            // there are policies, and none can be chosen
-	unread     string           // why not all of it could be searched
+	policies   []*policy.Policy // all must be met; empty if none covers the scope
+	err        error            // why no policy can be chosen although there are some
+	unread     string           // why the scope could not be searched completely
 	attached   []byte           // annotation.Repository.Attestations
 }
 
 func (p verdictScope) covered() bool { return len(p.policies) > 0 || p.err != nil }
 
-// key is what the scope's verdict is recorded under.
+// key is the name under which the scope's verdict is recorded.
 func (p verdictScope) key() string {
 	key := p.repository
 	if p.tag != "" {
@@ -40,7 +40,7 @@ func (p verdictScope) key() string {
 	return annotation.InNamespace(key, p.namespace)
 }
 
-// policyNames are the names of the policies, with commas in between.
+// policyNames are the names of the policies, separated by commas.
 func (p verdictScope) policyNames() string {
 	var names []string
 	for _, p := range p.policies {
@@ -49,8 +49,8 @@ func (p verdictScope) policyNames() string {
 	return strings.Join(names, ",")
 }
 
-// scopesOf returns the repositories that an image is in, that of its own reference first. Of too many, those that a
-// policy covers stay.
+// scopesOf returns the repositories that an image is in, that of its own reference first. If there are too many, those that
+// a policy covers stay.
 func scopesOf(image *imagev1.Image, set *policy.Set, found map[string]annotation.Repository) []verdictScope {
 	var scopes []verdictScope
 	for i, repository := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {
@@ -71,7 +71,7 @@ func scopesOf(image *imagev1.Image, set *policy.Set, found map[string]annotation
 			}
 		}
 	}
-	if len(scopes) == 0 { // of a reference that is none
+	if len(scopes) == 0 { // the image's reference is no reference
 		var p verdictScope
 		p.ref, p.policies, p.err = cover(Image{Digest: image.Name, Reference: image.DockerImageReference}, set)
 		scopes = append(scopes, p)
@@ -118,7 +118,7 @@ func inNamespaces(image *imagev1.Image, set *policy.Set, scopes []verdictScope) 
 	return namespaced[:min(len(namespaced), maxNamespaced)]
 }
 
-// isIn tells whether a reference is one in the repository of that name.
+// isIn tells whether a reference is in the repository of that name.
 func isIn(name, repository string) bool {
 	r, err := reference.Parse(name)
 	return err != nil || r.Name() == repository
@@ -137,8 +137,8 @@ func half(name string) string {
 	return h
 }
 
-// holders tells in which repositories signatures were found, by the second half of their names. One that is in none was
-// written by a client, and counts in all.
+// holders has the repositories in which each signature was found, by the second half of its name. A signature found in none
+// was written by a client, and counts in all.
 type holders map[string][]string
 
 func holdersOf(found map[string]annotation.Repository) holders {
@@ -179,25 +179,26 @@ func drop(image *imagev1.Image, found map[string]annotation.Repository, reposito
 	})
 }
 
-// Bounds of the signatures that an image holds of what repositories bring. Those that clients write are not counted.
+// Bounds of the signatures that repositories bring into one image. Those that clients write are not counted.
 const (
 	maxHeld      = 32        // signatures and attestations
 	maxHeldBytes = 5 << 18   // bytes of their content: 1.25 MiB
-	maxUntrusted = 256 << 10 // bytes of those that are not trusted, so that there is room to offer one that may be
+	maxUntrusted = 256 << 10 // bytes of those that are not trusted; the rest is room for one that may be
 )
 
-// What a signature is in a repository, the least first.
+// Ranks of a signature in a repository, the lowest first.
 const (
 	untrusted = iota
 	trusted
-	meetingThere // the one by which a policy of a namespace, or what it demands of attestations, is met
-	meeting      // the same of the cluster
+	meetingThere // meets a policy of a namespace, or one of the policy's demands of attestations
+	meeting      // the same for a policy of the cluster
 )
 
 // counted is a signature in a repository.
 type counted struct{ name, repository string }
 
-// ranks tells what trusted signatures are. By each policy that is met one of them is the first, of the smallest.
+// ranks computes the ranks of trusted signatures. For each policy, and each of its demands, the smallest signature that
+// meets it ranks higher than other trusted ones.
 func ranks(scopes []verdictScope, judged map[string][]judgement) map[counted]int {
 	ranks := map[counted]int{}
 	for _, p := range scopes {
@@ -221,7 +222,7 @@ func ranks(scopes []verdictScope, judged map[string][]judgement) map[counted]int
 		}
 		rank := meeting
 		if p.namespace != "" {
-			rank = meetingThere // they displace nothing by which a policy of the cluster is met
+			rank = meetingThere // so that they displace nothing that meets a policy of the cluster
 		}
 		for _, j := range first {
 			c := counted{j.name, p.repository}
@@ -316,7 +317,7 @@ func held(image *imagev1.Image, judged []judgement) []judgement {
 	})
 }
 
-// leftOut is what of a repository's signatures the image does not hold.
+// leftOut describes the signatures of a repository that the image does not hold.
 type leftOut struct {
 	signatures, attestations int
 	byOthers                 bool // other policies were in force when they were judged
@@ -415,7 +416,7 @@ func (p verdictScope) sum(judged []judgement, leftOut leftOut, indexes Indexes) 
 	return v
 }
 
-// met is what the verdicts on signatures by one policy come to.
+// met makes one verdict of those by one policy.
 func met(judged []judgement, by string) annotation.Verdict {
 	v := annotation.Verdict{Verified: verdicts.Unsigned}
 	for _, j := range judged {
@@ -434,13 +435,13 @@ func met(judged []judgement, by string) annotation.Verdict {
 	return v
 }
 
-// Bounds of what is recorded of one repository's verdict.
+// Bounds of the record of one repository's verdict.
 const (
 	maxSummary = 300 // bytes of a message
 	maxSigners = 4
 )
 
-// Covering returns which policies an image is judged by, by the repository, or the tag in it, that they cover.
+// Covering returns the policies that an image is judged by. The key is the repository, or the tag in it, that they cover.
 func Covering(image *imagev1.Image, set *policy.Set) map[string][]*policy.Policy {
 	covering := map[string][]*policy.Policy{}
 	scopes := scopesOf(image, set, nil)

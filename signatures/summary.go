@@ -14,7 +14,7 @@ import (
 // worstFirst orders verdicts for the Image's own.
 var worstFirst = []string{verdicts.VerifiedFalse, verdicts.Unsigned, verdicts.VerifiedUnknown, verdicts.ByIndex, verdicts.VerifiedTrue}
 
-// worse is the worse of two verdicts, "" being none.
+// worse is the worse of two verdicts; "" is none.
 func worse(a, b string) string {
 	if a == "" || b != "" && slices.Index(worstFirst, b) < slices.Index(worstFirst, a) {
 		return b
@@ -22,9 +22,9 @@ func worse(a, b string) string {
 	return a
 }
 
-// Summary reads an Image's verdicts, for columns and indexes: whether the image is verified, which is the worst of the
-// verdicts in the repositories that a policy covers; who signed it (only signers that are trusted, sorted); and when time
-// alone may change that (zero for never).
+// Summary reads an Image's verdicts, for columns and indexes. verified is the worst of the verdicts in the repositories
+// that a policy covers. signers are those that are trusted, sorted. nextExpiry is when time alone may change the verdicts,
+// zero for never.
 func Summary(image *imagev1.Image) (verified string, signers []string, nextExpiry time.Time) {
 	if t, err := time.Parse(time.RFC3339, image.Annotations[AnnotationRecheck]); err == nil {
 		nextExpiry = t
@@ -50,9 +50,9 @@ func Summary(image *imagev1.Image) (verified string, signers []string, nextExpir
 	return verified, signers, nextExpiry
 }
 
-// Attested reads what the attestations of an Image come to, the worst of the repositories that a policy covers: whether all
-// that policies demand are there, or where none is demanded, whether one is trusted. It is "" where there are none and none
-// is demanded.
+// Attested reads the verdict on the attestations of an Image: the worst in the repositories that a policy covers. Where
+// policies demand attestations, it tells whether all are there; elsewhere whether one is trusted. It is "" where there are
+// no attestations and none is demanded.
 func Attested(image *imagev1.Image) string {
 	judged := annotation.Judged(image.Annotations)
 	if len(judged) == 0 {
@@ -66,8 +66,8 @@ func Attested(image *imagev1.Image) string {
 	return worst
 }
 
-// saidOf is what the conditions on signatures, or on attestations, come to, and whom those that are trusted are from;
-// "" where there are none.
+// saidOf reads the conditions on signatures, or on attestations: their common verdict, and the signers of those that are
+// trusted. It is "" where there are none.
 func saidOf(image *imagev1.Image, attestations bool) (verified string, signers []string) {
 	for i := range image.Signatures {
 		s := &image.Signatures[i]
@@ -101,8 +101,8 @@ func status(s *imagev1.ImageSignature, t imagev1.SignatureConditionType) corev1.
 	return corev1.ConditionUnknown
 }
 
-// signerOf names the signer: whom the key belongs to, else the key. Conditions saved by `oc adm
-// verify-image-signature` come with the issuing key only.
+// signerOf names the signer: the owner of the key, or else the key. Conditions saved by `oc adm verify-image-signature`
+// come with the issuing key only.
 func signerOf(s *imagev1.ImageSignature) string {
 	if s.IssuedTo != nil {
 		if s.IssuedTo.CommonName != "" {

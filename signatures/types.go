@@ -9,7 +9,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
-// Values of ImageSignature.type. The name is part of what is stored; content is never rewritten.
+// Values of ImageSignature.type. The name is part of the stored Image; content is never rewritten.
 const (
 	// TypeAtomic is an OpenPGP signed message; OpenShift's name.
 	TypeAtomic = verdicts.TypeAtomic
@@ -27,13 +27,13 @@ const (
 // Reasons of conditions, besides those in package evidence.
 const (
 	ReasonSignatureVerified      evidence.Reason = "SignatureVerified"      // Trusted=True
-	ReasonSignedIdentityMismatch evidence.Reason = "SignedIdentityMismatch" // signed as another image
-	ReasonNoSignedIdentity       evidence.Reason = "NoSignedIdentity"       // signs a digest only, the policy wants a name
-	ReasonDigestMismatch         evidence.Reason = "DigestMismatch"         // a good signature of another image
+	ReasonSignedIdentityMismatch evidence.Reason = "SignedIdentityMismatch" // signed for another image name
+	ReasonNoSignedIdentity       evidence.Reason = "NoSignedIdentity"       // signs a digest only, and the policy wants a name
+	ReasonDigestMismatch         evidence.Reason = "DigestMismatch"         // a good signature, but of another image
 	ReasonDigestMatches          evidence.Reason = "DigestMatches"          // ForImage=True
 	ReasonNotEvaluated           evidence.Reason = "NotEvaluated"           // ForImage=Unknown: nobody vouches for the digest
 	ReasonIndexVerified          evidence.Reason = "IndexVerified"          // of a repository: an index there vouches for the image
-	ReasonIndexUnreadable        evidence.Reason = "IndexUnreadable"        // of a repository: whether an index vouches could not be read
+	ReasonIndexUnreadable        evidence.Reason = "IndexUnreadable"        // of a repository: it could not be read whether an index vouches
 	ReasonSignaturesLeftOut      evidence.Reason = "SignaturesLeftOut"      // of a repository: none of its signatures is held
 	ReasonSearchIncomplete       evidence.Reason = "SearchIncomplete"       // of a repository: not all signatures could be read
 	ReasonNoMatchingPolicy       evidence.Reason = "NoMatchingPolicy"       // nobody said who must sign this image
@@ -41,18 +41,19 @@ const (
 
 // Annotations of an Image that this package and its subpackages write.
 const (
-	// AnnotationPolicy is the policy an Image's verdicts were computed with, "<name>@<hash>". Its presence tells
-	// that conditions are ours and not an admin's.
+	// AnnotationPolicy is the policy an Image's verdicts were computed with, "<name>@<hash>". Where it is
+	// present, the conditions are ours and not an admin's.
 	AnnotationPolicy = annotation.Policy
-	// AnnotationRecheck is when, in RFC 3339, time alone may change a verdict.
+	// AnnotationRecheck is the time, in RFC 3339, at which time alone may change a verdict.
 	AnnotationRecheck = annotation.Recheck
-	// AnnotationAttestations lists what else is attached to the image: JSON, an array of find.Attestation.
+	// AnnotationAttestations lists the other things that are attached to the image: JSON, an array of
+	// find.Attestation.
 	AnnotationAttestations = annotation.Attestations
-	// AnnotationWarnings says what the search for signatures had to leave out: JSON, an array of strings.
+	// AnnotationWarnings names what the search for signatures had to leave out: JSON, an array of strings.
 	AnnotationWarnings = annotation.Warnings
 )
 
-// MaxStored is how many signatures an Image holds of one repository, as in OpenShift.
+// MaxStored is how many signatures of one repository an Image holds, as in OpenShift.
 const MaxStored = 10
 
 // Name is the name of an ImageSignature: "<image digest>@<hex SHA-256 of content>".

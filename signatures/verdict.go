@@ -30,21 +30,21 @@ type Condition struct {
 type Verdict struct {
 	// Policy is the name of the policy that was applied, "" if none covers the image or the format is unknown.
 	Policy string
-	// Repository is the one that the verdict is about, "" if no policy was applied.
+	// Repository is the repository that the verdict is about, "" if no policy was applied.
 	Repository string
 	// Conditions are Trusted, ForImage and, when they are True, Expired and Revoked, in this order.
 	Conditions []Condition
 	// NotAfter is when time alone will change the verdict; zero for never.
 	NotAfter time.Time
 
-	// PredicateType is what an attestation says that it is, whoever says so; "" of signatures. Meets are the names of the
-	// policy's demands that it meets.
+	// PredicateType is the type that an attestation claims, even if nobody vouches for it; "" for signatures. Meets are
+	// the names of the policy's demands that it meets.
 	PredicateType string
 	Meets         []string
 
-	// What the signature says and who says it, as the fields of an ImageSignature. They are empty unless a root
-	// of trust vouches for them. IssuedBy is set only when the signature is trusted, because `oc describe image`
-	// prints "Verified" for every signature that has it.
+	// These say what was signed and by whom, as the fields of an ImageSignature do. They are empty unless a root of trust
+	// vouches for them. IssuedBy is set only when the signature is trusted, because `oc describe image` prints "Verified"
+	// for every signature that has it.
 	ImageIdentity string
 	SignedClaims  map[string]string
 	Created       *metav1.Time
@@ -81,8 +81,7 @@ func (v *Verdict) state() string {
 	return verdicts.VerifiedUnknown
 }
 
-// decides tells whether one verdict goes before another. A trusted one goes before one that is not trusted, and that
-// before one that could not be judged.
+// decides tells whether one verdict goes before another: trusted before not trusted, and not trusted before not judged.
 func decides(state, before string) bool {
 	order := []string{verdicts.Unsigned, verdicts.VerifiedUnknown, verdicts.VerifiedFalse, verdicts.VerifiedTrue}
 	return slices.Index(order, state) > slices.Index(order, before)
@@ -141,8 +140,8 @@ func (v *Verdict) setForImage(content signedContent, image Image) {
 
 const maxMessage = 1024
 
-// message names the policy, and makes text that an attacker may have had a hand in fit for a terminal and for
-// storage: one line, bounded.
+// message names the policy before a text. An attacker may have had a hand in the text, so message makes it fit for a
+// terminal and for storage: one line, bounded.
 func (v *Verdict) message(text string) string {
 	if v.Policy != "" {
 		text = fmt.Sprintf("policy %q for %s: %s", v.Policy, v.Repository, text)
@@ -150,7 +149,7 @@ func (v *Verdict) message(text string) string {
 	return printable.Line(text, maxMessage)
 }
 
-// unjudged is a verdict of which nothing is known.
+// unjudged is the verdict on a signature that could not be judged.
 func unjudged(reason evidence.Reason, message string) Verdict {
 	var v Verdict
 	v.setUnknown(verdicts.Trusted, reason, message)
@@ -162,13 +161,13 @@ func noPolicy(ref reference.Reference) Verdict {
 	return unjudged(ReasonNoMatchingPolicy, fmt.Sprintf("no policy covers %s", ref))
 }
 
-// Bounds on what is copied from a signature into an Image.
+// Bounds of the text that is copied from a signature into an Image.
 const (
 	maxClaims     = 64
 	maxClaimBytes = 1024
 )
 
-// describe fills in what the signature says and who signed it, which e vouches for.
+// describe fills in what the signature says and who signed it; e vouches for both.
 func (v *Verdict) describe(content signedContent, e *evidence.Evidence, p *policy.Policy) {
 	created := e.Time
 	claims := map[string]string{}
@@ -208,7 +207,7 @@ func (v *Verdict) describe(content signedContent, e *evidence.Evidence, p *polic
 	}
 	v.IssuedTo = &imagev1.SignatureSubject{PublicKeyID: e.KeyID}
 	v.IssuedTo.CommonName, v.IssuedTo.Organization = printable.Line(e.Subject, maxClaimBytes), printable.Line(e.SubjectOrganization, maxClaimBytes)
-	if e.Subject == "" { // a bare key belongs to whom the policy's name says
+	if e.Subject == "" { // a bare key belongs to whoever the policy's name says
 		v.IssuedTo.CommonName = p.ID()
 	}
 }

@@ -20,12 +20,12 @@ type Signature struct {
 	Content []byte
 }
 
-// Image is the image that a signature shall be for.
+// Image is the image that a signature is judged for.
 type Image struct {
 	Digest    string // "sha256:hex", of the manifest
 	Reference string // what it is known as; decides which policy applies and what the signature must name
-	// Manifest is the raw manifest if it is at hand. Only bundles that sign the manifest itself can need it, and
-	// of those only ones made with Ed25519 or hashed with something else than SHA-256.
+	// Manifest is the raw manifest if it is at hand. Only bundles that sign the manifest itself can need it. Of those,
+	// only bundles made with Ed25519, or with another hash than SHA-256, do.
 	Manifest []byte
 }
 
@@ -49,13 +49,14 @@ func Verify(s Signature, image Image, set *policy.Set, now time.Time) Verdict {
 }
 
 // cover finds the policies for an image. It returns an error where there are policies and the reference is not fit to
-// choose one by. The image must not pass then for one that no policy covers.
+// choose one by. Such an image must not be taken for one that no policy covers.
 func cover(image Image, set *policy.Set) (reference.Reference, []*policy.Policy, error) {
 	ref, err := reference.Parse(image.Reference)
 	switch {
 	case err != nil:
 	case ref.Tag != "" && ref.Digest != "":
-		// The two can disagree, and policies treat them differently; containers/image refuses both, too.
+		// The tag and the digest can disagree, and policies treat them differently. containers/image refuses both,
+		// too.
 		err = fmt.Errorf("image reference %q has both a tag and a digest; use one", image.Reference)
 	case ref.Digest != "" && ref.Digest != image.Digest:
 		err = fmt.Errorf("image reference %q names another digest than the image %s", image.Reference, image.Digest)
@@ -69,11 +70,11 @@ func cover(image Image, set *policy.Set) (reference.Reference, []*policy.Policy,
 	return ref, set.For(ref), nil
 }
 
-// signedContent is what a signature says. It is to be believed only as far as the checker vouches for it.
+// signedContent is what a signature says. Only what the checker vouches for is to be believed.
 type signedContent struct {
 	simple    *payload.SimpleSigning
 	statement *payload.Statement
-	digest    string // when the manifest itself is signed
+	digest    string // set when the manifest itself is signed
 }
 
 // covers tells whether the signature is over the image digest.
@@ -97,8 +98,8 @@ func (s signedContent) signedDigest() string {
 	return s.digest
 }
 
-// check does the cryptography. The error is an *evidence.Failure; what the signature says is returned with one
-// that is authentic, too.
+// check does the cryptography. The error is an *evidence.Failure. If that is authentic, check returns the content of
+// the signature beside it.
 func check(s Signature, image Image, p *policy.Policy, now time.Time) (signedContent, *evidence.Evidence, error) {
 	if len(s.Content) > verdicts.MaxContent {
 		return signedContent{}, nil, evidence.Fail(evidence.InvalidSignature, "the content has %d bytes, at most %d are looked at", len(s.Content), verdicts.MaxContent)
@@ -158,8 +159,8 @@ func checkSigstore(parsed *sigstore.Signature, p *policy.Policy, now time.Time) 
 	return signedContent{simple: parsed.SimpleSigning, statement: parsed.Statement, digest: parsed.SignedDigest()}, e, err
 }
 
-// judge is the table of verdicts. Cryptography first; nothing a signature says counts before it is known who
-// says it. Then the digest, then the name.
+// judge is the table of verdicts. Cryptography comes first: nothing that a signature says counts before it is known
+// who says it. Then comes the digest, then the name.
 func judge(s Signature, image Image, ref reference.Reference, p *policy.Policy, now time.Time) Verdict {
 	what, e, err := check(s, image, p, now)
 	v := Verdict{Policy: p.ID(), Repository: ref.Name()}

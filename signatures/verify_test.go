@@ -30,8 +30,8 @@ var (
 		return "sha256:" + hex.EncodeToString(sum[:])
 	}()
 	image = signatures.Image{Digest: digest, Reference: repository + "@" + digest, Manifest: []byte(manifest)}
-	// An arbitrary time: nothing in a verdict may depend on the real one. Keyless tests use the present instead,
-	// because the virtual sigstore issues for it.
+	// now is an arbitrary time: no verdict may depend on the real one. Keyless tests use the present instead,
+	// because the virtual sigstore issues certificates for it.
 	now = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 )
 
@@ -365,11 +365,11 @@ func TestVerifyRekorV2(t *testing.T) {
 	if v.SignedClaims["rekor.logIndex"] != "0" || v.SignedClaims["rekor.integratedTime"] != "" {
 		t.Errorf("claims %v", v.SignedClaims)
 	}
-	// A log's key alone does not say under which name it signs its checkpoints.
+	// A log's key alone does not say under which name the log signs its checkpoints.
 	own := d.FulcioCertificateAuthorities()[0].(*root.FulcioCertificateAuthority)
 	want(t, verify(t, signatures.TypeBundle, content, signaturestest.Set(t, d.TrustFulcio(t, "signedEmail: dev@example.com", own.Root, own.Intermediates[0]), digestOnly)),
 		"False TransparencyLogEntryInvalid / True")
-	// Rekor v2 promises no time; without a timestamp there is none.
+	// Rekor v2 promises no time. Without a timestamp nobody vouches for one.
 	b.VerificationMaterial.TimestampVerificationData = nil
 	want(t, verify(t, signatures.TypeBundle, signaturestest.Marshal(t, b), signaturestest.Set(t, d.TrustRoot(t, "signedEmail: dev@example.com", nil), digestOnly)),
 		"False TimestampInvalid / True")

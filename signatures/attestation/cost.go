@@ -6,16 +6,17 @@ import (
 	"github.com/google/cel-go/common/types/traits"
 )
 
-// coster counts what calls cost. CEL itself counts the size of what a call works on only where it knows the type before,
-// and of a predicate it knows none: putting two long texts together, or comparing two large objects, would count as one.
+// coster counts the cost of calls. CEL itself counts the size of a call's arguments only where it knows their type
+// beforehand, and for a predicate it knows none. Joining two long texts, or comparing two large objects, would cost only
+// one.
 type coster struct{}
 
 // CallCost implements interpreter.ActualCostEstimator; nil leaves the count to CEL.
 func (coster) CallCost(function, _ string, args []ref.Val, result ref.Val) *uint64 {
 	switch function {
-	case "contains", "startsWith", "endsWith", "matches": // which only texts have, so CEL knows
+	case "contains", "startsWith", "endsWith", "matches": // only texts have these, so CEL counts their size itself
 		return nil
-	case "size", "_[_]", "_[?_]", "_?._": // which do not go through what they are asked about
+	case "size", "_[_]", "_[?_]", "_?._": // these do not go through their argument
 		return nil
 	}
 	left := maxCost * textPerCost
@@ -30,7 +31,7 @@ func (coster) CallCost(function, _ string, args []ref.Val, result ref.Val) *uint
 // textPerCost is how many bytes of text cost as much as a step, as in CEL.
 const textPerCost = 10
 
-// weight is how much there is in a value, at most limit.
+// weight is the size of a value, at most limit.
 func weight(v ref.Val, limit int) int {
 	w := 1
 	switch v := v.(type) {

@@ -15,11 +15,11 @@ import (
 // Bounds on an expression.
 const (
 	MaxExpression = 4 << 10 // bytes
-	// maxCost bounds what one evaluation may do, in CEL's units: about one for each step, and for each ten bytes of text.
+	// maxCost bounds one evaluation, in CEL's units: about one for each step, and for each ten bytes of text.
 	maxCost = 500_000
 )
 
-// shortNames are the short names of predicate types that cosign and sigstore's policy-controller have.
+// shortNames maps the short names of predicate types in cosign and sigstore's policy-controller to URIs.
 var shortNames = map[string]string{
 	"custom":           "https://cosign.sigstore.dev/attestation/v1",
 	"cyclonedx":        "https://cyclonedx.org/bom",
@@ -33,7 +33,7 @@ var shortNames = map[string]string{
 	"vuln":             "https://cosign.sigstore.dev/attestation/vuln/v1",
 }
 
-// Demand is what one attestation of an image has to be. It does not change.
+// Demand is what one attestation of an image must satisfy. It does not change.
 type Demand struct {
 	Name          string // unique within a policy
 	PredicateType string // a URI
@@ -52,7 +52,7 @@ func TypeOf(text string) (string, error) {
 	return text, nil
 }
 
-// NewDemand makes a Demand. expression may be ""; else it is CEL of type bool, in which "predicate" is the predicate.
+// NewDemand makes a Demand. expression may be ""; otherwise it is CEL of type bool, in which "predicate" is the predicate.
 func NewDemand(name, predicateType, expression string) (*Demand, error) {
 	uri, err := TypeOf(predicateType)
 	if err != nil {
@@ -65,7 +65,8 @@ func NewDemand(name, predicateType, expression string) (*Demand, error) {
 	return d, err
 }
 
-// environment has the standard library of CEL and optional values, and nothing whose cost is not counted.
+// environment has the standard library of CEL and optional values, and nothing else, so that the cost of everything is
+// counted.
 var environment = sync.OnceValues(func() (*cel.Env, error) {
 	return cel.NewEnv(
 		cel.Variable("predicate", cel.DynType),
@@ -97,8 +98,8 @@ func compile(expression string) (cel.Program, error) {
 // ErrRefused is wrapped by the errors of Check.
 var ErrRefused = errors.New("the predicate does not satisfy the policy")
 
-// Check tells whether a predicate, which is JSON, satisfies the demand. It takes time and memory within bounds, whatever the
-// expression and the predicate are, and asks nothing but the two.
+// Check tells whether a predicate, which is JSON, satisfies the demand. It takes bounded time and memory, whatever the
+// expression and the predicate are, and depends on these two alone.
 func (d *Demand) Check(predicate []byte) error {
 	if d.program == nil {
 		return nil

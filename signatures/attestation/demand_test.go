@@ -26,7 +26,7 @@ func TestExpressions(t *testing.T) {
 		`predicate.findings.exists(f, f.severity == "CRITICAL")`:             false,
 		`has(predicate.nothing)`:                                             false,
 		`predicate.?nothing.?deeper.orValue("x") == "x"`:                     true,
-		`predicate.nothing == 1`:                                             false, // an error, which is a no
+		`predicate.nothing == 1`:                                             false, // an error counts as no
 		`predicate.runs == "3"`:                                              false,
 	} {
 		d, err := attestation.NewDemand("d", "slsaprovenance1", expression)
@@ -86,7 +86,7 @@ func TestAttackEndlessExpression(t *testing.T) {
 	}
 }
 
-// Whatever a predicate is, an expression that is true of nothing refuses it, and one that is true of everything does not
+// Whatever the predicate is, an expression that is never true refuses it. An expression that is always true accepts it,
 // unless the predicate cannot be read.
 func FuzzPredicate(f *testing.F) {
 	f.Add([]byte(slsa))

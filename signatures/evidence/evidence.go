@@ -1,5 +1,6 @@
-// Package evidence is what the cryptographic checkers (signatures/sigstore, signatures/gpg) hand to the
-// judge (package signatures): Evidence when a signature is good under a root of trust, a Failure when not.
+// Package evidence is what the cryptographic checkers (signatures/sigstore, signatures/gpg,
+// signatures/notary) hand to the judge (package signatures): Evidence when a signature is good under a root
+// of trust, a Failure when not.
 package evidence
 
 import (
@@ -12,8 +13,8 @@ type Evidence struct {
 	// KeyID identifies the signing key: "sha256:" and the hex SHA-256 of its SubjectPublicKeyInfo, or the
 	// full OpenPGP fingerprint in hex.
 	KeyID string
-	// Subject is whom the key belongs to: the certificate's subject alternative name or the OpenPGP user ID;
-	// "" for a bare key.
+	// Subject is the owner of the key: the certificate's subject alternative name or the OpenPGP user ID; ""
+	// for a bare key.
 	Subject string
 	// SubjectOrganization is the OpenID Connect issuer that vouched for the subject, if any.
 	SubjectOrganization string
@@ -27,11 +28,11 @@ type Evidence struct {
 	Log *LogEntry
 	// Claims are further verified facts, such as fulcio.githubWorkflowRepository.
 	Claims map[string]string
-	// NotAfter is when the evidence stops being good although nothing but time changes; zero for never.
+	// NotAfter is when time alone ends the evidence; zero for never.
 	NotAfter time.Time
 }
 
-// Signer describes the signer in one phrase for a message.
+// Signer describes the signer in one phrase, for messages.
 func (e *Evidence) Signer() string {
 	s := "key " + e.KeyID
 	if e.Subject != "" {
@@ -59,43 +60,44 @@ type LogEntry struct {
 // Reason says in one word why a signature is not trusted. The values appear as the reason of conditions.
 type Reason string
 
-// Reasons the checkers give. The judge has more of its own.
+// Reasons that the checkers give. The judge has more of its own.
 const (
-	// NoMatchingKey: not made by a key or CA of the policy, or indistinguishable from that.
+	// NoMatchingKey: no key or CA of the policy made it, or it looks as if none did.
 	NoMatchingKey Reason = "NoMatchingKey"
 	// InvalidSignature: malformed, or claims a key of the policy and does not verify under it.
 	InvalidSignature Reason = "InvalidSignature"
-	// UnsupportedFormat: well-formed as far as can be told, but nothing here can check it.
+	// UnsupportedFormat: as far as can be told it is well-formed, but nothing here can check it.
 	UnsupportedFormat Reason = "UnsupportedFormat"
 	// SubjectMismatch: good, but signed by somebody else.
 	SubjectMismatch Reason = "SubjectMismatch"
 	// CertificateExpired: the certificate was not valid at the time that counts.
 	CertificateExpired Reason = "CertificateExpired"
-	// KeyExpired and KeyRevoked: the OpenPGP key is, or the signature itself has expired.
+	// KeyExpired and KeyRevoked: the OpenPGP key has expired or was revoked, or the signature itself has
+	// expired.
 	KeyExpired Reason = "KeyExpired"
 	KeyRevoked Reason = "KeyRevoked"
-	// NotYetValid: the OpenPGP key or the signature itself is valid from a later time only.
+	// NotYetValid: the OpenPGP key, or the signature itself, becomes valid only later.
 	NotYetValid Reason = "NotYetValid"
-	// TransparencyLogEntryMissing and -Invalid: the policy wants a log entry.
+	// TransparencyLogEntryMissing and TransparencyLogEntryInvalid: the policy wants a log entry.
 	TransparencyLogEntryMissing Reason = "TransparencyLogEntryMissing"
 	TransparencyLogEntryInvalid Reason = "TransparencyLogEntryInvalid"
-	// TimestampInvalid: the policy wants a signed time and there is none that it trusts.
+	// TimestampInvalid: the policy wants a signed time, and the signature has none that the policy trusts.
 	TimestampInvalid Reason = "TimestampInvalid"
 	// CertificateLogInvalid: the policy wants proof that the certificate was logged (SCT).
 	CertificateLogInvalid Reason = "CertificateLogInvalid"
 )
 
-// Failure is why a root of trust does not vouch for a signature.
+// Failure says why a root of trust does not vouch for a signature.
 type Failure struct {
 	Reason Reason
 	// Authentic tells that the signature does verify under a key of the policy, so that the digest in it was
-	// really signed; something else is wanting.
+	// really signed. Something else is wanting.
 	Authentic bool
-	// Expired and Revoked tell that this is why, whatever the reason says.
+	// Expired and Revoked tell that expiry or revocation is the cause, whatever Reason says.
 	Expired, Revoked bool
 	// NotBefore is when time alone may make the signature good; zero for never.
 	NotBefore time.Time
-	// Evidence is set when only the subject is the wrong one (SubjectMismatch).
+	// Evidence is set only when the signature is good but its subject is the wrong one (SubjectMismatch).
 	Evidence *Evidence
 	Err      error
 }

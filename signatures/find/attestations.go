@@ -10,13 +10,13 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/payload"
 )
 
-// attestationLayer is a listed attestation that may be read, when everything else was found.
+// attestationLayer is a listed attestation that may be read once everything else was found.
 type attestationLayer struct {
-	listed int // in search.attestations
+	listed int // index in search.attestations
 	descriptor
 }
 
-// attest lists an attestation. layer holds it, if it may be one that can be judged.
+// attest lists an attestation. If the attestation may be one that can be judged, layer holds it.
 func (s *search) attest(a Attestation, layer *descriptor) {
 	switch {
 	case len(s.attestations) < MaxAttestations:
@@ -31,8 +31,8 @@ func (s *search) attest(a Attestation, layer *descriptor) {
 	}
 }
 
-// readAttestations reads attestations, the small ones first. It comes after signatures were read, so that none of them is
-// left out for an attestation. Which are read does not depend on the order in which the registry lists.
+// readAttestations reads attestations, the small ones first. It runs after signatures were read, so that no signature is
+// left out for an attestation. The order in which the registry lists does not decide which are read.
 func (s *search) readAttestations(ctx context.Context) error {
 	slices.SortStableFunc(s.unreadLayers, func(a, b attestationLayer) int {
 		return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.Digest, b.Digest))

@@ -12,7 +12,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// A thousand attestations, that anybody could have pushed, cost a bounded number of requests, displace no signature, and
+// Anybody could have pushed a thousand attestations. They cost a bounded number of requests, displace no signature, and
 // are named as left out. Of those that are read, the small ones come first.
 func TestAttackThousandAttestations(t *testing.T) {
 	t.Parallel()

@@ -18,11 +18,12 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/oci"
 )
 
-// client reads what signatures are kept in from one repository of a registry.
+// client reads the manifests and blobs that hold signatures, from one repository of a registry.
 type client struct {
 	*oci.Client
 	repo string
-	// hasExtension is set once the registry announced OpenShift's signature extension, which it does with every answer.
+	// hasExtension is set once the registry has announced OpenShift's signature extension. Such a registry announces it
+	// with every answer.
 	hasExtension bool
 }
 
@@ -30,8 +31,8 @@ func newClient(repo name.Repository, rt http.RoundTripper) *client {
 	return &client{Client: oci.New(repo.Scheme(), repo.RegistryStr(), repo.RepositoryStr(), rt), repo: repo.RepositoryStr()}
 }
 
-// errUnusable is about one object: it is too large, malformed, not what its digest says, or gone. It is a reason to
-// warn and go on; every other error is about the registry and ends the search.
+// errUnusable is about one object: it is too large, malformed, gone, or its bytes do not have its digest. It is a
+// reason to warn and go on. Every other error is about the registry and ends the search.
 var errUnusable = errors.New("cannot be used")
 
 func unusable(format string, args ...any) error {
@@ -60,7 +61,7 @@ func (c *client) get(ctx context.Context, path, accept string, limit int64, also
 	return body, http.StatusOK, header, nil
 }
 
-// manifest is what matters of an image manifest or an index.
+// manifest holds the fields of an image manifest or an index that matter here.
 type manifest struct {
 	MediaType    string            `json:"mediaType"`
 	ArtifactType string            `json:"artifactType"`

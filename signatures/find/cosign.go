@@ -9,7 +9,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/payload"
 )
 
-// Media types of what cosign and in-toto put into layers.
+// Media types of layers that cosign and in-toto make.
 const (
 	mediaTypeEnvelope = payload.MediaTypeEnvelope
 	mediaTypeInToto   = "application/vnd.in-toto+json"
@@ -33,9 +33,9 @@ func (s *search) cosignTags(ctx context.Context) error {
 	return err
 }
 
-// tag fetches the manifest of a tag; nil if there is none that can be used. That the list of tags lacks it is enough where
-// no policy demands what it holds. One that is there and cannot be read, as when a proxy answers with a page of its own, may
-// hold signatures.
+// tag fetches the manifest of a tag; nil if there is none that can be used. If no policy demands what the tag holds, it is
+// enough that the list of tags lacks it. A tag that exists and cannot be read may hold signatures; a proxy, for instance,
+// may answer with a page of its own.
 func (s *search) tag(ctx context.Context, tag string, demanded bool) (*manifest, error) {
 	if !demanded {
 		if has, known, err := s.tags.has(ctx, s, tag); err != nil || known && !has {
@@ -80,7 +80,7 @@ func (s *search) simpleSigningLayers(ctx context.Context, m *manifest) error {
 func (s *search) attestationLayers(m *manifest) {
 	for _, l := range m.Layers {
 		if l.MediaType == mediaTypeEnvelope || l.MediaType == mediaTypeInToto {
-			var layer *descriptor // of a statement that nobody has signed there is nothing to judge
+			var layer *descriptor // a statement that nobody has signed cannot be judged
 			if l.MediaType == mediaTypeEnvelope {
 				layer = &l
 			}
@@ -104,7 +104,7 @@ func (s *search) blob(ctx context.Context, d descriptor) ([]byte, error) {
 	return b, err
 }
 
-// leftOut makes a warning of an error that is about one object only, and tells whether it did.
+// leftOut turns an error about one object only into a warning, and tells whether it did.
 func (s *search) leftOut(err error, what string) bool {
 	if !errors.Is(err, errUnusable) {
 		return false

@@ -11,7 +11,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
-// ownTypes are the types under which Images have what was found elsewhere in registries.
+// ownTypes are the types under which Images hold signatures that were found elsewhere in registries.
 var ownTypes = []string{signatures.TypeSimpleSigning, signatures.TypeBundle, signatures.TypeNotation, verdicts.TypeAttestation}
 
 // extension asks OpenShift's signature extension (image-registry, signaturedispatcher.go), if the registry announced
@@ -41,12 +41,12 @@ func (s *search) extension(ctx context.Context) error {
 	}
 	for _, e := range list.Signatures {
 		if slices.Contains(ownTypes, e.Type) {
-			continue // a registry of streams gives back what its Images have
+			continue // a registry of streams gives back what its Images already have
 		}
 		if !s.look() {
 			return nil
 		}
-		// What openshift's controllers store under the default type and what podman stores is the same thing.
+		// openshift's controllers store under the default type what podman stores under another: they are the same.
 		if e.SchemaVersion != 2 || e.Type != signatures.TypeAtomic && e.Type != signatures.TypeAtomicAlias {
 			s.warn("signature extension: %q of type %q and version %d is not known", clip(e.Name), clip(e.Type), e.SchemaVersion)
 			continue

@@ -39,13 +39,13 @@ type fixture struct {
 	t      *testing.T
 	host   string
 	digest string
-	client *http.Client // its own: what all share loses its connections when the server of another test closes
+	client *http.Client // its own client: the shared one loses its connections when the server of another test closes
 	// around, if set, handles requests before the registry does.
 	around   func(http.ResponseWriter, *http.Request, http.Handler)
 	requests []string
 }
 
-// inRepository is where policies know the images to be.
+// inRepository is the repository by which policies know the images.
 var inRepository = reference.Reference{Host: "registry.example.com", Repository: "demo/app"}
 
 const emptyConfig = "application/vnd.oci.empty.v1+json"
@@ -214,7 +214,7 @@ func (r result) expect(t *testing.T, types string, warnings ...string) {
 	}
 }
 
-// expectUnread checks that it is not known whether there are more signatures, and why.
+// expectUnread checks that the search does not know whether there are more signatures, and says why.
 func (r result) expectUnread(t *testing.T, why string) {
 	t.Helper()
 	if unread := r.annotations[annotation.Unread]; !strings.Contains(unread, why) {
@@ -297,7 +297,7 @@ func TestFindReferrers(t *testing.T) {
 					list = append(list, map[string]any{"mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": d, "size": 1})
 				}
 				f.push(f.tag(""), map[string]any{"mediaType": "application/vnd.oci.image.index.v1+json", "manifests": list})
-			case "api in pages": // of three, and with a media type that is not quite right
+			case "api in pages": // three pages, and a media type that is not quite right
 				f.around = func(w http.ResponseWriter, r *http.Request, inner http.Handler) {
 					if !strings.Contains(r.URL.Path, "/referrers/") {
 						inner.ServeHTTP(w, r)
@@ -345,7 +345,8 @@ func TestFindReferrers(t *testing.T) {
 	}
 }
 
-// A manifest that is deleted can no longer say which image it was about, so it is kept which manifests held signatures.
+// A manifest that is deleted can no longer say which image it was about. So the search notes which manifests held
+// signatures.
 func TestFindNamesWhatHoldsSignatures(t *testing.T) {
 	key := signaturestest.NewKey(t, signaturestest.P256)
 	f := newFixture(t, true)
@@ -542,7 +543,7 @@ func endless(w http.ResponseWriter, declare bool, n int) (sent int) {
 			f.Flush()
 		}
 		if declare && sent > 512<<10 {
-			break // what fits in socket buffers tells nothing
+			break // socket buffers take some bytes unread, which tells nothing
 		}
 	}
 	return sent
@@ -591,7 +592,7 @@ func TestFindBrokenThings(t *testing.T) {
 		f.around = func(w http.ResponseWriter, r *http.Request, inner http.Handler) { io.WriteString(w, "<html>") }
 		f.find(find.Options{}).expect(t, "", "page 1 of the referrers cannot be read: invalid character", "invalid character", "invalid character", "invalid character")
 	})
-	// A proxy or a portal that answers in the place of the referrers API: nobody knows whether there are signatures.
+	// A proxy or a portal answers in place of the referrers API: nobody knows whether there are signatures.
 	for name, answer := range map[string]string{"a web page": "<!DOCTYPE html><html>Sign in</html>", "an error that is none": `{"errors":[{"code":"DENIED"}]}`, "JSON of another kind": `[]`, "nothing": "", "cut off": `{"manifests":[`} {
 		t.Run("referrers are "+name, func(t *testing.T) {
 			f := newFixture(t, true)
@@ -617,7 +618,7 @@ func TestFindBrokenThings(t *testing.T) {
 			}
 		})
 	}
-	// A proxy cache that hides the tags of signatures: where it answers that there is none, the image is unsigned. Where it
+	// A proxy cache hides the tags of signatures. If it answers that a tag does not exist, the image is unsigned. If it
 	// answers with something else, or with an error, nobody knows.
 	for name, tc := range map[string]struct {
 		status       int
@@ -740,7 +741,7 @@ func TestFindLookaside(t *testing.T) {
 	scoped := fmt.Sprintf("default-docker: {lookaside: 'https://127.0.0.1:1/'}\ndocker:\n  %s: {lookaside-staging: 'file:///nowhere', sigstore: '%s/sigs'}\n", f.repository(), store.URL)
 	f.find(configure(scoped)).expect(t, both)
 
-	// As files, which is where containers/image writes them.
+	// Signatures as files, where containers/image writes them.
 	for i, m := range messages {
 		file := filepath.Join(dir, "store", "demo/app@"+strings.Replace(f.digest, ":", "=", 1), fmt.Sprintf("signature-%d", i+1))
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
@@ -751,13 +752,13 @@ func TestFindLookaside(t *testing.T) {
 		}
 	}
 	f.find(configure("default-docker: {lookaside: 'file://"+filepath.Join(dir, "store")+"'}")).expect(t, both)
-	// Where nothing is configured, the folder that containers/image uses then.
+	// Where nothing is configured, containers/image uses this folder.
 	f.find(find.Options{Storage: filepath.Join(dir, "store")}).expect(t, both)
 	o := configure("docker: {quay.io: {lookaside: 'https://127.0.0.1:1/'}}")
 	o.Storage = filepath.Join(dir, "store")
 	f.find(o).expect(t, both)
 
-	// Trouble with this other server is no trouble with the registry.
+	// Trouble with this other server is not trouble with the registry.
 	away := f.find(configure("default-docker: {lookaside: 'http://127.0.0.1:1/'}"))
 	away.expect(t, "", "lookaside storage")
 	away.expectUnread(t, "lookaside storage")
@@ -788,7 +789,7 @@ func TestFindLookaside(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	// Two folders: a file replaces one of its name in a folder that comes later, and others count as well.
+	// Two folders: a file takes the place of one with the same name in a later folder, and the others count as well.
 	first := t.TempDir()
 	if err := os.WriteFile(filepath.Join(first, "default.yaml"), []byte("docker: {quay.io: {lookaside: 'https://127.0.0.1:1/'}}"), 0o644); err != nil {
 		t.Fatal(err)

@@ -38,17 +38,17 @@ const (
 
 // Options configures a Finder.
 type Options struct {
-	// RegistriesDirs are folders of registries.d files, see containers-registries.d(5); where two have a file of one
-	// name, the first one's is read. Empty: DefaultRegistriesDirs(); to use none, name one that does not exist.
+	// RegistriesDirs are folders of registries.d files, see containers-registries.d(5). If two folders have a file of the
+	// same name, the first one's is read. Empty: DefaultRegistriesDirs(). To use none, name a folder that does not exist.
 	RegistriesDirs []string
-	// Storage is the folder of signatures of images that none of the files says anything of. Empty: DefaultStorage().
+	// Storage is the folder with the signatures of those images that none of the files mentions. Empty: DefaultStorage().
 	Storage string
-	// Lookaside makes requests to lookaside storage; nil: storage behind a URL is not asked. It decides where a
-	// redirect may lead. Registries are not asked with it but with the transport given to Find.
+	// Lookaside makes requests to lookaside storage, and decides where a redirect may lead. Nil: storage behind a URL is not
+	// asked. It is not used for registries, which are asked with the transport given to Find.
 	Lookaside http.RoundTripper
-	// Demands tells what policies demand of an image, a repository with a digest. A tag of what is demanded is asked for,
-	// whatever the list of tags says: proxies list those that they have, not those that there are. Nil: both are demanded of
-	// all images.
+	// Demands tells whether policies demand signatures, or attestations, of an image, which is a repository with a digest. A
+	// tag that would hold what is demanded is asked for, whatever the list of tags says: proxies list the tags that they
+	// have, not those that exist. Nil: both are demanded of all images.
 	Demands func(image reference.Reference) (signatures, attestations bool)
 	// Timeout bounds one search; zero: a minute.
 	Timeout time.Duration
@@ -93,31 +93,32 @@ func New(o Options) (*Finder, error) {
 
 // Attestation is a typed link to something that is attached to an image but is no signature of it.
 type Attestation struct {
-	// Type says what it is: an in-toto predicate type (https://slsa.dev/provenance/v1, https://spdx.dev/Document, …)
-	// or, where there is none, the artifact's media type.
+	// Type says what kind of thing it is: an in-toto predicate type (https://slsa.dev/provenance/v1,
+	// https://spdx.dev/Document, …) or, where there is none, the artifact's media type.
 	Type string `json:"type"`
-	// Digest is of the manifest that holds it, in the image's repository.
+	// Digest is the digest of the manifest that holds it, in the image's repository.
 	Digest string `json:"digest"`
 	// Layer is the digest of the blob, when the manifest holds several attestations.
 	Layer string `json:"layer,omitempty"`
-	// MediaType is of the blob, if known.
+	// MediaType is the blob's media type, if known.
 	MediaType string `json:"mediaType,omitempty"`
-	// Size is of the blob, in bytes, if known.
+	// Size is the blob's size in bytes, if known.
 	Size int64 `json:"size,omitempty"`
-	// LeftOut is why it is nothing but listed, although it may be one that can be judged.
+	// LeftOut says why it was listed only, although it may be one that can be judged.
 	LeftOut string `json:"leftOut,omitempty"`
 }
 
-// Find searches for the signatures of digest, an image of the repository as, also where a mirror has it. transport talks to
-// the registry and does the authentication. Which tags the repository has is asked once for many digests, where no policy
-// demands what they hold: a list that was read before since does not count. That there is no referrers API is believed for
-// an hour; see Forget.
+// Find searches for the signatures of digest, which names the image in the registry to search. as is the repository by which
+// policies know the image: the registry may be a mirror of it. transport talks to the registry and authenticates. For many
+// digests the tags of the repository are listed once, but only where no policy demands what tags hold. A list that was read
+// before since does not count. After a registry was found to have no referrers API, this is believed for an hour; see
+// Forget.
 //
-// signatures are named as package signatures names them, have type and content and nothing else, and are in the
-// order in which they were found, each once, all that are within the bounds: who judges them chooses which to keep.
-// annotations are what else is known of the repository: annotation.Attestations, Warnings, Manifests and Unread, those for which
-// there is something to say. warnings say, for people, what had to be left out.
-// An error means that the registry could not be asked; what was found until then is returned with it.
+// signatures are named as package signatures names them, and have type and content and nothing else. They come in the order
+// in which they were found, each once, and are all that are within the bounds: whoever judges them chooses which to keep.
+// annotations are what else is known of the repository: annotation.Attestations, Warnings, Manifests and Unread, those for
+// which there is something to say. warnings say, for people, what had to be left out. An error means that the registry could
+// not be asked. What was found until then is returned with it.
 func (f *Finder) Find(ctx context.Context, digest name.Digest, as reference.Reference, transport http.RoundTripper, since time.Time) (found []imagev1.ImageSignature, annotations map[string]string, warnings []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
@@ -136,7 +137,7 @@ func (f *Finder) Find(ctx context.Context, digest name.Digest, as reference.Refe
 		}
 	}
 	if err == nil {
-		// Lookaside storage is another server: its troubles are no reason to import the image again and again.
+		// Lookaside storage is another server: its faults are no reason to import the image again and again.
 		if lerr := f.lookaside(ctx, s, digest.Context()); lerr != nil {
 			s.notRead("lookaside storage: %v", lerr)
 		}
@@ -152,7 +153,8 @@ func (f *Finder) Find(ctx context.Context, digest name.Digest, as reference.Refe
 	return s.found, annotations, s.warnings, err
 }
 
-// Forget forgets what is known of the registry of a repository and of its tags: something was told of it.
+// Forget forgets what is remembered of a repository's registry and of the repository's tags, because somebody told of a
+// change there.
 func (f *Finder) Forget(repository name.Repository) { f.memory.forget(repository) }
 
 // search is the state of one Find.
@@ -164,7 +166,7 @@ type search struct {
 	tags      *tagList
 	since     time.Time
 	counted   bool // by tags
-	// What policies demand: signatures, attestations.
+	// What policies demand: signatures and attestations.
 	demanded, attested bool
 
 	found        []imagev1.ImageSignature
@@ -175,13 +177,13 @@ type search struct {
 	seen         map[string]bool   // content digests of found
 	blobs        map[string][]byte // by digest; cosign signs the same payload again and again
 	looked       int
-	dropped      bool     // MaxLooked was met
+	dropped      bool     // more than MaxLooked were offered
 	bytes        int      // of found
 	unread       string   // why not everything could be read
-	manifests    []string // digests of those that hold found
+	manifests    []string // digests of the manifests that hold found
 }
 
-// firstTime is 1 once.
+// firstTime returns 1 on its first call, then 0.
 func (s *search) firstTime() int {
 	if s.counted {
 		return 0
@@ -225,14 +227,14 @@ func (s *search) add(typ string, content []byte) {
 	})
 }
 
-// holding notes that a manifest holds signatures, if more were found in it than the number before.
+// holding notes that a manifest holds signatures, if more signatures were found now than before.
 func (s *search) holding(m *manifest, before int) {
 	if len(s.found) > before && !slices.Contains(s.manifests, m.digest) {
 		s.manifests = append(s.manifests, m.digest)
 	}
 }
 
-// notRead warns that there may be signatures that were not read.
+// notRead warns that there may be signatures which were not read.
 func (s *search) notRead(format string, args ...any) {
 	s.warn(format, args...)
 	if s.unread == "" {

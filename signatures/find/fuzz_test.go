@@ -6,7 +6,8 @@ import (
 	"unicode"
 )
 
-// What is sorted is sorted once: an error or a type, and text that goes on is clean.
+// A bundle is sorted once: there is an error or a type, and the text that goes on is
+// clean.
 func FuzzPredicateOf(f *testing.F) {
 	f.Add([]byte(`{"dsseEnvelope":{"payload":"eyJwcmVkaWNhdGVUeXBlIjoicCJ9"}}`))
 	f.Add([]byte(`{"messageSignature":{}}`))

@@ -15,17 +15,17 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// What is remembered of registries, so that many images of one cost few requests.
+// Bounds of what is remembered of registries, so that many images of one registry cost few requests.
 const (
-	// abilityAge is how long it is believed that a registry lacks something.
+	// abilityAge is how long a registry is believed to lack something.
 	abilityAge = time.Hour
-	// maxAbilities and maxTagLists bound what is remembered: parts of registries, and repositories.
+	// maxAbilities and maxTagLists bound the memory: of parts of registries, and of repositories.
 	maxAbilities, maxTagLists = 1024, 32
-	// tagPage is how many tags are asked for at a time, maxTagListPages how many pages are read, and
-	// maxSignatureTags how many tags of signatures are remembered of a repository.
+	// tagPage is how many tags are asked for at a time, maxTagListPages how many pages are read, and maxSignatureTags
+	// how many signature tags of one repository are remembered.
 	tagPage, maxTagListPages, maxSignatureTags = 1000, 100, 100_000
-	// worthPages is how many digests are looked for by asking for each of their tags, in a repository
-	// with more tags than a page has, before all its tags are listed.
+	// worthPages applies to a repository with more tags than one page has: each tag of so many digests is asked for
+	// by itself before all tags are listed.
 	worthPages = 16
 )
 
@@ -41,17 +41,17 @@ func newMemory(c clock.PassiveClock) *memory {
 	return &memory{clock: c, abilities: lru.New(maxAbilities), tags: lru.New(maxTagLists)}
 }
 
-// partOf is what answers alike: a registry's repositories with one first element. Behind one host, proxies have
-// registries of several kinds, told apart by it.
+// partOf names what answers alike: a registry's repositories with the same first element. A proxy may have registries
+// of several kinds behind one host, and tells them apart by that element.
 func partOf(repository name.Repository) string {
 	first, _, _ := strings.Cut(repository.RepositoryStr(), "/")
 	return repository.RegistryStr() + "/" + first
 }
 
-// abilities are what a part of a registry has said of itself.
+// abilities are what a part of a registry has shown of itself.
 type abilities struct {
 	mu sync.Mutex
-	// withoutReferrers is until when it is believed that there is no referrers API.
+	// withoutReferrers is the time until which the part is believed to have no referrers API.
 	withoutReferrers time.Time
 	// extension is set once OpenShift's signature extension was announced.
 	extension bool
@@ -69,7 +69,7 @@ func (m *memory) tagsOf(repository name.Repository) *tagList {
 	return getOrAdd(m.tags, repository.Name(), func() *tagList { return &tagList{turn: make(chan struct{}, 1)} })
 }
 
-// forget forgets what it remembers of a repository. A list of tags that is being read is not remembered either.
+// forget forgets what is remembered of a repository. A list of tags that is being read will not be remembered either.
 func (m *memory) forget(repository name.Repository) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -92,8 +92,8 @@ func (a *abilities) lacksReferrers(now time.Time) bool {
 	return now.Before(a.withoutReferrers)
 }
 
-// answered notes what an answer of the referrers API says of the registry. Only an answer that cannot be a mere
-// page in its place says that there is no API, and one of the API ends that.
+// answered notes what an answer of the referrers API says of the registry. Only an answer that cannot be a mere web
+// page in the API's place says that there is no API. An answer of the API takes that back.
 func (a *abilities) answered(status int, header http.Header, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -119,22 +119,22 @@ func (a *abilities) announce() {
 	a.extension = true
 }
 
-// tagList is which tags of signatures a repository has. One search reads it, others wait.
+// tagList holds the signature tags of a repository. One search reads the list, others wait.
 type tagList struct {
 	turn chan struct{} // holds one element while the rest is in use
 
-	read  time.Time // when reading began; zero before
+	read  time.Time // when reading began; zero if it has not
 	next  string    // path of the next page; "" when there is none
 	pages int
-	// whole is set when all tags have been listed. Without it tags are asked for one by one.
+	// whole is set when all tags have been listed. Until then tags are asked for one by one.
 	whole  bool
 	tags   map[string]bool
 	listed int // tags of all kinds
-	asked  int // digests that were looked for without it
+	asked  int // digests that were looked for without the whole list
 }
 
-// has reports whether the repository has a tag of signatures; known is false when only the tag itself tells. What was
-// read before since does not count.
+// has reports whether the repository has a signature tag. known is false when only asking for the tag can tell. A
+// list that was read before since does not count.
 func (l *tagList) has(ctx context.Context, s *search, tag string) (has, known bool, err error) {
 	select {
 	case l.turn <- struct{}{}:
@@ -156,7 +156,7 @@ func (l *tagList) has(ctx context.Context, s *search, tag string) (has, known bo
 		}
 	}
 	if err != nil {
-		// The tags themselves tell what is wrong with the registry, if anything is.
+		// If anything is wrong with the registry, asking for the tags themselves will show it.
 		l.next, l.tags = "", nil
 		if ctx.Err() != nil {
 			l.read = time.Time{} // the next search reads it
@@ -166,7 +166,7 @@ func (l *tagList) has(ctx context.Context, s *search, tag string) (has, known bo
 	return l.tags[tag], l.whole, nil
 }
 
-// errNotListed ends the reading of a list that does not tell which tags there are.
+// errNotListed ends the reading of a list that does not show which tags exist.
 var errNotListed = errors.New("the tags are not all listed")
 
 // page reads the next page.
@@ -196,8 +196,8 @@ func (l *tagList) page(ctx context.Context, c *client) error {
 		return errNotListed
 	}
 	if l.next = next; next == "" {
-		// A list of nothing, of a repository that has something, may have been cut, as may a page of a round number
-		// of tags, of a registry that does not say where it goes on.
+		// This list may have been cut. Either it is empty although the repository has something, or it is one page of
+		// a round number of tags from a registry that does not say where the list goes on.
 		if l.listed == 0 || l.pages == 1 && l.listed%50 == 0 {
 			return errNotListed
 		}

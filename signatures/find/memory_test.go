@@ -41,7 +41,7 @@ func newRemembering(t *testing.T, referrersAPI bool) *remembering {
 	return r
 }
 
-// search searches for one of many digests of the repository, 0 for that of the image, and returns the requests and how
+// search searches for one of many digests of the repository, with 0 for that of the image. It returns the requests and how
 // many signatures there are.
 func (r *remembering) search(repository string, n int, since time.Time) (requests []string, found int) {
 	r.t.Helper()
@@ -123,7 +123,7 @@ func TestAttackSignatureBehindARememberedListOfTags(t *testing.T) {
 	}
 }
 
-// A list that began before it was told of a signature ends after that: it is not used.
+// The search is told of a signature while it reads a list of tags. The list ends after that, and is not used.
 func TestAttackListOfTagsUnderWayWhenASignatureIsTold(t *testing.T) {
 	r := newRemembering(t, false)
 	key := signaturestest.NewKey(t, signaturestest.P256)
@@ -163,7 +163,7 @@ func TestAttackListOfTagsUnderWayWhenASignatureIsTold(t *testing.T) {
 	}
 }
 
-// What a proxy, or a registry of another kind behind the same host, answers in place of referrers is not taken for the
+// A proxy, or a registry of another kind behind the same host, answers in place of referrers. That is not taken for the
 // registry's word.
 func TestAttackNoReferrersOnTheWordOfAnother(t *testing.T) {
 	r := newRemembering(t, true)
@@ -191,7 +191,7 @@ func TestAttackNoReferrersOnTheWordOfAnother(t *testing.T) {
 			t.Errorf("%d %s: referrers are not asked for any more: %q", tt.status, tt.contentType, got)
 		}
 	}
-	// A plain 404 counts for what has the same first element.
+	// A plain 404 counts for repositories with the same first element.
 	r.around = func(w http.ResponseWriter, req *http.Request, inner http.Handler) {
 		if strings.Contains(req.URL.Path, "/referrers/") {
 			http.NotFound(w, req)
@@ -209,7 +209,7 @@ func TestAttackNoReferrersOnTheWordOfAnother(t *testing.T) {
 	}
 }
 
-// Lists that may not have all tags prove nothing.
+// Lists that may lack tags prove nothing.
 func TestAttackListsOfTagsThatAreCut(t *testing.T) {
 	key := signaturestest.NewKey(t, signaturestest.P256)
 	tags := func(n int) string {
@@ -256,8 +256,8 @@ func TestAttackListsOfTagsThatAreCut(t *testing.T) {
 	}
 }
 
-// A proxy's list has the tags that it keeps, or those that it takes for images. What a policy demands is asked for all the
-// same, and nothing else.
+// A proxy's list has the tags that it keeps, or those that it takes for images. A tag that a policy demands is asked for
+// all the same, and no other.
 func TestAttackTagsLeftOutOfTheList(t *testing.T) {
 	t.Parallel()
 	key := signaturestest.NewKey(t, signaturestest.P256)
@@ -279,7 +279,7 @@ func TestAttackTagsLeftOutOfTheList(t *testing.T) {
 		api                      bool
 		signatures, attestations bool // are demanded
 		push                     func(r *remembering)
-		asked                    string // of the tags
+		asked                    string // which of the tags
 		found                    string
 	}{
 		{"cosign's tag", true, true, false, sig, ".sig", signatures.TypeSimpleSigning},

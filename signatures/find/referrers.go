@@ -30,7 +30,7 @@ func (s *search) referrers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Which are looked at, of too many, does not depend on the order in which the registry lists them.
+	// Of too many, those looked at must not depend on the order in which the registry lists them.
 	slices.SortStableFunc(list, func(a, b descriptor) int { return strings.Compare(a.Digest, b.Digest) })
 	for _, d := range list {
 		if !s.look() {
@@ -91,7 +91,7 @@ func (s *search) listReferrers(ctx context.Context) ([]descriptor, error) {
 			s.abilities.answered(status, header, s.memory.clock.Now())
 		}
 		var index manifest
-		// The Content-Type is not looked at: registries send all sorts.
+		// The Content-Type is not checked: registries send all sorts.
 		if status == http.StatusOK {
 			err = json.Unmarshal(body, &index)
 			if err == nil && index.Manifests == nil && index.MediaType != mediaTypeIndex {
@@ -99,7 +99,8 @@ func (s *search) listReferrers(ctx context.Context) ([]descriptor, error) {
 			}
 		}
 		if status != http.StatusOK || err != nil {
-			// Who answers with a web page may have referrers for all that is known; who says that there is no API has none.
+			// A server that answers with a web page may have referrers, as far as is known. One that says it has no API has
+			// none.
 			if page > 0 || err != nil {
 				s.notRead("page %d of the referrers cannot be read: %v", page+1, cmp.Or(err, fmt.Errorf("status %d", status)))
 			}
@@ -130,8 +131,8 @@ func (s *search) fallbackTag(ctx context.Context) ([]descriptor, error) {
 	return index.Manifests, nil
 }
 
-// referrer tells what a referrer is and takes it. It goes by the manifest itself: descriptors in a listing may lack
-// annotations or state a wrong artifact type.
+// referrer finds out what a referrer is, and takes it. It reads the manifest itself: descriptors in a listing may lack
+// annotations or have a wrong artifact type.
 func (s *search) referrer(ctx context.Context, m *manifest) error {
 	kind := firstOf(m.ArtifactType, m.Config.MediaType)
 	var first descriptor
@@ -160,8 +161,8 @@ func (s *search) referrer(ctx context.Context, m *manifest) error {
 	return nil
 }
 
-// bundle takes a sigstore bundle, as a signature if it is one and as an attestation otherwise. Where the manifest's
-// annotations say that it is an attestation the bundle is not fetched now: SBOMs are large, and whoever could put a false
+// bundle takes a sigstore bundle: as a signature if it is one, otherwise as an attestation. If the manifest's annotations
+// say that it is an attestation, the bundle is not fetched now, because SBOMs are large. Whoever could put a false
 // annotation on a signature could as well take the signature away.
 func (s *search) bundle(ctx context.Context, m *manifest, layer descriptor) error {
 	predicate := m.Annotations[annotationPredType]
@@ -190,8 +191,8 @@ func (s *search) bundle(ctx context.Context, m *manifest, layer descriptor) erro
 	return nil
 }
 
-// predicateOf reads the predicate type of the statement in a bundle; "" for a bundle without a statement. It sorts,
-// it does not judge: a bundle taken for a signature here is parsed strictly when it is verified.
+// predicateOf reads the predicate type of the statement in a bundle; "" for a bundle without a statement. It only sorts
+// bundles. One that it takes for a signature is parsed strictly when it is verified.
 func predicateOf(bundle []byte) (string, error) {
 	var b struct {
 		Envelope *struct {

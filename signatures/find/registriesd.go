@@ -19,9 +19,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// lookasides is what registries.d files say: where signatures of which images are kept.
+// lookasides holds what registries.d files say: where the signatures of which images are kept.
 type lookasides struct {
-	fallback string            // of default-docker, or the folder that is used when nothing is said
+	fallback string            // of default-docker, or the folder for images that no file mentions
 	byScope  map[string]string // base URL by scope
 }
 
@@ -30,9 +30,9 @@ const (
 	maxRegistriesSize  = 1 << 20
 )
 
-// DefaultRegistriesDirs are the folders that containers/image reads (containers-registries.d(5)), most specific
-// first: the user's own, the administrator's and the vendor's, of the latter two those for the superuser or for
-// everybody else before those for all.
+// DefaultRegistriesDirs are the folders that containers/image reads (containers-registries.d(5)), most specific first:
+// the user's own, the administrator's, the vendor's. Of the latter two, the folder for the superuser, or for everybody
+// else, comes before the one for all.
 func DefaultRegistriesDirs() []string {
 	return registriesDirs(os.Getuid())
 }
@@ -55,8 +55,8 @@ func registriesDirs(uid int) []string {
 	return dirs
 }
 
-// DefaultStorage is the folder of signatures that containers/image uses for images of which no registries.d file says
-// anything; "" if the user has no home.
+// DefaultStorage is the folder of signatures that containers/image uses for images that no registries.d file mentions;
+// "" if the user has no home.
 func DefaultStorage() string {
 	if os.Geteuid() == 0 {
 		return "/var/lib/containers/sigstore"
@@ -68,14 +68,14 @@ func DefaultStorage() string {
 	return filepath.Join(home, ".local/share/containers/sigstore")
 }
 
-// namespace is an entry of a registries.d file (containers-registries.d(5)). Keys for writing are read over.
+// namespace is an entry of a registries.d file (containers-registries.d(5)). Keys for writing are ignored.
 type namespace struct {
 	Lookaside string `json:"lookaside"`
 	Sigstore  string `json:"sigstore"` // the older name
 }
 
-// loadLookasides reads the *.yaml files of the folders, of each name the first folder's. storage is used for images that
-// none of them says anything of.
+// loadLookasides reads the *.yaml files of the folders. Of files with the same name it reads the first folder's. storage
+// is used for images that no file mentions.
 func loadLookasides(dirs []string, storage string) (*lookasides, error) {
 	l := &lookasides{byScope: map[string]string{}}
 	files := map[string]string{}
@@ -121,7 +121,7 @@ func (l *lookasides) load(file string, origin map[string]string) error {
 	return l.parse(data, file, origin)
 }
 
-// parse adds what a file says. origin tells which file spoke of what: of one thing only one may.
+// parse adds what a file says. origin has, for each entry, the file that made it: only one file may.
 func (l *lookasides) parse(data []byte, file string, origin map[string]string) error {
 	var content struct {
 		Default *namespace           `json:"default-docker"`

@@ -42,7 +42,7 @@ func TestRegistriesDirs(t *testing.T) {
 	}
 }
 
-// The most specific scope that names a place wins, and a host is not that host at another port.
+// The most specific scope that names a place wins. A host is not the same host at another port.
 func TestLookasideOfAnImage(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(`
@@ -90,7 +90,7 @@ docker:
 	}
 }
 
-// Whatever a file says, what is taken from it is a URL of a kind that can be read.
+// Whatever a file says, the result is a URL of a kind that can be read.
 func FuzzRegistriesFile(f *testing.F) {
 	f.Add([]byte("default-docker: {lookaside: 'https://a/b'}\ndocker: {quay.io: {sigstore: 'file:///c'}}\n"))
 	f.Add([]byte("docker: {a: {lookaside: 'ftp://x'}}"))

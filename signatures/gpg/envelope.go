@@ -11,8 +11,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
-// maxMessage bounds a message, in bytes, and what it decompresses to: compressed packets expand a thousandfold and
-// can nest.
+// maxMessage bounds, in bytes, a message and what it decompresses to: compressed packets expand a thousandfold and can
+// nest.
 const maxMessage = 1 << 20
 
 // Tags of packets (RFC 9580, section 5).
@@ -33,9 +33,9 @@ type envelope struct {
 	signature *packet.OpaquePacket
 }
 
-// open takes a message apart. One that is not exactly one signed message with one signature is a Failure, as it is for
-// containers/image: what one part of it says, and what another part signs, must not be taken for the same. It also is
-// what bounds memory, since a parsed packet takes far more than its bytes.
+// open takes a message apart. As in containers/image, anything but exactly one signed message with one signature is a
+// Failure: what one part of a message says must not be taken for what another part signs. This also bounds memory,
+// since a parsed packet takes far more than its bytes.
 func open(message []byte) (*envelope, error) {
 	if len(message) > maxMessage {
 		return nil, evidence.Fail(evidence.InvalidSignature, "the message is larger than %d bytes", maxMessage)

@@ -26,11 +26,11 @@ const (
 )
 
 // ParseKeyring reads public keys, ASCII-armored (one block or several, with any text around them) or binary. Copies
-// of one key are merged, whatever their order: a revocation in one of them counts, and of several self-signatures
-// the newest. Keys of kinds that are not supported are passed over. A keyring in which no key can sign, which holds a
-// private key, or in which one copy of a key is readable and another is not, is an error.
+// of one key are merged, whatever their order: a revocation in one of them counts, and of several self-signatures the
+// newest. Keys of kinds that are not supported are ignored. It is an error if no key of the keyring can sign, if it
+// holds a private key, or if one copy of a key is readable and another is not.
 func ParseKeyring(data []byte) (k *Keyring, err error) {
-	// The packet parsers beneath are old and large; a panic in them must not take the caller down.
+	// The packet parsers beneath are old and large. A panic in them must not take the caller down.
 	defer func() {
 		if r := recover(); r != nil {
 			k, err = nil, fmt.Errorf("the keyring makes its parser panic: %v", r)
@@ -74,7 +74,7 @@ func (k *keys) readArmored(data []byte) error {
 	return nil
 }
 
-// read takes the packets of a keyring apart at each primary key, and each key by itself.
+// read cuts the packets of a keyring at each primary key, and reads each key by itself.
 func (k *keys) read(r io.Reader) error {
 	var key bytes.Buffer
 	for packets := packet.NewOpaqueReader(r); ; {
@@ -128,8 +128,8 @@ func firstPacket(key []byte) packet.Packet {
 	return p
 }
 
-// merge adds to one copy of a key what another says. The parser has verified the self-signatures and revocations
-// of both.
+// merge adds to one copy of a key what another copy has more. The parser has verified the self-signatures and
+// revocations of both.
 func merge(into, e *openpgp.Entity) {
 	if into.PrivateKey == nil {
 		into.PrivateKey = e.PrivateKey
@@ -189,7 +189,7 @@ func (k *keys) keyring() (*Keyring, error) {
 	return &Keyring{entities: k.merged}, nil
 }
 
-// canSign tells whether the primary key or a subkey is marked for signing, be it expired by now.
+// canSign tells whether the primary key or a subkey is marked for signing, even if it has expired by now.
 func canSign(e *openpgp.Entity) bool {
 	if sig, _ := e.PrimarySelfSignature(); sig != nil && sig.FlagsValid && sig.FlagSign {
 		return true
@@ -197,7 +197,7 @@ func canSign(e *openpgp.Entity) bool {
 	return slices.ContainsFunc(e.Subkeys, func(s openpgp.Subkey) bool { return s.Sig.FlagsValid && s.Sig.FlagSign })
 }
 
-// Usable returns why no key of the keyring can sign anything at the time now that is accepted; nil when one can.
+// Usable returns why no key of the keyring can make a signature that is accepted at the time now; nil when one can.
 func (k *Keyring) Usable(now time.Time) error {
 	for _, e := range k.entities {
 		if key, ok := e.SigningKey(now); ok {

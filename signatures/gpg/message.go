@@ -23,21 +23,21 @@ const skew = time.Minute
 // minModulus is the least size of an RSA or DSA key, in bits (NIST SP 800-131A).
 const minModulus = 2048
 
-// weakHashes are those with which somebody can make two documents that have one signature.
+// weakHashes are those with which somebody can make two documents that share one signature.
 var weakHashes = []crypto.Hash{crypto.MD5, crypto.SHA1, crypto.RIPEMD160}
 
 // signed is a message and what is known of its signature.
 type signed struct {
 	content   []byte
-	keyID     uint64       // of the key that the message names
+	keyID     uint64       // the ID of the key that the message names
 	key       *openpgp.Key // nil if the keyring has no such key for signing
 	signature *packet.Signature
-	err       error // why the signature is not good; one of validity in time only if it is authentic
+	err       error // why the signature is not good; an error about validity in time only if it is authentic
 }
 
-// Verify checks a signed message at the time now and returns what it says. When the error is nil, the document
-// is what a trusted key signed; otherwise the document is nil unless the *evidence.Failure, which every error
-// is, says that it is authentic.
+// Verify checks a signed message at the time now and returns the document in it. When the error is nil, a trusted
+// key signed the document. Every error is an *evidence.Failure. With an error the document is nil, unless the
+// Failure is authentic.
 func (k *Keyring) Verify(message []byte, now time.Time) (doc *payload.SimpleSigning, e *evidence.Evidence, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -51,7 +51,7 @@ func (k *Keyring) Verify(message []byte, now time.Time) (doc *payload.SimpleSign
 	}
 	s, err := k.check(envelope, now)
 	if err == nil && s.key != nil && s.outOfTime() {
-		// The library calls expired what is not valid yet.
+		// The library calls a signature expired that is not valid yet.
 		if start := s.validFrom(); start.After(now) && start.Sub(now) <= skew {
 			s, err = k.check(envelope, start)
 		}
@@ -77,7 +77,7 @@ func (k *Keyring) check(e *envelope, now time.Time) (*signed, error) {
 	if err != nil {
 		return nil, unreadable(err)
 	}
-	// The signature is checked only while the body is read, and only when it is read to its end.
+	// The signature is checked only while the body is read, and only if it is read to its end.
 	content, err := io.ReadAll(md.UnverifiedBody)
 	if err != nil {
 		return nil, unreadable(err)
@@ -89,9 +89,9 @@ func (k *Keyring) check(e *envelope, now time.Time) (*signed, error) {
 	return s, nil
 }
 
-// judge says what the check comes to at the time now.
+// judge returns the outcome of the check at the time now.
 func (s *signed) judge(now time.Time) (*payload.SimpleSigning, *evidence.Evidence, error) {
-	if s.key == nil { // which is not an error to the library
+	if s.key == nil { // the library does not call that an error
 		return nil, nil, evidence.Fail(evidence.NoMatchingKey, "signed with key %016X, which the policy does not trust", s.keyID)
 	}
 	e := &evidence.Evidence{
@@ -117,8 +117,8 @@ func (s *signed) judge(now time.Time) (*payload.SimpleSigning, *evidence.Evidenc
 	return doc, e, nil
 }
 
-// failure reads the outcome of the check. Expiry and revocation are looked at only after the signature has verified,
-// so with them it is authentic.
+// failure reads the outcome of the check. Expiry and revocation are looked at only after the signature has verified.
+// A Failure about these is therefore authentic.
 func (s *signed) failure(e *evidence.Evidence, now time.Time) *evidence.Failure {
 	if s.signature != nil && slices.Contains(weakHashes, s.signature.Hash) {
 		return evidence.Fail(evidence.InvalidSignature, "names %s and signs with %v, which can be forged; sign again with a current gpg", e.Signer(), s.signature.Hash)
@@ -159,7 +159,7 @@ func (s *signed) outOfTime() bool {
 	return errors.Is(s.err, pgperrors.ErrKeyExpired) || errors.Is(s.err, pgperrors.ErrSignatureExpired)
 }
 
-// validFrom is when the signature and all that it rests on have begun to be valid.
+// validFrom is when the signature, and all that it rests on, became valid.
 func (s *signed) validFrom() time.Time {
 	last := s.key.Entity.PrimaryKey.CreationTime
 	later := func(t time.Time) {
@@ -177,7 +177,7 @@ func (s *signed) validFrom() time.Time {
 	return last.UTC()
 }
 
-// notAfter is when the signature, its key or, for a subkey, the primary key expires, whichever is first.
+// notAfter is when the first of these expires: the signature, its key or, for a subkey, the primary key.
 func (s *signed) notAfter() time.Time {
 	var first time.Time
 	add := func(start time.Time, seconds *uint32) {

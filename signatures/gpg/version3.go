@@ -11,10 +11,10 @@ import (
 	"github.com/ProtonMail/go-crypto/openpgp/packet"
 )
 
-// A signature of version 3 (RFC 4880, section 5.2.2): obsolete, but Red Hat's older images have no other. The library
-// beneath reads versions 4 and later only. The two versions differ in how a packet is laid out, and in what is hashed
-// after the document: here the type and the time, there all hashed subpackets. So the packet is laid out anew, and the
-// library, told what was hashed, does the verification.
+// A signature of version 3 (RFC 4880, section 5.2.2) is obsolete, but Red Hat's older images have no other. The
+// library beneath reads versions 4 and later only. The versions differ in the layout of the packet, and in what is
+// hashed after the document: version 3 hashes the type and the time, version 4 all hashed subpackets. So the packet is
+// laid out anew, and the library does the verification once it is told what was hashed.
 const (
 	v3Length       = 19 // bytes before the signature's numbers
 	v3HashedLength = 5
@@ -24,7 +24,7 @@ func (e *envelope) isVersion3() bool {
 	return len(e.signature.Contents) > 0 && e.signature.Contents[0] == 3
 }
 
-// readVersion3 is the signature as a packet of version 4 that hashes what version 3 does.
+// readVersion3 returns the signature as a packet of version 4 that hashes what version 3 hashes.
 func readVersion3(p *packet.OpaquePacket) (*packet.Signature, error) {
 	b := p.Contents
 	if len(b) < v3Length || b[1] != v3HashedLength {
@@ -82,7 +82,7 @@ func (k *Keyring) checkVersion3(e *envelope, now time.Time) (*signed, error) {
 	return s, nil
 }
 
-// inForce asks of the key and the signature what the library asks when it reads a message of version 4.
+// inForce makes the checks of the key and the signature that the library makes when it reads a message of version 4.
 func (s *signed) inForce(now time.Time) error {
 	key := s.key
 	self, identity := key.Entity.PrimarySelfSignature()

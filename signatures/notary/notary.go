@@ -1,6 +1,6 @@
 // Package notary checks signatures of the Notary Project (https://notaryproject.dev): JWS and COSE envelopes, as `notation
-// sign` attaches them to images. The checks are those of notation-go at its level "strict", but that nothing is asked of a
-// network: revocation is not looked up.
+// sign` attaches them to images. The checks are those of notation-go at its level "strict", with one exception: nothing is
+// asked of a network, so revocation is not looked up.
 package notary
 
 import (
@@ -29,19 +29,20 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
-// Trust is whom a Verifier trusts: what a statement of notation's trust policy and the trust stores that it names say.
+// Trust says whom a Verifier trusts. It holds the content of a statement of notation's trust policy and of the trust stores
+// that the statement names.
 type Trust struct {
 	// CAs are the root certificates of trust stores of the type ca, SigningAuthorities of the type signingAuthority. A
 	// signature says which of the two it needs.
 	CAs, SigningAuthorities []*x509.Certificate
-	// TSAs are the root certificates of a trust store of the type tsa. With them a signature has to have a timestamp by one,
-	// at which its certificates were valid; without them they have to be valid now.
+	// TSAs are the root certificates of a trust store of the type tsa. With them, a signature must have a timestamp by one,
+	// at which its certificates were valid. Without them, its certificates must be valid now.
 	TSAs []*x509.Certificate
-	// Identities are subjects such as "x509.subject: C=US, ST=WA, O=acme", of which a certificate has to have one, or "*".
+	// Identities are subjects such as "x509.subject: C=US, ST=WA, O=acme", one of which a certificate must have, or "*".
 	Identities []string
 }
 
-// Verifier checks signatures by a Trust. It is safe for concurrent use.
+// Verifier checks signatures against a Trust. It is safe for concurrent use.
 type Verifier struct {
 	trust    Trust
 	verifier notation.Verifier
@@ -63,7 +64,7 @@ func New(t Trust) (*Verifier, error) {
 		Name: store, RegistryScopes: []string{"*"}, TrustStores: stores, TrustedIdentities: t.Identities,
 		SignatureVerification: trustpolicy.SignatureVerification{
 			VerificationLevel: trustpolicy.LevelStrict.Name,
-			// The two that are logged are enforced in Verify: notation-go knows no clock but the system's.
+			// Verify enforces the two that are only logged here: notation-go knows no clock but the system's.
 			Override: map[trustpolicy.ValidationType]trustpolicy.ValidationAction{
 				trustpolicy.TypeRevocation: trustpolicy.ActionSkip, trustpolicy.TypeExpiry: trustpolicy.ActionLog, trustpolicy.TypeAuthenticTimestamp: trustpolicy.ActionLog,
 			},
@@ -99,11 +100,11 @@ func (unasked) ValidateContext(_ context.Context, o revocation.ValidateContextOp
 	return slices.Repeat([]*result.CertRevocationResult{{Result: result.ResultNonRevokable}}, len(o.CertChain)), nil
 }
 
-// Verify checks an envelope and returns the digest ("sha256:hex") of the manifest that it is over. It is returned with an
-// error, too, if the signature is authentic. The error is an *evidence.Failure.
+// Verify checks an envelope and returns the digest ("sha256:hex") of the manifest that it signs. An error is an
+// *evidence.Failure. If that is authentic, the digest is returned beside it.
 func (v *Verifier) Verify(content []byte, now time.Time) (digest string, e *evidence.Evidence, err error) {
 	defer func() {
-		if r := recover(); r != nil { // the bytes are a stranger's, and the parsers others'
+		if r := recover(); r != nil { // the bytes are a stranger's, and the parsers are not ours
 			digest, e, err = "", nil, evidence.Fail(evidence.InvalidSignature, "the signature makes its parser panic: %v", r)
 		}
 	}()
@@ -131,7 +132,7 @@ func (v *Verifier) Verify(content []byte, now time.Time) (digest string, e *evid
 	return target.Digest.String(), e, nil
 }
 
-// targetOf reads what an envelope says that it signs, which nobody vouches for yet.
+// targetOf reads what an envelope says that it signs. Nobody vouches for that yet.
 func targetOf(content []byte, mediaType string) (target ocispec.Descriptor, err error) {
 	envelope, err := signature.ParseEnvelope(mediaType, content)
 	if err != nil {
@@ -153,7 +154,7 @@ func targetOf(content []byte, mediaType string) (target ocispec.Descriptor, err 
 	return payload.TargetArtifact, nil
 }
 
-// diagnose finds the reason for an error of notation-go, whose errors are of no type.
+// diagnose finds the reason for an error of notation-go. Those errors have no types.
 func (v *Verifier) diagnose(outcome *notation.VerificationOutcome, err error) *evidence.Failure {
 	var inconclusive notation.VerificationInconclusiveError
 	switch {
@@ -178,7 +179,7 @@ func (v *Verifier) diagnose(outcome *notation.VerificationOutcome, err error) *e
 		Err: fmt.Errorf("signed by %q, who is none of %s", signer.CertificateChain[0].Subject, strings.Join(v.trust.Identities, "; "))}
 }
 
-// timely tells whether a signature that is good otherwise is so at the time now, and notes until when.
+// timely tells whether a signature that is good otherwise is valid at the time now, and notes until when it is.
 func (v *Verifier) timely(outcome *notation.VerificationOutcome, e *evidence.Evidence, now time.Time) error {
 	signer := &outcome.EnvelopeContent.SignerInfo
 	until := func(t time.Time) {
@@ -215,7 +216,7 @@ func (v *Verifier) timely(outcome *notation.VerificationOutcome, e *evidence.Evi
 	return nil
 }
 
-// evidenceOf is what the certificate of a signature says that leads to a root of the policy.
+// evidenceOf reads the certificate of a signature, which leads to a root of the policy.
 func evidenceOf(outcome *notation.VerificationOutcome) *evidence.Evidence {
 	signer := &outcome.EnvelopeContent.SignerInfo
 	leaf := signer.CertificateChain[0]

@@ -25,7 +25,8 @@ const (
 	maxAnnotations        = 64
 )
 
-// Blob is one cosign signature, or attestation, with everything needed to verify it: payload, media type and annotations.
+// Blob is one cosign signature or attestation, with everything that is needed to verify it: payload, media type and
+// annotations.
 type Blob struct {
 	MediaType   string
 	Payload     []byte

@@ -114,7 +114,7 @@ func TestBlob(t *testing.T) {
 	}
 }
 
-// Whatever is accepted reads the same to a parser that is not strict: there is one digest and one reference in it.
+// A parser that is not strict reads the same in whatever is accepted: one digest and one reference.
 func FuzzParseSimpleSigning(f *testing.F) {
 	f.Add([]byte(simple(critical, "null")))
 	f.Add([]byte(simple(critical, `{"creator":"x","timestamp":1}`)))
@@ -177,7 +177,7 @@ func FuzzParseStatement(f *testing.F) {
 	})
 }
 
-// A blob that is accepted and written again is accepted again and the same.
+// A blob that is accepted and written again is accepted again, and is the same.
 func FuzzParseBlob(f *testing.F) {
 	good, err := (&payload.Blob{MediaType: payload.MediaTypeSimpleSigning, Payload: []byte("x"), Annotations: map[string]string{payload.AnnotationSignature: "MEUC"}}).Marshal()
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/payload"
 )
 
-// Numbers are read as containers/image reads them: those that no float64 holds are refused wherever they are, and a
-// timestamp may be any whole number of seconds, of which RFC 3339 has the years 1 to 9999 only.
+// Numbers are read as containers/image reads them. A number that no float64 holds is refused wherever it is. A
+// timestamp may be any whole number of seconds, but RFC 3339 has only the years 1 to 9999.
 func TestNumbersOutOfRange(t *testing.T) {
 	for optional, want := range map[string]string{
 		`{"x":1e400}`:                       "refused",

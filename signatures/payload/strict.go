@@ -19,9 +19,9 @@ func malformed(format string, args ...any) error {
 // Fields names the keys an object may have and what to do with the value of each.
 type Fields map[string]func(value json.RawMessage) error
 
-// Object reads data as exactly one JSON object. Each key of known is given its value once. Any other key goes
-// to unknown, or is an error when unknown is nil. A repeated key, a key that equals a known one but for its
-// case, and anything after the object are errors.
+// Object reads data as exactly one JSON object. The function of each key in known is called once with its
+// value. Any other key goes to unknown, or is an error when unknown is nil. These are errors: a repeated key,
+// a key that equals a known one but for its case, and anything after the object.
 func Object(data []byte, known Fields, unknown func(key string, value json.RawMessage) error) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if tok, err := dec.Token(); err != nil {

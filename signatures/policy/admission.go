@@ -2,15 +2,15 @@ package policy
 
 import "fmt"
 
-// AdmissionAnnotation and UnknownAnnotation are the annotations of a policy that say what becomes of pods with images that
-// do not meet it.
+// AdmissionAnnotation and UnknownAnnotation are annotations of a policy. They say what becomes of a pod whose image does
+// not meet the policy.
 const (
 	AdmissionAnnotation = "tidewaiter.dev/admission"
 	UnknownAnnotation   = "tidewaiter.dev/admission-unknown"
 )
 
-// Admission is what becomes of a pod that names an image that does not meet a policy. It has no part in a policy's Hash: no
-// verdict depends on it.
+// Admission says what becomes of a pod that names an image which does not meet a policy. It is not part of a policy's Hash:
+// no verdict depends on it.
 type Admission struct {
 	// Mode is enforce, warn or audit: the pod is refused, its creator is warned, or the audit log has it. Empty is enforce.
 	Mode string `json:"tidewaiter.dev/admission,omitempty"`

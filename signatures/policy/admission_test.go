@@ -8,8 +8,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// What becomes of pods is an annotation of a document, beside others that are read over. It changes the set, so that what
-// follows files sees it, and nothing that verdicts are judged by.
+// An annotation of a document says what becomes of pods; other annotations are ignored. A change of it makes another set,
+// so that whoever follows files sees it. It changes nothing by which verdicts are judged.
 func TestAdmissionOfADocument(t *testing.T) {
 	t.Parallel()
 	document := signaturestest.Document("prod", `["registry.example.com"]`, signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil), "")

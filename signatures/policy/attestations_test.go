@@ -12,7 +12,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// Demands that could never be met, or that clearly mean something else, are refused with the field.
+// A demand that could never be met, or that clearly means something else, is refused with its
+// field.
 func TestDemandsOfAttestationsAreChecked(t *testing.T) {
 	t.Parallel()
 	trust := signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil)
@@ -71,7 +72,7 @@ func TestDocumentedDemands(t *testing.T) {
 	}
 }
 
-// A policy that demands something else is another policy, so what was judged by it is judged again.
+// A policy with other demands is another policy, so images judged by it are judged again.
 func TestDemandsAreInTheHash(t *testing.T) {
 	t.Parallel()
 	trust := signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil)

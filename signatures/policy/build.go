@@ -31,7 +31,7 @@ import (
 // builder turns one decoded document into a Policy and knows where in the file each field is.
 type builder struct {
 	doc    *decoded
-	folder string // that …Path fields are relative to; "" for an object, which names no files
+	folder string // the folder that …Path fields are relative to; "" for an object, which names no files
 }
 
 func (b *builder) fail(field, format string, args ...any) error {
@@ -47,7 +47,7 @@ func parseDocument(node *yaml.Node, file string) (*Policy, error) {
 	if doc.Kind == namespacedKind {
 		return nil, b.fail("kind", "ImagePolicy is for the pods of one namespace, and files are for the cluster: apply it to the server with kubectl, or write a ClusterImagePolicy")
 	}
-	doc.Metadata.Namespace = "" // of no meaning to this kind
+	doc.Metadata.Namespace = "" // it means nothing for this kind
 	p, err := b.build()
 	if err == nil {
 		p.Spec = doc.Spec
@@ -56,8 +56,8 @@ func parseDocument(node *yaml.Node, file string) (*Policy, error) {
 }
 
 // New makes a policy of an API object: a ClusterImagePolicy, or the ImagePolicy of a namespace. The rules are those of
-// files, but that nothing is read from a file: an object is written by somebody who need not be allowed to read the
-// server's. An error is an *Error that names the field.
+// files, except that nothing is read from a file: the author of an object need not be allowed to read the server's
+// files. An error is an *Error that names the field.
 func New(namespace, name string, spec *DocumentSpec) (*Policy, error) {
 	d := Document{APIVersion: apiVersion, Kind: kind, Metadata: Metadata{Name: name, Namespace: namespace}, Spec: *spec.DeepCopy()}
 	if namespace != "" {
@@ -67,7 +67,8 @@ func New(namespace, name string, spec *DocumentSpec) (*Policy, error) {
 	return b.build()
 }
 
-// Nobody makes a policy of an API object that New refuses: it covers those scopes that are right, and trusts nobody.
+// Nobody makes a policy of an API object that New refuses. It covers those of the object's scopes that are right, and
+// trusts nobody.
 func Nobody(namespace, name string, spec *DocumentSpec) *Policy {
 	b := &builder{doc: &decoded{}}
 	p := &Policy{Namespace: namespace, Name: name, Sigstore: nobody{}, Identity: Identity{match: MatchRepoDigestOrExact}}
@@ -127,7 +128,7 @@ func (b *builder) build() (*Policy, error) {
 		return nil, b.fail(field, "%w", err)
 	}
 	p.Admission = d.Metadata.Annotations
-	// The files that …Path fields name are in the …Data fields by now, so the hash covers their content.
+	// By now the …Data fields hold the files that …Path fields name, so the hash covers their content.
 	d.Status, d.Metadata.Annotations = nil, Admission{}
 	canonical, err := json.Marshal(d)
 	if err != nil {
@@ -335,7 +336,7 @@ func (b *builder) pki(p *Policy, k *PKI) error {
 	return nil
 }
 
-// expired tells of CA certificates that have all expired, where certificates have to be valid now.
+// expired tells that all CA certificates have expired, where certificates have to be valid now.
 func expired(roots []*x509.Certificate, now time.Time) error {
 	last := slices.MaxFunc(roots, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
 	if now.After(last.NotAfter) {
@@ -504,8 +505,8 @@ func (b *builder) expression(field, text string) (*regexp.Regexp, error) {
 	return x, nil
 }
 
-// data returns the content of a …Data field or of the file its …Path field names, and the field that was used. It
-// leaves the content in *inline.
+// data returns the content of a …Data field or of the file that its …Path field names, and the name of the field that
+// was used. It leaves the content in *inline.
 func (b *builder) data(at, name string, inline *[]byte, path *string, required bool) ([]byte, string, error) {
 	dataField, pathField := at+"."+name+"Data", at+"."+name+"Path"
 	switch {
@@ -526,7 +527,7 @@ func (b *builder) data(at, name string, inline *[]byte, path *string, required b
 	return nil, dataField, nil
 }
 
-// keyFields are the four ways to write keys, of which one is used.
+// keyFields are the four ways to write keys. A policy uses one of them.
 type keyFields struct {
 	data  *[]byte
 	path  *string
@@ -534,7 +535,7 @@ type keyFields struct {
 	paths *[]string
 }
 
-// keys reads the keys of a policy. It leaves their content in *f.datas where it came from files.
+// keys reads the keys of a policy. If they came from files, it leaves their content in *f.datas.
 func (b *builder) keys(at string, f keyFields, required bool) ([]crypto.PublicKey, error) {
 	several := len(*f.datas) > 0 || len(*f.paths) > 0
 	single := *f.data != nil || *f.path != ""
@@ -633,8 +634,8 @@ func (b *builder) publicKeys(field string, data []byte) ([]crypto.PublicKey, err
 	return publics, nil
 }
 
-// rekorKey reads a log's key. Rekor signs its promises with ECDSA, and sigstore-go verifies nothing else; with
-// another key every signature would be refused without a word why.
+// rekorKey reads a log's key. Rekor signs its promises with ECDSA, and sigstore-go verifies nothing else. With another
+// key every signature would be refused without a word why.
 func (b *builder) rekorKey(at string, inline *[]byte, path *string, required bool) (*ecdsa.PublicKey, error) {
 	data, field, err := b.data(at, "rekorKey", inline, path, required)
 	if err != nil || data == nil {

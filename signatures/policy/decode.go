@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Error is what is wrong with a policy document, and where.
+// Error says what is wrong with a policy document, and where.
 type Error struct {
 	File     string // as given or found; "" for documents that were never in a file
 	Document int    // counted from 1 within the file; 0 when the file itself is the matter
@@ -63,9 +63,10 @@ func (d *decoded) line(path string) int {
 	}
 }
 
-// decodeDocument fills a Document from a YAML node. It knows the structure by reflection over the json tags,
-// and refuses what encoding/json or sigs.k8s.io/yaml would let pass: unknown, repeated and wrongly cased
-// keys. Aliases are refused too: nobody needs them here and they can blow a small file up without bound.
+// decodeDocument fills a Document from a YAML node. It learns the structure by reflection over the json
+// tags. It refuses keys that encoding/json or sigs.k8s.io/yaml would let pass: unknown, repeated and wrongly
+// cased ones. It refuses aliases too: nobody needs them here, and they can blow a small file up without
+// bound.
 func decodeDocument(node *yaml.Node) (*decoded, error) {
 	d := &decoded{lines: map[string]int{}}
 	if err := d.value(node, reflect.ValueOf(&d.Document).Elem(), ""); err != nil {

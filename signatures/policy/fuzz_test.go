@@ -10,7 +10,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// What is accepted can be used: a name, scopes, one root of trust; and every refusal says where.
+// A policy that is accepted can be used: it has a name, scopes and one root of trust. Every
+// refusal says where the fault is.
 func FuzzParse(f *testing.F) {
 	key := signaturestest.NewKey(f, signaturestest.P256)
 	d := signaturestest.NewDeployment(f)
@@ -32,7 +33,7 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("%+v", p)
 			}
 		}
-		// The hash is of what is meant: reading the same bytes again gives it again.
+		// The hash is that of the meaning: the same bytes read again have the same hash.
 		again, _ := policy.Parse(data, "")
 		if !slices.EqualFunc(policies, again, func(a, b *policy.Policy) bool { return a.Hash() == b.Hash() }) {
 			t.Fatal("another hash for the same document")

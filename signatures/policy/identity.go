@@ -6,7 +6,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// Identity is a parsed signedIdentity: what the reference inside a signature must be.
+// Identity is a parsed signedIdentity: the rule for the reference inside a signature.
 type Identity struct {
 	match        string
 	repository   string // ExactRepository
@@ -14,8 +14,8 @@ type Identity struct {
 	signedPrefix string
 }
 
-// DigestOnly tells that the reference inside the signature does not matter, only the digest. It is the only
-// rule that a sigstore bundle can meet, since bundles carry no reference.
+// DigestOnly tells that only the digest inside the signature matters, not the reference. It is the only rule that a
+// sigstore bundle can meet, since bundles carry no reference.
 func (i Identity) DigestOnly() bool { return i.match == MatchDigestOnly }
 
 // String names the rule for messages.
@@ -47,7 +47,7 @@ func (i Identity) Match(intended reference.Reference, signed string) bool {
 	if err != nil {
 		return false
 	}
-	// Hosts are compared as they are written, but for Docker Hub's: to containers/image Example.com is another host.
+	// Hosts are compared as they are written, except Docker Hub's: to containers/image Example.com is another host.
 	if host, _, ok := strings.Cut(signed, "/"); ok && host != s.Host && (s.Host != reference.DockerHub || host != strings.ToLower(host)) {
 		return false
 	}

@@ -23,8 +23,8 @@ const (
 	maxScopes    = 256 // per document, OpenShift's limit
 )
 
-// Load reads the policy documents of a file, or of every *.yaml, *.yml and *.json file directly in a folder.
-// The error joins an *Error for every document that is wrong; then there is no Set.
+// Load reads the policy documents of a file, or of every *.yaml, *.yml and *.json file directly in a folder. If
+// any document is wrong, there is no Set, and the error joins an *Error for every such document.
 func Load(path string) (*Set, error) {
 	files, err := policyFiles(path)
 	if err != nil {
@@ -68,7 +68,7 @@ func policyFiles(path string) ([]string, error) {
 	}
 	var files []string
 	for _, e := range entries {
-		// Names with a dot in front are editors' and Kubernetes' own business.
+		// Files with a dot in front belong to editors and to Kubernetes.
 		if e.IsDir() || e.Name()[0] == '.' || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(e.Name())) {
 			continue
 		}
@@ -89,7 +89,7 @@ func readBounded(path string) ([]byte, error) {
 	return data, nil
 }
 
-// bare strips the path from a file error, since Error states it already.
+// bare strips the path from a file error, because Error states it already.
 func bare(err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {
@@ -98,8 +98,8 @@ func bare(err error) error {
 	return err
 }
 
-// Parse reads the YAML documents in data. file is for messages, and its folder is what …Path fields are relative
-// to. It returns the documents that are right even when others are wrong.
+// Parse reads the YAML documents in data. file is for messages; …Path fields are relative to its folder. Parse
+// returns the documents that are right even when others are wrong.
 func Parse(data []byte, file string) ([]*Policy, error) {
 	var policies []*Policy
 	var errs []error
@@ -131,7 +131,8 @@ func Parse(data []byte, file string) ([]*Policy, error) {
 	return policies, errors.Join(errs...)
 }
 
-// decodeNode reads one document. yaml.v3 has panicked on hostile input before; that must be an error.
+// decodeNode reads one document. yaml.v3 has panicked on hostile input before; decodeNode turns that into an
+// error.
 func decodeNode(dec *yaml.Decoder, into *yaml.Node) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -61,7 +61,7 @@ func TestLoadFolder(t *testing.T) {
 	if got := strings.Join(names, " "); got != "fulcio gpg key pki root" {
 		t.Errorf("policies %s", got)
 	}
-	// The hash covers what the files hold that a document names.
+	// The hash covers the content of the files that a document names.
 	write(t, dir, "keys/cosign.pub", string(rekor.PEM))
 	again, err := policy.Load(dir)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// An API object cannot have the server read a file, by whichever field: its author need not be allowed to read what the
-// server can. What is found wrong may not tell of the file either, such as whether it is there.
+// An API object cannot make the server read a file, by whichever field: its author need not be allowed to read the
+// server's files. Nor may an error tell of the file, such as whether it exists.
 func TestAttackObjectNamesAFile(t *testing.T) {
 	const here = "object_test.go"
 	for _, tt := range []struct {
@@ -38,7 +38,7 @@ func TestAttackObjectNamesAFile(t *testing.T) {
 			tried++
 			spec := &policy.DocumentSpec{Scopes: []string{"registry.example.com"}}
 			spec.Policy.RootOfTrust.PolicyType = tt.typ
-			// All paths, so that none is hidden by another that is absent and required.
+			// All paths are set, so that none is hidden by an error about another that is absent and required.
 			member := reflect.ValueOf(tt.member(&spec.Policy.RootOfTrust)).Elem()
 			for j := range member.NumField() {
 				n, _, _ := strings.Cut(fields.Field(j).Tag.Get("json"), ",")
@@ -59,7 +59,7 @@ func TestAttackObjectNamesAFile(t *testing.T) {
 	}
 }
 
-// An object that only an older version could use covers what it did, and nobody is trusted.
+// An object that only an older version could use still covers its scopes, and trusts nobody.
 func TestObjectThatCannotBeUsed(t *testing.T) {
 	p := policy.Nobody("", "old", &policy.DocumentSpec{Scopes: []string{"registry.example.com/app", "a*b"}})
 	set, err := policy.NewSet([]*policy.Policy{p})

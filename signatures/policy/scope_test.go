@@ -73,7 +73,7 @@ func TestFor(t *testing.T) {
 		"docker.io/library/busybox:1":   "hub",
 		"index.docker.io/busybox":       "hub",
 		"docker.io/acme/busybox":        "",
-		// A host is the same host in capitals: nothing gets by a policy that way.
+		// A host in capitals is the same host: capitals do not get an image past a policy.
 		"upper.example.net:5000/a/b":  "upper",
 		"UPPER.example.net:5000/a/b":  "upper",
 		"X.UPPER.example.net/a":       "upper-wild",
@@ -156,7 +156,8 @@ func TestIdentityMatch(t *testing.T) {
 	}
 }
 
-// What an image may be judged by is demanded of it: by its repository, its digest, any of its tags, in any namespace.
+// Demands counts every policy that an image may be judged by: through its repository, its digest or any of its tags,
+// in any namespace.
 func TestDemands(t *testing.T) {
 	trust := signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil)
 	set := signaturestest.SetFrom(t, signaturestest.Document("repository", "[registry.example.com/a]", trust, "")+

@@ -6,9 +6,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// Scopes returns the scopes that cover the reference, most specific first: the reference itself, its
-// repository, each parent path, host[:port], then without the port "*." and each shorter domain. It is the
-// search order of containers/image (docker/policyconfiguration) and serves registries.d files too.
+// Scopes returns the scopes that cover the reference, most specific first: the reference itself, its repository, each
+// parent path, host[:port], then "*." and each shorter domain, without the port. It is the search order of
+// containers/image (docker/policyconfiguration), and serves registries.d files too.
 func Scopes(r reference.Reference) []string {
 	var scopes []string
 	if r.Tag != "" || r.Digest != "" {
@@ -33,7 +33,7 @@ func Scopes(r reference.Reference) []string {
 	}
 }
 
-// enclosing is the next scope that holds all of a scope, which is not the catch-all.
+// enclosing returns the next scope that holds all of a scope. The catch-all is not one.
 func enclosing(scope string) string {
 	if domain, ok := strings.CutPrefix(scope, "*."); ok {
 		_, domain, ok = strings.Cut(domain, ".")
@@ -60,8 +60,8 @@ func enclosing(scope string) string {
 	return "*." + domain
 }
 
-// CanonicalScope is a scope, or a prefix of one, with its host in the form in which references have it: in lower case,
-// and Docker Hub as docker.io.
+// CanonicalScope returns a scope, or a prefix of one, with its host written as references write it: in lower case, and
+// Docker Hub as docker.io.
 func CanonicalScope(scope string) string {
 	host, path, hasPath := strings.Cut(scope, "/")
 	if canonical, err := reference.ParseHost(host); err == nil {

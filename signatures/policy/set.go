@@ -21,7 +21,7 @@ import (
 
 // Policy is one ClusterImagePolicy or ImagePolicy, parsed and ready to use. It does not change once it is in a Set.
 type Policy struct {
-	// Namespace is that of whose pods the policy is for; "" for a ClusterImagePolicy.
+	// Namespace is the namespace whose pods the policy is for; "" for a ClusterImagePolicy.
 	Namespace string
 	Name      string
 	File      string // where it was read from, "" if not from a file
@@ -34,13 +34,13 @@ type Policy struct {
 	GPG      *gpg.Keyring
 	Notary   *notary.Verifier
 
-	// Attestations are what is demanded in place of a signature; none: a signature is demanded.
+	// Attestations are demanded in place of a signature. If there are none, a signature is demanded.
 	Attestations []*attestation.Demand
 
-	// Admission is what becomes of pods whose images do not meet the policy.
+	// Admission says what becomes of pods whose images do not meet the policy.
 	Admission Admission
 
-	// Spec is what a document in a file says, with the content of the files that it names. That of an object is empty.
+	// Spec is the spec of a document in a file, with the content of the files that it names. It is empty for an object.
 	Spec DocumentSpec
 
 	usable func(now time.Time) error
@@ -48,20 +48,20 @@ type Policy struct {
 	hash   string
 }
 
-// Key tells the policy from all others.
+// Key names the policy uniquely.
 func (p *Policy) Key() types.NamespacedName {
 	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 }
 
-// ID is Key for people: the name, after that of the namespace and a slash.
+// ID is Key for people: the name, or for a policy of a namespace the namespace, a slash and the name.
 func (p *Policy) ID() string { return strings.TrimPrefix(p.Key().String(), "/") }
 
-// Hash changes whenever the policy's meaning may have changed: it covers the document and the content of the
-// files it names.
+// Hash changes whenever the policy's meaning may have changed. It covers the document and the content of the files that it
+// names.
 func (p *Policy) Hash() string { return p.hash }
 
-// Usable returns why no signature, not even one of the past, can meet the policy at the time now, as when its CA or all of
-// its OpenPGP keys have expired. It is nil when one can.
+// Usable returns why no signature can meet the policy at the time now, not even one of the past. Its CA, or all of its
+// OpenPGP keys, may have expired. It is nil when a signature can.
 func (p *Policy) Usable(now time.Time) error {
 	if p.usable == nil {
 		return nil
@@ -81,7 +81,7 @@ type Set struct {
 // maxSharing bounds the policies that share a scope: each costs a verification of each signature.
 const maxSharing = 16
 
-// NewSet makes a Set. Two policies with the same name are an error. Those that share a scope are all demanded, as
+// NewSet makes a Set. Two policies with the same name are an error. Policies that share a scope are all demanded, as
 // OpenShift does.
 func NewSet(policies []*Policy) (*Set, error) {
 	s := &Set{byScope: map[string][]*Policy{}, inNamespaces: map[string][]*Policy{}}
@@ -163,8 +163,8 @@ func (s *Set) Hash() string {
 	return s.hash
 }
 
-// For returns the policies for an image, in order of their names: those with the most specific scope, and no others. All
-// of them are demanded. It returns none when no policy covers the image. The slice must not be changed.
+// For returns the policies for an image, in the order of their names: those with the most specific scope, and no others.
+// All of them are demanded. If no policy covers the image, it returns none. The slice must not be changed.
 func (s *Set) For(r reference.Reference) []*Policy {
 	if s == nil || len(s.byScope) == 0 {
 		return nil
@@ -177,9 +177,9 @@ func (s *Set) For(r reference.Reference) []*Policy {
 	return s.byScope[catchAll]
 }
 
-// InNamespaces returns the policies for an image by the namespaces whose pods they are for: of each namespace those with
-// the most specific scope. As on OpenShift, a ClusterImagePolicy stands before them: where one covers the image there are
-// none.
+// InNamespaces returns the policies for an image by the namespaces whose pods they are for. Of each namespace it returns
+// those with the most specific scope. As on OpenShift, a ClusterImagePolicy goes before them: for an image that one
+// covers, InNamespaces returns nothing.
 func (s *Set) InNamespaces(r reference.Reference) map[string][]*Policy {
 	if s == nil || len(s.inNamespaces) == 0 || len(s.For(r)) > 0 {
 		return nil
@@ -200,8 +200,8 @@ func (s *Set) InNamespaces(r reference.Reference) map[string][]*Policy {
 	return in
 }
 
-// Overrides tells whether a ClusterImagePolicy has a scope that is the given one, as a Policy has it, or holds it. A
-// namespace's policy is not in force for that scope then.
+// Overrides tells whether some ClusterImagePolicy has the given scope, written as a Policy has it, or a scope that holds
+// it. A namespace's policy is then not in force for the given scope.
 func (s *Set) Overrides(scope string) bool {
 	if s == nil {
 		return false
@@ -220,12 +220,12 @@ func (s *Set) Overrides(scope string) bool {
 // ForNamespaces tells whether there are policies of namespaces.
 func (s *Set) ForNamespaces() bool { return s != nil && len(s.inNamespaces) > 0 }
 
-// ForTags tells whether some scope is one tag of a repository: images in it have policies by the tag under which somebody
+// ForTags tells whether some scope is one tag of a repository. Images there are judged by the tag under which somebody
 // asks for them.
 func (s *Set) ForTags() bool { return s != nil && s.byTag }
 
-// Demands tells what policies demand of an image, a repository with a digest: signatures, attestations. Those count that
-// are for one of the repository's tags, as it may be under that, and those of namespaces.
+// Demands tells what policies demand of an image, a repository with a digest: signatures, attestations. Policies for any
+// of the repository's tags count, since the image may be under that tag, and so do those of namespaces.
 func (s *Set) Demands(image reference.Reference) (signatures, attestations bool) {
 	count := func(policies []*Policy) {
 		for _, p := range policies {

@@ -6,7 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion is that of OpenShift's configuration, of which these kinds are served and nothing else.
+// GroupVersion is the group and version of OpenShift's configuration. Of this group only these kinds
+// are served.
 var GroupVersion = schema.GroupVersion{Group: "config.openshift.io", Version: "v1"}
 
 // The kinds as requests name them.

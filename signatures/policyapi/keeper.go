@@ -25,27 +25,27 @@ import (
 const (
 	// pageSize is how many objects are read at a time.
 	pageSize = 50
-	// retryAfter is the time after which objects that could not be read or written are tried again.
+	// retryAfter is the time after which failed reads and writes of objects are tried again.
 	retryAfter = 10 * time.Second
 )
 
-// Keeper keeps what is in force: the policies of files, and the objects that clients have written. NewKeeper makes one,
-// Storage gives it the objects.
+// Keeper keeps policies in force: those of files, and the objects that clients have written. NewKeeper makes one, Storage
+// gives it the objects.
 type Keeper struct {
 	live  *signatures.Live
 	clock clock.WithTicker
-	// changed is told each time that other policies come into force.
+	// changed is called each time that other policies come into force.
 	changed func()
-	// The stores of both kinds, without what clients go through.
+	// The stores of both kinds, which write without the checks that clients meet.
 	cluster, namespaced stores
 	wake                chan struct{}
 	ready               chan struct{} // closed once the objects are in force
 
-	loading sync.Mutex // held while objects are read and what they say is put in force
+	loading sync.Mutex // held while objects are read and put in force
 
 	mu     sync.Mutex
 	files  *policy.Set
-	loaded error                          // why the objects could not be read last; errNotLoaded before they were
+	loaded error                          // why the last read of the objects failed; errNotLoaded before the first
 	faults map[types.NamespacedName]fault // why objects are not in force
 	tally  tally
 }
@@ -53,19 +53,19 @@ type Keeper struct {
 // stores are where the keeper reads and writes objects of a kind, and where it writes their status.
 type stores struct{ objects, status *genericregistry.Store }
 
-// fault is why an object is not in force.
+// fault says why an object is not in force.
 type fault struct{ reason, message string }
 
 var errNotLoaded = errors.New("the policies that are API objects are still being read")
 
-// NewKeeper keeps live, in which the policies of files are, nil for none. changed is told, without waiting, each time that
-// other policies come into force.
+// NewKeeper makes a Keeper of live, whose Set holds the policies of files, nil if there are none. Each time that other
+// policies come into force, changed is called; it must not wait.
 func NewKeeper(live *signatures.Live, c clock.WithTicker, changed func()) *Keeper {
 	return &Keeper{live: live, files: live.Set(), clock: c, changed: changed, wake: make(chan struct{}, 1), ready: make(chan struct{}), loaded: errNotLoaded}
 }
 
-// Load reads the objects and puts what they say in force, beside what the files say. A file's policy stands before an object
-// of its name. When the objects cannot be read, what was in force stays.
+// Load reads the objects and puts their policies in force, beside those of files. A file's policy goes before an object of
+// its name. If the objects cannot be read, the policies in force stay.
 func (k *Keeper) Load(ctx context.Context) error {
 	k.loading.Lock()
 	defer k.loading.Unlock()
@@ -137,7 +137,7 @@ func (k *Keeper) SetFiles(ctx context.Context, files *policy.Set) error {
 	return k.Load(ctx)
 }
 
-// written puts in force what a client has written, before he is told that it was.
+// written puts in force what a client has written, before the client is answered.
 func (k *Keeper) written() { _ = k.Load(context.Background()) } // which logs the error
 
 // Run shows the files as objects and keeps the status of all of them until ctx is done.
@@ -160,7 +160,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// sleep returns when something has changed, or after d if that is not zero.
+// sleep returns when something has changed, or after d unless d is zero.
 func (k *Keeper) sleep(ctx context.Context, d time.Duration) {
 	var after <-chan time.Time
 	if d > 0 {
@@ -175,7 +175,7 @@ func (k *Keeper) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// awake has Run look again.
+// awake makes Run look again.
 func (k *Keeper) awake() {
 	select {
 	case k.wake <- struct{}{}:
@@ -209,7 +209,7 @@ func (k *Keeper) admit(p *policy.Policy) error {
 	return err
 }
 
-// full tells whether there are as many policies as there may be.
+// full tells whether there are as many policies as are allowed.
 func (k *Keeper) full() bool { return len(k.live.Set().Policies()) >= MaxPolicies }
 
 // fromFile returns the policy of that name that a file holds, nil if none does.

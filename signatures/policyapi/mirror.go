@@ -15,10 +15,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// mirror is what is to be done so that objects show the files. An object that a client wrote is left alone.
+// mirror is what must be done so that objects show the files. It leaves an object alone that a client wrote.
 type mirror struct {
 	missing map[string]*policy.Policy // files that no object shows, by name
-	stale   []string                  // the names of objects that show a file as it was
+	stale   []string                  // names of objects that show an earlier content of their file
 	objects int
 }
 
@@ -32,8 +32,8 @@ func (k *Keeper) newMirror() *mirror {
 	return m
 }
 
-// ShowFiles makes objects of the policies of files, before the server answers: whoever asks it which policies there are is told of
-// all. Run does it again where it fails, and when the files change.
+// ShowFiles makes objects of the policies of files. It runs before the server answers, so that whoever asks for the policies
+// is told of all. Run does it again if it fails, and when the files change.
 func (k *Keeper) ShowFiles(ctx context.Context) error {
 	m := k.newMirror()
 	if err := k.each(ctx, func(o object) {
@@ -46,7 +46,7 @@ func (k *Keeper) ShowFiles(ctx context.Context) error {
 	return k.mirror(request.WithNamespace(ctx, metav1.NamespaceNone), m)
 }
 
-// see looks at an object of those that there are, each once.
+// see looks at one object. It is called once for each.
 func (m *mirror) see(o *ClusterImagePolicy) {
 	m.objects++
 	p, held := m.missing[o.Name]
@@ -56,10 +56,10 @@ func (m *mirror) see(o *ClusterImagePolicy) {
 	delete(m.missing, o.Name)
 }
 
-// mirror makes objects of what the files say, and deletes those of which they say nothing any more.
+// mirror makes objects of the policies in files, and deletes those whose policy no file has any more.
 func (k *Keeper) mirror(ctx context.Context, m *mirror) error {
 	if len(m.stale)+len(m.missing) > 0 {
-		defer k.awake() // what was written has no status yet
+		defer k.awake() // the new objects have no status yet
 	}
 	for _, name := range m.stale {
 		if err := k.follow(ctx, name); err != nil {
@@ -98,7 +98,7 @@ func (k *Keeper) follow(ctx context.Context, name string) error {
 	return err
 }
 
-// shown is the object of a file's policy.
+// shown is the object for a file's policy.
 func shown(p *policy.Policy) *ClusterImagePolicy {
 	annotations := p.Admission.Annotations()
 	annotations[FileAnnotation] = fileOf(p)

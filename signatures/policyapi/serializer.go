@@ -7,9 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 )
 
-// NewSerializer returns what reads and writes the group's requests: codecs without
-// protobuf, which the types of policies do not have. Who asks for it and takes JSON as
-// well, as the namespace controller does, gets JSON.
+// NewSerializer returns the serializer of the group's requests. Its codecs leave out
+// protobuf, which the types of policies do not have. A client that asks for protobuf
+// and takes JSON as well, as the namespace controller does, gets JSON.
 func NewSerializer(codecs serializer.CodecFactory) runtime.NegotiatedSerializer {
 	return policySerializer{codecs, slices.DeleteFunc(slices.Clone(codecs.SupportedMediaTypes()), func(i runtime.SerializerInfo) bool {
 		return i.MediaType == runtime.ContentTypeProtobuf

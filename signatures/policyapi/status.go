@@ -28,9 +28,9 @@ import (
 const (
 	// ConditionApplied tells whether images are judged by the policy.
 	ConditionApplied = "Applied"
-	// ConditionSatisfiable tells whether any signature can meet it.
+	// ConditionSatisfiable tells whether any signature can meet the policy.
 	ConditionSatisfiable = "Satisfiable"
-	// ConditionCoversImages tells how many images it covers.
+	// ConditionCoversImages tells how many images the policy covers.
 	ConditionCoversImages = "CoversImages"
 )
 
@@ -39,9 +39,9 @@ const (
 	ReasonInForce     = "InForce"
 	ReasonOverridden  = "Overridden"  // ClusterImagePolicies have all scopes of a namespace's policy
 	ReasonNameTaken   = "NameTaken"   // a file has a policy of the same name
-	ReasonInvalid     = "Invalid"     // an older version took it
-	ReasonUsable      = "Usable"      // the root of trust
-	ReasonExpired     = "Expired"     // all of the root of trust
+	ReasonInvalid     = "Invalid"     // an older version accepted it
+	ReasonUsable      = "Usable"      // the root of trust can be used
+	ReasonExpired     = "Expired"     // all of the root of trust has
 	ReasonImagesFound = "ImagesFound" // by the last sweep
 	ReasonNoImages    = "NoImages"    // by the last sweep
 	ReasonCounting    = "Counting"    // the sweep since the last change has not ended
@@ -50,12 +50,12 @@ const (
 // maxMessage bounds a condition's message, in bytes.
 const maxMessage = 1024
 
-// maxCounted bounds the repositories of which a sweep remembers that it has counted them, for all policies together.
+// maxCounted bounds the repositories that a sweep remembers as counted, for all policies together.
 const maxCounted = 1_000_000
 
-// tally is how much each policy of a set covers.
+// tally counts what each policy of a set covers.
 type tally struct {
-	set      *policy.Set // that was in force when the sweep began; nil between sweeps
+	set      *policy.Set // the set in force when the sweep began; nil between sweeps
 	counted  map[uint64]struct{}
 	now      map[types.NamespacedName]coverage
 	images   int                               // in this sweep so far
@@ -78,7 +78,7 @@ func plural(n int, one, several string) string {
 	return fmt.Sprintf("%d %s", n, several)
 }
 
-// Begin begins to count what policies cover, as a sweep begins.
+// Begin starts a count of what policies cover, as a sweep begins.
 func (k *Keeper) Begin() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -114,7 +114,7 @@ func (k *Keeper) Count(image *imagev1.Image) {
 	}
 }
 
-// End ends counting, as the sweep ends. What was counted is not used if it was not all, or of other policies than those in
+// End ends the count, as the sweep ends. The count is dropped if it is incomplete, or about other policies than those in
 // force now.
 func (k *Keeper) End(err error) {
 	k.mu.Lock()
@@ -127,8 +127,8 @@ func (k *Keeper) End(err error) {
 	k.awake()
 }
 
-// show has objects show the files, and writes what has changed of the status of all objects. logged is what was logged of
-// policies that nothing can meet, or that cover nothing, so that it is logged once.
+// show makes objects show the files, and writes those conditions of all objects that have changed. logged remembers the
+// warnings about policies that nothing can meet, or that cover nothing, so that each is logged once.
 func (k *Keeper) show(ctx context.Context, logged map[types.NamespacedName]string) error {
 	set := k.live.Set()
 	policies := map[types.NamespacedName]*policy.Policy{}
@@ -168,7 +168,8 @@ func (k *Keeper) show(ctx context.Context, logged map[types.NamespacedName]strin
 	return errors.Join(errs...)
 }
 
-// conditions are what an object's should be. p is in force under its name; covered is nil until it was counted.
+// conditions returns the conditions that an object should have. p is the policy in force under its name. covered is nil
+// until policies were counted.
 func (k *Keeper) conditions(o object, set *policy.Set, p *policy.Policy, f fault, covered map[types.NamespacedName]coverage) []metav1.Condition {
 	conditions := slices.Clone(o.status().Conditions)
 	say := func(kind string, status metav1.ConditionStatus, reason, message string) {
@@ -242,7 +243,7 @@ func (k *Keeper) write(ctx context.Context, key types.NamespacedName, conditions
 	return err
 }
 
-// warn logs, once, that a policy does nothing. It covers no image by fault only where there are some.
+// warn logs, once, that a policy does nothing. Only where there are images is it a fault that a policy covers none.
 func (k *Keeper) warn(p *policy.Policy, covered map[types.NamespacedName]coverage, empty bool, logged map[types.NamespacedName]string) {
 	why := ""
 	if err := p.Usable(k.clock.Now()); err != nil {

@@ -14,15 +14,14 @@ import (
 	"k8s.io/apiserver/pkg/storage/names"
 )
 
-// FileAnnotation names the file, and the document within it, that the server shows as this object.
+// FileAnnotation is on an object that shows a policy of a file. It names the file and the document within it.
 const FileAnnotation = "tidewaiter.dev/policy-file"
 
-// MaxPolicies bounds the objects of both kinds, those that show files included. It is the most that OpenShift's list of one
-// kind may hold.
+// MaxPolicies bounds the objects of both kinds, with those that show files. OpenShift's list of one kind may hold as many.
 const MaxPolicies = 1000
 
-// Storage returns the REST storage of config.openshift.io/v1, by resource, for which keeper then keeps what is in force.
-// scheme is one that Install was called with.
+// Storage returns the REST storage of config.openshift.io/v1, by resource. keeper then keeps its objects in force. scheme
+// is one that Install was called with.
 func Storage(g generic.RESTOptionsGetter, scheme *runtime.Scheme, keeper *Keeper) (map[string]rest.Storage, error) {
 	cluster, err := newStore(g, scheme, keeper, false)
 	if err != nil {
@@ -67,7 +66,7 @@ func newStore(g generic.RESTOptionsGetter, scheme *runtime.Scheme, keeper *Keepe
 	return store, store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: g})
 }
 
-// storesOf are the keeper's: what it writes itself is in force already.
+// storesOf returns the stores for the keeper. What the keeper writes is in force already, so these do not call it.
 func storesOf(store *genericregistry.Store) stores {
 	objects := *store
 	objects.AfterCreate, objects.AfterUpdate, objects.AfterDelete = nil, nil, nil
@@ -76,7 +75,7 @@ func storesOf(store *genericregistry.Store) stores {
 	return stores{&objects, &status}
 }
 
-// policiesREST is what clients reach: they write no object that shows a file.
+// policiesREST is the storage for clients. They cannot write an object that shows a file.
 type policiesREST struct {
 	*genericregistry.Store
 	keeper *Keeper
@@ -104,7 +103,7 @@ func (r *policiesREST) creatable(validate rest.ValidateObjectFunc) rest.Validate
 
 // Update is part of rest.Updater.
 func (r *policiesREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, validate rest.ValidateObjectUpdateFunc, createOnUpdate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
-	// Asked before the update is validated, which would find fault with the same thing less plainly.
+	// This is checked before the update is validated: validation would find the same fault, but say it less plainly.
 	info = rest.WrapUpdatedObjectInfo(info, func(_ context.Context, obj, old runtime.Object) (runtime.Object, error) {
 		if before, ok := old.(object); ok && before.GetAnnotations()[FileAnnotation] != "" {
 			return nil, r.readFrom(name, before.GetAnnotations()[FileAnnotation])

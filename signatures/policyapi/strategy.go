@@ -34,16 +34,17 @@ var (
 	_ rest.ResetFieldsStrategy = strategy{}
 )
 
-// NamespaceScoped tells whether the policies are for the pods of a namespace, or for images, whoever runs them.
+// NamespaceScoped tells whether the policies are for the pods of a namespace; otherwise they are for images,
+// whoever runs them.
 func (s strategy) NamespaceScoped() bool { return s.namespaced }
 
 // AllowCreateOnUpdate is false: PUT of an unknown policy is 404.
 func (strategy) AllowCreateOnUpdate(context.Context) bool { return false }
 
-// AllowUnconditionalUpdate is true, as of OpenShift's kind.
+// AllowUnconditionalUpdate is true, as for OpenShift's kind.
 func (strategy) AllowUnconditionalUpdate(context.Context) bool { return true }
 
-// GetResetFields says that a client's status is read over.
+// GetResetFields says that a client's status is ignored.
 func (strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return map[fieldpath.APIVersion]*fieldpath.Set{
 		fieldpath.APIVersion(GroupVersion.String()): fieldpath.NewSet(fieldpath.MakePathOrDie("status")),
@@ -84,7 +85,7 @@ func (s strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) fie
 	p, before := obj.(object), old.(object)
 	errs := append(validation.ValidateObjectMetaAccessorUpdate(p, before, field.NewPath("metadata")), validateAdmission(p)...)
 	if apiequality.Semantic.DeepEqual(p.spec(), before.spec()) {
-		return errs // one that an older version took can be labelled and deleted
+		return errs // a policy that an older version accepted can still be labelled and deleted
 	}
 	return append(errs, s.validateSpec(p)...)
 }
@@ -100,7 +101,7 @@ func (s strategy) validateSpec(p object) field.ErrorList {
 	return fieldErrors(err)
 }
 
-// fieldErrors are the errors of package policy, which knows the fields by their paths.
+// fieldErrors turns the errors of package policy, which name fields by their paths, into field errors.
 func fieldErrors(err error) field.ErrorList {
 	if err == nil {
 		return nil
@@ -126,7 +127,7 @@ func fieldErrors(err error) field.ErrorList {
 // Canonicalize has nothing to do.
 func (strategy) Canonicalize(runtime.Object) {}
 
-// WarningsOnCreate says at once what the status will say of a policy that nothing can meet.
+// WarningsOnCreate says at once what the status will say about a policy that nothing can meet.
 func (s strategy) WarningsOnCreate(_ context.Context, obj runtime.Object) []string {
 	p := obj.(object)
 	parsed, err := policy.New(p.GetNamespace(), p.GetName(), p.spec())
@@ -139,7 +140,7 @@ func (s strategy) WarningsOnCreate(_ context.Context, obj runtime.Object) []stri
 	return nil
 }
 
-// WarningsOnUpdate is WarningsOnCreate of a spec that changes.
+// WarningsOnUpdate is WarningsOnCreate for a spec that changes.
 func (s strategy) WarningsOnUpdate(ctx context.Context, obj, old runtime.Object) []string {
 	if apiequality.Semantic.DeepEqual(obj.(object).spec(), old.(object).spec()) {
 		return nil
@@ -147,7 +148,7 @@ func (s strategy) WarningsOnUpdate(ctx context.Context, obj, old runtime.Object)
 	return s.WarningsOnCreate(ctx, obj)
 }
 
-// statusStrategy is how the server writes what it found.
+// statusStrategy is for the status, which the server writes.
 type statusStrategy struct{ strategy }
 
 // PrepareForUpdate lets the status change: the server changes nothing else.

@@ -14,7 +14,7 @@ import (
 // maxScopes is how many scopes a cell names.
 const maxScopes = 2
 
-// none is what kubectl's tables say for nothing.
+// none is how kubectl's tables show an empty cell.
 const none = "<none>"
 
 // columns of `kubectl get clusterimagepolicies` and of imagepolicies. Those of priority 1 are shown by -o wide.
@@ -54,7 +54,7 @@ func row(p object) []any {
 		covers, metatable.ConvertToHumanReadableDateType(p.GetCreationTimestamp()), identity, file}
 }
 
-// state is a condition in a word: its status, or why it is not True.
+// state shows a condition in a word: its status, or the reason why it is not True.
 func state(p object, condition string) string {
 	c := meta.FindStatusCondition(p.status().Conditions, condition)
 	switch {

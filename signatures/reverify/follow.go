@@ -16,27 +16,27 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
-// maxFollowers bounds the images that wait to follow an index. When there are more, a sweep finds them: it checks what
+// maxFollowers bounds the images that wait to follow an index. If there are more, a sweep finds them: it checks what
 // every verified index lists.
 const maxFollowers = 10_000
 
-// followers are images that are to be judged again because an index that lists them was.
+// followers are images to judge again because an index that lists them was judged.
 type followers struct {
 	added chan struct{}
 
 	mu      sync.Mutex
-	waiting map[string][]string // by digest: the repositories in which they should be verified; nil to judge in any case
+	waiting map[string][]string // by digest: the repositories in which the image should be verified; nil to judge it in any case
 }
 
 func newFollowers() followers {
 	return followers{added: make(chan struct{}, 1), waiting: map[string][]string{}}
 }
 
-// Follow has the images that an index lists judged again. It does not wait.
+// Follow asks for the images that an index lists to be judged again. It does not wait.
 func (s *Sweeper) Follow(index *imagev1.Image) { s.followers.add(index, nil) }
 
-// check looks at a verified index for images that it lists and that are not verified, and has these judged again: the
-// server may have ended between the two. For any other image it does nothing.
+// check looks at a verified index for images that it lists and that are not verified, and asks for these to be judged
+// again: the server may have ended between the two. For any other image it does nothing.
 func (f *followers) check(index *imagev1.Image) {
 	if len(index.DockerImageManifests) == 0 {
 		return
@@ -83,8 +83,8 @@ func (f *followers) take() (digest string, repositories []string) {
 	return "", nil
 }
 
-// follow judges the images that wait, and those that come to wait meanwhile: indexes list indexes. It returns an error
-// only if ctx is done.
+// follow judges the images that wait, and those that begin to wait meanwhile, since indexes list indexes. It returns
+// an error only if ctx is done.
 func (s *Sweeper) follow(ctx context.Context) error {
 	for {
 		digest, repositories := s.followers.take()
@@ -106,7 +106,8 @@ func (s *Sweeper) follow(ctx context.Context) error {
 	}
 }
 
-// followed notes an image that has followed its index. The sweep under way may have counted it as it was before.
+// followed corrects the count for an image that has followed its index. The sweep under way may have counted the
+// image's former verdict.
 func (s *Sweeper) followed(before string, image *imagev1.Image) {
 	verified, _, _ := signatures.Summary(image)
 	s.mu.Lock()
@@ -118,7 +119,7 @@ func (s *Sweeper) followed(before string, image *imagev1.Image) {
 	}
 }
 
-// isVerified tells whether an image is verified in repositories, of those that it is in.
+// isVerified tells whether an image is verified in those of repositories that it is in.
 func isVerified(image *imagev1.Image, repositories []string) bool {
 	judged := annotation.JudgedAnywhere(image.Annotations)
 	for _, in := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {

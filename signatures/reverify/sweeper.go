@@ -22,19 +22,20 @@ import (
 )
 
 const (
-	// pageSize is how many Images are read, and held in memory, at a time: one is up to 12 MiB, usually some 20 KiB.
+	// pageSize is how many Images are read, and held in memory, at a time. An Image has up to 12 MiB, usually some 20 KiB.
 	pageSize = 10
 	// stretch is how many Images a sweep goes through between two pauses.
 	stretch = 100
 	// writers is how many Images are judged and written at a time.
 	writers = 4
-	// DefaultResync is the time between sweeps when nothing else calls for one.
+	// DefaultResync is the time between sweeps when nothing else asks for one.
 	DefaultResync = time.Hour
-	// retryAfter is the time to the next sweep when one has failed for some Images.
+	// retryAfter is the time to the next sweep after one that failed for some Images.
 	retryAfter = time.Minute
-	// share is the part of its time that a sweep works; the rest it pauses.
+	// share is the part of its time that a sweep works. It pauses for the rest.
 	share = 0.5
-	// promptly is how many Images a sweep that is asked for, as when policies change, goes through before it pauses.
+	// promptly is how many Images a sweep goes through before it first pauses, if somebody asked for the sweep, for
+	// instance by changing policies.
 	promptly = 1000
 	// maxPause bounds one pause.
 	maxPause = 5 * time.Second
@@ -47,17 +48,17 @@ type Images interface {
 	Update(ctx context.Context, image *imagev1.Image, opts metav1.UpdateOptions) (*imagev1.Image, error)
 }
 
-// Judge tells, by the policies in force, whether there may be another verdict on an Image than the one that is stored;
-// signatures.Live is one. The verdict itself is the server's, which judges what is written.
+// Judge tells, by the policies in force, whether an Image may get another verdict than the one that is stored;
+// signatures.Live is a Judge. The server computes the verdict itself when the Image is written.
 type Judge interface {
 	Stale(image *imagev1.Image) bool
 }
 
-// Tally is told of every Image that a sweep examines, as it is afterwards.
+// Tally is told of every Image that a sweep examines, in the state that the sweep leaves it in.
 type Tally interface {
 	Begin()
 	Count(image *imagev1.Image)
-	// End is told why the sweep did not examine all.
+	// End is told why the sweep did not examine all Images, nil if it did.
 	End(err error)
 }
 
@@ -69,8 +70,8 @@ type Progress struct {
 	Running bool `json:"running"`
 	// Total is how many Images there are, as far as is known.
 	Total int64 `json:"total"`
-	// Examined is how many Images were read; Changed is how many of those were written with a new verdict, Failed
-	// how many should have been. Unreadable is how many times Images, one or several in a row, could not be read.
+	// Examined is how many Images were read. Of those, Changed were written with a new verdict, and Failed should have
+	// been. Unreadable is how many times Images, one or several in a row, could not be read.
 	Examined   int64 `json:"examined"`
 	Changed    int64 `json:"changed"`
 	Failed     int64 `json:"failed"`
@@ -96,12 +97,12 @@ type Sweeper struct {
 	progress   Progress
 	next       time.Time
 	everything bool // the next sweep judges all
-	asked      bool // the next sweep is waited for
+	asked      bool // somebody waits for the next sweep
 	followers  followers
 }
 
-// New makes a Sweeper. c is nil for the real clock. registerMetrics registers its metrics, nil for nowhere:
-// legacyregistry.MustRegister in production.
+// New makes a Sweeper. A nil c is the real clock. registerMetrics registers its metrics: legacyregistry.MustRegister in
+// production, nil for nowhere.
 func New(images Images, judge Judge, c clock.WithTicker, registerMetrics func(...metrics.Registerable)) *Sweeper {
 	if c == nil {
 		c = clock.RealClock{}
@@ -148,7 +149,7 @@ func (s *Sweeper) Run(ctx context.Context) {
 			return
 		}
 		wait := s.untilNext()
-		if err != nil && !errors.Is(err, errUnreadable) { // that is for an administrator to mend
+		if err != nil && !errors.Is(err, errUnreadable) { // an administrator has to mend that
 			slog.Error("Verifying signatures again failed, will retry", "after", retryAfter, "err", err)
 			wait = retryAfter
 		}
@@ -189,9 +190,9 @@ func (s *Sweeper) untilNext() time.Duration {
 // errUnreadable says that a sweep has examined all Images that can be read, and that there are others.
 var errUnreadable = errors.New("images are damaged and keep their verdicts; the log names them")
 
-// Sweep goes through all Images once. With everything it also judges those that seem to be up to date. When an index is
-// judged, the images that it lists follow in the same sweep, whether or not the sweep had come to them before. An error
-// says that Images are left: all of them or some.
+// Sweep goes through all Images once. With everything it also judges those that seem to be up to date. When it judges an
+// index, the images that the index lists follow in the same sweep, even if the sweep has been past them. An error says
+// that Images are left: all of them or some.
 func (s *Sweeper) Sweep(ctx context.Context, everything bool) error {
 	s.mu.Lock()
 	everything, s.everything = everything || s.everything, false
@@ -233,7 +234,7 @@ func (s *Sweeper) Sweep(ctx context.Context, everything bool) error {
 	return err
 }
 
-// pages reads all Images, pausing after each stretch but for the first Images, which are prompt.
+// pages reads all Images. It pauses after each stretch, but not during the first prompt Images.
 func (s *Sweeper) pages(ctx context.Context, everything bool, prompt int) error {
 	opts := metav1.ListOptions{Limit: pageSize}
 	single := 0 // Images to be read one by one
@@ -251,7 +252,7 @@ func (s *Sweeper) pages(ctx context.Context, everything bool, prompt int) error 
 			opts.Continue = next
 			continue
 		case opts.Limit > 1:
-			// Those before the one that cannot be read are read one by one.
+			// The Images before the one that cannot be read are read one by one.
 			single = pageSize
 			continue
 		default:
@@ -298,8 +299,8 @@ func (s *Sweeper) page(ctx context.Context, images []imagev1.Image, everything b
 	return group.Wait()
 }
 
-// continueOf is the token with which a list can go on that has expired or met an Image that cannot be read, "" for
-// any other error.
+// continueOf returns the token with which a list can go on after it has expired or met an Image that cannot be read; ""
+// for any other error.
 func continueOf(err error) string {
 	var status apierrors.APIStatus
 	if (apierrors.IsResourceExpired(err) || apierrors.IsStoreReadError(err)) && errors.As(err, &status) {
@@ -308,7 +309,7 @@ func continueOf(err error) string {
 	return ""
 }
 
-// unreadable notes an Image that is passed over.
+// unreadable notes an Image that is skipped.
 func (s *Sweeper) unreadable(ctx context.Context, err error) {
 	slog.Error("Verifying signatures again passes over what cannot be read", "err", err)
 	s.metrics.examined.WithLabelValues(resultUnreadable).Inc()
@@ -317,7 +318,7 @@ func (s *Sweeper) unreadable(ctx context.Context, err error) {
 	s.progress.Unreadable++
 }
 
-// pause waits in proportion to the time that was worked.
+// pause waits in proportion to the time worked.
 func (s *Sweeper) pause(ctx context.Context, worked time.Duration) error {
 	d := min(time.Duration(float64(worked)*(1-share)/share), maxPause)
 	if d <= 0 {
@@ -333,7 +334,7 @@ func (s *Sweeper) pause(ctx context.Context, worked time.Duration) error {
 	}
 }
 
-// counted notes a page that was read, before its Images are judged.
+// counted counts the Images of a page that was read, before they are judged.
 func (s *Sweeper) counted(list *imagev1.ImageList) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -381,15 +382,15 @@ func (s *Sweeper) examine(ctx context.Context, image *imagev1.Image, everything 
 	return nil
 }
 
-// isJudged tells whether an image has anything to judge again. One without signatures has not: its verdict is that of its
-// index, which it follows.
+// isJudged tells whether an image has anything to judge again. An image without signatures has not: its verdict is that of
+// its index, which it follows.
 func isJudged(image *imagev1.Image) bool {
 	return len(image.Signatures) > 0 || image.Annotations[signatures.AnnotationPolicy] != ""
 }
 
-// update has an Image judged again if that is wanted. It writes the Image with the name of a policy that never judged it,
-// and the server replaces that by its verdict. When somebody else has written the Image since it was read, update reads it
-// again; when the Image is gone, there is nothing to do.
+// update makes the server judge an Image again if that is wanted. It writes the Image with the name of a policy that never
+// judged it, and the server replaces that by its verdict. If somebody else has written the Image since it was read, update
+// reads it again. If the Image is gone, there is nothing to do.
 func (s *Sweeper) update(ctx context.Context, image *imagev1.Image, wanted func(*imagev1.Image) bool) (_ *imagev1.Image, changed bool, err error) {
 	read := true
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {

@@ -28,7 +28,7 @@ import (
 
 var start = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
-// patience bounds what is waited for with the real clock.
+// patience bounds how long a test waits by the real clock.
 const patience = 2 * time.Minute
 
 // store is Images in memory, listed in pages.
@@ -38,7 +38,7 @@ type store struct {
 	lists   int
 	updates []string
 
-	// judge does what the server does on a write.
+	// judge judges on a write, as the server does.
 	judge *signatures.Live
 
 	onList   func(opts metav1.ListOptions) error
@@ -112,7 +112,7 @@ func (s *store) Update(_ context.Context, image *imagev1.Image, _ metav1.UpdateO
 	return image, nil
 }
 
-// index is what the server finds by its index of verified indexes.
+// index finds what the server finds in its index of verified indexes.
 func (s *store) index(repository, digest string) *imagev1.Image {
 	for _, name := range slices.Sorted(maps.Keys(s.images)) {
 		v := annotation.Judged(s.images[name].Annotations)[repository]
@@ -148,7 +148,7 @@ func (s *store) counts() map[string]int {
 	return out
 }
 
-// signedImages are n Images: each tenth has no signature, the others one of key.
+// signedImages makes n Images: each tenth has no signature, the others have one of key.
 func signedImages(t testing.TB, key *signaturestest.Key, n int) *store {
 	t.Helper()
 	s := &store{images: map[string]*imagev1.Image{}}
@@ -228,7 +228,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// A sweep that is cut short is taken up by the next process: nothing is judged or written twice.
+// The next process takes up a sweep that was cut short: nothing is judged or written twice.
 func TestSweepIsResumed(t *testing.T) {
 	key := signaturestest.NewKey(t, signaturestest.P256)
 	images := signedImages(t, key, 300)
@@ -255,7 +255,7 @@ func TestSweepIsResumed(t *testing.T) {
 	wantCounts(t, images, map[string]int{"True": 270, "Unsigned": 30})
 }
 
-// Whoever pushes large images has no sweep hold a lot of memory: an Image is 12 MiB at most.
+// Whoever pushes large images cannot make a sweep hold a lot of memory: an Image is 12 MiB at most.
 func TestAttackSweepOfLargeImages(t *testing.T) {
 	t.Parallel()
 	images := signedImages(t, signaturestest.NewKey(t, signaturestest.P256), 30)
@@ -271,7 +271,7 @@ func TestAttackSweepOfLargeImages(t *testing.T) {
 	}
 }
 
-// What others do meanwhile is no failure: old revisions go, Images are written and deleted.
+// What others do meanwhile is not a failure: old revisions go, Images are written and deleted.
 func TestSweepAmongOthers(t *testing.T) {
 	key := signaturestest.NewKey(t, signaturestest.P256)
 	images := signedImages(t, key, 250)
@@ -312,7 +312,7 @@ func TestSweepAmongOthers(t *testing.T) {
 	}
 }
 
-// An Image that cannot be written does not keep others from it, and is reported.
+// An Image that cannot be written is reported, and does not keep others from being written.
 func TestSweepReportsFailures(t *testing.T) {
 	key := signaturestest.NewKey(t, signaturestest.P256)
 	images := signedImages(t, key, 20)
@@ -335,8 +335,7 @@ func TestSweepReportsFailures(t *testing.T) {
 	}
 }
 
-// An Image that cannot be read keeps no other from being judged, and no sweep is
-// repeated for its sake.
+// An Image that cannot be read keeps no other from being judged, and is no reason to repeat a sweep.
 func TestSweepPassesOverDamage(t *testing.T) {
 	key := signaturestest.NewKey(t, signaturestest.P256)
 	images := signedImages(t, key, 250)
@@ -489,8 +488,8 @@ func TestSweepPauses(t *testing.T) {
 	}
 }
 
-// Who changes a policy waits for verdicts: the first 1,000 images are judged without a pause, and the sweep after that pauses
-// from the beginning.
+// Whoever changes a policy waits for verdicts: the first 1,000 images are judged without a pause. The sweep after that
+// pauses from the beginning.
 func TestSweepThatIsAskedForPausesLater(t *testing.T) {
 	t.Parallel()
 	images := signedImages(t, nil, 0)
@@ -525,7 +524,7 @@ func TestSweepThatIsAskedForPausesLater(t *testing.T) {
 	}
 }
 
-// The platforms of a signed index follow its verdict within the sweep that judges it, whichever of them comes first.
+// The platforms of a signed index follow its verdict within the sweep that judges it, whichever of them is read first.
 func TestPlatformsFollowTheirIndexInOneSweep(t *testing.T) {
 	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
 	images := signedImages(t, key, 251) // 0, 10, … 250 are not signed
@@ -567,7 +566,7 @@ func TestPlatformsFollowTheirIndexInOneSweep(t *testing.T) {
 	if v := annotation.Judged(images.images[name(250)].Annotations)["registry.example.com/team/app"]; v.Index != index.Name || v.Reason != "IndexVerified" {
 		t.Errorf("%+v", v)
 	}
-	// A server that ended between the index and what it lists.
+	// A server ended after it judged the index and before it judged what the index lists.
 	images.onUpdate = nil
 	delete(images.images[name(0)].Annotations, annotation.Verdicts)
 	if err := s.Sweep(t.Context(), false); err != nil {
@@ -578,7 +577,7 @@ func TestPlatformsFollowTheirIndexInOneSweep(t *testing.T) {
 	}
 }
 
-// What is asked for explicitly is judged whatever the annotations say.
+// A sweep that was asked for judges all Images, whatever their annotations say.
 func TestTriggerJudgesEverything(t *testing.T) {
 	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
 	images := signedImages(t, key, 10)

@@ -168,8 +168,8 @@ func ParseLogBundle(t testing.TB, text string) LogBundle {
 	return b
 }
 
-// Log adds a log entry to a cosign signature made with the key that verifierPEM is, or is a certificate of. algorithm
-// is of the logged digest: the log checks the signature with it.
+// Log adds a log entry to a cosign signature. verifierPEM is the key that made the signature, or a certificate of that
+// key. algorithm is the hash of the logged digest: the log checks the signature with it.
 func (d *Deployment) Log(t testing.TB, b *payload.Blob, algorithm string, verifierPEM []byte, at time.Time) {
 	t.Helper()
 	sig, err := base64.StdEncoding.DecodeString(b.Annotations[payload.AnnotationSignature])
@@ -215,7 +215,7 @@ func (d *Deployment) KeylessBundle(t testing.TB, leaf *x509.Certificate, key *Ke
 	return b
 }
 
-// TrustedRoot is the deployment as a trusted_root.json. edit may change its parts before.
+// TrustedRoot returns the deployment as a trusted_root.json. edit may change its parts first.
 func (d *Deployment) TrustedRoot(t testing.TB, edit func(*TrustedRootParts)) []byte {
 	t.Helper()
 	p := &TrustedRootParts{
@@ -247,8 +247,8 @@ type TrustedRootParts struct {
 	Logs   map[string]*root.TransparencyLog
 }
 
-// KeylessV2Bundle makes a bundle with an entry of a Rekor v2 log, which proves inclusion but promises no time, and a
-// signed timestamp. The certificate is the virtual sigstore's own, for an e-mail address.
+// KeylessV2Bundle makes a bundle with a signed timestamp and an entry of a Rekor v2 log, which proves inclusion but
+// promises no time. The certificate is the virtual sigstore's own, for an e-mail address.
 func (d *Deployment) KeylessV2Bundle(t testing.TB, email string, statement []byte) *protobundle.Bundle {
 	t.Helper()
 	entity, err := d.AttestHashedRekordV2(email, Issuer, statement)

@@ -19,7 +19,7 @@ type GPG struct {
 	made   time.Time
 }
 
-// NewGPG makes a key at the given time that is valid for lifetime, or forever if that is zero.
+// NewGPG makes a key at the given time. It is valid for lifetime, or forever if that is zero.
 func NewGPG(t testing.TB, user string, made time.Time, lifetime time.Duration) *GPG {
 	t.Helper()
 	e, err := openpgp.NewEntity(user, "", "release@example.com", gpgConfig(made, lifetime))
@@ -34,7 +34,7 @@ func gpgConfig(at time.Time, lifetime time.Duration) *packet.Config {
 	}
 }
 
-// Public is the public keyring, as it is now: a revocation made before is in it.
+// Public returns the public keyring as it is now, with any revocation made before.
 func (g *GPG) Public(t testing.TB) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -87,7 +87,8 @@ func Compressed(t testing.TB, message []byte) []byte {
 	return append([]byte{0xa3, 1}, body.Bytes()...)
 }
 
-// Prolong gives the key another lifetime, from when it was made, and returns the public keyring.
+// Prolong gives the key another lifetime, counted from when it was made, and returns the public
+// keyring.
 func (g *GPG) Prolong(t testing.TB, at time.Time, lifetime time.Duration) []byte {
 	t.Helper()
 	for _, identity := range g.Entity.Identities {

@@ -45,8 +45,8 @@ func TrustKey(key *Key, rekor []byte) string {
 	return "{policyType: PublicKey, publicKey: {keyData: " + B64(key.PEM) + more + "}}"
 }
 
-// TrustFulcio is a rootOfTrust of the deployment's log and the given CAs, by default its root, for a subject such as
-// "signedEmail: a@b".
+// TrustFulcio is a rootOfTrust of the deployment's log and the given CAs, by default the deployment's root. subject
+// is one such as "signedEmail: a@b".
 func (d *Deployment) TrustFulcio(t testing.TB, subject string, cas ...*x509.Certificate) string {
 	if len(cas) == 0 {
 		cas = []*x509.Certificate{d.Root}

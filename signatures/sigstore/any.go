@@ -7,11 +7,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
-// AnyOf trusts what one of several verifiers trusts. It is never empty.
+// AnyOf trusts a signature that one of several verifiers trusts. It is never empty.
 type AnyOf []Verifier
 
-// Verify implements Verifier. If none vouches for the signature, the error is the one that tells most: of a verifier to which
-// the signature is authentic, else of one that knows the key, else of the first.
+// Verify implements Verifier. If none vouches for the signature, it returns the error that tells most. That is the error of
+// a verifier to which the signature is authentic, else of one that knows the key, else of the first.
 func (a AnyOf) Verify(s *Signature, now time.Time) (*evidence.Evidence, error) {
 	var best error
 	for _, v := range a {

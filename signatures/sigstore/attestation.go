@@ -12,8 +12,8 @@ import (
 )
 
 // AttestationOf parses an attestation: a sigstore bundle of version 0.1 to 0.3, or a layer that `cosign attest` writes, as a
-// payload.Blob. Statement is set in what it returns. A statement that is an image signature is none. Errors are
-// *evidence.Failure.
+// payload.Blob. The Signature that it returns has its Statement set. A statement that is an image signature is refused.
+// Errors are *evidence.Failure.
 func AttestationOf(content []byte) (s *Signature, err error) {
 	err = guarded(func() error {
 		if payload.IsBlob(content) {
@@ -37,7 +37,8 @@ func AttestationOf(content []byte) (s *Signature, err error) {
 	return s, nil
 }
 
-// maxEnvelopeSignatures bounds what is read of an envelope; only one with a single signature is judged.
+// maxEnvelopeSignatures bounds the signatures that are read of an envelope. Only an envelope with a single signature is
+// judged.
 const maxEnvelopeSignatures = 16
 
 func attestationOfLayer(content []byte) (*Signature, error) {

@@ -29,8 +29,8 @@ type CertificateVerifier struct {
 	subjects []Subject
 }
 
-// NewFulcioVerifier trusts the given CA certificates, and one log by its key, which must be ECDSA because
-// Rekor's promises are (sigstore-go verifies no others).
+// NewFulcioVerifier trusts the given CA certificates, and one log by its key. The key must be ECDSA because Rekor's
+// promises are (sigstore-go verifies no others).
 func NewFulcioVerifier(cas []*x509.Certificate, rekor *ecdsa.PublicKey, subjects []Subject) (*CertificateVerifier, error) {
 	logs, err := logOf(rekor)
 	if err != nil {
@@ -47,8 +47,9 @@ func NewFulcioVerifier(cas []*x509.Certificate, rekor *ecdsa.PublicKey, subjects
 	return newCertificateVerifier(material, subjects, demands{log: true, time: verify.WithIntegratedTimestamps(1)})
 }
 
-// NewTrustedRootVerifier trusts what a sigstore trusted_root.json names. What the root has is demanded: with
-// transparency logs an entry, with certificate transparency logs an SCT, and always a vouched-for time.
+// NewTrustedRootVerifier trusts what a sigstore trusted_root.json names. What the root has is demanded: a log entry if
+// it has transparency logs, an SCT if it has certificate transparency logs. A time that somebody vouches for is always
+// demanded.
 func NewTrustedRootVerifier(trustedRoot []byte, subjects []Subject) (*CertificateVerifier, error) {
 	material, err := parseTrustedRoot(trustedRoot)
 	if err != nil {
@@ -76,8 +77,8 @@ func newCertificateVerifier(m root.TrustedMaterial, subjects []Subject, d demand
 	return &CertificateVerifier{material: m, demands: d, verifier: v, subjects: subjects}, nil
 }
 
-// withChain is trusted material whose CAs have a signature's own intermediates to build paths with. They are
-// not trusted: a path still has to end in a root of the material.
+// withChain is trusted material to which a signature's own intermediates are added, for building paths. They are not
+// trusted: a path still has to end in a root of the material.
 type withChain struct {
 	root.TrustedMaterial
 	chain []*x509.Certificate
@@ -137,7 +138,7 @@ func (v *CertificateVerifier) verify(s *Signature) (*evidence.Evidence, error) {
 	return e, nil
 }
 
-// noCertificate is the Failure of a signature without a certificate that can be read, nil if it has one.
+// noCertificate returns the Failure of a signature that has no readable certificate, nil for any other.
 func noCertificate(s *Signature) *evidence.Failure {
 	switch {
 	case s.certificateErr != nil:
@@ -148,9 +149,9 @@ func noCertificate(s *Signature) *evidence.Failure {
 	return nil
 }
 
-// artifact is what sigstore-go shall find signed. For an envelope that is nothing but the envelope: whether its
-// statement is about the right image is not sigstore-go's to say, so that a signature for another image can
-// be told from an invalid one.
+// artifact tells sigstore-go what must have been signed. For an envelope that is only the envelope. Whether its
+// statement is about the right image is judged elsewhere, so that a signature for another image can be told from an
+// invalid one.
 func (s *Signature) artifact() verify.ArtifactPolicyOption {
 	switch {
 	case s.isEnvelope:
@@ -161,15 +162,15 @@ func (s *Signature) artifact() verify.ArtifactPolicyOption {
 	return verify.WithArtifactDigest("sha256", s.digest)
 }
 
-// diagnose finds the reason for an error of sigstore-go. Its errors are of no type; it looks at the log before
-// anything else, so that a tampered payload comes out as a log entry that does not match, and an absent entry
-// cannot be told from one with a bad promise. Hence what can be looked at here is, in the order in which a
-// reader would ask: is it one of our certificates, did it sign this, is it logged?
+// diagnose finds the reason for an error of sigstore-go. Those errors have no types. Moreover sigstore-go looks at the
+// log first: a tampered payload comes out as a log entry that does not match, and an absent entry cannot be told from
+// one with a bad promise. So diagnose checks what can be checked here, in the order in which a reader would ask: is it
+// one of our certificates, did it sign this, is it logged?
 func (v *CertificateVerifier) diagnose(s *Signature, material root.TrustedMaterial, err error) *evidence.Failure {
 	if chainErr := verifyChain(material, s.leaf, s.leaf.NotBefore); chainErr != nil {
 		var invalid x509.CertificateInvalidError
 		if errors.As(chainErr, &invalid) && invalid.Reason == x509.Expired {
-			// Not authentic: the expired certificate may be one that the signature brought along.
+			// Not authentic: the expired certificate may be one that came with the signature.
 			return &evidence.Failure{Reason: evidence.CertificateExpired, Expired: true,
 				Err: fmt.Errorf("a CA certificate was not valid when %s was issued: %w", describe(s.leaf), chainErr)}
 		}
@@ -240,8 +241,8 @@ func verifyChain(material root.TrustedMaterial, leaf *x509.Certificate, at time.
 	return fmt.Errorf("it was issued by none of %s", strings.Join(names, ", "))
 }
 
-// issuedUnder tells whether signatures lead from c to root, whether or not they are good for anything. Each of the
-// intermediates is looked at once; the slice is used up.
+// issuedUnder tells whether signatures lead from c to root, whether or not the certificates are good for anything. It
+// looks at each of the intermediates once, and uses the slice up.
 func issuedUnder(c, root *x509.Certificate, intermediates []*x509.Certificate) bool {
 	if c.CheckSignatureFrom(root) == nil {
 		return true

@@ -11,19 +11,19 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
-// demands are what a signature has to come with besides being one.
+// demands are what must come with a signature.
 type demands struct {
 	log            bool                  // an entry in a transparency log
 	certificateLog bool                  // a promise of a certificate transparency log (SCT)
 	time           verify.VerifierOption // who has to vouch for the time; nil: nobody
 }
 
-// demandsOf are what a trusted root names: with transparency logs an entry, with certificate transparency logs an SCT,
-// and always a time that one of its logs or timestamp authorities vouches for.
+// demandsOf returns the demands of a trusted root: a log entry if it has transparency logs, an SCT if it has
+// certificate transparency logs, and always a time that one of its logs or timestamp authorities vouches for.
 func demandsOf(material root.TrustedMaterial) (demands, error) {
 	d := demands{log: len(material.RekorLogs()) > 0, certificateLog: len(material.CTLogs()) > 0}
 	switch {
-	case d.log: // of either version: promises of the first tell the time, entries of the second come with a timestamp
+	case d.log: // of either version: promises of the first have the time, entries of the second come with a timestamp
 		d.time = verify.WithObserverTimestamps(1)
 	case len(material.TimestampingAuthorities()) > 0:
 		d.time = verify.WithSignedTimestamps(1)
@@ -33,7 +33,7 @@ func demandsOf(material root.TrustedMaterial) (demands, error) {
 	return d, nil
 }
 
-// missing says which of the demands a signature does not even try to meet, nil if it tries all.
+// missing names a demand that a signature does not even try to meet, nil if it tries all.
 func (d demands) missing(s *Signature) *evidence.Failure {
 	switch {
 	case d.log && s.logErr != nil:
@@ -44,12 +44,12 @@ func (d demands) missing(s *Signature) *evidence.Failure {
 	return nil
 }
 
-// untimed is the Failure of a signature for whose time nobody vouches; err is the library's reason.
+// untimed is the Failure of a signature whose time nobody vouches for. err is the library's reason.
 func untimed(s *Signature, err error) *evidence.Failure {
 	if s.stampErr != nil {
 		err = s.stampErr
 	}
-	// The library wraps an error that is nil where there was nothing to look at.
+	// If there was nothing to look at, the library wraps a nil error.
 	reason := strings.TrimSuffix(err.Error(), "; error: %!w(<nil>)")
 	return evidence.Fail(evidence.TimestampInvalid, "%s", reason).AsAuthentic(true)
 }
@@ -77,7 +77,7 @@ func parseTrustedRoot(trustedRoot []byte) (material *root.TrustedRoot, err error
 	return material, err
 }
 
-// earliest is the time by which a signature was there, zero if nobody says.
+// earliest is the first time at which somebody saw the signature, zero if nobody did.
 func earliest(times []verify.TimestampVerificationResult) (first time.Time) {
 	for _, t := range times {
 		if first.IsZero() || t.Timestamp.Before(first) {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	protorekor "github.com/sigstore/protobuf-specs/gen/pb-go/rekor/v1"
-	_ "github.com/sigstore/rekor/pkg/types/intoto/v0.0.1" // has tlog read entries of this kind
+	_ "github.com/sigstore/rekor/pkg/types/intoto/v0.0.1" // makes tlog read entries of this kind
 	"github.com/sigstore/sigstore-go/pkg/root"
 	"github.com/sigstore/sigstore-go/pkg/tlog"
 	"github.com/sigstore/sigstore-go/pkg/verify"
@@ -23,12 +23,12 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/payload"
 )
 
-// oldEntry is a log entry of kind intoto 0.0.1, which cosign made of attestations before 2.2. It has the hash of the envelope as
-// it was uploaded, and so of the signature, and the key or certificate. sigstore-go reads such an entry and verifies the
-// log's promise, but knows no way from it to the envelope.
+// oldEntry is a log entry of kind intoto 0.0.1, which cosign made for attestations before 2.2. It has the hash of the
+// envelope as it was uploaded, so the hash covers the signature, and it has the key or certificate. sigstore-go reads such
+// an entry and verifies the log's promise, but does not connect it with the envelope.
 type oldEntry struct {
 	entry *protorekor.TransparencyLogEntry
-	err   error // why it is not of this envelope
+	err   error // why it is not about this envelope
 	key   []byte
 }
 
@@ -37,7 +37,7 @@ func isOldEntry(e *protorekor.TransparencyLogEntry) bool {
 	return k.GetKind() == "intoto" && k.GetVersion() == "0.0.1"
 }
 
-// newOldEntry reads an entry, which is to be of the envelope.
+// newOldEntry reads an entry, which must be about the envelope.
 func newOldEntry(entry *protorekor.TransparencyLogEntry, envelope []byte) *oldEntry {
 	old := &oldEntry{entry: entry}
 	var algorithm, value string
@@ -56,8 +56,8 @@ func newOldEntry(entry *protorekor.TransparencyLogEntry, envelope []byte) *oldEn
 	return old
 }
 
-// promised verifies that a log has the envelope with the key, or with the certificate if that is not nil, and returns the time
-// that the log promised.
+// promised verifies that a log has the envelope with the certificate, or with the key if certificate is nil. It returns the
+// time that the log promised.
 func (o *oldEntry) promised(logs map[string]*root.TransparencyLog, key crypto.PublicKey, certificate *x509.Certificate) (*evidence.LogEntry, error) {
 	if o.err != nil {
 		return nil, o.err
@@ -79,13 +79,13 @@ func (o *oldEntry) promised(logs map[string]*root.TransparencyLog, key crypto.Pu
 	return &evidence.LogEntry{ID: hex.EncodeToString(o.entry.GetLogId().GetKeyId()), Index: entry.LogIndex(), Time: entry.IntegratedTime().UTC()}, nil
 }
 
-// verifyOld is verify of an attestation with an oldEntry. The certificate counts at the time that the log promised.
+// verifyOld is verify for an attestation with an oldEntry. The certificate counts at the time that the log promised.
 func (v *CertificateVerifier) verifyOld(s *Signature, material root.TrustedMaterial) (*evidence.Evidence, error) {
 	k, err := newKey(s.leaf.PublicKey)
 	if err != nil {
 		return nil, evidence.Fail(evidence.UnsupportedFormat, "%w", err)
 	}
-	// The certificate's CA first, so that what is not from one of ours is not called anything else.
+	// The certificate's CA is checked first: a certificate of a strange CA must be called just that.
 	if err := verifyChain(material, s.leaf, s.leaf.NotBefore); err != nil {
 		return nil, v.diagnose(s, material, err)
 	}

@@ -30,11 +30,11 @@ type Verifier interface {
 	Verify(s *Signature, now time.Time) (*evidence.Evidence, error)
 }
 
-// key is a public key with the algorithms that signers are known to use with it.
+// key is a public key with the algorithms that signers use with it.
 type key struct {
 	public crypto.PublicKey
 	id     string // sha256:<hex of SubjectPublicKeyInfo>
-	hint   string // the same as sigstore bundles spell it
+	hint   string // the same, as sigstore bundles spell it
 	// In the order to try: cosign 3 hashes with the algorithm that fits the curve and uses Ed25519ph for
 	// everything but envelopes; older cosign and containers/image use SHA-256 and pure Ed25519.
 	forMessages, forEnvelopes []signature.Verifier
@@ -115,8 +115,8 @@ func (k *key) verify(s *Signature) error {
 	return first
 }
 
-// madeWith tells whether the signature itself says, by hint, certificate or log entry, that it was made with
-// the key. Without that, a signature of another key and one that was tampered with look the same.
+// madeWith tells whether the signature itself names the key, by hint, certificate or log entry. If it does not, a
+// signature of another key and one that was tampered with look the same.
 func (k *key) madeWith(s *Signature) bool {
 	if s.hint == k.hint {
 		return true
@@ -138,7 +138,7 @@ func samePublicKey(a any, b crypto.PublicKey) bool {
 	return ok && p.Equal(b)
 }
 
-// KeyVerifier trusts one public key. It may demand besides that a transparency log has the signature, and that somebody
+// KeyVerifier trusts one public key. It may also demand that a transparency log has the signature, and that somebody
 // vouches for its time.
 type KeyVerifier struct {
 	key      *key
@@ -147,7 +147,7 @@ type KeyVerifier struct {
 	demands  demands
 }
 
-// NewKeyVerifier makes a KeyVerifier that demands an entry in the log with the key rekor, which may be nil.
+// NewKeyVerifier makes a KeyVerifier that demands an entry in the log whose key is rekor; nil demands none.
 func NewKeyVerifier(public crypto.PublicKey, rekor *ecdsa.PublicKey) (*KeyVerifier, error) {
 	k, err := newKey(public)
 	if err != nil || rekor == nil {
@@ -165,7 +165,8 @@ func NewKeyVerifier(public crypto.PublicKey, rekor *ecdsa.PublicKey) (*KeyVerifi
 }
 
 // NewTrustedRootKeyVerifier makes a KeyVerifier that demands what a sigstore trusted_root.json names, as
-// [NewTrustedRootVerifier] does. Certificate authorities in it are of no account: the key is nobody's but the policy's.
+// [NewTrustedRootVerifier] does. It ignores the certificate authorities in the root: only the policy says whose the key
+// is.
 func NewTrustedRootKeyVerifier(public crypto.PublicKey, trustedRoot []byte) (*KeyVerifier, error) {
 	k, err := newKey(public)
 	if err != nil {
@@ -220,7 +221,7 @@ func (v *KeyVerifier) verify(s *Signature) (*evidence.Evidence, error) {
 	return e, nil
 }
 
-// witnessed demands the log's entry and the time, and notes them in e. The signature itself is good.
+// witnessed demands the log's entry and the time, and notes them in e. The signature itself is known to be good.
 func (v *KeyVerifier) witnessed(s *Signature, e *evidence.Evidence) error {
 	if f := v.demands.missing(s); f != nil {
 		return f.AsAuthentic(true)
@@ -251,7 +252,7 @@ func (v *KeyVerifier) witnessed(s *Signature, e *evidence.Evidence) error {
 	return nil
 }
 
-// keyMaterial is trusted material with one key more.
+// keyMaterial is trusted material with one more key.
 type keyMaterial struct {
 	root.TrustedMaterial
 	key *key

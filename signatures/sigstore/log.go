@@ -13,8 +13,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
-// logOf describes a transparency log of which nothing but its key is known. The key is taken to have been good
-// forever; a window can be stated only in a trusted root.
+// logOf describes a transparency log of which only the key is known. The key counts as good forever: only a trusted root
+// can limit the time.
 func logOf(public *ecdsa.PublicKey) (map[string]*root.TransparencyLog, error) {
 	der, err := x509.MarshalPKIXPublicKey(public)
 	if err != nil {
@@ -30,16 +30,16 @@ func logOf(public *ecdsa.PublicKey) (map[string]*root.TransparencyLog, error) {
 	}}, nil
 }
 
-// verifiedEntry describes the entry that sigstore-go will have verified: the first of a known log. Those of
-// unknown logs are skipped by it, and any other one that is wrong fails the whole signature.
+// verifiedEntry describes the entry that sigstore-go has verified: the first of a known log. sigstore-go skips entries
+// of unknown logs, and any other wrong entry fails the whole signature.
 func verifiedEntry(s *Signature, logs map[string]*root.TransparencyLog) *evidence.LogEntry {
 	for _, e := range s.logs {
 		id := hex.EncodeToString(e.GetLogId().GetKeyId())
 		if _, ok := logs[id]; !ok {
 			continue
 		}
-		// Only a promise signs the index in the log and the time; without one they are numbers beside the entry. What is
-		// proved then is the index in the tree of the proof.
+		// Only a promise signs the time and the index in the log. Without a promise they are mere numbers beside the
+		// entry, and what is proved is the index in the tree of the proof.
 		if len(e.GetInclusionPromise().GetSignedEntryTimestamp()) > 0 {
 			return &evidence.LogEntry{ID: id, Index: e.GetLogIndex(), Time: time.Unix(e.GetIntegratedTime(), 0).UTC()}
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
-// PKIVerifier trusts certificates of an own CA for code signing that are valid now. The rules are those of
-// containers/image (signature/pki_cert.go).
+// PKIVerifier trusts certificates of an own CA, made for code signing, that are valid now. The rules are
+// those of containers/image (signature/pki_cert.go).
 type PKIVerifier struct {
 	roots         *x509.CertPool
 	intermediates []*x509.Certificate
@@ -20,7 +20,8 @@ type PKIVerifier struct {
 	hostname      string
 }
 
-// NewPKIVerifier makes a PKIVerifier for certificates that carry email and hostname, those that are not "".
+// NewPKIVerifier makes a PKIVerifier for certificates that carry email and hostname. It ignores either if
+// it is "".
 func NewPKIVerifier(roots, intermediates []*x509.Certificate, email, hostname string) *PKIVerifier {
 	v := &PKIVerifier{roots: x509.NewCertPool(), intermediates: intermediates, email: email, hostname: hostname}
 	for _, c := range roots {
@@ -96,7 +97,7 @@ func (v *PKIVerifier) checkSubject(leaf *x509.Certificate) error {
 	return nil
 }
 
-// lastValid is the latest time until which one of the chains holds.
+// lastValid is the latest time at which one of the chains is still valid.
 func lastValid(chains [][]*x509.Certificate) time.Time {
 	var latest time.Time
 	for _, chain := range chains {

@@ -14,9 +14,9 @@ import (
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 )
 
-// Subject is who a Fulcio certificate must be for: the OpenID Connect issuer, and an e-mail address, a URI, or any name that a
-// regular expression matches. Of each pair of a string and an expression one is set. Expressions have to match all
-// of a name, as those of sigstore's policy-controller do; [Anchored] makes one.
+// Subject is the name that a Fulcio certificate must have: the OpenID Connect issuer, and an e-mail address, a URI, or any
+// name that a regular expression matches. Of each pair of a string and an expression one is set. An expression has to match
+// all of a name, as in sigstore's policy-controller; [Anchored] makes one.
 type Subject struct {
 	Issuer        string
 	IssuerRegExp  *regexp.Regexp
@@ -25,9 +25,9 @@ type Subject struct {
 	SubjectRegExp *regexp.Regexp
 }
 
-// Anchored compiles an expression (RE2, as Go writes it) that has to match all of a name.
+// Anchored compiles an expression (RE2, with Go's syntax) that has to match all of a name.
 func Anchored(expression string) (*regexp.Regexp, error) {
-	if _, err := regexp.Compile(expression); err != nil { // so that "a)(b" is not mended by the group
+	if _, err := regexp.Compile(expression); err != nil { // so that the group does not mend "a)(b"
 		return nil, err
 	}
 	return regexp.Compile(`^(?:` + expression + `)$`)
@@ -85,14 +85,14 @@ const (
 	otherName
 )
 
-// name is a subject alternative name.
+// name is a subject alternative name and its kind.
 type name struct {
 	kind  nameKind
 	value string
 }
 
-// subjectNames are the names that Fulcio puts into certificates: e-mail addresses, URIs, and user names, which are other
-// names. A host name is none of them.
+// subjectNames are the names that Fulcio puts into certificates: e-mail addresses, URIs, and user names, which are "other
+// names" (SAN type otherName). A host name is none of them.
 func subjectNames(leaf *x509.Certificate) []name {
 	var names []name
 	for _, address := range leaf.EmailAddresses {
@@ -130,8 +130,8 @@ func checkAny(subjects []Subject, leaf *x509.Certificate) error {
 // oidIssuerV1 is the extension that Fulcio put the issuer in at first, and still does beside the new one.
 var oidIssuerV1 = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57264, 1, 1}
 
-// oidcIssuer reads the issuer from Fulcio's extensions, of which there is an old one (raw bytes) and a new one
-// (DER). A certificate in which the two disagree would name one issuer to us and another to someone else.
+// oidcIssuer reads the issuer from Fulcio's extensions: an old one (raw bytes) and a new one (DER). If the two disagreed, a
+// certificate would name one issuer to us and another to someone else.
 func oidcIssuer(leaf *x509.Certificate) (string, error) {
 	var v1, v2 string
 	var has1, has2 bool
@@ -175,7 +175,7 @@ func subjectName(leaf *x509.Certificate) string {
 
 const claimIssuer = "fulcio.issuer"
 
-// fulcioClaims are the facts that Fulcio put into a certificate's extensions, such as fulcio.buildTrigger; see
+// fulcioClaims are the facts in a certificate's Fulcio extensions, such as fulcio.buildTrigger; see
 // https://github.com/sigstore/fulcio/blob/main/docs/oid-info.md.
 func fulcioClaims(leaf *x509.Certificate) map[string]string {
 	claims := map[string]string{}

@@ -1,7 +1,8 @@
-// Package trustedroot keeps files with sigstore's trusted roots as TUF repositories (https://theupdateframework.io) have
-// them, so that the keys of a deployment can change without anybody writing to this machine. Policies name the files.
+// Package trustedroot keeps files with sigstore's trusted roots as they are in TUF repositories
+// (https://theupdateframework.io), so that the keys of a deployment can change without anybody writing to this machine.
+// Policies name the files.
 //
-// It opens connections, and so it is apart from what judges: that reads the file, whoever has written it.
+// It opens connections. So it is apart from the packages that judge, which read the file, whoever has written it.
 package trustedroot
 
 import (
@@ -24,22 +25,22 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/trusted"
 )
 
-// DefaultTarget is what sigstore calls a trusted root in its repositories.
+// DefaultTarget is the name of a trusted root in sigstore's repositories.
 const DefaultTarget = "trusted_root.json"
 
-// maxSize bounds what is downloaded at a time, in bytes; policies read no larger files.
+// maxSize bounds one download, in bytes. Policies read no larger files.
 const maxSize = 1 << 20
 
 // Source is a trusted root in a TUF repository, and where it is kept.
 type Source struct {
-	// File has the last trusted root that was good. Beside it, a folder of the same name with ".tuf" behind it has what is
-	// known of the repository, so that it cannot go back to an older state.
+	// File holds the last trusted root that was good. Beside it, a folder of the same name with ".tuf" added holds what is
+	// known of the repository, so that the repository cannot go back to an older state.
 	File string
-	// Mirror is the repository's URL. Root is its root.json, with which trust begins. Without both it is sigstore's public
-	// repository.
+	// Mirror is the repository's URL. Root is its root.json, with which trust begins. Without both, sigstore's public
+	// repository is used.
 	Mirror string
 	Root   []byte
-	// Target is the trusted root's name in the repository; "" is DefaultTarget.
+	// Target is the trusted root's name in the repository. "" is DefaultTarget.
 	Target string
 }
 
@@ -49,12 +50,12 @@ type Keeper struct {
 	Interval time.Duration    // from one refresh to the next; an hour if zero
 	Clock    clock.WithTicker // the real one if nil
 	Client   *http.Client     // one that gives up after 30 seconds if nil
-	// Done is told of every refresh; at is when the file was last known to be what the repository has, zero if never.
+	// Done is told of every refresh. at is when the file was last known to be what the repository has, zero if never.
 	Done func(s Source, at time.Time, err error)
 }
 
-// Missing refreshes the sources that have no file yet, as policies that name one could not be read. An error is of the
-// first that cannot be had.
+// Missing refreshes the sources that have no file yet: a policy that names a missing file could not be read. The error is
+// that of the first source that cannot be had.
 func (k *Keeper) Missing() error {
 	for _, s := range k.Sources {
 		if _, err := os.Stat(s.File); !errors.Is(err, fs.ErrNotExist) {
@@ -67,7 +68,8 @@ func (k *Keeper) Missing() error {
 	return nil
 }
 
-// Run refreshes all sources, at once and then at each interval, until ctx is done. A refresh that fails leaves what is there.
+// Run refreshes all sources, at once and then at each interval, until ctx is done. A refresh that fails leaves the file as
+// it is.
 func (k *Keeper) Run(ctx context.Context) {
 	c := k.Clock
 	if c == nil {
@@ -105,7 +107,8 @@ func (k *Keeper) refresh(s Source) error {
 	return err
 }
 
-// bring puts what the repository has into the file. The file's time is that of the last success, so it outlives a restart.
+// bring writes the repository's trusted root to the file. The file's time is that of the last success, so it outlives a
+// restart.
 func (k *Keeper) bring(s Source) error {
 	options := &tuf.Options{
 		Root:              s.Root,
@@ -136,7 +139,7 @@ func (k *Keeper) bring(s Source) error {
 
 // replace writes a file in one step: a crash leaves the old one or the new one.
 func replace(path string, data []byte) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // of mode 0600
+	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // created with mode 0600
 	if err != nil {
 		return err
 	}

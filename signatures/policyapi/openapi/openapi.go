@@ -7,6 +7,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policyapi/openapi/internal/generated"
 )
 
-// GetOpenAPIDefinitions returns the definitions of ClusterImagePolicy, ImagePolicy, their lists and the types of their fields, by
-// OpenAPI model name. Those of Kubernetes' types are not among them.
+// GetOpenAPIDefinitions returns the definitions of ClusterImagePolicy, ImagePolicy, their lists and the types of their
+// fields, by OpenAPI model name. It does not return those of Kubernetes' types.
 var GetOpenAPIDefinitions = modelname.Definitions(generated.GetOpenAPIDefinitions)
