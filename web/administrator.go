@@ -31,10 +31,11 @@ import (
 )
 
 // The administrator's credential is a token, which admin.kubeconfig holds, and a client
-// certificate for what has no place for a token. Both can be replaced while the server
-// runs. A token is gone when its line is. A certificate would be good until it ends, so
-// the authority keeps a list of those that it revoked, as RFC 5280 has it: one list
-// serves the administrator's certificates and those that somebody signed by hand.
+// certificate for programs that have no place for a token. Both can be replaced while
+// the server runs. A token is gone when its line is. A certificate would be good until
+// it ends. So the authority keeps a list of revoked certificates, in the form of RFC
+// 5280. One list serves the administrator's certificates and those that somebody signed
+// by hand.
 
 const (
 	// adminLifetime is how long an administrator's certificate is good for.
@@ -67,14 +68,14 @@ func (f *fileTokens) AuthenticateToken(ctx context.Context, token string) (*auth
 	return f.current.Load().AuthenticateToken(ctx, token)
 }
 
-// localToken is that of verbs on this machine.
+// localToken is the token of verbs on this machine.
 func (c *Credentials) localToken() authenticator.Token {
 	return tokenfile.New(map[string]*user.DefaultInfo{
 		c.local.Token: {Name: localUser, UID: localUser, Groups: []string{user.SystemPrivilegedGroup}},
 	})
 }
 
-// revocations are the serial numbers of the certificates that the authority revoked.
+// revocations are the serial numbers of the certificates that the authority has revoked.
 type revocations struct {
 	file    string
 	ca      *authority
@@ -94,7 +95,7 @@ func (r *revocations) load() error {
 	return nil
 }
 
-// read returns the entries of the file; one that is not there has none.
+// read returns the entries of the file, none if there is no file.
 func (r *revocations) read() ([]x509.RevocationListEntry, error) {
 	der, err := trusted.ReadFile(r.file, maxRevoked)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -139,12 +140,12 @@ func (r *revocations) add(now time.Time, certs ...*x509.Certificate) error {
 	return writeFile(r.file, der, 0o644)
 }
 
-// has tells whether a certificate was revoked.
+// has tells whether a certificate has been revoked.
 func (r *revocations) has(cert *x509.Certificate) bool {
 	return (*r.current.Load())[cert.SerialNumber.String()]
 }
 
-// except is who a certificate is of unless it was revoked.
+// except is of, which says whose a certificate is, but with an error for a revoked one.
 func (r *revocations) except(of apix509.UserConversion) apix509.UserConversion {
 	return apix509.UserConversionFunc(func(chain []*x509.Certificate) (*authenticator.Response, bool, error) {
 		if r.has(chain[0]) {
@@ -154,8 +155,8 @@ func (r *revocations) except(of apix509.UserConversion) apix509.UserConversion {
 	})
 }
 
-// revoker is the authority as one that may sign lists: the certificates of older ones do
-// not say so, and nobody else reads the list.
+// revoker is the authority as one that may sign lists. The certificates of older
+// authorities do not say that they may, and nobody else reads the list.
 func (a *authority) revoker() *x509.Certificate {
 	cert := *a.cert
 	cert.KeyUsage |= x509.KeyUsageCRLSign
@@ -180,7 +181,7 @@ func (c *Credentials) ensureAdminCertificate(now time.Time) error {
 	return err
 }
 
-// issueAdmin writes a new certificate of the administrator's and its key.
+// issueAdmin writes a new certificate and key of the administrator.
 func (c *Credentials) issueAdmin(now time.Time) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -202,19 +203,19 @@ func (c *Credentials) issueAdmin(now time.Time) error {
 	return writeCert(c.adminCertFile, cert)
 }
 
-// Rotation is what is to be replaced besides the administrator's credential.
+// Rotation says what to replace besides the administrator's credential.
 type Rotation struct {
 	// SigningKey makes a new key for the tokens of service accounts. Tokens of the old
 	// one stay good until they end.
 	SigningKey bool
-	// Revoke are files of client certificates of the data directory's authority that
+	// Revoke are files with client certificates of the data directory's authority. They
 	// are to be refused from now on.
 	Revoke []string
 }
 
-// Rotate replaces the administrator's token and certificate in the data directory dir.
-// A server that runs there takes the new ones, and refuses the old, within a second; it
-// writes admin.kubeconfig anew. It returns the new token.
+// Rotate replaces the administrator's token and certificate in the data directory dir. A
+// server that runs there takes the new ones, and refuses the old, within a second, and
+// writes admin.kubeconfig anew. Rotate returns the new token.
 func Rotate(dir string, r Rotation, now time.Time) (token string, err error) {
 	pki := filepath.Join(dir, "pki")
 	if _, err := os.Stat(filepath.Join(pki, "ca.key")); err != nil {
@@ -233,7 +234,8 @@ func Rotate(dir string, r Rotation, now time.Time) (token string, err error) {
 	if err != nil {
 		return "", err
 	}
-	// The old goes first: whoever is interrupted has one credential less, not one more.
+	// The old certificates go first: whoever is interrupted has one credential less, not
+	// one more.
 	if err := c.revoked.add(now, revoke...); err != nil {
 		return "", err
 	}
@@ -251,7 +253,8 @@ func Rotate(dir string, r Rotation, now time.Time) (token string, err error) {
 	return token, nil
 }
 
-// ownCertificates reads the first certificate of each file, which is of c's authority.
+// ownCertificates reads the first certificate of each file, which c's authority must
+// have signed.
 func (c *Credentials) ownCertificates(files []string) ([]*x509.Certificate, error) {
 	var all []*x509.Certificate
 	for _, file := range files {
@@ -267,8 +270,7 @@ func (c *Credentials) ownCertificates(files []string) ([]*x509.Certificate, erro
 	return all, nil
 }
 
-// replaceAdminToken puts a new token in the line of the administrator's. Other lines
-// stay.
+// replaceAdminToken puts a new token in the administrator's line. Other lines stay.
 func (c *Credentials) replaceAdminToken() (string, error) {
 	old, err := c.adminToken()
 	if err != nil {
@@ -296,7 +298,7 @@ func (c *Credentials) replaceAdminToken() (string, error) {
 	return token, errors.Join(w.Error(), writeFile(c.tokenFile, []byte(b.String()), 0o600))
 }
 
-// lockDir waits until nobody else holds dir, and holds it.
+// lockDir waits until nobody else holds dir, and then holds it.
 func lockDir(dir string) (unlock func(), err error) {
 	d, err := os.Open(dir)
 	if err != nil {

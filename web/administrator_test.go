@@ -20,7 +20,7 @@ func load(t testing.TB) *Credentials {
 	return c
 }
 
-// bearer is who a token's bearer is, or "".
+// bearer returns the name of a token's bearer, or "".
 func bearer(t testing.TB, a authenticator.Token, token string) string {
 	t.Helper()
 	r, ok, err := a.AuthenticateToken(t.Context(), token)
@@ -30,8 +30,8 @@ func bearer(t testing.TB, a authenticator.Token, token string) string {
 	return r.User.GetName()
 }
 
-// What cannot be read of the token file changes nothing: an editor that empties a file
-// first must lock nobody out, and a file that others can read is not to be trusted.
+// A token file that cannot be read changes nothing. An editor that empties a file first
+// must lock nobody out, and a file that others can read is not to be trusted.
 func TestBrokenTokenFileLocksNobodyOut(t *testing.T) {
 	c := load(t)
 	good, err := os.ReadFile(c.tokenFile)
@@ -62,7 +62,7 @@ func TestBrokenTokenFileLocksNobodyOut(t *testing.T) {
 			t.Errorf("%s: a planted token is of %q", name, got)
 		}
 	}
-	// A rename cannot be looked at half-way, and its time may be that of before.
+	// A rename cannot be seen half-way, and the new file may have the old one's time.
 	if err := writeFile(c.tokenFile, append(good, "added,somebody,somebody\n"...), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
-// A commit waits for a request that will write and has not yet, and for no other.
+// A commit waits for a request that will write and has not yet, and for no other
+// request.
 func TestAnnounceWrites(t *testing.T) {
 	clock := testclock.NewFakeClock(time.Now())
 	d := dbtest.Open(t, func(o *db.Options) { o.Clock = clock })

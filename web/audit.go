@@ -32,28 +32,27 @@ import (
 )
 
 const (
-	// auditFileMiB and auditFiles bound the default log, the files that it had before
-	// and the one more that there is for a moment, to 19 × 10 MiB = 199.2 MB.
+	// auditFileMiB and auditFiles bound the default log to 19 × 10 MiB = 199.2 MB. That counts its current file, its
+	// older files, and the one more that exists for a moment.
 	auditFileMiB = 10
 	auditFiles   = 17
 
-	// maxAuditText bounds each text of an event that callers choose, in bytes, and
-	// maxAuditTexts the entries of a list of such: a request's line and headers may have 1 MiB.
+	// maxAuditText bounds, in bytes, each text of an event that callers choose. maxAuditTexts bounds the entries of a
+	// list of such texts. A request's line and headers may have 1 MiB.
 	maxAuditText  = 1024
 	maxAuditTexts = 32
 
-	// refusalBurst and refusalsPerSecond bound the refusals in the default log, those of
-	// strangers and those of callers who are known, so that nobody can push out what was
-	// done by being refused often.
+	// refusalBurst and refusalsPerSecond bound the refusals in the default log, separately for strangers and for known
+	// callers. So nobody can push records of changes out of the log by being refused often.
 	refusalBurst      = 1000
 	refusalsPerSecond = 1
 
-	// leftOutAnnotation says on a refusal how many before it were not written down.
+	// leftOutAnnotation is on a refusal, and says how many refusals before it were not written down.
 	leftOutAnnotation = "tidewaiter.dev/refusals-left-out"
 )
 
-// defaultAuditPolicy is what is in force without a policy file. A policy cannot tell
-// what was refused, so that reads are left out by ownRecords.
+// defaultAuditPolicy is in force without a policy file. A policy cannot tell refusals from other requests, so
+// ownRecords leaves out reads.
 const defaultAuditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -61,9 +60,9 @@ rules:
 - level: Metadata
 `
 
-// NewAuditOptions are Kubernetes' options of auditing. By default the log at path has
-// who changed what and who was refused, at the level Metadata, and takes at most 200 MB
-// together with its older files. A policy file is followed as kube-apiserver does.
+// NewAuditOptions returns Kubernetes' options of auditing. By default the log at path says who changed what and who was
+// refused, at the level Metadata. Together with its older files it takes at most 200 MB. A policy file is followed as
+// in kube-apiserver.
 func NewAuditOptions(path string) *options.AuditOptions {
 	o := options.NewAuditOptions()
 	o.LogOptions.Path = path
@@ -71,7 +70,7 @@ func NewAuditOptions(path string) *options.AuditOptions {
 	return o
 }
 
-// applyAudit makes cfg write down what o says.
+// applyAudit makes cfg write the audit log that o describes.
 func applyAudit(cfg *genericapiserver.Config, o *options.AuditOptions) error {
 	if o == nil {
 		return nil
@@ -103,8 +102,9 @@ func applyAudit(cfg *genericapiserver.Config, o *options.AuditOptions) error {
 	return nil
 }
 
-// defaultPolicyFile has the default policy, to be read once: the options read a policy from a file alone. It is a pipe,
-// which needs no disk, where open files have paths below fds; in a chroot without those it is a temporary file.
+// defaultPolicyFile makes a file with the default policy, to be read once: the options can read a policy from a file
+// only. The file is a pipe, which needs no disk, where open files have paths below fds. In a chroot without those it is
+// a temporary file.
 func defaultPolicyFile(fds string) (path string, remove func(), err error) {
 	if _, err := os.Stat(fds); err != nil {
 		file, err := os.CreateTemp("", "tidewaiter-audit-policy-*")
@@ -130,11 +130,11 @@ func defaultPolicyFile(fds string) (path string, remove func(), err error) {
 	return fmt.Sprintf("%s/%d", fds, policy.Fd()), remove, err
 }
 
-// auditBackend makes events fit to be kept: it bounds what callers choose, and keeps
-// what may be a secret out of them.
+// auditBackend makes events fit to be kept. It bounds the texts that callers choose, and keeps possible secrets out of
+// them.
 type auditBackend struct {
 	audit.Backend
-	own *ownRecords // nil where a policy file says what is kept
+	own *ownRecords // nil where a policy file chooses the events
 }
 
 // ProcessEvents implements audit.Sink.
@@ -160,8 +160,8 @@ func (b *auditBackend) ProcessEvents(events ...*auditinternal.Event) bool {
 	return b.Backend.ProcessEvents(kept...)
 }
 
-// hasToken tells whether what is sent or answered for o holds a token: a policy file may
-// have objects written down.
+// hasToken tells whether a request or an answer about o holds a token. A policy file may ask for objects to be written
+// down.
 func hasToken(o *auditinternal.ObjectReference) bool {
 	return o != nil && (o.Resource == "tokenreviews" || o.Resource == "serviceaccounts" && o.Subresource == "token")
 }
@@ -171,7 +171,7 @@ type ownRecords struct {
 	strangers, known refusals
 }
 
-// refusals are bounded by time, and counted where they are too many.
+// refusals are bounded by time. Those over the bound are counted.
 type refusals struct {
 	rate    flowcontrol.PassiveRateLimiter
 	leftOut atomic.Int64
@@ -185,18 +185,18 @@ func newOwnRecords(c clock.PassiveClock) *ownRecords {
 	return o
 }
 
-// keep says whether e is written down: a change, once it is done, or a refusal.
+// keep says whether e is written down: a change once it is done, or a refusal.
 func (o *ownRecords) keep(e *auditinternal.Event) bool {
 	code := int32(0)
 	if e.ResponseStatus != nil {
 		code = e.ResponseStatus.Code
 	}
 	stranger := code == http.StatusUnauthorized || code == http.StatusTooManyRequests && e.User.Username == ""
-	// Who cannot prove who it is has an event of this stage alone.
+	// A caller who cannot prove who it is has an event of this stage only.
 	if e.Stage == auditinternal.StageResponseStarted && !stranger {
 		return false
 	}
-	reads := e.ObjectRef != nil && e.ObjectRef.Resource == "admissionreviews" // questions, whose answers are in the audit log of who asks
+	reads := e.ObjectRef != nil && e.ObjectRef.Resource == "admissionreviews" // these are questions; the answers are in the audit log of the cluster that asks
 	switch e.Verb {
 	case "get", "list", "watch", "head", "options":
 		reads = true
@@ -227,13 +227,13 @@ func (r *refusals) keep(e *auditinternal.Event) bool {
 	return true
 }
 
-// boundEvent cuts what callers choose.
+// boundEvent cuts the texts that callers choose.
 func boundEvent(e *auditinternal.Event) {
 	e.RequestURI = boundText(withoutUnknownValues(e.RequestURI))
 	e.AuditID = boundText(e.AuditID)
 	e.Verb = boundText(e.Verb)
 	if len(e.SourceIPs) > maxAuditTexts {
-		e.SourceIPs = e.SourceIPs[len(e.SourceIPs)-maxAuditTexts:] // the last is the connection's
+		e.SourceIPs = e.SourceIPs[len(e.SourceIPs)-maxAuditTexts:] // the last one is the address of the connection
 	}
 	if o := e.ObjectRef; o != nil {
 		for _, s := range []*string{&o.Namespace, &o.Name, &o.Resource, &o.Subresource, &o.APIGroup, &o.APIVersion} {
@@ -288,15 +288,15 @@ func boundTexts[T ~[]string](all T) T {
 	return all
 }
 
-// auditedParameters are the query parameters of Kubernetes' requests and ours. The value
-// of any other may be a secret, such as a token that a client sends where none belongs.
+// auditedParameters are the query parameters of Kubernetes' requests and ours. The value of any other may be a secret,
+// for instance a token that a client sends where none belongs.
 var auditedParameters = sets.New("allowWatchBookmarks", "container", "continue", "dryRun", "exclude", "fieldManager",
 	"fieldSelector", "fieldValidation", "follow", "force", "gracePeriodSeconds", "labelSelector", "limit", "limitBytes",
 	"orphanDependents", "pretty", "previous", "propagationPolicy", "resourceVersion", "resourceVersionMatch", "seconds",
 	"sendInitialEvents", "sinceSeconds", "sinceTime", "stream", "tailLines", "timeout", "timeoutSeconds", "timestamps",
 	"verbose", "watch")
 
-// withoutUnknownValues is uri with the values of unknown parameters left out.
+// withoutUnknownValues returns uri without the values of unknown parameters.
 func withoutUnknownValues(uri string) string {
 	path, query, found := strings.Cut(uri, "?")
 	if !found {
@@ -330,10 +330,10 @@ func withoutAuditedObjects(next http.Handler) http.Handler {
 	})
 }
 
-// unaudited is a context without what the audit keeps in it.
+// unaudited is a context that hides what the audit keeps in it.
 type unaudited struct{ context.Context }
 
-// auditedKey is the key of the context with it.
+// auditedKey is the key under which unaudited gives the context that it hides.
 type auditedKey struct{}
 
 // Value implements context.Context.
@@ -348,8 +348,8 @@ func (c unaudited) Value(key any) any {
 	return v
 }
 
-// auditNames tells the audit the names of what is written: that in the object before the
-// object is judged, else the one that was made for it.
+// auditNames tells the audit the names of the objects that are written: the name in the object before the object is
+// judged, else the name that was made for it.
 type auditNames struct{}
 
 var (
@@ -389,8 +389,8 @@ var bareObjects = func() runtime.NegotiatedSerializer {
 	return serializer.NewCodecFactory(scheme).WithoutConversion()
 }()
 
-// withHookAudit writes down deliveries as other requests, but for their paths, in which a
-// secret may stand anywhere. hooks names the receiver in an annotation.
+// withHookAudit writes down deliveries as it does other requests, but without their paths, in which a secret may stand
+// anywhere. hooks names the receiver in an annotation.
 func withHookAudit(hooks http.Handler, c *genericapiserver.Config) http.Handler {
 	type pathKey struct{}
 	h := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

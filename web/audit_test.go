@@ -24,7 +24,8 @@ func auditEvent(user, verb string, code int32) *auditinternal.Event {
 	}
 }
 
-// The default policy can be read where open files have paths, and where they have none, as in a chroot; it leaves nothing behind.
+// The default policy can be read where open files have paths, and where they have none, as in a chroot. It leaves no file
+// behind.
 func TestDefaultPolicyFile(t *testing.T) {
 	temporary := t.TempDir()
 	t.Setenv("TMPDIR", temporary)
@@ -57,7 +58,7 @@ func TestAuditLogIsBounded(t *testing.T) {
 	if most := (o.LogOptions.MaxBackups + 2) * o.LogOptions.MaxSize << 20; most > 200e6 || o.LogOptions.MaxBackups == 0 || o.LogOptions.MaxSize == 0 {
 		t.Errorf("%d files and one of %d MiB are %d bytes", o.LogOptions.MaxBackups, o.LogOptions.MaxSize, most)
 	}
-	// The same in small.
+	// The same with small bounds.
 	o.LogOptions.MaxSize, o.LogOptions.MaxBackups = 1, 2
 	cfg := &genericapiserver.Config{}
 	if err := applyAudit(cfg, o); err != nil {
@@ -94,8 +95,8 @@ func TestAuditLogIsBounded(t *testing.T) {
 	}
 }
 
-// Whoever is refused again and again does not push out of the log what was done, whether
-// it can prove who it is or not; how often it was is counted.
+// A caller who is refused again and again does not push records of changes out of the log, whether it can prove who it is or
+// not. Refusals that are left out are counted.
 func TestAttackRefusalsThatPushOutTheLog(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakePassiveClock(time.Now())
@@ -175,8 +176,7 @@ func TestAttackLongTextsInTheAudit(t *testing.T) {
 	}
 }
 
-// FuzzAuditedURI: of a query nothing is written down but parameters of Kubernetes and ours,
-// however it is written.
+// FuzzAuditedURI: of a query only parameters of Kubernetes and ours are written down, however the query is written.
 func FuzzAuditedURI(f *testing.F) {
 	for _, query := range []string{"limit=5&access_token=x&watch=1", "token=x;limit=1", "%6cimit=1&%74oken=x", "a?b=c", "x", "&&="} {
 		f.Add(query)
@@ -194,7 +194,7 @@ func FuzzAuditedURI(f *testing.F) {
 	})
 }
 
-// What Kubernetes' clients ask is written down as it is.
+// The requests of Kubernetes' clients are written down unchanged.
 func TestAuditedURI(t *testing.T) {
 	t.Parallel()
 	for uri, want := range map[string]string{

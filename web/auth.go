@@ -8,12 +8,11 @@ import (
 	authorizerunion "k8s.io/apiserver/pkg/authorization/union"
 )
 
-// healthPaths answer without a credential, exactly and not below.
+// healthPaths answer without a credential: exactly these, and nothing below them.
 var healthPaths = []string{"/healthz", "/livez", "/readyz"}
 
-// newAuthorizer lets everyone read the health endpoints and asks next about
-// everything else; nil stands for one that lets system:masters do everything and
-// grants no other identity anything.
+// newAuthorizer lets everyone read the health endpoints and asks next about everything
+// else. If next is nil, system:masters may do everything and nobody else anything.
 func newAuthorizer(next authorizer.Authorizer) (authorizer.Authorizer, error) {
 	health, err := path.NewAuthorizer(healthPaths)
 	if err != nil {

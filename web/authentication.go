@@ -32,25 +32,26 @@ import (
 )
 
 // DefaultIssuer is the issuer of service accounts' tokens, unless another is given. It
-// names no host: a server that is to be asked for its keys by others is told its own.
+// names no host: if others are to ask the server for its keys, the server is told its own
+// issuer.
 const DefaultIssuer = "https://tidewaiter.local"
 
 // tokenCacheTime is for how long a token that was checked, of a service account or of
-// another issuer, is not checked again. Upstream has ten seconds; what is revoked is to
+// another issuer, is not checked again. Upstream has ten seconds; here a revoked token must
 // be refused within one.
 const tokenCacheTime = time.Second
 
-// Authentication says how callers prove who they are, besides the credentials of the
-// data directory: kube-apiserver's own options, by its flags.
+// Authentication says how callers prove who they are, besides the credentials of the data
+// directory. It has kube-apiserver's own options, with its flags.
 type Authentication struct {
 	*kubeoptions.BuiltInAuthenticationOptions
-	// SigningKeyFile is a private key in PEM that signs the tokens of service
-	// accounts; empty for the data directory's own.
+	// SigningKeyFile is a private key in PEM that signs the tokens of service accounts.
+	// Empty means the data directory's own key.
 	SigningKeyFile string
 }
 
-// NewAuthentication has kube-apiserver's defaults, but that nobody is anonymous except
-// for the health endpoints.
+// NewAuthentication returns kube-apiserver's defaults, with one exception: anonymous
+// callers are refused, except at the health endpoints.
 func NewAuthentication() *Authentication {
 	o := kubeoptions.NewBuiltInAuthenticationOptions().WithAnonymous().WithClientCert().WithOIDC().WithServiceAccounts().WithWebHook()
 	o.Anonymous.Allow = false
@@ -66,24 +67,25 @@ func (a *Authentication) AddFlags(fs *pflag.FlagSet) {
 	fs.Lookup("service-account-key-file").Usage = "File with public or private keys (PEM, RSA or ECDSA) that verify the tokens of service accounts; may be given several times. Without it pki/sa.pub of the data directory does. It is read again when it changes."
 	fs.Lookup("client-ca-file").Usage = "If set, client certificates signed by one of the authorities in this file are accepted beside those of the data directory's own authority: the user is the CommonName, the groups are the Organizations."
 	fs.Lookup("anonymous-auth").Usage = "Whether requests without a credential are those of system:anonymous, of the group system:unauthenticated. Without it they are answered 401, but for the health endpoints."
-	// It is about tokens in Secrets, which are not served.
+	// This flag is about tokens in Secrets, which are not served.
 	_ = fs.MarkHidden("service-account-lookup")
 }
 
-// complete fills in what was not given, and says what is wrong with what was.
+// complete fills in the options that were not given, and returns what is wrong with those
+// that were.
 func (a *Authentication) complete(keys serviceaccount.PublicKeysGetter, accounts serviceaccount.ServiceAccountTokenGetter) error {
 	a.issuers()
 	if keys == nil || accounts == nil {
 		a.ServiceAccounts = nil
 	} else {
-		// The keys that were given are among them.
+		// The keys that were given are among keys.
 		a.ServiceAccounts.KeyFiles, a.ServiceAccounts.ExternalPublicKeysGetter = nil, keys
 		a.ServiceAccounts.OptionalTokenGetter = func(informers.SharedInformerFactory) serviceaccount.ServiceAccountTokenGetter { return accounts }
 	}
 	return errors.Join(append(a.Validate(), a.checkTrusted())...)
 }
 
-// checkTrusted fails with *trusted.Error for a file that says who callers are and that
+// checkTrusted returns a *trusted.Error for a file that says who callers are and that
 // another user could have written.
 func (a *Authentication) checkTrusted() error {
 	var errs []error
@@ -95,7 +97,7 @@ func (a *Authentication) checkTrusted() error {
 	return errors.Join(errs...)
 }
 
-// issuers are those of service accounts' tokens; the first is that of new ones.
+// issuers are those of service accounts' tokens. New tokens have the first one.
 func (a *Authentication) issuers() []string {
 	if len(a.ServiceAccounts.Issuers) == 0 {
 		a.ServiceAccounts.Issuers = []string{DefaultIssuer}
@@ -103,10 +105,10 @@ func (a *Authentication) issuers() []string {
 	return a.ServiceAccounts.Issuers
 }
 
-// applyAuthentication makes cfg know the callers of c. What the data directory's own
-// credentials prove is asked first, which costs least; then kube-apiserver's ways, as
-// failures allows. It returns what knows callers who prove who they are, and those of their
-// requests that run for long.
+// applyAuthentication makes cfg know the callers of c. The data directory's own credentials
+// are checked first, which costs least. Kube-apiserver's ways follow, as failures allows.
+// It returns an authenticator of the callers who prove who they are, and the sessions,
+// which are to hold their requests that run for long.
 func applyAuthentication(ctx context.Context, cfg *genericapiserver.Config, c Config, failures *limits.Failures) (authenticator.Request, *sessions, error) {
 	if c.Cluster != nil {
 		if err := c.Cluster.applyAuthentication(cfg); err != nil {
@@ -150,7 +152,7 @@ func (c *Config) applyOptions(ctx context.Context, cfg *genericapiserver.Config)
 	if err != nil {
 		return err
 	}
-	// Without service accounts upstream takes its listers from here, and asks none.
+	// Without service accounts upstream takes its listers from here, but never uses them.
 	unused := informers.NewSharedInformerFactory(client, 0)
 	return options.ApplyTo(ctx, &cfg.Authentication, cfg.SecureServing, nil, cfg.OpenAPIConfig, cfg.OpenAPIV3Config, client, unused, "tidewaiter")
 }
@@ -161,13 +163,14 @@ type ownCallers struct {
 	tokens       authenticator.Token
 }
 
-// request authenticates them for audiences, those of the API.
+// request authenticates own callers for audiences, which are those of the API.
 func (o *ownCallers) request(audiences authenticator.Audiences) authenticator.Request {
 	tokens := authenticator.WrapAudienceAgnosticToken(audiences, o.tokens)
 	return group.NewAuthenticatedGroupAdder(union.New(o.certificates, bearertoken.New(tokens), websocket.NewProtocolAuthenticator(tokens)))
 }
 
-// authenticator knows whoever has a credential of c, until it is revoked.
+// authenticator returns an authenticator that knows every caller with a credential of c,
+// until the credential is revoked.
 func (c *Credentials) authenticator() (*ownCallers, error) {
 	return &ownCallers{
 		certificates: x509.NewDynamic(c.clientCA.VerifyOptions, c.revoked.except(x509.CommonNameUserConversion)),
@@ -175,7 +178,7 @@ func (c *Credentials) authenticator() (*ownCallers, error) {
 	}, nil
 }
 
-// reviews serve who a token's bearer is, and who the caller is.
+// reviews serve the answers to who a token's bearer is, and who the caller is.
 func reviews(callers authenticator.Request, audiences authenticator.Audiences) map[schema.GroupVersion]map[string]rest.Storage {
 	return map[schema.GroupVersion]map[string]rest.Storage{
 		authenticationv1.SchemeGroupVersion: {

@@ -44,7 +44,7 @@ func FuzzAuthorizationHeader(f *testing.F) {
 	asked := 0
 	ask := func(header, protocols string) int {
 		r := httptest.NewRequest(http.MethodGet, "https://localhost/apis", nil)
-		asked++ // at an address for each, as an address may fail so often
+		asked++ // each from another address, since an address may fail only so often
 		r.RemoteAddr = fmt.Sprintf("10.%d.%d.%d:1234", asked>>16&255, asked>>8&255, asked&255)
 		if header != "" {
 			r.Header["Authorization"] = []string{header}

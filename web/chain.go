@@ -17,11 +17,13 @@ import (
 
 // handlerChain puts Kubernetes' filters before api, and before beforeAPI if that is not
 // nil. It is genericapiserver.DefaultBuildHandlerChain in another order and without some
-// filters: tracing is configured for nothing, and the timing of each filter costs as much
-// as a read. beforeAPI stands before the goroutine, the copies and the trackers that guard
-// handlers which may run long. A request that it answers has passed authentication,
-// impersonation, the limits of requests in flight and authorization like any other. Its
-// context has the request's deadline, and beforeAPI must honour that itself.
+// filters: no tracing is configured, and the timing of each filter costs as much as a
+// read.
+//
+// beforeAPI stands before the goroutine, the copies and the trackers that guard handlers
+// which may run long. A request that it answers has passed authentication, impersonation,
+// the limits of requests in flight and authorization like any other. The request's context
+// has a deadline, and beforeAPI must honour it itself.
 func handlerChain(api http.Handler, beforeAPI func(http.Handler) http.Handler, connections *limits.Connections, failures *limits.Failures, count *limits.Refused, open *sessions, c *genericapiserver.Config) http.Handler {
 	h := withCheckedPatches(withOneNamespace(api), c.MaxRequestBodyBytes, c.Serializer)
 	h = withoutAuditedObjects(h)
@@ -33,7 +35,7 @@ func handlerChain(api http.Handler, beforeAPI func(http.Handler) http.Handler, c
 	}
 	h = withArtifacts(h)
 	h = filters.WithAuthorization(h, c.Authorization.Authorizer, c.Serializer)
-	// This one counts for apiserver_current_inflight_requests. It does not bound
+	// This filter counts for apiserver_current_inflight_requests. It does not bound
 	// administrators; the limits do.
 	h = genericfilters.WithMaxInFlightLimit(h, c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight, c.LongRunningFunc)
 	h = impersonation.WithConstrainedImpersonation(h, c.Authorization.Authorizer, c.Serializer)
@@ -58,8 +60,8 @@ func handlerChain(api http.Handler, beforeAPI func(http.Handler) http.Handler, c
 	return filters.WithAuditInit(h)
 }
 
-// withHealthOnlyRead answers 405 to whoever would write to a health endpoint, for
-// which nobody needs a credential.
+// withHealthOnlyRead answers 405 to writes to a health endpoint, for which nobody needs a
+// credential.
 func withHealthOnlyRead(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
@@ -78,8 +80,8 @@ type shutdownSignal <-chan struct{}
 // ShuttingDown implements request.ServerShutdownSignal.
 func (s shutdownSignal) ShuttingDown() <-chan struct{} { return s }
 
-// withLogsEndedAtShutdown ends the requests for logs once the server shuts
-// down. A follower would hold it until the shutdown's time is up.
+// withLogsEndedAtShutdown ends the requests for logs once the server shuts down. A client
+// that follows a log would delay the shutdown until its time is up.
 func withLogsEndedAtShutdown(next http.Handler, shutdown <-chan struct{}) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if info, ok := request.RequestInfoFrom(r.Context()); !ok || info.Subresource != "log" {

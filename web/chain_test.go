@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// leftOut are the filters of the chain that a server gets by default and ours has not, with the reason.
+// leftOut are the filters that the default chain of a server has and ours has not, with the reason.
 var leftOut = map[string]string{
 	"WithTracing":                 "no tracing can be configured",
 	"WithCORS":                    "no origins can be configured",
@@ -23,7 +23,7 @@ var leftOut = map[string]string{
 	"WithMuxAndDiscoveryComplete": "it marks 404s from before all paths are known, and all are before the server listens",
 }
 
-// calls returns the names, after a qualifier, of the filters that a function of a file calls.
+// calls returns the names of the filters, after a qualifier, that a function of a file calls.
 func calls(t *testing.T, file, function string) map[string]bool {
 	t.Helper()
 	f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
@@ -46,7 +46,7 @@ func calls(t *testing.T, file, function string) map[string]bool {
 	return names
 }
 
-// A filter that Kubernetes adds to its chain is added here, or left out for a reason.
+// When Kubernetes adds a filter to its chain, it must be added here, or left out for a reason.
 func TestChainIsKubernetesChain(t *testing.T) {
 	pkg, err := build.Import("k8s.io/apiserver/pkg/server", ".", build.FindOnly)
 	if err != nil {

@@ -30,15 +30,15 @@ import (
 	apiregistration "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 )
 
-// apiServiceInterval is how often the cluster's APIServices are looked at.
+// apiServiceInterval is how often the cluster's APIServices are checked.
 const apiServiceInterval = 10 * time.Second
 
-// Cluster makes a server one of the API servers of a cluster, whose kube-apiserver passes on the requests for the
-// groups of [Config.Groups] (https://kubernetes.io/docs/concepts/extend-kubernetes/api-extension/apiserver-aggregation/).
-// The cluster says who callers are and what they may do. The credentials of the data directory are good as well, on the
-// server's own port.
+// Cluster makes a server one of the API servers of a cluster, whose kube-apiserver passes on the requests for the groups
+// of [Config.Groups] (https://kubernetes.io/docs/concepts/extend-kubernetes/api-extension/apiserver-aggregation/). The
+// cluster says who callers are and what they may do. The credentials of the data directory work as well, on the server's
+// own port.
 type Cluster struct {
-	// Client reaches the cluster as this server.
+	// Client is the configuration with which this server reaches the cluster.
 	Client *rest.Config
 	// Kubeconfig is the file that Client comes from; empty for the service account of a pod.
 	Kubeconfig string
@@ -46,15 +46,15 @@ type Cluster struct {
 	Namespace, Name string
 	Port            int32
 
-	apiServices []string // names of those of the server's groups
+	apiServices []string // names of the APIServices of the server's groups
 }
 
-// Host is the name by which kube-apiserver reaches the server, and which its certificate must have.
+// Host is the name by which kube-apiserver reaches the server. The server's certificate must have it.
 func (c *Cluster) Host() string { return c.Name + "." + c.Namespace + ".svc" }
 
-// applyAuthentication makes cfg know callers by what kube-apiserver says in headers, by the cluster's client
-// certificates, and by tokens, which the cluster reviews. Whom to trust with headers and certificates is in the cluster,
-// and is followed while it changes.
+// applyAuthentication makes cfg know callers in three ways: by what kube-apiserver says in headers, by the cluster's
+// client certificates, and by tokens, which the cluster reviews. The cluster says whose headers and certificates to
+// trust. Changes of that are followed.
 func (c *Cluster) applyAuthentication(cfg *genericapiserver.Config) error {
 	client, err := kubernetes.NewForConfig(c.Client)
 	if err != nil {
@@ -69,7 +69,7 @@ func (c *Cluster) applyAuthentication(cfg *genericapiserver.Config) error {
 	if err := o.ApplyTo(&cfg.Authentication, cfg.SecureServing, cfg.OpenAPIConfig); err != nil {
 		return fmt.Errorf("asking the cluster who callers are: %w", err)
 	}
-	// ApplyTo takes everybody else for system:anonymous, whatever the options say.
+	// Whatever the options say, ApplyTo would take everybody else for system:anonymous.
 	known := authenticatorfactory.DelegatingAuthenticatorConfig{
 		TokenAccessReviewClient: client.AuthenticationV1(), TokenAccessReviewTimeout: o.TokenRequestTimeout, WebhookRetryBackoff: o.WebhookRetryBackoff, CacheTTL: tokenCacheTime,
 		ClientCertificateCAContentProvider: authorities, RequestHeaderConfig: cfg.Authentication.RequestHeaderConfig,
@@ -78,11 +78,11 @@ func (c *Cluster) applyAuthentication(cfg *genericapiserver.Config) error {
 	return err
 }
 
-// Authorizer asks the cluster what callers may do, and remembers what it says for ten seconds.
+// Authorizer asks the cluster what callers may do, and remembers its answers for ten seconds.
 func (c *Cluster) Authorizer() (authorizer.Authorizer, error) {
 	o := options.NewDelegatingAuthorizationOptions()
 	o.RemoteKubeConfigFile = c.Kubeconfig
-	o.AlwaysAllowPaths = nil // newAuthorizer has them, exactly
+	o.AlwaysAllowPaths = nil // newAuthorizer has these paths, exactly
 	var info genericapiserver.AuthorizationInfo
 	if err := o.ApplyTo(&info); err != nil {
 		return nil, fmt.Errorf("asking the cluster what callers may do: %w", err)
@@ -139,9 +139,9 @@ func (c *Cluster) lead(groups map[schema.GroupVersion]map[string]registryrest.St
 	slices.Sort(c.apiServices)
 }
 
-// KeepAPIServices keeps the APIServices of the server's groups leading to it, with the authority to trust, until ctx
-// ends. It makes none: who installs the server says which of its groups the cluster is to have, and takes them away. One
-// that leads elsewhere is left alone, as the cluster has that group already.
+// KeepAPIServices makes the APIServices of the server's groups lead to it, with the authority to trust, until ctx ends.
+// It creates and deletes none: whoever installs the server chooses which of its groups the cluster has. An APIService
+// that leads elsewhere is left alone, because the cluster has that group already.
 func (s *Server) KeepAPIServices(ctx context.Context) error {
 	client, err := apiregistration.NewForConfig(s.cluster.Client)
 	if err != nil {

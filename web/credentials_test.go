@@ -138,8 +138,8 @@ func TestHalfAnAuthorityIsAnError(t *testing.T) {
 	}
 }
 
-// A certificate that was never written, or was lost, is made of the key again.
-// Who trusts the old one is served.
+// If a certificate was never written, or was lost, it is made of the key again. Clients
+// that trust the old one are served.
 func TestAuthorityWithoutItsCertificate(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := web.LoadCredentials(dir, []string{"localhost"}, now); err != nil {

@@ -10,21 +10,18 @@ import (
 )
 
 const (
-	// readerPatience is how long a watch or a followed log waits for a client that takes
-	// nothing of what it is sent.
+	// readerPatience is how long a watch or a followed log waits for a client that reads nothing.
 	readerPatience = 30 * time.Second
-	// answerGrace is how long after its deadline a request may write that it is over.
+	// answerGrace is how long after its deadline a request may still write that it is over.
 	answerGrace = 5 * time.Second
 )
 
-// withWriteDeadlines makes writes fail to a client that does not read, so that what is held
-// for it can go. A request that runs for long fails when one write has waited for patience,
-// any other soon after its deadline.
+// withWriteDeadlines makes writes to a client that does not read fail, so that the memory held for it can go. A request
+// that runs for long fails when one write has waited for patience. Any other request fails soon after its deadline.
 func withWriteDeadlines(next http.Handler, longRunning request.LongRunningRequestCheck, patience time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d := &boundWriter{ResponseWriter: w, control: http.NewResponseController(w), patience: patience}
-		// A connection that is kept outlives the deadlines of its requests. An error means that
-		// the client is gone.
+		// A kept connection outlives the deadlines of its requests. An error means that the client is gone.
 		defer func() { _ = d.control.SetWriteDeadline(time.Time{}) }()
 		info, _ := request.RequestInfoFrom(r.Context())
 		if info != nil && longRunning(r, info) {
@@ -33,14 +30,15 @@ func withWriteDeadlines(next http.Handler, longRunning request.LongRunningReques
 			return
 		}
 		if deadline, ok := r.Context().Deadline(); ok {
-			_ = d.control.SetWriteDeadline(deadline.Add(answerGrace)) // what cannot be bound is not a connection
+			_ = d.control.SetWriteDeadline(deadline.Add(answerGrace)) // a writer that cannot be bound is not a connection
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// boundWriter gives each write its patience, or a little less. Between writes there is no end: HTTP/2 ends a stream whose
-// deadline has passed also when nothing waits to be written, so the deadline is moved while a watch has nothing to tell.
+// boundWriter gives each write its patience, or a little less. Between writes there is no limit. But HTTP/2 ends a stream
+// whose deadline has passed, even when nothing waits to be written. So the deadline is moved while a watch has nothing to
+// tell.
 type boundWriter struct {
 	http.ResponseWriter
 	control  *http.ResponseController
@@ -52,7 +50,7 @@ type boundWriter struct {
 	idle    *time.Timer // moves the deadline; nil when the handler has ended
 }
 
-// keep has the deadline moved between writes, until end is called.
+// keep moves the deadline between writes, until end is called.
 func (d *boundWriter) keep() (end func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -103,7 +101,7 @@ func (d *boundWriter) done() {
 	d.extend()
 }
 
-// extend moves the deadline when a quarter of it is over: not for each of many small events. The caller holds mu.
+// extend moves the deadline when a quarter of it is over, so not for each of many small events. The caller holds mu.
 func (d *boundWriter) extend() {
 	if now := time.Now(); d.until.Sub(now) < d.patience*3/4 {
 		d.until = now.Add(d.patience)

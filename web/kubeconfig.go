@@ -7,14 +7,14 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// KeepKubeconfig is WriteKubeconfig, now and whenever the administrator's token is another.
+// KeepKubeconfig is WriteKubeconfig, now and whenever the administrator's token changes.
 func (c *Credentials) KeepKubeconfig(url string) error {
 	return c.reload.follow(func() error { return c.WriteKubeconfig(url) }, c.tokenFile)
 }
 
-// WriteKubeconfig writes the administrator's kubeconfig for the server at url,
-// for instance https://127.0.0.1:6443. It holds all a client needs: whom
-// to trust, unless its machine knows, and a bearer token.
+// WriteKubeconfig writes the administrator's kubeconfig for the server at url, for instance
+// https://127.0.0.1:6443. It holds all that a client needs: a bearer token, and the
+// authority to trust unless the client's machine knows it.
 func (c *Credentials) WriteKubeconfig(url string) error {
 	ca, err := c.trust(url)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// maxLabels bounds the labels of one object. Each is indexed, twice, so that every
-// write costs as much as there are labels. Kubernetes bounds the length of a label,
-// and annotations as a whole, but not the number of labels.
+// maxLabels bounds the labels of one object. Each label is indexed, twice, so the cost
+// of a write grows with their number. Kubernetes bounds the length of a label, and
+// annotations as a whole, but not the number of labels.
 const maxLabels = 256
 
 // labelBound refuses objects with more labels than maxLabels.
@@ -26,12 +26,12 @@ func (labelBound) Handles(operation admission.Operation) bool {
 	return operation == admission.Create || operation == admission.Update
 }
 
-// Validate implements admission.ValidationInterface. An object that has had too many
-// for long may be changed otherwise.
+// Validate implements admission.ValidationInterface. It lets an object that already has
+// too many labels change in other ways.
 func (labelBound) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	object, err := meta.Accessor(a.GetObject())
 	if err != nil || len(object.GetLabels()) <= maxLabels {
-		return nil // what has no metadata has no labels
+		return nil // an object without metadata has no labels
 	}
 	if old, err := meta.Accessor(a.GetOldObject()); err == nil && maps.Equal(old.GetLabels(), object.GetLabels()) {
 		return nil

@@ -9,27 +9,28 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Local is how a server is reached from within its process: as system:masters,
-// through the same handler chain as any other caller but without TLS or a port.
+// Local is the way to a server from within its process. Callers are system:masters.
+// They pass the same handler chain as any other caller, but without TLS or a port.
 type Local struct {
 	listener *localListener
 	token    string
 }
 
-// NewLocal makes the way into a server that is yet to be made, which may need it
-// itself; see [Config.Local].
+// NewLocal makes the way to a server that is not made yet, since making it may need the
+// way; see [Config.Local].
 func NewLocal() (*Local, error) {
 	token, err := newToken()
 	return &Local{newLocalListener(), token}, err
 }
 
-// ClientConfig uses it. It works from [Server.Run] on; until then requests wait.
+// ClientConfig returns the configuration for a client that goes this way. It works from
+// [Server.Run] on; until then requests wait.
 func (l *Local) ClientConfig() *rest.Config {
 	return &rest.Config{
 		Host:        "http://tidewaiter.local",
 		Transport:   l.listener.transport(),
 		BearerToken: l.token,
-		// The rate limit of a client protects a server it shares with others.
+		// The rate limit of a client protects a server that it shares with others.
 		QPS:       -1,
 		UserAgent: "tidewaiter",
 	}

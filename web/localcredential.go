@@ -22,7 +22,8 @@ import (
 )
 
 const (
-	// localUser is the name of whoever uses the local credential, an administrator.
+	// localUser is the name of those who use the local credential. It is an
+	// administrator.
 	localUser = "tidewaiter-local"
 	// localName is the file's name in the folder pki.
 	localName = "local.json"
@@ -30,10 +31,10 @@ const (
 	maxLocalFile = 64 << 10
 )
 
-// localCredential is what a verb on the server's machine needs to reach it: an
-// address, whom to trust and a token. A kubeconfig could also name a program to run,
-// and clients such as oc rewrite it; this file has no place for one, and only the
-// server writes it.
+// localCredential is what a verb on the server's machine needs to reach the server: an
+// address, whom to trust and a token. It is not a kubeconfig, because that could also
+// name a program to run, and clients such as oc rewrite it. This file has no place for
+// a program, and only the server writes it.
 type localCredential struct {
 	// Server is https://IP:PORT.
 	Server string `json:"server"`
@@ -43,9 +44,9 @@ type localCredential struct {
 	Token string `json:"token"`
 }
 
-// LocalConfig reaches the server that holds a data directory, as an administrator.
-// The server writes the credential when it starts (see WriteLocal). One that another
-// user could have written or can read gives a *trusted.Error.
+// LocalConfig is the way of an administrator to the server that holds a data directory.
+// The server writes the credential when it starts (see WriteLocal). A credential that
+// another user could have written or can read gives a *trusted.Error.
 func LocalConfig(dir string) (*restclient.Config, error) {
 	pki := filepath.Join(dir, "pki")
 	if err := errors.Join(trusted.CheckDir(dir), trusted.CheckDir(pki)); err != nil {
@@ -66,8 +67,8 @@ func (l *localCredential) config() *restclient.Config {
 	}
 }
 
-// loadOrCreateLocal keeps the token of an earlier start, so that a start writes
-// nothing where nothing has changed. A file that cannot be understood is made anew.
+// loadOrCreateLocal keeps the token of an earlier start, so that a start writes nothing
+// if nothing has changed. If the file cannot be understood, it makes a new token.
 func loadOrCreateLocal(file string) (*localCredential, error) {
 	l, err := readLocal(file)
 	var invalid *localError
@@ -78,8 +79,8 @@ func loadOrCreateLocal(file string) (*localCredential, error) {
 	return &localCredential{Token: token}, err
 }
 
-// WriteLocal writes the credential with which verbs on this machine reach the server
-// at url, for instance https://127.0.0.1:6443. See [LocalConfig].
+// WriteLocal writes the credential with which verbs on this machine reach the server at
+// url, for instance https://127.0.0.1:6443. See [LocalConfig].
 func (c *Credentials) WriteLocal(url string) error {
 	ca, err := os.ReadFile(c.CAFile)
 	if err != nil {

@@ -46,7 +46,7 @@ func TestLocalConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A second start at the same address writes nothing, as on a full disk it could not.
+	// A second start at the same address writes nothing, because on a full disk it could not.
 	c, err := LoadCredentials(dir, ServingHosts(net.IPv4(127, 0, 0, 1)), time.Now())
 	if err == nil {
 		err = c.WriteLocal("https://127.0.0.1:6443")
@@ -57,7 +57,7 @@ func TestLocalConfig(t *testing.T) {
 	if after, err := os.Stat(file); err != nil || !os.SameFile(before, after) {
 		t.Errorf("the credential was written anew: %v", err)
 	}
-	// One that cannot be understood is made anew, with another token.
+	// A file that cannot be understood is made anew, with another token.
 	if err := os.WriteFile(file, []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -80,8 +80,8 @@ func TestLocalConfig(t *testing.T) {
 	}
 }
 
-// Who can write to a folder puts another file in the place of the credential, which then leads elsewhere. So the file alone
-// says nothing: a verb uses none from a folder that others can write.
+// Somebody who can write to a folder puts another file in the place of the credential, which then leads elsewhere. The file
+// alone does not show that. So a verb uses no credential from a folder that others can write.
 func TestPlantedLocalCredential(t *testing.T) {
 	t.Parallel()
 	dir, _ := localCredentialFile(t)
@@ -143,7 +143,7 @@ func TestLocalCredentialIsStrict(t *testing.T) {
 	}
 }
 
-// Whatever is accepted names an address, an authority and a token, and nothing else.
+// A credential that is accepted names an address, an authority and a token, and nothing else.
 func FuzzLocalCredential(f *testing.F) {
 	_, data := localCredentialFile(f)
 	f.Add(data)

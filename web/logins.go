@@ -9,9 +9,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/warn"
 )
 
-// logins authenticates and tells an administrator of callers that fail to. It returns
-// no error for one: the filter that asks it would log each, and a flood of them would
-// fill the disk.
+// logins authenticates callers, and tells an administrator of those that fail. It
+// returns no error for a failure: the filter that asks it would log each, and a flood
+// of them would fill the disk.
 type logins struct {
 	authenticator.Request
 	failed warn.Limiter

@@ -15,9 +15,8 @@ import (
 	"k8s.io/kubernetes/pkg/serviceaccount"
 )
 
-// An address that floods the server with tokens that are wrong is told to come later. Whoever
-// has a credential is let in, from that address, too, and strangers elsewhere get the answer
-// that they should.
+// An address that floods the server with wrong tokens is told to come later. A caller with a
+// credential is let in, even from that address. Strangers elsewhere get their usual answer.
 func TestAttackFloodOfWrongTokens(t *testing.T) {
 	c := load(t)
 	o := NewAuthentication()

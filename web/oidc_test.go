@@ -26,7 +26,7 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 )
 
-// issuer is a provider of OpenID Connect that tells its key.
+// issuer is a provider of OpenID Connect that serves its key.
 type issuer struct {
 	*httptest.Server
 	key *ecdsa.PrivateKey
@@ -58,7 +58,7 @@ func newIssuer(t *testing.T) *issuer {
 	return i
 }
 
-// token has claims besides the usual ones, or in their place.
+// token makes a token. claims are added to the usual ones, or take their place.
 func (i *issuer) token(t *testing.T, claims map[string]any) string {
 	t.Helper()
 	now := time.Now()
@@ -75,7 +75,7 @@ func (i *issuer) token(t *testing.T, claims map[string]any) string {
 	return token
 }
 
-// who is whom a server takes the bearer of a token for.
+// who returns the user that a server takes the bearer of a token for.
 func who(t *testing.T, c *Credentials, address, token string) (authenticationv1.UserInfo, error) {
 	t.Helper()
 	admin, err := c.adminToken()
@@ -93,7 +93,7 @@ func who(t *testing.T, c *Credentials, address, token string) (authenticationv1.
 	return review.Status.User, nil
 }
 
-// The flags --oidc-* say whose tokens are good and what is read from them, as with
+// The flags --oidc-* say whose tokens are accepted and what is read from them, as in
 // kube-apiserver.
 func TestOIDCFlags(t *testing.T) {
 	t.Parallel()
@@ -118,7 +118,7 @@ func TestOIDCFlags(t *testing.T) {
 		maps.Copy(claims, more)
 		return claims
 	}
-	// The issuer is asked for its keys beside the start.
+	// The issuer is asked for its keys while the server starts.
 	await(t, "the issuer's keys", func() bool {
 		_, err := who(t, c, address, sso.token(t, good(nil)))
 		return err == nil
@@ -217,8 +217,8 @@ func TestSeveralIssuersWithRulesInCEL(t *testing.T) {
 	}
 }
 
-// The file that docs/access.md shows lets people of a provider in, under the names that its
-// recipe gives a role to.
+// The file that docs/access.md shows lets in people of a provider. They have the names that
+// the document's recipe gives a role to.
 func TestDocumentedLogin(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("..", "docs", "access.md"))

@@ -21,11 +21,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 )
 
-// withCheckedPatches answers 400 to a strategic merge patch that cannot be merged: to
-// one whose directives, such as $patch, have values that they cannot have, and to one
-// that does not fit the object, as where an element of a list lacks the key by which
-// the list is merged. Kubernetes takes most of these for faults of the server. A body
-// of more than limit bytes is left to what reads it.
+// withCheckedPatches answers 400 to a strategic merge patch that cannot be merged.
+// There are two kinds: patches whose directives, such as $patch, have impossible
+// values, and patches that do not fit the object, for instance because an element of a
+// list lacks the key by which the list is merged. Kubernetes takes most of these for
+// faults of the server. A body of more than limit bytes is passed on unchecked.
 func withCheckedPatches(next http.Handler, limit int64, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isStrategicPatch(r) {
@@ -48,7 +48,8 @@ func withCheckedPatches(next http.Handler, limit int64, s runtime.NegotiatedSeri
 			if p == nil {
 				return
 			}
-			// It compares what cannot be compared, such as a merge key that is a map.
+			// The merge compares what cannot be compared, such as a merge key that is a
+			// map.
 			if trace, ok := p.(string); !ok || !strings.Contains(trace, "k8s.io/apimachinery/pkg/util/strategicpatch.") {
 				panic(p)
 			}
@@ -59,15 +60,15 @@ func withCheckedPatches(next http.Handler, limit int64, s runtime.NegotiatedSeri
 	})
 }
 
-// maxFault is how many bytes of an answer of 500 are held, and maxFaultMessage how many
-// of its message are told: it holds what was to be merged.
+// maxFault is how many bytes of an answer of 500 are held. maxFaultMessage is how many
+// bytes of its message are shown: the message contains the merged objects.
 const (
 	maxFault        = 64 << 10
 	maxFaultMessage = 1 << 10
 )
 
-// heldFault is the answer to a strategic merge patch. It holds an answer of 500 until
-// its end, to see whose fault it is.
+// heldFault holds back an answer of 500 to a strategic merge patch until its end, to
+// see whose fault it is.
 type heldFault struct {
 	http.ResponseWriter
 	held bool
@@ -101,7 +102,7 @@ func (a *heldFault) Write(p []byte) (int, error) {
 	return a.ResponseWriter.Write(p)
 }
 
-// end sends what is held: as 400 if it says that the patch cannot be merged.
+// end sends the held answer, as 400 if it says that the patch cannot be merged.
 func (a *heldFault) end(s runtime.NegotiatedSerializer, r *http.Request) {
 	if !a.held {
 		return
@@ -119,9 +120,9 @@ func refuse(w http.ResponseWriter, r *http.Request, s runtime.NegotiatedSerializ
 	responsewriters.ErrorNegotiated(apierrors.NewBadRequest("the patch cannot be merged: "+message), s, schema.GroupVersion{}, w, r)
 }
 
-// unmergeable returns the message of a Status that tells of an error of
-// k8s.io/apimachinery/pkg/util/strategicpatch, or "". Those errors have no types, and
-// the Status that Kubernetes makes of them has no reason.
+// unmergeable returns the message of a Status if an error of
+// k8s.io/apimachinery/pkg/util/strategicpatch is in it, else "". Those errors have no
+// types, and the Status that Kubernetes makes of them has no reason.
 func unmergeable(body []byte, contentType string, s runtime.NegotiatedSerializer) string {
 	mediaType, _, err := mime.ParseMediaType(contentType)
 	if err != nil {
@@ -141,8 +142,9 @@ func unmergeable(body []byte, contentType string, s runtime.NegotiatedSerializer
 	return printable.Line(status.Message, maxFaultMessage)
 }
 
-// mergeErrors are parts of the errors of strategicpatch and of what it looks up types
-// with, in k8s.io/apimachinery v0.37. Those that upstream makes 4xx are not among them.
+// mergeErrors are parts of the errors of strategicpatch, and of the package with which
+// it looks up types, in k8s.io/apimachinery v0.37. Errors that upstream makes 4xx are
+// not among them.
 var mergeErrors = []string{
 	"does not contain declared merge key", "cannot find merge key", "cannot merge lists without merge key",
 	"invalid element type in merging list", "list element types are not identical", "no elements in any of the given slices",
@@ -159,8 +161,8 @@ func isStrategicPatch(r *http.Request) bool {
 	return err == nil && mediaType == string(types.StrategicMergePatchType)
 }
 
-// checkDirectives checks the directives of a strategic merge patch, as
-// k8s.io/apimachinery/pkg/util/strategicpatch knows them. What is no JSON is left to
+// checkDirectives checks the directives of a strategic merge patch, by the rules of
+// k8s.io/apimachinery/pkg/util/strategicpatch. It leaves text that is no JSON to
 // others.
 func checkDirectives(patch []byte) error {
 	if !bytes.ContainsRune(patch, '$') && !bytes.Contains(patch, []byte(`\u0024`)) {

@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// What else is answered 500 is sent as it is, whatever its size.
+// Other answers of 500 are sent unchanged, whatever their size.
 func TestOtherFaultsOfPatchesAreSentAsTheyAre(t *testing.T) {
 	for _, body := range []string{
 		`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"the disk is gone","code":500}`,

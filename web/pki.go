@@ -34,8 +34,8 @@ type authority struct {
 	key  crypto.Signer
 }
 
-// loadOrCreateAuthority reads the authority or makes one. A certificate without
-// its key is an error: a new key would cut off everyone who trusts the old. It tells
+// loadOrCreateAuthority reads the authority or makes one. A certificate without its key
+// is an error: a new key would cut off everyone who trusts the old one. isNew tells
 // whether the key is new.
 func loadOrCreateAuthority(certFile, keyFile string, now time.Time) (a *authority, isNew bool, err error) {
 	_, certErr := os.Stat(certFile)
@@ -58,11 +58,11 @@ func loadOrCreateAuthority(certFile, keyFile string, now time.Time) (a *authorit
 	return &authority{cert: certs[0], key: key}, false, nil
 }
 
-// createAuthority makes the authority's certificate, and its key unless there is
-// one, which a crash or a full disk left, or of which the certificate was lost:
-// whoever trusts an earlier certificate of that key trusts this one.
+// createAuthority makes the authority's certificate, and its key unless there is one. A
+// key can be there after a crash or a full disk, or because only the certificate was
+// lost. Whoever trusts an earlier certificate of that key trusts the new one.
 func createAuthority(certFile, keyFile string, now time.Time) (*authority, error) {
-	// The key first: a certificate without its key would be in the way.
+	// The key comes first: a certificate without its key would be in the way.
 	key, err := readKey(keyFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -80,7 +80,7 @@ func createAuthority(certFile, keyFile string, now time.Time) (*authority, error
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature,
 		BasicConstraintsValid: true,
 		IsCA:                  true,
-		// It signs no other authority.
+		// The authority signs no other authority.
 		MaxPathLenZero: true,
 	}
 	cert, err := sign(template, template, key.Public(), key)
@@ -93,7 +93,7 @@ func createAuthority(certFile, keyFile string, now time.Time) (*authority, error
 	return &authority{cert: cert, key: key}, nil
 }
 
-// issueServing makes a serving certificate for hosts, with the authority's after it, and
+// issueServing makes a serving certificate for hosts, followed by the authority's, and
 // its key.
 func (a *authority) issueServing(hosts []string, now time.Time) (certPEM, keyPEM []byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

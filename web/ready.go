@@ -11,11 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// readyPoll is how often Ready looks. A look is a function call away.
+// readyPoll is how often Ready checks. A check is a function call.
 const readyPoll = 10 * time.Millisecond
 
-// Ready waits until /readyz answers ok but for Config.WriteChecks, and returns what
-// it answered last when ctx ends first. The server must run.
+// Ready waits until /readyz answers ok, except for Config.WriteChecks. If ctx ends
+// first, it returns the last answer. The server must run.
 func (s *Server) Ready(ctx context.Context) error {
 	client := &http.Client{Transport: s.ClientConfig().Transport}
 	defer client.CloseIdleConnections()

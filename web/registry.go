@@ -7,8 +7,9 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// withArtifacts has OpenShift's registry list what is no image beside images. `dockerregistry -prune=delete` deletes each blob that
-// no Image in a list without a selector names, so charts and signatures would be gone. Others list images alone.
+// withArtifacts makes OpenShift's registry see artifacts that are no images in its lists of images. `dockerregistry
+// -prune=delete` deletes each blob that no Image in a list without a selector names, so charts and signatures would be gone.
+// Lists of other clients hold images alone.
 func withArtifacts(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())

@@ -8,7 +8,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// Who prunes blobs by a list of images is told of all that has some, and nobody else's list changes.
+// A client who prunes blobs by a list of images is told of everything that has blobs. Nobody else's
+// list changes.
 func TestRegistryListsArtifacts(t *testing.T) {
 	t.Parallel()
 	images := request.RequestInfo{IsResourceRequest: true, Verb: "list", APIGroup: "image.openshift.io", Resource: "images"}

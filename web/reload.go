@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// reloadEvery is how often the files of the credentials are looked at. It is a look at
-// their names, sizes and times, and works where there are no notifications.
+// reloadEvery is how often the files of the credentials are checked, by their names, sizes
+// and times. That works where there are no notifications.
 const reloadEvery = 200 * time.Millisecond
 
 // reloader reads files again when they change.
@@ -22,11 +22,11 @@ type reloader struct {
 type followed struct {
 	load  func() error
 	names []string
-	seen  []os.FileInfo // nil for a file that is not there
+	seen  []os.FileInfo // nil for a file that does not exist
 }
 
 // follow calls load now, and again whenever one of the files has changed. Only the first
-// error is returned; later ones are logged, and what was read before stays in force.
+// error is returned. Later ones are logged, and what was read before stays in force.
 func (r *reloader) follow(load func() error, names ...string) error {
 	f := &followed{load: load, names: names, seen: make([]os.FileInfo, len(names))}
 	r.mu.Lock()
@@ -36,7 +36,7 @@ func (r *reloader) follow(load func() error, names ...string) error {
 	return load()
 }
 
-// run looks at the files until ctx is done, and calls loaded whenever some were read again.
+// run checks the files until ctx is done, and calls loaded whenever some were read again.
 func (r *reloader) run(ctx context.Context, loaded func()) {
 	ticker := time.NewTicker(reloadEvery)
 	defer ticker.Stop()
@@ -52,7 +52,7 @@ func (r *reloader) run(ctx context.Context, loaded func()) {
 	}
 }
 
-// look reads what has changed. It returns whether something was.
+// look reads the files that have changed, and reports whether there were any.
 func (r *reloader) look() (loaded bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -69,7 +69,7 @@ func (r *reloader) look() (loaded bool) {
 	return loaded
 }
 
-// changed tells whether a file is another than when it was last asked.
+// changed tells whether a file has changed since the last call.
 func (f *followed) changed() bool {
 	changed := false
 	for i, name := range f.names {

@@ -22,21 +22,20 @@ func rootRouter(api, hooks http.Handler) http.Handler {
 	return router
 }
 
-// noReceivers is the receivers where there are none.
+// noReceivers answers for the receivers where there are none.
 func noReceivers(w http.ResponseWriter, _ *http.Request) {
 	http.Error(w, "there are no receivers", http.StatusUnauthorized)
 }
 
-// forHooks says whether a request is, or was meant to be, for a receiver: its
-// path may hold a secret, and the API server logs paths.
+// forHooks says whether a request is, or was meant to be, for a receiver. The path of
+// such a request may hold a secret, and the API server logs paths.
 func forHooks(r *http.Request, _ *mux.RouteMatch) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path.Clean(r.URL.Path), "/"), "/")
 	return strings.EqualFold(first, "hooks")
 }
 
-// recovering answers 500 for a handler that panics, and logs why. The API
-// server's own filter would log the path as well, which may hold a receiver's
-// secret.
+// recovering answers 500 for a handler that panics, and logs why. The API server's own
+// filter would also log the path, which may hold a receiver's secret.
 func recovering(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {

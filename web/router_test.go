@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A path that holds a receiver's secret does not reach the API server, which
-// logs paths, however it is written and whether there are receivers or not.
+// A path that holds a receiver's secret does not reach the API server, which logs
+// paths. That holds however the path is written, with and without receivers.
 func TestPathsWithSecretsAreKeptFromTheLog(t *testing.T) {
 	t.Parallel()
 	api := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusTeapot) })

@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// A client that has nothing but suites in CBC mode is not served, and one with others
-// is.
+// A client that only has suites in CBC mode is not served. One with others is.
 func TestNoCipherSuitesInCBCMode(t *testing.T) {
 	s := start(t, nil)
 	roots := x509.NewCertPool()

@@ -34,8 +34,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/limits"
 )
 
-// watchDrain is how long open watches may take to end once the server stops;
-// each is told to end at once, and a client that does not read is cut off.
+// watchDrain is how long open watches may take to end once the server stops. Each is told to
+// end at once, and a client that does not read is cut off.
 const watchDrain = 5 * time.Second
 
 // Config says what a [Server] serves. Scheme, Codecs, Groups, OpenAPI and
@@ -45,7 +45,7 @@ type Config struct {
 	Scheme *runtime.Scheme
 	// Codecs encode and decode the types of Scheme.
 	Codecs serializer.CodecFactory
-	// Serializers are used for the requests of these groups, instead of Codecs.
+	// Serializers are used instead of Codecs for the requests of these groups.
 	Serializers map[string]runtime.NegotiatedSerializer
 	// ParameterCodec decodes query parameters such as ListOptions.
 	ParameterCodec runtime.ParameterCodec
@@ -60,8 +60,8 @@ type Config struct {
 	PostStartHooks map[string]genericapiserver.PostStartHookFunc
 	// ReadyChecks join /readyz and /healthz.
 	ReadyChecks []healthz.HealthChecker
-	// WriteChecks join /readyz as well. A server that fails one still answers reads,
-	// so Server.Ready does not wait for them.
+	// WriteChecks also join /readyz. A server that fails one still answers reads, so
+	// Server.Ready does not wait for them.
 	WriteChecks []healthz.HealthChecker
 
 	// Listener takes TLS connections; nil serves only [Server.ClientConfig].
@@ -69,42 +69,44 @@ type Config struct {
 	// Connections, if set, bounds the connections of Listener, which must be one of
 	// its listeners.
 	Connections *limits.Connections
-	// MaxReads and MaxWrites bound the requests in flight that read and that
-	// change something; 0 stands for Kubernetes' 400 and 200, less for no bound.
+	// MaxReads and MaxWrites bound the requests in flight that read and that change
+	// something. 0 stands for Kubernetes' 400 and 200, a negative number for no bound.
 	MaxReads, MaxWrites int
-	// RegisterMetrics, if set, is called once with the metrics of requests that are refused:
+	// RegisterMetrics, if set, is called once with the metrics of refused requests:
 	// legacyregistry.MustRegister in production.
 	RegisterMetrics func(...metrics.Registerable)
 	// Credentials are the server's certificates and the callers it knows.
 	Credentials *Credentials
-	// Authentication says how other callers prove who they are; nil for the defaults.
+	// Authentication says how callers without such credentials prove who they are; nil for
+	// the defaults.
 	Authentication *Authentication
-	// Cluster, if set, is asked who callers are, instead of Authentication and Accounts.
+	// Cluster, if set, is asked who callers are, in place of Authentication and Accounts.
 	Cluster *Cluster
-	// Tokens and Accounts, if set, let service accounts in: whose keys verify their
-	// tokens, and which of them there are.
+	// Tokens and Accounts, if set, let service accounts in: Tokens has the keys that verify
+	// their tokens, and Accounts says which of them exist.
 	Tokens   *Tokens
 	Accounts serviceaccount.ServiceAccountTokenGetter
-	// Authorizer decides what callers may do besides reading the health endpoints.
-	// Nil lets system:masters do everything and nobody else anything.
+	// Authorizer decides what callers may do besides reading the health endpoints. If it is
+	// nil, system:masters may do everything and nobody else anything.
 	Authorizer authorizer.Authorizer
-	// Informers, if set, are started with the server, which is not ready before they
+	// Informers, if set, are started with the server. The server is not ready before they
 	// have read everything.
 	Informers informers.SharedInformerFactory
-	// Local, if set, is how the server is reached from within the process.
+	// Local, if set, is the way to the server from within the process.
 	Local *Local
 	// Hooks serves everything below /hooks/; nil refuses it.
 	Hooks http.Handler
-	// Audit says what is written down of requests, and where; see [NewAuditOptions]. Nil
+	// Audit says what is written down about requests, and where; see [NewAuditOptions]. Nil
 	// writes nothing.
 	Audit *options.AuditOptions
 	// BeforeAPI, if set, wraps the API server's own handlers. Requests reach it after
-	// authentication and authorization. It answers what it can answer faster, within
-	// the deadline of the request's context, and calls the wrapped handler for the rest.
+	// authentication and authorization. It answers the requests that it can answer faster,
+	// within the deadline of the request's context, and calls the wrapped handler for the
+	// rest.
 	BeforeAPI func(http.Handler) http.Handler
 
-	// Version is Tidewaiter's own version, shown by /version as build metadata
-	// of the Kubernetes version whose API is served.
+	// Version is Tidewaiter's own version. /version shows it as build metadata of the
+	// Kubernetes version whose API is served.
 	Version string
 }
 
@@ -157,7 +159,7 @@ func New(c Config) (_ *Server, err error) {
 	if err := applyAudit(cfg, c.Audit); err != nil {
 		return nil, err
 	}
-	// With profiling come flags that change what the server logs; see below.
+	// Profiling would bring flags that change what the server logs; see below.
 	cfg.EnableProfiling = false
 	cfg.ExternalAddress = c.Credentials.TLS.address(c.Listener)
 	if c.Listener != nil {
@@ -263,12 +265,12 @@ func (s *Server) Handle(path string, h http.Handler) {
 	s.api.Handler.NonGoRestfulMux.Handle(path, h)
 }
 
-// Hooks serves everything below /hooks/ and writes it down as Config.Audit says, for a
-// listener of its own.
+// Hooks serves everything below /hooks/, for a listener of its own. It writes deliveries
+// down as Config.Audit says.
 func (s *Server) Hooks() http.Handler { return s.hooks }
 
-// Run serves until ctx is done, then drains: new requests are refused, running
-// ones finish, watches end. It returns nil after a clean stop.
+// Run serves until ctx is done. Then it drains: new requests are refused, running ones
+// finish, watches end. It returns nil after a clean stop.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.stop()
 	prepared := s.api.PrepareRun()
@@ -305,5 +307,5 @@ func (s *Server) renew(context.Context) {
 	}
 }
 
-// ClientConfig reaches the server from within the process; see [Local].
+// ClientConfig returns the configuration for clients within the process; see [Local].
 func (s *Server) ClientConfig() *restclient.Config { return s.local.ClientConfig() }

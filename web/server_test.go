@@ -27,7 +27,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/web"
 )
 
-// server is a running API server without any storage: what package web owns.
+// server is a running API server without any storage: only what package web owns.
 type server struct {
 	url         string
 	credentials *web.Credentials
@@ -175,8 +175,8 @@ func TestOtherIdentitiesAreForbidden(t *testing.T) {
 	}
 }
 
-// withViewer is a directory of credentials with one more: the viewer-token of a
-// user who may do nothing.
+// withViewer makes a directory of credentials with one more, the viewer-token of a user
+// who may do nothing.
 func withViewer(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -195,8 +195,8 @@ func withViewer(t *testing.T) (dir string) {
 	return dir
 }
 
-// What answers reads early is asked only by those who may, and like any handler
-// has a deadline and may fail.
+// BeforeAPI is asked only by callers who may read. Like any handler it has a deadline
+// and may fail.
 func TestReadsAreGuarded(t *testing.T) {
 	var asked atomic.Int64
 	s := startIn(t, withViewer(t), func(c *web.Config) {
@@ -244,8 +244,7 @@ func TestReadsAreGuarded(t *testing.T) {
 	}
 }
 
-// Who follows a log may do so for ever, but does not keep the server from
-// stopping.
+// A client may follow a log for ever, but does not keep the server from stopping.
 func TestFollowersDoNotHoldTheServer(t *testing.T) {
 	following := make(chan struct{})
 	s := startIn(t, t.TempDir(), func(c *web.Config) {
@@ -323,7 +322,8 @@ func TestHooksAreServedAsTheyAre(t *testing.T) {
 	}
 }
 
-// A server outlives its certificate: it is renewed while it is in use.
+// A server outlives its certificate: the certificate is renewed while the server is in
+// use.
 func TestServingCertificateIsRenewedWhileServing(t *testing.T) {
 	s := startIn(t, t.TempDir(), func(c *web.Config) {
 		old, err := web.LoadCredentials(t.TempDir(), web.ServingHosts(net.IPv4(127, 0, 0, 1)), time.Now().AddDate(0, 0, -340))
@@ -348,8 +348,8 @@ func TestServingCertificateIsRenewedWhileServing(t *testing.T) {
 	}
 }
 
-// An administrator's lists, more than are served at once, do not hold up an
-// administrator's reads, and those too many are told to come later.
+// An administrator asks for more lists than are served at once. They do not hold up an
+// administrator's reads, and the surplus ones are told to come later.
 func TestFloodOfLists(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})

@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// serving is the server's certificate and its key. They are kept in files, from which
-// the next start has them; where the disk is full, in memory alone.
+// serving is the server's certificate and its key. They are in files, from which the
+// next start reads them. If the disk is full, they are in memory alone.
 type serving struct {
 	certFile, keyFile string
 
@@ -26,8 +26,8 @@ type serving struct {
 
 var _ dynamiccertificates.CertKeyContentProvider = (*serving)(nil)
 
-// ensure makes sure that s is a certificate of the authority for hosts that is good for
-// a while from now on, and that the files hold it if they can.
+// ensure makes s a certificate of the authority for hosts that is valid for a while
+// from now on. It writes it to the files if it can.
 func (s *serving) ensure(a *authority, hosts []string, now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +55,7 @@ func (s *serving) ensure(a *authority, hosts []string, now time.Time) error {
 	return err
 }
 
-// set tells those who serve s if it is another than before. s.mu is held.
+// set tells those who serve s if s has changed. s.mu is held.
 func (s *serving) set(cert, key []byte) {
 	if bytes.Equal(s.cert, cert) && bytes.Equal(s.key, key) {
 		return
@@ -83,8 +83,8 @@ func (s *serving) CurrentCertKeyContent() (cert, key []byte) {
 	return s.cert, s.key
 }
 
-// usable says whether PEM is what issueServing would make. Whatever is wrong with it is
-// mended by making a new one.
+// usable says whether PEM is what issueServing would make. Whatever is wrong with it, a
+// new certificate mends it.
 func (a *authority) usable(certPEM, keyPEM []byte, hosts []string, now time.Time) bool {
 	certs, err := certutil.ParseCertsPEM(certPEM)
 	if err != nil {

@@ -18,15 +18,15 @@ import (
 // recheckEvery is how often requests that run for long are authenticated again.
 const recheckEvery = time.Minute
 
-// sessions are the requests that run for long: watches, and logs that are followed. Such a
-// request lasts for as long as its client asks for, so to authenticate it when it begins is
-// not enough. It is authenticated again every minute. One with a credential of the data
-// directory is authenticated again at once when these change, too. There are no more sessions
-// than the limits let in.
+// sessions are the requests that run for long: watches, and logs that are followed. Such a request
+// lasts for as long as its client asks for, so it is not enough to authenticate it when it begins.
+// It is authenticated again every minute. If its credential is one of the data directory, it is
+// also authenticated again at once when these change. There are no more sessions than the limits
+// let in.
 type sessions struct {
-	audiences authenticator.Audiences // those of the API
-	// own knows those whose credential is in the data directory, and asks nobody; all
-	// knows everybody.
+	audiences authenticator.Audiences // the API's
+	// own knows callers whose credential is in the data directory, and asks nobody. all knows
+	// every caller.
 	own, all authenticator.Request
 
 	mu   sync.Mutex
@@ -35,7 +35,7 @@ type sessions struct {
 
 // session is a request that runs for long.
 type session struct {
-	request *http.Request // what is authenticated of it
+	request *http.Request // the parts of the request that are authenticated
 	own     atomic.Bool   // sessions.own let it in
 	end     context.CancelFunc
 }
@@ -43,12 +43,12 @@ type session struct {
 // sessionKey is the key of the context with the session.
 type sessionKey struct{}
 
-// newSessions has no sessions yet.
+// newSessions makes sessions without any request.
 func newSessions(own authenticator.Request, audiences authenticator.Audiences) *sessions {
 	return &sessions{own: own, audiences: audiences, open: map[*session]struct{}{}}
 }
 
-// AuthenticateRequest implements authenticator.Request: it is own, and remembers whom that let in.
+// AuthenticateRequest implements authenticator.Request. It is own, and remembers whom own let in.
 func (s *sessions) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
 	response, ok, err := s.own.AuthenticateRequest(r)
 	if one, is := r.Context().Value(sessionKey{}).(*session); is && ok {
@@ -57,8 +57,8 @@ func (s *sessions) AuthenticateRequest(r *http.Request) (*authenticator.Response
 	return response, ok, err
 }
 
-// keep adds the requests that run for long to the sessions. It does so before all
-// authenticates them, which takes the credential off the request. It is called once.
+// keep adds the requests that run for long to the sessions. It does so before all authenticates
+// them, which takes the credential off the request. It is called once.
 func (s *sessions) keep(next http.Handler, all authenticator.Request, longRunning request.LongRunningRequestCheck) http.Handler {
 	s.all = all
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -68,7 +68,7 @@ func (s *sessions) keep(next http.Handler, all authenticator.Request, longRunnin
 		}
 		ctx, end := context.WithCancel(r.Context())
 		defer end()
-		// It has no address, at which others may fail: they would hold it up.
+		// The request has no address: failures of others at the address would delay it.
 		credential := &http.Request{Method: r.Method, URL: r.URL, Header: maps.Clone(r.Header), TLS: r.TLS}
 		one := &session{request: credential.WithContext(authenticator.WithAudiences(context.Background(), s.audiences)), end: end}
 		s.mu.Lock()

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// knownTokens lets in whoever has one of some tokens, and counts how often it is asked. As the
-// authenticators of Kubernetes may, it takes the credential from the request.
+// knownTokens lets in callers with one of some tokens, and counts how often it is asked. Like
+// the authenticators of Kubernetes, it takes the credential from the request.
 type knownTokens struct {
 	mu    sync.Mutex
 	good  map[string]bool
@@ -40,9 +40,9 @@ func (k *knownTokens) set(token string, good bool) {
 	k.good[token] = good
 }
 
-// A watch does not outlive its credential: that of the data directory's own ends as soon as
-// the files are read again, and any other at the next minute's check, which asks once for
-// each credential. Nobody else's ends.
+// A watch does not outlive its credential. If the credential is the data directory's own, the
+// watch ends as soon as the files are read again. Any other ends at the next minute's check,
+// which asks once for each credential. Other callers' watches go on.
 func TestAttackWatchesThatOutliveTheirCredential(t *testing.T) {
 	t.Parallel()
 	own, others := &knownTokens{good: map[string]bool{"leaked": true, "kept": true}}, &knownTokens{good: map[string]bool{"robot": true, "person": true}}

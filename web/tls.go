@@ -29,25 +29,25 @@ const minTLSVersion = "VersionTLS12"
 // TLS says under which names, and with which certificate, a server serves. The zero value
 // serves with a certificate of the data directory's authority.
 type TLS struct {
-	// CertFile and KeyFile are a certificate, with those of the authorities that issued
-	// it after it, and its key, in PEM. They are read again when they change. The
-	// certificate of the data directory's authority is served beside it, for this
-	// machine's own names.
+	// CertFile and KeyFile are a certificate and its key, in PEM. The certificates of the
+	// authorities that issued it may follow it in its file. Both files are read again
+	// when they change. The certificate of the data directory's authority is served
+	// beside it, for this machine's own names.
 	CertFile, KeyFile string
 	// MinVersion is VersionTLS12, the default, or VersionTLS13.
 	MinVersion string
-	// CipherSuites are those of TLS 1.2, by Go's names; none for all that Go takes for
-	// secure but those in CBC mode.
+	// CipherSuites are those of TLS 1.2, by Go's names. None means all that Go takes for
+	// secure, without those in CBC mode.
 	CipherSuites []string
 	// SANs are names and addresses under which the server is reached, besides those of
 	// its machine.
 	SANs []string
-	// AdvertiseURL is where clients of other machines reach the server: what
-	// admin.kubeconfig names; empty for the address that the server listens on.
+	// AdvertiseURL is where clients of other machines reach the server. admin.kubeconfig
+	// names it. Empty means the address that the server listens on.
 	AdvertiseURL string
 }
 
-// AddFlags adds the flags, which have kube-apiserver's names where it has them.
+// AddFlags adds the flags. Flags that kube-apiserver has too have its names.
 func (t *TLS) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&t.CertFile, "tls-cert-file", "", "File with the server's certificate (PEM), with those of its authorities after it; read again when it changes. Without it pki/serving.crt of the data directory is made and renewed. That one is served beside it, for localhost and the addresses of this machine.")
 	fs.StringVar(&t.KeyFile, "tls-private-key-file", "", "File with the key (PEM) of --tls-cert-file")
@@ -57,7 +57,7 @@ func (t *TLS) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&t.AdvertiseURL, "advertise-url", "", "https://HOST[:PORT] that admin.kubeconfig names, for use from other machines; the certificate is made for HOST, too")
 }
 
-// suiteNames are the names of those that TLS 1.2 has.
+// suiteNames are the names of the suites that TLS 1.2 has.
 func suiteNames(suites []*tls.CipherSuite) []string {
 	var names []string
 	for _, suite := range suites {
@@ -68,8 +68,8 @@ func suiteNames(suites []*tls.CipherSuite) []string {
 	return names
 }
 
-// cipherSuites are the suites of TLS 1.2 that are served. Those in CBC mode, which Go
-// takes for secure, have been attacked by their padding. TLS 1.3 has no such suites.
+// cipherSuites are the suites of TLS 1.2 that are served. Go takes suites in CBC mode for
+// secure, but they have been attacked by their padding. TLS 1.3 has no such suites.
 func cipherSuites() []string {
 	return slices.DeleteFunc(suiteNames(tls.CipherSuites()), func(name string) bool { return strings.Contains(name, "_CBC_") })
 }
@@ -88,7 +88,7 @@ func (t *TLS) Validate() error {
 	if _, err := cliflag.TLSCipherSuites(t.CipherSuites); err != nil {
 		errs = append(errs, fmt.Errorf("--tls-cipher-suites: %w", err))
 	}
-	// HTTP/2 demands one of them (RFC 7540, 9.2.2).
+	// HTTP/2 demands one of these (RFC 7540, 9.2.2).
 	if len(t.CipherSuites) > 0 && !slices.Contains(t.CipherSuites, "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256") && !slices.Contains(t.CipherSuites, "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256") {
 		errs = append(errs, errors.New("--tls-cipher-suites needs TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 or TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, for HTTP/2"))
 	}
@@ -120,7 +120,7 @@ func (t *TLS) Hosts(ip net.IP) []string {
 	return hosts
 }
 
-// address is HOST:PORT under which others reach the server, which listens on l unless
+// address is the HOST:PORT under which others reach the server, which listens on l unless
 // that is nil.
 func (t *TLS) address(l net.Listener) string {
 	if u, err := url.Parse(t.AdvertiseURL); err == nil && u.Host != "" {
@@ -177,8 +177,8 @@ func (c *Credentials) applyTLS(cfg *genericapiserver.Config, listener net.Listen
 	return nil
 }
 
-// ownNames serves c's own certificate for names that the one that was given does not
-// have: verbs on this machine reach the server by them.
+// ownNames serves c's own certificate for names that the given certificate does not have:
+// verbs on this machine reach the server by them.
 type ownNames struct {
 	*serving
 	names []string
@@ -203,8 +203,8 @@ func (t *TLS) given() (*x509.Certificate, error) {
 	return certs[0], nil
 }
 
-// trust is what a client that reaches the server at address has to trust, in PEM; nil
-// for the machine's own roots.
+// trust returns what a client that reaches the server at address has to trust, in PEM;
+// nil for the machine's own roots.
 func (c *Credentials) trust(address string) ([]byte, error) {
 	u, err := url.Parse(address)
 	if err != nil {

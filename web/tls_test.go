@@ -84,8 +84,8 @@ func serveTLS(t *testing.T, c *Credentials, a *Authentication) (url string) {
 	return "https://" + listener.Addr().String()
 }
 
-// served is the certificate that a client is shown who asks for a name; an address is
-// not asked for.
+// served returns the certificate that is shown to a client who asks for a name. A client
+// that uses an address asks for none.
 func served(t *testing.T, address, name string) *x509.Certificate {
 	t.Helper()
 	conn, err := tls.Dial("tcp", strings.TrimPrefix(address, "https://"), &tls.Config{ServerName: name, InsecureSkipVerify: true})
@@ -114,9 +114,9 @@ func writeGiven(t *testing.T, o TLS, host string) *x509.Certificate {
 	return certs[0]
 }
 
-// A certificate that was given is served for its names, also after it was exchanged, and
-// the own one for those of this machine; admin.kubeconfig trusts the one that its
-// address is served with.
+// A given certificate is served for its names, even after it was exchanged. The own one
+// is served for the names of this machine. admin.kubeconfig trusts the certificate that
+// is served at its address.
 func TestGivenCertificateIsServedAndExchanged(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -170,7 +170,7 @@ func TestGivenCertificateIsServedAndExchanged(t *testing.T) {
 	await(t, "the new certificate", func() bool { return served(t, address, host).Equal(second) })
 }
 
-// What was chosen of TLS is what is served.
+// The chosen TLS versions and suites are the ones that are served.
 func TestTLSVersionAndSuites(t *testing.T) {
 	t.Parallel()
 	c := load(t)
@@ -194,8 +194,8 @@ func TestTLSVersionAndSuites(t *testing.T) {
 	}
 }
 
-// Client certificates of another authority count beside the own ones if it was named;
-// that authority's are not revoked by our list.
+// If another authority was named, its client certificates count beside our own. Our list
+// does not revoke its certificates.
 func TestClientCAFile(t *testing.T) {
 	t.Parallel()
 	c, company := load(t), load(t)
@@ -236,7 +236,7 @@ func TestPlantedAuthenticationFilesAreRefused(t *testing.T) {
 	}
 }
 
-// A cluster says whose tokens are, and is asked no more than every so often.
+// A cluster says whose tokens are, and is asked no more often than needed.
 func TestTokenReviewByWebhook(t *testing.T) {
 	t.Parallel()
 	cluster := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

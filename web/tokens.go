@@ -30,16 +30,17 @@ import (
 const (
 	// maxKeyFile bounds a file of keys, in bytes.
 	maxKeyFile = 256 << 10
-	// keysAge is for how long, in seconds, others may keep the keys they were told of.
+	// keysAge is how long, in seconds, others may keep the keys that they were told.
 	keysAge = 60
 )
 
 // Tokens signs the tokens of service accounts, and knows the keys that verify them. The
-// files of the keys are read again when they change: who signs with a new key keeps the
-// old one among those that verify, until the last token of it has ended.
+// files of the keys are read again when they change. Whoever changes the signing key
+// keeps the old one among those that verify, until the last token signed with it has
+// ended.
 type Tokens struct {
 	issuer     string
-	jwksURI    string // where others are told that the keys are; empty for here
+	jwksURI    string // where others are told to find the keys; empty for this server
 	signFile   string
 	verifyFile []string
 	current    atomic.Pointer[tokenKeys]
@@ -59,8 +60,8 @@ var (
 	_ serviceaccount.PublicKeysGetter = (*Tokens)(nil)
 )
 
-// ServiceAccountTokens reads the keys that a names, or else those of the data directory,
-// which are made if there are none.
+// ServiceAccountTokens reads the keys that a names. If a names none, it reads those of
+// the data directory, and makes them if there are none.
 func (c *Credentials) ServiceAccountTokens(a *Authentication) (*Tokens, error) {
 	t := &Tokens{issuer: a.issuers()[0], jwksURI: a.ServiceAccounts.JWKSURI, signFile: a.SigningKeyFile, verifyFile: a.ServiceAccounts.KeyFiles}
 	if len(t.verifyFile) == 0 {
@@ -82,8 +83,8 @@ func (c *Credentials) ServiceAccountTokens(a *Authentication) (*Tokens, error) {
 	return t, c.reload.follow(t.load, append([]string{t.signFile}, t.verifyFile...)...)
 }
 
-// ensureSigningKey makes the key unless there is one, and sees that it verifies what it
-// signs. On an error it may still return the key.
+// ensureSigningKey makes the key unless there is one, and makes sure that it is among
+// those that verify. On an error it may still return the key.
 func ensureSigningKey(signFile, publicFile string) (crypto.Signer, error) {
 	key, err := readKey(signFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -95,8 +96,8 @@ func ensureSigningKey(signFile, publicFile string) (crypto.Signer, error) {
 	return key, addPublicKey(publicFile, key)
 }
 
-// newSigningKey puts a new key in the place of the one that signs. It is among those
-// that verify before it signs.
+// newSigningKey replaces the key that signs. The new key is among those that verify
+// before it signs.
 func newSigningKey(signFile, publicFile string) (crypto.Signer, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -108,7 +109,7 @@ func newSigningKey(signFile, publicFile string) (crypto.Signer, error) {
 	return key, writeKey(signFile, key)
 }
 
-// addPublicKey adds the public half of a key to a file, unless it has it.
+// addPublicKey adds the public half of a key to a file, unless the file has it.
 func addPublicKey(file string, key crypto.Signer) error {
 	der, err := x509.MarshalPKIXPublicKey(key.Public())
 	if err != nil {
@@ -205,8 +206,8 @@ func (t *Tokens) GetPublicKeys(ctx context.Context, id string) []serviceaccount.
 	return t.current.Load().GetPublicKeys(ctx, id)
 }
 
-// serveDiscovery serves the keys to those who are to trust the tokens beside this server,
-// as OpenID Connect has it, if the issuer is an address.
+// serveDiscovery serves the keys, by the rules of OpenID Connect, to other servers that
+// trust the tokens. It does so only if the issuer is an address.
 func (t *Tokens) serveDiscovery(api *genericapiserver.GenericAPIServer, address string) {
 	if t == nil {
 		return

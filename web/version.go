@@ -6,12 +6,12 @@ import (
 	basecompatibility "k8s.io/component-base/compatibility"
 )
 
-// kubernetesVersion is the release whose API and registries are served, as
-// clients compare it with their own; it moves with k8s.io/kubernetes in go.mod.
+// kubernetesVersion is the release whose API and registries are served, as clients
+// compare it with their own. It changes with k8s.io/kubernetes in go.mod.
 const kubernetesVersion = "v1.37.1"
 
-// effectiveVersion answers /version with a Kubernetes version, as clients
-// expect, that names Tidewaiter in its build metadata.
+// effectiveVersion answers /version with a Kubernetes version, as clients expect. The
+// build metadata of that version names Tidewaiter.
 type effectiveVersion struct {
 	basecompatibility.EffectiveVersion
 	tidewaiter string

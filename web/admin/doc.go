@@ -1,7 +1,7 @@
-// Package admin holds the HTTP handlers that a server has beside the Kubernetes
-// API: what waits in the spool of pushes, how far the verification of signatures
-// has come, and who the caller is. The server lets administrators alone reach
-// them. Each handler works over an interface that is defined here.
+// Package admin holds the HTTP handlers of a server beside the Kubernetes API: they
+// show the spool of pushes, the progress of verifying signatures, and who the caller
+// is. The server lets administrators alone reach them. Each handler works over an
+// interface that is defined here.
 package admin
 
 import (

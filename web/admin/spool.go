@@ -28,7 +28,7 @@ type SpoolStore interface {
 	// List returns up to limit jobs whose ID is greater than after, in the order of
 	// their IDs. State "" is every state.
 	List(ctx context.Context, state push.State, after int64, limit int) ([]*push.Job, error)
-	// Retry has a job done now.
+	// Retry makes a job run now.
 	Retry(ctx context.Context, id int64) error
 	// RetryDead is Retry for every dead job; it returns how many there were.
 	RetryDead(ctx context.Context) (int64, error)

@@ -8,18 +8,18 @@ import (
 )
 
 // UserPath is where OpenShift's clients ask who they are. `oc adm
-// verify-image-signature` does so first and gives up without an answer, and it is
-// what `oc whoami` prints.
+// verify-image-signature` asks first and gives up without an answer, and `oc whoami`
+// prints the answer.
 const UserPath = "/apis/user.openshift.io/v1/users/~"
 
-// user is what a client reads of user.openshift.io/v1 User.
+// user holds the fields of a user.openshift.io/v1 User that a client reads.
 type user struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Groups            []string `json:"groups"`
 }
 
-// User answers GET with the User that makes the request. There are no others, and
+// User answers GET with the User that makes the request. There are no other Users, and
 // no other resource of the group.
 func User() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

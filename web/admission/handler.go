@@ -25,35 +25,35 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/warn"
 )
 
-// Path is where reviews are sent. Below it, the name of a cluster says whose pods they are about.
+// Path is where reviews are sent. The name of a cluster may follow it, and says whose pods the review is about.
 const Path = "/apis/tidewaiter.dev/v1/admissionreviews"
 
 const (
-	maxReview      = 6 << 20          // bytes: a pod as it is and as it was, each as large as etcd takes it, in JSON
+	maxReview      = 6 << 20          // bytes: JSON of a pod as it is and as it was, each as large as etcd takes it
 	defaultTimeout = 10 * time.Second // Kubernetes' own
 	maxTimeout     = 30 * time.Second // Kubernetes' own
 	pollInterval   = 100 * time.Millisecond
 
-	maxMessages = 8   // findings of which a refusal and warnings tell
-	maxMessage  = 512 // bytes of one
+	maxMessages = 8   // findings that a refusal or the warnings name
+	maxMessage  = 512 // bytes of one message
 	maxWarning  = 250 // bytes; API servers cut a warning that is longer
 )
 
 // Options configure a Handler. Verdicts and Cluster are required.
 type Options struct {
 	Verdicts Verdicts
-	// Cluster has the name of the cluster that asks without saying which it is. Known tells which other names there are.
+	// Cluster is the name of the cluster that asks without naming itself. Known tells which other names there are.
 	Cluster string
 	Known   func(cluster string) bool
 	// Exempt are namespaces of Cluster whose pods are always admitted.
 	Exempt []string
 	// MaxWaiting bounds the images that are waited for at a time. Default 50.
 	MaxWaiting int
-	// RegisterMetrics registers what is counted; nil counts for nobody.
+	// RegisterMetrics registers the metrics; nil for nowhere.
 	RegisterMetrics func(...metrics.Registerable)
 	// Clock is for tests; nil is the real one.
 	Clock clock.WithTickerAndDelayedExecution
-	// Logger is told of what is refused. Default slog.Default().
+	// Logger is told of refusals. Default slog.Default().
 	Logger *slog.Logger
 }
 
@@ -74,7 +74,7 @@ func New(o Options) *Handler {
 	return &Handler{Options: o, places: newPlaces(o.MaxWaiting), metrics: newMetrics(o.RegisterMetrics), told: warn.Limiter{Logger: o.Logger}}
 }
 
-// Serve answers what is sent to Path, and has next answer the rest.
+// Serve answers requests to Path, and passes the others to next.
 func (h *Handler) Serve(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		below, ok := strings.CutPrefix(r.URL.Path, Path)
@@ -126,7 +126,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, cluster string) 
 		if err != nil {
 			h.metrics.reviews.WithLabelValues("failed").Inc()
 			if r.Context().Err() != nil {
-				return // nobody is there to be told
+				return // nobody waits for the answer
 			}
 			h.told.Warn("failed", "A pod cannot be judged on admission; its API server's failurePolicy decides", "cluster", cluster, "namespace", in.request.Namespace, "err", err)
 			http.Error(w, "what is known about the pod's images cannot be read; the server has logged why", http.StatusInternalServerError)
@@ -143,7 +143,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, cluster string) 
 	}) // the caller may be gone
 }
 
-// patience is how long an API server that waits for so long can be left waiting.
+// patience is how long an API server that waits for timeout can be left waiting.
 func patience(timeout string) time.Duration {
 	d, err := time.ParseDuration(timeout)
 	if err != nil || d <= 0 {
@@ -153,13 +153,13 @@ func patience(timeout string) time.Duration {
 	return d - max(d/10, min(d, 200*time.Millisecond)) // the answer needs its time, too
 }
 
-// finding is about one image of a pod.
+// finding is what was found about one image of a pod.
 type finding struct {
 	image string
 	Judgement
 }
 
-// judge returns what is found about the images of a pod, after what is not known has been waited for.
+// judge returns what is known about the images of a pod. It first waits for images of which nothing is known.
 func (h *Handler) judge(ctx context.Context, cluster string, in *review, deadline time.Time) (found []finding, waited bool, err error) {
 	p := Pod{Cluster: cluster, Namespace: in.request.Namespace, ServiceAccount: cmp.Or(in.pod.Spec.ServiceAccountName, "default")}
 	for _, s := range in.pod.Spec.ImagePullSecrets {
@@ -184,7 +184,7 @@ func (h *Handler) judge(ctx context.Context, cluster string, in *review, deadlin
 	return found, true, h.await(ctx, p, found, deadline)
 }
 
-// parse reads an image as the kubelet pulls it; the zero Reference if it is none.
+// parse reads an image as the kubelet pulls it. It returns the zero Reference for text that is no reference.
 func parse(image string) reference.Reference {
 	ref, err := reference.Parse(image)
 	if err != nil {
@@ -193,8 +193,8 @@ func parse(image string) reference.Reference {
 	return ref
 }
 
-// await has what is missing imported, and returns when everything is known or there is nothing to wait for any more. The places
-// that it takes are kept until the deadline where the caller has gone away.
+// await asks for the import of what is missing, and returns when everything is known or nothing is left to wait for. If the
+// caller has gone away, its places are kept until the deadline.
 func (h *Handler) await(ctx context.Context, p Pod, found []finding, deadline time.Time) error {
 	var leave []func()
 	defer func() {
@@ -209,7 +209,7 @@ func (h *Handler) await(ctx context.Context, p Pod, found []finding, deadline ti
 		}
 		h.Clock.AfterFunc(deadline.Sub(h.Clock.Now()), all)
 	}()
-	held := make([]*place, len(found)) // nil for what is not waited for
+	held := make([]*place, len(found)) // nil for an image that is not waited for
 	for i := range found {
 		if !found[i].Pending {
 			continue
@@ -273,7 +273,7 @@ func (h *Handler) await(ctx context.Context, p Pod, found []finding, deadline ti
 
 const tooMany = "too many images are waited for at this moment: try again"
 
-// say adds to the reasons why nothing is known.
+// say adds a reason why nothing is known.
 func (f *finding) say(more string) {
 	f.Findings = slices.Clone(f.Findings)
 	for i := range f.Findings {
@@ -281,7 +281,7 @@ func (f *finding) say(more string) {
 	}
 }
 
-// decide puts what was found into the answer, and returns what becomes of the pod.
+// decide puts the findings into the answer, and returns what becomes of the pod.
 func (h *Handler) decide(answer *admissionv1.AdmissionResponse, cluster string, in *review, found []finding) Action {
 	worst := Allow
 	var refusals, audited []string
@@ -330,7 +330,7 @@ func (f finding) text(by Finding) string {
 	return printable.Line(fmt.Sprintf("image %s %s policy %s: %s", image, does, strconv.Quote(by.Policy), by.Reason), maxMessage)
 }
 
-// bounded are the first of many messages, and how many more there are.
+// bounded returns the first of many messages, and says how many more there are.
 func bounded(messages []string) []string {
 	if len(messages) <= maxMessages {
 		return messages

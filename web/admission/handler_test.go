@@ -24,10 +24,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/admission"
 )
 
-// stored are verdicts as a test has them.
+// stored holds the verdicts that a test chooses.
 type stored struct {
 	mu        sync.Mutex
-	known     map[string]admission.Judgement // by reference; what is not there is missing
+	known     map[string]admission.Judgement // by reference; an image that is not here is missing
 	imported  []string
 	answered  int // calls of done
 	asked     []admission.Pod
@@ -110,7 +110,7 @@ func ask(h *admission.Handler, path, body string) *httptest.ResponseRecorder {
 	return w
 }
 
-// answer asks what becomes of a pod.
+// answer returns what becomes of a pod.
 func answer(t *testing.T, h *admission.Handler, body string) *admissionv1.AdmissionResponse {
 	t.Helper()
 	w := ask(h, admission.Path, body)
@@ -126,7 +126,7 @@ func TestDecisions(t *testing.T) {
 	const good, bad, warned, noted = "registry.example.com/good:1", "registry.example.com/bad:1", "registry.example.com/warned:1", "registry.example.com/noted:1"
 	for name, c := range map[string]struct {
 		review   string
-		denied   []string // what the refusal says; nil for admitted
+		denied   []string // parts of the refusal; nil if the pod is admitted
 		warnings int
 		audit    string
 	}{
@@ -153,7 +153,7 @@ func TestDecisions(t *testing.T) {
 			t.Parallel()
 			got := answer(t, newHandler(newStored()), c.review)
 			if name == "an end" {
-				got.Warnings = nil // of a rule that asks for too much
+				got.Warnings = nil // from a rule that asks for too much
 			}
 			if got.Allowed != (c.denied == nil) || len(got.Warnings) != c.warnings || !strings.Contains(got.AuditAnnotations["findings"], c.audit) || c.audit == "" && got.AuditAnnotations != nil {
 				t.Fatalf("answered %+v", got)
@@ -174,7 +174,7 @@ func manyImages() (all []string) {
 	return all
 }
 
-// Refusals of strangers' text are bounded and printable.
+// Refusals quote strangers' text, bounded and printable.
 func TestMessagesAreBounded(t *testing.T) {
 	t.Parallel()
 	s := newStored()
@@ -192,7 +192,7 @@ func TestMessagesAreBounded(t *testing.T) {
 	}
 }
 
-// What nobody's API server sends is answered with what is wrong with it.
+// A review that no API server sends is answered with what is wrong with it.
 func TestBadReviews(t *testing.T) {
 	t.Parallel()
 	good := reviewOf("CREATE", pod("registry.example.com/good:1"), "", "")
@@ -222,7 +222,7 @@ func TestBadReviews(t *testing.T) {
 	}
 }
 
-// Other requests go on, and another cluster's namespace of the same name is not exempt.
+// Other requests are passed on, and a namespace of another cluster is not exempt although it has the name of one that is.
 func TestWhatIsAnswered(t *testing.T) {
 	t.Parallel()
 	h := newHandler(newStored())
@@ -235,7 +235,7 @@ func TestWhatIsAnswered(t *testing.T) {
 	}
 }
 
-// What cannot be read is for the API server's failurePolicy.
+// If the store cannot be read, the API server's failurePolicy decides.
 func TestWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	s := newStored()
@@ -245,7 +245,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 	}
 }
 
-// An image of which nothing is known is imported and waited for, and no longer than the API server waits.
+// An image of which nothing is known is imported. The pod waits for it, but no longer than the API server waits.
 func TestUnknownImages(t *testing.T) {
 	t.Parallel()
 	unknown := reviewOf("CREATE", pod("registry.example.com/new:1", "registry.example.com/good:1"), "", "")
@@ -300,7 +300,8 @@ func TestImportCannotBeQueued(t *testing.T) {
 	}
 }
 
-// Somebody who fills the places where images are waited for keeps nobody else out of them, whether he waits or goes away.
+// Somebody fills the places where images are waited for. That keeps nobody else out of them, whether he waits or goes
+// away.
 func TestAttackFillPlaces(t *testing.T) {
 	t.Parallel()
 	for _, away := range []bool{false, true} {
@@ -341,7 +342,7 @@ func TestAttackFillPlaces(t *testing.T) {
 				s.set("registry.example.com/new:1", admission.Judgement{})
 				all.Wait()
 				cancel()
-				time.Sleep(time.Minute) // places of those who went away come back
+				time.Sleep(time.Minute) // the places of those who went away become free
 				if w := send(t.Context(), "evil-0", "later:1"); len(s.imported) == 0 || s.imported[len(s.imported)-1] != "registry.example.com/later:1" {
 					t.Errorf("no place came back: %s", w.Body)
 				}
@@ -350,7 +351,7 @@ func TestAttackFillPlaces(t *testing.T) {
 	}
 }
 
-// The pod's own credentials are told.
+// The import is told the pod's own credentials.
 func TestPodIsTold(t *testing.T) {
 	t.Parallel()
 	s := newStored()
@@ -360,7 +361,7 @@ func TestPodIsTold(t *testing.T) {
 	}
 }
 
-// FuzzReview: whatever comes in is answered, with its own UID or with what is wrong with it.
+// FuzzReview: whatever comes in, the answer has its UID, or says what is wrong with it.
 func FuzzReview(f *testing.F) {
 	f.Add(reviewOf("CREATE", pod("registry.example.com/bad:1"), "", ""))
 	f.Add(reviewOf("UPDATE", pod("registry.example.com/bad:1"), pod("b"), `,"subResource":"ephemeralcontainers","dryRun":true`))

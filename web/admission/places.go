@@ -5,16 +5,16 @@ import "sync"
 // maxOfNamespace bounds the places of one namespace.
 const maxOfNamespace = 8
 
-// places are where requests wait for images of which nothing is known.
+// places are the places where requests wait for images of which nothing is known.
 type places struct {
 	max int
 
 	mu    sync.Mutex
 	taken int
-	of    map[string][]*place // by namespace, the one that waits for longest first
+	of    map[string][]*place // by namespace; the one that has waited longest comes first
 }
 
-// place is one of them. Lost is closed when another namespace gets it.
+// place is one of the places. Lost is closed when another namespace gets it.
 type place struct {
 	of   string
 	lost chan struct{}
@@ -22,7 +22,7 @@ type place struct {
 
 func newPlaces(max int) *places { return &places{max: max, of: map[string][]*place{}} }
 
-// take returns a place for a namespace, nil if it is to have none.
+// take returns a place for a namespace, nil if it gets none.
 func (p *places) take(namespace string) *place {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,13 +11,13 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 )
 
-// mirrorAnnotation is on the pods by which kubelets show their static ones.
+// mirrorAnnotation is on mirror pods, by which kubelets show their static ones.
 const mirrorAnnotation = "kubernetes.io/config.mirror"
 
 // maxImages bounds the distinct images of a pod.
 const maxImages = 256
 
-// pod is what is read of a Pod (core/v1).
+// pod holds the fields of a Pod (core/v1) that matter here.
 type pod struct {
 	Metadata struct {
 		Name         string            `json:"name"`
@@ -44,7 +44,8 @@ type container struct {
 	Image string `json:"image"`
 }
 
-// images are what the pod names, each once, in order: of containers that run first, along, and for debugging, and of volumes.
+// images returns the images that the pod names, each once, in order: of init containers, containers, containers for
+// debugging, and volumes.
 func (p *pod) images() []string {
 	var all []string
 	for _, list := range [][]container{p.Spec.InitContainers, p.Spec.Containers, p.Spec.EphemeralContainers} {
@@ -57,7 +58,7 @@ func (p *pod) images() []string {
 			all = append(all, v.Image.Reference)
 		}
 	}
-	seen := map[string]bool{"": true} // no image is pulled for what names none
+	seen := map[string]bool{"": true} // an empty name stands for no image
 	return slices.DeleteFunc(all, func(image string) bool {
 		was := seen[image]
 		seen[image] = true
@@ -68,13 +69,12 @@ func (p *pod) images() []string {
 // review is a request that was read.
 type review struct {
 	request *admissionv1.AdmissionRequest
-	// pods says whether it is about what a pod runs.
+	// pods says whether the review is about the images of a pod.
 	pods     bool
 	pod, old pod
 }
 
-// parseReview reads an AdmissionReview. Its errors say what is wrong with it; the caller has sent something that no API server
-// sends.
+// parseReview reads an AdmissionReview. An error says what is wrong with it: no API server sends such a review.
 func parseReview(body []byte) (*review, error) {
 	var got admissionv1.AdmissionReview
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(body, &got); err != nil {
@@ -110,7 +110,7 @@ func (r *review) isMirror() bool {
 	return mirror
 }
 
-// added are the images that the pod did not name before. The others run, or have been admitted.
+// added returns the images that the pod did not name before. The others run, or have been admitted.
 func (r *review) added() []string {
 	old := map[string]bool{}
 	for _, image := range r.old.images() {
@@ -119,7 +119,7 @@ func (r *review) added() []string {
 	return slices.DeleteFunc(r.pod.images(), func(image string) bool { return old[image] })
 }
 
-// name is how the pod is called, as far as that is known yet.
+// name is the pod's name, as far as it is known yet.
 func (r *review) name() string {
 	switch m := r.pod.Metadata; {
 	case r.request.Name != "":

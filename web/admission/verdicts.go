@@ -12,20 +12,20 @@ type Action int
 // The actions.
 const (
 	Allow Action = iota
-	Audit        // it is admitted, and the audit log of its API server has why it should not be
-	Warn         // it is admitted, and who wrote it is warned as well
+	Audit        // it is admitted, and the audit log of its API server says why it should not be
+	Warn         // it is admitted, and whoever wrote it is also warned
 	Deny
 )
 
 // String is the word for the action in metrics and logs.
 func (a Action) String() string { return [...]string{"allowed", "audited", "warned", "denied"}[a] }
 
-// Pod is the pod that is judged, as far as it matters.
+// Pod holds the fields that matter of the pod that is judged.
 type Pod struct {
-	// Cluster is how the cluster is called here.
+	// Cluster is the name of the cluster here.
 	Cluster   string
 	Namespace string
-	// ServiceAccount and PullSecrets have the credentials with which it pulls.
+	// ServiceAccount and PullSecrets have the credentials with which the pod pulls.
 	ServiceAccount string
 	PullSecrets    []string
 }
@@ -34,7 +34,7 @@ type Pod struct {
 type Finding struct {
 	Policy string
 	Action Action
-	// Unknown is set where it is not known whether it does.
+	// Unknown is set where it is not known whether the image meets the policy.
 	Unknown bool
 	// Reason says why, for people.
 	Reason string
@@ -42,22 +42,23 @@ type Finding struct {
 
 // Judgement is what is known about an image.
 type Judgement struct {
-	// Digest is what the reference leads to; empty if that is not known.
+	// Digest is the digest that the reference leads to; empty if it is not known.
 	Digest string
-	// Findings are the policies that it does not meet, and those of which that is not known.
+	// Findings are the policies that the image does not meet, and those of which it is not known.
 	Findings []Finding
-	// Pending is set where the findings may change without anybody's doing, as when the image is being imported.
+	// Pending is set where the findings may change by themselves, for instance while the image is being imported.
 	Pending bool
-	// Missing is set where the image has to be imported for that. GivenUp is set where that was tried and given up.
+	// Missing is set where the image must be imported before it can be judged. GivenUp is set where that was tried and
+	// given up.
 	Missing, GivenUp bool
 }
 
 // Verdicts know what is stored about images. It is safe for concurrent use.
 type Verdicts interface {
-	// Judge tells what is known about an image for a pod. It asks no registry. The zero Reference is for what is no
-	// reference. An error says that what is stored cannot be read.
+	// Judge tells what is known about an image for a pod. It asks no registry. The zero Reference stands for text that
+	// is no reference. An error says that the store cannot be read.
 	Judge(ctx context.Context, pod Pod, image reference.Reference) (Judgement, error)
-	// Import has an image imported as if it had been pushed, with what the pod pulls with. It does not wait for it. The
-	// caller calls done when the pod has been answered.
+	// Import asks for the import of an image, as if it had been pushed, with the credentials of the pod. It does not
+	// wait for the import. The caller calls done when the pod has been answered.
 	Import(ctx context.Context, pod Pod, image reference.Reference) (done func(), err error)
 }

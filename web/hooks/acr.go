@@ -6,7 +6,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
-// acr is Azure Container Registry: one of distribution's events, bare, with
+// acr is Azure Container Registry. It sends one of distribution's events, bare, and has
 // actions of its own beside push and delete (quarantine, chart_push, ping).
 // https://learn.microsoft.com/azure/container-registry/container-registry-webhook-reference
 var acr = vendor{

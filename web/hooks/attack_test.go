@@ -20,7 +20,7 @@ import (
 // patience is how long a test waits for what must come.
 const patience = 8 * time.Minute
 
-// eventually waits until ok, which is looked at again and again.
+// eventually waits until ok returns true, and asks it again and again.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
@@ -30,8 +30,8 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// attacked is a server with receivers of types that are proved in each way, and
-// a body's deadline that never comes.
+// attacked is a server with receivers for each kind of proof, and with a deadline for
+// bodies that never comes.
 func attacked(t *testing.T, h2 bool) (*httptest.Server, *hooks.Handler, *memorySpool) {
 	dir, spool := t.TempDir(), &memorySpool{}
 	h := newHandler(t, dir, spool, newReceiver(t, dir, "github", "ghcr.io"), newReceiver(t, dir, "generic", "r.example.com"))
@@ -68,7 +68,7 @@ func deliver(t *testing.T, s *httptest.Server, client *http.Client, typ string, 
 	return resp.StatusCode
 }
 
-// newClient is a client of s that shares no connection with another.
+// newClient makes a client of s that shares no connection with another.
 func newClient(t *testing.T, s *httptest.Server) *http.Client {
 	transport := s.Client().Transport.(*http.Transport).Clone()
 	t.Cleanup(transport.CloseIdleConnections)
@@ -82,9 +82,8 @@ func unsent(typ, header string, size int) string {
 
 const forged = "X-Hub-Signature-256: sha256=00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 
-// Senders announce bodies and do not send them, 64 of which once held up every
-// receiver until their time was over, and 128 of which had half of the honest
-// deliveries refused.
+// Senders announce bodies and do not send them. Once, 64 of them held up every receiver
+// until their time was over, and 128 had half of the honest deliveries refused.
 func TestIdleSendersHoldUpNobody(t *testing.T) {
 	t.Parallel()
 	s, h, spool := attacked(t, false)
@@ -123,16 +122,16 @@ func TestIdleSendersHoldUpNobody(t *testing.T) {
 	eventually(t, "the places of senders that left are free", func() bool { n, bytes := h.Held("github"); return n == 0 && bytes == 0 })
 }
 
-// More senders than there are places for each send a part of a large body and
-// stop. Memory stays bounded, and whoever sends all of its body is served.
+// There are more senders than places. Each sends a part of a large body and stops.
+// Memory stays bounded, and whoever sends all of its body is served.
 func TestStalledSendersAreBoundedAndHoldUpNobody(t *testing.T) {
 	t.Parallel()
 	s, h, _ := attacked(t, true)
 	ping := fixtures(t)["github"]["package-updated-container"].Body
-	// Each client has one connection, warm, and fewer streams than the server
-	// takes on one: a client that shares out more than that among connections may
-	// let a request wait for a stream of one that is full while another has room,
-	// and these streams do not end.
+	// Each client has one connection, warm, and fewer streams than the server allows on
+	// one. A client with more streams would share them out among connections. It may
+	// let a request wait for a stream of a full one while another has room, and these
+	// streams do not end.
 	const streams = 200
 	stall := func(n, size int) {
 		var client *http.Client
@@ -215,8 +214,8 @@ func TestBodyThatDoesNotArrive(t *testing.T) {
 	}
 }
 
-// Whoever does not know a receiver's secret is answered the same whether there
-// is such a receiver or not.
+// A caller who does not know a receiver's secret gets the same answer whether the
+// receiver exists or not.
 func TestReceiversCannotBeFoundOut(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -248,8 +247,8 @@ func TestReceiversCannotBeFoundOut(t *testing.T) {
 	}
 }
 
-// Nor can receivers be found out by what their answer waits for: a request that holds a
-// signature in any vendor's header is answered when its body has come, another one
+// Nor can a caller find out receivers by the time of the answer. A request that holds a
+// signature in any vendor's header is answered after its body has come, another one
 // before it.
 func TestReceiversCannotBeFoundOutByWaiting(t *testing.T) {
 	t.Parallel()

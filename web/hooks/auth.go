@@ -11,18 +11,18 @@ import (
 	"strings"
 )
 
-// auth is how a vendor's requests prove that they come from one who knows the
-// secret. At least one field is set; where several are, any of them does. All
-// comparisons take the same time whatever the difference.
+// auth says how a vendor's requests prove that their sender knows the secret. At least
+// one field is set. If several are, one proof suffices. All comparisons take the same
+// time whatever the difference.
 type auth struct {
 	// hmac names headers that carry the HMAC-SHA-256 of the body in hex, with or
 	// without "sha256=" before it.
 	hmac []string
-	// secret is set when Receiver.Header carries the secret itself: bare, or in
-	// Authorization also as a Bearer token or a Basic password.
+	// secret is set when the header of Receiver.Header carries the secret itself: bare,
+	// or in Authorization also as a Bearer token or a Basic password.
 	secret bool
-	// path is set when the last segment of the URL is the secret, for vendors that
-	// can send nothing else.
+	// path is set when the last segment of the URL is the secret. It is for vendors
+	// that can send nothing else.
 	path bool
 	// oidc is set when Authorization carries a token signed by the vendor.
 	oidc bool
@@ -32,9 +32,8 @@ type auth struct {
 // receiver that does not exist refuses in the same words.
 var errUnauthorized = errors.New("there is no such receiver, or its secret is missing or wrong")
 
-// knows reports whether the request proves by its path and header alone that
-// its sender knows the secret. token is what follows the receiver's name in the
-// path.
+// knows reports whether the path and header of the request alone prove that its sender
+// knows the secret. token is what follows the receiver's name in the path.
 func (rc *receiver) knows(r *http.Request, token string) bool {
 	a := rc.vendor.auth
 	switch {
@@ -60,10 +59,10 @@ var signatureHeaders = func() []string {
 	return slices.Compact(all)
 }()
 
-// signatures returns the signatures of the body that the request holds, those that
-// could be right. claimed says that it holds one as some vendor sends it. The body of
-// such a request is read whether the receiver is of that vendor, of another, or does
-// not exist: else whoever does not send the body would see which.
+// signatures returns those signatures of the body in the request that could be right.
+// claimed says that the request holds a signature as some vendor sends it. The body of
+// such a request is always read: the receiver may be of that vendor, of another, or not
+// exist. Otherwise a sender that holds back the body would see which.
 func (rc *receiver) signatures(r *http.Request, token string) (all [][]byte, claimed bool) {
 	if token != "" {
 		return nil, false
@@ -81,7 +80,7 @@ func (rc *receiver) signatures(r *http.Request, token string) (all [][]byte, cla
 	return all, claimed
 }
 
-// signed reports whether one of the signatures is of the body.
+// signed reports whether one of the signatures is right for the body.
 func (rc *receiver) signed(body []byte, signatures [][]byte) bool {
 	ok := false
 	for _, secret := range rc.secret.get() {

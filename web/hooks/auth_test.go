@@ -75,8 +75,8 @@ func TestAuthentication(t *testing.T) {
 	}
 }
 
-// TestHeader says that a header of one's own is looked at instead of
-// Authorization, and the secret there is bare.
+// TestHeader says that a header of one's own takes the place of Authorization, and that
+// the secret there is bare.
 func TestHeader(t *testing.T) {
 	dir := t.TempDir()
 	r := newReceiver(t, dir, "ecr", "r.example.com")

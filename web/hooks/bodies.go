@@ -16,39 +16,39 @@ import (
 // Bounds of bodies.
 const (
 	maxBodyBytes = 1 << 20
-	// maxBodies is how many bodies of one kind a receiver holds at once, and
-	// maxHeldBytes how many bytes they may take.
+	// maxBodies is how many bodies of one kind a receiver holds at once. maxHeldBytes
+	// is how many bytes they may take.
 	maxBodies    = 1024
 	maxHeldBytes = 32 << 20
 	// bodyTimeout is how long a sender may take to send its body.
 	bodyTimeout = 10 * time.Second
-	// firstRead is the size of a body's first buffer, which a sender takes that
-	// sends nothing.
+	// firstRead is the size of a body's first buffer. A sender that sends nothing takes
+	// that much.
 	firstRead = 4 << 10
 )
 
-// bodies are the bodies that a receiver holds, from when the first byte is
-// waited for until the delivery is answered. Nobody waits for a place among
-// them: what is over a bound takes the place of another of the address that
-// holds most, the body that has waited longest for its next byte or, where bytes
-// are short, the largest. An honest sender's body is small, and arrives.
+// bodies are the bodies that a receiver holds, from when it waits for the first byte
+// until the delivery is answered. Nobody waits for a place among them. A body that is
+// over a bound takes the place of another, from the address that holds most. Of that
+// address's bodies it takes the one that has waited longest for its next byte, or the
+// largest if bytes are short. An honest sender's body is small, and arrives.
 type bodies struct {
 	mu    sync.Mutex
 	held  map[*body]struct{}
 	bytes int
-	reads uint64 // how often a body got bytes, the clock of body.last
+	reads uint64 // how often a body got bytes; it is the clock of body.last
 }
 
 // body is one body.
 type body struct {
 	of      *bodies
 	address string
-	stop    func() // ends a Read that waits
+	stop    func() // ends a Read that is waiting
 	buf     []byte
 
-	// These are of.mu's.
+	// The mutex of.mu guards these.
 	size    int    // of buf, with what it is about to grow by
-	last    uint64 // of.reads when it got bytes last
+	last    uint64 // value of reads when it last got bytes
 	reading bool   // it may have to give up its place
 	evicted bool
 }
@@ -62,11 +62,11 @@ var (
 
 func newBodies() *bodies { return &bodies{held: map[*body]struct{}{}} }
 
-// read reads the body of a request, until release bounded by bs. The caller
-// must release what it returns, also with an error.
+// read reads the body of a request. The body counts in bs until release. The caller
+// must call release on the result, also after an error.
 func (bs *bodies) read(w http.ResponseWriter, r *http.Request, timeout time.Duration) (*body, error) {
-	// What cannot set deadlines, such as httptest's recorder, is bounded by its
-	// caller.
+	// A writer that cannot set deadlines, such as httptest's recorder, is bounded by
+	// its caller.
 	conn := http.NewResponseController(w)
 	b := &body{of: bs, address: limits.Address(r.RemoteAddr), reading: true}
 	b.stop = func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) }
@@ -77,7 +77,7 @@ func (bs *bodies) read(w http.ResponseWriter, r *http.Request, timeout time.Dura
 	if err := b.fill(http.MaxBytesReader(w, r.Body, maxBodyBytes)); err != nil {
 		return b, err
 	}
-	// The deadline would end the request, too, if it passed before the answer.
+	// If the deadline passed before the answer, it would end the request, too.
 	_ = conn.SetReadDeadline(time.Time{})
 	return b, nil
 }
@@ -111,7 +111,7 @@ func (b *body) fill(r io.Reader) error {
 	}
 }
 
-// reserve makes room for n more bytes of b, whose first call makes it one of bs.
+// reserve makes room for n more bytes of b. Its first call adds b to bs.
 func (bs *bodies) reserve(b *body, n int) bool {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
@@ -138,8 +138,8 @@ func (bs *bodies) reserve(b *body, n int) bool {
 	return true
 }
 
-// got says that b got bytes, or with end all of them. It is false once b has
-// lost its place.
+// got notes that b got bytes, or with end all of them. It returns false once b has lost
+// its place.
 func (bs *bodies) got(b *body, end bool) bool {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
@@ -149,9 +149,9 @@ func (bs *bodies) got(b *body, end bool) bool {
 	return !b.evicted
 }
 
-// evict takes the place of the body that weighs most, among such the one that
-// waits longest, of the address whose bodies weigh most. It is false when all
-// bodies have arrived.
+// evict takes the place of one body. It chooses the address whose bodies weigh most,
+// and there the body that weighs most; of several such, the one that has waited
+// longest. It returns false when all bodies have arrived.
 func (bs *bodies) evict(weight func(*body) int) bool {
 	share := map[string]int{}
 	for b := range bs.held {

@@ -2,8 +2,8 @@ package hooks
 
 import "testing"
 
-// A place is taken from the address that holds most, from the body that waits
-// longest, and never from a body that has arrived.
+// A body gives up its place that waits longest at the address that holds most, and
+// never one that has arrived.
 func TestWhoGivesUpItsPlace(t *testing.T) {
 	t.Parallel()
 	bs := newBodies()

@@ -6,17 +6,17 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
-// distribution is the CNCF registry's notification envelope, the same in
-// versions 1 (2.x) and 2 (3.x), which GitLab's registry sends too.
+// distribution is the CNCF registry's notification envelope. It is the same in versions
+// 1 (2.x) and 2 (3.x). GitLab's registry sends it too.
 // https://distribution.github.io/distribution/about/notifications/
 //
-// It sends an event for every layer, and for every read, ours included.
+// It has an event for every layer, and for every read, ours included.
 var distribution = vendor{
 	auth:   auth{secret: true},
 	header: "Authorization",
 	decode: func(d *delivery) ([]push.Event, error) {
-		// Each event is decoded by itself: one of a strange shape does not take the
-		// others with it.
+		// Each event is decoded by itself, so that one of a strange shape does not take
+		// the others with it.
 		var envelope struct {
 			Events []json.RawMessage `json:"events"`
 		}

@@ -6,7 +6,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
-// dockerHub is Docker Hub: a tag, and no digest.
+// dockerHub is Docker Hub. It sends a tag and no digest.
 // https://docs.docker.com/docker-hub/repos/manage/webhooks/
 //
 // It can send no header and has no delivery ID. Its callback_url is not read.

@@ -9,8 +9,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
 
-// TestDocumentedPayloads delivers the payload of every curl line in the
-// documentation: whoever pastes it sees something happen.
+// TestDocumentedPayloads delivers the payload of every curl line in the documentation.
+// Whoever pastes such a line sees something happen.
 func TestDocumentedPayloads(t *testing.T) {
 	text, err := os.ReadFile("../../docs/webhooks.md")
 	if err != nil {
@@ -60,7 +60,7 @@ func TestDocumentedPayloads(t *testing.T) {
 		})
 	}
 	for _, typ := range hooks.Types() {
-		if !seen[typ] && typ != "gitlab" && typ != "gar" { // distribution's; made by a program
+		if !seen[typ] && typ != "gitlab" && typ != "gar" { // gitlab sends what distribution does, and a program makes gar's
 			t.Errorf("the documentation has no test of type %s that works", typ)
 		}
 		if !strings.Contains(string(text), "`"+typ+"`") {
@@ -69,8 +69,8 @@ func TestDocumentedPayloads(t *testing.T) {
 	}
 }
 
-// TestDocumentedVendors says that each vendor's section has what its reader
-// needs: settings, how the registry trusts the server, and a test.
+// TestDocumentedVendors says that each vendor's section has what its reader needs:
+// settings, how to make the registry trust the server, and a test.
 func TestDocumentedVendors(t *testing.T) {
 	text, err := os.ReadFile("../../docs/webhooks.md")
 	if err != nil {

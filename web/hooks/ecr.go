@@ -7,12 +7,12 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
-// ecr is Amazon ECR by an EventBridge rule whose target is an API destination:
-// the event as EventBridge has it, or turned into a CloudEvent by an input
-// transformer. https://docs.aws.amazon.com/AmazonECR/latest/userguide/ecr-eventbridge.html
+// ecr is Amazon ECR, by an EventBridge rule whose target is an API destination. It sends
+// the event as EventBridge has it, or turned into a CloudEvent by an input transformer.
+// https://docs.aws.amazon.com/AmazonECR/latest/userguide/ecr-eventbridge.html
 //
-// AWS's own example has a digest of 60 hex digits. Its event names no host;
-// account and region do.
+// AWS's own example has a digest of 60 hex digits. Its event names no host; account and
+// region do.
 var ecr = vendor{
 	auth:   auth{secret: true},
 	header: "Authorization",
@@ -73,8 +73,8 @@ var ecr = vendor{
 	},
 }
 
-// ecrHost returns an account's registry, empty when either part is unknown: the
-// receiver's only host is then taken.
+// ecrHost returns an account's registry. It is empty when either part is unknown; then the
+// receiver's only host is taken.
 func ecrHost(account, region string) string {
 	if account == "" || region == "" {
 		return ""

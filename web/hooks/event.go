@@ -12,11 +12,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
-// Spool keeps events until they are acted on.
+// Spool keeps events until somebody acts on them.
 type Spool interface {
-	// Enqueue stores all of the events or none, and returns nil only when they will
-	// survive a crash. An event whose (Receiver, ID) was stored in the last 24 hours
-	// is left out without an error; an empty ID is never taken for a repeat.
+	// Enqueue stores all of the events or none, and returns nil only when they will survive a crash. It leaves an event
+	// out without an error if one with the same (Receiver, ID) was stored in the last 24 hours. An event with an empty
+	// ID is never taken for a repeat.
 	Enqueue(ctx context.Context, events []push.Event) error
 }
 
@@ -32,7 +32,7 @@ var manifestMediaTypes = map[string]bool{
 	"application/vnd.oci.image.index.v1+json":                   true,
 }
 
-// Reasons an event is refused, the values of the metric's label.
+// Reasons to refuse an event, the values of the metric's label.
 const (
 	reasonMalformed  = "malformed"  // JSON, but not in the vendor's shape
 	reasonAction     = "action"     // a pull, a scan, a ping, …
@@ -42,15 +42,14 @@ const (
 	reasonReference  = "reference"  // a push with neither a tag nor a digest
 )
 
-// check returns what a decoder found as an event of the receiver, in canonical form,
-// or the reason it is refused.
+// check turns what a decoder found into an event of the receiver, in canonical form, or returns the reason to refuse
+// it.
 func (rc *receiver) check(e push.Event) (push.Event, string) {
 	e.Receiver, e.Actor = rc.Name, printable.Line(e.Actor, push.MaxActor)
 	if e.Action != push.Pushed && e.Action != push.Deleted {
 		return push.Event{}, reasonAction
 	}
-	// Registries leave the type out of deletes, and some out of everything; the
-	// importer asks with HEAD.
+	// Registries leave the type out of deletes, and some out of everything. The importer finds it out with HEAD.
 	e.MediaType, _, _ = strings.Cut(e.MediaType, ";")
 	if e.MediaType != "" && !manifestMediaTypes[e.MediaType] {
 		return push.Event{}, reasonMediaType
@@ -87,8 +86,8 @@ func (rc *receiver) check(e push.Event) (push.Event, string) {
 	return e, ""
 }
 
-// said is the text in a part of a payload that counts only if it is well-formed: a string, or the one under a key of an
-// object.
+// said returns the text in a part of a payload: a string, or the one under a key of an object. A malformed part is
+// ignored.
 func said(raw json.RawMessage, key string) string {
 	if key != "" {
 		var object map[string]json.RawMessage
@@ -104,8 +103,8 @@ func said(raw json.RawMessage, key string) string {
 	return text
 }
 
-// splitReference cuts host/repository[:tag][@digest] into its parts. It checks
-// nothing; what is missing is empty.
+// splitReference cuts host/repository[:tag][@digest] into its parts. It checks nothing. A part that is missing is
+// empty.
 func splitReference(ref string) (host, repository, tag, dgst string) {
 	ref, dgst, _ = strings.Cut(ref, "@")
 	if i := strings.LastIndexByte(ref, ':'); i > strings.LastIndexByte(ref, '/') {

@@ -9,7 +9,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
-// Who pushed is a word that a registry adds: of whatever shape it is, the push counts, and what is kept of it is a short line.
+// Registries add who pushed, each in its own shape. Whatever the shape, the push counts, and a short line of it is kept.
 func TestAttackActor(t *testing.T) {
 	t.Parallel()
 	bodies := map[string]string{

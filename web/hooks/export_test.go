@@ -11,8 +11,8 @@ const (
 // SetBodyTimeout sets how long a sender may take to send its body.
 func (h *Handler) SetBodyTimeout(d time.Duration) { h.timeout = d }
 
-// Held is how many bodies a receiver holds whose senders have proved nothing
-// yet, and their bytes. Some receivers share them with those that do not exist.
+// Held returns how many bodies of senders who have proved nothing yet a receiver holds,
+// and their bytes. Some receivers share them with receivers that do not exist.
 func (h *Handler) Held(receiver string) (n, bytes int) {
 	rc := h.receivers[receiver]
 	if rc == nil {

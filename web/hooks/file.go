@@ -17,9 +17,8 @@ const (
 	maxSecrets   = 8
 )
 
-// reloadedFile holds what a file says, parsed, and reads it again when the file
-// has changed. A file that goes missing or bad later leaves the last good value
-// in force.
+// reloadedFile holds the parsed content of a file, and reads the file again when it has
+// changed. If the file goes missing or bad later, the last good value stays in force.
 type reloadedFile[T any] struct {
 	path  string
 	open  func(path string) (*os.File, error)

@@ -86,7 +86,7 @@ func FuzzDelivery(f *testing.F) {
 	})
 }
 
-// FuzzAuthentication sends what a stranger may: no header, token or body gets a
+// FuzzAuthentication sends what a stranger may send: no header, token or body gets a
 // job into the spool.
 func FuzzAuthentication(f *testing.F) {
 	dir, spool := f.TempDir(), &memorySpool{}
@@ -107,7 +107,7 @@ func FuzzAuthentication(f *testing.F) {
 		r.Header.Set(key, value)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
-		// A path token that is empty is another path, which is not there.
+		// With an empty path token the path is another one, which does not exist.
 		if w.Code != 401 && w.Code != 404 || len(spool.take()) > 0 {
 			t.Errorf("status %d for a stranger", w.Code)
 		}

@@ -7,12 +7,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
-// gitea is the package event of Gitea and Forgejo, signed. They send GitHub's
-// headers beside their own; the type of the receiver says which they are.
+// gitea is the package event of Gitea and Forgejo, signed. They send GitHub's headers
+// beside their own; the type of the receiver says which to read.
 // https://docs.gitea.com/usage/webhooks
 //
-// The version is a tag, in lower case whatever its case in the registry, or a
-// digest.
+// The version is a digest, or a tag in lower case, whatever its case in the registry.
 var gitea = vendor{
 	auth: auth{hmac: []string{"X-Hub-Signature-256", "X-Gitea-Signature", "X-Forgejo-Signature"}},
 	decode: func(d *delivery) ([]push.Event, error) {

@@ -11,10 +11,10 @@ import (
 // gitHub is GitHub Packages' package and registry_package events, signed.
 // https://docs.github.com/webhooks/webhook-events-and-payloads#package
 //
-// GitHub does not deliver again by itself, and its own examples hold a package
-// of type npm with a docker ecosystem, an empty tag, a package_url that ends
-// with a colon and digests of 40 hex digits: each field counts only if it is
-// well-formed, and there is more than one place to look.
+// GitHub does not deliver again by itself. Its own examples hold a package of type npm
+// with a docker ecosystem, an empty tag, a package_url that ends with a colon, and
+// digests of 40 hex digits. So each field counts only if it is well-formed, and there
+// is more than one place to look.
 var gitHub = vendor{
 	auth: auth{hmac: []string{"X-Hub-Signature-256"}},
 	decode: func(d *delivery) ([]push.Event, error) {
@@ -80,7 +80,8 @@ type gitHubPackage struct {
 	} `json:"registry"`
 }
 
-// isContainer reports whether any of the places that may say so do.
+// isContainer reports whether any place that may say that the package is a container
+// image does.
 func (p gitHubPackage) isContainer() bool {
 	for _, s := range []string{p.PackageType, p.Ecosystem, p.Registry.Type} {
 		if strings.EqualFold(s, "container") || strings.EqualFold(s, "docker") {

@@ -20,8 +20,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/warn"
 )
 
-// ReceiverAnnotation names the receiver of a delivery in the audit log; "" stands for
-// those that do not exist.
+// ReceiverAnnotation names the receiver of a delivery in the audit log. "" stands for
+// receivers that do not exist.
 const ReceiverAnnotation = "tidewaiter.dev/receiver"
 
 // maxEvents bounds the events of a delivery.
@@ -31,7 +31,7 @@ const maxEvents = 1000
 type Options struct {
 	// Receivers are the endpoints; names must differ.
 	Receivers []Receiver
-	// Dir is the folder relative file names in Receivers start from, usually the
+	// Dir is the folder that relative file names in Receivers start from, usually the
 	// configuration file's.
 	Dir string
 	// Spool takes the events. Required.
@@ -39,21 +39,21 @@ type Options struct {
 	// RegisterMetrics, when not nil, is called once with the Handler's metrics;
 	// legacyregistry.MustRegister in production.
 	RegisterMetrics func(...metrics.Registerable)
-	// Clock is the real one if it is nil.
+	// Clock is the clock; nil is the real one.
 	Clock clock.PassiveClock
 	// Logger is told of each delivery. Default slog.Default().
 	Logger *slog.Logger
 }
 
-// Handler serves the webhooks of a set of receivers. Its paths start with
-// /hooks/, wherever it is mounted.
+// Handler serves the webhooks of a set of receivers. Its paths start with /hooks/,
+// wherever the Handler is mounted.
 type Handler struct {
 	router    *mux.Router
 	receivers map[string]*receiver
-	nobody    *receiver // stands for those that do not exist
+	nobody    *receiver // stands for receivers that do not exist
 	spool     Spool
 	metrics   *hookMetrics
-	timeout   time.Duration // bodyTimeout but in tests
+	timeout   time.Duration // bodyTimeout, except in tests
 	now       func() time.Time
 	log       *slog.Logger
 
@@ -114,7 +114,7 @@ func (h *Handler) deliver(w http.ResponseWriter, r *http.Request) {
 	audit.AddAuditAnnotation(r.Context(), ReceiverAnnotation, rc.Name)
 	name, out := rc.Name, h.serve(w, r, rc, vars["token"])
 	if out.status == http.StatusUnauthorized && r.ProtoMajor == 1 {
-		// The server would wait for the body before it answers.
+		// Otherwise the server would wait for the body before it answers.
 		w.Header().Set("Connection", "close")
 	}
 	reply(w, out.status, out)
@@ -122,20 +122,20 @@ func (h *Handler) deliver(w http.ResponseWriter, r *http.Request) {
 	h.metrics.requests.WithLabelValues(name, strconv.Itoa(out.status)).Inc()
 	h.metrics.duration.WithLabelValues(name).Observe(h.now().Sub(start).Seconds())
 	h.warn(r, name, out)
-	// The access log. What the request's path holds is left out of it: it may be a
-	// secret.
+	// This is the access log. It leaves out the rest of the request's path, which may
+	// be a secret.
 	h.log.InfoContext(r.Context(), "Webhook", "receiver", name, "status", out.status,
 		"queued", out.Queued, "refused", out.Refused, "remote", r.RemoteAddr, "duration", h.now().Sub(start), "err", out.err)
 }
 
-// warn tells an administrator of deliveries that are refused for who sends them or
-// for the registry that they are about.
+// warn tells an administrator of a refused delivery whose sender, or whose registry, is
+// at fault.
 func (h *Handler) warn(r *http.Request, receiver string, out outcome) {
 	address := limits.Address(r.RemoteAddr)
 	switch {
 	case out.status == http.StatusUnauthorized:
-		// What follows in the path may be a secret, and so may what stands where the
-		// name of a receiver would.
+		// The rest of the path may be a secret, and so may the text in the place of a
+		// receiver's name.
 		h.unauthorized.Warn(address, "a webhook without the receiver's secret was refused", "address", r.RemoteAddr, "path", "/hooks/"+cmp.Or(receiver, "(unknown)"), "err", out.err)
 	case out.Refused[reasonHost] > 0:
 		h.refused.Warn(receiver, "a webhook tells of a registry that its receiver is not for", "receiver", receiver, "host", out.host, "address", r.RemoteAddr, "events", out.Refused[reasonHost],
@@ -148,13 +148,13 @@ func (h *Handler) warn(r *http.Request, receiver string, out outcome) {
 type outcome struct {
 	status  int
 	err     error          // for the log
-	host    string         // one that was refused, for the log
+	host    string         // a host that was refused, for the log
 	Message string         `json:"message,omitempty"`
 	Queued  int            `json:"queued"`
 	Refused map[string]int `json:"refused,omitempty"` // by reason
 }
 
-// delivery is what a decoder gets to see.
+// delivery is the part of a request that a decoder sees.
 type delivery struct {
 	header http.Header
 	body   []byte
@@ -176,7 +176,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rc *receiver, to
 	defer body.release()
 	if err != nil {
 		if unproved && !errors.Is(err, errBusy) {
-			err = fmt.Errorf("%w: %w", errUnauthorized, err) // the log tells, the answer does not
+			err = fmt.Errorf("%w: %w", errUnauthorized, err) // the log tells the rest; the answer does not
 		}
 		return failed(err)
 	}
@@ -184,7 +184,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rc *receiver, to
 	if unproved {
 		signer := rc
 		if len(signatures) == 0 {
-			signer = h.nobody // takes as long, and has signed nothing
+			signer = h.nobody // takes as long to check, and nobody can sign for it
 		}
 		if !signer.signed(b, signatures) {
 			return failed(errUnauthorized)
@@ -240,7 +240,7 @@ var (
 	errTooManyEvents = fmt.Errorf("the body holds over %d events; send fewer at a time", maxEvents)
 )
 
-// failed turns an error before the spool into an answer.
+// failed turns an error into an answer. It is for errors that come before the spool.
 func failed(err error) outcome {
 	out := outcome{err: err, Message: err.Error()}
 	switch {

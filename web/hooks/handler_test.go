@@ -97,8 +97,8 @@ func TestOnlyPost(t *testing.T) {
 	}
 }
 
-// TestWholeServer goes over a socket, where the body's deadline and its limit
-// are the server's.
+// TestWholeServer goes over a socket, so that the server enforces the body's deadline
+// and limit.
 func TestWholeServer(t *testing.T) {
 	dir, spool := t.TempDir(), &memorySpool{}
 	s := httptest.NewServer(newHandler(t, dir, spool, newReceiver(t, dir, "generic", "r.example.com")))
@@ -126,8 +126,8 @@ func TestWholeServer(t *testing.T) {
 	}
 }
 
-// TestUnreadWithoutSecret says that a caller without the secret cannot make the
-// server read a body, where the secret is not made from it.
+// TestUnreadWithoutSecret says that a caller without the secret cannot make the server
+// read a body, unless the proof is a signature of the body.
 func TestUnreadWithoutSecret(t *testing.T) {
 	dir := t.TempDir()
 	h := newHandler(t, dir, &memorySpool{}, newReceiver(t, dir, "generic", "r.example.com"))

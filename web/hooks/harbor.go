@@ -36,8 +36,8 @@ var harbor = vendor{
 		if p.SpecVersion != "" {
 			data, id = p.Data, p.Source+" "+p.ID
 		} else if p.OccurAt != 0 {
-			// Default has no ID, and repeats a failed delivery byte for byte. Two
-			// pushes within a second with the same tag and digest are one in effect.
+			// Default has no ID, and repeats a failed delivery byte for byte. Two pushes within
+			// a second with the same tag and digest count as one.
 			sum := sha256.Sum256(d.body)
 			id = hex.EncodeToString(sum[:16])
 		}

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// memorySpool records what is enqueued; err, when set, is every answer.
+// memorySpool records what is enqueued. If err is set, every call returns it.
 type memorySpool struct {
 	mu     sync.Mutex
 	events []push.Event
@@ -61,7 +61,7 @@ func (s *memorySpool) take() []push.Event {
 	return events
 }
 
-// signer is an issuer of tokens as Google is.
+// signer issues tokens as Google does.
 type signer struct {
 	key *rsa.PrivateKey
 	id  string
@@ -107,7 +107,7 @@ func goodClaims() map[string]any {
 	}
 }
 
-// newReceiver returns a receiver of a type, its files written to dir.
+// newReceiver makes a receiver of a type, and writes its files to dir.
 func newReceiver(t testing.TB, dir, typ string, hosts ...string) hooks.Receiver {
 	r := hooks.Receiver{Name: typ, Type: typ, Hosts: hosts}
 	if typ == "gar" {
@@ -201,7 +201,7 @@ func serve(t testing.TB, h http.Handler, r *http.Request) (int, answer) {
 	return w.Code, a
 }
 
-// fixture is a payload as a vendor documents it, and what it comes to.
+// fixture is a payload as a vendor documents it, and the events that it becomes.
 type fixture struct {
 	About        string
 	Hosts        []string
@@ -212,7 +212,7 @@ type fixture struct {
 	Body         json.RawMessage
 }
 
-// fixtureEvent is an event, with what is not in its stored form.
+// fixtureEvent is an event with the fields that its stored form leaves out.
 type fixtureEvent struct {
 	push.Event
 	ID, MediaType string

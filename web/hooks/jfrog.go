@@ -8,11 +8,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
-// jfrog is Artifactory's docker domain: pushed and deleted tags, with the
-// SHA-256 of the manifest. https://docs.jfrog.com/administration/docs/event-types
+// jfrog is Artifactory's docker domain: pushed and deleted tags, with the SHA-256 of
+// the manifest. https://docs.jfrog.com/administration/docs/event-types
 //
-// X-JFrog-Event-Auth holds the secret, or the HMAC-SHA-256 of the body when the
-// hook is set to sign with it.
+// X-JFrog-Event-Auth holds the secret. When the hook is set to sign with it, the header
+// holds the HMAC-SHA-256 of the body.
 var jfrog = vendor{
 	auth:   auth{secret: true, hmac: []string{"X-JFrog-Event-Auth"}},
 	header: "X-JFrog-Event-Auth",

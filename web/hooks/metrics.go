@@ -2,8 +2,8 @@ package hooks
 
 import "k8s.io/component-base/metrics"
 
-// hookMetrics count deliveries. Label values are receivers' names and constants
-// of this package, never anything a request holds.
+// hookMetrics count deliveries. Label values are receivers' names and constants of this
+// package, never a part of a request.
 type hookMetrics struct {
 	requests *metrics.CounterVec   // receiver, code
 	received *metrics.CounterVec   // receiver

@@ -29,15 +29,15 @@ func parseKeySet(b []byte) (*keySet, error) {
 	return &ks, nil
 }
 
-// Bounds of a token: what Google sends is under 2 KiB, and lives for an hour.
+// Bounds of a token. What Google sends is under 2 KiB, and lives for an hour.
 const (
 	maxTokenBytes = 8 << 10
 	tokenLeeway   = time.Minute
 )
 
-// verify checks a push subscription's token as Pub/Sub's documentation asks:
-// signature, issuer, audience, expiry, and that it is of the named service
-// account. https://cloud.google.com/pubsub/docs/authenticate-push-subscriptions
+// verify checks a push subscription's token as Pub/Sub's documentation asks: signature,
+// issuer, audience, expiry, and the named service account.
+// https://cloud.google.com/pubsub/docs/authenticate-push-subscriptions
 func (ks *keySet) verify(token string, want *OIDC, now time.Time) error {
 	if len(token) > maxTokenBytes {
 		return errors.New("token is too long")
@@ -46,8 +46,8 @@ func (ks *keySet) verify(token string, want *OIDC, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	// The key decides which algorithms make sense; the token does not get to ask
-	// for another (RFC 8725, section 3.1).
+	// The key decides which algorithms make sense. The token must not ask for another
+	// (RFC 8725, section 3.1).
 	if len(t.Headers) != 1 || (t.Headers[0].Algorithm != string(jose.RS256) && t.Headers[0].Algorithm != string(jose.ES256)) {
 		return errors.New("token is not signed with RS256 or ES256")
 	}

@@ -6,12 +6,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
-// quay is Quay's repo_push notification: tags, without digests. Other
-// notifications have no updated_tags.
-// https://docs.quay.io/guides/notifications.html
+// quay is Quay's repo_push notification. It has tags and no digests. Other
+// notifications have no updated_tags. https://docs.quay.io/guides/notifications.html
 //
-// It can send no header, has no delivery ID, and disables a hook that failed
-// three times.
+// Quay can send no header, has no delivery ID, and disables a hook that failed three
+// times.
 var quay = vendor{
 	auth: auth{path: true},
 	decode: func(d *delivery) ([]push.Event, error) {

@@ -23,14 +23,14 @@ type Receiver struct {
 	Name string `yaml:"name"`
 	// Type is the vendor's format, one of Types.
 	Type string `yaml:"type"`
-	// Hosts are the registries, host[:port], the receiver accepts events for. At
+	// Hosts are the registries, host[:port], that the receiver accepts events for. At
 	// least one is required: an event makes the server connect to its host.
 	Hosts []string `yaml:"hosts"`
-	// Repositories, when not empty, are patterns one of which a repository must
-	// match: path.Match by segment, and a last segment ** for everything below.
+	// Repositories, when not empty, are patterns. A repository must match one of them:
+	// path.Match by segment, and a last segment ** for everything below.
 	Repositories []string `yaml:"repositories,omitempty"`
-	// SecretFile holds the secret: one a line, each accepted, so that one can be
-	// replaced without losing an event. It is read again when it changes.
+	// SecretFile holds the secrets, one a line. Each is accepted, so that one can be
+	// replaced without losing an event. The file is read again when it changes.
 	SecretFile string `yaml:"secretFile,omitempty"`
 	// Header names the request header that carries the secret, for the types that
 	// send it in a header. Empty means Authorization (X-JFrog-Event-Auth for jfrog).
@@ -44,29 +44,30 @@ type OIDC struct {
 	// KeysFile holds the issuer's public keys, a JSON Web Key Set (RFC 7517). It
 	// is read again when it changes; the server never fetches keys.
 	KeysFile string `yaml:"keysFile"`
-	// Audience is the token's aud, as set on the push subscription.
+	// Audience must be the token's aud, as set on the push subscription.
 	Audience string `yaml:"audience"`
-	// Email is the service account the token must be of.
+	// Email is the service account whose token it must be.
 	Email string `yaml:"email"`
-	// Issuer is the token's iss. Empty means https://accounts.google.com.
+	// Issuer must be the token's iss. Empty means https://accounts.google.com.
 	Issuer string `yaml:"issuer,omitempty"`
 }
 
 // vendor is how one Receiver.Type authenticates and what its payloads mean.
 type vendor struct {
 	auth auth
-	// header is the default of Receiver.Header, for auths that use one.
+	// header is the default of Receiver.Header, for an auth that uses a header.
 	header string
-	// oneHost is set for payloads that name no host: the receiver must.
+	// oneHost is set for payloads that name no host. The receiver must then have
+	// exactly one.
 	oneHost bool
-	// decode reads a body that is known to be JSON. An error means that the body is
-	// not in the vendor's shape. The events hold what the payload does, unchecked and
-	// without a Receiver; those that are not of interest may be left out, or have the
+	// decode reads a body that is known to be JSON. An error means that the body does
+	// not have the vendor's shape. The events hold the payload's values, unchecked and
+	// without a Receiver. Events that do not matter may be left out, or have the
 	// vendor's own Action.
 	decode func(*delivery) ([]push.Event, error)
 }
 
-// vendors is the table of Receiver.Types.
+// vendors is the table of values of Receiver.Type.
 var vendors = map[string]vendor{
 	"acr":          acr,
 	"distribution": distribution,
@@ -83,7 +84,7 @@ var vendors = map[string]vendor{
 	"zot":          zot,
 }
 
-// Types returns the values Receiver.Type may have, sorted.
+// Types returns the values that Receiver.Type may have, sorted.
 func Types() []string {
 	types := make([]string, 0, len(vendors))
 	for t := range vendors {
@@ -95,7 +96,7 @@ func Types() []string {
 
 var receiverName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`)
 
-// Validate reports everything that is wrong with the receiver, files unread.
+// Validate reports everything that is wrong with the receiver. It reads no files.
 func (r Receiver) Validate() error {
 	var errs []error
 	add := func(format string, args ...any) {
@@ -158,14 +159,14 @@ type receiver struct {
 	keys   *reloadedFile[*keySet]
 	now    func() time.Time
 
-	// known are the bodies of senders that have proved that they know the secret,
-	// unknown of those whose proof would be a signature of the body. Receivers that
-	// take no such proof share theirs with those that do not exist.
+	// known are the bodies of senders that have proved that they know the secret.
+	// unknown are those of senders whose proof would be a signature of the body.
+	// Receivers that take no such proof share theirs with receivers that do not exist.
 	known, unknown *bodies
 }
 
-// newNobody is the receiver that stands for those that do not exist. Nobody knows its
-// secret.
+// newNobody makes the receiver that stands for those that do not exist. Nobody knows
+// its secret.
 func newNobody(now func() time.Time) *receiver {
 	return &receiver{
 		vendor: vendor{auth: auth{secret: true}, header: "Authorization"}, Receiver: Receiver{Header: "Authorization"}, now: now,
@@ -173,7 +174,7 @@ func newNobody(now func() time.Time) *receiver {
 	}
 }
 
-// newReceiver validates the configuration and reads its files, relative names
+// newReceiver validates the configuration and reads its files. Relative names start
 // from dir.
 func newReceiver(r Receiver, dir string, now func() time.Time, nobodys *bodies) (*receiver, error) {
 	if err := r.Validate(); err != nil {

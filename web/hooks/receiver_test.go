@@ -54,8 +54,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestNew covers what only reading the files can tell, and that the errors do
-// not quote them.
+// TestNew covers faults that show only when the files are read. The errors must not
+// quote the files.
 func TestNew(t *testing.T) {
 	private, err := testSigner().privateKeySet()
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
-// zot sends CloudEvents in binary mode: the attributes are headers, the body is
-// the data. It names no host, so the receiver has to. The prefix of its types can
-// be configured; unless it is, it is "zotregistry".
+// zot sends CloudEvents in binary mode: the attributes are headers, the body is the
+// data. It names no host, so the receiver must. The prefix of its types can be
+// configured; the default is "zotregistry".
 // https://zotregistry.dev/latest/articles/events/
 var zot = vendor{
 	auth:    auth{secret: true},

@@ -9,20 +9,20 @@ import (
 // caller is who shares a class with others: a user at an address.
 type caller struct{ user, address string }
 
-// bound names what a request was refused for; empty for none.
+// bound names the bound for which a request was refused; empty for none.
 type bound string
 
-// The bounds, as the metric has them.
+// The bounds, as the metric names them.
 const (
 	byAddress bound = "address" // of one user at one address
 	byUser    bound = "user"    // of one user at all addresses
 	byServer  bound = "server"  // of all
 )
 
-// class bounds the requests of one kind that are in flight: of all, of one user, and
-// of one user at one address. Who comes when a bound is reached waits for a moment; a
-// place that becomes free goes to the user with the fewest in flight, at the address
-// with the fewest.
+// class bounds the requests of one kind that are in flight: of all callers, of one user,
+// and of one user at one address. A request that comes when a bound is reached waits for
+// a moment. A place that becomes free goes to the user with the fewest in flight, at the
+// address with the fewest.
 type class struct {
 	max        int           // in flight
 	perUser    int           // in flight for one user
@@ -37,14 +37,14 @@ type class struct {
 	users   map[string]*tally
 }
 
-// tally is what one user has of a class.
+// tally counts one user's part of a class.
 type tally struct{ running, waiting, callers int }
 
-// share is what one caller has of a class.
+// share is one caller's part of a class.
 type share struct {
 	user    *tally
 	running int
-	waiting []chan bool // told true for a place, false for none
+	waiting []chan bool // each is sent true for a place, false for none
 }
 
 func newClass(max, perUser, perCaller, maxWaiting int, patience time.Duration) *class {
@@ -54,8 +54,8 @@ func newClass(max, perUser, perCaller, maxWaiting int, patience time.Duration) *
 	}
 }
 
-// enter takes a place, which leave gives back. It returns the bound that is reached when
-// no place became free in time.
+// enter takes a place, which leave gives back. If no place became free in time, it
+// returns the bound that is reached.
 func (c *class) enter(ctx context.Context, who caller) bound {
 	c.mu.Lock()
 	s := c.share(who)
@@ -97,7 +97,7 @@ func (c *class) enter(ctx context.Context, who caller) bound {
 	return reached
 }
 
-// giveUp takes a request out of those that wait, if it is one of them.
+// giveUp removes a request from those that wait, if it is one of them.
 func (c *class) giveUp(s *share, admitted chan bool) bool {
 	for i, p := range s.waiting {
 		if p == admitted {
@@ -144,8 +144,8 @@ func (c *class) run(s *share) {
 	s.user.running++
 }
 
-// roomToWait says whether a request of s may wait. Where too many do, the one that came
-// last waits no longer, of the user with most of them, at the address with most.
+// roomToWait says whether a request of s may wait. If too many wait, one of them gives
+// up: the last to come, of the user with most of them, at the address with most.
 func (c *class) roomToWait(s *share) bool {
 	if c.waiting < c.maxWaiting {
 		return true
@@ -170,7 +170,7 @@ func (c *class) roomToWait(s *share) bool {
 	return true
 }
 
-// more compares what a user has in all first, then what it has at an address.
+// more compares the totals of two users first, then their numbers at an address.
 func more(user, here, otherUser, otherHere int) bool {
 	return user > otherUser || user == otherUser && here > otherHere
 }
@@ -207,7 +207,7 @@ func (c *class) handOn() {
 	c.run(next)
 }
 
-// forget drops a caller that has nothing here any more.
+// forget drops a caller that has no request here any more.
 func (c *class) forget(who caller, s *share) {
 	if s.running > 0 || len(s.waiting) > 0 || c.shares[who] != s {
 		return

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// waits waits until n requests wait for a place of c.
+// waits returns once n requests wait for a place of c.
 func waits(t *testing.T, c *class, n int) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Millisecond) {
@@ -34,9 +34,9 @@ func nothingKept(t *testing.T, c *class) {
 	}
 }
 
-// A caller that floods a class waits for itself: the next free place is another
-// caller's, and of those who wait for too many its own are sent away. The other is the
-// same user at another address, or another user at the same.
+// A caller that floods a class waits for itself. The next free place goes to another
+// caller. If too many wait, the flooding caller's own are sent away. The other caller
+// is the same user at another address, or another user at the same address.
 func TestFloodWaitsForItself(t *testing.T) {
 	t.Parallel()
 	for _, honest := range []caller{honest, {"ann", attacker.address}} {
@@ -47,7 +47,7 @@ func TestFloodWaitsForItself(t *testing.T) {
 				t.Fatalf("refused a place that is free: %s", reached)
 			}
 		}
-		// The last place is not for the caller that has its share.
+		// The last place is not for a caller that has its share.
 		refused := make(chan bool, 2*share)
 		for range share {
 			go func() { refused <- c.enter(t.Context(), attacker) != "" }()
@@ -59,8 +59,8 @@ func TestFloodWaitsForItself(t *testing.T) {
 		if reached := c.enter(t.Context(), honest); reached != "" {
 			t.Errorf("the last place was refused to another caller: %s", reached)
 		}
-		// Now all are taken. Another caller waits in place of one of the flood, and is
-		// the next, though it came last.
+		// Now all places are taken. Another caller waits in place of one of the flood,
+		// and is next, although it came last.
 		got := make(chan bool, 1)
 		go func() { got <- c.enter(t.Context(), honest) == "" }()
 		if !<-refused {
@@ -87,8 +87,8 @@ func TestFloodWaitsForItself(t *testing.T) {
 	}
 }
 
-// A user at many addresses has no more than a user may have, running or waiting in the
-// place of others.
+// A user at many addresses has no more places than one user may have, and does not wait
+// in the place of others.
 func TestAttackOfOneUserAtManyAddresses(t *testing.T) {
 	t.Parallel()
 	const max, perUser, perCaller, maxWaiting = 8, 6, 4, 10
@@ -109,7 +109,8 @@ func TestAttackOfOneUserAtManyAddresses(t *testing.T) {
 	if reached := c.enter(ctx, at(100)); reached != byUser {
 		t.Errorf("one more of the user is refused by the bound %q", reached)
 	}
-	// Others have the rest, and one that waits does so in the place of the user's.
+	// Others have the rest. One of them that waits does so in the place of one of the
+	// user's.
 	for range max - perUser {
 		if reached := c.enter(ctx, honest); reached != "" {
 			t.Errorf("a place that is not the user's was refused: %s", reached)
@@ -137,7 +138,7 @@ func TestAttackOfOneUserAtManyAddresses(t *testing.T) {
 	nothingKept(t, c)
 }
 
-// Who waits gives up when its time is over or its client leaves.
+// A request gives up waiting when its time is over or its client leaves.
 func TestWaitingEnds(t *testing.T) {
 	t.Parallel()
 	c := newClass(1, 1, 1, 5, time.Hour)

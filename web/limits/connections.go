@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// maxConnections is how many connections are held where the process may have
-// descriptors enough. An idle one takes some 50 KiB.
+// maxConnections is how many connections are held if the process may open enough
+// descriptors. An idle one takes some 50 KiB.
 const maxConnections = 4096
 
 // DefaultConnections is how many connections a server should hold: half of the
-// descriptors that the process may open, so that the database's files, pods'
-// logs and outgoing connections have the other half.
+// descriptors that the process may open. The other half is for the database's files,
+// pods' logs and outgoing connections.
 func DefaultConnections() int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -25,13 +25,13 @@ func DefaultConnections() int {
 	return int(min(limit.Cur/2, maxConnections))
 }
 
-// Connections bounds the connections of the listeners it wraps. A new connection
-// takes the place of the one that has been idle for longest, among those of the
-// address that holds most; where none is idle, that of one of the address that
-// holds most, unless it is of that address itself.
+// Connections bounds the connections of the listeners it wraps. A new connection takes
+// the place of another, at the address that holds most: the place of the connection
+// that has been idle for longest. If none is idle, it takes the place of a busy one at
+// the address that holds most, unless it comes from that address itself.
 type Connections struct {
 	max        int
-	handshakes chan struct{} // see handshaking
+	handshakes chan struct{} // the turns of handshakes, see handshaking
 
 	mu        sync.Mutex
 	all       *list.List               // of *connection, the longest unused first
@@ -92,7 +92,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// add takes in a connection, or returns nil where there is no place for it.
+// add takes in a connection. It returns nil if there is no place for it.
 func (cs *Connections) add(conn net.Conn) net.Conn {
 	remote := conn.RemoteAddr().String()
 	c := &connection{Conn: &handshaking{Conn: conn, turns: cs.handshakes}, of: cs, remote: remote, address: Address(remote)}
@@ -115,8 +115,8 @@ func (cs *Connections) full() bool {
 	return cs.all.Len() >= cs.max
 }
 
-// closeOne closes a connection in favour of a new one from an address. It is
-// false when there is none to close.
+// closeOne closes a connection in favour of a new one from an address. It returns false
+// when there is none to close.
 func (cs *Connections) closeOne(address string) bool {
 	cs.mu.Lock()
 	victim := cs.victim(address)
@@ -136,7 +136,7 @@ func (cs *Connections) closeOne(address string) bool {
 	if victim == nil {
 		return false
 	}
-	_ = victim.Conn.Close() // whatever it says, the connection is gone
+	_ = victim.Conn.Close() // whatever Close returns, the connection is gone
 	return true
 }
 
@@ -172,8 +172,8 @@ func (cs *Connections) remove(c *connection) {
 	}
 }
 
-// begin says that the connection with a remote address has a request of a known
-// caller in flight, until end. It is nil for a connection of no listener of cs.
+// begin notes that the connection with a remote address has a request of a known caller
+// in flight, until end. It returns nil for a connection of no listener of cs.
 func (cs *Connections) begin(remote string) *connection {
 	if cs == nil {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// line is a listener whose connections a test makes.
+// line is a listener to which a test makes connections.
 type line struct {
 	net.Listener
 	accept func() (net.Conn, error)
@@ -32,7 +32,7 @@ type from string
 func (f from) Network() string { return "tcp" }
 func (f from) String() string  { return string(f) }
 
-// Whoever comes to a full server takes the place that is missed least.
+// A caller who comes to a full server takes the place that is missed least.
 func TestWhoseConnectionIsClosed(t *testing.T) {
 	t.Parallel()
 	const max = 5
@@ -48,7 +48,7 @@ func TestWhoseConnectionIsClosed(t *testing.T) {
 		next = ""
 		return phone{from: from, hungUp: hungUp}, nil
 	}})
-	// call makes a connection, and says which one was closed for it.
+	// call makes a connection, and returns which one was closed for it.
 	call := func(remote string) (net.Conn, string) {
 		t.Helper()
 		closed, next = nil, remote
@@ -72,16 +72,19 @@ func TestWhoseConnectionIsClosed(t *testing.T) {
 	expect("10.0.0.3:1", "")
 	expect("10.0.0.3:2", "")
 
-	// 2 and 3 hold as many; 2 has not used its first one for longest.
+	// Addresses 2 and 3 hold the same number. The first connection of 2 has been unused
+	// for longest.
 	expect("10.0.0.3:3", "10.0.0.2:1")
-	// Now 3 holds most. Its first one is in use, its second has been used since.
+	// Now 3 holds most. Its first connection is in use, and its second has been used
+	// since.
 	busy := cs.begin("10.0.0.3:1")
 	cs.end(cs.begin("10.0.0.3:2"))
 	expect("10.0.0.4:1", "10.0.0.3:3")
-	// All are as many but 3's; once that has one left, the oldest goes.
+	// All addresses hold the same number except 3. Once 3 has one left, the oldest
+	// goes.
 	expect("10.0.0.5:1", "10.0.0.3:2")
 	expect("10.0.0.6:1", "10.0.0.1:1")
-	// A connection that was closed by its own side leaves its place.
+	// A connection that its own side closes leaves its place.
 	own := expect("10.0.0.7:1", "10.0.0.2:2")
 	if err := own.Close(); err != nil {
 		t.Fatal(err)
@@ -90,7 +93,7 @@ func TestWhoseConnectionIsClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("10.0.0.7:2", "")
-	// What is in use may be closed only once its address holds more than its share.
+	// A connection in use may be closed only if its address holds more than its share.
 	for _, remote := range []string{"10.0.0.4:1", "10.0.0.5:1", "10.0.0.6:1", "10.0.0.7:2"} {
 		defer cs.end(cs.begin(remote))
 	}
@@ -141,7 +144,7 @@ func TestAcceptWithoutDescriptors(t *testing.T) {
 	if want := []string{"10.0.0.1:0", "10.0.0.1:1"}; !slices.Equal(closed, want) {
 		t.Errorf("closed %v, want %v", closed, want)
 	}
-	// With nothing to close, whoever accepts is told, and waits.
+	// If there is nothing to close, the caller of Accept gets the error, and waits.
 	empty := NewConnections(10).Listen(line{accept: func() (net.Conn, error) { return nil, syscall.EMFILE }})
 	if _, err := empty.Accept(); err != syscall.EMFILE {
 		t.Errorf("error %v, want %v", err, syscall.EMFILE)

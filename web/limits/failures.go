@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// failureBurst is how many requests of an address may fail to prove who sends them
-	// before it is told to come later, and failuresPerSecond how many more after that.
+	// failureBurst is how many requests of an address may fail authentication before the address
+	// is told to come later. failuresPerSecond is how many more may fail after that.
 	failureBurst      = 500
 	failuresPerSecond = 10
-	// failingAddresses is how many addresses are told apart. The one that was heard of
-	// longest ago is forgotten for a new one. One takes some 300 bytes.
+	// failingAddresses is how many addresses are told apart. For a new one, the one that was
+	// heard of longest ago is forgotten. One takes some 300 bytes.
 	failingAddresses = 4096
 )
 
-// Failures bounds the requests of each address whose senders cannot prove who they are.
-// Failures of an address keep nobody out who can prove it, not even at that address.
+// Failures bounds the requests of each address that fail authentication. Failures of an address
+// keep nobody out who can prove who it is, not even at that address.
 type Failures struct {
 	mu        sync.Mutex
 	addresses *lru.Cache // of *failing, by Address
@@ -38,7 +38,8 @@ type failing struct {
 	turn chan struct{} // holds one while a credential is checked
 }
 
-// NewFailures returns bounds that nobody has reached. Requests that are refused count in refused.
+// NewFailures returns bounds that nobody has reached. refused counts the requests that are
+// refused.
 func NewFailures(refused *Refused) *Failures {
 	return &Failures{addresses: lru.New(failingAddresses), refused: refused, now: time.Now}
 }
@@ -81,8 +82,8 @@ func (f *Failures) fail(address string) (wait time.Duration) {
 	return time.Duration((1 - left.TokensAt(now)) / failuresPerSecond * float64(time.Second))
 }
 
-// WithFailureLimit answers requests that failed authentication: by next, or 429 when
-// their address has no failures left.
+// WithFailureLimit answers requests that failed authentication. next answers them while their
+// address has failures left, and then the answer is 429.
 func WithFailureLimit(next http.Handler, f *Failures) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		wait := f.fail(Address(r.RemoteAddr))

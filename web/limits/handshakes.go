@@ -8,11 +8,12 @@ import (
 )
 
 // A TLS handshake takes the server a millisecond of a processor, before anything is known of the
-// caller. A thousand that come at once would have all processors, and everybody else would wait
-// for them, so they take turns, and leave a processor to the requests of others where there
-// is more than one.
+// caller. A thousand that come at once would take all processors, and everybody else would wait for
+// them. So handshakes take turns. Where there is more than one processor, they leave one to the
+// requests of others.
 
-// newHandshakes returns the turns of handshakes: as many as the channel holds work at a time.
+// newHandshakes returns the turns of handshakes. As many handshakes work at a time as the channel
+// holds.
 func newHandshakes() chan struct{} { return make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)) }
 
 // recordHeader is how long the header of a TLS record is, and typeHandshake its type (RFC 8446, 5.1).
@@ -28,11 +29,11 @@ type handshaking struct {
 	net.Conn
 	turns chan struct{}
 
-	begin []byte // of what the client has sent, as long as the first message is not whole
+	begin []byte // what the client has sent so far, while the first message is not whole
 	known bool   // the first message is whole, or there is no handshake
 
 	mu   sync.Mutex
-	turn bool // it has one
+	turn bool // it has a turn
 }
 
 // Read implements net.Conn.
@@ -48,7 +49,7 @@ func (c *handshaking) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// wholeMessage is told what was read and returns true once, when the client's first message is whole.
+// wholeMessage is told what was read. It returns true once, when the client's first message is whole.
 func (c *handshaking) wholeMessage(read []byte) bool {
 	c.begin = append(c.begin, read...)
 	switch {

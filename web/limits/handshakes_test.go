@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 )
 
-// Handshakes take turns: a thousand that come at once leave a processor to others. Who is slow, or
-// leaves, holds up nobody.
+// Handshakes take turns: a thousand that come at once leave a processor to others. A client who is
+// slow, or leaves, holds up nobody.
 func TestAttackHandshakesTakeTurns(t *testing.T) {
 	hello := []byte{typeHandshake, 3, 1, 0, 3, 'a', 'b', 'c'}
 	type end struct {

@@ -15,18 +15,18 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 )
 
-// RequestOptions bound the requests in flight. Zero is no bound for MaxReads and
-// MaxWrites, as it is for kube-apiserver.
+// RequestOptions bound the requests in flight. As in kube-apiserver, zero means no bound for
+// MaxReads and MaxWrites.
 type RequestOptions struct {
-	// MaxReads bounds requests that read one object, and a quarter of it those
-	// that read many.
+	// MaxReads bounds requests that read one object. A quarter of it bounds those that read
+	// many.
 	MaxReads int
 	// MaxWrites bounds requests that change something.
 	MaxWrites int
 	// LongRunning says which requests run for as long as the client likes.
 	LongRunning request.LongRunningRequestCheck
-	// Connections holds the connections that requests come by, of which those
-	// with a request in flight are not idle.
+	// Connections holds the connections that requests come by. A connection with a request in
+	// flight is not idle.
 	Connections *Connections
 	// Refused counts the requests that are refused.
 	Refused *Refused
@@ -35,8 +35,8 @@ type RequestOptions struct {
 const (
 	// maxLongRunning bounds watches and followed logs.
 	maxLongRunning = 5000
-	// maxWaiting bounds the requests of one kind that wait for a place, and
-	// patience how long each does.
+	// maxWaiting bounds the requests of one kind that wait for a place. patience is how long
+	// each waits.
 	maxWaiting = 1024
 	patience   = 5 * time.Second
 	// quickWrite is how long a list may wait for its reader and keep its turn.
@@ -74,16 +74,16 @@ func WithRequestLimits(next http.Handler, o RequestOptions) http.Handler {
 	}
 }
 
-// newTurns returns a class of which one caller may have all. Requests wait for it without an
-// end of their own, and without a bound of their own: they are in flight, which is bounded.
+// newTurns returns a class of which one caller may have all. Requests wait for a turn without
+// a limit of time or number of their own. They are in flight, which is bounded.
 func newTurns(max int) *class {
 	return newClass(max, math.MaxInt, math.MaxInt, math.MaxInt, math.MaxInt64)
 }
 
-// parts is so many quarters of n, at least one if n is.
+// parts returns so many quarters of n, at least one unless n is 0.
 func parts(n, quarters int) int { return (n*quarters + 3) / 4 }
 
-// newShared returns a class whose requests may wait, nil for one without bound.
+// newShared returns a class whose requests may wait, nil for a class without bound.
 func newShared(max, perUser, perCaller int) *class {
 	if max <= 0 {
 		return nil
@@ -126,7 +126,7 @@ func (l *requestLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if class != nil && (class == l.lists || class == l.long) {
 		t := &turn{ResponseWriter: w, turns: l.turns, who: who, ctx: ctx, waits: 1}
-		if info.Verb == "list" { // what deletes many waits for the disk
+		if info.Verb == "list" { // a request that deletes many waits for the disk
 			t.take()
 			defer t.give()
 		}
@@ -166,8 +166,8 @@ func (l *requestLimits) class(r *http.Request, info *request.RequestInfo) (*clas
 	return l.writes, "change"
 }
 
-// Pause gives up the turn of a request, if it has one, while it waits for something else
-// than its reader. The request waits for its next turn in resume.
+// Pause gives up the turn of a request, if it has one, while the request waits for something
+// else than its reader. resume waits for the next turn.
 func Pause(ctx context.Context) (resume func()) {
 	t, ok := ctx.Value(turnKey{}).(*turn)
 	if !ok {
@@ -177,7 +177,7 @@ func Pause(ctx context.Context) (resume func()) {
 	return t.take
 }
 
-// Begin waits for the turn of a watch that is about to read what exists. It goes on with the
+// Begin waits for the turn of a watch that is about to read what exists. The watch has the
 // turn until end.
 func Begin(ctx context.Context) (end func()) {
 	t, ok := ctx.Value(turnKey{}).(*turn)
@@ -191,7 +191,7 @@ func Begin(ctx context.Context) (end func()) {
 // turnKey is the context's key of a *turn.
 type turnKey struct{}
 
-// turn is a response that is written to in turns.
+// turn is a response that is written in turns.
 type turn struct {
 	http.ResponseWriter
 	turns *class
@@ -200,12 +200,12 @@ type turn struct {
 	slow  bool // the last write waited for the reader
 
 	mu    sync.Mutex
-	waits int         // of parts of the request, each of which gives the turn up
+	waits int         // how many parts of the request wait; each gives the turn up
 	mine  atomic.Bool // the request has the turn
 }
 
-// take waits for a turn, if no other part of the request waits. Without one the request
-// is over: whatever is left of it sees that itself.
+// take waits for a turn, if no other part of the request waits. If there is none, the request
+// is over. Whatever is left of it sees that itself.
 func (t *turn) take() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -224,9 +224,10 @@ func (t *turn) give() {
 	}
 }
 
-// unread calls write, which may wait for the reader. To encrypt also takes a processor, so a
+// unread calls write, which may wait for the reader. Encryption also takes a processor, so a
 // write keeps the turn while the reader takes at once what is written. A write that waits for
-// longer gives the turn up, and so does the next before it begins, until one is quick again.
+// longer gives the turn up. So does each later write before it begins, until one is quick
+// again.
 func (t *turn) unread(write func()) {
 	if !t.mine.Load() {
 		write()

@@ -17,13 +17,13 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 )
 
-// served is what becomes of an administrator's request.
+// served makes an administrator's request and returns its outcome.
 func served(t *testing.T, h http.Handler, w http.ResponseWriter, verb string) {
 	t.Helper()
 	servedTo(t, h, w, verb, "admin", "192.0.2.1:1234")
 }
 
-// servedTo is what becomes of a user's request.
+// servedTo makes a user's request and returns its outcome.
 func servedTo(t *testing.T, h http.Handler, w http.ResponseWriter, verb, name, remote string) {
 	t.Helper()
 	servedIn(t.Context(), h, w, verb, name, remote)
@@ -41,8 +41,8 @@ func options() RequestOptions {
 	return RequestOptions{Refused: NewRefused(nil), MaxReads: 400, MaxWrites: 200, LongRunning: func(_ *http.Request, info *request.RequestInfo) bool { return info.Verb == "watch" }}
 }
 
-// An administrator who asks for more lists than are served at once holds up
-// neither reads nor changes nor watches.
+// An administrator asks for more lists than are served at once. That holds up neither reads nor
+// changes nor watches.
 func TestListsHoldUpNothingElse(t *testing.T) {
 	t.Parallel()
 	release, listing := make(chan struct{}), make(chan struct{})
@@ -116,9 +116,10 @@ func TestAdministratorsAreLimited(t *testing.T) {
 	}
 }
 
-// TestAttackOfOneGreedyUser has one user list from 64 connections, open 10,000 watches, read and
-// change as much: what is above its share is told to come later, at once or as soon as nobody
-// waits for it, and another user's requests of the same kind all succeed, at the same address, too.
+// TestAttackOfOneGreedyUser has one user list from 64 connections, open 10,000 watches, and read
+// and change as much. Requests above the user's share are told to come later, at once or as soon as
+// nobody waits for them. Another user's requests of the same kinds all succeed, even at the same
+// address.
 func TestAttackOfOneGreedyUser(t *testing.T) {
 	t.Parallel()
 	for _, attack := range []struct {
@@ -182,7 +183,7 @@ func TestAttackOfOneGreedyUser(t *testing.T) {
 	}
 }
 
-// What is refused is counted by its kind and by whose bound it was.
+// Refused requests are counted by their kind and by the bound that refused them.
 func TestRefusedRequestsAreCounted(t *testing.T) {
 	const kind = "change"
 	o := options()
@@ -229,8 +230,8 @@ func TestListsThatAreNotReadHoldUpNoOthers(t *testing.T) {
 	}
 }
 
-// A watch sends what exists in its turn, of which those of another user are not the last in
-// a row of thousands, and waits for what happens without one.
+// A watch sends what exists in its turn, and waits for changes without one. In a row of thousands
+// of watches, another user's turn is not the last.
 func TestAttackWatchesThatBeginTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const flood = 1000
@@ -280,8 +281,8 @@ func TestAttackWatchesThatBeginTakeTurns(t *testing.T) {
 	})
 }
 
-// A list keeps its turn while its reader takes what is written at once, so that lists that
-// encrypt take turns like lists that read; from a reader who does not it waits without one.
+// A list keeps its turn while its reader takes at once what is written, so lists that encrypt take
+// turns as lists that read do. A list whose reader does not waits without a turn.
 func TestAttackListsThatAreReadKeepTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns(1)
@@ -308,7 +309,7 @@ func TestAttackListsThatAreReadKeepTheirTurn(t *testing.T) {
 	})
 }
 
-// held is how many turns are.
+// held returns how many turns are held.
 func held(turns *class) int {
 	turns.mu.Lock()
 	defer turns.mu.Unlock()
@@ -320,7 +321,7 @@ type timedWriter struct {
 	httptest.ResponseRecorder
 	takes time.Duration
 	turns *class
-	kept  []bool // whether the turn was, at the end of each write
+	kept  []bool // whether the turn was kept, at the end of each write
 }
 
 func (w *timedWriter) Write(p []byte) (int, error) {
@@ -341,10 +342,10 @@ func (b *blockedWriter) Write(p []byte) (int, error) {
 	return b.ResponseRecorder.Write(p)
 }
 
-// CloseNotify is what net/http's own responses have besides.
+// CloseNotify is a method that net/http's own responses have, too.
 func (b *blockedWriter) CloseNotify() <-chan bool { return nil }
 
-// BenchmarkLimits is what the limits cost a read.
+// BenchmarkLimits measures what the limits cost a read.
 func BenchmarkLimits(b *testing.B) {
 	l := WithRequestLimits(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), RequestOptions{Refused: NewRefused(nil), MaxReads: 400, MaxWrites: 200, Connections: NewConnections(10)})
 	ctx := request.WithRequestInfo(context.Background(), &request.RequestInfo{Verb: "get"})
@@ -357,8 +358,8 @@ func BenchmarkLimits(b *testing.B) {
 	}
 }
 
-// A list that waits for something else than its reader holds up no others, also where two of
-// its parts wait at once.
+// A list that waits for something else than its reader holds up no others, even if two of its parts
+// wait at once.
 func TestListsThatPauseHoldUpNoOthers(t *testing.T) {
 	t.Parallel()
 	l := WithRequestLimits(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), options()).(*requestLimits)
@@ -389,5 +390,5 @@ func TestListsThatPauseHoldUpNoOthers(t *testing.T) {
 	if held(l.turns) != 0 {
 		t.Errorf("%d turns are held by nobody", held(l.turns))
 	}
-	Pause(t.Context())() // has none to give up
+	Pause(t.Context())() // the request has no turn to give up
 }

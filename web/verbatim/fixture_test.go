@@ -39,7 +39,7 @@ var podKind = Kind{Resource: examplev1.SchemeGroupVersion.WithResource("pods"), 
 type fixture struct {
 	*kubestore.Store
 	db *db.DB
-	// transformer counts what is read.
+	// transformer counts reads.
 	transformer *storagetesting.PrefixTransformer
 	config      kubestore.Config
 }

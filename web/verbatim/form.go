@@ -18,15 +18,15 @@ import (
 // plain lists, 6 kB in compressed ones.
 const keptBytes = 128 << 20
 
-// longestKept is the length in bytes up to which the memory of a run is used again.
+// longestKept is the length in bytes up to which the memory of a run is reused.
 const longestKept = 4 * listRun
 
-// verbose is the level of what is logged from verbosity 2 on.
+// verbose is the level of messages that are logged from verbosity 2 on.
 const verbose = slog.Level(-2)
 
-// form is a form in which objects are sent, plain or compressed. Each is kept in that form, with
-// a comma before it as in a list, by its revision: the next answer, which
-// mostly has the same objects, need neither read nor form them.
+// form is a form in which objects are sent, plain or compressed. Each object is kept in that
+// form by its revision, with a comma before it as in a list. The next answer mostly has the same
+// objects, and then need neither read nor form them.
 type form struct {
 	k *kind
 	// form appends to run the first of objects, one or more, for a pass.
@@ -35,31 +35,31 @@ type form struct {
 	piece func(text []byte) piece
 	comma piece
 	kept  *filecache.Cache[sums]
-	// making is what is formed now and will be kept.
+	// making are the objects that are being formed and will be kept.
 	making makings
 	// ratio is how many stored bytes make one byte in this form.
 	ratio int64
 	// costly is true if forming an object costs more than reading the kept form.
 	costly bool
 
-	// runs holds *run, to use their memory again. A run whose Write failed does not come
-	// back: HTTP/2 can still be sending it.
+	// runs holds *run, to reuse their memory. A run whose Write failed does not come back:
+	// HTTP/2 can still be sending it.
 	runs sync.Pool
 }
 
 // piece is a text in a form.
 type piece struct {
 	bytes []byte
-	sum   gzipparts.Sum // of a compressed one
+	sum   gzipparts.Sum // checksum of a compressed text
 }
 
-// sums are the checksums of one object in a compressed form, with its comma and without.
+// sums are the checksums of one object in a compressed form, with its comma and without it.
 type sums struct{ all, object gzipparts.Sum }
 
-// run is what is sent at a time.
+// run is the unit in which an answer is sent.
 type run struct {
 	filecache.Run[sums]
-	framed []byte        // the same between other texts than commas, if it is sent so
+	framed []byte        // the same with other texts than commas between the objects, if it is sent so
 	sum    gzipparts.Sum // of what is sent
 }
 
@@ -95,7 +95,7 @@ func plainForm(k *kind, dir string) *form {
 	return f
 }
 
-// gzipForm compresses, each object on its own.
+// gzipForm compresses each object on its own.
 func gzipForm(k *kind, dir string) *form {
 	f := &form{
 		k:      k,
@@ -145,10 +145,10 @@ func gzipForm(k *kind, dir string) *form {
 // frame is the text around the objects of an answer.
 type frame struct {
 	first         piece // before the first of a list, where others have a comma
-	before, after piece // around each event; both or none
+	before, after piece // around each event; both or neither
 }
 
-// put sends a run in its frame. first is true for the run with the first object.
+// put sends a run in its frame. first is true for the run with the answer's first object.
 func (f *form) put(run *run, fr frame, first bool) {
 	run.framed, run.sum = run.framed[:0], gzipparts.Sum{}
 	events := len(fr.before.bytes) > 0
@@ -188,8 +188,8 @@ func (s plainSink) Write(bytes []byte, _ gzipparts.Sum) error {
 // Close implements sink.
 func (plainSink) Close() error { return nil }
 
-// send writes the objects of p in a frame, each run of them while the next is made. sent
-// is called after each. An error of writing is a writeError.
+// send writes the objects of p in a frame. It writes each run of them while it makes the next.
+// It calls sent after each. An error of writing is a writeError.
 func (f *form) send(ctx context.Context, p *pass, fr frame, to sink, sent func(objects int) error) error {
 	f.k.passes.Add(1)
 	defer f.k.passes.Add(-1)
@@ -210,15 +210,15 @@ func (f *form) send(ctx context.Context, p *pass, fr frame, to sink, sent func(o
 // each calls use with each run. The run belongs to use from then on.
 func (f *form) each(ctx context.Context, p *pass, fr frame, use func(*run) error) error {
 	keep := false
-	if f.costly || p.more || len(p.rest) > 0 { // else all has been read, and is quick to form
+	if f.costly || p.more || len(p.rest) > 0 { // otherwise everything has been read, and is quick to form
 		objects, size, err := f.k.source.Totals(ctx)
-		// Where not all find room, only those who go through them at the same time have
-		// something of what is kept.
+		// If not all objects find room, keeping them helps only answers that go through them at
+		// the same time.
 		keep = err == nil && (f.kept.Worth(objects, size/f.ratio) || f.k.passes.Load() > 1)
 	}
 	first := true
 	return p.each(ctx, keep, func(objects []stored) error {
-		// What has been read is the quickest to have in a form that costs nothing.
+		// In a form that costs nothing, objects that have been read are the quickest to have.
 		keep := keep && (f.costly || len(objects) > 0 && objects[0].unread())
 		ids := make([]int64, len(objects))
 		for i := range objects {
@@ -255,14 +255,15 @@ func (f *form) fill(ctx context.Context, p *pass, objects []stored, ids []int64,
 		if err == nil {
 			f.put(r, fr, first)
 		}
-		// This run, the one that is written, and what the next is made of.
+		// This is the memory for this run, the one that is being written, and the objects of the
+		// next.
 		need := headBytes + 3*int64(len(r.Bytes)) + 2*int64(len(r.framed))
 		ok = err == nil && p.share.grow(need)
 		f.k.rest()
 		if ok || err != nil {
 			return r, err
 		}
-		// It is made again when there is room.
+		// They are read again when there is room.
 		forget(objects)
 		if err := p.share.wait(ctx, need); err != nil {
 			return nil, err
@@ -270,8 +271,8 @@ func (f *form) fill(ctx context.Context, p *pass, objects []stored, ids []int64,
 	}
 }
 
-// next appends to run the first of objects, one or more, formed now or, with keep, from
-// what is kept by their ids.
+// next appends to run the first of objects, one or more. It forms them now or, with keep, takes
+// what is kept under their ids.
 func (f *form) next(ctx context.Context, p *pass, run *run, objects []stored, ids []int64, keep bool) error {
 	if keep {
 		if f.kept.Append(&run.Run, ids, p.run); len(run.Items) > 0 {
@@ -284,7 +285,7 @@ func (f *form) next(ctx context.Context, p *pass, run *run, objects []stored, id
 	}
 	objects, ids = objects[:min(len(objects), chunkObjects)], ids[:min(len(ids), chunkObjects)]
 	if keep {
-		// Another answer may have put the first there meanwhile.
+		// Another answer may meanwhile have put the first ones there.
 		objects = objects[:max(f.kept.Missing(ids), 1)]
 	}
 	if objects[0].unread() {
@@ -304,7 +305,8 @@ func (f *form) next(ctx context.Context, p *pass, run *run, objects []stored, id
 	return nil
 }
 
-// ahead calls use with each value that produce makes. Meanwhile it makes the next one.
+// ahead calls use with each value that produce makes. While use works, produce makes the next
+// value.
 func ahead[T any](ctx context.Context, produce func(ctx context.Context, use func(T) error) error, use func(T) error) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -17,16 +17,15 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// pageLimit is the longest limited list that is answered from stored bytes: its keys are in
+// pageLimit is the length of the longest limited list that is answered from stored bytes. Its keys are in
 // memory until the continue token is known.
 const pageLimit = 500
 
-// Serve answers plain JSON reads with the bytes that are stored, and leaves every other
-// request to next: tables, other encodings, selectors, whatever is malformed, and what cannot be read. It
-// stands behind authentication and authorization, and behind a filter that makes writes fail
-// soon after the request's deadline. Without that filter a client that does not read would hold
-// it for ever. What it answers
-// differs from next's answer in the order of the fields of metadata only.
+// Serve answers plain JSON reads with the bytes that are stored. It leaves every other request to next:
+// tables, other encodings, selectors, malformed requests, and objects that cannot be read. It stands
+// behind authentication and authorization, and behind a filter that makes writes fail soon after the
+// request's deadline. Without that filter a client that does not read would hold it for ever. Its answers
+// differ from next's only in the order of the fields of metadata.
 func (g *Getter) Serve(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		info, ok := request.RequestInfoFrom(req.Context())
@@ -58,7 +57,7 @@ func (g *Getter) Serve(next http.Handler) http.Handler {
 	})
 }
 
-// kind is the kind that is served as resource, if its registry has asked for a storage.
+// kind returns the kind that is served as resource, if its registry has asked for a storage.
 func (g *Getter) kind(resource schema.GroupVersionResource) *kind {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -74,7 +73,7 @@ func (k *kind) get(w http.ResponseWriter, req *http.Request, name string, next h
 		head, rest, err = k.parts(make([]byte, 0, len(k.head)+48), &s)
 	}
 	if err != nil {
-		next.ServeHTTP(w, req) // which says what is wrong, and may know a place of its own for what is not here
+		next.ServeHTTP(w, req) // it says what is wrong, and may know a place of its own for an object that is not here
 		return
 	}
 	k.answer(w, req, "GET", "resource", func(w http.ResponseWriter, req *http.Request) {
@@ -90,7 +89,7 @@ func isNotFound(err error) bool {
 	return errors.As(err, &e) && e.Code == storage.ErrCodeKeyNotFound
 }
 
-// answer has h answer, and counts it in the API server's metrics.
+// answer lets h answer, and counts that in the API server's metrics.
 func (k *kind) answer(w http.ResponseWriter, req *http.Request, verb, scope string, h http.HandlerFunc) {
 	gvr := k.Resource
 	metrics.InstrumentHandlerFunc(verb, gvr.Group, gvr.Version, gvr.Resource, "", scope, metrics.APIServerComponent, false, "", h)(w, req)

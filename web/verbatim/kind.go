@@ -17,50 +17,50 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// listBytes is what all lists of a kind may hold together, and initialBytes what all
-// watches may that send what exists.
+// listBytes bounds the memory of all lists of a kind together. initialBytes bounds that of all watches
+// that send what exists.
 const listBytes, initialBytes = 128 << 20, 64 << 20
 
-// Kind is a cluster-scoped kind whose stored bytes are its served bytes: its internal and
-// its v1 Go type are the same, so that nothing is converted.
+// Kind is a cluster-scoped kind whose stored bytes are its served bytes. Its internal and its v1 Go type
+// are the same, so nothing is converted.
 type Kind struct {
 	Resource schema.GroupVersionResource
 	Kind     string
 }
 
-// kind is what is known of the objects of one storage.
+// kind describes the objects of one storage.
 type kind struct {
 	Kind
 	codecs serializer.CodecFactory
-	// codec is the storage's own, and reads into what newFunc makes.
+	// codec is the storage's own. It reads into the objects that newFunc makes.
 	codec   runtime.Codec
 	newFunc func() runtime.Object
 
-	// The rest is of kinds that are served as they are stored.
+	// The rest is for kinds that are served as they are stored.
 
-	// head is how every stored object begins, up to and with the brace that opens its
-	// metadata; nil of other kinds.
+	// head is how every stored object begins, up to and with the brace that opens its metadata. It is
+	// nil for other kinds.
 	head []byte
-	// encoder identifies the API server's encoder to plain JSON; events, its encoders
-	// of watch events to that.
+	// encoder identifies the API server's encoder to plain JSON. events identifies its encoders of watch
+	// events to plain JSON.
 	encoder runtime.Identifier
 	events  map[runtime.Identifier]watch.EventType
-	// source is nil when the storage is not one.
+	// source is nil when the storage is not a Source.
 	source      Source
 	plain, gzip *form
-	// lists is the memory of all lists, and initial that of all watches which send what exists.
+	// lists is the memory of all lists, and initial that of all watches that send what exists.
 	lists, initial *room
 	patience       time.Duration // of a list that waits for room
-	// working has a place for each answer that reads and forms objects now, which
-	// holds what is not of its share yet.
+	// working has a place for each answer that now reads and forms objects. Such an answer holds memory
+	// that is not in its share yet.
 	working chan struct{}
 	// passes counts the passes under way.
 	passes atomic.Int64
-	// unreadable is the name of an object that could not be read, if one was met.
+	// unreadable is the name of an object that could not be read, nil if there was none.
 	unreadable atomic.Pointer[string]
 }
 
-// serveAsStored makes k a kind of the first sort, whose forms are kept in dir.
+// serveAsStored makes k a kind that is served as it is stored. Its forms are kept in dir.
 func (k *kind) serveAsStored(kind Kind, codecs serializer.CodecFactory, dir string) error {
 	gv := kind.Resource.GroupVersion()
 	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeJSON)
@@ -80,7 +80,7 @@ func (k *kind) serveAsStored(kind Kind, codecs serializer.CodecFactory, dir stri
 	return nil
 }
 
-// work waits until there is a place to work at. rest gives it back. work returns false when ctx is done.
+// work waits for a place to work at. rest gives the place back. work returns false when ctx is done.
 func (k *kind) work(ctx context.Context) bool {
 	select {
 	case k.working <- struct{}{}:
@@ -100,8 +100,8 @@ func (k *kind) close() {
 	}
 }
 
-// stored is an object of the storage. Of one that was not read yet only name and revision
-// are known, and data and err are nil.
+// stored is an object of the storage. If it was not read yet, only name and revision are known, and data
+// and err are nil.
 type stored struct {
 	name string
 	rev  int64
@@ -117,12 +117,12 @@ func (k *kind) append(buf []byte, s *stored) ([]byte, error) {
 	return append(head, rest...), err
 }
 
-// parts are the object as append has it, without a copy of what is long: head is appended to buf,
-// rest follows it.
+// parts returns the object as append has it, without a copy of the long part. head is appended to buf,
+// and rest follows it.
 func (k *kind) parts(buf []byte, s *stored) (head, rest []byte, err error) {
 	defer func() {
 		if err != nil {
-			name := s.name // and not the page it is of
+			name := s.name // a copy: a pointer into s would hold its page
 			k.unreadable.Store(&name)
 		}
 	}()
@@ -131,7 +131,7 @@ func (k *kind) parts(buf []byte, s *stored) (head, rest []byte, err error) {
 	}
 	rest, ok := k.metadata(s.data)
 	if !ok {
-		// Not as the encoder writes it: by an older release, or by hand.
+		// The encoder would not write it so: an older release did, or somebody by hand.
 		data, err := k.encodeAnew(s.data)
 		if err != nil {
 			return buf, nil, fmt.Errorf("object %q at revision %d: %w", s.name, s.rev, err)
@@ -161,8 +161,8 @@ func (k *kind) encodeAnew(data []byte) ([]byte, error) {
 	return runtime.Encode(k.codec, obj)
 }
 
-// meetsUnreadable tells whether an object is known that cannot be read. Then the API server
-// answers: once the first bytes are sent, it is too late to report an error.
+// meetsUnreadable tells whether an object is known that cannot be read. If so, the API server answers:
+// once the first bytes are sent, it is too late to report an error.
 func (k *kind) meetsUnreadable(ctx context.Context) bool {
 	name := k.unreadable.Load()
 	if name == nil {
@@ -184,7 +184,7 @@ func (k *kind) meetsUnreadable(ctx context.Context) bool {
 	return false
 }
 
-// write has make append to a buffer and writes that.
+// write calls make to append to a buffer, and writes the result.
 func write(w io.Writer, make func(buf []byte) ([]byte, error)) error {
 	buf := texts.Get().(*[]byte)
 	text, err := make((*buf)[:0])

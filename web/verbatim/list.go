@@ -21,12 +21,12 @@ const gzipThreshold = 128 << 10
 // listPatience is how long a list waits for others to end.
 const listPatience = 2 * time.Second
 
-// listEnd is a list from the end of its items.
+// listEnd follows the items of a list.
 const listEnd = "]}\n"
 
-// list answers with all objects, or a page of them. It calls next instead if it reads a
-// damaged object before it has written anything. A damaged object that it reads later ends
-// the connection, and next answers the lists that follow.
+// list answers with all objects, or a page of them. If it reads a damaged object before it
+// has written anything, it calls next instead. If it reads one later, it ends the
+// connection, and next answers the lists that follow.
 func (k *kind) list(w http.ResponseWriter, req *http.Request, opts storage.ListOptions, next http.Handler) {
 	share := &share{of: k.lists}
 	defer share.release()
@@ -54,7 +54,7 @@ func (k *kind) list(w http.ResponseWriter, req *http.Request, opts storage.ListO
 		if err == nil {
 			return
 		}
-		// The status is out: all that is left is to show that this is not the end.
+		// The status is out. All that is left is to show that this is not the end.
 		if k.unreadable.Load() != nil {
 			slog.ErrorContext(ctx, "a list ended at an object that cannot be read; the next one will say so", "resource", k.Resource, "err", err)
 		} else {
@@ -109,7 +109,7 @@ func (p *pass) listHead() ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		b = append(b, `,"continue":`+strconv.Quote(token)...) // base64: nothing to escape
+		b = append(b, `,"continue":`+strconv.Quote(token)...) // base64: nothing needs escaping
 		b = append(b, `,"remainingItemCount":`...)
 		b = strconv.AppendInt(b, p.remaining, 10)
 	}

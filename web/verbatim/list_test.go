@@ -85,7 +85,7 @@ func listBy(t *testing.T, r *kind, encoding string, opts storage.ListOptions) (t
 	return string(b)
 }
 
-// lists returns the plain list as it is formed anew, having checked that it is the
+// lists returns the plain list as it is formed anew. It checks that the list is the
 // same, byte by byte, in other forms and from what is kept.
 func (l *lists) lists(t *testing.T, opts storage.ListOptions) string {
 	t.Helper()
@@ -102,8 +102,8 @@ func (l *lists) lists(t *testing.T, opts storage.ListOptions) string {
 	return want
 }
 
-// However objects come, change and go, lists of what is kept are as lists formed
-// anew, at any revision and in pages; and what has not changed is not read again.
+// However objects come, change and go, lists of kept parts equal lists formed anew, at
+// any revision and in pages. Objects that have not changed are not read again.
 func TestKeptLists(t *testing.T) {
 	l := newLists(t)
 	seed := rand.Uint64()
@@ -139,7 +139,7 @@ func TestKeptLists(t *testing.T) {
 			})
 		}
 		all.Wait()
-		// A list reads what it has to know before it is written.
+		// A list reads what it has to know before anything is written.
 		for _, encoding := range []string{"gzip", ""} {
 			l.transformer.GetReadsAndReset()
 			l.list(t, encoding, storage.ListOptions{})
@@ -159,8 +159,8 @@ func TestKeptLists(t *testing.T) {
 	}
 }
 
-// What is kept is what is sent: a list that formed its objects anew would be right
-// as well.
+// A list sends what is kept. Without this test, a list that formed its objects anew
+// would pass as well.
 func TestListsAreOfWhatIsKept(t *testing.T) {
 	l := newLists(t)
 	for i := range 150 {
@@ -194,7 +194,7 @@ func TestListsAreOfWhatIsKept(t *testing.T) {
 	}
 }
 
-// A list says which object cannot be read, or ends without an end.
+// A list says which object cannot be read, or breaks off.
 func TestListMeetsDamage(t *testing.T) {
 	for _, encoding := range []string{"", "gzip"} {
 		l := newLists(t)
@@ -244,7 +244,7 @@ func TestListMeetsDamage(t *testing.T) {
 	}
 }
 
-// A request that ends leaves no list that looks whole.
+// If a request ends, its list never looks whole.
 func TestListEndsWithItsRequest(t *testing.T) {
 	l := newLists(t)
 	for i := range 250 {
@@ -280,7 +280,7 @@ func (c *cancelling) Header() http.Header {
 	return c.ResponseRecorder.Header()
 }
 
-// A read of a damaged object is left to who can say what is wrong with it.
+// A read of a damaged object is left to the handler that can say what is wrong with it.
 func TestGetMeetsDamage(t *testing.T) {
 	l := newLists(t)
 	l.create(t, "a")

@@ -14,13 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Object is an object that many requests are given at once. Encoders set and reset an
-// object's kind while they work, so handing the bare object to several would be a data
-// race. It is a runtime.CacheableObject: the API server asks it for its encoding, which is made
-// once for each format. One of a kind that is served as it is stored is not decoded
-// unless somebody wants another format than plain JSON.
+// Object is an object that is given to many requests at once. Encoders set and reset an
+// object's kind while they work, so giving the bare object to several would be a data race. It
+// is a runtime.CacheableObject: the API server asks it for its encoding, which is made once for
+// each format. An object of a kind that is served as it is stored is decoded only if somebody
+// wants another format than plain JSON.
 type Object struct {
-	// Object has the resourceVersion; all metadata in the answer to a creation only.
+	// Object has the resourceVersion. In the answer to a creation it has all metadata.
 	metav1.Object
 	kind *kind
 	data []byte // as stored
@@ -115,7 +115,7 @@ func (o *Object) object() (runtime.Object, error) {
 	return o.decoded, o.err
 }
 
-// GetObject implements runtime.CacheableObject; the copy is the caller's. What cannot
+// GetObject implements runtime.CacheableObject. The copy is the caller's. An object that cannot
 // be decoded is returned as its bytes.
 func (o *Object) GetObject() runtime.Object {
 	obj, err := o.object()
@@ -145,8 +145,8 @@ func eventEncoder(object, event runtime.Identifier, t watch.EventType) runtime.I
 	return runtime.Identifier(id)
 }
 
-// codec is a storage's codec. For watches, which do not say what an object is read into, it
-// leaves objects as they are stored.
+// codec is a storage's codec. A watch does not say what an object is read into; for watches,
+// codec leaves objects as they are stored.
 type codec struct {
 	runtime.Codec
 	kind *kind

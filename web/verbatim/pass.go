@@ -15,11 +15,11 @@ const (
 	headBytes   = 256 << 10
 	// chunkObjects is how many objects are read, or formed, at a time.
 	chunkObjects = 100
-	// listRun and watchRun are the least length of a run in bytes, and how much is read at a
-	// time. Each answer has two runs in memory. Long runs make a list faster; short ones leave
+	// listRun and watchRun are the least length of a run in bytes, and also how much is read at
+	// a time. Each answer has two runs in memory. Long runs make a list faster; short ones leave
 	// room for more watches.
 	listRun, watchRun = 512 << 10, 128 << 10
-	// chunkKeys is how many names are read at a time where no values are read.
+	// chunkKeys is how many names are read at a time if no values are read.
 	chunkKeys = 1000
 )
 
@@ -31,26 +31,26 @@ type pass struct {
 
 	head []stored // read before anything is written
 	size int      // bytes of them
-	rest []stored // what follows in a page; read are only the revisions
-	// Of a pass to the end: the name from which more objects follow.
+	rest []stored // the objects after head in a page; only their revisions have been read
+	// more is for a pass to the end: the objects after the name from follow.
 	more bool
 	from string
 
-	// run is how long runs are, and share what the answer may hold.
+	// run is the length of runs. share is the memory that the answer may hold.
 	run   int
 	share *share
 
-	// Of a page after which more objects follow: its last name, and how many follow.
+	// These are for a page after which more objects follow: its last name, and how many follow.
 	last      string
 	remaining int64
 }
 
-// weight is what an answer with so long runs may hold at first.
+// weight is how much an answer with runs of that length may hold at first.
 func weight(run int) int64 { return headBytes + 3*int64(run) }
 
-// begin reads what has to be known before the first byte is written, of which the answer
-// keeps what its share has room for. It returns ok false where the API server's own handler
-// should say what is wrong.
+// begin reads what must be known before the first byte is written. The answer keeps as much of
+// it as its share has room for. ok is false where the API server's own handler should say what
+// is wrong.
 func (k *kind) begin(ctx context.Context, opts storage.ListOptions, run int, share *share) (p *pass, ok bool) {
 	rev, from, err := storage.ValidateListOptions("/", k.source.Versioner(), opts)
 	if err != nil {
@@ -107,19 +107,19 @@ func (p *pass) page(ctx context.Context, limit, size int, count bool) (page []st
 	return page, nil
 }
 
-// forget drops what was read of objects. They will be read again.
+// forget drops the data of objects. They will be read again.
 func forget(objects []stored) {
 	for i := range objects {
 		objects[i].data = nil
 	}
 }
 
-// each calls use with all objects, which belong to use from then on. With keys it reads only
-// the revisions of those that begin has not read.
+// each calls use with all objects. They belong to use from then on. With keys, it reads only the
+// revisions of objects that begin has not read.
 func (p *pass) each(ctx context.Context, keys bool, use func([]stored) error) error {
 	for _, page := range []*[]stored{&p.head, &p.rest} {
 		objects := *page
-		*page = nil // their values are the user's to let go of
+		*page = nil // use lets go of their values
 		if err := use(objects); err != nil {
 			return err
 		}
@@ -144,7 +144,7 @@ func (p *pass) each(ctx context.Context, keys bool, use func([]stored) error) er
 }
 
 // read reads the values of the first of objects, or of all. The objects follow each other in the
-// storage, and their revisions are known. It is an error if it reads none.
+// storage, and their revisions are known. It is an error to read none.
 func (p *pass) read(ctx context.Context, objects []stored) error {
 	n := 0
 	_, _, _, err := p.k.source.ScanStored(ctx, objects[0].name, p.rev, len(objects), p.run, false, func(name string, rev int64, data []byte, err error) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// changedSource has other revisions, or other objects, than were listed.
+// changedSource has other revisions, or other objects, than those that were listed.
 type changedSource struct {
 	Source
 	objects []stored
@@ -19,14 +19,14 @@ func (s changedSource) ScanStored(_ context.Context, _ string, rev int64, _, _ i
 	return rev, false, 0, nil
 }
 
-// What is read later for a list is what was listed: the same objects, and the same
+// A list that reads objects later reads what was listed: the same objects, and the same
 // revisions of them. Their forms are kept by revision.
 func TestReadIsWhatWasListed(t *testing.T) {
 	t.Parallel()
 	value := []byte("{}")
 	for name, test := range map[string]struct {
 		there []stored
-		read  int // how many of the two that were listed
+		read  int // how many of the two listed objects
 		fails bool
 	}{
 		"the same":            {[]stored{{"a", 1, value, nil}, {"b", 2, value, nil}}, 2, false},

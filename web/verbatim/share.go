@@ -22,7 +22,7 @@ type share struct {
 	holds int64
 }
 
-// wait waits until n bytes may be held. Whoever waits must hold nothing.
+// wait waits until n bytes may be held. The caller must hold nothing meanwhile.
 func (s *share) wait(ctx context.Context, n int64) error {
 	s.release()
 	n = min(n, s.of.size)
@@ -36,7 +36,7 @@ func (s *share) wait(ctx context.Context, n int64) error {
 	return nil
 }
 
-// grow tells whether n bytes may be held now.
+// grow tells whether n more bytes may be held now.
 func (s *share) grow(n int64) bool {
 	n = min(n, s.of.size)
 	if n > s.holds {

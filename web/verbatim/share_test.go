@@ -29,8 +29,8 @@ func (s *stuck) Write(p []byte) (int, error) {
 	return s.ResponseRecorder.Write(p)
 }
 
-// Lists of stored bytes that are not read: as many are begun as find room, the others are told
-// to come back, and when the room is free there is a whole list again.
+// Nobody reads lists of stored bytes. As many begin as find room, and the others are told to come
+// back. When the room is free, there is a whole list again.
 func TestAttackStoredListsThatAreNotRead(t *testing.T) {
 	for _, encoding := range []string{"identity", "gzip"} {
 		l := newLists(t)
@@ -78,8 +78,8 @@ func TestAttackStoredListsThatAreNotRead(t *testing.T) {
 	}
 }
 
-// A list of objects that are larger than it may hold at first lets go of what it has read while it
-// waits for more room, and is whole in the end.
+// A list has objects that are larger than it may hold at first. It lets go of what it has read
+// while it waits for more room, and is whole in the end.
 func TestLargeObjectsWaitForRoom(t *testing.T) {
 	l := newLists(t)
 	const objects, size = 6, 1 << 20
@@ -114,7 +114,7 @@ func TestLargeObjectsWaitForRoom(t *testing.T) {
 	go func() {
 		sent <- l.reader.plain.send(ctx, p, frame{first: l.reader.plain.piece([]byte("["))}, plainSink{&w}, func(int) error { return nil })
 	}()
-	// Until the others end, the list waits for more than it may hold.
+	// Until the others end, the list waits because it needs more than it may hold.
 	for deadline := time.Now().Add(time.Minute); room.TryAcquire(0); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the list does not wait")

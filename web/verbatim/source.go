@@ -7,12 +7,12 @@ import (
 )
 
 // Source is a storage of cluster-scoped objects that can also be read as bytes. Revisions
-// are resource versions; no two changes have the same.
+// are resource versions. No two changes have the same.
 type Source interface {
 	storage.Interface
 
-	// ReadStored returns what is stored of the object called name, without a
-	// resourceVersion, and its revision. One that does not exist is a
+	// ReadStored returns the stored bytes of the object called name, without a
+	// resourceVersion, and its revision. If the object does not exist, the error is a
 	// storage.StorageError, as from Get.
 	ReadStored(ctx context.Context, name string) (data []byte, rev int64, err error)
 
@@ -20,12 +20,12 @@ type Source interface {
 	// their names. It begins with the name from, and ends after limit objects or size bytes.
 	// With size 0 it reads no data. An object that cannot be read has err in place of data.
 	// ScanStored returns the revision that it has read, whether more objects follow, and, if
-	// count is true, how many. A call from the last name and a zero byte goes on.
+	// count is true, how many. To go on, call it from the last name and a zero byte.
 	ScanStored(ctx context.Context, from string, rev int64, limit, size int, count bool,
 		each func(name string, rev int64, data []byte, err error)) (at int64, more bool, remaining int64, err error)
 
 	// Hold keeps what exists at revision rev, and the changes after it, from being forgotten
-	// until release is called, which may be more than once.
+	// until release is called. release may be called more than once.
 	Hold(rev int64) (release func())
 
 	// Totals returns how many objects there are now, and their bytes.

@@ -28,11 +28,11 @@ type Getter struct {
 	served map[schema.GroupVersionResource]Kind
 
 	mu    sync.Mutex
-	kinds map[schema.GroupVersionResource]*kind // that are served, by what registries asked for
+	kinds map[schema.GroupVersionResource]*kind // the kinds that are served, by the resource that registries asked for
 }
 
-// NewGetter returns a Getter over inner, which serves kinds as they are stored. It keeps what
-// lists were made of in files in dir. Codecs are the API server's.
+// NewGetter returns a Getter over inner, which serves kinds as they are stored. It keeps the
+// parts of lists in files in dir. Codecs are the API server's.
 func NewGetter(inner generic.RESTOptionsGetter, codecs serializer.CodecFactory, dir string, kinds ...Kind) *Getter {
 	g := &Getter{RESTOptionsGetter: inner, codecs: codecs, dir: dir, served: map[schema.GroupVersionResource]Kind{}, kinds: map[schema.GroupVersionResource]*kind{}}
 	for _, k := range kinds {
@@ -97,7 +97,7 @@ func (s *objects) Watch(ctx context.Context, key string, opts storage.ListOption
 // writtenKey is the context's key of a *written.
 type writtenKey struct{}
 
-// written is what a request has created, of a kind that is served as it is stored.
+// written is an object that a request has created, of a kind that is served as it is stored.
 type written struct{ object *Object }
 
 // Create implements storage.Interface.

@@ -29,7 +29,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/verbatim/gzipparts"
 )
 
-// watchOptions are of a watch that begins with what exists and has no selector.
+// watchOptions are the options of a watch that begins with what exists and has no selector.
 type watchOptions struct {
 	query url.Values
 	// bookmark is true if a bookmark marks the end of what exists.
@@ -69,9 +69,9 @@ func newWatchOptions(query url.Values) (_ watchOptions, ok bool) {
 	return o, true
 }
 
-// watch answers with an event for each object that exists. Then next goes on from their
-// revision. If watch reads a damaged object before it has written anything, next answers from
-// the beginning. A damaged object that it reads later becomes an event of type ERROR, as from next.
+// watch answers with an event for each object that exists. Then next goes on from their revision.
+// If watch reads a damaged object before it has written anything, next answers from the beginning.
+// If it reads one later, the object becomes an event of type ERROR, as from next.
 func (k *kind) watch(w http.ResponseWriter, req *http.Request, opts watchOptions, next http.Handler) {
 	ctx := req.Context()
 	began := time.Now()
@@ -95,8 +95,8 @@ func (k *kind) watch(w http.ResponseWriter, req *http.Request, opts watchOptions
 		next.ServeHTTP(w, req)
 		return
 	}
-	// What exists may take longer to send than history is kept. The watch that goes on from
-	// there has a hold of its own when it has begun.
+	// What exists may take longer to send than history is kept. Once the watch that goes on from
+	// there has begun, it has a hold of its own.
 	s := &eventStream{ResponseWriter: w, flush: http.NewResponseController(w).Flush, begun: k.source.Hold(p.rev)}
 	defer s.begun()
 	// As in the API server, an answer is compressed only if a bookmark ends it.
@@ -245,7 +245,8 @@ func (s *eventStream) Write(b []byte) (int, error) {
 // Flush implements http.Flusher. An error is that of the next Write, too.
 func (s *eventStream) Flush() {
 	if s.member != nil {
-		// Flushed first: of a last block Go's reader returns nothing before the next member begins.
+		// The member is flushed first: otherwise Go's reader returns nothing of a last block before
+		// the next member begins.
 		_ = s.member.Flush()
 		_ = s.member.Close()
 		s.member.Reset(nil)

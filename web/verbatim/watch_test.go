@@ -24,8 +24,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/verbatim/filecache"
 )
 
-// A hundred informers that start at once cost one pass over the disk, also where what they are sent
-// does not find room in what is kept: who is ahead reads, and the others take what it has kept.
+// A hundred informers that start at once cost one pass over the disk, even if what they are sent does not find
+// room in what is kept. The one that is ahead reads, and the others take what it has kept.
 func TestInformersShareOnePass(t *testing.T) {
 	l := newLists(t)
 	const objects, informers = 1000, 100
@@ -57,7 +57,7 @@ func TestInformersShareOnePass(t *testing.T) {
 			t.Cleanup(stop)
 			runs = append(runs, next)
 		}
-		// What each has read before it writes is on the page that the others read, too.
+		// The objects that each reads before it writes are on the page that the others read, too.
 		if begun := l.transformer.GetReadsAndReset(); begun > informers*headObjects {
 			t.Errorf("%s: beginning read %d objects", name, begun)
 		}
@@ -97,8 +97,8 @@ func (s yielding) ScanStored(ctx context.Context, from string, rev int64, limit,
 	return s.Source.ScanStored(ctx, from, rev, limit, size, count, each)
 }
 
-// Informers that are all at the same place at the same moment, as those that start at once are, have what is there
-// read and formed by one of them.
+// Informers that start at once are at the same place at the same moment. One of them reads and forms what is there
+// for all.
 func TestInformersInStepShareOnePass(t *testing.T) {
 	l := newLists(t)
 	const objects, informers = 500, 20
@@ -131,14 +131,14 @@ func TestInformersInStepShareOnePass(t *testing.T) {
 			})
 		}
 		all.Wait()
-		// Two may share a part of what they form, if one of them begins in the midst of the other's.
+		// Two may share a part of the objects that they form, if one begins in the midst of the other's.
 		if reads := l.transformer.GetReadsAndReset(); reads > 3*objects {
 			t.Errorf("%s: %d informers read %d objects, of which there are %d", name, informers, reads, objects)
 		}
 	}
 }
 
-// What cannot be read is an event of the watch, or left to those who say so.
+// An object that cannot be read is an event of the watch, or is left to the handler that says so.
 func TestInitialEventsMeetDamage(t *testing.T) {
 	for _, encoding := range []string{"identity", "gzip"} {
 		l := newLists(t)
@@ -161,7 +161,7 @@ func TestInitialEventsMeetDamage(t *testing.T) {
 			t.Errorf("%d events, and then %.100s", n, text[max(0, len(text)-100):])
 		}
 		dbtest.Damage(t, l.db, "/pods/ns/pod-200")
-		l.reader.plain.kept.Close() // else it is not read again
+		l.reader.plain.kept.Close() // otherwise it is not read again
 		text = watch()
 		lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 		if last := lines[len(lines)-1]; !strings.HasPrefix(last, `{"type":"ERROR","object":{"kind":"Status"`) && !strings.HasPrefix(last, `{"type":"ERROR","object":{"`) ||
@@ -187,7 +187,7 @@ func TestInitialEventsMeetDamage(t *testing.T) {
 	}
 }
 
-// forgetfulClient has history forgotten with the first byte that it is sent.
+// forgetfulClient makes the store forget history when the first byte is sent to it.
 type forgetfulClient struct {
 	http.ResponseWriter
 	forget func()
@@ -200,8 +200,8 @@ func (c *forgetfulClient) Write(b []byte) (int, error) {
 
 func (c *forgetfulClient) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
-// What exists may take longer to send than history is kept: it is sent as it was when the watch began,
-// and so is every change since.
+// What exists may take longer to send than history is kept. It is sent as it was when the watch began, and so is
+// every change since.
 func TestInitialEventsOutlastHistory(t *testing.T) {
 	t.Parallel()
 	clock := testclock.NewFakeClock(time.Now())
@@ -228,7 +228,7 @@ func TestInitialEventsOutlastHistory(t *testing.T) {
 	})}
 	var next watch.Event
 	l.reader.watch(client, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/pods?watch=1", nil), opts, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		// As the API server: the watch first, and then the status.
+		// This is the API server's order: first the watch, then the status.
 		goesOn, err := l.Watch(req.Context(), "/pods/", storage.ListOptions{ResourceVersion: req.URL.Query().Get("resourceVersion"), Recursive: true, Predicate: storage.Everything})
 		if err != nil {
 			t.Error(err)

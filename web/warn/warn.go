@@ -1,5 +1,5 @@
-// Package warn logs what strangers can cause, such as failed logins, so that an
-// administrator hears of it at once and a flood of it cannot fill a disk.
+// Package warn logs events that strangers can cause, such as failed logins. An
+// administrator hears of an event at once, and a flood of them cannot fill a disk.
 package warn
 
 import (
@@ -39,9 +39,9 @@ type told struct {
 	again   int
 }
 
-// Warn logs a warning. Another one with the same key within the Window, such
-// as one about the same address, is counted and told of at the window's end. Strings
-// and errors in args become one line of at most 512 bytes.
+// Warn logs a warning. If another one with the same key comes within the Window, such
+// as one about the same address, it is only counted; the count is logged at the
+// window's end. Strings and errors in args become one line of at most 512 bytes.
 func (l *Limiter) Warn(key, message string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

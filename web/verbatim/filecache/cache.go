@@ -9,16 +9,17 @@ import (
 	"syscall"
 )
 
-// spareFiles: the file is created where so many of its full size have room, so that
-// it does not take the last space from what is worth more.
+// spareFiles bounds the space that the file may take: the file is created only where so
+// many of its full size have room. So it does not take the last space from what is worth
+// more.
 const spareFiles = 8
 
-// maxItems bounds what a Cache remembers in memory, some 60 bytes a value.
+// maxItems bounds what a Cache remembers in memory, some 60 bytes for each value.
 const maxItems = 1 << 16
 
-// Cache keeps values by a number that its user gives them and that always means
-// the same value. When the file is full, the oldest values go. Losing a value is
-// never an error: its user makes it again. Methods may be called from any goroutine.
+// Cache keeps values by a number that its user gives them. A number always means the
+// same value. When the file is full, the oldest values go. Losing a value is never an
+// error: its user makes it again. Methods may be called from any goroutine.
 type Cache[M any] struct {
 	dir  string
 	size int64
@@ -27,17 +28,18 @@ type Cache[M any] struct {
 	closed    bool
 	file      *os.File // nil before it is needed
 	locations map[int64]location[M]
-	// order has what is in the file, or will be in a moment, oldest first.
+	// order lists the values that are in the file, or will be in a moment, oldest first.
 	order []ordered
-	// next is how many bytes have been given out since the file was created. The
-	// byte at position p of these is at p modulo size, until that is given out again.
+	// next is how many bytes have been given out since the file was created. The byte at
+	// position p of these is at p modulo size in the file, until that place is given out
+	// again.
 	next int64
 }
 
-// Item is what is kept of a value in memory.
+// Item is the part of a value that is kept in memory.
 type Item[M any] struct {
 	Len  int // of the value, in bytes
-	Meta M   // whatever its user wants to know
+	Meta M   // for the user of the cache
 }
 
 // Run is values in a row.
@@ -63,15 +65,14 @@ func New[M any](dir string, size int64) *Cache[M] {
 	return &Cache[M]{dir: dir, size: size, locations: map[int64]location[M]{}}
 }
 
-// Worth tells whether so many values, of so many bytes in total, find room. When all
-// are read in a row, a cache with less room would only forget each before it is asked
-// for again.
+// Worth tells whether so many values, of so many bytes in total, find room. A cache with
+// less room, read in a row, would only forget each value before it is asked for again.
 func (c *Cache[M]) Worth(values, bytes int64) bool {
 	return values <= maxItems && bytes <= c.size
 }
 
-// Append appends to run the values of the first of ids, up to one that is not known
-// or to where run has limit bytes.
+// Append appends to run the values of the first of ids. It stops at one that is not
+// known, or when run has limit bytes.
 func (c *Cache[M]) Append(run *Run[M], ids []int64, limit int) {
 	var locations []location[M]
 	c.mu.Lock()
@@ -86,7 +87,8 @@ func (c *Cache[M]) Append(run *Run[M], ids []int64, limit int) {
 	}
 	c.mu.Unlock()
 
-	// What was made for one list stands in its order: one read gets many.
+	// Values that were made for one list stand in the order of the list, so one read
+	// gets many.
 	for len(locations) > 0 {
 		n, end := 0, locations[0].at
 		for n < len(locations) && locations[n].at == end && end%c.size >= locations[0].at%c.size {
@@ -102,8 +104,8 @@ func (c *Cache[M]) Append(run *Run[M], ids []int64, limit int) {
 	}
 }
 
-// read appends to run what stands in a row in the file, and returns how many of it
-// are what was put there.
+// read appends to run values that stand in a row in the file. It returns how many of
+// them are what was put there.
 func (c *Cache[M]) read(file *os.File, run *Run[M], row []location[M]) (good int) {
 	last := row[len(row)-1]
 	n, start := int(last.at-row[0].at)+last.Len, len(run.Bytes)
@@ -136,8 +138,8 @@ func (c *Cache[M]) Missing(ids []int64) int {
 	return len(ids)
 }
 
-// held tells whether what has been read at a position was what that position was
-// given out for: space is given out anew before it is written to.
+// held tells whether the bytes read at a position were still those for which the
+// position was given out. A place is given out anew before it is written to.
 func (c *Cache[M]) held(file *os.File, at int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -146,7 +148,8 @@ func (c *Cache[M]) held(file *os.File, at int64) bool {
 
 func (c *Cache[M]) holds(at int64) bool { return len(c.order) > 0 && at >= c.order[0].at }
 
-// forget forgets the value of id, if it is still what could not be read.
+// forget forgets the value of id, unless another has taken its place since it could not
+// be read.
 func (c *Cache[M]) forget(file *os.File, id, at int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,8 +158,8 @@ func (c *Cache[M]) forget(file *os.File, id, at int64) {
 	}
 }
 
-// Put keeps a run of values, each under its id. On an error none are kept, nor any
-// from before, and the file's space is given back. Where space is short nothing is kept.
+// Put keeps a run of values, each under its id. On an error it keeps none, forgets those
+// from before, and gives the file's space back. Where space is short it keeps nothing.
 func (c *Cache[M]) Put(ids []int64, run Run[M]) error {
 	n := int64(len(run.Bytes))
 	if n == 0 || n > c.size/2 {
@@ -207,7 +210,7 @@ func (c *Cache[M]) reserve(ids []int64, items []Item[M], n int64) (file *os.File
 	}
 	at = c.next
 	if rest := c.size - at%c.size; rest < n {
-		at += rest // the file's end is not in the middle
+		at += rest // a value does not go over the end of the file
 	}
 	c.next = at + n
 	for p, i := at, 0; i < len(ids); i++ {
@@ -228,7 +231,7 @@ func (c *Cache[M]) reserve(ids []int64, items []Item[M], n int64) (file *os.File
 	return c.file, at, nil
 }
 
-// spare tells whether there is room for the file. If that is not known there is.
+// spare tells whether there is room for the file. If that is not known, it says yes.
 func (c *Cache[M]) spare() bool {
 	var fs syscall.Statfs_t
 	err := syscall.Statfs(c.dir, &fs)

@@ -15,7 +15,7 @@ func value(id int64) []byte {
 	return bytes.Repeat(fmt.Appendf(nil, "this is value %d ", id), 1+int(id%7))
 }
 
-// runOf is the values of ids in a row; each one's id is kept with it.
+// runOf returns the values of ids in a row. Each one's id is kept with it.
 func runOf(ids ...int64) (run Run[int64]) {
 	for _, id := range ids {
 		v := value(id)
@@ -32,8 +32,7 @@ func put(t testing.TB, c *Cache[int64], ids ...int64) {
 	}
 }
 
-// get returns which of ids are known, having checked that what is returned of these
-// is right.
+// get returns which of ids are known, after checking that their values are right.
 func get(t testing.TB, c *Cache[int64], ids ...int64) (known []int64) {
 	t.Helper()
 	for len(ids) > 0 {
@@ -77,7 +76,7 @@ func TestCache(t *testing.T) {
 	c.Close()
 }
 
-// However much is put, the file keeps its bound, what is said to be known is right,
+// However much is put, the file keeps its bound, every value that is known is right,
 // and what came last is known.
 func TestCacheGoesRound(t *testing.T) {
 	c := New[int64](t.TempDir(), 2000)
@@ -173,7 +172,7 @@ func TestCacheWithoutSpace(t *testing.T) {
 	}
 }
 
-// A cache leaves a disk alone that has not many times its size.
+// A cache takes no space on a disk that has not many times its size.
 func TestCacheNeedsRoom(t *testing.T) {
 	c := New[int64](t.TempDir(), 1<<60)
 	defer c.Close()
@@ -183,7 +182,7 @@ func TestCacheNeedsRoom(t *testing.T) {
 	}
 }
 
-// What is appended ends where it was asked to, and continues what is there.
+// Appended values end at the limit that was asked for, and continue what is there.
 func TestAppendHasALimit(t *testing.T) {
 	c := New[int64](t.TempDir(), 1<<20)
 	defer c.Close()

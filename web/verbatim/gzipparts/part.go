@@ -7,17 +7,17 @@ import (
 	"github.com/klauspost/compress/flate"
 )
 
-// Sum is what the end of a stream needs to know of a text in it. That of no text
-// is the zero Sum.
+// Sum describes a text for the end of a stream that holds it. The zero Sum is that of
+// no text.
 type Sum struct {
 	size, crc uint32 // modulo 2^32, and CRC-32 (IEEE)
-	// shift is what the CRC-32 of what stands before the text is multiplied by.
+	// shift is the factor for the CRC-32 of the texts before this one.
 	shift uint32
 }
 
-// Append compresses text, of less than 4 GiB, about as well as gzip -1, and appends
-// that to buf: deflate blocks that can stand anywhere in a stream, as they end at a
-// byte, are none of them the last, and refer to nothing before them.
+// Append compresses text, of less than 4 GiB, about as well as gzip -1, and appends the
+// result to buf. The result is deflate blocks that can stand anywhere in a stream: they
+// end at a byte, none of them is the last, and they refer to nothing before them.
 func Append(buf, text []byte) ([]byte, Sum) {
 	b := bytes.NewBuffer(buf)
 	// Writing to memory does not fail, and there is no other error.

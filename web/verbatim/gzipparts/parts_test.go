@@ -133,7 +133,7 @@ func TestWriterKeepsItsError(t *testing.T) {
 	}
 }
 
-// image is JSON of an image's kind and, nearly, size.
+// image makes JSON like an image's, of nearly size bytes.
 func image(r *rand.Rand) []byte {
 	type layer struct {
 		Name string `json:"name"`
