@@ -210,7 +210,11 @@ func benchBulk(b *testing.B, latency time.Duration, jobs int) {
 		took := r.measure(b, "tidewaiter import, "+what, o.Images, cmd)
 		if server != 0 {
 			cpu := processorTime(b, server) - before
-			b.Logf("%-30s %9s %9.2f %9s %8d", "its server", "", cpu.Seconds()*1000/float64(o.Images), "", peakMemory(b, server)>>20)
+			most, err := mostResident(server)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Logf("%-30s %9s %9.2f %9s %8.0f", "its server", "", cpu.Seconds()*1000/float64(o.Images), "", most)
 		}
 		b.ReportMetric(float64(o.Images)/took.Seconds(), what+"-images/s")
 		b.ReportMetric(load.Seconds()/took.Seconds(), what+"/generator")
@@ -314,21 +318,6 @@ func startBulkServer(b *testing.B, data string) (pid int) {
 	return cmd.Process.Pid
 }
 
-// peakMemory is the most that a process had resident, in bytes.
-func peakMemory(b *testing.B, pid int) int64 {
-	b.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		b.Fatal(err)
-	}
-	_, rest, _ := bytes.Cut(status, []byte("VmHWM:"))
-	var kib int64
-	if _, err := fmt.Sscan(string(rest), &kib); err != nil {
-		b.Fatal(err)
-	}
-	return kib << 10
-}
-
 // measure runs a program and prints what it did and cost, for each of n images.
 func (r *bulkRegistry) measure(b *testing.B, what string, n int, cmd *exec.Cmd) time.Duration {
 	b.Helper()
@@ -336,20 +325,24 @@ func (r *bulkRegistry) measure(b *testing.B, what string, n int, cmd *exec.Cmd) 
 	var stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = nil, &stderr
 	before, start := processorTime(b, r.cmd.Process.Pid), time.Now()
-	if err := cmd.Run(); err != nil {
+	memory, err := runMeasured(cmd)
+	if err != nil {
 		b.Fatalf("%s: %v\n%s", what, err, &stderr)
 	}
 	took := time.Since(start)
 	asked := processorTime(b, r.cmd.Process.Pid) - before
-	usage := cmd.ProcessState.SysUsage().(*syscall.Rusage)
 	cpu := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	resident := fmt.Sprintf("%.0f", memory)
+	if filepath.Base(cmd.Path) == "sh" {
+		resident = "" // the shell's, and not that of what it runs
+	}
 	var kinds []string
 	counts := r.requests(b, http.MethodGet)
 	for _, kind := range slices.Sorted(maps.Keys(counts)) {
 		kinds = append(kinds, fmt.Sprintf("%d %s", counts[kind], kind))
 	}
 	each := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 / float64(n) }
-	b.Logf("%-30s %9.0f %9.2f %9.2f %8d  %s", what, float64(n)/took.Seconds(), each(cpu), each(asked), usage.Maxrss>>10, strings.Join(kinds, ", "))
+	b.Logf("%-30s %9.0f %9.2f %9.2f %8s  %s", what, float64(n)/took.Seconds(), each(cpu), each(asked), resident, strings.Join(kinds, ", "))
 	return took
 }
 

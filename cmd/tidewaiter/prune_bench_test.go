@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -77,19 +77,17 @@ func pruneProcess(b *testing.B, dir string, args ...string) (counts map[string]i
 	}
 	cmd := exec.Command(self, append([]string{"prune", "--kubeconfig", kubeconfigPath(dir), "--keep-younger-than=0s", "--grace=0s", "-o", "json"}, args...)...)
 	cmd.Env = append(os.Environ(), serveEnv+"=1")
-	out, err := cmd.Output()
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	memory, err = runMeasured(cmd)
 	if err != nil {
 		b.Fatal(err)
 	}
 	var answer struct{ Counts map[string]int }
-	if err := json.Unmarshal(out, &answer); err != nil {
+	if err := json.Unmarshal(out.Bytes(), &answer); err != nil {
 		b.Fatal(err)
 	}
-	usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage)
-	if !ok {
-		b.Skip("the system does not tell how much memory a process had")
-	}
-	return answer.Counts, float64(usage.Maxrss) / 1024
+	return answer.Counts, memory
 }
 
 // seedHistories writes n Images into the store, past the API, and the tags whose histories have them. It returns how many are among

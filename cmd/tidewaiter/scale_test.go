@@ -256,14 +256,51 @@ func (p *process) kill() {
 // mostMemory is the most memory the process ever had resident, in MiB.
 func (p *process) mostMemory(t testing.TB) float64 {
 	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	mib, err := mostResident(p.cmd.Process.Pid)
 	if err != nil {
 		t.Skip("only Linux tells: ", err)
 	}
+	return mib
+}
+
+// mostResident is the most memory that a process has had resident, in MiB.
+func mostResident(pid int) (mib float64, err error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
 	_, line, _ := strings.Cut(string(status), "VmHWM:")
-	var kib float64
-	fmt.Sscan(line, &kib)
-	return kib / 1024
+	_, err = fmt.Sscan(line, &mib)
+	return mib / 1024, err
+}
+
+// runMeasured runs a program to its end and returns the most memory that it had resident, in MiB, but for what its last moments
+// added. What the system tells of a process that has ended (ru_maxrss) is of no use: Linux counts in what its parent had resident
+// when it was begun.
+func runMeasured(cmd *exec.Cmd) (mib float64, err error) {
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	ended, measured := make(chan struct{}), make(chan float64)
+	go func() {
+		looks := time.NewTicker(20 * time.Millisecond)
+		defer looks.Stop()
+		var most float64
+		for {
+			if mib, err := mostResident(cmd.Process.Pid); err == nil {
+				most = max(most, mib)
+			}
+			select {
+			case <-looks.C:
+			case <-ended:
+				measured <- most
+				return
+			}
+		}
+	}()
+	err = cmd.Wait()
+	close(ended)
+	return <-measured, err
 }
 
 // lastPage is a continue token for the last 500 of the seed.
