@@ -15,11 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
-	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
-	"github.com/tidewaiter/tidewaiter/db"
-	"github.com/tidewaiter/tidewaiter/db/kubestore"
-	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
@@ -65,15 +61,8 @@ func TestWhatTheCollectorReads(t *testing.T) {
 // seedTags writes tags of repositories whose histories are full into the store, past the API, and a stream for each repository.
 func seedTags(t testing.TB, dir string, n int, repositories ...string) {
 	t.Helper()
-	store, err := db.Open(db.Options{Dir: dir, Views: views()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store, getter := openSeed(t, dir)
 	defer store.Close()
-	getter := kubestore.NewGetter(store, legacyscheme.Codecs, kubestore.Options{})
-	if _, err := imageapi.Storage(getter, imageapi.Options{Scheme: legacyscheme.Scheme, Summarize: summarize}); err != nil {
-		t.Fatal(err)
-	}
 	toTags, toStreams := getter.Store(imagev1.Resource("imagetags")), getter.Store(imagev1.Resource("imagestreams"))
 	at := metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second))
 	var writers errgroup.Group

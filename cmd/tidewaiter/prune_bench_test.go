@@ -16,11 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
-	"github.com/tidewaiter/tidewaiter/db"
-	"github.com/tidewaiter/tidewaiter/db/kubestore"
-	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
@@ -94,15 +90,8 @@ func pruneProcess(b *testing.B, dir string, args ...string) (counts map[string]i
 // the last three of a tag.
 func seedHistories(b *testing.B, dir string, n int) (kept int) {
 	b.Helper()
-	store, err := db.Open(db.Options{Dir: dir, Views: views()})
-	if err != nil {
-		b.Fatal(err)
-	}
+	store, getter := openSeed(b, dir)
 	defer store.Close()
-	getter := kubestore.NewGetter(store, legacyscheme.Codecs, kubestore.Options{})
-	if _, err := imageapi.Storage(getter, imageapi.Options{Scheme: legacyscheme.Scheme, Summarize: summarize}); err != nil {
-		b.Fatal(err)
-	}
 	maker := newImageMaker(b, 0)
 	images, imageTags := getter.Store(imagev1.Resource("images")), getter.Store(imagev1.Resource("imagetags"))
 	at := metav1.NewTime(time.Now().Add(-48 * time.Hour).Truncate(time.Second))

@@ -112,6 +112,22 @@ func benchScale(b *testing.B, n int) {
 	})
 }
 
+// openSeed opens the store of a data directory in which no server runs, with what writes each kind of images past the API. Who
+// calls it closes the store.
+func openSeed(t testing.TB, dir string) (*db.DB, *kubestore.Getter) {
+	t.Helper()
+	store, err := db.Open(db.Options{Dir: dir, Views: views()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	getter := kubestore.NewGetter(store, legacyscheme.Codecs, kubestore.Options{})
+	if _, err := imageapi.Storage(getter, imageapi.Options{Scheme: legacyscheme.Scheme, Summarize: summarize}); err != nil {
+		store.Close()
+		t.Fatal(err)
+	}
+	return store, getter
+}
+
 // seed writes n Images into the store, past the API, and returns their names.
 func seed(b *testing.B, dir string, n int) (names []string) {
 	b.Helper()
@@ -123,15 +139,8 @@ func seed(b *testing.B, dir string, n int) (names []string) {
 	for i := range names {
 		names[i] = manifest.Digest([]byte(raw(i)))
 	}
-	store, err := db.Open(db.Options{Dir: dir, Views: views()})
-	if err != nil {
-		b.Fatal(err)
-	}
+	store, getter := openSeed(b, dir)
 	defer store.Close()
-	getter := kubestore.NewGetter(store, legacyscheme.Codecs, kubestore.Options{})
-	if _, err := imageapi.Storage(getter, imageapi.Options{Scheme: legacyscheme.Scheme, Summarize: summarize}); err != nil {
-		b.Fatal(err)
-	}
 	have, _, err := store.Totals(b.Context(), imagesKey)
 	if err != nil {
 		b.Fatal(err)

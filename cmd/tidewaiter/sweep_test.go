@@ -21,9 +21,6 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
-	"github.com/tidewaiter/tidewaiter/db"
-	"github.com/tidewaiter/tidewaiter/db/kubestore"
-	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures"
@@ -179,15 +176,8 @@ func seedSigned(t testing.TB, dir string, n int) (names []string, trust string) 
 	if _, err := os.Stat(trust); err == nil {
 		return names, trust
 	}
-	store, err := db.Open(db.Options{Dir: dir, Views: views()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store, getter := openSeed(t, dir)
 	defer store.Close()
-	getter := kubestore.NewGetter(store, legacyscheme.Codecs, kubestore.Options{})
-	if _, err := imageapi.Storage(getter, imageapi.Options{Scheme: legacyscheme.Scheme, Summarize: summarize}); err != nil {
-		t.Fatal(err)
-	}
 	images := getter.Store(imagev1.Resource("images"))
 	key := signaturestest.NewKey(t, signaturestest.P256)
 	var writers errgroup.Group
