@@ -71,26 +71,27 @@ func leftOut(shown, wanted []imagev1.NamedTagEventList) (out map[string][]imagev
 // is in the answer, by which the writer goes on.
 func (r *streamReader) shorten(ctx context.Context, stream *imagev1.ImageStream, out map[string][]imagev1.TagEvent) (*shortening, error) {
 	s := &shortening{own: map[string][]imagev1.TagEvent{}, tags: map[reference.Reference][]imagev1.TagEvent{}}
-	used, doubts, err := r.images.inUse(genericapirequest.WithNamespace(ctx, metav1.NamespaceNone))
+	stays, doubts, err := r.images.inUse(genericapirequest.WithNamespace(ctx, metav1.NamespaceNone))
 	if err != nil {
 		return nil, err
 	}
 	repository, err := reference.Parse(stream.Spec.DockerImageRepository)
 	follows := err == nil
 	stay := 0
-	for tag, events := range out {
-		n := len(events)
-		events = slices.DeleteFunc(events, func(event imagev1.TagEvent) bool { return len(doubts) > 0 || used[event.Image] })
-		for _, event := range slices.Clone(events) {
-			begins, err := r.begins(ctx, event.Image)
-			if err != nil {
-				return nil, err
+	for tag, left := range out {
+		var events []imagev1.TagEvent
+		for _, event := range left {
+			if _, known := stays[event.Image]; !known && len(doubts) == 0 {
+				if stays[event.Image], err = r.begins(ctx, event.Image); err != nil {
+					return nil, err
+				}
 			}
-			if begins {
-				events = slices.DeleteFunc(events, func(other imagev1.TagEvent) bool { return other.Image == event.Image })
+			if len(doubts) > 0 || stays[event.Image] {
+				stay++
+			} else {
+				events = append(events, event)
 			}
 		}
-		stay += n - len(events)
 		if len(events) == 0 {
 			continue
 		}
