@@ -3,6 +3,7 @@ package imageapi
 import (
 	"bytes"
 	"reflect"
+	"slices"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,9 +14,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/plainjson"
 )
 
-// imageReader is a serializer of JSON. It reads the fields of an Image that it knows itself, and
-// leaves the rest of the document to the serializer. In doubt it leaves the whole document to it, so
-// whatever is accepted, and every error and warning, is the serializer's.
+// imageReader is a serializer of JSON. It reads the fields of an Image that it knows itself, also of
+// each Image of a list, and leaves the rest of the document to the serializer. In doubt it leaves the
+// whole document to it, so whatever is accepted, and every error and warning, is the serializer's.
 type imageReader struct{ runtime.Serializer }
 
 var _ recognizer.RecognizingDecoder = imageReader{}
@@ -30,6 +31,9 @@ func (r imageReader) RecognizesData(data []byte) (ok, unknown bool, err error) {
 
 // Decode is part of runtime.Decoder.
 func (r imageReader) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	if list, ok := into.(*imagev1.ImageList); ok && reflect.ValueOf(list).Elem().IsZero() {
+		return r.decodeList(data, defaults, list)
+	}
 	image, ok := into.(*imagev1.Image)
 	if !ok || !reflect.ValueOf(image).Elem().IsZero() {
 		return r.Serializer.Decode(data, defaults, into)
@@ -45,6 +49,49 @@ func (r imageReader) Decode(data []byte, defaults *schema.GroupVersionKind, into
 	return r.Serializer.Decode(data, defaults, into)
 }
 
+// decodeList is Decode into an empty list. What it reads of an item is what takeFields takes, with the kind and the version.
+func (r imageReader) decodeList(data []byte, defaults *schema.GroupVersionKind, list *imagev1.ImageList) (runtime.Object, *schema.GroupVersionKind, error) {
+	var items []imagev1.Image
+	rest := append(make([]byte, 0, 256), '{')
+	document := plainjson.New(data)
+	for key := range listKeys.Of(document) {
+		if key == "items" {
+			items = plainjson.List(document, readItem)
+		} else {
+			rest = appendField(rest, key, document.Raw())
+		}
+	}
+	if document.Done() {
+		obj, gvk, err := r.Serializer.Decode(append(rest, '}'), defaults, list)
+		if err == nil && obj == runtime.Object(list) {
+			list.Items = items
+			return obj, gvk, nil
+		}
+	}
+	*list = imagev1.ImageList{}
+	return r.Serializer.Decode(data, defaults, list)
+}
+
+var (
+	listKeys = plainjson.Fields{"metadata", "items"}
+	itemKeys = append(slices.Clone(imageKeys), "kind", "apiVersion")
+)
+
+// readItem reads an Image of a list.
+func readItem(r *plainjson.Reader) (image imagev1.Image) {
+	for key := range itemKeys.Of(r) {
+		switch key {
+		case "kind":
+			image.Kind = r.Text()
+		case "apiVersion":
+			image.APIVersion = r.Text()
+		default:
+			readImage(r, key, &image)
+		}
+	}
+	return image
+}
+
 // takeFields splits an Image in JSON: it reads fields that are plain into image, and returns all
 // others as they stand in rest, a document. What is wrong with those is still wrong in rest. ok is
 // false if the document is not plain.
@@ -57,13 +104,17 @@ func takeFields(data []byte, image *imagev1.Image) (rest []byte, ok bool) {
 			continue
 		}
 		*r = before
-		value := r.Raw()
-		if len(rest) > 1 {
-			rest = append(rest, ',')
-		}
-		rest = append(append(append(append(rest, '"'), key...), '"', ':'), value...)
+		rest = appendField(rest, key, r.Raw())
 	}
 	return append(rest, '}'), r.Done()
+}
+
+// appendField appends a field to an object that is not closed yet.
+func appendField(object []byte, key string, value []byte) []byte {
+	if len(object) > 1 {
+		object = append(object, ',')
+	}
+	return append(append(append(append(object, '"'), key...), '"', ':'), value...)
 }
 
 // readExtension reads any value as it stands.

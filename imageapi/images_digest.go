@@ -14,6 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 )
 
 // maxByDigest is the most images that a list by the beginning of their digest may have. A beginning that more images
@@ -23,8 +26,40 @@ const maxByDigest = 20
 // digestBeginning is a value of the field digest. With fewer than four digits nobody means one image.
 var digestBeginning = regexp.MustCompile(`^sha(256:[0-9a-f]{4,64}|512:[0-9a-f]{4,128})$`)
 
-// canonicalDigest completes a digest's beginning: digits without an algorithm are of sha256.
+// DigestsIn returns the images that a field selector names by their whole digests, if it does no more than that.
+func DigestsIn(selector string) (digests []string, ok bool) {
+	value, ok := strings.CutPrefix(selector, digestField+"=")
+	if !ok || !strings.Contains(value, selectors.DigestSeparator) {
+		return nil, false
+	}
+	value, err := canonicalDigests(strings.TrimPrefix(value, "=")) // a selector may say == for =
+	if err != nil {
+		return nil, false
+	}
+	return strings.Split(value, selectors.DigestSeparator), true
+}
+
+// canonicalDigests checks a list of whole digests.
+func canonicalDigests(value string) (string, error) {
+	all := strings.Split(value, selectors.DigestSeparator)
+	for _, digest := range all {
+		if !reference.IsDigest(digest) {
+			return "", fmt.Errorf("field label %q of images: %q is no whole digest, as each of several must be", digestField, digest)
+		}
+	}
+	slices.Sort(all)
+	if all = slices.Compact(all); len(all) > selectors.MaxDigests {
+		return "", fmt.Errorf("field label %q of images: %d digests are given, at most %d may be", digestField, len(all), selectors.MaxDigests)
+	}
+	return strings.Join(all, selectors.DigestSeparator), nil
+}
+
+// canonicalDigest completes a digest's beginning: digits without an algorithm are of sha256. Several whole digests come
+// in their order.
 func canonicalDigest(value string) (string, error) {
+	if strings.Contains(value, selectors.DigestSeparator) {
+		return canonicalDigests(value)
+	}
 	if !strings.Contains(value, ":") {
 		value = "sha256:" + value
 	}
@@ -46,8 +81,7 @@ func errListOnly() error {
 	return apierrors.NewBadRequest(fmt.Sprintf("images are listed by field label %q, and neither watched nor deleted: use %s with the whole digest", digestField, nameField))
 }
 
-// listByDigest lists the images whose digest has the given beginning. Names are in order in the storage: it reads from
-// the beginning on, and no more than it may answer.
+// listByDigest lists the images whose digest has the given beginning, or those of the given digests.
 func listByDigest(ctx context.Context, store imageStore, options *internalversion.ListOptions) (runtime.Object, error) {
 	beginning, rest := "", fields.Everything()
 	for _, q := range options.FieldSelector.Requirements() {
@@ -67,6 +101,33 @@ func listByDigest(ctx context.Context, store imageStore, options *internalversio
 	if options.Continue != "" {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("a list by field label %q has one page", digestField))
 	}
+	read := begunBy
+	if strings.Contains(beginning, selectors.DigestSeparator) {
+		read = named
+	}
+	list, err := read(ctx, store, beginning)
+	if err != nil {
+		return nil, err
+	}
+	label := labels.Everything()
+	if options.LabelSelector != nil {
+		label = options.LabelSelector
+	}
+	predicate, failed := store.predicate(label, rest), error(nil)
+	list.Items = slices.DeleteFunc(list.Items, func(i imagev1.Image) bool {
+		matches, err := predicate.Matches(&i)
+		if err != nil {
+			failed = err
+		}
+		return !matches
+	})
+	list.Continue, list.RemainingItemCount = "", nil
+	return list, failed
+}
+
+// begunBy reads the images whose digest has the given beginning. Names are in order in the storage: it reads from the
+// beginning on, and no more than it may answer.
+func begunBy(ctx context.Context, store imageStore, beginning string) (*imagev1.ImageList, error) {
 	from, err := position(beginning)
 	if err != nil {
 		return nil, err
@@ -84,18 +145,23 @@ func listByDigest(ctx context.Context, store imageStore, options *internalversio
 	if end >= 0 {
 		list.Items = list.Items[:end]
 	}
-	label := labels.Everything()
-	if options.LabelSelector != nil {
-		label = options.LabelSelector
-	}
-	predicate, failed := store.predicate(label, rest), error(nil)
-	list.Items = slices.DeleteFunc(list.Items, func(i imagev1.Image) bool {
-		matches, err := predicate.Matches(&i)
+	return list, nil
+}
+
+// named reads the images of the given digests, one after another. The list has the version of the first: what is newer in
+// it will come again in a watch that goes on from there.
+func named(ctx context.Context, store imageStore, digests string) (*imagev1.ImageList, error) {
+	all := &imagev1.ImageList{}
+	for digest := range strings.SplitSeq(digests, selectors.DigestSeparator) {
+		obj, err := store.ListPredicate(ctx, store.predicate(labels.Everything(), fields.OneTermEqualSelector(nameField, digest)), &internalversion.ListOptions{})
 		if err != nil {
-			failed = err
+			return nil, err
 		}
-		return !matches
-	})
-	list.Continue, list.RemainingItemCount = "", nil
-	return list, failed
+		list := obj.(*imagev1.ImageList)
+		if all.ResourceVersion == "" {
+			all.ListMeta = list.ListMeta
+		}
+		all.Items = append(all.Items, list.Items...)
+	}
+	return all, nil
 }

@@ -72,6 +72,12 @@ func TestSelectByDigest(t *testing.T) {
 		"digest=9f86,signatures.verified=True":     "[9f86d08]",
 		"digest=9f86,signatures.verified!=True":    "[9f86d09]",
 		"digest=9f86,signatures.verified=Unsigned": "[]",
+
+		// Several whole ones, in their order and each once, and those that there are.
+		"digest=" + digest("9f87") + "|" + digest("9f86d08"):                                                           "[9f86d08 9f87000]",
+		"digest=" + digest("9f87") + "|" + digest("9f87"):                                                              "[9f87000]",
+		"digest=" + digest("9f87") + "|" + digest("9f88") + "|sha512:" + strings.Repeat("0", 128):                      "[9f87000]",
+		"digest=" + digest("9f86d08") + "|" + digest("9f86d09") + "|" + digest("9f87") + ",signatures.verified!=False": "[9f86d08 9f87000]",
 	} {
 		if got, err := names(selector); err != nil || fmt.Sprint(got) != want {
 			t.Errorf("%s selects %v, %v, want %s", selector, got, err, want)
@@ -85,10 +91,19 @@ func TestSelectByDigest(t *testing.T) {
 		"digest=md5:9f86":                "digest=sha256:9f86",
 		"digest=" + digest("9f87") + "0": "is a digest or its beginning",
 		"digest=9f86,digest=9f87":        "once",
+
+		"digest=" + digest("9f87") + "|9f86":                                             `"9f86" is no whole digest`,
+		"digest=" + digest("9f87") + "|":                                                 `"" is no whole digest`,
+		"digest=" + strings.TrimPrefix(digest("9f87"), "sha256:") + "|" + digest("9f87"): "is no whole digest",
+		"digest=" + manyDigests(101):                                                     "at most 100",
 	} {
 		if got, err := names(selector); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, %v, want an error with %q", selector, got, err, want)
 		}
+	}
+
+	if got, err := names("digest=" + manyDigests(100)); err != nil || len(got) != 0 {
+		t.Errorf("a hundred: %v, %v", got, err)
 	}
 
 	labelled := selecting("digest=sha256:9f86")
@@ -111,6 +126,35 @@ func TestSelectByDigest(t *testing.T) {
 	next.Continue = "x"
 	if _, err := s.images.List(requestContext(), next); !apierrors.IsBadRequest(err) {
 		t.Errorf("a second page: %v", err)
+	}
+}
+
+func manyDigests(n int) string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf("sha256:%064x", i)
+	}
+	return strings.Join(all, "|")
+}
+
+// The bytes that are stored answer for a selector that does no more than to name images.
+func TestDigestsIn(t *testing.T) {
+	t.Parallel()
+	a, b := fmt.Sprintf("sha256:%064x", 1), fmt.Sprintf("sha256:%064x", 2)
+	for selector, want := range map[string]string{
+		"digest=" + b + "|" + a:                a + " " + b,
+		"digest==" + b + "|" + a + "|" + b:     a + " " + b,
+		"digest=" + a:                          "",
+		"digest!=" + a + "|" + b:               "",
+		"digest=" + a + "|9f86":                "",
+		"digest=" + a + "|" + b + ",used=true": "",
+		"metadata.name=" + a + "|" + b:         "",
+		"digest=" + manyDigests(101):           "",
+		"":                                     "",
+	} {
+		if got, ok := imageapi.DigestsIn(selector); strings.Join(got, " ") != want || ok != (want != "") {
+			t.Errorf("%s: %v, %v", selector, got, ok)
+		}
 	}
 }
 

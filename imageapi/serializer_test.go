@@ -116,6 +116,45 @@ func FuzzImageReader(f *testing.F) {
 	})
 }
 
+// FuzzImageListReader is FuzzImageReader for lists.
+func FuzzImageListReader(f *testing.F) {
+	list := func(items ...string) []byte {
+		return []byte(`{"kind":"ImageList","apiVersion":"image.openshift.io/v1","metadata":{"resourceVersion":"7","continue":"x","remainingItemCount":3},"items":[` + strings.Join(items, ",") + `]}`)
+	}
+	sample := string(sampleImage(f))
+	f.Add(list())
+	f.Add(list(sample, sample))
+	f.Add(list(strings.Replace(sample, "1500", "1.5e3", 1), sample))
+	f.Add(list(`{"metadata":{"name":"a"},"dockerImageConfig":"b"}`, `{"kind":null,"apiVersion":"v1","metadata":null}`, `{"kind":"Pod"}`))
+	f.Add(list(`{"metadata":{"name":"a","finalizers":["f"]},"dockerImageSignatures":["YQ=="]}`))
+	f.Add(list(`null`))
+	f.Add(list(`{"kind":1}`))
+	f.Add(list(`{"unknown":1}`))
+	f.Add(list(`{"metadata":{"name":"a"},"metadata":{"name":"b"}}`))
+	f.Add(list(`{"kind":"Image","Kind":"Image"}`))
+	for _, seed := range []string{
+		``, `{}`, `null`, `[]`, `{"items":null}`, `{"items":{}}`, `{"items":[{}],"items":[{},{}]}`, `{"items":[{}]}x`, `{"items":[{}`, `{"items":[{},]}`,
+		`{"kind":"Image","apiVersion":"image.openshift.io/v1","items":[{}]}`, `{"kind":"ImageList","apiVersion":"v2","items":[{}]}`,
+		`{"metadata":{"resourceVersion":1},"items":[{"metadata":{"name":"a"}}]}`, `{"unknown":[{"a":1}],"items":[{"dockerImageConfig":"a"}]}`, `{"Items":[{"dockerImageConfig":"a"}]}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	ours, upstream := readers(f)
+	gvk := imagev1.GroupVersion.WithKind("ImageList")
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for name := range ours {
+			got, gotKind, gotErr := ours[name].Decode(data, &gvk, &imagev1.ImageList{})
+			want, wantKind, wantErr := upstream[name].Decode(data, &gvk, &imagev1.ImageList{})
+			if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(gotKind, wantKind) {
+				t.Errorf("%s: %v %+v, want %v %+v", name, gotKind, got, wantKind, want)
+			}
+			if (gotErr == nil) != (wantErr == nil) || gotErr != nil && gotErr.Error() != wantErr.Error() {
+				t.Errorf("%s: %v, want %v", name, gotErr, wantErr)
+			}
+		}
+	})
+}
+
 // If fields were never taken, the comparison above would compare nothing.
 func TestFieldsAreTaken(t *testing.T) {
 	data := sampleImage(t)

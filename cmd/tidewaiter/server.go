@@ -350,7 +350,7 @@ func (s *server) newStorage(serializers map[string]runtime.StorageSerializer) *k
 // serve serves Images from the bytes in storage. Parts of lists are kept in formsDir.
 func (p *parts) serve(storage generic.RESTOptionsGetter, formsDir string) {
 	p.storage = storage
-	p.served = verbatim.NewGetter(storage, legacyscheme.Codecs, formsDir, verbatim.Kind{Resource: imagev1.GroupVersion.WithResource("images"), Kind: "Image"})
+	p.served = verbatim.NewGetter(storage, legacyscheme.Codecs, formsDir, verbatim.Kind{Resource: imagev1.GroupVersion.WithResource("images"), Kind: "Image", Named: imageapi.DigestsIn})
 	p.registries, p.answerCreation = p.served, p.served.AnswerCreation
 }
 

@@ -1,6 +1,8 @@
 // Package selectors has the names of the fields that Images are selected by, and those values that several rooms use.
 package selectors
 
+import "strings"
+
 // Fields of an Image for a field selector, such as
 // kubectl get images --field-selector warnings=ConfigLeftOut.
 const (
@@ -8,7 +10,7 @@ const (
 	// watches have them only with this selector.
 	Artifact = "artifact"
 	// Digest is the beginning of an image's digest, sha256:9f86 or 9f86. It selects at most 20 images; if more have
-	// that beginning it is an error.
+	// that beginning it is an error. Or it is several whole digests with DigestSeparator between them, at most MaxDigests.
 	Digest = "digest"
 	// References has the canonical references that an image is known by, and their repositories. A reference with a tag
 	// selects the image that the tag leads to now, if that is known, else the images on which it is recorded.
@@ -21,6 +23,15 @@ const (
 	// cannot hold. A server makes it printable when it starts.
 	Unprintable = "unprintable"
 )
+
+// DigestSeparator is between whole digests in a value of [Digest], and MaxDigests is how many there may be.
+const (
+	DigestSeparator = "|"
+	MaxDigests      = 100
+)
+
+// Digests selects the Images of whole digests, two or more.
+func Digests(digests []string) string { return Digest + "=" + strings.Join(digests, DigestSeparator) }
 
 // Fields of an ImageTag for a field selector, such as
 // kubectl get imagetags --field-selector repository=registry.example.com/team/app.

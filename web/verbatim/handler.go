@@ -38,12 +38,17 @@ func (g *Getter) Serve(next http.Handler) http.Handler {
 		case k != nil && info.Verb == "get" && info.Name != "" && req.URL.RawQuery == "":
 			k.get(w, req, info.Name, next)
 		case k != nil && info.Verb == "list" && info.Name == "":
-			opts, ok := listOptions(req.URL.Query())
+			query := req.URL.Query()
+			opts, ok := listOptions(query)
+			read := k.paged(opts)
+			if names, named := k.names(query); named {
+				ok, read = true, k.named(names)
+			}
 			if !ok || k.meetsUnreadable(req.Context()) {
 				next.ServeHTTP(w, req)
 				return
 			}
-			k.list(w, req, opts, next)
+			k.list(w, req, read, next)
 		case k != nil && info.Verb == "watch" && info.Name == "" && req.Header.Get("Upgrade") == "":
 			opts, ok := newWatchOptions(req.URL.Query())
 			if !ok || k.meetsUnreadable(req.Context()) {
@@ -110,6 +115,15 @@ func wantsPlainJSON(req *http.Request) bool {
 	// Command line tools and browsers get indented JSON.
 	agent := req.UserAgent()
 	return !strings.HasPrefix(agent, "curl") && !strings.HasPrefix(agent, "Wget") && !strings.HasPrefix(agent, "Mozilla/5.0")
+}
+
+// names returns the names of the objects that a list asks for.
+func (k *kind) names(query url.Values) (names []string, ok bool) {
+	selector := query["fieldSelector"]
+	if k.Named == nil || len(query) != 1 || len(selector) != 1 {
+		return nil, false
+	}
+	return k.Named(selector[0])
 }
 
 // listOptions returns the storage's options for a list without a selector. ok is false for

@@ -26,6 +26,9 @@ const listBytes, initialBytes = 128 << 20, 64 << 20
 type Kind struct {
 	Resource schema.GroupVersionResource
 	Kind     string
+	// Named returns the names of the objects that a field selector selects, if it does no more than to name objects. They
+	// are in order, each once. It may be nil.
+	Named func(fieldSelector string) (names []string, ok bool)
 }
 
 // kind describes the objects of one storage.

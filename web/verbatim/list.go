@@ -24,10 +24,10 @@ const listPatience = 2 * time.Second
 // listEnd follows the items of a list.
 const listEnd = "]}\n"
 
-// list answers with all objects, or a page of them. If it reads a damaged object before it
+// list answers with the objects that read begins to read. If it reads a damaged object before it
 // has written anything, it calls next instead. If it reads one later, it ends the
 // connection, and next answers the lists that follow.
-func (k *kind) list(w http.ResponseWriter, req *http.Request, opts storage.ListOptions, next http.Handler) {
+func (k *kind) list(w http.ResponseWriter, req *http.Request, read begin, next http.Handler) {
 	share := &share{of: k.lists}
 	defer share.release()
 	waiting, cancel := context.WithTimeout(req.Context(), k.patience)
@@ -39,7 +39,7 @@ func (k *kind) list(w http.ResponseWriter, req *http.Request, opts storage.ListO
 		})
 		return
 	}
-	p, ok := k.begin(req.Context(), opts, listRun, share)
+	p, ok := read(req.Context(), share)
 	if !ok {
 		share.release()
 		next.ServeHTTP(w, req)

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -59,6 +60,12 @@ func listBy(t *testing.T, r *kind, encoding string, opts storage.ListOptions) (t
 	if opts.Predicate.Label == nil {
 		opts.Predicate = storage.Everything
 	}
+	return listed(t, r, encoding, r.paged(opts))
+}
+
+// listed is listBy for any list.
+func listed(t *testing.T, r *kind, encoding string, read begin) (text string) {
+	t.Helper()
 	req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/pods", nil)
 	req.Header.Set("Accept-Encoding", encoding)
 	w := httptest.NewRecorder()
@@ -69,7 +76,7 @@ func listBy(t *testing.T, r *kind, encoding string, opts storage.ListOptions) (t
 			panic(reason)
 		}
 	}()
-	r.list(w, req, opts, http.HandlerFunc(leftToOthers))
+	r.list(w, req, read, http.HandlerFunc(leftToOthers))
 	if w.Header().Get("Content-Encoding") != "gzip" {
 		return w.Body.String()
 	}
@@ -244,6 +251,119 @@ func TestListMeetsDamage(t *testing.T) {
 	}
 }
 
+// Objects that are named are listed in the order of their names, those that there are. The bytes are those of a list of all.
+func TestNamedObjects(t *testing.T) {
+	l := newLists(t)
+	for i := range 30 {
+		l.create(t, fmt.Sprintf("pod-%03d", i))
+	}
+	named := func(encoding string, names ...string) string {
+		t.Helper()
+		return listed(t, l.reader, encoding, l.reader.named(names))
+	}
+	names := func(text string) (names []string) {
+		t.Helper()
+		var list metav1.PartialObjectMetadataList
+		if err := json.Unmarshal([]byte(text), &list); err != nil {
+			t.Fatalf("%v: %.200s", err, text)
+		}
+		if list.Kind != "PodList" || list.ResourceVersion != fmt.Sprint(l.db.Revision()) || list.Continue != "" || list.RemainingItemCount != nil {
+			t.Errorf("%+v", list)
+		}
+		for _, item := range list.Items {
+			names = append(names, item.Name)
+		}
+		return names
+	}
+	all := l.list(t, "", storage.ListOptions{})
+	for _, encoding := range []string{"", "gzip"} {
+		text := named(encoding, "ns/pod-000", "ns/pod-005", "ns/pod-0055", "ns/pod-029", "ns/pod-030")
+		if got, want := fmt.Sprint(names(text)), "[pod-000 pod-005 pod-029]"; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		_, items, _ := strings.Cut(text, `"items":[`)
+		for item := range strings.SplitAfterSeq(strings.TrimSuffix(items, listEnd), "}},") {
+			if !strings.Contains(all, strings.TrimSuffix(item, ",")) {
+				t.Errorf("a list of all has no %.200s", item)
+			}
+		}
+		if got := names(named(encoding, "ns/pod-030", "ns/pod-031")); len(got) != 0 {
+			t.Errorf("of what is not there: %v", got)
+		}
+	}
+	dbtest.Damage(t, l.db, "/pods/ns/pod-007")
+	if text := named("", "ns/pod-006", "ns/pod-007"); text != "left to others" {
+		t.Errorf("with a damaged object: %.200q", text)
+	}
+	if text := named("", "ns/pod-006", "ns/pod-008"); !strings.Contains(text, "pod-008") {
+		t.Errorf("beside a damaged object: %.200q", text)
+	}
+	kv, _, _, err := l.db.Get(t.Context(), "/pods/ns/pod-007")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.db.Delete(t.Context(), "/pods/ns/pod-007", kv.Rev); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.db.Compact(t.Context(), l.db.Revision()); err != nil { // so that the check at the end finds a whole file
+		t.Fatal(err)
+	}
+
+	// What is too long to be held at once is left to others, and so is what there is no room for.
+	for i := range 10 {
+		pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint("long-", i), Annotations: map[string]string{"text": strings.Repeat("x", 1<<20)}}}
+		if err := l.Create(t.Context(), "/pods/ns/"+pod.Name, pod, nil, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var long []string
+	for i := range 10 {
+		long = append(long, fmt.Sprint("ns/long-", i))
+	}
+	if text := named("", long...); text != "left to others" {
+		t.Errorf("ten of 1 MiB: %.200q", text)
+	}
+	if got := names(named("", long[:5]...)); len(got) != 5 {
+		t.Errorf("five of 1 MiB: %v", got)
+	}
+	l.reader.lists = newRoom(weight(listRun) + 6<<20)
+	if !l.reader.lists.TryAcquire(3 << 20) { // by another list
+		t.Fatal("there is no room at all")
+	}
+	if text := named("", long[:5]...); text != "left to others" {
+		t.Errorf("without room: %.200q", text)
+	}
+}
+
+// A selector that names objects, and nothing else, is answered from the stored bytes.
+func TestNamesOfAList(t *testing.T) {
+	k := &kind{Kind: Kind{Named: func(selector string) ([]string, bool) {
+		return []string{selector}, strings.HasPrefix(selector, "names=")
+	}}}
+	for query, want := range map[string]bool{
+		"fieldSelector=names%3Da":                         true,
+		"fieldSelector=other%3Da":                         false,
+		"fieldSelector=names%3Da&limit=5":                 false,
+		"fieldSelector=names%3Da&labelSelector=a":         false,
+		"fieldSelector=names%3Da&fieldSelector=names%3Db": false,
+		"fieldSelector=names%3Da&resourceVersion=1":       false,
+		"limit=5": false,
+		"":        false,
+	} {
+		values, err := url.ParseQuery(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := k.names(values); ok != want {
+			t.Errorf("%s: %v, want %v", query, ok, want)
+		}
+	}
+	k.Named = nil
+	if _, ok := k.names(url.Values{"fieldSelector": {"names=a"}}); ok {
+		t.Error("a kind whose objects are not named by selectors")
+	}
+}
+
 // If a request ends, its list never looks whole.
 func TestListEndsWithItsRequest(t *testing.T) {
 	l := newLists(t)
@@ -261,7 +381,7 @@ func TestListEndsWithItsRequest(t *testing.T) {
 					t.Errorf("%q: the list ended with %v", encoding, reason)
 				}
 			}()
-			l.reader.list(w, req, storage.ListOptions{Recursive: true, Predicate: storage.Everything}, nil)
+			l.reader.list(w, req, l.reader.paged(storage.ListOptions{Recursive: true, Predicate: storage.Everything}), nil)
 		}()
 		if bytes.HasSuffix(w.Body.Bytes(), []byte(listEnd)) {
 			t.Errorf("%q: the list has an end", encoding)

@@ -92,6 +92,45 @@ func (k *kind) begin(ctx context.Context, opts storage.ListOptions, run int, sha
 	return p, true
 }
 
+// begin reads what must be known of a list before its first byte is written. ok is false where the API server's own handler
+// should answer.
+type begin func(ctx context.Context, share *share) (p *pass, ok bool)
+
+// paged begins a list of all objects, or of a page of them.
+func (k *kind) paged(opts storage.ListOptions) begin {
+	return func(ctx context.Context, share *share) (*pass, bool) { return k.begin(ctx, opts, listRun, share) }
+}
+
+// maxNamed bounds the bytes of objects that are asked for by name: they are all in memory at once.
+const maxNamed = 8 << 20
+
+// named begins a list of the objects of these names that exist. Each is read as it is now, which costs a fifth of a scan at one
+// revision. The list has the revision from before all of that: what is newer in it comes again in a watch from there.
+func (k *kind) named(names []string) begin {
+	return func(ctx context.Context, share *share) (*pass, bool) {
+		if !k.work(ctx) {
+			return nil, false
+		}
+		defer k.rest()
+		at, _, _, err := k.source.ScanStored(ctx, names[0], 0, 1, 0, false, func(string, int64, []byte, error) {})
+		if err != nil {
+			return nil, false
+		}
+		p := &pass{k: k, rev: at, run: listRun, share: share}
+		for _, name := range names {
+			s := stored{name: name}
+			if s.data, s.rev, s.err = k.source.ReadStored(ctx, name); isNotFound(s.err) {
+				continue
+			}
+			if p.size += len(s.data); s.err != nil || p.size > maxNamed {
+				return nil, false
+			}
+			p.head = append(p.head, s)
+		}
+		return p, share.grow(weight(listRun) + int64(max(0, p.size-headBytes)))
+	}
+}
+
 // page reads the next objects and moves on. With size 0 it reads revisions only.
 func (p *pass) page(ctx context.Context, limit, size int, count bool) (page []stored, err error) {
 	at, more, remaining, err := p.k.source.ScanStored(ctx, p.from, p.rev, limit, size, count, func(name string, rev int64, data []byte, err error) {

@@ -43,7 +43,7 @@ func TestAttackStoredListsThatAreNotRead(t *testing.T) {
 		ask := func(w http.ResponseWriter) {
 			req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/pods", nil)
 			req.Header.Set("Accept-Encoding", encoding)
-			l.reader.list(w, req, storage.ListOptions{Predicate: storage.Everything, Recursive: true}, http.HandlerFunc(leftToOthers))
+			l.reader.list(w, req, l.reader.paged(storage.ListOptions{Predicate: storage.Everything, Recursive: true}), http.HandlerFunc(leftToOthers))
 		}
 		var unread []*stuck
 		for range room {
