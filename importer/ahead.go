@@ -2,10 +2,14 @@ package importer
 
 import (
 	"context"
+	"hash/maphash"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/utils/clock"
@@ -16,21 +20,37 @@ import (
 )
 
 // Ahead is Tagged for the import of many references. If enough references of a repository are expected, it reads where
-// the repository's tags led with a list, which costs a tenth of reading each. What it has listed changes no outcome:
-// see follow.
+// the repository's tags led with a list, which costs a tenth of reading each. Images are read with lists, too, see
+// [Ahead.Foresee]. What it has listed changes no outcome: see follow for tags. An Image that somebody has written since is
+// not overwritten, because its version has changed.
 type Ahead struct {
 	Tagged
 	clock clock.PassiveClock
 
 	mu           sync.Mutex
-	repositories map[string]*listedTags // by name
+	repositories map[string]*listedTags   // by name
+	images       map[string]foreseenImage // by digest
+
+	foreseeing sync.Mutex // held by Foresee
+	blind      bool       // Images cannot be read so: an older server refuses it
 }
 
 const (
-	minAhead  = 50          // references that are expected of a repository whose tags are listed
-	aheadPage = 500         // ImageTags read at a time
-	aheadAge  = time.Minute // how long a list is used
+	minAhead    = 50              // references that are expected of a repository whose tags are listed
+	aheadPage   = 500             // ImageTags read at a time
+	aheadAge    = time.Minute     // how long a list is used
+	imageAge    = 2 * time.Second // how long an Image is used; one that is deleted meanwhile is taken for stored
+	maxForeseen = 4 * AheadImages // Images that are held
 )
+
+// AheadImages is how many Images one list reads.
+const AheadImages = 50
+
+// foreseenImage is an Image that was read before it was asked for.
+type foreseenImage struct {
+	image *imagev1.Image
+	at    time.Time
+}
 
 // listedTags are the tags of one repository.
 type listedTags struct {
@@ -46,6 +66,9 @@ type listedTags struct {
 	// vacant says that the repository had neither a tag nor an Image. This does not grow old: who imports a tag meanwhile
 	// makes its ImageTag, so that a write of it is refused, and the list would have but the tags that this run has made.
 	vacant bool
+	// digests are those that isNew was asked about, as hashes, while the images of a vacant repository prove to be new. A hash
+	// that two share costs a read.
+	digests map[uint64]struct{}
 }
 
 // foreseen is what is known of a tag before it is read.
@@ -60,7 +83,7 @@ type foreseen struct {
 
 // NewAhead returns images whose tags are read ahead.
 func NewAhead(images Tagged, clock clock.PassiveClock) *Ahead {
-	return &Ahead{Tagged: images, clock: clock, repositories: map[string]*listedTags{}}
+	return &Ahead{Tagged: images, clock: clock, repositories: map[string]*listedTags{}, images: map[string]foreseenImage{}}
 }
 
 // Expect announces that a reference will be imported. It makes an entry for each repository.
@@ -76,6 +99,120 @@ func (a *Ahead) Expect(ref reference.Reference) {
 		a.repositories[ref.Name()] = r
 	}
 	r.expected++
+}
+
+// Foresee reads the Images that tags led to, those of the first AheadImages references, which are expected and will be
+// imported soon. An Image that it does not read is read when its turn comes. Foresee does nothing while another call runs.
+func (a *Ahead) Foresee(ctx context.Context, references []reference.Reference) {
+	if !a.foreseeing.TryLock() {
+		return
+	}
+	defer a.foreseeing.Unlock()
+	digests := map[string]bool{}
+	for _, ref := range references[:min(len(references), AheadImages)] {
+		if digest := a.lead(ctx, ref); digest != "" {
+			digests[digest] = true
+		}
+	}
+	if len(digests) < 2 || a.blind {
+		return
+	}
+	now := a.clock.Now()
+	list, err := a.List(ctx, metav1.ListOptions{FieldSelector: selectors.Digests(slices.Sorted(maps.Keys(digests)))})
+	if err != nil {
+		a.blind = ctx.Err() == nil
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	maps.DeleteFunc(a.images, func(_ string, f foreseenImage) bool { return now.Sub(f.at) > imageAge })
+	if len(a.images)+len(list.Items) > maxForeseen {
+		clear(a.images)
+	}
+	for i := range list.Items {
+		a.images[list.Items[i].Name] = foreseenImage{&list.Items[i], now}
+	}
+}
+
+// lead returns where an expected tag led; "" if that is not known.
+func (a *Ahead) lead(ctx context.Context, ref reference.Reference) (digest string) {
+	a.mu.Lock()
+	r := a.repositories[ref.Name()]
+	expected := 0
+	if r != nil {
+		expected = r.expected
+	}
+	a.mu.Unlock()
+	if r == nil {
+		return ""
+	}
+	r.listing.Lock()
+	defer r.listing.Unlock()
+	if !a.listed(ctx, ref, r, expected) {
+		return ""
+	}
+	return r.leads[ref.Tag].digest
+}
+
+// isNew reports whether an Image is not stored as far as can be told without asking: nothing was known of the repository when
+// its tags were listed, no Image of it was stored already since, and this is the first question about the digest. Who then
+// finds that the Image is stored calls isKnown.
+func (a *Ahead) isNew(repository reference.Reference, digest string) bool {
+	r := a.repository(repository)
+	if r == nil {
+		return false
+	}
+	r.listing.Lock()
+	defer r.listing.Unlock()
+	if r.digests == nil {
+		return false
+	}
+	hash := maphash.String(digestSeed, digest)
+	_, asked := r.digests[hash]
+	r.digests[hash] = struct{}{}
+	return !asked
+}
+
+// isKnown notes that images of a repository are stored already, as those of a repository are that are promoted to another.
+func (a *Ahead) isKnown(repository reference.Reference) {
+	if r := a.repository(repository); r != nil {
+		r.listing.Lock()
+		defer r.listing.Unlock()
+		r.digests = nil
+	}
+}
+
+func (a *Ahead) repository(ref reference.Reference) *listedTags {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.repositories[ref.Name()]
+}
+
+var digestSeed = maphash.MakeSeed()
+
+// Get implements Images. What was foreseen is given once, and while it is young: a second import of the Image comes after a
+// write.
+func (a *Ahead) Get(ctx context.Context, name string, options metav1.GetOptions) (*imagev1.Image, error) {
+	a.mu.Lock()
+	f, ok := a.images[name]
+	delete(a.images, name)
+	a.mu.Unlock()
+	if ok && a.clock.Since(f.at) <= imageAge && options == (metav1.GetOptions{}) {
+		return f.image, nil
+	}
+	return a.Tagged.Get(ctx, name, options)
+}
+
+// listed reads where the tags of ref's repository led, unless that was read lately, and reports whether it is known. The
+// caller holds r.listing.
+func (a *Ahead) listed(ctx context.Context, ref reference.Reference, r *listedTags, expected int) bool {
+	if !r.useless && (r.at.IsZero() || !r.vacant && a.clock.Since(r.at) > aheadAge) {
+		r.useless = expected < minAhead || !r.at.IsZero() && 4*r.taken < r.listed || a.list(ctx, ref.Bare(), r, 4*expected) != nil
+		if r.useless {
+			r.leads = nil
+		}
+	}
+	return !r.useless
 }
 
 // take returns what is known of an expected tag, once.
@@ -95,15 +232,8 @@ func (a *Ahead) take(ctx context.Context, ref reference.Reference) foreseen {
 	}
 	r.listing.Lock()
 	defer r.listing.Unlock()
-	if r.useless {
+	if !a.listed(ctx, ref, r, expected) {
 		return foreseen{}
-	}
-	if r.at.IsZero() || !r.vacant && a.clock.Since(r.at) > aheadAge {
-		r.useless = expected < minAhead || !r.at.IsZero() && 4*r.taken < r.listed || a.list(ctx, ref.Bare(), r, 4*expected) != nil
-		if r.useless {
-			r.leads = nil
-			return foreseen{}
-		}
 	}
 	f, ok := r.leads[ref.Tag]
 	if ok {
@@ -143,6 +273,8 @@ func (a *Ahead) list(ctx context.Context, repository reference.Reference, r *lis
 		return nil
 	}
 	images, err := a.List(ctx, metav1.ListOptions{Limit: 1, FieldSelector: fields.OneTermEqualSelector(selectors.RecordedReferences, repository.Name()).String()})
-	r.vacant = err == nil && len(images.Items) == 0 && images.Continue == ""
+	if r.vacant = err == nil && len(images.Items) == 0 && images.Continue == ""; r.vacant {
+		r.digests = map[uint64]struct{}{}
+	}
 	return err
 }

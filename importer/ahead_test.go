@@ -13,6 +13,7 @@ import (
 	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -28,7 +29,7 @@ import (
 // countedImages counts what is asked of Images, by method.
 type countedImages struct {
 	*registrytest.Images
-	listErr error // of ListTags
+	listErr, listImagesErr error // of ListTags and List
 
 	mu     sync.Mutex
 	counts map[string]int
@@ -62,6 +63,11 @@ func (c *countedImages) Create(ctx context.Context, image *imagev1.Image, o meta
 	return c.Images.Create(ctx, image, o)
 }
 
+func (c *countedImages) Update(ctx context.Context, image *imagev1.Image, o metav1.UpdateOptions) (*imagev1.Image, error) {
+	c.count("Update")
+	return c.Images.Update(ctx, image, o)
+}
+
 func (c *countedImages) GetTag(ctx context.Context, name string, o metav1.GetOptions) (*imagev1.ImageTag, error) {
 	c.count("GetTag")
 	return c.Images.GetTag(ctx, name, o)
@@ -83,6 +89,9 @@ func (c *countedImages) ListTags(ctx context.Context, o metav1.ListOptions) (*im
 // List answers as a server does that looks at all Images for one page.
 func (c *countedImages) List(ctx context.Context, o metav1.ListOptions) (*imagev1.ImageList, error) {
 	c.count("List")
+	if c.listImagesErr != nil {
+		return nil, c.listImagesErr
+	}
 	all := &imagev1.ImageList{}
 	for {
 		list, err := c.Images.List(ctx, o)
@@ -130,7 +139,7 @@ func TestImportOfManyReadsTheirTagsWithOneList(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"[Create:60 Get:60 List:1 ListTags:1 UpdateTag:60]", // the List asks whether the repository has any image
+		"[Create:60 Get:1 List:1 ListTags:1 UpdateTag:60]", // the List asks whether the repository has any image, and the last is of one from which no more is expected
 		"[Get:60 ListTags:1]",
 	} {
 		all(references)
@@ -151,11 +160,159 @@ func TestImportOfManyReadsTheirTagsWithOneList(t *testing.T) {
 	// After what has moved or could not be imported the tag is read.
 	digest := registry.Push("team/app:7", newImage(t, sample.Spec{Name: "moved"}))
 	all(references)
-	if got, want := images.asked(), "[Create:1 Get:61 GetTag:1 List:1 ListTags:1 UpdateTag:1]"; got != want {
+	if got, want := images.asked(), "[Create:1 Get:61 GetTag:1 List:1 ListTags:1 Update:1 UpdateTag:1]"; got != want {
 		t.Errorf("one has moved: %s, want %s", got, want)
 	}
 	if got, _ := history(t, images.Images, references[7]); len(got) != 2 || got[0] != digest {
 		t.Errorf("the history is %v", got)
+	}
+}
+
+// The images of a repository that is new may be stored: they were another's, or several tags lead to one.
+func TestImagesThatAreNotNewInANewRepository(t *testing.T) {
+	t.Parallel()
+	registry, images, clock := registrytest.New(t), &countedImages{Images: &registrytest.Images{}}, clocktesting.NewFakeClock(time.Now())
+	im := newImporter(t, importer.Options{})
+	all := func(im *importer.Importer, references []string) (asked string) {
+		t.Helper()
+		images.asked()
+		ahead := newAhead(t, images, clock, references)
+		for _, ref := range references {
+			mustImport(t, im, ref, ahead)
+		}
+		return images.asked()
+	}
+	sources := pushMany(t, registry, 60)
+	all(im, sources)
+	var promoted, doubled, both []string
+	for i := range 60 {
+		image := newImage(t, sample.Spec{Name: fmt.Sprint("team/app:", i)})
+		for repository, list := range map[string]*[]string{"team/promoted": &promoted, "team/verified": &both} {
+			registry.Push(fmt.Sprint(repository, ":", i), image)
+			*list = append(*list, fmt.Sprint(registry.Host, "/", repository, ":", i))
+		}
+		registry.Push(fmt.Sprint("team/doubled:", i), newImage(t, sample.Spec{Name: fmt.Sprint("doubled", i/2)}))
+		doubled = append(doubled, fmt.Sprint(registry.Host, "/team/doubled:", i))
+	}
+
+	// The first is taken for new, and no other.
+	if got, want := all(im, promoted), "[Create:1 Get:60 List:1 ListTags:1 Update:60 UpdateTag:60]"; got != want {
+		t.Errorf("promoted: %s, want %s", got, want)
+	}
+	for i, ref := range promoted {
+		digest, _ := history(t, images.Images, ref)
+		if got := known(stored(t, images.Images, digest[0])); !slices.Contains(got, ref) || !slices.Contains(got, sources[i]) {
+			t.Errorf("%s is known by %v", digest[0], got)
+		}
+	}
+	if got, want := all(im, doubled), "[Create:30 Get:30 List:1 ListTags:1 Update:30 UpdateTag:60]"; got != want {
+		t.Errorf("two tags of each image: %s, want %s", got, want)
+	}
+	// Layers that were verified are not read again.
+	verifying := newImporter(t, importer.Options{Layers: importer.LayersVerify})
+	if got, want := all(verifying, both), "[Get:60 List:1 ListTags:1 Update:60 UpdateTag:60]"; got != want {
+		t.Errorf("with layers: %s, want %s", got, want)
+	}
+}
+
+// What tags led to is read with one list, and given once.
+func TestImagesAreForeseen(t *testing.T) {
+	t.Parallel()
+	registry, images, clock := registrytest.New(t), &countedImages{Images: &registrytest.Images{}}, clocktesting.NewFakeClock(time.Now())
+	references := pushMany(t, registry, 60)
+	im := newImporter(t, importer.Options{})
+	parsed := make([]reference.Reference, len(references))
+	for i, ref := range references {
+		parsed[i] = parse(t, ref)
+	}
+	all := func(ahead *importer.Ahead, references []string) (actions []importer.Action) {
+		t.Helper()
+		for _, ref := range references {
+			actions = append(actions, mustImport(t, im, ref, ahead).Images[0].Action)
+		}
+		return slices.Compact(actions)
+	}
+	ahead := newAhead(t, images, clock, references)
+	ahead.Foresee(t.Context(), parsed)
+	all(ahead, references)
+	if got, want := images.asked(), "[Create:60 Get:1 List:1 ListTags:1 UpdateTag:60]"; got != want {
+		t.Errorf("of what is not there: %s, want %s", got, want)
+	}
+
+	ahead = newAhead(t, images, clock, references)
+	ahead.Foresee(t.Context(), parsed[5:])
+	if got := all(ahead, references); !slices.Equal(got, []importer.Action{importer.Unchanged}) {
+		t.Errorf("known images are %v", got)
+	}
+	if got, want := images.asked(), "[Get:10 List:1 ListTags:1]"; got != want { // five before, and five behind the fifty
+		t.Errorf("%s, want %s", got, want)
+	}
+
+	// Not for long, and not twice.
+	ahead = newAhead(t, images, clock, append(slices.Clone(references), references[1]))
+	ahead.Foresee(t.Context(), parsed)
+	all(ahead, []string{references[0], references[1], references[1]})
+	clock.Step(3 * time.Second)
+	all(ahead, references[2:5])
+	if got, want := images.asked(), "[Get:4 GetTag:1 List:1 ListTags:1]"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+
+	// What is held is bounded, however much is foreseen and not asked for.
+	more := pushMany(t, registry, 250)
+	all(newAhead(t, images, clock, more), more)
+	ahead = newAhead(t, images, clock, more)
+	parsed = parsed[:0]
+	for _, ref := range more {
+		parsed = append(parsed, parse(t, ref))
+	}
+	for i := 0; i < len(parsed); i += importer.AheadImages {
+		ahead.Foresee(t.Context(), parsed[i:])
+	}
+	images.asked()
+	all(ahead, more)
+	if got, want := images.asked(), "[Get:200]"; got != want {
+		t.Errorf("%s, want %s: the last 50 are held", got, want)
+	}
+
+	// An older server has no such list: it is asked once.
+	images.listImagesErr = apierrors.NewBadRequest("select otherwise")
+	ahead = newAhead(t, images, clock, references)
+	for range 3 {
+		ahead.Foresee(t.Context(), parsed)
+	}
+	all(ahead, references)
+	if got, want := images.asked(), "[Get:60 List:1 ListTags:1]"; got != want {
+		t.Errorf("an older server: %s, want %s", got, want)
+	}
+}
+
+// An Image that others write after it was foreseen keeps what they wrote.
+func TestImagesThatChangedSinceTheyWereForeseen(t *testing.T) {
+	t.Parallel()
+	registry, images, clock := registrytest.New(t), &registrytest.Images{}, clocktesting.NewFakeClock(time.Now())
+	references := pushMany(t, registry, 60)
+	im, other := newImporter(t, importer.Options{}), newImporter(t, importer.Options{})
+	parsed := make([]reference.Reference, len(references))
+	for i, ref := range references {
+		mustImport(t, im, ref, images)
+		parsed[i] = parse(t, ref)
+	}
+	ahead := newAhead(t, images, clock, append(slices.Clone(references), registry.Host+"/team/app:new"))
+	ahead.Foresee(t.Context(), parsed)
+
+	// Two tags more lead to an image: one is imported by others, and one here.
+	image := newImage(t, sample.Spec{Name: "team/app:0"})
+	digest := registry.Push("team/app:theirs", image)
+	registry.Push("team/app:new", image)
+	mustImport(t, other, registry.Host+"/team/app:theirs", images)
+	if got := mustImport(t, im, registry.Host+"/team/app:new", ahead); got.Images[0].Action != importer.Updated {
+		t.Errorf("the image is %s", got.Images[0].Action)
+	}
+	for _, want := range []string{references[0], registry.Host + "/team/app:theirs", registry.Host + "/team/app:new"} {
+		if got := known(stored(t, images, digest)); !slices.Contains(got, want) {
+			t.Errorf("it is known by %v, and not by %s", got, want)
+		}
 	}
 }
 
@@ -269,7 +426,7 @@ func TestFirstImportOfARepositoryIsNotListedAgain(t *testing.T) {
 		}
 		mustImport(t, im, ref, ahead)
 	}
-	if got, want := images.asked(), "[Create:120 Get:120 List:1 ListTags:1 UpdateTag:120]"; got != want {
+	if got, want := images.asked(), "[Create:120 Get:1 List:1 ListTags:1 UpdateTag:120]"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 

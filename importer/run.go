@@ -123,10 +123,8 @@ func (r *run) importOnce(ctx context.Context, n node) (*outcome, error) {
 		return nil, describe(n.reference, err)
 	}
 	defer unlock()
-	found, err := r.images.Get(ctx, n.digest, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		found = nil
-	} else if err != nil {
+	found, err := r.find(ctx, n)
+	if err != nil {
 		return nil, fmt.Errorf("looking up image %s: %w", n.digest, err)
 	}
 	n.session = r.session
@@ -143,6 +141,19 @@ func (r *run) importOnce(ctx context.Context, n node) (*outcome, error) {
 		return r.importImage(ctx, n, found, m)
 	}
 	return nil, describe(n.reference, &Error{Reason: NotAnImage, Message: artifact(m.Manifest)})
+}
+
+// find returns the stored Image, nil if there is none. It does not ask about what an [Ahead] takes for new: if that is stored
+// after all, its creation fails, and store merges the two. Layers are verified once, so then it asks.
+func (r *run) find(ctx context.Context, n node) (*imagev1.Image, error) {
+	if ahead, ok := r.images.(*Ahead); ok && n.child == nil && !r.verify && ahead.isNew(r.ref, n.digest) {
+		return nil, nil
+	}
+	found, err := r.images.Get(ctx, n.digest, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return found, err
 }
 
 // artifact names the kind of an artifact for people.
@@ -422,6 +433,9 @@ func (r *run) store(ctx context.Context, n node, found, fresh *imagev1.Image, pl
 	image, action, err := store(ctx, r.images, found, fresh, n.reference.Bare(), searching)
 	if err != nil {
 		return errors.Join(storing(n.digest, err), searchErr)
+	}
+	if ahead, ok := r.images.(*Ahead); ok && found == nil && action != Created {
+		ahead.isKnown(r.ref)
 	}
 	if read {
 		r.searches.done(n.reference.Bare().WithDigest(n.digest), began, image, told)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -33,6 +34,8 @@ type batch struct {
 	parked  map[string]time.Time             // until when, as the registry asked
 	running int
 	ended   chan ended
+
+	foreseeing sync.WaitGroup // reads of what waiting references need
 }
 
 // ended is the result of an import.
@@ -72,6 +75,7 @@ func (b *batch) importAll(ctx context.Context, references iter.Seq[reference.Ref
 		b.wait(ref)
 		b.progress.planned(1)
 	}
+	defer b.foreseeing.Wait()
 	silent := map[string]int{} // times in a row, by host
 	for len(b.hosts) > 0 || b.running > 0 {
 		again := b.start(ctx)
@@ -129,6 +133,10 @@ func (b *batch) start(ctx context.Context) (again time.Time) {
 			b.hosts = append(b.hosts, host)
 		} else {
 			delete(b.waiting, host)
+		}
+		if n := len(b.waiting[host]); b.ahead != nil && n > b.jobs && n%importer.AheadImages == 0 {
+			coming := b.waiting[host][b.jobs:] // those before them begin at once
+			b.foreseeing.Go(func() { b.ahead.Foresee(ctx, coming) })
 		}
 		b.lanes.Start(host)
 		b.running++

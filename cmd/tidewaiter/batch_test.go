@@ -1,17 +1,22 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
+	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/lanes"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
@@ -115,4 +120,57 @@ func TestImportGivesUpARegistryThatDoesNotAnswer(t *testing.T) {
 	if n := strings.Count(errOut, "not tried, since the registry did not answer 3 times in a row"); n != 17 {
 		t.Errorf("%d were not tried, want 17:\n%s", n, errOut)
 	}
+}
+
+// A batch reads the images of references that wait with lists.
+func TestBatchReadsImagesAhead(t *testing.T) {
+	t.Parallel()
+	registry := registrytest.New(t)
+	var references []reference.Reference
+	for i := range 200 {
+		image, err := sample.New(sample.Spec{Name: fmt.Sprint(i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := fmt.Sprint("team/app:", i)
+		registry.Push(name, image)
+		references = append(references, reference.Reference{Host: registry.Host, Repository: "team/app", Tag: fmt.Sprint(i)})
+	}
+	im, err := importer.New(importer.Options{Keychain: authn.NewMultiKeychain()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer im.Close()
+	images := &listedDigests{Images: &registrytest.Images{}}
+	for range 2 {
+		var stdout, stderr logBuffer
+		progress := newProgress(&stderr)
+		b := newBatch(im, func() importer.Images { return images }, 4, newReport("", "", &stdout, &stderr, progress), progress)
+		if err := b.importAll(t.Context(), slices.Values(references)); err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(stdout.String(), registry.Host); n != 200 {
+			t.Errorf("%d of 200 were imported:\n%s%s", n, &stdout, &stderr)
+		}
+	}
+	// A list that comes while another is read is left out, so there is but one for sure.
+	if n := images.lists.Load(); n < 1 || n > 3 {
+		t.Errorf("there were %d lists of images, want 1 to 3", n)
+	}
+	if n := len(images.Names()); n != 200 {
+		t.Errorf("%d images are stored", n)
+	}
+}
+
+// listedDigests counts the lists by digests.
+type listedDigests struct {
+	*registrytest.Images
+	lists atomic.Int64
+}
+
+func (l *listedDigests) List(ctx context.Context, o metav1.ListOptions) (*imagev1.ImageList, error) {
+	if strings.HasPrefix(o.FieldSelector, selectors.Digest) {
+		l.lists.Add(1)
+	}
+	return l.Images.List(ctx, o)
 }

@@ -22,9 +22,12 @@ var tagResource = imagev1.Resource("imagetags")
 
 // List lists Images by a reference or repository that they are recorded under, one a page.
 func (s *Images) List(ctx context.Context, o metav1.ListOptions) (*imagev1.ImageList, error) {
+	if digests, ok := strings.CutPrefix(o.FieldSelector, selectors.Digest+"="); ok {
+		return s.listDigests(ctx, strings.Split(digests, selectors.DigestSeparator))
+	}
 	want, ok := strings.CutPrefix(o.FieldSelector, selectors.RecordedReferences+"=")
 	if !ok {
-		return nil, apierrors.NewBadRequest("this test selects by " + selectors.RecordedReferences + " only")
+		return nil, apierrors.NewBadRequest("this test selects by " + selectors.Digest + " and " + selectors.RecordedReferences + " only")
 	}
 	names := s.Names()
 	i := 0
@@ -45,6 +48,22 @@ func (s *Images) List(ctx context.Context, o metav1.ListOptions) (*imagev1.Image
 	}
 	if i+1 < len(names) {
 		list.Continue = names[i+1]
+	}
+	return list, nil
+}
+
+// listDigests lists the Images of whole digests.
+func (s *Images) listDigests(ctx context.Context, digests []string) (*imagev1.ImageList, error) {
+	list := &imagev1.ImageList{}
+	for _, digest := range digests {
+		image, err := s.Get(ctx, digest, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		list.Items = append(list.Items, *image)
 	}
 	return list, nil
 }
