@@ -23,6 +23,9 @@ import (
 // share is too short.
 const maxByDigest = 20
 
+// maxNamedBytes bounds the images of a list by whole digests together.
+const maxNamedBytes = 8 << 20
+
 // digestBeginning is a value of the field digest. With fewer than four digits nobody means one image.
 var digestBeginning = regexp.MustCompile(`^sha(256:[0-9a-f]{4,64}|512:[0-9a-f]{4,128})$`)
 
@@ -151,7 +154,7 @@ func begunBy(ctx context.Context, store imageStore, beginning string) (*imagev1.
 // named reads the images of the given digests, one after another. The list has the version of the first: what is newer in
 // it will come again in a watch that goes on from there.
 func named(ctx context.Context, store imageStore, digests string) (*imagev1.ImageList, error) {
-	all := &imagev1.ImageList{}
+	all, size := &imagev1.ImageList{}, 0
 	for digest := range strings.SplitSeq(digests, selectors.DigestSeparator) {
 		obj, err := store.ListPredicate(ctx, store.predicate(labels.Everything(), fields.OneTermEqualSelector(nameField, digest)), &internalversion.ListOptions{})
 		if err != nil {
@@ -162,6 +165,11 @@ func named(ctx context.Context, store imageStore, digests string) (*imagev1.Imag
 			all.ListMeta = list.ListMeta
 		}
 		all.Items = append(all.Items, list.Items...)
+		for i := range list.Items {
+			if size += list.Items[i].Size(); size > maxNamedBytes {
+				return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("these images have more than %d MiB together: ask for fewer", maxNamedBytes>>20))
+			}
+		}
 	}
 	return all, nil
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/tidewaiter/tidewaiter/imageapi"
+	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
@@ -104,6 +105,21 @@ func TestSelectByDigest(t *testing.T) {
 
 	if got, err := names("digest=" + manyDigests(100)); err != nil || len(got) != 0 {
 		t.Errorf("a hundred: %v, %v", got, err)
+	}
+
+	large := []string{}
+	for i := range 10 {
+		image := plain("app", "Unsigned|")
+		image.Name = digest(fmt.Sprint("77777", i))
+		image.DockerImageConfig = strings.Repeat("x", 1<<20)
+		s.mustCreate(t, image)
+		large = append(large, image.Name)
+	}
+	if got, err := names(selectors.Digests(large[:5])); err != nil || len(got) != 5 {
+		t.Errorf("five of 1 MiB: %v, %v", got, err)
+	}
+	if got, err := names(selectors.Digests(large)); !apierrors.IsRequestEntityTooLargeError(err) || !strings.Contains(err.Error(), "ask for fewer") {
+		t.Errorf("ten of 1 MiB: %v, %v", got, err)
 	}
 
 	labelled := selecting("digest=sha256:9f86")

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/utils/clock"
@@ -152,7 +153,7 @@ func (a *Ahead) Foresee(ctx context.Context, references []reference.Reference) {
 	now := a.clock.Now()
 	list, err := a.List(ctx, metav1.ListOptions{FieldSelector: selectors.Digests(slices.Sorted(maps.Keys(digests)))})
 	if err != nil {
-		a.blind = ctx.Err() == nil
+		a.blind = ctx.Err() == nil && !apierrors.IsRequestEntityTooLargeError(err)
 		return
 	}
 	a.mu.Lock()

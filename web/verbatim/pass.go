@@ -101,7 +101,7 @@ func (k *kind) paged(opts storage.ListOptions) begin {
 	return func(ctx context.Context, share *share) (*pass, bool) { return k.begin(ctx, opts, listRun, share) }
 }
 
-// maxNamed bounds the bytes of objects that are asked for by name: they are all in memory at once.
+// maxNamed bounds the bytes of objects that are asked for by name, which are all in memory at once.
 const maxNamed = 8 << 20
 
 // named begins a list of the objects of these names that exist. Each is read as it is now, which costs a fifth of a scan at one
