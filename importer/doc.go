@@ -28,6 +28,9 @@
 // If [Options.Files] know mirrors of a registry, those are asked first. Images are stored with the reference's own
 // name, wherever they were read; [Result.Mirror] tells where.
 //
+// For many references, wrap [Images] in an [Ahead]: it reads what is stored of them with lists, and takes the images of a
+// repository of which nothing was known for new.
+//
 // # What it promises about registries
 //
 // A registry is not trusted. Every byte is checked against a digest, manifests
