@@ -2,6 +2,7 @@ package kubestore
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -41,12 +42,21 @@ type budget struct {
 	// begin, if not nil, is called before a watch reads what exists, and the function that it
 	// returns when all of that is sent.
 	begin func(context.Context) (end func())
+
+	mu   sync.Mutex
+	held map[listing]int64 // of lists
+}
+
+// listing are the lists of one request below one prefix.
+type listing struct {
+	request *endpointsrequest.RequestInfo
+	prefix  string
 }
 
 func newBudget(pause, begin func(context.Context) func()) *budget {
 	return &budget{
 		lists: semaphore.NewWeighted(listBytes), watches: semaphore.NewWeighted(watchBytes),
-		patience: listPatience, page: largestPage, pause: pause, begin: begin,
+		patience: listPatience, page: largestPage, pause: pause, begin: begin, held: map[listing]int64{},
 	}
 }
 
@@ -58,14 +68,23 @@ func (b *budget) admitWatch(ctx context.Context, n int64) error {
 	return b.watches.Acquire(ctx, n)
 }
 
-// admitList waits until a list may have stored bytes decoded; it calls wait before. The
-// bytes count until the request ends, as the answer may be in memory until then. A caller
-// without a request, such as the server itself, need not wait.
-func (b *budget) admitList(ctx context.Context, stored int64, wait func()) error {
-	if _, ok := endpointsrequest.RequestInfoFrom(ctx); !ok || ctx.Done() == nil {
+// admitList waits until a list below prefix may have stored bytes decoded; it calls wait before. The
+// bytes count until the request ends, as the answer may be in memory until then. They cover all lists
+// of the request below the prefix: a request that reads parts of a collection, one after another, has
+// no more of it than all, and would wait for itself. A caller without a request, such as the server
+// itself, need not wait.
+func (b *budget) admitList(ctx context.Context, prefix string, stored int64, wait func()) error {
+	info, ok := endpointsrequest.RequestInfoFrom(ctx)
+	if !ok || ctx.Done() == nil {
 		return nil
 	}
-	n := min(decodedWeight*stored, listBytes)
+	lists := listing{info, prefix}
+	b.mu.Lock()
+	n := min(decodedWeight*stored, listBytes) - b.held[lists]
+	b.mu.Unlock()
+	if n <= 0 {
+		return nil
+	}
 	if !b.lists.TryAcquire(n) {
 		wait()
 		if b.pause != nil {
@@ -80,6 +99,14 @@ func (b *budget) admitList(ctx context.Context, stored int64, wait func()) error
 			return apierrors.NewTooManyRequests("too many lists are in memory: select less, ask for pages, or try again", 1)
 		}
 	}
-	context.AfterFunc(ctx, func() { b.lists.Release(n) })
+	b.mu.Lock()
+	b.held[lists] += n
+	b.mu.Unlock()
+	context.AfterFunc(ctx, func() {
+		b.mu.Lock()
+		delete(b.held, lists)
+		b.mu.Unlock()
+		b.lists.Release(n)
+	})
 	return nil
 }

@@ -237,7 +237,7 @@ func (l *lister) admit(ctx context.Context, unread []db.KV) error {
 		most = min(most, l.selected*l.pred.Limit/int64(l.v.Len()), l.s.budget.page)
 	}
 	waited := false
-	err = l.s.budget.admitList(ctx, max(most, l.selected), func() {
+	err = l.s.budget.admitList(ctx, l.prefix, max(most, l.selected), func() {
 		// A list that waits holds nothing, and reads again.
 		waited = true
 		l.v.SetZero()
