@@ -69,9 +69,10 @@ func (b *budget) admitWatch(ctx context.Context, n int64) error {
 }
 
 // admitList waits until a list below prefix may have stored bytes decoded; it calls wait before. The
-// bytes count until the request ends, as the answer may be in memory until then. They cover all lists
-// of the request below the prefix: a request that reads parts of a collection, one after another, has
-// no more of it than all, and would wait for itself. A caller without a request, such as the server
+// bytes count until the request ends, as the answer may be in memory until then. Those of a list that
+// may come to select all there is cover the request's other lists of that kind below the prefix: it
+// reads parts of a collection, one after another, and would wait for itself. A part that it reads twice
+// counts once. Pages, whose prefix is "", count each. A caller without a request, such as the server
 // itself, need not wait.
 func (b *budget) admitList(ctx context.Context, prefix string, stored int64, wait func()) error {
 	info, ok := endpointsrequest.RequestInfoFrom(ctx)
@@ -99,9 +100,11 @@ func (b *budget) admitList(ctx context.Context, prefix string, stored int64, wai
 			return apierrors.NewTooManyRequests("too many lists are in memory: select less, ask for pages, or try again", 1)
 		}
 	}
-	b.mu.Lock()
-	b.held[lists] += n
-	b.mu.Unlock()
+	if prefix != "" {
+		b.mu.Lock()
+		b.held[lists] += n
+		b.mu.Unlock()
+	}
 	context.AfterFunc(ctx, func() {
 		b.mu.Lock()
 		delete(b.held, lists)

@@ -79,6 +79,11 @@ func TestManyListsThatSelectMuch(t *testing.T) {
 			t.Fatalf("another list of a request: %d pods, %v", len(got.Items), err)
 		}
 	}
+	page := storage.Everything
+	page.Limit = pods / 2
+	if err := f.GetList(holding, "/pods/", storage.ListOptions{Predicate: page, Recursive: true}, &example.PodList{}); !apierrors.IsTooManyRequests(err) {
+		t.Fatalf("a page more than there is room for: %v", err)
+	}
 	ctx, end := request()
 	defer end()
 	if got, err := list(ctx, "one=7"); err != nil || len(got.Items) != 1 {

@@ -233,11 +233,12 @@ func (l *lister) admit(ctx context.Context, unread []db.KV) error {
 	if err != nil {
 		return l.s.interpret(err)
 	}
+	prefix := l.prefix
 	if l.pred.Limit > 0 {
-		most = min(most, l.selected*l.pred.Limit/int64(l.v.Len()), l.s.budget.page)
+		most, prefix = min(most, l.selected*l.pred.Limit/int64(l.v.Len()), l.s.budget.page), ""
 	}
 	waited := false
-	err = l.s.budget.admitList(ctx, l.prefix, max(most, l.selected), func() {
+	err = l.s.budget.admitList(ctx, prefix, max(most, l.selected), func() {
 		// A list that waits holds nothing, and reads again.
 		waited = true
 		l.v.SetZero()
