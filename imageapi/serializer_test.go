@@ -65,6 +65,24 @@ func sampleImage(tb testing.TB) []byte {
 	return raw
 }
 
+// fuzzReaders compares our readers of a kind with the API machinery's.
+func fuzzReaders(f *testing.F, kind string, newObject func() runtime.Object) {
+	ours, upstream := readers(f)
+	gvk := imagev1.GroupVersion.WithKind(kind)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for name := range ours {
+			got, gotKind, gotErr := ours[name].Decode(data, &gvk, newObject())
+			want, wantKind, wantErr := upstream[name].Decode(data, &gvk, newObject())
+			if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(gotKind, wantKind) {
+				t.Errorf("%s: %v %+v, want %v %+v", name, gotKind, got, wantKind, want)
+			}
+			if (gotErr == nil) != (wantErr == nil) || gotErr != nil && gotErr.Error() != wantErr.Error() {
+				t.Errorf("%s: %v, want %v", name, gotErr, wantErr)
+			}
+		}
+	})
+}
+
 // FuzzImageReader: whatever is read, the object, its kind, errors and warnings are the API
 // machinery's.
 func FuzzImageReader(f *testing.F) {
@@ -100,20 +118,7 @@ func FuzzImageReader(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	ours, upstream := readers(f)
-	gvk := imagev1.GroupVersion.WithKind("Image")
-	f.Fuzz(func(t *testing.T, data []byte) {
-		for name := range ours {
-			got, gotKind, gotErr := ours[name].Decode(data, &gvk, &imagev1.Image{})
-			want, wantKind, wantErr := upstream[name].Decode(data, &gvk, &imagev1.Image{})
-			if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(gotKind, wantKind) {
-				t.Errorf("%s: %v %+v, want %v %+v", name, gotKind, got, wantKind, want)
-			}
-			if (gotErr == nil) != (wantErr == nil) || gotErr != nil && gotErr.Error() != wantErr.Error() {
-				t.Errorf("%s: %v, want %v", name, gotErr, wantErr)
-			}
-		}
-	})
+	fuzzReaders(f, "Image", func() runtime.Object { return &imagev1.Image{} })
 }
 
 // FuzzImageListReader is FuzzImageReader for lists.
@@ -139,20 +144,7 @@ func FuzzImageListReader(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	ours, upstream := readers(f)
-	gvk := imagev1.GroupVersion.WithKind("ImageList")
-	f.Fuzz(func(t *testing.T, data []byte) {
-		for name := range ours {
-			got, gotKind, gotErr := ours[name].Decode(data, &gvk, &imagev1.ImageList{})
-			want, wantKind, wantErr := upstream[name].Decode(data, &gvk, &imagev1.ImageList{})
-			if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(gotKind, wantKind) {
-				t.Errorf("%s: %v %+v, want %v %+v", name, gotKind, got, wantKind, want)
-			}
-			if (gotErr == nil) != (wantErr == nil) || gotErr != nil && gotErr.Error() != wantErr.Error() {
-				t.Errorf("%s: %v, want %v", name, gotErr, wantErr)
-			}
-		}
-	})
+	fuzzReaders(f, "ImageList", func() runtime.Object { return &imagev1.ImageList{} })
 }
 
 // If fields were never taken, the comparison above would compare nothing.
