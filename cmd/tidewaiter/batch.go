@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
@@ -17,45 +15,72 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/lanes"
 )
 
-// batch imports many references at a time. No registry holds up another: see package lanes.
+// batch imports many references at a time, and lists registries and repositories for more of them. No registry holds
+// up another: see package lanes.
 type batch struct {
-	importer *importer.Importer
-	images   func() importer.Images
-	ahead    *importer.Ahead // what images returns, if that keeps tags
-	lanes    *lanes.Lanes
-	events   *eventRecorder
-	report   *report
-	progress *progress
-	clock    clock.Clock
-	jobs     int
+	importer  *importer.Importer
+	images    func() importer.Images
+	ahead     *importer.Ahead // what images returns, if that keeps tags
+	lanes     *lanes.Lanes
+	events    *eventRecorder
+	report    *report
+	progress  *progress
+	selection *selection
+	clock     clock.Clock
+	jobs      int
 
-	waiting map[string][]reference.Reference // by host
-	hosts   []string                         // of waiting, the next to be looked at first
-	parked  map[string]time.Time             // until when, as the registry asked
+	hosts   map[string]*host
+	turn    []*host // those with something that waits, the next to be looked at first
 	running int
+	planned int // references
 	ended   chan ended
 
 	foreseeing sync.WaitGroup // reads of what waiting references need
 }
 
-// ended is the result of an import.
-type ended struct {
-	ref    reference.Reference
-	result *importer.Result
-	err    error
+// job is one thing that a registry is asked for.
+type job struct {
+	kind jobKind
+	// ref is the image that is imported or dated, or the repository that is listed. To list a registry it has only a Host.
+	ref reference.Reference
+	of  *choice // of a dateJob
 }
 
+type jobKind int8
+
 const (
-	// maxParked is how long a registry is waited for that asks to be left alone.
-	maxParked = time.Hour
-	// maxSilent is how often in a row a registry may fail to answer. After that its other
-	// references are not tried.
-	maxSilent = 3
+	importJob jobKind = iota
+	listJob
+	dateJob
 )
 
-// newBatch returns a batch that imports up to jobs references at a time from one registry and,
-// beside it, one at a time from each of many others.
-func newBatch(im *importer.Importer, images func() importer.Images, jobs int, report *report, progress *progress) *batch {
+// name is the job in reports, as -f reads it.
+func (j job) name() string {
+	switch {
+	case j.kind == dateJob: // the tag is but one of those that are chosen from
+		return j.ref.Bare().String() + allTagsSuffix
+	case j.kind == importJob:
+		return j.ref.String()
+	case j.ref.Repository == "":
+		return j.ref.Host + wholeRegistrySuffix
+	}
+	return j.ref.String() + allTagsSuffix
+}
+
+// ended is the result of a job: an import's result, what a list has, or a date.
+type ended struct {
+	job
+	round    int // of the host, when the job began
+	result   *importer.Result
+	found    []reference.Reference
+	warnings []string
+	created  time.Time
+	err      error
+}
+
+// newBatch returns a batch that has up to jobs jobs at a time of one registry and, beside it, one at a time of each of
+// many others. The selection chooses among what is listed.
+func newBatch(im *importer.Importer, images func() importer.Images, jobs int, s *selection, report *report, progress *progress) *batch {
 	var ahead *importer.Ahead
 	if tagged, ok := images().(importer.Tagged); ok {
 		ahead = importer.NewAhead(tagged, clock.RealClock{})
@@ -63,217 +88,222 @@ func newBatch(im *importer.Importer, images func() importer.Images, jobs int, re
 	}
 	return &batch{
 		importer: im, images: images, ahead: ahead, lanes: lanes.New(2*jobs+32, jobs, clock.RealClock{}), clock: clock.RealClock{}, jobs: jobs,
-		events: &eventRecorder{}, report: report, progress: progress,
-		waiting: map[string][]reference.Reference{}, parked: map[string]time.Time{}, ended: make(chan ended),
+		events: &eventRecorder{}, report: report, progress: progress, selection: s, hosts: map[string]*host{}, ended: make(chan ended),
 	}
 }
 
-// importAll imports each reference, whatever happens to the others. It returns an error only if
-// the batch itself could not go on.
-func (b *batch) importAll(ctx context.Context, references iter.Seq[reference.Reference]) error {
-	for ref := range references {
-		b.wait(ref)
-		b.progress.planned(1)
-	}
+// run does all jobs, and those that they lead to, whatever happens to the others. It returns an error only if the batch
+// itself could not go on.
+func (b *batch) run(ctx context.Context, jobs []job) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	defer b.foreseeing.Wait()
-	silent := map[string]int{} // times in a row, by host
-	for len(b.hosts) > 0 || b.running > 0 {
-		again := b.start(ctx)
+	for _, j := range jobs {
+		b.plan(j)
+	}
+	var err error
+	for err == nil && (len(b.turn) > 0 || b.running > 0) {
 		var probe <-chan time.Time
-		if !again.IsZero() {
-			probe = b.clock.After(again.Sub(b.clock.Now()))
+		if ctx.Err() == nil {
+			if again := b.start(ctx); !again.IsZero() {
+				probe = b.clock.After(again.Sub(b.clock.Now()))
+			}
 		}
 		select {
 		case e := <-b.ended:
-			b.end(e, silent)
+			b.end(e)
+			if b.planned > maxReferences {
+				err = fmt.Errorf("these are more than %d tags: import them in parts, with --include", maxReferences)
+			}
 		case <-probe:
 		case <-ctx.Done():
-			for ; b.running > 0; b.running-- {
-				e := <-b.ended
-				b.tell(e)
-			}
-			for _, host := range b.hosts {
-				b.report.skip(b.waiting[host])
-			}
-			return fmt.Errorf("interrupted: %w", context.Cause(ctx))
+			err = fmt.Errorf("interrupted: %w", context.Cause(ctx))
 		}
 	}
-	return nil
+	if err != nil {
+		cancel()
+		b.abandon()
+	}
+	return err
 }
 
-// wait queues a reference behind the others of its registry.
-func (b *batch) wait(ref reference.Reference) {
-	if len(b.waiting[ref.Host]) == 0 {
-		b.hosts = append(b.hosts, ref.Host)
+// abandon waits for the jobs that run, and reports what was not tried.
+func (b *batch) abandon() {
+	var left []job
+	for ; b.running > 0; b.running-- {
+		if e := <-b.ended; e.kind == importJob {
+			b.imported(e)
+		} else {
+			left = append(left, e.job)
+		}
 	}
-	b.waiting[ref.Host] = append(b.waiting[ref.Host], ref)
+	for _, h := range b.turn {
+		left = append(left, h.lists...)
+		for _, ref := range h.imports {
+			left = append(left, job{ref: ref})
+		}
+	}
+	undated := map[*choice]bool{}
+	for _, j := range left {
+		if j.kind != dateJob || !undated[j.of] {
+			b.report.skip(j.name())
+		}
+		undated[j.of] = true
+	}
+}
+
+// plan queues a job for the first time.
+func (b *batch) plan(j job) {
+	if j.kind == importJob {
+		b.planned++
+		b.progress.planned(1)
+	}
+	b.wait(j)
+}
+
+// wait queues a job behind the others of its registry.
+func (b *batch) wait(j job) {
+	h := b.hosts[j.ref.Host]
+	if h == nil {
+		h = &host{name: j.ref.Host, tried: map[job]trials{}}
+		b.hosts[h.name] = h
+	}
+	if h.waiting() == 0 {
+		b.turn = append(b.turn, h)
+	}
+	if j.kind != importJob {
+		h.lists = append(h.lists, j)
+		return
+	}
+	h.imports = append(h.imports, j.ref)
 	if b.ahead != nil {
-		b.ahead.Expect(ref)
+		b.ahead.Expect(j.ref)
 	}
 }
 
-// start starts as many imports as there is room for, one reference of each registry in turn. It
-// returns when to probe the next registry; zero when none is parked.
+// start starts as many jobs as there is room for, one of each registry in turn. It returns when to probe the next
+// registry; zero when none is parked.
 func (b *batch) start(ctx context.Context) (again time.Time) {
-	for full := 0; full < len(b.hosts) && b.lanes.Free() > 0; {
-		host := b.hosts[0]
-		b.hosts = b.hosts[1:]
-		n, at := b.lanes.Room(host)
+	for full := 0; full < len(b.turn) && b.lanes.Free() > 0; {
+		h := b.turn[0]
+		b.turn = b.turn[1:]
+		n, at := b.lanes.Room(h.name)
 		if n == 0 {
 			full++
-			b.hosts = append(b.hosts, host)
+			b.turn = append(b.turn, h)
 			if !at.IsZero() && (again.IsZero() || at.Before(again)) {
 				again = at
 			}
 			continue
 		}
 		full = 0
-		ref := b.waiting[host][0]
-		if b.waiting[host] = b.waiting[host][1:]; len(b.waiting[host]) > 0 {
-			b.hosts = append(b.hosts, host)
-		} else {
-			delete(b.waiting, host)
+		j := h.next()
+		if h.waiting() > 0 {
+			b.turn = append(b.turn, h)
 		}
-		if n := len(b.waiting[host]); b.ahead != nil && n > b.jobs && n%importer.AheadImages == 0 {
-			coming := b.waiting[host][b.jobs:] // those before them begin at once
+		if n := len(h.imports); b.ahead != nil && j.kind == importJob && n > b.jobs && n%importer.AheadImages == 0 {
+			coming := h.imports[b.jobs:] // those before them begin at once
 			b.foreseeing.Go(func() { b.ahead.Foresee(ctx, coming) })
 		}
-		b.lanes.Start(host)
+		b.lanes.Start(h.name)
 		b.running++
-		b.progress.started(ref.String())
+		b.progress.started(j)
+		round := h.round
 		go func() {
-			result, err := b.importer.Import(ctx, ref, b.images())
-			b.ended <- ended{ref, result, err}
+			e := ended{job: j, round: round}
+			b.do(ctx, &e)
+			b.ended <- e
 		}()
 	}
 	return again
 }
 
-// end reports the result of an import, or queues it again if its registry asked to be left
-// alone.
-func (b *batch) end(e ended, silent map[string]int) {
-	b.running--
-	host := e.ref.Host
-	until := b.lanes.End(host, e.err)
-	switch importer.ReasonOf(e.err) {
-	case importer.RateLimited:
-		if b.clock.Since(b.lanes.FailingSince(host)) < maxParked && until.Sub(b.clock.Now()) <= maxParked {
-			b.wait(e.ref)
-			why := ""
-			if until.After(b.parked[host]) { // else it is known already
-				b.parked[host] = until
-				why = fmt.Sprintf("%s asks to be left alone for %s; %d references wait for it", host, until.Sub(b.clock.Now()).Round(time.Second), len(b.waiting[host]))
-			}
-			b.progress.postponed(why)
-			return
-		}
-	case importer.Unreachable, importer.Timeout:
-		silent[host]++
+// do does a job and puts its result into e.
+func (b *batch) do(ctx context.Context, e *ended) {
+	switch {
+	case e.kind == importJob:
+		e.result, e.err = b.importer.Import(ctx, e.ref, b.images())
+	case e.kind == dateJob:
+		e.created, e.err = b.importer.Created(ctx, e.ref, b.images())
+	case e.ref.Repository == "":
+		e.found, e.warnings, e.err = b.importer.Repositories(ctx, e.ref.Host)
 	default:
-		silent[host] = 0
+		var tags []string
+		tags, e.err = b.importer.Tags(ctx, e.ref)
+		for _, tag := range tags {
+			e.found = append(e.found, e.ref.WithTag(tag))
+		}
 	}
-	b.tell(e)
-	if silent[host] < maxSilent {
+}
+
+// end takes the result of a job. It queues the job again if it was the registry that failed, and there is hope.
+func (b *batch) end(e ended) {
+	b.running--
+	h := b.hosts[e.ref.Host]
+	until := b.lanes.End(h.name, e.err)
+	var failed *importer.Error
+	if !errors.As(e.err, &failed) || !lanes.Parks(failed) {
+		if importer.ReasonOf(e.err) != importer.Canceled {
+			h.answers()
+		}
+		b.tell(e)
 		return
 	}
-	for i, h := range b.hosts {
-		if h == host {
-			b.hosts = append(b.hosts[:i:i], b.hosts[i+1:]...)
-			break
-		}
+	again, hopeless := h.fail(e, failed, until, b.clock.Now())
+	if again {
+		b.wait(e.job)
+		b.progress.postponed(e.job, h.notice(failed, until, b.clock.Now()))
+		return
 	}
-	var why *importer.Error
-	errors.As(e.err, &why)
-	for _, ref := range b.waiting[host] {
-		b.progress.started(ref.String())
-		b.report.add(ref.String(), nil, &importer.Error{
-			Reason: why.Reason, Host: ref.Host, Repository: ref.Repository, Reference: ref.String(),
-			Message: fmt.Sprintf("not tried, since the registry did not answer %d times in a row: %s", maxSilent, why.Message),
-		})
+	b.tell(e)
+	if hopeless == "" {
+		return
 	}
-	delete(b.waiting, host)
+	b.turn = slices.DeleteFunc(b.turn, func(other *host) bool { return other == h })
+	for h.waiting() > 0 {
+		j := h.next()
+		b.progress.started(j)
+		b.tell(ended{job: j, err: &importer.Error{
+			Reason: failed.Reason, Host: j.ref.Host, Repository: j.ref.Repository, Reference: nameOf(j.ref), RetryAfter: failed.RetryAfter,
+			Message: fmt.Sprintf("not tried, since the registry %s: %s", hopeless, failed.Message),
+		}})
+	}
 }
 
+// nameOf is ref in errors; "" for a registry.
+func nameOf(ref reference.Reference) string {
+	if ref.Repository == "" {
+		return ""
+	}
+	return ref.String()
+}
+
+// tell reports a job that will not be tried again, or goes on with what it found.
 func (b *batch) tell(e ended) {
+	delete(b.hosts[e.ref.Host].tried, e.job)
+	switch {
+	case e.kind == importJob:
+		b.imported(e)
+	case e.kind == dateJob:
+		if b.progress.listed(e.err != nil); e.err != nil {
+			b.report.add(e.ref.String(), nil, e.err)
+		}
+		for _, ref := range b.selection.dated(e.of, e.ref, e.created, e.err == nil) {
+			b.plan(job{ref: ref})
+		}
+	case e.err != nil:
+		b.progress.listed(true)
+		b.report.add(e.name(), nil, e.err)
+	default:
+		b.progress.listed(false)
+		b.report.warn(e.warnings)
+		for _, j := range b.selection.among(e.ref, e.found) {
+			b.plan(j)
+		}
+	}
+}
+
+func (b *batch) imported(e ended) {
 	b.events.imported(e.ref.String(), e.result, e.err)
 	b.report.add(e.ref.String(), e.result, e.err)
-}
-
-// importCatalogs imports the tags that s chooses from all repositories of some registries.
-func (b *batch) importCatalogs(ctx context.Context, registries []reference.Reference, s *selection) error {
-	var all []reference.Reference
-	for _, registry := range registries {
-		host := registry.Host
-		var repositories []reference.Reference
-		var warnings []string
-		err := b.patiently(ctx, host, func() (err error) {
-			repositories, warnings, err = b.importer.Repositories(ctx, host)
-			return err
-		})
-		if err != nil {
-			b.report.add(host+"/", nil, err)
-			continue
-		}
-		b.report.warn(warnings)
-		all = append(all, repositories...)
-	}
-	return b.importTags(ctx, all, s)
-}
-
-// importTags imports the tags that s chooses from some repositories.
-func (b *batch) importTags(ctx context.Context, repositories []reference.Reference, s *selection) error {
-	found := make([][]reference.Reference, len(repositories))
-	var group errgroup.Group
-	group.SetLimit(b.jobs)
-	for i, repository := range repositories {
-		if !s.hasRepository(repository.Repository) {
-			continue
-		}
-		group.Go(func() error {
-			var tags []string
-			err := b.patiently(ctx, repository.Host, func() (err error) {
-				tags, err = b.importer.Tags(ctx, repository)
-				return err
-			})
-			if err != nil {
-				b.report.add(repository.String(), nil, err)
-				return nil
-			}
-			var chosen []reference.Reference
-			for _, tag := range tags {
-				if ref := repository.WithTag(tag); s.has(ref) {
-					chosen = append(chosen, ref)
-				}
-			}
-			found[i] = b.byDate(ctx, s, chosen)
-			return nil
-		})
-	}
-	_ = group.Wait() // no function returns an error
-	all := slices.Concat(found...)
-	if len(all) > maxReferences {
-		return fmt.Errorf("these are more than %d tags: import them in parts, with --include", maxReferences)
-	}
-	return b.importAll(ctx, slices.Values(all))
-}
-
-// patiently calls ask, and again for up to an hour while the host asks to be left alone.
-func (b *batch) patiently(ctx context.Context, host string, ask func() error) error {
-	for begun := b.clock.Now(); ; {
-		err := ask()
-		var e *importer.Error
-		if !errors.As(err, &e) || e.Reason != importer.RateLimited {
-			return err
-		}
-		wait := max(e.RetryAfter, time.Second)
-		if b.clock.Since(begun)+wait > maxParked {
-			return err
-		}
-		b.progress.noteOnce(fmt.Sprintf("%s asks to be left alone for %s; its tags are listed then", host, wait.Round(time.Second)))
-		select {
-		case <-b.clock.After(wait):
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
 }

@@ -4,8 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"slices"
+	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -23,50 +24,69 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
 
-// runBatch imports references into nothing and returns what was printed. No time passes
-// before those of the registry good have been imported, so they wait for no other.
-func runBatch(t *testing.T, limits importer.Limits, references []string, good *registrytest.Registry) (out, errOut string, r *report) {
+// patient limits leave it to the batch how long a registry is waited for, and have no time of the fake clock run out while
+// a request is under way.
+var patient = importer.Limits{MaxWait: time.Second, Stall: 10_000 * time.Hour, Request: 10_000 * time.Hour, JobTime: 10_000 * time.Hour, Attempts: 1}
+
+// batchRun is a run of a batch that imports into nothing.
+type batchRun struct {
+	limits    importer.Limits
+	jobs      []job
+	selection selection
+	// No time passes before goods references of the registry good have been imported, so they wait for no other.
+	good  *registrytest.Registry
+	goods int
+	// clock passes in steps.
+	clock *clocktesting.FakeClock
+	step  time.Duration
+}
+
+// run returns what was printed.
+func (r batchRun) run(t *testing.T) (out, errOut string, report *report) {
 	t.Helper()
-	clock := clocktesting.NewFakeClock(time.Now())
-	im, err := importer.New(importer.Options{Keychain: authn.NewMultiKeychain(), Limits: limits, Clock: clock})
+	if r.clock == nil {
+		r.clock = clocktesting.NewFakeClock(time.Now())
+	}
+	im, err := importer.New(importer.Options{Keychain: authn.NewMultiKeychain(), Limits: r.limits, Clock: r.clock})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(im.Close)
-	var parsed []reference.Reference
-	goods := 0
-	for _, s := range references {
-		ref, err := reference.Parse(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		parsed = append(parsed, ref)
-		if ref.Host == good.Host {
-			goods++
-		}
-	}
 	var stdout, stderr logBuffer
 	progress := newProgress(&stderr)
-	r = newReport("", "", &stdout, &stderr, progress)
-	b := newBatch(im, func() importer.Images { return &importer.DryRun{} }, 4, r, progress)
-	b.clock, b.lanes = clock, lanes.New(40, 4, clock)
+	report = newReport("", "", &stdout, &stderr, progress)
+	b := newBatch(im, func() importer.Images { return &importer.DryRun{} }, 4, &r.selection, report, progress)
+	b.clock, b.lanes = r.clock, lanes.New(40, 4, r.clock)
 	ended := make(chan error)
-	go func() { ended <- b.importAll(t.Context(), slices.Values(parsed)) }()
-	for deadline := time.Now().Add(2 * time.Minute); ; {
+	go func() { ended <- b.run(t.Context(), r.jobs) }()
+	for deadline := time.Now().Add(5 * time.Minute); ; {
 		select {
 		case err := <-ended:
 			if err != nil {
 				t.Error(err)
 			}
-			return stdout.String(), stderr.String(), r
+			return stdout.String(), stderr.String(), report
 		case <-time.After(time.Millisecond):
 		}
-		if strings.Count(stdout.String(), good.Host) >= goods && clock.HasWaiters() {
-			clock.Step(100 * time.Millisecond)
+		if strings.Count(stdout.String(), r.good.Host) >= r.goods && r.clock.HasWaiters() {
+			r.clock.Step(r.step)
 		} else if time.Now().After(deadline) {
-			t.Fatalf("the good ones do not go on:\n%s", &stdout)
+			t.Fatalf("the good ones do not go on:\n%s%s", &stdout, &stderr)
 		}
 	}
+}
+
+// imports are jobs that import references.
+func imports(t *testing.T, references ...string) (jobs []job) {
+	t.Helper()
+	for _, s := range references {
+		ref, err := reference.Parse(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		jobs = append(jobs, job{ref: ref})
+	}
+	return jobs
 }
 
 func pushTags(t *testing.T, registry *registrytest.Registry, n int) (references []string) {
@@ -85,10 +105,11 @@ func pushTags(t *testing.T, registry *registrytest.Registry, n int) (references 
 // Twenty references of a host that says 429 kept forty good ones waiting for minutes,
 // and failed.
 func TestImportWaitsForRegistriesThatAskForIt(t *testing.T) {
+	t.Parallel()
 	busy, good := registrytest.New(t), registrytest.New(t)
 	references := append(pushTags(t, busy, 20), pushTags(t, good, 40)...)
 	busy.Inject("HEAD ", 2, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "2"))
-	out, errOut, r := runBatch(t, importer.Limits{MaxWait: time.Second, Stall: 1000 * time.Hour, Request: 1000 * time.Hour, JobTime: 1000 * time.Hour}, references, good)
+	out, errOut, r := batchRun{limits: patient, jobs: imports(t, references...), good: good, goods: 40, step: 100 * time.Millisecond}.run(t)
 	if r.done != 60 || r.failed != 0 {
 		t.Fatalf("%d done, %d failed:\n%s", r.done, r.failed, errOut)
 	}
@@ -100,8 +121,100 @@ func TestImportWaitsForRegistriesThatAskForIt(t *testing.T) {
 	}
 }
 
+// A registry may ask for an hour, again and again, with either status. One that asks for more, or for ever, is given up at
+// once, and not once for each reference.
+func TestImportWaitsAnHour(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name       string
+		status     int
+		retryAfter string
+		times      int // 0 is for ever
+		failed     int
+		least, top time.Duration
+	}{
+		{"an hour, twice", 429, "3600", 2, 0, 2 * time.Hour, 3 * time.Hour},
+		{"unavailable for ten minutes", 503, "600", 1, 0, 10 * time.Minute, time.Hour},
+		{"two hours", 429, "7200", 0, 10, 0, time.Minute},
+		{"unavailable for two hours", 503, "7200", 0, 10, 0, time.Minute},
+		{"for ever", 429, "1800", 0, 10, maxBusy, maxBusy + time.Hour},
+		{"for ever, without a time", 429, "", 0, 10, maxBusy, maxBusy + time.Hour},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			busy, clock := registrytest.New(t), clocktesting.NewFakeClock(time.Now())
+			began := clock.Now()
+			references := pushTags(t, busy, 10)
+			var header []string
+			if tc.retryAfter != "" {
+				header = []string{"Retry-After", tc.retryAfter}
+			}
+			busy.Inject("HEAD ", tc.times, registrytest.Status(tc.status, "TOOMANYREQUESTS", header...))
+			_, errOut, r := batchRun{limits: patient, jobs: imports(t, references...), good: busy, clock: clock, step: 10 * time.Second}.run(t)
+			if took := clock.Since(began); r.done != 10-tc.failed || r.failed != tc.failed || took < tc.least || took > tc.top {
+				t.Errorf("%d done, %d failed after %s:\n%s", r.done, r.failed, took, errOut)
+			}
+			if n := strings.Count(errOut, "not tried, since the registry "); tc.failed > 0 && n != tc.failed-1 {
+				t.Errorf("%d were not tried:\n%s", n, errOut)
+			}
+		})
+	}
+}
+
+// A registry that was restarted ended the run for it: each of the jobs that broke off counted as a failure to answer.
+func TestImportOutlivesARestartOfTheRegistry(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name       string
+		away       time.Duration
+		done       int
+		least, top time.Duration
+	}{
+		{"half a minute", 30 * time.Second, 40, 30 * time.Second, 2 * time.Minute},
+		{"for good", 10_000 * time.Hour, 10, maxSilence, 3 * time.Minute},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			registry, clock := registrytest.New(t), clocktesting.NewFakeClock(time.Now())
+			began := clock.Now()
+			references := pushTags(t, registry, 40)
+			var asked atomic.Int64
+			registry.Inject("HEAD .*/manifests/", 0, func(next http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+					if asked.Add(1) > 10 && clock.Since(began) < tc.away {
+						panic(http.ErrAbortHandler)
+					}
+					next.ServeHTTP(w, req)
+				})
+			})
+			_, errOut, r := batchRun{limits: patient, jobs: imports(t, references...), good: registry, clock: clock, step: 100 * time.Millisecond}.run(t)
+			if took := clock.Since(began); r.done != tc.done || r.failed != 40-tc.done || took < tc.least || took > tc.top {
+				t.Errorf("%d done, %d failed after %s:\n%s", r.done, r.failed, took, errOut)
+			}
+			if !strings.Contains(errOut, registry.Host+" does not answer; it is tried again in 1s, and ") {
+				t.Errorf("it is not said:\n%s", errOut)
+			}
+		})
+	}
+}
+
+// A reference that its registry never answers is given up, though others are answered.
+func TestImportGivesUpAReferenceThatIsNotAnswered(t *testing.T) {
+	t.Parallel()
+	registry, clock := registrytest.New(t), clocktesting.NewFakeClock(time.Now())
+	references := pushTags(t, registry, 20)
+	registry.Inject("HEAD .*/manifests/7$", 0, func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	})
+	_, errOut, r := batchRun{limits: patient, jobs: imports(t, references...), good: registry, clock: clock, step: time.Second}.run(t)
+	if r.done != 19 || r.failed != 1 {
+		t.Errorf("%d done, %d failed:\n%s", r.done, r.failed, errOut)
+	}
+}
+
 // A registry that never answers is asked three times, not once for each reference.
 func TestImportGivesUpARegistryThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -113,7 +226,7 @@ func TestImportGivesUpARegistryThatDoesNotAnswer(t *testing.T) {
 		references = append(references, fmt.Sprint(l.Addr(), "/app:", i))
 	}
 	references = append(references, pushTags(t, good, 40)...)
-	_, errOut, r := runBatch(t, importer.Limits{Attempts: 1}, references, good)
+	_, errOut, r := batchRun{limits: importer.Limits{Attempts: 1}, jobs: imports(t, references...), good: good, goods: 40, step: 100 * time.Millisecond}.run(t)
 	if r.done != 40 || r.failed != 20 {
 		t.Errorf("%d done, %d failed", r.done, r.failed)
 	}
@@ -122,11 +235,85 @@ func TestImportGivesUpARegistryThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
+// A registry that asks to be left alone while it is listed held up the lists of all others, and no image was imported before
+// the last of them.
+func TestListsWaitForTheirOwnRegistry(t *testing.T) {
+	t.Parallel()
+	tags := func(r *registrytest.Registry) job {
+		return job{kind: listJob, ref: reference.Reference{Host: r.Host, Repository: "team/app"}}
+	}
+	catalog := func(r *registrytest.Registry) job { return job{kind: listJob, ref: reference.Reference{Host: r.Host}} }
+	for _, tc := range []struct {
+		name      string
+		list      func(*registrytest.Registry) job
+		busy      string
+		selection selection
+		goods     int
+	}{
+		{"tags", tags, "/tags/list", selection{}, 8},
+		{"catalog", catalog, "_catalog", selection{}, 8},
+		{"dates", tags, "HEAD ", selection{newest: 3}, 3},
+		{"dates of a catalog", catalog, "HEAD ", selection{newest: 3}, 3},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			good := registrytest.New(t)
+			pushTags(t, good, 8)
+			var jobs []job
+			for range 6 {
+				busy := registrytest.New(t)
+				pushTags(t, busy, 8)
+				busy.Inject(tc.busy, 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "900"))
+				jobs = append(jobs, tc.list(busy))
+			}
+			jobs = append(jobs, tc.list(good))
+			_, errOut, r := batchRun{limits: patient, jobs: jobs, selection: tc.selection, good: good, goods: tc.goods, step: 10 * time.Second}.run(t)
+			if r.done != 7*tc.goods || r.failed != 0 {
+				t.Errorf("%d done, %d failed:\n%s", r.done, r.failed, errOut)
+			}
+		})
+	}
+}
+
+// Images are imported while other repositories are listed.
+func TestImportBeginsBeforeAllIsListed(t *testing.T) {
+	t.Parallel()
+	registry := registrytest.New(t)
+	image := sampleImage(t, "")
+	var jobs []job
+	for i := range 20 {
+		registry.Push(fmt.Sprintf("team/app%d:1", i), image)
+		jobs = append(jobs, job{kind: listJob, ref: reference.Reference{Host: registry.Host, Repository: fmt.Sprint("team/app", i)}})
+	}
+	// The last list is answered when an image has been asked for.
+	asked := make(chan struct{})
+	var once sync.Once
+	registry.Inject("team/app0/manifests/", 0, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			once.Do(func() { close(asked) })
+			next.ServeHTTP(w, req)
+		})
+	})
+	registry.Inject("team/app19/tags/list", 0, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			select {
+			case <-asked:
+				next.ServeHTTP(w, req)
+			case <-req.Context().Done():
+			}
+		})
+	})
+	_, errOut, r := batchRun{limits: patient, jobs: jobs, good: registry, goods: 20}.run(t)
+	if r.done != 20 || r.failed != 0 {
+		t.Errorf("%d done, %d failed:\n%s", r.done, r.failed, errOut)
+	}
+}
+
 // A batch reads the images of references that wait with lists.
 func TestBatchReadsImagesAhead(t *testing.T) {
 	t.Parallel()
 	registry := registrytest.New(t)
-	var references []reference.Reference
+	var jobs []job
 	for i := range 200 {
 		image, err := sample.New(sample.Spec{Name: fmt.Sprint(i)})
 		if err != nil {
@@ -134,7 +321,7 @@ func TestBatchReadsImagesAhead(t *testing.T) {
 		}
 		name := fmt.Sprint("team/app:", i)
 		registry.Push(name, image)
-		references = append(references, reference.Reference{Host: registry.Host, Repository: "team/app", Tag: fmt.Sprint(i)})
+		jobs = append(jobs, job{ref: reference.Reference{Host: registry.Host, Repository: "team/app", Tag: fmt.Sprint(i)}})
 	}
 	im, err := importer.New(importer.Options{Keychain: authn.NewMultiKeychain()})
 	if err != nil {
@@ -145,8 +332,8 @@ func TestBatchReadsImagesAhead(t *testing.T) {
 	for range 2 {
 		var stdout, stderr logBuffer
 		progress := newProgress(&stderr)
-		b := newBatch(im, func() importer.Images { return images }, 4, newReport("", "", &stdout, &stderr, progress), progress)
-		if err := b.importAll(t.Context(), slices.Values(references)); err != nil {
+		b := newBatch(im, func() importer.Images { return images }, 4, &selection{}, newReport("", "", &stdout, &stderr, progress), progress)
+		if err := b.run(t.Context(), jobs); err != nil {
 			t.Fatal(err)
 		}
 		if n := strings.Count(stdout.String(), registry.Host); n != 200 {

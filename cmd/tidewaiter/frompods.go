@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/usage"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
 // podSource finds references in the pods of a cluster.
@@ -45,11 +44,11 @@ func (s *podSource) validate(listed, dryRun bool) error {
 	return nil
 }
 
-// add returns references and after them those of the pods, each once. It asks server
+// add returns jobs and after them the imports of what pods run, each once. It asks server
 // unless another source is given.
-func (s *podSource) add(ctx context.Context, references []reference.Reference, server *restclient.Config) ([]reference.Reference, error) {
+func (s *podSource) add(ctx context.Context, jobs []job, server *restclient.Config) ([]job, error) {
 	if !s.enabled {
-		return references, nil
+		return jobs, nil
 	}
 	config := server
 	if s.kubeconfig != "" {
@@ -67,32 +66,33 @@ func (s *podSource) add(ctx context.Context, references []reference.Reference, s
 	if s.allNamespaces {
 		namespace = metav1.NamespaceAll
 	}
-	seen := map[reference.Reference]bool{}
-	for _, ref := range references {
-		seen[ref] = true
+	seen := map[job]bool{}
+	for _, j := range jobs {
+		seen[j] = true
 	}
-	references = slices.Clone(references)
+	jobs = slices.Clone(jobs)
 	pods := pager.New(pager.SimplePageFunc(func(options metav1.ListOptions) (runtime.Object, error) {
 		return client.CoreV1().Pods(namespace).List(ctx, options)
 	}))
 	err = pods.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
 		for _, ref := range usage.Images(obj.(*corev1.Pod)) {
-			if seen[ref] {
+			j := job{ref: ref}
+			if seen[j] {
 				continue
 			}
-			if len(references) == maxReferences {
+			if len(jobs) == maxReferences {
 				return fmt.Errorf("these pods run more than %d images: import them by namespace", maxReferences)
 			}
-			seen[ref] = true
-			references = append(references, ref)
+			seen[j] = true
+			jobs = append(jobs, j)
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("listing pods: %w", err)
 	}
-	if len(references) == 0 {
+	if len(jobs) == 0 {
 		return nil, withHint(errors.New("no pod there runs an image"), "-A looks into all namespaces")
 	}
-	return references, nil
+	return jobs, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 )
 
@@ -138,7 +136,10 @@ func (o *importOptions) validate() error {
 	if o.catalog && o.allTags {
 		return misuse(errors.New("--catalog wants registries, --all-tags wants repositories"), "give one of them")
 	}
-	if err := o.selection.validate(o.catalog || o.allTags, time.Now()); err != nil {
+	if err := o.selection.validate(time.Now()); err != nil {
+		return err
+	}
+	if err := o.selection.validateListed(o.catalog || o.allTags || len(o.files) > 0); err != nil { // files may have lines such as team/app:*
 		return err
 	}
 	return o.pods.validate(o.catalog || o.allTags, o.dryRun)
@@ -160,11 +161,14 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 		return &exitError{code: exitUsage, err: err}
 	}
 	defer sources.close()
-	references, err := collectReferences(args, o.files, cmd.InOrStdin(), parse)
+	jobs, err := collectJobs(args, o.files, cmd.InOrStdin(), parse)
 	if err != nil {
 		return &exitError{code: exitUsage, err: err}
 	}
-	if len(references) == 0 && len(sources) == 0 && !o.pods.enabled {
+	if err := o.selection.validateListed(slices.ContainsFunc(jobs, func(j job) bool { return j.kind == listJob })); err != nil {
+		return err
+	}
+	if len(jobs) == 0 && len(sources) == 0 && !o.pods.enabled {
 		return misuse(errors.New("there is nothing to import"), "tidewaiter import registry.example.com/team/app:v1")
 	}
 	cfg, err := loadConfig(o.registries.configFile)
@@ -201,16 +205,14 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 	}
 	report := newReport(o.output, target.destination(), cmd.OutOrStdout(), cmd.ErrOrStderr(), progress)
 	if o.failures != "" {
-		file, err := os.OpenFile(o.failures, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-		if err != nil {
-			return fmt.Errorf("--failures: %w", err)
+		if report.failures, err = createFailures(o.failures); err != nil {
+			return err
 		}
-		defer file.Close()
-		report.failures = file
+		defer report.failures.close()
 	}
 	begun := time.Now()
 	err = target.use(cmd.Context(), func(ctx context.Context, to destination) error {
-		references, err := o.pods.add(ctx, references, to.config)
+		jobs, err := o.pods.add(ctx, jobs, to.config)
 		if err != nil {
 			return err
 		}
@@ -222,7 +224,7 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 			patience := &patience{clock: clock.RealClock{}, say: progress.note}
 			images = func() importer.Images { return patience.images(to.images()) }
 		}
-		b := newBatch(im, images, o.jobs, report, progress)
+		b := newBatch(im, images, o.jobs, &o.selection, report, progress)
 		if to.config != nil {
 			// Events are secondary: an import does not care whether they arrive.
 			recording, stop := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), klog.Logger{}))
@@ -232,17 +234,10 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 			}
 			defer b.events.flush()
 		}
-		if err := b.importSources(ctx, sources, &o.selection); err != nil {
-			return err
-		}
-		switch {
-		case o.catalog:
-			return b.importCatalogs(ctx, references, &o.selection)
-		case o.allTags:
-			return b.importTags(ctx, references, &o.selection)
-		}
-		references = slices.DeleteFunc(references, func(ref reference.Reference) bool { return !o.selection.has(ref) })
-		return b.importAll(ctx, slices.Values(references))
+		b.importSources(ctx, sources)
+		jobs = slices.DeleteFunc(jobs, func(j job) bool { return j.kind == importJob && !o.selection.has(j.ref) })
+		err = b.run(ctx, jobs)
+		return errors.Join(err, report.failures.end())
 	})
 	return report.end(err, im.Traffic(), time.Since(begun))
 }

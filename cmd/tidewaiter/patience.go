@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"sync"
 	"syscall"
 	"time"
@@ -12,6 +13,7 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/importer"
@@ -45,7 +47,7 @@ func (p *patience) do(ctx context.Context, f func() error) error {
 	began := p.clock.Now()
 	for pause := time.Second; ; pause = min(2*pause, 15*time.Second) {
 		err := f()
-		if !p.waits(err, began) {
+		if ctx.Err() != nil || !p.waits(err, began) {
 			return err
 		}
 		select {
@@ -74,14 +76,24 @@ func (p *patience) waits(err error, began time.Time) bool {
 	return true
 }
 
-// isAway reports whether an error comes from a server that is stopped, starting or overloaded.
+// isAway reports whether an error comes from a server that is stopped, starting, overloaded or silent, or from what stands
+// before it. The caller has not given up.
 func isAway(err error) bool {
-	for _, gone := range []error{syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE, io.EOF, io.ErrUnexpectedEOF} {
+	for _, gone := range []error{syscall.EPIPE, syscall.ECONNABORTED, syscall.EHOSTUNREACH, syscall.ENETUNREACH, io.ErrUnexpectedEOF} {
 		if errors.Is(err, gone) {
 			return true
 		}
 	}
-	return apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err)
+	var answer apierrors.APIStatus
+	if errors.As(err, &answer) {
+		switch answer.Status().Code {
+		case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+			return true
+		}
+		return apierrors.IsServerTimeout(err)
+	}
+	return utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsHTTP2ConnectionLost(err) ||
+		utilnet.IsTimeout(err) || utilnet.IsProbableEOF(err)
 }
 
 type patientImages struct {

@@ -3,8 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -14,9 +19,9 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	restclient "k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
@@ -56,6 +61,9 @@ func TestImportWaitsForTheAPIServer(t *testing.T) {
 	for _, err := range []error{
 		fmt.Errorf("dial tcp 127.0.0.1:6443: %w", syscall.ECONNREFUSED),
 		apierrors.NewServiceUnavailable("starting"),
+		apierrors.NewGenericServerResponse(http.StatusBadGateway, "post", imagev1.Resource("images"), "", "", 0, true),
+		fmt.Errorf("dial tcp 127.0.0.1:6443: %w", os.NewSyscallError("connect", syscall.EHOSTUNREACH)),
+		&url.Error{Op: "Post", URL: "https://127.0.0.1:6443", Err: os.ErrDeadlineExceeded},
 	} {
 		registry, clock := registrytest.New(t), clocktesting.NewFakeClock(time.Now())
 		images := &awayImages{clock: clock, err: err}
@@ -68,27 +76,14 @@ func TestImportWaitsForTheAPIServer(t *testing.T) {
 		}
 		t.Cleanup(im.Close)
 		patience := &patience{clock: clock, say: progress.note}
-		b := newBatch(im, func() importer.Images { return patience.images(images) }, 4, r, progress)
-		var references []reference.Reference
+		b := newBatch(im, func() importer.Images { return patience.images(images) }, 4, &selection{}, r, progress)
+		var references []string
 		for i := range 20 {
-			text := fmt.Sprintf("%s/team/app%d:1", registry.Host, i)
 			registry.Push(fmt.Sprintf("team/app%d:1", i), sampleImage(t, fmt.Sprint(i)))
-			ref, err := reference.Parse(text)
-			if err != nil {
-				t.Fatal(err)
-			}
-			references = append(references, ref)
+			references = append(references, fmt.Sprintf("%s/team/app%d:1", registry.Host, i))
 		}
 		ended := make(chan error)
-		go func() {
-			ended <- b.importAll(t.Context(), func(yield func(reference.Reference) bool) {
-				for _, ref := range references {
-					if !yield(ref) {
-						return
-					}
-				}
-			})
-		}()
+		go func() { ended <- b.run(t.Context(), imports(t, references...)) }()
 		for deadline := time.Now().Add(2 * time.Minute); ; {
 			select {
 			case err := <-ended:
@@ -139,4 +134,76 @@ func sampleImage(t *testing.T, name string) v1.Image {
 		t.Fatal(err)
 	}
 	return image
+}
+
+// A server that takes requests and answers nothing is away as well: its client gives up, in some way or other.
+func TestASilentServerIsAway(t *testing.T) {
+	t.Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "1") // else the test takes 45 seconds
+	t.Setenv("HTTP2_PING_TIMEOUT_SECONDS", "5")
+	config := serve(t)
+	proxy := newProxy(t, strings.TrimPrefix(config.Host, "https://"))
+	config = restclient.CopyConfig(config)
+	config.ServerName, _, _ = net.SplitHostPort(strings.TrimPrefix(config.Host, "https://"))
+	config.Host = "https://" + proxy.address
+	images, err := newImageClient(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	get := func() error {
+		_, err := images.Get(t.Context(), "sha256:"+strings.Repeat("0", 64), metav1.GetOptions{})
+		return err
+	}
+	if err := get(); !apierrors.IsNotFound(err) {
+		t.Fatalf("before: %v", err)
+	}
+	proxy.silent.Store(true)
+	if err := get(); !isAway(err) {
+		t.Errorf("it is not away: %v", err)
+	}
+}
+
+// proxy passes connections on, until it is silent.
+type proxy struct {
+	address string
+	silent  atomic.Bool
+}
+
+func newProxy(t *testing.T, to string) *proxy {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	p := &proxy{address: l.Addr().String()}
+	pass := func(to, from net.Conn) {
+		defer to.Close()
+		buffer := make([]byte, 32<<10)
+		for {
+			n, err := from.Read(buffer)
+			if err != nil {
+				return
+			}
+			if !p.silent.Load() {
+				if _, err := to.Write(buffer[:n]); err != nil {
+					return
+				}
+			}
+		}
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", to)
+			if err != nil {
+				c.Close()
+				continue
+			}
+			go pass(server, c)
+			go pass(c, server)
+		}
+	}()
+	return p
 }

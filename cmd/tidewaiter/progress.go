@@ -23,6 +23,7 @@ type progress struct {
 	shown      bool
 	begun      int
 	finished   int
+	lists      int // under way
 	layers     int
 	last       string
 	lastNotice string
@@ -52,16 +53,37 @@ func (p *progress) planned(n int) {
 	p.total += n
 }
 
-// started notes that the import of a reference has begun.
-func (p *progress) started(reference string) {
+// started notes that a job has begun.
+func (p *progress) started(j job) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.begun == 0 {
 		p.since = p.clock.Now()
 	}
-	p.begun++
-	p.last = reference
+	p.count(j, 1)
+	p.last = j.ref.String()
 	p.draw()
+}
+
+// count adds n to the jobs of a kind that have begun. The caller holds mu.
+func (p *progress) count(j job, n int) {
+	if j.kind == importJob {
+		p.begun += n
+	} else {
+		p.lists += n
+	}
+}
+
+// listed notes that a list that had begun has ended. One that failed becomes a reference that is under way, until it is
+// done.
+func (p *progress) listed(failed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lists--
+	if failed {
+		p.total++
+		p.begun++
+	}
 }
 
 // event notes a step of an import.
@@ -87,12 +109,12 @@ func (p *progress) done(print func()) {
 	p.draw()
 }
 
-// postponed notes that a reference that had begun will begin again later, and says why if
-// that is new.
-func (p *progress) postponed(why string) {
+// postponed notes that a job that had begun will begin again later, and says why if that is
+// new.
+func (p *progress) postponed(j job, why string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.begun--
+	p.count(j, -1)
 	p.write(why)
 }
 
@@ -138,7 +160,7 @@ func (p *progress) clear() {
 }
 
 func (p *progress) draw() {
-	if p.begun == p.finished {
+	if p.begun == p.finished && p.lists == 0 {
 		return
 	}
 	line := fmt.Sprintf("%d done, %d under way", p.finished, p.begun-p.finished)
@@ -149,6 +171,9 @@ func (p *progress) draw() {
 			left := time.Duration(float64(p.total-p.finished) / rate * float64(time.Second))
 			line += fmt.Sprintf(", %.1f a second, %s left", rate, left.Round(time.Second))
 		}
+	}
+	if p.lists > 0 {
+		line += fmt.Sprintf(", %d lists", p.lists)
 	}
 	if p.layers > 0 {
 		line += fmt.Sprintf(", %d layers checked", p.layers)

@@ -19,16 +19,22 @@ const (
 	maxReferences = 1_000_000
 )
 
-// collectReferences returns the references of the arguments and of the files. It parses each, so that a misspelt one
-// is found before anything is done. The file "-" is stdin.
-func collectReferences(args, files []string, stdin io.Reader, parse func(string) (reference.Reference, error)) ([]reference.Reference, error) {
-	var out []reference.Reference
+// In a file of references, these behind a repository and a registry stand for all their tags.
+const (
+	allTagsSuffix       = ":*"
+	wholeRegistrySuffix = "/**"
+)
+
+// collectJobs returns what the arguments and the lines of files ask for. It parses each, so that a misspelt one is found
+// before anything is done. The file "-" is stdin.
+func collectJobs(args, files []string, stdin io.Reader, parse func(string) (job, error)) ([]job, error) {
+	var out []job
 	for _, arg := range args {
-		ref, err := parse(arg)
+		j, err := parse(arg)
 		if err != nil {
 			return nil, explainReference(err)
 		}
-		out = append(out, ref)
+		out = append(out, j)
 	}
 	for _, name := range files {
 		listed, err := readReferences(name, stdin, parse)
@@ -43,7 +49,7 @@ func collectReferences(args, files []string, stdin io.Reader, parse func(string)
 	return out, nil
 }
 
-func readReferences(name string, stdin io.Reader, parse func(string) (reference.Reference, error)) ([]reference.Reference, error) {
+func readReferences(name string, stdin io.Reader, parse func(string) (job, error)) ([]job, error) {
 	r, display := stdin, "standard input"
 	if name != "-" {
 		f, err := os.Open(name)
@@ -55,7 +61,7 @@ func readReferences(name string, stdin io.Reader, parse func(string) (reference.
 	}
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, maxReferenceLine), maxReferenceLine)
-	var out []reference.Reference
+	var out []job
 	for n := 1; lines.Scan(); n++ {
 		line, _, _ := strings.Cut(lines.Text(), " #")
 		line = strings.TrimSpace(line)
@@ -65,11 +71,11 @@ func readReferences(name string, stdin io.Reader, parse func(string) (reference.
 		if len(out) == maxReferences {
 			return nil, fmt.Errorf("%s lists more than %d references: import them in parts", display, maxReferences)
 		}
-		ref, err := parse(line)
+		j, err := parseLine(line, parse)
 		if err != nil {
 			return nil, fmt.Errorf("%s, line %d: %w", display, n, explainReference(err))
 		}
-		out = append(out, ref)
+		out = append(out, j)
 	}
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", display, err)
@@ -77,32 +83,45 @@ func readReferences(name string, stdin io.Reader, parse func(string) (reference.
 	return out, nil
 }
 
+// parseLine parses a line of a file: REPOSITORY:*, HOST/**, or what parse takes.
+func parseLine(line string, parse func(string) (job, error)) (job, error) {
+	if repository, ok := strings.CutSuffix(line, allTagsSuffix); ok {
+		return parseRepository(repository)
+	}
+	if host, ok := strings.CutSuffix(line, wholeRegistrySuffix); ok {
+		return parseRegistry(host)
+	}
+	return parse(line)
+}
+
 // parseImage parses a reference, with or without docker://, containers/image's name for registries.
-func parseImage(s string) (reference.Reference, error) {
+func parseImage(s string) (job, error) {
 	s = strings.TrimPrefix(s, "docker://")
 	if err := notAnImage(s); err != nil {
-		return reference.Reference{}, err
+		return job{}, err
 	}
-	return reference.Parse(s)
+	ref, err := reference.Parse(s)
+	return job{kind: importJob, ref: ref}, err
 }
 
 // parseRepository is parseImage for a repository.
-func parseRepository(s string) (reference.Reference, error) {
+func parseRepository(s string) (job, error) {
 	s = strings.TrimPrefix(s, "docker://")
 	if err := notAnImage(s); err != nil {
-		return reference.Reference{}, err
+		return job{}, err
 	}
-	return reference.ParseRepository(s)
+	ref, err := reference.ParseRepository(s)
+	return job{kind: listJob, ref: ref}, err
 }
 
-// parseRegistry parses HOST or HOST/, for --catalog; only the reference's host is set.
-func parseRegistry(s string) (reference.Reference, error) {
+// parseRegistry parses HOST or HOST/, for --catalog.
+func parseRegistry(s string) (job, error) {
 	s = strings.TrimPrefix(s, "docker://")
 	if host, path, _ := strings.Cut(s, "/"); path != "" {
-		return reference.Reference{}, withHint(fmt.Errorf("%q names a repository, and --catalog wants a registry", s), "tidewaiter import --catalog --include '%s/**' %s/", strings.TrimSuffix(path, "/"), host)
+		return job{}, withHint(fmt.Errorf("%q names a repository, and --catalog wants a registry", s), "tidewaiter import --catalog --include '%s/**' %s/", strings.TrimSuffix(path, "/"), host)
 	}
 	host, err := reference.ParseHost(strings.TrimSuffix(s, "/"))
-	return reference.Reference{Host: host}, err
+	return job{kind: listJob, ref: reference.Reference{Host: host}}, err
 }
 
 // notAnImage says what s is if it is a registry or a file: by the grammar of references some of these are images on

@@ -18,7 +18,6 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 )
 
@@ -41,8 +40,7 @@ type report struct {
 	outcomes     map[string]int          // of references that are done
 	reasons      map[importer.Reason]int // of references that failed
 	untried      int                     // because of an interruption
-	failures     io.Writer               // nil for nowhere
-	writeErr     error                   // of writing to failures
+	failures     *failures               // nil for nowhere
 	printErr     error
 }
 
@@ -82,7 +80,8 @@ func newReport(format, destination string, out, errOut io.Writer, progress *prog
 	return r
 }
 
-// add reports the result of a reference. It may be called from any goroutine.
+// add reports the result of a reference, or that a list failed: then the reference is a pattern as -f reads it. It may be
+// called from any goroutine.
 func (r *report) add(reference string, result *importer.Result, err error) {
 	r.progress.done(func() {
 		if result != nil {
@@ -91,9 +90,7 @@ func (r *report) add(reference string, result *importer.Result, err error) {
 			}
 		}
 		if errors.Is(err, context.Canceled) || importer.ReasonOf(err) == importer.Canceled {
-			r.untried++
-			r.fail(reference, "interrupted")
-			r.without(line{Reference: reference, Outcome: "not tried"})
+			r.leave(reference)
 			return
 		}
 		if importer.ReasonOf(err) == importer.NotAnImage {
@@ -105,9 +102,9 @@ func (r *report) add(reference string, result *importer.Result, err error) {
 		if err != nil {
 			r.failed++
 			r.reasons[importer.ReasonOf(err)]++
-			r.fail(reference, string(importer.ReasonOf(err)))
+			r.failures.write(reference, string(importer.ReasonOf(err)))
 			text := err.Error()
-			if !strings.Contains(text, strings.TrimSuffix(reference, "/")) {
+			if listed := strings.TrimSuffix(strings.TrimSuffix(reference, allTagsSuffix), wholeRegistrySuffix); !strings.Contains(text, listed) {
 				text = reference + ": " + text
 			}
 			fmt.Fprintf(r.errOut, "error: %s\n", printable.Text(text))
@@ -132,10 +129,8 @@ func (r *report) fromFile(source, reference string, result *importer.Result, err
 	failures := r.failures
 	r.failures = nil
 	r.add(reference, result, err)
-	if r.failures = failures; err != nil && failures != nil {
-		if _, err := fmt.Fprintf(failures, "# %s of %s: %s\n", reference, source, cmp.Or(importer.ReasonOf(err), "failed")); err != nil {
-			r.writeErr = cmp.Or(r.writeErr, err)
-		}
+	if r.failures = failures; err != nil && importer.ReasonOf(err) != importer.NotAnImage {
+		failures.note("%s of %s: %s", reference, source, cmp.Or(importer.ReasonOf(err), "interrupted"))
 	}
 }
 
@@ -146,27 +141,15 @@ func (r *report) warn(warnings []string) {
 	}
 }
 
-// fail writes down a reference that must be tried again, in the form that -f reads.
-func (r *report) fail(reference, reason string) {
-	if r.failures == nil {
-		return
-	}
-	format := "%s # %s\n"
-	if !strings.ContainsAny(reference[strings.LastIndexByte(reference, '/')+1:], ":@") {
-		format = "# all tags of %s: %s\n" // neither a repository nor a registry is a reference
-	}
-	if _, err := fmt.Fprintf(r.failures, format, reference, reason); err != nil {
-		r.writeErr = cmp.Or(r.writeErr, err)
-	}
+// skip reports a reference, or a pattern, that was not tried because of an interruption.
+func (r *report) skip(reference string) {
+	r.progress.done(func() { r.leave(reference) })
 }
 
-// skip writes down references that were never begun.
-func (r *report) skip(references []reference.Reference) {
-	r.untried += len(references)
-	for _, ref := range references {
-		r.fail(ref.String(), "interrupted")
-		r.without(line{Reference: ref.String(), Outcome: "not tried"})
-	}
+func (r *report) leave(reference string) {
+	r.untried++
+	r.failures.write(reference, "interrupted")
+	r.without(line{Reference: reference, Outcome: "not tried"})
 }
 
 // sum says in a line what became of all references, and what it cost.
@@ -201,9 +184,6 @@ func (r *report) end(err error, traffic importer.Traffic, took time.Duration) er
 	r.sum(traffic, took)
 	if printErr := errors.Join(r.printErr, r.finish(r.summary(traffic, took))); printErr != nil {
 		err = errors.Join(err, fmt.Errorf("printing the results: %w", printErr))
-	}
-	if r.writeErr != nil {
-		err = errors.Join(err, fmt.Errorf("--failures: %w", r.writeErr))
 	}
 	code := exitOK
 	switch {

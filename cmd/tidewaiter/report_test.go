@@ -12,6 +12,7 @@ import (
 
 	testclock "k8s.io/utils/clock/testing"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
@@ -52,12 +53,22 @@ func TestWhatFailedIsTriedAgain(t *testing.T) {
 		t.Errorf("%q is left, %v", written, err)
 	}
 
-	// A repository whose tags cannot be listed is no reference.
-	if code, _, stderr = tidewaiter(t, "import", "--dry-run", "--all-tags", registry.Host+"/team/none", "--failures", failed); code != exitNone {
+	// What cannot be listed is tried again, too.
+	registry.Inject("/(tags/list|_catalog)", 2, registrytest.Status(404, "NAME_UNKNOWN"))
+	if code, _, stderr = tidewaiter(t, "import", "--dry-run", "--all-tags", registry.Host+"/team/app", "--failures", failed); code != exitNone {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
-	if written, _ = os.ReadFile(failed); !strings.HasPrefix(string(written), "# all tags of "+registry.Host+"/team/none: ") {
+	if written, _ = os.ReadFile(failed); string(written) != registry.Host+"/team/app:* # NotFound\n" {
 		t.Errorf("%q was written", written)
+	}
+	if code, _, stderr = tidewaiter(t, "import", "--dry-run", "--catalog", registry.Host, "-f", failed, "--failures", failed); code != exitSome {
+		t.Errorf("exit code %d, %s", code, stderr)
+	}
+	if written, _ = os.ReadFile(failed); string(written) != registry.Host+"/** # NotFound\n" {
+		t.Errorf("%q was written", written)
+	}
+	if code, stdout, stderr = tidewaiter(t, "import", "--dry-run", "--newest", "5", "-f", failed, "--failures", failed); code != exitOK || strings.Count(stdout, "/team/app:") != 3 {
+		t.Errorf("exit code %d, %s%s", code, stdout, stderr)
 	}
 }
 
@@ -191,13 +202,13 @@ func TestProgressTellsWhatIsLeft(t *testing.T) {
 	p.clock = clock
 	p.planned(100)
 	for range 20 {
-		p.started("a")
+		p.started(job{ref: reference.Reference{Host: "h", Repository: "a"}})
 	}
 	clock.SetTime(clock.Now().Add(4 * time.Second))
 	for range 10 {
 		p.done(func() {})
 	}
-	if s := out.String(); !strings.Contains(s, "10 of 100 done, 10 under way, 2.5 a second, 36s left: a") {
+	if s := out.String(); !strings.Contains(s, "10 of 100 done, 10 under way, 2.5 a second, 36s left: h/a") {
 		t.Errorf("%q", s)
 	}
 }

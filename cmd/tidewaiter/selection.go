@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"path"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
@@ -33,20 +31,25 @@ func (s *selection) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&s.changedSince, "changed-since", "", "with --all-tags or --catalog: only images created since a date (2026-01-31, or RFC 3339) or for a time (36h, 14d)")
 }
 
-func (s *selection) validate(listed bool, now time.Time) (err error) {
+func (s *selection) validate(now time.Time) (err error) {
 	for _, p := range slices.Concat(s.include, s.exclude) {
 		if err := checkPattern(p); err != nil {
 			return misuse(err, "tidewaiter import --catalog --include 'team/**:v*' registry.example.com/")
 		}
-	}
-	if (s.newest != 0 || s.changedSince != "") && !listed {
-		return misuse(errors.New("--newest and --changed-since choose among tags that are listed"), "give --all-tags or --catalog, too")
 	}
 	if s.newest < 0 {
 		return misuse(fmt.Errorf("--newest %d is less than one", s.newest), "tidewaiter import --all-tags --newest 5 registry.example.com/team/app")
 	}
 	if s.since, err = parseSince(s.changedSince, now); err != nil {
 		return misuse(err, "--changed-since 2026-01-31, or --changed-since 14d")
+	}
+	return nil
+}
+
+// validateListed checks whether what chooses among listed tags has any.
+func (s *selection) validateListed(listed bool) error {
+	if (s.newest != 0 || s.changedSince != "") && !listed {
+		return misuse(errors.New("--newest and --changed-since choose among tags that are listed"), "give --all-tags or --catalog, too")
 	}
 	return nil
 }
@@ -111,43 +114,56 @@ func (s *selection) has(ref reference.Reference) bool {
 	return (len(s.include) == 0 || slices.ContainsFunc(s.include, matches)) && !slices.ContainsFunc(s.exclude, matches)
 }
 
-// byDate selects the tags of a repository, which are in the order of their versions, by --newest and --changed-since.
-// Tags without a known date are older than all others, and do not count as unchanged. It reports tags that cannot be
-// read, and artifacts as such.
-func (b *batch) byDate(ctx context.Context, s *selection, tags []reference.Reference) []reference.Reference {
-	if s.newest == 0 && s.since.IsZero() {
-		return tags
+// choice are tags of a repository, in the order of their versions, until --newest and --changed-since have chosen among
+// them.
+type choice struct {
+	tags    []reference.Reference
+	created map[reference.Reference]time.Time // of those that are known
+	left    int                               // tags whose dates are not read
+}
+
+// among returns what is to be done with what a list has: to list the repositories of a registry, and to import, or first
+// to date, the tags of a repository.
+func (s *selection) among(listed reference.Reference, found []reference.Reference) (jobs []job) {
+	kind, chosen := importJob, s.has
+	var of *choice
+	switch {
+	case listed.Repository == "":
+		kind, chosen = listJob, func(ref reference.Reference) bool { return s.hasRepository(ref.Repository) }
+	case s.newest > 0 || !s.since.IsZero():
+		kind, of = dateJob, &choice{created: map[reference.Reference]time.Time{}}
 	}
-	dates := make([]time.Time, len(tags))
-	errs := make([]error, len(tags))
-	var group errgroup.Group
-	group.SetLimit(b.jobs)
-	for i, ref := range tags {
-		group.Go(func() error {
-			errs[i] = b.patiently(ctx, ref.Host, func() (err error) {
-				dates[i], err = b.importer.Created(ctx, ref, b.images())
-				return err
-			})
-			return nil
-		})
+	for _, ref := range found {
+		if chosen(ref) {
+			jobs = append(jobs, job{kind, ref, of})
+		}
 	}
-	_ = group.Wait() // no function returns an error
-	var chosen []int
-	for i, ref := range tags {
-		switch {
-		case errs[i] != nil:
-			b.report.add(ref.String(), nil, errs[i])
-		case dates[i].IsZero() || !dates[i].Before(s.since):
-			chosen = append(chosen, i)
+	if of != nil {
+		for _, j := range jobs {
+			of.tags = append(of.tags, j.ref)
+		}
+		of.left = len(of.tags)
+	}
+	return jobs
+}
+
+// dated notes when a tag was created, if that is known. With the last tag of a choice it returns those that are chosen.
+// Tags without a date are older than all others, and do not count as unchanged.
+func (s *selection) dated(c *choice, ref reference.Reference, created time.Time, known bool) (chosen []reference.Reference) {
+	if known {
+		c.created[ref] = created
+	}
+	if c.left--; c.left > 0 {
+		return nil
+	}
+	for _, tag := range c.tags {
+		if at, known := c.created[tag]; known && (at.IsZero() || !at.Before(s.since)) {
+			chosen = append(chosen, tag)
 		}
 	}
 	if s.newest > 0 {
-		slices.SortStableFunc(chosen, func(x, y int) int { return dates[y].Compare(dates[x]) })
+		slices.SortStableFunc(chosen, func(x, y reference.Reference) int { return c.created[y].Compare(c.created[x]) })
 		chosen = chosen[:min(s.newest, len(chosen))]
 	}
-	out := make([]reference.Reference, 0, len(chosen))
-	for _, i := range chosen {
-		out = append(out, tags[i])
-	}
-	return out
+	return chosen
 }

@@ -34,7 +34,7 @@ func TestPatternsChooseRepositoriesAndTags(t *testing.T) {
 		{[]string{"none/**"}, nil, ""},
 	} {
 		s := selection{include: tc.include, exclude: tc.exclude}
-		if err := s.validate(false, time.Now()); err != nil {
+		if err := s.validate(time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		var got []string

@@ -58,17 +58,18 @@ func (o *importOptions) openSources(args []string) (opened sources, others []str
 	return opened, others, nil
 }
 
-// importSources imports the images of files that s chooses. It returns an error only if it was interrupted.
-func (b *batch) importSources(ctx context.Context, from sources, s *selection) error {
+// importSources imports the images of files that the batch's selection chooses.
+func (b *batch) importSources(ctx context.Context, from sources) {
 	for _, source := range from {
 		for _, image := range source.Images() {
-			if ctx.Err() != nil {
-				return fmt.Errorf("interrupted: %w", context.Cause(ctx))
-			}
-			if !s.has(image.Reference) {
+			if !b.selection.has(image.Reference) {
 				continue
 			}
-			b.progress.started(image.Reference.String())
+			if ctx.Err() != nil {
+				b.report.fromFile(source.String(), image.Reference.String(), nil, ctx.Err())
+				continue
+			}
+			b.progress.started(job{ref: image.Reference})
 			result, err := b.importer.ImportFrom(ctx, image.Reference, source, b.images())
 			if result != nil && image.Made {
 				result.Warnings = append(result.Warnings, "the archive has no manifest, so one was made of its config and its layers: in a registry the image may have another digest")
@@ -77,5 +78,4 @@ func (b *batch) importSources(ctx context.Context, from sources, s *selection) e
 			b.report.fromFile(source.String(), image.Reference.String(), result, err)
 		}
 	}
-	return nil
 }

@@ -34,9 +34,8 @@ type Lanes struct {
 // lane is kept while jobs run, and while something bad is known of the host.
 type lane struct {
 	running  int
-	answers  bool // the host's last sign was an answer
-	failures int  // in a row
-	failing  time.Time
+	answers  bool      // the host's last sign was an answer
+	failures int       // in a row
 	parked   time.Time // no job before this time
 }
 
@@ -109,10 +108,7 @@ func (l *Lanes) End(host string, err error) (parked time.Time) {
 	l.running--
 	var e *importer.Error
 	switch failed := errors.As(err, &e); {
-	case failed && parks(e):
-		if h.failing.IsZero() {
-			h.failing = now
-		}
+	case failed && Parks(e):
 		h.answers = false
 		// A job that ran beside the one that failed first is no further failure.
 		if !h.parked.After(now) {
@@ -132,16 +128,6 @@ func (l *Lanes) End(host string, err error) (parked time.Time) {
 	}
 	if h.parked.After(now) {
 		return h.parked
-	}
-	return time.Time{}
-}
-
-// FailingSince is when the present run of failures of a host began; zero when it answers.
-func (l *Lanes) FailingSince(host string) time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if h := l.hosts[host]; h != nil {
-		return h.failing
 	}
 	return time.Time{}
 }
@@ -171,8 +157,8 @@ func (l *Lanes) forget() {
 	}
 }
 
-// parks reports whether an error is about the host and not about what it was asked for.
-func parks(e *importer.Error) bool {
+// Parks reports whether an error is about the host, which is parked then, and not about what it was asked for.
+func Parks(e *importer.Error) bool {
 	switch e.Reason {
 	case importer.Unreachable, importer.Timeout, importer.RateLimited:
 		return true
