@@ -87,7 +87,7 @@ func newBatch(im *importer.Importer, images func() importer.Images, jobs int, s 
 		images = func() importer.Images { return ahead }
 	}
 	return &batch{
-		importer: im, images: images, ahead: ahead, lanes: lanes.New(2*jobs+32, jobs, clock.RealClock{}), clock: clock.RealClock{}, jobs: jobs,
+		importer: im, images: images, ahead: ahead, lanes: lanes.New(2*jobs, jobs, clock.RealClock{}), clock: clock.RealClock{}, jobs: jobs,
 		events: &eventRecorder{}, report: report, progress: progress, selection: s, hosts: map[string]*host{}, ended: make(chan ended),
 	}
 }

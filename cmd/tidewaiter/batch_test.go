@@ -56,7 +56,7 @@ func (r batchRun) run(t *testing.T) (out, errOut string, report *report) {
 	progress := newProgress(&stderr)
 	report = newReport("", "", &stdout, &stderr, progress)
 	b := newBatch(im, func() importer.Images { return &importer.DryRun{} }, 4, &r.selection, report, progress)
-	b.clock, b.lanes = r.clock, lanes.New(40, 4, r.clock)
+	b.clock, b.lanes = r.clock, lanes.New(8, 4, r.clock)
 	ended := make(chan error)
 	go func() { ended <- b.run(t.Context(), r.jobs) }()
 	for deadline := time.Now().Add(5 * time.Minute); ; {

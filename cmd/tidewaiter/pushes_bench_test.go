@@ -112,11 +112,17 @@ func benchmarkPushes(b *testing.B, rate int, auto bool) {
 }
 
 // BenchmarkIsolation measures how soon an image appears whose push is told, from the sending to a watch's event, while the
-// spool has a thousand pushes of ten registries that accept connections and never answer:
+// spool has more than a thousand pushes of ten or sixty registries that accept connections and never answer. Nothing is
+// known of the registry before its first push:
 //
 //	go test ./cmd/tidewaiter -run '^$' -bench Isolation -benchtime 300x
 func BenchmarkIsolation(b *testing.B) {
-	const hanging, each, rate = 10, 100, 20 // pushes a second of the registry that answers
+	benchmarkIsolation(b, 10, 100)
+	benchmarkIsolation(b, 60, 20)
+}
+
+func benchmarkIsolation(b *testing.B, hanging, each int) {
+	const rate = 20 // pushes a second of the registry that answers
 	b.Run(fmt.Sprintf("Hanging=%d/Jobs=%d", hanging, hanging*each), func(b *testing.B) {
 		if err := setUpLogging(io.Discard, 0); err != nil {
 			b.Fatal(err)

@@ -6,9 +6,9 @@
 //   - a host that cannot be reached, does not answer in time or asks to be left alone is
 //     parked: for as long as it asked, and at least for a second, which doubles up to five
 //     minutes with each failure. Then one job is the probe;
-//   - half of all slots are for the first job of a host, and a quarter for the first jobs of
-//     hosts that are known to answer: however many hosts hang, a push to another host finds
-//     a slot.
+//   - the first job of a host has a slot of its own, of which there are many, because a job that
+//     hangs costs little else. Further jobs of hosts that answer share other slots. So
+//     however many hosts hang, up to that many, a push to another host finds a slot.
 package lanes
 
 import (
@@ -23,11 +23,12 @@ import (
 
 // Lanes is safe for concurrent use.
 type Lanes struct {
-	total, perHost int
-	clock          clock.PassiveClock
+	further, perHost int
+	clock            clock.PassiveClock
 
 	mu      sync.Mutex
 	running int
+	busy    int // hosts for which something runs
 	hosts   map[string]*lane
 }
 
@@ -39,20 +40,32 @@ type lane struct {
 	parked   time.Time // no job before this time
 }
 
-// New returns lanes for total jobs at a time, of which one host gets perHost.
-func New(total, perHost int, clock clock.PassiveClock) *Lanes {
-	return &Lanes{total: total, perHost: perHost, clock: clock, hosts: map[string]*lane{}}
+// maxBusy bounds the hosts that have a job at a time. If as many hang, others wait until one of
+// them is given up.
+const maxBusy = 128
+
+// New returns lanes in which a host gets perHost jobs at a time, and all hosts together further
+// jobs beside the first one of each of at most 128 hosts.
+func New(further, perHost int, clock clock.PassiveClock) *Lanes {
+	return &Lanes{further: further, perHost: perHost, clock: clock, hosts: map[string]*lane{}}
 }
 
-// Free returns how many jobs may be asked for at once: more than one only while that
-// leaves a slot for the first job of another host.
+// Free returns how many jobs may be asked for at once, so that whichever they are, each has a
+// slot.
 func (l *Lanes) Free() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return min(l.free(), max(1, l.free()-l.total/2))
+	first, further := l.free()
+	if first == 0 {
+		return further
+	}
+	return min(first, max(1, further))
 }
 
-func (l *Lanes) free() int { return l.total - l.running }
+// free returns how many slots there are for first jobs of hosts, and for further ones.
+func (l *Lanes) free() (first, further int) {
+	return maxBusy - l.busy, max(0, l.further-(l.running-l.busy))
+}
 
 // Room returns how many more jobs of a host may begin. While the host is parked there is
 // no room, and again is when to probe it.
@@ -63,17 +76,20 @@ func (l *Lanes) Room(host string) (n int, again time.Time) {
 	if h == nil {
 		h = &lane{}
 	}
+	first, further := l.free()
 	switch {
 	case h.parked.After(l.clock.Now()):
 		return 0, h.parked
+	case h.running == 0 && first == 0:
+		return 0, time.Time{}
 	case h.running == 0 && h.answers:
-		n = l.perHost
-	case h.running == 0 && l.free() > l.total/4:
+		n = min(l.perHost, 1+further)
+	case h.running == 0:
 		n = 1
-	case h.answers && l.free() > l.total/2:
-		n = l.perHost - h.running
+	case h.answers:
+		n = min(l.perHost-h.running, further)
 	}
-	return max(0, min(n, l.free())), time.Time{}
+	return max(0, n), time.Time{}
 }
 
 // Start is called when a job of a host begins, and End when it has ended.
@@ -85,7 +101,9 @@ func (l *Lanes) Start(host string) {
 		h = &lane{}
 		l.hosts[host] = h
 	}
-	h.running++
+	if h.running++; h.running == 1 {
+		l.busy++
+	}
 	l.running++
 }
 
@@ -104,7 +122,9 @@ func (l *Lanes) End(host string, err error) (parked time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h, now := l.hosts[host], l.clock.Now()
-	h.running--
+	if h.running--; h.running == 0 {
+		l.busy--
+	}
 	l.running--
 	var e *importer.Error
 	switch failed := errors.As(err, &e); {

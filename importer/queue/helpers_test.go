@@ -137,6 +137,22 @@ func (q *memoryQueue) Depth(context.Context) (map[string]push.Depth, error) {
 	return map[string]push.Depth{"local": {Waiting: int64(len(q.waiting)), Leased: int64(len(q.leased)), Dead: 7, Oldest: time.Now().Add(-time.Minute)}}, nil
 }
 
+// awaitLeased waits until n jobs are leased.
+func (q *memoryQueue) awaitLeased(t *testing.T, n int) {
+	t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Millisecond) {
+		q.mu.Lock()
+		have := len(q.leased)
+		q.mu.Unlock()
+		if have >= n {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d jobs are leased, want %d", have, n)
+		}
+	}
+}
+
 // await returns the next job that ends.
 func (q *memoryQueue) await(t *testing.T) ending {
 	t.Helper()

@@ -67,6 +67,26 @@ func TestRegistriesThatHangHoldUpNobody(t *testing.T) {
 	}
 }
 
+// Nor does a registry that was never asked wait for sixty others that hang.
+func TestRegistriesThatHangHoldUpNoNewOne(t *testing.T) {
+	w, o := prepareWorker(t)
+	o.Importer = newImporter(t, importer.Options{Limits: importer.Limits{Stall: time.Hour, Request: time.Hour, JobTime: time.Hour}})
+	o.Grace = time.Millisecond
+	hosts := hanging(t, 60)
+	for _, host := range hosts {
+		for i := range 2 {
+			w.nextID++
+			w.queue.add(newJob(w.nextID, push.Event{Action: push.Pushed, Host: host, Repository: "app", Tag: fmt.Sprint(i)}))
+		}
+	}
+	w.run(o)
+	w.queue.awaitLeased(t, len(hosts))
+	w.push("team/app:v1", "new")
+	if e := w.try(1, "push team/app:v1"); e.How != "done" || e.Job.Host() != w.registry.Host {
+		t.Fatalf("%s: %s: %+v", e.Job.Key, e.How, e.Failure)
+	}
+}
+
 // Registries that answered well until they hang leave slots, too.
 func TestRegistriesThatBeginToHangHoldUpNobody(t *testing.T) {
 	w, o := prepareWorker(t)

@@ -40,8 +40,8 @@ type Options struct {
 	Notifier Notifier
 	// Receivers are shown by the metrics also when they have no jobs.
 	Receivers []string
-	// Concurrency is how many jobs are done at a time (32), HostConcurrency how many
-	// of those of one registry (8); see package lanes.
+	// Concurrency is how many jobs are done at a time beside the first one of each registry (16),
+	// HostConcurrency how many of one registry (8); see package lanes.
 	Concurrency, HostConcurrency int
 	// Lease is how long a job stays with a worker that does not renew it (1 min).
 	Lease time.Duration
@@ -73,7 +73,7 @@ func New(o Options) (*Worker, error) {
 	if o.Importer == nil || o.Images == nil || o.Queue == nil {
 		return nil, errors.New("a worker needs an importer, images and a queue")
 	}
-	o.Concurrency, o.HostConcurrency = cmp.Or(o.Concurrency, 32), cmp.Or(o.HostConcurrency, 8)
+	o.Concurrency, o.HostConcurrency = cmp.Or(o.Concurrency, 16), cmp.Or(o.HostConcurrency, 8)
 	o.Lease = cmp.Or(o.Lease, time.Minute)
 	o.Settle = cmp.Or(o.Settle, time.Second)
 	o.Grace = cmp.Or(o.Grace, 10*time.Second)
