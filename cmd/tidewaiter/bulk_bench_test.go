@@ -31,6 +31,7 @@ var (
 	bulkLatency = flag.String("bulklatency", "0s,50ms", "how long the registry of BenchmarkBulk takes to answer")
 	bulkJobs    = flag.String("bulkjobs", "16,64", "--jobs of BenchmarkBulk")
 	bulkServer  = flag.Bool("bulkserver", false, "have a server in a process of its own hold the data directory of BenchmarkBulk")
+	bulkFail    = flag.Int("bulkfail", 0, "have the registry of BenchmarkBulk answer every n-th request with 503 and a Retry-After of a second; the generators and peers, which would fail, are left out")
 	bulkPeers   = flag.Int("bulkpeers", 60, "number of images that crane and skopeo read in a loop; zero leaves them out")
 )
 
@@ -175,7 +176,7 @@ func BenchmarkBulk(b *testing.B) {
 }
 
 func benchBulk(b *testing.B, latency time.Duration, jobs int) {
-	o := bulk.Options{Images: *bulkImages, Layers: 12, Latency: latency, Referrers: true}
+	o := bulk.Options{Images: *bulkImages, Layers: 12, Latency: latency, Referrers: true, FailEvery: *bulkFail}
 	r := startBulkRegistry(b, o)
 	references := filepath.Join(b.TempDir(), "references.txt")
 	var text strings.Builder
@@ -194,9 +195,14 @@ func benchBulk(b *testing.B, latency time.Duration, jobs int) {
 	}
 	for _, known := range []bool{false, true} {
 		what := map[bool]string{false: "cold", true: "known"}[known]
-		floor := bulkLoad{URL: r.url, Images: o.Images, Jobs: jobs, Known: known, Referrers: true, Store: filepath.Join(filepath.Dir(references), "floor.db")}
-		least := r.measure(b, "generator that stores, "+what, o.Images, bulkCommand(b, bulkRole{Load: &floor}))
-		load := r.measure(b, "generator, "+what, o.Images, bulkCommand(b, bulkRole{Load: &bulkLoad{URL: r.url, Images: o.Images, Jobs: jobs, Known: known, Referrers: true}}))
+		var least, load time.Duration
+		if o.FailEvery == 0 {
+			generator := bulkLoad{URL: r.url, Images: o.Images, Jobs: jobs, Known: known, Referrers: true}
+			floor := generator
+			floor.Store = filepath.Join(filepath.Dir(references), "floor.db")
+			least = r.measure(b, "generator that stores, "+what, o.Images, bulkCommand(b, bulkRole{Load: &floor}))
+			load = r.measure(b, "generator, "+what, o.Images, bulkCommand(b, bulkRole{Load: &generator}))
+		}
 		self, err := os.Executable()
 		if err != nil {
 			b.Fatal(err)
@@ -217,8 +223,13 @@ func benchBulk(b *testing.B, latency time.Duration, jobs int) {
 			b.Logf("%-30s %9s %9.2f %9s %8.0f", "its server", "", cpu.Seconds()*1000/float64(o.Images), "", most)
 		}
 		b.ReportMetric(float64(o.Images)/took.Seconds(), what+"-images/s")
-		b.ReportMetric(load.Seconds()/took.Seconds(), what+"/generator")
-		b.ReportMetric(least.Seconds()/took.Seconds(), what+"/storing")
+		if o.FailEvery == 0 {
+			b.ReportMetric(load.Seconds()/took.Seconds(), what+"/generator")
+			b.ReportMetric(least.Seconds()/took.Seconds(), what+"/storing")
+		}
+	}
+	if o.FailEvery > 0 {
+		return
 	}
 	for _, peer := range bulkPeerCommands(b, r.host, references) {
 		r.measure(b, peer.Args[2], *bulkPeers, peer)
