@@ -1,6 +1,7 @@
 package importer_test
 
 import (
+	"context"
 	"encoding/base64"
 	"fmt"
 	"net/http"
@@ -367,4 +368,30 @@ func TestCredentialsAreAskedForAgain(t *testing.T) {
 			time.Sleep(3 * time.Minute)
 		}
 	})
+}
+
+// waits is a keychain that has no credentials before the caller gives up.
+type waits struct{ asked chan struct{} }
+
+func (waits) Resolve(authn.Resource) (authn.Authenticator, error) { return authn.Anonymous, nil }
+
+func (w waits) ResolveContext(ctx context.Context, _ authn.Resource) (authn.Authenticator, error) {
+	close(w.asked)
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
+// Who gives up while credentials are looked for has no wrong ones.
+func TestGivingUpWhileCredentialsAreLookedFor(t *testing.T) {
+	registry := registrytest.New(t, registrytest.WithAuth(with("basic", nil)))
+	registry.Push("team/app:v1", newImage(t, sample.Spec{}))
+	w := waits{make(chan struct{})}
+	im := newImporter(t, importer.Options{Keychain: w})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-w.asked
+		cancel()
+	}()
+	_, err := im.Import(ctx, parse(t, registry.Host+"/team/app:v1"), &registrytest.Images{})
+	wantReason(t, err, importer.Canceled)
 }

@@ -108,13 +108,13 @@ func (im *Importer) connect(ctx context.Context, registry name.Registry, resourc
 	}
 	auth, err := authn.Resolve(ctx, im.keychain, resource)
 	if err != nil {
-		return nil, &Error{Reason: Unauthorized, Message: "reading credentials: " + clean(err.Error()), cause: err}
+		return nil, unreadCredentials(err)
 	}
 	token := &transport.Token{}
 	if strings.EqualFold(challenge.Scheme, "bearer") {
 		credentials, err := authn.Authorization(ctx, auth)
 		if err != nil {
-			return nil, &Error{Reason: Unauthorized, Message: "reading credentials: " + clean(err.Error()), cause: err}
+			return nil, unreadCredentials(err)
 		}
 		if *credentials != (authn.AuthConfig{}) && !config.trustsRealm(w.scheme, host, challenge.Parameters["realm"]) {
 			return nil, untrustedRealm(host, challenge.Parameters["realm"])
@@ -138,6 +138,14 @@ func (im *Importer) connect(ctx context.Context, registry name.Registry, resourc
 		registry: oci.New(w.scheme, host, path, authenticated),
 		expires:  im.clock.Now().Add(im.limits.Recycle),
 	}, nil
+}
+
+// unreadCredentials is the error of a keychain. One with a reason keeps it, and who gives up has no wrong credentials.
+func unreadCredentials(err error) error {
+	if ReasonOf(err) != "" || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("reading credentials: %w", err)
+	}
+	return &Error{Reason: Unauthorized, Message: "reading credentials: " + clean(err.Error()), cause: err}
 }
 
 // greet asks a host once for all its repositories.

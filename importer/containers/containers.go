@@ -10,7 +10,6 @@
 package containers
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -19,13 +18,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
+	"sync"
 
 	"github.com/google/go-containerregistry/pkg/authn"
-	"go.podman.io/image/v5/pkg/docker/config"
 	"go.podman.io/image/v5/pkg/sysregistriesv2"
 	"go.podman.io/image/v5/pkg/tlsclientconfig"
 	"go.podman.io/image/v5/types"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
 )
 
@@ -73,22 +72,19 @@ type Mirrors struct {
 
 // Files are these files. They are read when they are needed; registries.conf once.
 type Files struct {
-	options  Options
-	system   *types.SystemContext
-	patience time.Duration
-	helpers  chan struct{} // held by each look for credentials
-	mirrors  []*sysregistriesv2.Registry
-	found    *lru.Cache // host/repository → *sysregistriesv2.Registry, see find
+	options Options
+	system  *types.SystemContext
+	mirrors []*sysregistriesv2.Registry
+	found   *lru.Cache // host/repository → *sysregistriesv2.Registry, see find
+
+	clock   clock.WithDelayedExecution
+	running chan struct{} // held by each helper that runs
+	mu      sync.Mutex
+	calls   map[question]*call // helpers at work
 }
 
-const (
-	// helperPatience is how long a credential helper may take.
-	helperPatience = 10 * time.Second
-	// maxHelpers bounds how many helpers run at a time, with those that never end.
-	maxHelpers = 16
-	// maxFound is how many repositories are remembered with their settings in registries.conf.
-	maxFound = 1024
-)
+// maxFound is how many repositories are remembered with their settings in registries.conf.
+const maxFound = 1024
 
 // New checks that the named files exist.
 func New(o Options) (*Files, error) {
@@ -109,11 +105,12 @@ func New(o Options) (*Files, error) {
 		}
 	}
 	f := &Files{
-		options:  o,
-		patience: helperPatience,
-		system:   &types.SystemContext{AuthFilePath: o.AuthFile, RootForImplicitAbsolutePaths: o.Root},
-		helpers:  make(chan struct{}, maxHelpers),
-		found:    lru.New(maxFound),
+		options: o,
+		system:  &types.SystemContext{AuthFilePath: o.AuthFile, RootForImplicitAbsolutePaths: o.Root},
+		found:   lru.New(maxFound),
+		clock:   clock.RealClock{},
+		running: make(chan struct{}, maxHelpers),
+		calls:   map[question]*call{},
 	}
 	for _, m := range o.Mirrors {
 		r, err := m.registry()
@@ -135,54 +132,6 @@ func ParseCredentials(s string) (*authn.AuthConfig, error) {
 		return nil, errors.New("--creds has no user name: it is USER[:PASSWORD]")
 	}
 	return &authn.AuthConfig{Username: user, Password: password}, nil
-}
-
-// Resolve implements authn.Keychain.
-func (f *Files) Resolve(r authn.Resource) (authn.Authenticator, error) {
-	return f.ResolveContext(context.Background(), r)
-}
-
-// ResolveContext implements authn.ContextKeychain: the credentials of the longest part of the
-// resource's name that has some. A helper that does not answer within ten seconds is an error.
-func (f *Files) ResolveContext(ctx context.Context, r authn.Resource) (authn.Authenticator, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, f.patience, fmt.Errorf("looking for credentials for %s took longer than %s: does a credential helper hang?", r.RegistryStr(), f.patience))
-	defer cancel()
-	select {
-	case f.helpers <- struct{}{}:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	type answer struct {
-		types.DockerAuthConfig
-		err error
-	}
-	answered := make(chan answer, 1)
-	go func() {
-		defer func() { <-f.helpers }()
-		found, err := config.GetCredentials(f.system, key(r))
-		answered <- answer{found, err}
-	}()
-	select {
-	case a := <-answered:
-		switch {
-		case a.err != nil:
-			return nil, a.err
-		case a.DockerAuthConfig == types.DockerAuthConfig{}:
-			return authn.Anonymous, nil
-		}
-		return authn.FromConfig(authn.AuthConfig{Username: a.Username, Password: a.Password, IdentityToken: a.IdentityToken}), nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-}
-
-// key is the name under which the credentials of a repository are kept.
-func key(r authn.Resource) string {
-	name := r.String()
-	if rest, ok := strings.CutPrefix(name, "index.docker.io"); ok {
-		return "docker.io" + rest // go-containerregistry's name for it
-	}
-	return name
 }
 
 // TLS returns the settings of a host in canonical form, which has its port if that is not 443: authorities beside the

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -139,34 +138,6 @@ func TestNamedCredentialsAreForEveryRegistry(t *testing.T) {
 	}
 	if _, err := ParseCredentials(":x"); err == nil {
 		t.Error("no user name is accepted")
-	}
-}
-
-// A credential helper that hangs is an error for who asked, and those that hang do not pile up.
-func TestHelperThatHangs(t *testing.T) {
-	bin, home := t.TempDir(), t.TempDir()
-	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-	t.Setenv("HOME", home)
-	release := filepath.Join(home, "release")
-	writeFile(t, "#!/bin/sh\nwhile [ -d "+home+" ] && [ ! -e "+release+" ]; do sleep 0.1; done\necho '{\"Username\":\"late\",\"Secret\":\"p-late\"}'\n", bin, "docker-credential-hangs")
-	f := newFiles(t, Options{AuthFile: writeFile(t, `{"credHelpers":{"hangs.example.com":"hangs"}}`, home, "auth.json")})
-	f.patience, f.helpers = 100*time.Millisecond, make(chan struct{}, 2)
-	r, err := name.NewRepository("hangs.example.com/x")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 5 {
-		if _, err := f.ResolveContext(t.Context(), r); err == nil || !strings.Contains(err.Error(), "credential helper") {
-			t.Errorf("look %d: %v", i, err)
-		}
-	}
-	writeFile(t, "", release)
-	f.patience = time.Minute
-	if got := user(t, f, "hangs.example.com/x"); got != "late" {
-		t.Errorf("when it answers, the credentials of %q", got)
-	}
-	for range cap(f.helpers) { // until those have ended that hung
-		f.helpers <- struct{}{}
 	}
 }
 

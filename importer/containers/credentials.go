@@ -1,0 +1,250 @@
+package containers
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	helpers "github.com/docker/docker-credential-helpers/client"
+	"github.com/docker/docker-credential-helpers/credentials"
+	"github.com/google/go-containerregistry/pkg/authn"
+	"go.podman.io/image/v5/pkg/docker/config"
+	"go.podman.io/image/v5/pkg/sysregistriesv2"
+	"go.podman.io/image/v5/types"
+	"go.podman.io/storage/pkg/homedir"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/importer"
+)
+
+const (
+	// helperPatience is how long a credential helper may take, and before that how long it may wait for its turn.
+	helperPatience = 10 * time.Second
+	// maxHelpers bounds how many helpers run at a time. A host has one of each helper that it is configured with.
+	maxHelpers = 16
+	// maxHelperAnswer bounds what a helper may say, in bytes.
+	maxHelperAnswer = 64 << 10
+)
+
+// Resolve implements authn.Keychain.
+func (f *Files) Resolve(r authn.Resource) (authn.Authenticator, error) {
+	return f.ResolveContext(context.Background(), r)
+}
+
+// ResolveContext implements authn.ContextKeychain: the credentials of the longest part of the resource's name that has
+// some. A helper that does not answer within ten seconds is an *importer.Error with the reason Timeout.
+func (f *Files) ResolveContext(ctx context.Context, r authn.Resource) (authn.Authenticator, error) {
+	found, err := f.credentials(ctx, key(r))
+	switch {
+	case err != nil:
+		return nil, err
+	case found == types.DockerAuthConfig{}:
+		return authn.Anonymous, nil
+	}
+	return authn.FromConfig(authn.AuthConfig{Username: found.Username, Password: found.Password, IdentityToken: found.IdentityToken}), nil
+}
+
+// key is the name under which the credentials of a repository are kept.
+func key(r authn.Resource) string {
+	name := r.String()
+	if rest, ok := strings.CutPrefix(name, "index.docker.io"); ok {
+		return "docker.io" + rest // go-containerregistry's name for it
+	}
+	return name
+}
+
+// credentials looks where config.GetCredentials looks, in its order, but runs the helpers itself: GetCredentials can
+// neither share their answers nor end them.
+func (f *Files) credentials(ctx context.Context, key string) (found types.DockerAuthConfig, err error) {
+	if named := f.system.DockerAuthConfig; named != nil {
+		return *named, nil
+	}
+	places, err := sysregistriesv2.CredentialHelpers(f.system)
+	if err != nil {
+		return found, err
+	}
+	host, _, _ := strings.Cut(key, "/")
+	var failed []error
+	for _, place := range places {
+		if place == sysregistriesv2.AuthenticationFileHelper {
+			found, err = f.inFiles(ctx, key, host)
+		} else {
+			found, err = f.ask(ctx, question{place, host})
+		}
+		if found != (types.DockerAuthConfig{}) {
+			return found, nil
+		}
+		failed = append(failed, err)
+	}
+	return found, errors.Join(failed...)
+}
+
+// inFiles looks in the files with credentials. A file may name a helper for a host, which then counts alone.
+func (f *Files) inFiles(ctx context.Context, key, host string) (found types.DockerAuthConfig, err error) {
+	for _, file := range f.authFiles() {
+		if helper, ok := helperIn(file.AuthFilePath, host); ok {
+			found, err = f.ask(ctx, question{helper, host})
+		} else {
+			found, err = config.GetCredentials(&file, key)
+		}
+		if err != nil || found != (types.DockerAuthConfig{}) {
+			return found, err
+		}
+	}
+	return found, nil
+}
+
+// authFiles returns the files of containers-auth.json(5) in their order, each with no registries.conf.
+func (f *Files) authFiles() []types.SystemContext {
+	none := types.SystemContext{SystemRegistriesConfPath: os.DevNull, SystemRegistriesConfDirPath: os.DevNull}
+	file := func(path ...string) types.SystemContext {
+		c := none
+		c.AuthFilePath = filepath.Join(path...)
+		return c
+	}
+	if path := f.system.AuthFilePath; path != "" {
+		return []types.SystemContext{file(path)}
+	}
+	home := homedir.Get()
+	run := filepath.Join(home, ".config/containers")
+	if runtime.GOOS == "linux" {
+		run = filepath.Join(f.options.Root, "/run/containers", strconv.Itoa(os.Getuid()))
+		if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" && f.options.Root == "" {
+			run = filepath.Join(dir, "containers")
+		}
+	}
+	legacy := none
+	legacy.LegacyFormatAuthFilePath = filepath.Join(home, ".dockercfg")
+	return []types.SystemContext{
+		file(run, "auth.json"),
+		file(cmp.Or(os.Getenv("XDG_CONFIG_HOME"), filepath.Join(home, ".config")), "containers/auth.json"),
+		file(cmp.Or(os.Getenv("DOCKER_CONFIG"), filepath.Join(home, ".docker")), "config.json"),
+		legacy,
+	}
+}
+
+// helperIn returns the helper that a file names for a host. A file that cannot be read names none: config.GetCredentials
+// says why.
+func helperIn(path, host string) (helper string, ok bool) {
+	var file struct {
+		CredHelpers map[string]string `json:"credHelpers"`
+	}
+	if text, err := os.ReadFile(path); err != nil || json.Unmarshal(text, &file) != nil {
+		return "", false
+	}
+	helper, ok = file.CredHelpers[host]
+	return helper, ok
+}
+
+// question is what a helper is asked.
+type question struct{ helper, host string }
+
+func (q question) program() string { return "docker-credential-" + q.helper }
+
+func (q question) tooLate(format string, args ...any) error {
+	return &importer.Error{Reason: importer.Timeout, Message: fmt.Sprintf("the credential helper %s "+format, append([]any{printable.Line(q.program(), 100)}, args...)...)}
+}
+
+// call is a helper at work, for all who have its question. It may have failed and still run: its end is awaited, so
+// that those that cannot be ended do not pile up.
+type call struct {
+	once  sync.Once
+	done  chan struct{} // closed once found and err are set
+	found types.DockerAuthConfig
+	err   error
+}
+
+func (c *call) answer(found types.DockerAuthConfig, err error) {
+	c.once.Do(func() {
+		c.found, c.err = found, err
+		close(c.done)
+	})
+}
+
+// ask asks a helper, or waits with those who have asked it.
+func (f *Files) ask(ctx context.Context, q question) (types.DockerAuthConfig, error) {
+	f.mu.Lock()
+	c := f.calls[q]
+	if c == nil {
+		c = &call{done: make(chan struct{})}
+		f.calls[q] = c
+		go f.run(q, c)
+	}
+	f.mu.Unlock()
+	select {
+	case <-c.done:
+		return c.found, c.err
+	case <-ctx.Done():
+		return types.DockerAuthConfig{}, context.Cause(ctx)
+	}
+}
+
+// run runs a helper and ends it if it takes too long.
+func (f *Files) run(q question, c *call) {
+	defer func() {
+		f.mu.Lock()
+		delete(f.calls, q)
+		f.mu.Unlock()
+	}()
+	turn := f.clock.NewTimer(helperPatience)
+	select {
+	case f.running <- struct{}{}:
+		turn.Stop()
+		defer func() { <-f.running }()
+	case <-turn.C():
+		c.answer(types.DockerAuthConfig{}, q.tooLate("was not asked for %s: %d helpers run, and none ended within %s", q.host, cap(f.running), helperPatience))
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	limit := f.clock.AfterFunc(helperPatience, func() {
+		c.answer(types.DockerAuthConfig{}, q.tooLate("did not answer within %s when it was asked for %s", helperPatience, q.host))
+		cancel()
+	})
+	defer limit.Stop()
+	given, err := helpers.Get(func(args ...string) helpers.Program {
+		cmd := exec.CommandContext(ctx, q.program(), args...)
+		cmd.Stderr = os.Stderr
+		return program{cmd}
+	}, q.host)
+	switch {
+	case credentials.IsErrCredentialsNotFound(err):
+		c.answer(types.DockerAuthConfig{}, nil)
+	case err != nil:
+		c.answer(types.DockerAuthConfig{}, fmt.Errorf("%s for %s: %w", q.program(), q.host, err))
+	case given.Username == "<token>":
+		c.answer(types.DockerAuthConfig{IdentityToken: given.Secret}, nil)
+	default:
+		c.answer(types.DockerAuthConfig{Username: given.Username, Password: given.Secret}, nil)
+	}
+}
+
+// program is a helper of whose answer a bounded part is read. It implements helpers.Program.
+type program struct{ *exec.Cmd }
+
+func (p program) Input(in io.Reader) { p.Stdin = in }
+
+// Output returns when the program has ended, with all that it started and that can write to its output.
+func (p program) Output() ([]byte, error) {
+	out, err := p.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Start(); err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(out, maxHelperAnswer))
+	out.Close()
+	return text, errors.Join(err, p.Wait())
+}

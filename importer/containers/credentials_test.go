@@ -1,0 +1,363 @@
+package containers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"go.podman.io/image/v5/pkg/docker/config"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+)
+
+// helperFolder is the first folder of PATH, with helpers: "quick" answers, "itself" and "child" write a line to the file
+// started and then wait until somebody writes an answer to the named pipe of the host. "itself" reads it, and "child" has
+// cat read it.
+type helperFolder struct {
+	t    *testing.T
+	path string
+}
+
+func newHelpers(t *testing.T) helperFolder {
+	t.Helper()
+	h := helperFolder{t, t.TempDir()}
+	t.Setenv("PATH", h.path+":"+os.Getenv("PATH"))
+	began := "#!/bin/sh\nread host\ncd " + h.path + "\n[ -p $host ] || mkfifo $host\necho $host >>started\n"
+	writeFile(t, began+"read answer <$host\necho \"$answer\"\n", h.path, "docker-credential-itself")
+	writeFile(t, began+"cat $host\n", h.path, "docker-credential-child")
+	writeFile(t, "#!/bin/sh\nread host\ncase $host in\nno.*) echo 'credentials not found in native keychain'; exit 1;;\nbad.*) exit 1;;\ntoken.*) user='<token>';;\n*) user=$host;;\nesac\n"+
+		"echo '{\"Username\":\"'$user'\",\"Secret\":\"p-'$host'\"}'\n", h.path, "docker-credential-quick")
+	return h
+}
+
+// started returns how often helpers that wait have been started, once there are so many.
+func (h helperFolder) started(least int) int {
+	h.t.Helper()
+	for range poll(h.t, "helpers are not started") {
+		text, _ := os.ReadFile(filepath.Join(h.path, "started"))
+		if n := strings.Count(string(text), "\n"); n >= least {
+			return n
+		}
+	}
+	return 0
+}
+
+// answer has the helper that waits for a host give an answer.
+func (h helperFolder) answer(host, user string) {
+	h.t.Helper()
+	for range poll(h.t, "no helper waits for "+host) {
+		pipe, err := os.OpenFile(filepath.Join(h.path, host), os.O_WRONLY|syscall.O_NONBLOCK, 0)
+		if errors.Is(err, syscall.ENXIO) || errors.Is(err, fs.ErrNotExist) {
+			continue // nobody reads yet
+		}
+		if err == nil {
+			_, err = fmt.Fprintf(pipe, "{\"Username\":%q,\"Secret\":\"p-%s\"}\n", user, user)
+			pipe.Close()
+		}
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		return
+	}
+}
+
+// poll yields until the loop is left, and fails after minutes.
+func poll(t *testing.T, what string) func(yield func(struct{}) bool) {
+	return func(yield func(struct{}) bool) {
+		t.Helper()
+		for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			if !yield(struct{}{}) {
+				return
+			}
+		}
+		t.Fatal(what)
+	}
+}
+
+// withHelpers returns files that name helpers for hosts, and their clock.
+func withHelpers(t *testing.T, hosts string) (*Files, *clocktesting.FakeClock) {
+	t.Helper()
+	f := newFiles(t, Options{AuthFile: writeFile(t, `{"auths":{"file.example.com":{"auth":"ZmlsZTpwLWZpbGU="}},"credHelpers":{`+hosts+`}}`, t.TempDir(), "auth.json"), Root: t.TempDir()})
+	c := clocktesting.NewFakeClock(time.Now())
+	f.clock = c
+	return f, c
+}
+
+// begin has the helper of a repository's host asked, and does not wait for its answer.
+func begin(t *testing.T, f *Files, repository string) *call {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := f.ResolveContext(ctx, resource(t, repository)); !errors.Is(err, context.Canceled) {
+		t.Fatalf("%s: %v", repository, err)
+	}
+	host, _, _ := strings.Cut(repository, "/")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for q, c := range f.calls {
+		if q.host == host {
+			return c
+		}
+	}
+	t.Fatalf("no helper is at work for %s", host)
+	return nil
+}
+
+func resource(t *testing.T, repository string) authn.Resource {
+	t.Helper()
+	r, err := name.NewRepository(repository)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// wantTimeout fails unless an error is a timeout that says this.
+func wantTimeout(t *testing.T, err error, says string) {
+	t.Helper()
+	var e *importer.Error
+	if !errors.As(err, &e) || e.Reason != importer.Timeout || !strings.Contains(e.Message, says) {
+		t.Errorf("the error is %v, want a timeout that says %q", err, says)
+	}
+}
+
+// idle waits until no helper runs.
+func idle(t *testing.T, f *Files) {
+	t.Helper()
+	for range poll(t, "a helper does not end") {
+		f.mu.Lock()
+		n := len(f.calls)
+		f.mu.Unlock()
+		if n == 0 {
+			return
+		}
+	}
+}
+
+const noAnswer = "docker-credential-itself did not answer within 10s when it was asked for hangs.example.com"
+
+// A helper that hangs is one process, however many repositories of its host are asked for. It holds up no other host,
+// and is ended.
+func TestAHelperThatHangsHoldsUpItsHostAlone(t *testing.T) {
+	h := newHelpers(t)
+	f, c := withHelpers(t, `"hangs.example.com":"itself","good.example.com":"quick"`)
+	var at *call
+	for i := range 3 * maxHelpers {
+		at = begin(t, f, fmt.Sprintf("hangs.example.com/x%d", i))
+	}
+	h.started(1)
+	for repository, want := range map[string]string{"good.example.com/x": "good.example.com", "file.example.com/x": "file"} {
+		if got := user(t, f, repository); got != want {
+			t.Errorf("beside it, %s has the credentials of %q", repository, got)
+		}
+	}
+	c.Step(helperPatience)
+	<-at.done
+	wantTimeout(t, at.err, noAnswer)
+	idle(t, f) // it has ended
+	if n := h.started(1); n != 1 {
+		t.Errorf("%d helpers were started for a host", n)
+	}
+	at = begin(t, f, "hangs.example.com/x")
+	h.answer("hangs.example.com", "late")
+	if <-at.done; at.err != nil || at.found.Username != "late" {
+		t.Errorf("when it answers: %+v, %v", at.found, at.err)
+	}
+	idle(t, f)
+}
+
+// All repositories of a host that want credentials at a time get one answer, which no other host gets.
+func TestOneHelperAnswersForAHost(t *testing.T) {
+	h := newHelpers(t)
+	f, _ := withHelpers(t, `"slow.example.com":"itself","other.example.com":"itself"`)
+	var slow *call
+	for i := range 20 {
+		at := begin(t, f, fmt.Sprintf("slow.example.com/x%d", i))
+		if slow != nil && at != slow {
+			t.Error("a repository has its own helper")
+		}
+		slow = at
+	}
+	other := begin(t, f, "other.example.com/x")
+	h.answer("slow.example.com", "a")
+	h.answer("other.example.com", "b")
+	<-slow.done
+	<-other.done
+	if slow.err != nil || other.err != nil || slow.found.Username != "a" || other.found.Username != "b" {
+		t.Errorf("%+v, %v; %+v, %v", slow.found, slow.err, other.found, other.err)
+	}
+	idle(t, f)
+	if n := h.started(2); n != 2 {
+		t.Errorf("%d helpers were started for two hosts", n)
+	}
+}
+
+// A process that a helper leaves behind is waited for, so that there is never more than one for a host. Until it ends,
+// the host has the error at once.
+func TestWhatAHelperLeavesBehindDoesNotPileUp(t *testing.T) {
+	h := newHelpers(t)
+	f, c := withHelpers(t, `"hangs.example.com":"child"`)
+	begin(t, f, "hangs.example.com/x")
+	h.started(1)
+	c.Step(helperPatience)
+	for range 5 {
+		_, err := f.ResolveContext(t.Context(), resource(t, "hangs.example.com/x"))
+		wantTimeout(t, err, "docker-credential-child did not answer")
+	}
+	if n := h.started(1); n != 1 {
+		t.Errorf("%d helpers are started", n)
+	}
+	h.answer("hangs.example.com", "nobody")
+	idle(t, f)
+	at := begin(t, f, "hangs.example.com/x")
+	h.answer("hangs.example.com", "late")
+	if <-at.done; at.err != nil || at.found.Username != "late" {
+		t.Errorf("when it answers: %+v, %v", at.found, at.err)
+	}
+	idle(t, f)
+}
+
+// However many hosts have a helper that hangs, a bounded number of them runs; who waits in vain for a turn is told so.
+func TestHelpersOfAllHostsAreBounded(t *testing.T) {
+	h := newHelpers(t)
+	f, c := withHelpers(t, `"a.example.com":"child","b.example.com":"child","c.example.com":"child"`)
+	f.running = make(chan struct{}, 2)
+	begin(t, f, "a.example.com/x")
+	begin(t, f, "b.example.com/x")
+	h.started(2)
+	at := begin(t, f, "c.example.com/x")
+	for range poll(t, "the third does not wait for its turn") {
+		if c.Waiters() == 3 {
+			break
+		}
+	}
+	if got := user(t, f, "file.example.com/x"); got != "file" {
+		t.Errorf("the credentials of %q", got)
+	}
+	c.Step(helperPatience)
+	<-at.done
+	wantTimeout(t, at.err, "was not asked for c.example.com: 2 helpers run")
+	if n := h.started(2); n != 2 {
+		t.Errorf("%d helpers run", n)
+	}
+	h.answer("a.example.com", "a")
+	h.answer("b.example.com", "b")
+	idle(t, f)
+}
+
+// Credentials are those that config.GetCredentials finds, wherever they are.
+func TestCredentialsAreThoseOfTheLibrary(t *testing.T) {
+	h := newHelpers(t)
+	t.Setenv("XDG_RUNTIME_DIR", filepath.Join(h.path, "run"))
+	t.Setenv("XDG_CONFIG_HOME", filepath.Join(h.path, "config"))
+	t.Setenv("DOCKER_CONFIG", filepath.Join(h.path, "docker"))
+	t.Setenv("REGISTRY_AUTH_FILE", "")
+	files := func(first string) {
+		writeFile(t, first, h.path, "run/containers/auth.json")
+		writeFile(t, `{"auths":{"second.example.com":{"auth":"MjoyCg=="},"all.example.com":{"auth":"MjoyCg=="}},"credHelpers":{"helped.example.com":"quick","no.example.com":"quick"}}`, h.path, "config/containers/auth.json")
+		writeFile(t, `{"auths":{"third.example.com":{"auth":"Mzoz"},"all.example.com":{"auth":"Mzoz"},"no.example.com":{"auth":"Mzoz"},"https://index.docker.io/v1/":{"auth":"aHViOmh1Yg=="}},"credHelpers":{"docker.io":"quick"}}`, h.path, "docker/config.json")
+	}
+	keys := []string{"docker.io/library/busybox"}
+	for _, host := range []string{"first", "second", "third", "all", "helped", "no", "bad", "token", "nowhere", "none"} {
+		for _, path := range []string{"", "/team", "/team/app", "/other"} {
+			keys = append(keys, host+".example.com"+path)
+		}
+	}
+	same := func(what string, f *Files) {
+		t.Helper()
+		found := 0
+		for _, key := range keys {
+			want, wantErr := config.GetCredentials(f.system, key)
+			got, err := f.credentials(t.Context(), key)
+			if got != want || (err == nil) != (wantErr == nil) {
+				t.Errorf("%s: %s: %+v, %v, want %+v, %v", what, key, got, err, want, wantErr)
+			}
+			if want.Username != "" || want.IdentityToken != "" {
+				found++
+			}
+		}
+		if what != "damaged" && found < 10 {
+			t.Errorf("%s: only %d have credentials", what, found)
+		}
+	}
+	first := `{"auths":{"first.example.com":{"auth":"MTox"},"helped.example.com/team":{"auth":"MTox"},"token.example.com/team":{"auth":"MTox"}},` +
+		`"credHelpers":{"bad.example.com":"quick","token.example.com":"quick","none.example.com":"nowhere"}}`
+	files(first)
+	same("files", newFiles(t, Options{}))
+	same("a file", newFiles(t, Options{AuthFile: filepath.Join(h.path, "run/containers/auth.json")}))
+	files("{")
+	same("damaged", newFiles(t, Options{}))
+	files(first)
+
+	root := t.TempDir()
+	writeFile(t, `credential-helpers = ["quick", "containers-auth.json", "nowhere"]`, root, "etc/containers/registries.conf")
+	same("registries.conf", newFiles(t, Options{Root: root}))
+	root = t.TempDir() // registries.conf is read once
+	writeFile(t, `credential-helpers = ["containers-auth.json", "quick"]`, root, "etc/containers/registries.conf")
+	same("registries.conf, files first", newFiles(t, Options{Root: root}))
+}
+
+// What a helper says is read up to a bound.
+func TestAHelperThatSaysTooMuch(t *testing.T) {
+	h := newHelpers(t)
+	writeFile(t, "#!/bin/sh\nprintf '{\"Username\":\"a\",\"Secret\":\"'\nhead -c $(cat) /dev/zero | tr '\\0' x\necho '\"}'\n", h.path, "docker-credential-long")
+	f, _ := withHelpers(t, `"1000":"long","1000000":"long"`) // the hosts are lengths
+	if c, err := f.credentials(t.Context(), "1000"); err != nil || len(c.Password) != 1000 {
+		t.Errorf("a long password has %d bytes, %v", len(c.Password), err)
+	}
+	if c, err := f.credentials(t.Context(), "1000000"); err == nil {
+		t.Errorf("a password of %d bytes is read", len(c.Password))
+	}
+}
+
+// An import from a registry whose helper hangs has the reason that parks the registry.
+func TestAnImportWhoseHelperHangs(t *testing.T) {
+	h := newHelpers(t)
+	registry := registrytest.New(t, registrytest.WithAuth(registrytest.Auth{Scheme: "basic", Username: "user", Password: "p-user"}))
+	image, err := sample.New(sample.Spec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry.Push("team/app:v1", image)
+	f, c := withHelpers(t, fmt.Sprintf("%q:%q", registry.Host, "itself"))
+	im, err := importer.New(importer.Options{Keychain: f, Files: f})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(im.Close)
+	importing := func() chan error {
+		done := make(chan error, 1)
+		go func() {
+			_, err := im.Import(t.Context(), parse(t, registry.Host+"/team/app:v1"), &registrytest.Images{})
+			done <- err
+		}()
+		return done
+	}
+	done := importing()
+	h.started(1)
+	c.Step(helperPatience)
+	err = <-done
+	var e *importer.Error
+	if !errors.As(err, &e) || e.Reason != importer.Timeout || !e.Temporary() || !strings.Contains(err.Error(), "docker-credential-itself") || !strings.Contains(err.Error(), registry.Host+"/team/app:v1") {
+		t.Errorf("the error is %v", err)
+	}
+	idle(t, f)
+	done = importing()
+	h.started(2)
+	h.answer(registry.Host, "user")
+	if err := <-done; err != nil {
+		t.Errorf("when it answers: %v", err)
+	}
+}
