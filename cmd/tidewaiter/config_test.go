@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/streams"
 )
@@ -115,24 +116,70 @@ func FuzzLoadConfig(f *testing.F) {
 	})
 }
 
-// docs/config.md shows every key, and what it shows is accepted.
+// shownKeys puts the paths of the keys below a node, such as "registries.prefix", into shown.
+func shownKeys(node *yaml.Node, above string, shown map[string]bool) {
+	if node.Kind != yaml.MappingNode {
+		for _, n := range node.Content {
+			shownKeys(n, above, shown)
+		}
+		return
+	}
+	for i := 0; i < len(node.Content); i += 2 {
+		path := above + node.Content[i].Value
+		shown[path] = true
+		shownKeys(node.Content[i+1], path+".", shown)
+	}
+}
+
+// docs/config.md shows every key in its place, what it shows is accepted, and it names no key that there is not.
 func TestTheDocumentOfTheConfigurationIsComplete(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/config.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, example, _ := strings.Cut(string(text), "```yaml\n")
-	example, _, _ = strings.Cut(example, "```")
-	if _, err := loadConfig(writeConfig(t, example)); err != nil {
-		t.Errorf("the example is refused: %v", err)
+	shown := map[string]bool{}
+	for _, example := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(text, -1) {
+		if _, err := loadConfig(writeConfig(t, string(example[1]))); err != nil {
+			t.Errorf("an example is refused: %v", err)
+		}
+		var node yaml.Node
+		if err := yaml.Unmarshal(example[1], &node); err != nil {
+			t.Fatal(err)
+		}
+		shownKeys(&node, "", shown)
 	}
+	names := map[string]bool{}
 	configKeys(reflect.TypeFor[config](), "", func(path, _ string) {
-		key := path[strings.LastIndexByte(path, '.')+1:]
-		if !regexp.MustCompile(`(?m)^[- ]*` + regexp.QuoteMeta(key) + `:`).MatchString(example) {
+		if !shown[path] {
 			t.Errorf("%s is not shown", path)
 		}
+		delete(shown, path)
+		names[path[strings.LastIndexByte(path, '.')+1:]] = true
 	})
+	for path := range shown {
+		t.Errorf("%s is shown, and is no key", path)
+	}
+
+	// The table of what else is read has a column of keys. Elsewhere, a key is told from other words by a capital inside.
+	var named []string
+	code := regexp.MustCompile("`([^`]+)`")
+	for _, row := range regexp.MustCompile(`(?m)^\|[^|]*\|[^|]*\|([^|]*)\|[^|]*\|$`).FindAllSubmatch(text, -1) {
+		for _, m := range code.FindAllSubmatch(row[1], -1) {
+			named = append(named, string(m[1]))
+		}
+	}
+	if len(named) < 5 {
+		t.Errorf("the column of keys has only %q", named)
+	}
+	for _, m := range regexp.MustCompile("`([a-z]+[A-Z][A-Za-z]*)`").FindAllSubmatch(text, -1) {
+		named = append(named, string(m[1]))
+	}
+	for _, name := range named {
+		if !names[name] {
+			t.Errorf("%s is named, and is no key", name)
+		}
+	}
 }
 
 // What docs/signatures.md shows of the configuration is accepted.
