@@ -6,32 +6,70 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
 
 // unknownKey matches package yaml's error for an unknown key.
-var unknownKey = regexp.MustCompile(`^line (\d+): field (.*) not found in type (?:main\.)?(.*)$`)
+var unknownKey = regexp.MustCompile(`^line (\d+): field (.*) not found in type (.*)$`)
 
-// explainKeys adds to an error the known key that is nearest to each unknown one.
-func explainKeys(err error) error {
+// explainKeys adds to the error of a document the known key that is nearest to each unknown one.
+func explainKeys(document []byte, err error) error {
 	var t *yaml.TypeError
 	if !errors.As(err, &t) {
 		return err
 	}
+	above := aboveUnknown(document)
 	lines := make([]string, 0, len(t.Errors))
 	for _, line := range t.Errors {
 		if m := unknownKey.FindStringSubmatch(line); m != nil {
-			line = fmt.Sprintf("line %s: there is no key %.64q here; did you mean %s? docs/config.md has all keys", m[1], m[2], nearestKey(m[2][:min(len(m[2]), 64)], m[3]))
+			nearest := nearestKey(m[2][:min(len(m[2]), 64)], m[3], above[m[1]+" "+m[2]])
+			line = fmt.Sprintf("line %s: there is no key %.64q here; did you mean %s? docs/config.md has all keys", m[1], m[2], nearest)
 		}
 		lines = append(lines, line)
 	}
 	return errors.New(strings.Join(lines, "; "))
 }
 
-// configKeys calls yield with the path of each key of a type, such as "registries.prefix", and the name of the type
-// that has it.
+// aboveUnknown returns what is above the unknown keys of a document, such as "registries.", by line and key.
+func aboveUnknown(document []byte) map[string][]string {
+	known := map[string]bool{}
+	configKeys(reflect.TypeFor[config](), "", func(path, _ string) { known[path] = true })
+	above := map[string][]string{}
+	var node yaml.Node
+	_ = yaml.Unmarshal(document, &node) // it is YAML, but no configuration
+	documentKeys(&node, "", func(path string, key *yaml.Node) bool {
+		if !known[path] {
+			at := strconv.Itoa(key.Line) + " " + key.Value
+			above[at] = append(above[at], strings.TrimSuffix(path, key.Value))
+		}
+		return known[path]
+	})
+	return above
+}
+
+// documentKeys calls yield with the path of each key below a node, such as "registries.prefix". It looks below a key if
+// yield returns true.
+func documentKeys(node *yaml.Node, above string, yield func(path string, key *yaml.Node) bool) {
+	if node.Kind != yaml.MappingNode {
+		for _, n := range node.Content {
+			documentKeys(n, above, yield)
+		}
+		return
+	}
+	for i := 0; i < len(node.Content); i += 2 {
+		path := above + node.Content[i].Value
+		if yield(path, node.Content[i]) {
+			documentKeys(node.Content[i+1], path+".", yield)
+		}
+	}
+}
+
+// configKeys calls yield with the path of each key of a type, such as "registries.prefix", and the type that has
+// it, such as "main.registryConfig".
 func configKeys(t reflect.Type, above string, yield func(path, in string)) {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
@@ -45,23 +83,23 @@ func configKeys(t reflect.Type, above string, yield func(path, in string)) {
 		if name == "" || !f.IsExported() {
 			continue
 		}
-		yield(above+name, t.Name())
+		yield(above+name, t.String())
 		configKeys(f.Type, above+name+".", yield)
 	}
 }
 
-// nearestKey returns the path of the known key that needs the fewest changes. It prefers a key of the type in, if at
-// most half of key must change.
-func nearestKey(key, in string) string {
+// nearestKey returns the path of the known key that needs the fewest changes. It prefers a key of the type in whose path
+// begins with one of above, if at most half of key must change.
+func nearestKey(key, in string, above []string) string {
 	best, least := "", -1
 	nearHere, leastHere := "", len(key)/2+1
 	configKeys(reflect.TypeFor[config](), "", func(path, of string) {
-		name := path[strings.LastIndexByte(path, '.')+1:]
-		n := distance(strings.ToLower(key), strings.ToLower(name))
+		dot := strings.LastIndexByte(path, '.') + 1
+		n := distance(strings.ToLower(key), strings.ToLower(path[dot:]))
 		if least < 0 || n < least {
 			best, least = path, n
 		}
-		if of == in && n < leastHere {
+		if of == in && n < leastHere && slices.Contains(above, path[:dot]) {
 			nearHere, leastHere = path, n
 		}
 	})
