@@ -169,13 +169,7 @@ func (a *Ahead) Foresee(ctx context.Context, references []reference.Reference) {
 
 // lead returns where an expected tag led; "" if that is not known.
 func (a *Ahead) lead(ctx context.Context, ref reference.Reference) (digest string) {
-	a.mu.Lock()
-	r := a.repositories[ref.Name()]
-	expected := 0
-	if r != nil {
-		expected = r.expected
-	}
-	a.mu.Unlock()
+	r, expected := a.repository(ref, 0)
 	if r == nil {
 		return ""
 	}
@@ -191,7 +185,7 @@ func (a *Ahead) lead(ctx context.Context, ref reference.Reference) (digest strin
 // its tags were listed, no Image of it was stored already since, and this is the first question about the digest. Who then
 // finds that the Image is stored calls isKnown.
 func (a *Ahead) isNew(repository reference.Reference, digest string) bool {
-	r := a.repository(repository)
+	r, _ := a.repository(repository, 0)
 	if r == nil {
 		return false
 	}
@@ -208,17 +202,26 @@ func (a *Ahead) isNew(repository reference.Reference, digest string) bool {
 
 // isKnown notes that images of a repository are stored already, as those of a repository are that are promoted to another.
 func (a *Ahead) isKnown(repository reference.Reference) {
-	if r := a.repository(repository); r != nil {
+	if r, _ := a.repository(repository, 0); r != nil {
 		r.listing.Lock()
 		defer r.listing.Unlock()
 		r.digests = nil
 	}
 }
 
-func (a *Ahead) repository(ref reference.Reference) *listedTags {
+// repository returns the entry of a repository of which references are expected, and how many; nil if none is. Then it
+// expects so many less as are taken.
+func (a *Ahead) repository(ref reference.Reference, taken int) (r *listedTags, expected int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.repositories[ref.Name()]
+	if r = a.repositories[ref.Name()]; r == nil {
+		return nil, 0
+	}
+	expected = r.expected
+	if r.expected -= taken; r.expected == 0 {
+		delete(a.repositories, ref.Name())
+	}
+	return r, expected
 }
 
 var digestSeed = maphash.MakeSeed()
@@ -250,16 +253,7 @@ func (a *Ahead) listed(ctx context.Context, ref reference.Reference, r *listedTa
 
 // take returns what is known of an expected tag, once.
 func (a *Ahead) take(ctx context.Context, ref reference.Reference) foreseen {
-	a.mu.Lock()
-	r := a.repositories[ref.Name()]
-	expected := 0
-	if r != nil {
-		expected = r.expected
-		if r.expected--; r.expected == 0 {
-			delete(a.repositories, ref.Name())
-		}
-	}
-	a.mu.Unlock()
+	r, expected := a.repository(ref, 1)
 	if r == nil {
 		return foreseen{}
 	}
