@@ -75,6 +75,21 @@ func (f *fixture) newKind(t testing.TB) *kind {
 	return k
 }
 
+// remove removes an object that may be damaged, with its history, so that the check of the file when the test ends finds it whole.
+func (f *fixture) remove(t testing.TB, key string) {
+	t.Helper()
+	kv, _, _, err := f.db.Get(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.db.Delete(t.Context(), key, kv.Rev); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.db.Compact(t.Context(), f.db.Revision()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // count adds one to an annotation.
 func count(obj runtime.Object) (runtime.Object, error) {
 	pod := obj.(*example.Pod)

@@ -298,16 +298,7 @@ func TestNamedObjects(t *testing.T) {
 	if text := named("", "ns/pod-006", "ns/pod-008"); !strings.Contains(text, "pod-008") {
 		t.Errorf("beside a damaged object: %.200q", text)
 	}
-	kv, _, _, err := l.db.Get(t.Context(), "/pods/ns/pod-007")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := l.db.Delete(t.Context(), "/pods/ns/pod-007", kv.Rev); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.db.Compact(t.Context(), l.db.Revision()); err != nil { // so that the check at the end finds a whole file
-		t.Fatal(err)
-	}
+	l.remove(t, "/pods/ns/pod-007")
 
 	// What is too long to be held at once is left to others, and so is what there is no room for.
 	for i := range 10 {
@@ -410,16 +401,7 @@ func TestGetMeetsDamage(t *testing.T) {
 	if w.Body.String() != "left to others" {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
-	kv, _, _, err := l.db.Get(t.Context(), "/pods/ns/a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := l.db.Delete(t.Context(), "/pods/ns/a", kv.Rev); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.db.Compact(t.Context(), l.db.Revision()); err != nil { // so that the check at the end finds a whole file
-		t.Fatal(err)
-	}
+	l.remove(t, "/pods/ns/a")
 }
 
 func leftToOthers(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "left to others") }

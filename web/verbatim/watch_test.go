@@ -174,16 +174,7 @@ func TestInitialEventsMeetDamage(t *testing.T) {
 		if !l.reader.meetsUnreadable(t.Context()) {
 			t.Error("the next watch does not know")
 		}
-		kv, _, _, err := l.db.Get(t.Context(), "/pods/ns/pod-200")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := l.db.Delete(t.Context(), "/pods/ns/pod-200", kv.Rev); err != nil {
-			t.Fatal(err)
-		}
-		if err := l.db.Compact(t.Context(), l.db.Revision()); err != nil { // so that the check at the end finds a whole file
-			t.Fatal(err)
-		}
+		l.remove(t, "/pods/ns/pod-200")
 	}
 }
 
