@@ -21,26 +21,31 @@ const (
 	// quick is an answer that is always fast enough: a host nearby that answers in a fraction of it becomes more than
 	// twice as slow when it is asked more.
 	quick = 2 * time.Millisecond
-	// calm is how long a rate stays after a host has refused.
+	// calm is how long a rate stays after it was halved.
 	calm = time.Minute
+	// It is halved for maxRefused refusals, if they are more than one in refusedShare of the answers at that rate. Fewer
+	// come from a host that fails now and then, however seldom it is asked. Of the answers the latest paceMemory count.
+	maxRefused, refusedShare, paceMemory = 2, 20, 1000
 )
 
 // pace is how many requests a second a host gets. Unless a number was given it adapts. It doubles after a window in
 // which requests had to wait for it, the host refused none (429, 503), and the mean time to an answer was at most twice
-// the least mean so far, or two milliseconds. It halves after a window in which the host refused, and then stays for a
-// minute. A window is a quarter of a second, or shorter for a host that gives five answers sooner.
+// the least mean so far, or two milliseconds. It halves when the host has refused more than one in twenty, and then stays
+// for a minute. A window is a quarter of a second, or shorter for a host that gives five answers sooner.
 type pace struct {
 	bucket *rate.Limiter
 	fixed  bool
 
-	mu      sync.Mutex
-	since   time.Time // of the present window
-	answers int
-	took    time.Duration // all answers of the window together
-	waited  bool
-	refused bool
-	best    time.Duration // least mean of a window
-	calm    time.Time     // no doubling before
+	mu       sync.Mutex
+	since    time.Time // of the present window
+	answers  int
+	took     time.Duration // all answers of the window together
+	waited   bool
+	refused  bool
+	asked    int           // at the present rate
+	refusals int           // of these
+	best     time.Duration // least mean of a window
+	calm     time.Time     // no doubling before
 }
 
 // paceWindow is how long a rate is tried at a mean time to an answer: a host nearby shows sooner what it can bear.
@@ -96,7 +101,13 @@ func (p *pace) answered(now time.Time, took time.Duration, refused bool) {
 	}
 	p.answers++
 	p.took += took
-	p.refused = p.refused || refused
+	if p.asked++; refused {
+		p.refused = true
+		p.refusals++
+	}
+	if p.asked > paceMemory {
+		p.asked, p.refusals = p.asked/2, p.refusals/2
+	}
 	mean := p.took / time.Duration(p.answers)
 	if now.Sub(p.since) < paceWindow(mean) || p.answers < paceAnswers && !p.refused {
 		return
@@ -106,10 +117,13 @@ func (p *pace) answered(now time.Time, took time.Duration, refused bool) {
 	}
 	limit := float64(p.bucket.Limit())
 	switch {
-	case p.refused:
+	case p.refusals >= maxRefused && refusedShare*p.refusals > p.asked:
 		limit, p.calm = max(limit/2, minRate), now.Add(calm)
+		p.asked, p.refusals = 0, 0
+	case p.refused:
 	case p.waited && mean <= max(2*p.best, quick) && !now.Before(p.calm):
 		limit = min(2*limit, maxRate)
+		p.asked, p.refusals = 0, 0
 	}
 	p.bucket.SetLimitAt(now, rate.Limit(limit))
 	p.bucket.SetBurstAt(now, int(2*limit))

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// window has n requests made within a window, each answered after took.
+// window has n requests made within a window, each answered after took, and one in five refused.
 func window(p *pace, now time.Time, n int, took time.Duration, refused bool) time.Time {
 	whole := paceWindow(took)
 	for i := range n {
 		at := now.Add(time.Duration(i) * whole / time.Duration(n))
 		p.reserve(at)
-		p.answered(at, took, refused && i == 0)
+		p.answered(at, took, refused && i%5 == 0)
 	}
 	now = now.Add(whole)
 	p.reserve(now)
@@ -56,6 +56,26 @@ func TestPaceFollowsTheHost(t *testing.T) {
 		now = window(p, now, 10, 10*time.Millisecond, true)
 	}
 	want("at least", minRate)
+}
+
+// A registry that fails now and then, with one answer in five hundred, was asked ten times a second in the end.
+func TestPaceOfAHostThatFailsNowAndThen(t *testing.T) {
+	t.Parallel()
+	p := newPace("registry.example.com", 0, 0)
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for i := range 50_000 {
+		p.reserve(now)
+		p.answered(now, time.Millisecond, i%500 == 7)
+		now = now.Add(time.Second / time.Duration(p.perSecond()))
+	}
+	if got := p.perSecond(); got < firstRate {
+		t.Errorf("%v requests a second", got)
+	}
+	for p.perSecond() > minRate { // it ends: a host that refuses more is spared
+		p.reserve(now)
+		p.answered(now, time.Millisecond, true)
+		now = now.Add(time.Second)
+	}
 }
 
 // A registry nearby is not kept waiting for the time that one far away needs to show how it bears a rate.
