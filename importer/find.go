@@ -46,7 +46,7 @@ func (im *Importer) Find(ctx context.Context, ref reference.Reference) (image *i
 		DockerImageManifest:          string(m.raw),
 		DockerImageManifestMediaType: m.MediaType,
 	}
-	found, annotations, warnings, err := im.finder.Find(ctx, s.repository.Digest(digest), ref.Bare(), s.transport, jobOf(ctx).began)
+	found, annotations, warnings, err := im.finder.Find(ctx, s.repository.Digest(digest), ref.Bare(), s.transport, jobOf(ctx).began, false)
 	if err != nil {
 		return nil, warnings, fmt.Errorf("looking for signatures: %w", describe(ref, overdue(ctx, err)))
 	}

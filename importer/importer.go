@@ -222,8 +222,8 @@ func (r *run) from(ctx context.Context, root node) (*Result, error) {
 		return nil, err
 	}
 	result := &Result{Reference: r.ref.String(), Digest: out.digest}
-	if at := r.session.source.Reference; at.Host != "" && at.Name() != r.ref.Name() {
-		result.Mirror = at.Name()
+	if r.session.isMirrorOf(r.ref) {
+		result.Mirror = r.session.source.Reference.Name()
 	}
 	out.walk(func(o *outcome) {
 		result.Images = append(result.Images, o.images...)

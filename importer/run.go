@@ -419,7 +419,7 @@ func (r *run) store(ctx context.Context, n node, found, fresh *imagev1.Image, pl
 	searching, read, began := r.finder != nil && !r.isSearched(ctx, n, found), false, r.clock.Now()
 	if searching {
 		digest := n.session.repository.Digest(n.digest)
-		signatures, annotations, warnings, err := r.finder.Find(ctx, digest, n.reference.Bare(), n.session.transport, r.searchedSince(ctx))
+		signatures, annotations, warnings, err := r.finder.Find(ctx, digest, n.reference.Bare(), n.session.transport, r.searchedSince(ctx), r.isListed(ctx, n))
 		read = err == nil && annotations[annotation.Unread] == ""
 		out.warnings = append(out.warnings, warnings...)
 		if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer/oci"
 )
 
@@ -55,6 +56,12 @@ func (im *Importer) session(ctx context.Context, at PullSource) (*session, error
 	}
 	im.sessions.Add(key, s)
 	return s, nil
+}
+
+// isMirrorOf reports whether the session is with another repository than ref's.
+func (s *session) isMirrorOf(ref reference.Reference) bool {
+	at := s.source.Reference
+	return at.Host != "" && at.Name() != ref.Name()
 }
 
 // forget drops the session for the repository of a source, so that the next import asks for credentials again.

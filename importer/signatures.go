@@ -25,6 +25,9 @@ import (
 //
 // as is the repository as policies know it: digest is in a mirror if the image was read there.
 //
+// listed says that the repository's list of tags can be trusted to have the image's signatures, if there are any: see
+// [Pushed].
+//
 // transport is the importer's transport to the repository of digest: authenticated, rate limited, retried, with bodies
 // capped (manifests and referrers at 4 MiB, blobs at 8 MiB). It is valid for that repository and only during the call.
 // Package remote takes it with remote.WithTransport and does not authenticate again.
@@ -37,8 +40,20 @@ import (
 // without the signatures, and Import returns the error beside its result so
 // that a queue tries again.
 type SignatureFinder interface {
-	Find(ctx context.Context, digest name.Digest, as reference.Reference, transport http.RoundTripper, since time.Time) (signatures []imagev1.ImageSignature, annotations map[string]string, warnings []string, err error)
+	Find(ctx context.Context, digest name.Digest, as reference.Reference, transport http.RoundTripper, since time.Time, listed bool) (signatures []imagev1.ImageSignature, annotations map[string]string, warnings []string, err error)
 	Forget(repository name.Repository)
+}
+
+type pushedKey struct{}
+
+// Pushed returns a context for the import of what a registry has told that it was pushed to it. So it is no registry that a
+// proxy fills, which would list the tags that it has and not all that exist.
+func Pushed(ctx context.Context) context.Context { return context.WithValue(ctx, pushedKey{}, true) }
+
+// isListed reports whether the list of tags says which signatures n has: n was pushed to the repository, and either without a
+// tag or as a platform of an index, whose signature counts for it. For what is tagged the tags themselves are asked for.
+func (r *run) isListed(ctx context.Context, n node) bool {
+	return ctx.Value(pushedKey{}) != nil && (n.child != nil || r.ref.Tag == "") && !n.session.isMirrorOf(r.ref)
 }
 
 // childSearchAge is how old a search for the signatures of a platform may be when its index is imported: a push of an

@@ -31,7 +31,7 @@ type tagFinder struct {
 
 func (f *tagFinder) Forget(name.Repository) {}
 
-func (f *tagFinder) Find(ctx context.Context, digest name.Digest, _ reference.Reference, transport http.RoundTripper, _ time.Time) ([]imagev1.ImageSignature, map[string]string, []string, error) {
+func (f *tagFinder) Find(ctx context.Context, digest name.Digest, _ reference.Reference, transport http.RoundTripper, _ time.Time, _ bool) ([]imagev1.ImageSignature, map[string]string, []string, error) {
 	f.mu.Lock()
 	f.asked = append(f.asked, digest.DigestStr())
 	f.mu.Unlock()
@@ -109,6 +109,6 @@ type annotator map[string]string
 
 func (a annotator) Forget(name.Repository) {}
 
-func (a annotator) Find(context.Context, name.Digest, reference.Reference, http.RoundTripper, time.Time) ([]imagev1.ImageSignature, map[string]string, []string, error) {
+func (a annotator) Find(context.Context, name.Digest, reference.Reference, http.RoundTripper, time.Time, bool) ([]imagev1.ImageSignature, map[string]string, []string, error) {
 	return nil, a, nil, nil
 }

@@ -17,13 +17,16 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
 )
 
-// demandedBy is what policies demand: those of the server that an import is for, or those kept in a data directory. If
-// a server does not tell, and in a dry run, everything may be demanded.
-type demandedBy struct{ set *policy.Set }
+// demandedBy is what policies demand: those of the server that an import is for, or those kept in a data directory. A dry
+// run asks no server and nobody judges what it finds, so nothing is demanded.
+type demandedBy struct {
+	set    *policy.Set
+	untold bool // the server does not tell, so everything may be demanded
+}
 
 // of is [find.Options].Demands.
 func (d *demandedBy) of(image reference.Reference) (signatures, attestations bool) {
-	if d.set == nil {
+	if d.untold {
 		return true, true
 	}
 	return d.set.Demands(image)
@@ -34,9 +37,8 @@ func (d *demandedBy) ask(ctx context.Context, config *restclient.Config) {
 	set, err := shownPolicies(ctx, config)
 	if err != nil {
 		slog.Debug("The server does not tell its policies: each image is searched for all that they may demand", "err", err)
-		return
 	}
-	d.set = set
+	d.set, d.untold = set, err != nil
 }
 
 // shownPolicies returns the policies of a server with their names, their scopes and how many attestations each demands.

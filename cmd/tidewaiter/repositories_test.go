@@ -47,7 +47,7 @@ type brought struct {
 
 func (b *brought) Forget(name.Repository) {}
 
-func (b *brought) Find(_ context.Context, digest name.Digest, _ reference.Reference, _ http.RoundTripper, _ time.Time) ([]imagev1.ImageSignature, map[string]string, []string, error) {
+func (b *brought) Find(_ context.Context, digest name.Digest, _ reference.Reference, _ http.RoundTripper, _ time.Time, _ bool) ([]imagev1.ImageSignature, map[string]string, []string, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	key := digest.Context().RepositoryStr() + "@" + digest.DigestStr()

@@ -194,3 +194,24 @@ func TestListingWaitsForARegistryThatAsksForIt(t *testing.T) {
 		t.Errorf("exit code %d, %s%s", code, stdout, stderr)
 	}
 }
+
+// A dry run asked for the signature tags of each image, though the list of tags has none.
+func TestADryRunTrustsTheListOfTags(t *testing.T) {
+	t.Setenv("KUBECONFIG", "")
+	registry := registrytest.New(t)
+	for i := range 30 {
+		registry.Push(fmt.Sprint("team/app:", i), sampleImage(t, fmt.Sprint(i)))
+	}
+	registry.Push("team/app:latest", sampleImage(t, "latest")) // a list of 30 may be one that was cut
+	code, _, stderr := tidewaiter(t, "import", "--dry-run", "--jobs", "1", "--all-tags", registry.Host+"/team/app")
+	if code != exitOK {
+		t.Fatalf("exit code %d, %s", code, stderr)
+	}
+	if n := registry.Count(`manifests/sha256-`); n != 0 {
+		t.Errorf("%d signature tags were asked for", n)
+	}
+	// The greeting, two lists of tags, and of each image a HEAD, its manifest, its config and its referrers.
+	if n := len(registry.AllRequests()); n > 3+4*31 {
+		t.Errorf("%d requests", n)
+	}
+}

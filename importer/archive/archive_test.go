@@ -261,7 +261,7 @@ func TestDockerArchiveWithLinks(t *testing.T) {
 // extension finds what OpenShift's signature extension has.
 type extension struct{}
 
-func (extension) Find(ctx context.Context, digest name.Digest, _ reference.Reference, transport http.RoundTripper, _ time.Time) ([]imagev1.ImageSignature, map[string]string, []string, error) {
+func (extension) Find(ctx context.Context, digest name.Digest, _ reference.Reference, transport http.RoundTripper, _ time.Time, _ bool) ([]imagev1.ImageSignature, map[string]string, []string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+digest.RegistryStr()+"/extensions/v2/"+digest.RepositoryStr()+"/signatures/"+digest.DigestStr(), nil)
 	if err != nil {
 		return nil, nil, nil, err

@@ -124,7 +124,7 @@ type asked struct {
 
 func (a *asked) Forget(name.Repository) {}
 
-func (a *asked) Find(_ context.Context, digest name.Digest, _ reference.Reference, _ http.RoundTripper, _ time.Time) ([]imagev1.ImageSignature, map[string]string, []string, error) {
+func (a *asked) Find(_ context.Context, digest name.Digest, _ reference.Reference, _ http.RoundTripper, _ time.Time, _ bool) ([]imagev1.ImageSignature, map[string]string, []string, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.repositories = append(a.repositories, digest.Context().Name())

@@ -402,7 +402,7 @@ type tagFinder struct{ fail error }
 
 func (f *tagFinder) Forget(name.Repository) {}
 
-func (f *tagFinder) Find(ctx context.Context, digest name.Digest, _ reference.Reference, transport http.RoundTripper, _ time.Time) ([]imagev1.ImageSignature, map[string]string, []string, error) {
+func (f *tagFinder) Find(ctx context.Context, digest name.Digest, _ reference.Reference, transport http.RoundTripper, _ time.Time, _ bool) ([]imagev1.ImageSignature, map[string]string, []string, error) {
 	if f.fail != nil {
 		return nil, nil, nil, f.fail
 	}

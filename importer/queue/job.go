@@ -35,6 +35,9 @@ func (w *Worker) do(ctx context.Context, j *push.Job) error {
 	first := j.Events[0]
 	repository := first.Reference().Bare()
 	tag := repository.WithTag(first.Tag)
+	if !slices.ContainsFunc(j.Events, isDeletion) {
+		ctx = importer.Pushed(ctx)
+	}
 	pushed, deleted := digestsOf(j.Events, push.Pushed), digestsOf(j.Events, push.Deleted)
 	if subject, ok := importer.SubjectOfTag(first.Tag); ok {
 		expected := func(digest string) bool { return len(pushed) == 0 || slices.Contains(pushed, digest) }

@@ -1,6 +1,7 @@
 package registrytest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -33,7 +35,7 @@ type Registry struct {
 	auth    Auth
 
 	mu        sync.Mutex
-	requests  []Request
+	requests  []*Request
 	faults    []*injected
 	manifests map[string]rawManifest // path → what is served instead of content's
 	tokens    map[string]string      // token → scope
@@ -44,6 +46,8 @@ type Request struct {
 	Method, Path  string
 	Authorization string
 	Header        http.Header
+	// Status is that of the answer; 0 while there is none.
+	Status int
 }
 
 // String is "METHOD /path".
@@ -109,15 +113,40 @@ func (r *Registry) AliasURL() string {
 }
 
 func (r *Registry) serve(w http.ResponseWriter, req *http.Request) {
+	request := &Request{req.Method, req.URL.Path, req.Header.Get("Authorization"), req.Header.Clone(), 0}
 	r.mu.Lock()
-	r.requests = append(r.requests, Request{req.Method, req.URL.Path, req.Header.Get("Authorization"), req.Header.Clone()})
+	r.requests = append(r.requests, request)
 	r.mu.Unlock()
+	w = &answer{w, func(status int) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		request.Status = cmp.Or(request.Status, status)
+	}}
 	handler := http.Handler(http.HandlerFunc(r.authenticated))
 	if fault := r.faultFor(req); fault != nil {
 		handler = fault(handler)
 	}
 	handler.ServeHTTP(w, req)
 }
+
+// answer tells of the status of an answer before the client sees it.
+type answer struct {
+	http.ResponseWriter
+	begins func(status int)
+}
+
+func (a *answer) WriteHeader(status int) {
+	a.begins(status)
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *answer) Write(b []byte) (int, error) {
+	a.begins(http.StatusOK)
+	return a.ResponseWriter.Write(b)
+}
+
+// Unwrap is for http.ResponseController.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 func (r *Registry) authenticated(w http.ResponseWriter, req *http.Request) {
 	if r.authenticate(w, req) {
@@ -128,22 +157,18 @@ func (r *Registry) authenticated(w http.ResponseWriter, req *http.Request) {
 // Requests returns the requests since the start or the last Reset, without the greetings
 // GET /v2/ that ask how to speak to a registry.
 func (r *Registry) Requests() []Request {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var out []Request
-	for _, req := range r.requests {
-		if req.Path != "/v2/" {
-			out = append(out, req)
-		}
-	}
-	return out
+	return slices.DeleteFunc(r.AllRequests(), func(req Request) bool { return req.Path == "/v2/" })
 }
 
 // AllRequests returns Requests and the greetings.
 func (r *Registry) AllRequests() []Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append([]Request(nil), r.requests...)
+	out := make([]Request, 0, len(r.requests))
+	for _, req := range r.requests {
+		out = append(out, *req)
+	}
+	return out
 }
 
 // Count counts the Requests whose String matches a regular expression.

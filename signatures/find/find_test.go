@@ -164,7 +164,7 @@ func (f *fixture) find(o find.Options) result {
 	}
 	f.requests = nil
 	var r result
-	r.found, r.annotations, r.warnings, r.err = finder.Find(f.t.Context(), digest, inRepository, f.client.Transport, time.Time{})
+	r.found, r.annotations, r.warnings, r.err = finder.Find(f.t.Context(), digest, inRepository, f.client.Transport, time.Time{}, false)
 	for _, s := range r.found {
 		if s.Name != signatures.Name(f.digest, s.Content) || len(s.Conditions) > 0 {
 			f.t.Errorf("signature %q of type %s", s.Name, s.Type)
@@ -488,7 +488,7 @@ func TestFindBounds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _, warnings, err := finder.Find(t.Context(), digest, inRepository, cutting{}, time.Time{})
+		_, _, warnings, err := finder.Find(t.Context(), digest, inRepository, cutting{}, time.Time{}, false)
 		if err != nil || len(warnings) != 3 {
 			t.Errorf("error %v, warnings %q", err, warnings)
 		}

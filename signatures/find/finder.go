@@ -110,8 +110,8 @@ type Attestation struct {
 
 // Find searches for the signatures of digest, which names the image in the registry to search. as is the repository by which
 // policies know the image: the registry may be a mirror of it. transport talks to the registry and authenticates. For many
-// digests the tags of the repository are listed once, but only where no policy demands what tags hold. A list that was read
-// before since does not count. After a registry was found to have no referrers API, this is believed for an hour; see
+// digests the tags of the repository are listed once, but only where no policy demands what tags hold, or where the list
+// is known to be whole (listed; see importer.Pushed). A list that was read before since does not count. After a registry was found to have no referrers API, this is believed for an hour; see
 // Forget.
 //
 // signatures are named as package signatures names them, and have type and content and nothing else. They come in the order
@@ -119,7 +119,7 @@ type Attestation struct {
 // annotations are what else is known of the repository: annotation.Attestations, Warnings, Manifests and Unread, those for
 // which there is something to say. warnings say, for people, what had to be left out. An error means that the registry could
 // not be asked. What was found until then is returned with it.
-func (f *Finder) Find(ctx context.Context, digest name.Digest, as reference.Reference, transport http.RoundTripper, since time.Time) (found []imagev1.ImageSignature, annotations map[string]string, warnings []string, err error) {
+func (f *Finder) Find(ctx context.Context, digest name.Digest, as reference.Reference, transport http.RoundTripper, since time.Time, listed bool) (found []imagev1.ImageSignature, annotations map[string]string, warnings []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
 	s := &search{
@@ -129,7 +129,9 @@ func (f *Finder) Find(ctx context.Context, digest name.Digest, as reference.Refe
 		seen:   map[string]bool{},
 		blobs:  map[string][]byte{},
 	}
-	s.demanded, s.attested = f.demands(as.Bare().WithDigest(digest.DigestStr()))
+	if !listed {
+		s.demanded, s.attested = f.demands(as.Bare().WithDigest(digest.DigestStr()))
+	}
 	s.client.hasExtension = s.abilities.announced()
 	for _, source := range []func(context.Context) error{s.referrers, s.cosignTags, s.extension} {
 		if err = source(ctx); err != nil {
@@ -166,7 +168,7 @@ type search struct {
 	tags      *tagList
 	since     time.Time
 	counted   bool // by tags
-	// What policies demand: signatures and attestations.
+	// What policies demand that the list of tags may not have: signatures and attestations.
 	demanded, attested bool
 
 	found        []imagev1.ImageSignature

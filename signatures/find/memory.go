@@ -55,12 +55,16 @@ type abilities struct {
 	withoutReferrers time.Time
 	// extension is set once OpenShift's signature extension was announced.
 	extension bool
+	// asked is set once the referrers API, or whatever is in its place, has answered. Until then one search asks at a time,
+	// which holds first, and the others wait: many at once would each be answered that there is no API.
+	asked bool
+	first chan struct{}
 }
 
 func (m *memory) abilitiesOf(repository name.Repository) *abilities {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return getOrAdd(m.abilities, partOf(repository), func() *abilities { return &abilities{} })
+	return getOrAdd(m.abilities, partOf(repository), func() *abilities { return &abilities{first: make(chan struct{}, 1)} })
 }
 
 func (m *memory) tagsOf(repository name.Repository) *tagList {
@@ -92,11 +96,35 @@ func (a *abilities) lacksReferrers(now time.Time) bool {
 	return now.Before(a.withoutReferrers)
 }
 
+// await waits while another search asks the referrers API for the first time. The caller asks then, and calls done when it
+// has the answer; more calls do nothing.
+func (a *abilities) await(ctx context.Context) (done func(), err error) {
+	isAsked := func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return a.asked
+	}
+	if isAsked() {
+		return func() {}, nil
+	}
+	select {
+	case a.first <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	done = sync.OnceFunc(func() { <-a.first })
+	if isAsked() {
+		done()
+	}
+	return done, nil
+}
+
 // answered notes what an answer of the referrers API says of the registry. Only an answer that cannot be a mere web
 // page in the API's place says that there is no API. An answer of the API takes that back.
 func (a *abilities) answered(status int, header http.Header, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.asked = true
 	switch status {
 	case http.StatusOK:
 		a.withoutReferrers = time.Time{}

@@ -54,7 +54,7 @@ func (r *remembering) search(repository string, n int, since time.Time) (request
 		r.t.Fatal(err)
 	}
 	r.requests = nil
-	all, _, _, err := r.finder.Find(r.t.Context(), digest, inRepository, r.client.Transport, since)
+	all, _, _, err := r.finder.Find(r.t.Context(), digest, inRepository, r.client.Transport, since, false)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestAttackListOfTagsUnderWayWhenASignatureIsTold(t *testing.T) {
 	}
 	begun, ended := r.clock.Now(), make(chan bool)
 	go func() {
-		_, _, _, _ = r.finder.Find(t.Context(), digest, inRepository, r.client.Transport, begun) // what it finds is old
+		_, _, _, _ = r.finder.Find(t.Context(), digest, inRepository, r.client.Transport, begun, false) // what it finds is old
 		close(ended)
 	}()
 	<-listing

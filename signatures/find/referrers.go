@@ -66,7 +66,13 @@ func (s *search) referrers(ctx context.Context) error {
 // listReferrers asks the API (OCI distribution specification 1.1, "Listing Referrers") for all its pages, and reads
 // the fallback tag when there is no API.
 func (s *search) listReferrers(ctx context.Context) ([]descriptor, error) {
+	answered, err := s.abilities.await(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer answered()
 	if s.abilities.lacksReferrers(s.memory.clock.Now()) {
+		answered()
 		return s.fallbackTag(ctx)
 	}
 	var list []descriptor
@@ -90,6 +96,7 @@ func (s *search) listReferrers(ctx context.Context) ([]descriptor, error) {
 		if page == 0 && status != http.StatusOK {
 			s.abilities.answered(status, header, s.memory.clock.Now())
 		}
+		answered()
 		var index manifest
 		// The Content-Type is not checked: registries send all sorts.
 		if status == http.StatusOK {
