@@ -117,7 +117,7 @@ func (im *Importer) remember(ctx context.Context, ref reference.Reference, image
 	if seen.absent || seen.digest != "" {
 		if moved := !known || led != seen.digest; moved || contested {
 			if !vacant || contested {
-				if left, err = leaveOthers(ctx, ref, images, seen, now); err != nil {
+				if left, err = leaveOthers(ctx, ref, images, led, seen, now); err != nil {
 					return left, false, err
 				}
 			}
@@ -168,11 +168,15 @@ func (im *Importer) remember(ctx context.Context, ref reference.Reference, image
 }
 
 // leaveOthers takes a reference off all Images that are known by it and that it does not lead to. If the registry no
-// longer has the reference, it marks them. left are their names.
-func leaveOthers(ctx context.Context, ref reference.Reference, images Tagged, seen sight, now metav1.Time) (left []string, err error) {
+// longer has the reference, it marks them, and the Image that it led to: that need not be known by it, since an Image shows
+// but so many references. left are their names.
+func leaveOthers(ctx context.Context, ref reference.Reference, images Tagged, led string, seen sight, now metav1.Time) (left []string, err error) {
 	var names []string
+	if seen.absent && led != "" {
+		names = append(names, led)
+	}
 	err = eachImage(ctx, images, fields.OneTermEqualSelector(selectors.RecordedReferences, ref.String()).String(), func(image *imagev1.Image) {
-		if image.Name != seen.digest {
+		if image.Name != seen.digest && !slices.Contains(names, image.Name) {
 			names = append(names, image.Name)
 		}
 	})

@@ -204,6 +204,21 @@ func TestManyTagsOfOneImage(t *testing.T) {
 			t.Fatalf("tag %d led to %v", i, got)
 		}
 	}
+
+	// A tag that is deleted marks the image, whether or not the image shows that it is known by it.
+	shown := known(stored(t, images, digest))
+	i := 0
+	for ; slices.Contains(shown, fmt.Sprintf("%s/team/app:%d", registry.Host, i)); i++ {
+	}
+	for _, ref := range []string{shown[0], fmt.Sprintf("%s/team/app:%d", registry.Host, i)} {
+		deleteTag(t, registry, "team/app", parse(t, ref).Tag)
+		if _, err := im.Import(t.Context(), parse(t, ref), images); importer.ReasonOf(err) != importer.NotFound {
+			t.Fatalf("%s: %v", ref, err)
+		}
+		if _, marked := annotation.Missing(stored(t, images, digest).Annotations)[parse(t, ref)]; !marked {
+			t.Errorf("it is not marked that %s is gone", ref)
+		}
+	}
 }
 
 // Writers who ask at different times and write in any order keep a history in the order of the registry: it ends with
