@@ -265,19 +265,28 @@ func (r *report) printWide(w io.Writer, reference string, result *importer.Resul
 	return err
 }
 
-// printItems returns a function that prints the Image of a reference with add.
+// printItems returns a function that prints the Images of a reference with add: what it leads to, then the platforms.
 func (r *report) printItems(add func(*imagev1.Image) error) func(string, *importer.Result) error {
 	return func(_ string, result *importer.Result) error {
-		image := result.Images[0].Image
-		if r.dryRun {
-			// Else the server derives this.
-			if err := manifest.Derive(image); err != nil {
+		for _, i := range result.Images {
+			if err := r.complete(i.Image); err != nil {
+				return err
+			}
+			if err := add(i.Image); err != nil {
 				return err
 			}
 		}
-		image.SetGroupVersionKind(imagev1.GroupVersion.WithKind("Image"))
-		return add(image)
+		return nil
 	}
+}
+
+// complete makes an Image what a client is shown of it.
+func (r *report) complete(image *imagev1.Image) error {
+	image.SetGroupVersionKind(imagev1.GroupVersion.WithKind("Image"))
+	if !r.dryRun {
+		return nil
+	}
+	return manifest.Derive(image) // else the server does this
 }
 
 // jsonList writes a v1 List item by item, so a long list needs no memory.

@@ -10,8 +10,12 @@ import (
 	"testing"
 	"time"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	imagev1 "github.com/openshift/api/image/v1"
 	testclock "k8s.io/utils/clock/testing"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
@@ -158,7 +162,7 @@ func TestReportForPrograms(t *testing.T) {
 	for _, s := range l.Skipped {
 		reasons[s.Reason]++
 	}
-	if l.Outcome != "dry run" || l.Digest != digest || len(l.Images) != 2 || l.Images[1].Platform != "linux/amd64" || l.Image == nil || l.Image.Kind != "Image" ||
+	if l.Outcome != "dry run" || l.Digest != digest || len(l.Images) != 2 || l.Images[0].Image != nil || l.Images[1].Platform != "linux/amd64" || l.Images[1].Image.Name != l.Images[1].Name || l.Image == nil || l.Image.Kind != "Image" ||
 		reasons[importer.SkippedPlatform] != 1 || reasons[importer.SkippedAttestation] != 2 {
 		t.Errorf("%+v", l)
 	}
@@ -175,17 +179,41 @@ func TestReportForPrograms(t *testing.T) {
 		Items  []map[string]any
 		Report summary
 	}
-	if err := json.Unmarshal([]byte(stdout), &list); err != nil || code != exitSome || list.Kind != "List" || len(list.Items) != 1 {
+	if err := json.Unmarshal([]byte(stdout), &list); err != nil || code != exitSome || list.Kind != "List" || len(list.Items) != 2 {
 		t.Fatalf("exit code %d, %v, %s%s", code, err, stdout, stderr)
 	}
 	check(list.Report)
-	single, err := sample.New(sample.Spec{})
+
+	// Configs are those of platforms, and attestations those of what they are attached to.
+	sbom, err := sample.Artifact("application/spdx+json", []byte("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	registry.Push("team/app:single", single)
-	if _, stdout, stderr = tidewaiter(t, "import", "--dry-run", "-o", "json", registry.Host+"/team/app:single"); !strings.Contains(stdout, `"dockerImageConfig": "{`) {
-		t.Errorf("there is no config: %s%s", stdout, stderr)
+	manifests, err := index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	platform := manifests.Manifests[0]
+	registry.Push("team/app:sbom", mutate.Subject(sbom, platform).(v1.Image))
+	for _, arguments := range [][]string{{"--dry-run"}, {"--data-dir", filepath.Join(t.TempDir(), "data"), "--create-data-dir"}} {
+		_, stdout, stderr = tidewaiter(t, append([]string{"import", "-o", "json", registry.Host + "/team/app:v1"}, arguments...)...)
+		var list imagev1.ImageList
+		if err := json.Unmarshal([]byte(stdout), &list); err != nil || len(list.Items) != 3 {
+			t.Fatalf("%v: %v, %s%s", arguments, err, stdout, stderr)
+		}
+		names := map[string]bool{}
+		for n, image := range list.Items {
+			names[image.Name] = true
+			if hasConfig := strings.Contains(image.DockerImageConfig, `"rootfs"`); hasConfig != (n > 0) {
+				t.Errorf("%v: the config of item %d is %q", arguments, n, image.DockerImageConfig)
+			}
+			if attested := strings.Contains(image.Annotations[annotation.Repositories], "application/spdx+json"); attested != (image.Name == platform.Digest.String()) {
+				t.Errorf("%v: the annotations of item %d are %v", arguments, n, image.Annotations)
+			}
+		}
+		if len(names) != 3 || list.Items[0].Name != digest {
+			t.Errorf("%v: the items are %v", arguments, names)
+		}
 	}
 
 	// People are told as well, but for attestations, which each build brings.

@@ -6,7 +6,6 @@ import (
 
 	imagev1 "github.com/openshift/api/image/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/importer"
 )
 
@@ -40,7 +39,8 @@ type line struct {
 	Error   string          `json:"error,omitempty"`
 	Digest  string          `json:"digest,omitempty"`
 	Mirror  string          `json:"mirror,omitempty"`
-	// Image is the Image of the reference, with its config and attestations; Images are it and its platforms.
+	// Image is the Image of the reference, with its config and attestations; Images are it and then its platforms, each with
+	// its own Image.
 	Image    *imagev1.Image `json:"image,omitempty"`
 	Images   []lineImage    `json:"images,omitempty"`
 	Skipped  []lineSkipped  `json:"skipped,omitempty"`
@@ -51,6 +51,8 @@ type lineImage struct {
 	Name     string          `json:"name"`
 	Platform string          `json:"platform,omitempty"`
 	Action   importer.Action `json:"action"`
+	// Image is left out of the first, which is that of the line.
+	Image *imagev1.Image `json:"image,omitempty"`
 }
 
 // lineSkipped is an entry of an index that was not imported.
@@ -62,18 +64,19 @@ type lineSkipped struct {
 
 func (r *report) printJSONLine(to *json.Encoder, reference string, result *importer.Result) error {
 	l := line{Reference: reference, Outcome: r.outcome(result), Digest: result.Digest, Mirror: result.Mirror, Warnings: result.Warnings}
-	for _, i := range result.Images {
-		l.Images = append(l.Images, lineImage{i.Image.Name, i.Platform, i.Action})
+	for n, i := range result.Images {
+		if err := r.complete(i.Image); err != nil {
+			return err
+		}
+		shown := lineImage{Name: i.Image.Name, Platform: i.Platform, Action: i.Action}
+		if n > 0 {
+			shown.Image = i.Image
+		}
+		l.Images = append(l.Images, shown)
 	}
 	for _, s := range result.Skipped {
 		l.Skipped = append(l.Skipped, lineSkipped{s.Digest, s.Platform, s.Reason})
 	}
 	l.Image = result.Images[0].Image
-	if r.dryRun { // else the server derives this
-		if err := manifest.Derive(l.Image); err != nil {
-			return err
-		}
-	}
-	l.Image.SetGroupVersionKind(imagev1.GroupVersion.WithKind("Image"))
 	return to.Encode(l)
 }
