@@ -67,6 +67,17 @@ func (j job) name() string {
 	return j.ref.String() + allTagsSuffix
 }
 
+// drop reports whether a job that will not be done is to be reported. Of the dates among which tags are chosen only the
+// first is: then none is chosen.
+func (j job) drop() bool {
+	if j.kind != dateJob {
+		return true
+	}
+	dropped := j.of.dropped
+	j.of.dropped = true
+	return !dropped
+}
+
 // ended is the result of a job: an import's result, what a list has, or a date.
 type ended struct {
 	job
@@ -101,23 +112,24 @@ func (b *batch) run(ctx context.Context, jobs []job) error {
 	for _, j := range jobs {
 		b.plan(j)
 	}
-	var err error
+	err := interruption(ctx)
 	for err == nil && (len(b.turn) > 0 || b.running > 0) {
 		var probe <-chan time.Time
-		if ctx.Err() == nil {
-			if again := b.start(ctx); !again.IsZero() {
-				probe = b.clock.After(again.Sub(b.clock.Now()))
-			}
+		if again := b.start(ctx); !again.IsZero() {
+			probe = b.clock.After(again.Sub(b.clock.Now()))
 		}
 		select {
 		case e := <-b.ended:
-			b.end(e)
-			if b.planned > maxReferences {
+			if ctx.Err() != nil {
+				b.leave(e)
+			} else if b.end(e); b.planned > maxReferences {
 				err = fmt.Errorf("these are more than %d tags: import them in parts, with --include", maxReferences)
 			}
 		case <-probe:
 		case <-ctx.Done():
-			err = fmt.Errorf("interrupted: %w", context.Cause(ctx))
+		}
+		if err == nil {
+			err = interruption(ctx)
 		}
 	}
 	if err != nil {
@@ -127,28 +139,38 @@ func (b *batch) run(ctx context.Context, jobs []job) error {
 	return err
 }
 
+func interruption(ctx context.Context) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return fmt.Errorf("interrupted: %w", context.Cause(ctx))
+}
+
 // abandon waits for the jobs that run, and reports what was not tried.
 func (b *batch) abandon() {
-	var left []job
-	for ; b.running > 0; b.running-- {
-		if e := <-b.ended; e.kind == importJob {
-			b.imported(e)
-		} else {
-			left = append(left, e.job)
-		}
+	for b.running > 0 {
+		b.leave(<-b.ended)
 	}
 	for _, h := range b.turn {
-		left = append(left, h.lists...)
-		for _, ref := range h.imports {
-			left = append(left, job{ref: ref})
+		for h.waiting() > 0 {
+			b.skip(h.next())
 		}
 	}
-	undated := map[*choice]bool{}
-	for _, j := range left {
-		if j.kind != dateJob || !undated[j.of] {
-			b.report.skip(j.name())
-		}
-		undated[j.of] = true
+}
+
+// leave takes the result of a job while the batch ends.
+func (b *batch) leave(e ended) {
+	if b.running--; e.kind == importJob {
+		b.imported(e)
+	} else {
+		b.skip(e.job)
+	}
+}
+
+// skip reports a job that was not done.
+func (b *batch) skip(j job) {
+	if j.drop() {
+		b.report.skip(j.name())
 	}
 }
 
@@ -255,18 +277,32 @@ func (b *batch) end(e ended) {
 		b.progress.postponed(e.job, h.notice(failed, until, b.clock.Now()))
 		return
 	}
-	b.tell(e)
 	if hopeless == "" {
+		b.tell(e)
 		return
 	}
-	b.turn = slices.DeleteFunc(b.turn, func(other *host) bool { return other == h })
+	b.refuse(e.job, e.err)
 	for h.waiting() > 0 {
 		j := h.next()
 		b.progress.started(j)
-		b.tell(ended{job: j, err: &importer.Error{
+		b.refuse(j, &importer.Error{
 			Reason: failed.Reason, Host: j.ref.Host, Repository: j.ref.Repository, Reference: nameOf(j.ref), RetryAfter: failed.RetryAfter,
 			Message: fmt.Sprintf("not tried, since the registry %s: %s", hopeless, failed.Message),
-		}})
+		})
+	}
+	b.turn = slices.DeleteFunc(b.turn, func(other *host) bool { return other == h })
+}
+
+// refuse reports a job of a registry that is given up.
+func (b *batch) refuse(j job, err error) {
+	switch {
+	case j.kind != dateJob:
+		b.tell(ended{job: j, err: err})
+	case j.drop():
+		b.progress.listed(true)
+		b.report.add(j.name(), nil, err)
+	default:
+		b.progress.listed(false)
 	}
 }
 
@@ -284,6 +320,8 @@ func (b *batch) tell(e ended) {
 	switch {
 	case e.kind == importJob:
 		b.imported(e)
+	case e.kind == dateJob && e.of.dropped:
+		b.progress.listed(false)
 	case e.kind == dateJob:
 		if b.progress.listed(e.err != nil); e.err != nil {
 			b.report.add(e.ref.String(), nil, e.err)

@@ -275,6 +275,31 @@ func TestListsWaitForTheirOwnRegistry(t *testing.T) {
 	}
 }
 
+// A registry that is given up while dates are read, of which tags are to be chosen, is one failure for each repository: tags
+// without the choice are not what was asked for.
+func TestARegistryThatIsGivenUpWhileDatesAreRead(t *testing.T) {
+	t.Parallel()
+	registry, good := registrytest.New(t), registrytest.New(t)
+	pushTags(t, registry, 20)
+	var asked atomic.Int64
+	registry.Inject("HEAD .*/manifests/", 0, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			if asked.Add(1) > 5 {
+				panic(http.ErrAbortHandler)
+			}
+			next.ServeHTTP(w, req)
+		})
+	})
+	pushTags(t, good, 5)
+	list := func(r *registrytest.Registry) job {
+		return job{kind: listJob, ref: reference.Reference{Host: r.Host, Repository: "team/app"}}
+	}
+	_, errOut, r := batchRun{limits: patient, jobs: []job{list(registry), list(good)}, selection: selection{newest: 3}, good: good, goods: 3, step: time.Second}.run(t)
+	if r.done != 3 || r.failed != 1 || strings.Count(errOut, "error: "+registry.Host+"/team/app") != 1 {
+		t.Errorf("%d done, %d failed:\n%s", r.done, r.failed, errOut)
+	}
+}
+
 // Images are imported while other repositories are listed.
 func TestImportBeginsBeforeAllIsListed(t *testing.T) {
 	t.Parallel()

@@ -104,6 +104,18 @@ func (p *progress) done(print func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.finished++
+	p.beside(print)
+}
+
+// aside calls print, which writes lines that stay, while the progress line is hidden.
+func (p *progress) aside(print func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.beside(print)
+}
+
+// beside is aside for a caller that holds mu.
+func (p *progress) beside(print func()) {
 	p.clear()
 	print()
 	p.draw()
@@ -137,11 +149,11 @@ func (p *progress) note(line string) {
 
 // write writes a line, if it is not empty, above the progress line. The caller holds mu.
 func (p *progress) write(line string) {
-	p.clear()
-	if line != "" {
-		fmt.Fprintln(p.w, printable.Text(line))
-	}
-	p.draw()
+	p.beside(func() {
+		if line != "" {
+			fmt.Fprintln(p.w, printable.Text(line))
+		}
+	})
 }
 
 // end removes the line for good.

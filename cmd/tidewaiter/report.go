@@ -143,7 +143,7 @@ func (r *report) warn(warnings []string) {
 
 // skip reports a reference, or a pattern, that was not tried because of an interruption.
 func (r *report) skip(reference string) {
-	r.progress.done(func() { r.leave(reference) })
+	r.progress.aside(func() { r.leave(reference) })
 }
 
 func (r *report) leave(reference string) {

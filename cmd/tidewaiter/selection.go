@@ -120,6 +120,7 @@ type choice struct {
 	tags    []reference.Reference
 	created map[reference.Reference]time.Time // of those that are known
 	left    int                               // tags whose dates are not read
+	dropped bool                              // not all will be read
 }
 
 // among returns what is to be done with what a list has: to list the repositories of a registry, and to import, or first

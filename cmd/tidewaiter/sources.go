@@ -65,11 +65,11 @@ func (b *batch) importSources(ctx context.Context, from sources) {
 			if !b.selection.has(image.Reference) {
 				continue
 			}
+			b.progress.started(job{ref: image.Reference})
 			if ctx.Err() != nil {
 				b.report.fromFile(source.String(), image.Reference.String(), nil, ctx.Err())
 				continue
 			}
-			b.progress.started(job{ref: image.Reference})
 			result, err := b.importer.ImportFrom(ctx, image.Reference, source, b.images())
 			if result != nil && image.Made {
 				result.Warnings = append(result.Warnings, "the archive has no manifest, so one was made of its config and its layers: in a registry the image may have another digest")
