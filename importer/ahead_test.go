@@ -208,6 +208,19 @@ func TestImagesThatAreNotNewInANewRepository(t *testing.T) {
 	if got, want := all(im, doubled), "[Create:30 Get:30 List:1 ListTags:1 Update:30 UpdateTag:60]"; got != want {
 		t.Errorf("two tags of each image: %s, want %s", got, want)
 	}
+	// Nor does an image need what its first repository had, and this one lacks.
+	var partial []string
+	for i := range 60 {
+		registry.Push(fmt.Sprint("team/partial:", i), newImage(t, sample.Spec{Name: fmt.Sprint("team/app:", i)}))
+		partial = append(partial, fmt.Sprint(registry.Host, "/team/partial:", i))
+	}
+	registry.Inject("team/partial/blobs/", 0, registrytest.Status(404, "BLOB_UNKNOWN"))
+	if got, want := all(im, partial), "[Get:60 List:1 ListTags:1 Update:60 UpdateTag:60]"; got != want {
+		t.Errorf("partial: %s, want %s", got, want)
+	}
+	if n := registry.Count("team/partial/blobs/"); n != 1 {
+		t.Errorf("partial: %d configs were asked for, want that of the first", n)
+	}
 	// Layers that were verified are not read again.
 	verifying := newImporter(t, importer.Options{Layers: importer.LayersVerify})
 	if got, want := all(verifying, both), "[Get:60 List:1 ListTags:1 Update:60 UpdateTag:60]"; got != want {

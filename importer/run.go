@@ -123,11 +123,28 @@ func (r *run) importOnce(ctx context.Context, n node) (*outcome, error) {
 		return nil, describe(n.reference, err)
 	}
 	defer unlock()
+	n.session = r.session
+	ahead, isAhead := r.images.(*Ahead)
+	isNew := isAhead && n.child == nil && !r.verify && ahead.isNew(r.ref, n.digest)
+	if isNew {
+		// If it is stored after all, its creation fails, and store merges the two. Then, too, it may have parts that this
+		// repository lacks.
+		if out, err := r.importFound(ctx, n, nil); ReasonOf(err) != NotFound {
+			return out, err
+		}
+	}
 	found, err := r.find(ctx, n)
 	if err != nil {
 		return nil, fmt.Errorf("looking up image %s: %w", n.digest, err)
 	}
-	n.session = r.session
+	if isNew && found != nil {
+		ahead.isKnown(r.ref)
+	}
+	return r.importFound(ctx, n, found)
+}
+
+// importFound imports what is stored as found; nil if it is not, as far as is known.
+func (r *run) importFound(ctx context.Context, n node, found *imagev1.Image) (*outcome, error) {
 	m, err := r.manifest(ctx, &n, found)
 	if u := asUnread(err); u != nil {
 		return r.importUnread(ctx, n, found, u)
@@ -143,12 +160,8 @@ func (r *run) importOnce(ctx context.Context, n node) (*outcome, error) {
 	return nil, describe(n.reference, &Error{Reason: NotAnImage, Message: artifact(m.Manifest)})
 }
 
-// find returns the stored Image, nil if there is none. It does not ask about what an [Ahead] takes for new: if that is stored
-// after all, its creation fails, and store merges the two. Layers are verified once, so then it asks.
+// find returns the stored Image, nil if there is none.
 func (r *run) find(ctx context.Context, n node) (*imagev1.Image, error) {
-	if ahead, ok := r.images.(*Ahead); ok && n.child == nil && !r.verify && ahead.isNew(r.ref, n.digest) {
-		return nil, nil
-	}
 	found, err := r.images.Get(ctx, n.digest, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
