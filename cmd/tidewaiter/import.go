@@ -55,9 +55,10 @@ KUBECONFIG; else, when no server runs, straight into the directory. The first
 line on standard error says where. --token-file, --token or the environment's
 TIDEWAITER_TOKEN is shown to the server in place of any other credential.
 
-A reference that fails does not stop the others. What is no image, such as a chart
-or a signature, is skipped and counted. The exit code is 0 when nothing failed, 1 when
-something did, and 2 when nothing was imported.
+A reference that fails does not stop the others. A registry that asks to be left
+alone, or stops answering for a moment, is waited for while the others go on. What
+is no image, such as a chart or a signature, is skipped and counted. The exit code
+is 0 when nothing failed, 1 when something did, and 2 when nothing was imported.
 
 Patterns of --include and --exclude are REPOSITORY, REPOSITORY:TAG or :TAG. * and ?
 stand for characters, [a-z] for one of some, but not for / in a repository; a last
@@ -102,7 +103,7 @@ segment ** stands for all that is below.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringArrayVarP(&o.files, "filename", "f", nil, `file of references, one a line, # begins a comment; "-" is standard input`)
+	f.StringArrayVarP(&o.files, "filename", "f", nil, `file of references, one a line, # begins a comment; REPOSITORY:* is all tags of a repository, HOST/** all of a registry; "-" is standard input`)
 	f.BoolVar(&o.allTags, "all-tags", false, "the arguments are repositories: import each of their tags, but not signatures")
 	f.BoolVar(&o.catalog, "catalog", false, "the arguments are registries: import each tag of each repository that they list")
 	o.selection.addFlags(f)
