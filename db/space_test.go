@@ -232,12 +232,16 @@ func copyDir(t *testing.T, from, to string) {
 func TestDeletionsLeaveRoomForCompaction(t *testing.T) {
 	dbtest.OnSmallDisk(t, 64<<20, func(dir string) {
 		var log lockedBuffer
+		ballast := filepath.Join(dir, "ballast") // half of the reserve, which nothing else can take meanwhile
+		if err := os.WriteFile(ballast, make([]byte, 8<<20), 0o600); err != nil {
+			t.Fatal(err)
+		}
 		d := dbtest.OpenOptions(t, reserved(filepath.Join(dir, "data"), &log))
 		fillDatabase(t, d, "disk is full")
 		if err := os.Truncate(filepath.Join(dir, "data", "reserve"), 0); err != nil { // as if used up
 			t.Fatal(err)
 		}
-		ballast := dbtest.FillDisk(t, dir)
+		dbtest.FillDisk(t, dir)
 		kv, _, _, err := d.Get(t.Context(), "/a/0000")
 		if err != nil {
 			t.Fatal(err)
