@@ -213,10 +213,11 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 	}
 	begun := time.Now()
 	err = target.use(cmd.Context(), func(ctx context.Context, to destination) error {
-		jobs, err := o.pods.add(ctx, jobs, to.config)
+		all, err := o.pods.add(ctx, jobs, to.config)
 		if err != nil {
 			return err
 		}
+		jobs = nil // the batch keeps what is left of them
 		if to.config != nil && !o.noSignatures {
 			demanded.ask(ctx, to.config)
 		}
@@ -236,8 +237,7 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 			defer b.events.flush()
 		}
 		b.importSources(ctx, sources)
-		jobs = slices.DeleteFunc(jobs, func(j job) bool { return j.kind == importJob && !o.selection.has(j.ref) })
-		err = b.run(ctx, jobs)
+		err = b.run(ctx, slices.DeleteFunc(all, func(j job) bool { return j.kind == importJob && !o.selection.has(j.ref) }))
 		return errors.Join(err, report.failures.end())
 	})
 	return report.end(err, im.Traffic(), time.Since(begun))
