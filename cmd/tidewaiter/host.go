@@ -106,9 +106,9 @@ func (h *host) notice(why *importer.Error, until, now time.Time) string {
 		return ""
 	}
 	h.noticed = until
-	for_ := until.Sub(now).Round(time.Second)
+	pause := until.Sub(now).Round(time.Second)
 	if why.Reason == importer.RateLimited || why.RetryAfter > 0 {
-		return fmt.Sprintf("%s asks to be left alone for %s; %d references wait for it", h.name, for_, h.waiting())
+		return fmt.Sprintf("%s asks to be left alone for %s; %d references wait for it", h.name, pause, h.waiting())
 	}
-	return fmt.Sprintf("%s does not answer; it is tried again in %s, and %d references wait for it: %s", h.name, for_, h.waiting(), why.Message)
+	return fmt.Sprintf("%s does not answer; it is tried again in %s, and %d references wait for it: %s", h.name, pause, h.waiting(), why.Message)
 }
