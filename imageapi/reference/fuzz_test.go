@@ -18,7 +18,7 @@ var seeds = []string{
 	"", "busybox", "team/app", "docker.io/app", "docker.io/library/busybox:1", "docker.io/library/library/x", "index.docker.io/x", "index.docker.io/team/app", "registry-1.docker.io/app", "docker.io:443/app", "INDEX.docker.io/app",
 	"quay.io/acme/web:v1", "quay.io/", "quay.io//app", "quay.io/app/", "Quay.io/app", "quay.io/App", "Quay.io/Acme/Web:V1", "UPPER/x", "LOCALHOST/x",
 	"localhost", "localhost/app", "localhost:5000", "localhost:5000/a/b:c", "localhost:/app", "localhost:a/app", "10.0.0.1:5000/a/b/c", "host:99999/x", "host:/x", "host:0/x", "host:080/x", "a:1:2/x",
-	"[::1]:5000/web", "[::1]/web:x", "[::1]", "[0:0::1]/x", "[FE80::1]/x", "[::ffff:1.2.3.4]/x", "[::ffff:102:304]/x", "[fe80::1%25eth0]/x", "[:]/x", "[1.2.3.4]/x", "[::1]x/y", "[[::1]]/x",
+	"[::1]:5000/web", "[::1]/web:x", "[::1]", "[0:0::1]/x", "[FE80::1]/x", "[::ffff:1.2.3.4]/x", "[::0.0.0.0]/0", "[::ffff:102:304]/x", "[fe80::1%25eth0]/x", "[:]/x", "[1.2.3.4]/x", "[::1]x/y", "[[::1]]/x",
 	"a-b.c/d_e/f__g/h--i/j.k", "a--b.c/d", "a..b/c", "-a.b/c", "a.b-/c", "a.b/-c", "a.b/c-", "a.b/c.", "a.b/c___d", "a.b/c:tag", "a.b/c:", "a_b.c/d", "a.b/c/d:5/e", "é.b/c", "a.b/é", "a.b/c:é", "xn--e1afmkfd.com/x:y", "a.b./c",
 	"a.b/" + strings.Repeat("c", 255), "a.b/" + strings.Repeat("c", 256), strings.Repeat("c", 248), strings.Repeat("0", 64), "a.b/c:" + strings.Repeat("t", 128), "a.b/c:" + strings.Repeat("t", 129),
 	"https://quay.io/acme/web", "a//b", "x:", "x@", "@", ":", "/", "x/../y", " x ", "x y", "x\n", "\xff/\xfe", "a.b/c:\xff",

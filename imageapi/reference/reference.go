@@ -281,7 +281,8 @@ func parseHost(s string) (host, problem string) {
 	if inner, ok := strings.CutPrefix(host, "["); ok {
 		inner, ok = strings.CutSuffix(inner, "]")
 		address, err := netip.ParseAddr(inner)
-		if !ok || err != nil || !address.Is6() || address.Is4In6() || address.Zone() != "" {
+		// Other clients refuse an address with an IPv4 address in it; one that is written without dots would get them.
+		if !ok || err != nil || !address.Is6() || address.Is4In6() || strings.Contains(inner, ".") || address.Zone() != "" {
 			return "", fmt.Sprintf("%q is no IPv6 address", host)
 		}
 		return "[" + address.String() + "]" + port, ""

@@ -91,6 +91,7 @@ func TestParseSuggests(t *testing.T) {
 		{"[1.2.3.4]/acme/web", "no IPv6 address", ""},
 		{"[fe80::1%eth0]/acme/web", "no IPv6 address", ""},
 		{"[::ffff:1.2.3.4]/acme/web", "no IPv6 address", ""},
+		{"[::0.0.0.0]/acme/web", "no IPv6 address", ""},
 	} {
 		t.Run(tc.in, func(t *testing.T) {
 			ref, err := reference.Parse(tc.in)
