@@ -1,7 +1,7 @@
 # Targets with a ## comment are the ones people use; `make help` lists them.
 GO ?= go
 TOOLS := e2e/.tools/bin
-PACKAGES := ./...
+PACKAGES := ./... ./.ci/arrows
 FUZZTIME ?= 20s
 TESTFLAGS ?=
 # What releases are called and dated; a commit without a tag is none.
@@ -40,9 +40,10 @@ race: ## Run the tests of all rooms under the race detector, but for those that 
 e2e-tools: ## Build or fetch what the end-to-end tests drive: kubectl, registries, cosign
 	$(GO) run -C e2e ./tools
 
+# Most of these tests wait for processes that they started, so more of them run at a time than there are processors.
 .PHONY: e2e
 e2e: e2e-tools ## Drive the built binary with the real kubectl, registries and cosign
-	$(GO) test -C e2e -count=1 -timeout 30m $(TESTFLAGS) ./...
+	$(GO) test -C e2e -count=1 -parallel 4 -timeout 30m $(TESTFLAGS) ./...
 	$(GO) test -C e2e/differential -tags containers_image_openpgp -count=1 -timeout 30m $(TESTFLAGS) ./...
 
 .PHONY: e2e-image
@@ -58,6 +59,12 @@ bench: ## Run the Go benchmarks of storage, import and verification
 bench-import: ## Make the tables of docs/performance.md about importing many images
 	$(GO) test ./cmd/tidewaiter -run '^$$' -bench Bulk -benchtime 1x -timeout 30m -v
 
+.PHONY: bench-compare
+bench-compare: ## Measure commit BASE and this tree in turn, kube-apiserver beside; flags in COMPARE
+	@test -n "$(BASE)" || { echo 'usage: make bench-compare BASE=<commit> [COMPARE="-rounds 5 -objects 3000"]'; exit 2; }
+	$(GO) run -C e2e ./tools kubectl etcd kube-apiserver
+	$(GO) test -C e2e ./compare -run '^TestCompare$$' -count=1 -timeout 5h -v -base "$(BASE)" $(COMPARE)
+
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME each (20s), two at a time
 	bash .ci/fuzz $(FUZZTIME)
@@ -69,6 +76,10 @@ vuln: ## Look for known vulnerabilities in what is called; needs the network
 .PHONY: generate
 generate: ## Regenerate the OpenAPI definitions, the readers of plain JSON and the copying of objects
 	$(GO) generate ./imageapi/... ./signatures/... ./coreapi/...
+
+.PHONY: arrows
+arrows: ## Show how the files of each package hang together; -v, -files and -upward in ARROWS
+	$(GO) run ./.ci/arrows $(ARROWS)
 
 .PHONY: verify
 verify: ## Check formatting, vet, staticcheck, go.mod and generated code

@@ -61,6 +61,9 @@ func (u Usage) Complete() bool { return u.Synced() && u.clusters.Synced() }
 // Doubts names the clusters whose pods are not known as of now, with what is known of them and why not more.
 func (u Usage) Doubts() []string { return u.clusters.Doubts() }
 
+// NeedDoubts says which workloads of clusters whose pods are known are not known as of now, and why.
+func (u Usage) NeedDoubts() []string { return u.clusters.NeedDoubts() }
+
 // New builds the API over the storages that g gives.
 func New(g generic.RESTOptionsGetter, opts Options) (*API, error) {
 	s, err := opts.complete()
@@ -123,6 +126,7 @@ func New(g generic.RESTOptionsGetter, opts Options) (*API, error) {
 	}
 	if opts.OnlyClusters {
 		index := usage.NewIndex(followed.Uses())
+		followed.TellNeeds(index)
 		return &API{
 			Groups:         map[schema.GroupVersion]map[string]rest.Storage{clusters.GroupVersion: followed.Storage()},
 			PostStartHooks: map[string]genericapiserver.PostStartHookFunc{usageHook: run(index)},
@@ -132,6 +136,7 @@ func New(g generic.RESTOptionsGetter, opts Options) (*API, error) {
 	}
 	groups[clusters.GroupVersion] = followed.Storage()
 	index := usage.NewIndex(usage.LocalPods(pods.rest), followed.Uses())
+	followed.TellNeeds(index)
 
 	return &API{
 		Groups: groups,

@@ -45,11 +45,12 @@ func TestPullSecretsOfPods(t *testing.T) {
 	c := clustertest.New(t)
 	c.Set(
 		pullSecret("team", "of-pod", "registry.example.com", "pod"), pullSecret("team", "of-account", "quay.example.com", "account"),
+		pullSecret("team", "of-port", "port.example.com:443", "port"), pullSecret("team", "of-hub", "registry-1.docker.io", "hub"),
 		pullSecret("team", "unused", "other.example.com", "unused"), pullSecret("shop", "of-pod", "registry.example.com", "shop"),
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "odd", Name: "odd"}, Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte("hunter2")}},
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "robot"}, ImagePullSecrets: []corev1.LocalObjectReference{{Name: "of-account"}}},
-		clusterPod("team", "a", "robot", "", "registry.example.com/app:1", "of-pod", "missing"),
-		clusterPod("team", "b", "robot", "", "registry.example.com/app:1", "of-pod"), // the same account
+		clusterPod("team", "a", "robot", "", "registry.example.com/app:1", "of-pod", "of-port", "of-hub", "missing"),
+		clusterPod("team", "b", "robot", "", "registry.example.com/app:1", "of-pod", "of-port", "of-hub"), // the same account
 		clusterPod("shop", "a", "default", "", "registry.example.com/other:1", "of-pod"),
 		clusterPod("odd", "a", "default", "", "registry.example.com/odd:1", "odd"),
 	)
@@ -67,7 +68,7 @@ func TestPullSecretsOfPods(t *testing.T) {
 		all, unread, err = keychains("prod", "registry.example.com/app:1")
 		return len(all) == 1 && err == nil && unread == nil && f.api.Usage.Complete(), fmt.Sprint(len(all), unread, err)
 	})
-	for registry, want := range map[string]string{"registry.example.com": "pod", "quay.example.com": "account", "other.example.com": ""} {
+	for registry, want := range map[string]string{"registry.example.com": "pod", "quay.example.com": "account", "other.example.com": "", "port.example.com": "port", "index.docker.io": "hub"} {
 		repository, err := name.NewRepository(registry + "/app")
 		if err != nil {
 			t.Fatal(err)

@@ -5,9 +5,11 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,8 +44,21 @@ type following struct {
 
 func follow(t *testing.T, d *db.DB, sources ...clusters.Source) *following {
 	t.Helper()
-	// A second of the clock passes in about a millisecond.
+	// A second of the clock passes in about a tenth of a second, and none while a cluster is asked.
 	clock := testclock.NewFakeClock(time.Now())
+	var asking asking
+	for i := range sources {
+		connect := sources[i].Connect
+		sources[i].Connect = func() (*rest.Config, error) {
+			config, err := connect()
+			if err != nil {
+				return nil, err
+			}
+			config = rest.CopyConfig(config)
+			config.Wrap(asking.wrap)
+			return config, nil
+		}
+	}
 	s := startOn(t, d, coreapi.Options{Clusters: clusters.Options{Sources: sources, Clock: clock}})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -52,7 +67,9 @@ func follow(t *testing.T, d *db.DB, sources ...clusters.Source) *following {
 		defer ticker.Stop()
 		for ctx.Err() == nil {
 			<-ticker.C
-			clock.Step(time.Second)
+			if asking.n.Load() == 0 {
+				clock.Step(10 * time.Millisecond)
+			}
 		}
 	})
 	running.Go(func() {
@@ -63,6 +80,23 @@ func follow(t *testing.T, d *db.DB, sources ...clusters.Source) *following {
 	f := &following{s, func() { cancel(); running.Wait() }}
 	t.Cleanup(f.stopFollowing)
 	return f
+}
+
+// asking counts the requests that are not answered yet.
+type asking struct{ n atomic.Int64 }
+
+type asked struct {
+	http.RoundTripper
+	*asking
+}
+
+func (a *asking) wrap(rt http.RoundTripper) http.RoundTripper { return &asked{rt, a} }
+
+// RoundTrip is part of http.RoundTripper.
+func (a *asked) RoundTrip(req *http.Request) (*http.Response, error) {
+	a.n.Add(1)
+	defer a.n.Add(-1)
+	return a.RoundTripper.RoundTrip(req)
 }
 
 // uses waits until so many pods use the image of a digest.

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -189,23 +188,4 @@ func TestStaleRenewalIsAConflict(t *testing.T) {
 	if won.Load() != 1 || lost.Load() != 7 {
 		t.Errorf("%d renewals succeeded and %d were conflicts, want 1 and 7", won.Load(), lost.Load())
 	}
-}
-
-// heldLeases creates leases lease-0, lease-1, … in the namespace nodes.
-func heldLeases(t testing.TB, s *server, count int) []*coordinationv1.Lease {
-	t.Helper()
-	var held []*coordinationv1.Lease
-	for i := range count {
-		name := fmt.Sprintf("lease-%d", i)
-		seconds := int32(40)
-		l, err := s.CoordinationV1().Leases("nodes").Create(t.Context(), &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: &seconds},
-		}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		held = append(held, l)
-	}
-	return held
 }

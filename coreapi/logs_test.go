@@ -125,6 +125,7 @@ func TestLogsFromFiles(t *testing.T) {
 
 		{name: "both since", pod: "one", opts: corev1.PodLogOptions{SinceSeconds: ptr.To[int64](1), SinceTime: &at}, status: 422, reason: "at most one of"},
 		{name: "negative tail", pod: "one", opts: corev1.PodLogOptions{TailLines: ptr.To[int64](-1)}, status: 422, reason: "tailLines"},
+		{name: "no limit at all, of no pod", pod: "absent", opts: corev1.PodLogOptions{LimitBytes: ptr.To[int64](0)}, status: 422, reason: "limitBytes"},
 		{name: "no limit at all", pod: "one", opts: corev1.PodLogOptions{LimitBytes: ptr.To[int64](0)}, status: 422, reason: "limitBytes"},
 		{name: "which container", pod: "several", status: 400, reason: "a container name must be specified for pod several, choose one of: [main side]"},
 		{name: "no such container", pod: "one", opts: corev1.PodLogOptions{Container: "other"}, status: 400, reason: "not valid for pod"},

@@ -1,7 +1,9 @@
 package coreapi
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -11,10 +13,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/storage"
+	apistorage "k8s.io/apiserver/pkg/storage/errors"
 	"k8s.io/client-go/kubernetes"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	api "k8s.io/kubernetes/pkg/apis/core"
@@ -153,10 +159,48 @@ func (s *services) runRepair(ctx genericapiserver.PostStartHookContext) error {
 	select {
 	case <-repaired:
 		run(s.interval, func() {}, stop)
+		if err := s.dropStored(ctx, client.CoreV1()); err != nil && ctx.Err() == nil {
+			slog.Warn("Services of type ExternalName that an earlier release stored were not all changed; watches may show their internalTrafficPolicy", "err", err)
+		}
 	case <-ctx.Done():
 	}
 	close(stopFirst)
 	return nil
+}
+
+// dropStored writes services again that an earlier release stored with what their type has no use for (see dropUnused):
+// watches deliver what is stored.
+func (s *services) dropStored(ctx context.Context, client corev1client.ServicesGetter) error {
+	var failed error
+	options := metav1.ListOptions{Limit: pages.Size, FieldSelector: fields.OneTermEqualSelector("spec.type", string(corev1.ServiceTypeExternalName)).String()}
+	err := pages.EachReadable(ctx, options, client.Services("").List, func(page *corev1.ServiceList) error {
+		for i := range page.Items {
+			service := &page.Items[i]
+			err := s.dropOne(ctx, client, service)
+			if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) { // whoever was faster has done it
+				failed = fmt.Errorf("service %s/%s: %w", service.Namespace, service.Name, err)
+			}
+		}
+		return ctx.Err()
+	}, func(error) {})
+	return errors.Join(err, failed)
+}
+
+// dropOne is dropStored for one service, as it was read. It looks at what is stored, which no read through the API shows.
+func (s *services) dropOne(ctx context.Context, client corev1client.ServicesGetter, service *corev1.Service) error {
+	key, err := s.rest.KeyFunc(genericapirequest.WithNamespace(ctx, service.Namespace), service.Name)
+	if err != nil {
+		return err
+	}
+	var stored api.Service
+	if err := s.rest.Storage.Get(ctx, key, storage.GetOptions{}, &stored); err != nil {
+		return apistorage.InterpretGetError(err, api.Resource("services"), service.Name)
+	}
+	if stored.Spec.InternalTrafficPolicy == nil {
+		return nil
+	}
+	_, err = client.Services(service.Namespace).Update(ctx, service, metav1.UpdateOptions{})
+	return err
 }
 
 // readableServices lists the services without those that cannot be read; their addresses
@@ -173,14 +217,10 @@ type readableServicesIn struct{ corev1client.ServiceInterface }
 // List implements corev1client.ServiceInterface.
 func (s readableServicesIn) List(ctx context.Context, opts metav1.ListOptions) (*corev1.ServiceList, error) {
 	all := &corev1.ServiceList{}
-	err := pages.Read(ctx, func(ctx context.Context, limit int64, token string) (string, error) {
-		opts.Limit, opts.Continue = limit, token
-		page, err := s.ServiceInterface.List(ctx, opts)
-		if err != nil {
-			return "", err
-		}
-		all.ListMeta, all.Items = page.ListMeta, append(all.Items, page.Items...)
-		return page.Continue, nil
+	opts.Limit = pages.Size
+	err := pages.EachReadable(ctx, opts, s.ServiceInterface.List, func(page *corev1.ServiceList) error {
+		all.ResourceVersion, all.Items = cmp.Or(all.ResourceVersion, page.ResourceVersion), append(all.Items, page.Items...)
+		return nil
 	}, func(err error) {
 		slog.Error("The addresses of a service that cannot be read are not kept for it", "err", err)
 	})

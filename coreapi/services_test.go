@@ -12,11 +12,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	api "k8s.io/kubernetes/pkg/apis/core"
+	"k8s.io/utils/ptr"
 
 	"github.com/tidewaiter/tidewaiter/coreapi"
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/db/kubestore"
 )
 
 func (s *server) createService(t *testing.T, namespace string, svc *corev1.Service) *corev1.Service {
@@ -260,5 +266,100 @@ func TestTwoServersNeverHandOutOneAddressTwice(t *testing.T) {
 	group.Wait()
 	if len(owners) != wanted {
 		t.Errorf("%d addresses for %d services", len(owners), wanted)
+	}
+}
+
+// Services that an earlier release stored with an internalTrafficPolicy lose it when the server starts, so that watches do
+// not show it either.
+func TestStoredExternalNameLosesItsTrafficPolicy(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t)
+	options, err := kubestore.NewGetter(d, legacyscheme.Codecs, kubestore.Options{}).GetRESTOptions(api.Resource("services"), &api.Service{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, destroy, err := options.Decorator(options.StorageConfig, options.ResourcePrefix, nil, func() runtime.Object { return &api.Service{} }, func() runtime.Object { return &api.ServiceList{} }, nil, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer destroy()
+	write := func(name string, spec api.ServiceSpec) {
+		t.Helper()
+		service := &api.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name)}, Spec: spec}
+		if err := store.Create(t.Context(), options.ResourcePrefix+"/default/"+name, service, nil, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("old", api.ServiceSpec{Type: api.ServiceTypeExternalName, ExternalName: "example.com", SessionAffinity: api.ServiceAffinityNone, InternalTrafficPolicy: ptr.To(api.ServiceInternalTrafficPolicyCluster)})
+	write("new", api.ServiceSpec{Type: api.ServiceTypeExternalName, ExternalName: "example.com", SessionAffinity: api.ServiceAffinityNone})
+
+	services := startOn(t, d, coreapi.Options{}).CoreV1().Services("default")
+	read := func(name string) *api.Service {
+		t.Helper()
+		var stored api.Service
+		if err := store.Get(t.Context(), options.ResourcePrefix+"/default/"+name, storage.GetOptions{}, &stored); err != nil {
+			t.Fatal(err)
+		}
+		return &stored
+	}
+	unchanged := read("new").ResourceVersion
+	for deadline := time.Now().Add(time.Minute); read("old").Spec.InternalTrafficPolicy != nil; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it is stored still")
+		}
+	}
+	if got := read("new").ResourceVersion; got != unchanged {
+		t.Error("a service that has nothing of the kind was written, too")
+	}
+	s, err := services.Get(t.Context(), "old", metav1.GetOptions{})
+	if err != nil || s.Spec.ExternalName != "example.com" || s.UID != "old" {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// A service of type ExternalName has no internalTrafficPolicy, whichever way it is read.
+func TestExternalNameHasNoTrafficPolicy(t *testing.T) {
+	t.Parallel()
+	services := start(t, coreapi.Options{}).CoreV1().Services("default")
+	watched, err := services.Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watched.Stop()
+	var version string
+	none := func(how string, s *corev1.Service, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if version = s.ResourceVersion; s.Spec.InternalTrafficPolicy != nil {
+			t.Errorf("%s: %s", how, *s.Spec.InternalTrafficPolicy)
+		}
+	}
+	s, err := services.Create(t.Context(), &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "created"},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.com", InternalTrafficPolicy: ptr.To(corev1.ServiceInternalTrafficPolicyLocal)},
+	}, metav1.CreateOptions{})
+	none("created", s, err)
+	if s, err = services.Create(t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "changed"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.Spec.Type, s.Spec.ExternalName = corev1.ServiceTypeExternalName, "example.com"
+	s, err = services.Update(t.Context(), s, metav1.UpdateOptions{})
+	none("changed", s, err)
+	s.Status.Conditions = []metav1.Condition{{Type: "Seen", Status: metav1.ConditionTrue, Reason: "Test", LastTransitionTime: metav1.Now()}}
+	s, err = services.UpdateStatus(t.Context(), s, metav1.UpdateOptions{})
+	none("with another status", s, err)
+	for last := version; ; {
+		s, ok := (<-watched.ResultChan()).Object.(*corev1.Service)
+		if !ok {
+			t.Fatal("the watch broke")
+		}
+		if s.Spec.Type == corev1.ServiceTypeExternalName {
+			none("watched", s, nil)
+		}
+		if s.ResourceVersion == last {
+			return
+		}
 	}
 }

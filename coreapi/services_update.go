@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
+	api "k8s.io/kubernetes/pkg/apis/core"
 	servicestore "k8s.io/kubernetes/pkg/registry/core/service/storage"
 )
 
@@ -23,16 +24,26 @@ type settled struct{ *servicestore.REST }
 func settleUpdates(r *servicestore.REST, refusals func() [3]*apierrors.StatusError) settled {
 	create, update := r.Store.BeginCreate, r.Store.BeginUpdate
 	r.Store.BeginCreate = func(ctx context.Context, obj runtime.Object, opts *metav1.CreateOptions) (genericregistry.FinishFunc, error) {
+		dropUnused(obj)
 		return try(ctx, func() (genericregistry.FinishFunc, error) {
 			return explain(refusals, func() (genericregistry.FinishFunc, error) { return create(ctx, obj, opts) })
 		})
 	}
 	r.Store.BeginUpdate = func(ctx context.Context, obj, old runtime.Object, opts *metav1.UpdateOptions) (genericregistry.FinishFunc, error) {
+		dropUnused(obj)
 		return try(ctx, func() (genericregistry.FinishFunc, error) {
 			return explain(refusals, func() (genericregistry.FinishFunc, error) { return update(ctx, obj, old, opts) })
 		})
 	}
 	return settled{r}
+}
+
+// dropUnused takes out of a service what its type has no use for. The registry does that only when it reads a service, and so
+// neither for watches, which deliver what is stored, nor for the answer to a change of the status.
+func dropUnused(obj runtime.Object) {
+	if s, ok := obj.(*api.Service); ok && s.Spec.Type == api.ServiceTypeExternalName {
+		s.Spec.InternalTrafficPolicy = nil
+	}
 }
 
 // explain corrects the error of a begin that failed because a range refused to hand out a

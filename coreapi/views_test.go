@@ -32,6 +32,7 @@ func TestViews(t *testing.T) {
 	p := pod("a")
 	p.Spec.NodeName = "worker-1"
 	p.Spec.InitContainers = []corev1.Container{{Name: "init", Image: "registry.example.com/init:1"}}
+	p.Spec.Volumes = []corev1.Volume{{Name: "model", VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "registry.example.com/model:1"}}}}
 	p = s.createPod(t, "team", p)
 	p.Status = corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{Name: "main", ImageID: "registry.example.com/app@sha256:1"}}}
 	if _, err := s.CoreV1().Pods("team").UpdateStatus(t.Context(), p, metav1.UpdateOptions{}); err != nil {
@@ -53,7 +54,7 @@ func TestViews(t *testing.T) {
 	defer reader.Close()
 	for query, want := range map[string][]string{
 		"SELECT namespace, name, phase, node, deleted FROM pods":                                                             {"team|a|Running|worker-1|<nil>"},
-		"SELECT namespace, pod, container, image, image_id FROM pod_images ORDER BY container":                               {"team|a|init|registry.example.com/init:1|<nil>", "team|a|main|registry.example.com/app:1|registry.example.com/app@sha256:1"},
+		"SELECT namespace, pod, container, image, image_id FROM pod_images ORDER BY container":                               {"team|a|init|registry.example.com/init:1|<nil>", "team|a|main|registry.example.com/app:1|registry.example.com/app@sha256:1", "team|a|volume/model|registry.example.com/model:1|<nil>"},
 		"SELECT last_seen, count, type, reason, object_kind, object_name, message, source, expires > datetime() FROM events": {"2026-01-02T03:04:05Z|3|Normal|Pulled|Pod|a|m|kubelet|1"},
 	} {
 		if diff := cmp.Diff(want, rows(t, reader, query)); diff != "" {

@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/tidewaiter/tidewaiter/db/trusted"
 )
 
 // backupPages is how many pages are copied before the context is checked again.
@@ -142,16 +144,17 @@ func copyDatabase(ctx context.Context, src, dst *conn) error {
 	}
 }
 
-// Restore makes a database from a backup in a data directory that has none. The backup is
+// Restore makes a database from a backup in a data directory that has none. A backup
+// that another user owns or can write is refused: it decides who has which rights. It is
 // checked whole. The revision goes above that of every earlier life, and everything
 // before it counts as compacted: a client that saw changes which the backup lacks is told
 // to start again (410), and is not shown an older state.
 func Restore(ctx context.Context, file, dir string) (err error) {
-	if fi, err := os.Stat(file); err != nil {
+	from, err := trusted.Open(file)
+	if err != nil {
 		return fmt.Errorf("restore: %w", err)
-	} else if !fi.Mode().IsRegular() {
-		return fmt.Errorf("restore: %s is no file", file)
 	}
+	defer from.Close()
 	for _, log := range []string{file + "-wal", file + "-journal"} {
 		if fileSize(log) > 0 {
 			return fmt.Errorf("restore: part of %s is in its log %s: it is no backup but a database that was not closed; copy it with \"tidewaiter backup\" and restore the copy", file, log)
@@ -186,7 +189,7 @@ func Restore(ctx context.Context, file, dir string) (err error) {
 	defer tmp.remove()
 	var corrupt *CorruptError
 	var foreign *ForeignError
-	rev, err := restoreInto(ctx, file, tmp.dir, last)
+	rev, err := restoreInto(ctx, from, tmp.dir, last)
 	if errors.As(err, &corrupt) { // the error names the copy
 		return fmt.Errorf("restore from %s: it is damaged (%s): take another backup", file, corrupt.Detail)
 	} else if errors.As(err, &foreign) {
@@ -206,10 +209,10 @@ func Restore(ctx context.Context, file, dir string) (err error) {
 
 // restoreInto copies the backup into an empty directory, checks it and begins a new
 // life above revision last. It returns the revision where that begins.
-func restoreInto(ctx context.Context, file, tmp string, last int64) (rev int64, err error) {
+func restoreInto(ctx context.Context, backup io.Reader, tmp string, last int64) (rev int64, err error) {
 	copied := filepath.Join(tmp, FileName)
 	// As plain bytes: opening the backup with SQLite would leave files beside it.
-	if err := copyFile(file, copied); err != nil {
+	if err := copyTo(copied, backup); err != nil {
 		return 0, err
 	}
 	if err := Check(ctx, tmp); err != nil {
@@ -232,13 +235,9 @@ func restoreInto(ctx context.Context, file, tmp string, last int64) (rev int64, 
 	return rev, c.run("PRAGMA wal_checkpoint(TRUNCATE)") // the one file is all there is to move
 }
 
-func copyFile(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+// copyTo writes what is read to a new file.
+func copyTo(file string, in io.Reader) error {
+	out, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/db/trusted"
 )
 
 // TestBackupAndRestore backs up while writers go on, and restores.
@@ -149,7 +150,7 @@ func TestRestoreRefuses(t *testing.T) {
 		name, file, dir, want string
 	}{
 		{"missing", "no-such-file", t.TempDir(), "no-such-file"},
-		{"directory", t.TempDir(), t.TempDir(), "no file"},
+		{"directory", t.TempDir(), t.TempDir(), "no regular file"},
 		{"text", file([]byte("this is no database at all, only text")), t.TempDir(), "not a database"},
 		{"empty", file(nil), t.TempDir(), "empty"},
 		{"cut short", file(content[:len(content)/2]), t.TempDir(), ""},
@@ -184,6 +185,49 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 	if err := db.Backup(ctx, t.TempDir(), filepath.Join(t.TempDir(), "x.db")); err == nil || !strings.Contains(err.Error(), "no database") {
 		t.Errorf("backup of an empty directory: %v", err)
+	}
+}
+
+// TestRestoreOfAFileOfOthers: a backup brings its role bindings, so it must be from nobody but the user or root.
+func TestRestoreOfAFileOfOthers(t *testing.T) {
+	d := dbtest.Open(t, quiet)
+	file := filepath.Join(t.TempDir(), "backup.db")
+	if err := db.Backup(t.Context(), filepath.Dir(d.Path()), file); err != nil {
+		t.Fatal(err)
+	}
+	refuses := func(change error, problem string) {
+		t.Helper()
+		if change != nil {
+			t.Fatal(change)
+		}
+		to := filepath.Join(t.TempDir(), "new")
+		var refused *trusted.Error
+		if err := db.Restore(t.Context(), file, to); !errors.As(err, &refused) || !strings.Contains(refused.Problem, problem) {
+			t.Errorf("%v, want a refusal with %q", err, problem)
+		}
+		if _, err := os.Stat(to); err == nil {
+			t.Error("a data directory was made")
+		}
+	}
+	refuses(os.Chmod(file, 0o602), "every user can write it")
+	if os.Geteuid() == 0 {
+		refuses(errors.Join(os.Chmod(file, 0o600), os.Chown(file, 4242, 4242)), "another user")
+	}
+}
+
+// A folder that another user made beside a backup does not hinder it.
+func TestPartialOfAnotherUser(t *testing.T) {
+	d := dbtest.Open(t, quiet)
+	folder := t.TempDir()
+	planted := filepath.Join(folder, ".tidewaiter-partial-planted")
+	if err := errors.Join(os.Mkdir(planted, 0o700), os.Chmod(planted, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Backup(t.Context(), filepath.Dir(d.Path()), filepath.Join(folder, "backup.db")); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(planted); err != nil {
+		t.Errorf("what others can write was touched: %v", err)
 	}
 }
 
@@ -233,7 +277,7 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
-// A look at what is no database says so, and names the file.
+// A look at what is not a database says so, and names the file.
 func TestStatsOfDamage(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, db.FileName), bytes.Repeat([]byte("no database "), 1000), 0o600); err != nil {

@@ -3,6 +3,8 @@ package db
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,11 +12,14 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tidewaiter/tidewaiter/db/trusted"
 )
 
 // BackupOptions say where and when backups are made. All are required.
 type BackupOptions struct {
-	// Dir is the folder for them; it is created with mode 0700.
+	// Dir is the folder for them. It must exist: a missing one may be that of a disk that
+	// is not mounted. Nobody else may own it or write it.
 	Dir string
 	// Every is the time from one backup to the next.
 	Every time.Duration
@@ -42,6 +47,7 @@ type backupMetrics struct {
 // folder has one that is not old enough. One that fails is logged, counted and tried
 // again. Writers do not wait for any of it.
 func (d *DB) KeepBackups(ctx context.Context, o BackupOptions) {
+	failing := "" // why the last backup failed
 	for {
 		wait := d.nextBackup(o)
 		if wait > 0 {
@@ -56,10 +62,17 @@ func (d *DB) KeepBackups(ctx context.Context, o BackupOptions) {
 			return
 		}
 		if err == nil {
+			if failing != "" {
+				failing = ""
+				d.log.Warn("scheduled backups succeed again", "dir", o.Dir)
+			}
 			continue
 		}
 		d.metrics.backups.failures.Inc()
-		d.log.Warn("a scheduled backup failed and will be tried again", "dir", o.Dir, "err", err)
+		if failing != err.Error() {
+			failing = err.Error()
+			d.log.Warn("a scheduled backup failed and will be tried again", "dir", o.Dir, "err", err)
+		}
 		select {
 		case <-d.clock.After(min(o.Every, backupRetry)):
 		case <-ctx.Done():
@@ -70,7 +83,7 @@ func (d *DB) KeepBackups(ctx context.Context, o BackupOptions) {
 
 // nextBackup looks at the newest backup, and returns how long to wait for the next.
 func (d *DB) nextBackup(o BackupOptions) time.Duration {
-	names, _ := listBackups(o.Dir) // an error is met again when the backup is written
+	names, _ := d.listBackups(o.Dir) // an error is met again when the backup is written
 	if len(names) == 0 {
 		return 0
 	}
@@ -81,16 +94,12 @@ func (d *DB) nextBackup(o BackupOptions) time.Duration {
 	}
 	d.metrics.backups.last.Store(at.Unix())
 	d.metrics.backups.bytes.Store(fileSize(filepath.Join(o.Dir, newest)))
-	since := d.clock.Now().Sub(at)
-	if since < 0 { // the clock went back
-		return 0
-	}
-	return o.Every - since
+	return o.Every - d.clock.Now().Sub(at)
 }
 
 // backUp makes one backup and removes those that are too many.
 func (d *DB) backUp(ctx context.Context, o BackupOptions) error {
-	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+	if err := checkBackups(o.Dir); err != nil {
 		return err
 	}
 	start := d.clock.Now().UTC()
@@ -102,7 +111,7 @@ func (d *DB) backUp(ctx context.Context, o BackupOptions) error {
 	d.metrics.backups.last.Store(start.Unix())
 	d.metrics.backups.bytes.Store(size)
 	d.log.Info("backed up and checked", "file", file, "bytes", size)
-	names, err := listBackups(o.Dir)
+	names, err := d.listBackups(o.Dir)
 	for len(names) > o.Keep {
 		err = errors.Join(err, os.Remove(filepath.Join(o.Dir, names[0])))
 		names = names[1:]
@@ -110,11 +119,26 @@ func (d *DB) backUp(ctx context.Context, o BackupOptions) error {
 	return err
 }
 
-// listBackups are the names of the scheduled backups in dir, oldest first.
-func listBackups(dir string) (names []string, err error) {
+// checkBackups fails for a folder that is missing, or that another user owns or can write: he
+// could remove backups, and have good ones removed as the oldest.
+func checkBackups(dir string) error {
+	err := trusted.CheckDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: mount the disk that it is on, or make it with mkdir -m 700", err)
+	}
+	return err
+}
+
+// listBackups are the names of the scheduled backups in dir, oldest first. Those that were
+// made when the clock was ahead are not among them: they are kept until their time comes.
+func (d *DB) listBackups(dir string) (names []string, err error) {
+	if err := checkBackups(dir); err != nil {
+		return nil, err
+	}
+	now := d.clock.Now().UTC().Format(backupLayout)
 	entries, err := os.ReadDir(dir) // in order
 	for _, e := range entries {
-		if e.Type().IsRegular() && backupName.MatchString(e.Name()) {
+		if e.Type().IsRegular() && backupName.MatchString(e.Name()) && e.Name() <= now {
 			names = append(names, e.Name())
 		}
 	}

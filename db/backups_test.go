@@ -178,7 +178,7 @@ func TestScheduledBackups(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 	d := dbtest.Open(t, quiet, func(o *db.Options) { o.Clock = clock; o.MaintenanceInterval = 10_000 * time.Hour })
 	put(t, d, "/a/1", 0, "v")
-	folder := filepath.Join(t.TempDir(), "backups")
+	folder := t.TempDir()
 	scheduled(t, d, db.BackupOptions{Dir: folder, Every: 24 * time.Hour, Keep: 3})
 	dbtest.AwaitWaiters(t, clock, 2) // maintenance, and the next backup
 	if got := names(t, folder); !slices.Equal(got, []string{"tidewaiter-20260102T030405Z.db"}) {
@@ -229,6 +229,73 @@ func TestRestartMakesNoExtraBackup(t *testing.T) {
 	dbtest.AwaitWaiters(t, clock, 2)
 	if got := names(t, folder); !slices.Equal(got, []string{old, "tidewaiter-20260102T040000Z.db"}) {
 		t.Errorf("an hour later: %v", got)
+	}
+}
+
+// TestBackupFolderIsLookedAt: no backup is made in a folder that is missing, since its disk
+// may not be mounted, nor in one that others can write. Each failure is counted and says what
+// to do, and a backup is made soon after that is done.
+func TestBackupFolderIsLookedAt(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC))
+	var log lockedBuffer
+	d, err := db.Open(db.Options{Dir: t.TempDir(), Clock: clock, MaintenanceInterval: 10_000 * time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	folder := filepath.Join(t.TempDir(), "disk", "backups")
+	scheduled(t, d, db.BackupOptions{Dir: folder, Every: time.Hour, Keep: 1})
+	dbtest.AwaitWaiters(t, clock, 2)
+	if _, err := os.Stat(filepath.Dir(folder)); err == nil || !strings.Contains(log.String(), "mount the disk") {
+		t.Errorf("without the folder: %v; log:\n%s", err, log.String())
+	}
+	// One that others made there cannot be trusted, and makes no backup seem recent.
+	if err := errors.Join(os.MkdirAll(folder, 0o700), os.Chmod(folder, 0o777), os.WriteFile(filepath.Join(folder, "tidewaiter-20260102T030000Z.db"), nil, 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	before := names(t, folder)
+	clock.Step(5 * time.Minute)
+	dbtest.AwaitWaiters(t, clock, 2)
+	if got := names(t, folder); !slices.Equal(got, before) || !strings.Contains(log.String(), "every user can write it") || gauge(t, d, "backup_failures_total") != 2 {
+		t.Errorf("in a folder that all may write: %v, %v failures; log:\n%s", got, gauge(t, d, "backup_failures_total"), log.String())
+	}
+	if err := errors.Join(os.Chmod(folder, 0o755), os.Remove(filepath.Join(folder, before[0]))); err != nil {
+		t.Fatal(err)
+	}
+	clock.Step(5 * time.Minute)
+	dbtest.AwaitWaiters(t, clock, 2)
+	if got := names(t, folder); !slices.Equal(got, []string{"tidewaiter-20260102T031000Z.db"}) {
+		t.Errorf("after it was mended: %v", got)
+	}
+}
+
+// TestBackupsOfAClockThatWasAhead: a backup from the future does not have backups made one after the other, nor the
+// new ones removed in its place.
+func TestBackupsOfAClockThatWasAhead(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC))
+	d := dbtest.Open(t, quiet, func(o *db.Options) { o.Clock = clock; o.MaintenanceInterval = 10_000 * time.Hour })
+	folder := t.TempDir()
+	ahead := "tidewaiter-20260102T063000Z.db"
+	if err := os.WriteFile(filepath.Join(folder, ahead), []byte("as it was"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	scheduled(t, d, db.BackupOptions{Dir: folder, Every: time.Hour, Keep: 2})
+	for hours, want := range [][]string{
+		{"tidewaiter-20260102T030000Z.db", ahead},
+		{"tidewaiter-20260102T030000Z.db", "tidewaiter-20260102T040000Z.db", ahead},
+		{"tidewaiter-20260102T040000Z.db", "tidewaiter-20260102T050000Z.db", ahead},
+		{"tidewaiter-20260102T050000Z.db", "tidewaiter-20260102T060000Z.db", ahead},
+		{ahead, "tidewaiter-20260102T070000Z.db"},
+	} {
+		dbtest.AwaitWaiters(t, clock, 2)
+		if got := names(t, folder); !slices.Equal(got, want) {
+			t.Errorf("after %d hours: %v, want %v", hours, got, want)
+		}
+		clock.Step(time.Hour)
+	}
+	dbtest.AwaitWaiters(t, clock, 2)
+	if got := gauge(t, d, "backup_failures_total"); got != 0 {
+		t.Errorf("%v failures", got)
 	}
 }
 

@@ -50,13 +50,13 @@ type Options struct {
 	// Views are the SQL views kept in the file for people and tools, see View.
 	Views []View
 	// MaxPageCount limits the file to that many pages of 4 KiB (SQLite's
-	// max_page_count); 0 is no limit. Writes past it fail with *UnavailableError.
+	// max_page_count); 0 means no limit. Writes past it fail with *UnavailableError.
 	MaxPageCount int64
 	// Reserve is how many bytes of the disk a file of that name holds, to be used for
 	// deletions when the disk is full; at most a quarter of the file system. 0 is none.
 	Reserve int64
 	// Quota bounds the bytes of the pages in use. Past it only deletions and small
-	// updates are written; a commit may pass it by its own size. 0 is no limit.
+	// updates are written; a commit may pass it by its own size. 0 means no limit.
 	Quota int64
 	// Logger receives what an administrator should know. Default slog.Default().
 	Logger *slog.Logger

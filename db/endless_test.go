@@ -55,7 +55,7 @@ func TestEndlessSchema(t *testing.T) {
 		binary.BigEndian.PutUint32(p[cell:], child)
 		p[cell+4] = 1
 	}
-	// The leaf has the schema's first page, if that is one, and a row that is no schema's.
+	// The leaf has the schema's first page, if that is one, and a row that is not a schema's.
 	leaf := make([]byte, page)
 	row := []byte{6, 1, 6, 0, 0, 0, 0, 0} // size, rowid, header of five columns, all NULL
 	leaf[0] = 0x0d

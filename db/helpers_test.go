@@ -40,7 +40,8 @@ func gauge(t *testing.T, d *db.DB, name string) float64 {
 	}
 	for _, f := range families {
 		if f.GetName() == "tidewaiter_db_"+name {
-			return f.GetMetric()[0].GetGauge().GetValue()
+			m := f.GetMetric()[0] // a gauge or a counter
+			return m.GetGauge().GetValue() + m.GetCounter().GetValue()
 		}
 	}
 	t.Fatalf("no metric %s", name)

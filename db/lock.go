@@ -29,12 +29,16 @@ type LockedError struct {
 	Info string
 }
 
+// IsServer reports whether the owner is a listening server, which keeps the directory until it is stopped. Others, such as
+// an import, give it back by themselves.
+func (e *LockedError) IsServer() bool { return e.Info != "" }
+
 func (e *LockedError) Error() string {
 	who := "another process"
 	if e.PID != 0 {
 		who = fmt.Sprintf("process %d", e.PID)
 	}
-	if e.Info != "" {
+	if e.IsServer() {
 		who += " (serving " + e.Info + ")"
 	}
 	return fmt.Sprintf("data directory %s is in use by %s: stop it, or use another directory", e.Dir, who)

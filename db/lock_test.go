@@ -101,6 +101,22 @@ func TestLockOfOlderRelease(t *testing.T) {
 	}
 }
 
+// Who holds a directory is a server once it says where it serves.
+func TestOwnerIsServer(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := dbtest.OpenOptions(t, db.Options{Dir: dir, Logger: quietLogger})
+	for _, address := range []string{"", "https://127.0.0.1:6443", ""} {
+		if err := d.SetInfo(address); err != nil {
+			t.Fatal(err)
+		}
+		var locked *db.LockedError
+		if err := db.Owner(dir); !errors.As(err, &locked) || locked.IsServer() != (address != "") {
+			t.Errorf("%q: %v", address, err)
+		}
+	}
+}
+
 // TestLockIsGivenUpAtOnce: whoever has a copy of the lock's files, as a child has that was forked and does not yet run its
 // program, does not keep the directory locked.
 func TestLockIsGivenUpAtOnce(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 // (key, resource_version, expires, value), where value is the object's JSON as text.
 // Nothing else of the schema is stable.
 type View struct {
-	// Name matches [a-z][a-z0-9_]*, and is no table of the store.
+	// Name matches [a-z][a-z0-9_]*, and is not a table of the store.
 	Name string
 	// SQL is the SELECT statement, without a semicolon.
 	SQL string

@@ -24,6 +24,7 @@ import (
 // Who asks decides: the administrator may do everything, anybody else known learns
 // what there is and what their roles grant, and a stranger not even that.
 func TestAccess(t *testing.T) {
+	t.Parallel()
 	s := harness.SharedServer(t)
 	s.KubectlStdin(t, plainImage("row"), "create", "-f", "-")
 	stranger := newAuthority(t)
@@ -108,6 +109,7 @@ func TestAccess(t *testing.T) {
 
 // The credential is for its owner alone.
 func TestDataDirectoryModes(t *testing.T) {
+	t.Parallel()
 	s := harness.SharedServer(t)
 	for _, file := range []string{"admin.kubeconfig", "tidewaiter.db", "pki/ca.key"} {
 		info, err := os.Stat(filepath.Join(s.DataDir, file))

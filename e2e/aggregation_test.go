@@ -48,14 +48,7 @@ func install(t testing.TB, c *harness.Cluster, config string) *inCluster {
 func (s *inCluster) documented(t testing.TB, command string) {
 	t.Helper()
 	root := filepath.Dir(harness.ModuleDir(t))
-	text, err := os.ReadFile(filepath.Join(root, "docs", "cluster.md"))
-	must(t, err)
-	before, after, found := strings.Cut(string(text), command)
-	start := strings.LastIndex(before, "```shell\n")
-	if !found || start < 0 {
-		t.Fatalf("docs/cluster.md has no block with %q", command)
-	}
-	block, _, _ := strings.Cut(before[start+len("```shell\n"):]+command+after, "```")
+	block := documentedBlock(t, command)
 	dir, home := t.TempDir(), t.TempDir()
 	must(t, os.Symlink(filepath.Join(root, "deploy"), filepath.Join(dir, "deploy")))
 	env := []string{"PATH=" + filepath.Dir(harness.Tool(t, "helm")) + ":" + os.Getenv("PATH"), "HOME=" + home, "KUBECONFIG=" + s.cluster.Kubeconfig(t, "admin", "admin")}
@@ -146,6 +139,7 @@ func (s *inCluster) eventually(t *testing.T, user string, code int, want []strin
 
 // Tidewaiter is an API server of a real cluster: its users, its roles, its pods; and stays one when either side is killed.
 func TestInsideACluster(t *testing.T) {
+	t.Parallel()
 	r := registry.Start(t, registry.Distribution)
 	c := harness.StartCluster(t)
 	dryRun(t, c)

@@ -39,6 +39,7 @@ func signed(image string, verdicts ...[2]string) string {
 
 // Who signed what is a column and a selector, and both follow the verdict.
 func TestAskingForVerdicts(t *testing.T) {
+	t.Parallel()
 	s := harness.SharedServer(t)
 	verdicts := map[string]string{
 		"trusted":   signed("trusted", [2]string{"True", "ann@example.com"}, [2]string{"False", "eve@example.com"}, [2]string{"True", "bob@example.com"}),
@@ -54,7 +55,7 @@ func TestAskingForVerdicts(t *testing.T) {
 		"signatures.verified=True":                                {"trusted"},
 		"signatures.verified=False":                               {"untrusted"},
 		"signatures.verified=Unknown":                             {"undecided"},
-		"signatures.verified=Unsigned":                            {"unsigned"},
+		"signatures.verified=NoPolicy":                            {"unsigned"},
 		"signatures.verified!=True":                               {"undecided", "unsigned", "untrusted"},
 		"signatures.signer=ann@example.com":                       {"trusted"},
 		"signatures.signer=bob@example.com":                       {"trusted"},
@@ -68,7 +69,7 @@ func TestAskingForVerdicts(t *testing.T) {
 	}
 	for name, want := range map[string][2]string{
 		"trusted": {"True", "ann@example.com,bob@example.com"}, "untrusted": {"False", "<none>"},
-		"undecided": {"Unknown", "<none>"}, "unsigned": {"Unsigned", "<none>"},
+		"undecided": {"Unknown", "<none>"}, "unsigned": {"NoPolicy", "<none>"},
 	} {
 		rows := lines(s.Kubectl(t, "get", "image", name, "-o", "wide"))
 		cell := cells(rows[0], rows[1])
@@ -100,6 +101,7 @@ func TestAskingForVerdicts(t *testing.T) {
 
 // Which images pods use is a column and a selector, true while pods come and go.
 func TestAskingForUse(t *testing.T) {
+	t.Parallel()
 	s := harness.SharedServer(t)
 	digest := "sha256:" + strings.Repeat("a", 64)
 	s.KubectlStdin(t, plainImage("named"), "create", "-f", "-")

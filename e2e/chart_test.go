@@ -32,6 +32,7 @@ affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeS
 priorityClassName: system-cluster-critical
 podAnnotations: {example.com/a: b}
 podLabels: {example.com/c: d}
+rbac: {pullSecrets: [elsewhere, "*"]}
 networkPolicy: {from: [{ipBlock: {cidr: 10.0.0.0/8}}], egress: [{ports: [{port: 443}]}]}
 admission: {enabled: true, failurePolicy: Ignore, timeoutSeconds: 5, exemptNamespaces: [kube-system, network]}
 serviceMonitor: {enabled: true, labels: {release: prometheus}, authorization: {credentials: {name: metrics, key: token}}}
@@ -80,7 +81,7 @@ func TestChart(t *testing.T) {
 		t.Errorf("deploy/kustomize has what the chart lacks: %v", slices.Sorted(maps.Keys(fromBase)))
 	}
 
-	for _, values := range []string{"rbac: {pullsecrets: false}", "image: {digest: latest}", "apiGroups: [apps]", "secrets: hook", "prometheusRule: {enabled: sometimes}", "admission: {failurePolicy: Maybe}"} {
+	for _, values := range []string{"rbac: {pullsecrets: []}", "rbac: {pullSecrets: true}", "rbac: {pullSecrets: [Team]}", "image: {digest: latest}", "apiGroups: [apps]", "secrets: hook", "prometheusRule: {enabled: sometimes}", "admission: {failurePolicy: Maybe}"} {
 		if got := harness.Run(t, helm(t, "template", "tidewaiter", chart, "--values", valuesFile(t, values))); got.Code == 0 || !strings.Contains(got.Stderr, "schema") {
 			t.Errorf("values %q: code %d, %s", values, got.Code, got.Stderr)
 		}
@@ -88,11 +89,19 @@ func TestChart(t *testing.T) {
 	if got := harness.Run(t, helm(t, "template", "tidewaiter", chart, "--values", valuesFile(t, "apiGroups: [image.openshift.io]\nadmission: {enabled: true}"))); got.Code == 0 || !strings.Contains(got.Stderr, "admission.enabled needs tidewaiter.dev") {
 		t.Errorf("admission by a group that is not served: code %d, %s", got.Code, got.Stderr)
 	}
+	for values, want := range map[string]string{"[]": "", "[team]": "RoleBinding", `["*"]`: "ClusterRoleBinding"} {
+		made := documents(t, harness.MustRun(t, helm(t, "template", "tidewaiter", chart, "--namespace", "tidewaiter", "--values", valuesFile(t, "rbac: {pullSecrets: "+values+"}"))))
+		for _, kind := range []string{"RoleBinding", "ClusterRoleBinding"} {
+			if binding, ok := made[kind+"/tidewaiter-pull"]; ok != (kind == want) || kind == "RoleBinding" && ok && !strings.Contains(binding, `"namespace":"team"`) {
+				t.Errorf("pullSecrets: %s: %s %s", values, kind, binding)
+			}
+		}
+	}
 	without := documents(t, harness.MustRun(t, helm(t, "template", "tidewaiter", chart, "--namespace", "tidewaiter", "--values",
-		valuesFile(t, "apiGroups: []\nrbac: {aggregate: false, pullSecrets: false}\nnetworkPolicy: {enabled: false}"))))
+		valuesFile(t, "apiGroups: []\nrbac: {aggregate: false}\nnetworkPolicy: {enabled: false}"))))
 	for key, object := range without {
 		kind, _, _ := strings.Cut(key, "/")
-		if kind == "APIService" || kind == "NetworkPolicy" || key == "ClusterRole/tidewaiter-pull" || strings.Contains(object, `to-view":"true"`) || strings.Contains(object, `"apiservices"`) {
+		if kind == "APIService" || kind == "NetworkPolicy" || strings.Contains(object, `to-view":"true"`) || strings.Contains(object, `"apiservices"`) {
 			t.Errorf("without it there is %s: %s", key, object)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 // What runs in a cluster that is followed is imported, and kubectl shows where it runs, also after the cluster is gone, and
 // then says how old that is. What cannot be had is listed with the reason.
 func TestWhereImagesRun(t *testing.T) {
+	t.Parallel()
 	r := registry.Start(t, registry.Distribution)
 	busybox := images.Busybox(t)
 	ref := r.Push(t, "team/app:1", busybox)
@@ -37,9 +38,9 @@ func TestWhereImagesRun(t *testing.T) {
 		eventuallyShows(t, s, what, want, args...)
 	}
 	has("the cluster", []string{"prod", "True"}, "get", "clusters")
-	has("the pod", []string{"prod:payments:app-1", "main", ref, digest[:19], "Unsigned"}, "get", "clusterpods", "--field-selector", "image="+ref)
+	has("the pod", []string{"prod:payments:app-1", "main", ref, digest[:19], "NoPolicy"}, "get", "clusterpods", "--field-selector", "image="+ref)
 	has("what cannot be had", []string{"prod:payments:app-2", "ErrImagePull", "not found"}, "get", "clusterpods", "--field-selector", "image="+r.Host+"/team/gone")
-	has("the same for programs", []string{`"verified":"Unsigned"`, `"digest":"` + digest + `"`, `"notImported":"`}, "get", "--raw", "/apis/tidewaiter.dev/v1/clusterpods?fieldSelector=spec.cluster=prod")
+	has("the same for programs", []string{`"verified":"NoPolicy"`, `"digest":"` + digest + `"`, `"notImported":"`}, "get", "--raw", "/apis/tidewaiter.dev/v1/clusterpods?fieldSelector=spec.cluster=prod")
 	has("the image", []string{digest}, "get", "images", "-o", "wide", "--field-selector", "used-by=prod/payments")
 	if got := s.TryKubectl(t, "delete", "clusterpods", "--all"); got.Code == 0 {
 		t.Error("kubectl deleted pods of a cluster")

@@ -16,6 +16,7 @@ const corePod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"app","label
 // What people type for pods, services, events and leases, with the unmodified
 // kubectl, in a namespace nobody created.
 func TestCoreKindsWithKubectl(t *testing.T) {
+	t.Parallel()
 	logs := t.TempDir()
 	s := harness.StartServer(t, "--pod-logs-dir", logs)
 	in := func(args ...string) []string { return append([]string{"-n", "team"}, args...) }

@@ -16,6 +16,7 @@ import (
 // What a tag leads to, what a pod here or in a cluster uses, and that of which it is unknown is deleted by nobody who does
 // not say so.
 func TestDeletingImages(t *testing.T) {
+	t.Parallel()
 	r := registry.Start(t, registry.Distribution)
 	imgs := images.Numbered(t, 5)
 	digest := func(i int) string { return images.Digest(t, imgs[i]).String() }
@@ -85,6 +86,7 @@ func TestDeletingImages(t *testing.T) {
 
 // Pruning marks what no tag has led to lately, and deletes it when the grace period is over; kubectl undoes it for one image.
 func TestPruning(t *testing.T) {
+	t.Parallel()
 	s, r := harness.StartServer(t), registry.Start(t, registry.Distribution)
 	imgs := images.Numbered(t, 4)
 	digest := func(i int) string { return images.Digest(t, imgs[i]).String() }

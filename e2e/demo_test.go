@@ -14,6 +14,7 @@ import (
 // what was pushed to appear, a table, and commands that work when they are typed.
 // It leaves nothing and complains of nothing.
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	tmp := t.TempDir()
 	p := harness.Start(t, harness.Command{
 		Path: harness.Binary(t), Args: []string{"demo"}, Dir: tmp,
@@ -67,6 +68,7 @@ func TestDemo(t *testing.T) {
 // A demonstration that leaves at once complains of nothing either, though it
 // stops what has hardly begun.
 func TestDemoOnce(t *testing.T) {
+	t.Parallel()
 	tmp := t.TempDir()
 	r := harness.Run(t, harness.Command{
 		Path: harness.Binary(t), Args: []string{"demo", "--once"}, Dir: tmp, Env: []string{"HOME=" + tmp, "TMPDIR=" + tmp, "KUBECONFIG="},

@@ -163,7 +163,7 @@ func (p *probe) expect(query url.Values, a response) string {
 	return strconv.Itoa(a.code)
 }
 
-// pretty=true indents, anything that is no bool does not.
+// pretty=true indents, anything that is not a bool does not.
 func (p *probe) pretty() (good, bad string) {
 	query := url.Values{"pretty": {"true"}}
 	nonsense := url.Values{"pretty": {"maybe"}}

@@ -14,6 +14,7 @@ import (
 // What imports do, and what becomes of verdicts, is seen by kubectl get events
 // and kubectl describe.
 func TestImagesHaveEvents(t *testing.T) {
+	t.Parallel()
 	s, r := harness.SharedServer(t), registry.Start(t, registry.Distribution)
 	busybox := images.Busybox(t)
 	reference, name := r.Push(t, "library/busybox:1", busybox), images.Digest(t, busybox).String()
@@ -50,6 +51,7 @@ func TestImagesHaveEvents(t *testing.T) {
 
 // An import straight into a data directory leaves its events there.
 func TestEventsOfAnImportWithoutAServer(t *testing.T) {
+	t.Parallel()
 	r := registry.Start(t, registry.Distribution)
 	busybox := images.Busybox(t)
 	reference, name := r.Push(t, "library/busybox:1", busybox), images.Digest(t, busybox).String()

@@ -105,6 +105,7 @@ func (p *provider) follow(t *testing.T, at string, form url.Values) *url.URL {
 // Real providers issue real tokens: those of two issuers are known by their own rules,
 // written as CEL, and RBAC knows the groups that come of it.
 func TestOpenIDConnect(t *testing.T) {
+	t.Parallel()
 	staff, guests := startProvider(t), startProvider(t)
 	config := filepath.Join(t.TempDir(), "authentication.yaml")
 	indent := func(pem string) string {
@@ -216,6 +217,7 @@ func unsigned(t *testing.T, token string) string {
 // A pipeline's robot imports and may do nothing else; its token is worth nothing once its
 // account is gone.
 func TestPipelineRobot(t *testing.T) {
+	t.Parallel()
 	s, r := harness.StartServer(t), registry.Start(t, registry.Distribution)
 	good := r.Push(t, "team/app:v1", images.Numbered(t, 1)[0])
 

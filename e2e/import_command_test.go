@@ -21,6 +21,7 @@ import (
 // Exit 0 is all imported, 1 some, 2 none or misuse; whatever fails says what
 // and, for misuse, what to type instead.
 func TestImportExitCodesAndMessages(t *testing.T) {
+	t.Parallel()
 	s, r := harness.SharedServer(t), registry.Start(t, registry.Distribution)
 	good := r.Push(t, "team/app:v1", images.Numbered(t, 1)[0])
 	chart := r.Push(t, "charts/app:v1", images.Artifact(t))
@@ -46,7 +47,7 @@ func TestImportExitCodesAndMessages(t *testing.T) {
 		"bad reference, one good": {[]string{good, "team//app"}, 2, nil, []string{"team//app", "team/app"}},
 		"unknown flag":            {[]string{"--all-tag", good}, 2, nil, []string{"--all-tag", "--all-tags"}},
 		"unknown output":          {[]string{"-o", "xml", good}, 2, nil, []string{"xml", "name", "json", "yaml", "wide"}},
-		"bad platform":            {[]string{"--platform", "linux", good}, 2, nil, []string{"linux/amd64"}},
+		"bad platform":            {[]string{"--platform", "linux", good}, 2, nil, []string{"linux/arm64", "leave it out"}},
 		"tag with --all-tags":     {[]string{"--all-tags", good}, 2, nil, []string{r.Host + "/team/app"}},
 		"bad jobs":                {[]string{"--jobs", "0", good}, 2, nil, []string{"--jobs"}},
 		"missing file":            {[]string{"-f", "no-such-file"}, 2, nil, []string{"no-such-file"}},
@@ -74,6 +75,7 @@ func TestImportExitCodesAndMessages(t *testing.T) {
 
 // Each output format is one a program can read.
 func TestImportOutputFormats(t *testing.T) {
+	t.Parallel()
 	s, r := harness.SharedServer(t), registry.Start(t, registry.Distribution)
 	hello, multi := images.HelloWorld(t), images.MultiArch(t)
 	refs := []string{r.Push(t, "library/hello-world:1", hello), r.Push(t, "team/multi:1", multi)}
@@ -150,6 +152,7 @@ func TestImportOutputFormats(t *testing.T) {
 }
 
 func TestImportFromFileAndStandardInput(t *testing.T) {
+	t.Parallel()
 	s, r := harness.SharedServer(t), registry.Start(t, registry.Distribution)
 	imgs := images.Numbered(t, 3)
 	r.PushAll(t, "team/app", imgs)
@@ -182,6 +185,7 @@ func TestImportFromFileAndStandardInput(t *testing.T) {
 }
 
 func TestImportAllTags(t *testing.T) {
+	t.Parallel()
 	s, r := harness.SharedServer(t), registry.Start(t, registry.Distribution)
 	imgs := images.Numbered(t, 25)
 	r.PushAll(t, "team/app", imgs)
@@ -196,6 +200,7 @@ func TestImportAllTags(t *testing.T) {
 
 // --platform imports one child of an index and leaves the others.
 func TestImportPlatform(t *testing.T) {
+	t.Parallel()
 	s, r := harness.SharedServer(t), registry.Start(t, registry.Distribution)
 	multi := images.MultiArch(t)
 	ref := r.Push(t, "team/multi:1", multi)
@@ -215,6 +220,7 @@ func TestImportPlatform(t *testing.T) {
 }
 
 func TestImportDryRunStoresNothing(t *testing.T) {
+	t.Parallel()
 	s, r := harness.SharedServer(t), registry.Start(t, registry.Distribution)
 	multi := images.MultiArch(t)
 	ref := r.Push(t, "team/multi:1", multi)
@@ -234,6 +240,7 @@ func TestImportDryRunStoresNothing(t *testing.T) {
 // A digest that is stored costs one HEAD; another reference to it is added to
 // those known, and the first is kept.
 func TestImportAgain(t *testing.T) {
+	t.Parallel()
 	s, r := harness.SharedServer(t), registry.Start(t, registry.Distribution)
 	img := images.Busybox(t)
 	first := r.Push(t, "library/busybox:1.36", img)
@@ -270,6 +277,7 @@ func TestImportAgain(t *testing.T) {
 // A running server that holds the data directory gets the images; without one
 // they go into the directory, which is made if that is said; the environment's KUBECONFIG is heeded.
 func TestImportTargets(t *testing.T) {
+	t.Parallel()
 	r := registry.Start(t, registry.Distribution)
 	imgs := images.Numbered(t, 3)
 	r.PushAll(t, "team/app", imgs)
@@ -302,6 +310,7 @@ func TestImportTargets(t *testing.T) {
 
 // A registry that hands out other bytes than a digest names is found out.
 func TestImportChecksBytes(t *testing.T) {
+	t.Parallel()
 	s := harness.SharedServer(t)
 	tamper := func(t *testing.T, r *registry.Registry, blob v1.Hash) {
 		t.Helper()

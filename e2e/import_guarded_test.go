@@ -16,6 +16,7 @@ import (
 // Registries with certificates of a private authority are imported from: one that asks for a password, one that sends to
 // a token server, and that one as the mirror of a registry that is not there.
 func TestImportFromGuardedRegistries(t *testing.T) {
+	t.Parallel()
 	s := harness.SharedServer(t)
 	for _, kind := range registry.Kinds(t) {
 		t.Run(string(kind), func(t *testing.T) {

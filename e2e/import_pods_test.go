@@ -15,6 +15,7 @@ import (
 // Every image that pods run is imported, of this server or of another cluster:
 // by the digest in a pod's status, whatever its spec says, else by the spec.
 func TestImportFromPods(t *testing.T) {
+	t.Parallel()
 	r := registry.Start(t, registry.Distribution)
 	busybox, multi := images.Busybox(t), images.MultiArch(t)
 	r.Push(t, "library/busybox:1", busybox)

@@ -15,6 +15,7 @@ import (
 
 // One command imports what is in a registry, one shows it: the main job.
 func TestImportFromRealRegistries(t *testing.T) {
+	t.Parallel()
 	for _, kind := range registry.Kinds(t) {
 		t.Run(string(kind), func(t *testing.T) {
 			s, r := harness.StartServer(t), registry.Start(t, kind)
@@ -36,7 +37,7 @@ func TestImportFromRealRegistries(t *testing.T) {
 			}
 
 			// Every image, both indexes, each of their platforms, and nothing
-			// else: an attestation is no image.
+			// else: an attestation is not an image.
 			want := []string{images.Digest(t, busybox).String(), images.Digest(t, hello).String(),
 				images.Digest(t, multi).String(), images.Digest(t, list).String()}
 			for _, index := range []v1.ImageIndex{multi, list} {

@@ -13,6 +13,7 @@ import (
 )
 
 func TestKubectlGet(t *testing.T) {
+	t.Parallel()
 	s, r := harness.SharedServer(t), registry.Start(t, registry.Distribution)
 	busybox, multi := images.Busybox(t), images.MultiArch(t)
 	s.Import(t, r.Push(t, "library/busybox:1", busybox), r.Push(t, "team/multi:1", multi))
@@ -125,6 +126,7 @@ func cells(header, row string) map[string]string {
 }
 
 func TestKubectlDiscoveryAndExplain(t *testing.T) {
+	t.Parallel()
 	s := harness.SharedServer(t)
 	t.Run("api-resources", func(t *testing.T) {
 		out := s.Kubectl(t, "api-resources", "--api-group", "image.openshift.io", "-o", "wide", "--no-headers")
@@ -152,6 +154,7 @@ func TestKubectlDiscoveryAndExplain(t *testing.T) {
 
 // A list in pages shows one snapshot, whatever is written meanwhile.
 func TestKubectlListInPages(t *testing.T) {
+	t.Parallel()
 	s := harness.SharedServer(t)
 	const n = 23
 	var list strings.Builder
@@ -170,6 +173,7 @@ func TestKubectlListInPages(t *testing.T) {
 }
 
 func TestKubectlWatch(t *testing.T) {
+	t.Parallel()
 	s := harness.SharedServer(t)
 	s.KubectlStdin(t, plainImage("watched-0"), "create", "-f", "-")
 	// Once the first is printed, the watch starts from the list that held it.
@@ -183,6 +187,7 @@ func TestKubectlWatch(t *testing.T) {
 }
 
 func TestKubectlWritesAndPatches(t *testing.T) {
+	t.Parallel()
 	s := harness.SharedServer(t)
 	create := func(t *testing.T, name string) {
 		t.Helper()
@@ -290,6 +295,7 @@ func TestKubectlWritesAndPatches(t *testing.T) {
 // What was derived from content that a digest names cannot be changed: not
 // silently, as elsewhere, but with an answer that names the field.
 func TestImmutableContent(t *testing.T) {
+	t.Parallel()
 	s, r := harness.SharedServer(t), registry.Start(t, registry.Distribution)
 	img := images.HelloWorld(t)
 	s.Import(t, r.Push(t, "library/hello-world:1", img))
@@ -333,6 +339,7 @@ func TestImmutableContent(t *testing.T) {
 }
 
 func TestKubectlDeleteCollection(t *testing.T) {
+	t.Parallel()
 	s := harness.SharedServer(t)
 	var list strings.Builder
 	for i := range 12 {

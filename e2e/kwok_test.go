@@ -105,6 +105,7 @@ func podCounts(t *testing.T, s *harness.Server) (map[string]string, error) {
 // that is away shows its last state with its age, also to a server that was killed and started meanwhile, and what happened
 // while it was away is known when it is back.
 func TestPodsOfClusters(t *testing.T) {
+	t.Parallel()
 	r := registry.Start(t, registry.Distribution)
 	n := *kwokPods * 3 / 50
 	all := images.Numbered(t, n)

@@ -2,9 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -28,7 +25,7 @@ func BenchmarkLeases(b *testing.B) {
 				s := harness.StartServer(b)
 				client := kubernetes.NewForConfigOrDie(s.Config(b)).CoordinationV1().Leases("nodes")
 				<-time.After(interval) // what starting leaves to do is not measured
-				idle := serverTime(b, s.PID(), span)
+				idle := serverTime(b, s, span)
 
 				stop := make(chan struct{})
 				var renewing sync.WaitGroup
@@ -61,7 +58,7 @@ func BenchmarkLeases(b *testing.B) {
 					})
 				}
 				<-time.After(2 * interval)
-				busy := serverTime(b, s.PID(), span)
+				busy := serverTime(b, s, span)
 				close(stop)
 				renewing.Wait()
 				b.ReportMetric(1000*idle.Seconds()/span.Seconds(), "idle-millicores")
@@ -71,31 +68,10 @@ func BenchmarkLeases(b *testing.B) {
 	}
 }
 
-// serverTime is the processor time that a process uses in the next span.
-func serverTime(b *testing.B, pid int, span time.Duration) time.Duration {
+// serverTime is the processor time that a server uses in the next span.
+func serverTime(b *testing.B, s *harness.Server, span time.Duration) time.Duration {
 	b.Helper()
-	before := processorTime(b, pid)
+	before := s.Process().ProcessorTime(b)
 	<-time.After(span)
-	return processorTime(b, pid) - before
-}
-
-// processorTime is what a process has used so far: fields 14 and 15 of
-// /proc/<pid>/stat, in hundredths of a second (proc(5); USER_HZ is 100 on Linux).
-func processorTime(b *testing.B, pid int) time.Duration {
-	b.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		b.Fatal(err)
-	}
-	// The second field is a name in parentheses that may hold spaces.
-	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-	var ticks int
-	for _, field := range fields[11:13] {
-		n, err := strconv.Atoi(field)
-		if err != nil {
-			b.Fatal(err)
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * 10 * time.Millisecond
+	return s.Process().ProcessorTime(b) - before
 }

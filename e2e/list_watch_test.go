@@ -18,6 +18,7 @@ import (
 // A list in pages is of one moment, whatever is written between two pages, and
 // so is a list at an exact resourceVersion.
 func TestListsAreSnapshots(t *testing.T) {
+	t.Parallel()
 	s := harness.SharedServer(t)
 	client := imageClient(t, s)
 	create := func(name string) {
@@ -85,6 +86,7 @@ func TestListsAreSnapshots(t *testing.T) {
 // versions that rise; with sendInitialEvents it begins with what there is and
 // marks the end of that by a bookmark.
 func TestWatchFromResourceVersion(t *testing.T) {
+	t.Parallel()
 	s := harness.SharedServer(t)
 	client := imageClient(t, s)
 	s.KubectlStdin(t, plainImage("before"), "create", "-f", "-")
@@ -168,6 +170,7 @@ func nextEvent(t *testing.T, w watch.Interface) watch.Event {
 
 // A version that cannot be is refused, and not waited for.
 func TestVersionsOutOfReach(t *testing.T) {
+	t.Parallel()
 	s := harness.SharedServer(t)
 	client := imageClient(t, s)
 	if _, err := client.List(t.Context(), metav1.ListOptions{ResourceVersion: "999999999", ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan}); !apierrors.IsTimeout(err) || !isTooLargeVersion(err) {

@@ -15,6 +15,7 @@ import (
 // end and its next start. What it restores, `tidewaiter restore` takes, with the
 // tables that Litestream keeps in the database.
 func TestLitestream(t *testing.T) {
+	t.Parallel()
 	const batch = 40
 	dir := t.TempDir()
 	replica := filepath.Join(dir, "replica")

@@ -38,6 +38,7 @@ const watchPath = "/apis/image.openshift.io/v1/watch/images"
 
 // kubectl --raw reaches each row as it is.
 func TestRowsWithKubectlRaw(t *testing.T) {
+	t.Parallel()
 	s := harness.SharedServer(t)
 	create := func(name string) {
 		t.Helper()

@@ -22,6 +22,7 @@ import (
 
 // One process owns a data directory, and the second is told which.
 func TestDataDirectoryHasOneOwner(t *testing.T) {
+	t.Parallel()
 	s := harness.StartServer(t)
 	got := harness.Run(t, harness.ServeCommand(t, s.DataDir))
 	if got.Code == 0 {
@@ -37,6 +38,7 @@ func TestDataDirectoryHasOneOwner(t *testing.T) {
 
 // So does an import without a server, for as long as it runs.
 func TestImportOwnsDataDirectory(t *testing.T) {
+	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and says nothing
 	if err != nil {
 		t.Fatal(err)
@@ -57,6 +59,7 @@ func TestImportOwnsDataDirectory(t *testing.T) {
 
 // A database of a newer program is refused, not guessed at.
 func TestNewerDatabaseIsRefused(t *testing.T) {
+	t.Parallel()
 	s := harness.StartServer(t)
 	if code := s.Terminate(t); code != 0 {
 		t.Fatalf("exit code %d", code)
@@ -79,6 +82,7 @@ func TestNewerDatabaseIsRefused(t *testing.T) {
 }
 
 func TestMisuseOfServe(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := func(name, text string) string {
 		path := filepath.Join(dir, name)
@@ -121,6 +125,7 @@ func TestMisuseOfServe(t *testing.T) {
 // SIGTERM: a watch is ended as after its timeout, a request under way is
 // answered, the exit code is 0, and a new start has everything.
 func TestTerminationIsClean(t *testing.T) {
+	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		t.Run(sig.String(), func(t *testing.T) {
 			s := harness.StartServer(t)
@@ -199,6 +204,7 @@ func (w *watchStream) next(t *testing.T) watchEvent {
 
 // Everything a cluster's tools ask a Kubernetes server for is there.
 func TestServerEndpoints(t *testing.T) {
+	t.Parallel()
 	s := harness.SharedServer(t)
 	for path, want := range map[string][]string{
 		"/healthz":                               {"ok"},

@@ -281,6 +281,7 @@ func writePolicy(t *testing.T, documents string) string {
 
 // Several signatures on one image; signatures that come after the image; an index and its platforms.
 func TestCosignImages(t *testing.T) {
+	t.Parallel()
 	r := registry.Start(t, registry.Distribution)
 	c := newCosign(t)
 	c.key("ours", "p256")
@@ -361,6 +362,7 @@ func TestCosignImages(t *testing.T) {
 
 // What a log vouches for: that the signature is in it, at a time and by the key that made it.
 func TestCosignLogged(t *testing.T) {
+	t.Parallel()
 	r := registry.Start(t, registry.Distribution)
 	ours, other := newCosignWithLog(t, rekor.Start(t)), newCosignWithLog(t, rekor.Start(t))
 	ours.key("ours", "p256")

@@ -17,6 +17,7 @@ import (
 // Signatures that containers/image carries for its own tests, made by others: posted with their image, and judged by the
 // server. They are read from the Go module cache; none is in this repository.
 func TestThirdPartySignatures(t *testing.T) {
+	t.Parallel()
 	var module struct{ Dir, Error string }
 	out, err := exec.Command("go", "mod", "download", "-json", "go.podman.io/image/v5@v5.42.0").Output()
 	if json.Unmarshal(out, &module) != nil || module.Dir == "" {

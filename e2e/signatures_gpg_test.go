@@ -87,6 +87,7 @@ const gpgTrusted = "AtomicImageV1 Trusted=True/SignatureVerified ForImage=True"
 // Signatures by the real gpg, in lookaside storage that registries.d files name: found by import through the user's own
 // files, and by import, verify and the worker that imports what is pushed through those of their configuration.
 func TestGPGSignatures(t *testing.T) {
+	t.Parallel()
 	g := newGPG(t)
 	algorithms := []string{"rsa2048", "ed25519", "nistp256"}
 	keyring := g.keys(algorithms...)
@@ -158,6 +159,7 @@ func TestGPGSignatures(t *testing.T) {
 
 // A registry with OpenShift's signature extension: the real one behind a proxy that adds what OpenShift's adds.
 func TestGPGSignatureExtension(t *testing.T) {
+	t.Parallel()
 	g := newGPG(t)
 	keyring := g.keys("ed25519")
 	r := registry.Start(t, registry.Distribution)

@@ -58,6 +58,7 @@ func awaitVerdict(t *testing.T, s *harness.Server, digest, verdict, repository s
 // copy with its signatures, and then signed anew. Each repository has its own verdict all the time. The policies are applied
 // with kubectl, and verdicts follow when they come, change and go.
 func TestPromotion(t *testing.T) {
+	t.Parallel()
 	r := registry.Start(t, registry.Distribution)
 	s := harness.StartServer(t)
 	c := newCosign(t)
@@ -127,6 +128,7 @@ func TestPromotion(t *testing.T) {
 
 // A key is replaced: both count while images are signed anew, and the old one no longer when they are.
 func TestKeyRotation(t *testing.T) {
+	t.Parallel()
 	r := registry.Start(t, registry.Distribution)
 	s := harness.StartServer(t)
 	c := newCosign(t)
@@ -161,6 +163,7 @@ func TestKeyRotation(t *testing.T) {
 
 // A signature that is deleted at the registry goes when the image is searched again.
 func TestSignatureDeletion(t *testing.T) {
+	t.Parallel()
 	r := registry.Start(t, registry.Distribution)
 	s := harness.StartServer(t)
 	c := newCosign(t)

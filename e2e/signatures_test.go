@@ -14,6 +14,7 @@ import (
 
 // imagesignatures has create and delete, and the signature shows in its Image.
 func TestImageSignatures(t *testing.T) {
+	t.Parallel()
 	s := harness.SharedServer(t)
 	s.KubectlStdin(t, plainImage("signed"), "create", "-f", "-")
 	client := restClient(t, s.Config(t))

@@ -385,7 +385,7 @@ func TestPruningByLists(t *testing.T) {
 
 	cluster.Kill(t)
 	harness.Eventually(t, func() error {
-		if got := s.TryKubectl(t, "get", "rc", "-A"); !strings.Contains(got.Stderr, "it is unknown which images pods use: the pods of cluster prod are those of") {
+		if got := s.TryKubectl(t, "get", "rc", "-A"); !strings.Contains(got.Stderr, "it is unknown which images pods use or workloads need: the pods of cluster prod are those of") {
 			return fmt.Errorf("%d %s%s", got.Code, got.Stdout, got.Stderr)
 		}
 		return nil

@@ -241,7 +241,7 @@ func logsIn(t *testing.T, config *rest.Config) {
 	}
 }
 
-// pushedArtifact is what OpenShift's registry makes of a manifest that is no image's, of one layer.
+// pushedArtifact is what OpenShift's registry makes of a manifest that is not an image's, of one layer.
 func pushedArtifact(t testing.TB, repository, config, configType, layerType string, more map[string]any) map[string]any {
 	t.Helper()
 	manifest := map[string]any{
@@ -268,7 +268,7 @@ func digestOf(content string) string {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(content)))
 }
 
-// The requests of OpenShift's registry when what is no image is pushed to it: cosign's signatures and attestations by tag and
+// The requests of OpenShift's registry when what is not an image is pushed to it: cosign's signatures and attestations by tag and
 // as referrers, a chart, and what ORAS pushes. All are found by tag and by name, and none is among images: not in lists from
 // stored bytes or in pages, not in tables, not in watches.
 func TestRegistryOfStreamsTakesArtifacts(t *testing.T) {

@@ -43,6 +43,7 @@ func verify(t *testing.T, code int, args ...string) (v verdict, stderr string) {
 
 // Scripts go by the exit code: 0 trusted, 1 not, 2 could not tell. No server takes part.
 func TestVerifyExitCodes(t *testing.T) {
+	t.Parallel()
 	r := registry.Start(t, registry.Distribution)
 	c := newCosign(t)
 	c.key("ours", "p256")
@@ -103,6 +104,7 @@ func TestVerifyExitCodes(t *testing.T) {
 
 // Verdicts are the server's: it judges what is posted, overrides what clients claim, and follows the policy's file.
 func TestVerdictsOfAServer(t *testing.T) {
+	t.Parallel()
 	r := registry.Start(t, registry.Distribution)
 	c := newCosign(t)
 	c.key("ours", "p256")
@@ -239,7 +241,7 @@ func TestVerdictsOfAServer(t *testing.T) {
 	})
 	t.Run("verify --all", func(t *testing.T) {
 		out := harness.MustRun(t, harness.Command{Path: harness.Binary(t), Args: []string{"verify", "--all", "--kubeconfig", s.Kubeconfig}})
-		if out != "1 images: 1 True, 0 ByIndex, 0 False, 0 Unknown, 0 Unsigned; 0 verdicts changed\n" {
+		if out != "1 images: 1 True, 0 ByIndex, 0 False, 0 Unknown, 0 Unsigned, 0 NoPolicy; 0 verdicts changed\n" {
 			t.Errorf("it prints %q", out)
 		}
 	})
@@ -258,6 +260,7 @@ func ocStatus(s storedSignature) string {
 // all images are judged again. Once a policy covers it, the server judges. The requests are those that oc makes
 // (pkg/cli/admin/verifyimagesignature): it asks who its user is, gets the Image, and puts it back with its own conditions.
 func TestAdministratorsVerdict(t *testing.T) {
+	t.Parallel()
 	g := newGPG(t)
 	keyring := g.keys("ed25519")
 	dir := filepath.Join(t.TempDir(), "data")

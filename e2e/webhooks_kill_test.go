@@ -15,6 +15,7 @@ import (
 // of pushes has all of their images in the end. The registry sends what was not
 // acknowledged again, and nothing else: what was is imported from the spool.
 func TestKillDuringPushes(t *testing.T) {
+	t.Parallel()
 	const n, waves = 200, 4
 	h := startHooked(t, registry.Distribution, false)
 	pushed := images.Numbered(t, n)

@@ -56,6 +56,7 @@ func (h *hooked) tell(t *testing.T, references ...string) {
 // Who has no secret, asks for what is not there, sends too much or speaks for
 // another registry changes nothing, and learns no more than that.
 func TestWebhookRefusals(t *testing.T) {
+	t.Parallel()
 	h := startHooked(t, registry.Distribution, true)
 	event := func(host, rest string) string {
 		return fmt.Sprintf(`{"events":[{"id":"1","action":"push","target":{"repository":"team/app","tag":"v1"%s},"request":{"host":%q}}]}`, rest, host)

@@ -22,6 +22,7 @@ import (
 // a real registry. The times are logged, the longest only bounded by patience:
 // they are figures of the machine.
 func TestSignedPushAppears(t *testing.T) {
+	t.Parallel()
 	const pushes = 3
 	policy := map[string]string{"legacy": "MatchRepository", "bundle": "DigestOnly"}
 	for _, kind := range registry.Kinds(t) {

@@ -18,6 +18,7 @@ import (
 // What cannot be imported is tried again by itself if that may help. If not, it
 // is kept with its reason for an administrator, who tries it again or drops it.
 func TestSpoolCommand(t *testing.T) {
+	t.Parallel()
 	h := startHooked(t, registry.Distribution, true)
 	// The registry's own notifications are refused for this repository.
 	numbered := images.Numbered(t, 2)
@@ -84,6 +85,7 @@ func nested(depth int) v1.ImageIndex {
 // Events tell of a push, and of a delete. The delete marks the Image, which
 // stays; a push takes the mark away.
 func TestDeletedInRegistry(t *testing.T) {
+	t.Parallel()
 	for _, kind := range registry.Kinds(t) {
 		t.Run(string(kind), func(t *testing.T) {
 			h := startHooked(t, kind, false)

@@ -13,6 +13,7 @@ import (
 // A repository in the configuration is looked through when the server starts:
 // of this push nobody told, and of the delete neither.
 func TestSweep(t *testing.T) {
+	t.Parallel()
 	r := registry.Start(t, registry.Distribution)
 	image := images.Numbered(t, 1)[0]
 	digest := images.Digest(t, image).String()

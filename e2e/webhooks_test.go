@@ -15,6 +15,7 @@ import (
 // trigger than the registry's notification. The times are logged, and bounded by
 // patience only: they are figures of the machine.
 func TestPushAppears(t *testing.T) {
+	t.Parallel()
 	for _, kind := range registry.Kinds(t) {
 		for _, listener := range []string{"TLS", "plain"} {
 			t.Run(string(kind)+"/"+listener, func(t *testing.T) {
@@ -26,7 +27,7 @@ func TestPushAppears(t *testing.T) {
 				began := time.Now()
 				ref := h.registry.Push(t, "team/multi:v1", multi)
 				pushed := time.Now()
-				awaitRow(t, watch, images.Digest(t, multi).String(), "Unsigned")
+				awaitRow(t, watch, images.Digest(t, multi).String(), "NoPolicy")
 				t.Logf("an index of %d platforms: pushed in %v, seen %v later", len(images.Platforms), pushed.Sub(began), time.Since(pushed))
 				want = append(want, images.Digest(t, multi).String())
 				for _, child := range images.Children(t, multi) {
@@ -71,6 +72,7 @@ func TestPushAppears(t *testing.T) {
 // What is pushed while the server is down arrives when it is back: the registry
 // keeps what was not acknowledged.
 func TestPushesWhileServerIsDown(t *testing.T) {
+	t.Parallel()
 	for _, kind := range registry.Kinds(t) {
 		t.Run(string(kind), func(t *testing.T) {
 			h := startHooked(t, kind, false)

@@ -2,6 +2,8 @@ package imageapi_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -16,10 +18,14 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"github.com/tidewaiter/tidewaiter/coreapi/pages"
+	"github.com/tidewaiter/tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 )
 
-// artifactFiles are manifests of what is no image, and what each is.
+// artifactFiles are manifests of what is not an image, and what each is.
 var artifactFiles = map[string]string{
 	"cosign-sig.json":           "application/vnd.dev.cosign.simplesigning.v1+json",
 	"buildkit-attestation.json": "application/vnd.in-toto+json",
@@ -48,7 +54,7 @@ func (s storages) namesOf(t *testing.T, selector string) (names []string) {
 	return names
 }
 
-// What is no image is stored, marked and found by name; lists have it if they ask, and those alone.
+// What is not an image is stored, marked and found by name; lists have it if they ask, and those alone.
 func TestArtifactsAreNoImages(t *testing.T) {
 	t.Parallel()
 	s := newStorages(t, nil)
@@ -245,6 +251,23 @@ func TestNobodyMarksArtifacts(t *testing.T) {
 	}
 }
 
+// An artifact that a pod mounts as a volume is kept.
+func TestArtifactsThatPodsMountAreKept(t *testing.T) {
+	t.Parallel()
+	p := &pods{synced: true}
+	s := newStoragesWith(t, imageapi.Options{Usage: p})
+	artifact := s.mustCreate(t, bareImage(t, "helm-chart.json", ""))
+	p.use(artifact.Name)
+	_, _, err := s.images.Delete(requestContext(), artifact.Name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{})
+	if !apierrors.IsConflict(err) || !strings.Contains(err.Error(), "uses it") {
+		t.Errorf("it is deleted: %v", err)
+	}
+	p.use()
+	if _, _, err := s.images.Delete(requestContext(), artifact.Name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
 // Applying what is not there yet makes it where it belongs.
 func TestArtifactsAreApplied(t *testing.T) {
 	t.Parallel()
@@ -320,5 +343,42 @@ func TestMappingsOfArtifacts(t *testing.T) {
 	}
 	if err := remove(); err != nil {
 		t.Errorf("after the deletion of its tag: %v", err)
+	}
+}
+
+// A list of both that takes longer than revisions are kept goes on where it was, also among the artifacts.
+func TestListWithArtifactsGoesOnAfterItHasExpired(t *testing.T) {
+	d := dbtest.Open(t)
+	s := newStoragesOn(t, d, imageapi.Options{})
+	for file := range artifactFiles {
+		if _, err := s.create(bareImage(t, file, "")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expired := 0
+	var got []string
+	err := pages.Each(t.Context(), metav1.ListOptions{Limit: 1}, func(_ context.Context, o metav1.ListOptions) (*imagev1.ImageList, error) {
+		options := selected("artifact=any")
+		options.Limit, options.Continue = o.Limit, o.Continue
+		obj, err := s.images.List(requestContext(), options)
+		if err != nil {
+			expired++
+			return nil, err
+		}
+		return obj.(*imagev1.ImageList), nil
+	}, func(list *imagev1.ImageList) error {
+		for i := range list.Items {
+			got = append(got, list.Items[i].Name)
+		}
+		if expired > len(artifactFiles) {
+			return errors.New("it goes on for ever")
+		}
+		if _, err := s.create(&imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: manifest.Digest(fmt.Append(nil, len(got)))}, DockerImageReference: "registry.example.com/acme/web"}); err != nil {
+			return err
+		}
+		return d.Compact(t.Context(), d.Revision())
+	})
+	if slices.Sort(got); err != nil || len(got) != len(artifactFiles) || len(slices.Compact(got)) != len(artifactFiles) || expired == 0 {
+		t.Errorf("after %d expiries there are %v: %v", expired, got, err)
 	}
 }

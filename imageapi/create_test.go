@@ -211,12 +211,27 @@ func TestCreateIndexWithoutMediaType(t *testing.T) {
 	}
 }
 
-// An index may hold entries without a platform; they are no reason to refuse it.
+// An index may hold entries without a platform; they are not a reason to refuse it.
 func TestCreateIndexWithoutPlatform(t *testing.T) {
 	s := newStorages(t, nil)
 	created := s.mustCreate(t, bareImage(t, "oci-index.json", ""))
 	if n := len(created.DockerImageManifests); n != 4 || created.DockerImageManifests[3].OS != "" {
 		t.Errorf("manifests %+v", created.DockerImageManifests)
+	}
+}
+
+// So may one that is pushed to OpenShift's registry, which keeps the manifest. It can be changed afterwards.
+func TestPushedIndexWithoutPlatform(t *testing.T) {
+	s := newStorages(t, nil)
+	index := bareImage(t, "oci-index.json", "")
+	index.Annotations = map[string]string{imagev1.ImageManifestBlobStoredAnnotation: "true"}
+	created := s.mustCreate(t, index)
+	if n := len(created.DockerImageManifests); n != 4 || created.DockerImageManifests[3].OS != "" || created.DockerImageManifest != "" {
+		t.Errorf("manifests %+v, manifest %q", created.DockerImageManifests, created.DockerImageManifest)
+	}
+	created.Labels = map[string]string{"team": "base"}
+	if _, err := s.update(created); err != nil {
+		t.Error(err)
 	}
 }
 

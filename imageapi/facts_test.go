@@ -22,6 +22,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
@@ -211,6 +212,37 @@ type pods struct {
 	doubts []string     // about clusters
 	asked  atomic.Int64 // calls of PodsUsing
 	told   func(digests []string)
+
+	needing    map[string]int // workloads that need an image
+	needDoubts []string
+}
+
+// NeededBy has all workloads in one namespace, numbered.
+func (p *pods) NeededBy(digests []string, references []reference.Reference, most int) (workloads []string) {
+	n := 0
+	for _, digest := range digests {
+		digest, _, _ = strings.Cut(digest, "@")
+		n += p.needing[digest]
+	}
+	for _, ref := range references {
+		n += p.needing[ref.Pulled().String()]
+	}
+	for i := range min(most, n) {
+		workloads = append(workloads, fmt.Sprintf("prod/team/deployments/app-%d", i))
+	}
+	return workloads
+}
+
+func (p *pods) NeedDoubts() []string { return p.needDoubts }
+
+// need has workloads need images, and none else.
+func (p *pods) need(keys ...string) {
+	changed := slices.Collect(maps.Keys(p.needing))
+	p.needing = map[string]int{}
+	for _, key := range keys {
+		p.needing[key] = 1
+	}
+	p.told(append(changed, keys...))
 }
 
 func (p *pods) Synced() bool { return p.synced }
@@ -250,7 +282,7 @@ func (p *pods) PodsUsing(digests []string, references []reference.Reference) (n 
 }
 
 func (p *pods) InUse() (digests, references []string) {
-	for key := range p.using {
+	for _, key := range slices.Concat(slices.Collect(maps.Keys(p.using)), slices.Collect(maps.Keys(p.needing))) {
 		if strings.Contains(key, "/") {
 			references = append(references, key)
 		} else {
@@ -337,7 +369,7 @@ func TestUsed(t *testing.T) {
 func TestUsedIsNotKnown(t *testing.T) {
 	for _, tt := range []struct {
 		name, cell string
-		usage      imageapi.Usage
+		usage      imageregistry.Usage
 		is         func(error) bool
 	}{
 		{"no pods", "<none>", nil, apierrors.IsBadRequest},
@@ -435,6 +467,10 @@ func (*heard) Users([]string, []reference.Reference, int) []string { return nil 
 func (*heard) InUse() (digests, references []string) { return nil, nil }
 
 func (*heard) Subscribe(func([]string)) (cancel func()) { return func() {} }
+
+func (h *heard) NeededBy([]string, []reference.Reference, int) []string { return nil }
+
+func (h *heard) NeedDoubts() []string { return nil }
 
 func (h *heard) PodsUsing(_ []string, references []reference.Reference) int {
 	h.references = references

@@ -21,6 +21,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
 	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
 )
 
 var (
@@ -52,7 +53,7 @@ type storages struct {
 	}
 }
 
-func newStorages(t testing.TB, verifier imageapi.Verifier) storages {
+func newStorages(t testing.TB, verifier imageregistry.Verifier) storages {
 	t.Helper()
 	return newStoragesWith(t, imageapi.Options{Verifier: verifier})
 }

@@ -192,6 +192,33 @@ func TestUsedImagesAreKept(t *testing.T) {
 	wantDeleted(t, s.images, digestOf(3))
 }
 
+// What workloads need is kept though no pod runs, by its platform and by its index, too. While it is unknown what they need, all
+// is. It is not used.
+func TestNeededImagesAreKept(t *testing.T) {
+	t.Parallel()
+	p := &pods{synced: true}
+	s := newTagStoragesOf(t, imageapi.Options{Usage: p})
+	s.withImages(map[int][]int{1: nil, 2: {21, 22}, 21: nil, 22: nil, 3: {31}, 31: nil, 4: nil, 5: nil})
+	p.need(digestOf(1), digestOf(21), digestOf(3))
+	p.needing[digestOf(1)] = 7
+	if got := s.selected(s.images, "used=true"); len(got) != 0 {
+		t.Errorf("used are %v", got)
+	}
+	wantKept(t, s.images, digestOf(1), "needed", "workloads prod/team/deployments/app-0, prod/team/deployments/app-1, prod/team/deployments/app-2 and more need it")
+	wantKept(t, s.images, digestOf(2), "needed", "workload prod/team/deployments/app-0 needs it")
+	wantDeleted(t, s.images, digestOf(22))
+	wantKept(t, s.images, digestOf(31), "needed", "workload prod/team/deployments/app-0 needs it")
+	p.need()
+	wantDeleted(t, s.images, digestOf(21))
+
+	p.need(digestOf(4))
+	p.needDoubts = []string{"the cronjobs.batch of cluster prod are not known: no \u001b[31mright"}
+	wantKept(t, s.images, digestOf(4), "needed,workloads", "it is unknown whether workloads need it: the cronjobs.batch of cluster prod are not known: no \ufffd[31mright")
+	wantKept(t, s.images, digestOf(5), "workloads", "cronjobs.batch")
+	p.needDoubts = nil
+	wantDeleted(t, s.images, digestOf(3))
+}
+
 // A tag that comes to lead to an image while that is being deleted keeps it: the image has changed with it, so it is asked
 // again.
 func TestTaggedWhileDeleted(t *testing.T) {
@@ -279,30 +306,5 @@ func TestCollectionKeepsWhatIsTagged(t *testing.T) {
 	}
 	if err := remove(); err != nil || len(left()) != 0 {
 		t.Errorf("all allowed: %v, and %v are left", err, left())
-	}
-}
-
-// BenchmarkDelete/Images=N deletes an image among others, each with a tag: what that costs does not depend on how many there
-// are.
-func BenchmarkDelete(b *testing.B) {
-	for _, n := range []int{1_000, 10_000} {
-		b.Run(fmt.Sprintf("Images=%d", n), func(b *testing.B) {
-			s := newTagStoragesOf(b, imageapi.Options{Usage: &pods{synced: true}})
-			for i := range n {
-				s.withImages(map[int][]int{i + 1: nil})
-				s.ref = s.ref.WithTag(fmt.Sprint("v", i))
-				s.lead(tags.New(s.ref), digestOf(i+1), "import")
-			}
-			next := n
-			for b.Loop() {
-				b.StopTimer()
-				next++
-				s.withImages(map[int][]int{next: nil})
-				b.StartTimer()
-				if err := deleteImage(s.images, digestOf(next)); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/tidewaiter/tidewaiter/imageapi"
+	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
@@ -168,7 +169,7 @@ func TestDigestsIn(t *testing.T) {
 		"digest=" + manyDigests(101):           "",
 		"":                                     "",
 	} {
-		if got, ok := imageapi.DigestsIn(selector); strings.Join(got, " ") != want || ok != (want != "") {
+		if got, ok := imageregistry.DigestsIn(selector); strings.Join(got, " ") != want || ok != (want != "") {
 			t.Errorf("%s: %v, %v", selector, got, ok)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/warning"
 
-	"github.com/tidewaiter/tidewaiter/imageapi"
+	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
@@ -37,7 +37,7 @@ func signatureNames(t *testing.T, image *imagev1.Image) []string {
 	t.Helper()
 	names := []string{}
 	for i := range image.Signatures {
-		_, name, err := imageapi.SplitSignatureName(image.Signatures[i].Name)
+		_, name, err := imageregistry.SplitSignatureName(image.Signatures[i].Name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +197,7 @@ type stubVerifier struct {
 	saw   []imagev1.SignatureCondition // of the first signature, as handed in
 }
 
-func (v *stubVerifier) Verify(_ context.Context, image *imagev1.Image, _ func(string) (*imagev1.Image, error)) bool {
+func (v *stubVerifier) Verify(_ context.Context, image *imagev1.Image, _ func(string) ([]*imagev1.Image, error)) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(image.Signatures) == 0 {

@@ -150,7 +150,7 @@ func TestImportThatOnlyLooks(t *testing.T) {
 	}
 }
 
-// What oc new-app --list asks for is no image, and does not stand in the way of what is; into a tag it cannot be imported.
+// What oc new-app --list asks for is not an image, and does not stand in the way of what is; into a tag it cannot be imported.
 func TestImportOfEverything(t *testing.T) {
 	t.Parallel()
 	s, r := newImports(t, imageapi.Options{Authorizer: follower{follows: true}, AllowedRegistries: []configv1.RegistryLocation{{DomainName: "registry.example.com"}}}, "v1")

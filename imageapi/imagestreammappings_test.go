@@ -2,6 +2,7 @@ package imageapi_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,18 +15,22 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
 // ownRegistry is that of the streams of newMappings.
 const ownRegistry = "registry.internal:5000"
 
-func newMappings(t testing.TB, authorizer imageapi.Authorizer) *tagStorages {
+func newMappings(t testing.TB, authorizer imagestream.Authorizer) *tagStorages {
 	t.Helper()
 	return newTagStoragesOf(t, imageapi.Options{Authorizer: authorizer, Registry: ownRegistry})
 }
@@ -98,27 +103,89 @@ func TestMappingOfAStreamThatIsNotThere(t *testing.T) {
 	}
 }
 
-// A stream of the own registry shows how that is called from elsewhere. A stream of another registry does not.
-func TestPublicRepositories(t *testing.T) {
+// Each stream shows its place in the registry of the streams, and how that is called from elsewhere, whatever it follows: oc registry
+// login sends its token to the host of the first stream that it finds. Without a registry a stream names none.
+func TestAttackCredentialsForWhatAStreamFollows(t *testing.T) {
 	t.Parallel()
-	s := newTagStoragesOf(t, imageapi.Options{Registry: ownRegistry, PublicRegistry: "images.example.com"})
-	for name, want := range map[string]string{"app": "images.example.com/team/app", "other": ""} {
-		from := ""
-		if want == "" {
-			from = repository
-		}
-		s.mustCreateStream(stream(name, from))
-		if got := s.stream(name).Status.PublicDockerImageRepository; got != want {
-			t.Errorf("%s is known from elsewhere as %q, want %q", name, got, want)
+	for _, c := range []struct{ registry, public, internal, external string }{
+		{ownRegistry, "images.example.com", ownRegistry + "/team/", "images.example.com/team/"},
+		{ownRegistry, "", ownRegistry + "/team/", ""},
+		{},
+	} {
+		s := newTagStoragesOf(t, imageapi.Options{Registry: c.registry, PublicRegistry: c.public})
+		for name, follows := range map[string]string{"app": "", "other": repository} {
+			s.mustCreateStream(stream(name, follows))
+			internal, external := "", ""
+			if c.internal != "" {
+				internal = c.internal + name
+			}
+			if c.external != "" {
+				external = c.external + name
+			}
+			if got := s.stream(name).Status; got.DockerImageRepository != internal || got.PublicDockerImageRepository != external {
+				t.Errorf("with the registry %q and %q a stream that follows %q names %q and %q", c.registry, c.public, follows, got.DockerImageRepository, got.PublicDockerImageRepository)
+			}
+			field := fields.OneTermEqualSelector("status.dockerImageRepository", internal)
+			list, err := s.streams.List(inNamespace("team", s.asUser), &internalversion.ListOptions{FieldSelector: field})
+			if err != nil || !slices.ContainsFunc(list.(*imagev1.ImageStreamList).Items, func(one imagev1.ImageStream) bool { return one.Name == name }) {
+				t.Errorf("%s selects %+v, %v", field, list, err)
+			}
 		}
 	}
-	if got := newMappings(t, nil).mustCreateStream(stream("app", "")).Status.PublicDockerImageRepository; got != "" {
-		t.Errorf("without another name it is known from elsewhere as %q", got)
+}
+
+// A tag whose image is to be pulled from the registry of the streams says so, whichever way it is read. Without such a registry it
+// says where its image is.
+func TestLocalReferences(t *testing.T) {
+	t.Parallel()
+	for registry, want := range map[string]string{ownRegistry: ownRegistry + "/team/app@", "": repository + "@"} {
+		s := newTagStoragesOf(t, imageapi.Options{Registry: registry})
+		name := s.stored(repository)
+		local := istag("app:v1", "DockerImage/"+repository+"@"+name)
+		local.Tag.ReferencePolicy.Type = imagev1.LocalTagReferencePolicy
+		made, _, err := s.put(local)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := s.put(istag("app:v2", "DockerImage/"+repository+"@"+name)); err != nil {
+			t.Fatal(err)
+		}
+		read, err := s.streamTag("team", "app:v1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		source, err := s.streamTag("team", "app:v2")
+		if err != nil {
+			t.Fatal(err)
+		}
+		obj, err := s.all["imagetags"].(rest.Getter).Get(inNamespace("team", s.asUser), "app:v1", &metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := s.streamTags().List(inNamespace("team", s.asUser), &internalversion.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		listed := list.(*imagev1.ImageStreamTagList).Items
+		for what, c := range map[string]struct {
+			image *imagev1.Image
+			want  string
+		}{
+			"the answer": {&made.Image, want}, "the tag": {&read.Image, want}, "the imagetag": {obj.(*imagev1.ImageTag).Image, want}, "the list": {&listed[0].Image, want},
+			"the tag of the other policy": {&source.Image, repository + "@"}, "that in the list": {&listed[1].Image, repository + "@"},
+		} {
+			if got := c.image.DockerImageReference; got != c.want+name {
+				t.Errorf("with the registry %q %s has %q, want %q", registry, what, got, c.want+name)
+			}
+		}
+		if len(read.Image.DockerImageLayers) == 0 {
+			t.Error("the tag does not have its image")
+		}
 	}
 }
 
 // Where the tag leads moves with each push, what follows it moves along, what has left an image is taken off it, and a push
-// of the same again is no news.
+// of the same again is not news.
 func TestMappingsMoveTags(t *testing.T) {
 	t.Parallel()
 	s := newMappings(t, nil)
@@ -167,26 +234,96 @@ func TestMappingsBringNoSignatures(t *testing.T) {
 	}
 }
 
-// What is pushed to a second stream is of that one, too, with what an index lists: a registry may give out its layers.
-func TestMappingOfAnImageOfAnotherStream(t *testing.T) {
-	t.Parallel()
-	s := newMappings(t, nil)
-	s.mustCreateStream(stream("one", ""))
-	s.mustCreateStream(stream("two", ""))
-	child := pushed(t, "one", "child", 0)
-	s.mustMap(child)
-	index := pushed(t, "one", "v1", 7)
-	index.Image.DockerImageManifests = []imagev1.ImageManifest{{Digest: child.Image.Name, MediaType: "application/vnd.oci.image.manifest.v1+json", Architecture: "amd64", OS: "linux"}}
-	s.mustMap(index)
-	index.Name, index.Image.DockerImageReference = "two", ownRegistry+"/team/two@"+index.Image.Name
-	s.mustMap(index)
-	obj, err := s.all["imagestreams/layers"].(rest.Getter).Get(inNamespace("team", "alice"), "two", &metav1.GetOptions{})
+// postImage is what OpenShift's registry sends of a push by digest to a stream of the namespace team.
+func (s *tagStorages) postImage(stream string, image imagev1.Image) error {
+	image.DockerImageReference = ownRegistry + "/team/" + stream + "@" + image.Name
+	_, err := s.images.(rest.Creater).Create(requestContext(), image.DeepCopy(), rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+	return err
+}
+
+// indexOf is an index of images for linux/amd64.
+func indexOf(t *testing.T, images ...imagev1.Image) *imagev1.Image {
+	t.Helper()
+	var entries []any
+	for _, image := range images {
+		entries = append(entries, map[string]any{"mediaType": manifest.MediaTypeOCIManifest, "digest": image.Name, "size": len(image.DockerImageManifest), "platform": map[string]any{"os": "linux", "architecture": "amd64"}})
+	}
+	raw, err := json.Marshal(map[string]any{"schemaVersion": 2, "mediaType": manifest.MediaTypeOCIIndex, "manifests": entries})
 	if err != nil {
 		t.Fatal(err)
 	}
-	layers := obj.(*imagev1.ImageStreamLayers)
-	if images := layers.Images[child.Image.Name]; images.ImageMissing || len(images.Layers) == 0 || layers.Images[index.Image.Name].ImageMissing {
-		t.Errorf("the layers are %+v", layers.Images)
+	return ofManifest(t, string(raw))
+}
+
+// What is pushed to a second stream is of that one, too, with what an index lists, as far as that was pushed: a registry may
+// give out its layers. The registry takes an index that lists anything, and says of an image that is there only that it was
+// pushed again.
+func TestAttackIndexThatIsPushedListsAnImageOfAnotherStream(t *testing.T) {
+	t.Parallel()
+	s := newMappings(t, nil)
+	s.mustCreateStream(stream("one", ""))
+	s.mustCreateStream(stream("app", ""))
+	child := pushed(t, "one", "child", 0)
+	s.mustMap(child)
+	index := mappingOf("v1", indexOf(t, child.Image))
+	s.mustMap(index)
+	expect := func(when string, known bool) {
+		t.Helper()
+		layers := s.layers("app")
+		if _, named := layers.Images[child.Image.Name]; named != known || known && len(layers.Images[child.Image.Name].Layers) == 0 || layers.Images[index.Image.Name].ImageMissing {
+			t.Errorf("%s: the layers are %+v", when, layers.Images)
+		}
+		if _, has := layers.Blobs[child.Image.Name]; has != known {
+			t.Errorf("%s: the manifest is a blob: %t", when, has)
+		}
+		if _, err := s.streamImage("app@" + child.Image.Name); known != (err == nil) {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	expect("an index", false)
+	if obj, err := s.images.Get(requestContext(), index.Image.Name, &metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	} else if m, err := manifest.Metadata(obj.(*imagev1.Image)); err != nil || !m.Created.IsZero() {
+		t.Errorf("the index has the date of the image, %v, %v", m.Created, err)
+	}
+	s.mustMap(index)
+	expect("an index again", false)
+	for what, edit := range map[string]func(*imagev1.Image){
+		"nothing but a digest":     func(image *imagev1.Image) { image.DockerImageManifest, image.DockerImageConfig = "", "" },
+		"a manifest and no config": func(image *imagev1.Image) { image.DockerImageConfig = "" },
+		"another config":           func(image *imagev1.Image) { image.DockerImageConfig += " " },
+		"another manifest":         func(image *imagev1.Image) { image.DockerImageManifest += " " },
+	} {
+		mapping := pushed(t, "app", "child", 0)
+		edit(&mapping.Image)
+		if err := s.mapped(mapping); !apierrors.IsInvalid(err) {
+			t.Errorf("a mapping with %s: %v", what, err)
+		}
+		image := child.Image.DeepCopy()
+		edit(image)
+		if err := s.postImage("app", *image); err == nil {
+			t.Errorf("%s was posted", what)
+		}
+		expect(what, false)
+	}
+	if err := s.postImage("app", child.Image); !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	expect("all of it", true)
+}
+
+// The registry gives out whatever the layers of a stream name, if it has it of any repository. What another registry serves
+// may list layers of others, so no blob of it is named.
+func TestAttackLayersOfAnImageElsewhere(t *testing.T) {
+	t.Parallel()
+	s := newMappings(t, nil)
+	child := s.stored(repository)
+	index := s.index(repository, child, digestOf(5))
+	s.knownAs(repository, "v1", index)
+	s.mustCreateStream(stream("app", repository))
+	got := s.layers("app")
+	if len(got.Blobs) != 0 || len(got.Images) != 2 || len(got.Images[child].Layers) != 0 || got.Images[child].Config != nil || len(got.Images[index].Manifests) != 2 {
+		t.Errorf("the layers are %+v", got)
 	}
 }
 
@@ -240,6 +377,121 @@ func TestMappingOfATagThatFollowsItself(t *testing.T) {
 	if err := s.mapped(pushed(t, "app", "next", 4)); !apierrors.IsInvalid(err) {
 		t.Errorf("a push to a tag that follows another: %v", err)
 	}
+}
+
+// A tag that was pushed to, and that a user leads back to an image of its history, leads there in the registry as well. What it led
+// to before is needed by nothing, a push moves the tag again, and who deletes it is rid of it.
+func TestRollbackOfAPushedTag(t *testing.T) {
+	t.Parallel()
+	s := newMappings(t, nil)
+	s.mustCreateStream(stream("app", ""))
+	s.mustMap(pushed(t, "app", "v1", 1))
+	s.mustMap(pushed(t, "app", "v1", 2))
+	back := func(to int) {
+		t.Helper()
+		if tag, _, err := s.put(istag("app:v1", "ImageStreamImage/app@"+digestOf(to))); err != nil || tag.Image.Name != digestOf(to) {
+			t.Fatalf("led back: %+v, %v", tag, err)
+		}
+	}
+	leads := func(want, known, needed string) {
+		t.Helper()
+		ref, err := reference.Parse(ownRegistry + "/team/app:v1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		obj, err := s.tags.Get(inNamespace(tags.Namespace, s.asUser), tags.Name(ref), &metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		of := &imagev1.ImageStream{Status: imagev1.ImageStreamStatus{Tags: []imagev1.NamedTagEventList{*obj.(*imagev1.ImageTag).Status}}}
+		if got := history(s.stream("app"), "v1"); got != want || history(of, "v1") != want {
+			t.Fatalf("the stream's tag led to %s, the registry's to %s, want %s", got, history(of, "v1"), want)
+		}
+		n := strings.Fields(want)[0]
+		s.wantNeeded("", "team/app="+needed)
+		if got := s.known("sha256:" + strings.Repeat("0", 64-len(n)) + n); got != known {
+			t.Errorf("the image is known by %s, want %s", got, known)
+		}
+	}
+	back(1)
+	leads("1 2 1", "app:v1", "1")
+	s.mustMap(pushed(t, "app", "v1", 2)) // the same as before, in the same second
+	leads("2 1 2 1", "app:v1", "1,2")    // with 1 begins what the stream itself has: it stays
+	s.mustMap(pushed(t, "app", "v1", 3))
+	leads("3 2 1 2 1", "app:v1", "1,3")
+	if tag, err := s.streamTag("team", "app:v1"); err != nil || tag.Image.Name != digestOf(3) || tag.Generation < *tag.Tag.Generation {
+		t.Errorf("after a push the tag is %+v, %v", tag, err)
+	}
+	back(2)
+	leads("2 3 2 1 2 1", "app:v1", "2")
+	shorter, err := s.updateStream(s.streamStatus, leaveOut(s.stream("app"), 1, 3))
+	if err != nil || history(shorter, "v1") != "2 2 2" {
+		t.Fatalf("shortened it is %v, %v", shorter, err)
+	}
+	for _, n := range []int{1, 3} {
+		if err := deleteImage(s.images, digestOf(n)); err != nil {
+			t.Errorf("the image that the tag has left stays: %v", err)
+		}
+	}
+	if err := s.remove("team", "app:v1", &metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.stream("app"); len(got.Status.Tags) != 0 {
+		t.Errorf("after the deletion the stream has %+v", got.Status.Tags)
+	}
+	s.wantNeeded("", "")
+}
+
+// A dry run of a rollback moves nothing, and a user who names a digest of others in the own repository does not have it known there.
+func TestAttackRollbackToAnImageOfOthers(t *testing.T) {
+	t.Parallel()
+	s := newMappings(t, nil)
+	name := s.stored(ownRegistry + "/secret/app")
+	s.mustCreateStream(stream("app", ""))
+	s.mustMap(pushed(t, "app", "v1", 1))
+	evil := istag("app:v1", "DockerImage/"+ownRegistry+"/team/app@"+name)
+	if _, _, err := s.streamTags().Update(inNamespace("team", s.asUser), evil.Name, rest.DefaultUpdatedObjectInfo(evil.DeepCopy()), rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+		t.Fatal(err)
+	}
+	if known := s.known(digestOf(1)); known != "app:v1" || history(s.stream("app"), "v1") != "1" {
+		t.Errorf("after a dry run the image is known by %s", known)
+	}
+	tag, _, err := s.put(evil)
+	if err != nil || tag.Image.DockerImageMetadata.Raw != nil || len(tag.Image.DockerImageLayers) != 0 {
+		t.Errorf("it shows %+v, %v", tag, err)
+	}
+	if known := s.known(name); strings.Contains(known, "app:v1") {
+		t.Errorf("the image of others is known by %s", known)
+	}
+}
+
+// What a tag leads to in the registry stays, also where the stream says that the tag follows another: nothing in the registry moves
+// with that.
+func TestCoveredTagsKeepTheirImages(t *testing.T) {
+	t.Parallel()
+	s := newMappings(t, nil)
+	s.mustCreateStream(stream("app", ""))
+	for n, tag := range []string{"v1", "v1", "v2", "v2"} {
+		s.mustMap(pushed(t, "app", tag, n+1))
+	}
+	if _, _, err := s.put(istag("app:v1", "ImageStreamTag/app:v2")); err != nil {
+		t.Fatal(err)
+	}
+	app := s.stream("app")
+	if got := history(app, "v1"); got != "4 2 1" {
+		t.Fatalf("v1 led to %s", got)
+	}
+	s.wantNeeded("", "team/app=2,4")
+	if got, err := s.updateStream(s.streamStatus, leaveOut(app, 1, 2, 3)); err != nil || history(got, "v1") != "4 2" || history(got, "v2") != "4" {
+		t.Errorf("shortened it is %v, %v", got, err)
+	}
+	if err := s.remove("team", "app:v1", &metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := history(s.stream("app"), "v1"); got != "" {
+		t.Errorf("after the deletion v1 leads to %s", got)
+	}
+	s.wantNeeded("", "team/app=4")
 }
 
 // Mappings that say what the registry cannot know, or what the stream says otherwise, are refused.

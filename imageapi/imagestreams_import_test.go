@@ -15,11 +15,12 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestreamimport"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
 // toImport is what streams have to be imported, sorted.
-func toImport(t *testing.T, imports *imageapi.TagImports) string {
+func toImport(t *testing.T, imports *imagestreamimport.TagImports) string {
 	t.Helper()
 	var all []string
 	if _, err := imports.Each(t.Context(), func(refs []reference.Reference) error {
@@ -73,7 +74,7 @@ func short(digest string) string { return strings.TrimLeft(strings.TrimPrefix(di
 func TestWhatTagsFollowIsImportedOnce(t *testing.T) {
 	t.Parallel()
 	s, _ := newImports(t, imageapi.Options{Registry: ownRegistry})
-	imports := imageapi.TagImportsOf(s.all)
+	imports := imagestreamimport.TagImportsOf(s.all)
 	pinned := repository + "@" + digestOf(9)
 	s.knownAs(repository, "old", digestOf(5))
 	app := stream("app", "", "prod", "DockerImage/"+repository+":v1", "same", "DockerImage/"+repository+":v1", "known", "DockerImage/"+repository+":old", "pinned", "DockerImage/"+pinned,
@@ -146,7 +147,7 @@ func TestImportsAreNotRepeated(t *testing.T) {
 	if _, err := s.imported(importing("app", "prod", repository+":v1", "late", repository+":v2")); err != nil {
 		t.Fatal(err)
 	}
-	if got := toImport(t, imageapi.TagImportsOf(s.all)); got != "" {
+	if got := toImport(t, imagestreamimport.TagImportsOf(s.all)); got != "" {
 		t.Errorf("imported again would be %q", got)
 	}
 }
@@ -155,7 +156,7 @@ func TestImportsAreNotRepeated(t *testing.T) {
 func TestTagsOfRegistriesThatAreNotAllowed(t *testing.T) {
 	t.Parallel()
 	s, _ := newImports(t, imageapi.Options{AllowedRegistries: []configv1.RegistryLocation{{DomainName: "good.example.com"}, {DomainName: "plain.example.com", Insecure: true}}})
-	imports := imageapi.TagImportsOf(s.all)
+	imports := imagestreamimport.TagImportsOf(s.all)
 	s.knownAs(repository, "old", digestOf(5))
 	app := stream("app", "", "good", "DockerImage/good.example.com/app:v1", "bad", "DockerImage/"+repository+":v1", "known", "DockerImage/"+repository+":old", "secure", "DockerImage/plain.example.com/app:v1")
 	plain := specTag("plain", "DockerImage/plain.example.com/app:v1")
@@ -191,7 +192,7 @@ func TestTagsOfRegistriesThatAreNotAllowed(t *testing.T) {
 func TestTagImportsAreWatched(t *testing.T) {
 	t.Parallel()
 	s, _ := newImports(t, imageapi.Options{})
-	imports := imageapi.TagImportsOf(s.all)
+	imports := imagestreamimport.TagImportsOf(s.all)
 	s.mustCreateStream(stream("before", "", "a", "DockerImage/"+repository+":v1"))
 	version, err := imports.Each(t.Context(), func([]reference.Reference) error { return nil })
 	if err != nil {

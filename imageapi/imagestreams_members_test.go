@@ -1,6 +1,7 @@
 package imageapi_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
 )
 
 func (s *tagStorages) streamImage(name string) (*imagev1.ImageStreamImage, error) {
@@ -151,6 +153,70 @@ func TestAttackIndexListsAnImageOfAnotherRepository(t *testing.T) {
 		}
 		if _, ok := got.Blobs[secret]; ok {
 			t.Errorf("%s has the manifest", stream)
+		}
+	}
+}
+
+// countRead counts the objects that a request reads, if its context has a counter for them.
+func countRead(ctx context.Context, objects, _ int) {
+	if n, ok := ctx.Value(readCounter{}).(*int); ok {
+		*n += objects
+	}
+}
+
+type readCounter struct{}
+
+// Reads of one object that are put together from many tell of each that they read, so that they take turns as lists do: also of
+// images that are not there.
+func TestAttackReadsOfOneObjectThatReadMany(t *testing.T) {
+	t.Parallel()
+	s := newTagStorages(t)
+	const many, follows = 40, "registry.example.com/other"
+	var children []string
+	for n := range many {
+		children = append(children, digestOf(n+1))
+	}
+	index := s.index(repository, children...)
+	s.knownAs(repository, "index", index)
+	big, followed := stream("big", repository), stream("followed", "")
+	for n := range many {
+		tag := fmt.Sprintf("t%d", n)
+		s.knownAs(repository, tag, digestOf(n+1))
+		s.knownAs(follows, tag, digestOf(n+1))
+		followed.Spec.Tags = append(followed.Spec.Tags, *specTag(tag, "DockerImage/"+follows+":"+tag))
+	}
+	s.mustCreateStream(big)
+	s.mustCreateStream(followed)
+	get := func(resource, name string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := s.all[resource].(rest.Getter).Get(ctx, name, &metav1.GetOptions{})
+			return err
+		}
+	}
+	for what, read := range map[string]func(context.Context) error{
+		"a stream":                                       get("imagestreams", "big"),
+		"a stream whose tags follow others":              get("imagestreams", "followed"),
+		"the status of a stream":                         get("imagestreams/status", "big"),
+		"the layers of a stream":                         get("imagestreams/layers", "followed"),
+		"an image of a stream by a digest of an index":   get("imagestreamimages", "big@"+digestOf(many)),
+		"an image of a stream that it does not have":     get("imagestreamimages", "followed@sha256:ffff"),
+		"the images of a stream that oc adm prune keeps": func(ctx context.Context) error { _, err := imagestream.NeededOf(s.all).Get(ctx, "big"); return err },
+	} {
+		n := 0
+		err := read(context.WithValue(inNamespace("team", s.asUser), readCounter{}, &n))
+		if n < many || err != nil && !apierrors.IsNotFound(err) {
+			t.Errorf("%s: %d objects were told of, %v, want %d at least", what, n, err, many)
+		}
+	}
+	for what, read := range map[string]func(context.Context) error{
+		"a tag":                get("imagestreamtags", "big:t1"),
+		"a tag as an ImageTag": get("imagetags", "big:t1"),
+		"secrets of a stream":  get("imagestreams/secrets", "big"),
+	} {
+		n := 0
+		err := read(context.WithValue(inNamespace("team", s.asUser), readCounter{}, &n))
+		if n == 0 || n > 5 || err != nil && !apierrors.IsNotFound(err) {
+			t.Errorf("%s: %d objects were read, %v, want a few", what, n, err)
 		}
 	}
 }

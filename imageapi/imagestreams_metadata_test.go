@@ -12,7 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
-	"github.com/tidewaiter/tidewaiter/imageapi"
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
@@ -46,7 +46,7 @@ func TestMetadataOfStreams(t *testing.T) {
 		info := &genericapirequest.RequestInfo{APIGroup: imagev1.GroupName, Resource: test.resource, Subresource: test.subresource, Verb: test.verb}
 		request = request.WithContext(genericapirequest.WithRequestInfo(inNamespace("team", s.asUser), info))
 		called := false
-		imageapi.WithMetadataReads(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		imagestream.WithMetadataReads(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			called = true
 			obj, err := s.streams.Get(r.Context(), "app", &metav1.GetOptions{})
 			if err != nil {

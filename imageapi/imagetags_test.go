@@ -22,6 +22,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
@@ -45,7 +46,7 @@ func newTagStorages(t testing.TB) *tagStorages {
 	return newTagStoragesWith(t, nil)
 }
 
-func newTagStoragesWith(t testing.TB, authorizer imageapi.Authorizer) *tagStorages {
+func newTagStoragesWith(t testing.TB, authorizer imagestream.Authorizer) *tagStorages {
 	t.Helper()
 	return newTagStoragesOf(t, imageapi.Options{Authorizer: authorizer})
 }
@@ -53,7 +54,7 @@ func newTagStoragesWith(t testing.TB, authorizer imageapi.Authorizer) *tagStorag
 func newTagStoragesOf(t testing.TB, options imageapi.Options) *tagStorages {
 	t.Helper()
 	options.Scheme = scheme
-	m, err := imageapi.Storage(kubestore.NewGetter(dbtest.Open(t), codecs, kubestore.Options{}), options)
+	m, err := imageapi.Storage(kubestore.NewGetter(dbtest.Open(t), codecs, kubestore.Options{Read: countRead}), options)
 	if err != nil {
 		t.Fatal(err)
 	}

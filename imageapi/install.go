@@ -7,7 +7,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestreamimport"
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagetag"
 )
 
 // internalGroupVersion is the version that the API machinery works in. The Go types are the v1
@@ -26,57 +29,26 @@ func Install(scheme *runtime.Scheme) error {
 	if err := docker10.Install(scheme); err != nil {
 		return err
 	}
-	scheme.AddTypeDefaultingFunc(&imagev1.Image{}, func(obj any) { setDefaults(obj.(*imagev1.Image)) })
-	if err := scheme.AddFieldLabelConversionFunc(imagev1.GroupVersion.WithKind("Image"), convertFieldLabel); err != nil {
+	scheme.AddTypeDefaultingFunc(&imagev1.Image{}, func(obj any) { imageregistry.SetDefaults(obj.(*imagev1.Image)) })
+	if err := scheme.AddFieldLabelConversionFunc(imagev1.GroupVersion.WithKind("Image"), imageregistry.ConvertFieldLabel); err != nil {
 		return err
 	}
-	if err := scheme.AddFieldLabelConversionFunc(imagev1.GroupVersion.WithKind("ImageTag"), convertTagFieldLabel); err != nil {
+	if err := scheme.AddFieldLabelConversionFunc(imagev1.GroupVersion.WithKind("ImageTag"), imagetag.ConvertFieldLabel); err != nil {
 		return err
 	}
 	scheme.AddTypeDefaultingFunc(&imagev1.ImageStream{}, func(obj any) {
 		for i := range obj.(*imagev1.ImageStream).Spec.Tags {
-			setTagDefaults(&obj.(*imagev1.ImageStream).Spec.Tags[i])
+			imagestream.SetTagDefaults(&obj.(*imagev1.ImageStream).Spec.Tags[i])
 		}
 	})
 	scheme.AddTypeDefaultingFunc(&imagev1.ImageStreamTag{}, func(obj any) {
 		if tag := obj.(*imagev1.ImageStreamTag).Tag; tag != nil {
-			setTagDefaults(tag)
+			imagestream.SetTagDefaults(tag)
 		}
 	})
-	scheme.AddTypeDefaultingFunc(&imagev1.ImageStreamImport{}, func(obj any) { setImportDefaults(&obj.(*imagev1.ImageStreamImport).Spec) })
-	if err := scheme.AddFieldLabelConversionFunc(imagev1.GroupVersion.WithKind("ImageStream"), convertStreamFieldLabel); err != nil {
+	scheme.AddTypeDefaultingFunc(&imagev1.ImageStreamImport{}, func(obj any) { imagestreamimport.SetImportDefaults(&obj.(*imagev1.ImageStreamImport).Spec) })
+	if err := scheme.AddFieldLabelConversionFunc(imagev1.GroupVersion.WithKind("ImageStream"), imagestream.ConvertFieldLabel); err != nil {
 		return err
 	}
 	return scheme.SetVersionPriority(imagev1.GroupVersion)
-}
-
-func setDefaults(image *imagev1.Image) {
-	if image.DockerImageMetadataVersion == "" {
-		image.DockerImageMetadataVersion = manifest.MetadataVersion
-	}
-}
-
-// setImportDefaults completes an import as OpenShift does.
-func setImportDefaults(spec *imagev1.ImageStreamImportSpec) {
-	setDefault := func(importing *imagev1.TagImportPolicy, reference *imagev1.TagReferencePolicy) {
-		tag := imagev1.TagReference{ImportPolicy: *importing, ReferencePolicy: *reference}
-		setTagDefaults(&tag)
-		*importing, *reference = tag.ImportPolicy, tag.ReferencePolicy
-	}
-	for i := range spec.Images {
-		setDefault(&spec.Images[i].ImportPolicy, &spec.Images[i].ReferencePolicy)
-	}
-	if spec.Repository != nil {
-		setDefault(&spec.Repository.ImportPolicy, &spec.Repository.ReferencePolicy)
-	}
-}
-
-// setTagDefaults completes a tag of a stream as OpenShift does.
-func setTagDefaults(tag *imagev1.TagReference) {
-	if tag.ReferencePolicy.Type == "" {
-		tag.ReferencePolicy.Type = imagev1.SourceTagReferencePolicy
-	}
-	if tag.ImportPolicy.ImportMode == "" {
-		tag.ImportPolicy.ImportMode = imagev1.ImportModeLegacy
-	}
 }

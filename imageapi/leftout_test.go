@@ -8,9 +8,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	imagev1 "github.com/openshift/api/image/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
 )
 
 // What a client says is left out may not contradict what the Image holds.
@@ -53,7 +53,7 @@ func TestLeftOutIsChecked(t *testing.T) {
 			image := whole.DeepCopy()
 			tt.edit(image)
 			_ = manifest.Derive(image) // as the server does; what cannot be derived is for validation to say
-			if diff := cmp.Diff(tt.want, problems(imageapi.ValidateImage(image))); diff != "" {
+			if diff := cmp.Diff(tt.want, problems(imageregistry.ValidateImage(image))); diff != "" {
 				t.Error(diff)
 			}
 		})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
@@ -20,7 +21,7 @@ import (
 func (s *tagStorages) needed(namespace string, limit int64) (all []string, err error) {
 	options := &internalversion.ListOptions{Limit: limit}
 	for {
-		list, err := imageapi.NeededOf(s.all).List(inNamespace(namespace, s.asUser), options)
+		list, err := imagestream.NeededOf(s.all).List(inNamespace(namespace, s.asUser), options)
 		if err != nil {
 			return nil, err
 		}
@@ -68,22 +69,76 @@ func TestNeededImages(t *testing.T) {
 	p.use(digestOf(3), digestOf(21))
 	s.wantNeeded("", "another/app=2,3,5 team/app=2,3,5 team/other=5")
 	s.wantNeeded("team", "team/app=2,3,5 team/other=5")
+	p.use()
+	p.need(digestOf(3), digestOf(21)) // a Deployment without pods
+	s.wantNeeded("", "another/app=2,3,5 team/app=2,3,5 team/other=5")
 
-	one, err := imageapi.NeededOf(s.all).Get(inNamespace("team", s.asUser), "app")
+	one, err := imagestream.NeededOf(s.all).Get(inNamespace("team", s.asUser), "app")
 	if err != nil || one.UID != s.stream("app").UID || *one.Spec.Replicas != 0 || one.Spec.Selector != nil {
 		t.Fatalf("%+v, %v", one, err)
 	}
 	if got := one.Spec.Template.Spec.Containers[2]; got.Name != "image-2" || got.Image != "tidewaiter.invalid/team/app@"+digestOf(5) {
 		t.Errorf("%+v", got)
 	}
-	if _, err := imageapi.NeededOf(s.all).List(inNamespace("team", s.asUser), &internalversion.ListOptions{FieldSelector: fields.OneTermEqualSelector("status.replicas", "0")}); !apierrors.IsBadRequest(err) {
+	if _, err := imagestream.NeededOf(s.all).List(inNamespace("team", s.asUser), &internalversion.ListOptions{FieldSelector: fields.OneTermEqualSelector("status.replicas", "0")}); !apierrors.IsBadRequest(err) {
 		t.Errorf("%v", err)
 	}
 	for _, name := range []string{"empty", "never"} {
-		if _, err := imageapi.NeededOf(s.all).Get(inNamespace("team", s.asUser), name); !apierrors.IsNotFound(err) {
+		if _, err := imagestream.NeededOf(s.all).Get(inNamespace("team", s.asUser), name); !apierrors.IsNotFound(err) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// What a tag of another stream leads to stays in the histories of a stream. So it is needed there, too: who prunes would take
+// the item for gone, and delete what the stream has of it in the registry, which refuses that for what the history has (405).
+func TestNeededIsWhatStays(t *testing.T) {
+	t.Parallel()
+	s := newTagStoragesOf(t, imageapi.Options{Usage: &pods{synced: true}})
+	s.withImages(map[int][]int{1: nil, 2: nil, 3: nil, 4: nil})
+	tag := tags.New(s.ref)
+	for n := 1; n <= 4; n++ {
+		tag = s.lead(tag, digestOf(n), "push")
+	}
+	s.mustCreateStream(stream("app", repository))
+	if _, err := s.createStream("prod", stream("pinned", "", "live", "DockerImage/"+repository+"@"+digestOf(2))); err != nil {
+		t.Fatal(err)
+	}
+	s.wantNeeded("", "prod/pinned=2 team/app=2,4")
+	s.wantNeeded("team", "team/app=2,4")
+	one, err := imagestream.NeededOf(s.all).Get(inNamespace("team", s.asUser), "app")
+	if err != nil || len(one.Spec.Template.Spec.Containers) != 2 {
+		t.Errorf("%+v, %v", one, err)
+	}
+	got, err := s.updateStream(s.streamStatus, leaveOut(s.stream("app"), 3, 2, 1))
+	if err != nil || history(got, s.ref.Tag) != "4 2" {
+		t.Errorf("what stays is %s, %v", history(got, s.ref.Tag), err)
+	}
+	s.wantNeeded("team", "team/app=2,4")
+}
+
+// An image that an index lists stays as long as the index does: OpenShift's registry refuses to delete it from a repository that
+// has the index (405), by which oc adm prune images fails. When the index is gone, the image goes.
+func TestNeededIsWhatIndexesList(t *testing.T) {
+	t.Parallel()
+	s := newTagStoragesOf(t, imageapi.Options{Usage: &pods{synced: true}})
+	s.withImages(map[int][]int{1: nil, 2: nil, 3: nil, 4: {1}, 5: {2}}) // index 5 is in no history
+	platform := tags.New(s.ref)
+	for n := 1; n <= 3; n++ {
+		platform = s.lead(platform, digestOf(n), "push")
+	}
+	other := s.ref
+	other.Tag = "all-platforms"
+	index := s.lead(tags.New(other), digestOf(4), "push")
+	s.mustCreateStream(stream("app", repository))
+	s.wantNeeded("", "team/app=1,3,4")
+
+	s.lead(index, digestOf(3), "push") // a client may keep old indexes
+	s.wantNeeded("", "team/app=1,3")
+	if got, err := s.updateStream(s.streamStatus, leaveOut(s.stream("app"), 4)); err != nil || history(got, other.Tag) != "3" {
+		t.Errorf("%v, %v", got, err)
+	}
+	s.wantNeeded("", "team/app=3")
 }
 
 // While it is unknown what pods use nobody is told what is needed.
@@ -100,14 +155,16 @@ func TestNeededIsUnknown(t *testing.T) {
 				t.Errorf("in %q: %v", namespace, err)
 			}
 		}
-		if _, err := imageapi.NeededOf(s.all).Get(inNamespace("team", s.asUser), "app"); !apierrors.IsServiceUnavailable(err) {
+		if _, err := imagestream.NeededOf(s.all).Get(inNamespace("team", s.asUser), "app"); !apierrors.IsServiceUnavailable(err) {
 			t.Errorf("%v", err)
 		}
 	}
 	refused("pods are still being read")
 	p.partly, p.doubts = false, []string{"the pods of cluster prod are those of 3d ago: no route"}
 	refused("the pods of cluster prod are those of 3d ago: no route")
-	p.doubts = nil
+	p.doubts, p.needDoubts = nil, []string{"the cronjobs.batch of cluster prod are not known: forbidden"}
+	refused("the cronjobs.batch of cluster prod are not known: forbidden")
+	p.needDoubts = nil
 	s.wantNeeded("", "team/app=1")
 }
 
@@ -140,7 +197,7 @@ func TestNeededImagesAreInStreams(t *testing.T) {
 	p.use(digestOf(3)) // is elsewhere
 	s.wantNeeded("", "")
 	p.use(digestOf(2), digestOf(3))
-	refused("oc tag --source=docker "+ownRegistry+"/team/app@"+digestOf(2)+" team/app:in-use", "pods of prod, prod/team")
+	refused("oc tag --source=docker "+ownRegistry+"/team/app@"+digestOf(2)+" team/app:in-use", "(prod, prod/team)")
 	s.mustCreateStream(stream("app", "", "in-use", "DockerImage/"+ownRegistry+"/team/app@"+digestOf(2)))
 	s.wantNeeded("", "team/app=2")
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/registry/rest"
 
@@ -32,7 +33,7 @@ func mappingOf(tag string, image *imagev1.Image) *imagev1.ImageStreamMapping {
 	return &imagev1.ImageStreamMapping{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "app"}, Image: *image, Tag: tag}
 }
 
-// An index of referrers under the tag that the referrers tag schema has for it is no image, and what it lists can be pulled
+// An index of referrers under the tag that the referrers tag schema has for it is not an image, and what it lists can be pulled
 // through it. What an index lists and where it is must both say so.
 func TestIndexesOfReferrersAreNoImages(t *testing.T) {
 	t.Parallel()
@@ -113,7 +114,7 @@ func TestLayersHaveAttestationManifests(t *testing.T) {
 	s.mustCreateStream(stream("app", ""))
 	attestation := ofManifest(t, read(t, "buildkit-attestation.json"))
 	attestation.DockerImageReference = ownRegistry + "/other/app@" + attestation.Name
-	if _, err := s.images.(rest.Creater).Create(requestContext(), attestation, rest.ValidateAllObjectFunc, &metav1.CreateOptions{}); err != nil {
+	if _, err := s.images.(rest.Creater).Create(requestContext(), attestation.DeepCopy(), rest.ValidateAllObjectFunc, &metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	raw, err := json.Marshal(map[string]any{"schemaVersion": 2, "mediaType": manifest.MediaTypeOCIIndex, "manifests": []any{
@@ -125,6 +126,9 @@ func TestLayersHaveAttestationManifests(t *testing.T) {
 		t.Fatal(err)
 	}
 	index := ofManifest(t, string(raw))
+	if err := s.postImage("app", *attestation); !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
 	expect := func(when string) {
 		t.Helper()
 		layers := s.layers("app")

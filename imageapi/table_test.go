@@ -13,6 +13,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
 	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
@@ -126,15 +127,15 @@ func TestTableFitsAPage(t *testing.T) {
 	unjudged.Signatures = []imagev1.ImageSignature{{Conditions: []imagev1.SignatureCondition{{Type: "Trusted", Status: "Unknown", Reason: "NoMatchingPolicy"}}}}
 	tests := []struct {
 		image *imagev1.Image
-		pods  imageapi.Usage
+		pods  imageregistry.Usage
 		want  string // the cells, without those of -o wide and AGE
 	}{
 		{image(digest, "r.example.com/team/app@"+digest, map[string]string{annotation.References: `["r.example.com/team/app:v1","r.example.com/team/app:latest"]`}), &pods{synced: true, using: map[string]int{digest: 3}},
-			"9f9f9f9f9f9f r.example.com/team/app v1,latest Unsigned 3"},
+			"9f9f9f9f9f9f r.example.com/team/app v1,latest NoPolicy 3"},
 		{image(sha512, "r.example.com/"+long+"x", map[string]string{annotation.References: `["r.example.com/` + long + `x:` + long[:100] + `","other.example.com/a:v2","other.example.com/a:v3"]`}), &pods{synced: true},
-			"sha512:9f9f9f9f …ong-long-long-long-long-long-x,+1 long-long-long-l…,+2 Unsigned 0"},
-		{image("name-that-is-no-digest", "no reference "+long, nil), &pods{}, "name-that-is… no reference… <none> Unsigned Unknown"},
-		{image(digest, "", map[string]string{annotation.References: `["r.example.com/team/app:a","r.example.com/team/app:b"]`, annotation.MoreReferences: "true"}), nil, "9f9f9f9f9f9f r.example.com/team/app a,b+ Unsigned Unknown"},
+			"sha512:9f9f9f9f …ong-long-long-long-long-long-x,+1 long-long-long-l…,+2 NoPolicy 0"},
+		{image("name-that-is-no-digest", "no reference "+long, nil), &pods{}, "name-that-is… no reference… <none> NoPolicy Unknown"},
+		{image(digest, "", map[string]string{annotation.References: `["r.example.com/team/app:a","r.example.com/team/app:b"]`, annotation.MoreReferences: "true"}), nil, "9f9f9f9f9f9f r.example.com/team/app a,b+ NoPolicy Unknown"},
 		{unjudged, nil, "9f9f9f9f9f9f r.example.com/a <none> Unknown:NoPolicy Unknown"},
 		{image(digest, "r.example.com/a", map[string]string{annotation.Repositories: `{"r.example.com/a":{"unread":"the registry is away"}}`}), nil, "9f9f9f9f9f9f r.example.com/a <none> Unknown:Unread Unknown"},
 		{image(digest, "r.example.com/a", map[string]string{annotation.Verdicts: `{"r.example.com/a":{"verified":"Unknown","reason":"SignaturesLeftOut"}}`}), nil, "9f9f9f9f9f9f r.example.com/a <none> Unknown:LeftOut Unknown"},

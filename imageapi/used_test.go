@@ -335,28 +335,3 @@ func TestImagesOfADamagedIndexAreNotUnused(t *testing.T) {
 	}
 	s.get(t, child) // is there
 }
-
-// BenchmarkUsed/Op=List/Used=100/Images=N lists what pods use.
-func BenchmarkUsed(b *testing.B) {
-	for _, images := range []int{1_000, 10_000} {
-		b.Run(fmt.Sprintf("Op=List/Used=100/Images=%d", images), func(b *testing.B) {
-			p := &pods{synced: true}
-			s := newStoragesWith(b, imageapi.Options{Usage: p})
-			var used []string
-			for i := range images {
-				name := fmt.Sprintf("image-%06d", i)
-				s.mustCreate(b, plain(name, ""))
-				if i%(images/100) == 0 {
-					used = append(used, name)
-				}
-			}
-			p.use(used...)
-			for b.Loop() {
-				obj, err := s.images.List(requestContext(), selecting("used=true"))
-				if err != nil || len(obj.(*imagev1.ImageList).Items) != 100 {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

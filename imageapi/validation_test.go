@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
@@ -75,7 +75,7 @@ func TestValidateImage(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			image := plainImage()
 			tt.change(image)
-			if diff := cmp.Diff(append([]string{}, tt.want...), problems(imageapi.ValidateImage(image))); diff != "" {
+			if diff := cmp.Diff(append([]string{}, tt.want...), problems(imageregistry.ValidateImage(image))); diff != "" {
 				t.Errorf("errors (-want +got):\n%s", diff)
 			}
 		})
@@ -142,7 +142,7 @@ func TestValidateImageSignatures(t *testing.T) {
 			s := signature("plain", "a", "AtomicImageV1", "bytes")
 			tt.change(&s)
 			image.Signatures = []imagev1.ImageSignature{s}
-			if diff := cmp.Diff(append([]string{}, tt.want...), problems(imageapi.ValidateImage(image))); diff != "" {
+			if diff := cmp.Diff(append([]string{}, tt.want...), problems(imageregistry.ValidateImage(image))); diff != "" {
 				t.Errorf("errors (-want +got):\n%s", diff)
 			}
 		})
@@ -150,7 +150,7 @@ func TestValidateImageSignatures(t *testing.T) {
 	t.Run("two of one name", func(t *testing.T) {
 		image := plainImage()
 		image.Signatures = []imagev1.ImageSignature{signature("plain", "a", "x", "1"), signature("plain", "a", "x", "2")}
-		if diff := cmp.Diff([]string{"FieldValueDuplicate signatures[1].metadata.name"}, problems(imageapi.ValidateImage(image))); diff != "" {
+		if diff := cmp.Diff([]string{"FieldValueDuplicate signatures[1].metadata.name"}, problems(imageregistry.ValidateImage(image))); diff != "" {
 			t.Errorf("errors (-want +got):\n%s", diff)
 		}
 	})
@@ -170,7 +170,7 @@ func TestConditionsNeverPanic(t *testing.T) {
 		for _, c := range conditions {
 			has[c.Type] = true
 		}
-		ok := len(imageapi.ValidateImage(image)) == 0
+		ok := len(imageregistry.ValidateImage(image)) == 0
 		if ok != (has[verdicts.Trusted] == has[verdicts.ForImage]) {
 			t.Fatalf("conditions %v: accepted is %v", conditions, ok)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"hash/maphash"
 	"maps"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/utils/clock"
 
+	"github.com/tidewaiter/tidewaiter/coreapi/pages"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
@@ -36,7 +38,7 @@ type Ahead struct {
 	images       map[string]foreseenImage // by digest
 
 	foreseeing sync.Mutex // held by Foresee
-	blind      bool       // Images cannot be read so: an older server refuses it
+	blind      bool       // Images cannot be read so: an older server refuses it, or its roles do
 }
 
 const (
@@ -62,7 +64,7 @@ type listedTags struct {
 
 	listing sync.Mutex     // held by the reader of the list; the others wait for it
 	at      time.Time      // when it was read; zero if it never was
-	useless bool           // it cannot be read, or had too many tags that were not expected
+	useless bool           // it may not be read, or had too many tags that were not expected
 	leads   map[string]led // by tag
 	listed  int            // tags on it
 	taken   int            // of these
@@ -153,7 +155,7 @@ func (a *Ahead) Foresee(ctx context.Context, references []reference.Reference) {
 	now := a.clock.Now()
 	list, err := a.List(ctx, metav1.ListOptions{FieldSelector: selectors.Digests(slices.Sorted(maps.Keys(digests)))})
 	if err != nil {
-		a.blind = ctx.Err() == nil && !apierrors.IsRequestEntityTooLargeError(err)
+		a.blind = unlistable(err)
 		return
 	}
 	a.mu.Lock()
@@ -165,6 +167,15 @@ func (a *Ahead) Foresee(ctx context.Context, references []reference.Reference) {
 	for i := range list.Items {
 		a.images[list.Items[i].Name] = foreseenImage{&list.Items[i], now}
 	}
+}
+
+// unlistable tells whether a list would be refused again. Other errors pass: a server that is busy or restarts.
+func unlistable(err error) bool {
+	switch apierrors.ReasonForError(err) {
+	case metav1.StatusReasonBadRequest, metav1.StatusReasonForbidden, metav1.StatusReasonNotFound, metav1.StatusReasonMethodNotAllowed:
+		return true
+	}
+	return false
 }
 
 // lead returns where an expected tag led; "" if that is not known.
@@ -243,7 +254,7 @@ func (a *Ahead) Get(ctx context.Context, name string, options metav1.GetOptions)
 // caller holds r.listing.
 func (a *Ahead) listed(ctx context.Context, ref reference.Reference, r *listedTags, expected int) bool {
 	if !r.useless && (r.at.IsZero() || !r.vacant && a.clock.Since(r.at) > aheadAge) {
-		r.useless = expected < minAhead || !r.at.IsZero() && 4*r.taken < r.listed || a.list(ctx, ref.Bare(), r, 4*expected) != nil
+		r.useless = expected < minAhead || !r.at.IsZero() && 4*r.taken < r.listed || unlistable(a.list(ctx, ref.Bare(), r, 4*expected))
 		if r.useless {
 			r.leads = nil
 		}
@@ -273,15 +284,14 @@ func (a *Ahead) take(ctx context.Context, ref reference.Reference) foreseen {
 	return f
 }
 
+// errEnough ends a list that is not needed whole.
+var errEnough = errors.New("no more is needed")
+
 // list reads the tags of a repository, at most most of them.
 func (a *Ahead) list(ctx context.Context, repository reference.Reference, r *listedTags, most int) error {
 	r.at, r.leads, r.listed, r.taken, r.whole, r.vacant = a.clock.Now(), map[string]led{}, 0, 0, false, false
 	options := metav1.ListOptions{Limit: aheadPage, FieldSelector: fields.OneTermEqualSelector(selectors.TagRepository, repository.Name()).String()}
-	for r.listed < most && !r.whole {
-		list, err := a.ListTags(ctx, options)
-		if err != nil {
-			return err
-		}
+	err := pages.Each(ctx, options, a.ListTags, func(list *imagev1.ImageTagList) error {
 		for i := range list.Items {
 			tag := &list.Items[i]
 			// A tag that could not be imported, or led nowhere, is read when its turn comes.
@@ -293,11 +303,16 @@ func (a *Ahead) list(ctx context.Context, repository reference.Reference, r *lis
 			r.leads[strings.Clone(name)] = l // keeps the name and not the page that it is part of
 		}
 		r.listed += len(list.Items)
-		options.Continue = list.Continue
-		r.whole = list.Continue == ""
-	}
-	if !r.whole || r.listed > 0 {
+		if r.whole = list.Continue == ""; !r.whole && r.listed >= most {
+			return errEnough
+		}
 		return nil
+	})
+	switch {
+	case errors.Is(err, errEnough):
+		return nil
+	case err != nil || r.listed > 0:
+		return err
 	}
 	images, err := a.List(ctx, metav1.ListOptions{Limit: 1, FieldSelector: fields.OneTermEqualSelector(selectors.RecordedReferences, repository.Name()).String()})
 	if r.vacant = err == nil && len(images.Items) == 0 && images.Continue == ""; r.vacant {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -208,20 +210,7 @@ func TestImagesThatAreNotNewInANewRepository(t *testing.T) {
 	if got, want := all(im, doubled), "[Create:30 Get:30 List:1 ListTags:1 Update:30 UpdateTag:60]"; got != want {
 		t.Errorf("two tags of each image: %s, want %s", got, want)
 	}
-	// Nor does an image need what its first repository had, and this one lacks.
-	var partial []string
-	for i := range 60 {
-		registry.Push(fmt.Sprint("team/partial:", i), newImage(t, sample.Spec{Name: fmt.Sprint("team/app:", i)}))
-		partial = append(partial, fmt.Sprint(registry.Host, "/team/partial:", i))
-	}
-	registry.Inject("team/partial/blobs/", 0, registrytest.Status(404, "BLOB_UNKNOWN"))
-	if got, want := all(im, partial), "[Get:60 List:1 ListTags:1 Update:60 UpdateTag:60]"; got != want {
-		t.Errorf("partial: %s, want %s", got, want)
-	}
-	if n := registry.Count("team/partial/blobs/"); n != 1 {
-		t.Errorf("partial: %d configs were asked for, want that of the first", n)
-	}
-	// Layers that were verified are not read again.
+	// Layers that were verified in one repository are verified in the other.
 	verifying := newImporter(t, importer.Options{Layers: importer.LayersVerify})
 	if got, want := all(verifying, both), "[Get:60 List:1 ListTags:1 Update:60 UpdateTag:60]"; got != want {
 		t.Errorf("with layers: %s, want %s", got, want)
@@ -297,6 +286,19 @@ func TestImagesAreForeseen(t *testing.T) {
 	all(ahead, references)
 	if got, want := images.asked(), "[Get:60 List:1 ListTags:1]"; got != want {
 		t.Errorf("an older server: %s, want %s", got, want)
+	}
+
+	// One that is busy, or whose list breaks off, is asked again.
+	for _, err := range []error{apierrors.NewTooManyRequests("later", 1), io.ErrUnexpectedEOF} {
+		images.listImagesErr = err
+		ahead = newAhead(t, images, clock, references)
+		ahead.Foresee(t.Context(), parsed)
+		images.listImagesErr = nil
+		ahead.Foresee(t.Context(), parsed)
+		all(ahead, references)
+		if got, want := images.asked(), "[Get:10 List:2 ListTags:1]"; got != want {
+			t.Errorf("%v: %s, want %s", err, got, want)
+		}
 	}
 }
 
@@ -508,7 +510,9 @@ func (p *pagedTags) ListTags(ctx context.Context, o metav1.ListOptions) (*imagev
 	if !strings.HasPrefix(o.FieldSelector, selectors.TagRepository+"=") {
 		return nil, errors.New("a list of all")
 	}
-	list, err := p.countedImages.ListTags(ctx, o)
+	all := o
+	all.Limit, all.Continue = 0, ""
+	list, err := p.countedImages.ListTags(ctx, all)
 	if err != nil {
 		return nil, err
 	}
@@ -532,7 +536,8 @@ func TestManyJobsWaitForOneList(t *testing.T) {
 	registry, images, clock := registrytest.New(t), &countedImages{Images: &registrytest.Images{}}, clocktesting.NewFakeClock(time.Now())
 	references := pushMany(t, registry, 64)
 	im := newImporter(t, importer.Options{Limits: importer.Limits{HostConcurrency: 64}})
-	for _, want := range []string{"[Create:64 Get:64 List:1 ListTags:1 UpdateTag:64]", "[Get:64 ListTags:1]"} {
+	// A job that knows in time that the repository is new does not read the Image that it creates.
+	for _, want := range []string{`\[Create:64 Get:(6[0-4]|[1-5]?\d) List:1 ListTags:1 UpdateTag:64\]`, `\[Get:64 ListTags:1\]`} {
 		ahead := newAhead(t, images, clock, references)
 		var jobs sync.WaitGroup
 		for _, ref := range references {
@@ -543,7 +548,7 @@ func TestManyJobsWaitForOneList(t *testing.T) {
 			})
 		}
 		jobs.Wait()
-		if got := images.asked(); got != want {
+		if got := images.asked(); !regexp.MustCompile("^" + want + "$").MatchString(got) {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}

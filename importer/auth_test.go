@@ -2,7 +2,9 @@ package importer_test
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -16,6 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
@@ -314,12 +317,35 @@ func TestTrustsRealm(t *testing.T) {
 	}
 }
 
+// A client certificate without its key is told as what it is, and not as an answer of the registry.
+func TestCertificatesThatCannotBeRead(t *testing.T) {
+	registry := registrytest.New(t)
+	im := newImporter(t, importer.Options{Files: noCertificates{}})
+	_, err := im.Import(t.Context(), parse(t, registry.Host+"/team/app:v1"), &registrytest.Images{})
+	if e := wantReason(t, err, importer.Misconfigured); !strings.Contains(e.Message, "missing key client.key") {
+		t.Errorf("%v", e)
+	}
+}
+
+// noCertificates are files of which those with certificates cannot be read.
+type noCertificates struct{ importer.Files }
+
+func (noCertificates) Registry(string) (insecure, blocked bool, err error) { return false, false, nil }
+
+func (noCertificates) PullSources(ref reference.Reference) ([]importer.PullSource, error) {
+	return []importer.PullSource{{Reference: ref}}, nil
+}
+
+func (noCertificates) TLS(string) (*tls.Config, error) {
+	return nil, errors.New("missing key client.key for client certificate client.cert")
+}
+
 func TestKeychainThatFails(t *testing.T) {
 	registry := registrytest.New(t)
 	registry.Push("team/app:v1", newImage(t, sample.Spec{}))
 	im := newImporter(t, importer.Options{Keychain: broken{}})
 	_, err := im.Import(t.Context(), parse(t, registry.Host+"/team/app:v1"), &registrytest.Images{})
-	if e := wantReason(t, err, importer.Unauthorized); !strings.Contains(e.Message, "helper is missing") {
+	if e := wantReason(t, err, importer.Misconfigured); !strings.Contains(e.Message, "helper is missing") {
 		t.Errorf("%v", e)
 	}
 }

@@ -33,7 +33,7 @@ func catalogPages(t *testing.T, pages ...[]string) registrytest.Fault {
 	}
 }
 
-// All pages are read, with a token for the catalog, and what is no repository is told and left out: it would be part of
+// All pages are read, with a token for the catalog, and what is not a repository is told and left out: it would be part of
 // a URL.
 func TestCatalogIsPaged(t *testing.T) {
 	registry := registrytest.New(t, registrytest.WithAuth(registrytest.Auth{Scheme: "bearer", Anonymous: true}))

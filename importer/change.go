@@ -12,7 +12,17 @@ import (
 // Change changes a stored Image, unless change returns false because there is nothing to
 // do. It calls change again with the newer Image when others write at the same time. It
 // does nothing if the Image is not stored.
-func Change(ctx context.Context, images Images, name string, change func(*imagev1.Image) bool) (changed bool, err error) {
+func (im *Importer) Change(ctx context.Context, images Images, name string, change func(*imagev1.Image) bool) (changed bool, err error) {
+	unlock, err := im.lockImage(ctx, name)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	return changeImage(ctx, images, name, change)
+}
+
+// changeImage is Change where no Importer writes.
+func changeImage(ctx context.Context, images Images, name string, change func(*imagev1.Image) bool) (changed bool, err error) {
 	err = retry.RetryOnConflict(conflictBackoff, func() error {
 		changed = false
 		image, err := images.Get(ctx, name, metav1.GetOptions{})

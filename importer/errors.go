@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -33,7 +34,10 @@ const (
 	// Denied: the credentials are known and do not suffice, or the registry leads us to a forbidden address (see
 	// package guard).
 	Denied Reason = "Denied"
-	// RateLimited: the registry asked to be left alone for Error.RetryAfter.
+	// Misconfigured: a file or a helper of this machine with credentials or certificates for the registry cannot be read.
+	Misconfigured Reason = "Misconfigured"
+	// RateLimited: the registry said 429, or that its quota is spent. Error.RetryAfter is how long it asked to be left alone,
+	// if it did.
 	RateLimited Reason = "RateLimited"
 	// DigestMismatch: the registry sent other bytes than the digest names.
 	DigestMismatch Reason = "DigestMismatch"
@@ -59,11 +63,13 @@ const (
 	Unexpected Reason = "Unexpected"
 	// Canceled: the caller gave up.
 	Canceled Reason = "Canceled"
+	// Failed is shown for an error that has no reason here, such as one of the API that keeps the Images.
+	Failed Reason = "Failed"
 )
 
 // words is the reason as prose, for messages.
 var words = map[Reason]string{
-	NotFound: "not found", Unauthorized: "unauthorized", Denied: "denied", RateLimited: "rate limited",
+	NotFound: "not found", Unauthorized: "unauthorized", Denied: "denied", Misconfigured: "misconfigured", RateLimited: "rate limited",
 	DigestMismatch: "digest mismatch", TooLarge: "too large", OverBudget: "over budget", NotAnImage: "not an image",
 	InvalidImage: "invalid image", TLS: "TLS", Insecure: "insecure", Unreachable: "unreachable",
 	Timeout: "timeout", Unavailable: "unavailable", Unexpected: "unexpected answer", Canceled: "canceled",
@@ -81,6 +87,8 @@ type Error struct {
 	// RetryAfter is how long the registry asked to wait, counted from the
 	// moment of the error; 0 if it did not say.
 	RetryAfter time.Duration
+	// Refused says that the registry refused the request with 429 or 503, and did not say when to come back.
+	Refused bool
 
 	cause error
 }
@@ -114,6 +122,9 @@ func (e *Error) Temporary() bool {
 	return false
 }
 
+// IsRefusal reports whether the registry refused the request, with 429 or 503, or asked to be left alone.
+func (e *Error) IsRefusal() bool { return e.Reason == RateLimited || e.Refused || e.RetryAfter > 0 }
+
 // ReasonOf is the reason of the first *Error in err's tree, or "".
 func ReasonOf(err error) Reason {
 	var e *Error
@@ -123,6 +134,27 @@ func ReasonOf(err error) Reason {
 	return ""
 }
 
+// Unsearched reports whether the only thing that failed is the search for signatures. The images are stored then, and show
+// that their signatures could not be read.
+func Unsearched(err error) bool {
+	switch e := err.(type) {
+	case *searchError:
+		return true
+	case interface{ Unwrap() []error }:
+		return !slices.ContainsFunc(e.Unwrap(), func(part error) bool { return !Unsearched(part) })
+	case interface{ Unwrap() error }:
+		return Unsearched(e.Unwrap())
+	}
+	return false
+}
+
+// searchError is the error of a search for signatures.
+type searchError struct{ err error }
+
+func (e *searchError) Error() string { return "looking for signatures: " + e.err.Error() }
+
+func (e *searchError) Unwrap() error { return e.err }
+
 // describe makes an *Error about ref from the error of a request or a parser.
 func describe(ref reference.Reference, err error) *Error {
 	e := &Error{}
@@ -131,11 +163,11 @@ func describe(ref reference.Reference, err error) *Error {
 		*e = *known
 	} else {
 		e.Reason, e.Message = classify(err, ref.Host)
-		var there *elsewhereError
-		if errors.As(err, &there) && e.Reason != Canceled && !strings.Contains(e.Message, there.host) {
-			e.Message = fmt.Sprintf("%s, where the registry sends us: %s", there.host, e.Message)
-		}
 		e.cause = err
+	}
+	var there *elsewhereError
+	if errors.As(err, &there) && e.Reason != Canceled && !strings.Contains(e.Message, there.host) {
+		e.Message = fmt.Sprintf("%s, where the registry sends us: %s", there.host, e.Message)
 	}
 	var part *partError
 	if errors.As(err, &part) && e.Reason != Canceled && !strings.Contains(e.Message, part.part) {

@@ -6,6 +6,9 @@ import (
 	"net"
 
 	"github.com/google/go-containerregistry/pkg/authn"
+	imagev1 "github.com/openshift/api/image/v1"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
 // DialTo makes every connection of the importer end at address, so that a test
@@ -69,4 +72,10 @@ func (a *Ahead) Expected() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.repositories)
+}
+
+// StoreImage is storeImage without a search for signatures.
+func (im *Importer) StoreImage(ctx context.Context, images Images, found, fresh *imagev1.Image, repository reference.Reference) error {
+	_, _, err := im.storeImage(ctx, images, found, fresh, repository, false)
+	return err
 }

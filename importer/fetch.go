@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 
@@ -62,6 +63,9 @@ func (s *session) manifest(ctx context.Context, identifier, want string) (*fetch
 		err = tooLargeToRead(part.Size)
 	} else {
 		m, err = manifest.Parse(raw, resp.Header.Get("Content-Type"))
+	}
+	if want == "" && errors.Is(err, manifest.ErrNoManifest) { // it may have been cut, as nobody said what to expect
+		return nil, &Error{Reason: Unexpected, Message: fmt.Sprintf("the registry sent %d bytes that are no manifest", part.Size), cause: err}
 	}
 	if err != nil {
 		if want == "" || part.Digest == want {

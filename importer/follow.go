@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
+	"github.com/tidewaiter/tidewaiter/coreapi/pages"
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
@@ -30,7 +31,7 @@ type Tagged interface {
 
 // sight is what the registry last said of a tag.
 type sight struct {
-	digest string // the digest that it leads to; "" if that is not known
+	digest string // the digest that it leads to, whose manifest was read there; "" if that is not known
 	absent bool   // the registry does not have it
 	err    error  // why the registry could not be asked, or the image not be imported
 }
@@ -106,7 +107,7 @@ func getTag(ctx context.Context, ref reference.Reference, images Tagged) (*image
 // the tag meanwhile. contested says that the tag may have led elsewhere in an earlier round, and vacant that before the
 // first round no Image was recorded under the repository.
 func (im *Importer) remember(ctx context.Context, ref reference.Reference, images Tagged, tag *imagev1.ImageTag, seen sight, contested, vacant bool) (left []string, again bool, err error) {
-	if ctx.Err() != nil || seen.digest == "" && !seen.absent && tag == nil {
+	if ctx.Err() != nil || seen.digest == "" && !seen.absent && (tag == nil || seen.err == nil) {
 		return left, false, nil // nothing was learnt
 	}
 	if tag == nil && ReasonOf(seen.err) == NotAnImage {
@@ -117,7 +118,7 @@ func (im *Importer) remember(ctx context.Context, ref reference.Reference, image
 	if seen.absent || seen.digest != "" {
 		if moved := !known || led != seen.digest; moved || contested {
 			if !vacant || contested {
-				if left, err = leaveOthers(ctx, ref, images, led, seen, now); err != nil {
+				if left, err = im.leaveOthers(ctx, ref, images, led, seen, now); err != nil {
 					return left, false, err
 				}
 			}
@@ -140,10 +141,10 @@ func (im *Importer) remember(ctx context.Context, ref reference.Reference, image
 	if seen.err != nil && !seen.absent {
 		reason, message = string(ReasonOf(seen.err)), clean(seen.err.Error())
 		if reason == "" {
-			reason = "Failed"
+			reason = string(Failed)
 		}
 	}
-	if reason != string(RateLimited) { // a pause is no failure yet
+	if reason != string(RateLimited) { // a pause is not a failure yet
 		changed = tags.Fail(tag, reason, message, now) || changed
 	}
 	if !changed {
@@ -170,7 +171,7 @@ func (im *Importer) remember(ctx context.Context, ref reference.Reference, image
 // leaveOthers takes a reference off all Images that are known by it and that it does not lead to. If the registry no
 // longer has the reference, it marks them, and the Image that it led to: that need not be known by it, since an Image shows
 // but so many references. left are their names.
-func leaveOthers(ctx context.Context, ref reference.Reference, images Tagged, led string, seen sight, now metav1.Time) (left []string, err error) {
+func (im *Importer) leaveOthers(ctx context.Context, ref reference.Reference, images Tagged, led string, seen sight, now metav1.Time) (left []string, err error) {
 	var names []string
 	if seen.absent && led != "" {
 		names = append(names, led)
@@ -184,7 +185,7 @@ func leaveOthers(ctx context.Context, ref reference.Reference, images Tagged, le
 		return nil, err
 	}
 	for _, name := range names {
-		changed, err := Change(ctx, images, name, func(image *imagev1.Image) bool { return leave(image, seen.absent, now.Time, ref) })
+		changed, err := im.Change(ctx, images, name, func(image *imagev1.Image) bool { return leave(image, seen.absent, now.Time, ref) })
 		if err != nil {
 			return left, err
 		}
@@ -235,30 +236,26 @@ func MarkGone(image *imagev1.Image, at time.Time, ref reference.Reference) (chan
 
 // eachImage calls visit with each Image that a field selector selects.
 func eachImage(ctx context.Context, images ListedImages, selector string, visit func(*imagev1.Image)) error {
-	options := metav1.ListOptions{Limit: renewPage, FieldSelector: selector}
-	for {
-		list, err := images.List(ctx, options)
-		if err != nil {
-			return fmt.Errorf("listing images by %s: %w", selector, err)
-		}
+	err := pages.Each(ctx, metav1.ListOptions{Limit: renewPage, FieldSelector: selector}, images.List, func(list *imagev1.ImageList) error {
 		for i := range list.Items {
 			visit(&list.Items[i])
 		}
-		if options.Continue = list.Continue; options.Continue == "" {
-			return nil
-		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("listing images by %s: %w", selector, err)
 	}
+	return nil
 }
 
-// Look asks the registry where a tag leads now and records that, as an import does, without importing anything. It
-// returns the digest, "" when the registry does not have the tag, and the Images that the tag has left, or that are
-// marked because it is gone. Errors are those of Import.
+// Look asks the registry where a tag leads now, without importing anything, and records if the registry does not have
+// the tag. Where else the tag leads is for an import to record, which reads what is there. Look returns the digest, ""
+// when the registry does not have the tag, and the Images that are marked because it is gone. Errors are those of Import.
 func (im *Importer) Look(ctx context.Context, ref reference.Reference, images Tagged) (digest string, left []string, err error) {
-	var seen sight
+	var failed error
 	left, err = im.follow(ctx, ref, images, func() sight {
-		seen.digest, seen.err = im.Resolve(ctx, ref)
-		seen.absent = seen.err == nil && seen.digest == ""
-		return seen
+		digest, failed = im.Resolve(ctx, ref)
+		return sight{absent: failed == nil && digest == "", err: failed}
 	})
-	return seen.digest, left, errors.Join(seen.err, err)
+	return digest, left, errors.Join(failed, err)
 }

@@ -20,7 +20,7 @@ func record(image *imagev1.Image, repository reference.Reference, found []imagev
 	if image.Annotations == nil {
 		image.Annotations = map[string]string{}
 	}
-	r := annotation.Repository{Unread: annotations[annotation.Unread]}
+	r := annotation.Repository{Unread: annotations[annotation.Unread], Unusable: annotations[annotation.Unusable], Cut: annotations[annotation.Cut] != ""}
 	if err != nil {
 		// Earlier results stay: all that is known is that not everything was read.
 		r.Unread = clean(err.Error())
@@ -43,7 +43,7 @@ func record(image *imagev1.Image, repository reference.Reference, found []imagev
 	setFound(image, repository, r)
 	for key, value := range annotations {
 		switch key {
-		case annotation.Attestations, annotation.Warnings, annotation.Manifests, annotation.Unread:
+		case annotation.Attestations, annotation.Warnings, annotation.Manifests, annotation.Unread, annotation.Unusable, annotation.Cut:
 			continue
 		}
 		if _, own := image.Annotations[key]; !own {
@@ -73,8 +73,8 @@ func mergeFound(merged, fresh *imagev1.Image, repository string, offered []strin
 	all := annotation.Found(merged.Annotations)
 	_, recorded := merged.Annotations[annotation.Repositories]
 	now, before := annotation.Found(fresh.Annotations)[repository], all[repository]
-	after := annotation.Repository{Attestations: now.Attestations, Warnings: now.Warnings, Manifests: now.Manifests, Unread: now.Unread}
-	if now.Unread != "" {
+	after := annotation.Repository{Attestations: now.Attestations, Warnings: now.Warnings, Manifests: now.Manifests, Unread: now.Unread, Unusable: now.Unusable, Cut: now.Cut}
+	if now.Unread != "" || now.Cut {
 		after.Signatures = slices.Clone(before.Signatures)
 		after.Manifests = slices.Compact(slices.Sorted(slices.Values(slices.Concat(before.Manifests, now.Manifests))))
 		if len(after.Attestations) == 0 {

@@ -81,6 +81,9 @@ func TestConfigThatClaimsToBeTooLargeIsNotAskedFor(t *testing.T) {
 	if left, err := manifest.LeftOutOf(result.Images[0].Image); err != nil || left.Config == nil || left.Config.Size != m.Config.Size {
 		t.Errorf("left out: %+v, %v", left, err)
 	}
+	if len(result.Warnings) != 1 || !strings.Contains(result.Warnings[0], "its config of 8388609 bytes is left out: too large") {
+		t.Errorf("the warnings are %q", result.Warnings)
+	}
 	if n := registry.Count("/blobs/"); n != 0 {
 		t.Errorf("it was read nevertheless: %v", requests(registry))
 	}
@@ -97,7 +100,7 @@ func TestManifestThatCannotBeReadIsLeftOut(t *testing.T) {
 		"with a key in another case":  {`{"schemaVersion":2,"config":{},"layers":[],"Layers":[]}`, manifest.LeftOutAmbiguous},
 		"with a negative size": {`{"schemaVersion":2,"layers":[],"config":{"mediaType":"application/vnd.oci.image.config.v1+json","digest":"` + manifest.Digest(nil) + `","size":-1}}`,
 			manifest.LeftOutUnreadable},
-		"of JSON that ends early": {`{"schemaVersion":2,`, manifest.LeftOutUnreadable},
+		"nested too deep": {`{"schemaVersion":2,"x":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + `}`, manifest.LeftOutUnreadable},
 	} {
 		for _, head := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, told by HEAD %t", name, head), func(t *testing.T) {
@@ -140,7 +143,7 @@ func TestManifestThatCannotBeReadIsLeftOut(t *testing.T) {
 	}
 }
 
-// What a registry does not call a manifest is none, and what nobody runs is no image.
+// What a registry does not call a manifest is none, and what nobody runs is not an image.
 func TestWhatIsNoManifestIsNotStored(t *testing.T) {
 	for _, mediaType := range []string{"text/html", "application/json", "", "application/vnd.example.manifest+json", string(types.DockerManifestSchema1), string(types.DockerManifestSchema1Signed)} {
 		registry, images := registrytest.New(t), &registrytest.Images{}
@@ -432,7 +435,7 @@ func TestRedirectToPlainHTTPIsRefused(t *testing.T) {
 	}
 }
 
-// A registry on this machine is no licence to lead to others on it: the reference
+// A registry on this machine is not a licence to lead to others on it: the reference
 // names a host and a port.
 func TestRegistryDoesNotLeadToServicesOnThisMachine(t *testing.T) {
 	inside := registrytest.New(t)
@@ -453,7 +456,7 @@ func TestRegistryDoesNotLeadToServicesOnThisMachine(t *testing.T) {
 			im := newImporter(t, importer.Options{})
 			_, err := im.Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
 			if name == "tags redirect" {
-				_, err = im.Tags(t.Context(), parse(t, registry.Host+"/app"))
+				_, _, err = im.Tags(t.Context(), parse(t, registry.Host+"/app"))
 			}
 			if e := new(importer.Error); !errors.As(err, &e) || e.Reason != importer.Denied || !strings.Contains(e.Message, "allowedNetworks") {
 				t.Errorf("error is %v, want a refusal that says what to do", err)

@@ -36,19 +36,33 @@ const (
 	Unchanged Action = "Unchanged"
 )
 
-// conflictBackoff is for writers that meet in one Image, such as imports of many
-// tags of one digest.
+// conflictBackoff is for writers of several processes that meet in one Image. Those of one Importer take turns.
 var conflictBackoff = wait.Backoff{Steps: 12, Duration: 5 * time.Millisecond, Factor: 1.6, Jitter: 0.5}
 
-// store writes what an import learned of an image in repository. found is the stored Image, or nil. store adds to it,
+// storeImage writes what an import learned of an image in repository. found is the stored Image, or nil. It adds to that,
 // and removes nothing but results of earlier searches of the repository. searched says that fresh has the results of a
 // new search.
-func store(ctx context.Context, images Images, found, fresh *imagev1.Image, repository reference.Reference, searched bool) (*imagev1.Image, Action, error) {
+func (im *Importer) storeImage(ctx context.Context, images Images, found, fresh *imagev1.Image, repository reference.Reference, searched bool) (*imagev1.Image, Action, error) {
 	action := Unchanged
+	unlock, err := im.lockImage(ctx, fresh.Name)
+	if err != nil {
+		return found, action, err
+	}
+	defer unlock()
+	stale := false // somebody has written since found was read
 	var offered []string
 	for more := true; more; {
 		var added []string
 		err := retry.RetryOnConflict(conflictBackoff, func() error {
+			if stale { // read after the pause: others write in it
+				current, err := images.Get(ctx, fresh.Name, metav1.GetOptions{})
+				if err != nil && !apierrors.IsNotFound(err) {
+					return err
+				}
+				if found, stale = current, false; err != nil {
+					found = nil
+				}
+			}
 			merged, changed := fresh.DeepCopy(), true
 			if found != nil {
 				merged, changed = merge(found, fresh, repository)
@@ -63,29 +77,18 @@ func store(ctx context.Context, images Images, found, fresh *imagev1.Image, repo
 			if !changed {
 				return nil
 			}
-			var err error
 			if found == nil {
-				if found, err = images.Create(ctx, merged, metav1.CreateOptions{}); err == nil {
-					action = Created
-					return nil
+				created, err := images.Create(ctx, merged, metav1.CreateOptions{})
+				if stale = apierrors.IsAlreadyExists(err); stale {
+					return apierrors.NewConflict(imagev1.Resource("images"), fresh.Name, err)
 				}
-				if !apierrors.IsAlreadyExists(err) {
-					return err
+				if err == nil {
+					found, action = created, Created
 				}
-				if found, err = images.Get(ctx, fresh.Name, metav1.GetOptions{}); err != nil {
-					return err
-				}
-				return apierrors.NewConflict(imagev1.Resource("images"), fresh.Name, err) // try again with the Image that is there now
+				return err
 			}
 			updated, err := images.Update(ctx, merged, metav1.UpdateOptions{})
-			if apierrors.IsConflict(err) {
-				var getErr error
-				if found, getErr = images.Get(ctx, fresh.Name, metav1.GetOptions{}); getErr != nil {
-					found = nil
-					return getErr
-				}
-			}
-			if err != nil {
+			if stale = apierrors.IsConflict(err); err != nil {
 				return err
 			}
 			if found = updated; action != Created {
@@ -99,6 +102,11 @@ func store(ctx context.Context, images Images, found, fresh *imagev1.Image, repo
 		offered = append(offered, added...)
 	}
 	return found, action, nil
+}
+
+// lockImage has the writers of an Image take turns. Its holder waits for nothing but the Images.
+func (im *Importer) lockImage(ctx context.Context, name string) (unlock func(), err error) {
+	return im.locks.lock(ctx, "image "+name)
 }
 
 // merge adds what fresh knows of an image in repository to a copy of stored, except signatures.

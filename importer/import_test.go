@@ -321,7 +321,7 @@ func TestArtifactIsNotAnImage(t *testing.T) {
 		t.Errorf("its config was read, or it was stored: %v %v", requests(registry), images.Writes())
 	}
 
-	// Among the children of an index it is no failure, whether or not the
+	// Among the children of an index it is not a failure, whether or not the
 	// index tells.
 	for name, child := range map[string]mutate.IndexAddendum{
 		"told":   {Add: artifact, Descriptor: v1.Descriptor{ArtifactType: helm}},
@@ -391,8 +391,16 @@ func TestKnownDigestCostsOneHEAD(t *testing.T) {
 	digest := registry.Push("team/app:v1", image)
 	registry.Push("team/app:v2", image)
 	registry.Push("other/copy:v1", image)
+	registry.Push("other/copy:v2", image)
 	im := newImporter(t, importer.Options{})
 	mustImport(t, im, registry.Host+"/team/app:v1", images)
+	// In another repository the image is read once more: its registry can name any digest.
+	registry.Reset()
+	mustImport(t, im, registry.Host+"/other/copy:v2", images)
+	want := []string{"HEAD /v2/other/copy/manifests/v2", "GET /v2/other/copy/manifests/" + digest, "GET /v2/other/copy/blobs/" + configDigest(t, image)}
+	if diff := cmp.Diff(want, requests(registry)); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
 	for _, tc := range []struct {
 		reference, request string
 		action             importer.Action
@@ -417,8 +425,8 @@ func TestKnownDigestCostsOneHEAD(t *testing.T) {
 		}
 	}
 	stored, _ := images.Get(t.Context(), digest, metav1.GetOptions{})
-	want := []string{
-		registry.Host + "/team/app:v1", registry.Host + "/team/app:v2",
+	want = []string{
+		registry.Host + "/team/app:v1", registry.Host + "/other/copy:v2", registry.Host + "/team/app:v2",
 		registry.Host + "/team/app@" + digest, registry.Host + "/other/copy:v1",
 	}
 	if diff := cmp.Diff(want, known(stored)); diff != "" {
@@ -600,5 +608,48 @@ func TestProgress(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, sorted(got)); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+// An entry of an index with another size than that of what it names is told of, also when all is known: containerd does not
+// pull it.
+func TestIndexEntryOfAnotherSize(t *testing.T) {
+	registry, images := registrytest.New(t), &registrytest.Images{}
+	image := newImage(t, sample.Spec{})
+	digest := registry.Push("team/app:one", image)
+	raw, _ := image.RawManifest()
+	for _, size := range []int{len(raw), len(raw) + 1} {
+		list := fmt.Appendf(nil, `{"schemaVersion":2,"mediaType":%q,"manifests":[{"mediaType":%q,"digest":%q,"size":%d}]}`, types.OCIImageIndex, types.OCIManifestSchema1, digest, size)
+		registry.PushManifest("team/app:list", string(types.OCIImageIndex), manifest.Digest(list), list)
+		for range 2 {
+			result := mustImport(t, newImporter(t, importer.Options{}), registry.Host+"/team/app:list", images)
+			if wrong := size != len(raw); wrong != (len(result.Warnings) == 1) || wrong && !strings.Contains(result.Warnings[0], fmt.Sprintf("%s has %d bytes, and the index says %d", digest, len(raw), size)) {
+				t.Errorf("%d bytes: the warnings are %q", size, result.Warnings)
+			}
+		}
+	}
+}
+
+// An OCI artifact manifest is skipped, as any artifact is: alone, and in an index.
+func TestOCIArtifactManifestIsSkipped(t *testing.T) {
+	registry, images := registrytest.New(t), &registrytest.Images{}
+	raw := []byte(`{"mediaType":"application/vnd.oci.artifact.manifest.v1+json","artifactType":"application/vnd.example.sbom","blobs":[]}`)
+	registry.PushManifest("team/app:sbom", manifest.MediaTypeOCIArtifact, manifest.Digest(raw), raw)
+	im := newImporter(t, importer.Options{})
+	_, err := im.Import(t.Context(), parse(t, registry.Host+"/team/app:sbom"), images)
+	if e := wantReason(t, err, importer.NotAnImage); !strings.Contains(e.Message, "application/vnd.example.sbom") {
+		t.Error(e)
+	}
+	image := newImage(t, sample.Spec{})
+	good := registry.Push("team/app:one", image)
+	goodRaw, _ := image.RawManifest()
+	for _, mediaType := range []string{manifest.MediaTypeOCIArtifact, string(types.OCIManifestSchema1)} { // as the index says
+		list := fmt.Appendf(nil, `{"schemaVersion":2,"mediaType":%q,"manifests":[{"mediaType":%q,"digest":%q,"size":%d},{"mediaType":%q,"digest":%q,"size":%d}]}`,
+			types.OCIImageIndex, types.OCIManifestSchema1, good, len(goodRaw), mediaType, manifest.Digest(raw), len(raw))
+		registry.PushManifest("team/app:list", string(types.OCIImageIndex), manifest.Digest(list), list)
+		result := mustImport(t, im, registry.Host+"/team/app:list", images)
+		if len(result.Skipped) != 1 || result.Skipped[0].Reason != importer.SkippedArtifact || len(result.Images) != 2 {
+			t.Errorf("%s: imported %v, skipped %v", mediaType, digests(result), result.Skipped)
+		}
 	}
 }

@@ -150,6 +150,7 @@ const (
 	SkippedPlatform    = "platform not asked for" // see Options.Platforms
 	SkippedMissing     = "not in the registry"    // the index is sparse, as a partial mirror's are
 	SkippedDigest      = "unsupported digest algorithm"
+	SkippedNoManifest  = "not a manifest" // the registry has other bytes by this digest
 )
 
 // Import reads what a reference leads to and stores it in images. The error's tree has an *[Error] if the registry
@@ -184,11 +185,11 @@ func (im *Importer) Import(ctx context.Context, ref reference.Reference, images 
 // importNow imports what ref leads to now. The error is in the sight. The Result may be nil.
 func (im *Importer) importNow(ctx context.Context, ref reference.Reference, images Images) (*Result, sight) {
 	run := &run{Importer: im, ref: ref, images: images, nodes: map[string]*visit{}}
-	stored := false
+	head := ref.Digest == "" && !isNewPush(ctx, images)
 	if ref.Digest != "" {
-		switch _, err := images.Get(ctx, ref.Digest, metav1.GetOptions{}); {
+		switch image, err := images.Get(ctx, ref.Digest, metav1.GetOptions{}); {
 		case err == nil:
-			stored = true
+			head = isIn(image, ref)
 		case !apierrors.IsNotFound(err):
 			return nil, sight{err: fmt.Errorf("looking up image %s: %w", ref.Digest, err)}
 		}
@@ -196,12 +197,15 @@ func (im *Importer) importNow(ctx context.Context, ref reference.Reference, imag
 	var root node
 	if err := im.reach(ctx, ref, func(s *session) (err error) {
 		run.session = s
-		root, err = s.root(ctx, ref, stored)
+		root, err = s.root(ctx, ref, head)
 		return err
 	}); err != nil {
 		return nil, sight{absent: ReasonOf(err) == NotFound, err: err}
 	}
 	result, err := run.from(ctx, root)
+	if !run.led {
+		return result, sight{err: err}
+	}
 	return result, sight{digest: root.digest, err: err}
 }
 
@@ -242,11 +246,11 @@ func pulled(ref reference.Reference) (reference.Reference, error) {
 	return ref, nil
 }
 
-// root finds the digest that ref leads to. A mirror has the same tags and digests as its source. A digest that is
-// stored is asked for by a HEAD, and any other is read at once.
-func (s *session) root(ctx context.Context, ref reference.Reference, stored bool) (n node, err error) {
+// root finds the digest that ref leads to. A mirror has the same tags and digests as its source. What may be
+// known is asked for by a HEAD, and anything else is read at once.
+func (s *session) root(ctx context.Context, ref reference.Reference, head bool) (n node, err error) {
 	n.reference = ref
-	if ref.Digest == "" || stored {
+	if head {
 		n.digest, _, err = s.head(ctx, ref.Identifier())
 	}
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 )
 
 // ImportFrom is Import with from in place of the registry: see package archive. It contacts no registry. It asks from
-// for manifests and blobs as it would a registry, and checks the answers in the same way.
+// for manifests and blobs as it would a registry, and checks the answers in the same way. It reads images that are stored,
+// too: files are damaged, and reading them costs no request.
 func (im *Importer) ImportFrom(ctx context.Context, ref reference.Reference, from http.RoundTripper, images Images) (*Result, error) {
 	ref, err := pulled(ref)
 	if err != nil {
@@ -31,6 +32,6 @@ func (im *Importer) ImportFrom(ctx context.Context, ref reference.Reference, fro
 	if err != nil {
 		return nil, describe(ref, err)
 	}
-	run := &run{Importer: im, ref: ref, session: s, images: images, nodes: map[string]*visit{}}
+	run := &run{Importer: im, ref: ref, session: s, images: images, reread: true, nodes: map[string]*visit{}}
 	return run.from(ctx, root)
 }

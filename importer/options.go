@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -159,6 +160,9 @@ var platformPattern = regexp.MustCompile(`^[a-z0-9]+/[a-z0-9_]+(/[a-z0-9.]+)?(:[
 func (o Options) validate() error {
 	for _, p := range o.Platforms {
 		if !platformPattern.MatchString(p) {
+			if !strings.Contains(p, "/") && isArchitecture(p) {
+				return fmt.Errorf("platform %q is an architecture without its operating system; did you mean linux/%s?", p, p)
+			}
 			return fmt.Errorf("platform %q is not os/architecture or os/architecture/variant, such as linux/arm64", p)
 		}
 	}
@@ -199,4 +203,13 @@ type Event struct {
 	Action Action
 	// Detail says why, in EventSkipped.
 	Detail string
+}
+
+// isArchitecture tells whether a word is a GOARCH that images are made for.
+func isArchitecture(s string) bool {
+	switch s {
+	case "386", "amd64", "arm", "arm64", "loong64", "mips64le", "ppc64le", "riscv64", "s390x":
+		return true
+	}
+	return false
 }

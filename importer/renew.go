@@ -4,20 +4,27 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/util/retry"
 
+	"github.com/tidewaiter/tidewaiter/coreapi/pages"
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
 // renewPage is how many Images Renew has in memory at a time: an Image is up to 12 MiB, usually some
 // 20 KiB.
 const renewPage = 10
+
+// renewTagsPage is the same for ImageTags, which are small.
+const renewTagsPage = 100
 
 // ListedImages are Images that can be listed, too.
 type ListedImages interface {
@@ -25,11 +32,20 @@ type ListedImages interface {
 	List(ctx context.Context, options metav1.ListOptions) (*imagev1.ImageList, error)
 }
 
-// Renew brings the references of stored Images to the canonical form, has the server make their
-// fields printable, and returns how many times it changed an Image. Field selectors find the Images
+// Renewed are the Images and ImageTags that Renew changes.
+type Renewed interface {
+	Tagged
+	DeleteTag(ctx context.Context, name string, options metav1.DeleteOptions) error
+}
+
+// Renew brings the references of stored Images and ImageTags to the canonical form, has the server make the fields of Images
+// printable, and returns how many times it changed an object. Field selectors find the objects
 // that it has to change, so it can be stopped at any moment, goes on where it was, and reads nothing
-// when nothing is left. It logs and leaves an Image that cannot be changed.
-func Renew(ctx context.Context, images ListedImages) (renewed int, err error) {
+// when nothing is left. It logs and leaves an object that cannot be changed.
+func Renew(ctx context.Context, images Renewed) (renewed int, err error) {
+	if renewed, err = renewTags(ctx, images); err != nil {
+		return renewed, err
+	}
 	for _, old := range []struct {
 		field, value string
 		change       func(*imagev1.Image) (changed bool)
@@ -45,34 +61,98 @@ func Renew(ctx context.Context, images ListedImages) (renewed int, err error) {
 	return renewed, nil
 }
 
+// renewTags moves ImageTags to the names that their references have now.
+func renewTags(ctx context.Context, images Renewed) (renewed int, err error) {
+	selector := fields.OneTermEqualSelector(selectors.Warnings, selectors.WarningOldReferences)
+	err = pages.Each(ctx, metav1.ListOptions{Limit: renewTagsPage, FieldSelector: selector.String()}, images.ListTags, func(list *imagev1.ImageTagList) error {
+		for i := range list.Items {
+			err := renewTag(ctx, images, &list.Items[i])
+			switch {
+			case ctx.Err() != nil:
+				return ctx.Err()
+			case err != nil:
+				slog.Error("A tag stays under an old name", "tag", list.Items[i].Name, "err", err)
+			default:
+				renewed++
+			}
+		}
+		return nil
+	})
+	if err != nil && ctx.Err() == nil {
+		err = fmt.Errorf("listing tags that are stored under an old name: %w", err)
+	}
+	return renewed, err
+}
+
+// renewTag writes an ImageTag under the name that its reference has now, together with what is there already, and deletes it
+// under its old name. If it is stopped in between, the next run does the same again.
+func renewTag(ctx context.Context, images Renewed, old *imagev1.ImageTag) error {
+	ref, ok := tags.Reference(old)
+	if !ok || old.Name == tags.Name(ref) {
+		return nil
+	}
+	var history []imagev1.TagEvent
+	if old.Status != nil {
+		history = slices.Clone(old.Status.Items)
+	}
+	for i := range history {
+		history[i].DockerImageReference = annotation.Renewed(history[i].DockerImageReference)
+	}
+	err := retry.OnError(retry.DefaultBackoff, func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }, func() error {
+		tag, err := getTag(ctx, ref, images)
+		if err != nil {
+			return err
+		}
+		if tag == nil {
+			tag = tags.New(ref)
+			tag.Spec = old.Spec.DeepCopy()
+			tag.Spec.From.Name = ref.String()
+			tag.Labels = old.Labels
+			tag.Status = &imagev1.NamedTagEventList{Tag: ref.Tag}
+			if old.Status != nil {
+				tag.Status.Conditions = old.Status.Conditions
+			}
+		}
+		if tag.Status == nil {
+			tag.Status = &imagev1.NamedTagEventList{Tag: ref.Tag}
+		}
+		tag.Status.Items = tags.Merge(tag.Status.Items, history)
+		metav1.SetMetaDataAnnotation(&tag.ObjectMeta, tags.Cause, "renamed from "+old.Name)
+		_, err = images.UpdateTag(ctx, tag, metav1.UpdateOptions{})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	err = images.DeleteTag(ctx, old.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &old.UID, ResourceVersion: &old.ResourceVersion}})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
 // renewSelected changes the Images that selector finds.
 func renewSelected(ctx context.Context, images ListedImages, selector fields.Selector, change func(*imagev1.Image) (changed bool)) (renewed int, err error) {
 	options := metav1.ListOptions{Limit: renewPage, FieldSelector: selector.String()}
-	for began := 0; ; {
-		list, err := images.List(ctx, options)
-		if apierrors.IsResourceExpired(err) && renewed > began {
-			options.Continue, began = "", renewed // it took longer than history is kept: start again
-			continue
-		}
-		if err != nil {
-			return renewed, fmt.Errorf("listing images that are stored in an old form (%s): %w", selector, err)
-		}
+	err = pages.Each(ctx, options, images.List, func(list *imagev1.ImageList) error {
 		for i := range list.Items {
-			changed, err := Change(ctx, images, list.Items[i].Name, change)
+			changed, err := changeImage(ctx, images, list.Items[i].Name, change)
 			if changed {
 				renewed++
 			}
 			if ctx.Err() != nil {
-				return renewed, ctx.Err()
+				return ctx.Err()
 			}
 			if err != nil {
 				slog.Error("An image stays in an old form", "image", list.Items[i].Name, "form", selector.String(), "err", err)
 			}
 		}
-		if options.Continue = list.Continue; options.Continue == "" {
-			return renewed, nil
-		}
+		return nil
+	})
+	if err != nil && ctx.Err() == nil {
+		err = fmt.Errorf("listing images that are stored in an old form (%s): %w", selector, err)
 	}
+	return renewed, err
 }
 
 // renew brings the references of an Image to the canonical form.

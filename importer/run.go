@@ -25,6 +25,11 @@ type run struct {
 	ref     reference.Reference
 	session *session
 	images  Images
+	// reread has everything read where the reference leads, also what is known to be there.
+	reread bool
+	// led says that the manifest of the reference was read where it leads, or is known to be there. Before, there is but the
+	// registry's word.
+	led bool
 
 	mu    sync.Mutex
 	nodes map[string]*visit // by digest
@@ -51,11 +56,14 @@ type node struct {
 	unread *unread
 	// session is the way to the node's repository; nil is the run's own.
 	session *session
+	// stored is the Image of the digest, wherever it was read; nil if it is not stored, as far as is known.
+	stored *imagev1.Image
 }
 
 // outcome is the result of importing a node.
 type outcome struct {
 	digest   string
+	size     int64         // of the manifest; 0 if it is not known
 	images   []ImageResult // at most one
 	skipped  []Skipped
 	warnings []string
@@ -124,28 +132,31 @@ func (r *run) importOnce(ctx context.Context, n node) (*outcome, error) {
 	}
 	defer unlock()
 	n.session = r.session
-	ahead, isAhead := r.images.(*Ahead)
-	isNew := isAhead && n.child == nil && !r.verify && ahead.isNew(r.ref, n.digest)
-	if isNew {
-		// If it is stored after all, its creation fails, and store merges the two. Then, too, it may have parts that this
-		// repository lacks.
-		if out, err := r.importFound(ctx, n, nil); ReasonOf(err) != NotFound {
-			return out, err
-		}
-	}
-	found, err := r.find(ctx, n)
-	if err != nil {
+	if n.stored, err = r.find(ctx, n); err != nil {
 		return nil, fmt.Errorf("looking up image %s: %w", n.digest, err)
 	}
-	if isNew && found != nil {
-		ahead.isKnown(r.ref)
+	if !r.isKnown(n) {
+		return r.importFound(ctx, n, nil)
 	}
-	return r.importFound(ctx, n, found)
+	return r.importFound(ctx, n, n.stored)
 }
 
-// importFound imports what is stored as found; nil if it is not, as far as is known.
+// isKnown reports whether the Image of a node was read in the node's repository before. Otherwise it must be read there: a
+// registry can name any digest, and with it an image of others.
+func (r *run) isKnown(n node) bool {
+	return !r.reread && n.stored != nil && isIn(n.stored, n.reference)
+}
+
+func isIn(image *imagev1.Image, ref reference.Reference) bool {
+	return annotation.WasIn(image.Annotations, image.DockerImageReference, ref.Bare())
+}
+
+// importFound imports a node. found is what need not be read again, or nil: see isKnown.
 func (r *run) importFound(ctx context.Context, n node, found *imagev1.Image) (*outcome, error) {
 	m, err := r.manifest(ctx, &n, found)
+	if n.child == nil {
+		r.led = err == nil || asUnread(err) != nil
+	}
 	if u := asUnread(err); u != nil {
 		return r.importUnread(ctx, n, found, u)
 	} else if err != nil {
@@ -160,8 +171,12 @@ func (r *run) importFound(ctx context.Context, n node, found *imagev1.Image) (*o
 	return nil, describe(n.reference, &Error{Reason: NotAnImage, Message: artifact(m.Manifest)})
 }
 
-// find returns the stored Image, nil if there is none.
+// find returns the stored Image, nil if there is none. It does not ask about what an [Ahead] takes for new: if that is stored
+// after all, its creation fails, and store merges the two. Layers are verified once, so then it asks.
 func (r *run) find(ctx context.Context, n node) (*imagev1.Image, error) {
+	if ahead, ok := r.images.(*Ahead); ok && n.child == nil && !r.verify && ahead.isNew(r.ref, n.digest) {
+		return nil, nil
+	}
 	found, err := r.images.Get(ctx, n.digest, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -224,7 +239,7 @@ func (r *run) manifest(ctx context.Context, n *node, found *imagev1.Image) (*fet
 // importImage imports an image for one platform.
 func (r *run) importImage(ctx context.Context, n node, found *imagev1.Image, m *fetched) (*outcome, error) {
 	fresh := r.newImage(n, m)
-	out := &outcome{digest: n.digest}
+	out := &outcome{digest: n.digest, size: int64(len(m.raw))}
 	platform := ""
 	if m.Kind == manifest.KindSchema1 {
 		fresh.Annotations[annotation.Limited] = annotation.LimitedSchema1
@@ -258,7 +273,16 @@ func (r *run) importImage(ctx context.Context, n node, found *imagev1.Image, m *
 	if found == nil {
 		r.emit(Event{Kind: EventFetched, Digest: n.digest, Platform: platform})
 	}
-	err := r.store(ctx, n, found, fresh, platform, out)
+	err := r.store(ctx, n, fresh, platform, out)
+	if left, unread := manifest.LeftOutOf(fresh); unread == nil {
+		tell := func(what string, part *manifest.LeftOutPart) {
+			if part != nil {
+				out.warnings = append(out.warnings, fmt.Sprintf("%s: its %s of %d bytes is left out: %s", n.reference, what, part.Size, clean(part.Reason)))
+			}
+		}
+		tell("manifest", left.Manifest)
+		tell("config", left.Config)
+	}
 	return out, err
 }
 
@@ -274,15 +298,40 @@ func (r *run) importIndex(ctx context.Context, n node, found *imagev1.Image, m *
 		r.emit(Event{Kind: EventFetched, Digest: n.digest})
 	}
 	children, err := r.importChildren(ctx, n, m.Manifest)
-	out := &outcome{digest: n.digest, children: children}
+	out := &outcome{digest: n.digest, size: int64(len(m.raw)), children: children}
+	if warning := wrongSizes(n, m.Manifest, children); warning != "" {
+		out.warnings = append(out.warnings, warning)
+	}
 	if err == nil && !out.hasImages() {
 		err = describe(n.reference, noChild(out))
 	}
-	if err != nil {
+	if err != nil && !Unsearched(err) {
 		return out, err // an index that is stored has all its children: see Images
 	}
-	err = r.store(ctx, n, found, r.newImage(n, m), "", out)
-	return out, err
+	return out, distinct([]error{err, r.store(ctx, n, r.newImage(n, m), "", out)})
+}
+
+// wrongSizes warns of entries of an index whose size is not that of what they name; "" if there are none. containerd does
+// not pull those, and podman does.
+func wrongSizes(n node, index *manifest.Manifest, children []*outcome) string {
+	sizes := map[string]int64{}
+	for _, child := range children {
+		if child != nil && child.size > 0 {
+			sizes[child.digest] = child.size
+		}
+	}
+	wrong, first := 0, ""
+	for _, d := range index.Children {
+		if size, known := sizes[d.Digest]; known && size != d.Size {
+			if wrong++; wrong == 1 {
+				first = fmt.Sprintf("%s has %d bytes, and the index says %d", d.Digest, size, d.Size)
+			}
+		}
+	}
+	if wrong == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s: %d of its entries have another size than what they name, so some programs do not pull it: %s", n.reference, wrong, first)
 }
 
 // noChild says why an index led to no image.
@@ -385,6 +434,10 @@ func childReason(n node, err error) string {
 		return SkippedArtifact
 	case NotFound:
 		return SkippedMissing
+	case InvalidImage:
+		if errors.Is(err, manifest.ErrNoManifest) {
+			return SkippedNoManifest
+		}
 	}
 	return ""
 }
@@ -426,28 +479,28 @@ func (r *run) newImage(n node, m *fetched) *imagev1.Image {
 
 // store looks for signatures and writes the Image. If the signatures could not be read, it writes the Image without
 // them and returns the error.
-func (r *run) store(ctx context.Context, n node, found, fresh *imagev1.Image, platform string, out *outcome) error {
+func (r *run) store(ctx context.Context, n node, fresh *imagev1.Image, platform string, out *outcome) error {
 	var searchErr error
 	told := r.searches.begin()
-	searching, read, began := r.finder != nil && !r.isSearched(ctx, n, found), false, r.clock.Now()
+	searching, read, began := r.finder != nil && !r.isSearched(ctx, n, n.stored), false, r.clock.Now()
 	if searching {
 		digest := n.session.repository.Digest(n.digest)
 		signatures, annotations, warnings, err := r.finder.Find(ctx, digest, n.reference.Bare(), n.session.transport, r.searchedSince(ctx), r.isListed(ctx, n))
-		read = err == nil && annotations[annotation.Unread] == ""
+		read = err == nil && annotations[annotation.Unread] == "" && annotations[annotation.Cut] == ""
 		out.warnings = append(out.warnings, warnings...)
 		if err != nil {
-			searchErr = fmt.Errorf("looking for signatures: %w", describe(n.reference, err))
+			searchErr = &searchError{describe(n.reference, err)}
 		}
 		record(fresh, n.reference.Bare(), signatures, annotations, searchErr)
 	}
 	if err := manifest.Fit(fresh); err != nil {
 		return errors.Join(describe(n.reference, err), searchErr)
 	}
-	image, action, err := store(ctx, r.images, found, fresh, n.reference.Bare(), searching)
+	image, action, err := r.storeImage(ctx, r.images, n.stored, fresh, n.reference.Bare(), searching)
 	if err != nil {
 		return errors.Join(storing(n.digest, err), searchErr)
 	}
-	if ahead, ok := r.images.(*Ahead); ok && found == nil && action != Created {
+	if ahead, ok := r.images.(*Ahead); ok && n.stored == nil && action != Created {
 		ahead.isKnown(r.ref)
 	}
 	if read {

@@ -115,13 +115,13 @@ func (im *Importer) connect(ctx context.Context, registry name.Registry, resourc
 	}
 	auth, err := authn.Resolve(ctx, im.keychain, resource)
 	if err != nil {
-		return nil, unreadCredentials(err)
+		return nil, unreadHere("credentials", err)
 	}
 	token := &transport.Token{}
 	if strings.EqualFold(challenge.Scheme, "bearer") {
 		credentials, err := authn.Authorization(ctx, auth)
 		if err != nil {
-			return nil, unreadCredentials(err)
+			return nil, unreadHere("credentials", err)
 		}
 		if *credentials != (authn.AuthConfig{}) && !config.trustsRealm(w.scheme, host, challenge.Parameters["realm"]) {
 			return nil, untrustedRealm(host, challenge.Parameters["realm"])
@@ -147,12 +147,13 @@ func (im *Importer) connect(ctx context.Context, registry name.Registry, resourc
 	}, nil
 }
 
-// unreadCredentials is the error of a keychain. One with a reason keeps it, and who gives up has no wrong credentials.
-func unreadCredentials(err error) error {
+// unreadHere is the error of reading what, such as credentials, on this machine. One with a reason keeps it, and who gives up has
+// no wrong files.
+func unreadHere(what string, err error) error {
 	if ReasonOf(err) != "" || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("reading credentials: %w", err)
+		return fmt.Errorf("reading %s: %w", what, err)
 	}
-	return &Error{Reason: Unauthorized, Message: "reading credentials: " + clean(err.Error()), cause: err}
+	return &Error{Reason: Misconfigured, Message: "reading " + what + " on this machine: " + clean(err.Error()), cause: err}
 }
 
 // greet asks a host once for all its repositories.

@@ -3,11 +3,14 @@ package importer
 import (
 	"context"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/lru"
 
@@ -46,9 +49,24 @@ type SignatureFinder interface {
 
 type pushedKey struct{}
 
-// Pushed returns a context for the import of what a registry has told that it was pushed to it. So it is no registry that a
-// proxy fills, which would list the tags that it has and not all that exist.
-func Pushed(ctx context.Context) context.Context { return context.WithValue(ctx, pushedKey{}, true) }
+// Pushed returns a context for the import of what a registry has told that it was pushed to it. So it is not a registry that a
+// proxy fills, which would list the tags that it has and not all that exist. digests are what the tag is said to lead to.
+func Pushed(ctx context.Context, digests []string) context.Context {
+	return context.WithValue(ctx, pushedKey{}, digests)
+}
+
+// isNewPush reports whether a tag should lead to something new: none of the digests that were pushed is stored. Then the
+// manifest is read at once, without a HEAD before.
+func isNewPush(ctx context.Context, images Images) bool {
+	pushed, _ := ctx.Value(pushedKey{}).([]string)
+	return len(pushed) > 0 && !slices.ContainsFunc(pushed, func(digest string) bool {
+		if algorithm(digest) != "sha256" { // by which the registry names it, and we would not
+			return true
+		}
+		_, err := images.Get(ctx, digest, metav1.GetOptions{})
+		return !apierrors.IsNotFound(err)
+	})
+}
 
 // isListed reports whether the list of tags says which signatures n has: n was pushed to the repository, and either without a
 // tag or as a platform of an index, whose signature counts for it. For what is tagged the tags themselves are asked for.

@@ -26,7 +26,9 @@ import (
 type tagFinder struct {
 	mu    sync.Mutex
 	asked []string
-	fail  error
+	// fail is the result of each search, but for the digest except.
+	fail   error
+	except string
 }
 
 func (f *tagFinder) Forget(name.Repository) {}
@@ -35,7 +37,7 @@ func (f *tagFinder) Find(ctx context.Context, digest name.Digest, _ reference.Re
 	f.mu.Lock()
 	f.asked = append(f.asked, digest.DigestStr())
 	f.mu.Unlock()
-	if f.fail != nil {
+	if f.fail != nil && digest.DigestStr() != f.except {
 		return nil, nil, nil, f.fail
 	}
 	tag := digest.Context().Tag(strings.Replace(digest.DigestStr(), ":", "-", 1) + ".sig")
@@ -91,6 +93,27 @@ func TestSignaturesThatCannotBeReadFailTheImportNotTheImage(t *testing.T) {
 	result, err := im.Import(t.Context(), parse(t, registry.Host+"/app:v1"), images)
 	if !errors.Is(err, broken) || result == nil || len(result.Images) != 1 || !slices.Equal(images.Names(), []string{digest}) {
 		t.Errorf("result is %+v, %v", result, err)
+	}
+}
+
+// An index is stored although the signatures of one of its images could not be searched.
+func TestIndexWithAnImageWhoseSignaturesCannotBeRead(t *testing.T) {
+	registry, images := registrytest.New(t), &registrytest.Images{}
+	index := registry.PushIndex("app:v1", newIndex(t, sample.Spec{}, false, "linux/amd64", "linux/arm64"))
+	finder := &tagFinder{except: index, fail: errors.New("broken")}
+	result, err := newImporter(t, importer.Options{Signatures: finder}).Import(t.Context(), parse(t, registry.Host+"/app:v1"), images)
+	if !importer.Unsearched(err) || result == nil || len(result.Images) != 3 || len(images.Names()) != 3 || result.Images[0].Image.Name != index {
+		t.Errorf("result is %+v, %v", result, err)
+	}
+	for _, r := range annotation.Found(result.Images[0].Image.Annotations) {
+		if r.Unread != "" {
+			t.Errorf("the index's own signatures: %+v", r)
+		}
+	}
+	registry.Inject("GET .*/manifests/"+result.Images[1].Image.Name, 0, registrytest.Status(500, "UNKNOWN"))
+	_, err = newImporter(t, importer.Options{Signatures: finder}).Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
+	if err == nil || importer.Unsearched(err) {
+		t.Errorf("an image of an index that is not read is told as a search: %v", err)
 	}
 }
 

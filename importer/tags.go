@@ -34,21 +34,31 @@ func SubjectOfTag(tag string) (digest string, ok bool) {
 }
 
 // Tags lists the tags of a repository that may be images, without those that carry signatures. "latest" comes
-// first, then higher versions before lower ones. It reads at most 100 pages of 1000 tags; a repository with
+// first, then higher versions before lower ones. Names that cannot be tags are left out, with a warning. It reads at most 100 pages of 1000 tags; a repository with
 // more is an error with reason TooLarge. Mirrors are asked first, as for a reference by tag. Errors are those
 // of Import.
-func (im *Importer) Tags(ctx context.Context, repository reference.Reference) ([]string, error) {
+func (im *Importer) Tags(ctx context.Context, repository reference.Reference) (tags, warnings []string, err error) {
 	ref := repository.Bare()
-	var tags []string
 	if err := im.reach(ctx, ref, func(s *session) (err error) {
 		tags, err = s.tags(ctx)
 		return err
 	}); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	tags = slices.DeleteFunc(tags, signatureTag.MatchString)
+	refused, last := 0, ""
+	tags = slices.DeleteFunc(tags, func(tag string) bool {
+		isTag := reference.IsTag(tag) // it becomes part of a URL
+		if !isTag {
+			refused++
+			last = tag
+		}
+		return !isTag || signatureTag.MatchString(tag)
+	})
+	if refused > 0 {
+		warnings = append(warnings, fmt.Sprintf("%s lists %d names that are no tags, %q last", ref.Name(), refused, clean(last)))
+	}
 	slices.SortFunc(tags, compareTags)
-	return slices.Compact(tags), nil
+	return slices.Compact(tags), warnings, nil
 }
 
 // tags reads all pages of the distribution-spec's tag listing.
@@ -59,12 +69,6 @@ func (s *session) tags(ctx context.Context) ([]string, error) {
 	err := eachPage(ctx, s, path, "tag list", maxTagPages, func(page struct {
 		Tags []string `json:"tags"`
 	}) error {
-		for _, tag := range page.Tags {
-			// A tag becomes part of a URL.
-			if !reference.IsTag(tag) {
-				return &Error{Reason: Unexpected, Message: fmt.Sprintf("the registry lists %q as a tag", clean(tag))}
-			}
-		}
 		all = append(all, page.Tags...)
 		return nil
 	})

@@ -23,7 +23,7 @@ func TestTags(t *testing.T) {
 	} {
 		registry.Push("team/app:"+tag, image)
 	}
-	got, err := newImporter(t, importer.Options{}).Tags(t.Context(), parse(t, registry.Host+"/team/app"))
+	got, _, err := newImporter(t, importer.Options{}).Tags(t.Context(), parse(t, registry.Host+"/team/app"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func TestTagsFail(t *testing.T) {
 	registry := registrytest.New(t)
 	registry.Push("team/app:v1", newImage(t, sample.Spec{}))
 	im := newImporter(t, importer.Options{Limits: importer.Limits{Attempts: 1}})
-	_, err := im.Tags(t.Context(), parse(t, registry.Host+"/team/none"))
+	_, _, err := im.Tags(t.Context(), parse(t, registry.Host+"/team/none"))
 	if e := wantReason(t, err, importer.NotFound); e.Reference != registry.Host+"/team/none" {
 		t.Errorf("%v", e)
 	}
@@ -55,19 +55,35 @@ func TestTagsFail(t *testing.T) {
 		fault registrytest.Fault
 		want  importer.Reason
 	}{
-		"not JSON":           {page("<html>", ""), importer.Unexpected},
-		"a tag that is none": {page(`{"tags":["../../x"]}`, ""), importer.Unexpected},
-		"endless":            {page(`{"tags":["a"]}`, `<SELF?last=a&n=1>; rel="next"`), importer.TooLarge},
-		"another host":       {page(`{"tags":["a"]}`, `<http://localhost:1/v2/x/tags/list>; rel="next"`), importer.Unexpected},
-		"huge":               {registrytest.Append(5<<20, false), importer.TooLarge},
-		"rate limit":         {registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "0"), importer.RateLimited},
+		"not JSON":     {page("<html>", ""), importer.Unexpected},
+		"endless":      {page(`{"tags":["a"]}`, `<SELF?last=a&n=1>; rel="next"`), importer.TooLarge},
+		"another host": {page(`{"tags":["a"]}`, `<http://localhost:1/v2/x/tags/list>; rel="next"`), importer.Unexpected},
+		"huge":         {registrytest.Append(5<<20, false), importer.TooLarge},
+		"rate limit":   {registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "0"), importer.RateLimited},
 	} {
 		t.Run(name, func(t *testing.T) {
 			registry.Heal()
 			registry.Inject("/tags/list", 0, tc.fault)
-			_, err := im.Tags(t.Context(), parse(t, registry.Host+"/team/app"))
+			_, _, err := im.Tags(t.Context(), parse(t, registry.Host+"/team/app"))
 			wantReason(t, err, tc.want)
 		})
+	}
+}
+
+// One bad name failed the whole list.
+func TestNamesThatAreNoTagsAreLeftOut(t *testing.T) {
+	registry := registrytest.New(t)
+	registry.Inject("/tags/list", 0, func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, `{"tags":["../../x","v1","a\u001b[31m b","v2",""]}`)
+		})
+	})
+	got, warnings, err := newImporter(t, importer.Options{}).Tags(t.Context(), parse(t, registry.Host+"/team/app"))
+	if err != nil || !slices.Equal(got, []string{"v2", "v1"}) {
+		t.Errorf("the tags are %q, %v", got, err)
+	}
+	if want := registry.Host + `/team/app lists 3 names that are no tags, "" last`; !slices.Equal(warnings, []string{want}) {
+		t.Errorf("the warnings are %q, want %s", warnings, want)
 	}
 }
 
@@ -94,7 +110,7 @@ func TestTagsArePaged(t *testing.T) {
 	for i := 50; i > 0; i-- {
 		want = append(want, fmt.Sprint(i))
 	}
-	got, err := newImporter(t, importer.Options{}).Tags(t.Context(), parse(t, registry.Host+"/team/app"))
+	got, _, err := newImporter(t, importer.Options{}).Tags(t.Context(), parse(t, registry.Host+"/team/app"))
 	if err != nil {
 		t.Fatal(err)
 	}

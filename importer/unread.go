@@ -66,7 +66,7 @@ func tooLargeToRead(size int64) error {
 
 // notRead is the error for a manifest that Parse refuses. It is an *unread if the
 // registry says that it is a manifest, and not, for instance, a page that asks for a
-// login. It is not if the digest could be another one (a signed manifest of schema 1), or
+// login, and if it can be one. It is not if the digest could be another one (a signed manifest of schema 1), or
 // if nobody reads the type.
 func notRead(part manifest.LeftOutPart, contentType string, err error) error {
 	mediaType, _, _ := strings.Cut(contentType, ";")
@@ -76,6 +76,8 @@ func notRead(part manifest.LeftOutPart, contentType string, err error) error {
 		return err
 	}
 	switch {
+	case errors.Is(err, manifest.ErrNoManifest):
+		return err
 	case errors.Is(err, manifest.ErrTooLarge):
 		part.Reason = manifest.LeftOutTooLarge
 	case errors.Is(err, manifest.ErrAmbiguous):
@@ -93,7 +95,7 @@ func notRead(part manifest.LeftOutPart, contentType string, err error) error {
 func (r *run) importUnread(ctx context.Context, n node, found *imagev1.Image, u *unread) (*outcome, error) {
 	fresh := r.newImage(n, &fetched{Manifest: &manifest.Manifest{MediaType: u.mediaType}})
 	manifest.LeftOut{Manifest: &u.LeftOutPart}.Set(fresh)
-	out := &outcome{digest: n.digest, warnings: []string{fmt.Sprintf("%s: its manifest is left out: %s", n.reference, clean(u.Error()))}}
+	out := &outcome{digest: n.digest, size: u.Size, warnings: []string{fmt.Sprintf("%s: its manifest is left out: %s", n.reference, clean(u.Error()))}}
 	platform := ""
 	if n.child != nil && n.child.Platform != nil {
 		platform = clean(n.child.Platform.Exact())
@@ -101,6 +103,6 @@ func (r *run) importUnread(ctx context.Context, n node, found *imagev1.Image, u 
 	if found == nil {
 		r.emit(Event{Kind: EventFetched, Digest: n.digest, Platform: platform})
 	}
-	err := r.store(ctx, n, found, fresh, platform, out)
+	err := r.store(ctx, n, fresh, platform, out)
 	return out, err
 }

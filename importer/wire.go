@@ -91,7 +91,7 @@ func (w *wire) send(in *http.Request) (*http.Response, error) {
 	}
 	out, err := w.im.transports.get(req.URL.Host, !insecure)
 	if err != nil {
-		return nil, err
+		return nil, unreadHere("certificates", err)
 	}
 	send := func() (*http.Response, error) { return w.attempt(out.Named(w.isNamed(req.URL)), req) }
 	if w.tokens.isFor(req) {
@@ -156,17 +156,14 @@ func (w *wire) attempt(base http.RoundTripper, req *http.Request) (*http.Respons
 				return nil, err
 			}
 		case resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable:
+			// Who does not say for how long refuses this request: others of the host go on, more slowly (see pace).
 			asked, ok := retryAfter(resp.Header, w.im.clock.Now())
 			if ok {
 				wait = asked
-			} else if !again && resp.StatusCode == http.StatusTooManyRequests {
-				wait = w.im.limits.MaxWait
+				h.park(asked)
 			}
-			if ok || resp.StatusCode == http.StatusTooManyRequests {
-				h.park(wait)
-			}
-			if !again || wait > w.im.limits.MaxWait {
-				return nil, refused(resp, wait)
+			if !again || asked > w.im.limits.MaxWait {
+				return nil, refused(resp, asked)
 			}
 		case again && passingStatus(resp.StatusCode):
 		default:
@@ -178,14 +175,14 @@ func (w *wire) attempt(base http.RoundTripper, req *http.Request) (*http.Respons
 	}
 }
 
-// refused returns the error for the answer of a host that wants to be left alone.
-func refused(resp *http.Response, wait time.Duration) error {
+// refused returns the error for the answer of a host that refuses requests, and asked to be left alone for a time, or 0.
+func refused(resp *http.Response, asked time.Duration) error {
 	err := transport.CheckError(resp)
 	reason, message := classify(err, resp.Request.URL.Host)
 	if resp.StatusCode == http.StatusTooManyRequests {
 		reason = RateLimited
 	}
-	return &Error{Reason: reason, Message: message, RetryAfter: wait, cause: err}
+	return &Error{Reason: reason, Message: message, RetryAfter: asked, Refused: asked == 0, cause: err}
 }
 
 // backoff is half a second, one, two, …, plus or minus a half of it, so that clients do not come back in
@@ -205,7 +202,7 @@ func retryAfter(header http.Header, now time.Time) (time.Duration, bool) {
 		return 0, false
 	}
 	var d time.Duration
-	if seconds, err := strconv.ParseInt(value, 10, 64); err == nil {
+	if seconds, err := strconv.ParseInt(value, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) { // then it is the largest
 		d = time.Duration(min(max(seconds, 0), int64(maxRetryAfter/time.Second))) * time.Second
 	} else if at, err := http.ParseTime(value); err == nil {
 		d = at.Sub(now)
@@ -224,7 +221,7 @@ func spentFor(header http.Header) (time.Duration, bool) {
 	}
 	reset, _, _ := strings.Cut(header.Get("RateLimit-Reset"), ";")
 	seconds, err := strconv.ParseInt(strings.TrimSpace(reset), 10, 64)
-	if err != nil || seconds <= 0 {
+	if err != nil && !errors.Is(err, strconv.ErrRange) || seconds <= 0 {
 		return 0, false
 	}
 	return time.Duration(min(seconds, int64(maxRetryAfter/time.Second))) * time.Second, true

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -76,6 +77,7 @@ func TestRetries(t *testing.T) {
 		{"429 with nonsense", 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "soon"), "", 2, [][2]time.Duration{{250 * time.Millisecond, 750 * time.Millisecond}}},
 		{"429 with a past", 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "-5"), "", 2, nil},
 		{"429 for too long", 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "21"), importer.RateLimited, 1, nil},
+		{"429 for more than can be counted", 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "99999999999999999999"), importer.RateLimited, 1, nil},
 		{"429 for ever", 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "9223372036854775807"), importer.RateLimited, 1, nil},
 		// The first is on a connection used before, which net/http retries itself.
 		{"connection breaks", 2, hangUp, "", 3, [][2]time.Duration{{250 * time.Millisecond, 750 * time.Millisecond}}},
@@ -116,6 +118,39 @@ func comeBackIn(d time.Duration) registrytest.Fault {
 			date := time.Now().Add(d).UTC().Format(http.TimeFormat)
 			registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", date)(next).ServeHTTP(w, r)
 		})
+	}
+}
+
+// Nobody asked for a pause: the error says none, and other requests of the host go on.
+func TestARefusalWithoutATimeParksNobody(t *testing.T) {
+	for status, reason := range map[int]importer.Reason{429: importer.RateLimited, 503: importer.Unavailable} {
+		registry := registrytest.New(t)
+		registry.Push("app:v1", newImage(t, sample.Spec{}))
+		registry.Inject("HEAD .*/refused$", 0, registrytest.Status(status, "TOOMANYREQUESTS"))
+		skipping := &skippingClock{}
+		im := newImporter(t, importer.Options{Clock: skipping})
+		_, err := im.Import(t.Context(), parse(t, registry.Host+"/app:refused"), &registrytest.Images{})
+		if e := wantReason(t, err, reason); !e.Refused || e.RetryAfter != 0 || strings.Contains(e.Error(), "try again in") {
+			t.Errorf("%d: %v: refused is %t, again after %s", status, e, e.Refused, e.RetryAfter)
+		}
+		waits := len(skipping.waited())
+		mustImport(t, im, registry.Host+"/app:v1", &registrytest.Images{})
+		if n := len(skipping.waited()); n != waits {
+			t.Errorf("%d: another request waited: %v", status, skipping.waited()[waits:])
+		}
+	}
+}
+
+// A refusal by a token server names it.
+func TestARefusalByTheTokenServer(t *testing.T) {
+	elsewhere := registrytest.New(t)
+	elsewhere.Inject("/token", 0, registrytest.Status(429, "TOOMANYREQUESTS"))
+	registry := registrytest.New(t, registrytest.WithAuth(registrytest.Auth{Scheme: "bearer", Realm: elsewhere.AliasURL() + "/token"}))
+	named := strings.TrimPrefix(elsewhere.AliasURL(), "http://")
+	im := newImporter(t, importer.Options{Clock: &skippingClock{}, Registries: []importer.Registry{{Prefix: registry.Host, TokenHosts: []string{named}}}})
+	_, err := im.Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
+	if e := wantReason(t, err, importer.RateLimited); !e.Refused || e.RetryAfter != 0 || !strings.Contains(e.Message, named+", where the registry sends us: ") {
+		t.Errorf("%v: refused is %t, again after %s", e, e.Refused, e.RetryAfter)
 	}
 }
 

@@ -15,8 +15,10 @@ import (
 	"time"
 
 	"github.com/digitorus/timestamp"
+	protorekor "github.com/sigstore/protobuf-specs/gen/pb-go/rekor/v1"
 	"github.com/sigstore/sigstore-go/pkg/root"
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/payload"
@@ -84,6 +86,35 @@ func TestAttackLogEntryV2OfAnotherSignature(t *testing.T) {
 	want(t, verify(t, signatures.TypeBundle, signaturestest.Marshal(t, honest), set), trusted)
 	honest.VerificationMaterial.TlogEntries = other.VerificationMaterial.TlogEntries
 	want(t, verify(t, signatures.TypeBundle, signaturestest.Marshal(t, honest), set), "False TransparencyLogEntryInvalid / True")
+}
+
+// Numbers beside a log entry that nobody signed do not become claims: the index of a proof in a log of version 2, and the
+// index and time of an entry whose promise is bad and which is therefore passed over.
+func TestAttackLogIndexForged(t *testing.T) {
+	d := signaturestest.NewDeployment(t)
+	set := signaturestest.Set(t, d.TrustRoot(t, "signedEmail: "+mail, nil), digestOnly)
+	statement := signaturestest.Statement(digest, cosignSign)
+	v2 := d.KeylessV2Bundle(t, mail, statement)
+	v2.VerificationMaterial.TlogEntries[0].InclusionProof.LogIndex = 666
+	v := verify(t, signatures.TypeBundle, signaturestest.Marshal(t, v2), set)
+	want(t, v, trusted)
+	if got := v.SignedClaims["rekor.logIndex"]; got != "0" {
+		t.Errorf("of a proof with another index, rekor.logIndex %q", got)
+	}
+
+	leaf, key := d.Identity(t, mail, nil)
+	set = signaturestest.Set(t, d.TrustFulcio(t, "signedEmail: "+mail, d.Root, d.Intermediate), digestOnly)
+	v1 := d.KeylessBundle(t, leaf, key, statement, time.Now())
+	honest := verify(t, signatures.TypeBundle, signaturestest.Marshal(t, v1), set)
+	want(t, honest, trusted)
+	forged := proto.CloneOf(v1.VerificationMaterial.TlogEntries[0])
+	forged.LogIndex, forged.IntegratedTime = 666, forged.IntegratedTime+1
+	v1.VerificationMaterial.TlogEntries = append([]*protorekor.TransparencyLogEntry{forged}, v1.VerificationMaterial.TlogEntries...)
+	v = verify(t, signatures.TypeBundle, signaturestest.Marshal(t, v1), set)
+	want(t, v, trusted)
+	if !maps.Equal(v.SignedClaims, honest.SignedClaims) {
+		t.Errorf("beside a bad entry, claims %v, without it %v", v.SignedClaims, honest.SignedClaims)
+	}
 }
 
 // A log entry of another artifact by the same key (CVE-2022-23649).

@@ -19,7 +19,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// TypeAttestation is an in-toto statement that is no image signature. Its content is a sigstore bundle's JSON as it was in
+// TypeAttestation is an in-toto statement that is not an image signature. Its content is a sigstore bundle's JSON as it was in
 // the registry, or a layer of cosign's .att tag as a sigstore blob (payload.Blob).
 const TypeAttestation = verdicts.TypeAttestation
 
@@ -182,7 +182,7 @@ func (p verdictScope) leftOut() []string {
 		Type    string `json:"type"`
 		LeftOut string `json:"leftOut"`
 	}
-	if len(p.attached) == 0 || json.Unmarshal(p.attached, &listed) != nil {
+	if len(p.found.Attestations) == 0 || json.Unmarshal(p.found.Attestations, &listed) != nil {
 		return nil
 	}
 	var out []string

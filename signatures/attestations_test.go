@@ -227,9 +227,12 @@ func TestVerdictOfAttestations(t *testing.T) {
 	signed := signaturestest.Document("signed", scope, trust, digestOnly)
 	provenance := demandingDocument("provenance", scope, trust, builtHere)
 	elsewhere := demandingDocument("elsewhere", `["registry.example.com/other"]`, trust, builtHere)
-	index := func(repository string) (*imagev1.Image, error) {
-		return &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: otherImage, Annotations: map[string]string{annotation.Verdicts: fmt.Sprintf(`{%q:{"verified":"True"}}`, repository)}}}, nil
+	vouching := func(policies string) signatures.Indexes {
+		return func(repository string) ([]*imagev1.Image, error) {
+			return []*imagev1.Image{{ObjectMeta: metav1.ObjectMeta{Name: otherImage, Annotations: map[string]string{annotation.Verdicts: fmt.Sprintf(`{%q:{"verified":"True","policy":%q}}`, repository, policies)}}}}, nil
+		}
 	}
+	damaged := func(string) ([]*imagev1.Image, error) { return nil, errors.New("damaged") }
 	for _, tc := range []struct {
 		name, policies     string
 		there              []imagev1.ImageSignature
@@ -238,7 +241,7 @@ func TestVerdictOfAttestations(t *testing.T) {
 		verified, attested string
 	}{
 		{name: "nothing", policies: signed, verified: "Unsigned"},
-		{name: "no policy", there: []imagev1.ImageSignature{good}, verified: "Unsigned", attested: "Unknown"},
+		{name: "no policy", there: []imagev1.ImageSignature{good}, verified: "NoPolicy", attested: "Unknown"},
 		{name: "a signature", policies: signed, there: []imagev1.ImageSignature{signature}, verified: "True"},
 		{name: "trusted, not demanded", policies: signed, there: []imagev1.ImageSignature{theirs, good}, verified: "Unsigned", attested: "True"},
 		{name: "not trusted, not demanded", policies: signed, there: []imagev1.ImageSignature{signature, theirs}, verified: "True", attested: "False"},
@@ -247,9 +250,14 @@ func TestVerdictOfAttestations(t *testing.T) {
 		{name: "demanded beside a signature", policies: signed + provenance, there: []imagev1.ImageSignature{good}, verified: "Unsigned", attested: "True"},
 		{name: "demanded, signed and absent", policies: signed + provenance, there: []imagev1.ImageSignature{signature}, verified: "False", attested: "False"},
 		{name: "one is demanded, another is there", policies: demandingDocument("scan", scope, trust, noneBad), there: []imagev1.ImageSignature{good}, verified: "False", attested: "False"},
-		{name: "demanded of the index", policies: provenance, index: index, verified: "ByIndex", attested: "ByIndex"},
-		{name: "an index that cannot be read", policies: provenance, index: func(string) (*imagev1.Image, error) { return nil, errors.New("damaged") }, verified: "Unknown", attested: "Unknown"},
-		{name: "not demanded of the index", policies: signed, there: []imagev1.ImageSignature{theirs}, index: index, verified: "ByIndex", attested: "False"},
+		{name: "attested of the index", policies: provenance, index: vouching("provenance"), verified: "False", attested: "False"},
+		{name: "an index that cannot be read, and no attestation", policies: provenance, index: damaged, verified: "False", attested: "False"},
+		{name: "an index that cannot be read", policies: signed, index: damaged, verified: "Unknown"},
+		{name: "not demanded of the index", policies: signed, there: []imagev1.ImageSignature{theirs}, index: vouching("signed"), verified: "ByIndex", attested: "False"},
+		{name: "attested, and the index is signed", policies: provenance + signed, there: []imagev1.ImageSignature{good}, index: vouching("provenance,signed"), verified: "ByIndex", attested: "True"},
+		{name: "not attested, and the index is signed", policies: provenance + signed, index: vouching("provenance,signed"), verified: "False", attested: "False"},
+		{name: "an index by another policy", policies: signed, index: vouching("lax"), verified: "Unsigned"},
+		{name: "an index by one of the policies", policies: provenance + signed, there: []imagev1.ImageSignature{good}, index: vouching("signed"), verified: "Unsigned", attested: "True"},
 		{name: "not read", policies: provenance, found: map[string]annotation.Repository{repository: {Unread: "503"}}, verified: "Unknown", attested: "Unknown"},
 		{name: "left out, not demanded", policies: signed, found: map[string]annotation.Repository{repository: {Attestations: json.RawMessage(`[{"type":"x","leftOut":"too large"}]`)}}, verified: "Unsigned", attested: "Unknown"},
 		{name: "absent in another repository", policies: provenance + elsewhere, there: []imagev1.ImageSignature{good},
@@ -316,7 +324,7 @@ func TestImageWithOnlyAttestations(t *testing.T) {
 	}
 	bare := object(byProd)
 	signatures.VerifyImage(bare, nil, now, nil)
-	if verified, _, _ := signatures.Summary(bare); verified != verdicts.Unsigned {
+	if verified, _, _ := signatures.Summary(bare); verified != verdicts.NoPolicy {
 		t.Errorf("without policies it is %s", verified)
 	}
 }

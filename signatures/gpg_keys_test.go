@@ -2,10 +2,12 @@ package signatures_test
 
 import (
 	"bytes"
+	"compress/zlib"
 	"crypto"
 	"encoding/binary"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -63,6 +65,39 @@ func TestGPGCopiesOfOneKey(t *testing.T) {
 			t.Error("a keyring is accepted in which one copy of a key cannot be read")
 		}
 	})
+}
+
+// Several keyrings are one: each may be armored or binary, and a copy of a key that one has revokes that of another.
+func TestGPGSeveralKeyrings(t *testing.T) {
+	made := now.AddDate(-1, 0, 0)
+	older, newer, stranger := signaturestest.NewGPG(t, "Older", made, 0), signaturestest.NewGPG(t, "Newer", made, 0), signaturestest.NewGPG(t, "Stranger", made, 0)
+	var armored bytes.Buffer
+	w, err := armor.Encode(&armored, openpgp.PublicKeyType, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(newer.Public(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	trust := func(keyrings ...[]byte) *policy.Set {
+		var items []string
+		for _, k := range keyrings {
+			items = append(items, signaturestest.B64(k))
+		}
+		return signaturestest.Set(t, "{policyType: GPGKeys, gpgKeys: {keyDatas: ["+strings.Join(items, ", ")+"]}}", matchRepository)
+	}
+	set := trust(older.Public(t), armored.Bytes())
+	for _, key := range []*signaturestest.GPG{older, newer} {
+		want(t, verify(t, signatures.TypeAtomic, key.SimpleSigning(t, digest, repository, made), set), trusted)
+	}
+	want(t, verify(t, signatures.TypeAtomic, stranger.SimpleSigning(t, digest, repository, made), set), "False NoMatchingKey / Unknown")
+	message, valid := older.SimpleSigning(t, digest, repository, made), older.Public(t)
+	older.Revoke(t, made.Add(time.Hour))
+	want(t, verify(t, signatures.TypeAtomic, message, trust(valid, older.Public(t))), "False KeyRevoked / True")
+	want(t, verify(t, signatures.TypeAtomic, message, trust(older.Public(t), valid)), "False KeyRevoked / True")
 }
 
 // The clocks of a signer and of a server differ by seconds.
@@ -247,6 +282,11 @@ func TestAttackGPGMoreThanOneMessage(t *testing.T) {
 		"content before it":             append(bytes.Clone(unsigned), good...),
 		"compressed twice":              signaturestest.Compressed(t, signaturestest.Compressed(t, good)),
 		"a message behind a compressed": append(bytes.Clone(good), signaturestest.Compressed(t, other)...),
+		// The length of the compressed packet is indeterminate: what follows is in the packet.
+		"a message at the end of a compressed": append(signaturestest.Compressed(t, good), other...),
+		"text at the end of a compressed":      append(signaturestest.Compressed(t, good), "hello"...),
+		"text at the end of a zlib":            append(zlibbed(t, good), "hello"...),
+		"a marker that says something":         append([]byte{0xca, 5, 'h', 'e', 'l', 'l', 'o'}, good...),
 	} {
 		t.Run(name, func(t *testing.T) {
 			want(t, verify(t, signatures.TypeAtomic, message, trustGPG(t, key.Public(t))), "False InvalidSignature / Unknown")
@@ -270,6 +310,41 @@ func TestAttackGPGManyPackets(t *testing.T) {
 	if cost := after.TotalAlloc - before.TotalAlloc; cost > 64<<20 {
 		t.Errorf("a message of %d bytes cost %d MB", len(bomb), cost>>20)
 	}
+
+	for name, markers := range map[string][]byte{
+		"markers":                   bytes.Repeat([]byte{0xca, 3, 'P', 'G', 'P'}, (1<<20-len(good))/5),
+		"markers with nothing":      bytes.Repeat([]byte{0xca, 0}, (1<<20-len(good))/2),
+		"a marker":                  append([]byte{0xca, 0xff, 0, 0x0f, 0, 0}, make([]byte, 0x0f0000)...),
+		"a marker of many parts":    append(bytes.Repeat([]byte{0xe0, 'x'}, 1), bytes.Repeat([]byte{0xe0, 'x'}, (1<<20-len(good)-10)/2)...),
+		"an unending marker":        append([]byte{0xab}, make([]byte, 1<<20-len(good)-1)...),
+		"markers in what is packed": signaturestest.Compressed(t, append(bytes.Repeat([]byte{0xca, 0}, (1<<20-len(good))/2), good...)),
+	} {
+		message := append(markers, good...)
+		runtime.ReadMemStats(&before)
+		v := verify(t, signatures.TypeAtomic, message, set)
+		runtime.ReadMemStats(&after)
+		want(t, v, "False InvalidSignature / Unknown")
+		if cost := after.TotalAlloc - before.TotalAlloc; cost > 16<<20 {
+			t.Errorf("%s, a message of %d bytes, cost %d MB", name, len(message), cost>>20)
+		}
+	}
+	if v := verify(t, signatures.TypeAtomic, append([]byte{0xca, 3, 'P', 'G', 'P'}, good...), set); !v.Trusted() {
+		t.Errorf("a message behind a marker: %+v", v)
+	}
+}
+
+// zlibbed is the message in a compressed packet of indeterminate length, by the algorithm ZLIB.
+func zlibbed(t testing.TB, message []byte) []byte {
+	t.Helper()
+	body := bytes.NewBuffer([]byte{0xa3, 2})
+	w := zlib.NewWriter(body)
+	if _, err := w.Write(message); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return body.Bytes()
 }
 
 func TestGPGArmorWithText(t *testing.T) {

@@ -3,6 +3,7 @@ package signatures_test
 import (
 	"bytes"
 	"encoding/hex"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +26,7 @@ func TestVerifyGPG(t *testing.T) {
 	good := key.SimpleSigning(t, digest, repository, made.Add(time.Minute))
 	flipped := bytes.Clone(good)
 	flipped[bytes.Index(flipped, []byte("docker-manifest-digest"))+30] ^= 1
+	signer := fmt.Sprintf("%016X", key.Entity.PrimaryKey.KeyId)
 	keyrings := bytes.Join([][]byte{key.Public(t), short.Public(t), revoked.Public(t)}, nil)
 	for _, tc := range []struct {
 		name    string
@@ -40,6 +42,8 @@ func TestVerifyGPG(t *testing.T) {
 		{"expired key, another digest", short.SimpleSigning(t, otherImage, repository, made), "False KeyExpired / False", "Expired"},
 		{"expired key, no document", short.Sign(t, []byte("hello"), made), "False KeyExpired / Unknown", "Expired"},
 		{"revoked key", revokedMessage, "False KeyRevoked / True", "Revoked"},
+		{"a hash that is not supported", otherHash(t, good, 3), "False InvalidSignature / Unknown", "names key " + signer + " and signs with RIPEMD-160, which is not supported"},
+		{"an unknown hash", otherHash(t, good, 99), "False InvalidSignature / Unknown", "names key " + signer + " and signs with the unknown hash number 99"},
 		{"tampered", flipped, "False InvalidSignature / Unknown", ""},
 		{"truncated", good[:len(good)-20], "False InvalidSignature / Unknown", ""},
 		{"empty", nil, "False InvalidSignature / Unknown", ""},
@@ -49,6 +53,9 @@ func TestVerifyGPG(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			v := verify(t, signatures.TypeAtomic, tc.message, signaturestest.Set(t, signaturestest.TrustGPG(keyrings), matchRepository))
 			want(t, v, tc.want)
+			if message := v.Conditions[0].Message; strings.HasPrefix(tc.extra, "names") && !strings.Contains(message, tc.extra) {
+				t.Errorf("says %q", message)
+			}
 			for _, typ := range []string{"Expired", "Revoked"} {
 				i := strings.Index(tc.extra, typ)
 				found := false
@@ -106,4 +113,15 @@ func TestVerifyGPG(t *testing.T) {
 		set := signaturestest.Set(t, signaturestest.TrustGPG(keyrings), matchRepository)
 		want(t, verify(t, signatures.TypeSimpleSigning, signaturestest.Marshal(t, blob), set), "False NoMatchingKey / Unknown")
 	})
+}
+
+// otherHash has a message say that it is signed with another hash.
+func otherHash(t *testing.T, message []byte, hash byte) []byte {
+	t.Helper()
+	other := bytes.Clone(message)
+	if other[0] != 0xc4 || other[2] != 3 { // a new-format header of the tag one-pass signature, version 3
+		t.Fatalf("the message begins with % x", other[:4])
+	}
+	other[4] = hash
+	return other
 }

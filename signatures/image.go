@@ -22,19 +22,19 @@ import (
 
 // rules is a version of this package's judgement, part of AnnotationPolicy. Raising it has every stored verdict
 // computed again.
-const rules = "v4"
+const rules = "v7"
 
 // probeInterval is how long a condition that has not changed keeps its lastProbeTime, so that looking again does
 // not write every Image again.
 const probeInterval = 24 * time.Hour
 
-// maxJudged bounds the signatures that are judged in one Image, and likewise the attestations, however many a client wrote
-// into it.
+// maxJudged bounds the signatures that are judged in one repository, and likewise the attestations, however many a client wrote
+// into an Image.
 const maxJudged = 64
 
-// Indexes finds a verified index in a repository whose manifest lists the image that is judged; nil if there is none. After
+// Indexes finds verified indexes in a repository, or in it for a namespace, whose manifests list the image that is judged. After
 // an error the verdict is Unknown, and the image is judged again an hour later.
-type Indexes func(repository string) (*imagev1.Image, error)
+type Indexes func(repository string) ([]*imagev1.Image, error)
 
 // indexRetry is the time after which an image is judged again if an index could not be read.
 const indexRetry = time.Hour
@@ -61,27 +61,27 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 	annotations, before := maps.Clone(image.Annotations), len(image.Signatures)
 	_, wasOurs := annotations[AnnotationPolicy]
 	found := annotation.Found(annotations)
-	scopes := scopesOf(image, set, found)
-	dropOfFormer(image, found, scopes)
+	in := judgingOf(image, set, found)
+	scopes, namespaced := in.scopes, in.namespaced
+	dropOfFormer(image, found)
 	covered = slices.ContainsFunc(scopes, verdictScope.covered)
-	namespaced := inNamespaces(image, set, scopes)
 
-	in, recheck := holdersOf(found), time.Time{}
+	brought, recheck := holdersOf(found), time.Time{}
 	judged := make(map[string][]judgement, len(scopes))
 	judgeAgain := func(at time.Time) {
 		if !at.IsZero() && (recheck.IsZero() || at.Before(recheck)) {
 			recheck = at
 		}
 	}
-	vouching := func(repository string) (*imagev1.Image, error) {
+	vouching := func(repository string) ([]*imagev1.Image, error) {
 		if indexes == nil {
 			return nil, nil
 		}
-		index, err := indexes(repository)
+		all, err := indexes(repository)
 		if err != nil {
 			judgeAgain(now.Add(indexRetry))
 		}
-		return index, err
+		return all, err
 	}
 	judgeIn := func(p verdictScope, s *imagev1.ImageSignature) []judgement {
 		all := p.judge(s, image, now)
@@ -91,23 +91,30 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 		judged[p.key()] = append(judged[p.key()], all...)
 		return all
 	}
-	seen := map[bool]int{} // signatures and attestations are counted apart
+	seen := counter{brought, map[string]int{}}
 	for i := range image.Signatures {
 		s := &image.Signatures[i]
-		seen[isAttestation(s)]++
 		for _, p := range namespaced {
-			if seen[isAttestation(s)] <= maxJudged && in.count(s, p.repository) {
+			if counts, tooMany := seen.count(p, s); counts && !tooMany {
 				judgeIn(p, s)
 			}
 		}
 		worst := noPolicy(scopes[0].ref)
 		switch {
-		case covered && seen[isAttestation(s)] > maxJudged:
-			worst = unjudged(evidence.UnsupportedFormat, fmt.Sprintf("only the first %d signatures, and as many attestations, of an image are judged", maxJudged))
 		case covered:
+			if in.moreScopes > 0 {
+				worst = unjudged(ReasonNotJudged, "the image is in too many repositories: it is judged in this one only when somebody asks about it")
+			}
 			first := true
 			for _, p := range scopes {
-				if !p.covered() || !in.count(s, p.repository) {
+				counts, tooMany := false, false
+				if p.covered() {
+					counts, tooMany = seen.count(p, s)
+				}
+				if tooMany && first {
+					worst = unjudged(evidence.UnsupportedFormat, fmt.Sprintf("only the first %d signatures, and as many attestations, in a repository are judged", maxJudged))
+				}
+				if !counts || tooMany {
 					continue
 				}
 				best := slices.MaxFunc(judgeIn(p, s), func(a, b judgement) int { return cmp.Compare(a.tells(), b.tells()) })
@@ -121,24 +128,22 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 		changed = worst.apply(s, now) || changed
 	}
 
-	stamp, summed, inSpaces := stampOf(scopes), map[string]annotation.Verdict{}, map[string]annotation.Verdict{}
-	by := annotation.JudgedBy(stamp, stampOf(namespaced))
-	bound(image, found, by, ranks(slices.Concat(scopes, namespaced), judged))
-	left := func(p verdictScope) leftOut {
-		r := found[p.repository]
-		return leftOut{signatures: len(r.LeftOut), attestations: len(r.AttestationsLeftOut), byOthers: r.LeftOutBy != by}
-	}
+	stamp, summed, inSpaces := in.stamp(), map[string]annotation.Verdict{}, map[string]annotation.Verdict{}
+	by := annotation.JudgedBy(stamp, in.namespaceStamp())
+	bound(image, found, by, ranks(in.all(), judged))
 	for _, p := range scopes {
 		if p.covered() {
-			summed[p.key()] = p.sum(held(image, judged[p.key()]), left(p), vouching)
+			summed[p.key()] = p.sum(held(image, judged[p.key()]), leftOutOf(found[p.repository], by), vouching)
 		}
 	}
-	says := len(image.Signatures) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(summed)), func(v annotation.Verdict) bool { return v.Verified != verdicts.Unsigned || v.Reason != "" })
-	if !says {
-		stamp, summed = "", nil
+	if in.moreScopes > 0 {
+		summed[annotation.NotJudged] = notJudged(in.moreScopes, "repositories and tags")
 	}
 	for _, p := range namespaced {
-		inSpaces[p.key()] = p.sum(held(image, judged[p.key()]), left(p), vouching)
+		inSpaces[p.key()] = p.sum(held(image, judged[p.key()]), leftOutOf(found[p.repository], by), vouching)
+	}
+	if in.moreNamespaced > 0 {
+		inSpaces[annotation.InNamespace(annotation.NotJudged, annotation.NotJudged)] = notJudged(in.moreNamespaced, "repositories and tags of namespaces")
 	}
 	if image.Annotations == nil {
 		image.Annotations = map[string]string{}
@@ -149,7 +154,7 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 	annotate(image, annotation.Verdicts, encodeVerdicts(summed))
 	annotate(image, annotation.NamespaceVerdicts, encodeVerdicts(inSpaces))
 	annotate(image, AnnotationPolicy, stamp)
-	annotate(image, annotation.NamespacePolicy, stampOf(namespaced))
+	annotate(image, annotation.NamespacePolicy, in.namespaceStamp())
 	next := ""
 	if !recheck.IsZero() {
 		// Certificates and keys have times in whole seconds, and are valid until the end of the last one.
@@ -191,10 +196,9 @@ func encodeVerdicts(summed map[string]annotation.Verdict) string {
 // a signature was never looked at, an expiry has passed, or a day has. A verdict that an index vouches for may always have
 // changed.
 func Stale(image *imagev1.Image, set *policy.Set, now time.Time) bool {
-	scopes := scopesOf(image, set, annotation.Found(image.Annotations))
-	namespaced := inNamespaces(image, set, scopes)
+	in := judgingOf(image, set, annotation.Found(image.Annotations))
 	judged := annotation.JudgedAnywhere(image.Annotations)
-	if !isCurrent(image, scopes, namespaced, judged, now) {
+	if !in.isCurrent(image, judged, now) {
 		return true
 	}
 	for _, v := range judged {
@@ -202,7 +206,7 @@ func Stale(image *imagev1.Image, set *policy.Set, now time.Time) bool {
 			return true
 		}
 	}
-	covered := slices.ContainsFunc(scopes, verdictScope.covered) || len(namespaced) > 0
+	covered := slices.ContainsFunc(in.scopes, verdictScope.covered) || len(in.namespaced) > 0
 	for _, s := range image.Signatures {
 		if len(s.Conditions) == 0 {
 			return true
@@ -216,18 +220,13 @@ func Stale(image *imagev1.Image, set *policy.Set, now time.Time) bool {
 	return false
 }
 
-// Current tells whether the verdicts of an image are by the policies of set, and no expiry has passed since. It does not ask
-// about verdicts that an index vouches for: these follow the index in another write.
-func Current(image *imagev1.Image, set *policy.Set, now time.Time) bool {
-	scopes := scopesOf(image, set, annotation.Found(image.Annotations))
-	return isCurrent(image, scopes, inNamespaces(image, set, scopes), annotation.JudgedAnywhere(image.Annotations), now)
-}
-
-func isCurrent(image *imagev1.Image, scopes, namespaced []verdictScope, judged map[string]annotation.Verdict, now time.Time) bool {
-	if stamp := image.Annotations[AnnotationPolicy]; stamp != stampOf(scopes) && (len(image.Signatures) > 0 || len(judged) > 0 || stamp != "") {
+// isCurrent tells whether the verdicts of an image are by the present policies, and no expiry has passed since. It does not
+// ask about verdicts that an index vouches for: these follow the index in another write.
+func (j judging) isCurrent(image *imagev1.Image, judged map[string]annotation.Verdict, now time.Time) bool {
+	if image.Annotations[AnnotationPolicy] != j.stamp() {
 		return false
 	}
-	if image.Annotations[annotation.NamespacePolicy] != stampOf(namespaced) {
+	if image.Annotations[annotation.NamespacePolicy] != j.namespaceStamp() {
 		return false
 	}
 	recheck, ok := image.Annotations[AnnotationRecheck]
@@ -238,9 +237,12 @@ func isCurrent(image *imagev1.Image, scopes, namespaced []verdictScope, judged m
 	return err == nil && now.Before(t)
 }
 
-// stampOf is the value of AnnotationPolicy: "" when no policy applies.
-func stampOf(scopes []verdictScope) string {
+// stampOf is what scopes are judged by: "" when no policy applies. more is how many scopes have no place.
+func stampOf(scopes []verdictScope, more int) string {
 	var stamps []string
+	if more > 0 {
+		stamps = append(stamps, fmt.Sprintf("%s@%s-%d", annotation.NotJudged, rules, more))
+	}
 	for _, p := range scopes {
 		if p.err != nil {
 			stamps = append(stamps, "-@"+rules)

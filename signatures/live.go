@@ -32,7 +32,7 @@ func (l *Live) Set() *policy.Set { return l.set.Load() }
 func (l *Live) Replace(set *policy.Set) { l.set.Store(set) }
 
 // Verify is VerifyImage by the policies in force, now.
-func (l *Live) Verify(_ context.Context, image *imagev1.Image, indexes func(repository string) (*imagev1.Image, error)) (covered bool) {
+func (l *Live) Verify(_ context.Context, image *imagev1.Image, indexes func(repository string) ([]*imagev1.Image, error)) (covered bool) {
 	_, covered = VerifyImage(image, l.Set(), l.clock.Now(), indexes)
 	return covered
 }

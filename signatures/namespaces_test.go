@@ -144,7 +144,7 @@ func TestAttackPolicyOfANamespace(t *testing.T) {
 	}
 	img := object(sig)
 	signatures.VerifyImage(img, setOf(t, many...), now, nil)
-	if n := len(annotation.JudgedInNamespaces(img.Annotations)); n != 32 {
+	if n := len(annotation.JudgedInNamespaces(img.Annotations)); n != 33 { // one says that there are more
 		t.Errorf("judged for the pods of %d namespaces", n)
 	}
 }
@@ -158,9 +158,9 @@ func TestPlatformsInNamespaces(t *testing.T) {
 	signatures.VerifyImage(index, set, now, nil)
 	platform := object()
 	var asked []string
-	signatures.VerifyImage(platform, set, now, func(key string) (*imagev1.Image, error) {
+	signatures.VerifyImage(platform, set, now, func(key string) ([]*imagev1.Image, error) {
 		asked = append(asked, key)
-		return index, nil
+		return []*imagev1.Image{index}, nil
 	})
 	if v := annotation.JudgedInNamespaces(platform.Annotations)[repository+"#shop"]; v.Verified != verdicts.ByIndex || !slices.Equal(v.Signers, []string{"shop/own"}) {
 		t.Errorf("%+v", v)
@@ -175,7 +175,7 @@ func TestUnreadableIndexDoesNotMakeUnsigned(t *testing.T) {
 	t.Parallel()
 	set := setOf(t, inNamespace(t, "shop", "own", "["+repository+"]", signaturestest.NewKey(t, signaturestest.P256)))
 	platform := object()
-	unreadable := func(string) (*imagev1.Image, error) { return nil, errors.New("the object is damaged") }
+	unreadable := func(string) ([]*imagev1.Image, error) { return nil, errors.New("the object is damaged") }
 	signatures.VerifyImage(platform, set, now, unreadable)
 	v := annotation.JudgedInNamespaces(platform.Annotations)[repository+"#shop"]
 	if v.Verified != verdicts.VerifiedUnknown || v.Reason != string(signatures.ReasonIndexUnreadable) || !strings.Contains(v.Message, "the object is damaged") {

@@ -3,6 +3,7 @@ package signatures_test
 import (
 	"crypto/x509"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -58,6 +59,9 @@ func TestVerifyPKI(t *testing.T) {
 		{"another CA", sign(nil, true), trustPKI(t, elsewhere.Root, nil, mail), present, "False NoMatchingKey / Unknown"},
 		{"expired", sign(nil, true), trustPKI(t, d.Root, nil, mail), present.Add(time.Hour), "False CertificateExpired / True"},
 		{"expired, of another CA", sign(nil, true), trustPKI(t, elsewhere.Root, nil, mail), present.Add(time.Hour), "False NoMatchingKey / Unknown"},
+		{"expired, and no intermediate", sign(nil, false), trustPKI(t, d.Root, nil, mail), present.Add(time.Hour), "False NoMatchingKey / Unknown"},
+		{"an expired CA, of another", sign(nil, true), trustPKI(t, elsewhere.Root, nil, mail), present.AddDate(2, 0, 0), "False NoMatchingKey / Unknown"},
+		{"an expired CA", sign(nil, true), trustPKI(t, d.Root, nil, mail), present.AddDate(2, 0, 0), "False CertificateExpired / True"},
 		{"not for code signing", sign(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }, true), trustPKI(t, d.Root, nil, mail), present, "False NoMatchingKey / Unknown"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -65,6 +69,11 @@ func TestVerifyPKI(t *testing.T) {
 				signaturestest.Set(t, tc.trust, matchRepository), tc.at)
 			wellFormed(t, v)
 			want(t, v, tc.want)
+			later := signatures.Verify(signatures.Signature{Type: signatures.TypeSimpleSigning, Content: tc.content}, image,
+				signaturestest.Set(t, tc.trust, matchRepository), tc.at.Add(time.Second))
+			if !slices.Equal(v.Conditions, later.Conditions) { // then each sweep would write the Image
+				t.Errorf("a second later it is judged %+v, and not %+v", later.Conditions, v.Conditions)
+			}
 			expired, _ := v.Condition(verdicts.Expired)
 			if (expired.Status == corev1.ConditionTrue) != (tc.want == "False CertificateExpired / True") {
 				t.Errorf("Expired is %q", expired.Status)

@@ -13,6 +13,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
@@ -25,8 +26,7 @@ type verdictScope struct {
 	ref        reference.Reference
 	policies   []*policy.Policy // all must be met; empty if none covers the scope
 	err        error            // why no policy can be chosen although there are some
-	unread     string           // why the scope could not be searched completely
-	attached   []byte           // annotation.Repository.Attestations
+	found      annotation.Repository
 }
 
 func (p verdictScope) covered() bool { return len(p.policies) > 0 || p.err != nil }
@@ -50,15 +50,14 @@ func (p verdictScope) policyNames() string {
 }
 
 // scopesOf returns the repositories that an image is in, that of its own reference first. If there are too many, those that
-// a policy covers stay.
-func scopesOf(image *imagev1.Image, set *policy.Set, found map[string]annotation.Repository) []verdictScope {
-	var scopes []verdictScope
+// a policy covers stay, and more is how many of these did not. See share.
+func scopesOf(image *imagev1.Image, set *policy.Set, found map[string]annotation.Repository) (scopes []verdictScope, more int) {
 	for i, repository := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {
 		reference := repository.WithDigest(image.Name).String()
 		if own := image.DockerImageReference; i == 0 && isIn(own, repository.String()) {
 			reference = own
 		}
-		p := verdictScope{repository: repository.String(), unread: found[repository.String()].Unread, attached: found[repository.String()].Attestations}
+		p := verdictScope{repository: repository.String(), found: found[repository.String()]}
 		p.ref, p.policies, p.err = cover(Image{Digest: image.Name, Reference: reference}, set)
 		scopes = append(scopes, p)
 	}
@@ -67,32 +66,61 @@ func scopesOf(image *imagev1.Image, set *policy.Set, found map[string]annotation
 			name := ref.Bare().String()
 			isHere := slices.ContainsFunc(scopes, func(p verdictScope) bool { return p.repository == name })
 			if ref.Tag != "" && isHere && set.HasScope(ref) {
-				scopes = append(scopes, verdictScope{repository: name, tag: ref.Tag, ref: ref, policies: set.For(ref), unread: found[name].Unread, attached: found[name].Attestations})
+				scopes = append(scopes, verdictScope{repository: name, tag: ref.Tag, ref: ref, policies: set.For(ref), found: found[name]})
 			}
 		}
 	}
-	if len(scopes) == 0 { // the image's reference is no reference
+	if len(scopes) == 0 { // the image's reference is not a reference
 		var p verdictScope
 		p.ref, p.policies, p.err = cover(Image{Digest: image.Name, Reference: image.DockerImageReference}, set)
 		scopes = append(scopes, p)
 	}
-	if len(scopes) > annotation.MaxRepositories {
-		slices.SortStableFunc(scopes[1:], func(a, b verdictScope) int { return -cmp.Compare(btoi(a.covered()), btoi(b.covered())) })
-		scopes = scopes[:annotation.MaxRepositories]
+	if len(scopes) <= annotation.MaxRepositories {
+		return scopes, 0
 	}
-	return scopes
+	rest := share(scopes[1:], func(p verdictScope) string { return project(p.repository) })
+	slices.SortStableFunc(rest, func(a, b verdictScope) int { return -cmp.Compare(btoi(a.covered()), btoi(b.covered())) })
+	scopes = slices.Concat(scopes[:1], rest)
+	for _, p := range scopes[annotation.MaxRepositories:] {
+		more += btoi(p.covered())
+	}
+	return scopes[:annotation.MaxRepositories], more
+}
+
+// share orders scopes so that each of those who compete for places has its first before another's second. Who is it that a
+// scope is for.
+func share(scopes []verdictScope, who func(verdictScope) string) []verdictScope {
+	turns, of := make([]int, len(scopes)), map[string]int{}
+	order := make([]int, len(scopes))
+	for i, p := range scopes {
+		order[i], turns[i] = i, of[who(p)]
+		of[who(p)]++
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(turns[a], turns[b]) })
+	shared := make([]verdictScope, len(scopes))
+	for i, at := range order {
+		shared[i] = scopes[at]
+	}
+	return shared
+}
+
+// project is the host of a repository with the first element of its path, which is often whose it is.
+func project(repository string) string {
+	host, path, _ := strings.Cut(repository, "/")
+	first, _, _ := strings.Cut(path, "/")
+	return host + "/" + first
 }
 
 // maxNamespaced bounds the scopes with a namespace in which one image is judged.
 const maxNamespaced = 32
 
-// inNamespaces returns the scopes in which policies of namespaces judge an image, in the order of their keys. Such a policy
-// judges only where no policy of the cluster does.
-func inNamespaces(image *imagev1.Image, set *policy.Set, scopes []verdictScope) []verdictScope {
+// inNamespaces returns the scopes in which policies of namespaces judge an image. Such a policy judges only where no policy
+// of the cluster does. If there are too many, namespaces share the places, repositories go before tags, and more is how many
+// have none.
+func inNamespaces(image *imagev1.Image, set *policy.Set, scopes []verdictScope) (namespaced []verdictScope, more int) {
 	if !set.ForNamespaces() {
-		return nil
+		return nil, 0
 	}
-	var namespaced []verdictScope
 	add := func(p verdictScope, in map[string][]*policy.Policy) {
 		for _, namespace := range slices.Sorted(maps.Keys(in)) {
 			p.namespace, p.policies = namespace, in[namespace]
@@ -114,8 +142,39 @@ func inNamespaces(image *imagev1.Image, set *policy.Set, scopes []verdictScope) 
 			}
 		}
 	}
-	slices.SortFunc(namespaced, func(a, b verdictScope) int { return cmp.Compare(a.key(), b.key()) })
-	return namespaced[:min(len(namespaced), maxNamespaced)]
+	slices.SortFunc(namespaced, func(a, b verdictScope) int {
+		return cmp.Or(cmp.Compare(btoi(a.tag != ""), btoi(b.tag != "")), cmp.Compare(a.key(), b.key()))
+	})
+	namespaced = share(namespaced, func(p verdictScope) string { return p.namespace })
+	more = max(0, len(namespaced)-maxNamespaced)
+	return namespaced[:len(namespaced)-more], more
+}
+
+// judging is where an image is judged.
+type judging struct {
+	scopes, namespaced         []verdictScope
+	moreScopes, moreNamespaced int // for which there is no place
+}
+
+func judgingOf(image *imagev1.Image, set *policy.Set, found map[string]annotation.Repository) (j judging) {
+	j.scopes, j.moreScopes = scopesOf(image, set, found)
+	j.namespaced, j.moreNamespaced = inNamespaces(image, set, j.scopes)
+	return j
+}
+
+// stamp and namespaceStamp are the values of annotation.Policy and annotation.NamespacePolicy.
+func (j judging) stamp() string          { return stampOf(j.scopes, j.moreScopes) }
+func (j judging) namespaceStamp() string { return stampOf(j.namespaced, j.moreNamespaced) }
+
+// all are the scopes for everybody, and those with a namespace.
+func (j judging) all() []verdictScope { return slices.Concat(j.scopes, j.namespaced) }
+
+// notJudged is the verdict on what has no place.
+func notJudged(more int, of string) annotation.Verdict {
+	return annotation.Verdict{
+		Verified: verdicts.VerifiedUnknown, Reason: string(ReasonNotJudged),
+		Message: fmt.Sprintf("%d more %s that policies cover are judged only when somebody asks about them", more, of),
+	}
 }
 
 // isIn tells whether a reference is in the repository of that name.
@@ -157,10 +216,30 @@ func (h holders) count(s *imagev1.ImageSignature, repository string) bool {
 	return !ok || slices.Contains(in, repository) || slices.Contains(in, annotation.Clients)
 }
 
+// counter counts the signatures that are judged in each scope, and attestations apart from them.
+type counter struct {
+	holders
+	seen map[string]int
+}
+
+// count tells whether a signature counts in a scope, and whether it is one too many there.
+func (c counter) count(p verdictScope, s *imagev1.ImageSignature) (counts, tooMany bool) {
+	if !c.holders.count(s, p.repository) {
+		return false, false
+	}
+	key := p.key()
+	if isAttestation(s) {
+		key += "@"
+	}
+	c.seen[key]++
+	return true, c.seen[key] > maxJudged
+}
+
 // dropOfFormer drops the signatures of repositories that the image has left.
-func dropOfFormer(image *imagev1.Image, found map[string]annotation.Repository, scopes []verdictScope) {
+func dropOfFormer(image *imagev1.Image, found map[string]annotation.Repository) {
+	in := annotation.In(image.Annotations, image.DockerImageReference, image.Name)
 	for repository := range found {
-		if repository != annotation.Clients && !slices.ContainsFunc(scopes, func(p verdictScope) bool { return p.repository == repository }) {
+		if repository != annotation.Clients && !slices.ContainsFunc(in, func(r reference.Reference) bool { return r.String() == repository }) {
 			drop(image, found, repository, found[repository].Signatures)
 			delete(found, repository)
 		}
@@ -181,9 +260,10 @@ func drop(image *imagev1.Image, found map[string]annotation.Repository, reposito
 
 // Bounds of the signatures that repositories bring into one image. Those that clients write are not counted.
 const (
-	maxHeld      = 32        // signatures and attestations
+	maxHeld      = 128       // signatures and attestations
 	maxHeldBytes = 5 << 18   // bytes of their content: 1.25 MiB
 	maxUntrusted = 256 << 10 // bytes of those that are not trusted; the rest is room for one that may be
+	maxRecorded  = 1024      // names of signatures in the records of all repositories
 )
 
 // Ranks of a signature in a repository, the lowest first.
@@ -234,13 +314,13 @@ func ranks(scopes []verdictScope, judged map[string][]judgement) map[counted]int
 
 // bound drops signatures where there are too many, of one repository or of all together. A signature that meets a policy
 // does not count against its repository's bound. These stay first: signatures that meet a policy, then trusted ones,
-// signatures before attestations, small ones before large ones, and each repository's first before another's second. So
-// the order in which a registry lists them does not decide what stays.
+// signatures before attestations, each project's first before another's second, likewise each repository's, and small ones
+// before large ones. So the order in which a registry lists them does not decide what stays.
 func bound(image *imagev1.Image, found map[string]annotation.Repository, stamp string, ranks map[counted]int) {
 	type candidate struct {
 		counted
-		rank, size, position int
-		attestation          bool
+		rank, size, position, turn int
+		attestation                bool
 	}
 	sizes, attestations := make(map[string]int, len(image.Signatures)), map[string]bool{}
 	for i := range image.Signatures {
@@ -276,6 +356,21 @@ func bound(image *imagev1.Image, found map[string]annotation.Repository, stamp s
 		return cmp.Or(-cmp.Compare(a.rank, b.rank), cmp.Compare(btoi(a.attestation), btoi(b.attestation)), cmp.Compare(a.position, b.position),
 			cmp.Compare(a.size, b.size), cmp.Compare(a.name, b.name), cmp.Compare(a.repository, b.repository))
 	})
+	turns := map[string]map[string]int{} // by project and the name of a signature
+	for i := range all {
+		c := &all[i]
+		of := project(c.repository)
+		if turns[of] == nil {
+			turns[of] = map[string]int{}
+		}
+		if _, ok := turns[of][c.name]; !ok {
+			turns[of][c.name] = len(turns[of])
+		}
+		c.turn = turns[of][c.name]
+	}
+	slices.SortStableFunc(all, func(a, b candidate) int {
+		return cmp.Or(-cmp.Compare(a.rank, b.rank), cmp.Compare(btoi(a.attestation), btoi(b.attestation)), cmp.Compare(a.turn, b.turn))
+	})
 	held, bytes, waste, full := map[string]bool{}, 0, 0, false
 	for _, c := range all {
 		if !held[c.name] {
@@ -297,6 +392,32 @@ func bound(image *imagev1.Image, found map[string]annotation.Repository, stamp s
 		r.LeftOutBy = stamp
 		found[c.repository] = r
 		drop(image, found, c.repository, []string{c.name})
+	}
+	boundRecords(image, found)
+}
+
+// boundRecords keeps the records of many repositories together small enough for an annotation. Those with most signatures
+// lose them first, and say so.
+func boundRecords(image *imagev1.Image, found map[string]annotation.Repository) {
+	total := 0
+	for _, r := range found {
+		total += len(r.Signatures)
+	}
+	for total > maxRecorded {
+		largest := ""
+		for _, repository := range slices.Sorted(maps.Keys(found)) {
+			if repository != annotation.Clients && (largest == "" || len(found[repository].Signatures) > len(found[largest].Signatures)) {
+				largest = repository
+			}
+		}
+		if largest == "" || len(found[largest].Signatures) == 0 {
+			return
+		}
+		total -= len(found[largest].Signatures)
+		drop(image, found, largest, found[largest].Signatures)
+		r := found[largest]
+		r.Unusable = "there are too many signatures in all repositories that the image is in"
+		found[largest] = r
 	}
 }
 
@@ -323,6 +444,11 @@ type leftOut struct {
 	byOthers                 bool // other policies were in force when they were judged
 }
 
+// leftOutOf describes those of a repository, where judgedBy is what the image is judged by now.
+func leftOutOf(r annotation.Repository, judgedBy string) leftOut {
+	return leftOut{signatures: len(r.LeftOut), attestations: len(r.AttestationsLeftOut), byOthers: r.LeftOutBy != judgedBy}
+}
+
 // of is how many of those left out may be what a policy asks for: signatures, or attestations where it demands these.
 func (l leftOut) of(attestations bool) int {
 	if attestations {
@@ -333,7 +459,8 @@ func (l leftOut) of(attestations bool) int {
 
 // sum makes one verdict of those on the signatures in a repository. One trusted signature meets a policy, whatever else
 // is there; of several policies, the one that is met least decides. Where no signature is trusted, an index that is
-// verified in the repository and lists the image vouches for it. Where the repository could not be searched, it is not
+// verified in the repository by the same policies, and lists the image, vouches for it. What policies demand of attestations
+// has to be attested of the image itself. Where the repository could not be searched, it is not
 // known to have no signature. leftOut is how many signatures are left out.
 func (p verdictScope) sum(judged []judgement, leftOut leftOut, indexes Indexes) annotation.Verdict {
 	v := annotation.Verdict{}
@@ -341,26 +468,28 @@ func (p verdictScope) sum(judged []judgement, leftOut leftOut, indexes Indexes) 
 		v = met(judged, "")
 	}
 	var unmet []string
+	attested := true // what policies demand of attestations is there
 	for i, by := range p.policies {
 		next := met(judged, by.ID())
 		if len(by.Attestations) > 0 {
 			next = p.demanded(by, judged)
 			next.Attested = next.Verified
+			attested = attested && next.Verified == verdicts.VerifiedTrue
 		}
 		if next.Verified != verdicts.VerifiedTrue {
 			unmet = append(unmet, by.ID())
 		}
-		signers, attested := append(v.Signers, next.Signers...), worse(v.Attested, next.Attested)
+		signers, worst := append(v.Signers, next.Signers...), worse(v.Attested, next.Attested)
 		if worse(v.Verified, next.Verified) != v.Verified || i == 0 {
 			v = next
 		}
-		v.Signers, v.Attested = signers, attested
+		v.Signers, v.Attested = signers, worst
 	}
 	demanded := v.Attested != ""
 	if !demanded {
 		v.Attested = p.attested(judged)
 	}
-	if p.unread != "" && v.Attested != verdicts.VerifiedTrue {
+	if (p.found.Unread != "" || p.found.Unusable != "") && v.Attested != verdicts.VerifiedTrue {
 		v.Attested = verdicts.VerifiedUnknown
 	}
 	v.Policy = p.policyNames()
@@ -374,23 +503,17 @@ func (p verdictScope) sum(judged []judgement, leftOut leftOut, indexes Indexes) 
 	if len(unmet) < len(p.policies) {
 		v.Unmet = unmet
 	}
-	if len(p.policies) > 0 && p.tag == "" {
-		index, err := indexes(p.key())
+	if attested && p.takesIndexes() {
+		index, err := p.vouching(indexes)
 		if err != nil {
 			v.Verified, v.Reason = verdicts.VerifiedUnknown, string(ReasonIndexUnreadable)
 			v.Message = printable.Line(fmt.Sprintf("in %s: whether an index vouches for it could not be read: %v", p.repository, err), maxSummary)
-			if demanded && v.Attested != verdicts.VerifiedTrue {
-				v.Attested = verdicts.VerifiedUnknown
-			}
 			return v
 		}
 		if index != nil {
 			v.Unmet = nil
 			v.Verified, v.Index, v.Signers = verdicts.ByIndex, index.Name, annotation.JudgedAnywhere(index.Annotations)[p.key()].Signers
 			v.Reason = string(ReasonIndexVerified)
-			if demanded && v.Attested != verdicts.VerifiedTrue {
-				v.Attested = verdicts.ByIndex
-			}
 			v.Message = fmt.Sprintf("in %s: listed by the index %s, which is verified there", p.repository, index.Name)
 			return v
 		}
@@ -409,11 +532,39 @@ func (p verdictScope) sum(judged []judgement, leftOut leftOut, indexes Indexes) 
 			v.Attested = verdicts.VerifiedUnknown
 		}
 	}
-	if p.unread != "" {
-		v.Verified, v.Reason = verdicts.VerifiedUnknown, string(ReasonSearchIncomplete)
-		v.Message = printable.Line(fmt.Sprintf("in %s: not all signatures could be read: %s", p.repository, p.unread), maxSummary)
+	for _, incomplete := range []struct {
+		why    string
+		reason evidence.Reason
+	}{{p.found.Unusable, ReasonSignaturesUnusable}, {p.found.Unread, ReasonSearchIncomplete}} {
+		if incomplete.why != "" {
+			v.Verified, v.Reason = verdicts.VerifiedUnknown, string(incomplete.reason)
+			v.Message = printable.Line(fmt.Sprintf("in %s: not all signatures could be read: %s", p.repository, incomplete.why), maxSummary)
+		}
 	}
 	return v
+}
+
+// takesIndexes tells whether an index can vouch for a signature of what is asked about. Where a policy demands that platforms
+// are signed themselves, it cannot. Nor where a tag has to be the signed one: the signature of the index is for another tag.
+func (p verdictScope) takesIndexes() bool {
+	return len(p.policies) > 0 && p.tag == "" && !slices.ContainsFunc(p.policies, func(by *policy.Policy) bool {
+		return by.OwnSignatures || p.ref.Tag != "" && by.Identity.LooksAtTags()
+	})
+}
+
+// vouching finds an index that vouches: one that is verified by the very policies that cover the image. Others may trust
+// others.
+func (p verdictScope) vouching(indexes Indexes) (*imagev1.Image, error) {
+	all, err := indexes(p.key())
+	if err != nil {
+		return nil, err
+	}
+	for _, index := range all {
+		if annotation.JudgedAnywhere(index.Annotations)[p.key()].Policy == p.policyNames() {
+			return index, nil
+		}
+	}
+	return nil, nil
 }
 
 // met makes one verdict of those by one policy.
@@ -444,8 +595,7 @@ const (
 // Covering returns the policies that an image is judged by. The key is the repository, or the tag in it, that they cover.
 func Covering(image *imagev1.Image, set *policy.Set) map[string][]*policy.Policy {
 	covering := map[string][]*policy.Policy{}
-	scopes := scopesOf(image, set, nil)
-	for _, p := range slices.Concat(scopes, inNamespaces(image, set, scopes)) {
+	for _, p := range judgingOf(image, set, nil).all() {
 		if len(p.policies) > 0 {
 			covering[p.repository] = append(covering[p.repository], p.policies...)
 		}

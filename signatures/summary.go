@@ -40,11 +40,11 @@ func Summary(image *imagev1.Image) (verified string, signers []string, nextExpir
 	}
 	if !slices.ContainsFunc(image.Signatures, func(s imagev1.ImageSignature) bool { return !isAttestation(&s) }) {
 		for _, r := range annotation.Found(image.Annotations) {
-			if r.Unread != "" {
+			if r.Unread != "" || r.Unusable != "" {
 				return verdicts.VerifiedUnknown, nil, nextExpiry
 			}
 		}
-		return verdicts.Unsigned, nil, nextExpiry
+		return verdicts.NoPolicy, nil, nextExpiry
 	}
 	verified, signers = saidOf(image, false)
 	return verified, signers, nextExpiry

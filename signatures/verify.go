@@ -211,10 +211,10 @@ func judge(s Signature, image Image, ref reference.Reference, p *policy.Policy, 
 			fmt.Sprintf("signed by %s, but names no image: only matchPolicy DigestOnly can accept a bundle", e.Signer()))
 	case !p.Identity.Match(ref, what.simple.Reference):
 		v.set(verdicts.Trusted, false, ReasonSignedIdentityMismatch,
-			fmt.Sprintf("signed by %s as %q, which by %s is not the recorded reference %s", e.Signer(), what.simple.Reference, p.Identity, ref))
+			fmt.Sprintf("signed by %s as %q, which by %s is not the reference %s", e.Signer(), what.simple.Reference, p.Identity, ref))
 	default:
 		v.set(verdicts.Trusted, true, ReasonSignatureVerified,
-			fmt.Sprintf("signed by %s as %q, judged for the recorded reference %s", e.Signer(), what.simple.Reference, ref))
+			fmt.Sprintf("signed by %s as %q, judged for the reference %s", e.Signer(), what.simple.Reference, ref))
 	}
 	if v.Trusted() {
 		v.issue(e, p)

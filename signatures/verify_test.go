@@ -45,6 +45,21 @@ func verify(t testing.TB, typ string, content []byte, set *policy.Set) signature
 	return v
 }
 
+// Messages say what is wrong in words, and not how a library encodes signatures.
+func TestWordsForAnotherKey(t *testing.T) {
+	t.Parallel()
+	trusted := signaturestest.NewKey(t, signaturestest.P256)
+	for _, kind := range []string{signaturestest.P256, signaturestest.RSA2048} {
+		other := signaturestest.NewKey(t, kind)
+		set := signaturestest.Set(t, signaturestest.TrustKey(trusted, nil), "{matchPolicy: MatchRepository}")
+		v := verify(t, signatures.TypeSimpleSigning, signaturestest.Marshal(t, other.SimpleSigning(t, digest, repository)), set)
+		c, _ := v.Condition("Trusted")
+		if !strings.Contains(c.Message, "signed by another key than sha256:") || strings.Contains(c.Message, "ASN.1") {
+			t.Errorf("%s: says %q", kind, c.Message)
+		}
+	}
+}
+
 // wellFormed checks the rules of openshift-apiserver's validation that every set of conditions must meet.
 func wellFormed(t testing.TB, v signatures.Verdict) {
 	t.Helper()

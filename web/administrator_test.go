@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -146,5 +147,37 @@ func TestRotationsForgetNoCertificate(t *testing.T) {
 		if !c.revoked.has(cert) {
 			t.Errorf("certificate %d is good", i)
 		}
+	}
+}
+
+// A file that cannot be read for a moment, as when there are no descriptors left, is read again
+// although it does not change any more: else a revoked credential would stay good.
+func TestFailedReloadIsTriedAgain(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "revoked")
+	var r reloader
+	var fault error
+	loads := 0
+	load := func() error { loads++; return fault }
+	if err := r.follow(load, file); err != nil {
+		t.Fatal(err)
+	}
+	if r.look() {
+		t.Error("a file that did not change was read again")
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fault = syscall.EMFILE
+	for range 2 {
+		if r.look() {
+			t.Error("a file was used that could not be read")
+		}
+	}
+	fault = nil
+	if !r.look() {
+		t.Error("a reload that failed was not tried again")
+	}
+	if r.look() || loads != 4 {
+		t.Errorf("the file was read %d times, want 4", loads)
 	}
 }

@@ -3,6 +3,9 @@ package web
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -17,6 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/request/websocket"
 	"k8s.io/apiserver/pkg/authentication/request/x509"
 	tokenunion "k8s.io/apiserver/pkg/authentication/token/union"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/informers"
@@ -28,6 +32,8 @@ import (
 	"k8s.io/kubernetes/pkg/serviceaccount"
 
 	"github.com/tidewaiter/tidewaiter/db/trusted"
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/web/filters"
 	"github.com/tidewaiter/tidewaiter/web/limits"
 )
 
@@ -35,6 +41,9 @@ import (
 // names no host: if others are to ask the server for its keys, the server is told its own
 // issuer.
 const DefaultIssuer = "https://tidewaiter.local"
+
+// maxClaimedName bounds a name from a token in a message, in bytes.
+const maxClaimedName = 100
 
 // tokenCacheTime is for how long a token that was checked, of a service account or of
 // another issuer, is not checked again. Upstream has ten seconds; here a revoked token must
@@ -124,7 +133,7 @@ func applyAuthentication(ctx context.Context, cfg *genericapiserver.Config, c Co
 	open := newSessions(own.request(cfg.Authentication.APIAudiences), cfg.Authentication.APIAudiences)
 	requests := []authenticator.Request{open}
 	if others := cfg.Authentication.Authenticator; others != nil {
-		requests = append(requests, checkedInTurn{others, failures})
+		requests = append(requests, filters.CheckedInTurn{Request: others, Failures: failures})
 	}
 	health := make([]apiserverapi.AnonymousAuthCondition, 0, len(healthPaths))
 	for _, p := range healthPaths {
@@ -152,9 +161,67 @@ func (c *Config) applyOptions(ctx context.Context, cfg *genericapiserver.Config)
 	if err != nil {
 		return err
 	}
+	all, err := options.ToAuthenticationConfig()
+	if err != nil {
+		return err
+	}
+	// The ways are in upstream's order, and each is by itself, so that it is known which let a caller in.
+	local, issuers, webhook := *options.BuiltInAuthenticationOptions, *options.BuiltInAuthenticationOptions, *options.BuiltInAuthenticationOptions
+	local.OIDC, local.AuthenticationConfigFile, local.WebHook = nil, "", nil
+	issuers.ClientCert, issuers.WebHook = nil, nil
+	webhook.ClientCert, webhook.OIDC, webhook.AuthenticationConfigFile = nil, nil, ""
+	if options.ServiceAccounts != nil {
+		keyless := *options.ServiceAccounts // the issuers in it are the audiences of the API, and of no other way
+		keyless.ExternalPublicKeysGetter = nil
+		issuers.ServiceAccounts, webhook.ServiceAccounts = &keyless, &keyless
+	}
 	// Without service accounts upstream takes its listers from here, but never uses them.
 	unused := informers.NewSharedInformerFactory(client, 0)
-	return options.ApplyTo(ctx, &cfg.Authentication, cfg.SecureServing, nil, cfg.OpenAPIConfig, cfg.OpenAPIV3Config, client, unused, "tidewaiter")
+	var ways []authenticator.Request
+	for _, way := range []*kubeoptions.BuiltInAuthenticationOptions{&local, &issuers, &webhook} {
+		way.Anonymous = nil
+		if err := way.ApplyTo(ctx, &cfg.Authentication, cfg.SecureServing, nil, cfg.OpenAPIConfig, cfg.OpenAPIV3Config, client, unused, "tidewaiter"); err != nil {
+			return err
+		}
+		known := cfg.Authentication.Authenticator
+		switch way {
+		case &issuers:
+			known = claimed{known}
+		case &webhook:
+			known = asking{known}
+		}
+		ways = append(ways, known)
+	}
+	cfg.Authentication.Authenticator = union.New(ways...)
+	if all.Anonymous.Enabled {
+		cfg.Authentication.Authenticator = union.NewFailOnError(cfg.Authentication.Authenticator, anonymous.NewAuthenticator(all.Anonymous.Conditions))
+	}
+	return nil
+}
+
+// systemPrefix begins the names that Kubernetes keeps for itself, such as system:masters.
+const systemPrefix = "system:"
+
+// claimed refuses callers whose token claims such a name. The claims are an issuer's: it lets people choose names, and does not
+// know what these mean here.
+type claimed struct{ authenticator.Request }
+
+// AuthenticateRequest implements authenticator.Request.
+func (c claimed) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+	response, ok, err := c.Request.AuthenticateRequest(r)
+	if err != nil || !ok {
+		return nil, false, err
+	}
+	kind, name := "user", response.User.GetName()
+	for _, g := range response.User.GetGroups() {
+		if strings.HasPrefix(g, systemPrefix) && g != user.AllAuthenticated { // which everybody is in
+			kind, name = "group", g
+		}
+	}
+	if strings.HasPrefix(name, systemPrefix) {
+		return nil, false, fmt.Errorf("the token claims the %s %q, and names that begin with %q are none of its issuer's: give its names a prefix", kind, printable.Line(name, maxClaimedName), systemPrefix)
+	}
+	return response, true, nil
 }
 
 // ownCallers are those whose credentials are in the data directory.

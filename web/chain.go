@@ -12,7 +12,9 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericfilters "k8s.io/apiserver/pkg/server/filters"
 
+	webfilters "github.com/tidewaiter/tidewaiter/web/filters"
 	"github.com/tidewaiter/tidewaiter/web/limits"
+	"github.com/tidewaiter/tidewaiter/web/verbatim"
 )
 
 // handlerChain puts Kubernetes' filters before api, and before beforeAPI if that is not
@@ -25,8 +27,8 @@ import (
 // the limits of requests in flight and authorization like any other. The request's context
 // has a deadline, and beforeAPI must honour it itself.
 func handlerChain(api http.Handler, beforeAPI func(http.Handler) http.Handler, connections *limits.Connections, failures *limits.Failures, count *limits.Refused, open *sessions, c *genericapiserver.Config) http.Handler {
-	h := withCheckedPatches(withOneNamespace(api), c.MaxRequestBodyBytes, c.Serializer)
-	h = withoutAuditedObjects(h)
+	h := webfilters.WithCheckedPatches(withOneNamespace(api), c.MaxRequestBodyBytes, c.Serializer)
+	h = webfilters.WithoutAuditedObjects(h)
 	h = filters.WithWarningRecorder(h)
 	h = genericfilters.WithTimeoutForNonLongRunningRequests(h, c.LongRunningFunc)
 	h = filters.WithLatencyTrackers(h)
@@ -34,19 +36,20 @@ func handlerChain(api http.Handler, beforeAPI func(http.Handler) http.Handler, c
 		h = beforeAPI(h)
 	}
 	h = withArtifacts(h)
+	h = limits.WithBodyLimits(h, limits.BodyOptions{Bound: webfilters.BodyBound(c.MaxRequestBodyBytes), Exempt: webfilters.FromWithin, Serializer: c.Serializer, Refused: count})
 	h = filters.WithAuthorization(h, c.Authorization.Authorizer, c.Serializer)
 	// This filter counts for apiserver_current_inflight_requests. It does not bound
 	// administrators; the limits do.
 	h = genericfilters.WithMaxInFlightLimit(h, c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight, c.LongRunningFunc)
 	h = impersonation.WithConstrainedImpersonation(h, c.Authorization.Authorizer, c.Serializer)
 	h = limits.WithRequestLimits(h, limits.RequestOptions{
-		MaxReads: c.MaxRequestsInFlight, MaxWrites: c.MaxMutatingRequestsInFlight, LongRunning: c.LongRunningFunc, Connections: connections, Refused: count,
+		MaxReads: c.MaxRequestsInFlight, MaxWrites: c.MaxMutatingRequestsInFlight, LongRunning: c.LongRunningFunc, Cheap: verbatim.Cheap, Question: webfilters.Question, Connections: connections, Refused: count,
 	})
-	h = filters.WithAudit(h, c.AuditBackend, c.AuditPolicyRuleEvaluator, c.LongRunningFunc)
+	h = webfilters.CutOff(filters.WithAudit(webfilters.AuditCutOff(h), c.AuditBackend, c.AuditPolicyRuleEvaluator, c.LongRunningFunc))
 	refused := filters.WithFailedAuthenticationAudit(limits.WithFailureLimit(filters.Unauthorized(c.Serializer), failures), c.AuditBackend, c.AuditPolicyRuleEvaluator)
-	h = filters.WithAuthentication(h, &logins{Request: c.Authentication.Authenticator}, refused, c.Authentication.APIAudiences, c.Authentication.RequestHeaderConfig)
+	h = filters.WithAuthentication(h, &webfilters.Logins{Request: c.Authentication.Authenticator}, refused, c.Authentication.APIAudiences, c.Authentication.RequestHeaderConfig)
 	h = open.keep(h, c.Authentication.Authenticator, c.LongRunningFunc)
-	h = withWriteDeadlines(h, c.LongRunningFunc, readerPatience)
+	h = webfilters.WithWriteDeadlines(h, c.LongRunningFunc, webfilters.ReaderPatience)
 	h = filters.WithRequestDeadline(h, c.AuditBackend, c.AuditPolicyRuleEvaluator, c.LongRunningFunc, c.Serializer, c.RequestTimeout)
 	h = genericfilters.WithWaitGroup(h, c.LongRunningFunc, c.NonLongRunningRequestWaitGroup)
 	h = genericfilters.WithWatchTerminationDuringShutdown(h, shutdownSignal(c.ShutdownInitiatedNotify()), c.WatchRequestWaitGroup)

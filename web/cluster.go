@@ -74,7 +74,8 @@ func (c *Cluster) applyAuthentication(cfg *genericapiserver.Config) error {
 		TokenAccessReviewClient: client.AuthenticationV1(), TokenAccessReviewTimeout: o.TokenRequestTimeout, WebhookRetryBackoff: o.WebhookRetryBackoff, CacheTTL: tokenCacheTime,
 		ClientCertificateCAContentProvider: authorities, RequestHeaderConfig: cfg.Authentication.RequestHeaderConfig,
 	}
-	cfg.Authentication.Authenticator, _, err = known.New()
+	callers, _, err := known.New()
+	cfg.Authentication.Authenticator = asking{callers}
 	return err
 }
 

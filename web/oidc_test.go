@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 	jose "gopkg.in/go-jose/go-jose.v2"
 	"gopkg.in/go-jose/go-jose.v2/jwt"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
@@ -142,6 +144,75 @@ func TestOIDCFlags(t *testing.T) {
 			t.Errorf("a token %s is of %s", what, got.Username)
 		}
 	}
+	// An issuer that is away ends nothing: its keys are known. Each of these tokens is new to the server.
+	sso.CloseClientConnections()
+	sso.Close()
+	for n := range 3 {
+		if _, err := who(t, c, address, sso.token(t, good(map[string]any{"jti": fmt.Sprint(n)}))); err != nil {
+			t.Errorf("while the issuer is away: %v", err)
+		}
+	}
+}
+
+// A token of another issuer makes nobody an administrator, nor any other name of Kubernetes', whatever its claims say and
+// however they become names.
+func TestAttackTokensClaimSystemNames(t *testing.T) {
+	t.Parallel()
+	sso := newIssuer(t)
+	ca, err := json.Marshal(sso.ca) // is YAML, too
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	file := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for way, args := range map[string][]string{
+		"flags": {"--oidc-issuer-url=" + sso.URL, "--oidc-client-id=kubectl", "--oidc-ca-file=" + file("ca.crt", sso.ca), "--oidc-signing-algs=ES256", "--oidc-username-prefix=-", "--oidc-groups-claim=groups"},
+		"file": {"--authentication-config=" + file("authentication.yaml", fmt.Sprintf(`apiVersion: apiserver.config.k8s.io/v1
+kind: AuthenticationConfiguration
+jwt:
+- issuer: {url: %s, audiences: [kubectl], certificateAuthority: %s}
+  claimMappings:
+    username: {claim: sub, prefix: ""}
+    groups: {expression: "claims.groups"}
+`, sso.URL, ca))},
+	} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			a, flags := NewAuthentication(), pflag.NewFlagSet("", pflag.ContinueOnError)
+			a.AddFlags(flags)
+			if err := flags.Parse(args); err != nil {
+				t.Fatal(err)
+			}
+			c := load(t)
+			address := serveTLS(t, c, a)
+			honest := sso.token(t, map[string]any{"groups": []string{"dev", "a:system:masters", "system:authenticated"}})
+			await(t, "the issuer's keys", func() bool {
+				_, err := who(t, c, address, honest)
+				return err == nil
+			})
+			if got, err := who(t, c, address, honest); err != nil || got.Username != "ann" || !slices.Equal(got.Groups, []string{"dev", "a:system:masters", "system:authenticated"}) {
+				t.Errorf("%+v, %v", got, err)
+			}
+			for name, claims := range map[string]map[string]any{
+				"system:masters":                 {"groups": []string{"dev", "system:masters"}},
+				"system:serviceaccounts":         {"groups": []string{"system:serviceaccounts", "dev"}},
+				"system:unauthenticated":         {"groups": []string{"system:unauthenticated"}},
+				"system:serviceaccount:ci:robot": {"sub": "system:serviceaccount:ci:robot", "groups": []string{}},
+				"system:admin":                   {"sub": "system:admin", "groups": []string{"dev"}},
+			} {
+				got, err := who(t, c, address, sso.token(t, claims))
+				if err == nil || !strings.Contains(err.Error(), strconv.Quote(name)) || !strings.Contains(err.Error(), "prefix") {
+					t.Errorf("a token with the name %s is of %+v, %v", name, got, err)
+				}
+			}
+		})
+	}
 }
 
 // Each of several issuers has its own rules, in CEL, in a file.
@@ -250,5 +321,37 @@ func TestDocumentedLogin(t *testing.T) {
 	})
 	if got, err := who(t, c, address, token); err != nil || got.Username != "sso:ann" || !slices.Contains(got.Groups, "sso:staff") {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// Who shows no credential is anonymous where a flag or the file says so. Who shows a wrong one is refused there, too.
+func TestAnonymousCallers(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "authentication.yaml")
+	if err := os.WriteFile(file, []byte("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\nanonymous: {enabled: true}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for way, arg := range map[string]string{"flag": "--anonymous-auth=true", "file": "--authentication-config=" + file} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			a, flags := NewAuthentication(), pflag.NewFlagSet("", pflag.ContinueOnError)
+			a.AddFlags(flags)
+			if err := flags.Parse([]string{arg}); err != nil {
+				t.Fatal(err)
+			}
+			c := load(t)
+			config := restclient.Config{Host: serveTLS(t, c, a), TLSClientConfig: restclient.TLSClientConfig{CAFile: c.CAFile}}
+			list := func(token string) error {
+				config.BearerToken = token
+				_, err := kubernetes.NewForConfigOrDie(&config).CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+				return err
+			}
+			if err := list(""); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "system:anonymous") {
+				t.Errorf("without a credential: %v", err)
+			}
+			if err := list("wrong"); !apierrors.IsUnauthorized(err) {
+				t.Errorf("with a wrong token: %v", err)
+			}
+		})
 	}
 }

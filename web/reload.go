@@ -23,6 +23,9 @@ type followed struct {
 	load  func() error
 	names []string
 	seen  []os.FileInfo // nil for a file that does not exist
+	// failed is why the files could not be used when they were last read, nil if they could. They are
+	// then read again at every look, since the reason may be one that passes.
+	failed error
 }
 
 // follow calls load now, and again whenever one of the files has changed. Only the first
@@ -52,19 +55,22 @@ func (r *reloader) run(ctx context.Context, loaded func()) {
 	}
 }
 
-// look reads the files that have changed, and reports whether there were any.
+// look reads the files that have changed, and those that could not be used at the last look. It
+// reports whether it could use any.
 func (r *reloader) look() (loaded bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, f := range r.files {
-		if !f.changed() {
+		changed := f.changed()
+		if !changed && f.failed == nil {
 			continue
 		}
-		if err := f.load(); err != nil {
-			slog.Error("a file of credentials has changed and cannot be used; what it held before stays in force", "files", f.names, "err", err)
-			continue
+		before := f.failed
+		if f.failed = f.load(); f.failed == nil {
+			loaded = true
+		} else if changed || before == nil || f.failed.Error() != before.Error() {
+			slog.Error("a file of credentials has changed and cannot be used; what it held before stays in force, and it is tried again", "files", f.names, "err", f.failed)
 		}
-		loaded = true
 	}
 	return loaded
 }

@@ -31,6 +31,7 @@ import (
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 
+	"github.com/tidewaiter/tidewaiter/web/filters"
 	"github.com/tidewaiter/tidewaiter/web/limits"
 )
 
@@ -147,7 +148,7 @@ func New(c Config) (_ *Server, err error) {
 	cfg.MaxRequestsInFlight = cmp.Or(c.MaxReads, cfg.MaxRequestsInFlight)
 	cfg.MaxMutatingRequestsInFlight = cmp.Or(c.MaxWrites, cfg.MaxMutatingRequestsInFlight)
 	cfg.LoopbackClientConfig = s.ClientConfig()
-	checks := []admission.Interface{auditNames{}, labelBound{}}
+	checks := []admission.Interface{filters.AuditNames{}, filters.LabelBound{}}
 	if c.Cluster != nil {
 		namespaces, informers, err := c.Cluster.namespaces()
 		if err != nil {
@@ -156,7 +157,7 @@ func New(c Config) (_ *Server, err error) {
 		checks, c.Informers = append(checks, namespaces), informers
 	}
 	cfg.AdmissionControl = admission.NewChainHandler(checks...)
-	if err := applyAudit(cfg, c.Audit); err != nil {
+	if err := filters.ApplyAudit(cfg, c.Audit); err != nil {
 		return nil, err
 	}
 	// Profiling would bring flags that change what the server logs; see below.
@@ -196,7 +197,7 @@ func New(c Config) (_ *Server, err error) {
 		if c.Hooks != nil {
 			s.hooks = c.Hooks
 		}
-		s.hooks = withHookAudit(s.hooks, cfg)
+		s.hooks = filters.WithHookAudit(s.hooks, cfg)
 		return rootRouter(handlerChain(api, c.BeforeAPI, c.Connections, failures, count, open, cfg), s.hooks)
 	}
 

@@ -2,8 +2,11 @@ package web
 
 import (
 	"context"
+	"errors"
+	"io"
 	"log/slog"
 	"maps"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -11,12 +14,22 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
 // recheckEvery is how often requests that run for long are authenticated again.
 const recheckEvery = time.Minute
+
+// recheckAtOnce is how many credentials are asked about at a time.
+const recheckAtOnce = 16
+
+// unaskedTime is for how long after the last answer about a credential its requests go on, while those who know it cannot be
+// asked.
+const unaskedTime = 5 * time.Minute
 
 // sessions are the requests that run for long: watches, and logs that are followed. Such a request
 // lasts for as long as its client asks for, so it is not enough to authenticate it when it begins.
@@ -37,7 +50,22 @@ type sessions struct {
 type session struct {
 	request *http.Request // the parts of the request that are authenticated
 	own     atomic.Bool   // sessions.own let it in
+	asked   atomic.Bool   // another server knew the credential
+	known   time.Time     // when it did so last
 	end     context.CancelFunc
+}
+
+// asking authenticates by asking another server about each credential, and remembers whom it let in: only their sessions go on
+// while that server is away.
+type asking struct{ authenticator.Request }
+
+// AuthenticateRequest implements authenticator.Request.
+func (a asking) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+	response, ok, err := a.Request.AuthenticateRequest(r)
+	if one, is := r.Context().Value(sessionKey{}).(*session); is && ok {
+		one.asked.Store(true)
+	}
+	return response, ok, err
 }
 
 // sessionKey is the key of the context with the session.
@@ -70,7 +98,7 @@ func (s *sessions) keep(next http.Handler, all authenticator.Request, longRunnin
 		defer end()
 		// The request has no address: failures of others at the address would delay it.
 		credential := &http.Request{Method: r.Method, URL: r.URL, Header: maps.Clone(r.Header), TLS: r.TLS}
-		one := &session{request: credential.WithContext(authenticator.WithAudiences(context.Background(), s.audiences)), end: end}
+		one := &session{request: credential.WithContext(authenticator.WithAudiences(context.Background(), s.audiences)), known: time.Now(), end: end}
 		s.mu.Lock()
 		s.open[one] = struct{}{}
 		s.mu.Unlock()
@@ -102,27 +130,63 @@ func (s *sessions) recheckOwn() {
 	s.recheck(s.own, func(one *session) bool { return one.own.Load() })
 }
 
-// recheck ends those of the sessions that by does not know. It asks by once for each credential.
+// recheck ends those of the sessions that by does not know. It asks by once for each credential. If those who know a credential
+// cannot be asked, its sessions go on for unaskedTime.
 func (s *sessions) recheck(by authenticator.Request, of func(*session) bool) {
 	s.mu.Lock()
-	open := slices.DeleteFunc(slices.Collect(maps.Keys(s.open)), func(one *session) bool { return !of(one) })
+	open := map[string][]*session{} // by credential
+	for one := range s.open {
+		if of(one) {
+			open[one.credential()] = append(open[one.credential()], one)
+		}
+	}
 	s.mu.Unlock()
-	known := map[string]bool{}
-	ended := 0
-	for _, one := range open {
-		credential := one.credential()
-		if _, asked := known[credential]; !asked {
-			_, ok, _ := by.AuthenticateRequest(one.request.Clone(one.request.Context())) // it may be changed
-			known[credential] = ok
-		}
-		if !known[credential] {
-			one.end()
-			ended++
-		}
+	var ended, unanswered atomic.Int64
+	var group errgroup.Group
+	group.SetLimit(recheckAtOnce)
+	for _, of := range open {
+		group.Go(func() error {
+			r := of[0].request
+			_, ok, err := by.AuthenticateRequest(r.Clone(r.Context())) // it may be changed
+			away := !ok && isUnasked(err)
+			for _, one := range of {
+				switch {
+				case ok:
+					if one.asked.Load() {
+						one.known = time.Now()
+					}
+				case away && one.asked.Load() && time.Since(one.known) < unaskedTime:
+					unanswered.Add(1)
+				default:
+					one.end()
+					ended.Add(1)
+				}
+			}
+			return nil
+		})
 	}
-	if ended > 0 {
-		slog.Info("Watches and logs were ended, as their credential is good no longer", "requests", ended)
+	_ = group.Wait() // there are no errors
+	if n := unanswered.Load(); n > 0 {
+		slog.Warn("Watches and logs go on for now, though the server that knows their credential cannot be asked", "requests", n, "for", unaskedTime)
 	}
+	if n := ended.Load(); n > 0 {
+		slog.Info("Watches and logs were ended, as their credential is good no longer, or nobody could say so for too long", "requests", n)
+	}
+}
+
+// isUnasked tells whether err, of an authenticator, has an error of asking another server, and not what that server said of the
+// credential. Which it is cannot be told from the outcome: both are an error and nobody known.
+func isUnasked(err error) bool {
+	if all := utilerrors.Aggregate(nil); errors.As(err, &all) { // which errors.As does not look into
+		return slices.ContainsFunc(all.Errors(), isUnasked)
+	}
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
+		code := status.Status().Code
+		// 401 and 403 are about who asks: a token that is not known is told in the answer's status.
+		return code >= 500 || code == http.StatusTooManyRequests || code == http.StatusUnauthorized || code == http.StatusForbidden
+	}
+	var network net.Error // also that of a time that is over
+	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // credential is equal for sessions that were authenticated by the same credential.

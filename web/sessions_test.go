@@ -3,15 +3,27 @@ package web
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
+	"k8s.io/apiserver/pkg/authentication/request/union"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
+	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
 )
 
 // knownTokens lets in callers with one of some tokens, and counts how often it is asked. Like
@@ -136,4 +148,108 @@ func TestSessionsOfOneCredential(t *testing.T) {
 		}
 		seen[credential] = name
 	}
+}
+
+// A server that is asked whose tokens are cannot be asked for a while, or says no. Its word ends a watch at once. While it cannot be
+// asked, watches go on for five minutes from its last answer, and only those that it let in.
+func TestWatchesWhileNobodyCanBeAsked(t *testing.T) {
+	answer := func(code int, body string) func() (*http.Response, error) {
+		return func() (*http.Response, error) {
+			return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body))}, nil
+		}
+	}
+	review := func(status string) func() (*http.Response, error) {
+		return answer(http.StatusOK, `{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1","status":`+status+`}`)
+	}
+	fails := func(err error) func() (*http.Response, error) {
+		return func() (*http.Response, error) { return nil, err }
+	}
+	knows := review(`{"authenticated":true,"user":{"username":"pod"}}`)
+	for name, test := range map[string]struct {
+		answer func() (*http.Response, error)
+		goesOn bool
+	}{
+		"known":                   {knows, true},
+		"not known":               {review(`{"authenticated":false}`), false},
+		"expired":                 {review(`{"authenticated":false,"error":"token has expired: 503 timeout"}`), false},
+		"deleted":                 {answer(http.StatusNotFound, `{}`), false},
+		"refused connection":      {fails(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}), true},
+		"no answer in time":       {fails(context.DeadlineExceeded), true},
+		"connection ends":         {fails(io.ErrUnexpectedEOF), true},
+		"restarts":                {answer(http.StatusServiceUnavailable, ``), true},
+		"a proxy":                 {answer(http.StatusBadGateway, `<html>`), true},
+		"is busy":                 {answer(http.StatusTooManyRequests, `{}`), true},
+		"fails":                   {answer(http.StatusInternalServerError, `{}`), true},
+		"the asker is not known":  {answer(http.StatusUnauthorized, `{}`), true},
+		"the asker may not ask":   {answer(http.StatusForbidden, `{}`), true},
+		"the answer has no sense": {answer(http.StatusOK, `<html>`), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var answers atomic.Pointer[func() (*http.Response, error)]
+				answers.Store(&knows)
+				client := kubernetes.NewForConfigOrDie(&restclient.Config{Host: "http://cluster.test", QPS: -1, Transport: roundTripper(func() (*http.Response, error) { return (*answers.Load())() })})
+				tokens, err := webhook.NewFromInterface(client.AuthenticationV1(), authenticator.Audiences{"here"}, wait.Backoff{Steps: 1}, 0, webhook.AuthenticatorMetrics{
+					RecordRequestTotal: func(context.Context, string) {}, RecordRequestLatency: func(context.Context, string, float64) {},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				local := &knownTokens{good: map[string]bool{"local": true}}
+				s := newSessions(&knownTokens{}, authenticator.Audiences{"here"})
+				all := union.New(s, local, asking{bearertoken.New(tokens)})
+				begun := make(chan context.Context)
+				h := s.keep(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					if _, ok, err := all.AuthenticateRequest(r); !ok {
+						t.Error(err)
+					}
+					begun <- r.Context()
+					<-r.Context().Done()
+				}), all, func(*http.Request, *request.RequestInfo) bool { return true })
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				watch := func(token string) context.Context {
+					r := httptest.NewRequestWithContext(request.WithRequestInfo(ctx, &request.RequestInfo{}), http.MethodGet, "/watch", nil)
+					r.Header.Set("Authorization", "Bearer "+token)
+					go h.ServeHTTP(httptest.NewRecorder(), r)
+					return <-begun
+				}
+				pod, localPod := watch("of-the-cluster"), watch("local")
+				go s.run(ctx)
+				time.Sleep(10*recheckEvery + time.Second) // of the bubble's clock
+				if pod.Err() != nil || localPod.Err() != nil {
+					t.Fatal("a watch ended while its credential was good")
+				}
+				answers.Store(&test.answer)
+				local.set("local", false)
+				time.Sleep(recheckEvery)
+				if goesOn := pod.Err() == nil; goesOn != test.goesOn {
+					t.Errorf("after a minute the watch goes on: %t, want %t", goesOn, test.goesOn)
+				}
+				if localPod.Err() == nil && name != "known" {
+					t.Error("a watch of a credential that the server did not let in goes on")
+				}
+				time.Sleep(unaskedTime - 2*recheckEvery)
+				if goesOn := pod.Err() == nil; goesOn != test.goesOn {
+					t.Errorf("before the time is over the watch goes on: %t, want %t", goesOn, test.goesOn)
+				}
+				time.Sleep(recheckEvery)
+				if goesOn := pod.Err() == nil; goesOn != (name == "known") {
+					t.Errorf("after %v the watch goes on: %t", unaskedTime, goesOn)
+				}
+			})
+		})
+	}
+}
+
+// roundTripper answers all requests.
+type roundTripper func() (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := f()
+	if resp != nil {
+		resp.Request = r
+	}
+	return resp, err
 }

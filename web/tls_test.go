@@ -58,11 +58,18 @@ func TestTLSIsChecked(t *testing.T) {
 // serveTLS serves c on a free port until the test ends.
 func serveTLS(t *testing.T, c *Credentials, a *Authentication) (url string) {
 	t.Helper()
+	_, url = runTLS(t, c, a)
+	return url
+}
+
+// runTLS is serveTLS that returns the server, too.
+func runTLS(t *testing.T, c *Credentials, a *Authentication) (s *Server, url string) {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := New(Config{
+	s, err = New(Config{
 		Scheme: legacyscheme.Scheme, Codecs: legacyscheme.Codecs, ParameterCodec: legacyscheme.ParameterCodec, OpenAPI: k8sopenapi.GetOpenAPIDefinitions,
 		Listener: listener, Credentials: c, Authentication: a, Version: "0.0.1-test",
 	})
@@ -81,7 +88,7 @@ func serveTLS(t *testing.T, c *Credentials, a *Authentication) (url string) {
 	if err := s.Ready(ctx); err != nil {
 		t.Fatal(err)
 	}
-	return "https://" + listener.Addr().String()
+	return s, "https://" + listener.Addr().String()
 }
 
 // served returns the certificate that is shown to a client who asks for a name. A client
@@ -268,7 +275,7 @@ func TestTokenReviewByWebhook(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := load(t)
-	address := serveTLS(t, c, a)
+	s, address := runTLS(t, c, a)
 	who := func(token string) (string, error) {
 		client := kubernetes.NewForConfigOrDie(&restclient.Config{Host: address, BearerToken: token, TLSClientConfig: restclient.TLSClientConfig{CAFile: c.CAFile}})
 		review, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
@@ -286,6 +293,15 @@ func TestTokenReviewByWebhook(t *testing.T) {
 	admin, err := c.adminToken()
 	if err != nil {
 		t.Fatal(err)
+	}
+	// Only the watches of those whom the cluster knows go on while it is away.
+	for token, want := range map[string]bool{"of-the-cluster": true, admin: false} {
+		one := &session{}
+		r := httptest.NewRequestWithContext(context.WithValue(t.Context(), sessionKey{}, one), http.MethodGet, "/", nil)
+		r.Header.Set("Authorization", "Bearer "+token)
+		if _, ok, err := s.sessions.all.AuthenticateRequest(r); !ok || one.asked.Load() != want || one.own.Load() == want {
+			t.Errorf("known: %t, by asking: %t, want %t: %v", ok, one.asked.Load(), want, err)
+		}
 	}
 	cluster.Close()
 	if name, err := who(admin); err != nil || name != adminUser {

@@ -24,10 +24,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	restclient "k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/demo"
+	tidewaiterserver "github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters/clustertest"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 	"github.com/tidewaiter/tidewaiter/web/admission"
 )
@@ -60,7 +66,7 @@ func TestAdmission(t *testing.T) {
 	const password = "correct-horse-battery-staple"
 	registry := registrytest.New(t)
 	private := registrytest.New(t, registrytest.WithAuth(registrytest.Auth{Scheme: "bearer", Username: "team", Password: password}))
-	signer, err := newDemoSigner()
+	signer, err := demo.NewSigner()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +86,7 @@ func TestAdmission(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := signer.sign(of, hash, hash); err != nil {
+			if err := signer.Sign(of, hash, hash); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -106,11 +112,11 @@ func TestAdmission(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	file, err := signer.writePolicy(dir, registry.Host)
+	file, err := signer.WritePolicy(dir, registry.Host)
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := serveWith(t, serverOptions{dataDir: filepath.Join(dir, "data"), configFile: config, policy: file, isolated: true}, listen(t))
+	server := serveWith(t, tidewaiterserver.Options{DataDir: filepath.Join(dir, "data"), ConfigFile: config, Policy: file, Isolated: true}, listen(t))
 	objects := policiesOf(t, server)
 	other := signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil)
 	with := func(document, annotations string) string {
@@ -173,11 +179,11 @@ func TestAdmission(t *testing.T) {
 	}
 
 	// A tag is judged by what it leads to now.
-	if code, out, errs := tidewaiter(t, "import", "--data-dir", filepath.Join(dir, "data"), at+"team/signed:1"); code != exitOK {
+	if code, out, errs := tidewaiter(t, "import", "--data-dir", filepath.Join(dir, "data"), at+"team/signed:1"); code != cli.ExitOK {
 		t.Fatalf("import: %s%s", out, errs)
 	}
 	push(registry, "team/signed:1", false)
-	if code, out, errs := tidewaiter(t, "import", "--data-dir", filepath.Join(dir, "data"), at+"team/signed:1"); code != exitOK {
+	if code, out, errs := tidewaiter(t, "import", "--data-dir", filepath.Join(dir, "data"), at+"team/signed:1"); code != cli.ExitOK {
 		t.Fatalf("import: %s%s", out, errs)
 	}
 	check(at+"team/signed:1", "false", 0, "Unsigned")
@@ -214,13 +220,50 @@ func TestAdmission(t *testing.T) {
 // BenchmarkAdmission is the time that the server takes for one of 200 pods a second, each of two containers, whose images are known,
 // signed and covered by a policy. It is asked over TLS by one caller, as a cluster's API server is, whose time has the sending, TLS
 // and the way through the server's filters in it; how many were judged within 2 ms the server counts.
+// Text that is not a reference may be of any image, so each policy that may be about it counts: those of the cluster and of the pod's
+// namespace. Those of other namespaces are not for its pods, and are not named to them.
+func TestAttackUnreadableReferenceNamesPoliciesOfOthers(t *testing.T) {
+	t.Parallel()
+	var all []*policy.Policy
+	for name, namespace := range map[string]string{"everywhere": "", "project-zeus": "acquisition", "own": "team"} {
+		var d policy.Document
+		document := signaturestest.Document(name, `["registry.example.com"]`, signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil), "")
+		if err := yaml.Unmarshal([]byte(strings.TrimPrefix(document, "---\n")), &d); err != nil {
+			t.Fatal(err)
+		}
+		p, err := policy.New(namespace, name, &d.Spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+	set, err := policy.NewSet(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &tidewaiterserver.Admitter{Policies: func() (*policy.Set, error) { return set, nil }}
+	for namespace, want := range map[string]string{"team": "everywhere team/own", "acquisition": "everywhere acquisition/project-zeus", "other": "everywhere"} {
+		got, err := a.Judge(t.Context(), admission.Pod{Namespace: namespace}, reference.Reference{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, f := range got.Findings {
+			names = append(names, f.Policy)
+		}
+		if strings.Join(names, " ") != want {
+			t.Errorf("a pod of %s is judged by %v, want %s", namespace, names, want)
+		}
+	}
+}
+
 func BenchmarkAdmission(b *testing.B) {
 	const images, rate = 1000, 200
 	dir := b.TempDir()
 	names, trust := seedSigned(b, dir, images)
 	s := runProcess(b, dir, "--policy", trust)
 	s.awaitVerdicts(b, images, "True")
-	client, err := restclient.HTTPClientFor(s.config)
+	client, err := restclient.HTTPClientFor(s.Config)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -229,7 +272,7 @@ func BenchmarkAdmission(b *testing.B) {
 		image := "registry.example.com/team/app@" + names[i%images]
 		return bytes.Replace(review(image), []byte(`"containers":[`), fmt.Appendf(nil, `"initContainers":[{"name":"init","image":"registry.example.com/team/app@%s"}],"containers":[`, names[(i*7+1)%images]), 1)
 	}
-	if got := askAdmission(b, client, s.config.Host+admission.Path, body(0)); !got.Allowed || got.Warnings != nil {
+	if got := askAdmission(b, client, s.Config.Host+admission.Path, body(0)); !got.Allowed || got.Warnings != nil {
 		b.Fatalf("answered %+v", got)
 	}
 	took := make(chan time.Duration, b.N)
@@ -247,7 +290,7 @@ func BenchmarkAdmission(b *testing.B) {
 		}
 		go func() {
 			start := time.Now()
-			got := askAdmission(b, client, s.config.Host+admission.Path, body(i))
+			got := askAdmission(b, client, s.Config.Host+admission.Path, body(i))
 			if !got.Allowed {
 				b.Errorf("answered %+v", got)
 			}
@@ -266,7 +309,7 @@ func BenchmarkAdmission(b *testing.B) {
 	b.ReportMetric(float64((processorTime(b, s.cmd.Process.Pid)-before).Microseconds())/1000/float64(b.N), "cpu-ms/pod")
 
 	// What the server itself took, of each review.
-	response, err := client.Get(s.config.Host + "/metrics")
+	response, err := client.Get(s.Config.Host + "/metrics")
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -27,8 +27,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
-	"github.com/tidewaiter/tidewaiter/web"
+	"github.com/tidewaiter/tidewaiter/web/filters"
 	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
 
@@ -86,13 +88,13 @@ func auditLine(e *auditv1.Event) string {
 // takes, and nothing else: no read, no object, no secret.
 func TestAuditOfChangesAndRefusals(t *testing.T) {
 	t.Parallel()
-	dir, config := t.TempDir(), writeConfig(t, "receivers:\n- {name: harbour, type: quay, hosts: [quay.io], secretFile: secret}\n")
+	dir, config := t.TempDir(), servertest.WriteConfig(t, "receivers:\n- {name: harbour, type: quay, hosts: [quay.io], secretFile: secret}\n")
 	const secret = "whoever-reads-this-is-a-receiver"
 	if err := os.WriteFile(filepath.Join(filepath.Dir(config), "secret"), []byte(secret), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	log := auditLog(dir)
-	admin := serveWith(t, serverOptions{dataDir: dir, configFile: config, audit: web.NewAuditOptions(log)}, listen(t))
+	admin := serveWith(t, server.Options{DataDir: dir, ConfigFile: config, Audit: filters.NewAuditOptions(log)}, listen(t))
 	images, err := imageclient.New(admin)
 	if err != nil {
 		t.Fatal(err)
@@ -210,7 +212,7 @@ func TestAuditOfChangesAndRefusals(t *testing.T) {
 func TestAuditFollowsItsPolicy(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	o := web.NewAuditOptions(auditLog(dir))
+	o := filters.NewAuditOptions(auditLog(dir))
 	o.PolicyFile = filepath.Join(t.TempDir(), "policy.yaml")
 	if err := os.WriteFile(o.PolicyFile, []byte(`apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -221,7 +223,7 @@ rules:
 `), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	admin := serveWith(t, serverOptions{dataDir: dir, audit: o}, listen(t))
+	admin := serveWith(t, server.Options{DataDir: dir, Audit: o}, listen(t))
 	images, err := imageclient.New(admin)
 	if err != nil {
 		t.Fatal(err)
@@ -263,7 +265,7 @@ rules:
 func TestAuditSwitchedOff(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	admin := runProcess(t, dir, "--audit-log-path", "").config
+	admin := runProcess(t, dir, "--audit-log-path", "").Config
 	if code := send(t, admin, "GET", "/version", "", ""); code != http.StatusUnauthorized {
 		t.Errorf("GET /version: %d", code)
 	}
@@ -279,9 +281,9 @@ func TestAuditLogThatCannotBeWritten(t *testing.T) {
 		t.Skip("this system has no /dev/full")
 	}
 	dir := t.TempDir()
-	o := web.NewAuditOptions("/dev/full")
+	o := filters.NewAuditOptions("/dev/full")
 	o.LogOptions.MaxSize = 0 // a device is not exchanged
-	images, err := imageclient.New(serveWith(t, serverOptions{dataDir: dir, audit: o}, listen(t)))
+	images, err := imageclient.New(serveWith(t, server.Options{DataDir: dir, Audit: o}, listen(t)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +321,7 @@ func TestAuditWebhook(t *testing.T) {
 				}
 				return file
 			}
-			o, flags := web.NewAuditOptions(""), pflag.NewFlagSet("", pflag.ContinueOnError)
+			o, flags := filters.NewAuditOptions(""), pflag.NewFlagSet("", pflag.ContinueOnError)
 			o.AddFlags(flags)
 			args := []string{"--audit-webhook-mode=blocking", "--audit-webhook-config-file=" + write("collector.kubeconfig", `{"apiVersion": "v1", "kind": "Config", "current-context": "c",
 				"clusters": [{"name": "h", "cluster": {"server": "`+collector.URL+`"}}], "contexts": [{"name": "c", "context": {"cluster": "h"}}]}`)}
@@ -329,7 +331,7 @@ func TestAuditWebhook(t *testing.T) {
 			if err := flags.Parse(args); err != nil {
 				t.Fatal(err)
 			}
-			config := serveWith(t, serverOptions{dataDir: t.TempDir(), audit: o}, listen(t))
+			config := serveWith(t, server.Options{DataDir: t.TempDir(), Audit: o}, listen(t))
 			admin := kubernetes.NewForConfigOrDie(config)
 			token := serviceAccountToken(t, admin, "ci", "robot", authenticationv1.TokenRequestSpec{})
 			if got := whose(t, admin, token); got != "system:serviceaccount:ci:robot" {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/db"
 )
 
@@ -36,12 +37,12 @@ keep pki/ apart, or let a restored directory make new ones.`,
 				return err
 			}
 			if f, ok := cmd.OutOrStdout().(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-				return misuse(errors.New("standard output is a terminal, and a database is no text"), "tidewaiter backup FILE")
+				return cli.Misuse(errors.New("standard output is a terminal, and a database is no text"), "tidewaiter backup FILE")
 			}
 			return db.BackupTo(cmd.Context(), dataDir, cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVar(&dataDir, "data-dir", defaultDataDir, "data directory to copy the database of")
+	cmd.Flags().StringVar(&dataDir, "data-dir", cli.DefaultDataDir, "data directory to copy the database of")
 	return cmd
 }
 
@@ -51,7 +52,8 @@ func newRestoreCommand() *cobra.Command {
 		Use:   "restore FILE",
 		Short: "Make a data directory from a backup",
 		Long: `Make a data directory from a backup. The directory must have no database, and no
-server may hold it.
+server may hold it. A backup brings its role bindings: a file that another user
+owns or can write is refused.
 
 Whoever watched the server that was backed up is told to start again (410
 Expired), rather than shown a past.`,
@@ -65,6 +67,6 @@ Expired), rather than shown a past.`,
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&dataDir, "data-dir", defaultDataDir, "data directory to make")
+	cmd.Flags().StringVar(&dataDir, "data-dir", cli.DefaultDataDir, "data directory to make")
 	return cmd
 }

@@ -11,6 +11,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 )
@@ -46,20 +49,20 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 	createImage(t, first, "before")
 	file := filepath.Join(t.TempDir(), "backup.db")
-	if code, _, stderr := tidewaiter(t, "backup", file, "--data-dir", dir); code != exitOK {
+	if code, _, stderr := tidewaiter(t, "backup", file, "--data-dir", dir); code != cli.ExitOK {
 		t.Fatalf("backup: exit code %d: %s", code, stderr)
 	}
 	after := createImage(t, first, "after")
 
-	if code, _, stderr := tidewaiter(t, "backup", file, "--data-dir", dir); code == exitOK || !strings.Contains(stderr, "exists") {
+	if code, _, stderr := tidewaiter(t, "backup", file, "--data-dir", dir); code == cli.ExitOK || !strings.Contains(stderr, "exists") {
 		t.Errorf("a second backup to one file: exit code %d: %s", code, stderr)
 	}
-	if code, _, stderr := tidewaiter(t, "restore", file, "--data-dir", dir); code == exitOK || !strings.Contains(stderr, "in use") {
+	if code, _, stderr := tidewaiter(t, "restore", file, "--data-dir", dir); code == cli.ExitOK || !strings.Contains(stderr, "in use") {
 		t.Errorf("restoring into a served directory: exit code %d: %s", code, stderr)
 	}
 
 	restored := t.TempDir()
-	if code, _, stderr := tidewaiter(t, "restore", file, "--data-dir", restored); code != exitOK {
+	if code, _, stderr := tidewaiter(t, "restore", file, "--data-dir", restored); code != cli.ExitOK {
 		t.Fatalf("restore: exit code %d: %s", code, stderr)
 	}
 	second, err := imageclient.New(serveOn(t, restored, listen(t)))
@@ -87,7 +90,7 @@ func TestBackupToStandardOutput(t *testing.T) {
 	dir := t.TempDir()
 	serveOn(t, dir, listen(t))
 	code, stdout, stderr := tidewaiter(t, "backup", "-", "--data-dir", dir)
-	if code != exitOK || !strings.HasPrefix(stdout, "SQLite format 3\x00") {
+	if code != cli.ExitOK || !strings.HasPrefix(stdout, "SQLite format 3\x00") {
 		t.Errorf("exit code %d, %d bytes: %s", code, len(stdout), stderr)
 	}
 }
@@ -95,26 +98,26 @@ func TestBackupToStandardOutput(t *testing.T) {
 // A server makes a backup by itself, which can be restored.
 func TestServeMakesBackups(t *testing.T) {
 	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "backups")
-	client, err := imageclient.New(serveWith(t, serverOptions{
-		dataDir: t.TempDir(), backups: db.BackupOptions{Dir: folder, Every: time.Hour, Keep: 2},
+	folder := t.TempDir()
+	client, err := imageclient.New(serveWith(t, server.Options{
+		DataDir: t.TempDir(), Backups: db.BackupOptions{Dir: folder, Every: time.Hour, Keep: 2},
 	}, listen(t)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	createImage(t, client, "one")
 	var made []string
-	eventuallyTrue(t, "a backup", func() bool {
+	servertest.Eventually(t, "a backup", func() bool {
 		if made, err = filepath.Glob(filepath.Join(folder, "tidewaiter-*.db")); err != nil {
 			t.Fatal(err)
 		}
 		return len(made) > 0
 	})
 	restored := filepath.Join(t.TempDir(), "restored")
-	if code, _, stderr := tidewaiter(t, "restore", made[0], "--data-dir", restored); code != exitOK {
+	if code, _, stderr := tidewaiter(t, "restore", made[0], "--data-dir", restored); code != cli.ExitOK {
 		t.Fatalf("restore: exit code %d: %s", code, stderr)
 	}
-	if code, _, stderr := tidewaiter(t, "db", "check", "--data-dir", restored); code != exitOK {
+	if code, _, stderr := tidewaiter(t, "db", "check", "--data-dir", restored); code != cli.ExitOK {
 		t.Errorf("check: exit code %d: %s", code, stderr)
 	}
 }
@@ -128,7 +131,7 @@ func TestStatsOfAServedDirectory(t *testing.T) {
 	createImage(t, client, "one")
 	createImage(t, client, "two")
 	code, stdout, stderr := tidewaiter(t, "db", "stats", "--data-dir", dir)
-	if code != exitOK {
+	if code != cli.ExitOK {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
 	found := false
@@ -140,7 +143,7 @@ func TestStatsOfAServedDirectory(t *testing.T) {
 	if !found {
 		t.Errorf("no line tells of 2 images in 2 revisions:\n%s", stdout)
 	}
-	if code, _, stderr := tidewaiter(t, "db", "check", "--data-dir", dir); code != exitOK {
+	if code, _, stderr := tidewaiter(t, "db", "check", "--data-dir", dir); code != cli.ExitOK {
 		t.Errorf("check: exit code %d: %s", code, stderr)
 	}
 }

@@ -26,7 +26,7 @@ import (
 // imageMaker makes Images as an import sends them: ten layers, a config with
 // history, environment and labels, and the raw bytes of both.
 type imageMaker struct {
-	manifest, config string
+	manifest, Config string
 	made             int
 }
 
@@ -49,7 +49,7 @@ func newImageMaker(b *testing.B, labelled int) *imageMaker {
 	if err != nil {
 		b.Fatal(err)
 	}
-	return &imageMaker{manifest: string(raw), config: string(config)}
+	return &imageMaker{manifest: string(raw), Config: string(config)}
 }
 
 // make returns n Images that differ from all others.
@@ -64,7 +64,7 @@ func (m *imageMaker) make(b *testing.B, n int) (names []string, bodies [][]byte)
 			ObjectMeta:           metav1.ObjectMeta{Name: digest},
 			DockerImageReference: "registry.example.com/team/app@" + digest,
 			DockerImageManifest:  raw,
-			DockerImageConfig:    m.config,
+			DockerImageConfig:    m.Config,
 		})
 		if err != nil {
 			b.Fatal(err)
@@ -83,7 +83,7 @@ const (
 // benchServer is a server and the client side of its connections.
 type benchServer struct {
 	client *http.Client
-	config *restclient.Config
+	Config *restclient.Config
 }
 
 func newBenchServer(b *testing.B) *benchServer {
@@ -103,7 +103,7 @@ func connect(t testing.TB, config *restclient.Config) *benchServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &benchServer{client: client, config: config}
+	return &benchServer{client: client, Config: config}
 }
 
 // create posts the bodies over 16 connections.
@@ -131,7 +131,7 @@ func (s *benchServer) do(method, path, body, encoding string, want int) error {
 
 // accept is do of whoever accepts these media types.
 func (s *benchServer) accept(accept, method, path, body, encoding string, want int) error {
-	req, err := http.NewRequest(method, s.config.Host+path, strings.NewReader(body))
+	req, err := http.NewRequest(method, s.Config.Host+path, strings.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func BenchmarkServer(b *testing.B) {
 		s.create(b, bodies)
 	})
 	b.Run("Op=Watch/Watchers=100", func(b *testing.B) {
-		client, err := imageclient.New(s.config)
+		client, err := imageclient.New(s.Config)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -254,7 +254,7 @@ func BenchmarkWatchList(b *testing.B) {
 
 // initialEvents counts the events of a watch before the bookmark that ends what exists.
 func (s *benchServer) initialEvents(ctx context.Context, path, encoding string) (n int, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.config.Host+path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Config.Host+path, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -287,7 +287,7 @@ func (s *benchServer) initialEvents(ctx context.Context, path, encoding string) 
 // listSize is the length of the whole list, uncompressed.
 func listSize(b *testing.B, s *benchServer) int64 {
 	b.Helper()
-	resp, err := s.client.Get(s.config.Host + benchPath)
+	resp, err := s.client.Get(s.Config.Host + benchPath)
 	if err != nil {
 		b.Fatal(err)
 	}

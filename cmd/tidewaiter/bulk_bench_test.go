@@ -197,7 +197,7 @@ func benchBulk(b *testing.B, latency time.Duration, jobs int) {
 		what := map[bool]string{false: "cold", true: "known"}[known]
 		var least, load time.Duration
 		if o.FailEvery == 0 {
-			generator := bulkLoad{URL: r.url, Images: o.Images, Jobs: jobs, Known: known, Referrers: true}
+			generator := bulkLoad{URL: r.URL, Images: o.Images, Jobs: jobs, Known: known, Referrers: true}
 			floor := generator
 			floor.Store = filepath.Join(filepath.Dir(references), "floor.db")
 			least = r.measure(b, "generator that stores, "+what, o.Images, bulkCommand(b, bulkRole{Load: &floor}))
@@ -258,7 +258,7 @@ func bulkPeerCommands(b *testing.B, host, references string) (commands []*exec.C
 
 // bulkRegistry is the registry's process.
 type bulkRegistry struct {
-	url, host string
+	URL, host string
 	cmd       *exec.Cmd
 }
 
@@ -300,7 +300,7 @@ func startBulkRegistry(b *testing.B, o bulk.Options) *bulkRegistry {
 		b.Fatal(err)
 	}
 	url := strings.TrimSpace(line)
-	return &bulkRegistry{url: url, host: strings.TrimPrefix(url, "http://"), cmd: cmd}
+	return &bulkRegistry{URL: url, host: strings.TrimPrefix(url, "http://"), cmd: cmd}
 }
 
 // startBulkServer runs `tidewaiter serve` over a data directory, and returns its process.
@@ -360,7 +360,7 @@ func (r *bulkRegistry) measure(b *testing.B, what string, n int, cmd *exec.Cmd) 
 // requests are those that the registry has counted.
 func (r *bulkRegistry) requests(b *testing.B, method string) (counts map[string]int64) {
 	b.Helper()
-	req, err := http.NewRequest(method, r.url+"/requests", nil)
+	req, err := http.NewRequest(method, r.URL+"/requests", nil)
 	if err != nil {
 		b.Fatal(err)
 	}

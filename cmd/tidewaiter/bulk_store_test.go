@@ -15,7 +15,7 @@ import (
 // and config, encodes an Image, and has it and its tag on the disk, a hundred in a transaction. It has no rules, no
 // revisions, no watches, no API. What it takes is the price of a registry's images on this machine.
 type bulkStore struct {
-	db      *sql.DB
+	DB      *sql.DB
 	rows    chan bulkRow
 	written chan error
 }
@@ -35,7 +35,7 @@ func openBulkStore(file string) (*bulkStore, error) {
 	if _, err := db.Exec(`CREATE TABLE IF NOT EXISTS images (name TEXT PRIMARY KEY, value BLOB); CREATE TABLE IF NOT EXISTS tags (name TEXT PRIMARY KEY, image TEXT)`); err != nil {
 		return nil, err
 	}
-	s := &bulkStore{db: db, rows: make(chan bulkRow, bulkTransaction), written: make(chan error, 1)}
+	s := &bulkStore{DB: db, rows: make(chan bulkRow, bulkTransaction), written: make(chan error, 1)}
 	go func() { s.written <- s.write() }()
 	return s, nil
 }
@@ -51,7 +51,7 @@ func (s *bulkStore) write() (err error) {
 }
 
 func (s *bulkStore) transaction(row bulkRow) error {
-	tx, err := s.db.Begin()
+	tx, err := s.DB.Begin()
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (s *bulkStore) add(reference, digest string, manifest, config []byte) error
 // has reports what is not stored.
 func (s *bulkStore) has(reference, digest string) error {
 	var stored string
-	if err := s.db.QueryRow(`SELECT images.name FROM tags JOIN images ON images.name = tags.image WHERE tags.name = ?`, reference).Scan(&stored); err != nil {
+	if err := s.DB.QueryRow(`SELECT images.name FROM tags JOIN images ON images.name = tags.image WHERE tags.name = ?`, reference).Scan(&stored); err != nil {
 		return err
 	}
 	if stored != digest {
@@ -133,5 +133,5 @@ func (s *bulkStore) close() error {
 	if err := <-s.written; err != nil {
 		return err
 	}
-	return s.db.Close()
+	return s.DB.Close()
 }

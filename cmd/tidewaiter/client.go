@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"strings"
 
@@ -16,7 +15,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/tidewaiter/tidewaiter/db/trusted"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	tidewaiterserver "github.com/tidewaiter/tidewaiter/cmd/internal/server"
 )
 
 // tokenEnv is the environment's variable for a token. Unlike --token, it is in no list of
@@ -39,7 +39,7 @@ type clientOptions struct {
 
 func (o *clientOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.dataDir, "data-dir", defaultDataDir, "data directory; the server on this machine that holds it is asked")
+	f.StringVar(&o.dataDir, "data-dir", cli.DefaultDataDir, "data directory; the server on this machine that holds it is asked")
 	f.StringVar(&o.kubeconfig, clientcmd.RecommendedConfigPathFlag, "", "kubeconfig of the server; without it and --server the environment's KUBECONFIG is used if no server holds the data directory")
 	f.StringVar(&o.cluster.Server, clientcmd.FlagAPIServer, "", "URL of the server, https://HOST:PORT; no kubeconfig is read unless --kubeconfig names one")
 	f.StringVar(&o.cluster.CertificateAuthority, clientcmd.FlagCAFile, "", "file of the authority that the server's certificate is of")
@@ -54,7 +54,7 @@ func (o *clientOptions) addFlags(cmd *cobra.Command) {
 func (o *clientOptions) server(cmd *cobra.Command) (server apiTarget, found bool, err error) {
 	named := o.kubeconfig != "" || o.cluster.Server != ""
 	if named && cmd.Flags().Changed("data-dir") {
-		return server, false, misuse(errors.New("--data-dir names another place than --kubeconfig or --server"), "give one of them")
+		return server, false, cli.Misuse(errors.New("--data-dir names another place than --kubeconfig or --server"), "give one of them")
 	}
 	var config *restclient.Config
 	how := ""
@@ -63,7 +63,7 @@ func (o *clientOptions) server(cmd *cobra.Command) (server apiTarget, found bool
 		config, err = o.named()
 		how = cmp.Or(o.kubeconfig, "--server")
 	default:
-		if config, err = ownerConfig(o.dataDir); err != nil {
+		if config, err = tidewaiterserver.OwnerConfig(o.dataDir); err != nil {
 			return server, false, err
 		}
 		if config != nil {
@@ -87,7 +87,7 @@ func (o *clientOptions) server(cmd *cobra.Command) (server apiTarget, found bool
 // named is the server of --kubeconfig or --server.
 func (o *clientOptions) named() (*restclient.Config, error) {
 	if o.cluster.Server != "" && !strings.HasPrefix(o.cluster.Server, "https://") {
-		return nil, misuse(fmt.Errorf("--server %q does not begin with https://", o.cluster.Server), "--server https://tidewaiter.example.com:6443")
+		return nil, cli.Misuse(fmt.Errorf("--server %q does not begin with https://", o.cluster.Server), "--server https://tidewaiter.example.com:6443")
 	}
 	if o.kubeconfig != "" {
 		return overriddenConfig(o.kubeconfig, o.cluster)
@@ -121,33 +121,22 @@ func kubeconfigConfig(path string) (*restclient.Config, error) {
 func overriddenConfig(path string, cluster clientcmdapi.Cluster) (*restclient.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = path
-	kubeconfig, err := openKubeconfig(rules, &clientcmd.ConfigOverrides{ClusterInfo: cluster})
+	kubeconfig, err := cli.OpenKubeconfig(rules, &clientcmd.ConfigOverrides{ClusterInfo: cluster})
 	if err != nil {
 		return nil, err
 	}
 	config, err := kubeconfig.ClientConfig()
 	if err != nil {
-		return nil, withHint(err, "--kubeconfig ./tidewaiter-data/admin.kubeconfig names a local server, --data-dir its directory")
+		return nil, cli.WithHint(err, "--kubeconfig ./tidewaiter-data/admin.kubeconfig names a local server, --data-dir its directory")
 	}
 	return config, nil
-}
-
-// openKubeconfig opens the kubeconfig that rules name. It may name a program that gets a
-// credential, as for kubectl, so it is refused if another user could have written it.
-func openKubeconfig(rules *clientcmd.ClientConfigLoadingRules, overrides *clientcmd.ConfigOverrides) (clientcmd.ClientConfig, error) {
-	for _, file := range rules.GetLoadingPrecedence() {
-		if err := trusted.CheckPath(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
-	}
-	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides), nil
 }
 
 // running is the server that a verb asks. It says which on standard error.
 func (o *clientOptions) running(cmd *cobra.Command) (server apiTarget, err error) {
 	server, found, err := o.server(cmd)
 	if err == nil && !found {
-		err = withHint(fmt.Errorf("no server holds %s", o.dataDir), "tidewaiter serve --data-dir %s, or name a server with --server or --kubeconfig", o.dataDir)
+		err = cli.WithHint(fmt.Errorf("no server holds %s", o.dataDir), "tidewaiter serve --data-dir %s, or name a server with --server or --kubeconfig", o.dataDir)
 	}
 	if err == nil {
 		fmt.Fprintf(cmd.ErrOrStderr(), "asking %s\n", server)
@@ -160,7 +149,7 @@ func (o *clientOptions) plainClient(cmd *cobra.Command) (client restclient.Inter
 	if server, err = o.running(cmd); err != nil {
 		return nil, server, err
 	}
-	config := restclient.CopyConfig(server.config)
+	config := restclient.CopyConfig(server.Config)
 	config.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
 	config.GroupVersion = &metav1.Unversioned
 	client, err = restclient.UnversionedRESTClientFor(config)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 )
 
@@ -84,7 +85,7 @@ func TestWhichServerIsAsked(t *testing.T) {
 	folder := t.TempDir()
 	t.Chdir(folder)
 	one, other := newAskedServer(t), newAskedServer(t)
-	local := serveOn(t, filepath.Join(folder, defaultDataDir), listen(t)).Host
+	local := serveOn(t, filepath.Join(folder, cli.DefaultDataDir), listen(t)).Host
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte("from-a-file\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -144,13 +145,13 @@ func TestTokenForTheServerThatHoldsTheDirectory(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	dir := t.TempDir()
 	config := serveOn(t, dir, listen(t))
-	if code, _, stderr := tidewaiter(t, "spool", "list", "--data-dir", dir); code != exitOK {
+	if code, _, stderr := tidewaiter(t, "spool", "list", "--data-dir", dir); code != cli.ExitOK {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
-	if code, _, stderr := tidewaiter(t, "spool", "list", "--data-dir", dir, "--token", "wrong"); code == exitOK || !strings.Contains(stderr, "Unauthorized") {
+	if code, _, stderr := tidewaiter(t, "spool", "list", "--data-dir", dir, "--token", "wrong"); code == cli.ExitOK || !strings.Contains(stderr, "refuses the credential") {
 		t.Errorf("with a wrong token: exit code %d: %s", code, stderr)
 	}
-	if code, _, stderr := tidewaiter(t, "spool", "list", "--data-dir", dir, "--token", config.BearerToken); code != exitOK {
+	if code, _, stderr := tidewaiter(t, "spool", "list", "--data-dir", dir, "--token", config.BearerToken); code != cli.ExitOK {
 		t.Errorf("with a token: exit code %d: %s", code, stderr)
 	}
 }
@@ -165,7 +166,7 @@ func TestImportMakesNoDataDirectory(t *testing.T) {
 	pushed(t, registry, "team/app:v1", `{"os":"linux","architecture":"amd64"}`, nil)
 	for _, args := range [][]string{{reference}, {"--data-dir", "elsewhere", reference}, {"--token", "x", reference}} {
 		code, _, stderr := tidewaiter(t, append([]string{"import"}, args...)...)
-		if code != exitNone || !strings.Contains(stderr, "hint: ") || !strings.Contains(stderr, "--server") {
+		if code != cli.ExitNone || !strings.Contains(stderr, "hint: ") || !strings.Contains(stderr, "--server") {
 			t.Errorf("%v: exit code %d: %s", args, code, stderr)
 		}
 		if left := entries(t, "."); len(left) > 0 {
@@ -178,7 +179,7 @@ func TestImportMakesNoDataDirectory(t *testing.T) {
 		"--token a --token-file b": "token-file",
 	} {
 		code, _, stderr := tidewaiter(t, append([]string{"import", reference}, strings.Fields(args)...)...)
-		if code != exitUsage || !strings.Contains(stderr, want) {
+		if code != cli.ExitUsage || !strings.Contains(stderr, want) {
 			t.Errorf("%s: exit code %d: %s", args, code, stderr)
 		}
 	}
@@ -190,10 +191,10 @@ func TestImportMakesNoDataDirectory(t *testing.T) {
 		code, stdout, stderr := tidewaiter(t, args...)
 		var first struct{ Destination string }
 		// A stream of JSON documents is one, too.
-		if err := yaml.NewYAMLOrJSONDecoder(strings.NewReader(stdout), 1<<10).Decode(&first); err != nil || code != exitOK || first.Destination != defaultDataDir {
+		if err := yaml.NewYAMLOrJSONDecoder(strings.NewReader(stdout), 1<<10).Decode(&first); err != nil || code != cli.ExitOK || first.Destination != cli.DefaultDataDir {
 			t.Errorf("-o %s: exit code %d, %v, %+v: %s", format, code, err, first, stderr)
 		}
-		if !strings.HasPrefix(stderr, "importing into "+defaultDataDir+" (a data directory that no server holds)\n") {
+		if !strings.HasPrefix(stderr, "importing into "+cli.DefaultDataDir+" (a data directory that no server holds)\n") {
 			t.Errorf("the first line: %s", stderr)
 		}
 	}

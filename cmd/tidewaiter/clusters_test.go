@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
+	tidewaiterserver "github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters/clustertest"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
@@ -72,7 +73,7 @@ func TestWhatRunsInAClusterIsImported(t *testing.T) {
 		t.Fatal(err)
 	}
 	data := filepath.Join(dir, "data")
-	server := serveWith(t, serverOptions{dataDir: data, configFile: config, isolated: true}, listener)
+	server := serveWith(t, tidewaiterserver.Options{DataDir: data, ConfigFile: config, Isolated: true}, listener)
 	images, err := imageclient.New(server)
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +111,7 @@ func TestWhatRunsInAClusterIsImported(t *testing.T) {
 	runs := pod("runs", "team/app:1", nil)
 	runs.Status.ContainerStatuses[0].ImageID = registry.Host + "/team/app@" + digest
 	prod.Set(runs)
-	shows("the pod that runs", []string{"prod:team:runs", digest[:19], "Unsigned"}, "pods", digest)
+	shows("the pod that runs", []string{"prod:team:runs", digest[:19], "NoPolicy"}, "pods", digest)
 	client, err := kubernetes.NewForConfig(server)
 	if err != nil {
 		t.Fatal(err)
@@ -119,7 +120,7 @@ func TestWhatRunsInAClusterIsImported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"cluster":"prod"`, `"namespace":"team"`, `"name":"runs"`, `"image":"` + registry.Host + `/team/app:1"`, `"digest":"` + digest + `"`, `"verified":"Unsigned"`, `"since":"`} {
+	for _, want := range []string{`"cluster":"prod"`, `"namespace":"team"`, `"name":"runs"`, `"image":"` + registry.Host + `/team/app:1"`, `"digest":"` + digest + `"`, `"verified":"NoPolicy"`, `"since":"`} {
 		if !strings.Contains(string(raw), want) {
 			t.Errorf("the raw list lacks %s: %s", want, raw)
 		}
@@ -180,7 +181,7 @@ func TestWhatOwnPodsRunIsImported(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := openServer(t.Context(), serverOptions{dataDir: filepath.Join(dir, "data"), configFile: config, isolated: true}, listener)
+		s, err := tidewaiterserver.Open(t.Context(), tidewaiterserver.Options{DataDir: filepath.Join(dir, "data"), ConfigFile: config, Isolated: true}, listener)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,7 +199,7 @@ func TestWhatOwnPodsRunIsImported(t *testing.T) {
 		}
 		if !wanted {
 			// The index has told of the pod before it counts it.
-			for s.usage.PodsUsing(nil, []reference.Reference{{Host: registry.Host, Repository: "team/own", Tag: "1"}}) == 0 {
+			for s.Usage.PodsUsing(nil, []reference.Reference{{Host: registry.Host, Repository: "team/own", Tag: "1"}}) == 0 {
 				time.Sleep(time.Millisecond)
 			}
 			if registry.Count("") > 0 {
@@ -243,10 +244,10 @@ func TestClusterOfTheConfiguration(t *testing.T) {
 	}
 
 	config := filepath.Join(dir, "config.yaml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, "clusters:\n- name: prod\n  kubeconfig: %s\n", kubeconfigPath(clusterDir)), 0o600); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, "clusters:\n- name: prod\n  kubeconfig: %s\n", tidewaiterserver.KubeconfigPath(clusterDir)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	server := serveWith(t, serverOptions{dataDir: filepath.Join(dir, "data"), configFile: config}, listen())
+	server := serveWith(t, tidewaiterserver.Options{DataDir: filepath.Join(dir, "data"), ConfigFile: config}, listen())
 	images, err := imageclient.New(server)
 	if err != nil {
 		t.Fatal(err)
@@ -263,13 +264,16 @@ func TestClusterOfTheConfiguration(t *testing.T) {
 		t.Fatalf("the pod is not seen: %v", err)
 	}
 	code, out, _ := tidewaiter(t, "pods", "--data-dir", filepath.Join(dir, "data"), "registry.example.com/team/app")
-	for _, want := range []string{"prod:team:app-1", "main", "registry.example.com/team/app:1", "sha256:aaaaaaaaaaaa", "Unsigned"} {
+	for _, want := range []string{"prod:team:app-1", "main", "registry.example.com/team/app:1", "sha256:aaaaaaaaaaaa", "NoPolicy"} {
 		if code != 0 || !strings.Contains(out, want) {
 			t.Errorf("tidewaiter pods exits with %d and lacks %q:\n%s", code, want, out)
 		}
 	}
-	code, out, _ = tidewaiter(t, "describe", "--data-dir", filepath.Join(dir, "data"), digest)
-	for _, want := range []string{"Pods:", " 1\n", "\nPods of clusters:\n  CLUSTER   NAMESPACE   PODS\n  prod      team        1\n"} {
+	soon(t, "all pods of the cluster are known", func() bool {
+		code, out, _ = tidewaiter(t, "describe", "--data-dir", filepath.Join(dir, "data"), digest)
+		return !strings.Contains(out, "are not known yet")
+	})
+	for _, want := range []string{"Pods:", " 1\n", "\nRunning in:\n  CLUSTER   NAMESPACE   PODS   SINCE\n  prod      team        1      "} {
 		if code != 0 || !strings.Contains(out, want) {
 			t.Errorf("tidewaiter describe exits with %d and lacks %q:\n%s", code, want, out)
 		}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
@@ -32,7 +33,7 @@ func TestWhatTheCollectorReads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := serveWith(t, serverOptions{dataDir: dir, isolated: true}, listener)
+	config := serveWith(t, server.Options{DataDir: dir, Isolated: true}, listener)
 	whole, err := dynamic.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)

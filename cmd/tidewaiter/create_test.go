@@ -15,7 +15,7 @@ import (
 // sendImage makes a request with an Image and returns the Image that is answered.
 func (s *benchServer) sendImage(t *testing.T, method, name, body string, want int) (image imagev1.Image, raw string) {
 	t.Helper()
-	path := s.config.Host + benchPath
+	path := s.Config.Host + benchPath
 	if method != http.MethodPost {
 		path += "/" + name
 	}
@@ -76,7 +76,7 @@ func TestCreateManagesMetadata(t *testing.T) {
 	if fields := absent.ManagedFields[0].FieldsV1.GetRawString(); strings.Contains(fields, "f:dockerImageMetadata\"") {
 		t.Errorf("managed fields %s without metadata", fields)
 	}
-	// What is no creation is refused, and changes nothing.
+	// What is not a creation is refused, and changes nothing.
 	_, before := s.sendImage(t, http.MethodGet, "a0", "", http.StatusOK)
 	s.sendImage(t, http.MethodPut, "a0", `{"kind":"Image","apiVersion":"image.openshift.io/v1","metadata":{"name":"a0"},"dockerImageReference":"quay.io/a","dockerImageMetadata":{"Id":"b"}}`, http.StatusUnprocessableEntity)
 	s.sendImage(t, http.MethodPatch, "a0", `{"metadata":{"resourceVersion":null,"labels":{"b":"d"}}}`, http.StatusUnprocessableEntity)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/web"
 )
@@ -70,7 +71,7 @@ good. Watches that were begun with the old token or certificate end.`,
 		},
 	}
 	f := rotate.Flags()
-	f.StringVar(&dataDir, "data-dir", defaultDataDir, "directory that holds the database, the certificates and the administrator's credential")
+	f.StringVar(&dataDir, "data-dir", cli.DefaultDataDir, "directory that holds the database, the certificates and the administrator's credential")
 	f.BoolVar(&r.SigningKey, "signing-key", false, "make a new key for the tokens of service accounts, too")
 	f.StringArrayVar(&r.Revoke, "revoke", nil, "file of a client certificate of this server's authority that is to be refused from now on; may be given several times")
 	cmd.AddCommand(rotate)
@@ -82,7 +83,7 @@ func serverHolds(dir string) (bool, error) {
 	err := db.Owner(dir)
 	var locked *db.LockedError
 	if errors.As(err, &locked) {
-		return locked.Info != "", nil
+		return locked.IsServer(), nil
 	}
 	return false, err
 }
@@ -96,7 +97,7 @@ func awaitToken(ctx context.Context, dir, token string) error {
 		return err == nil && bytes.Contains(data, []byte(token)), nil
 	})
 	if err != nil {
-		return withHint(fmt.Errorf("the token and the certificate were replaced, but the server has not taken them after %s", rotatePatience),
+		return cli.WithHint(fmt.Errorf("the token and the certificate were replaced, but the server has not taken them after %s", rotatePatience),
 			"its log says why; one of an older version has to be started again")
 	}
 	return nil

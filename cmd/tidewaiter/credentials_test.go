@@ -20,10 +20,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/web"
 )
 
@@ -69,14 +71,6 @@ func serviceAccountToken(t *testing.T, admin kubernetes.Interface, namespace, na
 		t.Fatal(err)
 	}
 	return made.Status.Token
-}
-
-// eventuallyTrue waits for a condition; the deadline measures nothing.
-func eventuallyTrue(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	if err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 3*time.Minute, true, func(context.Context) (bool, error) { return condition(), nil }); err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
 }
 
 func serveIn(t *testing.T, dir string) *restclient.Config {
@@ -154,10 +148,10 @@ func TestLeakedCredentialIsRotatedUnderLoad(t *testing.T) {
 	}
 	others := watch(other, "/api/v1/namespaces")
 	defer others.Close()
-	eventuallyTrue(t, "load", func() bool { return served.Load() > 20 })
+	servertest.Eventually(t, "load", func() bool { return served.Load() > 20 })
 	rotated.Store(true)
-	var stdout, stderr logBuffer
-	if code := run(t.Context(), []string{"credentials", "rotate", "--data-dir", dir}, nil, &stdout, &stderr); code != exitOK {
+	var stdout, stderr servertest.LogBuffer
+	if code := run(t.Context(), []string{"credentials", "rotate", "--data-dir", dir}, nil, &stdout, &stderr); code != cli.ExitOK {
 		t.Fatalf("exit code %d: %s", code, &stderr)
 	}
 	if !strings.Contains(stdout.String(), "the server refuses the old ones") {
@@ -224,8 +218,8 @@ func TestLeakedCredentialIsRotatedUnderLoad(t *testing.T) {
 func TestRotateWithoutServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	var stdout, stderr logBuffer
-	if code := run(t.Context(), []string{"credentials", "rotate", "--data-dir", filepath.Join(dir, "none")}, nil, &stdout, &stderr); code == exitOK {
+	var stdout, stderr servertest.LogBuffer
+	if code := run(t.Context(), []string{"credentials", "rotate", "--data-dir", filepath.Join(dir, "none")}, nil, &stdout, &stderr); code == cli.ExitOK {
 		t.Error("credentials of no directory were rotated")
 	}
 	if _, err := os.Stat(filepath.Join(dir, "none")); err == nil {
@@ -236,7 +230,7 @@ func TestRotateWithoutServer(t *testing.T) {
 	}
 	old := string(mustRead(t, dir, "pki/tokens.csv"))
 	key := mustRead(t, dir, "pki/admin.key")
-	if code := run(t.Context(), []string{"credentials", "rotate", "--data-dir", dir}, nil, &stdout, &stderr); code != exitOK {
+	if code := run(t.Context(), []string{"credentials", "rotate", "--data-dir", dir}, nil, &stdout, &stderr); code != cli.ExitOK {
 		t.Fatalf("exit code %d: %s", code, &stderr)
 	}
 	if old == string(mustRead(t, dir, "pki/tokens.csv")) || bytes.Equal(key, mustRead(t, dir, "pki/admin.key")) {
@@ -246,7 +240,7 @@ func TestRotateWithoutServer(t *testing.T) {
 	if _, err := web.LoadCredentials(stranger, nil, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	if code := run(t.Context(), []string{"credentials", "rotate", "--data-dir", dir, "--revoke", filepath.Join(stranger, "pki", "admin.crt")}, nil, &stdout, &stderr); code == exitOK {
+	if code := run(t.Context(), []string{"credentials", "rotate", "--data-dir", dir, "--revoke", filepath.Join(stranger, "pki", "admin.crt")}, nil, &stdout, &stderr); code == cli.ExitOK {
 		t.Error("a certificate of another authority was revoked")
 	}
 }
@@ -289,14 +283,14 @@ func TestServiceAccountTokens(t *testing.T) {
 	if err := admin.CoreV1().Pods("ci").Delete(t.Context(), "job", metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
 		t.Fatal(err)
 	}
-	eventuallyTrue(t, "the token of a pod that is gone", func() bool { return whose(t, admin, bound) == "" })
+	servertest.Eventually(t, "the token of a pod that is gone", func() bool { return whose(t, admin, bound) == "" })
 	if got := whose(t, admin, token); got != robot {
 		t.Errorf("the account's own token is of %q", got)
 	}
 	if err := admin.CoreV1().ServiceAccounts("ci").Delete(t.Context(), "robot", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventuallyTrue(t, "the token of an account that is gone", func() bool { return whose(t, admin, token) == "" })
+	servertest.Eventually(t, "the token of an account that is gone", func() bool { return whose(t, admin, token) == "" })
 	// One of the same name is another.
 	again := serviceAccountToken(t, admin, "ci", "robot", authenticationv1.TokenRequestSpec{})
 	if got := whose(t, admin, again); got != robot {
@@ -319,7 +313,7 @@ func TestEachNamespaceHasItsServiceAccount(t *testing.T) {
 	if _, err := admin.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventuallyTrue(t, "service accounts", func() bool { return has("default") && has("kube-system") && has("team") })
+	servertest.Eventually(t, "service accounts", func() bool { return has("default") && has("kube-system") && has("team") })
 	before, err := admin.CoreV1().ServiceAccounts("team").Get(t.Context(), "default", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -327,14 +321,14 @@ func TestEachNamespaceHasItsServiceAccount(t *testing.T) {
 	if err := admin.CoreV1().ServiceAccounts("team").Delete(t.Context(), "default", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventuallyTrue(t, "another service account", func() bool {
+	servertest.Eventually(t, "another service account", func() bool {
 		after, err := admin.CoreV1().ServiceAccounts("team").Get(t.Context(), "default", metav1.GetOptions{})
 		return err == nil && after.UID != before.UID
 	})
 	if err := admin.CoreV1().Namespaces().Delete(t.Context(), "team", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventuallyTrue(t, "the end of a namespace", func() bool {
+	servertest.Eventually(t, "the end of a namespace", func() bool {
 		_, err := admin.CoreV1().Namespaces().Get(t.Context(), "team", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	})
@@ -361,7 +355,7 @@ func TestSigningKeyIsRotatedWhileServing(t *testing.T) {
 	}
 	admin = newClientset(t, newKubeconfig(t, dir, admin))
 	var fresh string
-	eventuallyTrue(t, "a token of the new key", func() bool {
+	servertest.Eventually(t, "a token of the new key", func() bool {
 		fresh = serviceAccountToken(t, admin, "ci", "robot", authenticationv1.TokenRequestSpec{})
 		return key(fresh) != key(old)
 	})
@@ -377,7 +371,7 @@ func TestSigningKeyIsRotatedWhileServing(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "pki", "sa.pub"), bytes.TrimPrefix(mustRead(t, dir, "pki/sa.pub"), firstBlock(mustRead(t, dir, "pki/sa.pub"))), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	eventuallyTrue(t, "the token of a key that was taken away", func() bool { return whose(t, admin, old) == "" })
+	servertest.Eventually(t, "the token of a key that was taken away", func() bool { return whose(t, admin, old) == "" })
 	if got := whose(t, admin, fresh); got != "system:serviceaccount:ci:robot" {
 		t.Errorf("the new token is of %q", got)
 	}
@@ -392,11 +386,11 @@ func firstBlock(data []byte) []byte {
 // newKubeconfig waits until admin.kubeconfig holds a token that is good.
 func newKubeconfig(t *testing.T, dir string, old *kubernetes.Clientset) (config *restclient.Config) {
 	t.Helper()
-	eventuallyTrue(t, "the old token's end", func() bool {
+	servertest.Eventually(t, "the old token's end", func() bool {
 		_, err := old.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
 		return apierrors.IsUnauthorized(err)
 	})
-	eventuallyTrue(t, "a new kubeconfig", func() bool {
+	servertest.Eventually(t, "a new kubeconfig", func() bool {
 		var err error
 		if config, err = kubeconfigConfig(filepath.Join(dir, "admin.kubeconfig")); err != nil {
 			return false
@@ -410,16 +404,16 @@ func newKubeconfig(t *testing.T, dir string, old *kubernetes.Clientset) (config 
 // Who loses pki/ loses no data. The start says what it costs.
 func TestLostPKICostsCredentialsAlone(t *testing.T) {
 	dir := t.TempDir()
-	var log logBuffer
+	var log servertest.LogBuffer
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	defer slog.SetDefault(before)
-	open := func() (*server, error) {
+	open := func() (*server.Server, error) {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		return openServer(t.Context(), serverOptions{dataDir: dir}, listener)
+		return server.Open(t.Context(), server.Options{DataDir: dir}, listener)
 	}
 	serve := func(use func(*kubernetes.Clientset)) {
 		s, err := open()
@@ -428,9 +422,9 @@ func TestLostPKICostsCredentialsAlone(t *testing.T) {
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		err = s.run(ctx, func(context.Context) error {
+		err = s.Run(ctx, func(context.Context) error {
 			defer stop()
-			config, err := kubeconfigConfig(s.credentials.Kubeconfig)
+			config, err := kubeconfigConfig(s.Credentials.Kubeconfig)
 			if err == nil {
 				use(newClientset(t, config))
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/printers"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/db"
 )
 
@@ -31,7 +32,7 @@ server may hold the directory.`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "" && output != "json" {
-				return misuse(fmt.Errorf("-o %s is not known", output), "tidewaiter db stats -o json")
+				return cli.Misuse(fmt.Errorf("-o %s is not known", output), "tidewaiter db stats -o json")
 			}
 			s, err := db.ReadStats(cmd.Context(), dataDir)
 			if err != nil {
@@ -63,7 +64,7 @@ directory.`,
 		},
 	}
 	for _, c := range []*cobra.Command{stats, check} {
-		c.Flags().StringVar(&dataDir, "data-dir", defaultDataDir, "data directory to look into")
+		c.Flags().StringVar(&dataDir, "data-dir", cli.DefaultDataDir, "data directory to look into")
 		cmd.AddCommand(c)
 	}
 	return cmd

@@ -7,32 +7,23 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/printers"
-	"k8s.io/client-go/kubernetes/scheme"
-	restclient "k8s.io/client-go/rest"
 
-	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/imageapi/table"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
-	"github.com/tidewaiter/tidewaiter/signatures"
 )
-
-// maxPods is how many pods of clusters are counted for an image.
-const maxPods = 500
 
 // imageReport is what describe shows of an image, and what -o json prints.
 type imageReport struct {
@@ -50,26 +41,35 @@ type imageReport struct {
 	Known   time.Time  `json:"known"`
 	Content content    `json:"content"`
 
-	// Verified, Reason and Signers are the worst verdict in Verdicts. If no policy covers the image, they are what its
-	// signatures say.
-	Verified   string          `json:"verified"`
-	Reason     string          `json:"reason,omitempty"`
-	Signers    []string        `json:"signers,omitempty"`
-	Attested   string          `json:"attested,omitempty"`
-	Verdicts   []repoVerdict   `json:"verdicts,omitempty"`
-	Signatures []signatureLine `json:"signatures,omitempty"`
+	// Checked is how it is known where the reference leads, and whether the registry still has it.
+	Checked answers.Checked `json:"checked"`
+	// Assumed says what the reference left open and how that was decided.
+	Assumed []string `json:"assumed,omitempty"`
+	// Indexes list the image.
+	Indexes []string `json:"indexes,omitempty"`
 
-	// Pods is how many pods use the image, as in the column PODS.
-	Pods string `json:"pods"`
-	// Clusters counts the pods that name the image in each namespace, among the first 500 pods of clusters.
-	Clusters []podCount `json:"clusters,omitempty"`
-	// ClustersUnread says why Clusters is not known, for instance because the caller may not list clusterpods.
-	ClustersUnread string `json:"clustersUnread,omitempty"`
-	// MorePods is true if clusters have more pods.
-	MorePods bool `json:"morePods,omitempty"`
+	// Verified, Reason, Signers and Attested are the verdict for the reference. A digest that is in several repositories has
+	// a verdict in each; if these differ, Verified counts them.
+	Verified     string            `json:"verified"`
+	Reason       string            `json:"reason,omitempty"`
+	Signers      []string          `json:"signers,omitempty"`
+	Attested     string            `json:"attested,omitempty"`
+	Verdicts     []answers.Verdict `json:"verdicts,omitempty"`
+	Signatures   []signatureLine   `json:"signatures,omitempty"`
+	Attestations []signatureLine   `json:"attestations,omitempty"`
+
+	// Pods is how many pods run the image, as in the column PODS, and Running is where.
+	Pods    string           `json:"pods"`
+	Running *answers.Running `json:"running,omitempty"`
+	// NeededBy are workloads that need the image, whether they run it or not.
+	NeededBy []string `json:"neededBy,omitempty"`
+	// Unknowns are what is not known, or not as of now, and why.
+	Unknowns []answers.UnknownPart `json:"unknowns,omitempty"`
 
 	// Tags are the histories of the tags that lead to the image now, at most 20.
 	Tags []*historyReport `json:"tags"`
+	// FormerTags are the tags that led to the image before.
+	FormerTags []answers.FormerTag `json:"formerTags,omitempty"`
 	// LeftOut names the parts of the image that could not be kept, and why.
 	LeftOut []string `json:"leftOut,omitempty"`
 }
@@ -108,11 +108,6 @@ type layer struct {
 	Size   int64  `json:"size"` // bytes
 }
 
-type repoVerdict struct {
-	Repository string `json:"repository"`
-	annotation.Verdict
-}
-
 type signatureLine struct {
 	Name     string `json:"name"`
 	Type     string `json:"type"`
@@ -123,12 +118,6 @@ type signatureLine struct {
 	Message  string `json:"message,omitempty"`
 	// Since is when the verdict last changed.
 	Since *metav1.Time `json:"since,omitempty"`
-}
-
-type podCount struct {
-	Cluster   string `json:"cluster"`
-	Namespace string `json:"namespace"`
-	Pods      int    `json:"pods"`
 }
 
 // contentOf reads the content of an image.
@@ -175,23 +164,19 @@ func (l *looker) describe(ctx context.Context, f *found) (*imageReport, error) {
 		return nil, err
 	}
 	r := &imageReport{Digest: image.Name, Repositories: []string{}, MediaType: image.DockerImageManifestMediaType, Known: image.CreationTimestamp.UTC(), Content: contentOf(image)}
-	if f.ref.Host != "" {
-		r.Reference = f.ref.String()
-	}
-	for _, ref := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {
-		r.Repositories = append(r.Repositories, ref.Name())
-	}
+	r.Reference, r.Assumed = f.Meaning.Reference, f.Meaning.Assumed
+	r.Repositories = append(r.Repositories, f.Meaning.Repositories...)
 	if !metadata.Created.IsZero() {
 		created := metadata.Created.UTC()
 		r.Created = &created
 	}
 	r.LeftOut = leftOut(image)
+	r.Indexes, r.FormerTags, r.Checked, r.Running, r.NeededBy, r.Unknowns = f.Meaning.Indexes, f.Meaning.FormerTags, f.Checked, f.Running, f.NeededBy, f.Unknowns
 	if r.ArtifactType = image.Annotations[annotation.ArtifactType]; r.ArtifactType == "" {
-		r.judged(image)
+		r.judged(&f.Answer)
+		r.signed(image)
 	}
-	if err := l.pods(ctx, r); err != nil {
-		return nil, err
-	}
+	r.Pods = answers.PodsCell(&f.Answer)
 	r.Tags, err = l.leading(ctx, image.Name)
 	return r, err
 }
@@ -208,18 +193,20 @@ func leftOut(image *imagev1.Image) (all []string) {
 	return all
 }
 
-// judged fills in what is known of signatures.
-func (r *imageReport) judged(image *imagev1.Image) {
-	r.Verified, r.Signers, _ = signatures.Summary(image)
-	r.Attested = signatures.Attested(image)
-	judged := annotation.JudgedAnywhere(image.Annotations)
-	for _, repository := range slices.Sorted(maps.Keys(judged)) {
-		v := judged[repository]
-		r.Verdicts = append(r.Verdicts, repoVerdict{repository, v})
-		if v.Verified == r.Verified && r.Reason == "" {
-			r.Reason = cmp.Or(v.Message, v.Reason)
-		}
+// judged fills in the verdict for the reference, or those in each repository.
+func (r *imageReport) judged(a *answers.Answer) {
+	r.Verified, r.Verdicts = answers.VerdictCell(a), a.Verdicts
+	if v := a.Verdict; v != nil {
+		r.Verdicts = []answers.Verdict{*v}
 	}
+	if len(r.Verdicts) == 1 {
+		v := &r.Verdicts[0]
+		r.Verified, r.Signers, r.Attested, r.Reason = v.Verified, v.Signers, v.Attested, cmp.Or(v.Message, v.Reason)
+	}
+}
+
+// signed fills in the signatures, and the attestations apart from them.
+func (r *imageReport) signed(image *imagev1.Image) {
 	for i := range image.Signatures {
 		s := &image.Signatures[i]
 		trusted, forImage := conditionOf(s, verdicts.Trusted), conditionOf(s, verdicts.ForImage)
@@ -227,68 +214,12 @@ func (r *imageReport) judged(image *imagev1.Image) {
 		if !trusted.LastTransitionTime.IsZero() {
 			line.Since = &trusted.LastTransitionTime
 		}
+		if s.Type == verdicts.TypeAttestation {
+			r.Attestations = append(r.Attestations, line)
+			continue
+		}
 		r.Signatures = append(r.Signatures, line)
-		if r.Reason == "" && string(trusted.Status) == r.Verified {
-			r.Reason = cmp.Or(trusted.Message, trusted.Reason)
-		}
 	}
-	for name, found := range annotation.Found(image.Annotations) {
-		if found.Unread != "" && r.Reason == "" {
-			r.Reason = fmt.Sprintf("not all signatures in %s could be read: %s", name, found.Unread)
-		}
-	}
-	switch {
-	case r.Reason != "":
-	case r.Verified == verdicts.Unsigned:
-		r.Reason = "no signature was found, and no policy demands one"
-	case len(image.Signatures) > 0:
-		r.Reason = "no policy covers it"
-	}
-}
-
-// pods fills in how many pods use the image, and where.
-func (l *looker) pods(ctx context.Context, r *imageReport) error {
-	t, err := getTable(ctx, l.config, imagesPath+"/"+url.PathEscape(r.Digest), nil)
-	if err != nil {
-		return l.explain(err)
-	}
-	r.Pods = "Unknown"
-	for i, c := range t.ColumnDefinitions {
-		if c.Name == "Pods" && len(t.Rows) == 1 && i < len(t.Rows[0].Cells) { // the last column of that name never shows 0 for an unknown number
-			r.Pods = fmt.Sprint(t.Rows[0].Cells[i])
-		}
-	}
-	config := restclient.CopyConfig(l.config)
-	config.NegotiatedSerializer, config.GroupVersion = scheme.Codecs.WithoutConversion(), &metav1.Unversioned
-	client, err := restclient.UnversionedRESTClientFor(config)
-	if err != nil {
-		return err
-	}
-	raw, err := client.Get().AbsPath(clusterPodsPath).Param("limit", fmt.Sprint(maxPods)).Param("fieldSelector", fields.OneTermEqualSelector("image", r.Digest).String()).DoRaw(ctx)
-	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) { // the rest of the page is known all the same
-		r.ClustersUnread = err.Error()
-		return nil
-	}
-	if err != nil {
-		return l.explain(err)
-	}
-	var list clusters.ClusterPodList
-	if err := json.Unmarshal(raw, &list); err != nil {
-		return fmt.Errorf("the pods that use %s: %w", r.Digest, err)
-	}
-	counts := map[podCount]int{}
-	for i := range list.Items {
-		counts[podCount{Cluster: list.Items[i].Spec.Cluster, Namespace: list.Items[i].Spec.Namespace}]++
-	}
-	for in, n := range counts {
-		in.Pods = n
-		r.Clusters = append(r.Clusters, in)
-	}
-	slices.SortFunc(r.Clusters, func(a, b podCount) int {
-		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Namespace, b.Namespace))
-	})
-	r.MorePods = list.Continue != ""
-	return nil
 }
 
 // print prints the page for people. Anybody may have written its texts.
@@ -300,7 +231,10 @@ func (r *imageReport) print(out io.Writer) error {
 		}
 	}
 	line("Reference", r.Reference)
+	line("Assumed", strings.Join(r.Assumed, "; "))
 	line("Image", r.Digest)
+	line("Indexes", strings.Join(r.Indexes, ", "))
+	line("Registry", r.registry())
 	line("Repositories", strings.Join(r.Repositories, ", "))
 	line("Media type", r.MediaType)
 	line("Artifact", r.ArtifactType)
@@ -321,6 +255,13 @@ func (r *imageReport) print(out io.Writer) error {
 	line("Verified", verdict)
 	line("Attested", r.Attested)
 	line("Pods", r.Pods)
+	if r.Running != nil && r.Running.Outdated > 0 {
+		line("Outdated", fmt.Sprintf("%d pods name the tag and run something else than it leads to now", r.Running.Outdated))
+	}
+	line("Needed by", strings.Join(r.NeededBy, ", "))
+	for _, u := range r.Unknowns {
+		line("Not known", u.Part+": "+u.Reason)
+	}
 	if r.ArtifactType == "" {
 		r.Content.print(line)
 	}
@@ -396,7 +337,8 @@ func (r *imageReport) printTables(out io.Writer) error {
 		if n == 0 {
 			return
 		}
-		_ = w.Flush() // each part has its own columns
+		_ = w.Flush()
+		w = printers.GetNewTabWriter(out) // each part has its own columns, and a writer remembers their widths
 		fmt.Fprintf(out, "\n%s:\n", title)
 		fmt.Fprintln(w, "  "+strings.ReplaceAll(header, "|", "\t"))
 		for i := range n {
@@ -412,25 +354,32 @@ func (r *imageReport) printTables(out io.Writer) error {
 		part("Platforms", "PLATFORM|IMAGE", len(c.Platforms), func(i int) []any { return []any{c.Platforms[i].Platform, c.Platforms[i].Digest} })
 	}
 	part("Layers", "SIZE|DIGEST", len(c.Layers), func(i int) []any { return []any{table.Size(c.Layers[i].Size), c.Layers[i].Digest} })
-	part("Verdicts", "VERIFIED|REPOSITORY|POLICY|REASON|SIGNERS", len(r.Verdicts), func(i int) []any {
+	part("Verdicts", "VERIFIED|REFERENCE|POLICY|REASON|SIGNERS", len(r.Verdicts), func(i int) []any {
 		v := r.Verdicts[i]
-		return []any{v.Verified, v.Repository, v.Policy, v.Reason, strings.Join(v.Signers, ", ")}
+		return []any{v.Verified, v.Reference, strings.Join(v.Policies, ","), v.Reason, strings.Join(v.Signers, ", ")}
 	})
-	part("Signatures", "TRUSTED|FOR IMAGE|SIGNER|TYPE|SINCE|REASON|MESSAGE", len(r.Signatures), func(i int) []any {
-		s, since := r.Signatures[i], ""
-		if s.Since != nil {
-			since = duration.HumanDuration(time.Since(s.Since.Time))
-		}
-		return []any{s.Trusted, s.ForImage, s.Signer, s.Type, since, s.Reason, s.Message}
-	})
-	part("Pods of clusters", "CLUSTER|NAMESPACE|PODS", len(r.Clusters), func(i int) []any {
-		return []any{r.Clusters[i].Cluster, r.Clusters[i].Namespace, r.Clusters[i].Pods}
-	})
-	if r.ClustersUnread != "" {
-		fmt.Fprintf(w, "\nPods of clusters: unknown: %s\n", printable.Line(r.ClustersUnread, 0))
+	lines := func(title string, all []signatureLine) {
+		part(title, "TRUSTED|FOR IMAGE|SIGNER|TYPE|SINCE|REASON|MESSAGE", len(all), func(i int) []any {
+			s, since := all[i], ""
+			if s.Since != nil {
+				since = duration.HumanDuration(time.Since(s.Since.Time))
+			}
+			return []any{s.Trusted, s.ForImage, s.Signer, s.Type, since, s.Reason, s.Message}
+		})
 	}
-	if r.MorePods {
-		fmt.Fprintf(w, "  of the first %d pods: tidewaiter pods %s lists them\n", maxPods, r.Digest)
+	lines("Signatures", r.Signatures)
+	lines("Attestations", r.Attestations)
+	if run := r.Running; run != nil {
+		part("Running in", "CLUSTER|NAMESPACE|PODS|SINCE", len(run.Clusters), func(i int) []any {
+			in, since := run.Clusters[i], ""
+			if in.Since != nil {
+				since = duration.HumanDuration(time.Since(in.Since.Time))
+			}
+			return []any{in.Cluster, in.Namespace, in.Pods, since}
+		})
+		part("Outdated pods run", "IMAGE|PODS", len(run.OutdatedImages), func(i int) []any {
+			return []any{run.OutdatedImages[i].Digest, run.OutdatedImages[i].Pods}
+		})
 	}
 	if len(r.Tags) == 0 {
 		fmt.Fprintln(w, "\nTags: none leads to it now")
@@ -446,31 +395,43 @@ func (r *imageReport) printTables(out io.Writer) error {
 		}
 		return []any{tag.Reference, duration.HumanDuration(time.Since(now.Created.Time)), before, now.By}
 	})
+	part("Former tags", "REFERENCE|UNTIL|NOW", len(r.FormerTags), func(i int) []any {
+		former := r.FormerTags[i]
+		return []any{former.Reference, ago(former.Until.Time), shortDigest(former.Now)}
+	})
 	return w.Flush()
 }
 
-// onPlatform returns the image for a platform in an index, or f itself if it is for that platform.
-func (l *looker) onPlatform(ctx context.Context, f *found, platform string) (*found, error) {
-	c := contentOf(f.image)
-	var names []string
-	for _, p := range c.Platforms {
-		names = append(names, p.Platform)
-		switch {
-		case p.Platform != platform && !strings.HasPrefix(p.Platform, platform+"/"):
-		case p.Digest == "":
-			return f, nil
-		default:
-			child, err := l.byDigest(ctx, f.asked, p.Digest)
-			if err != nil {
-				return nil, err
-			}
-			if f.ref.Host != "" {
-				child.ref = f.ref.WithDigest(p.Digest)
-			}
-			return child, nil
+// registry says whether the registry has what the reference means, and when it last said so.
+func (r *imageReport) registry() string {
+	c := &r.Checked
+	asOf := ""
+	if c.LastChecked != nil {
+		asOf = ", last checked " + ago(c.LastChecked.Time)
+	}
+	text := ""
+	switch c.Registry {
+	case answers.Present:
+		text = "had it" + asOf
+	case answers.Lost:
+		text = "no longer has it"
+		if c.Since != nil {
+			text += ", as was found at " + ago(c.Since.Time)
 		}
 	}
-	return nil, &exitError{code: exitAbsent, err: withHint(fmt.Errorf("%s is not for %s", f.name(), platform), "it is for %s", cmp.Or(strings.Join(names, ", "), "a platform that is not known"))}
+	if c.Failing != "" && c.FailingSince != nil {
+		text += fmt.Sprintf("; looks fail since %s: %s", ago(c.FailingSince.Time), c.Failing)
+	}
+	return text
+}
+
+// onPlatform returns the image for a platform in an index, or the same image if it is for that platform.
+func (l *looker) onPlatform(ctx context.Context, f *found, platform string) (*found, error) {
+	exactly := f.Meaning.Digest // the tag may have moved meanwhile
+	if f.Meaning.Repository != "" {
+		exactly = f.Meaning.Repository + "@" + exactly
+	}
+	return l.withImage(ctx, exactly, platform)
 }
 
 // describeOptions are the flags of describe and of diff.
@@ -493,7 +454,8 @@ func newDescribeCommand() *cobra.Command {
 		Long: `Show all that a server knows of an image: what it is made of (platforms, size,
 layers, environment, entrypoint, user, labels), who signed it and why that counts or
 does not, how many pods use it and where, and which tags lead to it, since when.
-PODS counts the pods of the server's own API, too; those are not listed by cluster.
+The pods of the server's own API are in the cluster "local". The verdict is that for
+the very reference; a digest that is in several repositories has one in each.
 
 ` + referenceHelp + `
 
@@ -515,10 +477,8 @@ and 2 when REF may be several, or the server could not be asked.`,
 			if err != nil {
 				return err
 			}
-			f, err := l.one(cmd.Context(), args[0])
-			if err == nil && o.platform != "" {
-				f, err = l.onPlatform(cmd.Context(), f, o.platform)
-			}
+			l.formerTags = true
+			f, err := l.withImage(cmd.Context(), args[0], o.platform)
 			if err != nil {
 				return err
 			}

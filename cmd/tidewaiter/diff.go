@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/imageapi/table"
 )
@@ -352,10 +353,10 @@ asked.`,
 			}
 			same, err := o.diff(cmd, args[0], args[1])
 			if err != nil {
-				return &exitError{code: exitNone, err: err}
+				return &cli.Exit{Code: cli.ExitNone, Err: err}
 			}
 			if !same {
-				return &exitError{code: exitDiffer}
+				return &cli.Exit{Code: exitDiffer}
 			}
 			return nil
 		},
@@ -372,7 +373,7 @@ func (o *describeOptions) diff(cmd *cobra.Command, a, b string) (same bool, err 
 	}
 	var sides [2]*found
 	for i, asked := range []string{a, b} {
-		if sides[i], err = l.one(cmd.Context(), asked); err != nil {
+		if sides[i], err = l.withImage(cmd.Context(), asked, ""); err != nil {
 			return false, err
 		}
 	}

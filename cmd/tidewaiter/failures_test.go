@@ -12,13 +12,15 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 )
 
 // A run that is killed leaves the file that it reads its references from, though it is to write what fails into it.
 func TestFailuresReplaceTheFileAtTheEnd(t *testing.T) {
 	registry := registrytest.New(t)
-	registry.Push("team/app:v1", sampleImage(t, ""))
+	registry.Push("team/app:v1", servertest.SampleImage(t, ""))
 	dir := t.TempDir()
 	list, link := filepath.Join(dir, "list.txt"), filepath.Join(dir, "link.txt")
 	text := registry.Host + "/team/app:v1\n" + registry.Host + "/team/app:v2 # NotFound\n"
@@ -36,7 +38,7 @@ func TestFailuresReplaceTheFileAtTheEnd(t *testing.T) {
 			next.ServeHTTP(w, req)
 		})
 	})
-	if code, _, stderr := tidewaiter(t, "import", "--dry-run", "-f", link, "--failures", link); code != exitSome {
+	if code, _, stderr := tidewaiter(t, "import", "--dry-run", "-f", link, "--failures", link); code != cli.ExitSome {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 	if have, err := os.ReadFile(list); err != nil || string(have) != registry.Host+"/team/app:v2 # NotFound\n" {
@@ -45,21 +47,21 @@ func TestFailuresReplaceTheFileAtTheEnd(t *testing.T) {
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
 		t.Errorf("there are %v, %v", left, err)
 	}
-	// What is no file is written as it is.
-	if code, _, stderr := tidewaiter(t, "import", "--dry-run", "-f", list, "--failures", os.DevNull); code != exitNone {
+	// What is not a file is written as it is.
+	if code, _, stderr := tidewaiter(t, "import", "--dry-run", "-f", list, "--failures", os.DevNull); code != cli.ExitNone {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 	if info, err := os.Stat(os.DevNull); err != nil || info.Mode().IsRegular() {
 		t.Fatalf("%s was replaced, %v", os.DevNull, err)
 	}
 	// A run that does not begin leaves the file.
-	if code, _, stderr := tidewaiter(t, "import", "--server", "https://127.0.0.1:1", "--from-pods", "-f", list, "--failures", list); code == exitOK {
+	if code, _, stderr := tidewaiter(t, "import", "--server", "https://127.0.0.1:1", "--from-pods", "-f", list, "--failures", list); code == cli.ExitOK {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 	if have, err := os.ReadFile(list); err != nil || string(have) != registry.Host+"/team/app:v2 # NotFound\n" {
 		t.Errorf("without a server it has %q, %v", have, err)
 	}
-	if code, _, stderr := tidewaiter(t, "import", "--dry-run", "-f", list, "--failures", filepath.Join(dir, "none", "failed.txt")); code == exitOK || !strings.Contains(stderr, "--failures: ") {
+	if code, _, stderr := tidewaiter(t, "import", "--dry-run", "-f", list, "--failures", filepath.Join(dir, "none", "failed.txt")); code == cli.ExitOK || !strings.Contains(stderr, "--failures: ") {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 }
@@ -68,7 +70,7 @@ func TestFailuresReplaceTheFileAtTheEnd(t *testing.T) {
 func TestInterruptedListsAreWrittenDown(t *testing.T) {
 	registry := registrytest.New(t)
 	for _, name := range []string{"team/app:v1", "team/app:v2", "team/web:v1"} {
-		registry.Push(name, sampleImage(t, name))
+		registry.Push(name, servertest.SampleImage(t, name))
 	}
 	dir := filepath.Join(t.TempDir(), "build")
 	path, err := layout.Write(dir, empty.Index)
@@ -76,7 +78,7 @@ func TestInterruptedListsAreWrittenDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, n := range []string{"v1", "v2"} {
-		if err := path.AppendImage(sampleImage(t, n), layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": n})); err != nil {
+		if err := path.AppendImage(servertest.SampleImage(t, n), layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": n})); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -106,9 +108,9 @@ func TestInterruptedListsAreWrittenDown(t *testing.T) {
 				})
 			})
 			failed := filepath.Join(t.TempDir(), "failed.txt")
-			var stdout, stderr logBuffer
+			var stdout, stderr servertest.LogBuffer
 			code := run(ctx, append([]string{"import", "--dry-run", "--jobs", "1", "--failures", failed}, tc.args...), strings.NewReader(""), &stdout, &stderr)
-			if code != exitNone || strings.Contains(stderr.String(), "failed") {
+			if code != cli.ExitNone || strings.Contains(stderr.String(), "failed") {
 				t.Errorf("exit code %d, %s", code, &stderr)
 			}
 			written, err := os.ReadFile(failed)

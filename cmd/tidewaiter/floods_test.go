@@ -31,8 +31,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/web/admission"
 )
 
 var floodTable = flag.String("flood-table", "", "have floods at their full size, and write the table of them into this document (some minutes)")
@@ -61,6 +66,9 @@ type flood struct {
 }
 
 const (
+	selfReviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+	podReview   = `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"1","resource":{"group":"","version":"v1","resource":"pods"},"operation":"CREATE","object":{"spec":{"containers":[{}`
+
 	selectsAll  = "labelSelector=flood"
 	selectsFew  = "labelSelector=rare"
 	watchesAll  = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
@@ -73,6 +81,8 @@ const (
 	cutOff  = "as many as there is room for; cut off when nothing of a write is taken for 30 s"
 	ofOne   = "25 in flight and 25 that wait; the others are answered 429 with Retry-After"
 	watched = "1,250 are served; the others are answered 429 with Retry-After"
+	tooMuch = "answered 413, and 429 with Retry-After where they take more than the room for bodies"
+	inTurn  = "in turn; what does not find room is answered 429 with Retry-After"
 	inTime  = "as many as there is room for, until their deadline of a minute; the others are answered 429"
 )
 
@@ -95,6 +105,19 @@ var floods = []flood{
 	{behaviour: "200 watches with a selector that begin with 30 Images of 2 MB and are not read", ends: cutOff, images: 30, bytes: 2 << 20, many: 200, attack: unread(watchesSome)},
 	{behaviour: "200 watches that begin with 1,500 Images and are not read", ends: cutOff, images: 1500, bytes: 12 << 10, few: 200, many: 200, attack: unread(watchesAll, watchesSome)},
 	{behaviour: "1,250 watches that begin with 1,500 Images and are not read", ends: cutOff, images: 1500, bytes: 12 << 10, many: 1250, attack: unread(watchesAll, watchesSome)},
+	{behaviour: "gets of the layers of an image stream with 500 tags over 30 connections of one user, again and again, and gets of another", ends: refused, images: 1500, bytes: 12 << 10, few: 30, many: 30, another: true, attack: streamLayers},
+	{behaviour: "90 reviews of 2.4 MB of YAML with 230,000 unknown keys by a user without a role, again and again", ends: tooMuch, images: 1500, bytes: 12 << 10, few: 40, many: 90,
+		attack: bodies(selfReviews, "application/yaml", repeated("spec: {}\n", "k%d: 0\n", 230_000, ""), http.StatusRequestEntityTooLarge)},
+	{behaviour: "90 reviews of 2.6 MB of JSON with 230,000 unknown keys by a user without a role, again and again", ends: tooMuch, images: 1500, bytes: 12 << 10, many: 90,
+		attack: bodies(selfReviews, plainJSON, repeated(`{"spec":{}`, `,"k%d":0`, 230_000, "}"), http.StatusRequestEntityTooLarge)},
+	{behaviour: "90 reviews of which 400 parts are wrong by a user without a role, again and again", ends: inTurn, images: 1500, bytes: 12 << 10, few: 40, many: 90,
+		attack: bodies(selfReviews, plainJSON, repeated(`{"spec":{"resourceAttributes":{"labelSelector":{"requirements":[{}`, ",{}", 399, "]}}}}"), http.StatusUnprocessableEntity)},
+	{behaviour: "90 admission reviews of 5.7 MB that name 1,900,000 containers, again and again", ends: tooMuch, images: 1500, bytes: 12 << 10, many: 90,
+		attack: bodies(admission.Path, plainJSON, repeated(podReview, ",{}", 1_900_000, "]}}}}"), http.StatusRequestEntityTooLarge)},
+	{behaviour: "90 admission reviews of 6 MB, again and again", ends: inTurn, images: 1500, bytes: 12 << 10, many: 90,
+		attack: bodies(admission.Path, plainJSON, repeated(podReview+`,{"name":"`+strings.Repeat("a", 6_200_000)+`"}`, ",{}", 10_000, "]}}}}"), http.StatusOK)},
+	{behaviour: "90 Images of 3 MB that are refused, again and again", ends: inTurn, images: 1500, bytes: 12 << 10, many: 90,
+		attack: bodies(benchPath, plainJSON, repeated(`{"kind":"Image","apiVersion":"image.openshift.io/v1","metadata":{"name":"no digest"},"dockerImageManifest":"`, "manifest", 390_000, `"}`), http.StatusUnprocessableEntity)},
 	{behaviour: "10,000 idle connections, where the server may open 512 files", ends: "the oldest idle one is closed for each new one", few: 10_000, many: 10_000, before: "ulimit -n 512", attack: idleConnections},
 	{behaviour: "1,000 senders of webhooks that know the secret and send no body", ends: "other deliveries are taken meanwhile", few: 500, many: 1000, flags: receiver, attack: idleSenders},
 	{behaviour: "100 readers of a log of one line of 4 GiB: some leave, some read nothing, some set limitBytes", ends: "reading ends with the client, or at limitBytes", few: 100, many: 100, flags: podLogs, attack: endlessLines},
@@ -134,7 +157,7 @@ func TestFloods(t *testing.T) {
 				flags = f.flags(t)
 			}
 			s := runProcessAfter(t, f.before, dirs[stored], flags...)
-			client, token := s.from(t, net.IPv4(127, 0, 0, 2)), s.config.BearerToken
+			client, token := s.from(t, net.IPv4(127, 0, 0, 2)), s.Config.BearerToken
 			if f.another {
 				client, token = s.from(t, net.IPv4(127, 0, 0, 1)), s.reader(t)
 			}
@@ -223,7 +246,7 @@ func attackFromHere(t *testing.T, attack string) {
 	if _, err := fmt.Sscan(attack, &flood, &n, &dir); err != nil {
 		t.Fatal(err)
 	}
-	config, err := kubeconfigConfig(kubeconfigPath(dir))
+	config, err := kubeconfigConfig(server.KubeconfigPath(dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,34 +255,27 @@ func attackFromHere(t *testing.T, attack string) {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		stop()
 	}()
-	floods[flood].attack(ctx, t, &process{benchServer: connect(t, newAPITarget(config).config)}, n, sync.OnceFunc(func() { fmt.Println(attackersBegun) }))
+	floods[flood].attack(ctx, t, &process{benchServer: connect(t, newAPITarget(config).Config)}, n, sync.OnceFunc(func() { fmt.Println(attackersBegun) }))
 }
 
 // reader is the token of a service account that may read.
 func (p *process) reader(t *testing.T) string {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(p.config)
+	client, err := kubernetes.NewForConfig(p.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "reader"}}
+	token := p.account(t, "reader")
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "reader"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: account.Namespace, Name: account.Name}},
-	}
-	if _, err := client.CoreV1().ServiceAccounts(account.Namespace).Create(t.Context(), account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-		t.Fatal(err)
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: "reader"}},
 	}
 	if _, err := client.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
-	request, err := client.CoreV1().ServiceAccounts(account.Namespace).CreateToken(t.Context(), account.Name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	reader := restclient.AnonymousClientConfig(p.config)
-	reader.BearerToken = request.Status.Token
+	reader := restclient.AnonymousClientConfig(p.Config)
+	reader.BearerToken = token
 	images, err := imageclient.New(reader)
 	if err != nil {
 		t.Fatal(err)
@@ -274,10 +290,28 @@ func (p *process) reader(t *testing.T) string {
 	}
 }
 
+// account is the token of a service account.
+func (p *process) account(t *testing.T, name string) string {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(p.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	if _, err := client.CoreV1().ServiceAccounts(account.Namespace).Create(t.Context(), account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	request, err := client.CoreV1().ServiceAccounts(account.Namespace).CreateToken(t.Context(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return request.Status.Token
+}
+
 // from is a client at an address.
 func (p *process) from(t *testing.T, ip net.IP) *http.Client {
 	t.Helper()
-	config, err := restclient.TLSConfigFor(p.config)
+	config, err := restclient.TLSConfigFor(p.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +327,7 @@ func (p *process) honest(t *testing.T, client *http.Client, token, path string, 
 	t.Helper()
 	for began := time.Now(); len(took) < 100 || time.Since(began) < lasts; time.Sleep(5 * time.Millisecond) {
 		start := time.Now()
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.config.Host+path, nil)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.Config.Host+path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -321,7 +355,7 @@ func storeImages(t *testing.T, dir string, images, size int) (name string) {
 		return ""
 	}
 	s := runProcess(t, dir)
-	client, err := imageclient.New(s.config)
+	client, err := imageclient.New(s.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -352,7 +386,7 @@ func storeImages(t *testing.T, dir string, images, size int) (name string) {
 // attacker is a client with a connection for each request.
 func (p *process) attacker(t *testing.T) *http.Client {
 	t.Helper()
-	config, err := restclient.TLSConfigFor(p.config)
+	config, err := restclient.TLSConfigFor(p.Config)
 	if err != nil {
 		t.Error(err)
 	}
@@ -363,11 +397,11 @@ func (p *process) attacker(t *testing.T) *http.Client {
 
 // request asks for Images.
 func (p *process) request(ctx context.Context, t *testing.T, query, accept, encoding string) *http.Request {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, p.config.Host+benchPath+"?"+query, nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, p.Config.Host+benchPath+"?"+query, nil)
 	if err != nil {
 		t.Error(err)
 	}
-	r.Header.Set("Authorization", "Bearer "+p.config.BearerToken)
+	r.Header.Set("Authorization", "Bearer "+p.Config.BearerToken)
 	r.Header.Set("Accept", accept)
 	if encoding != "" {
 		r.Header.Set("Accept-Encoding", encoding)
@@ -411,6 +445,128 @@ func lists(query, accept, encoding string) func(context.Context, *testing.T, *pr
 		t.Logf("%d lists served, %.1f a second; %d refused", served.Load(), float64(served.Load())/time.Since(began).Seconds(), told.Load())
 		if served.Load() == 0 {
 			t.Error("no list was served")
+		}
+	}
+}
+
+// streamLayers are got by n clients, each of which reads its answer and asks again. The stream shows 500 of the Images.
+func streamLayers(ctx context.Context, t *testing.T, s *process, n int, begun func()) {
+	images, err := imageclient.New(s.Config)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	list, err := images.List(ctx, metav1.ListOptions{Limit: 500})
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	for i := range list.Items {
+		ref := reference.Reference{Host: "registry.example.com", Repository: "a", Tag: fmt.Sprintf("t%d", i)}
+		tag := tags.New(ref)
+		tags.Lead(tag, ref, list.Items[i].Name, metav1.Now())
+		if _, err := images.UpdateTag(ctx, tag, metav1.UpdateOptions{}); err != nil {
+			t.Error(err)
+			return
+		}
+	}
+	stream := &imagev1.ImageStream{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "flood"}, Spec: imagev1.ImageStreamSpec{DockerImageRepository: "registry.example.com/a"}}
+	if _, err := images.CreateStream(ctx, stream, metav1.CreateOptions{}); err != nil {
+		t.Error(err)
+		return
+	}
+	client := s.attacker(t)
+	var clients sync.WaitGroup
+	var served atomic.Int64
+	for range n {
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				r := s.request(ctx, t, "", plainJSON, "")
+				r.URL.Path = "/apis/image.openshift.io/v1/namespaces/default/imagestreams/flood/layers"
+				resp, err := client.Do(r)
+				if err != nil {
+					continue
+				}
+				_, err = io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+				if resp.StatusCode == http.StatusOK && err == nil {
+					served.Add(1)
+					begun()
+				} else if ctx.Err() == nil && resp.StatusCode != http.StatusTooManyRequests {
+					t.Errorf("layers: %s, %v", resp.Status, err)
+				}
+			}
+		})
+	}
+	clients.Wait()
+	t.Logf("%d answers", served.Load())
+}
+
+// repeated is a text that has an item so many times between its head and its tail. It is made when it is needed.
+func repeated(head, item string, times int, tail string) func() []byte {
+	return func() []byte {
+		text := []byte(head)
+		for i := range times {
+			if strings.Contains(item, "%d") {
+				text = fmt.Appendf(text, item, i)
+			} else {
+				text = append(text, item...)
+			}
+		}
+		return append(text, tail...)
+	}
+}
+
+// bodies are sent to a path by n clients, each of which reads its answer and sends the body again. Reviews of oneself are
+// those of a user without a role.
+func bodies(path, media string, text func() []byte, answer int) func(context.Context, *testing.T, *process, int, func()) {
+	return func(ctx context.Context, t *testing.T, s *process, n int, begun func()) {
+		token := s.Config.BearerToken
+		if path == selfReviews {
+			token = s.account(t, "nobody")
+		}
+		client, body := s.attacker(t), text()
+		var served, told atomic.Int64
+		var clients sync.WaitGroup
+		began := time.Now()
+		for range n {
+			clients.Go(func() {
+				for ctx.Err() == nil {
+					r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.Config.Host+path, bytes.NewReader(body))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					r.Header.Set("Authorization", "Bearer "+token)
+					r.Header.Set("Content-Type", media)
+					resp, err := client.Do(r)
+					if err != nil {
+						continue
+					}
+					_, err = io.Copy(io.Discard, resp.Body)
+					resp.Body.Close()
+					switch {
+					case resp.StatusCode == answer && err == nil:
+						served.Add(1)
+						begun()
+					case resp.StatusCode == http.StatusTooManyRequests && resp.Header.Get("Retry-After") == "1":
+						told.Add(1)
+						select {
+						case <-time.After(time.Second):
+						case <-ctx.Done():
+						}
+					case ctx.Err() == nil:
+						t.Errorf("a body: %s, %v", resp.Status, err)
+						begun()
+						return
+					}
+				}
+			})
+		}
+		clients.Wait()
+		t.Logf("%d bodies answered, %.1f a second; %d refused", served.Load(), float64(served.Load())/time.Since(began).Seconds(), told.Load())
+		if served.Load() == 0 {
+			t.Error("no body was answered")
 		}
 	}
 }
@@ -462,7 +618,7 @@ func unread(queries ...string) func(context.Context, *testing.T, *process, int, 
 // watches are opened by one client over HTTP/2, which reads them, from now on, and asks again
 // for those that are refused when it is told to.
 func watches(ctx context.Context, t *testing.T, s *process, n int, begun func()) {
-	images, err := imageclient.New(s.config)
+	images, err := imageclient.New(s.Config)
 	if err != nil {
 		t.Error(err)
 		return
@@ -519,8 +675,8 @@ func idleConnections(ctx context.Context, t *testing.T, s *process, n int, begun
 	// The attacker holds more than the server does, and no more than its own
 	// descriptors allow.
 	const kept, every = 600, 1000
-	address := strings.TrimPrefix(s.config.Host, "https://")
-	tlsConfig, err := restclient.TLSConfigFor(s.config)
+	address := strings.TrimPrefix(s.Config.Host, "https://")
+	tlsConfig, err := restclient.TLSConfigFor(s.Config)
 	if err != nil {
 		t.Error(err)
 		return
@@ -592,7 +748,7 @@ const hookSecret = "a-secret-of-a-test"
 
 // receiver configures one of webhooks.
 func receiver(t *testing.T) []string {
-	config := writeConfig(t, "receivers: [{name: harbour, type: distribution, hosts: [quay.io], secretFile: secret}]\n")
+	config := servertest.WriteConfig(t, "receivers: [{name: harbour, type: distribution, hosts: [quay.io], secretFile: secret}]\n")
 	if err := os.WriteFile(filepath.Join(filepath.Dir(config), "secret"), []byte(hookSecret), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -601,13 +757,13 @@ func receiver(t *testing.T) []string {
 
 // idleSenders announce bodies that do not come.
 func idleSenders(ctx context.Context, t *testing.T, s *process, n int, begun func()) {
-	config, err := restclient.TLSConfigFor(s.config)
+	config, err := restclient.TLSConfigFor(s.Config)
 	if err != nil {
 		t.Error(err)
 		return
 	}
 	for i := range n {
-		conn, err := tls.Dial("tcp", strings.TrimPrefix(s.config.Host, "https://"), config.Clone())
+		conn, err := tls.Dial("tcp", strings.TrimPrefix(s.Config.Host, "https://"), config.Clone())
 		if err == nil {
 			defer conn.Close()
 			_, err = fmt.Fprintf(conn, "POST /hooks/harbour HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 1000000\r\n\r\n{", hookSecret)
@@ -619,7 +775,7 @@ func idleSenders(ctx context.Context, t *testing.T, s *process, n int, begun fun
 	}
 	begun()
 	for range 100 {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.config.Host+"/hooks/harbour", strings.NewReader(`{"events":[]}`))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.Config.Host+"/hooks/harbour", strings.NewReader(`{"events":[]}`))
 		if err != nil {
 			t.Error(err)
 			return
@@ -642,7 +798,7 @@ func podLogs(t *testing.T) []string { return []string{"--pod-logs-dir", t.TempDi
 
 // endlessLines reads the log of a pod that has written a line without end.
 func endlessLines(ctx context.Context, t *testing.T, s *process, n int, begun func()) {
-	client, err := kubernetes.NewForConfig(s.config)
+	client, err := kubernetes.NewForConfig(s.Config)
 	if err != nil {
 		t.Error(err)
 		return

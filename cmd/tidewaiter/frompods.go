@@ -14,6 +14,8 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/pager"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/bulk"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/coreapi/usage"
 )
 
@@ -35,18 +37,18 @@ func (s *podSource) addFlags(f *pflag.FlagSet) {
 func (s *podSource) validate(listed, dryRun bool) error {
 	switch {
 	case !s.enabled && (s.allNamespaces || s.kubeconfig != "" || s.namespace != metav1.NamespaceDefault):
-		return misuse(errors.New("-A, -n and --source-kubeconfig are about pods"), "tidewaiter import --from-pods -A")
+		return cli.Misuse(errors.New("-A, -n and --source-kubeconfig are about pods"), "tidewaiter import --from-pods -A")
 	case s.enabled && listed:
-		return misuse(errors.New("--from-pods gives references, --all-tags wants repositories and --catalog registries"), "give one of them")
+		return cli.Misuse(errors.New("--from-pods gives references, --all-tags wants repositories and --catalog registries"), "give one of them")
 	case s.enabled && dryRun && s.kubeconfig == "":
-		return misuse(errors.New("a dry run asks no server, so it has no pods"), "tidewaiter import --from-pods --dry-run --source-kubeconfig tidewaiter-data/admin.kubeconfig")
+		return cli.Misuse(errors.New("a dry run asks no server, so it has no pods"), "tidewaiter import --from-pods --dry-run --source-kubeconfig tidewaiter-data/admin.kubeconfig")
 	}
 	return nil
 }
 
 // add returns jobs and after them the imports of what pods run, each once. It asks server
 // unless another source is given.
-func (s *podSource) add(ctx context.Context, jobs []job, server *restclient.Config) ([]job, error) {
+func (s *podSource) add(ctx context.Context, jobs []bulk.Job, server *restclient.Config) ([]bulk.Job, error) {
 	if !s.enabled {
 		return jobs, nil
 	}
@@ -56,7 +58,7 @@ func (s *podSource) add(ctx context.Context, jobs []job, server *restclient.Conf
 		if err != nil {
 			return nil, err
 		}
-		config = newAPITarget(source).config
+		config = newAPITarget(source).Config
 	}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -66,7 +68,7 @@ func (s *podSource) add(ctx context.Context, jobs []job, server *restclient.Conf
 	if s.allNamespaces {
 		namespace = metav1.NamespaceAll
 	}
-	seen := map[job]bool{}
+	seen := map[bulk.Job]bool{}
 	for _, j := range jobs {
 		seen[j] = true
 	}
@@ -76,12 +78,12 @@ func (s *podSource) add(ctx context.Context, jobs []job, server *restclient.Conf
 	}))
 	err = pods.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
 		for _, ref := range usage.Images(obj.(*corev1.Pod)) {
-			j := job{ref: ref}
+			j := bulk.Job{Ref: ref}
 			if seen[j] {
 				continue
 			}
-			if len(jobs) == maxReferences {
-				return fmt.Errorf("these pods run more than %d images: import them by namespace", maxReferences)
+			if len(jobs) == bulk.MaxReferences {
+				return fmt.Errorf("these pods run more than %d images: import them by namespace", bulk.MaxReferences)
 			}
 			seen[j] = true
 			jobs = append(jobs, j)
@@ -92,7 +94,7 @@ func (s *podSource) add(ctx context.Context, jobs []job, server *restclient.Conf
 		return nil, fmt.Errorf("listing pods: %w", err)
 	}
 	if len(jobs) == 0 {
-		return nil, withHint(errors.New("no pod there runs an image"), "-A looks into all namespaces")
+		return nil, cli.WithHint(errors.New("no pod there runs an image"), "-A looks into all namespaces")
 	}
 	return jobs, nil
 }

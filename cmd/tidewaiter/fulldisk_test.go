@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 )
@@ -30,13 +31,13 @@ func serveUntil(t *testing.T, dir, address string) (config *restclient.Config, u
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := openServer(t.Context(), serverOptions{dataDir: dir}, listener)
+	s, err := server.Open(t.Context(), server.Options{DataDir: dir}, listener)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, done := make(chan struct{}), make(chan error, 1)
-	go func() { done <- s.run(ctx, func(context.Context) error { close(ready); return nil }) }()
+	go func() { done <- s.Run(ctx, func(context.Context) error { close(ready); return nil }) }()
 	select {
 	case <-ready:
 	case err := <-done:
@@ -49,7 +50,7 @@ func serveUntil(t *testing.T, dir, address string) (config *restclient.Config, u
 		}
 	})
 	t.Cleanup(stop)
-	return s.web.ClientConfig(), listener.Addr().String(), stop
+	return s.Web.ClientConfig(), listener.Addr().String(), stop
 }
 
 func newPod(name string) *corev1.Pod {

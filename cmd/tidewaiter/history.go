@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/printers"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
@@ -122,22 +124,18 @@ several, is no tag, or the server could not be asked.`,
 			if err != nil {
 				return err
 			}
-			f, err := l.find(cmd.Context(), args[0])
+			f, err := l.find(cmd.Context(), args[0], "")
 			if err != nil {
 				return err
 			}
-			if f.tag == nil {
-				leads, err := l.leading(cmd.Context(), f.image.Name)
-				if err != nil {
-					return err
-				}
-				var names []string
-				for _, tag := range leads {
-					names = append(names, tag.Reference)
-				}
-				return withHint(fmt.Errorf("%s is no tag of which a history is kept", f.name()), "tags that lead to it now: %s", cmp.Or(strings.Join(names, ", "), "none"))
+			if f.Meaning.Tag == "" || f.Checked.Since == nil && f.State == answers.Found {
+				return cli.WithHint(fmt.Errorf("%s is not a tag of which a history is kept", f.name()), "tags that lead to it now: %s", cmp.Or(strings.Join(f.Meaning.Tags, ", "), "none"))
 			}
-			report := historyOf(f.tag)
+			tag, err := l.history(cmd.Context(), f)
+			if err != nil {
+				return err
+			}
+			report := historyOf(tag)
 			if output == "json" {
 				return printJSON(cmd.OutOrStdout(), report)
 			}

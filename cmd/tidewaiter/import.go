@@ -12,6 +12,9 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/bulk"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/importer"
 )
 
@@ -22,7 +25,7 @@ type importOptions struct {
 	files        []string
 	allTags      bool
 	catalog      bool
-	selection    selection
+	selection    bulk.Selection
 	platforms    []string
 	layers       string
 	jobs         int
@@ -106,7 +109,7 @@ segment ** stands for all that is below.`,
 	f.StringArrayVarP(&o.files, "filename", "f", nil, `file of references, one a line, # begins a comment; REPOSITORY:* is all tags of a repository, HOST/** all of a registry; "-" is standard input`)
 	f.BoolVar(&o.allTags, "all-tags", false, "the arguments are repositories: import each of their tags, but not signatures")
 	f.BoolVar(&o.catalog, "catalog", false, "the arguments are registries: import each tag of each repository that they list")
-	o.selection.addFlags(f)
+	o.selection.AddFlags(f)
 	f.StringVar(&o.storeAs, "store-as", "", "the reference that the one image of an oci:, oci-archive:, docker-archive: or dir: argument is stored by")
 	o.pods.addFlags(f)
 	f.StringArrayVar(&o.platforms, "platform", nil, "import only this os/architecture[/variant][:os.version] of a multi-platform image; may be repeated")
@@ -114,7 +117,7 @@ segment ** stands for all that is below.`,
 	f.BoolVar(&o.noSignatures, "no-signatures", false, "do not look for signatures; those that are known stay")
 	f.IntVar(&o.jobs, "jobs", 4, fmt.Sprintf("how many references to import at a time from one registry, 1 to %d", maxJobs))
 	f.BoolVar(&o.dryRun, "dry-run", false, "read and check everything, store nothing")
-	f.StringVarP(&o.output, "output", "o", "", "what to print: "+strings.Join(outputs(), ", ")+" (default: a line for each reference)")
+	f.StringVarP(&o.output, "output", "o", "", "what to print: "+strings.Join(bulk.Outputs(), ", ")+" (default: a line for each reference)")
 	f.StringVar(&o.failures, "failures", "", "file to write the references to that failed or were not tried, each with the reason; -f reads it")
 	o.addFlags(cmd)
 	f.BoolVar(&o.create, createFlag, false, "make the data directory if there is none, and import into it without a server")
@@ -122,25 +125,20 @@ segment ** stands for all that is below.`,
 	return cmd
 }
 
-// misuse is an error about the command line.
-func misuse(err error, hint string, args ...any) error {
-	return &exitError{code: exitUsage, err: withHint(err, hint, args...)}
-}
-
 func (o *importOptions) validate() error {
 	if o.jobs < 1 || o.jobs > maxJobs {
-		return misuse(fmt.Errorf("--jobs %d is not between 1 and %d", o.jobs, maxJobs), "tidewaiter import --jobs 8 …")
+		return cli.Misuse(fmt.Errorf("--jobs %d is not between 1 and %d", o.jobs, maxJobs), "tidewaiter import --jobs 8 …")
 	}
-	if o.output != "" && !slices.Contains(outputs(), o.output) {
-		return misuse(fmt.Errorf("-o %s is not known", o.output), "-o is one of %s", strings.Join(outputs(), ", "))
+	if o.output != "" && !slices.Contains(bulk.Outputs(), o.output) {
+		return cli.Misuse(fmt.Errorf("-o %s is not known", o.output), "-o is one of %s", strings.Join(bulk.Outputs(), ", "))
 	}
 	if o.catalog && o.allTags {
-		return misuse(errors.New("--catalog wants registries, --all-tags wants repositories"), "give one of them")
+		return cli.Misuse(errors.New("--catalog wants registries, --all-tags wants repositories"), "give one of them")
 	}
-	if err := o.selection.validate(time.Now()); err != nil {
+	if err := o.selection.Validate(time.Now()); err != nil {
 		return err
 	}
-	if err := o.selection.validateListed(o.catalog || o.allTags || len(o.files) > 0); err != nil { // files may have lines such as team/app:*
+	if err := o.selection.ValidateListed(o.catalog || o.allTags || len(o.files) > 0); err != nil { // files may have lines such as team/app:*
 		return err
 	}
 	return o.pods.validate(o.catalog || o.allTags, o.dryRun)
@@ -150,35 +148,35 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
-	parse := parseImage
+	parse := bulk.ParseImage
 	switch {
 	case o.catalog:
-		parse = parseRegistry
+		parse = bulk.ParseRegistry
 	case o.allTags:
-		parse = parseRepository
+		parse = bulk.ParseRepository
 	}
 	sources, args, err := o.openSources(args)
 	if err != nil {
-		return &exitError{code: exitUsage, err: err}
+		return &cli.Exit{Code: cli.ExitUsage, Err: err}
 	}
-	defer sources.close()
-	jobs, err := collectJobs(args, o.files, cmd.InOrStdin(), parse)
+	defer sources.Close()
+	jobs, err := bulk.CollectJobs(args, o.files, cmd.InOrStdin(), parse)
 	if err != nil {
-		return &exitError{code: exitUsage, err: err}
+		return &cli.Exit{Code: cli.ExitUsage, Err: err}
 	}
-	if err := o.selection.validateListed(slices.ContainsFunc(jobs, func(j job) bool { return j.kind == listJob })); err != nil {
+	if err := o.selection.ValidateListed(slices.ContainsFunc(jobs, func(j bulk.Job) bool { return j.Kind == bulk.ListJob })); err != nil {
 		return err
 	}
 	if len(jobs) == 0 && len(sources) == 0 && !o.pods.enabled {
-		return misuse(errors.New("there is nothing to import"), "tidewaiter import registry.example.com/team/app:v1")
+		return cli.Misuse(errors.New("there is nothing to import"), "tidewaiter import registry.example.com/team/app:v1")
 	}
-	cfg, err := loadConfig(o.registries.configFile)
+	cfg, err := server.LoadConfig(o.registries.configFile)
 	if err != nil {
 		return err
 	}
-	progress := newProgress(cmd.ErrOrStderr())
-	var demanded demandedBy
-	finder, err := newFinder(cfg, demanded.of)
+	progress := bulk.NewProgress(cmd.ErrOrStderr())
+	var demanded bulk.DemandedBy
+	finder, err := server.NewFinder(cfg, demanded.Of)
 	if err != nil {
 		return err
 	}
@@ -188,14 +186,18 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 	}
 	options.Platforms, options.Layers = o.platforms, importer.LayersMode(o.layers)
 	options.SignaturesAge = 24 * time.Hour // each digest is searched once
-	if options.Progress = progress.event; !o.noSignatures {
+	if options.Progress = progress.Event; !o.noSignatures {
 		options.Signatures = finder
 	}
 	options.Limits.HostConcurrency = max(8, o.jobs)
 	options.Limits.MaxWait = time.Second // a registry that asks for more is parked, and its references wait without a slot
 	im, err := importer.New(options)
 	if err != nil {
-		return misuse(err, "tidewaiter import --platform linux/amd64 …, --layers manifest or --layers verify")
+		hint := "--layers manifest or --layers verify"
+		if strings.HasPrefix(err.Error(), "platform") {
+			hint = "--platform is os/architecture[/variant]; leave it out to import all platforms"
+		}
+		return cli.Misuse(err, "%s", hint)
 	}
 	target, err := o.target(cmd)
 	if err != nil {
@@ -204,41 +206,43 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 	if !o.dryRun {
 		fmt.Fprintf(cmd.ErrOrStderr(), "importing into %s\n", target)
 	}
-	report := newReport(o.output, target.destination(), cmd.OutOrStdout(), cmd.ErrOrStderr(), progress)
+	report := bulk.NewReport(o.output, target.destination(), cmd.OutOrStdout(), cmd.ErrOrStderr(), progress)
 	if o.failures != "" {
-		if report.failures, err = createFailures(o.failures); err != nil {
+		if report.Failures, err = bulk.CreateFailures(o.failures); err != nil {
 			return err
 		}
-		defer report.failures.close()
+		defer report.Failures.Close()
 	}
 	begun := time.Now()
 	err = target.use(cmd.Context(), func(ctx context.Context, to destination) error {
-		all, err := o.pods.add(ctx, jobs, to.config)
+		all, err := o.pods.add(ctx, jobs, to.Config)
 		if err != nil {
 			return err
 		}
 		jobs = nil // the batch keeps what is left of them
-		if to.config != nil && !o.noSignatures {
-			demanded.ask(ctx, to.config)
+		if to.Config != nil && !o.noSignatures {
+			demanded.Ask(ctx, to.Config)
 		}
 		images := to.images
-		if to.config != nil {
-			patience := &patience{clock: clock.RealClock{}, say: progress.note}
-			images = func() importer.Images { return patience.images(to.images()) }
+		if to.Config != nil {
+			patience := &bulk.Patience{Clock: clock.RealClock{}, Say: progress.Note}
+			images = func() importer.Images { return patience.Images(to.images()) }
 		}
-		b := newBatch(im, images, o.jobs, &o.selection, report, progress)
-		if to.config != nil {
+		b := bulk.New(im, images, o.jobs, &o.selection, report, progress)
+		if to.Config != nil {
 			// Events are secondary: an import does not care whether they arrive.
 			recording, stop := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), klog.Logger{}))
 			defer stop()
-			if err := b.events.start(recording, to.config, to.config, "tidewaiter-import"); err != nil {
+			recorder := &server.EventRecorder{}
+			if err := recorder.Start(recording, to.Config, to.Config, "tidewaiter-import"); err != nil {
 				return err
 			}
-			defer b.events.flush()
+			defer recorder.Flush()
+			b.Events = recorder
 		}
-		b.importSources(ctx, sources)
-		err = b.run(ctx, slices.DeleteFunc(all, func(j job) bool { return j.kind == importJob && !o.selection.has(j.ref) }))
-		return errors.Join(err, report.failures.end())
+		b.ImportSources(ctx, sources)
+		err = b.Run(ctx, slices.DeleteFunc(all, func(j bulk.Job) bool { return j.Kind == bulk.ImportJob && !o.selection.Has(j.Ref) }))
+		return errors.Join(err, report.Failures.End())
 	})
-	return report.end(err, im.Traffic(), time.Since(begun))
+	return report.End(err, im.Traffic(), time.Since(begun))
 }

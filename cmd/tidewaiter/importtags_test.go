@@ -19,6 +19,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	tidewaiterserver "github.com/tidewaiter/tidewaiter/cmd/internal/server"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
@@ -41,7 +44,7 @@ func TestImportMovesATag(t *testing.T) {
 	var digests []string
 	for _, os := range []string{"linux", "plan9"} {
 		digests = append(digests, pushed(t, registry, "team/app:v1", `{"os":"`+os+`","architecture":"amd64"}`, nil))
-		if code, _, stderr := tidewaiter(t, "import", "--kubeconfig", kubeconfigPath(dir), ref.String()); code != exitOK {
+		if code, _, stderr := tidewaiter(t, "import", "--kubeconfig", tidewaiterserver.KubeconfigPath(dir), ref.String()); code != cli.ExitOK {
 			t.Fatalf("exit code %d: %s", code, stderr)
 		}
 	}
@@ -104,7 +107,7 @@ func TestImportIntoAServerWithoutTags(t *testing.T) {
 		t.Fatal(err)
 	}
 	pushed(t, registry, "team/app:v1", `{"os":"linux","architecture":"amd64"}`, nil)
-	if code, _, stderr := tidewaiter(t, "import", "--kubeconfig", kubeconfig, registry.Host+"/team/app:v1"); code != exitOK {
+	if code, _, stderr := tidewaiter(t, "import", "--kubeconfig", kubeconfig, registry.Host+"/team/app:v1"); code != cli.ExitOK {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }
@@ -117,10 +120,10 @@ func TestImportIntoADirectoryAsksForNoTagThatIsNotListed(t *testing.T) {
 	args := []string{"import", "--data-dir", filepath.Join(t.TempDir(), "data"), "--create-data-dir"}
 	for i := range 3 {
 		ref := fmt.Sprint("team/app:v", i)
-		registry.Push(ref, sampleImage(t, ref))
+		registry.Push(ref, servertest.SampleImage(t, ref))
 		args = append(args, registry.Host+"/"+ref)
 	}
-	if code, _, stderr := tidewaiter(t, args...); code != exitOK {
+	if code, _, stderr := tidewaiter(t, args...); code != cli.ExitOK {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
 	if lists, asked := registry.Count("/tags/list"), registry.Count("/manifests/sha256-"); lists != 1 || asked != 0 {

@@ -14,11 +14,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 )
 
@@ -42,7 +46,7 @@ func newLooking(t *testing.T) *looking {
 		t.Fatal(err)
 	}
 	config := serveOn(t, dir, listener)
-	l := &looking{t: t, kubeconfig: kubeconfigPath(dir), a: registrytest.New(t), b: registrytest.New(t), digests: map[string]string{}}
+	l := &looking{t: t, kubeconfig: server.KubeconfigPath(dir), a: registrytest.New(t), b: registrytest.New(t), digests: map[string]string{}}
 	if l.images, err = imageclient.New(config); err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +94,7 @@ func newLooking(t *testing.T) *looking {
 func (l *looking) run(args ...string) (stdout, stderr string, code int) {
 	l.t.Helper()
 	code, stdout, stderr = tidewaiter(l.t, append(args, "--kubeconfig", l.kubeconfig)...)
-	if args[0] == "import" && code != exitOK {
+	if args[0] == "import" && code != cli.ExitOK {
 		l.t.Fatalf("%q: exit code %d: %s", args, code, stderr)
 	}
 	return stdout, stderr, code
@@ -120,6 +124,8 @@ func TestLookUp(t *testing.T) {
 
 		{"team/app:v1", "", 2, []string{"tags of several repositories:\n  ", a + "/team/app:v1\n", b + "/team/app:v1\n", "hint: the registry's name"}},
 		{"app:v1", "", 2, []string{"tags of several repositories"}},
+		{"team/app", "", 1, []string{"hint: name the registry, too, as in registry.example.com/team/app\n"}},
+		{"18b9f2576376", "", 1, []string{"no image has a digest that begins with 18b9f2576376, and no tag is called so: "}},
 		{"docker.io/team/lone:v2", "", 1, []string{"docker.io/team/lone:v2", "hint: tidewaiter import docker.io/team/lone:v2"}},
 		{a + "/team/app:v9", "", 1, []string{"hint: tidewaiter import " + a + "/team/app:v9; known tags of the repository: v1"}},
 		{a + "/team/app", "", 1, []string{"/team/app:latest", "known tags of the repository: v1"}},
@@ -181,7 +187,7 @@ func TestLookUp(t *testing.T) {
 			if verb == "diff" {
 				args = append(args, "b")
 			}
-			if _, stderr, code := l.run(args...); code != exitUsage || !strings.Contains(stderr, "hint: -o ") {
+			if _, stderr, code := l.run(args...); code != cli.ExitUsage || !strings.Contains(stderr, "hint: -o ") {
 				t.Errorf("%s -o yaml: exit code %d: %s", verb, code, stderr)
 			}
 		}
@@ -216,33 +222,36 @@ func TestLookUp(t *testing.T) {
 	})
 }
 
-// What is known of signatures is said with its reason, and what is not known with the reason for that.
+// A page has the verdict for the reference with its reason; a digest in several repositories has each.
 func TestDescribedVerdicts(t *testing.T) {
 	t.Parallel()
-	signed := func(status, reason, message string) []imagev1.ImageSignature {
-		return []imagev1.ImageSignature{{ObjectMeta: metav1.ObjectMeta{Name: "x@a"}, Type: "atomic", Conditions: []imagev1.SignatureCondition{{Type: "Trusted", Status: corev1.ConditionStatus(status), Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(time.Now().Add(-50 * time.Hour))}}}}
-	}
+	signature := imagev1.ImageSignature{ObjectMeta: metav1.ObjectMeta{Name: "x@a"}, Type: "atomic", Conditions: []imagev1.SignatureCondition{{Type: "Trusted", Status: corev1.ConditionTrue, Reason: "SignatureVerified", Message: "by ann", LastTransitionTime: metav1.NewTime(time.Now().Add(-50 * time.Hour))}}}
+	attestation := *signature.DeepCopy()
+	attestation.Type = verdicts.TypeAttestation
+	signed := &answers.Verdict{Reference: "r.example.com/a:v1", Verified: "True", Policies: []string{"p"}, Signers: []string{"ann"}, Reason: "SignatureVerified", Message: "signed by ann"}
 	for _, tt := range []struct {
-		annotations map[string]string
-		signatures  []imagev1.ImageSignature
-		want        []string
+		answer     answers.Answer
+		signatures []imagev1.ImageSignature
+		want       []string
 	}{
-		{map[string]string{annotation.Verdicts: `{"r.example.com/a":{"verified":"True","policy":"p","signers":["ann"],"reason":"SignatureVerified","message":"signed by ann"}}`}, signed("True", "SignatureVerified", "by ann"),
-			[]string{"True, signed by ann: signed by ann\n", "True       r.example.com/a   p        SignatureVerified   ann\n", "2d2h"}},
-		{map[string]string{annotation.Verdicts: `{"r.example.com/a":{"verified":"True"},"r.example.com/b":{"verified":"Unknown","message":"the index could not be read"}}`}, nil, []string{"Unknown: the index could not be read\n"}},
-		{nil, signed("Unknown", "NoMatchingPolicy", "no policy covers r.example.com/a"), []string{"Unknown: no policy covers r.example.com/a\n"}},
-		{nil, []imagev1.ImageSignature{{Type: "atomic"}}, []string{"Unknown: no policy covers it\n"}},
-		{map[string]string{annotation.Repositories: `{"r.example.com/a":{"unread":"the registry \u001b[31m is away"}}`}, nil, []string{"Unknown: not all signatures in r.example.com/a could be read: the registry \ufffd[31m is away\n"}},
-		{map[string]string{annotation.LeftOut: `{"config":{"digest":"sha256:0","size":7340172,"reason":"too large"}}`}, nil, []string{"Unsigned: no signature was found", "config (7.34MB): too large\n"}},
+		{answers.Answer{Verdict: signed}, []imagev1.ImageSignature{signature}, []string{"True, signed by ann: signed by ann\n", "True       r.example.com/a:v1   p        SignatureVerified   ann\n", "2d2h", "\nSignatures:\n"}},
+		{answers.Answer{Verdict: signed}, []imagev1.ImageSignature{attestation}, []string{"\nAttestations:\n"}},
+		{answers.Answer{Verdicts: []answers.Verdict{*signed, {Reference: "r.example.com/b@sha256:0", Verified: "NoPolicy"}}}, nil, []string{"Verified:        1 True,1 NoPolicy\n", "NoPolicy   r.example.com/b@sha256:0"}},
+		{answers.Answer{Verdict: &answers.Verdict{Verified: "Unknown", Reason: "SearchIncomplete", Message: "the registry \u001b[31m is away"}}, nil, []string{"Unknown: the registry \ufffd[31m is away\n"}},
+		{answers.Answer{Verdict: &answers.Verdict{Verified: "Unsigned", Policies: []string{"p"}, Message: "it has no signature"}}, nil, []string{"Unsigned: it has no signature\n"}},
+		{answers.Answer{Checked: answers.Checked{Registry: answers.Lost, Since: &metav1.Time{Time: time.Now().Add(-time.Hour)}}}, nil, []string{"no longer has it, as was found at ", "(60m ago)"}},
+		{answers.Answer{Checked: answers.Checked{Registry: answers.Present, LastChecked: &metav1.Time{Time: time.Now().Add(-3 * time.Hour)}, Failing: "Unreachable: away", FailingSince: &metav1.Time{Time: time.Now().Add(-time.Hour)}}}, nil,
+			[]string{"had it, last checked ", "(3h ago); looks fail since ", ": Unreachable: away\n"}},
 	} {
-		image := &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Annotations: tt.annotations}, DockerImageReference: "r.example.com/a", Signatures: tt.signatures}
-		r := &imageReport{LeftOut: leftOut(image)}
-		r.judged(image)
+		image := &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotation.LeftOut: `{"config":{"digest":"sha256:0","size":7340172,"reason":"too large"}}`}}, Signatures: tt.signatures}
+		r := &imageReport{LeftOut: leftOut(image), Checked: tt.answer.Checked}
+		r.judged(&tt.answer)
+		r.signed(image)
 		var out strings.Builder
 		if err := r.print(&out); err != nil {
 			t.Fatal(err)
 		}
-		for _, part := range tt.want {
+		for _, part := range append(tt.want, "config (7.34MB): too large\n") {
 			if !strings.Contains(out.String(), part) {
 				t.Errorf("it has not %q:\n%s", part, out.String())
 			}
@@ -250,7 +259,7 @@ func TestDescribedVerdicts(t *testing.T) {
 	}
 }
 
-// What is no image is found by its digest, as what it is, and nothing is said of verdicts.
+// What is not an image is found by its digest, as what it is, and nothing is said of verdicts.
 func (l *looking) showsArtifacts(t *testing.T) {
 	raw := `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json",` +
 		`"config":{"mediaType":"application/vnd.cncf.helm.config.v1+json","digest":"` + manifest.Digest([]byte("{}")) + `","size":2},"layers":[]}`
@@ -275,7 +284,7 @@ func (l *looking) describes(t *testing.T) {
 	stdout, stderr, code := l.run("describe", l.a.Host+"/team/app:v1")
 	for _, part := range []string{
 		l.a.Host + "/team/app:v1\n", l.digests["new"], "2026-01-03T03:04:05Z (", "linux/amd64", "12.2kB in 3 layers", `["/app"]`, "root, as a rule",
-		"\n  MODE=b\n", "\n  team=red\ufffd[31m\n", "Unsigned: no signature was found, and no policy demands one", "\nLayers:\n", manifest.Digest([]byte("newer")),
+		"\n  MODE=b\n", "\n  team=red\ufffd[31m\n", "NoPolicy: no policy covers " + l.a.Host + "/team/app:v1, and it has no signature there", "had it, last checked ", "\nLayers:\n", manifest.Digest([]byte("newer")),
 		"\nTags:\n", reference.ShortDigest(l.digests["old"]), ", import\n",
 	} {
 		if !strings.Contains(stdout, part) || code != 0 {
@@ -288,7 +297,7 @@ func (l *looking) describes(t *testing.T) {
 			t.Errorf("of an index it has not %q:\n%s", part, stdout)
 		}
 	}
-	if stdout, _, _ = l.run("describe", l.digests["old"]); !strings.Contains(stdout, "\nTags: none leads to it now\n") {
+	if stdout, _, _ = l.run("describe", l.digests["old"]); !strings.Contains(stdout, "\nTags: none leads to it now\n") || !strings.Contains(stdout, "\nFormer tags:\n") || !strings.Contains(stdout, reference.ShortDigest(l.digests["new"])) {
 		t.Errorf("of an image that its tag has left it prints\n%s", stdout)
 	}
 	if stdout, _, _ = l.run("describe", "--platform", "linux/arm64", l.a.Host+"/team/multi:v1"); !strings.Contains(stdout, l.digests["arm64"]) || !strings.Contains(stdout, "User:") {
@@ -314,7 +323,7 @@ func (l *looking) histories(t *testing.T) {
 	if stdout, _, code = l.run("history", l.b.Host+"/team/gone:v1"); code != 0 || !strings.Contains(stdout, "<deleted>") || !strings.Contains(stdout, l.digests["other"]) {
 		t.Errorf("of a tag that is gone: exit code %d:\n%s", code, stdout)
 	}
-	if _, stderr, code := l.run("history", l.digests["new"]); code != exitNone || !strings.Contains(stderr, "hint: tags that lead to it now: "+l.a.Host+"/team/app:v1\n") {
+	if _, stderr, code := l.run("history", l.digests["new"]); code != cli.ExitNone || !strings.Contains(stderr, "hint: tags that lead to it now: "+l.a.Host+"/team/app:v1\n") {
 		t.Errorf("of a digest: exit code %d: %s", code, stderr)
 	}
 	var report historyReport
@@ -347,7 +356,7 @@ func (l *looking) differs(t *testing.T) {
 	if stdout, _, code = l.run("diff", l.a.Host+"/team/multi:v1", l.a.Host+"/team/multi:arm64"); code != exitDiffer || !strings.Contains(stdout, "Of linux/arm64") || !strings.Contains(stdout, "What is compared is the same") {
 		t.Errorf("an index and one of its platforms: exit code %d:\n%s", code, stdout)
 	}
-	if _, stderr, code = l.run("diff", "lone:v2", "nowhere.example.com/app"); code != exitNone || !strings.Contains(stderr, "hint: tidewaiter import nowhere.example.com/app:latest") {
+	if _, stderr, code = l.run("diff", "lone:v2", "nowhere.example.com/app"); code != cli.ExitNone || !strings.Contains(stderr, "hint: tidewaiter import nowhere.example.com/app:latest") {
 		t.Errorf("with an unknown one: exit code %d: %s", code, stderr)
 	}
 	var report diffReport
@@ -372,13 +381,13 @@ func TestLookUpWithoutServer(t *testing.T) {
 		want []string
 	}{
 		"no server":    {[]string{"--data-dir", empty}, []string{"no server holds " + empty, "hint: tidewaiter serve --data-dir"}},
-		"no answer":    {[]string{"--server", "https://127.0.0.1:1"}, []string{"connection refused", "hint: no server answers at https://127.0.0.1:1: start it"}},
-		"wrong token":  {[]string{"--kubeconfig", kubeconfigPath(dir), "--token", "wrong"}, []string{"Unauthorized", "hint: the credential"}},
-		"nothing here": {[]string{"--kubeconfig", kubeconfigPath(dir)}, []string{"docker.io/library/app:v1", "hint: tidewaiter import docker.io/library/app:v1\n"}},
+		"no answer":    {[]string{"--server", "https://127.0.0.1:1"}, []string{"the connection was refused", "hint: start it (tidewaiter serve)"}},
+		"wrong token":  {[]string{"--kubeconfig", server.KubeconfigPath(dir), "--token", "wrong"}, []string{"the server refuses the credential", "hint: --token-file or --kubeconfig"}},
+		"nothing here": {[]string{"--kubeconfig", server.KubeconfigPath(dir)}, []string{"docker.io/library/app:v1", "hint: name the registry, too, as in registry.example.com/app:v1\n"}},
 	} {
 		for _, verb := range []string{"get", "describe", "history", "diff"} {
 			args := append([]string{verb, "app:v1"}, tt.args...)
-			want := exitNone
+			want := cli.ExitNone
 			if verb == "diff" {
 				args = append(args, "app:v2")
 			} else if name == "nothing here" {

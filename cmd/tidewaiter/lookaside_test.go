@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/authn"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
@@ -45,7 +47,7 @@ func TestLookasideRedirectDoesNotReadServicesInside(t *testing.T) {
 		allowed string
 		found   int
 	}{{"", 0}, {"allowedNetworks: [127.0.0.0/8]\n", 1}} {
-		file := writeConfig(t, "registriesDir: registries.d\n"+tc.allowed)
+		file := servertest.WriteConfig(t, "registriesDir: registries.d\n"+tc.allowed)
 		dir := filepath.Join(filepath.Dir(file), "registries.d")
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			t.Fatal(err)
@@ -53,11 +55,11 @@ func TestLookasideRedirectDoesNotReadServicesInside(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "default.yaml"), []byte("default-docker:\n  lookaside: "+store.URL+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		cfg, err := loadConfig(file)
+		cfg, err := server.LoadConfig(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		finder, err := newFinder(cfg, nil)
+		finder, err := server.NewFinder(cfg, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 )
 
 func main() {
@@ -16,6 +18,6 @@ func main() {
 	// one ends the process at once, because by then the handler is gone.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
-	setUpProcess(ctx)
+	cli.SetUpProcess(ctx)
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

@@ -5,6 +5,8 @@ import (
 	"log"
 	"os"
 	"testing"
+
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 )
 
 // serveEnv makes this test binary the tidewaiter command.
@@ -21,6 +23,6 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	setUpProcess(context.Background())
+	cli.SetUpProcess(context.Background())
 	os.Exit(m.Run())
 }

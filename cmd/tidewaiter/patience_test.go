@@ -15,16 +15,17 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	imagev1 "github.com/openshift/api/image/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	restclient "k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/bulk"
+	tidewaiterserver "github.com/tidewaiter/tidewaiter/cmd/internal/server"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
-	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
 
 // awayImages are those of an API server that is away from a moment on, for a while.
@@ -67,28 +68,36 @@ func TestImportWaitsForTheAPIServer(t *testing.T) {
 	} {
 		registry, clock := registrytest.New(t), clocktesting.NewFakeClock(time.Now())
 		images := &awayImages{clock: clock, err: err}
-		var stdout, stderr logBuffer
-		progress := newProgress(&stderr)
-		r := newReport("", "", &stdout, &stderr, progress)
+		var stdout, stderr servertest.LogBuffer
+		progress := bulk.NewProgress(&stderr)
+		r := bulk.NewReport("", "", &stdout, &stderr, progress)
 		im, ierr := importer.New(importer.Options{Keychain: authn.NewMultiKeychain()})
 		if ierr != nil {
 			t.Fatal(ierr)
 		}
 		t.Cleanup(im.Close)
-		patience := &patience{clock: clock, say: progress.note}
-		b := newBatch(im, func() importer.Images { return patience.images(images) }, 4, &selection{}, r, progress)
+		patience := &bulk.Patience{Clock: clock, Say: progress.Note}
+		b := bulk.New(im, func() importer.Images { return patience.Images(images) }, 4, &bulk.Selection{}, r, progress)
 		var references []string
 		for i := range 20 {
-			registry.Push(fmt.Sprintf("team/app%d:1", i), sampleImage(t, fmt.Sprint(i)))
+			registry.Push(fmt.Sprintf("team/app%d:1", i), servertest.SampleImage(t, fmt.Sprint(i)))
 			references = append(references, fmt.Sprintf("%s/team/app%d:1", registry.Host, i))
 		}
 		ended := make(chan error)
-		go func() { ended <- b.run(t.Context(), imports(t, references...)) }()
+		var jobs []bulk.Job
+		for _, s := range references {
+			one, err := bulk.ParseImage(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			jobs = append(jobs, one)
+		}
+		go func() { ended <- b.Run(t.Context(), jobs) }()
 		for deadline := time.Now().Add(2 * time.Minute); ; {
 			select {
 			case err := <-ended:
-				if err != nil || r.done != 20 || r.failed != 0 || len(images.Names()) != 20 {
-					t.Errorf("%v: %d done, %d failed, %d stored:\n%s", err, r.done, r.failed, len(images.Names()), &stderr)
+				if err != nil || r.Done != 20 || r.Failed != 0 || len(images.Names()) != 20 {
+					t.Errorf("%v: %d done, %d failed, %d stored:\n%s", err, r.Done, r.Failed, len(images.Names()), &stderr)
 				}
 				if n := strings.Count(stderr.String(), "the API server does not answer"); n != 1 {
 					t.Errorf("it is said %d times:\n%s", n, &stderr)
@@ -111,29 +120,20 @@ func TestImportWaitsForTheAPIServer(t *testing.T) {
 func TestPatienceHasAnEnd(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
-	p, began := &patience{clock: clock, say: func(string) {}}, clock.Now()
-	if p.waits(syscall.ECONNREFUSED, began) {
+	p, began := &bulk.Patience{Clock: clock, Say: func(string) {}}, clock.Now()
+	if p.Waits(syscall.ECONNREFUSED, began) {
 		t.Error("a server that never answered is waited for")
 	}
-	if p.waits(nil, began) || p.waits(apierrors.NewNotFound(imagev1.Resource("images"), "x"), began) {
+	if p.Waits(nil, began) || p.Waits(apierrors.NewNotFound(imagev1.Resource("images"), "x"), began) {
 		t.Error("an answer is waited for")
 	}
-	if !p.waits(syscall.ECONNREFUSED, began) {
+	if !p.Waits(syscall.ECONNREFUSED, began) {
 		t.Error("it is not waited for")
 	}
-	clock.Step(maxAway)
-	if p.waits(syscall.ECONNREFUSED, began) {
+	clock.Step(bulk.MaxAway)
+	if p.Waits(syscall.ECONNREFUSED, began) {
 		t.Error("it is waited for without end")
 	}
-}
-
-func sampleImage(t *testing.T, name string) v1.Image {
-	t.Helper()
-	image, err := sample.New(sample.Spec{Name: name})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return image
 }
 
 // A server that takes requests and answers nothing is away as well: its client gives up, in some way or other.
@@ -145,7 +145,7 @@ func TestASilentServerIsAway(t *testing.T) {
 	config = restclient.CopyConfig(config)
 	config.ServerName, _, _ = net.SplitHostPort(strings.TrimPrefix(config.Host, "https://"))
 	config.Host = "https://" + proxy.address
-	images, err := newImageClient(config)
+	images, err := tidewaiterserver.NewImageClient(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestASilentServerIsAway(t *testing.T) {
 		t.Fatalf("before: %v", err)
 	}
 	proxy.silent.Store(true)
-	if err := get(); !isAway(err) {
+	if err := get(); !bulk.IsAway(err) {
 		t.Errorf("it is not away: %v", err)
 	}
 }

@@ -9,6 +9,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	tidewaiterserver "github.com/tidewaiter/tidewaiter/cmd/internal/server"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 )
 
 // execKubeconfig names a program that leaves a file called marker.
@@ -59,7 +63,7 @@ func TestPlantedKubeconfigRunsNothing(t *testing.T) {
 	}
 	for _, args := range [][]string{{"spool", "list"}, {"import", "127.0.0.1:1/a:b"}, {"verify", "--all"}, {"import", "--from-pods"}} {
 		code, _, stderr := tidewaiter(t, args...)
-		if code == exitOK || !strings.Contains(stderr, "its credential cannot be used") || !strings.Contains(stderr, "local.json") {
+		if code == cli.ExitOK || !strings.Contains(stderr, "its credential cannot be used") || !strings.Contains(stderr, "local.json") {
 			t.Errorf("%v: exit code %d, %s", args, code, stderr)
 		}
 		if _, err := os.Stat(marker); !errors.Is(err, fs.ErrNotExist) {
@@ -84,13 +88,13 @@ func TestDataDirectoryOfAnotherUser(t *testing.T) {
 		code, _, stderr := tidewaiter(t, args...)
 		if args[0] == "db" || args[0] == "backup" {
 			// They look for the database first.
-			if code == exitOK {
+			if code == cli.ExitOK {
 				t.Errorf("%v: exit code 0", args)
 			}
 			continue
 		}
 		for _, want := range []string{"tidewaiter-data is refused, as it belongs to another user, 4242", "drwx------ 4242 4242 ", "chown root "} {
-			if code == exitOK || !strings.Contains(stderr, want) {
+			if code == cli.ExitOK || !strings.Contains(stderr, want) {
 				t.Errorf("%v: exit code %d, %q lacks %q", args, code, stderr, want)
 			}
 		}
@@ -107,14 +111,14 @@ func TestFilesThatAnotherUserCanWrite(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	dir := filepath.Join(t.TempDir(), "data")
 	listener := listen(t)
-	s, err := openServer(t.Context(), serverOptions{dataDir: dir}, listener)
+	s, err := tidewaiterserver.Open(t.Context(), tidewaiterserver.Options{DataDir: dir}, listener)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(s.db.Close(), listener.Close()); err != nil {
+	if err := errors.Join(s.DB.Close(), listener.Close()); err != nil {
 		t.Fatal(err)
 	}
-	config := writeConfig(t, "registries: []\n")
+	config := servertest.WriteConfig(t, "registries: []\n")
 	policy := filepath.Join(t.TempDir(), "policy.yaml")
 	if err := os.WriteFile(policy, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -143,7 +147,7 @@ func TestFilesThatAnotherUserCanWrite(t *testing.T) {
 			}
 			code, _, stderr := tidewaiter(t, args...)
 			for _, want := range []string{path + " is refused, as every user can write it (", "rw", " " + path + "): ", "run chmod go-"} {
-				if code == exitOK || !strings.Contains(stderr, want) {
+				if code == cli.ExitOK || !strings.Contains(stderr, want) {
 					t.Errorf("exit code %d, %q lacks %q", code, stderr, want)
 				}
 			}
@@ -156,7 +160,7 @@ func TestFilesThatAnotherUserCanWrite(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer os.Chmod(path, 0o600)
-			if code, _, stderr := tidewaiter(t, "serve", "--secure-port", "0", "--data-dir", dir); code == exitOK || !strings.Contains(stderr, "every user can read it, and it is a secret") {
+			if code, _, stderr := tidewaiter(t, "serve", "--secure-port", "0", "--data-dir", dir); code == cli.ExitOK || !strings.Contains(stderr, "every user can read it, and it is a secret") {
 				t.Errorf("exit code %d, %s", code, stderr)
 			}
 		})
@@ -172,7 +176,7 @@ func TestKubeconfigThatAnotherUserCanWrite(t *testing.T) {
 	}
 	t.Setenv("KUBECONFIG", path)
 	for _, args := range [][]string{{"spool", "list"}, {"spool", "list", "--kubeconfig", path}, {"import", "--dry-run", "--from-pods", "--source-kubeconfig", path}} {
-		if code, _, stderr := tidewaiter(t, args...); code == exitOK || !strings.Contains(stderr, "every user can write it") {
+		if code, _, stderr := tidewaiter(t, args...); code == cli.ExitOK || !strings.Contains(stderr, "every user can write it") {
 			t.Errorf("%v: exit code %d, %s", args, code, stderr)
 		}
 	}
@@ -181,15 +185,15 @@ func TestKubeconfigThatAnotherUserCanWrite(t *testing.T) {
 	}
 }
 
-// What a client such as oc does to the kubeconfig is no concern of the verbs.
+// What a client such as oc does to the kubeconfig is not a concern of the verbs.
 func TestVerbsDoNotNeedTheKubeconfig(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	dir := t.TempDir()
 	serveOn(t, dir, listen(t))
-	if err := os.WriteFile(kubeconfigPath(dir), []byte("apiVersion: v1\nkind: Config\n"), 0o600); err != nil { // after oc logout
+	if err := os.WriteFile(tidewaiterserver.KubeconfigPath(dir), []byte("apiVersion: v1\nkind: Config\n"), 0o600); err != nil { // after oc logout
 		t.Fatal(err)
 	}
-	if code, stdout, stderr := tidewaiter(t, "spool", "list", "--data-dir", dir); code != exitOK || !strings.Contains(stdout, "no such job") {
+	if code, stdout, stderr := tidewaiter(t, "spool", "list", "--data-dir", dir); code != cli.ExitOK || !strings.Contains(stdout, "no such job") {
 		t.Errorf("exit code %d, %s%s", code, stdout, stderr)
 	}
 }

@@ -1,56 +1,201 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/printers"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 )
 
-// clusterPodsPath is the path of the pods of the followed clusters.
-var clusterPodsPath = "/apis/" + clusters.GroupVersion.String() + "/clusterpods"
+// The paths of the pods of the followed clusters, and of these.
+var (
+	clusterPodsPath = "/apis/" + clusters.GroupVersion.String() + "/clusterpods"
+	clustersPath    = "/apis/" + clusters.GroupVersion.String() + "/clusters"
+)
+
+// podsOptions are the flags of pods.
+type podsOptions struct {
+	clientOptions
+	output   string
+	outdated bool
+}
 
 func newPodsCommand() *cobra.Command {
-	o, wide := &clientOptions{}, ""
+	o := &podsOptions{}
 	cmd := &cobra.Command{
-		Use:   "pods REFERENCE|DIGEST",
+		Use:   "pods [REF]",
 		Short: "List what runs an image in the clusters that a server follows",
 		Long: `List what runs an image in the clusters that a server follows ("clusters" in its
 configuration): cluster, namespace and pod, container, the reference as the pod
-has it, the digest that runs, the verdict for that reference, and since when.
+has it, the digest that runs, what its tag leads to now if that is something else,
+the verdict for that reference, and since when. A volume that is an image counts as a
+container, volume/NAME.
 
-REFERENCE is a repository, for all of its images, or a repository with a tag, as
-pods name it or as it is pulled. DIGEST finds an image under any name.
+` + referenceHelp + `
+Here a repository without a tag stands for all of its images. A tag lists the pods that
+name it, whatever they run, and those that run what it leads to now under another name.
+A digest lists the pods that run it, an index that lists it, or what it lists.
 
-kubectl shows the same, and for programs: kubectl get clusterpods
---field-selector image=REFERENCE -o json. A server's own pods are with kubectl get pods.`,
+--outdated lists only pods that name a tag and run something else than the tag leads
+to now; without REF, those of all images.
+
+kubectl shows the same, and for programs: kubectl get clusterpods --field-selector
+image=REFERENCE,outdated=true -o json. A server's own pods are with kubectl get pods.
+
+The exit code is 0 when there are such pods, 1 when there are none, and 2 when that
+could not be told: REF may be several, no cluster is followed, or one was not read.`,
 		Example: `  # Who runs anything of this repository?
   tidewaiter pods registry.example.com/team/app
 
   # Who runs this digest, under any name?
-  tidewaiter pods sha256:2bdcd6f6c8a7ac37ae9d5e1ef3ad25fd1a3ae0dcfd4d3b8e0ea4d1d2b3bd6c45`,
-		Args: cobra.ExactArgs(1),
+  tidewaiter pods 2bdcd6f6c8a7
+
+  # Who has not been restarted since the tag moved?
+  tidewaiter pods --outdated registry.example.com/team/app:v1`,
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if wide != "" && wide != "wide" {
-				return misuse(fmt.Errorf("-o %s is not known", wide), "-o wide; kubectl get clusterpods -o json for programs")
+			if o.output != "" && o.output != "wide" {
+				return cli.Misuse(fmt.Errorf("-o %s is not known", o.output), "-o wide; kubectl get clusterpods -o json for programs")
 			}
-			if !reference.IsDigest(args[0]) {
-				if _, err := reference.Parse(args[0]); err != nil {
-					return explainReference(err)
-				}
+			if len(args) == 0 && !o.outdated {
+				return cli.Misuse(errors.New("which image?"), "tidewaiter pods registry.example.com/team/app, or tidewaiter pods --outdated")
 			}
-			server, err := o.running(cmd)
-			if err != nil {
-				return err
-			}
-			query := url.Values{"fieldSelector": {"image=" + args[0]}}
-			return printTable(cmd.Context(), cmd.OutOrStdout(), server.config, clusterPodsPath, query, wide != "")
+			return o.run(cmd, args)
 		},
 	}
-	cmd.Flags().StringVarP(&wide, "output", "o", "", "wide, for nodes and service accounts too")
+	cmd.Flags().StringVarP(&o.output, "output", "o", "", "wide, for nodes and service accounts too")
+	cmd.Flags().BoolVar(&o.outdated, "outdated", false, "only pods that run something else than their tag leads to now")
 	o.addFlags(cmd)
 	return cmd
+}
+
+func (o *podsOptions) run(cmd *cobra.Command, args []string) error {
+	l, err := o.looker(cmd)
+	if err != nil {
+		return err
+	}
+	ctx, what := cmd.Context(), "any image"
+	values, platform := []string{""}, ""
+	var about *found
+	if len(args) == 1 {
+		if about, err = l.find(ctx, args[0], ""); err != nil {
+			var exit *cli.Exit
+			if about == nil || !errors.As(err, &exit) || exit.Code != exitAbsent || about.Running == nil || len(about.Running.Selectors) == 0 {
+				return err
+			}
+		}
+		what = about.name()
+		if about.Running == nil {
+			return l.withoutPods(about)
+		}
+		values, platform = about.Running.Selectors, about.Meaning.Platform
+		if o.outdated && about.Meaning.Tag != "" && values[0] == about.Meaning.Reference {
+			values = values[:1] // who runs the image by another tag is not asked about
+		}
+	}
+	table, err := l.podsTable(ctx, values, o.outdated)
+	if err != nil {
+		return err
+	}
+	if platform != "" {
+		table.Rows = slices.DeleteFunc(table.Rows, func(row metav1.TableRow) bool { return isElsewhere(row, about) })
+	}
+	if len(table.Rows) == 0 {
+		return l.noPods(cmd, about, what, o.outdated)
+	}
+	out := printers.GetNewTabWriter(cmd.OutOrStdout())
+	if err := printers.NewTablePrinter(printers.PrintOptions{Wide: o.output != ""}).PrintObj(table, out); err != nil {
+		return err
+	}
+	return out.Flush()
+}
+
+// withoutPods is the error if the caller may not see what runs.
+func (l *looker) withoutPods(f *found) error {
+	for _, u := range f.Unknowns {
+		if u.Part == "running" {
+			return cli.WithHint(errors.New(u.Reason), "the roles tidewaiter:image-viewer and tidewaiter:cluster-viewer have the rights, and so has view")
+		}
+	}
+	return fmt.Errorf("%s does not say what runs %s", l.Server.destination(), f.name())
+}
+
+// podsTable lists the pods that any of the values selects, each once; the empty value selects all.
+func (l *looker) podsTable(ctx context.Context, values []string, outdated bool) (*metav1.Table, error) {
+	var all *metav1.Table
+	seen := map[string]bool{}
+	for _, value := range values {
+		var terms []string
+		if value != "" {
+			terms = append(terms, "image="+value)
+		}
+		if outdated {
+			terms = append(terms, "outdated=true")
+		}
+		table, err := cli.GetTable(ctx, l.Config, clusterPodsPath, url.Values{"fieldSelector": {strings.Join(terms, ",")}, "includeObject": {string(metav1.IncludeObject)}})
+		if err != nil {
+			return nil, l.explain(err)
+		}
+		if all == nil {
+			all = &metav1.Table{TypeMeta: table.TypeMeta, ColumnDefinitions: table.ColumnDefinitions}
+		}
+		listed := map[string]bool{}
+		for _, row := range table.Rows {
+			name := fmt.Sprint(row.Cells[0])
+			if listed[name] = true; !seen[name] {
+				all.Rows = append(all.Rows, row)
+			}
+		}
+		for name := range listed {
+			seen[name] = true
+		}
+	}
+	slices.SortStableFunc(all.Rows, func(a, b metav1.TableRow) int { return strings.Compare(fmt.Sprint(a.Cells[0]), fmt.Sprint(b.Cells[0])) })
+	return all, nil
+}
+
+// isElsewhere reports whether a pod runs an index on a node of another platform than that of the image that is asked about.
+func isElsewhere(row metav1.TableRow, about *found) bool {
+	var pod clusters.ClusterPod
+	if json.Unmarshal(row.Object.Raw, &pod) != nil || pod.Spec.Platform == "" {
+		return false
+	}
+	platform := about.Meaning.Platform
+	return pod.Spec.Platform != platform && !strings.HasPrefix(platform, pod.Spec.Platform+"/") &&
+		!slices.ContainsFunc(pod.Spec.Containers, func(c clusters.ClusterPodContainer) bool {
+			return c.Digest == about.Meaning.Digest || about.Meaning.Tag != "" && c.Image == about.Meaning.Reference
+		})
+}
+
+// noPods says why no pod is listed.
+func (l *looker) noPods(cmd *cobra.Command, about *found, what string, outdated bool) error {
+	followed, err := cli.GetTable(cmd.Context(), l.Config, clustersPath, nil)
+	if err != nil {
+		return l.explain(err)
+	}
+	if len(followed.Rows) == 0 {
+		err := fmt.Errorf("%s follows no cluster, so it does not know what runs %s", l.Server.destination(), what)
+		if about != nil && about.Running != nil && about.Running.Pods > 0 {
+			return cli.WithHint(err, "%s of its own pods run it: kubectl get pods --all-namespaces", answers.PodsCell(&about.Answer))
+		}
+		return cli.WithHint(err, "name clusters in the server's configuration: clusters: [{name: prod, kubeconfig: prod.kubeconfig}]")
+	}
+	if about != nil && (about.Running == nil || !about.Running.Complete) {
+		return &cli.Exit{Code: cli.ExitNone, Err: fmt.Errorf("no known pod of the followed clusters runs %s, and not all are known: kubectl get clusters", what)}
+	}
+	if outdated {
+		return &cli.Exit{Code: exitAbsent, Err: fmt.Errorf("no pod of the followed clusters names a tag of %s and runs something else", what)}
+	}
+	return &cli.Exit{Code: exitAbsent, Err: fmt.Errorf("no pod of the followed clusters runs %s", what)}
 }

@@ -20,6 +20,8 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
@@ -122,8 +124,8 @@ func TestVerdictsFollowPolicyObjects(t *testing.T) {
 	dir := t.TempDir()
 	names, trust := seedSigned(t, dir, n)
 	s := runProcess(t, dir)
-	client := policiesOf(t, s.config)
-	images, err := imageclient.New(s.config)
+	client := policiesOf(t, s.Config)
+	images, err := imageclient.New(s.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +143,7 @@ func TestVerdictsFollowPolicyObjects(t *testing.T) {
 	again := image.DeepCopy()
 	again.Annotations = map[string]string{"tidewaiter.dev/signature-policy": "again"}
 	if again, err = images.Update(t.Context(), again, metav1.UpdateOptions{}); err == nil {
-		if v, _ := summarize(again); v != verdicts.VerifiedTrue {
+		if v, _ := server.Summarize(again); v != verdicts.VerifiedTrue {
 			t.Errorf("an image that was written after the policy is %s", v)
 		}
 	} else if !apierrors.IsConflict(err) { // the sweep was there first
@@ -183,8 +185,8 @@ func TestVerdictsFollowPolicyObjects(t *testing.T) {
 // awaitVerdicts waits until all of n images have a verdict.
 func (p *process) awaitVerdicts(t testing.TB, n int64, verdict string) {
 	t.Helper()
-	client := progressClient(t, p.config)
-	eventuallyTrue(t, fmt.Sprintf("%d images that are %s", n, verdict), func() bool {
+	client := progressClient(t, p.Config)
+	servertest.Eventually(t, fmt.Sprintf("%d images that are %s", n, verdict), func() bool {
 		progress, err := askVerification(t.Context(), client.Get())
 		if err != nil {
 			t.Fatal(err)
@@ -204,7 +206,7 @@ func BenchmarkPolicyChange(b *testing.B) {
 		b.Fatal(err)
 	}
 	s := runProcess(b, dir)
-	client := policiesOf(b, s.config)
+	client := policiesOf(b, s.Config)
 	s.awaitVerdicts(b, n, verdicts.VerifiedUnknown)
 	cpu := s.metric(b, "process_cpu_seconds_total")
 	changes := 0
@@ -240,6 +242,16 @@ func TestPolicyObjectsAreValidated(t *testing.T) {
 		_, err := client.Create(t.Context(), object(t, tt.document), metav1.CreateOptions{})
 		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), ": "+tt.field+": ") || !strings.Contains(err.Error(), tt.message) {
 			t.Errorf("%s: %v", tt.what, err)
+		}
+	}
+	for _, field := range []string{"keyData", "rekorKeyData"} {
+		broken := object(t, signaturestest.Document("wrong", scope, key, ""))
+		if err := unstructured.SetNestedField(broken.Object, "-----BEGIN PUBLIC KEY-----", "spec", "policy", "rootOfTrust", "publicKey", field); err != nil {
+			t.Fatal(err)
+		}
+		want := "spec.policy.rootOfTrust.publicKey." + field + ": is not base64"
+		if _, err := client.Create(t.Context(), broken, metav1.CreateOptions{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("a field that is not base64: %v", err)
 		}
 	}
 	misspelt := object(t, signaturestest.Document("wrong", scope, key, ""))
@@ -328,11 +340,11 @@ func TestPolicyFilesAreObjects(t *testing.T) {
 	byPath := signaturestest.Document("team", `["registry.example.com"]`, "{policyType: PublicKey, publicKey: {keyPath: cosign.pub}}", "{matchPolicy: MatchRepository}")
 	write(byPath)
 
-	before, err := openServer(t.Context(), serverOptions{dataDir: data}, nil)
+	before, err := server.Open(t.Context(), server.Options{DataDir: data}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := before.runLocally(t.Context(), func(_ context.Context, c *restclient.Config) error {
+	if err := before.RunLocally(t.Context(), func(_ context.Context, c *restclient.Config) error {
 		policiesOf(t, c).create(keyPolicy("taken", key))
 		return nil
 	}); err != nil {
@@ -340,7 +352,7 @@ func TestPolicyFilesAreObjects(t *testing.T) {
 	}
 
 	write(byPath, keyPolicy("taken", signaturestest.NewKey(t, signaturestest.P256)))
-	s, err := openServer(t.Context(), serverOptions{dataDir: data, policy: dir}, listen(t))
+	s, err := server.Open(t.Context(), server.Options{DataDir: data, Policy: dir}, listen(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -389,11 +401,11 @@ func TestPolicyFilesAreObjects(t *testing.T) {
 
 	// The watcher's part, without its ticker.
 	write(strings.ReplaceAll(byPath, "name: team", "name: crew"))
-	set, err := loadPolicies(dir)
+	set, err := server.LoadPolicies(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.verification.changed(t.Context(), set, s.events)
+	s.Verification.Changed(t.Context(), set, s.Events)
 	client.await("team", "gone", func(o *unstructured.Unstructured) bool { return o == nil })
 	client.await("crew", "shown", func(o *unstructured.Unstructured) bool { return o != nil })
 	client.await("taken", "in force", func(o *unstructured.Unstructured) bool {
@@ -452,11 +464,47 @@ func TestPolicyThatCannotBeMet(t *testing.T) {
 	client.await("other", "covering nothing", func(o *unstructured.Unstructured) bool {
 		return condition(o, policyapi.ConditionCoversImages) == "False NoImages: no image"
 	})
-	eventuallyTrue(t, "a line of the log that names a policy that covers nothing", func() bool { return strings.Contains(log.String(), "policy=other") })
+	servertest.Eventually(t, "a line of the log that names a policy that covers nothing", func() bool { return strings.Contains(log.String(), "policy=other") })
 	for _, name := range []string{"ca", "gpg", "idle", "other"} {
 		if n := strings.Count(log.String(), "policy="+name+" "); n != 1 {
 			t.Errorf("policy %s is in the log %d times:\n%s", name, n, log)
 		}
+	}
+}
+
+// Where policies enforce and none has the scope "*", the log, the writer and the status say so, until one has it.
+func TestPoliciesThatLeaveImagesUncovered(t *testing.T) {
+	log := logAt(t, 0)
+	warned := &warningLog{}
+	config := restclient.CopyConfig(serve(t))
+	config.WarningHandler = warned
+	client := policiesOf(t, config)
+	trust := signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil)
+	audited := func(document string) string {
+		return strings.Replace(document, "metadata: {", "metadata: {annotations: {tidewaiter.dev/admission: audit}, ", 1)
+	}
+	const what = `images that no policy covers are admitted: no policy has the scope "*"`
+	client.create(audited(signaturestest.Document("quiet", "[quiet.example.com]", trust, "")))
+	if text := warned.String() + log.String(); strings.Contains(text, `scope "*"`) || strings.Contains(text, `scope \"*\"`) {
+		t.Errorf("a policy that does not enforce: %s", text)
+	}
+	client.create(signaturestest.Document("strict", "['h.example.com:443/team']", trust, ""))
+	if text := warned.String(); !strings.Contains(text, what) {
+		t.Errorf("the writer is told %q", text)
+	}
+	client.await("strict", "that others are not covered", func(o *unstructured.Unstructured) bool {
+		return strings.HasSuffix(condition(o, policyapi.ConditionApplied), what)
+	})
+	if n := strings.Count(log.String(), "images that none of them covers are admitted"); n != 1 {
+		t.Errorf("the log has it %d times", n)
+	}
+	warned.reset()
+	client.create(audited(signaturestest.Document("rest", "['*']", trust, "")))
+	client.await("strict", "that all are covered", func(o *unstructured.Unstructured) bool {
+		return strings.HasSuffix(condition(o, policyapi.ConditionApplied), "are judged by it")
+	})
+	if text := warned.String(); text != "" {
+		t.Errorf("the writer of the rest is told %q", text)
 	}
 }
 
@@ -465,14 +513,14 @@ func TestPolicyThatCannotBeMet(t *testing.T) {
 func TestDamagedPolicyObject(t *testing.T) {
 	t.Parallel()
 	dir := damaged(t, "/config.openshift.io/clusterimagepolicies/wrecked")
-	s, err := openServer(t.Context(), serverOptions{dataDir: dir}, listen(t))
+	s, err := server.Open(t.Context(), server.Options{DataDir: dir}, listen(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := policiesOf(t, s.web.ClientConfig())
-	s.readyTimeout = 100 * time.Millisecond
-	s.notReady = func(error) {
-		if err := s.verification.keeper.Loaded(); err == nil {
+	client := policiesOf(t, s.Web.ClientConfig())
+	s.ReadyTimeout = 100 * time.Millisecond
+	s.NotReady = func(error) {
+		if err := s.Verification.Keeper.Loaded(); err == nil {
 			return
 		}
 		unsafe := metav1.DeleteOptions{IgnoreStoreReadErrorWithClusterBreakingPotential: new(true)}
@@ -480,24 +528,24 @@ func TestDamagedPolicyObject(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := s.verification.keeper.Loaded(); err == nil || !strings.Contains(err.Error(), "policies that are API objects") {
+	if err := s.Verification.Keeper.Loaded(); err == nil || !strings.Contains(err.Error(), "policies that are API objects") {
 		t.Errorf("what cannot be read: %v", err)
 	}
 	runServer(t, s) // returns once it is ready
-	if err := s.verification.keeper.Loaded(); err != nil {
+	if err := s.Verification.Keeper.Loaded(); err != nil {
 		t.Error(err)
 	}
 }
 
 // warningLog keeps the warnings that a client was sent.
-type warningLog struct{ logBuffer }
+type warningLog struct{ servertest.LogBuffer }
 
 func (w *warningLog) HandleWarningHeader(_ int, _, text string) { fmt.Fprintln(w, text) }
 
 func (w *warningLog) reset() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.buf.Reset()
+	w.Mu.Lock()
+	defer w.Mu.Unlock()
+	w.Buf.Reset()
 }
 
 // The policy of a namespace is for its pods: their verdict on an image can be selected and follows the policy, and the
@@ -508,7 +556,7 @@ func TestPoliciesOfNamespaces(t *testing.T) {
 	dir := t.TempDir()
 	names, trust := seedSigned(t, dir, n)
 	s := runProcess(t, dir)
-	dynamicClient, err := dynamic.NewForConfig(s.config)
+	dynamicClient, err := dynamic.NewForConfig(s.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -520,13 +568,13 @@ func TestPoliciesOfNamespaces(t *testing.T) {
 	}
 	of := dynamicClient.Resource(policyapi.GroupVersion.WithResource("imagepolicies"))
 	shop, bank := policies{of.Namespace("shop"), t}, policies{of.Namespace("bank"), t}
-	images, err := imageclient.New(s.config)
+	images, err := imageclient.New(s.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	awaitSelected := func(selector string, want int) {
 		t.Helper()
-		eventuallyTrue(t, fmt.Sprintf("%d images that are %s", want, selector), func() bool {
+		servertest.Eventually(t, fmt.Sprintf("%d images that are %s", want, selector), func() bool {
 			list, err := images.List(t.Context(), metav1.ListOptions{FieldSelector: selector})
 			if err != nil {
 				t.Fatal(err)
@@ -565,7 +613,7 @@ func TestPoliciesOfNamespaces(t *testing.T) {
 	}
 
 	// Those of the cluster stand before them.
-	client := policiesOf(t, s.config)
+	client := policiesOf(t, s.Config)
 	client.create(string(document))
 	awaitSelected("verdicts=True@"+repository, n)
 	awaitSelected("verdicts=True@"+repository+"#shop", 0)

@@ -21,6 +21,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/bulk"
+	tidewaiterserver "github.com/tidewaiter/tidewaiter/cmd/internal/server"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/push"
@@ -28,7 +31,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/admin"
 )
 
-// hostileText rings, colours, turns the line around and is no UTF-8.
+// hostileText rings, colours, turns the line around and is not UTF-8.
 const hostileText = "said \a\x1b[31m\u009b31m\u202e\xff."
 
 // wantPrintable fails unless s has the text, and nothing that does more than be read.
@@ -61,30 +64,30 @@ func TestAttackTextReachesNoTerminal(t *testing.T) {
 	})
 
 	image := &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: "x"}}
-	for _, format := range append(outputs(), "") {
+	for _, format := range append(bulk.Outputs(), "") {
 		t.Run("import -o "+format, func(t *testing.T) {
-			var errOut logBuffer
-			r := newReport(format, "https://127.0.0.1:1", io.Discard, &errOut, newProgress(io.Discard))
-			r.add("r.example.com/a", &importer.Result{Warnings: []string{hostileText}, Images: []importer.ImageResult{{Image: image}}}, nil)
-			r.add("r.example.com/b", nil, fmt.Errorf("the registry: %s", hostileText))
-			r.add("r.example.com/c", nil, &importer.Error{Reason: importer.NotAnImage, Message: "it is an artifact that holds " + hostileText})
-			_ = r.end(nil, importer.Traffic{}, 0)
+			var errOut servertest.LogBuffer
+			r := bulk.NewReport(format, "https://127.0.0.1:1", io.Discard, &errOut, bulk.NewProgress(io.Discard))
+			r.Add("r.example.com/a", &importer.Result{Warnings: []string{hostileText}, Images: []importer.ImageResult{{Image: image}}}, nil)
+			r.Add("r.example.com/b", nil, fmt.Errorf("the registry: %s", hostileText))
+			r.Add("r.example.com/c", nil, &importer.Error{Reason: importer.NotAnImage, Message: "it is an artifact that holds " + hostileText})
+			_ = r.End(nil, importer.Traffic{}, 0)
 			wantPrintable(t, "standard error", errOut.String())
 		})
 	}
 
 	t.Run("error", func(t *testing.T) {
-		var errOut logBuffer
+		var errOut servertest.LogBuffer
 		run(t.Context(), []string{"import", hostileText}, strings.NewReader(""), io.Discard, &errOut)
 		wantPrintable(t, "standard error", errOut.String())
-		var file logBuffer
+		var file servertest.LogBuffer
 		run(t.Context(), []string{"verify", "--policy", hostileText, "r.example.com/a"}, strings.NewReader(""), io.Discard, &file)
 		wantPrintable(t, "what is said of a file", file.String())
 	})
 
 	t.Run("progress", func(t *testing.T) {
-		var out logBuffer
-		newProgress(&out).note(hostileText)
+		var out servertest.LogBuffer
+		bulk.NewProgress(&out).Note(hostileText)
 		wantPrintable(t, "a line above the progress", out.String())
 	})
 
@@ -130,17 +133,17 @@ func TestAttackTextReachesNoTerminal(t *testing.T) {
 		result := importInto(t, images, nil, registry.Host+"/team/app:v1")
 		wantPrintable(t, "the result", result.Images[0].Platform)
 		var out bytes.Buffer
-		r := newReport("wide", "https://127.0.0.1:1", &out, io.Discard, newProgress(io.Discard))
-		r.add(result.Reference, result, nil)
-		_ = r.end(nil, importer.Traffic{}, 0)
+		r := bulk.NewReport("wide", "https://127.0.0.1:1", &out, io.Discard, bulk.NewProgress(io.Discard))
+		r.Add(result.Reference, result, nil)
+		_ = r.End(nil, importer.Traffic{}, 0)
 		wantPrintable(t, "import -o wide", out.String())
 
-		events := &eventRecorder{}
-		if err := events.start(t.Context(), config, config, "test"); err != nil {
+		events := &tidewaiterserver.EventRecorder{}
+		if err := events.Start(t.Context(), config, config, "test"); err != nil {
 			t.Fatal(err)
 		}
-		events.imported(result.Reference, result, errors.New(hostileText))
-		events.flush()
+		events.Imported(result.Reference, result, errors.New(hostileText))
+		events.Flush()
 		list, err := kubernetes.NewForConfigOrDie(config).CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=ImportFailed"})
 		if err != nil || len(list.Items) != 1 {
 			t.Fatalf("events: %v, %v", list, err)

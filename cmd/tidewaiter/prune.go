@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/coreapi/pages"
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
@@ -58,6 +60,7 @@ const (
 type pruneOptions struct {
 	clientOptions
 	confirm, undo, kept bool
+	withoutWorkloads    bool
 	revisions           int
 	younger, grace      time.Duration
 	verdicts            []string
@@ -73,6 +76,8 @@ type pruned struct {
 	Reason     string     `json:"reason,omitempty"`
 	Message    string     `json:"message"`
 	After      *time.Time `json:"after,omitempty"` // when it is deleted
+
+	unasked bool // it is unknown whether workloads need it, and --without-workloads was given
 }
 
 // pruner decides about images page by page. It remembers only which images are revisions of tags.
@@ -98,7 +103,9 @@ func newPruneCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prune",
 		Short: "Delete images that nothing needs, after a grace period in which that is undone with one command",
-		Long: `Delete images that no tag leads to, no pod uses, and no index that stays lists.
+		Long: `Delete images that no tag leads to, no pod uses, no workload needs, and no index
+that stays lists. A workload is what makes pods, whether it runs any or not: a
+Deployment of zero replicas, the ReplicaSet that it may be rolled back to, a CronJob.
 
 Without --confirm nothing is changed: it is shown what would be. With it, images that
 nothing needs are marked (the annotation tidewaiter.dev/prune-after), and a later run
@@ -110,7 +117,8 @@ An image is kept that
   - has the annotation tidewaiter.dev/prune: disabled,
   - is younger than --keep-younger-than,
   - one of the last --keep-tag-revisions images is that a tag has led to,
-  - the server would not delete: a tag leads to it, pods use it, or that is unknown,
+  - the server would not delete: a tag leads to it, pods use it, workloads need it, or
+    that is unknown (--without-workloads: only what workloads need may be unknown),
   - is listed by an index that is not marked: what it lists goes after the index.
 
 The exit code is 0 when all was decided and done, 1 when some images were kept
@@ -123,7 +131,7 @@ nothing could be.`,
   tidewaiter prune --confirm
 
   # Only what nobody has signed; keep ten images of each tag, and all of the last 30 days
-  tidewaiter prune --verdict Unsigned --keep-tag-revisions 10 --keep-younger-than 720h --confirm
+  tidewaiter prune --verdict Unsigned,NoPolicy --keep-tag-revisions 10 --keep-younger-than 720h --confirm
 
   # Undo
   tidewaiter prune --undo --confirm
@@ -139,7 +147,7 @@ nothing could be.`,
 			if err != nil {
 				return err
 			}
-			images, err := metadata.NewForConfig(l.config)
+			images, err := metadata.NewForConfig(l.Config)
 			if err != nil {
 				return err
 			}
@@ -150,8 +158,12 @@ nothing could be.`,
 			if !o.confirm {
 				fmt.Fprintln(cmd.ErrOrStderr(), "nothing was changed: --confirm does")
 			}
-			if n := p.counts[decisionFail] + p.counts[decisionKeep+" "+annotation.UnknownReason] + p.counts[decisionUnmark+" "+annotation.UnknownReason]; n > 0 {
-				return &exitError{code: exitSome, err: fmt.Errorf("of %d images it is unknown whether something needs them, or they could not be changed", n)}
+			n := p.counts[decisionFail]
+			for _, unknown := range []string{annotation.UnknownReason, annotation.WorkloadsReason} {
+				n += p.counts[decisionKeep+" "+unknown] + p.counts[decisionUnmark+" "+unknown]
+			}
+			if n > 0 {
+				return &cli.Exit{Code: cli.ExitSome, Err: fmt.Errorf("of %d images it is unknown whether something needs them, or they could not be changed", n)}
 			}
 			return nil
 		},
@@ -160,9 +172,10 @@ nothing could be.`,
 	f.BoolVar(&o.confirm, "confirm", false, "change what is shown, instead of only showing it")
 	f.IntVar(&o.revisions, "keep-tag-revisions", 3, "keep so many images of each tag that its registry has: those it led to last")
 	f.DurationVar(&o.younger, "keep-younger-than", time.Hour, "keep images that were stored less than this ago")
-	f.StringSliceVar(&o.verdicts, "verdict", nil, "only images with one of these verdicts: True, ByIndex, False, Unknown, Unsigned; without it, with any")
+	f.StringSliceVar(&o.verdicts, "verdict", nil, "only images with one of these verdicts: True, ByIndex, False, Unknown, Unsigned (a policy demands a signature), NoPolicy; without it, with any")
 	f.DurationVar(&o.grace, "grace", 24*time.Hour, "time from marking an image to deleting it, in which --undo helps")
 	f.BoolVar(&o.undo, "undo", false, "take the marks off, and delete nothing")
+	f.BoolVar(&o.withoutWorkloads, "without-workloads", false, "delete also while it is unknown what workloads need: then pods and tags alone keep images")
 	f.BoolVar(&o.kept, "kept", false, "show what is kept, too, instead of counting it")
 	f.StringVarP(&o.output, "output", "o", "", "json, instead of a table")
 	o.addFlags(cmd)
@@ -174,12 +187,12 @@ func (o *pruneOptions) check() error {
 		return err
 	}
 	if o.revisions < 0 || o.younger < 0 || o.grace < 0 {
-		return misuse(errors.New("--keep-tag-revisions, --keep-younger-than and --grace cannot be negative"), "0 keeps nothing by that")
+		return cli.Misuse(errors.New("--keep-tag-revisions, --keep-younger-than and --grace cannot be negative"), "0 keeps nothing by that")
 	}
-	known := []string{verdicts.VerifiedTrue, verdicts.ByIndex, verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.Unsigned}
+	known := []string{verdicts.VerifiedTrue, verdicts.ByIndex, verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.Unsigned, verdicts.NoPolicy}
 	for _, verdict := range o.verdicts {
 		if !slices.Contains(known, verdict) {
-			return misuse(fmt.Errorf("--verdict %s is not known", verdict), "it is one of %s", strings.Join(known, ", "))
+			return cli.Misuse(fmt.Errorf("--verdict %s is not known", verdict), "it is one of %s", strings.Join(known, ", "))
 		}
 	}
 	return nil
@@ -201,7 +214,7 @@ func (p *pruner) run(ctx context.Context, out io.Writer) error {
 		}
 	}
 	for _, selector := range selected {
-		err := pruneEach(ctx, prunePage, selector, p.images.List, func(list *metav1.PartialObjectMetadataList) error {
+		err := pages.Each(ctx, metav1.ListOptions{Limit: prunePage, FieldSelector: selector}, p.images.List, func(list *metav1.PartialObjectMetadataList) error {
 			for i := range list.Items {
 				if err := p.one(ctx, &list.Items[i]); err != nil {
 					return err
@@ -214,23 +227,6 @@ func (p *pruner) run(ctx context.Context, out io.Writer) error {
 		}
 	}
 	return end()
-}
-
-// pruneEach reads a list page by page.
-func pruneEach[L metav1.ListInterface](ctx context.Context, limit int64, selector string, list func(context.Context, metav1.ListOptions) (L, error), visit func(L) error) error {
-	options := metav1.ListOptions{Limit: limit, FieldSelector: selector}
-	for {
-		page, err := list(ctx, options)
-		if err != nil {
-			return err
-		}
-		if err := visit(page); err != nil {
-			return err
-		}
-		if options.Continue = page.GetContinue(); options.Continue == "" {
-			return nil
-		}
-	}
 }
 
 // readRevisions reads which images the tags have led to lately.
@@ -253,7 +249,7 @@ func (p *pruner) readRevisions(ctx context.Context) error {
 			}
 		}
 	}
-	err := pruneEach(ctx, pruneTagsPage, "", p.client.ListTags, func(list *imagev1.ImageTagList) error {
+	err := pages.Each(ctx, metav1.ListOptions{Limit: pruneTagsPage}, p.client.ListTags, func(list *imagev1.ImageTagList) error {
 		for i := range list.Items {
 			if tag := &list.Items[i]; tag.Status != nil {
 				keep(tag.Namespace+"/"+tag.Name, tag.Status.Items)
@@ -264,7 +260,7 @@ func (p *pruner) readRevisions(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return pruneEach(ctx, pruneTagsPage, "", p.client.ListStreams, func(list *imagev1.ImageStreamList) error {
+	return pages.Each(ctx, metav1.ListOptions{Limit: pruneTagsPage}, p.client.ListStreams, func(list *imagev1.ImageStreamList) error {
 		for i := range list.Items {
 			stream := &list.Items[i]
 			if stream.Annotations[tags.Auto] != "" {
@@ -304,7 +300,7 @@ func (p *pruner) one(ctx context.Context, image *metav1.PartialObjectMetadata) e
 	d.Message = printable.Line(d.Message, maxPruneReason)
 	p.counts[d.Decision]++
 	p.counts[d.Decision+" "+d.Reason]++
-	if d.Decision == decisionKeep && !p.kept && d.Reason != annotation.UnknownReason {
+	if d.Decision == decisionKeep && !p.kept && d.Reason != annotation.UnknownReason && d.Reason != annotation.WorkloadsReason {
 		return nil
 	}
 	return p.report(d)
@@ -367,26 +363,34 @@ func (p *pruner) decide(ctx context.Context, image *metav1.PartialObjectMetadata
 	if above.Continue != "" {
 		return keep(keptListed, "more than %d indexes list it", prunePage)
 	}
-	options := p.precondition(image)
+	options, d := p.precondition(image), pruned{Message: "nothing needs it"}
 	options.DryRun = []string{metav1.DryRunAll}
 	if err := p.images.Delete(ctx, image.Name, options); err != nil {
-		if reason, message := refusal(err); reason != "" {
+		reason, message := refusal(err)
+		switch {
+		case reason == "":
+			return pruned{}, err
+		case reason != annotation.WorkloadsReason || !p.withoutWorkloads:
 			return keep(reason, "%s", message)
 		}
-		return pruned{}, err
+		d = pruned{Message: "nothing is known to need it", unasked: true}
 	}
 	switch {
 	case !marked:
 		after = p.now().Add(p.grace).UTC().Truncate(time.Second)
-		return pruned{Decision: decisionMark, Message: "nothing needs it", After: &after}, nil
+		d.Decision = decisionMark
 	case p.now().Before(after):
-		return pruned{Decision: decisionWait, Message: "nothing needs it", After: &after}, nil
+		d.Decision = decisionWait
+	default:
+		d.Decision = decisionDelete
+		d.Message += ", and it was marked"
 	}
-	return pruned{Decision: decisionDelete, Message: "nothing needs it, and it was marked", After: &after}, nil
+	d.After = &after
+	return d, nil
 }
 
-// refusal returns why the server would not delete an image; no reason if err is another error. Where nothing is known,
-// it names what is unknown.
+// refusal returns why the server would not delete an image; no reason if err is another error. Of several reasons it is
+// the first that is known, else that pods and tags are unknown, and last that workloads are.
 func refusal(err error) (reason, message string) {
 	var status apierrors.APIStatus
 	if !apierrors.IsConflict(err) || !errors.As(err, &status) {
@@ -394,8 +398,10 @@ func refusal(err error) (reason, message string) {
 	}
 	reason, message = keptChanged, "it has changed meanwhile"
 	if details := status.Status().Details; details != nil {
+		weak := []string{annotation.UnknownReason, annotation.WorkloadsReason, keptChanged}
 		for _, cause := range details.Causes {
-			if reason == keptChanged || reason == annotation.UnknownReason {
+			// The index of a reason that is known is -1.
+			if slices.Index(weak, string(cause.Type)) < slices.Index(weak, reason) {
 				reason, message = string(cause.Type), cause.Message
 			}
 		}
@@ -413,6 +419,13 @@ func (p *pruner) do(ctx context.Context, image *metav1.PartialObjectMetadata, d 
 	var value any
 	switch d.Decision {
 	case decisionDelete:
+		if d.unasked {
+			words := strings.TrimPrefix(image.Annotations[annotation.AllowDelete]+","+annotation.WorkloadsReason, ",")
+			var err error
+			if image, err = p.annotate(ctx, image, annotation.AllowDelete, words); err != nil {
+				return err
+			}
+		}
 		return p.images.Delete(ctx, image.Name, p.precondition(image))
 	case decisionMark:
 		value = d.After.Format(time.RFC3339)
@@ -420,14 +433,19 @@ func (p *pruner) do(ctx context.Context, image *metav1.PartialObjectMetadata, d 
 	default:
 		return nil
 	}
+	_, err := p.annotate(ctx, image, annotation.PruneAfter, value)
+	return err
+}
+
+// annotate writes an annotation, or takes it off if the value is nil, unless the image has changed since.
+func (p *pruner) annotate(ctx context.Context, image *metav1.PartialObjectMetadata, name string, value any) (*metav1.PartialObjectMetadata, error) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"resourceVersion": image.ResourceVersion, "annotations": map[string]any{annotation.PruneAfter: value},
+		"resourceVersion": image.ResourceVersion, "annotations": map[string]any{name: value},
 	}})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = p.images.Patch(ctx, image.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	return err
+	return p.images.Patch(ctx, image.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 }
 
 // printTo prepares to write decisions to out. end finishes the output.

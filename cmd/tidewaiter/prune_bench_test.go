@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
@@ -71,7 +72,7 @@ func pruneProcess(b *testing.B, dir string, args ...string) (counts map[string]i
 	if err != nil {
 		b.Fatal(err)
 	}
-	cmd := exec.Command(self, append([]string{"prune", "--kubeconfig", kubeconfigPath(dir), "--keep-younger-than=0s", "--grace=0s", "-o", "json"}, args...)...)
+	cmd := exec.Command(self, append([]string{"prune", "--kubeconfig", server.KubeconfigPath(dir), "--keep-younger-than=0s", "--grace=0s", "-o", "json"}, args...)...)
 	cmd.Env = append(os.Environ(), serveEnv+"=1")
 	var out bytes.Buffer
 	cmd.Stdout = &out
@@ -109,7 +110,7 @@ func seedHistories(b *testing.B, dir string, n int) (kept int) {
 			img := &imagev1.Image{
 				ObjectMeta:           metav1.ObjectMeta{Name: manifest.Digest([]byte(raw)), UID: "00000000-0000-4000-8000-000000000000", CreationTimestamp: at},
 				DockerImageReference: ref.Bare().WithDigest(manifest.Digest([]byte(raw))).String(),
-				DockerImageManifest:  raw, DockerImageConfig: maker.config,
+				DockerImageManifest:  raw, DockerImageConfig: maker.Config,
 			}
 			tags.Lead(tag, ref, img.Name, at)
 			writers.Go(func() error {

@@ -1,9 +1,13 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"maps"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,11 +17,19 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
+	"github.com/tidewaiter/tidewaiter/coreapi/clusters/clustertest"
+	"github.com/tidewaiter/tidewaiter/coreapi/pages/pagestest"
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
@@ -41,8 +53,8 @@ func newPruning(t *testing.T, configFile string) *pruning {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := serveWith(t, serverOptions{dataDir: dir, configFile: configFile}, listener)
-	p := &pruning{t: t, kubeconfig: kubeconfigPath(dir), kube: kubernetes.NewForConfigOrDie(config)}
+	config := serveWith(t, server.Options{DataDir: dir, ConfigFile: configFile}, listener)
+	p := &pruning{t: t, kubeconfig: server.KubeconfigPath(dir), kube: kubernetes.NewForConfigOrDie(config)}
 	if p.images, err = imageclient.New(config); err != nil {
 		t.Fatal(err)
 	}
@@ -138,6 +150,30 @@ func (p *pruning) want(when string, got map[int]string, want map[int]string) {
 	}
 }
 
+// expiringImages are images whose lists expire after each page.
+type expiringImages struct{ metadata.Getter }
+
+func (e expiringImages) List(ctx context.Context, options metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	return pagestest.Expiring(e.Getter.List)(ctx, options)
+}
+
+// Pruning that takes longer than the server keeps a list for handles all images.
+func TestPruneThroughExpiredLists(t *testing.T) {
+	p := newPruning(t, "")
+	for n := range 5 {
+		p.create(n)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", p.kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	images := metadata.NewForConfigOrDie(config).Resource(imagev1.GroupVersion.WithResource("images"))
+	pruner := &pruner{pruneOptions: &pruneOptions{now: time.Now}, images: expiringImages{images}, client: p.images, counts: map[string]int{}}
+	if err := pruner.run(t.Context(), io.Discard); err != nil || pruner.counts[decisionMark] != 5 {
+		t.Errorf("decided was %v: %v", pruner.counts, err)
+	}
+}
+
 // mark writes when an image may be deleted.
 func (p *pruning) mark(n int, after string) {
 	p.t.Helper()
@@ -184,49 +220,49 @@ func TestPrune(t *testing.T) {
 
 	fresh := map[int]string{1: "mark", 2: "mark", 3: "mark", 4: "keep revision", 5: "keep revision", 6: "mark", 7: "keep used", 8: "mark", 9: "mark",
 		10: "keep listed", 11: "mark", 12: "keep revision", 13: "keep revision"}
-	got, out := p.run(exitOK)
+	got, out := p.run(cli.ExitOK)
 	p.want("a dry run", got, fresh)
 	if !strings.Contains(out, "listed by index "+pruneDigest(13)+", one of the last 3 images of default/a.example.com--team--app:v1") || !strings.Contains(out, "pod local/default/web uses it") {
 		t.Errorf("it says %s", out)
 	}
-	got, _ = p.run(exitOK, "--keep-younger-than", "1h")
+	got, _ = p.run(cli.ExitOK, "--keep-younger-than", "1h")
 	for n, decision := range got {
 		if decision != "keep young" {
 			t.Errorf("with --keep-younger-than image %d is %q", n, decision)
 		}
 	}
-	got, _ = p.run(exitOK, "--keep-tag-revisions", "0")
+	got, _ = p.run(cli.ExitOK, "--keep-tag-revisions", "0")
 	if got[4] != "mark" || got[13] != "mark" || got[5] != "keep tagged" {
 		t.Errorf("without revisions: %v", got)
 	}
-	got, _ = p.run(exitOK, "--verdict", "True,False")
+	got, _ = p.run(cli.ExitOK, "--verdict", "True,False")
 	p.want("with other verdicts", got, nil)
-	got, _ = p.run(exitOK, "--verdict", "Unsigned")
+	got, _ = p.run(cli.ExitOK, "--verdict", "NoPolicy")
 	p.want("with the verdict that all have", got, fresh)
 	if all := p.stored(); len(all) != 13 {
 		t.Fatalf("after dry runs there are %v", all)
 	}
 
-	p.run(exitOK, "--confirm")
+	p.run(cli.ExitOK, "--confirm")
 	waiting := map[int]string{1: "wait", 2: "wait", 3: "wait", 4: "keep revision", 5: "keep revision", 6: "wait", 7: "keep used", 8: "wait", 9: "wait",
 		11: "wait", 12: "keep revision", 13: "keep revision"}
-	got, _ = p.run(exitOK)
+	got, _ = p.run(cli.ExitOK)
 	waiting[10] = got[10] // by the order of digests it was looked at before or after its index
 	if got[10] != "mark" && got[10] != "wait" {
 		t.Errorf("what a marked index lists is %q", got[10])
 	}
 	p.want("after the first run", got, waiting)
-	p.run(exitOK, "--confirm")
+	p.run(cli.ExitOK, "--confirm")
 	if all := p.stored(); len(all) != 13 {
 		t.Errorf("within the grace period there are %v", all)
 	}
 
 	// Undone, for all and by hand for one.
-	got, _ = p.run(exitOK, "--undo", "--confirm")
+	got, _ = p.run(cli.ExitOK, "--undo", "--confirm")
 	if got[1] != "unmark undone" || got[4] != "keep undone" {
 		t.Errorf("undone: %v", got)
 	}
-	got, _ = p.run(exitOK)
+	got, _ = p.run(cli.ExitOK)
 	p.want("after it was undone", got, fresh)
 
 	// The grace period of some is over; of these one has got a tag since, and one a mark that nobody can read.
@@ -236,24 +272,24 @@ func TestPrune(t *testing.T) {
 	}
 	p.mark(3, "tomorrow")
 	p.lead("v2", 2)
-	got, _ = p.run(exitOK, "--confirm")
+	got, _ = p.run(cli.ExitOK, "--confirm")
 	for n, want := range map[int]string{1: "delete", 2: "unmark revision", 3: "mark", 4: "unmark revision", 8: "mark"} {
 		if got[n] != want {
 			t.Errorf("image %d is %q, want %q", n, got[n], want)
 		}
 	}
-	p.run(exitOK, "--confirm")
+	p.run(cli.ExitOK, "--confirm")
 	if got, want := p.stored(), []int{2, 3, 4, 5, 6, 7, 8, 9, 12, 13}; !slices.Equal(got, want) {
 		t.Errorf("left are %v, want %v", got, want)
 	}
 
 	// Without a grace period it takes two runs all the same. The table has what changes, and counts the rest.
-	if code, stdout, stderr := tidewaiter(t, "prune", "--keep-younger-than=0", "--grace=0", "--undo", "--confirm", "--kubeconfig", p.kubeconfig); code != exitOK {
+	if code, stdout, stderr := tidewaiter(t, "prune", "--keep-younger-than=0", "--grace=0", "--undo", "--confirm", "--kubeconfig", p.kubeconfig); code != cli.ExitOK {
 		t.Fatalf("%d: %s%s", code, stdout, stderr)
 	}
 	for _, want := range []string{" mark   ", " delete   "} {
 		code, stdout, stderr := tidewaiter(t, "prune", "--keep-younger-than=0", "--grace=0", "--confirm", "--kubeconfig", p.kubeconfig)
-		if code != exitOK || strings.Count(stdout, want) != 4 || !strings.Contains(stdout, "nothing needs it") || !strings.Contains(stdout, "(a.example.com/team/app)\n") ||
+		if code != cli.ExitOK || strings.Count(stdout, want) != 4 || !strings.Contains(stdout, "nothing needs it") || !strings.Contains(stdout, "(a.example.com/team/app)\n") ||
 			!strings.Contains(stdout, "keep revision: 5, keep used: 1") {
 			t.Errorf("%d: %s%s", code, stdout, stderr)
 		}
@@ -287,13 +323,13 @@ func TestPruneDisabled(t *testing.T) {
 	}
 	annotate(1, annotation.PruneDisabled)
 	annotate(11, "false") // by somebody who did not look it up
-	got, out := p.run(exitOK, "--confirm")
+	got, out := p.run(cli.ExitOK, "--confirm")
 	p.want("disabled", got, map[int]string{1: "unmark disabled", 2: "delete", 3: "unmark listed", 4: "unmark listed", 11: "unmark disabled"})
 	if !strings.Contains(out, "tidewaiter.dev/prune: disabled") {
 		t.Errorf("it says %s", out)
 	}
 	annotate(1, nil)
-	got, _ = p.run(exitOK, "--confirm")
+	got, _ = p.run(cli.ExitOK, "--confirm")
 	p.want("enabled again", got, map[int]string{1: "mark", 3: "keep listed", 4: "keep listed", 11: "keep disabled"})
 	if left, want := p.stored(), []int{1, 3, 4, 11}; !slices.Equal(left, want) {
 		t.Errorf("left are %v, want %v", left, want)
@@ -308,20 +344,62 @@ func TestPruneKeepsWhatIsUnknown(t *testing.T) {
 	if err := clientcmd.WriteToFile(*to, away); err != nil {
 		t.Fatal(err)
 	}
-	p := newPruning(t, writeConfig(t, "clusters:\n- {name: away, kubeconfig: "+away+"}\n"))
+	p := newPruning(t, servertest.WriteConfig(t, "clusters:\n- {name: away, kubeconfig: "+away+"}\n"))
 	p.create(1)
 	p.create(2)
 	p.mark(2, "2001-01-01T00:00:00Z")
-	got, out := p.run(exitSome, "--confirm")
+	got, out := p.run(cli.ExitSome, "--confirm")
 	p.want("a cluster is away", got, map[int]string{1: "keep unknown", 2: "unmark unknown"})
 	if !strings.Contains(out, "it is unknown whether pods use it: the pods of cluster away are not known yet") || len(p.stored()) != 2 {
 		t.Errorf("%s", out)
 	}
 }
 
+// While workloads of a cluster may not be listed nothing is pruned, unless somebody says so. What is known to be needed stays in any
+// case, and so does what the configuration's kinds need.
+func TestPruneWithoutWorkloads(t *testing.T) {
+	cluster := clustertest.New(t)
+	cluster.Serve("argoproj.io/v1alpha1", "Rollout")
+	for kind, n := range map[string]int{"apps/v1 Deployment": 1, "argoproj.io/v1alpha1 Rollout": 2} {
+		gv, kind, _ := strings.Cut(kind, " ")
+		cluster.Set(&unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": gv, "kind": kind, "metadata": map[string]any{"namespace": "team", "name": "app"},
+			"spec": map[string]any{"replicas": int64(0), "template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"image": "a.example.com/team/app@" + pruneDigest(n)}}}}},
+		}})
+	}
+	cluster.Forbid("cronjobs")
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(kubeconfig, cluster.Kubeconfig(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := newPruning(t, servertest.WriteConfig(t, "clusters:\n- {name: prod, kubeconfig: "+kubeconfig+"}\nworkloads:\n- {group: argoproj.io, resource: rollouts, path: spec.template}\n"))
+	for n := 1; n <= 4; n++ {
+		p.create(n)
+	}
+	p.mark(3, "2001-01-01T00:00:00Z")
+	var got map[int]string
+	var out string
+	want := map[int]string{1: "keep needed", 2: "keep needed", 3: "unmark workloads", 4: "keep workloads"}
+	_ = wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		got, out = p.run(cli.ExitSome)
+		return maps.Equal(got, want), nil // until all is known that can be
+	})
+	p.want("cronjobs may not be listed", got, want)
+	for _, says := range []string{"workload prod/team/deployments/app needs it", "workload prod/team/rollouts/app needs it", "the cronjobs.batch of cluster prod are not known"} {
+		if !strings.Contains(out, says) {
+			t.Errorf("%q is not said: %s", says, out)
+		}
+	}
+	got, _ = p.run(cli.ExitOK, "--without-workloads", "--confirm")
+	p.want("without workloads", got, map[int]string{1: "keep needed", 2: "keep needed", 3: "delete", 4: "mark"})
+	if stored := p.stored(); !slices.Equal(stored, []int{1, 2, 4}) {
+		t.Errorf("stored are %v", stored)
+	}
+}
+
 func TestPruneIsMisused(t *testing.T) {
 	for _, args := range [][]string{{"--grace=-1h"}, {"--keep-tag-revisions=-1"}, {"--verdict=Maybe"}, {"-o", "xml"}, {"REF"}} {
-		if code, stdout, _ := tidewaiter(t, append([]string{"prune", "--data-dir", t.TempDir()}, args...)...); code != exitUsage || stdout != "" {
+		if code, stdout, _ := tidewaiter(t, append([]string{"prune", "--data-dir", t.TempDir()}, args...)...); code != cli.ExitUsage || stdout != "" {
 			t.Errorf("%q: %d %s", args, code, stdout)
 		}
 	}

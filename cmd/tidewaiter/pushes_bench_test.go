@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/bulk"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
@@ -55,7 +56,7 @@ func benchmarkPushes(b *testing.B, rate int, auto bool) {
 	names := bulk.New(o)
 	registries := []*bulkRegistry{startBulkRegistry(b, o), startBulkRegistry(b, o)}
 	s := newHookedServerWith(b, fmt.Sprintf("streams: {auto: %t}\n", auto), registries[0].host, registries[1].host)
-	images, err := imageclient.New(s.config)
+	images, err := imageclient.New(s.Config)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -140,7 +141,7 @@ func benchmarkIsolation(b *testing.B, hanging, each int) {
 			hosts = append(hosts, l.Addr().String())
 		}
 		s := newHookedServer(b, hosts...)
-		images, err := imageclient.New(s.config)
+		images, err := imageclient.New(s.Config)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -230,7 +231,7 @@ func newHookedServerWith(b *testing.B, more string, hosts ...string) hookedServe
 	if err != nil {
 		b.Fatal(err)
 	}
-	return hookedServer{connect(b, serveWith(b, serverOptions{dataDir: filepath.Join(dir, "data"), configFile: config, isolated: true}, listener)), secret}
+	return hookedServer{connect(b, serveWith(b, server.Options{DataDir: filepath.Join(dir, "data"), ConfigFile: config, Isolated: true}, listener)), secret}
 }
 
 // deliver tells that an image was pushed as "repository:tag", as distribution does.
@@ -238,7 +239,7 @@ func (s hookedServer) deliver(host, reference, digest string) (status int, err e
 	repository, tag, _ := strings.Cut(reference, ":")
 	body := fmt.Sprintf(`{"events":[{"id":"%s/%s","timestamp":"2026-05-28T20:26:40Z","action":"push","target":{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":%q,"repository":%q,"tag":%q},"request":{"host":%q}}]}`,
 		host, reference, digest, repository, tag, host)
-	req, err := http.NewRequest(http.MethodPost, s.config.Host+"/hooks/bench", strings.NewReader(body))
+	req, err := http.NewRequest(http.MethodPost, s.Config.Host+"/hooks/bench", strings.NewReader(body))
 	if err != nil {
 		return 0, err
 	}

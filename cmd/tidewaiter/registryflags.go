@@ -1,10 +1,10 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/containers"
 )
@@ -26,8 +26,8 @@ func (o *registryOptions) addFlags(cmd *cobra.Command) {
 }
 
 // importerOptions are the options for an importer, from the flags and the configuration.
-func (o *registryOptions) importerOptions(cfg *config) (importer.Options, error) {
-	files := cfg.files()
+func (o *registryOptions) importerOptions(cfg *server.Config) (importer.Options, error) {
+	files := cfg.Files()
 	if o.authFile != "" {
 		files.AuthFile = o.authFile
 	}
@@ -35,36 +35,14 @@ func (o *registryOptions) importerOptions(cfg *config) (importer.Options, error)
 	if o.creds != "" {
 		credentials, err := containers.ParseCredentials(o.creds)
 		if err != nil {
-			return importer.Options{}, misuse(err, "tidewaiter import --creds user:password …, or --authfile")
+			return importer.Options{}, cli.Misuse(err, "tidewaiter import --creds user:password …, or --authfile")
 		}
 		files.Credentials = credentials
 	}
-	out, err := cfg.importerOptions()
+	out, err := cfg.ImporterOptions()
 	if err != nil {
 		return out, err
 	}
 	out.Insecure = !o.tlsVerify
-	return out, cfg.addFiles(&out, files)
-}
-
-// importerOptions are the options for an importer, from the configuration.
-func (c *config) importerOptions() (importer.Options, error) {
-	networks, err := c.allowedNetworks()
-	return importer.Options{Registries: c.registries(), AllowedNetworks: networks, UserAgent: userAgent()}, err
-}
-
-// addFiles adds the settings of registries in the machine's files.
-func (c *config) addFiles(to *importer.Options, o containers.Options) (err error) {
-	if o.Hosts, err = c.certificates(); err != nil {
-		return err
-	}
-	if o.Mirrors, err = c.mirrors(); err != nil {
-		return err
-	}
-	files, err := containers.New(o)
-	if err != nil {
-		return fmt.Errorf("the files that say how registries are reached: %w", err)
-	}
-	to.Keychain, to.Files = files, files
-	return nil
+	return out, cfg.AddFiles(&out, files)
 }

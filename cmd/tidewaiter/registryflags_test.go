@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
@@ -72,7 +74,7 @@ func TestImportFromARegistryOfOnesOwn(t *testing.T) {
 		{"no user", []string{"--creds", ":pass"}, "USER[:PASSWORD]"},
 	} {
 		code, stdout, stderr := tidewaiter(t, append([]string{"import", "--dry-run", ref}, tc.args...)...)
-		if (code == exitOK) != (tc.want == "") || !strings.Contains(stderr, tc.want) {
+		if (code == cli.ExitOK) != (tc.want == "") || !strings.Contains(stderr, tc.want) {
 			t.Errorf("%s: exit code %d, %s%s, want %q", tc.name, code, stdout, stderr, tc.want)
 		}
 		if strings.Contains(stdout+stderr, "s3cr3t") || strings.Contains(stdout+stderr, base64.StdEncoding.EncodeToString([]byte("robot:"))[:8]) {
@@ -89,19 +91,19 @@ func TestImportFromARegistryOfOnesOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("REGISTRY_AUTH_FILE", auth)
-	if code, stdout, stderr := tidewaiter(t, "import", "--dry-run", ref); code != exitOK {
+	if code, stdout, stderr := tidewaiter(t, "import", "--dry-run", ref); code != cli.ExitOK {
 		t.Errorf("certs.d and REGISTRY_AUTH_FILE: exit code %d, %s%s", code, stdout, stderr)
 	}
 }
 
-// What the user's environment says of registries is no concern of the demonstration.
+// What the user's environment says of registries is not a concern of the demonstration.
 func TestIsolatedImporterReadsNoFiles(t *testing.T) {
 	t.Setenv("REGISTRY_AUTH_FILE", filepath.Join(t.TempDir(), "none.json"))
-	cfg := &config{}
-	if _, err := newPushImporter(cfg, nil, true); err != nil {
+	cfg := &server.Config{}
+	if _, err := server.NewPushImporter(cfg, nil, true); err != nil {
 		t.Error(err)
 	}
-	if _, err := newPushImporter(cfg, nil, false); err == nil || !strings.Contains(err.Error(), "REGISTRY_AUTH_FILE") {
+	if _, err := server.NewPushImporter(cfg, nil, false); err == nil || !strings.Contains(err.Error(), "REGISTRY_AUTH_FILE") {
 		t.Errorf("a server starts without the file that it was told of: %v", err)
 	}
 }
@@ -125,7 +127,7 @@ func TestImportFromAMirror(t *testing.T) {
 	write("NeverContactSource")
 	for _, ref := range []string{source.Host + "/team/app:v1", source.Host + "/team/app@" + digest} {
 		code, stdout, stderr := tidewaiter(t, "import", "--dry-run", "--config", config, ref)
-		if want := ref + " " + digest + " (dry run, from " + mirror.Host + "/copies/team/app)\n"; code != exitOK || stdout != want {
+		if want := ref + " " + digest + " (dry run, from " + mirror.Host + "/copies/team/app)\n"; code != cli.ExitOK || stdout != want {
 			t.Errorf("exit code %d, %q, want %q; %s", code, stdout, want, stderr)
 		}
 	}
@@ -133,7 +135,7 @@ func TestImportFromAMirror(t *testing.T) {
 		t.Errorf("the source was contacted: %v", got)
 	}
 	write("Never")
-	if code, _, stderr := tidewaiter(t, "import", "--dry-run", "--config", config, source.Host+"/team/app:v1"); code == exitOK || !strings.Contains(stderr, `imageTagMirrors[0]: mirrorSourcePolicy "Never" is neither`) {
+	if code, _, stderr := tidewaiter(t, "import", "--dry-run", "--config", config, source.Host+"/team/app:v1"); code == cli.ExitOK || !strings.Contains(stderr, `imageTagMirrors[0]: mirrorSourcePolicy "Never" is neither`) {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }

@@ -16,6 +16,8 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
@@ -50,11 +52,11 @@ func selected(t *testing.T, images *imageclient.Client, selector string) (names 
 // serveIdle serves without what a server does by itself.
 func serveIdle(t *testing.T, dir string) *restclient.Config {
 	t.Helper()
-	s, err := openServer(t.Context(), serverOptions{dataDir: dir}, listen(t))
+	s, err := server.Open(t.Context(), server.Options{DataDir: dir}, listen(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.tasks = nil
+	s.Tasks = nil
 	return runServer(t, s)
 }
 
@@ -87,7 +89,7 @@ func TestStoredReferencesAreMigrated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventuallyTrue(t, "no image in an old form", func() bool { return len(selected(t, images, "warnings=OldReferences")) == 0 })
+	servertest.Eventually(t, "no image in an old form", func() bool { return len(selected(t, images, "warnings=OldReferences")) == 0 })
 	for _, digit := range []string{"1", "2", "3"} {
 		want := oldImage(digit, "docker.io")
 		got, err := images.Get(t.Context(), want.Name, metav1.GetOptions{})
@@ -191,7 +193,7 @@ func TestAttackStoredTextIsMadePrintable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventuallyTrue(t, "no image that is not printable", func() bool { return len(selected(t, images, "unprintable=true")) == 0 })
+	servertest.Eventually(t, "no image that is not printable", func() bool { return len(selected(t, images, "unprintable=true")) == 0 })
 	list, err := images.List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(list.Items) != len(old) {
 		t.Fatalf("%d images, %v", len(list.Items), err)

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -15,6 +18,9 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	testclock "k8s.io/utils/clock/testing"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/bulk"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
@@ -39,7 +45,7 @@ func TestWhatFailedIsTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, stdout, stderr := tidewaiter(t, "import", "--dry-run", "-f", list, "--failures", failed)
-	if code != exitSome {
+	if code != cli.ExitSome {
 		t.Errorf("exit code %d, %s%s", code, stdout, stderr)
 	}
 	if !strings.Contains(stderr, "2 dry run, 1 failed (1 NotFound); ") || !strings.Contains(stderr, " requests, ") {
@@ -50,7 +56,7 @@ func TestWhatFailedIsTriedAgain(t *testing.T) {
 		t.Errorf("%q was written, want %q, %v", written, want, err)
 	}
 	registry.Push("team/app:later", image)
-	if code, stdout, stderr = tidewaiter(t, "import", "--dry-run", "-f", failed, "--failures", failed); code != exitOK {
+	if code, stdout, stderr = tidewaiter(t, "import", "--dry-run", "-f", failed, "--failures", failed); code != cli.ExitOK {
 		t.Errorf("the next run: exit code %d, %s%s", code, stdout, stderr)
 	}
 	if written, err = os.ReadFile(failed); err != nil || len(written) > 0 {
@@ -59,19 +65,19 @@ func TestWhatFailedIsTriedAgain(t *testing.T) {
 
 	// What cannot be listed is tried again, too.
 	registry.Inject("/(tags/list|_catalog)", 2, registrytest.Status(404, "NAME_UNKNOWN"))
-	if code, _, stderr = tidewaiter(t, "import", "--dry-run", "--all-tags", registry.Host+"/team/app", "--failures", failed); code != exitNone {
+	if code, _, stderr = tidewaiter(t, "import", "--dry-run", "--all-tags", registry.Host+"/team/app", "--failures", failed); code != cli.ExitNone {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 	if written, _ = os.ReadFile(failed); string(written) != registry.Host+"/team/app:* # NotFound\n" {
 		t.Errorf("%q was written", written)
 	}
-	if code, _, stderr = tidewaiter(t, "import", "--dry-run", "--catalog", registry.Host, "-f", failed, "--failures", failed); code != exitSome {
+	if code, _, stderr = tidewaiter(t, "import", "--dry-run", "--catalog", registry.Host, "-f", failed, "--failures", failed); code != cli.ExitSome {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 	if written, _ = os.ReadFile(failed); string(written) != registry.Host+"/** # NotFound\n" {
 		t.Errorf("%q was written", written)
 	}
-	if code, stdout, stderr = tidewaiter(t, "import", "--dry-run", "--newest", "5", "-f", failed, "--failures", failed); code != exitOK || strings.Count(stdout, "/team/app:") != 3 {
+	if code, stdout, stderr = tidewaiter(t, "import", "--dry-run", "--newest", "5", "-f", failed, "--failures", failed); code != cli.ExitOK || strings.Count(stdout, "/team/app:") != 3 {
 		t.Errorf("exit code %d, %s%s", code, stdout, stderr)
 	}
 }
@@ -96,8 +102,8 @@ func TestInterruptedIsNotFailed(t *testing.T) {
 	for _, tag := range []string{"v1", "v2", "v3", "v4"} {
 		args = append(args, registry.Host+"/team/app:"+tag)
 	}
-	var stdout, stderr logBuffer
-	if code := run(ctx, args, strings.NewReader(""), &stdout, &stderr); code != exitSome {
+	var stdout, stderr servertest.LogBuffer
+	if code := run(ctx, args, strings.NewReader(""), &stdout, &stderr); code != cli.ExitSome {
 		t.Errorf("exit code %d", code)
 	}
 	if s := stderr.String(); !strings.Contains(s, "1 dry run, 3 not tried; ") || strings.Contains(s, "failed") {
@@ -132,7 +138,7 @@ func TestReportForPrograms(t *testing.T) {
 	for _, tag := range []string{"v1", "chart", "none"} {
 		args = append(args, registry.Host+"/team/app:"+tag)
 	}
-	check := func(s summary) {
+	check := func(s bulk.Summary) {
 		t.Helper()
 		if s.Outcomes["dry run"] != 1 || s.Skipped != 1 || s.Failed[importer.NotFound] != 1 || s.NotTried != 0 || s.Requests < 4 || s.Bytes == 0 || s.Seconds <= 0 {
 			t.Errorf("the report is %+v", s)
@@ -140,19 +146,19 @@ func TestReportForPrograms(t *testing.T) {
 	}
 
 	code, stdout, stderr := tidewaiter(t, append(args, "-o", "jsonl")...)
-	if code != exitSome {
+	if code != cli.ExitSome {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
-	got := map[string]line{}
+	got := map[string]bulk.Line{}
 	lines := strings.Split(strings.TrimSuffix(stdout, "\n"), "\n")
 	for _, text := range lines[:len(lines)-1] {
-		var l line
+		var l bulk.Line
 		if err := json.Unmarshal([]byte(text), &l); err != nil {
 			t.Fatalf("%v: %s", err, text)
 		}
 		got[strings.TrimPrefix(l.Reference, registry.Host+"/team/app:")] = l
 	}
-	var last struct{ Report summary }
+	var last struct{ Report bulk.Summary }
 	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil {
 		t.Fatal(err)
 	}
@@ -177,9 +183,9 @@ func TestReportForPrograms(t *testing.T) {
 	var list struct {
 		Kind   string
 		Items  []map[string]any
-		Report summary
+		Report bulk.Summary
 	}
-	if err := json.Unmarshal([]byte(stdout), &list); err != nil || code != exitSome || list.Kind != "List" || len(list.Items) != 2 {
+	if err := json.Unmarshal([]byte(stdout), &list); err != nil || code != cli.ExitSome || list.Kind != "List" || len(list.Items) != 2 {
 		t.Fatalf("exit code %d, %v, %s%s", code, err, stdout, stderr)
 	}
 	check(list.Report)
@@ -222,19 +228,34 @@ func TestReportForPrograms(t *testing.T) {
 	}
 }
 
+// An error that is not a registry's has a reason, too.
+func TestFailureOfTheAPIHasAReason(t *testing.T) {
+	var out, errOut bytes.Buffer
+	r := bulk.NewReport("jsonl", "https://127.0.0.1:1", &out, &errOut, bulk.NewProgress(io.Discard))
+	r.Add("registry.example/team/app:v1", nil, errors.New("storing image: it was refused"))
+	r.Add("registry.example/team/app:v2", nil, errors.New("storing image: it was refused"))
+	r.Sum(importer.Traffic{}, time.Second)
+	if n := strings.Count(out.String(), `"reason":"Failed"`); n != 2 {
+		t.Errorf("programs are told %s", &out)
+	}
+	if !strings.Contains(errOut.String(), "2 failed (2 Failed)") {
+		t.Errorf("people are told %s", &errOut)
+	}
+}
+
 func TestProgressTellsWhatIsLeft(t *testing.T) {
 	var out strings.Builder
-	p := newProgress(&out)
-	p.width = func() int { return 200 }
+	p := bulk.NewProgress(&out)
+	p.Width = func() int { return 200 }
 	clock := testclock.NewFakePassiveClock(time.Unix(0, 0))
-	p.clock = clock
-	p.planned(100)
+	p.Clock = clock
+	p.Planned(100)
 	for range 20 {
-		p.started(job{ref: reference.Reference{Host: "h", Repository: "a"}})
+		p.Started(bulk.Job{Ref: reference.Reference{Host: "h", Repository: "a"}})
 	}
 	clock.SetTime(clock.Now().Add(4 * time.Second))
 	for range 10 {
-		p.done(func() {})
+		p.Done(func() {})
 	}
 	if s := out.String(); !strings.Contains(s, "10 of 100 done, 10 under way, 2.5 a second, 36s left: h/a") {
 		t.Errorf("%q", s)

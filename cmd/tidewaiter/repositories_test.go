@@ -26,6 +26,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
@@ -35,6 +36,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
+	"github.com/tidewaiter/tidewaiter/web/admission"
 )
 
 // brought is a finder that finds what each repository is said to bring.
@@ -57,7 +59,7 @@ func (b *brought) Find(_ context.Context, digest name.Digest, _ reference.Refere
 // harbour is a server with policies, a registry, and what is found there.
 type harbour struct {
 	t        *testing.T
-	config   *restclient.Config
+	Config   *restclient.Config
 	images   *imageclient.Client
 	registry *registrytest.Registry
 	found    *brought
@@ -81,8 +83,8 @@ func newHarbour(t *testing.T, keys map[string]*signaturestest.Key) *harbour {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.config = serveWith(t, serverOptions{dataDir: t.TempDir(), policy: file}, listener)
-	if h.images, err = imageclient.New(h.config); err != nil {
+	h.Config = serveWith(t, server.Options{DataDir: t.TempDir(), Policy: file}, listener)
+	if h.images, err = imageclient.New(h.Config); err != nil {
 		t.Fatal(err)
 	}
 	return h
@@ -225,7 +227,7 @@ func TestSurplusSignatureThatANamespaceTrusts(t *testing.T) {
 	}
 	h.bring("team/app", digest, all...)
 	h.importTag("team/app:v1")
-	client, err := dynamic.NewForConfig(h.config)
+	client, err := dynamic.NewForConfig(h.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,11 +295,11 @@ func TestVerdictOfEachRepository(t *testing.T) {
 
 	// First seen where no policy applies.
 	h.importTag("lab/one:v1")
-	h.want("in the laboratory", digest, "Unsigned", map[string]string{"lab/one": "Unsigned"})
+	h.want("in the laboratory", digest, "NoPolicy", map[string]string{"lab/one": "NoPolicy"})
 	bySigner := h.sign(dev, "dev/one", digest, 0)
 	h.bring("dev/one", digest, bySigner)
 	h.importTag("dev/one:v1")
-	h.want("signed in dev", digest, "True", map[string]string{"dev/one": "True", "lab/one": "Unsigned"})
+	h.want("signed in dev", digest, "True", map[string]string{"dev/one": "True", "lab/one": "NoPolicy"})
 	if c := h.get(digest).Signatures[0].Conditions[0]; !strings.Contains(c.Message, h.registry.Host+"/dev/one") {
 		t.Errorf("the condition does not say where: %q", c.Message)
 	}
@@ -431,7 +433,7 @@ func TestPlatformsOfASignedIndex(t *testing.T) {
 	h.want("a platform that comes later", late, "ByIndex", nil)
 	// Another repository's index vouches for nothing here, nor does that of this one there.
 	h.importTag("other/app:v1")
-	h.want("in another repository as well", late, "ByIndex", map[string]string{"team/app": "ByIndex", "other/app": "Unsigned"})
+	h.want("in another repository as well", late, "ByIndex", map[string]string{"team/app": "ByIndex", "other/app": "NoPolicy"})
 	// The index's signature is replaced by another's, comes back, and the index goes.
 	h.bring("team/app", digest, h.sign(other, "team/app", digest, 0))
 	h.importTag("team/app:v1")
@@ -448,7 +450,7 @@ func TestAttackForgedVerdicts(t *testing.T) {
 	t.Parallel()
 	key := signaturestest.NewKey(t, signaturestest.P256)
 	h := newHarbour(t, map[string]*signaturestest.Key{"team": key})
-	for _, repository := range []string{"team/app", "unpoliced/app"} {
+	for repository, none := range map[string]string{"team/app": "Unsigned", "unpoliced/app": "NoPolicy"} {
 		image, err := sample.New(sample.Spec{Name: repository})
 		if err != nil {
 			t.Fatal(err)
@@ -461,7 +463,7 @@ func TestAttackForgedVerdicts(t *testing.T) {
 			if _, err := h.images.Update(t.Context(), stored, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			h.want(cmp.Or(repository, forge), digest, "Unsigned", map[string]string{repository: "Unsigned"})
+			h.want(cmp.Or(repository, forge), digest, none, map[string]string{repository: none})
 		}
 		deleteTagged(t, h.images, digest)
 		forged := &imagev1.Image{
@@ -471,7 +473,7 @@ func TestAttackForgedVerdicts(t *testing.T) {
 		if _, err := h.images.Create(t.Context(), forged, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		h.want("created so", digest, "Unsigned", map[string]string{repository: "Unsigned"})
+		h.want("created so", digest, none, map[string]string{repository: none})
 	}
 }
 
@@ -492,5 +494,105 @@ func deleteTagged(t *testing.T, images *imageclient.Client, name string) {
 	}
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// What a pod asks for is judged when it asks: also where an image is in more repositories than it holds verdicts of, and by
+// the tag that is asked for, which somebody without a key can move to an older image that is signed.
+func TestAdmissionJudgesWhatIsAsked(t *testing.T) {
+	t.Parallel()
+	key, release := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
+	h := newHarbour(t, map[string]*signaturestest.Key{"other": key})
+	host, objects := h.registry.Host, policiesOf(t, h.Config)
+	objects.create(signaturestest.Document("base", `["`+host+`/team"]`, signaturestest.TrustKey(key, nil), "{matchPolicy: ExactRepository, exactRepository: {repository: "+host+"/base/image}}"))
+	objects.create(signaturestest.Document("release", `["`+host+`/app"]`, signaturestest.TrustKey(release, nil), ""))
+	client, err := restclient.HTTPClientFor(h.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.CloseIdleConnections)
+	check := func(image string, allowed bool, want string) {
+		t.Helper()
+		got := askAdmission(t, client, h.Config.Host+admission.Path, review(host+"/"+image))
+		if got.Allowed != allowed || !allowed && !strings.Contains(got.Result.Message, want) {
+			t.Errorf("a pod with %s is answered %+v", image, got)
+		}
+	}
+
+	base, err := sample.New(sample.Spec{Name: "base"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const copies = annotation.MaxRepositories + 2
+	digest := ""
+	for i := range copies {
+		repository := fmt.Sprintf("team/app%02d", i)
+		digest = h.registry.Push(repository+":v1", base)
+		if i != 5 {
+			h.bring(repository, digest, h.sign(key, "base/image", digest, 0))
+		}
+		h.importTag(repository + ":v1")
+	}
+	for i := range copies {
+		check(fmt.Sprintf("team/app%02d:v1", i), i != 5, "Unsigned")
+		check(fmt.Sprintf("team/app%02d@%s", i, digest), i != 5, "Unsigned")
+	}
+	h.want("in many repositories", digest, "Unsigned", map[string]string{"team/app00": "True", "team/app33": "Unknown"})
+
+	old, err := sample.New(sample.Spec{Name: "old"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest = h.registry.Push("app:v1.0", old)
+	h.registry.Push("app:v2.0", old)
+	h.bring("app", digest, h.sign(release, "app:v1.0", digest, 0))
+	h.importTag("app:v1.0")
+	h.importTag("app:v2.0")
+	check("app:v1.0", true, "")
+	check("app@"+digest, true, "")
+	check("app:v2.0", false, "which by MatchRepoDigestOrExact is not the reference "+host+"/app:v2.0")
+}
+
+// Whoever may push makes nothing unknown that a policy would refuse, where what is unknown is admitted.
+func TestAttackForceUnknown(t *testing.T) {
+	t.Parallel()
+	key := signaturestest.NewKey(t, signaturestest.P256)
+	h := newHarbour(t, map[string]*signaturestest.Key{"other": key})
+	document := signaturestest.Document("lenient", `["`+h.registry.Host+`/team"]`, signaturestest.TrustKey(key, nil), "{matchPolicy: MatchRepository}")
+	policiesOf(t, h.Config).create(strings.Replace(document, "metadata: {", "metadata: {annotations: {tidewaiter.dev/admission-unknown: allow}, ", 1))
+	client, err := restclient.HTTPClientFor(h.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.CloseIdleConnections)
+	for _, tc := range []struct {
+		name    string
+		bring   func(at, digest string)
+		allowed bool
+	}{
+		{"nothing", func(string, string) {}, false},
+		{"more referrers than are looked at", func(at, _ string) {
+			h.found.annotations[at] = map[string]string{annotation.Unusable: "more than 64", annotation.Cut: "true"}
+		}, false},
+		{"a signature that is too large", func(at, _ string) { h.found.annotations[at] = map[string]string{annotation.Unusable: "too large"} }, false},
+		{"a signature in a format that is not known", func(at, digest string) {
+			content := signaturestest.Marshal(t, key.Bundle(t, signaturestest.Statement(digest, "https://spdx.dev/Document")))
+			h.found.signatures[at] = []imagev1.ImageSignature{{ObjectMeta: metav1.ObjectMeta{Name: signatures.Name(digest, content)}, Type: signatures.TypeBundle, Content: content}}
+		}, false},
+		{"a registry that cannot be read", func(at, _ string) { h.found.annotations[at] = map[string]string{annotation.Unread: "a web page"} }, true},
+	} {
+		image, err := sample.New(sample.Spec{Name: tc.name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		digest := h.registry.Push("team/app:v1", image)
+		tc.bring("team/app@"+digest, digest)
+		h.importTag("team/app:v1")
+		if got := askAdmission(t, client, h.Config.Host+admission.Path, review(h.registry.Host+"/team/app@"+digest)); got.Allowed != tc.allowed {
+			t.Errorf("%s: answered %+v", tc.name, got)
+		}
+		if verified, _, _ := signatures.Summary(h.get(digest)); tc.name != "nothing" && verified != "Unknown" {
+			t.Errorf("%s: the image is %s", tc.name, verified)
+		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// What a client gets wrong is answered 4xx, and is no fault of the server.
+// What a client gets wrong is answered 4xx, and is not a fault of the server.
 func TestRequestsThatCannotBe(t *testing.T) {
 	config := serve(t)
 	client, err := rest.HTTPClientFor(config)
@@ -124,7 +124,7 @@ func TestRefusedRequestsAreCounted(t *testing.T) {
 			unfinished.CloseWithError(ctx.Err())
 		})
 		clients.Go(func() {
-			req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.config.Host+benchPath+"?dryRun=All", body)
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.Config.Host+benchPath+"?dryRun=All", body)
 			if err != nil {
 				t.Error(err)
 				return

@@ -13,6 +13,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/bulk"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
@@ -61,11 +64,11 @@ func TestImportIsResumed(t *testing.T) {
 		t.Fatal(err)
 	}
 	// run imports the list in a process that gets a signal after so many manifests.
-	run := func(after int, sig syscall.Signal) (report summary, state *os.ProcessState, stderr string) {
+	run := func(after int, sig syscall.Signal) (report bulk.Summary, state *os.ProcessState, stderr string) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), self, "import", "-f", list.Name(), "--jobs", fmt.Sprint(jobs), "--no-signatures", "--data-dir", filepath.Join(dir, "data"), "--create-data-dir", "-o", "jsonl")
 		cmd.Env = append(os.Environ(), serveEnv+"=1", "KUBECONFIG=")
-		var out, errOut logBuffer
+		var out, errOut servertest.LogBuffer
 		cmd.Stdout, cmd.Stderr = &out, &errOut
 		mu.Lock() // until there is a process to signal
 		err := cmd.Start()
@@ -76,7 +79,7 @@ func TestImportIsResumed(t *testing.T) {
 		}
 		_ = cmd.Wait() // its state is looked at
 		for text := range strings.Lines(out.String()) {
-			var last struct{ Report *summary }
+			var last struct{ Report *bulk.Summary }
 			if json.Unmarshal([]byte(text), &last) == nil && last.Report != nil {
 				report = *last.Report
 			}
@@ -88,7 +91,7 @@ func TestImportIsResumed(t *testing.T) {
 		t.Fatalf("the first run was not killed: %v, %s", state, stderr)
 	}
 	report, state, stderr := run(*resumed/3, syscall.SIGINT)
-	if state.ExitCode() != exitSome || report.NotTried == 0 || len(report.Failed) > 0 || !strings.Contains(stderr, "interrupted") {
+	if state.ExitCode() != cli.ExitSome || report.NotTried == 0 || len(report.Failed) > 0 || !strings.Contains(stderr, "interrupted") {
 		t.Fatalf("the second run was not interrupted: %v, %+v, %s", state, report, stderr)
 	}
 	if n := report.Outcomes["imported"] + report.Outcomes["unchanged"] + report.NotTried; n != *resumed {

@@ -24,6 +24,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/coreapi/access"
 	"github.com/tidewaiter/tidewaiter/web/admin"
 )
@@ -85,6 +87,33 @@ func bind(t testing.TB, admin kubernetes.Interface, name, role, namespace string
 	})
 }
 
+// kubectl delete all --all -n NAMESPACE deletes what is in the category all: image streams there, and nothing that is of the whole
+// server, nor the tags of registries.
+func TestAttackDeleteAll(t *testing.T) {
+	t.Parallel()
+	_, all, err := kubernetes.NewForConfigOrDie(serveOn(t, t.TempDir(), listen(t))).Discovery().ServerGroupsAndResources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, group := range all {
+		for _, r := range group.APIResources {
+			if !slices.Contains(r.Categories, "all") {
+				continue
+			}
+			if !r.Namespaced {
+				t.Errorf("%s of %s is of the whole server", r.Name, group.GroupVersion)
+			}
+			if strings.HasPrefix(group.GroupVersion, "image.openshift.io/") {
+				names = append(names, r.Name)
+			}
+		}
+	}
+	if !slices.Equal(names, []string{"imagestreams"}) {
+		t.Errorf("of images all is %v", names)
+	}
+}
+
 // Bootstrap roles are there from the start. What they lack comes back with the next
 // start, what an administrator added stays, and so does a role that is to be left alone.
 func TestBootstrapRoles(t *testing.T) {
@@ -130,7 +159,7 @@ func TestBootstrapRoles(t *testing.T) {
 	t.Run("first", first)
 	t.Run("second", func(t *testing.T) {
 		roles := kubernetes.NewForConfigOrDie(serveOn(t, dir, listen(t))).RbacV1().ClusterRoles()
-		for name, want := range map[string][]string{"tidewaiter:importer": {"/added", "events", "images", "imagesignatures", "imagetags", "imagetags/status"}, "tidewaiter:metrics": nil, "system:image-signer": {"images", "imagesignatures", "imagestreams/layers"}} {
+		for name, want := range map[string][]string{"tidewaiter:importer": {"/added", "clusterimagepolicies", "events", "imagepolicies", "images", "imagesignatures", "imagetags", "imagetags/status"}, "tidewaiter:metrics": nil, "system:image-signer": {"images", "imagesignatures", "imagestreams/layers"}} {
 			r, err := roles.Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -215,16 +244,16 @@ func TestDamagedRolesLockNobodyOut(t *testing.T) {
 	const group = "/rbac.authorization.k8s.io/"
 	keys := []string{group + "clusterroles/wrecked-a", group + "clusterrolebindings/wrecked-b", group + "roles/team/wrecked-c", group + "rolebindings/team/wrecked-d", "/core/serviceaccounts/team/wrecked-e"}
 	s := runProcess(t, damaged(t, keys...))
-	client := kubernetes.NewForConfigOrDie(s.config)
+	client := kubernetes.NewForConfigOrDie(s.Config)
 	bind(t, client, "viewer", "view", "")
 	bind(t, client, "editor", "edit", "team")
 	// The roles view and edit are put together after the start.
 	soon(t, "a viewer sees pods", func() bool {
-		_, err := kubernetes.NewForConfigOrDie(as(s.config, "viewer")).CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})
+		_, err := kubernetes.NewForConfigOrDie(as(s.Config, "viewer")).CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})
 		return err == nil
 	})
 	soon(t, "an editor of the namespace sees its pods", func() bool {
-		_, err := kubernetes.NewForConfigOrDie(as(s.config, "editor")).CoreV1().Pods("team").List(t.Context(), metav1.ListOptions{})
+		_, err := kubernetes.NewForConfigOrDie(as(s.Config, "editor")).CoreV1().Pods("team").List(t.Context(), metav1.ListOptions{})
 		return err == nil
 	})
 	soon(t, "a namespace has its service account", func() bool {
@@ -346,7 +375,7 @@ func TestAuthorizationByWebhook(t *testing.T) {
 		"file":  {"--authorization-config=" + file},
 	} {
 		t.Run(name, func(t *testing.T) {
-			config := serveWith(t, serverOptions{dataDir: t.TempDir(), access: accessOptions(t, args...)}, listen(t))
+			config := serveWith(t, server.Options{DataDir: t.TempDir(), Access: accessOptions(t, args...)}, listen(t))
 			for user, want := range map[string]bool{"friend": true, "stranger": false} {
 				client := kubernetes.NewForConfigOrDie(as(config, user))
 				if _, err := client.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{}); (err == nil) != want || err != nil && !apierrors.IsForbidden(err) {
@@ -382,7 +411,7 @@ func TestServeRefusesAuthorization(t *testing.T) {
 	} {
 		dir := filepath.Join(t.TempDir(), "data")
 		root := newRootCommand()
-		var out logBuffer
+		var out servertest.LogBuffer
 		root.SetOut(&out)
 		root.SetErr(&out)
 		root.SetArgs(append([]string{"serve", "--data-dir", dir, "--secure-port", "0"}, args...))
@@ -399,7 +428,7 @@ func TestServeRefusesAuthorization(t *testing.T) {
 // BenchmarkDecisions is what it costs to decide whether somebody may read an image: an
 // administrator, and a viewer among the bindings of fifty people.
 func BenchmarkDecisions(b *testing.B) {
-	s, err := openServer(b.Context(), serverOptions{dataDir: b.TempDir()}, listen(b))
+	s, err := server.Open(b.Context(), server.Options{DataDir: b.TempDir()}, listen(b))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -415,7 +444,7 @@ func BenchmarkDecisions(b *testing.B) {
 			question := authorizer.AttributesRecord{User: who, Verb: "get", APIGroup: "image.openshift.io", APIVersion: "v1", Resource: "images", Name: "a", ResourceRequest: true}
 			b.ReportAllocs()
 			for b.Loop() {
-				if got, _, err := s.access.Authorizer.Authorize(b.Context(), question); got != authorizer.DecisionAllow {
+				if got, _, err := s.Access.Authorizer.Authorize(b.Context(), question); got != authorizer.DecisionAllow {
 					b.Fatal(got, err)
 				}
 			}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -14,46 +15,9 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 )
-
-// Exit codes of every verb. Verbs that handle several things use exitSome when
-// only some of them failed.
-const (
-	exitOK    = 0
-	exitSome  = 1
-	exitNone  = 2
-	exitUsage = 2
-)
-
-// exitError ends the process with a code. Its error, if any, is printed.
-type exitError struct {
-	code int
-	err  error
-}
-
-func (e *exitError) Error() string {
-	if e.err == nil {
-		return fmt.Sprintf("exit code %d", e.code)
-	}
-	return e.err.Error()
-}
-
-func (e *exitError) Unwrap() error { return e.err }
-
-// hintError adds to an error what to do next.
-type hintError struct {
-	err  error
-	hint string
-}
-
-func (e *hintError) Error() string { return e.err.Error() }
-func (e *hintError) Unwrap() error { return e.err }
-
-// withHint adds to err what to do about it.
-func withHint(err error, format string, args ...any) error {
-	return &hintError{err: err, hint: fmt.Sprintf(format, args...)}
-}
 
 // run carries out one command line and returns the exit code.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
@@ -62,22 +26,40 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return explainFlagError(cmd, args, err) })
+	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
-		return exitOK
+		return cli.ExitOK
 	}
-	var exit *exitError
+	var exit *cli.Exit
 	if !errors.As(err, &exit) {
-		exit = &exitError{code: exitNone, err: err}
+		exit = &cli.Exit{Code: cli.ExitNone, Err: err}
 	}
-	if exit.err != nil {
-		fmt.Fprintf(stderr, "error: %s\n", printable.Text(exit.err.Error()))
-		var hint *hintError
-		if errors.As(exit.err, &hint) {
-			fmt.Fprintf(stderr, "hint: %s\n", hint.hint)
+	if exit.Err != nil {
+		text, hint := cli.Explain(cmd.Name(), exit.Err)
+		if wrongNumber.MatchString(text) {
+			text, hint = fmt.Sprintf("%s %s", cmd.CommandPath(), numberOfArguments(text)), "usage: "+cmd.UseLine()
+		}
+		fmt.Fprintf(stderr, "error: %s\n", printable.Text(text))
+		if hint != "" {
+			fmt.Fprintf(stderr, "hint: %s\n", hint)
 		}
 	}
-	return exit.code
+	return exit.Code
+}
+
+// wrongNumber matches Cobra's errors about the number of arguments.
+var wrongNumber = regexp.MustCompile(`^(accepts (at most )?|accepts between |requires at least )\d+( and \d+)? arg\(s\), (only )?received (\d+)$`)
+
+// numberOfArguments says what is wrong with the number of arguments.
+func numberOfArguments(text string) string {
+	switch {
+	case strings.HasSuffix(text, "received 0"):
+		return "needs an argument"
+	case strings.HasPrefix(text, "requires at least"), strings.Contains(text, "only received"):
+		return "needs more arguments"
+	}
+	return "takes fewer arguments"
 }
 
 func newRootCommand() *cobra.Command {
@@ -103,7 +85,6 @@ Images in one SQLite file, and answers kubectl and oc about them.`,
 		},
 	}
 	root.PersistentFlags().IntVarP(&verbosity, "v", "v", 0, "how much to log, to standard error: 0 warnings, 1 progress, up to 10 for all")
-	root.SetFlagErrorFunc(explainFlagError)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(newServeCommand(), newImportCommand(), newVerifyCommand(), newGetCommand(), newDescribeCommand(), newHistoryCommand(), newDiffCommand(), newPruneCommand(), newDemoCommand(), newPodsCommand(), newSpoolCommand(), newCredentialsCommand(),
 		newBackupCommand(), newRestoreCommand(), newDBCommand(), newVersionCommand())
@@ -123,22 +104,74 @@ func setUpLogging(w io.Writer, verbosity int) error {
 			return err
 		}
 	}
-	slog.SetDefault(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})))
+	slog.SetDefault(slog.New(logHandler{slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}), verbosity == 0}))
 	return nil
 }
 
-// explainFlagError adds a corrected command to pflag's error.
-func explainFlagError(cmd *cobra.Command, err error) error {
+// explainFlagError adds a corrected command to pflag's error: the one that was given, with the flag that was meant.
+func explainFlagError(cmd *cobra.Command, args []string, err error) error {
 	usage := func(hint string, args ...any) error {
-		return &exitError{code: exitUsage, err: withHint(err, hint, args...)}
+		return &cli.Exit{Code: cli.ExitUsage, Err: cli.WithHint(err, hint, args...)}
 	}
 	var unknown *pflag.NotExistError
 	if errors.As(err, &unknown) {
-		if near := nearestFlag(cmd, unknown.GetSpecifiedName()); near != "" {
-			return usage("did you mean --%s? Try: %s --%s …", near, cmd.CommandPath(), near)
+		name := unknown.GetSpecifiedName()
+		if near := nearestFlag(cmd, name); near != "" {
+			return usage("did you mean --%s? Try: %s", near, corrected(args, name, near))
 		}
 	}
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) {
+		f := invalid.GetFlag()
+		err = fmt.Errorf("--%s %q is not %s", f.Name, invalid.GetValue(), typeWords(f.Value.Type()))
+		return usage("--%s: %s", f.Name, f.Usage)
+	}
 	return usage("%s --help lists the flags", cmd.CommandPath())
+}
+
+// typeWords says what a flag of a type takes.
+func typeWords(flagType string) string {
+	switch {
+	case strings.HasPrefix(flagType, "int"), strings.HasPrefix(flagType, "uint"):
+		return "a whole number"
+	case strings.HasPrefix(flagType, "float"):
+		return "a number"
+	case flagType == "bool":
+		return "true or false"
+	case flagType == "duration":
+		return "a duration, such as 90s, 10m or 6h"
+	}
+	return "a " + flagType
+}
+
+// corrected is a command line with a flag under another name. It shows no secrets.
+func corrected(args []string, wrong, right string) string {
+	line, hide := []string{"tidewaiter"}, false
+	for _, arg := range args {
+		flag, value, hasValue := strings.Cut(arg, "=")
+		if strings.TrimLeft(flag, "-") == wrong && strings.HasPrefix(flag, "--") {
+			flag = "--" + right
+		}
+		secret := flag == "--token" || flag == "--creds"
+		switch {
+		case hide, secret && hasValue:
+			value = "…"
+		}
+		switch {
+		case hide:
+			arg = "…"
+		case hasValue:
+			arg = flag + "=" + value
+		default:
+			arg = flag
+		}
+		hide = secret && !hasValue
+		if strings.ContainsAny(arg, " \t\"'$*?;&|<>()") {
+			arg = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+		}
+		line = append(line, arg)
+	}
+	return strings.Join(line, " ")
 }
 
 // nearestFlag returns the flag of cmd that name was probably meant to be, or "". It uses

@@ -1,16 +1,23 @@
 package main
 
 import (
+	"errors"
+	"io"
+	"log/slog"
 	"strings"
 	"testing"
 
 	"k8s.io/klog/v2"
+
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/version"
 )
 
 // tidewaiter runs one command line.
 func tidewaiter(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	var out, errOut logBuffer // other servers of the process may log
+	var out, errOut servertest.LogBuffer // other servers of the process may log
 	code = run(t.Context(), args, strings.NewReader(""), &out, &errOut)
 	return code, out.String(), errOut.String()
 }
@@ -39,7 +46,7 @@ func TestMisuseIsExplained(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := tidewaiter(t, tt.args...)
-			if code != exitUsage || stdout != "" {
+			if code != cli.ExitUsage || stdout != "" {
 				t.Errorf("exit code %d, standard output %q", code, stdout)
 			}
 			for _, w := range tt.want {
@@ -48,6 +55,25 @@ func TestMisuseIsExplained(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// No line says where in client-go's code it comes from, and at verbosity 0 its watches say nothing.
+func TestLogHasNoPathsOfSources(t *testing.T) {
+	const path = "pkg/mod/k8s.io/client-go@v0.37.1/tools/cache/reflector.go:343"
+	for verbosity, want := range []int{1, 2} {
+		var out strings.Builder
+		if err := setUpLogging(&out, verbosity); err != nil {
+			t.Fatal(err)
+		}
+		slog.Error("Failed to watch", "err", errors.New("very short watch: "+path+": Unexpected watch close"), "reflector", path)
+		slog.Error("Something else", "err", errors.New(path+": gone"))
+		if got := out.String(); strings.Contains(got, ".go:") || strings.Count(got, "\n") != want || !strings.Contains(got, "err=gone") {
+			t.Errorf("at verbosity %d: %s", verbosity, got)
+		}
+	}
+	if err := setUpLogging(io.Discard, 0); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -67,14 +93,14 @@ func TestWarningsAreLogged(t *testing.T) {
 	}
 }
 
-// Every verb has an example, and help is no error.
+// Every verb has an example, and help is not an error.
 func TestHelp(t *testing.T) {
 	for _, c := range newRootCommand().Commands() {
 		if c.Name() == "help" || c.Hidden {
 			continue
 		}
 		code, stdout, stderr := tidewaiter(t, c.Name(), "--help")
-		if code != exitOK || stderr != "" || !strings.Contains(stdout, "Examples:\n") || !strings.Contains(stdout, "tidewaiter "+c.Name()) {
+		if code != cli.ExitOK || stderr != "" || !strings.Contains(stdout, "Examples:\n") || !strings.Contains(stdout, "tidewaiter "+c.Name()) {
 			t.Errorf("tidewaiter %s --help: exit code %d, %s%s", c.Name(), code, stdout, stderr)
 		}
 	}
@@ -82,7 +108,7 @@ func TestHelp(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	code, stdout, _ := tidewaiter(t, "version")
-	if code != exitOK || !strings.HasPrefix(stdout, "tidewaiter "+buildVersion()+" (go") {
+	if code != cli.ExitOK || !strings.HasPrefix(stdout, "tidewaiter "+version.Build()+" (go") {
 		t.Errorf("exit code %d, %q", code, stdout)
 	}
 }
@@ -92,7 +118,7 @@ func TestDemoOnce(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
 	code, stdout, stderr := tidewaiter(t, "demo", "--once")
-	if code != exitOK {
+	if code != cli.ExitOK {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
 	for _, w := range []string{"verified: True", "verified: Unsigned", "verified: False", "harbour/lighthouse", "ByIndex", "VERDICT"} {

@@ -30,6 +30,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
 	"github.com/tidewaiter/tidewaiter/imageapi"
@@ -116,12 +117,12 @@ func benchScale(b *testing.B, n int) {
 // calls it closes the store.
 func openSeed(t testing.TB, dir string) (*db.DB, *kubestore.Getter) {
 	t.Helper()
-	store, err := db.Open(db.Options{Dir: dir, Views: views()})
+	store, err := db.Open(db.Options{Dir: dir, Views: server.Views()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	getter := kubestore.NewGetter(store, legacyscheme.Codecs, kubestore.Options{})
-	if _, err := imageapi.Storage(getter, imageapi.Options{Scheme: legacyscheme.Scheme, Summarize: summarize}); err != nil {
+	if _, err := imageapi.Storage(getter, imageapi.Options{Scheme: legacyscheme.Scheme, Summarize: server.Summarize}); err != nil {
 		store.Close()
 		t.Fatal(err)
 	}
@@ -157,7 +158,7 @@ func seed(b *testing.B, dir string, n int) (names []string) {
 				},
 				DockerImageReference: "registry.example.com/team/app@" + names[i],
 				DockerImageManifest:  raw(i),
-				DockerImageConfig:    maker.config,
+				DockerImageConfig:    maker.Config,
 				Signatures: []imagev1.ImageSignature{{
 					ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s@%032x", names[i], i)},
 					Type:       imagev1.ImageSignatureTypeAtomicImageV1,
@@ -249,11 +250,11 @@ func runProcessAfter(t testing.TB, command, dir string, flags ...string) *proces
 		}
 	}
 	go io.Copy(io.Discard, out)
-	config, err := kubeconfigConfig(kubeconfigPath(dir))
+	config, err := kubeconfigConfig(server.KubeconfigPath(dir))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &process{connect(t, newAPITarget(config).config), cmd}
+	return &process{connect(t, newAPITarget(config).Config), cmd}
 }
 
 // kill ends the process as kill -9 does, and waits until it is gone.
@@ -334,7 +335,7 @@ var (
 // list is gone, token goes on as of now, as upstream's clients would.
 func readPage(b *testing.B, s *process, query string) (token string, rv int64) {
 	b.Helper()
-	resp, err := s.client.Get(s.config.Host + benchPath + "?" + query)
+	resp, err := s.client.Get(s.Config.Host + benchPath + "?" + query)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -367,7 +368,7 @@ func pageListWatch(b *testing.B, s *process, maker *imageMaker) {
 	_, now := readPage(b, s, "limit=1")
 	for range 10 {
 		others.Go(func() {
-			req, _ := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s%s?watch=true&resourceVersion=%d", s.config.Host, benchPath, now), nil)
+			req, _ := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s%s?watch=true&resourceVersion=%d", s.Config.Host, benchPath, now), nil)
 			resp, err := s.client.Do(req)
 			if err != nil {
 				b.Error(err)

@@ -12,6 +12,9 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/bulk"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
@@ -33,8 +36,8 @@ func TestPatternsChooseRepositoriesAndTags(t *testing.T) {
 		{[]string{"team/**:v1"}, []string{"team/app"}, "team/sub/web:v1"},
 		{[]string{"none/**"}, nil, ""},
 	} {
-		s := selection{include: tc.include, exclude: tc.exclude}
-		if err := s.validate(time.Now()); err != nil {
+		s := bulk.Selection{Include: tc.include, Exclude: tc.exclude}
+		if err := s.Validate(time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		var got []string
@@ -43,9 +46,9 @@ func TestPatternsChooseRepositoriesAndTags(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if s.has(ref) {
+			if s.Has(ref) {
 				got = append(got, r)
-				if !s.hasRepository(ref.Repository) {
+				if !s.HasRepository(ref.Repository) {
 					t.Errorf("%v, %v: %s is chosen, but not its repository", tc.include, tc.exclude, r)
 				}
 			}
@@ -54,7 +57,7 @@ func TestPatternsChooseRepositoriesAndTags(t *testing.T) {
 			t.Errorf("%v without %v: %v, want %s", tc.include, tc.exclude, got, tc.want)
 		}
 	}
-	if s := (selection{exclude: []string{"team/**", "top:pr-*"}}); s.hasRepository("team/app") || !s.hasRepository("top") {
+	if s := (bulk.Selection{Exclude: []string{"team/**", "top:pr-*"}}); s.HasRepository("team/app") || !s.HasRepository("top") {
 		t.Error("tags are listed, or not, for nothing")
 	}
 }
@@ -71,7 +74,7 @@ func TestSelectionMisuse(t *testing.T) {
 		{"--catalog --all-tags", "give one of them"},
 	} {
 		args := append([]string{"import", "--dry-run"}, strings.Fields(tc.args)...)
-		if code, _, stderr := tidewaiter(t, append(args, "registry.example.com/")...); code != exitUsage || !strings.Contains(stderr, tc.want) {
+		if code, _, stderr := tidewaiter(t, append(args, "registry.example.com/")...); code != cli.ExitUsage || !strings.Contains(stderr, tc.want) {
 			t.Errorf("%s: exit code %d, %s", tc.args, code, stderr)
 		}
 	}
@@ -100,7 +103,7 @@ func TestImportSaysWhatIsNoImage(t *testing.T) {
 		{[]string{"--catalog", "quay"}, []string{"registry host"}},
 	} {
 		code, _, stderr := tidewaiter(t, append([]string{"import", "--dry-run"}, tc.args...)...)
-		if code != exitUsage || strings.Contains(stderr, "docker.io") {
+		if code != cli.ExitUsage || strings.Contains(stderr, "docker.io") {
 			t.Errorf("%v: exit code %d, %s", tc.args, code, stderr)
 		}
 		for _, w := range tc.want {
@@ -110,13 +113,13 @@ func TestImportSaysWhatIsNoImage(t *testing.T) {
 		}
 	}
 	for _, s := range []string{"busybox", "busybox:1.36", "team/app", "quay.io/acme/x.tar", "quay.io/acme/x.tar:v1", "docker://quay.io/acme/web:v1"} {
-		if _, err := parseImage(s); err != nil {
+		if _, err := bulk.ParseImage(s); err != nil {
 			t.Errorf("%s: %v", s, err)
 		}
 	}
 }
 
-// A whole registry is imported, of its repositories and tags what was chosen. Charts and signatures are counted and are no failures.
+// A whole registry is imported, of its repositories and tags what was chosen. Charts and signatures are counted and are not failures.
 func TestImportACatalog(t *testing.T) {
 	registry := registrytest.New(t)
 	at := func(day int) v1.Image {
@@ -158,7 +161,7 @@ func TestImportACatalog(t *testing.T) {
 	} {
 		args := append([]string{"import", "--dry-run", "--catalog", registry.Host + "/"}, tc.args...)
 		code, stdout, stderr := tidewaiter(t, args...)
-		if code != exitOK || strings.Contains(stderr, "error") {
+		if code != cli.ExitOK || strings.Contains(stderr, "error") {
 			t.Errorf("%v: exit code %d, %s", tc.args, code, stderr)
 		}
 		var got []string
@@ -175,7 +178,7 @@ func TestImportACatalog(t *testing.T) {
 		}
 	}
 	registry.Inject("_catalog", 0, registrytest.Status(404, "UNSUPPORTED"))
-	if code, _, stderr := tidewaiter(t, "import", "--dry-run", "--catalog", registry.Host); code != exitNone || !strings.Contains(stderr, "error: "+registry.Host+": not found: ") || !strings.Contains(stderr, "--all-tags") {
+	if code, _, stderr := tidewaiter(t, "import", "--dry-run", "--catalog", registry.Host); code != cli.ExitNone || !strings.Contains(stderr, "error: "+registry.Host+": not found: ") || !strings.Contains(stderr, "--all-tags") {
 		t.Errorf("without a catalog: exit code %d, %s", code, stderr)
 	}
 }
@@ -190,7 +193,7 @@ func TestListingWaitsForARegistryThatAsksForIt(t *testing.T) {
 	registry.Push("team/app:v1", image)
 	registry.Inject("/tags/list", 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "2"))
 	code, stdout, stderr := tidewaiter(t, "import", "--dry-run", "--all-tags", registry.Host+"/team/app")
-	if code != exitOK || !strings.Contains(stdout, "team/app:v1") || !strings.Contains(stderr, "asks to be left alone for 2s") {
+	if code != cli.ExitOK || !strings.Contains(stdout, "team/app:v1") || !strings.Contains(stderr, "asks to be left alone for 2s") {
 		t.Errorf("exit code %d, %s%s", code, stdout, stderr)
 	}
 }
@@ -200,11 +203,11 @@ func TestADryRunTrustsTheListOfTags(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	registry := registrytest.New(t)
 	for i := range 30 {
-		registry.Push(fmt.Sprint("team/app:", i), sampleImage(t, fmt.Sprint(i)))
+		registry.Push(fmt.Sprint("team/app:", i), servertest.SampleImage(t, fmt.Sprint(i)))
 	}
-	registry.Push("team/app:latest", sampleImage(t, "latest")) // a list of 30 may be one that was cut
+	registry.Push("team/app:latest", servertest.SampleImage(t, "latest")) // a list of 30 may be one that was cut
 	code, _, stderr := tidewaiter(t, "import", "--dry-run", "--jobs", "1", "--all-tags", registry.Host+"/team/app")
-	if code != exitOK {
+	if code != cli.ExitOK {
 		t.Fatalf("exit code %d, %s", code, stderr)
 	}
 	if n := registry.Count(`manifests/sha256-`); n != 0 {

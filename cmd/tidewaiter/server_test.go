@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
@@ -31,12 +32,12 @@ func serve(t testing.TB) *restclient.Config {
 
 func serveOn(t testing.TB, dir string, listener net.Listener) *restclient.Config {
 	t.Helper()
-	return serveWith(t, serverOptions{dataDir: dir}, listener)
+	return serveWith(t, server.Options{DataDir: dir}, listener)
 }
 
-func serveWith(t testing.TB, o serverOptions, listener net.Listener) *restclient.Config {
+func serveWith(t testing.TB, o server.Options, listener net.Listener) *restclient.Config {
 	t.Helper()
-	s, err := openServer(t.Context(), o, listener)
+	s, err := server.Open(t.Context(), o, listener)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,12 +46,12 @@ func serveWith(t testing.TB, o serverOptions, listener net.Listener) *restclient
 
 // runServer runs s until the test ends. It returns once s is ready, with an
 // administrator's configuration for it.
-func runServer(t testing.TB, s *server) *restclient.Config {
+func runServer(t testing.TB, s *server.Server) *restclient.Config {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	ready, done := make(chan struct{}), make(chan error, 1)
 	go func() {
-		done <- s.run(ctx, func(context.Context) error {
+		done <- s.Run(ctx, func(context.Context) error {
 			close(ready)
 			return nil
 		})
@@ -67,11 +68,11 @@ func runServer(t testing.TB, s *server) *restclient.Config {
 		done <- nil
 		t.Fatalf("the server ended before it was ready: %v", err)
 	}
-	config, err := kubeconfigConfig(s.credentials.Kubeconfig)
+	config, err := kubeconfigConfig(s.Credentials.Kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newAPITarget(config).config
+	return newAPITarget(config).Config
 }
 
 // entries are the names in a folder.
@@ -114,7 +115,7 @@ func TestDamagedObjectsHoldUpNothing(t *testing.T) {
 	t.Parallel()
 	dir := damaged(t, "/core/pods/default/wrecked-pod", "/core/services/default/wrecked-service")
 	s := runProcess(t, dir)
-	client, err := kubernetes.NewForConfig(s.config)
+	client, err := kubernetes.NewForConfig(s.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,15 +149,15 @@ func TestDamagedObjectsHoldUpNothing(t *testing.T) {
 
 // A server that is not ready for long says so, and serves on.
 func TestServerThatIsNotReady(t *testing.T) {
-	s, err := openServer(t.Context(), serverOptions{dataDir: t.TempDir()}, listen(t))
+	s, err := server.Open(t.Context(), server.Options{DataDir: t.TempDir()}, listen(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	told := 0
-	s.readyTimeout = time.Nanosecond
-	s.notReady = func(err error) {
+	s.ReadyTimeout = time.Nanosecond
+	s.NotReady = func(err error) {
 		told++
-		s.readyTimeout = time.Minute
+		s.ReadyTimeout = time.Minute
 	}
 	runServer(t, s)
 	if told != 1 {
@@ -167,13 +168,13 @@ func TestServerThatIsNotReady(t *testing.T) {
 // A server that is told to stop before it is ready stops like any other. It used
 // to end the process.
 func TestServerStopsBeforeItIsReady(t *testing.T) {
-	s, err := openServer(t.Context(), serverOptions{dataDir: t.TempDir()}, listen(t))
+	s, err := server.Open(t.Context(), server.Options{DataDir: t.TempDir()}, listen(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	stop()
-	if err := s.run(ctx, func(context.Context) error { return nil }); err != nil {
+	if err := s.Run(ctx, func(context.Context) error { return nil }); err != nil {
 		t.Error(err)
 	}
 	// What it started ends, too, and nothing of that ends the process.

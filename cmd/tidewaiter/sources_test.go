@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
 
@@ -53,15 +54,15 @@ func TestImportFiles(t *testing.T) {
 		code           int
 		stdout, stderr []string
 	}{
-		{[]string{"oci:" + dir + ":v1", "--store-as", "registry.example.com/team/app:v7"}, exitOK, []string{"registry.example.com/team/app:v7 " + digest.String() + " (imported)"}, nil},
-		{[]string{"oci:" + dir, "--exclude", ":pr-*"}, exitOK, []string{"localhost/build:v1 " + digest.String()}, []string{"skipped: localhost/build:chart", "1 skipped (no images)"}},
-		{[]string{"docker-archive:" + saved}, exitOK, []string{"quay.io/acme/web:v1 sha256:"}, []string{"warning: quay.io/acme/web:v1: the archive has no manifest, so one was made"}},
-		{[]string{"docker-daemon:app:v1"}, exitUsage, nil, []string{"docker-daemon: is not read", "hint: docker save -o image.tar NAME"}},
-		{[]string{"containers-storage:app"}, exitUsage, nil, []string{"containers-storage: is not read", "hint: podman save"}},
-		{[]string{"oci:" + dir, "--store-as", "registry.example.com/app"}, exitUsage, nil, []string{"one name for them"}},
-		{[]string{"quay.io/acme/web:v1", "--store-as", "registry.example.com/app"}, exitUsage, nil, []string{"--store-as is the name of one image that comes from a file"}},
-		{[]string{"--all-tags", "oci:" + dir}, exitUsage, nil, []string{"leave --all-tags and --catalog out"}},
-		{[]string{"dir:" + dir}, exitUsage, nil, []string{"it has no manifest.json; oci: is for a layout"}},
+		{[]string{"oci:" + dir + ":v1", "--store-as", "registry.example.com/team/app:v7"}, cli.ExitOK, []string{"registry.example.com/team/app:v7 " + digest.String() + " (imported)"}, nil},
+		{[]string{"oci:" + dir, "--exclude", ":pr-*"}, cli.ExitOK, []string{"localhost/build:v1 " + digest.String()}, []string{"skipped: localhost/build:chart", "1 skipped (no images)"}},
+		{[]string{"docker-archive:" + saved}, cli.ExitOK, []string{"quay.io/acme/web:v1 sha256:"}, []string{"warning: quay.io/acme/web:v1: the archive has no manifest, so one was made"}},
+		{[]string{"docker-daemon:app:v1"}, cli.ExitUsage, nil, []string{"docker-daemon: is not read", "hint: docker save -o image.tar NAME"}},
+		{[]string{"containers-storage:app"}, cli.ExitUsage, nil, []string{"containers-storage: is not read", "hint: podman save"}},
+		{[]string{"oci:" + dir, "--store-as", "registry.example.com/app"}, cli.ExitUsage, nil, []string{"one name for them"}},
+		{[]string{"quay.io/acme/web:v1", "--store-as", "registry.example.com/app"}, cli.ExitUsage, nil, []string{"--store-as is the name of one image that comes from a file"}},
+		{[]string{"--all-tags", "oci:" + dir}, cli.ExitUsage, nil, []string{"leave --all-tags and --catalog out"}},
+		{[]string{"dir:" + dir}, cli.ExitUsage, nil, []string{"it has no manifest.json; oci: is for a layout"}},
 	} {
 		code, stdout, stderr := tidewaiter(t, append([]string{"import", "--data-dir", data, "--create-data-dir"}, tc.args...)...)
 		if code != tc.code {
@@ -79,13 +80,13 @@ func TestImportFiles(t *testing.T) {
 		}
 	}
 
-	// What failed in a file is no reference that -f could try again.
+	// What failed in a file is not a reference that -f could try again.
 	failed := filepath.Join(t.TempDir(), "failed.txt")
 	hash := strings.TrimPrefix(digest.String(), "sha256:")
 	if err := os.Remove(filepath.Join(dir, "blobs/sha256", hash)); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, stderr := tidewaiter(t, "import", "--dry-run", "--failures", failed, "oci:"+dir+":v1"); code != exitNone || !strings.Contains(stderr, "localhost/build:v1: not found") {
+	if code, _, stderr := tidewaiter(t, "import", "--dry-run", "--failures", failed, "oci:"+dir+":v1"); code != cli.ExitNone || !strings.Contains(stderr, "localhost/build:v1: not found") {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 	if written, err := os.ReadFile(failed); err != nil || string(written) != "# localhost/build:v1 of oci:"+dir+":v1: NotFound\n" {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 	restclient "k8s.io/client-go/rest"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/web/admin"
 )
@@ -102,7 +103,7 @@ func (o *spoolOptions) list(cmd *cobra.Command) error {
 
 func (o *spoolOptions) change(cmd *cobra.Command, do string, ids []string) error {
 	if o.all == (len(ids) > 0) {
-		return misuse(errors.New("give the IDs of jobs, or --all"), "tidewaiter spool list shows the IDs")
+		return cli.Misuse(errors.New("give the IDs of jobs, or --all"), "tidewaiter spool list shows the IDs")
 	}
 	client, _, err := o.plainClient(cmd)
 	if err != nil {

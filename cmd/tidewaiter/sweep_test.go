@@ -70,7 +70,7 @@ func TestSweepGoesOnAfterAKill(t *testing.T) {
 // metric is the value of a metric of the process, -1 if it shows none.
 func (p *process) metric(t testing.TB, name string) float64 {
 	t.Helper()
-	resp, err := p.client.Get(p.config.Host + "/metrics")
+	resp, err := p.client.Get(p.Config.Host + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +215,7 @@ func seedSigned(t testing.TB, dir string, n int) (names []string, trust string) 
 // enough says, and returns its progress.
 func (p *process) swept(t testing.TB, enough func(reverify.Progress) bool) reverify.Progress {
 	t.Helper()
-	client := progressClient(t, p.config)
+	client := progressClient(t, p.Config)
 	for {
 		progress, err := askVerification(t.Context(), client.Get())
 		if err != nil {

@@ -14,14 +14,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
 	restclient "k8s.io/client-go/rest"
-	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	tidewaiterserver "github.com/tidewaiter/tidewaiter/cmd/internal/server"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/version"
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/trusted"
-	"github.com/tidewaiter/tidewaiter/imageapi"
-	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/importer"
-	"github.com/tidewaiter/tidewaiter/web"
+	"github.com/tidewaiter/tidewaiter/web/filters"
 )
 
 // target is where an import stores Images.
@@ -38,8 +38,8 @@ type target interface {
 type destination struct {
 	// images is called for every reference.
 	images func() importer.Images
-	// config reaches the API that keeps the Images; nil for a dry run.
-	config *restclient.Config
+	// Config reaches the API that keeps the Images; nil for a dry run.
+	Config *restclient.Config
 }
 
 // target chooses a target, as the command's help says.
@@ -48,23 +48,23 @@ func (o *importOptions) target(cmd *cobra.Command) (target, error) {
 		return dryRunTarget{}, nil
 	}
 	if o.create && (o.kubeconfig != "" || o.cluster.Server != "") {
-		return nil, misuse(errors.New("--create-data-dir is for an import without a server"), "leave out --kubeconfig and --server")
+		return nil, cli.Misuse(errors.New("--create-data-dir is for an import without a server"), "leave out --kubeconfig and --server")
 	}
 	if server, found, err := o.server(cmd); found || err != nil {
 		return server, err
 	}
 	if o.token != "" || o.tokenFile != "" {
-		return nil, withHint(fmt.Errorf("no server holds %s, and the token is for one", o.dataDir), "--server https://HOST:PORT names one")
+		return nil, cli.WithHint(fmt.Errorf("no server holds %s, and the token is for one", o.dataDir), "--server https://HOST:PORT names one")
 	}
 	if _, err := os.Stat(filepath.Join(o.dataDir, db.FileName)); errors.Is(err, fs.ErrNotExist) && !o.create {
 		if err := trusted.CheckDir(o.dataDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
-		return nil, withHint(fmt.Errorf("there is nowhere to import into: %s is no data directory, and no server is named", o.dataDir),
+		return nil, cli.WithHint(fmt.Errorf("there is nowhere to import into: %s is no data directory, and no server is named", o.dataDir),
 			"--server or --kubeconfig name a server, tidewaiter serve starts one, --create-data-dir makes a data directory")
 	}
-	return directoryTarget{serverOptions{
-		dataDir: o.dataDir, configFile: o.registries.configFile, audit: web.NewAuditOptions(auditLog(o.dataDir)),
+	return directoryTarget{tidewaiterserver.Options{
+		DataDir: o.dataDir, ConfigFile: o.registries.configFile, Audit: filters.NewAuditOptions(auditLog(o.dataDir)),
 	}}, nil
 }
 
@@ -81,40 +81,33 @@ func (dryRunTarget) String() string      { return "nothing (a dry run)" }
 
 // apiTarget is a running server.
 type apiTarget struct {
-	config *restclient.Config
+	Config *restclient.Config
 	how    string // how the server was found
 }
 
-func (t apiTarget) destination() string { return t.config.Host }
-func (t apiTarget) String() string      { return fmt.Sprintf("%s (%s)", t.config.Host, t.how) }
+func (t apiTarget) destination() string { return t.Config.Host }
+func (t apiTarget) String() string      { return fmt.Sprintf("%s (%s)", t.Config.Host, t.how) }
 
 // newAPITarget returns the server that config reaches.
 func newAPITarget(config *restclient.Config) apiTarget {
 	// --jobs is the limit of this client.
 	config.QPS = -1
-	config.UserAgent = userAgent()
-	return apiTarget{config: config}
+	config.UserAgent = version.UserAgent()
+	return apiTarget{Config: config}
 }
 
 func (t apiTarget) use(ctx context.Context, do func(context.Context, destination) error) error {
-	client, err := newImageClient(t.config)
+	client, err := tidewaiterserver.NewImageClient(t.Config)
 	if err != nil {
 		return err
 	}
 	images := importer.Images(client)
-	if keeps, err := keepsTags(t.config); err != nil {
+	if keeps, err := keepsTags(t.Config); err != nil {
 		return err
 	} else if !keeps {
 		images = struct{ importer.Images }{client} // hides its other methods
 	}
-	return do(ctx, destination{images: func() importer.Images { return images }, config: t.config})
-}
-
-// newImageClient returns a client for imports, which read many Images.
-func newImageClient(config *restclient.Config) (*imageclient.Client, error) {
-	config = restclient.CopyConfig(config)
-	config.NegotiatedSerializer = imageapi.NewClientSerializer(legacyscheme.Codecs)
-	return imageclient.New(config)
+	return do(ctx, destination{images: func() importer.Images { return images }, Config: t.Config})
 }
 
 // keepsTags reports whether a server lets importers write where tags lead. OpenShift's does not: there,
@@ -130,19 +123,19 @@ func keepsTags(config *restclient.Config) (bool, error) {
 
 // directoryTarget is a data directory that no server holds. For the time of the import a server runs over it,
 // without a port, so that the same rules apply.
-type directoryTarget struct{ options serverOptions }
+type directoryTarget struct{ options tidewaiterserver.Options }
 
-func (t directoryTarget) destination() string { return t.options.dataDir }
+func (t directoryTarget) destination() string { return t.options.DataDir }
 func (t directoryTarget) String() string {
-	return fmt.Sprintf("%s (a data directory that no server holds)", t.options.dataDir)
+	return fmt.Sprintf("%s (a data directory that no server holds)", t.options.DataDir)
 }
 
 func (t directoryTarget) use(ctx context.Context, do func(context.Context, destination) error) error {
-	s, err := openServer(ctx, t.options, nil)
+	s, err := tidewaiterserver.Open(ctx, t.options, nil)
 	if err != nil {
 		return err
 	}
-	return s.runLocally(ctx, func(ctx context.Context, c *restclient.Config) error {
-		return apiTarget{config: c}.use(ctx, do)
+	return s.RunLocally(ctx, func(ctx context.Context, c *restclient.Config) error {
+		return apiTarget{Config: c}.use(ctx, do)
 	})
 }

@@ -19,7 +19,7 @@ import (
 
 // unreadServer is a server with Images, and a client that need not read what it asks for.
 type unreadServer struct {
-	config *restclient.Config
+	Config *restclient.Config
 	client *http.Client
 	before uint64 // bytes in the heap
 }
@@ -49,15 +49,15 @@ func newUnreadServer(t *testing.T, images, size int) *unreadServer {
 		})
 	}
 	all.Wait()
-	s := &unreadServer{config: restclient.CopyConfig(config)}
-	s.config.DisableCompression = true
-	s.config.NextProtos = []string{"http/1.1"} // over HTTP/2 the client itself would take megabytes
+	s := &unreadServer{Config: restclient.CopyConfig(config)}
+	s.Config.DisableCompression = true
+	s.Config.NextProtos = []string{"http/1.1"} // over HTTP/2 the client itself would take megabytes
 	// A hundred handshakes take turns with all else that two processors do.
-	secure, err := restclient.TLSConfigFor(s.config)
+	secure, err := restclient.TLSConfigFor(s.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	transport, err := restclient.HTTPWrappersForConfig(s.config, &http.Transport{TLSClientConfig: secure, TLSHandshakeTimeout: 5 * time.Minute})
+	transport, err := restclient.HTTPWrappersForConfig(s.Config, &http.Transport{TLSClientConfig: secure, TLSHandshakeTimeout: 5 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func (s *unreadServer) ask(t *testing.T, requests int, query string) int {
 	var ok atomic.Int64
 	for range requests {
 		all.Go(func() {
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.config.Host+benchPath+"?"+query, nil)
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.Config.Host+benchPath+"?"+query, nil)
 			if err != nil {
 				t.Error(err)
 				return
@@ -116,7 +116,7 @@ func (s *unreadServer) holdsLess(t *testing.T, bytes uint64) {
 	var most uint64
 	for range 30 {
 		began := time.Now()
-		resp, err := s.client.Get(s.config.Host + benchPath + "/image-1")
+		resp, err := s.client.Get(s.Config.Host + benchPath + "/image-1")
 		if err != nil {
 			t.Fatal(err)
 		}

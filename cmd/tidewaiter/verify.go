@@ -13,6 +13,9 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/printers"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/bulk"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
@@ -43,10 +46,15 @@ func newVerifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify REFERENCE",
 		Short: "Tell whether a trusted signer signed an image",
-		Long: `Tell whether a trusted signer signed an image: read the signatures of what the
-reference leads to straight from its registry, with the credentials and
-certificates that skopeo and podman use, and judge them by the policy. No server is asked and
-nothing is stored. A multi-platform image is judged by itself, without its
+		Long: `Tell whether a trusted signer signed an image.
+
+Without --policy, a server is asked, which judges by its own policies what it knows of
+the very reference: repository, tag and digest together. So the answer is that of get
+and describe, and of admission.
+
+With --policy, read the signatures of what the reference leads to straight from its
+registry, with the credentials and certificates that skopeo and podman use, and judge
+them by that policy. No server is asked and nothing is stored. A multi-platform image is judged by itself, without its
 platforms. A platform that is asked for by its digest and has no trusted signature
 of its own is verified through an index that lists it: that of the tag in
 REPOSITORY:TAG@DIGEST, else of the repository's tags, of which 100 are looked at.
@@ -59,7 +67,10 @@ With --all, a running server judges all its images again by the policies in forc
 That happens by itself when policies change or time passes an expiry; this does
 it now and shows how far it has come. The exit code is 0 when all were judged, 2
 when not.`,
-		Example: `  # Is this image signed by a key that the policy trusts?
+		Example: `  # By the policies of the server
+  tidewaiter verify registry.example.com/team/app:v1
+
+  # Is this image signed by a key that the policy trusts?
   tidewaiter verify --policy policies/ registry.example.com/team/app:v1
 
   # In a script
@@ -72,7 +83,7 @@ when not.`,
   tidewaiter verify --all --policy policies/`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.output != "" && o.output != "json" {
-				return misuse(fmt.Errorf("-o %s is not known", o.output), "-o json, or without -o a table")
+				return cli.Misuse(fmt.Errorf("-o %s is not known", o.output), "-o json, or without -o a table")
 			}
 			switch {
 			case o.all && len(args) == 0:
@@ -80,11 +91,11 @@ when not.`,
 			case !o.all && len(args) == 1:
 				return o.verify(cmd, args[0])
 			}
-			return misuse(errors.New("give one reference, or --all"), "tidewaiter verify --policy policies/ registry.example.com/team/app:v1")
+			return cli.Misuse(errors.New("give one reference, or --all"), "tidewaiter verify --policy policies/ registry.example.com/team/app:v1")
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.policy, "policy", "", "file or folder of ClusterImagePolicy documents")
+	f.StringVar(&o.policy, "policy", "", "file or folder of ClusterImagePolicy documents; without it, a server's policies")
 	o.registries.addFlags(cmd)
 	f.StringVarP(&o.output, "output", "o", "", "json, instead of a table")
 	f.BoolVar(&o.all, "all", false, "judge all images of a server again")
@@ -96,7 +107,7 @@ when not.`,
 type verdictReport struct {
 	Reference string `json:"reference"`
 	Digest    string `json:"digest"`
-	// Verified is True, ByIndex, False, Unknown or Unsigned, as in the column VERIFIED.
+	// Verified is True, ByIndex, False, Unknown, Unsigned or NoPolicy, as in the column VERIFIED.
 	Verified string `json:"verified"`
 	// Index is the digest of the index through which the image is verified, if it is ByIndex.
 	Index string `json:"index,omitempty"`
@@ -113,19 +124,24 @@ type verdictReport struct {
 }
 
 func (o *verifyOptions) verify(cmd *cobra.Command, arg string) error {
+	if o.policy == "" {
+		if _, found, err := o.server(cmd); found || err != nil {
+			return o.verifyByServer(cmd, arg)
+		}
+	}
 	ref, err := reference.Parse(arg)
 	if err != nil {
-		return explainReference(err)
+		return bulk.ExplainReference(err)
 	}
-	set, err := loadPolicies(o.policy)
+	set, err := server.LoadPolicies(o.policy)
 	if err != nil {
 		return err
 	}
-	cfg, err := loadConfig(o.registries.configFile)
+	cfg, err := server.LoadConfig(o.registries.configFile)
 	if err != nil {
 		return err
 	}
-	finder, err := newFinder(cfg, set.Demands)
+	finder, err := server.NewFinder(cfg, set.Demands)
 	if err != nil {
 		return err
 	}
@@ -142,16 +158,49 @@ func (o *verifyOptions) verify(cmd *cobra.Command, arg string) error {
 	image, warnings, err := im.Find(cmd.Context(), ref)
 	printWarnings(cmd.ErrOrStderr(), warnings)
 	if err != nil {
-		return explainReference(err)
+		return bulk.ExplainReference(err)
 	}
 	listing := &listing{importer: im, set: set, asked: ref, image: image, now: time.Now()}
-	report, err := judgeImage(arg, ref.Pulled(), image, set, listing.now, func(string) (*imagev1.Image, error) { return listing.index(cmd.Context()) })
+	report, err := judgeImage(arg, ref.Pulled(), image, set, listing.now, func(string) ([]*imagev1.Image, error) { return listing.indexes(cmd.Context()) })
 	if err != nil {
 		return err
 	}
 	report.Warnings = append(warnings, listing.warnings...)
-	if report.Verified == verdicts.Unsigned && report.Message == "" {
+	if (report.Verified == verdicts.Unsigned || report.Verified == verdicts.NoPolicy) && report.Message == "" {
 		report.Message = listing.notFound
+	}
+	if err := report.print(cmd.OutOrStdout(), o.output); err != nil {
+		return err
+	}
+	return report.exit()
+}
+
+// verifyByServer asks a server for its verdict on a reference.
+func (o *verifyOptions) verifyByServer(cmd *cobra.Command, arg string) error {
+	l, err := o.looker(cmd)
+	if err != nil {
+		return err
+	}
+	f, err := l.withImage(cmd.Context(), arg, "")
+	if err != nil {
+		var exit *cli.Exit
+		if errors.As(err, &exit) {
+			exit.Code = exitUndeclared // what is not known is neither signed nor unsigned
+		}
+		return err
+	}
+	warnUnknown(cmd.ErrOrStderr(), &f.Answer)
+	v := f.Verdict
+	if v == nil {
+		var in []string
+		for i := range f.Verdicts {
+			in = append(in, f.Verdicts[i].Verified+" "+f.Verdicts[i].Reference)
+		}
+		return &cli.Exit{Code: exitUndeclared, Err: cli.WithHint(fmt.Errorf("%s is in several repositories, each with its own verdict:\n  %s", arg, strings.Join(in, "\n  ")), "name one of them")}
+	}
+	report := &verdictReport{
+		Reference: v.Reference, Digest: f.Meaning.Digest, Verified: v.Verified, Index: v.Index, Policy: strings.Join(v.Policies, ","), Signers: v.Signers,
+		Message: v.Message, Signatures: append([]imagev1.ImageSignature{}, f.image.Signatures...), demands: true,
 	}
 	if err := report.print(cmd.OutOrStdout(), o.output); err != nil {
 		return err
@@ -166,14 +215,14 @@ func printWarnings(w io.Writer, warnings []string) {
 	}
 }
 
-// judgeImage computes the verdicts on an Image from a registry, where it was found as ref: a tag that is a policy's
-// scope has a verdict of its own.
+// judgeImage computes the verdicts on an Image from a registry for whoever asks for it by ref: the tag decides which policies
+// cover it, and may have to be the one that was signed.
 func judgeImage(asked string, ref reference.Reference, image *imagev1.Image, set *policy.Set, now time.Time, indexes signatures.Indexes) (*verdictReport, error) {
 	name, err := reference.Parse(image.DockerImageReference)
 	if err != nil {
 		return nil, err
 	}
-	if ref.Tag != "" && set.HasScope(ref) {
+	if ref.Tag != "" {
 		name, image.DockerImageReference = ref, ref.String()
 	}
 	signatures.VerifyImage(image, set, now, indexes)
@@ -200,13 +249,13 @@ func (r *verdictReport) exit() error {
 	case r.Verified == verdicts.VerifiedTrue, r.Verified == verdicts.ByIndex:
 		return nil
 	case r.Policy == "":
-		return &exitError{code: exitUndeclared, err: withHint(
+		return &cli.Exit{Code: exitUndeclared, Err: cli.WithHint(
 			fmt.Errorf("no policy covers %s: nobody said who must have signed it", r.Reference),
 			"tidewaiter verify --policy FILE %s, with a scope that covers it", r.Reference)}
 	case r.Verified == verdicts.VerifiedUnknown:
-		return &exitError{code: exitUndeclared}
+		return &cli.Exit{Code: exitUndeclared}
 	default:
-		return &exitError{code: exitUntrusted}
+		return &cli.Exit{Code: exitUntrusted}
 	}
 }
 

@@ -13,6 +13,9 @@ import (
 	"github.com/spf13/cobra"
 	restclient "k8s.io/client-go/rest"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/bulk"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	tidewaiterserver "github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures/reverify"
@@ -31,7 +34,7 @@ func (o *verifyOptions) sweep(cmd *cobra.Command) error {
 		case err != nil:
 			return err
 		case found:
-			return misuse(errors.New("a server judges by the policies it was started with, not by --policy"), "tidewaiter verify --all")
+			return cli.Misuse(errors.New("a server judges by the policies it was started with, not by --policy"), "tidewaiter verify --all")
 		}
 		return o.sweepDirectory(cmd)
 	}
@@ -50,28 +53,28 @@ func (o *verifyOptions) sweep(cmd *cobra.Command) error {
 
 func (o *verifyOptions) sweepDirectory(cmd *cobra.Command) error {
 	if _, err := os.Stat(filepath.Join(o.dataDir, db.FileName)); err != nil {
-		return withHint(err, "--data-dir names the directory of a server")
+		return cli.WithHint(err, "--data-dir names the directory of a server")
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "judging in %s (a data directory that no server holds)\n", o.dataDir)
-	s, err := openServer(cmd.Context(), serverOptions{dataDir: o.dataDir, policy: o.policy}, nil)
+	s, err := tidewaiterserver.Open(cmd.Context(), tidewaiterserver.Options{DataDir: o.dataDir, Policy: o.policy}, nil)
 	if err != nil {
 		return err
 	}
-	return s.runLocally(cmd.Context(), func(ctx context.Context, _ *restclient.Config) error {
+	return s.RunLocally(cmd.Context(), func(ctx context.Context, _ *restclient.Config) error {
 		swept := make(chan struct{})
 		go func() {
 			defer close(swept)
-			_ = s.verification.sweeper.Sweep(ctx, true) // the progress has the error
+			_ = s.Verification.Sweeper.Sweep(ctx, true) // the progress has the error
 		}()
 		defer func() { <-swept }()
-		return o.follow(cmd, o.dataDir, 1, func(context.Context) (reverify.Progress, error) { return s.verification.sweeper.Progress(), nil })
+		return o.follow(cmd, o.dataDir, 1, func(context.Context) (reverify.Progress, error) { return s.Verification.Sweeper.Progress(), nil })
 	})
 }
 
 // follow shows the progress of a sweep until it ends, and reports its result.
 func (o *verifyOptions) follow(cmd *cobra.Command, destination string, sweep int64, ask func(context.Context) (reverify.Progress, error)) error {
-	line := newProgress(cmd.ErrOrStderr())
-	defer line.end()
+	line := bulk.NewProgress(cmd.ErrOrStderr())
+	defer line.End()
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
@@ -80,11 +83,11 @@ func (o *verifyOptions) follow(cmd *cobra.Command, destination string, sweep int
 			return err
 		}
 		if p.Sweep >= sweep && !p.Running {
-			line.end()
+			line.End()
 			return o.finish(cmd, destination, p)
 		}
 		if p.Sweep >= sweep {
-			line.show(fmt.Sprintf("%d of %d images judged, %d verdicts changed", p.Examined, p.Total, p.Changed))
+			line.Show(fmt.Sprintf("%d of %d images judged, %d verdicts changed", p.Examined, p.Total, p.Changed))
 		}
 		select {
 		case <-cmd.Context().Done():
@@ -107,7 +110,7 @@ func (o *verifyOptions) finish(cmd *cobra.Command, destination string, p reverif
 		}
 	} else {
 		var counts []string
-		for _, verdict := range []string{verdicts.VerifiedTrue, verdicts.ByIndex, verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.Unsigned} {
+		for _, verdict := range []string{verdicts.VerifiedTrue, verdicts.ByIndex, verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.Unsigned, verdicts.NoPolicy} {
 			counts = append(counts, fmt.Sprintf("%d %s", p.Verified[verdict], verdict))
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), "%d images: %s; %d verdicts changed\n", p.Examined, strings.Join(counts, ", "), p.Changed)
@@ -121,7 +124,7 @@ func (o *verifyOptions) finish(cmd *cobra.Command, destination string, p reverif
 func askVerification(ctx context.Context, request *restclient.Request) (p reverify.Progress, err error) {
 	body, err := request.AbsPath(admin.VerificationPath).DoRaw(ctx)
 	if err != nil {
-		return p, fmt.Errorf("asking the server: %w", err)
+		return p, fmt.Errorf("asking the server: %w", cli.StatusOf(body, err))
 	}
 	return p, json.Unmarshal(body, &p)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
@@ -33,15 +34,15 @@ type listing struct {
 	notFound string   // what to do if there is no index
 }
 
-// index finds an index that is verified; nil if there is none.
-func (l *listing) index(ctx context.Context) (*imagev1.Image, error) {
+// indexes finds an index that is verified by the policies of the image.
+func (l *listing) indexes(ctx context.Context) ([]*imagev1.Image, error) {
 	m, err := manifest.Of(l.image)
 	if l.asked.Digest == "" || err == nil && m.Kind == manifest.KindIndex {
 		return nil, nil
 	}
 	tags := []string{l.asked.Tag}
 	if l.asked.Tag == "" {
-		if tags, err = l.importer.Tags(ctx, l.asked); err != nil {
+		if tags, _, err = l.importer.Tags(ctx, l.asked); err != nil {
 			return nil, err
 		}
 	}
@@ -65,10 +66,11 @@ func (l *listing) index(ctx context.Context) (*imagev1.Image, error) {
 		}
 		signatures.VerifyImage(image, l.set, l.now, nil)
 		for _, v := range annotation.Judged(image.Annotations) {
-			switch v.Verified {
-			case verdicts.VerifiedTrue:
-				return image, nil
-			case verdicts.VerifiedUnknown:
+			switch {
+			case v.Policy != l.policies():
+			case v.Verified == verdicts.VerifiedTrue:
+				return []*imagev1.Image{image}, nil
+			case v.Verified == verdicts.VerifiedUnknown:
 				return nil, fmt.Errorf("of the index %s: %s", image.Name, v.Message)
 			}
 		}
@@ -82,6 +84,15 @@ func (l *listing) index(ctx context.Context) (*imagev1.Image, error) {
 		l.notFound = fmt.Sprintf("nobody whom the policy trusts signed this digest, nor an index that lists it and that the tag %s leads to", l.asked.Tag)
 	}
 	return nil, nil
+}
+
+// policies are the names of the policies that cover the image.
+func (l *listing) policies() string {
+	var names []string
+	for _, p := range l.set.For(l.asked.Bare().WithDigest(l.image.Name)) {
+		names = append(names, p.ID())
+	}
+	return strings.Join(names, ",")
 }
 
 // withTag is how to ask for the image by a tag of its index.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"crypto/tls"
 	"flag"
 	"fmt"
@@ -10,35 +9,19 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 )
 
-// logBuffer is what a test's server logs.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
 // logAt has everything that is logged until the test ends, at a verbosity.
-func logAt(t *testing.T, verbosity int) *logBuffer {
+func logAt(t *testing.T, verbosity int) *servertest.LogBuffer {
 	t.Helper()
-	out, before := &logBuffer{}, slog.Default()
+	out, before := &servertest.LogBuffer{}, slog.Default()
 	if err := setUpLogging(out, verbosity); err != nil {
 		t.Fatal(err)
 	}
@@ -57,11 +40,11 @@ func logAt(t *testing.T, verbosity int) *logBuffer {
 // path.
 func hookServer(t *testing.T, secret string) *rest.Config {
 	t.Helper()
-	config := writeConfig(t, "receivers:\n- {name: harbour, type: quay, hosts: [quay.io], secretFile: secret}\n")
+	config := servertest.WriteConfig(t, "receivers:\n- {name: harbour, type: quay, hosts: [quay.io], secretFile: secret}\n")
 	if err := os.WriteFile(filepath.Join(filepath.Dir(config), "secret"), []byte(secret), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return serveWith(t, serverOptions{dataDir: t.TempDir(), configFile: config}, listen(t))
+	return serveWith(t, server.Options{DataDir: t.TempDir(), ConfigFile: config}, listen(t))
 }
 
 func send(t *testing.T, config *rest.Config, method, path, token, body string) int {

@@ -16,8 +16,10 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/web"
+	"github.com/tidewaiter/tidewaiter/web/filters"
 )
 
 // BenchmarkWithout tells what each mechanism buys that makes a server fast. Two servers, one
@@ -27,36 +29,36 @@ import (
 func BenchmarkWithout(b *testing.B) {
 	for _, m := range []struct {
 		mechanism string
-		leaveOut  func(*server, *parts) // clients see no other difference
+		leaveOut  func(*server.Server, *server.Parts) // clients see no other difference
 		ops       []string
 	}{
 		{"None", nil, []string{"Get", "Create", "List", "ListGzip", "WatchList"}},
 		// Reads are answered by the API server's own handlers.
-		{"Door", func(s *server, p *parts) {
-			p.beforeAPI = func(api http.Handler) http.Handler { return web.AnnounceWrites(s.db.Announce, api) }
+		{"Door", func(s *server.Server, p *server.Parts) {
+			p.BeforeAPI = func(api http.Handler) http.Handler { return web.AnnounceWrites(s.DB.Announce, api) }
 		}, []string{"Get", "List", "ListGzip", "WatchList"}},
 		// Each watch has its own objects and encodings.
-		{"SharedObjects", func(_ *server, p *parts) { p.registries = p.storage }, []string{"Watch"}},
+		{"SharedObjects", func(_ *server.Server, p *server.Parts) { p.Registries = p.Storage }, []string{"Watch"}},
 		// Each answer reads and forms all objects anew.
-		{"KeptForms", func(_ *server, p *parts) { p.serve(p.storage, os.DevNull) }, []string{"List", "ListGzip", "WatchList"}},
+		{"KeptForms", func(_ *server.Server, p *server.Parts) { p.Serve(p.Storage, os.DevNull) }, []string{"List", "ListGzip", "WatchList"}},
 		// Documents are read by the API machinery alone.
-		{"PlainReaders", func(s *server, p *parts) {
-			p.serve(s.newStorage(nil), s.options.dataDir)
-			delete(p.serializers, imagev1.GroupName)
+		{"PlainReaders", func(s *server.Server, p *server.Parts) {
+			p.Serve(s.NewStorage(nil), s.Options.DataDir)
+			delete(p.Serializers, imagev1.GroupName)
 		}, []string{"Create", "Table", "Selector"}},
 		// Creations are answered with a new encoding.
-		{"StoredAnswers", func(_ *server, p *parts) { p.answerCreation = nil }, []string{"Create"}},
+		{"StoredAnswers", func(_ *server.Server, p *server.Parts) { p.AnswerCreation = nil }, []string{"Create"}},
 		// Nothing is written down.
-		{"Audit", func(_ *server, p *parts) { p.audit = nil }, []string{"Get", "Create"}},
+		{"Audit", func(_ *server.Server, p *server.Parts) { p.Audit = nil }, []string{"Get", "Create"}},
 		// Commits wait for no announced write.
-		{"Announcements", func(_ *server, p *parts) {
-			p.beforeAPI = func(api http.Handler) http.Handler { return p.served.Serve(api) }
+		{"Announcements", func(_ *server.Server, p *server.Parts) {
+			p.BeforeAPI = func(api http.Handler) http.Handler { return p.Served.Serve(api) }
 		}, []string{"Create"}},
 	} {
 		b.Run("Mechanism="+m.mechanism, func(b *testing.B) {
 			const stored = 1000
 			var pair [2]*withoutServer // with it, and without
-			for i, leaveOut := range []func(*server, *parts){nil, m.leaveOut} {
+			for i, leaveOut := range []func(*server.Server, *server.Parts){nil, m.leaveOut} {
 				pair[i] = newWithoutServer(b, leaveOut, stored)
 			}
 			for _, op := range m.ops {
@@ -113,13 +115,13 @@ type withoutServer struct {
 	names  []string
 }
 
-func newWithoutServer(b *testing.B, leaveOut func(*server, *parts), stored int) *withoutServer {
+func newWithoutServer(b *testing.B, leaveOut func(*server.Server, *server.Parts), stored int) *withoutServer {
 	b.Helper()
 	if err := setUpLogging(io.Discard, 0); err != nil {
 		b.Fatal(err)
 	}
-	o := serverOptions{dataDir: b.TempDir(), replaceParts: leaveOut}
-	o.audit = web.NewAuditOptions(auditLog(o.dataDir))
+	o := server.Options{DataDir: b.TempDir(), ReplaceParts: leaveOut}
+	o.Audit = filters.NewAuditOptions(auditLog(o.DataDir))
 	s := &withoutServer{benchServer: connect(b, serveWith(b, o, listen(b))), images: newImageMaker(b, 60)}
 	names, bodies := s.images.make(b, stored)
 	s.create(b, bodies)
@@ -189,7 +191,7 @@ func (s *withoutServer) got(b *testing.B, n int) cost {
 // watched creates n Images that so many watchers see, who do not decode them.
 func (s *withoutServer) watched(b *testing.B, watchers, n int) cost {
 	b.Helper()
-	client, err := imageclient.New(s.config)
+	client, err := imageclient.New(s.Config)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -201,7 +203,7 @@ func (s *withoutServer) watched(b *testing.B, watchers, n int) cost {
 	defer cancel()
 	var seen sync.WaitGroup
 	for range watchers {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.config.Host+benchPath+"?watch=1&resourceVersion="+list.ResourceVersion, nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Config.Host+benchPath+"?watch=1&resourceVersion="+list.ResourceVersion, nil)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -4,14 +4,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/informers"
@@ -34,7 +32,8 @@ type Access struct {
 	// ready before they have read everything.
 	Informers informers.SharedInformerFactory
 
-	rbac bool // roles decide
+	rbac   bool     // roles decide
+	others []string // what else decides
 }
 
 // New returns the Access that opts describe; nil stands for the defaults. It reads roles and
@@ -54,7 +53,14 @@ func New(ctx context.Context, opts *Options, c *rest.Config, identity string) (*
 	if err != nil {
 		return nil, err
 	}
-	if a.rbac = slices.ContainsFunc(config.AuthorizationConfiguration.Authorizers, func(a apiserver.AuthorizerConfiguration) bool { return string(a.Type) == modes.ModeRBAC }); a.rbac {
+	for _, decides := range config.AuthorizationConfiguration.Authorizers {
+		if string(decides.Type) == modes.ModeRBAC {
+			a.rbac = true
+		} else {
+			a.others = append(a.others, string(decides.Type))
+		}
+	}
+	if a.rbac {
 		a.passOverDamage(client.RbacV1().RESTClient())
 	}
 	if a.Authorizer, a.Rules, err = config.New(ctx, identity); err != nil {

@@ -2,6 +2,7 @@ package access
 
 import (
 	"maps"
+	"slices"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,6 +25,7 @@ var kubernetesRoles = sets.New(
 )
 
 const (
+	accessGroup = "authorization.openshift.io"
 	imageGroup  = "image.openshift.io"
 	policyGroup = "config.openshift.io"
 )
@@ -66,9 +68,25 @@ func Bindings() []rbacv1.ClusterRoleBinding {
 // SubjectAccessReview.
 func openshiftRoles() []rbacv1.ClusterRole {
 	layers := func(verbs ...string) rbacv1.PolicyRule { return resources(imageGroup, verbs, "imagestreams/layers") }
+	namespace := resources("", []string{"get"}, "namespaces")
+	registryEditor := append(streamEditing(), resources(imageGroup, []string{"get"}, "imagestreams/status", "imagestreams/secrets", "imagestreamimages"), namespace)
+	aggregateToAdmin := role("system:openshift:aggregate-to-admin", "Sees who can do something in a namespace. Part of the role admin.",
+		resources(accessGroup, []string{"create"}, "localresourceaccessreviews"))
+	aggregateToAdmin.Labels["rbac.authorization.k8s.io/aggregate-to-admin"] = "true"
 	return []rbacv1.ClusterRole{
+		aggregateToAdmin,
 		role("basic-user", "A user that can get basic information about itself.",
 			rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{"user.openshift.io"}, Resources: []string{"users"}, ResourceNames: []string{"~"}}),
+		role("registry-viewer", "Reads and pulls the images of a namespace.",
+			resources(imageGroup, bootstrappolicy.Read, "imagestreams", "imagestreamtags", "imagetags"),
+			resources(imageGroup, []string{"get"}, "imagestreams/status", "imagestreamimages"), layers("get"), namespace),
+		role("registry-editor", "Reads, pulls, pushes and imports the images of a namespace, and writes its image streams.", registryEditor...),
+		role("registry-admin", "What registry-editor does, and says who else may.",
+			append(slices.Clone(registryEditor),
+				resources(rbacv1.GroupName, bootstrappolicy.ReadWrite, "roles", "rolebindings"),
+				resources("authorization.k8s.io", []string{"create"}, "localsubjectaccessreviews"),
+				resources(accessGroup, []string{"create"}, "localresourceaccessreviews"),
+				resources("", bootstrappolicy.ReadWrite, "serviceaccounts"))...),
 		role("system:image-auditor", "Reads images and changes what they say of themselves.",
 			resources(imageGroup, bootstrappolicy.ReadUpdate, "images")),
 		role("system:image-builder", "Grants the right to build, push and pull images from within a project. Used primarily with service accounts for builds.",
@@ -90,29 +108,37 @@ func openshiftRoles() []rbacv1.ClusterRole {
 	}
 }
 
-// ownRoles are those of Tidewaiter. deploy/kustomize has the same.
-func ownRoles() []rbacv1.ClusterRole {
-	viewer := role("tidewaiter:image-viewer", "Reads images, image streams, where tags lead and the policies that images are judged by. Part of the role view.",
-		resources(imageGroup, bootstrappolicy.Read, "images", "imagetags", "imagestreams", "imagestreamtags"),
-		resources(imageGroup, []string{"get"}, "imagestreams/status", "imagestreamimages"),
-		resources(policyGroup, bootstrappolicy.Read, policies...))
-	clusterViewer := role("tidewaiter:cluster-viewer", "Reads the pods of the clusters that are followed, and what is known of these. Part of the role view.",
-		resources(clusters.GroupVersion.Group, bootstrappolicy.Read, "clusters", "clusterpods"))
-	streamEditor := role("tidewaiter:stream-editor", "Writes image streams. Part of the roles edit and admin, as in OpenShift.",
+// streamEditing is writing image streams.
+func streamEditing() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
 		resources(imageGroup, bootstrappolicy.ReadWrite, "imagestreams", "imagestreamtags"),
 		resources(imageGroup, []string{"get", "list", "create", "update", "patch", "delete"}, "imagetags"), // a watch shows only those of registries
 		resources(imageGroup, []string{"get", "update"}, "imagestreams/layers"),
-		resources(imageGroup, []string{"create"}, "imagestreamimports"))
+		resources(imageGroup, []string{"create"}, "imagestreamimports"),
+	}
+}
+
+// ownRoles are those of Tidewaiter. deploy/kustomize has the same.
+func ownRoles() []rbacv1.ClusterRole {
+	viewer := role("tidewaiter:image-viewer", "Reads images, image streams, where tags lead and the policies that images are judged by, and asks about references. Part of the role view.",
+		resources(imageGroup, bootstrappolicy.Read, "images", "imagetags", "imagestreams", "imagestreamtags"),
+		resources(imageGroup, []string{"get"}, "imagestreams/status", "imagestreamimages"),
+		resources(policyGroup, bootstrappolicy.Read, policies...),
+		resources(clusters.GroupVersion.Group, []string{"create"}, "referencereviews")) // an answer shows what its caller may read
+	clusterViewer := role("tidewaiter:cluster-viewer", "Reads the pods of the clusters that are followed, and what is known of these. Part of the role view.",
+		resources(clusters.GroupVersion.Group, bootstrappolicy.Read, "clusters", "clusterpods"))
+	streamEditor := role("tidewaiter:stream-editor", "Writes image streams. Part of the roles edit and admin, as in OpenShift.", streamEditing()...)
 	streamEditor.Labels["rbac.authorization.k8s.io/aggregate-to-edit"] = "true"
 	for _, r := range []rbacv1.ClusterRole{viewer, clusterViewer} {
 		r.Labels["rbac.authorization.k8s.io/aggregate-to-view"] = "true"
 	}
 	return []rbacv1.ClusterRole{
-		role("tidewaiter:importer", "What tidewaiter import needs: writes images, their signatures and where tags lead, and says so in Events.",
+		role("tidewaiter:importer", "What tidewaiter import needs: writes images, their signatures and where tags lead, says so in Events, and reads which signatures policies demand.",
 			resources(imageGroup, importing, "images"),
 			resources(imageGroup, []string{"get", "list"}, "imagetags"),
 			resources(imageGroup, []string{"create", "update"}, "imagetags/status"), // an update of a tag that does not exist creates it
 			resources(imageGroup, []string{"create", "delete"}, "imagesignatures"),
+			resources(policyGroup, []string{"get", "list"}, policies...), // without them an import searches for all that any policy may demand
 			resources("", []string{"create", "patch"}, "events"),
 			resources("events.k8s.io", []string{"create", "patch"}, "events")),
 		viewer, clusterViewer, streamEditor,

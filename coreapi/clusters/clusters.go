@@ -38,8 +38,10 @@ type Source struct {
 	// Connect returns the configuration for the cluster's API. It is called before every connection, and every ten
 	// seconds, so that a changed credential is used.
 	Connect func() (*restclient.Config, error)
-	// ExcludedNamespaces are those whose pods are not followed.
+	// ExcludedNamespaces are those whose pods and workloads are not followed.
 	ExcludedNamespaces []string
+	// Workloads are the kinds that are followed beside pods. Without any it is never unknown what workloads need.
+	Workloads []Workload
 }
 
 // Options are what [New] needs. Their zero value follows nothing.
@@ -67,7 +69,7 @@ func New(g generic.RESTOptionsGetter, scheme *runtime.Scheme, o Options) (*Clust
 		o.Clock = clock.RealClock{}
 	}
 	if o.About == nil {
-		o.About = func(string, reference.Reference) (string, string) { return "", "" }
+		o.About = func(string, string, string, reference.Reference) Known { return Known{} }
 	}
 	c := &Clusters{clock: o.Clock, about: o.About}
 	var err error
@@ -90,7 +92,7 @@ func New(g generic.RESTOptionsGetter, scheme *runtime.Scheme, o Options) (*Clust
 
 // Storage returns the storages for clients, by resource.
 func (c *Clusters) Storage() map[string]rest.Storage {
-	return map[string]rest.Storage{"clusters": readOnly(c.clusters), "clusterpods": &podsREST{readOnly(c.pods, "cpod"), c.about}}
+	return map[string]rest.Storage{"clusters": readOnly(c.clusters), "clusterpods": &podsREST{readOnly(c.pods, "cpod"), c.about, c.Doubts}}
 }
 
 // Uses returns the source of these clusters' pods, for an index.
@@ -128,6 +130,26 @@ func (c *Clusters) Doubts() []string {
 		}
 	}
 	return all
+}
+
+// NeedDoubts says which workloads of clusters whose pods are known are not known as of now, and why.
+func (c *Clusters) NeedDoubts() []string {
+	var all []string
+	for _, f := range c.followers {
+		if doubt := f.needDoubt(c.clock.Now()); doubt != "" {
+			all = append(all, doubt)
+		}
+	}
+	return all
+}
+
+// TellNeeds has an index told what workloads need. It is called once, before Run.
+func (c *Clusters) TellNeeds(index *usage.Index) {
+	for _, f := range c.followers {
+		for _, w := range f.workloads {
+			w.needs = index.Workloads(f.source.Name, w.Resource)
+		}
+	}
 }
 
 // Run follows the clusters until ctx is done.
@@ -173,18 +195,19 @@ func (c *Clusters) load(ctx context.Context) error {
 
 // each calls do with every stored pod of a cluster.
 func (c *Clusters) each(ctx context.Context, cluster string, do func(*ClusterPod) error) error {
-	return pages.Read(ctx, func(ctx context.Context, limit int64, token string) (next string, err error) {
-		obj, err := c.pods.List(ctx, &internalversion.ListOptions{FieldSelector: fields.OneTermEqualSelector(clusterField, cluster), Limit: limit, Continue: token})
+	return pages.EachReadable(ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (*ClusterPodList, error) {
+		obj, err := c.pods.List(ctx, &internalversion.ListOptions{FieldSelector: fields.OneTermEqualSelector(clusterField, cluster), Limit: o.Limit, Continue: o.Continue})
 		if err != nil {
-			return "", err
+			return nil, err
 		}
-		list := obj.(*ClusterPodList)
+		return obj.(*ClusterPodList), nil
+	}, func(list *ClusterPodList) error {
 		for i := range list.Items {
 			if err := do(&list.Items[i]); err != nil {
-				return "", err
+				return err
 			}
 		}
-		return list.Continue, nil
+		return nil
 	}, func(err error) { slog.Error("A pod of a cluster cannot be read", "cluster", cluster, "err", err) })
 }
 

@@ -1,9 +1,14 @@
-// Package clusters follows the pods of other clusters, so that it is known where images run.
+// Package clusters follows the pods of other clusters, so that it is known where images run, and their workloads, so that
+// it is known which images are needed without running.
 //
 // [New] makes the storage of two kinds of the group tidewaiter.dev, which clients read and only the server writes: a
 // Cluster for each cluster of the configuration, with when it was last seen, and a ClusterPod for each of its pods,
 // with what its containers run. [Clusters.Run] follows the clusters with client-go's informers. What was last seen is
-// stored, with its age, so that it is there when a cluster cannot be reached.
+// stored, with its age, so that it is there when a cluster cannot be reached. What workloads need is told to an index
+// alone.
+//
+// A cluster is asked every two seconds whether it answers. If it has not for five, or if a watch of pods was away for so
+// long, what is known of it counts as of then, and all is read anew.
 //
 // # Bounds
 //
@@ -11,4 +16,7 @@
 // takes as much, and the rest is the storage's and the server's (BenchmarkFollowedPods in coreapi). Texts that many
 // pods share are held once. A text from a cluster is cut at 512 bytes, and only 100 containers of a pod count. Eight
 // goroutines write for each cluster.
+//
+// Of a workload its name and its images are held, by the index. Workloads are streamed one by one, or read in pages of 100
+// where a cluster does not stream.
 package clusters

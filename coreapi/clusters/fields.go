@@ -20,7 +20,8 @@ const (
 	nameField      = "metadata.name"
 	clusterField   = "spec.cluster"
 	namespaceField = "spec.namespace"
-	imageField     = "image" // one value for each digest, reference and repository of the pod's containers
+	outdatedField  = "outdated" // computed when asked, and not stored
+	imageField     = "image"    // one value for each digest, reference and repository of the pod's containers
 )
 
 // indexedFields are those that the storage answers from an index, the most selective first.
@@ -30,6 +31,11 @@ var indexedFields = []string{imageField, namespaceField, clusterField}
 func podFieldLabel(label, value string) (string, string, error) {
 	switch label {
 	case nameField, clusterField, namespaceField:
+		return label, value, nil
+	case outdatedField:
+		if value != "true" && value != "false" {
+			return "", "", fmt.Errorf("field label %q of clusterpods is true or false, not %q", outdatedField, value)
+		}
 		return label, value, nil
 	case imageField:
 		if !reference.IsDigest(value) {
@@ -44,7 +50,7 @@ func podFieldLabel(label, value string) (string, string, error) {
 		}
 		return label, value, nil
 	}
-	return "", "", fmt.Errorf("field label %q is not supported for clusterpods: select by %s, %s, %s or %s", label, nameField, clusterField, namespaceField, imageField)
+	return "", "", fmt.Errorf("field label %q is not supported for clusterpods: select by %s, %s, %s, %s or %s", label, nameField, clusterField, namespaceField, imageField, outdatedField)
 }
 
 // podValues returns the values of a field of a pod.
@@ -134,7 +140,11 @@ func (s podSelector) DeepCopySelector() fields.Selector {
 func podIndexers() *cache.Indexers {
 	out := cache.Indexers{}
 	for _, name := range indexedFields {
-		out[storage.FieldIndex(name)] = func(obj any) ([]string, error) {
+		key := storage.FieldIndex(name)
+		if name == imageField {
+			key += "#" + reference.FormVersion
+		}
+		out[key] = func(obj any) ([]string, error) {
 			p, ok := obj.(*ClusterPod)
 			if !ok {
 				return nil, fmt.Errorf("%T is no ClusterPod", obj)

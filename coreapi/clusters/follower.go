@@ -21,11 +21,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/imageapi/relay"
+	"github.com/tidewaiter/tidewaiter/web/warn"
 )
 
 const (
+	// userAgent is what clusters know the server as.
+	userAgent = "tidewaiter"
 	// writers is how many goroutines store pods, for each cluster.
 	writers = 8
 	// tick is how often a cluster's state and credential are checked.
@@ -34,6 +36,11 @@ const (
 	seenEvery = time.Minute
 	// maxBackoff is the longest wait between two attempts to reach a cluster.
 	maxBackoff = 30 * time.Second
+	// beatEvery is how often a cluster is asked whether it still answers, and beatPatience how long it may take.
+	beatEvery    = 2 * time.Second
+	beatPatience = 3 * time.Second
+	// fresh is how old the last answer may be. If it is older, it is unknown what is used there, and all is read again.
+	fresh = 5 * time.Second
 )
 
 // Reasons of the conditions of a Cluster.
@@ -46,21 +53,28 @@ const (
 
 // follower follows the pods of one cluster.
 type follower struct {
+	trouble warn.Trouble
+
 	clusters *Clusters
 	source   Source
 	news     chan struct{} // holds a token when the state must be stored without delay
 
-	mu        sync.Mutex
-	server    string
-	synced    bool      // all pods were stored once, maybe by an earlier process
-	connected bool      // a watch is open
-	seen      time.Time // the last time when one was; zero for never
-	fault     error     // why none is open
-	pods      int
+	workloads []*workloads
+
+	mu     sync.Mutex
+	server string
+	synced bool      // all pods were stored once, maybe by an earlier process
+	feed             // of the pods
+	seen   time.Time // the last answer while what was stored was what the cluster has; zero for never
+	pods   int
 }
 
 func newFollower(c *Clusters, s Source) *follower {
-	return &follower{clusters: c, source: s, news: make(chan struct{}, 1)}
+	f := &follower{clusters: c, source: s, news: make(chan struct{}, 1)}
+	for _, kind := range s.Workloads {
+		f.workloads = append(f.workloads, &workloads{Workload: kind, follower: f})
+	}
+	return f
 }
 
 // changed has the state stored without delay.
@@ -98,33 +112,61 @@ func (f *follower) doubt(now time.Time) string {
 	switch {
 	case !f.synced:
 		return fmt.Sprintf("the pods of cluster %s are not known yet%s", f.source.Name, why)
-	case !f.connected && now.Sub(f.seen) > 2*tick:
+	case !f.current || now.Sub(f.seen) > fresh:
 		return fmt.Sprintf("the pods of cluster %s are those of %s ago%s", f.source.Name, age(now.Sub(f.seen)), why)
 	}
 	return ""
 }
 
-// opened and closed note that a watch was opened or closed.
-func (f *follower) opened() {
+// away notes that the cluster could not be followed, and why. What is read from now on counts once all is read.
+func (f *follower) away(err error) {
+	f.closed(&f.feed, err)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.fault != nil {
-		f.changed()
+	f.current = false
+	for _, w := range f.workloads {
+		w.current, w.open = false, false
 	}
-	f.connected, f.fault = true, nil
 }
 
-func (f *follower) closed(err error) {
+// answered notes that the cluster has answered. It returns false if the pods were not followed for too long meanwhile.
+func (f *follower) answered(now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.connected {
-		f.connected, f.seen = false, f.clusters.clock.Now()
-	}
-	if err != nil {
-		if f.fault == nil {
-			f.changed()
+	if f.current && f.open {
+		if now.Sub(f.seen) > fresh {
+			return false
 		}
-		f.fault = errors.New(printable.Line(err.Error(), maxText))
+		f.seen = now
+	}
+	return true
+}
+
+// beats asks the cluster whether it answers, until it has not for too long, or ctx is done. A connection that hangs tells
+// nobody that it does. It asks for a pod, as what answers everything else need not know the pods.
+func (f *follower) beats(ctx context.Context, client kubernetes.Interface) error {
+	c := f.clusters.clock
+	for last := c.Now(); ; {
+		patient, done := context.WithTimeout(ctx, beatPatience)
+		_, err := client.CoreV1().Pods(metav1.NamespaceAll).List(patient, metav1.ListOptions{Limit: 1})
+		done()
+		now := c.Now()
+		switch silent := now.Sub(last); {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case silent > fresh && err == nil: // what was told meanwhile may not be stored yet
+			return fmt.Errorf("it did not answer for %s", age(silent))
+		case silent > fresh:
+			return fmt.Errorf("asking whether it answers: %w", err)
+		case err != nil:
+		case !f.answered(now):
+			return errors.New("its pods could not be followed for a while")
+		default:
+			last = now
+		}
+		if !sleep(ctx, c, beatEvery) {
+			return context.Cause(ctx)
+		}
 	}
 }
 
@@ -137,7 +179,7 @@ func (f *follower) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		started := f.clusters.clock.Now()
 		err := f.session(ctx)
-		f.closed(err)
+		f.away(err)
 		if errors.Is(err, errChanged) {
 			slog.Info("Following a cluster anew", "cluster", f.source.Name, "why", err)
 			wait = time.Second
@@ -146,7 +188,7 @@ func (f *follower) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		slog.Warn("A cluster cannot be followed, and is tried again", "cluster", f.source.Name, "err", err)
+		f.trouble.Begin("", "A cluster cannot be followed: what is known of its pods grows old until it answers again", "cluster", f.source.Name, "err", err)
 		if f.clusters.clock.Since(started) > maxBackoff {
 			wait = time.Second
 		}
@@ -173,7 +215,7 @@ func (f *follower) session(ctx context.Context) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	w := newWriter(f)
-	lw := f.listerWatcher(client)
+	lw := f.listPods(client)
 	store, informer := cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: lw,
 		ObjectType:    &corev1.Pod{},
@@ -187,8 +229,12 @@ func (f *follower) session(ctx context.Context) error {
 	if w.nodes, err = f.followNodes(ctx, client, &all, w.moved); err != nil {
 		return err
 	}
+	if err := f.followWorkloads(ctx, config, all.Go); err != nil {
+		return err
+	}
 	all.Go(func() { informer.RunWithContext(ctx) })
 	all.Go(func() { w.run(ctx) })
+	all.Go(func() { end(f.beats(ctx, client)) })
 	all.Go(func() {
 		if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
 			w.begin(ctx)
@@ -213,35 +259,40 @@ func (f *follower) session(ctx context.Context) error {
 func clientOf(config *restclient.Config) (kubernetes.Interface, error) {
 	config = restclient.CopyConfig(config)
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
-	config.UserAgent = "tidewaiter"
+	config.UserAgent = userAgent
 	return kubernetes.NewForConfig(config)
 }
 
-// listerWatcher reads the pods of the cluster, and notes whether it can.
-func (f *follower) listerWatcher(client kubernetes.Interface) cache.ListerWatcher {
+// listPods reads the pods of the cluster, and notes whether it can.
+func (f *follower) listPods(client kubernetes.Interface) cache.ListerWatcher {
+	pods := client.CoreV1().Pods(metav1.NamespaceAll)
+	return f.listWatch(&f.feed, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return pods.List(ctx, o) },
+		func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return pods.Watch(ctx, o) })
+}
+
+// listWatch lists and watches what is followed of a cluster, and notes whether it can.
+func (f *follower) listWatch(of *feed, list cache.ListWithContextFunc, open cache.WatchFuncWithContext) cache.ListerWatcher {
 	selected := fields.Everything()
 	for _, namespace := range f.source.ExcludedNamespaces {
 		selected = fields.AndSelectors(selected, fields.OneTermNotEqualSelector("metadata.namespace", namespace))
 	}
-	pods := client.CoreV1().Pods(metav1.NamespaceAll)
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = selected.String()
-			list, err := pods.List(ctx, o)
+			all, err := list(ctx, o)
 			if err != nil {
-				f.closed(fmt.Errorf("listing its pods: %w", err))
+				f.closed(of, fmt.Errorf("listing them: %w", err))
 			}
-			return list, err
+			return all, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = selected.String()
-			w, err := pods.Watch(ctx, o)
+			w, err := open(ctx, o)
 			if err != nil {
-				f.closed(fmt.Errorf("watching its pods: %w", err))
+				f.closed(of, fmt.Errorf("watching them: %w", err))
 				return nil, err
 			}
-			f.opened()
-			return relay.New(w, func(e watch.Event) watch.Event { return e }, func() { f.closed(nil) }), nil
+			return relay.New(w, func(e watch.Event) watch.Event { return e }, f.opened(of)), nil
 		},
 	}
 }
@@ -270,9 +321,6 @@ func (f *follower) report(ctx context.Context) {
 func (f *follower) store(ctx context.Context) error {
 	f.mu.Lock()
 	now := f.clusters.clock.Now()
-	if f.connected {
-		f.seen = now
-	}
 	state := ClusterStatus{Pods: int32(f.pods)}
 	if !f.seen.IsZero() {
 		state.LastSeen = &metav1.Time{Time: f.seen.Truncate(time.Second)}
@@ -283,7 +331,8 @@ func (f *follower) store(ctx context.Context) error {
 	}
 	reachable := metav1.Condition{Type: ConditionReachable, Status: metav1.ConditionTrue, Reason: reasonFollowing, Message: "changes are told as they happen"}
 	switch {
-	case f.connected:
+	case f.open:
+		f.trouble.End("", "A cluster is followed again", "cluster", f.source.Name)
 	case f.fault != nil:
 		reachable = metav1.Condition{Type: ConditionReachable, Status: metav1.ConditionFalse, Reason: reasonUnreachable, Message: f.fault.Error()}
 	default:
@@ -405,10 +454,10 @@ func (w *writer) begin(ctx context.Context) {
 	}
 	maps.Copy(known, gone)
 	w.initial, w.begun = known, true
-	w.mu.Unlock()
-	for k := range gone {
+	for k := range known { // also those that were there: some may be gone by now, and nobody would tell of them again
 		w.queue.Add(k)
 	}
+	w.mu.Unlock()
 	w.done("")
 }
 
@@ -425,6 +474,9 @@ func (w *writer) done(k string) {
 			f.changed()
 		}
 		f.synced, f.pods = true, len(w.stored)
+		if !f.current {
+			f.current, f.seen = true, f.clusters.clock.Now()
+		}
 		f.mu.Unlock()
 	}
 }

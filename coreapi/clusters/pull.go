@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -76,7 +77,7 @@ func (c *Clusters) Keychains(ctx context.Context, cluster string, ref reference.
 		case err == nil:
 			all = append(all, keychain)
 		case apierrors.IsForbidden(err):
-			unread = fmt.Errorf("the credential for cluster %s may not read them: %w", cluster, err)
+			unread = fmt.Errorf("the credential for cluster %s may not read them: %w; a role that may get secrets and serviceaccounts in namespace %s lets it", cluster, err, p.Namespace)
 		case errors.As(err, &answered), errors.As(err, &asked) && asked.Op != "parse", ctx.Err() != nil:
 			return nil, nil, err
 		default: // the error's text may hold a part of a secret
@@ -114,7 +115,7 @@ func (c *Clusters) pullers(ctx context.Context, cluster string, ref reference.Re
 func (p Puller) keychain(ctx context.Context, client kubernetes.Interface) (authn.Keychain, error) {
 	o := pullsecrets.Options{Namespace: p.Namespace, ServiceAccountName: p.ServiceAccount, ImagePullSecrets: p.Secrets}
 	if p.pod == "" {
-		return pullsecrets.New(ctx, client, o)
+		return named(pullsecrets.New(ctx, client, o))
 	}
 	pods, err := client.CoreV1().Pods(p.Namespace).List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", p.pod).String(), Limit: 1})
 	if err != nil {
@@ -125,5 +126,42 @@ func (p Puller) keychain(ctx context.Context, client kubernetes.Interface) (auth
 			o.ImagePullSecrets = append(o.ImagePullSecrets, secret.Name)
 		}
 	}
-	return pullsecrets.New(ctx, client, o)
+	return named(pullsecrets.New(ctx, client, o))
 }
+
+// anyName is a keychain that knows a host by its other names, too.
+type anyName struct{ authn.Keychain }
+
+func named(k authn.Keychain, err error) (authn.Keychain, error) {
+	if err != nil {
+		return nil, err
+	}
+	return anyName{k}, nil
+}
+
+// Resolve is part of authn.Keychain.
+func (k anyName) Resolve(r authn.Resource) (authn.Authenticator, error) {
+	found, err := k.Keychain.Resolve(r)
+	host, path, below := strings.Cut(r.String(), "/")
+	canonical, badHost := reference.ParseHost(host) // go-containerregistry calls Docker Hub index.docker.io
+	if badHost != nil {
+		return found, err
+	}
+	for _, other := range reference.OtherNames(canonical) {
+		if err != nil || found != authn.Anonymous {
+			return found, err
+		}
+		name := other
+		if below {
+			name += "/" + path
+		}
+		found, err = k.Keychain.Resolve(resource{name, other})
+	}
+	return found, err
+}
+
+// resource is a repository under the name of its host that a secret may have.
+type resource struct{ name, host string }
+
+func (r resource) String() string      { return r.name }
+func (r resource) RegistryStr() string { return r.host }

@@ -21,7 +21,8 @@ func TestReducedPod(t *testing.T) {
 	in := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "app-1", UID: "u", ResourceVersion: "7", CreationTimestamp: metav1.NewTime(since)},
 		Spec: corev1.PodSpec{NodeName: "worker", ServiceAccountName: "robot",
-			InitContainers: []corev1.Container{{Name: "first", Image: "a:1"}}, Containers: []corev1.Container{{Name: "main", Image: "b:1"}}},
+			InitContainers: []corev1.Container{{Name: "first", Image: "a:1"}}, Containers: []corev1.Container{{Name: "main", Image: "b:1"}},
+			Volumes: []corev1.Volume{{Name: "model", VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "c:1"}}}}},
 		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
 			Name: "main", ImageID: "b@sha256:1", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "gone\x1b[31m"}},
 		}}},
@@ -31,7 +32,7 @@ func TestReducedPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := ClusterPodSpec{Namespace: "team", Name: "app-1", UID: "u", NodeName: "worker", ServiceAccountName: "robot", Since: metav1.NewTime(since.Local()), Containers: []ClusterPodContainer{
-		{Name: "first", Image: "a:1"}, {Name: "main", Image: "b:1", ImageID: "b@sha256:1", Waiting: "ErrImagePull", Message: text("gone\x1b[31m")},
+		{Name: "first", Image: "a:1"}, {Name: "main", Image: "b:1", ImageID: "b@sha256:1", Waiting: "ErrImagePull", Message: text("gone\x1b[31m")}, {Name: "volume/model", Image: "c:1"},
 	}}
 	if diff := cmp.Diff(want, obj.(*pod).spec()); diff != "" {
 		t.Errorf("the pod (-want +got):\n%s", diff)

@@ -60,6 +60,7 @@ var podTable = table.Of[*ClusterPod]{
 		{Name: "Container", Type: "string", Description: "The container."},
 		{Name: "Image", Type: "string", Description: "The reference as the pod has it."},
 		{Name: "Digest", Type: "string", Description: "The beginning of the digest that runs; <unknown> until the cluster tells."},
+		{Name: "Outdated", Type: "string", Description: "The beginning of the digest that the tag leads to now, if the container runs something else."},
 		{Name: "Verified", Type: "string", Description: "The verdict for that reference; <unknown> where the image is not here."},
 		{Name: "Waiting", Type: "string", Description: "Why the container does not run."},
 		{Name: "Since", Type: "string", Description: "Time since the pod was created."},
@@ -76,7 +77,7 @@ func podRows(p *ClusterPod) [][]any {
 	all := make([][]any, 0, len(p.Spec.Containers))
 	for _, c := range p.Spec.Containers {
 		all = append(all, []any{
-			p.Name, c.Name, c.Image, cmp.Or(reference.ShortDigest(c.Digest), unknown), cmp.Or(c.Verified, unknown), cmp.Or(c.Waiting, none),
+			p.Name, c.Name, c.Image, cmp.Or(reference.ShortDigest(c.Digest), unknown), cmp.Or(reference.ShortDigest(c.Outdated), none), cmp.Or(c.Verified, unknown), cmp.Or(c.Waiting, none),
 			metatable.ConvertToHumanReadableDateType(p.Spec.Since), cmp.Or(c.NotImported, none),
 			cmp.Or(p.Spec.NodeName, none), cmp.Or(p.Spec.Platform, unknown), cmp.Or(p.Spec.ServiceAccountName, none), cmp.Or(c.Message, none),
 		})

@@ -106,7 +106,7 @@ type ClusterPodSpec struct {
 	ServiceAccountName string `json:"serviceAccountName,omitempty"`
 	// Since is when the pod was created.
 	Since metav1.Time `json:"since,omitempty"`
-	// Containers are its init containers, containers and ephemeral containers, at most 100.
+	// Containers are its init containers, containers and ephemeral containers, and the volumes that are images, at most 100.
 	//
 	// +listType=atomic
 	Containers []ClusterPodContainer `json:"containers"`
@@ -117,7 +117,7 @@ type ClusterPodSpec struct {
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type ClusterPodContainer struct {
-	// Name is the container's.
+	// Name is the container's; that of a volume has volume/ before it.
 	Name string `json:"name"`
 	// Image is the reference as the pod's spec has it.
 	Image string `json:"image"`
@@ -131,11 +131,13 @@ type ClusterPodContainer struct {
 	// Digest is that of the image that runs, else the one that the reference has. It and the fields below are
 	// not stored: they say what is so when the pod is read.
 	Digest string `json:"digest,omitempty"`
-	// Verified is the verdict about the image in the repository that the container names; it is empty where the image is
-	// not known to be there.
+	// Verified is the verdict for the reference that the container names; it is empty where the image is not known to be
+	// there.
 	Verified string `json:"verified,omitempty"`
 	// NotImported is why an image that is not known could not be imported; it is empty before that was tried.
 	NotImported string `json:"notImported,omitempty"`
+	// Outdated is the digest that the tag leads to now, if the container names a tag and runs something else.
+	Outdated string `json:"outdated,omitempty"`
 }
 
 // ClusterPodList is a list of pods.

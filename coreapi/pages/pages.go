@@ -1,4 +1,9 @@
-// Package pages reads lists that may have damaged objects.
+// Package pages reads lists page by page, for all rooms.
+//
+// A server keeps what a list's pages belong to for five minutes after the next write. If reading takes longer, it
+// answers 410 with a token that goes on behind the last page, with the objects as they are now. Client-go's pager reads
+// the whole list at once then, or fails. Here a list goes on: each object that is there all the time is read once, and
+// one that comes or goes meanwhile may be missed.
 //
 // Kubernetes' storage fails a whole list for one object that it cannot read. The server's
 // own readers go on: they could do nothing about the object, which an administrator
@@ -6,8 +11,10 @@
 package pages
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,43 +26,63 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// size is how many objects are in memory at a time.
-const size = 500
+// Size is how many objects are usually in memory at a time.
+const Size = 500
 
-// Read reads a list page by page. read gets a page of at most limit objects, from where
-// the token says, and returns the next token, "" at the end. Objects that cannot be read
-// are skipped: damaged is called with errors that name them.
-func Read(ctx context.Context, read func(ctx context.Context, limit int64, token string) (next string, err error), damaged func(error)) error {
-	token, single := "", 0
+// Each reads a list page by page, of options.Limit objects, and calls visit with each page. It asks for the next page
+// when visit has returned, and the server keeps nothing for it meanwhile, so visit may do slow work.
+func Each[L metav1.ListInterface](ctx context.Context, options metav1.ListOptions, list func(context.Context, metav1.ListOptions) (L, error), visit func(L) error) error {
+	return EachReadable(ctx, options, list, visit, nil)
+}
+
+// EachReadable is Each for lists that may have damaged objects. These are skipped: damaged is called with errors that
+// name them. If it is nil, such an object is an error.
+func EachReadable[L metav1.ListInterface](ctx context.Context, options metav1.ListOptions, list func(context.Context, metav1.ListOptions) (L, error), visit func(L) error, damaged func(error)) error {
+	size, single, expired := cmp.Or(options.Limit, Size), int64(0), false
 	for {
-		limit := int64(size)
+		options.Limit = size
 		if single > 0 { // the objects before the damaged one are read one by one
-			limit = 1
-			single--
+			options.Limit = 1
 		}
-		next, err := read(ctx, limit, token)
-		if err != nil {
-			next = behind(err)
-			switch {
-			case next == "":
+		page, err := list(ctx, options)
+		next := ""
+		switch {
+		case err == nil:
+			next, expired, single = page.GetContinue(), false, max(0, single-1)
+			if err := visit(page); err != nil {
 				return err
-			case limit > 1:
+			}
+			if next == "" {
+				return nil
+			}
+		case apierrors.IsResourceExpired(err) && !expired:
+			next, expired = behind(err), true
+		case apierrors.IsStoreReadError(err) && damaged != nil:
+			if next = behind(err); next != "" && options.Limit != 1 {
 				single = size
 				continue
 			}
-			damaged(err)
+			expired, single = false, max(0, single-1)
+			if next != "" {
+				damaged(err)
+			}
 		}
-		if token = next; token == "" {
-			return nil
+		switch {
+		case next == "":
+			return err
+		case next == options.Continue && !expired:
+			return fmt.Errorf("a list does not go on: its token is that of the page before (%w)", cmp.Or(err, errStuck))
 		}
+		options.Continue = next
 	}
 }
 
-// behind returns the token with which a list goes on after an object that could not be
-// read; "" for any other error.
+var errStuck = errors.New("the server does not read it")
+
+// behind returns the token in an error with which a list goes on; "" if it has none.
 func behind(err error) string {
 	var status apierrors.APIStatus
-	if apierrors.IsStoreReadError(err) && errors.As(err, &status) {
+	if errors.As(err, &status) {
 		return status.Status().Continue
 	}
 	return ""
@@ -68,23 +95,20 @@ func Informer(client cache.Getter, resource string, example runtime.Object, dama
 	readable := &cache.ListWatch{
 		WatchFuncWithContext: all.WatchFuncWithContext,
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (list runtime.Object, err error) {
-			opts.ResourceVersion, opts.ResourceVersionMatch = "", ""
+			opts.ResourceVersion, opts.ResourceVersionMatch, opts.Limit = "", "", Size
 			var items []runtime.Object
-			err = Read(ctx, func(ctx context.Context, limit int64, token string) (string, error) {
-				opts.Limit, opts.Continue = limit, token
+			version := ""
+			err = EachReadable(ctx, opts, func(ctx context.Context, opts metav1.ListOptions) (metav1.ListInterface, error) {
 				if list, err = all.ListWithContextFunc(ctx, opts); err != nil {
-					return "", err
+					return nil, err
 				}
+				return meta.ListAccessor(list)
+			}, func(of metav1.ListInterface) error {
+				version = cmp.Or(version, of.GetResourceVersion()) // a watch from here tells what has changed meanwhile
+				of.SetResourceVersion(version)
 				page, err := meta.ExtractList(list)
-				if err != nil {
-					return "", err
-				}
 				items = append(items, page...)
-				of, err := meta.ListAccessor(list)
-				if err != nil {
-					return "", err
-				}
-				return of.GetContinue(), nil
+				return err
 			}, damaged)
 			if err != nil {
 				return nil, err

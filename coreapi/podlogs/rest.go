@@ -78,6 +78,14 @@ func (r *REST) Get(ctx context.Context, name string, options runtime.Object) (ru
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("log options are %T, not PodLogOptions", options))
 	}
+	splits := utilfeature.DefaultFeatureGate.Enabled(features.PodLogsQuerySplitStreams)
+	if splits && opts.Stream == nil {
+		all := api.LogStreamAll
+		opts.Stream = &all
+	}
+	if errs := validation.ValidatePodLogOptions(opts, splits); len(errs) > 0 { // before the pod is looked for, as upstream
+		return nil, apierrors.NewInvalid(api.Kind("PodLogOptions"), name, errs)
+	}
 	pod, err := r.pod(ctx, name)
 	if err != nil {
 		return nil, err
@@ -106,17 +114,9 @@ func (r *REST) pod(ctx context.Context, name string) (*api.Pod, error) {
 // there.
 func (r *REST) fromFile(ctx context.Context, pod *api.Pod, opts *api.PodLogOptions) (runtime.Object, error) {
 	stdout, stderr := true, true
-	splits := utilfeature.DefaultFeatureGate.Enabled(features.PodLogsQuerySplitStreams)
-	if splits {
-		if opts.Stream == nil {
-			all := api.LogStreamAll
-			opts.Stream = &all
-		}
+	if opts.Stream != nil {
 		stdout = *opts.Stream != api.LogStreamStderr
 		stderr = *opts.Stream != api.LogStreamStdout
-	}
-	if errs := validation.ValidatePodLogOptions(opts, splits); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(api.Kind("PodLogOptions"), pod.Name, errs)
 	}
 	name, err := containerOf(ctx, pod, opts)
 	if err != nil {

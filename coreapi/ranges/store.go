@@ -108,7 +108,7 @@ func (s *Store) AllocateNext() (offset int, ok bool, err error) {
 	return offset, err == nil, err
 }
 
-// Release takes back the number at offset; a free number is no error.
+// Release takes back the number at offset; a free number is not an error.
 func (s *Store) Release(offset int) error {
 	return s.update(func() error { return s.bitmap.Release(offset) })
 }

@@ -4,7 +4,8 @@
 // many pods use the image of a digest or of one of some references. A container uses, in
 // this order, the digest in its status' imageID (what really runs), the digest in its
 // spec's image, or the reference in its spec's image. Init and ephemeral containers
-// count, and so does every existing pod, whatever its phase.
+// count, volumes that are images count as containers do, and so does every existing pod,
+// whatever its phase.
 //
 // References are compared in canonical form, as they are pulled: "nginx" is
 // "docker.io/library/nginx:latest". A text that is no reference is no image.
@@ -12,11 +13,15 @@
 // The digest of a multi-platform image stands for one of the images that it lists. The
 // platform of the pod's node tells which one, if it is known.
 //
+// A workload, such as a Deployment, needs the images of its pod template, whether or not it
+// runs a pod: it may do so at any time, and a ReplicaSet is what a rollback goes back to.
+// [Index.NeededBy] tells them apart from pods.
+//
 // [Images] gives the same answer for a single pod, as references to pull.
 //
 // # Bounds
 //
-// Memory is proportional to the pods: each takes its name and one entry for each distinct
+// Memory is proportional to the pods and workloads: each takes its name and one entry for each distinct
 // image of its containers (which the size of a pod bounds), about 0.2 KiB for a pod of
 // one container. Pods are read in pages of 500 and not kept. [Index.Run] is one
 // goroutine.

@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
@@ -144,12 +146,15 @@ func (x *Index) Each(ctx context.Context, visit func(Pod)) error {
 // each calls visit with each pod, page by page. A pod that cannot be read uses nothing;
 // the log names it.
 func (s *source) each(ctx context.Context, visit func(Pod)) (version string, err error) {
-	err = pages.Read(ctx, func(ctx context.Context, limit int64, token string) (next string, err error) {
-		list, err := s.Pods.List(ctx, &internalversion.ListOptions{Limit: limit, Continue: token})
-		if err != nil {
-			return "", err
+	var list runtime.Object
+	err = pages.EachReadable(ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (_ metav1.ListInterface, err error) {
+		if list, err = s.Pods.List(ctx, &internalversion.ListOptions{Limit: o.Limit, Continue: o.Continue}); err != nil {
+			return nil, err
 		}
-		err = meta.EachListItem(list, func(obj runtime.Object) error {
+		return meta.ListAccessor(list)
+	}, func(m metav1.ListInterface) error {
+		version = cmp.Or(version, m.GetResourceVersion())
+		return meta.EachListItem(list, func(obj runtime.Object) error {
 			pod, err := s.read(obj)
 			if err != nil {
 				return err
@@ -157,15 +162,6 @@ func (s *source) each(ctx context.Context, visit func(Pod)) (version string, err
 			visit(pod)
 			return nil
 		})
-		if err != nil {
-			return "", err
-		}
-		m, err := meta.ListAccessor(list)
-		if err != nil {
-			return "", err
-		}
-		version = m.GetResourceVersion()
-		return m.GetContinue(), nil
 	}, func(err error) {
 		slog.Error("The images of a pod that cannot be read are not counted", "err", err)
 	})

@@ -18,7 +18,7 @@ func key(ref reference.Reference) string {
 	return ref.String()
 }
 
-// parseImage reads the image of a container's spec; a text that is no reference is the
+// parseImage reads the image of a container's spec; a text that is not a reference is the
 // zero Reference.
 func parseImage(s string) reference.Reference {
 	ref, err := reference.Parse(s)
@@ -74,7 +74,8 @@ func Uses(image, imageID string) []reference.Reference {
 
 // Containers calls yield with each container of a pod, in the order init, regular,
 // ephemeral: its name, the image of its spec, and its status, which is empty until there
-// is one.
+// is one. Then it calls yield with each volume that is an image, as if it were a container
+// with the name volume/NAME, which no container can have.
 func Containers(pod *corev1.Pod, yield func(name, image string, status corev1.ContainerStatus)) {
 	yieldContainer := func(name, image string, statuses []corev1.ContainerStatus) {
 		var status corev1.ContainerStatus
@@ -94,10 +95,29 @@ func Containers(pod *corev1.Pod, yield func(name, image string, status corev1.Co
 	for _, c := range pod.Spec.EphemeralContainers {
 		yieldContainer(c.Name, c.Image, pod.Status.EphemeralContainerStatuses)
 	}
+	for _, v := range pod.Spec.Volumes {
+		if v.Image != nil && v.Image.Reference != "" {
+			yield("volume/"+v.Name, v.Image.Reference, corev1.ContainerStatus{ImageID: mounted(pod, v.Name)})
+		}
+	}
 }
 
-// images returns the images of the pod's containers that name one, in the order init,
-// regular, ephemeral.
+// mounted returns what the status of a pod says that an image volume is; "" if no container tells.
+func mounted(pod *corev1.Pod, volume string) string {
+	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses, pod.Status.EphemeralContainerStatuses} {
+		for i := range statuses {
+			for _, m := range statuses[i].VolumeMounts {
+				if m.Name == volume && m.VolumeStatus != nil && m.VolumeStatus.Image != nil {
+					return m.VolumeStatus.Image.ImageRef
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// images returns the images of the pod's containers and volumes that name one, in the order of
+// [Containers].
 func images(pod *corev1.Pod) []reference.Reference {
 	var found []reference.Reference
 	Containers(pod, func(_, image string, status corev1.ContainerStatus) {
@@ -122,8 +142,7 @@ func keys(images []reference.Reference) []string {
 	return slices.Compact(found)
 }
 
-// Images returns the references by which the images that the pod's containers run can be
-// pulled, distinct and sorted by their text: with the digest of the pod's status, else as
+// Images returns the references by which the images that the pod uses can be pulled, distinct and sorted by their text: with the digest of the pod's status, else as
 // the pod's spec has it.
 func Images(pod *corev1.Pod) []reference.Reference {
 	found := slices.DeleteFunc(images(pod), func(ref reference.Reference) bool { return ref.Repository == "" })

@@ -77,6 +77,37 @@ func TestImagesOfAPod(t *testing.T) {
 	}
 }
 
+// A volume that is an image is used as a container's image is, by what its status tells or else by its reference.
+func TestImageVolumesAreUsed(t *testing.T) {
+	image := func(name, reference string) corev1.Volume {
+		return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: reference}}}
+	}
+	mount := func(volume, ref string) corev1.VolumeMountStatus {
+		return corev1.VolumeMountStatus{Name: volume, VolumeStatus: &corev1.VolumeStatus{Image: &corev1.ImageVolumeStatus{ImageRef: ref}}}
+	}
+	pod := &corev1.Pod{
+		Spec: corev1.PodSpec{Volumes: []corev1.Volume{
+			image("mounted", "registry.example.com/model:1"), image("waits", "registry.example.com/data:1"), image("later", ""), {Name: "empty"},
+			image("early", "registry.example.com/early:1"),
+		}},
+		Status: corev1.PodStatus{
+			InitContainerStatuses: []corev1.ContainerStatus{{Name: "init", VolumeMounts: []corev1.VolumeMountStatus{mount("early", "registry.example.com/early@"+digestB)}}},
+			ContainerStatuses: []corev1.ContainerStatus{
+				{Name: "first", VolumeMounts: []corev1.VolumeMountStatus{{Name: "mounted"}, {Name: "empty"}}},
+				{Name: "second", VolumeMounts: []corev1.VolumeMountStatus{mount("mounted", "registry.example.com/model@"+digestA)}},
+			},
+		},
+	}
+	if diff := cmp.Diff([]string{"registry.example.com/data:1", digestA, digestB}, keys(images(pod))); diff != "" {
+		t.Errorf("keys (-want +got):\n%s", diff)
+	}
+	var names []string
+	Containers(pod, func(name, _ string, _ corev1.ContainerStatus) { names = append(names, name) })
+	if diff := cmp.Diff([]string{"volume/mounted", "volume/waits", "volume/early"}, names); diff != "" {
+		t.Errorf("names (-want +got):\n%s", diff)
+	}
+}
+
 func texts(refs []reference.Reference) (out []string) {
 	for _, ref := range refs {
 		out = append(out, ref.String())

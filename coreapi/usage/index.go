@@ -11,14 +11,15 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// Index counts the pods that use an image. It is empty until [Index.Run] has
-// read the pods; see [Index.Synced]. It is safe for concurrent use.
+// Index counts the pods that use an image, and knows the workloads that need it: what makes pods, whether it runs any
+// or not. It is empty until [Index.Run] has read the pods; see [Index.Synced]. Others tell it of workloads; see
+// [Index.Workloads]. It is safe for concurrent use.
 type Index struct {
 	sources []*source
 
 	mu     sync.RWMutex
-	pods   map[podID]*user    // the pods that use an image
-	images map[string]*image  // the images that pods use, by key
+	pods   map[podID]*user    // the pods that use an image, and the workloads that need one
+	images map[string]*image  // these images, by key
 	on     map[onPlatform]int // how many pods use a digest, by platform
 	named  int                // keys of images that are references
 
@@ -27,27 +28,36 @@ type Index struct {
 	told        func(Pod)
 }
 
-// user is a pod that uses images.
+// user is a pod that uses images, or a workload that needs them.
 type user struct {
 	in       unique.Handle[place]
-	name     string                // of the pod
+	name     string
 	platform unique.Handle[string] // of its node; empty if that is not known
 	images   []*image              // sorted by key
 }
 
-// image is an image that pods use.
+// image is an image that pods use or workloads need.
 type image struct {
-	key  string
-	pods map[*user]struct{}
+	key             string
+	pods, workloads map[*user]struct{}
+}
+
+// users returns those of a kind; the map is the image's.
+func (i *image) users(workloads bool) *map[*user]struct{} {
+	if workloads {
+		return &i.workloads
+	}
+	return &i.pods
 }
 
 // onPlatform is an image on nodes of a platform; the empty platform is for nodes whose platform is not known.
 type onPlatform struct{ digest, platform string }
 
-// source is a Source with the index's state of it.
+// source is a Source with the index's state of it, or a kind of workloads.
 type source struct {
 	Source
-	synced atomic.Bool
+	synced   atomic.Bool
+	resource string // of workloads; empty for pods
 }
 
 // podID identifies a pod: pods of different clusters may have the same name.
@@ -194,8 +204,39 @@ func (p *user) counts(g group) bool {
 	return g.platform == "" || on == "" || on == g.platform
 }
 
-// InUse returns the digests that pods use, and the references that pods use
-// which name no digest, in their full form: docker.io/library/nginx:latest.
+// NeededBy returns at most most of the workloads that need an image, as cluster/namespace/resource/name, sorted. It is
+// undefined which ones. The arguments are those of PodsUsing; a workload is on no platform, so each counts.
+func (x *Index) NeededBy(digests []string, references []reference.Reference, most int) []string {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	found := map[string]struct{}{}
+	add := func(key string) {
+		if i := x.images[key]; i != nil {
+			for w := range i.workloads {
+				if len(found) >= most {
+					return
+				}
+				in := w.in.Value()
+				found[in.cluster+"/"+in.namespace+"/"+in.source.resource+"/"+w.name] = struct{}{}
+			}
+		}
+	}
+	for _, digest := range digests {
+		digest, _, _ = strings.Cut(digest, "@")
+		add(digest)
+	}
+	if x.named > 0 {
+		for _, ref := range references {
+			if ref.Digest == "" {
+				add(key(ref.Pulled()))
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// InUse returns the digests that pods use or workloads need, and the references that they name
+// which have no digest, in their full form: docker.io/library/nginx:latest.
 func (x *Index) InUse() (digests, references []string) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -209,8 +250,8 @@ func (x *Index) InUse() (digests, references []string) {
 	return digests, references
 }
 
-// Subscribe calls f with the digests whose number of pods has changed, after each such change, from one goroutine for
-// each source. f must be safe for concurrent use and quick, and must not call Subscribe. The returned function ends
+// Subscribe calls f with the digests whose number of pods or of workloads has changed, after each such change, from one
+// goroutine for each source. f must be safe for concurrent use and quick, and must not call Subscribe. The returned function ends
 // the subscription.
 func (x *Index) Subscribe(f func(digests []string)) (cancel func()) {
 	x.mu.Lock()
@@ -225,11 +266,11 @@ func (x *Index) Subscribe(f func(digests []string)) (cancel func()) {
 	}
 }
 
-// OnUse calls f with each existing pod whenever the images that it uses have changed, from one goroutine for each
+// OnUse calls f with each existing pod, and no workload, whenever the images that it uses have changed, from one goroutine for each
 // source, once [Index.Run] runs. f must be safe for concurrent use and quick. Call OnUse before Run, and once.
 func (x *Index) OnUse(f func(Pod)) { x.told = f }
 
-// set records what a pod uses, by sorted keys (none when it is gone), and tells subscribers. It returns false if
+// set records what a pod uses or a workload needs, by sorted keys (none when it is gone), and tells subscribers. It returns false if
 // nothing has changed.
 func (x *Index) set(id podID, keys []string, platform string) (changes bool) {
 	x.mu.Lock()
@@ -283,35 +324,44 @@ func (x *Index) set(id podID, keys []string, platform string) (changes bool) {
 func (x *Index) join(key string, p *user, platform string) *image {
 	i := x.images[key]
 	if i == nil {
-		i = &image{key: strings.Clone(key), pods: map[*user]struct{}{}} // key may be part of a larger text from a pod
+		i = &image{key: strings.Clone(key)} // key may be part of a larger text from a pod
 		x.images[i.key] = i
 		if !reference.IsDigest(key) {
 			x.named++
 		}
 	}
-	i.pods[p] = struct{}{}
-	if reference.IsDigest(key) {
+	workload := p.isWorkload()
+	users := i.users(workload)
+	if *users == nil {
+		*users = map[*user]struct{}{}
+	}
+	(*users)[p] = struct{}{}
+	if reference.IsDigest(key) && !workload {
 		x.on[onPlatform{i.key, platform}]++
 	}
 	return i
 }
 
 func (x *Index) leave(i *image, p *user, platform string) {
-	delete(i.pods, p)
+	workload := p.isWorkload()
+	delete(*i.users(workload), p)
 	digest := reference.IsDigest(i.key)
-	if len(i.pods) == 0 {
+	if len(i.pods)+len(i.workloads) == 0 {
 		delete(x.images, i.key)
 		if !digest {
 			x.named--
 		}
 	}
-	if digest {
+	if digest && !workload {
 		on := onPlatform{i.key, platform}
 		if x.on[on]--; x.on[on] == 0 {
 			delete(x.on, on)
 		}
 	}
 }
+
+// isWorkload reports whether this is not a pod.
+func (p *user) isWorkload() bool { return p.in.Value().source.resource != "" }
 
 // retain forgets every pod of a source that is not in alive.
 func (x *Index) retain(s *source, alive map[podID]struct{}) {

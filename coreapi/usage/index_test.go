@@ -3,7 +3,6 @@ package usage
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -216,46 +215,6 @@ func TestPlatformsOfNodes(t *testing.T) {
 	if len(x.pods)+len(x.images)+len(x.on) != 0 {
 		t.Errorf("the index keeps %v, %v and %v", x.pods, x.images, x.on)
 	}
-}
-
-// BenchmarkIndex/Op=Memory reports the bytes that a pod of one container costs.
-func BenchmarkIndex(b *testing.B) {
-	const pods = 10_000
-	fill := func() *Index {
-		x := NewIndex(LocalPods(nil))
-		for i := range pods {
-			p, err := x.sources[0].read(runs(pod(fmt.Sprintf("pod-with-a-usual-name-%d", i), "registry.example.com/app:1"),
-				fmt.Sprintf("registry.example.com/app@sha256:%064x", i%1000)))
-			if err != nil {
-				b.Fatal(err)
-			}
-			x.follows(x.sources[0], p)
-		}
-		return x
-	}
-	b.Run("Op=Memory/Pods=10000", func(b *testing.B) {
-		for b.Loop() {
-			var before, after runtime.MemStats
-			runtime.GC()
-			runtime.ReadMemStats(&before)
-			x := fill()
-			runtime.GC()
-			runtime.ReadMemStats(&after)
-			b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/pods, "B/pod")
-			runtime.KeepAlive(x)
-		}
-	})
-	b.Run("Op=PodsUsing/Pods=10000", func(b *testing.B) {
-		x := fill()
-		digest := fmt.Sprintf("sha256:%064x", 7)
-		references := []reference.Reference{parseImage("registry.example.com/app:1"), parseImage("registry.example.com/app:2")}
-		b.ResetTimer()
-		for b.Loop() {
-			if n := x.PodsUsing([]string{digest}, references); n != 10 {
-				b.Fatal(n)
-			}
-		}
-	})
 }
 
 // Pods that use an image are named, as many as are asked for, and each once; those on another platform are not.

@@ -36,12 +36,14 @@ type budget struct {
 	lists, watches *semaphore.Weighted
 	patience       time.Duration // of a large list
 	page           int64         // stored bytes of a page, unless one object is larger
-	// pause, if not nil, is called before a list or a watch waits, and the function that it
-	// returns after that.
+	// pause is called before a request waits for others or for the disk, and the function that
+	// it returns after that.
 	pause func(context.Context) (resume func())
 	// begin, if not nil, is called before a watch reads what exists, and the function that it
 	// returns when all of that is sent.
 	begin func(context.Context) (end func())
+	// read is called before objects are decoded.
+	read func(ctx context.Context, objects, stored int)
 
 	mu   sync.Mutex
 	held map[listing]int64 // of lists
@@ -53,18 +55,22 @@ type listing struct {
 	prefix  string
 }
 
-func newBudget(pause, begin func(context.Context) func()) *budget {
+func newBudget(pause, begin func(context.Context) func(), read func(context.Context, int, int)) *budget {
+	if pause == nil {
+		pause = func(context.Context) func() { return func() {} }
+	}
+	if read == nil {
+		read = func(context.Context, int, int) {}
+	}
 	return &budget{
 		lists: semaphore.NewWeighted(listBytes), watches: semaphore.NewWeighted(watchBytes),
-		patience: listPatience, page: largestPage, pause: pause, begin: begin, held: map[listing]int64{},
+		patience: listPatience, page: largestPage, pause: pause, begin: begin, read: read, held: map[listing]int64{},
 	}
 }
 
 // admitWatch waits until a watch may hold n bytes.
 func (b *budget) admitWatch(ctx context.Context, n int64) error {
-	if b.pause != nil {
-		defer b.pause(ctx)()
-	}
+	defer b.pause(ctx)()
 	return b.watches.Acquire(ctx, n)
 }
 
@@ -88,9 +94,7 @@ func (b *budget) admitList(ctx context.Context, prefix string, stored int64, wai
 	}
 	if !b.lists.TryAcquire(n) {
 		wait()
-		if b.pause != nil {
-			defer b.pause(ctx)()
-		}
+		defer b.pause(ctx)()
 		waiting, cancel := context.WithTimeout(ctx, b.patience)
 		defer cancel()
 		if b.lists.Acquire(waiting, n) != nil {

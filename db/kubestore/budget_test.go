@@ -215,3 +215,33 @@ func TestWatchesOfWhatExistsThatDoNotRead(t *testing.T) {
 	}
 	t.Error("no watch waited")
 }
+
+// Whoever asks is told of each object that a request reads before it is decoded, by itself or in a list, and of what is not found.
+func TestReadsAreToldOf(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	const pods, size = 20, 1 << 10
+	f.fill(t, pods, size)
+	var objects, bytes int
+	f.budget.read = func(_ context.Context, n, stored int) { objects, bytes = objects+n, bytes+stored }
+	for what, test := range map[string]struct {
+		read func() error
+		want int
+	}{
+		"get": {func() error { return f.Get(t.Context(), "/pods/ns/pod-0000", storage.GetOptions{}, &example.Pod{}) }, 1},
+		"list": {func() error {
+			return f.GetList(t.Context(), "/pods/", storage.ListOptions{Predicate: storage.Everything, Recursive: true}, &example.PodList{})
+		}, pods},
+		"get of nothing": {func() error {
+			return f.Get(t.Context(), "/pods/ns/none", storage.GetOptions{IgnoreNotFound: true}, &example.Pod{})
+		}, 0},
+		"list of nothing": {func() error {
+			return f.GetList(t.Context(), "/pods/none/", storage.ListOptions{Predicate: storage.Everything, Recursive: true}, &example.PodList{})
+		}, 0},
+	} {
+		objects, bytes = 0, 0
+		if err := test.read(); err != nil || objects != max(1, test.want) || bytes < test.want*size || (bytes == 0) != (test.want == 0) {
+			t.Errorf("%s: told of %d objects of %d bytes, %v, want %d", what, objects, bytes, err, max(1, test.want))
+		}
+	}
+}

@@ -2,6 +2,7 @@ package kubestore
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -22,9 +23,24 @@ type sharedEvent struct {
 
 // lazyObject is decoded when first asked for.
 type lazyObject struct {
-	once sync.Once
+	mu   sync.Mutex
+	done bool
 	obj  runtime.Object // never changed
 	err  error
+}
+
+// get returns what read did. It keeps the object, and the error about bytes that are damaged; after any other error the next
+// caller reads anew.
+func (o *lazyObject) get(read func() (runtime.Object, error)) (runtime.Object, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.done {
+		o.obj, o.err = read()
+		var d *db.DamagedError
+		c, corrupt := asCorrupt(o.err)
+		o.done = o.err == nil || errors.As(o.err, &d) || corrupt && c.kind != untransformable
+	}
+	return o.obj, o.err
 }
 
 // shared returns the sharedEvent of e. Another Store over the same keys gets
@@ -39,24 +55,21 @@ func (s *Store) shared(e *db.Event) *sharedEvent {
 
 // object is the event's object; nil for a deletion.
 func (se *sharedEvent) object(ctx context.Context) (runtime.Object, error) {
-	se.cur.once.Do(func() {
-		se.cur.obj, se.cur.err = se.s.decodeEvent(ctx, db.KV{Key: se.e.Key, Value: se.e.Value, Rev: se.e.Rev})
+	return se.cur.get(func() (runtime.Object, error) {
+		return se.s.decodeEvent(ctx, db.KV{Key: se.e.Key, Value: se.e.Value, Rev: se.e.Rev})
 	})
-	return se.cur.obj, se.cur.err
 }
 
 // previous is the object before the event, but with the event's revision, from which a
 // watcher that is told of a deletion continues.
 func (se *sharedEvent) previous(ctx context.Context) (runtime.Object, error) {
-	se.prev.once.Do(func() {
+	return se.prev.get(func() (runtime.Object, error) {
 		value, err := se.s.db.PrevValue(context.WithoutCancel(ctx), se.e)
 		if err != nil {
-			se.prev.err = markDamaged(err, se.e.PrevRev)
-			return
+			return nil, markDamaged(err, se.e.PrevRev)
 		}
-		se.prev.obj, se.prev.err = se.s.decodeEvent(ctx, db.KV{Key: se.e.Key, Value: value, Rev: se.e.Rev})
+		return se.s.decodeEvent(ctx, db.KV{Key: se.e.Key, Value: value, Rev: se.e.Rev})
 	})
-	return se.prev.obj, se.prev.err
 }
 
 // decodeEvent lets the codec choose the object, as etcd3's store does. A codec may know a

@@ -36,12 +36,15 @@ type Options struct {
 	// CountMetricPollPeriod, when not 0, is how often the registry asks for the
 	// number of objects, for the apiserver_storage_objects metric.
 	CountMetricPollPeriod time.Duration
-	// Pause, when not nil, is called before a list waits for others to end, and the
-	// function that it returns after that.
+	// Pause, when not nil, is called before a request waits for others to end or for the
+	// disk, and the function that it returns after that.
 	Pause func(context.Context) (resume func())
 	// Begin, when not nil, is called before a watch reads what exists, and the function
 	// that it returns when the watch has sent it.
 	Begin func(context.Context) (end func())
+	// Read, when not nil, is called when a request has read objects and before it decodes them, with how many they are and
+	// their stored bytes. What is not found counts as one object. Read may wait.
+	Read func(ctx context.Context, objects, stored int)
 }
 
 // Getter gives registries storage in a database. It implements
@@ -64,7 +67,7 @@ func NewGetter(d *db.DB, codecs serializer.CodecFactory, opts Options) *Getter {
 	if opts.DeleteCollectionWorkers == 0 {
 		opts.DeleteCollectionWorkers = 4
 	}
-	return &Getter{db: d, codecs: codecs, opts: opts, budget: newBudget(opts.Pause, opts.Begin), stores: map[schema.GroupResource]*Store{}}
+	return &Getter{db: d, codecs: codecs, opts: opts, budget: newBudget(opts.Pause, opts.Begin, opts.Read), stores: map[schema.GroupResource]*Store{}}
 }
 
 // GetRESTOptions implements generic.RESTOptionsGetter.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
@@ -12,6 +13,11 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/db"
 )
+
+// MeaningMark is between the name of an indexer and the version of its meaning, as in "f:references#2". The version is part
+// of the name that the database knows: raising it has the index built again, as it must be when the function computes other
+// values for objects that are stored.
+const MeaningMark = "#"
 
 // index is a database index with the function that computes its values. Its
 // name is as storage.SelectionPredicate.MatcherIndex has it: "f:" and a field,
@@ -25,17 +31,21 @@ type index struct {
 // declareIndexes keeps an index for each trigger and indexer, and one of labels.
 // One that both declare, as registries for the watch cache do, is kept once.
 func (s *Store) declareIndexes(triggers storage.IndexerFuncs, indexers cache.Indexers) error {
-	byName := map[string]*index{}
-	for field, fn := range triggers {
-		name := storage.FieldIndex(field)
-		byName[name] = &index{name: name, values: func(obj runtime.Object) ([]string, error) { return []string{fn(obj)}, nil }}
-	}
-	for name, fn := range indexers {
-		if byName[name] == nil {
-			byName[name] = &index{name: name, values: func(obj runtime.Object) ([]string, error) { return fn(obj) }}
+	byName, known := map[string]*index{}, map[string]*index{} // by the name in the database, and by that of predicates
+	add := func(stored string, values func(runtime.Object) ([]string, error)) {
+		name, _, _ := strings.Cut(stored, MeaningMark)
+		if known[name] == nil {
+			known[name] = &index{name: name, values: values}
+			byName[stored] = known[name]
 		}
 	}
-	byName[labelIndex] = &index{name: labelIndex, values: labelValues}
+	for field, fn := range triggers {
+		add(storage.FieldIndex(field), func(obj runtime.Object) ([]string, error) { return []string{fn(obj)}, nil })
+	}
+	for name, fn := range indexers {
+		add(name, func(obj runtime.Object) ([]string, error) { return fn(obj) })
+	}
+	add(labelIndex, labelValues)
 	names := slices.Sorted(maps.Keys(byName))
 	prefix, err := s.prepareKey(s.resourcePrefix, true)
 	if err != nil {

@@ -133,3 +133,39 @@ func TestIndexIsBuiltFromStored(t *testing.T) {
 		t.Errorf("%d pods, %d read; want 5 and 5", len(list.Items), reads)
 	}
 }
+
+// An index with another version of its meaning is built again, and answers for the same field.
+func TestMeaningOfAnIndex(t *testing.T) {
+	ctx := context.Background()
+	dir := t.TempDir()
+	open := func(name, prefix string) *fixture {
+		return setupOn(t, dbtest.OpenOptions(t, db.Options{Dir: dir}), func(cfg *Config) {
+			cfg.Triggers = storage.IndexerFuncs{} // not nil: an index is built while the fixture is made
+			cfg.Indexers = cache.Indexers{name: func(obj any) ([]string, error) { return []string{prefix + obj.(*example.Pod).Spec.NodeName}, nil }}
+		})
+	}
+	f := open("f:spec.nodeName", "old-")
+	for i := range 4 {
+		pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint(i)}, Spec: example.PodSpec{NodeName: fmt.Sprintf("node-%d", i%2)}}
+		if err := f.Create(ctx, fmt.Sprintf("/pods/ns/%d", i), pod, nil, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.db.Close()
+	f = open("f:spec.nodeName"+MeaningMark+"2", "")
+	for _, ix := range f.indexes {
+		for deadline := time.Now().Add(time.Minute); !ix.db.Ready(); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("the index is not built in time")
+			}
+		}
+	}
+	list := &example.PodList{}
+	f.transformer.GetReadsAndReset()
+	if err := f.GetList(ctx, "/pods/", storage.ListOptions{Recursive: true, Predicate: onNode("node-1", true)}, list); err != nil {
+		t.Fatal(err)
+	}
+	if reads := f.transformer.GetReadsAndReset(); len(list.Items) != 2 || reads != 2 {
+		t.Errorf("%d pods, %d read; want 2 and 2", len(list.Items), reads)
+	}
+}

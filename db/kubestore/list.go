@@ -172,6 +172,11 @@ func (l *lister) take(ctx context.Context, kvs []db.KV, paging bool) (full bool,
 	if l.pred.Empty() {
 		l.v.Grow(want)
 	}
+	stored := 0
+	for i := range kvs {
+		stored += len(kvs[i].Value)
+	}
+	l.s.budget.read(ctx, max(1, len(kvs)), stored)
 	start := time.Now()
 	defer func() { endpointsrequest.TrackDecodeLatency(ctx, time.Since(start)) }()
 	for i := range kvs {

@@ -107,7 +107,7 @@ func New(cfg Config) (*Store, error) {
 		budget:         cfg.budget,
 	}
 	if s.budget == nil {
-		s.budget = newBudget(nil, nil)
+		s.budget = newBudget(nil, nil, nil)
 	}
 	if s.transformer == nil {
 		s.transformer = identity.NewEncryptCheckTransformer()
@@ -191,6 +191,7 @@ func (s *Store) Get(ctx context.Context, key string, opts storage.GetOptions, ou
 	if err != nil {
 		return s.interpret(err)
 	}
+	s.budget.read(ctx, 1, len(kv.Value))
 	if err := s.checkMinimum(opts.ResourceVersion, rev); err != nil {
 		return err
 	}
@@ -255,14 +256,16 @@ func (s *Store) put(ctx context.Context, key string, expect int64, data []byte, 
 	if err != nil {
 		return 0, err
 	}
+	resume := s.budget.pause(ctx)
 	rev, err := s.db.Put(ctx, key, expect, stored, db.PutOptions{TTL: seconds(ttl), Index: entries})
+	resume()
 	if err != nil && !errors.Is(err, db.ErrConflict) {
 		err = s.interpret(err)
 	}
 	return rev, err
 }
 
-// seconds converts a TTL without overflow; 0 is no TTL.
+// seconds converts a TTL without overflow; 0 means no TTL.
 func seconds(ttl uint64) time.Duration {
 	const most = uint64(100 * 365 * 24 * time.Hour / time.Second)
 	return time.Duration(min(ttl, most)) * time.Second

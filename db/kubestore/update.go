@@ -220,7 +220,9 @@ func (s *Store) Delete(ctx context.Context, key string, out runtime.Object, prec
 			}
 			continue
 		}
+		resume := s.budget.pause(ctx)
 		rev, err := s.db.Delete(ctx, key, st.rev)
+		resume()
 		if errors.Is(err, db.ErrConflict) {
 			if st, err = reader.read(ctx); err != nil {
 				return err

@@ -2,9 +2,11 @@ package kubestore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/value"
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/tidewaiter/tidewaiter/db"
@@ -208,6 +211,81 @@ func TestInitialEventsOutlastHistory(t *testing.T) {
 		clock.Step(round)
 		if time.Now().After(deadline) {
 			t.Fatalf("history is kept from revision %d on, the present is %d", d.CompactedRevision(), d.Revision())
+		}
+	}
+}
+
+// unreliable is a transformer that cannot read while err is set.
+type unreliable struct {
+	value.Transformer
+	err atomic.Pointer[error]
+}
+
+// TransformFromStorage implements value.Transformer.
+func (u *unreliable) TransformFromStorage(ctx context.Context, data []byte, dataCtx value.Context) ([]byte, bool, error) {
+	if err := u.err.Load(); err != nil {
+		return nil, false, *err
+	}
+	return u.Transformer.TransformFromStorage(ctx, data, dataCtx)
+}
+
+// TestReadThatFailedForOneWatch: what could not be read for one watch, because reads failed for a moment, is read again for the
+// watches after it.
+func TestReadThatFailedForOneWatch(t *testing.T) {
+	reads := &unreliable{}
+	f := setup(t, func(c *Config) { reads.Transformer, c.Transformer = c.Transformer, reads })
+	pred := storage.SelectionPredicate{Label: labels.SelectorFromSet(labels.Set{"app": "a"}), Field: fields.Everything(), GetAttrs: storage.DefaultNamespaceScopedAttr}
+	for name, want := range map[string]watch.EventType{"added": watch.Added, "deleted": watch.Deleted} {
+		key := "/pods/ns/" + name
+		pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: map[string]string{"app": "a"}}}
+		if err := f.Create(t.Context(), key, pod, nil, 0); err != nil {
+			t.Fatal(err)
+		}
+		if want == watch.Deleted {
+			if err := f.Delete(t.Context(), key, &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		from := fmt.Sprint(f.db.Revision() - 1)
+		next := func() watch.EventType {
+			w, err := f.Watch(t.Context(), key, storage.ListOptions{ResourceVersion: from, Predicate: pred})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Stop()
+			return (<-w.ResultChan()).Type
+		}
+		err := errors.New("the disk is busy")
+		reads.err.Store(&err)
+		if got := next(); got != watch.Error {
+			t.Errorf("while reads fail: %q", got)
+		}
+		reads.err.Store(nil)
+		if got := next(); got != want {
+			t.Errorf("afterwards: %q, want %q", got, want)
+		}
+	}
+}
+
+// TestDamageIsReadOnce: watches share what was read, also damage, which stays; and no other error.
+func TestDamageIsReadOnce(t *testing.T) {
+	for err, want := range map[error]int{
+		nil:                                  1,
+		&db.DamagedError{}:                   1,
+		&corruptError{kind: damaged}:         1,
+		&corruptError{kind: undecodable}:     1,
+		&corruptError{kind: untransformable}: 2,
+		&db.UnavailableError{}:               2,
+		context.DeadlineExceeded:             2,
+	} {
+		o, reads := lazyObject{}, 0
+		for range 2 {
+			if _, got := o.get(func() (runtime.Object, error) { reads++; return nil, err }); got != err {
+				t.Errorf("%T: %v", err, got)
+			}
+		}
+		if reads != want {
+			t.Errorf("%T: read %d times, want %d", err, reads, want)
 		}
 	}
 }

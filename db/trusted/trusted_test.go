@@ -152,7 +152,7 @@ func mend(t *testing.T, refused *Error) {
 
 func second[T any](_ T, err error) error { return err }
 
-// What is no file is not waited for, and not read without end.
+// What is not a file is not waited for, and not read without end.
 func TestNotAFile(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")

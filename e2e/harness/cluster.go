@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
@@ -31,6 +32,8 @@ type Cluster struct {
 	dir       string
 	home      string
 	args      []string // of kube-apiserver
+	accounts  string   // the key of service accounts
+	etcd      *Process
 	apiserver *Process
 }
 
@@ -40,16 +43,31 @@ var clusterUsers = []string{"viewer", "nobody"}
 // StartCluster starts a control plane and waits until it is ready.
 func StartCluster(t testing.TB) *Cluster {
 	t.Helper()
+	c := startAPIServer(t, "--unsafe-no-fsync")
+	Start(t, Command{Path: Tool(t, "kube-controller-manager"), Args: []string{"--kubeconfig", c.Kubeconfig(t, "admin", "admin"), "--secure-port", "0",
+		"--leader-elect=false", "--controllers", "clusterrole-aggregation-controller,namespace-controller,serviceaccount-controller,garbage-collector-controller", "--service-account-private-key-file", c.accounts,
+		"--authentication-skip-lookup", "--authorization-always-allow-paths", "*"}})
+	return c
+}
+
+// StartAPIServer starts kube-apiserver and etcd alone. Unlike that of [StartCluster], this etcd waits for the disk.
+func StartAPIServer(t testing.TB) *Cluster {
+	t.Helper()
+	return startAPIServer(t)
+}
+
+func startAPIServer(t testing.TB, etcdArgs ...string) *Cluster {
+	t.Helper()
 	c := &Cluster{dir: t.TempDir(), home: t.TempDir()}
 	etcd, peer, port := FreePort(t), FreePort(t), FreePort(t)
 	etcdURL, peerURL := "http://127.0.0.1:"+etcd, "http://127.0.0.1:"+peer
-	Start(t, Command{Path: Tool(t, "etcd"), Args: []string{"--data-dir", filepath.Join(c.dir, "etcd"), "--unsafe-no-fsync", "--log-level", "error",
-		"--listen-client-urls", etcdURL, "--advertise-client-urls", etcdURL, "--listen-peer-urls", peerURL, "--initial-advertise-peer-urls", peerURL, "--initial-cluster", "default=" + peerURL}})
+	c.etcd = Start(t, Command{Path: Tool(t, "etcd"), Args: append(etcdArgs, "--data-dir", filepath.Join(c.dir, "etcd"), "--log-level", "error",
+		"--listen-client-urls", etcdURL, "--advertise-client-urls", etcdURL, "--listen-peer-urls", peerURL, "--initial-advertise-peer-urls", peerURL, "--initial-cluster", "default="+peerURL)})
 
 	c.URL = "https://127.0.0.1:" + port
 	proxy := c.certificate(t, "front-proxy", "front-proxy-client")
 	clients := c.certificate(t, "clients", "somebody")
-	accounts := c.key(t, "service-accounts")
+	c.accounts = c.key(t, "service-accounts")
 	tokens := "admin,admin,admin,system:masters\n"
 	for _, user := range clusterUsers {
 		tokens += strings.Join([]string{user, user, user}, ",") + "\n"
@@ -58,17 +76,28 @@ func StartCluster(t testing.TB) *Cluster {
 	c.args = []string{
 		"--etcd-servers", etcdURL, "--bind-address", "127.0.0.1", "--secure-port", port, "--cert-dir", filepath.Join(c.dir, "serving"),
 		"--authorization-mode", "RBAC", "--token-auth-file", filepath.Join(c.dir, "tokens.csv"), "--service-cluster-ip-range", "10.96.0.0/16",
-		"--service-account-issuer", "https://cluster.local", "--service-account-key-file", accounts, "--service-account-signing-key-file", accounts,
+		"--service-account-issuer", "https://cluster.local", "--service-account-key-file", c.accounts, "--service-account-signing-key-file", c.accounts,
 		"--client-ca-file", clients.ca, "--requestheader-client-ca-file", proxy.ca, "--requestheader-allowed-names", "front-proxy-client", "--requestheader-username-headers", "X-Remote-User",
 		"--requestheader-group-headers", "X-Remote-Group", "--requestheader-extra-headers-prefix", "X-Remote-Extra-",
 		"--proxy-client-cert-file", proxy.cert, "--proxy-client-key-file", proxy.key, "--endpoint-reconciler-type", "none",
 	}
 	c.start(t)
-	Start(t, Command{Path: Tool(t, "kube-controller-manager"), Args: []string{"--kubeconfig", c.Kubeconfig(t, "admin", "admin"), "--secure-port", "0",
-		"--leader-elect=false", "--controllers", "clusterrole-aggregation-controller,namespace-controller,serviceaccount-controller,garbage-collector-controller", "--service-account-private-key-file", accounts,
-		"--authentication-skip-lookup", "--authorization-always-allow-paths", "*"}})
 	return c
 }
+
+// Config reaches the cluster as its administrator, with no limit of its own.
+func (c *Cluster) Config(t testing.TB) *rest.Config {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig(t, "admin", "admin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.QPS = -1
+	return config
+}
+
+// Processes are kube-apiserver and etcd.
+func (c *Cluster) Processes() []*Process { return []*Process{c.apiserver, c.etcd} }
 
 func (c *Cluster) start(t testing.TB) {
 	t.Helper()

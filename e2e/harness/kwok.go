@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 )
 
 // RunsAnnotation is what containers of a pod run, as a kubelet's runtime writes imageID. Where a pod has none, the image cannot be pulled.
@@ -86,12 +85,7 @@ func (c *Cluster) StartNodes(t testing.TB, names ...string) {
 // Client is a client of the cluster with its administrator's credential and no limit of its own.
 func (c *Cluster) Client(t testing.TB) kubernetes.Interface {
 	t.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig(t, "admin", "admin"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.QPS = -1
-	client, err := kubernetes.NewForConfig(config)
+	client, err := kubernetes.NewForConfig(c.Config(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -133,6 +135,44 @@ func (p *Process) Running() bool {
 
 // PID is the program's process ID.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// ProcessorTime is what the program has used so far, in user and kernel mode.
+func (p *Process) ProcessorTime(t testing.TB) time.Duration {
+	t.Helper()
+	text := p.proc(t, "stat")
+	// The second field is a name in parentheses that may hold spaces.
+	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
+	ticks := 0
+	for _, field := range fields[11:13] {
+		n, err := strconv.Atoi(field)
+		if err != nil {
+			t.Fatalf("/proc/%d/stat: %v", p.PID(), err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
+}
+
+// Resident is the memory that the program occupies, in bytes.
+func (p *Process) Resident(t testing.TB) int64 {
+	t.Helper()
+	_, rest, _ := strings.Cut(p.proc(t, "status"), "VmRSS:")
+	var kibibytes int64
+	if _, err := fmt.Sscan(rest, &kibibytes); err != nil {
+		t.Fatalf("/proc/%d/status: %v", p.PID(), err)
+	}
+	return kibibytes << 10
+}
+
+// proc reads a file of Linux about the program.
+func (p *Process) proc(t testing.TB, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", p.PID(), name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
 
 // Exited is closed when the program has ended.
 func (p *Process) Exited() <-chan struct{} { return p.exited }

@@ -6,12 +6,16 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"sync"
 	"syscall"
 	"testing"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
+
+// attached is held by the test that uses the server of -attach.
+var attached sync.Mutex
 
 var attach = flag.String("attach", "", "data directory of a running server: tests that need no server of their own use this one. It must hold no images")
 
@@ -42,6 +46,8 @@ func SharedServer(t testing.TB) *Server {
 	if *attach == "" {
 		return StartServer(t)
 	}
+	attached.Lock()
+	t.Cleanup(attached.Unlock)
 	dir, err := filepath.Abs(*attach)
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +61,21 @@ func SharedServer(t testing.TB) *Server {
 // StartServerOn serves an existing data directory.
 func StartServerOn(t testing.TB, dataDir string, args ...string) *Server {
 	t.Helper()
-	p := Start(t, ServeCommand(t, dataDir, args...))
+	return startServer(t, dataDir, ServeCommand(t, dataDir, args...))
+}
+
+// StartServerOf serves a fresh data directory with another tidewaiter than the one under test.
+func StartServerOf(t testing.TB, program string) *Server {
+	t.Helper()
+	dataDir := filepath.Join(t.TempDir(), "data")
+	command := ServeCommand(t, dataDir)
+	command.Path = program
+	return startServer(t, dataDir, command)
+}
+
+func startServer(t testing.TB, dataDir string, command Command) *Server {
+	t.Helper()
+	p := Start(t, command)
 	match := p.Stdout.AwaitMatch(t, readyLine)
 	return &Server{DataDir: dataDir, URL: match[1], Kubeconfig: match[2], process: p, home: t.TempDir()}
 }
@@ -94,6 +114,9 @@ func (s *Server) Wait(t testing.TB) int {
 
 // PID is the server's process.
 func (s *Server) PID() int { return s.process.PID() }
+
+// Process is the running program.
+func (s *Server) Process() *Process { return s.process }
 
 // Logs is what the server has written, both streams.
 func (s *Server) Logs() string { return s.process.Stdout.String() + s.process.Stderr.String() }

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -95,8 +96,24 @@ func DockerList(t testing.TB) v1.ImageIndex {
 	return index
 }
 
+// programs are the images that [program] has made, by platform: most tests need all three.
+var programs = struct {
+	sync.Mutex
+	made map[string]v1.Image
+}{made: map[string]v1.Image{}}
+
 // program is an image of two layers: files of a system, and a program.
 func program(t testing.TB, p v1.Platform) v1.Image {
+	t.Helper()
+	programs.Lock()
+	defer programs.Unlock()
+	if programs.made[p.String()] == nil {
+		programs.made[p.String()] = makeProgram(t, p)
+	}
+	return programs.made[p.String()]
+}
+
+func makeProgram(t testing.TB, p v1.Platform) v1.Image {
 	t.Helper()
 	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	img, err := mutate.Append(img,
@@ -173,7 +190,7 @@ func attestation(t testing.TB, subject v1.Image) v1.Image {
 	return img
 }
 
-// Artifact is an OCI artifact that is no container image: its config blob is of
+// Artifact is an OCI artifact that is not a container image: its config blob is of
 // another type, as Helm charts' are.
 func Artifact(t testing.TB) v1.Image {
 	t.Helper()
@@ -226,7 +243,7 @@ func layer(t testing.TB, files map[string][]byte) v1.Layer {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(buf.Bytes())), nil }, tarball.WithMediaType(types.OCILayer))
+	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(buf.Bytes())), nil }, tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching)
 	if err != nil {
 		t.Fatal(err)
 	}

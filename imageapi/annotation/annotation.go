@@ -36,7 +36,7 @@ const (
 )
 
 // AllowDelete lists the reasons for which an Image would be kept, and may be deleted all the same: the words
-// TaggedReason, UsedReason and UnknownReason, separated by commas. Whoever may update the Image may write it.
+// TaggedReason and the others below, separated by commas. Whoever may update the Image may write it.
 const (
 	AllowDelete = "tidewaiter.dev/allow-delete"
 	// TaggedReason: a tag leads to the image, or to an index that lists it.
@@ -45,6 +45,10 @@ const (
 	UsedReason = "used"
 	// UnknownReason: it is not known whether pods use it, or whether a tag leads to it.
 	UnknownReason = "unknown"
+	// NeededReason: workloads need it, whether or not they run pods now.
+	NeededReason = "needed"
+	// WorkloadsReason: it is not known whether workloads need it.
+	WorkloadsReason = "workloads"
 )
 
 // Platform holds os/architecture[/variant] of an image, which docker10.DockerImage
@@ -65,7 +69,7 @@ const (
 	// OSVersion is the version of the operating system that an image needs, which tells
 	// Windows images of one platform apart.
 	OSVersion = "tidewaiter.dev/os-version"
-	// RunConfig is a JSON object with Healthcheck, StopSignal, Shell and ArgsEscaped from the config, as far as each is
+	// RunConfig is a JSON object with Healthcheck, StopSignal, StopTimeout, Shell and ArgsEscaped from the config, as far as each is
 	// well-formed; it is absent if it would be longer than 4 KiB.
 	RunConfig = "tidewaiter.dev/run-config"
 )

@@ -1,6 +1,7 @@
 package annotation
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -43,18 +44,29 @@ const (
 	Manifests = "tidewaiter.dev/signature-manifests"
 	// Unread says why some places of signatures could not be read.
 	Unread = "tidewaiter.dev/signatures-unread"
+	// Unusable says what was found there that may be a signature and cannot be used: it is too large, damaged or gone, or there
+	// is too much.
+	Unusable = "tidewaiter.dev/signatures-unusable"
+	// Cut is "true" if there is so much that not all of it was looked at.
+	Cut = "tidewaiter.dev/signatures-cut"
 )
 
 // Clients is the key of signatures that a client has written and that are in a repository as well: they stay when they
 // leave the repository.
 const Clients = ""
 
+// NotJudged is the key of the verdict on all repositories, and tags, for whose verdicts there is no place: it is Unknown. In
+// NamespaceVerdicts it is InNamespace(NotJudged, NotJudged).
+const NotJudged = "*"
+
+// MaxRepositories bounds the verdicts in Verdicts.
+const MaxRepositories = 32
+
 // Bounds of Repositories.
 const (
-	MaxRepositories = 32        // repositories of an image
-	maxDetails      = 3 << 10   // bytes of the attestations of one repository
-	maxLeftOut      = 64        // signatures, and manifests, that are named as left out
-	maxTotal        = 160 << 10 // bytes of all annotations; Kubernetes allows 256 KiB with those of users
+	maxDetails = 3 << 10   // bytes of the attestations of one repository
+	maxLeftOut = 64        // signatures, and manifests, that are named as left out
+	maxTotal   = 160 << 10 // bytes of all annotations; Kubernetes allows 256 KiB with those of users
 )
 
 // Repository is the result of the last search of one repository.
@@ -75,6 +87,10 @@ type Repository struct {
 	Manifests []string `json:"manifests,omitempty"`
 	// Unread is why the search could not read everything. What was found before is kept then.
 	Unread string `json:"unread,omitempty"`
+	// Unusable is what may be a signature and cannot be used. Whoever may push to the repository can bring that about.
+	Unusable string `json:"unusable,omitempty"`
+	// Cut is set if there is so much that not all of it was looked at. What was found before is kept then, too.
+	Cut bool `json:"cut,omitempty"`
 }
 
 // JudgedBy joins the annotations Policy and NamespacePolicy, by which signatures were judged.
@@ -94,7 +110,7 @@ func (r *Repository) LeftOutOf(attestations bool) *[]string {
 }
 
 func (r Repository) isEmpty() bool {
-	return len(r.Signatures) == 0 && len(r.LeftOut) == 0 && len(r.AttestationsLeftOut) == 0 && len(r.Attestations) == 0 && len(r.Warnings) == 0 && len(r.Manifests) == 0 && r.Unread == ""
+	return len(r.Signatures) == 0 && len(r.LeftOut) == 0 && len(r.AttestationsLeftOut) == 0 && len(r.Attestations) == 0 && len(r.Warnings) == 0 && len(r.Manifests) == 0 && r.Unread == "" && r.Unusable == ""
 }
 
 // Found returns what is recorded of each repository. The map may be changed.
@@ -108,15 +124,38 @@ func Found(annotations map[string]string) map[string]Repository {
 		return map[string]Repository{}
 	}
 	found := make(map[string]Repository, len(texts))
-	for name, r := range texts {
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		r := texts[name]
 		if ref, err := reference.ParseRepository(name); err == nil {
 			name = ref.String()
 		} else if name != Clients {
 			continue
 		}
+		if other, ok := found[name]; ok { // stored under two names that are one now
+			r = r.with(other)
+		}
 		found[name] = r
 	}
 	return found
+}
+
+// with returns what two searches of one repository found.
+func (r Repository) with(other Repository) Repository {
+	union := func(a, b []string) []string {
+		all := slices.Concat(a, b)
+		slices.Sort(all)
+		return slices.Compact(all)
+	}
+	r.Signatures, r.Manifests, r.Warnings = union(r.Signatures, other.Signatures), union(r.Manifests, other.Manifests), union(r.Warnings, other.Warnings)
+	r.LeftOut, r.AttestationsLeftOut = union(r.LeftOut, other.LeftOut), union(r.AttestationsLeftOut, other.AttestationsLeftOut)
+	if r.LeftOutBy != other.LeftOutBy {
+		r.LeftOutBy = "" // so that they are looked at again
+	}
+	if len(r.Attestations) == 0 {
+		r.Attestations = other.Attestations
+	}
+	r.Unread, r.Unusable, r.Cut = max(r.Unread, other.Unread), max(r.Unusable, other.Unusable), r.Cut || other.Cut
+	return r
 }
 
 // SetFound records what was found in each repository. It leaves out repositories where nothing was found.
@@ -151,7 +190,7 @@ func reduceLargest(texts map[string]Repository) bool {
 	largest, size := "", 0
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		r := texts[name]
-		r.Signatures, r.Unread = nil, ""
+		r.Signatures, r.Unread, r.Unusable = nil, "", ""
 		if b, _ := json.Marshal(r); len(b) > max(size, 256) {
 			largest, size = name, len(b)
 		}
@@ -159,8 +198,12 @@ func reduceLargest(texts map[string]Repository) bool {
 	if size == 0 {
 		return false
 	}
+	const why = "what else was found is not listed: there is too much of all repositories"
 	r := texts[largest]
-	texts[largest] = Repository{Signatures: r.Signatures, Unread: r.Unread, Warnings: []string{"what else was found is not listed: there is too much of all repositories"}}
+	if len(r.LeftOut)+len(r.AttestationsLeftOut) > 0 { // these may be what a policy asks for
+		r.Unusable = cmp.Or(r.Unusable, why)
+	}
+	texts[largest] = Repository{Signatures: r.Signatures, Unread: r.Unread, Unusable: r.Unusable, Warnings: []string{why}}
 	return true
 }
 
@@ -301,6 +344,19 @@ func In(annotations map[string]string, own, digest string) []reference.Reference
 		return all
 	}
 	return present
+}
+
+// WasIn reports whether the image of that own reference is or was known to be in a repository. Importers write a repository
+// down only after they have read the image there.
+func WasIn(annotations map[string]string, own string, repository reference.Reference) bool {
+	if ref, err := reference.Parse(own); err == nil && ref.Bare() == repository {
+		return true
+	}
+	if slices.ContainsFunc(Known(annotations), func(known reference.Reference) bool { return known.Bare() == repository }) {
+		return true
+	}
+	_, found := Found(annotations)[repository.String()]
+	return found
 }
 
 func compare(a, b reference.Reference) int {

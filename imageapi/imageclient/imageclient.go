@@ -106,6 +106,11 @@ func (c *Client) UpdateTag(ctx context.Context, tag *imagev1.ImageTag, opts meta
 	return c.tags.UpdateStatus(ctx, tag, opts)
 }
 
+// DeleteTag deletes an ImageTag of package tags' namespace.
+func (c *Client) DeleteTag(ctx context.Context, name string, opts metav1.DeleteOptions) error {
+	return c.tags.Delete(ctx, name, opts)
+}
+
 // WatchTags watches ImageTags of package tags' namespace.
 func (c *Client) WatchTags(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	return c.tags.Watch(ctx, opts)

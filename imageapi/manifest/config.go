@@ -47,6 +47,7 @@ type RunConfig struct {
 	StopSignal  json.RawMessage `json:"StopSignal"`
 	Shell       json.RawMessage `json:"Shell"`
 	ArgsEscaped json.RawMessage `json:"ArgsEscaped"`
+	StopTimeout json.RawMessage `json:"StopTimeout"`
 }
 
 // command is a list of arguments, or one string.
@@ -143,7 +144,7 @@ type History struct {
 }
 
 // ParseConfig reads an image config. It reads as encoding/json does, so that it sees what a
-// container runtime sees; unknown fields are ignored.
+// container runtime sees; unknown fields are ignored, and so are times that cannot be read.
 func ParseConfig(raw []byte) (*Config, error) {
 	if len(raw) > MaxConfigSize {
 		return nil, fmt.Errorf("config of %d bytes is %w: the limit is %d", len(raw), ErrTooLarge, MaxConfigSize)
@@ -155,14 +156,39 @@ func ParseConfig(raw []byte) (*Config, error) {
 	if !ok {
 		c = &Config{}
 		if err := json.Unmarshal(raw, c); err != nil {
-			return nil, fmt.Errorf("config: %w JSON: %v", ErrInvalid, err)
+			if c = withoutTimes(raw); c == nil {
+				return nil, fmt.Errorf("config: %w JSON: %v", ErrInvalid, err)
+			}
 		}
 	}
 	if c.Created != nil {
 		// RFC 3339 has four digits for the year; a zone offset can push a time past them.
 		if y := c.Created.UTC().Year(); y < 0 || y > 9999 {
-			return nil, fmt.Errorf("config: %w: created: year %d is outside 0 to 9999", ErrInvalid, y)
+			c.Created = nil
 		}
 	}
 	return c, nil
+}
+
+// withoutTimes reads a config of which only times cannot be read. It returns nil if there is something else.
+func withoutTimes(raw []byte) *Config {
+	var undated struct {
+		Config
+		Created json.RawMessage `json:"created"`
+		History []struct {
+			History
+			Created json.RawMessage `json:"created"`
+		} `json:"history"`
+	}
+	if json.Unmarshal(raw, &undated) != nil {
+		return nil
+	}
+	c := undated.Config
+	if json.Unmarshal(undated.Created, &c.Created) != nil {
+		c.Created = nil
+	}
+	for i := range undated.History {
+		c.History = append(c.History, undated.History[i].History)
+	}
+	return &c
 }

@@ -234,7 +234,7 @@ func TestDeriveRemembersPairs(t *testing.T) {
 }
 
 // That a config was read, and was found to be one manifest's, says nothing of other
-// manifests: what is remembered is no proof for them.
+// manifests: what is remembered is not proof for them.
 func TestAttackConfigOfAnotherImageThatIsRemembered(t *testing.T) {
 	owner := newImage(digestOCIImage, read(t, "oci-image.json"), read(t, "oci-config.json"), "")
 	if err := manifest.Derive(owner); err != nil {

@@ -1,6 +1,8 @@
 package manifest
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -87,9 +89,9 @@ type Manifest struct {
 	SchemaVersion int
 	// Digest is the sha256 digest of the canonical bytes.
 	Digest string
-	// Config is nil for an index and for schema 1.
+	// Config is nil for an index, for schema 1 and for an OCI artifact manifest.
 	Config *Descriptor
-	// Layers are ascending: the base layer first. Empty for an index.
+	// Layers are ascending: the base layer first. Empty for an index. Of an OCI artifact manifest they are the blobs.
 	Layers []Descriptor
 	// Children are an index's entries, attestations included, in the order of the manifest.
 	Children     []Descriptor
@@ -122,7 +124,7 @@ type wireManifest struct {
 }
 
 // Parse reads a manifest. mediaType is that of the registry's Content-Type or of the referring descriptor; empty when
-// neither is known. The Kind tells an image from an artifact: artifacts are no error here.
+// neither is known. The Kind tells an image from an artifact: artifacts are not an error here.
 //
 // Rules beyond JSON: the manifest's own mediaType, the given one and its shape must agree
 // (CVE-2021-41190, OCI image-spec "mediaType"); digests are well-formed and sizes not negative; no
@@ -137,10 +139,12 @@ func Parse(raw []byte, mediaType string) (*Manifest, error) {
 	}
 	given := normalizeMediaType(mediaType)
 	var m *Manifest
-	switch wire.SchemaVersion {
-	case 1:
+	switch {
+	case given == MediaTypeOCIArtifact || wire.MediaType == MediaTypeOCIArtifact:
+		m, err = parseArtifact(raw, wire, given)
+	case wire.SchemaVersion == 1:
 		m, err = parseSchema1(raw, wire, given)
-	case 2:
+	case wire.SchemaVersion == 2:
 		m, err = parseSchema2(raw, wire, given)
 	default:
 		return nil, fmt.Errorf("manifest: %w schemaVersion %d: want 1 or 2", ErrUnsupported, wire.SchemaVersion)
@@ -161,6 +165,9 @@ func decode(raw []byte) (*wireManifest, error) {
 	}
 	var wire wireManifest
 	strict, err := kjson.UnmarshalStrict(raw, &wire, kjson.DisallowDuplicateFields)
+	if err != nil && !beginsWithObject(raw) {
+		return nil, fmt.Errorf("manifest: %w: %v", ErrNoManifest, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("manifest: %w JSON: %v", ErrInvalid, err)
 	}
@@ -171,6 +178,26 @@ func decode(raw []byte) (*wireManifest, error) {
 		return nil, err
 	}
 	return &wire, nil
+}
+
+// beginsWithObject reports whether raw begins with a whole JSON object, nested however deep.
+func beginsWithObject(raw []byte) bool {
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	for depth := 0; ; {
+		token, err := decoder.Token()
+		if err != nil {
+			return false
+		}
+		switch token {
+		case json.Delim('{'), json.Delim('['):
+			depth++
+		case json.Delim('}'), json.Delim(']'):
+			depth--
+		}
+		if depth == 0 {
+			return token == json.Delim('}')
+		}
+	}
 }
 
 // parseSchema2 reads the four formats with schemaVersion 2.
@@ -184,7 +211,7 @@ func parseSchema2(raw []byte, wire *wireManifest, given string) (*Manifest, erro
 	case isIndex && isImage:
 		return nil, fmt.Errorf("manifest is %w: it has both manifests and layers or config (CVE-2021-41190)", ErrAmbiguous)
 	case !isIndex && !isImage:
-		return nil, fmt.Errorf("manifest: %w: it has neither manifests nor layers and config", ErrInvalid)
+		return nil, fmt.Errorf("manifest: %w: it has neither manifests nor layers and config", ErrNoManifest)
 	}
 	if wire.MediaType != "" && given != "" && wire.MediaType != given {
 		return nil, fmt.Errorf("manifest is %w: its mediaType is %q but it was served as %q", ErrAmbiguous, wire.MediaType, given)
@@ -229,8 +256,28 @@ func parseSchema2(raw []byte, wire *wireManifest, given string) (*Manifest, erro
 	return m, nil
 }
 
+// parseArtifact reads an OCI artifact manifest, which has no schemaVersion.
+func parseArtifact(raw []byte, wire *wireManifest, given string) (*Manifest, error) {
+	if wire.MediaType != "" && given != "" && wire.MediaType != given {
+		return nil, fmt.Errorf("manifest is %w: its mediaType is %q but it was served as %q", ErrAmbiguous, wire.MediaType, given)
+	}
+	if wire.Config != nil || wire.Layers != nil || wire.Manifests != nil || wire.FSLayers != nil {
+		return nil, fmt.Errorf("manifest is %w: mediaType %q with fields of an image or an index", ErrAmbiguous, MediaTypeOCIArtifact)
+	}
+	var artifact struct {
+		Blobs []Descriptor `json:"blobs"`
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &artifact); err != nil {
+		return nil, fmt.Errorf("manifest: %w JSON: %v", ErrInvalid, err)
+	}
+	return &Manifest{
+		MediaType: MediaTypeOCIArtifact, Kind: KindArtifact, SchemaVersion: 2, canonical: raw,
+		Layers: artifact.Blobs, Subject: wire.Subject, ArtifactType: wire.ArtifactType, Annotations: wire.Annotations,
+	}, nil
+}
+
 // classify tells an image from an artifact that is packed in an image manifest. The config's type does not suffice:
-// cosign's .sig manifests and BuildKit's attestations carry the image config type over layers that are no file system.
+// cosign's .sig manifests and BuildKit's attestations carry the image config type over layers that are not a file system.
 func classify(m *Manifest) Kind {
 	if isArtifactType(m.ArtifactType) || !isImageConfig(m.Config.MediaType) {
 		return KindArtifact
@@ -325,7 +372,7 @@ func (m *Manifest) Size() int64 {
 }
 
 // ImageChildren are the children of an index that should be images, or indexes of images: not
-// attestations, artifacts, or media types that are no manifests.
+// attestations, artifacts, or media types that are not manifests.
 func (m *Manifest) ImageChildren() []Descriptor {
 	var out []Descriptor
 	for _, d := range m.Children {

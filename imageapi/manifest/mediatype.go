@@ -15,6 +15,9 @@ const (
 	MediaTypeDockerList    = string(types.DockerManifestList)
 	MediaTypeSchema1       = string(types.DockerManifestSchema1)
 	MediaTypeSchema1Signed = string(types.DockerManifestSchema1Signed)
+	// MediaTypeOCIArtifact is that of OCI artifact manifests, which were in release candidates of image-spec 1.1. Some
+	// registries have them. They are never images.
+	MediaTypeOCIArtifact = "application/vnd.oci.artifact.manifest.v1+json"
 )
 
 // mediaTypeSchema1Layer is the type that a schema 1 layer has: its manifests carry no media types
@@ -51,6 +54,7 @@ func AcceptedMediaTypes() []string {
 		MediaTypeOCIIndex, MediaTypeOCIManifest,
 		MediaTypeDockerList, MediaTypeDockerSchema2,
 		MediaTypeSchema1Signed, MediaTypeSchema1,
+		MediaTypeOCIArtifact,
 	}
 }
 
@@ -81,7 +85,7 @@ func isImageConfig(s string) bool {
 	return s == string(types.OCIConfigJSON) || s == string(types.DockerConfigJSON)
 }
 
-// isArtifactType reports whether an artifactType says that something is no image. go-containerregistry,
+// isArtifactType reports whether an artifactType says that something is not an image. go-containerregistry,
 // and so crane and ko, writes the config's type there for images.
 func isArtifactType(s string) bool { return s != "" && !isImageConfig(s) }
 

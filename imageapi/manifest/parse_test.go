@@ -254,9 +254,6 @@ func TestParseConfig(t *testing.T) {
 		{"array", "[]", manifest.ErrInvalid},
 		{"trailing data", "{} {}", manifest.ErrInvalid},
 		{"labels of a wrong type", `{"config":{"Labels":[]}}`, manifest.ErrInvalid},
-		{"created is no time", `{"created":"yesterday"}`, manifest.ErrInvalid},
-		{"created before year 0", `{"created":"0000-01-01T00:00:00+14:00"}`, manifest.ErrInvalid},
-		{"created after year 9999", `{"created":"9999-12-31T23:59:59-14:00"}`, manifest.ErrInvalid},
 		{"too large", strings.Repeat(" ", manifest.MaxConfigSize+1), manifest.ErrTooLarge},
 	}
 	for _, tt := range tests {
@@ -279,5 +276,50 @@ func TestParseConfig(t *testing.T) {
 	}
 	if len(c.RootFS.DiffIDs) != 3 || len(c.History) != 2 || !c.History[1].EmptyLayer {
 		t.Errorf("rootfs %+v, history %+v", c.RootFS, c.History)
+	}
+}
+
+// A time that cannot be read cost the architecture and the labels.
+func TestConfigWithTimesThatCannotBeRead(t *testing.T) {
+	for _, created := range []string{`"yesterday"`, `5`, `{}`, `""`, `"0000-01-01T00:00:00+14:00"`, `"9999-12-31T23:59:59-14:00"`} {
+		c, err := manifest.ParseConfig([]byte(`{"os":"linux","architecture":"arm64","created":` + created + `,"config":{"Labels":{"a":"b"}},"rootfs":{"diff_ids":["x"]}}`))
+		if err != nil || c.Created != nil || c.Architecture != "arm64" || c.OS != "linux" || c.Config == nil || c.Config.Labels["a"] != "b" || len(c.RootFS.DiffIDs) != 1 {
+			t.Errorf("%s: %+v, %v", created, c, err)
+		}
+	}
+	c, err := manifest.ParseConfig([]byte(`{"architecture":"arm64","created":"2026-01-02T03:04:05Z","history":[{"created":"yesterday","created_by":"a"},{"empty_layer":true}]}`))
+	if err != nil || c.Created == nil || len(c.History) != 2 || c.History[0].CreatedBy != "a" || !c.History[1].EmptyLayer {
+		t.Errorf("a time of the history: %+v, %v", c, err)
+	}
+	if _, err := manifest.ParseConfig([]byte(`{"created":"yesterday","architecture":7}`)); !errors.Is(err, manifest.ErrInvalid) {
+		t.Errorf("something else cannot be read either: %v", err)
+	}
+}
+
+// OCI artifact manifests, which were in release candidates of the image specification, are artifacts.
+func TestOCIArtifactManifest(t *testing.T) {
+	digest := manifest.Digest(nil)
+	raw := `{"mediaType":"application/vnd.oci.artifact.manifest.v1+json","artifactType":"application/vnd.example.sbom","blobs":[{"mediaType":"text/plain","digest":"` + digest + `","size":0}],"subject":{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":"` + digest + `","size":7}}`
+	for _, given := range []string{"", "application/json", manifest.MediaTypeOCIArtifact} {
+		m, err := manifest.Parse([]byte(raw), given)
+		if err != nil || m.Kind != manifest.KindArtifact || m.MediaType != manifest.MediaTypeOCIArtifact || m.Digest != manifest.Digest([]byte(raw)) || len(m.Layers) != 1 || m.Subject == nil || m.TypeOfArtifact() != "application/vnd.example.sbom" {
+			t.Errorf("%q: %+v, %v", given, m, err)
+		}
+	}
+	for name, bad := range map[string]string{
+		"served as an image": raw,
+		"with layers":        strings.Replace(raw, `"blobs"`, `"layers":[],"blobs"`, 1),
+		"with manifests":     strings.Replace(raw, `"blobs"`, `"manifests":[],"blobs"`, 1),
+	} {
+		given := ""
+		if name == "served as an image" {
+			given = manifest.MediaTypeOCIManifest
+		}
+		if _, err := manifest.Parse([]byte(bad), given); !errors.Is(err, manifest.ErrAmbiguous) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := manifest.Parse([]byte(strings.Replace(raw, digest, "x", 1)), ""); !errors.Is(err, manifest.ErrInvalid) {
+		t.Errorf("a blob without a digest: %v", err)
 	}
 }

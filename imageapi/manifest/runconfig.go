@@ -15,6 +15,7 @@ type runConfig struct {
 	StopSignal  string       `json:",omitempty"`
 	Shell       []string     `json:",omitempty"`
 	ArgsEscaped bool         `json:",omitempty"`
+	StopTimeout *int64       `json:",omitempty"` // in seconds; 0 is another than none
 }
 
 // healthcheck has times in nanoseconds.
@@ -30,7 +31,7 @@ type healthcheck struct {
 // beside returns the fields of c that docker10 lacks, as JSON; "" if there are none, or if it would be too long. A
 // part that is not well-formed is left out alone.
 func (c *RunConfig) beside() string {
-	if c == nil || len(c.Healthcheck)+len(c.StopSignal)+len(c.Shell)+len(c.ArgsEscaped) == 0 {
+	if c == nil || len(c.Healthcheck)+len(c.StopSignal)+len(c.Shell)+len(c.ArgsEscaped)+len(c.StopTimeout) == 0 {
 		return ""
 	}
 	var out runConfig
@@ -43,6 +44,7 @@ func (c *RunConfig) beside() string {
 	read(c.StopSignal, &out.StopSignal, func() { out.StopSignal = "" })
 	read(c.Shell, &out.Shell, func() { out.Shell = nil })
 	read(c.ArgsEscaped, &out.ArgsEscaped, func() { out.ArgsEscaped = false })
+	read(c.StopTimeout, &out.StopTimeout, func() { out.StopTimeout = nil })
 	out.StopSignal, out.Shell = printable.Text(out.StopSignal), printableList(out.Shell)
 	if out.Healthcheck != nil {
 		out.Healthcheck.Test = printableList(out.Healthcheck.Test)

@@ -262,6 +262,7 @@ var runConfigKeys = plainjson.Fields{
 	"StopSignal",
 	"Shell",
 	"ArgsEscaped",
+	"StopTimeout",
 }
 
 func readRunConfig(r *plainjson.Reader) (v RunConfig) {
@@ -332,6 +333,8 @@ func readRunConfig(r *plainjson.Reader) (v RunConfig) {
 			v.Shell = readAny(r)
 		case "ArgsEscaped":
 			v.ArgsEscaped = readAny(r)
+		case "StopTimeout":
+			v.StopTimeout = readAny(r)
 		default:
 			r.Skip()
 		}

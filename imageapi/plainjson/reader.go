@@ -22,7 +22,7 @@ const maxDigits = 19
 // Reader reads one document from front to back. It stops at the first thing that is not plain, or not
 // what was asked for: after that its methods return zero values, and Done is false.
 //
-// Not plain are: bytes that are no UTF-8, escapes of surrogates, keys with escapes, numbers with an
+// Not plain are: bytes that are not UTF-8, escapes of surrogates, keys with escapes, numbers with an
 // exponent or more digits than an int64 has, and deep nesting. null is a value of its own, which only
 // Null, Skip and Raw walk over.
 type Reader struct {

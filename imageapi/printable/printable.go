@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// Line is s as one line of at most limit bytes; 0 is no limit. White space becomes a space. Other characters that are
+// Line is s as one line of at most limit bytes; 0 means no limit. White space becomes a space. Other characters that are
 // not printable (control and format characters, such as BEL, U+009B and U+202E, and bytes that are not UTF-8) become
 // U+FFFD. A text that is too long ends with "…", after a whole word if there is one near.
 func Line(s string, limit int) string {

@@ -113,6 +113,11 @@ func hasUpperHost(s string) bool {
 	return ok && strings.ToLower(host) != host
 }
 
+func hasOtherName(s string) bool {
+	host, _, _ := strings.Cut(s, "/")
+	return strings.HasSuffix(host, ":443") || host == "registry-1.docker.io"
+}
+
 // refused is why we refuse what distribution accepts, "" for no good reason.
 func refused(s, host, path, tag, digest string) string {
 	inner, isIPv6 := strings.CutPrefix(host, "[")
@@ -138,7 +143,7 @@ func refused(s, host, path, tag, digest string) string {
 		return "it is a digest whose repository is missing, and no tag of docker.io/library/sha256"
 	case host == reference.DockerHub && path == "library/sha512" && len(tag) == 128 && strings.Trim(tag, "0123456789abcdef") == "":
 		return "it is a digest whose repository is missing, and no tag of docker.io/library/sha512"
-	case strings.EqualFold(host, "index.docker.io") && len("library/"+path) > 255 || strings.EqualFold(host, "docker.io") && len("library/"+path) > 255:
+	case canonicalHost(host) == reference.DockerHub && len("library/"+path) > 255:
 		return "its path is too long with library/ in front of it"
 	}
 	return ""
@@ -147,7 +152,10 @@ func refused(s, host, path, tag, digest string) string {
 // canonicalHost is how we write a host that distribution keeps as it was written.
 func canonicalHost(host string) string {
 	host = strings.ToLower(host)
-	if host == "index.docker.io" {
+	if rest, ok := strings.CutSuffix(host, ":443"); ok && strings.ContainsAny(rest, ".:") || rest == "localhost" {
+		host = rest
+	}
+	if host == "index.docker.io" || host == "registry-1.docker.io" {
 		return reference.DockerHub
 	}
 	if inner, ok := strings.CutPrefix(host, "["); ok {
@@ -184,11 +192,68 @@ func FuzzAgainstGoContainerRegistry(f *testing.F) {
 		if host != ref.Host || theirs.Context().RepositoryStr() != ref.Repository || theirs.Identifier() != ref.Pulled().Identifier() {
 			t.Fatalf("%q: %+v, go-containerregistry reads %s of %s in %s", s, ref, theirs.Identifier(), theirs.Context().RepositoryStr(), host)
 		}
-		// What people write means the same to it, if it can be read at all.
-		if asWritten, err := name.ParseReference(s); err == nil && !hasUpperHost(s) && !strings.Contains(s, "[") {
+		// What people write means the same to it, if it can be read at all. It keeps port 443, and the host of Docker Hub's API.
+		if asWritten, err := name.ParseReference(s); err == nil && !hasUpperHost(s) && !strings.Contains(s, "[") && !hasOtherName(s) {
 			if asWritten.Name() != theirs.Name() {
 				t.Fatalf("%q: we ask for %s, go-containerregistry for %s", s, theirs.Name(), asWritten.Name())
 			}
+		}
+	})
+}
+
+// FuzzOneForm writes the host of a reference in every way that means the same host, and expects one form; and in ways that
+// mean another host, and expects another form. Reading a form gives that form again.
+func FuzzOneForm(f *testing.F) {
+	for _, seed := range seeds {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		ref, err := reference.Parse(s)
+		if err != nil || len(s) > 900 { // other forms may be longer, and too long
+			return
+		}
+		rest := strings.TrimPrefix(ref.String(), ref.Host+"/")
+		hosts := append([]string{ref.Host}, reference.OtherNames(ref.Host)...)
+		if ref.Host == reference.DockerHub {
+			if short, ok := strings.CutPrefix(rest, "library/"); ok && !strings.Contains(short, "/") {
+				for _, host := range hosts {
+					if again, err := reference.Parse(host + "/" + short); err != nil || again != ref {
+						t.Fatalf("%s/%s is %q, %v; want %q", host, short, again, err, ref)
+					}
+				}
+			}
+		}
+		hasPort := strings.LastIndexByte(ref.Host, ':') > strings.LastIndexByte(ref.Host, ']')
+		for _, host := range hosts {
+			ways := []string{host, strings.ToUpper(host), strings.ToUpper(host[:1]) + host[1:]}
+			if inner, ok := strings.CutPrefix(host, "["); ok {
+				address, port, _ := strings.Cut(inner, "]")
+				ways = append(ways, "["+netip.MustParseAddr(address).StringExpanded()+"]"+port)
+			}
+			for _, way := range ways {
+				all := []string{way}
+				if !hasPort && !strings.HasSuffix(way, ":443") {
+					all = append(all, way+":443")
+				}
+				for _, way := range all {
+					if again, err := reference.Parse(way + "/" + rest); err != nil || again != ref {
+						t.Fatalf("%s/%s is %q, %v; want %q", way, rest, again, err, ref)
+					}
+					if again, err := reference.ParseHost(way); err != nil || again != ref.Host {
+						t.Fatalf("%s is %q, %v; want %q", way, again, err, ref.Host)
+					}
+				}
+			}
+		}
+		if !hasPort {
+			for _, port := range []string{":80", ":4430", ":44", ":5000"} {
+				if other, err := reference.Parse(ref.Host + port + "/" + rest); err != nil || other.Host != ref.Host+port {
+					t.Fatalf("%s%s is %q, %v", ref.Host, port, other, err)
+				}
+			}
+		}
+		if name, _, ok := strings.Cut(ref.Host, ":443"); ok && name+":443" == ref.Host && strings.ContainsAny(name, ".]") {
+			t.Fatalf("%q is %q, which has the default port", s, ref)
 		}
 	})
 }

@@ -8,8 +8,25 @@
 //
 //   - the host is always there and in lower case, and an IPv6 address is written
 //     as RFC 5952 has it;
+//   - port 443 is left out, if what is left is still a host: registry.example.com:443
+//     is registry.example.com, and registry:443 stays, because registry alone would be
+//     a path on Docker Hub;
 //   - Docker Hub is docker.io, and its official images are under library/:
-//     busybox and index.docker.io/busybox are docker.io/library/busybox.
+//     busybox, index.docker.io/busybox and registry-1.docker.io/busybox are
+//     docker.io/library/busybox.
+//
+// Every other port is another registry, port 80 too. A client asks a host without a
+// port over TLS at port 443 first, and plain HTTP at port 80 only where its
+// configuration calls the registry insecure and TLS failed. The canonical form must not
+// depend on a configuration, which changes while references are stored, and which each
+// node of a cluster has of its own. So registry.example.com and registry.example.com:80
+// stay two registries, even where an insecure one answers to both names. For the same
+// reason a registry that speaks plain HTTP at port 443 has no name here: its name means
+// TLS at 443, then plain HTTP at 80.
+//
+// go-containerregistry and containers/image keep :443 and registry-1.docker.io as they
+// are written. This package goes further because a policy that covers one spelling of a
+// host must cover the others. [ParseSigned] reads names as containers/image does.
 //
 // The package is a leaf: it imports nothing of this module and nothing of
 // Kubernetes, so that every room can use it.
@@ -27,8 +44,18 @@ import (
 // registry-1.docker.io, and its credentials are stored under index.docker.io.
 const DockerHub = "docker.io"
 
-// dockerHubAlias is the host by which Docker's first clients knew it.
-const dockerHubAlias = "index.docker.io"
+// Other names of Docker Hub: the host by which Docker's first clients knew it, and the host that serves its API.
+const (
+	dockerHubAlias = "index.docker.io"
+	dockerHubAPI   = "registry-1.docker.io"
+)
+
+// DefaultPort is the port of a registry that is named without one. The canonical form leaves it out.
+const DefaultPort = "443"
+
+// FormVersion is raised when the canonical form changes. Indexes whose values are canonical have it in their names, and so are
+// built again.
+const FormVersion = "2"
 
 // DefaultTag is the tag that is pulled when a reference has none.
 const DefaultTag = "latest"
@@ -61,6 +88,16 @@ func Parse(s string) (Reference, error) {
 	r, problem := parse(s)
 	if problem != "" {
 		return Reference{}, explain(s, problem, func(s string) bool { _, problem := parse(s); return problem == "" })
+	}
+	return r, nil
+}
+
+// ParseSigned reads the name inside a signature, in the form that containers/image gives it: port 443 and
+// registry-1.docker.io stay. So a signature vouches for no name that containers/image would refuse.
+func ParseSigned(s string) (Reference, error) {
+	r, problem := parseWith(s, signedHost)
+	if problem != "" {
+		return Reference{}, &Error{Input: cut(s), Problem: problem}
 	}
 	return r, nil
 }
@@ -98,7 +135,19 @@ func ParseHost(s string) (string, error) {
 	if problem != "" {
 		return fail(problem + "; write host or host:port, without a scheme or a path")
 	}
-	return host, nil
+	return canonicalHost(host), nil
+}
+
+// OtherNames returns the other ways to write a host in canonical form, in lower case. Files that people wrote for other
+// programs, such as credentials, may have it under one of them.
+func OtherNames(host string) []string {
+	switch {
+	case host == DockerHub:
+		return []string{dockerHubAlias, dockerHubAPI, host + ":" + DefaultPort}
+	case host == "" || strings.LastIndexByte(host, ':') > strings.LastIndexByte(host, ']'):
+		return nil
+	}
+	return []string{host + ":" + DefaultPort}
 }
 
 // String is the canonical form. Parse reads it back to an equal Reference.
@@ -200,13 +249,16 @@ func ShortDigest(digest string) string {
 }
 
 // parse returns the rule that s breaks, or "".
-func parse(s string) (r Reference, problem string) {
+func parse(s string) (r Reference, problem string) { return parseWith(s, canonicalHost) }
+
+// parseWith is parse with a form of hosts.
+func parseWith(s string, form func(host string) string) (r Reference, problem string) {
 	if len(s) > maxLength {
 		return Reference{}, fmt.Sprintf("it is longer than %d bytes", maxLength)
 	}
 	name, digest, hasDigest := strings.Cut(s, "@")
 	name, tag, hasTag := cutTag(name)
-	r, problem = parseName(name)
+	r, problem = parseName(name, form)
 	switch {
 	case s == "":
 		problem = "it is empty"
@@ -241,12 +293,13 @@ func cutTag(s string) (name, tag string, ok bool) {
 }
 
 // parseName reads [host[:port]/]path.
-func parseName(s string) (r Reference, problem string) {
+func parseName(s string, form func(host string) string) (r Reference, problem string) {
 	host, path, ok := strings.Cut(s, "/")
 	if ok && isHost(host) {
 		if r.Host, problem = parseHost(host); problem != "" {
 			return r, problem
 		}
+		r.Host = form(r.Host)
 	} else {
 		r.Host, path = DockerHub, s
 	}
@@ -269,7 +322,26 @@ func isHost(s string) bool {
 	return strings.IndexByte(s, '.') >= 0 || strings.IndexByte(s, ':') >= 0 || strings.EqualFold(s, "localhost")
 }
 
-// parseHost returns the canonical form of host[:port].
+// canonicalHost returns the one form of a host that parseHost has read.
+func canonicalHost(host string) string {
+	if rest, ok := strings.CutSuffix(host, ":"+DefaultPort); ok && isHost(rest) {
+		host = rest
+	}
+	if host == dockerHubAPI {
+		return DockerHub
+	}
+	return signedHost(host)
+}
+
+// signedHost returns the form that containers/image gives to a host that parseHost has read.
+func signedHost(host string) string {
+	if host == dockerHubAlias {
+		return DockerHub
+	}
+	return host
+}
+
+// parseHost reads host[:port] and writes it in lower case, and an IPv6 address as RFC 5952 has it.
 func parseHost(s string) (host, problem string) {
 	host, port := s, ""
 	if i := strings.LastIndexByte(s, ':'); i >= 0 && !strings.HasSuffix(s, "]") {
@@ -292,10 +364,7 @@ func parseHost(s string) (host, problem string) {
 			return "", fmt.Sprintf("%q is no host name: between dots it has letters, digits and dashes", host)
 		}
 	}
-	if host = strings.ToLower(s); host == dockerHubAlias {
-		host = DockerHub
-	}
-	return host, ""
+	return strings.ToLower(s), ""
 }
 
 // isLabel reports whether s is a part of a host name.

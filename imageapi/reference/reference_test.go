@@ -23,8 +23,11 @@ func TestParse(t *testing.T) {
 		{"index.docker.io/acme/web", "docker.io/acme/web", "docker.io/acme/web:latest"},
 		{"index.docker.io/busybox:1", "docker.io/library/busybox:1", ""},
 		{"Index.Docker.IO/busybox:1", "docker.io/library/busybox:1", ""},
-		{"registry-1.docker.io/library/busybox:1", "registry-1.docker.io/library/busybox:1", ""},
-		{"docker.io:443/busybox:1", "docker.io:443/busybox:1", ""},
+		{"registry-1.docker.io/library/busybox:1", "docker.io/library/busybox:1", ""},
+		{"Registry-1.docker.io:443/busybox:1", "docker.io/library/busybox:1", ""},
+		{"docker.io:443/busybox:1", "docker.io/library/busybox:1", ""},
+		{"index.docker.io:443/acme/web:1", "docker.io/acme/web:1", ""},
+		{"docker.io:80/busybox:1", "docker.io:80/busybox:1", ""},
 		{"acme/web@" + sha256, "docker.io/acme/web@" + sha256, ""},
 		{"quay.io/acme/web:V1.0-rc_1", "quay.io/acme/web:V1.0-rc_1", ""},
 		{"quay.io/acme/web:v1@" + sha256, "quay.io/acme/web:v1@" + sha256, "quay.io/acme/web@" + sha256},
@@ -38,7 +41,14 @@ func TestParse(t *testing.T) {
 		{"[::1]:5000/web:1", "[::1]:5000/web:1", ""},
 		{"[2001:DB8:0:0::1]/web:1", "[2001:db8::1]/web:1", ""},
 		{"registry:5000/web:1", "registry:5000/web:1", ""},
-		{"registry.example.com:443/web:1", "registry.example.com:443/web:1", ""},
+		{"registry.example.com:443/web:1", "registry.example.com/web:1", ""},
+		{"REGISTRY.example.com:443/web@" + sha256, "registry.example.com/web@" + sha256, ""},
+		{"registry.example.com:80/web:1", "registry.example.com:80/web:1", ""},
+		{"registry.example.com:4430/web:1", "registry.example.com:4430/web:1", ""},
+		{"10.0.0.1:443/web:1", "10.0.0.1/web:1", ""},
+		{"[::1]:443/web:1", "[::1]/web:1", ""},
+		{"localhost:443/web:1", "localhost/web:1", ""},
+		{"registry:443/web:1", "registry:443/web:1", ""},
 	} {
 		t.Run(tc.in, func(t *testing.T) {
 			ref, err := reference.Parse(tc.in)
@@ -140,7 +150,8 @@ func TestParseRepository(t *testing.T) {
 func TestParseHost(t *testing.T) {
 	for in, want := range map[string]string{
 		"docker.io": "docker.io", "index.docker.io": "docker.io", "Quay.io": "quay.io", "localhost": "localhost", "registry:5000": "registry:5000",
-		"[::1]": "[::1]", "[0::1]:5000": "[::1]:5000", "10.0.0.1": "10.0.0.1",
+		"[::1]": "[::1]", "[0::1]:5000": "[::1]:5000", "10.0.0.1": "10.0.0.1", "registry-1.docker.io": "docker.io", "docker.io:443": "docker.io",
+		"Registry.example.com:443": "registry.example.com", "registry:443": "registry:443", "registry.example.com:80": "registry.example.com:80",
 	} {
 		if host, err := reference.ParseHost(in); err != nil || host != want {
 			t.Errorf("%s: got %s, %v; want %s", in, host, err, want)
@@ -190,18 +201,6 @@ func TestCanonicalFormIsReadInPlace(t *testing.T) {
 	}
 }
 
-func BenchmarkParse(b *testing.B) {
-	for name, s := range map[string]string{"digest": "registry.example.com:5000/team/app@" + sha256, "tag": "quay.io/acme/web:v1", "short": "busybox"} {
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				if _, err := reference.Parse(s); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
 func TestShortDigest(t *testing.T) {
 	for digest, want := range map[string]string{
 		"sha256:0123456789abcdef": "sha256:0123456789ab",
@@ -213,5 +212,23 @@ func TestShortDigest(t *testing.T) {
 		if got := reference.ShortDigest(digest); got != want {
 			t.Errorf("%q: got %q, want %q", digest, got, want)
 		}
+	}
+}
+
+// A name in a signature keeps what containers/image keeps.
+func TestParseSigned(t *testing.T) {
+	for in, want := range map[string]string{
+		"registry.example.com:443/web:1":         "registry.example.com:443/web:1",
+		"registry-1.docker.io/library/busybox:1": "registry-1.docker.io/library/busybox:1",
+		"docker.io:443/busybox":                  "docker.io:443/busybox",
+		"index.docker.io/library/busybox:1":      "docker.io/library/busybox:1",
+		"busybox":                                "docker.io/library/busybox",
+	} {
+		if r, err := reference.ParseSigned(in); err != nil || r.String() != want {
+			t.Errorf("%s: got %s, %v; want %s", in, r, err, want)
+		}
+	}
+	if r, err := reference.ParseSigned("quay.io/Acme"); err == nil {
+		t.Errorf("got %s", r)
 	}
 }

@@ -17,8 +17,19 @@ const (
 	References = "references"
 	// RecordedReferences has the references that are recorded on an image, wherever they lead now.
 	RecordedReferences = "references.recorded"
+	// Signer has the signers of trusted signatures.
+	Signer = "signatures.signer"
+	// Verdicts has each repository that the image is in, with the verdict there.
+	Verdicts = "verdicts"
+	// UsedBy has each cluster, and each namespace as cluster/namespace, that has pods which use the image.
+	UsedBy = "used-by"
 	// Warnings has the kinds of warnings about an image.
 	Warnings = "warnings"
+	// Vouches has, of an index, the images that are verified through it, each as <key>@<digest>, where the key is that of the
+	// index's verdict.
+	Vouches = "vouches"
+	// Lists has, of an index, the images that it lists.
+	Lists = "lists"
 	// Unprintable is "true" for an image that was stored with text in its fields that people cannot read, or YAML
 	// cannot hold. A server makes it printable when it starts.
 	Unprintable = "unprintable"
@@ -50,6 +61,9 @@ const (
 // kubectl get imagestreams --field-selector repository=registry.example.com/team/app.
 const StreamRepository = "repository"
 
+// StreamLeads has the images that an ImageStream's own tags lead to. Only the server selects by it.
+const StreamLeads = "leads"
+
 // WarningOldReferences is a value of [Warnings]: references of the image are stored in another form than the canonical
-// one. A server rewrites them when it starts.
+// one. Of an ImageTag it says that its name is that of another form. A server rewrites both when it starts.
 const WarningOldReferences = "OldReferences"

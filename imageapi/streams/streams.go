@@ -8,6 +8,7 @@
 package streams
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/tidewaiter/tidewaiter/coreapi/pages"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
@@ -101,7 +103,6 @@ func sleep(ctx context.Context, d time.Duration) {
 
 // readAll brings the streams of all tags up to date, and returns the version at which the tags were read.
 func (k *Keeper) readAll(ctx context.Context) (version string, err error) {
-	options := metav1.ListOptions{Limit: page}
 	last, at := "", moved{} // the tags of a repository come one after the other
 	flush := func() error {
 		if last == "" {
@@ -109,11 +110,8 @@ func (k *Keeper) readAll(ctx context.Context) (version string, err error) {
 		}
 		return k.keep(ctx, last, at)
 	}
-	for {
-		list, err := k.Client.ListTags(ctx, options)
-		if err != nil {
-			return "", fmt.Errorf("listing image tags: %w", err)
-		}
+	err = pages.Each(ctx, metav1.ListOptions{Limit: page}, k.Client.ListTags, func(list *imagev1.ImageTagList) error {
+		version = cmp.Or(version, list.ResourceVersion) // what moves meanwhile is told by a watch from here
 		for i := range list.Items {
 			repository, ok := repositoryOf(&list.Items[i])
 			if !ok {
@@ -121,16 +119,21 @@ func (k *Keeper) readAll(ctx context.Context) (version string, err error) {
 			}
 			if repository != last {
 				if err := flush(); err != nil {
-					return "", err
+					return err
 				}
 				last, at = repository, moved{there: true}
 			}
 			at.version = newer(at.version, list.Items[i].ResourceVersion)
 		}
-		if options.Continue = list.Continue; options.Continue == "" {
-			return list.ResourceVersion, flush()
-		}
+		return nil
+	})
+	if err == nil {
+		err = flush()
 	}
+	if err != nil {
+		return "", fmt.Errorf("reading all image tags: %w", err)
+	}
+	return version, nil
 }
 
 // follow marks the streams of tags that move, until the watch ends. It returns the version to go on from.
@@ -193,15 +196,11 @@ func repositoryOf(tag *imagev1.ImageTag) (string, bool) {
 func (k *Keeper) keep(ctx context.Context, repository string, m moved) error {
 	ref, err := reference.ParseRepository(repository)
 	if err != nil {
-		return nil // the name is no repository; no ImageTag follows such a name
+		return nil // the name is not a repository; no ImageTag follows such a name
 	}
 	whole := false
 	options := metav1.ListOptions{Limit: page, FieldSelector: fields.OneTermEqualSelector(selectors.StreamRepository, repository).String()}
-	for {
-		list, err := k.Streams.ListStreams(ctx, options)
-		if err != nil {
-			return fmt.Errorf("listing the image streams of %s: %w", repository, err)
-		}
+	err = pages.Each(ctx, options, k.Streams.ListStreams, func(list *imagev1.ImageStreamList) error {
 		for i := range list.Items {
 			stream := &list.Items[i]
 			if of, err := reference.Parse(stream.Spec.DockerImageRepository); err == nil && of == ref {
@@ -211,9 +210,10 @@ func (k *Keeper) keep(ctx context.Context, repository string, m moved) error {
 				return err
 			}
 		}
-		if options.Continue = list.Continue; options.Continue == "" {
-			break
-		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("telling the image streams of %s: %w", repository, err)
 	}
 	if whole || !k.Auto || !m.there {
 		return nil

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/tidewaiter/tidewaiter/coreapi/pages/pagestest"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/streams"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
@@ -34,10 +35,13 @@ type server struct {
 	cost    time.Duration           // of a list of streams
 	there   bool                    // the namespace missing
 	events  int                     // that a watch holds which nobody has taken
+	expire  bool                    // lists of tags
+	version int                     // of the next list of tags
+	from    []string                // the versions at which watches began
 }
 
 func newServer(t *testing.T) *server {
-	return &server{t: t, streams: map[string]*imagev1.ImageStream{}, marks: map[string]int{}, watched: make(chan *watch.FakeWatcher, 10), events: 5000}
+	return &server{t: t, streams: map[string]*imagev1.ImageStream{}, marks: map[string]int{}, watched: make(chan *watch.FakeWatcher, 10), events: 5000, version: 100}
 }
 
 func imageTag(t *testing.T, ref string, version int) *imagev1.ImageTag {
@@ -51,14 +55,24 @@ func imageTag(t *testing.T, ref string, version int) *imagev1.ImageTag {
 	return tag
 }
 
-func (s *server) ListTags(_ context.Context, options metav1.ListOptions) (*imagev1.ImageTagList, error) {
+func (s *server) ListTags(ctx context.Context, options metav1.ListOptions) (*imagev1.ImageTagList, error) {
+	if s.expire {
+		return pagestest.Expiring(s.listTags)(ctx, options)
+	}
+	return s.listTags(ctx, options)
+}
+
+func (s *server) listTags(_ context.Context, options metav1.ListOptions) (*imagev1.ImageTagList, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fail > 0 {
 		s.fail--
 		return nil, errors.New("away")
 	}
-	list := &imagev1.ImageTagList{ListMeta: metav1.ListMeta{ResourceVersion: "100"}}
+	list := &imagev1.ImageTagList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(s.version)}}
+	if s.expire {
+		s.version++ // what goes on after it has expired is newer
+	}
 	from, _ := strconv.Atoi(options.Continue)
 	if from < len(s.tags) {
 		list.Items = append(list.Items, *s.tags[from])
@@ -69,7 +83,10 @@ func (s *server) ListTags(_ context.Context, options metav1.ListOptions) (*image
 	return list, nil
 }
 
-func (s *server) WatchTags(context.Context, metav1.ListOptions) (watch.Interface, error) {
+func (s *server) WatchTags(_ context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	s.mu.Lock()
+	s.from = append(s.from, options.ResourceVersion)
+	s.mu.Unlock()
 	w := watch.NewFakeWithChanSize(s.events, false)
 	s.watched <- w
 	return w, nil
@@ -188,6 +205,20 @@ func TestTheStartMakesUpForWhatWasMissed(t *testing.T) {
 	s.soon(map[string]string{"default/a.b--new": "", "team/mine": "10", "team/whole": "5", "team/part": "5"})
 	if s.marks["whole"] != 0 || s.marks["mine"] != 1 {
 		t.Errorf("patches %v", s.marks)
+	}
+}
+
+// A list of tags that expires is read to its end, and the watch begins where the list did: what moved meanwhile before the
+// place where the list went on is told.
+func TestStartThroughAnExpiredList(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	s.expire = true
+	s.tags = []*imagev1.ImageTag{imageTag(t, "a.b/one:v1", 3), imageTag(t, "a.b/two:v1", 4), imageTag(t, "a.b/two:v2", 9), imageTag(t, "a.b/zzz:v1", 5)}
+	s.run(true)
+	s.soon(map[string]string{"default/a.b--one": "", "default/a.b--two": "", "default/a.b--zzz": ""})
+	if s.from[0] != "100" {
+		t.Errorf("the watch begins at %s", s.from[0])
 	}
 }
 

@@ -21,7 +21,7 @@ type Of[T runtime.Object] struct {
 	Rows func(T) [][]any
 }
 
-// ConvertToTable prints an object or a list, also one that comes as a runtime.CacheableObject. An object that is no T
+// ConvertToTable prints an object or a list, also one that comes as a runtime.CacheableObject. An object that is not a T
 // is an error.
 func (t Of[T]) ConvertToTable(_ context.Context, object, options runtime.Object) (*metav1.Table, error) {
 	table := &metav1.Table{}

@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -106,6 +107,22 @@ func Now(tag *imagev1.ImageTag) (image string, known bool) {
 	return tag.Status.Items[0].Image, true
 }
 
+// CheckedAt is the annotation of an ImageTag that says when, in RFC 3339, the registry last confirmed where the tag leads.
+// The server writes it.
+const CheckedAt = "tidewaiter.dev/checked"
+
+// Checked returns when the registry last confirmed where a tag leads, as far as that is recorded; nil if nobody has seen yet.
+func Checked(tag *imagev1.ImageTag) *metav1.Time {
+	if _, known := Now(tag); !known {
+		return nil
+	}
+	at := tag.Status.Items[0].Created
+	if confirmed, err := time.Parse(time.RFC3339, tag.Annotations[CheckedAt]); err == nil && at.Time.Before(confirmed) {
+		at = metav1.NewTime(confirmed)
+	}
+	return &at
+}
+
 // Lead records that a tag leads to a digest of its repository, or, with "", to none. It reports whether that is a
 // change. An event is never older than the one before it: writers have clocks of their own, and a writer that waited
 // for another has read its clock earlier.
@@ -127,6 +144,22 @@ func Lead(tag *imagev1.ImageTag, ref reference.Reference, digest string, at meta
 	tag.Status.Items = items[:min(len(items), MaxItems)]
 	tag.Status.Conditions = nil
 	return true
+}
+
+// Merge returns one history of two of the same tag, which was stored under two names: its events by their time, the newest
+// first.
+func Merge(a, b []imagev1.TagEvent) []imagev1.TagEvent {
+	items := slices.Concat(a, b)
+	slices.SortStableFunc(items, func(a, b imagev1.TagEvent) int { return b.Created.Compare(a.Created.Time) })
+	var merged []imagev1.TagEvent
+	for _, item := range items {
+		if n := len(merged); n > 0 && merged[n-1].Image == item.Image {
+			merged[n-1] = item // it led there already
+			continue
+		}
+		merged = append(merged, item)
+	}
+	return merged[:min(len(merged), MaxItems)]
 }
 
 // Fail records why the registry could not be asked, or why what the tag leads to could not be imported. An empty reason
@@ -201,14 +234,37 @@ func Add(list *imagev1.NamedTagEventList, next imagev1.TagEvent) (changed bool) 
 //
 // Events of the other are shown with at least the generation of the own ones: they have that of another object.
 func Follow(own, other []imagev1.TagEvent) []imagev1.TagEvent {
-	since := len(other)
-	if len(own) > 0 {
-		if i := slices.IndexFunc(other, func(e imagev1.TagEvent) bool { return e.Image == own[0].Image && !own[0].Created.Before(&e.Created) }); i >= 0 {
-			since = i
-		}
+	if len(own) == 0 {
+		return onto(own, other)
 	}
-	items := slices.Concat(other[:since], own)
-	for i := since - 1; i >= 0 && len(own) > 0; i-- {
+	return onto(own, before(other, func(e imagev1.TagEvent) bool { return e.Image == own[0].Image && !own[0].Created.Before(&e.Created) }))
+}
+
+// Pushed returns the history of a tag that is moved by its users in own and by pushes in pushes: own, and, newer than that, what
+// was pushed since. What own begins with is among the pushes, too, unless whoever moved the tag could not write it there. Then the
+// pushes since are those after the newest that own has.
+func Pushed(own, pushes []imagev1.TagEvent) []imagev1.TagEvent {
+	is := func(a imagev1.TagEvent) func(imagev1.TagEvent) bool {
+		return func(b imagev1.TagEvent) bool { return a.Image == b.Image && a.Created.Equal(&b.Created) }
+	}
+	if len(own) > 0 && slices.ContainsFunc(pushes, is(own[0])) {
+		return onto(own, before(pushes, is(own[0])))
+	}
+	return onto(own, before(pushes, func(e imagev1.TagEvent) bool { return slices.ContainsFunc(own, is(e)) }))
+}
+
+// before returns the events before the first that is wanted; all if none is.
+func before(events []imagev1.TagEvent, wanted func(imagev1.TagEvent) bool) []imagev1.TagEvent {
+	if i := slices.IndexFunc(events, wanted); i >= 0 {
+		return events[:i]
+	}
+	return events
+}
+
+// onto returns own and, newer than that, events of another object, with at least the generation and the time of what own begins with.
+func onto(own, newer []imagev1.TagEvent) []imagev1.TagEvent {
+	items := slices.Concat(newer, own)
+	for i := len(newer) - 1; i >= 0 && len(own) > 0; i-- {
 		items[i].Generation = max(items[i].Generation, own[0].Generation)
 		if items[i].Created.Before(&items[i+1].Created) {
 			items[i].Created = items[i+1].Created

@@ -3,6 +3,7 @@ package tags_test
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -134,6 +135,43 @@ func TestFollow(t *testing.T) {
 	}
 	if got := tags.Follow(own, other); len(got) != tags.MaxItems || got[0].Image != "1000" {
 		t.Errorf("%d events, the newest %s", len(got), got[0].Image)
+	}
+}
+
+// A tag that users and pushes move in turn leads to what was said last, also within one second.
+func TestPushed(t *testing.T) {
+	t.Parallel()
+	events := func(list string) (out []imagev1.TagEvent) {
+		for _, word := range strings.Fields(list) {
+			image, second, _ := strings.Cut(word, "@")
+			n, err := strconv.Atoi(second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, imagev1.TagEvent{Image: image, Created: metav1.Unix(int64(n), 0), Generation: int64(n)})
+		}
+		return out
+	}
+	for name, c := range map[string]struct{ own, pushes, want string }{
+		"no push":                            {"a@3", "", "a"},
+		"the first push":                     {"a@3", "b@4", "ba"},
+		"nothing since":                      {"a@3 b@2 a@1", "a@3 b@2 a@1", "aba"},
+		"a push since":                       {"a@3 b@2 a@1", "c@4 a@3 b@2 a@1", "caba"},
+		"the same push again at once":        {"a@2 b@2 a@1", "b@2 a@2 b@2 a@1", "baba"},
+		"the user's move was not written":    {"a@3 b@2 a@1", "b@2 a@1", "aba"},
+		"nor was it before the next push":    {"a@3 b@2 a@1", "c@4 b@2 a@1", "caba"},
+		"old items were taken out of both":   {"a@3", "c@4 a@3", "ca"},
+		"a clock that is behind keeps order": {"a@9", "c@4 b@2", "cba"},
+	} {
+		got := ""
+		for i, e := range tags.Pushed(events(c.own), events(c.pushes)) {
+			if got += e.Image; i == 0 && e.Generation < events(c.own)[0].Generation {
+				t.Errorf("%s: the generation goes back to %d", name, e.Generation)
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
 	}
 }
 

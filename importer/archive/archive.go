@@ -19,6 +19,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
@@ -83,6 +87,9 @@ type Source struct {
 	made     map[string][]byte // digest → manifest, if it was made
 	blobs    map[string]string // digest → path, if it is not as in a layout
 	manifest string            // path of manifests, with %s for the hex digits
+
+	subjects sync.Once
+	about    map[string][]v1.Descriptor // digest → manifests of a layout whose subject it is, once subjects is done
 }
 
 const (
@@ -148,7 +155,31 @@ func openDir(path string) (fs.FS, func() error, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return root.FS(), root.Close, nil
+	return folder{root}, root.Close, nil
+}
+
+// folder is a folder whose links lead to nothing outside. It opens files and folders, and never waits for the writer of a
+// named pipe.
+type folder struct{ root *os.Root }
+
+// Open implements fs.FS.
+func (d folder) Open(name string) (fs.File, error) {
+	if !fs.ValidPath(name) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
+	}
+	f, err := d.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		err = &fs.PathError{Op: "open", Path: name, Err: errors.New("not a regular file")}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // choose keeps the image that is wanted, or everything that can be an image, and sets the references.

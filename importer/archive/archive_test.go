@@ -26,12 +26,14 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/archive"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/signatures/find"
 )
 
 var getOptions metav1.GetOptions
@@ -183,6 +185,46 @@ func TestLayouts(t *testing.T) {
 	defer s.Close()
 	if got, _ := imported(t, s); !slices.Equal(got, []string{as.WithDigest(digestOf(t, a)).String() + " " + digestOf(t, a)}) {
 		t.Errorf("by another name: %v", got)
+	}
+}
+
+// What was signed as cosign does by default, by a manifest that has the image as its subject, is found in a layout.
+func TestReferrersInALayout(t *testing.T) {
+	t.Parallel()
+	image := newImage(t, sample.Spec{Name: "a"})
+	dir := newLayout(t, filepath.Join(t.TempDir(), "App"), map[string]v1.Image{"v1": image}, empty.Index)
+	signature := fmt.Appendf(nil, `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","artifactType":"application/vnd.dev.sigstore.bundle.v0.3+json",`+
+		`"config":{"mediaType":"application/vnd.oci.empty.v1+json","digest":"sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a","size":2},"layers":[],`+
+		`"subject":{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":%q,"size":1},"annotations":{"a":"b"}}`, digestOf(t, image))
+	digest := manifest.Digest(signature)
+	index := filepath.Join(dir, "index.json")
+	listed := strings.Replace(string(must(os.ReadFile(index))), `"manifests": [`, fmt.Sprintf(`"manifests": [{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":%q,"size":%d},`, digest, len(signature)), 1)
+	if err := errors.Join(os.WriteFile(index, []byte(listed), 0o600), os.WriteFile(filepath.Join(dir, "blobs/sha256", strings.TrimPrefix(digest, "sha256:")), signature, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(listed, digest) {
+		t.Fatalf("index.json has another form: %s", listed)
+	}
+	s := open(t, "oci:"+dir+":v1")
+	for of, want := range map[string][]string{digestOf(t, image): {digest}, digest: nil} {
+		resp, err := s.RoundTrip(must(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/v2/app/referrers/"+of, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var answer v1.IndexManifest
+		if err := errors.Join(json.NewDecoder(resp.Body).Decode(&answer), resp.Body.Close()); err != nil || answer.Manifests == nil {
+			t.Fatalf("%s: %d, %+v, %v", of, resp.StatusCode, answer, err)
+		}
+		var got []string
+		for _, d := range answer.Manifests {
+			got = append(got, d.Digest.String())
+			if d.ArtifactType != "application/vnd.dev.sigstore.bundle.v0.3+json" || d.Annotations["a"] != "b" || d.Size != int64(len(signature)) {
+				t.Errorf("%+v", d)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("of %s: %q, want %q", of, got, want)
+		}
 	}
 }
 
@@ -345,11 +387,50 @@ func TestDir(t *testing.T) {
 		}
 		var got []string
 		for _, s := range stored.Signatures {
+			if s.Type == "dir:sigstore-json" {
+				continue // of a type that the search for signatures warns of
+			}
 			got = append(got, string(s.Content))
+		}
+		if n := len(stored.Signatures) - len(got); n != strings.Count(want[0], "another") {
+			t.Errorf("%s: %d signatures of another format are told of", digest, n)
 		}
 		slices.Sort(got)
 		if !slices.Equal(got, want) {
 			t.Errorf("%s has the signatures %q", digest, got)
+		}
+	}
+
+	// The search tells of what it does not read, and the image is not taken for one without signatures: of a sigstore signature,
+	// which is in no form that a registry has, and of files that are empty or too large.
+	write(hex+".signature-1", []byte("\x00sigstore-json\n{}"))
+	write("signature-4", nil)
+	write("signature-5", make([]byte, 1<<20+1))
+	finder, err := find.New(find.Options{RegistriesDirs: []string{t.TempDir()}, Storage: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	images = &registrytest.Images{}
+	result, err := newImporter(t, finder).ImportFrom(t.Context(), s.Images()[0].Reference, s, images)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := fmt.Sprint(result.Warnings)
+	for text, times := range map[string]int{`of type "dir:sigstore-json"`: 2, `of type "dir:empty file"`: 1, `of type "dir:file of 1048577 bytes"`: 1} {
+		if n := strings.Count(said, text); n != times {
+			t.Errorf("it warns %d times of %s, want %d: %s", n, text, times, said)
+		}
+	}
+	stored, err := images.Get(t.Context(), digestOf(t, child), getOptions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := annotation.Found(stored.Annotations); len(found) != 1 {
+		t.Errorf("found %v", found)
+	}
+	for _, r := range annotation.Found(stored.Annotations) {
+		if !strings.Contains(r.Unusable, "dir:sigstore-json") {
+			t.Errorf("an image with a signature that is not read seems to have none: %+v", r)
 		}
 	}
 }
@@ -390,9 +471,17 @@ func TestFilesThatLie(t *testing.T) {
 		"another config":   {damage(blob(must(image.ConfigName()).String()), `{}`), importer.DigestMismatch, ""},
 		"no layer":         {damage(blob(layer), ""), importer.NotFound, layer},
 	} {
-		_, err := newImporter(t, nil).ImportFrom(t.Context(), tc.source.Images()[0].Reference, tc.source, &registrytest.Images{})
-		if importer.ReasonOf(err) != tc.want || !strings.Contains(fmt.Sprint(err), tc.text) {
-			t.Errorf("%s: %v", name, err)
+		images, ref := &registrytest.Images{}, tc.source.Images()[0].Reference
+		for _, stored := range []bool{false, true} {
+			_, err := newImporter(t, nil).ImportFrom(t.Context(), ref, tc.source, images)
+			if importer.ReasonOf(err) != tc.want || !strings.Contains(fmt.Sprint(err), tc.text) {
+				t.Errorf("%s, stored %t: %v", name, stored, err)
+			}
+			// The same once the image is known by that name.
+			whole := open(t, "oci:"+newLayout(t, t.TempDir(), map[string]v1.Image{"v1": image}, nil))
+			if _, err := newImporter(t, nil).ImportFrom(t.Context(), ref, whole, images); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 

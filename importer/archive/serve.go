@@ -2,15 +2,19 @@ package archive
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
@@ -18,8 +22,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
-// RoundTrip implements http.RoundTripper. It serves manifests by tag and digest, blobs, and the signatures of dir: by
-// OpenShift's signature extension. Other paths are not found.
+// RoundTrip implements http.RoundTripper. It serves manifests by tag and digest, blobs, the referrers in a layout, and the
+// signatures of dir: by OpenShift's signature extension. Other paths are not found.
 func (s *Source) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body != nil {
 		req.Body.Close()
@@ -54,6 +58,9 @@ func (s *Source) answer(header http.Header, path string) (io.ReadCloser, int64, 
 	path = strings.TrimPrefix(path, "/v2/")
 	if repository, id, ok := cutLast(path, "/manifests/"); ok {
 		return s.manifestOf(header, repository, id)
+	}
+	if _, digest, ok := cutLast(path, "/referrers/"); ok && len(s.types) > 0 {
+		return s.referrers(header, digest)
 	}
 	if _, digest, ok := cutLast(path, "/blobs/"); ok && reference.IsDigest(digest) {
 		return s.file(s.path(digest))
@@ -156,13 +163,51 @@ func (s *Source) mediaType(digest string, raw []byte) string {
 	return manifest.MediaTypeOCIManifest
 }
 
-// maxSignatures bounds the signatures that are read of one image, and maxSignature the bytes of each.
+// referrers answers as the referrers API, with the manifests of index.json whose subject is a digest: cosign signs so, and oras
+// copies them along.
+func (s *Source) referrers(header http.Header, digest string) (io.ReadCloser, int64, error) {
+	s.subjects.Do(func() {
+		s.about = map[string][]v1.Descriptor{}
+		for _, one := range slices.Sorted(maps.Keys(s.types)) {
+			body, size, err := s.manifestOf(http.Header{}, "", one)
+			if err != nil {
+				continue // whoever imports it is told
+			}
+			raw, _ := io.ReadAll(body) // from memory
+			var m struct {
+				ArtifactType string            `json:"artifactType"`
+				Annotations  map[string]string `json:"annotations"`
+				Config       struct {
+					MediaType string `json:"mediaType"`
+				} `json:"config"`
+				Subject struct {
+					Digest string `json:"digest"`
+				} `json:"subject"`
+			}
+			hash, err := v1.NewHash(one)
+			if err != nil || json.Unmarshal(raw, &m) != nil || m.Subject.Digest == "" {
+				continue
+			}
+			s.about[m.Subject.Digest] = append(s.about[m.Subject.Digest], v1.Descriptor{
+				MediaType: types.MediaType(s.mediaType(one, raw)), Digest: hash, Size: size,
+				ArtifactType: cmp.Or(m.ArtifactType, m.Config.MediaType), Annotations: m.Annotations,
+			})
+		}
+	})
+	raw, err := json.Marshal(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: append([]v1.Descriptor{}, s.about[digest]...)})
+	header.Set("Content-Type", string(types.OCIImageIndex))
+	return io.NopCloser(bytes.NewReader(raw)), int64(len(raw)), err
+}
+
+// maxSignatures bounds the signatures that are read of one image, and maxSignature the bytes of each. It is one more than a
+// search looks at (find.MaxLooked), so that the search tells that there are more.
 const (
-	maxSignatures = 64
+	maxSignatures = 65
 	maxSignature  = 1 << 20
 )
 
-// signatures answers with the simple signatures that skopeo copied beside a manifest, as OpenShift's registry would.
+// signatures answers with the signatures that skopeo copied beside a manifest, as OpenShift's registry would: simple ones, and
+// all others as of a type that is not known, so that somebody is told of them.
 func (s *Source) signatures(digest string) (io.ReadCloser, int64, error) {
 	type signature struct {
 		Version int    `json:"schemaVersion"`
@@ -191,10 +236,17 @@ func (s *Source) signatures(digest string) (io.ReadCloser, int64, error) {
 		if err != nil {
 			return nil, 0, err
 		}
-		// Signatures of other formats begin with 0 and the format's name.
-		if size <= maxSignature && len(content) > 0 && content[0] != 0 {
-			list.Signatures = append(list.Signatures, signature{2, fmt.Sprintf("%s@dir-%d", digest, n), verdicts.TypeAtomic, content})
+		kind := verdicts.TypeAtomic
+		switch {
+		case size > maxSignature:
+			kind, content = fmt.Sprintf("dir:file of %d bytes", size), nil
+		case len(content) == 0:
+			kind = "dir:empty file"
+		case content[0] == 0: // then comes the format's name
+			line, _, _ := bytes.Cut(content[1:], []byte("\n"))
+			kind = "dir:" + string(line[:min(len(line), 64)])
 		}
+		list.Signatures = append(list.Signatures, signature{2, fmt.Sprintf("%s@dir-%d", digest, n), kind, content})
 	}
 	raw, err := json.Marshal(list)
 	return io.NopCloser(bytes.NewReader(raw)), int64(len(raw)), err

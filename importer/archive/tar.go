@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -26,7 +27,7 @@ type section struct{ offset, size int64 }
 const maxLinks = 8
 
 func openTar(name string) (fs.FS, func() error, error) {
-	f, err := os.Open(name)
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // else a named pipe would have us wait for its writer
 	if err != nil {
 		return nil, nil, err
 	}

@@ -26,6 +26,8 @@ import (
 	"go.podman.io/image/v5/types"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
 // Options say which files are read; the zero value reads the user's and the system's.
@@ -75,7 +77,7 @@ type Files struct {
 	options Options
 	system  *types.SystemContext
 	mirrors []*sysregistriesv2.Registry
-	found   *lru.Cache // host/repository → *sysregistriesv2.Registry, see find
+	found   *lru.Cache // host/repository → entry, see find
 
 	clock   clock.WithDelayedExecution
 	running chan struct{} // held by each helper that runs
@@ -134,8 +136,8 @@ func ParseCredentials(s string) (*authn.AuthConfig, error) {
 	return &authn.AuthConfig{Username: user, Password: password}, nil
 }
 
-// TLS returns the settings of a host in canonical form, which has its port if that is not 443: authorities beside the
-// system's, and client certificates. It is nil if the host has none.
+// TLS returns the settings of a host in canonical form: authorities beside the system's, and client certificates. It is nil if
+// the host has none. A folder of another name of the host counts where it has none of its own.
 func (f *Files) TLS(host string) (*tls.Config, error) {
 	own := f.options.Hosts[host]
 	dir := own.Dir
@@ -176,10 +178,12 @@ func (f *Files) certDir(host string) string {
 	if home != "" {
 		dirs = append([]string{filepath.Join(home, ".config/containers/certs.d")}, dirs...)
 	}
-	for _, dir := range dirs {
-		dir = filepath.Join(dir, host)
-		if info, err := os.Stat(dir); err == nil && info.IsDir() {
-			return dir
+	for _, name := range append([]string{host}, reference.OtherNames(host)...) {
+		for _, dir := range dirs {
+			dir = filepath.Join(dir, name)
+			if info, err := os.Stat(dir); err == nil && info.IsDir() {
+				return dir
+			}
 		}
 	}
 	return ""
@@ -187,23 +191,38 @@ func (f *Files) certDir(host string) string {
 
 // Registry returns the settings of host/repository in registries.conf.
 func (f *Files) Registry(name string) (insecure, blocked bool, err error) {
-	r, err := f.find(name)
-	if err != nil || r == nil {
+	e, err := f.find(name)
+	if err != nil || e.Registry == nil {
 		return false, false, err
 	}
-	return r.Insecure, r.Blocked, nil
+	return e.Insecure, e.Blocked, nil
 }
 
-// find returns the entry of registries.conf for host/repository, or nil. Importers ask with each request, so it
-// remembers.
-func (f *Files) find(name string) (*sysregistriesv2.Registry, error) {
-	if r, ok := f.found.Get(name); ok {
-		return r.(*sysregistriesv2.Registry), nil
+// entry is the entry of registries.conf for host/repository, nil if there is none, and the name by which it was found.
+type entry struct {
+	*sysregistriesv2.Registry
+	name string
+}
+
+// find returns the entry of registries.conf for host/repository, under that name or another of the host's. Importers ask with
+// each request, so it remembers.
+func (f *Files) find(name string) (entry, error) {
+	if e, ok := f.found.Get(name); ok {
+		return e.(entry), nil
 	}
-	r, err := sysregistriesv2.FindRegistry(f.system, name)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("registries.conf: %w", err)
+	host, _, _ := strings.Cut(name, "/")
+	var e entry
+	for _, other := range append([]string{host}, reference.OtherNames(host)...) {
+		as := other + strings.TrimPrefix(name, host)
+		r, err := sysregistriesv2.FindRegistry(f.system, as)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return entry{}, fmt.Errorf("registries.conf: %w", err)
+		}
+		if r != nil {
+			e = entry{r, as}
+			break
+		}
 	}
-	f.found.Add(name, r)
-	return r, nil
+	f.found.Add(name, e)
+	return e, nil
 }

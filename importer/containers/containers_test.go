@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
 func writeFile(t *testing.T, text string, path ...string) string {
@@ -75,8 +77,15 @@ func TestLongestNameHasTheCredentials(t *testing.T) {
 		"registry.example.com/team":     "team",
 		"registry.example.com/team/app": "app",
 		"https://index.docker.io/v1/":   "hub",
+		"port.example.com:443/team":     "port",
+		"both.example.com:443":          "with-port",
+		"both.example.com":              "without",
 	}), t.TempDir(), "auth.json")})
 	for repository, want := range map[string]string{
+		// References name no port 443; files may.
+		"port.example.com/team/app":         "port",
+		"port.example.com/other":            "",
+		"both.example.com/app":              "without",
 		"registry.example.com/other":        "all",
 		"registry.example.com/team/web":     "team",
 		"registry.example.com/team/app":     "app",
@@ -200,6 +209,11 @@ func TestCertificatesOfAHost(t *testing.T) {
 		}
 	}
 
+	writeFile(t, ca, home, ".config/containers/certs.d", "tls.example.com:443", "ca.crt")
+	if c, err := newFiles(t, Options{Root: root, Home: home}).TLS("tls.example.com"); err != nil || c == nil {
+		t.Errorf("a folder with port 443: %v, %v", c, err)
+	}
+
 	writeFile(t, "", home, ".config/containers/certs.d", host, "lonely.cert")
 	if _, err := newFiles(t, Options{Root: root, Home: home}).TLS(host); err == nil || !strings.Contains(err.Error(), "lonely") {
 		t.Errorf("the user's folder has a certificate without its key: %v", err)
@@ -221,12 +235,23 @@ insecure = true
 prefix = "evil.example.com/team"
 location = "evil.example.com/team"
 blocked = true
+
+[[registry]]
+location = "tls.example.com:443"
+insecure = true
+[[registry.mirror]]
+location = "mirror.example.com:443/tls"
 `, root, "etc/containers/registries.conf")
 	f := newFiles(t, Options{Root: root})
+	sources, err := f.PullSources(reference.Reference{Host: "tls.example.com", Repository: "team", Tag: "v1"})
+	if err != nil || len(sources) != 2 || sources[0].Reference.String() != "mirror.example.com/tls/team:v1" || sources[1].Reference.String() != "tls.example.com/team:v1" {
+		t.Errorf("an entry with port 443: %v, %v", sources, err)
+	}
 	for at, want := range map[string][2]bool{
 		"plain.example.com:5000":      {true, false},
 		"plain.example.com:5000/team": {true, false},
 		"plain.example.com/team":      {false, false},
+		"tls.example.com/team":        {true, false}, // no reference has port 443, and an entry may
 		"evil.example.com/team/app":   {false, true},
 		"evil.example.com/teams":      {false, false},
 		"docker.io/library/busybox":   {false, false},

@@ -25,6 +25,7 @@ import (
 	"go.podman.io/storage/pkg/homedir"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 )
 
@@ -79,6 +80,11 @@ func (f *Files) credentials(ctx context.Context, key string) (found types.Docker
 	for _, place := range places {
 		if place == sysregistriesv2.AuthenticationFileHelper {
 			found, err = f.inFiles(ctx, key, host)
+			for _, other := range reference.OtherNames(host) {
+				if err == nil && found == (types.DockerAuthConfig{}) {
+					found, err = f.inFiles(ctx, other+strings.TrimPrefix(key, host), other)
+				}
+			}
 		} else {
 			found, err = f.ask(ctx, question{place, host})
 		}
@@ -90,13 +96,18 @@ func (f *Files) credentials(ctx context.Context, key string) (found types.Docker
 	return found, errors.Join(failed...)
 }
 
-// inFiles looks in the files with credentials. A file may name a helper for a host, which then counts alone.
+// inFiles looks in the files with credentials. A file may name a helper for a host, which then counts alone, or one that
+// keeps what docker login does not write into the file.
 func (f *Files) inFiles(ctx context.Context, key, host string) (found types.DockerAuthConfig, err error) {
 	for _, file := range f.authFiles() {
-		if helper, ok := helperIn(file.AuthFilePath, host); ok {
-			found, err = f.ask(ctx, question{helper, host})
+		own, store := helpersIn(file.AuthFilePath, host)
+		if own != nil {
+			found, err = f.ask(ctx, *own)
 		} else {
 			found, err = config.GetCredentials(&file, key)
+		}
+		if store != nil && err == nil && found == (types.DockerAuthConfig{}) {
+			found, err = f.ask(ctx, *store)
 		}
 		if err != nil || found != (types.DockerAuthConfig{}) {
 			return found, err
@@ -134,17 +145,33 @@ func (f *Files) authFiles() []types.SystemContext {
 	}
 }
 
-// helperIn returns the helper that a file names for a host. A file that cannot be read names none: config.GetCredentials
-// says why.
-func helperIn(path, host string) (helper string, ok bool) {
+// helpersIn returns what a file has helpers asked for a host: the helper of the host, or docker's credsStore if docker login
+// has noted there that it keeps something. A file that cannot be read names none: config.GetCredentials says why.
+func helpersIn(path, host string) (own, store *question) {
 	var file struct {
-		CredHelpers map[string]string `json:"credHelpers"`
+		CredHelpers map[string]string          `json:"credHelpers"`
+		CredsStore  string                     `json:"credsStore"`
+		Auths       map[string]json.RawMessage `json:"auths"`
 	}
 	if text, err := os.ReadFile(path); err != nil || json.Unmarshal(text, &file) != nil {
-		return "", false
+		return nil, nil
 	}
-	helper, ok = file.CredHelpers[host]
-	return helper, ok
+	if helper, ok := file.CredHelpers[host]; ok {
+		return &question{helper, host}, nil
+	}
+	if file.CredsStore == "" {
+		return nil, nil
+	}
+	noted := []string{host, "https://" + host}
+	if host == "docker.io" {
+		noted = []string{"https://index.docker.io/v1/", "index.docker.io", host}
+	}
+	for _, name := range noted {
+		if _, ok := file.Auths[name]; ok {
+			return nil, &question{file.CredsStore, name}
+		}
+	}
+	return nil, nil
 }
 
 // question is what a helper is asked.
@@ -216,6 +243,8 @@ func (f *Files) run(q question, c *call) {
 	given, err := helpers.Get(func(args ...string) helpers.Program {
 		cmd := exec.CommandContext(ctx, q.program(), args...)
 		cmd.Stderr = os.Stderr
+		inOwnGroup(cmd)
+		cmd.Cancel = func() error { return endGroup(cmd) }
 		return program{cmd}
 	}, q.host)
 	switch {
@@ -235,7 +264,7 @@ type program struct{ *exec.Cmd }
 
 func (p program) Input(in io.Reader) { p.Stdin = in }
 
-// Output returns when the program has ended, with all that it started and that can write to its output.
+// Output returns the program's answer once it has ended, and ends what it left running.
 func (p program) Output() ([]byte, error) {
 	out, err := p.StdoutPipe()
 	if err != nil {
@@ -246,5 +275,6 @@ func (p program) Output() ([]byte, error) {
 	}
 	text, err := io.ReadAll(io.LimitReader(out, maxHelperAnswer))
 	out.Close()
+	defer endGroup(p.Cmd)
 	return text, errors.Join(err, p.Wait())
 }

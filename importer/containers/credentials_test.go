@@ -24,7 +24,7 @@ import (
 
 // helperFolder is the first folder of PATH, with helpers: "quick" answers, "itself" and "child" write a line to the file
 // started and then wait until somebody writes an answer to the named pipe of the host. "itself" reads it, and "child" has
-// cat read it.
+// cat read it. "leaves" answers, and leaves a process that holds the pipe open.
 type helperFolder struct {
 	t    *testing.T
 	path string
@@ -37,9 +37,25 @@ func newHelpers(t *testing.T) helperFolder {
 	began := "#!/bin/sh\nread host\ncd " + h.path + "\n[ -p $host ] || mkfifo $host\necho $host >>started\n"
 	writeFile(t, began+"read answer <$host\necho \"$answer\"\n", h.path, "docker-credential-itself")
 	writeFile(t, began+"cat $host\n", h.path, "docker-credential-child")
+	writeFile(t, began+"exec 3<>$host\nsleep 1000 <&3 >/dev/null 2>&1 &\necho '{\"Username\":\"leaves\",\"Secret\":\"p-leaves\"}'\n", h.path, "docker-credential-leaves")
 	writeFile(t, "#!/bin/sh\nread host\ncase $host in\nno.*) echo 'credentials not found in native keychain'; exit 1;;\nbad.*) exit 1;;\ntoken.*) user='<token>';;\n*) user=$host;;\nesac\n"+
 		"echo '{\"Username\":\"'$user'\",\"Secret\":\"p-'$host'\"}'\n", h.path, "docker-credential-quick")
 	return h
+}
+
+// unread returns once no process reads from the named pipe of the host.
+func (h helperFolder) unread(host string) {
+	h.t.Helper()
+	for range poll(h.t, "a process still reads the pipe of "+host) {
+		pipe, err := os.OpenFile(filepath.Join(h.path, host), os.O_WRONLY|syscall.O_NONBLOCK, 0)
+		if errors.Is(err, syscall.ENXIO) {
+			return
+		}
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		pipe.Close()
+	}
 }
 
 // started returns how often helpers that wait have been started, once there are so many.
@@ -204,29 +220,37 @@ func TestOneHelperAnswersForAHost(t *testing.T) {
 	}
 }
 
-// A process that a helper leaves behind is waited for, so that there is never more than one for a host. Until it ends,
-// the host has the error at once.
-func TestWhatAHelperLeavesBehindDoesNotPileUp(t *testing.T) {
+// A helper that takes too long is ended with everything that it started, so nothing piles up and the host can be asked
+// again at once.
+func TestAHelperIsEndedWithItsChildren(t *testing.T) {
 	h := newHelpers(t)
 	f, c := withHelpers(t, `"hangs.example.com":"child"`)
-	begin(t, f, "hangs.example.com/x")
-	h.started(1)
-	c.Step(helperPatience)
-	for range 5 {
-		_, err := f.ResolveContext(t.Context(), resource(t, "hangs.example.com/x"))
-		wantTimeout(t, err, "docker-credential-child did not answer")
+	for n := range 3 {
+		at := begin(t, f, "hangs.example.com/x")
+		h.started(n + 1)
+		c.Step(helperPatience)
+		<-at.done
+		wantTimeout(t, at.err, "docker-credential-child did not answer")
+		h.unread("hangs.example.com")
+		idle(t, f)
 	}
-	if n := h.started(1); n != 1 {
-		t.Errorf("%d helpers are started", n)
-	}
-	h.answer("hangs.example.com", "nobody")
-	idle(t, f)
 	at := begin(t, f, "hangs.example.com/x")
+	h.started(4)
 	h.answer("hangs.example.com", "late")
 	if <-at.done; at.err != nil || at.found.Username != "late" {
 		t.Errorf("when it answers: %+v, %v", at.found, at.err)
 	}
 	idle(t, f)
+}
+
+// What a helper leaves running when it has answered is ended.
+func TestAHelperThatAnswersLeavesNothing(t *testing.T) {
+	h := newHelpers(t)
+	f, _ := withHelpers(t, `"leaves.example.com":"leaves"`)
+	if got := user(t, f, "leaves.example.com/x"); got != "leaves" {
+		t.Errorf("the credentials of %q", got)
+	}
+	h.unread("leaves.example.com")
 }
 
 // However many hosts have a helper that hangs, a bounded number of them runs; who waits in vain for a turn is told so.
@@ -252,8 +276,6 @@ func TestHelpersOfAllHostsAreBounded(t *testing.T) {
 	if n := h.started(2); n != 2 {
 		t.Errorf("%d helpers run", n)
 	}
-	h.answer("a.example.com", "a")
-	h.answer("b.example.com", "b")
 	idle(t, f)
 }
 
@@ -359,5 +381,32 @@ func TestAnImportWhoseHelperHangs(t *testing.T) {
 	h.answer(registry.Host, "user")
 	if err := <-done; err != nil {
 		t.Errorf("when it answers: %v", err)
+	}
+}
+
+// What docker login keeps in a credsStore is found there, for the hosts that it has noted in the file. Others are not asked
+// about, so a store that is not installed hinders no pull without credentials.
+func TestCredsStore(t *testing.T) {
+	newHelpers(t)
+	const auths = `{"auths":{"stored.example.com":{},"https://index.docker.io/v1/":{},"file.example.com":{"auth":"ZmlsZTpwLWZpbGU="},"helped.example.com":{}},"credHelpers":{"helped.example.com":"nowhere"},"credsStore":`
+	with := func(store string) *Files {
+		return newFiles(t, Options{AuthFile: writeFile(t, auths+`"`+store+`"}`, t.TempDir(), "config.json"), Root: t.TempDir()})
+	}
+	for repository, want := range map[string]string{
+		"stored.example.com/app": "stored.example.com", "file.example.com/app": "file", "other.example.com/app": "",
+		"index.docker.io/library/app": "https://index.docker.io/v1/",
+	} {
+		found, err := with("quick").Resolve(resource(t, repository))
+		if err != nil {
+			t.Fatalf("%s: %v", repository, err)
+		}
+		if got, err := authn.Authorization(t.Context(), found); err != nil || got.Username != want {
+			t.Errorf("%s: %q, %v; want %q", repository, got.Username, err, want)
+		}
+	}
+	for repository, fails := range map[string]bool{"stored.example.com/app": true, "helped.example.com/app": true, "other.example.com/app": false, "file.example.com/app": false} {
+		if _, err := with("nowhere").Resolve(resource(t, repository)); (err != nil) != fails {
+			t.Errorf("%s, with a store that is not installed: %v", repository, err)
+		}
 	}
 }

@@ -55,18 +55,18 @@ func location(s string) (string, error) {
 
 // PullSources implements importer.Files.
 func (f *Files) PullSources(ref reference.Reference) ([]importer.PullSource, error) {
-	r, own := f.mirrored(ref.Name()), true
+	r, own, name := f.mirrored(ref.Name()), true, ref.Name()
 	if r == nil {
-		var err error
-		if r, err = f.find(ref.Name()); err != nil {
+		e, err := f.find(name)
+		if err != nil {
 			return nil, err
 		}
-		if r == nil {
+		if e.Registry == nil {
 			return []importer.PullSource{{Reference: ref}}, nil
 		}
-		own = false
+		r, own, name = e.Registry, false, e.name
 	}
-	named, err := dockerreference.ParseNormalizedNamed(ref.String())
+	named, err := dockerreference.ParseNormalizedNamed(name + strings.TrimPrefix(ref.String(), ref.Name()))
 	if err != nil {
 		return nil, err
 	}

@@ -101,6 +101,19 @@ location = "m.example.com/old"
 		if s := strings.Join(got, " "); s != want {
 			t.Errorf("%s is read from %q, want %q", ref, s, want)
 		}
+		// A mirror's name leads back.
+		own := parse(t, ref)
+		for _, p := range sources {
+			back, err := f.MirrorOf(p.Reference)
+			wildcard := strings.HasPrefix(p.Reference.Name(), "all.example.com/corp/")
+			moved := p.Reference.Host == "moved.example.com" // where the source is, and not its mirror
+			if p.Reference != own && (err != nil || slices.Contains(back, own) == (wildcard || moved)) {
+				t.Errorf("%s is a mirror of %v, %v, not of %s", p.Reference, back, err, own)
+			}
+		}
+	}
+	if back, err := f.MirrorOf(parse(t, "hub.example.comet/x:v1")); err != nil || len(back) > 0 {
+		t.Errorf("another host is a mirror of %v, %v", back, err)
 	}
 }
 
@@ -169,7 +182,7 @@ func TestMirrorIsReadAndItsSourceIsNot(t *testing.T) {
 			t.Errorf("it is stored as %s", got)
 		}
 	}
-	if tags, err := im.Tags(t.Context(), parse(t, source.Host+"/team/app")); err != nil || !slices.Equal(tags, []string{"v1"}) {
+	if tags, _, err := im.Tags(t.Context(), parse(t, source.Host+"/team/app")); err != nil || !slices.Equal(tags, []string{"v1"}) {
 		t.Errorf("the tags are %v, %v", tags, err)
 	}
 	if want := []string{mirror.Host + "/copies/team/app", mirror.Host + "/copies/team/app"}; !slices.Equal(finder.repositories, want) {

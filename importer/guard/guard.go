@@ -79,7 +79,7 @@ type Options struct {
 	Networks Networks
 	// TLS is used as it is; nil is the default.
 	TLS *tls.Config
-	// MaxConnsPerHost bounds the connections to one host; 0 is no bound.
+	// MaxConnsPerHost bounds the connections to one host; 0 means no bound.
 	MaxConnsPerHost int
 	// Resolver is for tests; nil is the system's.
 	Resolver *net.Resolver

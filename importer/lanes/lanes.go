@@ -3,9 +3,10 @@
 //
 //   - a host that is not known to answer is given one job at a time, one that answers up to
 //     a bound;
-//   - a host that cannot be reached, does not answer in time or asks to be left alone is
-//     parked: for as long as it asked, and at least for a second, which doubles up to five
-//     minutes with each failure. Then one job is the probe;
+//   - a host that cannot be reached, does not answer in time, refuses requests or asks to be
+//     left alone is parked: for as long as it asked, and at least for a second, which doubles up
+//     to five minutes with each failure. Then one job is the probe. A host that gives an image
+//     and refuses only what is asked about its signatures is parked for as long as it asked;
 //   - the first job of a host has a slot of its own, of which there are many, because a job that
 //     hangs costs little else. Further jobs of hosts that answer share other slots. So
 //     however many hosts hang, up to that many, a push to another host finds a slot.
@@ -128,9 +129,17 @@ func (l *Lanes) End(host string, err error) (parked time.Time) {
 	l.running--
 	var e *importer.Error
 	switch failed := errors.As(err, &e); {
+	case failed && importer.Unsearched(err) && e.IsRefusal():
+		// What was asked for was answered, so nothing is known against the host but its own wish.
+		if !h.parked.After(now) {
+			*h = lane{running: h.running, answers: true}
+		}
+		if until := now.Add(e.RetryAfter); until.After(h.parked) {
+			h.parked = until
+		}
 	case failed && Parks(e):
 		h.answers = false
-		// A job that ran beside the one that failed first is no further failure.
+		// A job that ran beside the one that failed first is not a further failure.
 		if !h.parked.After(now) {
 			h.parked = now.Add(min(minPark<<min(h.failures, 16), maxPark))
 			h.failures++
@@ -183,5 +192,5 @@ func Parks(e *importer.Error) bool {
 	case importer.Unreachable, importer.Timeout, importer.RateLimited:
 		return true
 	}
-	return e.RetryAfter > 0
+	return e.IsRefusal()
 }

@@ -3,7 +3,6 @@ package queue
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
+	"github.com/tidewaiter/tidewaiter/coreapi/pages"
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
@@ -20,7 +20,7 @@ import (
 
 // gone asks the registry about a tag or a digest that was deleted, as an event at then says. If the registry does not
 // have it, gone marks the Images on which it is recorded, and the Images of digests, to which the registry says the tag
-// led.
+// led. With a digest go the tags that led to it: many registries tell of the digest alone.
 func (w *Worker) gone(ctx context.Context, ref reference.Reference, digests []string, then time.Time) (bool, error) {
 	now, err := w.settle(ctx, ref, then, func(digest string) bool { return digest == "" })
 	if err != nil || now != "" {
@@ -36,7 +36,31 @@ func (w *Worker) gone(ctx context.Context, ref reference.Reference, digests []st
 			return true, err
 		}
 	}
+	if ref.Digest != "" {
+		return true, w.goneTags(ctx, ref)
+	}
 	return true, nil
+}
+
+// goneTags asks about each tag that is known to lead to a digest that is gone. A tag that leads elsewhere now is imported.
+func (w *Worker) goneTags(ctx context.Context, gone reference.Reference) error {
+	leading := fields.AndSelectors(fields.OneTermEqualSelector(selectors.TagRepository, gone.Bare().String()), fields.OneTermEqualSelector(selectors.TagImage, gone.Digest))
+	return pages.Each(ctx, metav1.ListOptions{Limit: tagsPage, FieldSelector: leading.String()}, w.Images.ListTags, func(list *imagev1.ImageTagList) error {
+		for i := range list.Items {
+			ref, ok := tags.Reference(&list.Items[i])
+			if now, _ := tags.Now(&list.Items[i]); !ok || now != gone.Digest || ref.Bare() != gone.Bare() {
+				continue
+			}
+			now, err := w.look(ctx, ref)
+			if err == nil && now != "" && now != gone.Digest {
+				_, err = w.importPresent(ctx, w.Importer, ref, w.Images)
+			}
+			if err != nil && importer.ReasonOf(err) != importer.NotAnImage && importer.ReasonOf(err) != importer.NotFound {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // look asks the registry where a tag leads, and records that.
@@ -77,26 +101,23 @@ func (w *Worker) searchSigned(ctx context.Context, manifest reference.Reference)
 	return err
 }
 
-// goneRepository asks about every known reference in the repository.
-func (w *Worker) goneRepository(ctx context.Context, repository reference.Reference) error {
-	asked := map[reference.Reference]bool{} // at most the tags of a repository
+// goneRepository asks about every known reference in the repository that was not asked about before.
+func (w *Worker) goneRepository(ctx context.Context, repository reference.Reference, asked *askedOf) error {
 	ask := func(ref reference.Reference) error {
-		if asked[ref] {
+		if asked.has(ref) {
 			return nil
 		}
-		asked[ref] = true
 		_, err := w.look(ctx, ref)
+		if err == nil {
+			asked.add(ref)
+		}
 		return err
 	}
-	if err := w.goneImages(ctx, repository, ask); err != nil {
+	if err := w.goneImages(ctx, repository, asked, ask); err != nil {
 		return err
 	}
 	options := metav1.ListOptions{Limit: tagsPage, FieldSelector: fields.OneTermEqualSelector(selectors.TagRepository, repository.String()).String()}
-	for {
-		list, err := w.Images.ListTags(ctx, options)
-		if err != nil {
-			return fmt.Errorf("listing the tags of %s: %w", repository, err)
-		}
+	return pages.Each(ctx, options, w.Images.ListTags, func(list *imagev1.ImageTagList) error {
 		for i := range list.Items {
 			ref, ok := tags.Reference(&list.Items[i])
 			if now, _ := tags.Now(&list.Items[i]); !ok || now == "" {
@@ -106,25 +127,25 @@ func (w *Worker) goneRepository(ctx context.Context, repository reference.Refere
 				return err
 			}
 		}
-		if options.Continue = list.Continue; options.Continue == "" {
-			return nil
-		}
-	}
+		return nil
+	})
 }
 
 // goneImages asks about each Image in the repository, and about the tags that it is known by.
-func (w *Worker) goneImages(ctx context.Context, repository reference.Reference, ask func(reference.Reference) error) error {
+func (w *Worker) goneImages(ctx context.Context, repository reference.Reference, asked *askedOf, ask func(reference.Reference) error) error {
 	if w.Finder == nil {
 		return nil
 	}
 	return w.Finder.FindImages(ctx, repository, func(image *imagev1.Image) error {
 		own := repository.WithDigest(image.Name)
-		digest, err := w.Importer.Resolve(ctx, own)
-		if err == nil && digest == "" {
-			err = w.markGone(ctx, image.Name, own)
-		}
-		if err != nil {
-			return err
+		if !asked.has(own) {
+			digest, err := w.Importer.Resolve(ctx, own)
+			if err == nil && digest == "" {
+				err = w.markGone(ctx, image.Name, own)
+			}
+			if err != nil {
+				return err
+			}
 		}
 		for _, ref := range annotation.Known(image.Annotations) {
 			if ref.Bare() == repository && ref.Tag != "" {
@@ -139,7 +160,7 @@ func (w *Worker) goneImages(ctx context.Context, repository reference.Reference,
 
 // markGone records on an Image that a reference is gone.
 func (w *Worker) markGone(ctx context.Context, name string, ref reference.Reference) error {
-	marked, err := importer.Change(ctx, w.Images, name, func(image *imagev1.Image) bool {
+	marked, err := w.Importer.Change(ctx, w.Images, name, func(image *imagev1.Image) bool {
 		return importer.MarkGone(image, w.Clock.Now(), ref)
 	})
 	if err == nil && marked {
@@ -166,6 +187,6 @@ func (w *Worker) unmarkGone(ctx context.Context, image *imagev1.Image, reference
 	if !isBack(image.DeepCopy()) {
 		return nil
 	}
-	_, err := importer.Change(ctx, w.Images, image.Name, isBack)
+	_, err := w.Importer.Change(ctx, w.Images, image.Name, isBack)
 	return err
 }

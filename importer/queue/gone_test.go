@@ -58,6 +58,36 @@ func TestWorkerMarksWhatIsGone(t *testing.T) {
 		w.do("delete team/app@" + digest)
 		w.expect("marked", w.gone(digest), []string{"team/app@" + digest})
 	})
+	t.Run("digest with its tags", func(t *testing.T) { // as Azure and zot tell, and as skopeo deletes
+		w := startWorker(t)
+		digest, other := w.push("team/app:1.0", "a"), w.push("team/app:2.0", "b")
+		w.push("team/app:latest", "a")
+		w.push("team/app:moved", "a")
+		for _, tag := range []string{"1.0", "latest", "moved"} {
+			w.do("push team/app:" + tag + "@" + digest)
+		}
+		w.do("push team/app:2.0@" + other)
+		w.push("team/app:moved", "b") // without an event
+		for _, gone := range []string{"1.0", "latest", digest} {
+			w.delete("team/app", gone)
+		}
+		w.notices.take()
+		w.do("delete team/app@" + digest)
+		w.expect("marked", w.gone(digest), []string{"team/app:1.0", "team/app:latest", "team/app@" + digest})
+		w.expect("references", w.references(digest), nil)
+		w.expect("references of the other", w.references(other), []string{"team/app:2.0", "team/app:moved"})
+		leads := func(tag string) []string {
+			digests, _ := w.history("team/app", tag)
+			return digests
+		}
+		w.expect("1.0 leads to", leads("1.0"), []string{"", digest})
+		w.expect("latest leads to", leads("latest"), []string{"", digest})
+		w.expect("moved leads to", leads("moved"), []string{other, digest})
+		w.expect("2.0 leads to", leads("2.0"), []string{other})
+		writes := w.images.Writes()
+		w.do("delete team/app@" + digest)
+		w.expect("writes of doing it again", w.images.Writes(), writes)
+	})
 	t.Run("repository", func(t *testing.T) {
 		w := startWorker(t)
 		a, b, other := w.push("team/app:1.0", "a"), w.push("team/app:2.0", "b"), w.push("team/app2:1.0", "c")

@@ -3,12 +3,17 @@ package queue_test
 import (
 	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/signatures/find"
 )
 
 // hanging are hosts that accept connections and never answer.
@@ -144,5 +149,69 @@ func TestJobsOfAParkedRegistryWait(t *testing.T) {
 	defer w.queue.mu.Unlock()
 	if n := len(w.queue.waiting); n != 19 {
 		t.Errorf("%d jobs wait, want 19", n)
+	}
+}
+
+// A registry that refuses to show the signatures of one image, as with a rate limit for tags that do not exist, has the
+// image stored with the reason, and the search tried again. Other pushes to it are not held up, unless it asks for that.
+func TestRefusedSignaturesHoldUpNobody(t *testing.T) {
+	for _, tc := range []struct {
+		status     int
+		retryAfter string
+		after      time.Duration
+	}{
+		{429, "", 0}, {503, "", 0}, {429, "3600", time.Hour}, {503, "3600", time.Hour},
+	} {
+		t.Run(fmt.Sprint(tc.status, " ", tc.retryAfter), func(t *testing.T) {
+			w, o := prepareWorker(t)
+			finder, err := find.New(find.Options{RegistriesDirs: []string{t.TempDir()}, Storage: t.TempDir()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.Importer = newImporter(t, importer.Options{Signatures: finder, Limits: importer.Limits{Attempts: 1, MaxWait: time.Millisecond}})
+			streams := &fakeStreams{}
+			o.Streams, o.Clock = streams, clocktesting.NewFakeClock(time.Now()) // a registry that is left alone is so for ever
+			w.run(o)
+			digest := w.push("team/app:refused", "refused")
+			hex := strings.TrimPrefix(digest, "sha256:")
+			var header []string
+			if tc.retryAfter != "" {
+				header = []string{"Retry-After", tc.retryAfter}
+			}
+			w.registry.Inject(hex+".sig$", 0, registrytest.Status(tc.status, "TOOMANYREQUESTS", header...))
+			if e := w.try(1, "push team/app:refused@"+digest); e.How != "failed" || e.Failure.Permanent || e.Failure.After != tc.after {
+				t.Fatalf("%s: %+v", e.How, e.Failure)
+			}
+			for name, found := range annotation.Found(w.image(digest).Annotations) {
+				if !strings.Contains(found.Unread, "TOOMANYREQUESTS") {
+					t.Errorf("what was found in %s: %+v", name, found)
+				}
+			}
+			w.expect("notices", w.notices.take(), []string{"PushReceived " + digest, "Imported " + digest, "ImportFailed " + digest})
+			if tc.after == time.Hour {
+				return
+			}
+			for i := range 5 {
+				name := fmt.Sprint("team/app:", i)
+				w.push(name, name)
+				w.do("push " + name)
+			}
+			// A stream that follows the image has it, and the search goes on.
+			w.nextID++
+			j := newJob(w.nextID, w.event("push team/app:refused"))
+			j.Receiver = push.OfStreams
+			w.queue.add(j)
+			if e := w.queue.await(t); e.How != "failed" || e.Failure.Permanent {
+				t.Errorf("%s: %+v", e.How, e.Failure)
+			}
+			w.expect("streams", streams.take(), []string{"refused "})
+			w.registry.Heal()
+			w.do("push team/app:refused@" + digest)
+			for name, found := range annotation.Found(w.image(digest).Annotations) {
+				if found.Unread != "" {
+					t.Errorf("what was found in %s once it answers: %+v", name, found)
+				}
+			}
+		})
 	}
 }

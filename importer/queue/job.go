@@ -35,10 +35,10 @@ func (w *Worker) do(ctx context.Context, j *push.Job) error {
 	first := j.Events[0]
 	repository := first.Reference().Bare()
 	tag := repository.WithTag(first.Tag)
-	if !slices.ContainsFunc(j.Events, isDeletion) {
-		ctx = importer.Pushed(ctx)
-	}
 	pushed, deleted := digestsOf(j.Events, push.Pushed), digestsOf(j.Events, push.Deleted)
+	if !slices.ContainsFunc(j.Events, isDeletion) {
+		ctx = importer.Pushed(ctx, pushed)
+	}
 	if subject, ok := importer.SubjectOfTag(first.Tag); ok {
 		expected := func(digest string) bool { return len(pushed) == 0 || slices.Contains(pushed, digest) }
 		if !slices.ContainsFunc(j.Events, func(e push.Event) bool { return !isDeletion(e) }) {
@@ -56,26 +56,28 @@ func (w *Worker) do(ctx context.Context, j *push.Job) error {
 	}
 	switch {
 	case first.Tag == "" && first.Digest == "":
-		return w.goneRepository(ctx, repository)
+		return w.goneRepository(ctx, repository, &askedOf{references: map[reference.Reference]bool{}})
 	case first.Tag == "":
 		return w.doDigest(ctx, repository.WithDigest(first.Digest), j)
 	}
-	if err := w.doTag(ctx, tag, pushed, j); err != nil {
-		return err
+	unsearched := w.doTag(ctx, tag, pushed, j)
+	if unsearched != nil && !importer.Unsearched(unsearched) {
+		return unsearched
 	}
 	for _, digest := range deleted {
 		if _, err := w.gone(ctx, repository.WithDigest(digest), nil, j.Latest); err != nil {
 			return err
 		}
 	}
-	return nil
+	return unsearched
 }
 
 // errGone ends a job about something that is no longer in the registry.
 var errGone = errors.New("it is no longer in the registry")
 
 // ended returns the error with which a job ends that failed with err. It is errGone if
-// the pushed manifest has been deleted since, which counts after a few attempts. An index
+// the pushed manifest has been deleted since, which counts after a few attempts, and if a
+// registry told of the push. An index
 // that is there, and whose images the registry lacks, is not gone.
 func (w *Worker) ended(ctx context.Context, j *push.Job, err error) error {
 	if _, runs := j.Cluster(); runs || j.OfStreams() || importer.ReasonOf(err) != importer.NotFound || j.Attempts < doubtfulAttempts {
@@ -92,6 +94,9 @@ func (w *Worker) ended(ctx context.Context, j *push.Job, err error) error {
 		}
 	}
 	if gone, lookErr := w.gone(ctx, ref, pushed, j.Latest); lookErr != nil || !gone {
+		return err
+	}
+	if slices.Contains(w.Scripts, j.Receiver) {
 		return err
 	}
 	for _, digest := range append(pushed, "")[:max(1, len(pushed))] {
@@ -116,15 +121,23 @@ func (w *Worker) doDigest(ctx context.Context, ref reference.Reference, j *push.
 }
 
 // doTag handles the events about one tag. pushed are the digests to which it was said to
-// lead.
+// lead. If all that fails is a search for signatures, the rest is done.
 func (w *Worker) doTag(ctx context.Context, tag reference.Reference, pushed []string, j *push.Job) error {
+	var unsearched error
+	importOne := func(ref reference.Reference) (string, error) {
+		digest, err := w.importOne(ctx, ref, j.Events[0])
+		if importer.Unsearched(err) {
+			unsearched, err = err, nil
+		}
+		return digest, err
+	}
 	isDeleted := slices.ContainsFunc(j.Events, isDeletion)
 	if isDeleted && !slices.ContainsFunc(j.Events, func(e push.Event) bool { return !isDeletion(e) }) {
 		if gone, err := w.gone(ctx, tag, digestsOf(j.Events, push.Deleted), j.Latest); err != nil || gone {
 			return err
 		}
 	}
-	now, err := w.importOne(ctx, tag, j.Events[0])
+	now, err := importOne(tag)
 	missing := err
 	if err != nil && importer.ReasonOf(err) != importer.NotFound {
 		return err
@@ -135,7 +148,7 @@ func (w *Worker) doTag(ctx context.Context, tag reference.Reference, pushed []st
 		if digest == now {
 			continue
 		}
-		switch _, err := w.importOne(ctx, tag.WithDigest(digest), j.Events[0]); {
+		switch _, err := importOne(tag.WithDigest(digest)); {
 		case err == nil:
 			stored = true
 		case importer.ReasonOf(err) != importer.NotFound: // else it was replaced or deleted since
@@ -148,17 +161,19 @@ func (w *Worker) doTag(ctx context.Context, tag reference.Reference, pushed []st
 			return err
 		}
 		if later != "" && later != now {
-			_, missing = w.importOne(ctx, tag, j.Events[0])
+			_, missing = importOne(tag)
 		}
 	}
 	switch {
 	case missing == nil:
-		return nil
+		return unsearched
 	case isDeleted:
-		_, err := w.gone(ctx, tag, digestsOf(j.Events, push.Deleted), j.Latest)
-		return err
+		if _, err := w.gone(ctx, tag, digestsOf(j.Events, push.Deleted), j.Latest); err != nil {
+			return err
+		}
+		return unsearched
 	case stored && j.Attempts >= doubtfulAttempts:
-		return nil // the tag was deleted without an event; the Image is there
+		return unsearched // the tag was deleted without an event; the Image is there
 	}
 	return missing
 }
@@ -208,16 +223,19 @@ func digestsOf(events []push.Event, action push.Action) []string {
 }
 
 // importOne imports what ref leads to, an image or an artifact that belongs to one, and
-// returns its digest.
+// returns its digest, also with an error for which [importer.Unsearched] holds.
 func (w *Worker) importOne(ctx context.Context, ref reference.Reference, event push.Event) (digest string, err error) {
 	result, err := w.importPresent(ctx, w.Importer, ref, w.Images)
 	if importer.ReasonOf(err) == importer.NotAnImage {
 		return w.searchSubject(ctx, ref)
 	}
-	if err != nil {
+	if result == nil {
 		return "", err
 	}
 	root := result.Images[0]
+	if err != nil && root.Action == importer.Unchanged {
+		return result.Digest, err // it was told when it was stored
+	}
 	if event.Digest == "" {
 		w.pushReceived(ctx, result.Digest, event, event.Actor) // only now the pushed image is known
 	}
@@ -226,6 +244,9 @@ func (w *Worker) importOne(ctx context.Context, ref reference.Reference, event p
 		message = ref.String() + " had been imported before"
 	}
 	w.notify(ctx, Notice{Reason: NoticeImported, Image: result.Digest, Reference: event.Key(), Message: message})
+	if err != nil {
+		return result.Digest, err
+	}
 	// An image may name another as its subject.
 	if m, err := manifest.Parse([]byte(root.Image.DockerImageManifest), root.Image.DockerImageManifestMediaType); err == nil && m.Subject != nil {
 		return result.Digest, w.searchSignatures(ctx, ref.WithDigest(m.Subject.Digest))
@@ -233,10 +254,11 @@ func (w *Worker) importOne(ctx context.Context, ref reference.Reference, event p
 	return result.Digest, nil
 }
 
-// importPresent imports what is in the registry, and removes the mark that it is gone.
+// importPresent imports what is in the registry, and removes the mark that it is gone. The Result is nil if there is an
+// error, unless that is about signatures only (see [importer.Unsearched]).
 func (w *Worker) importPresent(ctx context.Context, im *importer.Importer, ref reference.Reference, images importer.Images) (*importer.Result, error) {
 	result, err := im.Import(ctx, ref, images)
-	if err != nil {
+	if err != nil && !importer.Unsearched(err) {
 		return nil, err
 	}
 	for _, i := range result.Images {
@@ -244,7 +266,7 @@ func (w *Worker) importPresent(ctx context.Context, im *importer.Importer, ref r
 			return nil, err
 		}
 	}
-	return result, nil
+	return result, err
 }
 
 func (w *Worker) pushReceived(ctx context.Context, digest string, event push.Event, by string) {

@@ -88,6 +88,80 @@ func TestRequestsOfAPushOfThreePlatforms(t *testing.T) {
 	}
 }
 
+// A repository that is new has no tag while its first platforms are imported, and its registry says that it does not exist.
+// Each platform and the index cost three tags that are not there. A registry may also list no tags.
+func TestRequestsOfTheFirstPushToARepository(t *testing.T) {
+	for _, tt := range []struct {
+		api, empty        bool
+		requests, missing int // at most
+	}{
+		{true, false, 14, 1},
+		{false, false, 12, 2},
+		{true, true, 14, 0},
+		{false, true, 12, 1},
+	} {
+		w := prepareSearching(t, false)
+		if !tt.api {
+			w.registry.Inject("/referrers/", 0, registrytest.Status(404, "NOT_FOUND"))
+		}
+		index := newIndex(t, sample.Spec{}, false, "linux/amd64", "linux/arm64", "linux/s390x")
+		digest := w.registry.PushIndex("team/app:v1", index)
+		manifest, err := index.IndexManifest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		none := registrytest.Status(404, "NAME_UNKNOWN")
+		if tt.empty {
+			none = func(http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"name":"team/app","tags":null}`) })
+			}
+		}
+		w.registry.Inject("/tags/list", 0, none)
+		w.registry.Reset()
+		for _, child := range manifest.Manifests {
+			w.do("push team/app@" + child.Digest.String())
+		}
+		w.registry.Heal()
+		if !tt.api {
+			w.registry.Inject("/referrers/", 0, registrytest.Status(404, "NOT_FOUND"))
+		}
+		w.do("push team/app:v1@" + digest)
+		requests, missing := w.registry.AllRequests(), 0
+		for _, r := range requests {
+			if r.Status == http.StatusNotFound {
+				missing++
+			}
+		}
+		if missing > tt.missing || len(requests) > tt.requests {
+			t.Errorf("%+v: %d requests, %d answered 404: %v", tt, len(requests), missing, requests)
+		}
+	}
+}
+
+// That there were no tags before the index was pushed hides no signature of it, nor one of a platform that is told of.
+func TestAttackSignaturesInARepositoryThatWasNew(t *testing.T) {
+	w := prepareSearching(t, false)
+	index := newIndex(t, sample.Spec{}, false, "linux/amd64", "linux/arm64")
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest := w.registry.PushIndex("team/app:v1", index)
+	w.registry.Inject("/tags/list", 0, registrytest.Status(404, "NAME_UNKNOWN"))
+	w.do("push team/app@" + manifest.Manifests[0].Digest.String())
+	w.registry.Heal()
+	platform := manifest.Manifests[1].Digest.String()
+	w.sign(digest)
+	tag, signature := w.sign(platform)
+	w.do("push team/app:v1@" + digest)
+	w.do("push team/app:" + tag + "@" + signature)
+	for _, signed := range []string{digest, platform} {
+		if n := len(w.image(signed).Signatures); n != 1 {
+			t.Errorf("%s has %d signatures, want 1", signed, n)
+		}
+	}
+}
+
 // A platform that is signed itself is found to be, though only the list of tags says so.
 func TestSignaturesOfPushedPlatformsAreFound(t *testing.T) {
 	w := prepareSearching(t, true)

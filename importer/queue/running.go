@@ -63,7 +63,7 @@ func (w *Worker) importShown(ctx context.Context, im *importer.Importer, ref ref
 // isHidden reports whether other credentials may show what these do not.
 func isHidden(err error) bool {
 	switch importer.ReasonOf(err) {
-	case importer.Unauthorized, importer.Denied, importer.NotFound:
+	case importer.Unauthorized, importer.Denied, importer.Misconfigured, importer.NotFound:
 		return true
 	}
 	return false

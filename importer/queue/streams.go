@@ -14,47 +14,48 @@ import (
 func (w *Worker) doFollowed(ctx context.Context, j *push.Job) error {
 	ref := j.Events[0].Reference()
 	result, err := w.importPresent(ctx, w.Importer, ref, w.Images)
-	if err == nil {
+	failed := err
+	if result != nil {
 		w.notifyFound(ctx, result, ref, fmt.Sprintf("Image streams follow %s", ref))
+		failed = nil // the job is tried again for the signatures' sake
 	}
 	if w.Streams == nil || ctx.Err() != nil {
 		return err
 	}
-	if told := w.Streams.Imported(ctx, ref, err); told != nil {
+	if told := w.Streams.Imported(ctx, ref, failed); told != nil {
 		return errors.Join(err, fmt.Errorf("telling the image streams that follow %s: %w", ref, told))
 	}
 	return err
 }
 
-// maxScheduled is how many references a sweep remembers as imported. References beyond may be imported twice.
+// maxScheduled is how many references a sweep remembers. Those beyond are imported after these, perhaps twice.
 const maxScheduled = 100_000
 
-// sweepScheduled imports the references that tags of image streams want imported regularly, except those in
-// repositories that were swept.
-func (w *Worker) sweepScheduled(ctx context.Context, silent map[string]bool) (swept int, err error) {
-	if w.Streams == nil {
+// readScheduled reads the references that tags of image streams want imported regularly, except those in repositories
+// that are swept. It sweeps only if they become too many.
+func (s *sweeper) readScheduled(ctx context.Context) (scheduled int, err error) {
+	if s.Streams == nil {
 		return 0, nil
 	}
-	done := map[reference.Reference]bool{}
-	for _, repository := range w.swept {
-		done[repository] = true
+	read, swept := map[reference.Reference]bool{}, map[reference.Reference]bool{}
+	for _, repository := range s.swept {
+		swept[repository] = true
 	}
-	err = w.Streams.Scheduled(ctx, func(ref reference.Reference) error {
-		if done[ref] || done[ref.Bare()] || silent[ref.Host] {
+	err = s.Streams.Scheduled(ctx, func(ref reference.Reference) error {
+		if read[ref] || swept[ref.Bare()] {
 			return ctx.Err()
 		}
-		if len(done) < maxScheduled {
-			done[ref] = true
-		}
-		swept++
-		err := guard(w.Logger, func() error { return w.sweepFollowed(ctx, ref) })
-		if err != nil && ctx.Err() == nil {
-			silent[ref.Host] = isSilent(err)
-			w.failing.Warn(ref.String(), "a sweep could not import what an image stream follows", "reference", ref.String(), "err", err)
+		read[ref] = true
+		scheduled++
+		h := s.host(ref.Host)
+		h.followed = append(h.followed, ref)
+		if len(read) == maxScheduled {
+			s.hosts(ctx)
+			clear(read)
 		}
 		return ctx.Err()
 	})
-	return swept, err
+	return scheduled, err
 }
 
 // sweepFollowed imports what a tag of an image stream follows, and tells the streams that it is there.
@@ -64,7 +65,7 @@ func (w *Worker) sweepFollowed(ctx context.Context, ref reference.Reference) err
 	result := "known"
 	switch {
 	case absent:
-	case err != nil:
+	case imported == nil:
 		result = "failed"
 	case w.notifyFound(ctx, imported, ref, "Found by a sweep: "+ref.String()):
 		result = "imported"
@@ -73,10 +74,10 @@ func (w *Worker) sweepFollowed(ctx context.Context, ref reference.Reference) err
 	switch {
 	case absent:
 		return nil
-	case err != nil:
+	case imported == nil:
 		return err
 	}
-	return w.Streams.Imported(ctx, ref, nil)
+	return errors.Join(err, w.Streams.Imported(ctx, ref, nil))
 }
 
 // isSilent reports whether a registry does not answer now.

@@ -1,12 +1,21 @@
 package queue
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/lanes"
 )
 
 // SweepOptions say which repositories are swept for changes that no notification
@@ -16,14 +25,15 @@ import (
 // A sweep also imports the references that tags of image streams want imported regularly
 // (Streams.Scheduled).
 //
-// A sweep imports every tag of a repository, which costs a few small requests for a known
+// A sweep imports every tag of a repository, which costs one small request for a known
 // image, and then asks about known references that it has not met. It does not find what
 // has no tag, as that is not listed.
 type SweepOptions struct {
 	// Repositories, host/path, at most 1,000.
 	Repositories []string
 	// Every is the time from the beginning of one sweep to the next (6 h), at least a
-	// minute. The first begins with Run, and a slow sweep delays the next.
+	// minute. The first begins with Run. A registry that a sweep is still at is left out of
+	// the next.
 	Every time.Duration
 }
 
@@ -58,15 +68,18 @@ func (o SweepOptions) parse() ([]reference.Reference, error) {
 	return out, nil
 }
 
-// sweepEvery sweeps until ctx is done.
+// sweepEvery sweeps until ctx is done. A registry whose sweep takes longer than the time to the next one is left out of
+// that, and delays no other.
 func (w *Worker) sweepEvery(ctx context.Context) {
 	if len(w.swept) == 0 && w.Streams == nil {
 		return
 	}
 	ticker := w.Clock.NewTicker(w.Sweep.Every)
 	defer ticker.Stop()
+	var running sync.WaitGroup
+	defer running.Wait()
 	for {
-		w.sweep(ctx)
+		running.Go(func() { w.sweep(ctx) })
 		select {
 		case <-ctx.Done():
 			return
@@ -75,68 +88,257 @@ func (w *Worker) sweepEvery(ctx context.Context) {
 	}
 }
 
-// sweep goes through the repositories, one tag at a time: it is in no hurry, and pushes
-// go first.
+const (
+	// maxSweptHosts is how many registries are swept at a time.
+	maxSweptHosts = 128
+	// maxRefusals is how often a sweep asks a registry for one thing that asks to be left alone each time.
+	maxRefusals = 5
+)
+
+// sweep sweeps the repositories, and what tags of image streams want imported regularly. Registries are swept beside each
+// other, in lanes of the sweep's own: pushes go first, and have theirs.
 func (w *Worker) sweep(ctx context.Context) {
-	ctx, start := importer.Because(ctx, "sweep"), w.Clock.Now()
-	swept, silent := 0, map[string]bool{} // hosts that do not answer now
+	start := w.Clock.Now()
+	s := &sweeper{Worker: w, lanes: lanes.New(w.Concurrency, max(1, w.HostConcurrency/2), w.Clock), waiting: map[string]*hostSweep{}, ended: make(chan struct{}), until: start.Add(w.Sweep.Every)}
+	ctx = importer.Because(ctx, "sweep")
 	for _, repository := range w.swept {
-		if silent[repository.Host] {
-			continue
-		}
-		if err := guard(w.Logger, func() error { return w.sweepRepository(ctx, repository) }); err == nil {
-			swept++
-		} else if ctx.Err() == nil {
-			silent[repository.Host] = isSilent(err)
-			w.failing.Warn(repository.Name(), "a sweep left a repository before its end", "repository", repository.Name(), "err", err)
-		}
+		h := s.host(repository.Host)
+		h.repositories = append(h.repositories, repository)
 	}
-	scheduled, err := w.sweepScheduled(ctx, silent)
+	scheduled, err := s.readScheduled(ctx)
 	if err != nil && ctx.Err() == nil {
 		w.Logger.Error("A sweep cannot read what image streams follow", "err", err)
 	}
+	s.hosts(ctx)
 	if len(w.swept)+scheduled > 0 {
-		w.Logger.Info("Swept", "repositories", swept, "of", len(w.swept), "scheduled", scheduled, "duration", w.Clock.Since(start))
+		w.Logger.Info("Swept", "repositories", s.done.Load(), "of", len(w.swept), "scheduled", scheduled, "duration", w.Clock.Since(start))
 	}
 }
 
-// sweepRepository imports every tag, and asks about the other known references. It goes
+// sweeper is one sweep.
+type sweeper struct {
+	*Worker
+	lanes   *lanes.Lanes
+	waiting map[string]*hostSweep // by registry
+	until   time.Time             // a registry that asks to be left alone for longer is left
+	done    atomic.Int64          // repositories
+
+	mu    sync.Mutex
+	ended chan struct{} // closed when a request has ended
+}
+
+// hostSweep is what a sweep asks of one registry.
+type hostSweep struct {
+	*sweeper
+	name                   string
+	repositories, followed []reference.Reference
+	left                   atomic.Bool // it does not answer now, or asks to be left alone for too long
+}
+
+// host returns what waits for a registry.
+func (s *sweeper) host(name string) *hostSweep {
+	h := s.waiting[name]
+	if h == nil {
+		h = &hostSweep{sweeper: s, name: name}
+		s.waiting[name] = h
+	}
+	return h
+}
+
+// hosts sweeps all registries for which something waits, except those that an earlier sweep is at.
+func (s *sweeper) hosts(ctx context.Context) {
+	var group errgroup.Group
+	group.SetLimit(maxSweptHosts)
+	// Those with repositories come first: an administrator named them.
+	for _, h := range slices.SortedFunc(maps.Values(s.waiting), func(a, b *hostSweep) int {
+		return cmp.Or(cmp.Compare(len(b.repositories), len(a.repositories)), cmp.Compare(a.name, b.name))
+	}) {
+		if _, under := s.sweeping.LoadOrStore(h.name, true); under {
+			s.failing.Warn(h.name, "a sweep is still at a registry when the next one begins, which leaves it out", "registry", h.name)
+			continue
+		}
+		group.Go(func() error {
+			defer s.sweeping.Delete(h.name)
+			_ = guard(s.Logger, func() error { h.sweep(ctx); return nil })
+			return nil
+		})
+	}
+	_ = group.Wait() // no function returns an error
+	clear(s.waiting)
+}
+
+// sweep sweeps the repositories of a registry, and what is followed there. It ends when the registry does not answer.
+func (h *hostSweep) sweep(ctx context.Context) {
+	for _, repository := range h.repositories {
+		if h.left.Load() {
+			return
+		}
+		if err := h.repository(ctx, repository); err == nil {
+			h.done.Add(1)
+		} else if ctx.Err() == nil {
+			h.failing.Warn(repository.Name(), "a sweep left a repository before its end", "repository", repository.Name(), "err", err)
+		}
+	}
+	var group errgroup.Group
+	group.SetLimit(h.HostConcurrency)
+	for _, ref := range h.followed {
+		if h.left.Load() || ctx.Err() != nil {
+			break
+		}
+		group.Go(func() error {
+			err := h.ask(ctx, func() error { return h.sweepFollowed(ctx, ref) })
+			if err != nil && !errors.Is(err, errLeft) && ctx.Err() == nil {
+				h.failing.Warn(ref.String(), "a sweep could not import what an image stream follows", "reference", ref.String(), "err", err)
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // no function returns an error
+}
+
+// errLeft is for what would be asked of a registry that is left until the next sweep.
+var errLeft = errors.New("the registry does not answer, or asks to be left alone until after the next sweep")
+
+// ask calls f when its registry may be asked, and again if that asks to be left alone for a while.
+func (h *hostSweep) ask(ctx context.Context, f func() error) error {
+	for refusals := 1; ; refusals++ {
+		if err := h.enter(ctx); err != nil {
+			return err
+		}
+		err := guard(h.Logger, f)
+		h.leave(err)
+		if importer.ReasonOf(err) != importer.RateLimited || importer.Unsearched(err) || refusals == maxRefusals || h.left.Load() {
+			return err
+		}
+	}
+}
+
+// enter waits until the registry may be asked once more.
+func (h *hostSweep) enter(ctx context.Context) error {
+	for {
+		h.mu.Lock()
+		if h.left.Load() {
+			h.mu.Unlock()
+			return errLeft
+		}
+		n, again := h.lanes.Room(h.name)
+		if n > 0 {
+			h.lanes.Start(h.name)
+		}
+		ended := h.ended
+		h.mu.Unlock()
+		if n > 0 {
+			return nil
+		}
+		var probe <-chan time.Time
+		if !again.IsZero() {
+			probe = h.Clock.After(again.Sub(h.Clock.Now()))
+		}
+		select {
+		case <-ended:
+		case <-probe:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// leave ends what enter began.
+func (h *hostSweep) leave(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if again := h.lanes.End(h.name, err); isSilent(err) || again.After(h.until) {
+		h.left.Store(true)
+	}
+	close(h.ended)
+	h.ended = make(chan struct{})
+}
+
+// repository imports every tag of a repository, and asks about the other known references. It goes
 // on after an image that cannot be imported, and gives up when the registry does not
 // answer.
-func (w *Worker) sweepRepository(ctx context.Context, repository reference.Reference) error {
-	tags, err := w.Importer.Tags(ctx, repository)
+func (h *hostSweep) repository(ctx context.Context, repository reference.Reference) error {
+	var tags, warnings []string
+	err := h.ask(ctx, func() (err error) {
+		tags, warnings, err = h.Importer.Tags(ctx, repository)
+		return err
+	})
 	if err != nil && importer.ReasonOf(err) != importer.NotFound {
 		return err
 	}
-	images := importer.NewAhead(w.Images, w.Clock)
+	for _, text := range warnings {
+		h.failing.Warn(repository.Name(), "a sweep leaves out tags", "repository", repository.Name(), "warning", text)
+	}
+	images := importer.NewAhead(h.Images, h.Clock)
 	for _, tag := range tags {
 		images.Expect(repository.WithTag(tag))
 	}
+	asked := &askedOf{references: map[reference.Reference]bool{}}
+	var group errgroup.Group
+	group.SetLimit(h.HostConcurrency)
+	var failed atomic.Bool
 	for _, tag := range tags {
-		result, err := w.sweepTag(ctx, repository.WithTag(tag), images)
-		w.metrics.swept.WithLabelValues(result).Inc()
-		if err == nil {
-			continue
+		if failed.Load() {
+			break
 		}
-		if ctx.Err() != nil || temporary(err) {
-			return err
-		}
-		w.failing.Warn(repository.Name(), "a sweep could not import a tag", "repository", repository.Name(), "tag", tag, "err", err)
+		group.Go(func() error {
+			result := ""
+			err := h.ask(ctx, func() (err error) {
+				result, err = h.sweepTag(ctx, repository.WithTag(tag), images, asked)
+				return err
+			})
+			if result != "" {
+				h.metrics.swept.WithLabelValues(result).Inc()
+			}
+			if err == nil {
+				return nil
+			}
+			if ctx.Err() != nil || temporary(err) && !importer.Unsearched(err) || errors.Is(err, errLeft) {
+				failed.Store(true)
+				return err
+			}
+			h.failing.Warn(repository.Name(), "a sweep could not import a tag", "repository", repository.Name(), "tag", tag, "err", err)
+			return nil
+		})
 	}
-	return w.goneRepository(ctx, repository)
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return h.ask(ctx, func() error { return h.goneRepository(ctx, repository, asked) })
 }
 
-// sweepTag imports a tag and reports it if it is new.
-func (w *Worker) sweepTag(ctx context.Context, ref reference.Reference, images importer.Images) (result string, err error) {
+// sweepTag imports a tag and reports it if it is new. The registry has then been asked about the tag, and about the digest
+// that it leads to.
+func (w *Worker) sweepTag(ctx context.Context, ref reference.Reference, images importer.Images, asked *askedOf) (result string, err error) {
 	imported, err := w.importPresent(ctx, w.Importer, ref, images)
 	switch {
 	case importer.ReasonOf(err) == importer.NotAnImage, importer.ReasonOf(err) == importer.NotFound: // a chart, say, or deleted since
 		return "known", nil
-	case err != nil:
+	case imported == nil:
 		return "failed", err
 	}
+	asked.add(ref)
+	asked.add(ref.Bare().WithDigest(imported.Digest))
 	if w.notifyFound(ctx, imported, ref, "Found by a sweep: "+ref.String()) {
-		return "imported", nil
+		return "imported", err
 	}
-	return "known", nil
+	return "known", err
+}
+
+// askedOf are references of a repository that the registry was asked about: at most its tags and images.
+type askedOf struct {
+	mu         sync.Mutex
+	references map[reference.Reference]bool
+}
+
+func (a *askedOf) add(ref reference.Reference) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.references[ref] = true
+}
+
+func (a *askedOf) has(ref reference.Reference) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.references[ref]
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -16,9 +17,11 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/signatures/find"
 )
 
 // What nobody told of is found: new tags, tags that moved or came back, and what
@@ -91,7 +94,7 @@ func (r *readTags) GetTag(ctx context.Context, name string, o metav1.GetOptions)
 	return r.Tagged.GetTag(ctx, name, o)
 }
 
-// Where many tags led is read with a list; the second time each is read once, by who asks whether it is gone.
+// Where many tags led is read with a list, and what is known costs a request for each tag.
 func TestSweepReadsTagsAhead(t *testing.T) {
 	w, o := prepareWorker(t)
 	images := &readTags{Tagged: w.images}
@@ -107,11 +110,97 @@ func TestSweepReadsTagsAhead(t *testing.T) {
 	worker.SweepOnce(t.Context())
 	images.reads = 0
 	writes := w.images.Writes()
+	w.registry.Reset()
 	worker.SweepOnce(t.Context())
-	if images.reads != tags {
-		t.Errorf("%d tags were read one by one, want %d", images.reads, tags)
+	if images.reads != 0 {
+		t.Errorf("%d tags were read one by one", images.reads)
+	}
+	if heads, lists := w.registry.Count("^HEAD "), w.registry.Count("tags/list"); heads != tags || lists != 1 {
+		t.Errorf("%d known tags cost %d HEADs and %d lists", tags, heads, lists)
 	}
 	w.expect("writes of nothing new", w.images.Writes(), writes)
+}
+
+// Lists that expire between their pages are read to their end.
+func TestSweepThroughExpiredLists(t *testing.T) {
+	w, o := prepareWorker(t)
+	o.Sweep.Repositories = []string{w.registry.Host + "/team/app"}
+	worker, err := queue.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var digests []string
+	for _, tag := range []string{"1.0", "2.0", "3.0"} {
+		digests = append(digests, w.push("team/app:"+tag, tag))
+	}
+	worker.SweepOnce(t.Context())
+	w.images.Expire = true
+	for i, digest := range digests {
+		w.delete("team/app", fmt.Sprintf("%d.0", i+1))
+		w.delete("team/app", digest)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	worker.SweepOnce(ctx)
+	for i, digest := range digests {
+		w.expect("gone", w.gone(digest), []string{fmt.Sprintf("team/app:%d.0", i+1), "team/app@" + digest})
+	}
+}
+
+// A registry that hangs holds up no other, neither in a sweep nor in the next one.
+func TestSweepIsolatesRegistries(t *testing.T) {
+	w, o := prepareWorker(t)
+	o.Clock = clocktesting.NewFakeClock(time.Now())
+	hung := make(chan struct{}, 100)
+	for range 4 {
+		hanging := registrytest.New(t)
+		hanging.Inject("", 0, func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
+				hung <- struct{}{}
+				registrytest.StallHeaders()(next).ServeHTTP(rw, req)
+			})
+		})
+		o.Sweep.Repositories = append(o.Sweep.Repositories, hanging.Host+"/team/app", hanging.Host+"/team/other")
+	}
+	o.Sweep.Every = time.Hour
+	o.Sweep.Repositories = append(o.Sweep.Repositories, w.registry.Host+"/team/app")
+	want := []string{w.push("team/app:v1", "a")}
+	w.run(o)
+	for range 4 {
+		<-hung
+	}
+	eventually(t, "the image behind the hanging registries", func() bool { return slices.Equal(w.images.Names(), want) })
+	want = sorted(append(want, w.push("team/app:v2", "b")))
+	eventually(t, "the image in the next sweep", func() bool {
+		o.Clock.(*clocktesting.FakeClock).Step(time.Hour)
+		return slices.Equal(w.images.Names(), want)
+	})
+}
+
+// A registry that answers is asked for several tags at a time.
+func TestSweepAsksForSeveralTagsAtATime(t *testing.T) {
+	w, o := prepareWorker(t)
+	o.Sweep.Repositories = []string{w.registry.Host + "/team/app"}
+	for i := range 4 {
+		w.push(fmt.Sprintf("team/app:%d", i), "a")
+	}
+	worker, err := queue.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	meet := make(chan struct{})
+	w.registry.Inject("HEAD .*manifests/[0-3]$", 0, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
+			select { // two requests meet
+			case meet <- struct{}{}:
+			case <-meet:
+			case <-req.Context().Done():
+				t.Error("a tag was asked for alone")
+			}
+			next.ServeHTTP(rw, req)
+		})
+	})
+	worker.SweepOnce(t.Context())
 }
 
 // Run sweeps when it begins, and then after each interval.
@@ -125,10 +214,13 @@ func TestSweepsAgain(t *testing.T) {
 		want = append(want, w.push("team/app:"+name, name))
 		if i == 0 {
 			w.run(o)
-		} else {
-			clock.Step(time.Hour)
 		}
-		eventually(t, "image "+name, func() bool { return slices.Equal(w.images.Names(), sorted(want)) })
+		eventually(t, "image "+name, func() bool {
+			if i > 0 {
+				clock.Step(time.Hour) // the sweep before may not have ended yet
+			}
+			return slices.Equal(w.images.Names(), sorted(want))
+		})
 	}
 }
 
@@ -169,5 +261,42 @@ func TestSweepOptions(t *testing.T) {
 		if _, err := queue.New(o); err == nil || !strings.Contains(err.Error(), bad.want) {
 			t.Errorf("%s: %v, want an error with %q", name, err, bad.want)
 		}
+	}
+}
+
+// A sweep goes on past an image whose signatures the registry refuses to show, and the next one searches them.
+func TestSweepGoesOnPastRefusedSignatures(t *testing.T) {
+	w, o := prepareWorker(t)
+	finder, err := find.New(find.Options{RegistriesDirs: []string{t.TempDir()}, Storage: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Importer = newImporter(t, importer.Options{Signatures: finder, Limits: importer.Limits{Attempts: 1}})
+	o.HostConcurrency, o.Clock = 1, clocktesting.NewFakeClock(time.Now()) // a registry that is left alone is so for ever
+	o.Sweep.Repositories = []string{w.registry.Host + "/team/app"}
+	worker, err := queue.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for i := range 9 {
+		all = append(all, w.push(fmt.Sprint("team/app:", i), fmt.Sprint(i)))
+	}
+	w.registry.Inject(strings.TrimPrefix(all[4], "sha256:")+".sig$", 0, registrytest.Status(429, "TOOMANYREQUESTS"))
+	unread := func() (text string) {
+		for _, found := range annotation.Found(w.image(all[4]).Annotations) {
+			text += found.Unread
+		}
+		return text
+	}
+	worker.SweepOnce(t.Context())
+	w.expect("images", w.images.Names(), sorted(all))
+	if !strings.Contains(unread(), "TOOMANYREQUESTS") {
+		t.Errorf("its signatures are not unknown: %q", unread())
+	}
+	w.registry.Heal()
+	worker.SweepOnce(t.Context())
+	if unread() != "" {
+		t.Errorf("the next sweep has not searched: %q", unread())
 	}
 }

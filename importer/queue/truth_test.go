@@ -3,8 +3,10 @@ package queue_test
 import (
 	"crypto/sha512"
 	"encoding/hex"
+	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -97,7 +99,7 @@ func TestPushOfATagWithASHA512Digest(t *testing.T) {
 	sum := sha512.Sum512(raw)
 	w.do("push team/app:1.0@sha512:" + hex.EncodeToString(sum[:]))
 	w.expect("images", w.images.Names(), []string{digest})
-	// One that the registry does not have is no reason to give up, either.
+	// One that the registry does not have is not a reason to give up, either.
 	w.do("push team/app:1.0@sha512:" + strings.Repeat("ab", 64))
 	w.expect("images", w.images.Names(), []string{digest})
 }
@@ -125,6 +127,69 @@ func TestPushThatIsGoneIsNoDeadJob(t *testing.T) {
 	if e := w.try(6, "push team/app:1.0@"+digest); e.How != "failed" || !e.Failure.Permanent {
 		t.Errorf("without its blobs: %s: %+v", e.How, e.Failure)
 	}
+}
+
+// What a script says was pushed, and the registry never had, stays for somebody to look after.
+func TestPushOfAScriptThatIsNotThereIsADeadJob(t *testing.T) {
+	t.Parallel()
+	w, o := prepareWorker(t)
+	o.Scripts = []string{"local"}
+	w.run(o)
+	lost := "sha256:" + strings.Repeat("1", 64)
+	for _, event := range []string{"push team/app:1.0@" + lost, "push team/app@" + lost, "push team/ap:1.0"} {
+		if e := w.try(5, event); e.How != "failed" || e.Failure.Permanent {
+			t.Errorf("%s, at first: %s: %+v", event, e.How, e.Failure)
+		}
+		w.notices.take()
+		e := w.try(6, event)
+		if e.How != "failed" || !e.Failure.Permanent {
+			t.Errorf("%s, at last: %s: %+v", event, e.How, e.Failure)
+		}
+		if got := w.notices.take(); len(got) != 1 || !strings.HasPrefix(got[0], "ImportFailed ") {
+			t.Errorf("%s: told is %v", event, got)
+		}
+	}
+}
+
+// The log has a line for a registry that is away and one when it is back, however many jobs meet it. (The spool logs which jobs
+// are given up.)
+func TestLogOfWhatSomebodyMustActOn(t *testing.T) {
+	t.Parallel()
+	w, o := prepareWorker(t)
+	var log lockedLog
+	o.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	w.run(o)
+	digest := w.push("team/app:1.0", "a")
+	w.registry.Inject("", 0, registrytest.Status(http.StatusServiceUnavailable, "UNAVAILABLE"))
+	for range 2 {
+		if e := w.try(1, "push team/app:1.0@"+digest); e.How == "done" {
+			t.Fatal("it was imported")
+		}
+	}
+	w.registry.Heal()
+	eventually(t, "the import", func() bool { return w.try(1, "push team/app:1.0@"+digest).How == "done" })
+	text := log.String()
+	if away, back := strings.Count(text, "A registry is away"), strings.Count(text, "A registry answers again"); away != 1 || back != 1 {
+		t.Errorf("away %d times, back %d times: %s", away, back, text)
+	}
+}
+
+// lockedLog is a log that goroutines write.
+type lockedLog struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lockedLog) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *lockedLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
 
 // A sweep takes moved tags off old images, and has the history say so.

@@ -40,6 +40,9 @@ type Options struct {
 	Notifier Notifier
 	// Receivers are shown by the metrics also when they have no jobs.
 	Receivers []string
+	// Scripts are those receivers that are told by people and their scripts, and not by the registry. What they say was
+	// pushed, and is not there, was perhaps never pushed, or is misspelled: the job stays until somebody decides.
+	Scripts []string
 	// Concurrency is how many jobs are done at a time beside the first one of each registry (16),
 	// HostConcurrency how many of one registry (8); see package lanes.
 	Concurrency, HostConcurrency int
@@ -65,7 +68,10 @@ type Worker struct {
 	lanes   *lanes.Lanes
 	swept   []reference.Reference // repositories
 	failing warn.Limiter          // of sweeps
+	away    warn.Trouble          // of registries
 	metrics *queueMetrics
+
+	sweeping sync.Map // names of registries that a sweep is at
 }
 
 // New checks the options.
@@ -91,7 +97,9 @@ func New(o Options) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sweep: %w", err)
 	}
-	return &Worker{Options: o, lanes: lanes.New(o.Concurrency, o.HostConcurrency, o.Clock), swept: swept, metrics: newQueueMetrics(o.RegisterMetrics)}, nil
+	worker := &Worker{Options: o, lanes: lanes.New(o.Concurrency, o.HostConcurrency, o.Clock), swept: swept, metrics: newQueueMetrics(o.RegisterMetrics)}
+	worker.away.Logger = o.Logger
+	return worker, nil
 }
 
 // Intervals of Run.
@@ -170,7 +178,10 @@ func (w *Worker) runJob(ctx context.Context, j *push.Job) {
 	}
 	// Before the end of the job is written, which may start the next claim.
 	if until := w.lanes.End(j.Host(), err); !until.IsZero() {
+		w.away.Begin(j.Host(), "A registry is away, and its pushes wait: it is asked again from time to time", "registry", j.Host(), "receiver", j.Receiver, "reference", j.Key, "err", err)
 		logger.Info("The registry is left alone for a while", "host", j.Host(), "until", until, "err", err)
+	} else {
+		w.away.End(j.Host(), "A registry answers again, and its pushes are imported", "registry", j.Host())
 	}
 	leaseHeld := work.Err() == nil
 	lost()
@@ -184,6 +195,7 @@ func (w *Worker) runJob(ctx context.Context, j *push.Job) {
 	case gone:
 		result, err = "gone", w.Queue.Done(ending, j)
 	case err == nil:
+		logger.Info("Imported")
 		if err = w.Queue.Done(ending, j); !isDeletion(j.Events[0]) {
 			w.metrics.delay.WithLabelValues(j.Receiver).Observe(w.Clock.Since(j.Enqueued).Seconds())
 		}

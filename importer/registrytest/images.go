@@ -25,6 +25,9 @@ type Images struct {
 	tags      map[string]*imagev1.ImageTag
 	tagWrites []string
 
+	// Expire has each page of a list but the first answered 410 at first.
+	Expire bool
+
 	// BeforeUpdate, if set, runs before each Update looks at what is stored.
 	BeforeUpdate func(name string)
 }

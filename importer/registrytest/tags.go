@@ -11,7 +11,9 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 
+	"github.com/tidewaiter/tidewaiter/coreapi/pages/pagestest"
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
@@ -22,6 +24,13 @@ var tagResource = imagev1.Resource("imagetags")
 
 // List lists Images by a reference or repository that they are recorded under, one a page.
 func (s *Images) List(ctx context.Context, o metav1.ListOptions) (*imagev1.ImageList, error) {
+	if s.Expire {
+		return pagestest.Expiring(s.list)(ctx, o)
+	}
+	return s.list(ctx, o)
+}
+
+func (s *Images) list(ctx context.Context, o metav1.ListOptions) (*imagev1.ImageList, error) {
 	if digests, ok := strings.CutPrefix(o.FieldSelector, selectors.Digest+"="); ok {
 		return s.listDigests(ctx, strings.Split(digests, selectors.DigestSeparator))
 	}
@@ -101,16 +110,31 @@ func (s *Images) UpdateTag(_ context.Context, tag *imagev1.ImageTag, _ metav1.Up
 }
 
 // ListTags lists the ImageTags of a repository.
-func (s *Images) ListTags(_ context.Context, o metav1.ListOptions) (*imagev1.ImageTagList, error) {
-	want, ok := strings.CutPrefix(o.FieldSelector, selectors.TagRepository+"=")
-	if !ok {
-		return nil, apierrors.NewBadRequest("this test selects by " + selectors.TagRepository + " only")
+func (s *Images) ListTags(ctx context.Context, o metav1.ListOptions) (*imagev1.ImageTagList, error) {
+	if s.Expire {
+		return pagestest.Expiring(s.listTags)(ctx, o)
+	}
+	return s.listTags(ctx, o)
+}
+
+func (s *Images) listTags(_ context.Context, o metav1.ListOptions) (*imagev1.ImageTagList, error) {
+	selector, err := fields.ParseSelector(o.FieldSelector)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	if _, ok := selector.RequiresExactMatch(selectors.TagRepository); !ok {
+		return nil, apierrors.NewBadRequest("this test selects by " + selectors.TagRepository + ", and maybe " + selectors.TagImage)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list := &imagev1.ImageTagList{}
 	for _, name := range slices.Sorted(maps.Keys(s.tags)) {
-		if ref, ok := tags.Reference(s.tags[name]); ok && ref.Name() == want {
+		image, _ := tags.Now(s.tags[name])
+		if ref, ok := tags.Reference(s.tags[name]); ok && selector.Matches(fields.Set{selectors.TagRepository: ref.Name(), selectors.TagImage: image}) && name >= o.Continue {
+			if o.Limit > 0 && int64(len(list.Items)) == o.Limit {
+				list.Continue = name
+				break
+			}
 			list.Items = append(list.Items, *s.tags[name].DeepCopy())
 		}
 	}

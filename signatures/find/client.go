@@ -41,6 +41,13 @@ func unusable(format string, args ...any) error {
 
 const acceptManifests = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, application/vnd.docker.distribution.manifest.v2+json"
 
+// isTooLarge tells whether an object is larger than what is read: pushers make such, and servers in place of a registry answer
+// with other things.
+func isTooLarge(err error) bool {
+	var large *oci.TooLargeError
+	return errors.As(err, &large)
+}
+
 // get fetches a path of the registry. An answer with one of the statuses also is returned with its status and no
 // body; any other but 200 is an error.
 func (c *client) get(ctx context.Context, path, accept string, limit int64, also ...int) (body []byte, status int, header http.Header, err error) {
@@ -75,10 +82,11 @@ type manifest struct {
 }
 
 type descriptor struct {
-	MediaType   string            `json:"mediaType"`
-	Digest      string            `json:"digest"`
-	Size        int64             `json:"size"`
-	Annotations map[string]string `json:"annotations"`
+	MediaType    string            `json:"mediaType"`
+	ArtifactType string            `json:"artifactType"`
+	Digest       string            `json:"digest"`
+	Size         int64             `json:"size"`
+	Annotations  map[string]string `json:"annotations"`
 }
 
 // manifest fetches a manifest by tag or digest; nil if there is none.

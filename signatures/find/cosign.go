@@ -3,6 +3,7 @@ package find
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/tidewaiter/tidewaiter/signatures"
@@ -18,16 +19,19 @@ const (
 // cosignTags looks at the tags that cosign derives from a digest.
 func (s *search) cosignTags(ctx context.Context) error {
 	tag := strings.Replace(s.digest, ":", "-", 1)
-	m, err := s.tag(ctx, tag+".sig", s.demanded)
+	if !s.withoutSigstore {
+		m, err := s.tag(ctx, tag+".sig", s.demanded)
+		if err == nil && m != nil {
+			before := len(s.found)
+			err = s.simpleSigningLayers(ctx, m)
+			s.holding(m, before)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	m, err := s.tag(ctx, tag+".att", s.attested)
 	if err == nil && m != nil {
-		before := len(s.found)
-		err = s.simpleSigningLayers(ctx, m)
-		s.holding(m, before)
-	}
-	if err != nil {
-		return err
-	}
-	if m, err = s.tag(ctx, tag+".att", s.attested); err == nil && m != nil {
 		s.attestationLayers(m)
 	}
 	return err
@@ -43,6 +47,10 @@ func (s *search) tag(ctx context.Context, tag string, demanded bool) (*manifest,
 		}
 	}
 	m, err := s.client.manifest(ctx, tag)
+	if isTooLarge(err) {
+		s.cut("tag %s: %v", tag, err)
+		return nil, nil
+	}
 	if errors.Is(err, errUnusable) {
 		s.notRead("tag %s: %v", tag, err)
 		return nil, nil
@@ -53,15 +61,19 @@ func (s *search) tag(ctx context.Context, tag string, demanded bool) (*manifest,
 // simpleSigningLayers takes every layer of a manifest that is a cosign signature. The same payload can be in several
 // layers, each with another signature in its annotations.
 func (s *search) simpleSigningLayers(ctx context.Context, m *manifest) error {
+	isSignature := func(l descriptor) bool { return l.MediaType == payload.MediaTypeSimpleSigning }
+	if !slices.ContainsFunc(m.Layers, isSignature) {
+		s.notUsable("manifest %s: it is in the place of a signature, and holds none", m.digest)
+	}
 	for _, l := range m.Layers {
-		if l.MediaType != payload.MediaTypeSimpleSigning {
+		if !isSignature(l) {
 			continue
 		}
 		if !s.look() {
 			return nil
 		}
 		body, err := s.blob(ctx, l)
-		if s.leftOut(err, "signature "+l.Digest) {
+		if s.lost(err, "signature "+l.Digest) {
 			continue
 		}
 		if err != nil {
@@ -110,6 +122,15 @@ func (s *search) leftOut(err error, what string) bool {
 		return false
 	}
 	s.warn("%s: %v", what, err)
+	return true
+}
+
+// lost is leftOut for an object that may be a signature.
+func (s *search) lost(err error, what string) bool {
+	if !errors.Is(err, errUnusable) {
+		return false
+	}
+	s.notUsable("%s: %v", what, err)
 	return true
 }
 

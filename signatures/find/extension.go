@@ -21,7 +21,7 @@ func (s *search) extension(ctx context.Context) error {
 		return nil
 	}
 	body, status, _, err := s.client.get(ctx, "/extensions/v2/"+s.client.repo+"/signatures/"+s.digest, "application/json", MaxManifest, http.StatusNotFound)
-	if s.leftOut(err, "signature extension") || status == http.StatusNotFound {
+	if s.lost(err, "signature extension") || status == http.StatusNotFound {
 		return nil
 	}
 	if err != nil {
@@ -48,12 +48,12 @@ func (s *search) extension(ctx context.Context) error {
 		}
 		// openshift's controllers store under the default type what podman stores under another: they are the same.
 		if e.SchemaVersion != 2 || e.Type != signatures.TypeAtomic && e.Type != signatures.TypeAtomicAlias {
-			s.warn("signature extension: %q of type %q and version %d is not known", clip(e.Name), clip(e.Type), e.SchemaVersion)
+			s.notUsable("signature extension: %q of type %q and version %d is not known", clip(e.Name), clip(e.Type), e.SchemaVersion)
 			continue
 		}
 		content, err := base64.StdEncoding.DecodeString(e.Content)
 		if err != nil {
-			s.warn("signature extension: %q is not base64", clip(e.Name))
+			s.notUsable("signature extension: %q is not base64", clip(e.Name))
 			continue
 		}
 		s.add(signatures.TypeAtomic, content)

@@ -15,6 +15,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -222,6 +223,84 @@ func (r result) expectUnread(t *testing.T, why string) {
 	}
 }
 
+// expectUnusable checks that something may be a signature and cannot be used, and whether all was looked at.
+func (r result) expectUnusable(t *testing.T, why string, isCut bool) {
+	t.Helper()
+	got := r.annotations[annotation.Unusable]
+	if !strings.Contains(got, why) || (got == "") != (why == "") || (r.annotations[annotation.Cut] != "") != isCut || r.annotations[annotation.Unread] != "" {
+		t.Errorf("unusable is %q, want %q; cut %v", got, why, r.annotations[annotation.Cut])
+	}
+}
+
+// What may be the only signature and cannot be used leaves unknown whether the image is signed. What is not a signature does not.
+func TestFindUnusable(t *testing.T) {
+	t.Parallel()
+	const bundle, note = "application/vnd.dev.sigstore.bundle.v0.3+json", "application/vnd.cncf.notary.signature"
+	large := bytes.Repeat([]byte("x"), find.MaxSignature+1)
+	predicate := map[string]string{"dev.sigstore.bundle.predicateType": "https://spdx.dev/Document"}
+	for _, tc := range []struct {
+		name string
+		push func(f *fixture) (gone string) // what the registry does not have any more
+		why  string
+	}{
+		{"a bundle that is too large", func(f *fixture) string { f.refer(bundle, nil, f.blob(bundle, large)); return "" }, "at most"},
+		{"a bundle whose blob is gone", func(f *fixture) string {
+			f.refer(bundle, nil, f.blob(bundle, []byte("x")))
+			return digestOf([]byte("x"))
+		}, "does not have it"},
+		{"a bundle in a fallback tag that is gone", func(f *fixture) string {
+			f.push(f.tag(""), map[string]any{"mediaType": "application/vnd.oci.image.index.v1+json", "manifests": []any{
+				map[string]any{"digest": "sha256:" + strings.Repeat("2", 64), "artifactType": bundle},
+			}})
+			return ""
+		}, "does not have it"},
+		{"a bundle that is no JSON", func(f *fixture) string { f.refer(bundle, nil, f.blob(bundle, []byte("x"))); return "" }, "invalid character"},
+		{"an attestation that is too large", func(f *fixture) string { f.refer(bundle, predicate, f.blob(bundle, large)); return "" }, ""},
+		{"an attestation that is gone", func(f *fixture) string { return f.refer(bundle, predicate, f.blob(bundle, []byte("x"))) }, ""},
+		{"a Notary signature that is too large", func(f *fixture) string { f.refer(note, nil, f.blob("application/jose+json", large)); return "" }, "at most"},
+		{"a chart that is gone", func(f *fixture) string { return f.refer("application/x", nil, f.blob("text/plain", []byte("x"))) }, ""},
+		{"a cosign signature whose blob is gone", func(f *fixture) string {
+			l := f.blob(payload.MediaTypeSimpleSigning, []byte("x"))
+			f.push(f.tag(".sig"), map[string]any{"config": f.blob(emptyConfig, []byte("{}")), "layers": []any{l}})
+			return digestOf([]byte("x"))
+		}, "does not have it"},
+		{"a cosign signature that is too large", func(f *fixture) string {
+			l := f.blob(payload.MediaTypeSimpleSigning, large)
+			f.push(f.tag(".sig"), map[string]any{"config": f.blob(emptyConfig, []byte("{}")), "layers": []any{l}})
+			return ""
+		}, "at most"},
+		{"a tag of cosign signatures with none", func(f *fixture) string {
+			f.push(f.tag(".sig"), map[string]any{"config": f.blob(emptyConfig, []byte("{}"))})
+			return ""
+		}, "in the place of a signature"},
+		{"a fallback tag that is the image itself, as cosign copy leaves it", func(f *fixture) string {
+			f.push(f.tag(""), map[string]any{"config": f.blob("application/vnd.oci.image.config.v1+json", []byte("{}"))})
+			return ""
+		}, ""},
+		{"a fallback tag that is no index", func(f *fixture) string {
+			f.push(f.tag(""), map[string]any{"config": f.blob(emptyConfig, []byte("{}"))})
+			return ""
+		}, "in the place of an index"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := newFixture(t, !strings.Contains(tc.name, "fallback"))
+			gone := tc.push(f)
+			f.around = func(w http.ResponseWriter, r *http.Request, inner http.Handler) {
+				if gone != "" && strings.HasSuffix(r.URL.Path, gone) {
+					http.NotFound(w, r)
+					return
+				}
+				inner.ServeHTTP(w, r)
+			}
+			r := f.find(find.Options{})
+			if len(r.found) > 0 {
+				t.Errorf("%d signatures are found", len(r.found))
+			}
+			r.expectUnusable(t, tc.why, false)
+		})
+	}
+}
+
 func TestFindNothing(t *testing.T) {
 	for _, api := range []bool{true, false} {
 		f := newFixture(t, api)
@@ -345,6 +424,54 @@ func TestFindReferrers(t *testing.T) {
 	}
 }
 
+// Where registries.d says so, sigstore signatures are not read from the registry, and what may be one and cannot be used
+// does not matter. Other signatures and attestations are.
+func TestFindWithoutSigstore(t *testing.T) {
+	f := newFixture(t, true)
+	key := signaturestest.NewKey(t, signaturestest.P256)
+	const bundleType = "application/vnd.dev.sigstore.bundle.v0.3+json"
+	bundle := func(predicate string) map[string]any {
+		return f.blob(bundleType, signaturestest.Marshal(t, key.Bundle(t, signaturestest.Statement(f.digest, predicate))))
+	}
+	f.push(f.tag(".sig"), map[string]any{"config": f.blob(emptyConfig, []byte("{}")), "layers": []any{f.cosignLayer(key.SimpleSigning(t, f.digest, f.repository()))}})
+	f.refer("application/vnd.dev.cosign.artifact.sig.v1+json", nil, f.cosignLayer(key.SimpleSigning(t, f.digest, f.repository()+":v1")))
+	f.refer(bundleType, map[string]string{"dev.sigstore.bundle.predicateType": payload.PredicateCosignSign}, bundle(payload.PredicateCosignSign))
+	f.refer(bundleType, nil, bundle(payload.PredicateCosignSign))
+	f.refer(bundleType, nil, bundle("https://slsa.dev/provenance/v1"))
+	f.refer("application/vnd.cncf.notary.signature", nil, f.blob("application/jose+json", []byte(`{"payload":""}`)))
+	find := func(content string) result {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return f.find(find.Options{RegistriesDirs: []string{dir}})
+	}
+	for content, want := range map[string]int{
+		"default-docker: {use-sigstore-attachments: false}": 2,
+		fmt.Sprintf("default-docker: {use-sigstore-attachments: false}\ndocker: {%q: {use-sigstore-attachments: true}}", f.repository()): 6,
+		"default-docker: {lookaside-staging: 'file:///nowhere'}":                                                                         6,
+	} {
+		if r := find(content); r.err != nil || len(r.found) != want {
+			t.Errorf("%s: found %s, %v", content, r.types(), r.err)
+		}
+	}
+	broken := f.refer(bundleType, nil, f.blob(bundleType, []byte("no JSON")))
+	r := find("docker: {" + f.host + ": {use-sigstore-attachments: false}}")
+	if got := strings.Fields(r.types()); !slices.Contains(got, signatures.TypeNotation) || !slices.Contains(got, signatures.TypeAttestation) {
+		t.Errorf("found %s", got)
+	}
+	if len(r.attestations(t)) != 1 {
+		t.Errorf("attestations are %v", r.attestations(t))
+	}
+	r.expect(t, r.types(), "use-sigstore-attachments: false", "bundle "+broken)
+	r.expectUnusable(t, "", false)
+	for _, request := range f.requests {
+		if strings.HasSuffix(request, f.tag(".sig")) {
+			t.Errorf("it asks: %s", request)
+		}
+	}
+}
+
 // A manifest that is deleted can no longer say which image it was about. So the search notes which manifests held
 // signatures.
 func TestFindNamesWhatHoldsSignatures(t *testing.T) {
@@ -391,7 +518,7 @@ func TestFindBounds(t *testing.T) {
 		}
 		r := f.find(find.Options{})
 		r.expect(t, "", "more than 64 signatures and referrers")
-		r.expectUnread(t, "more than 64 signatures and referrers")
+		r.expectUnusable(t, "more than 64 signatures and referrers", true)
 		if len(f.requests) > find.MaxLooked+4 || len(r.attestations(t)) != find.MaxLooked {
 			t.Errorf("%d requests, %d attestations", len(f.requests), len(r.attestations(t)))
 		}
@@ -410,7 +537,7 @@ func TestFindBounds(t *testing.T) {
 		}
 		r := f.find(find.Options{})
 		r.expect(t, "", "pages of referrers")
-		r.expectUnread(t, "pages of referrers")
+		r.expectUnusable(t, "pages of referrers", true)
 		if pages > 16 {
 			t.Errorf("%d pages were read", pages)
 		}
@@ -624,12 +751,13 @@ func TestFindBrokenThings(t *testing.T) {
 		status       int
 		answer       string
 		unread, fail bool
+		unusable     bool
 	}{
 		"not there":      {status: 404, answer: `{"errors":[{"code":"MANIFEST_UNKNOWN"}]}`},
 		"forbidden":      {status: 403, answer: `{"errors":[{"code":"DENIED"}]}`, fail: true},
 		"not found here": {status: 502, answer: "bad gateway", fail: true},
 		"a page":         {status: 200, answer: "<html>Sign in</html>", unread: true},
-		"endless":        {status: 200, answer: strings.Repeat("x", find.MaxManifest+1), unread: true},
+		"endless":        {status: 200, answer: strings.Repeat("x", find.MaxManifest+1), unusable: true},
 	} {
 		t.Run("tags of signatures are hidden: "+name, func(t *testing.T) {
 			f := newFixture(t, false)
@@ -645,6 +773,9 @@ func TestFindBrokenThings(t *testing.T) {
 			r := f.find(find.Options{})
 			if unread := r.annotations[annotation.Unread]; (r.err != nil) != tc.fail || strings.Contains(unread, ".sig") != tc.unread {
 				t.Errorf("error %v, unread %q", r.err, unread)
+			}
+			if tc.unusable {
+				r.expectUnusable(t, ".sig", true)
 			}
 			if len(r.found) > 0 {
 				t.Errorf("%d signatures are found", len(r.found))
@@ -695,6 +826,14 @@ func TestFindExtension(t *testing.T) {
 	f.find(find.Options{}).expect(t, "AtomicImageV1 AtomicImageV1", `of type "other"`, "version 1")
 	answer = `{"signatures":[` + entry("SigstoreBundleV03", 2, "five") + "," + entry("SigstoreSimpleSigningV1", 2, "six") + "," + entry("atomic", 2, "one") + `]}` // of a registry whose API Tidewaiter is
 	f.find(find.Options{}).expect(t, "AtomicImageV1")
+	for _, unknown := range []string{entry("other", 2, "three"), entry("atomic", 1, "four"), entry("", 2, "five")} { // any may be a signature
+		answer = `{"signatures":[` + unknown + `]}`
+		r := f.find(find.Options{})
+		r.expect(t, "", "signature extension")
+		if r.annotations[annotation.Unusable] == "" || r.annotations[annotation.Unread] != "" {
+			t.Errorf("%s: %v", unknown, r.annotations)
+		}
+	}
 	answer = "{"
 	f.find(find.Options{}).expect(t, "", "signature extension")
 	announce = false

@@ -91,7 +91,7 @@ func New(o Options) (*Finder, error) {
 	return f, err
 }
 
-// Attestation is a typed link to something that is attached to an image but is no signature of it.
+// Attestation is a typed link to something that is attached to an image but is not a signature of it.
 type Attestation struct {
 	// Type says what kind of thing it is: an in-toto predicate type (https://slsa.dev/provenance/v1,
 	// https://spdx.dev/Document, …) or, where there is none, the artifact's media type.
@@ -116,7 +116,7 @@ type Attestation struct {
 //
 // signatures are named as package signatures names them, and have type and content and nothing else. They come in the order
 // in which they were found, each once, and are all that are within the bounds: whoever judges them chooses which to keep.
-// annotations are what else is known of the repository: annotation.Attestations, Warnings, Manifests and Unread, those for
+// annotations are what else is known of the repository: annotation.Attestations, Warnings, Manifests, Unread, Unusable and Cut, those for
 // which there is something to say. warnings say, for people, what had to be left out. An error means that the registry could
 // not be asked. What was found until then is returned with it.
 func (f *Finder) Find(ctx context.Context, digest name.Digest, as reference.Reference, transport http.RoundTripper, since time.Time, listed bool) (found []imagev1.ImageSignature, annotations map[string]string, warnings []string, err error) {
@@ -129,8 +129,12 @@ func (f *Finder) Find(ctx context.Context, digest name.Digest, as reference.Refe
 		seen:   map[string]bool{},
 		blobs:  map[string][]byte{},
 	}
-	if !listed {
+	if s.pushed = listed; !listed {
 		s.demanded, s.attested = f.demands(as.Bare().WithDigest(digest.DigestStr()))
+	}
+	if r, err := reference.Parse(digest.Name()); err == nil && !f.lookasides.sigstore(r) {
+		s.withoutSigstore = true
+		s.warn("sigstore signatures in the registry were not read: registries.d says use-sigstore-attachments: false")
 	}
 	s.client.hasExtension = s.abilities.announced()
 	for _, source := range []func(context.Context) error{s.referrers, s.cosignTags, s.extension} {
@@ -139,7 +143,7 @@ func (f *Finder) Find(ctx context.Context, digest name.Digest, as reference.Refe
 		}
 	}
 	if err == nil {
-		// Lookaside storage is another server: its faults are no reason to import the image again and again.
+		// Lookaside storage is another server: its faults are not a reason to import the image again and again.
 		if lerr := f.lookaside(ctx, s, digest.Context()); lerr != nil {
 			s.notRead("lookaside storage: %v", lerr)
 		}
@@ -168,8 +172,10 @@ type search struct {
 	tags      *tagList
 	since     time.Time
 	counted   bool // by tags
+	pushed    bool // listed, of Find
 	// What policies demand that the list of tags may not have: signatures and attestations.
 	demanded, attested bool
+	withoutSigstore    bool // sigstore signatures in the registry are not read
 
 	found        []imagev1.ImageSignature
 	attestations []Attestation
@@ -182,6 +188,8 @@ type search struct {
 	dropped      bool     // more than MaxLooked were offered
 	bytes        int      // of found
 	unread       string   // why not everything could be read
+	unusable     string   // what may be a signature and cannot be used
+	isCut        bool     // not everything was looked at
 	manifests    []string // digests of the manifests that hold found
 }
 
@@ -199,7 +207,7 @@ func (s *search) look() bool {
 	if s.looked >= MaxLooked {
 		if !s.dropped {
 			s.dropped = true
-			s.notRead("more than %d signatures and referrers; the rest was not looked at", MaxLooked)
+			s.cut("more than %d signatures and referrers; the rest was not looked at", MaxLooked)
 		}
 		return false
 	}
@@ -209,7 +217,11 @@ func (s *search) look() bool {
 
 func (s *search) add(typ string, content []byte) {
 	if len(content) == 0 || len(content) > MaxSignature {
-		s.warn("a %s signature of %d bytes was left out; 1 to %d are kept", typ, len(content), MaxSignature)
+		say := s.notUsable
+		if typ == signatures.TypeAttestation {
+			say = s.warn
+		}
+		say("a %s signature of %d bytes was left out; 1 to %d are kept", typ, len(content), MaxSignature)
 		return
 	}
 	sum := sha256.Sum256(content)
@@ -219,7 +231,7 @@ func (s *search) add(typ string, content []byte) {
 	}
 	s.seen[key] = true
 	if s.bytes += len(content); s.bytes > MaxFound {
-		s.notRead("a signature of %d bytes was left out: all together have more than %d", len(content), MaxFound)
+		s.cut("a signature of %d bytes was left out: all together have more than %d", len(content), MaxFound)
 		return
 	}
 	s.found = append(s.found, imagev1.ImageSignature{
@@ -236,7 +248,23 @@ func (s *search) holding(m *manifest, before int) {
 	}
 }
 
-// notRead warns that there may be signatures which were not read.
+// notUsable warns that something may be a signature and cannot be used. Whoever may push to the repository can bring that
+// about.
+func (s *search) notUsable(format string, args ...any) {
+	s.warn(format, args...)
+	if s.unusable == "" {
+		s.unusable = clip(fmt.Sprintf(format, args...))
+	}
+}
+
+// cut is notUsable where not everything was looked at.
+func (s *search) cut(format string, args ...any) {
+	s.isCut = true
+	s.notUsable(format, args...)
+}
+
+// notRead warns that there may be signatures which were not read, since the registry, or whatever answers in its place, did
+// not show them.
 func (s *search) notRead(format string, args ...any) {
 	s.warn(format, args...)
 	if s.unread == "" {
@@ -261,6 +289,12 @@ func (s *search) annotations() (map[string]string, error) {
 	}
 	if s.unread != "" {
 		values[annotation.Unread] = s.unread
+	}
+	if s.unusable != "" {
+		values[annotation.Unusable] = s.unusable
+	}
+	if s.isCut {
+		values[annotation.Cut] = "true"
 	}
 	if len(s.manifests) > 0 {
 		b, err := json.Marshal(s.manifests)

@@ -52,7 +52,7 @@ func (f *Finder) lookaside(ctx context.Context, s *search, repo name.Repository)
 		if status == http.StatusNotFound || !s.look() {
 			return nil
 		}
-		if s.leftOut(err, fmt.Sprintf("lookaside signature-%d", n)) {
+		if s.lost(err, fmt.Sprintf("lookaside signature-%d", n)) {
 			continue
 		}
 		if err != nil {

@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
 )
@@ -149,30 +152,45 @@ func (a *abilities) announce() {
 
 // tagList holds the signature tags of a repository. One search reads the list, others wait.
 type tagList struct {
-	turn chan struct{} // holds one element while the rest is in use
+	turn chan struct{} // holds one element while tagPages is in use
+	tagPages
+}
 
+// tagPages is what has been read of a list of tags.
+type tagPages struct {
 	read  time.Time // when reading began; zero if it has not
 	next  string    // path of the next page; "" when there is none
 	pages int
 	// whole is set when all tags have been listed. Until then tags are asked for one by one.
 	whole  bool
 	tags   map[string]bool
-	listed int // tags of all kinds
-	asked  int // digests that were looked for without the whole list
+	listed int    // tags of all kinds
+	asked  int    // digests that were looked for without the whole list
+	last   string // the tag whose successors were asked for, as the registry did not say where the list goes on
+	// none says that the registry has listed no tag, or no repository, to a search of an image that was pushed without a tag:
+	// a repository that is new. Other searches look again.
+	none bool
 }
 
 // has reports whether the repository has a signature tag. known is false when only asking for the tag can tell. A
-// list that was read before since does not count.
-func (l *tagList) has(ctx context.Context, s *search, tag string) (has, known bool, err error) {
+// list that was read before since does not count. A list that takes longer than half the time that is left is read on by the
+// next search.
+func (l *tagList) has(search context.Context, s *search, tag string) (has, known bool, err error) {
+	ctx, cancel := halfOf(search)
+	defer cancel()
 	select {
 	case l.turn <- struct{}{}:
 	case <-ctx.Done():
-		return false, false, context.Cause(ctx)
+		return false, false, context.Cause(search)
 	}
 	defer func() { <-l.turn }()
-	if l.read.IsZero() || l.read.Before(s.since) {
-		l.read, l.next, l.pages, l.whole, l.tags, l.listed, l.asked = s.memory.clock.Now(), s.client.Path(fmt.Sprintf("tags/list?n=%d", tagPage)), 0, false, map[string]bool{}, 0, 0
+	if l.read.IsZero() || l.read.Before(s.since) || l.none && !s.pushed {
+		l.tagPages = tagPages{read: s.memory.clock.Now(), next: s.client.Path(fmt.Sprintf("tags/list?n=%d", tagPage)), tags: map[string]bool{}}
 		err = l.page(ctx, s.client)
+		l.none = s.pushed && l.listed == 0 && (errors.Is(err, errNotListed) || isUnknown(err))
+	}
+	if l.none {
+		return false, true, nil
 	}
 	if l.next != "" && err == nil {
 		if l.asked < worthPages {
@@ -183,22 +201,32 @@ func (l *tagList) has(ctx context.Context, s *search, tag string) (has, known bo
 			}
 		}
 	}
+	if err != nil && ctx.Err() != nil {
+		l.pages-- // the next search asks for the page again
+		return false, false, context.Cause(search)
+	}
 	if err != nil {
 		// If anything is wrong with the registry, asking for the tags themselves will show it.
 		l.next, l.tags = "", nil
-		if ctx.Err() != nil {
-			l.read = time.Time{} // the next search reads it
-		}
-		return false, false, context.Cause(ctx)
+		return false, false, nil
 	}
 	return l.tags[tag], l.whole, nil
+}
+
+// halfOf leaves half of the time that is left to what comes afterwards.
+func halfOf(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, time.Until(deadline)/2)
 }
 
 // errNotListed ends the reading of a list that does not show which tags exist.
 var errNotListed = errors.New("the tags are not all listed")
 
 // page reads the next page.
-func (l *tagList) page(ctx context.Context, c *client) error {
+func (l *tagPages) page(ctx context.Context, c *client) error {
 	here := l.next
 	if l.pages++; l.pages > maxTagListPages {
 		return errNotListed
@@ -214,6 +242,9 @@ func (l *tagList) page(ctx context.Context, c *client) error {
 		return err
 	}
 	for _, tag := range list.Tags {
+		if l.last != "" && tag <= l.last {
+			return errNotListed // it does not know what it was asked
+		}
 		if strings.HasPrefix(tag, "sha256-") {
 			l.tags[strings.Clone(tag)] = true
 		}
@@ -223,13 +254,27 @@ func (l *tagList) page(ctx context.Context, c *client) error {
 	if elsewhere || next == here || len(l.tags) > maxSignatureTags {
 		return errNotListed
 	}
-	if l.next = next; next == "" {
-		// This list may have been cut. Either it is empty although the repository has something, or it is one page of
-		// a round number of tags from a registry that does not say where the list goes on.
-		if l.listed == 0 || l.pages == 1 && l.listed%50 == 0 {
-			return errNotListed
-		}
-		l.whole = true
+	if l.next = next; next != "" {
+		return nil
+	}
+	if l.listed == 0 { // although the repository has something
+		return errNotListed
+	}
+	n := len(list.Tags)
+	if l.whole = n == 0 || n%50 != 0 || l.pages > 1 && l.last == ""; l.whole {
+		return nil
+	}
+	// A page of a round number of tags may be cut, by a registry that does not say where the list goes on.
+	l.last = strings.Clone(list.Tags[n-1])
+	l.next = c.Path(fmt.Sprintf("tags/list?n=%d&last=%s", tagPage, url.QueryEscape(l.last)))
+	if l.pages == 1 {
+		return l.page(ctx, c)
 	}
 	return nil
+}
+
+// isUnknown reports whether a registry says that there is no such repository, and not that it lists no tags.
+func isUnknown(err error) bool {
+	var answer *transport.Error
+	return errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound && slices.ContainsFunc(answer.Errors, func(d transport.Diagnostic) bool { return d.Code == transport.NameUnknownErrorCode })
 }

@@ -1,18 +1,22 @@
 package find_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/find"
@@ -256,6 +260,50 @@ func TestAttackListsOfTagsThatAreCut(t *testing.T) {
 	}
 }
 
+// The list of a repository with a round number of tags was never believed, so each digest cost two to three requests more. One
+// request tells whether there are more tags.
+func TestListsOfARoundNumberOfTags(t *testing.T) {
+	t.Parallel()
+	key := signaturestest.NewKey(t, signaturestest.P256)
+	for _, n := range []int{50, 51, 100, 149, 150} {
+		r := newRemembering(t, false)
+		r.push(r.tag(".sig"), map[string]any{"config": r.blob(emptyConfig, []byte("{}")), "layers": []any{r.cosignLayer(key.SimpleSigning(t, r.digest, r.repository()))}})
+		all := []string{"sha256-" + strings.Repeat("0", 64) + ".sig"}
+		for i := range n - 2 {
+			all = append(all, fmt.Sprintf("a%03d", i))
+		}
+		all = append(all, r.tag(".sig"))
+		slices.Sort(all)
+		// It has fifty tags on a page, and does not say where the list goes on.
+		r.around = func(w http.ResponseWriter, req *http.Request, inner http.Handler) {
+			if !strings.HasSuffix(req.URL.Path, "/tags/list") {
+				inner.ServeHTTP(w, req)
+				return
+			}
+			page := slices.DeleteFunc(slices.Clone(all), func(tag string) bool { return tag <= req.FormValue("last") })
+			_ = json.NewEncoder(w).Encode(map[string]any{"tags": page[:min(50, len(page))]})
+		}
+		begun, lists := r.clock.Now(), 0
+		for i := range 40 {
+			got, _ := r.search("demo/app", i+1, begun)
+			for _, request := range got {
+				if strings.HasSuffix(request, "/tags/list") {
+					lists++
+				}
+			}
+			if i >= 16 && len(got) > 0 && !strings.HasSuffix(got[0], "/tags/list") {
+				t.Errorf("%d tags: another digest costs %q", n, got)
+			}
+		}
+		if want := n/50 + 1; lists != want {
+			t.Errorf("%d tags: %d pages were read, want %d", n, lists, want)
+		}
+		if _, found := r.search("demo/app", 0, begun); found != 1 {
+			t.Errorf("%d tags: the signature is not found", n)
+		}
+	}
+}
+
 // A proxy's list has the tags that it keeps, or those that it takes for images. A tag that a policy demands is asked for
 // all the same, and no other.
 func TestAttackTagsLeftOutOfTheList(t *testing.T) {
@@ -322,4 +370,70 @@ func TestAttackTagsLeftOutOfTheList(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A list of tags that takes longer than a search is read on by the next ones, and meanwhile each tag is asked for by itself.
+func TestLongListOfTagsIsReadByManySearches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const pages, slow = 20, 12 * time.Second
+		read, signed := map[int]int{}, fmt.Sprintf("sha256:%064x", 7)
+		registry := answers(func(r *http.Request) (int, string, string) {
+			if !strings.HasSuffix(r.URL.Path, "/tags/list") {
+				return http.StatusNotFound, "", `{"errors":[{"code":"MANIFEST_UNKNOWN"}]}`
+			}
+			page := 1
+			fmt.Sscan(r.URL.Query().Get("page"), &page)
+			select {
+			case <-time.After(slow):
+			case <-r.Context().Done():
+				return 0, "", ""
+			}
+			read[page]++
+			next, tags := "", fmt.Sprintf(`"v%d"`, page)
+			if page == pages {
+				tags = `"` + strings.Replace(signed, ":", "-", 1) + `.sig"`
+			} else {
+				next = fmt.Sprintf("</v2/demo/app/tags/list?page=%d>; rel=next", page+1)
+			}
+			return http.StatusOK, next, `{"tags":[` + tags + `]}`
+		})
+		absent := filepath.Join(t.TempDir(), "absent")
+		finder, err := find.New(find.Options{RegistriesDirs: []string{absent}, Storage: absent, Demands: nothing})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		for n := range 30 {
+			digest, err := name.NewDigest(fmt.Sprintf("registry.example.com/demo/app@sha256:%064x", n+100))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, annotations, _, err := finder.Find(t.Context(), digest, inRepository, registry, began, false); err != nil || annotations[annotation.Unread] != "" {
+				t.Fatalf("search %d: %v, %v", n, annotations, err)
+			}
+		}
+		if len(read) != pages {
+			t.Errorf("%d of %d pages were read: %v", len(read), pages, read)
+		}
+		for page, times := range read {
+			if times != 1 {
+				t.Errorf("page %d was read %d times", page, times)
+			}
+		}
+	})
+}
+
+// answers is a registry that answers a request with a status, the header Link, and a body; 0 means no answer.
+type answers func(*http.Request) (status int, link, body string)
+
+func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	status, link, body := a(r)
+	if status == 0 {
+		return nil, r.Context().Err()
+	}
+	header := http.Header{"Content-Type": {"application/json"}}
+	if link != "" {
+		header.Set("Link", link)
+	}
+	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body)), Request: r}, nil
 }

@@ -40,16 +40,21 @@ func (s *search) referrers(ctx context.Context) error {
 			s.warn("referrer %q: its digest is not sha256", clip(d.Digest))
 			continue
 		}
+		out := s.leftOut
+		if s.maySign(d.ArtifactType) && d.Annotations[annotationPredType] == "" {
+			out = s.lost
+		}
 		m, err := s.client.manifest(ctx, d.Digest)
-		if s.leftOut(err, "referrer "+d.Digest) {
+		if err == nil && m == nil {
+			err = unusable("the registry lists it but does not have it")
+		}
+		if out(err, "referrer "+d.Digest) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
 		switch {
-		case m == nil:
-			s.warn("referrer %s: the registry lists it but does not have it", d.Digest)
 		case m.Subject == nil || m.Subject.Digest != s.digest:
 			s.warn("referrer %s: it is listed for the image but refers to another one", d.Digest)
 		default:
@@ -80,14 +85,14 @@ func (s *search) listReferrers(ctx context.Context) ([]descriptor, error) {
 	visited := map[string]bool{}
 	for page := 0; here != ""; page++ {
 		if page == maxPages || visited[here] {
-			s.notRead("more than %d pages of referrers, or a page that leads back; the rest was not read", maxPages)
+			s.cut("more than %d pages of referrers, or a page that leads back; the rest was not read", maxPages)
 			return list, nil
 		}
 		visited[here] = true
 		body, status, header, err := s.client.get(ctx, here, mediaTypeIndex, MaxManifest,
 			http.StatusNotFound, http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusNotAcceptable, http.StatusNotImplemented)
-		if errors.Is(err, errUnusable) {
-			s.notRead("referrers: %v", err)
+		if errors.Is(err, errUnusable) { // it is too large
+			s.cut("referrers: %v", err)
 			return list, nil
 		}
 		if err != nil {
@@ -132,10 +137,18 @@ func (s *search) listReferrers(ctx context.Context) ([]descriptor, error) {
 // fallbackTag reads the index that clients keep at a tag where the registry has no referrers API.
 func (s *search) fallbackTag(ctx context.Context) ([]descriptor, error) {
 	index, err := s.tag(ctx, strings.Replace(s.digest, ":", "-", 1), s.demanded || s.attested)
-	if err != nil || index == nil {
+	if err != nil || index == nil || index.digest == s.digest { // cosign copy leaves the image itself there
 		return nil, err
 	}
+	if index.Manifests == nil && index.MediaType != mediaTypeIndex {
+		s.notUsable("tag %s: it is in the place of an index of signatures, and is none", strings.Replace(s.digest, ":", "-", 1))
+	}
 	return index.Manifests, nil
+}
+
+// maySign tells whether artifacts of a type are, or may be, signatures that are read.
+func (s *search) maySign(artifact string) bool {
+	return artifact == artifactNotation || !s.withoutSigstore && (strings.HasPrefix(artifact, bundlePrefix) || artifact == artifactCosignSig)
 }
 
 // referrer finds out what a referrer is, and takes it. It reads the manifest itself: descriptors in a listing may lack
@@ -150,10 +163,13 @@ func (s *search) referrer(ctx context.Context, m *manifest) error {
 	case strings.HasPrefix(kind, bundlePrefix) || strings.HasPrefix(first.MediaType, bundlePrefix):
 		return s.bundle(ctx, m, first)
 	case kind == artifactCosignSig || first.MediaType == payload.MediaTypeSimpleSigning:
+		if s.withoutSigstore {
+			return nil
+		}
 		return s.simpleSigningLayers(ctx, m)
 	case kind == artifactNotation || m.Config.MediaType == artifactNotation:
 		body, err := s.blob(ctx, first)
-		if s.leftOut(err, "Notary signature "+m.digest) {
+		if s.lost(err, "Notary signature "+m.digest) {
 			return nil
 		}
 		if err != nil {
@@ -174,24 +190,32 @@ func (s *search) referrer(ctx context.Context, m *manifest) error {
 func (s *search) bundle(ctx context.Context, m *manifest, layer descriptor) error {
 	predicate := m.Annotations[annotationPredType]
 	isSignature := predicate == payload.PredicateCosignSign || m.Annotations[annotationContent] == "message-signature"
+	if isSignature && s.withoutSigstore {
+		return nil
+	}
+	out := s.lost
+	if s.withoutSigstore {
+		out = s.leftOut
+	}
 	var body []byte
 	if predicate == "" || isSignature {
 		var err error
 		body, err = s.blob(ctx, layer)
-		if s.leftOut(err, "bundle "+m.digest) {
+		if out(err, "bundle "+m.digest) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if predicate, err = predicateOf(body); err != nil {
-			s.warn("bundle %s: %v", m.digest, err)
+		if predicate, err = predicateOf(body); out(err, "bundle "+m.digest) {
 			return nil
 		}
 		isSignature = predicate == "" || predicate == payload.PredicateCosignSign
 	}
 	if isSignature {
-		s.add(signatures.TypeBundle, body)
+		if !s.withoutSigstore {
+			s.add(signatures.TypeBundle, body)
+		}
 		return nil
 	}
 	s.attest(Attestation{Type: predicate, Digest: m.digest, MediaType: layer.MediaType, Size: layer.Size}, &layer)

@@ -23,6 +23,8 @@ import (
 type lookasides struct {
 	fallback string            // of default-docker, or the folder for images that no file mentions
 	byScope  map[string]string // base URL by scope
+	// Whether sigstore signatures are read from registries: by scope, and of default-docker, "".
+	attached map[string]bool
 }
 
 const (
@@ -72,12 +74,18 @@ func DefaultStorage() string {
 type namespace struct {
 	Lookaside string `json:"lookaside"`
 	Sigstore  string `json:"sigstore"` // the older name
+	// UseSigstoreAttachments tells whether sigstore signatures are read from the registry.
+	UseSigstoreAttachments *bool `json:"use-sigstore-attachments"`
+}
+
+func newLookasides() *lookasides {
+	return &lookasides{byScope: map[string]string{}, attached: map[string]bool{}}
 }
 
 // loadLookasides reads the *.yaml files of the folders. Of files with the same name it reads the first folder's. storage
 // is used for images that no file mentions.
 func loadLookasides(dirs []string, storage string) (*lookasides, error) {
-	l := &lookasides{byScope: map[string]string{}}
+	l := newLookasides()
 	files := map[string]string{}
 	for _, dir := range slices.Backward(dirs) {
 		entries, err := os.ReadDir(dir)
@@ -130,11 +138,14 @@ func (l *lookasides) parse(data []byte, file string, origin map[string]string) e
 	if err := yaml.Unmarshal(data, &content); err != nil {
 		return err
 	}
-	claim := func(key string, n namespace) (string, error) {
+	claim := func(key, scope string, n namespace) (string, error) {
 		if other, ok := origin[key]; ok {
 			return "", fmt.Errorf("%s is configured in %s already", key, other)
 		}
 		origin[key] = file
+		if _, ok := l.attached[scope]; n.UseSigstoreAttachments != nil && (!ok || key == scope) {
+			l.attached[scope] = *n.UseSigstoreAttachments
+		}
 		base := firstOf(n.Lookaside, n.Sigstore)
 		if base == "" {
 			return "", nil
@@ -147,17 +158,19 @@ func (l *lookasides) parse(data []byte, file string, origin map[string]string) e
 	}
 	var err error
 	if content.Default != nil {
-		if l.fallback, err = claim("default-docker", *content.Default); err != nil {
+		if l.fallback, err = claim("default-docker", "", *content.Default); err != nil {
 			return err
 		}
 	}
-	for scope, n := range content.Docker {
-		base, err := claim(scope, n)
+	for _, written := range slices.Sorted(maps.Keys(content.Docker)) {
+		scope := policy.CanonicalScope(written)
+		base, err := claim(written, scope, content.Docker[written])
 		if err != nil {
 			return err
 		}
-		if base != "" {
-			l.byScope[policy.CanonicalScope(scope)] = base
+		// containers/image tells a host from the same with port 443; here the canonical one decides.
+		if base != "" && (l.byScope[scope] == "" || written == scope) {
+			l.byScope[scope] = base
 		}
 	}
 	return nil
@@ -171,4 +184,15 @@ func (l *lookasides) base(r reference.Reference) string {
 		}
 	}
 	return l.fallback
+}
+
+// sigstore tells whether the sigstore signatures of an image are read from its registry. The most specific scope that says
+// so wins. They are read where nothing says so: containers/image does not, but an inventory shows what there is.
+func (l *lookasides) sigstore(r reference.Reference) bool {
+	for _, scope := range append(policy.Scopes(r), "") {
+		if read, ok := l.attached[scope]; ok {
+			return read
+		}
+	}
+	return true
 }

@@ -90,13 +90,80 @@ docker:
 	}
 }
 
+// A scope with port 443 counts for the host, and less than the host itself.
+func TestLookasideOfTheDefaultPort(t *testing.T) {
+	t.Parallel()
+	l := newLookasides()
+	err := l.parse([]byte(`docker: {"a.example.com:443": {lookaside: "https://a443", use-sigstore-attachments: false}, a.example.com: {lookaside: "https://a", use-sigstore-attachments: true}, "b.example.com:443/x": {lookaside: "https://b443"}}`), "f", map[string]string{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for host, want := range map[string]string{"a.example.com": "https://a", "b.example.com": "https://b443"} {
+		if got := l.base(reference.Reference{Host: host, Repository: "x"}); got != want {
+			t.Errorf("%s: %q, want %q", host, got, want)
+		}
+	}
+	if !l.sigstore(reference.Reference{Host: "a.example.com", Repository: "x"}) {
+		t.Error("the port's entry decides on attachments")
+	}
+}
+
+// The most specific scope that says whether sigstore signatures are read from a registry wins, then default-docker. They are
+// read where nothing is said.
+func TestSigstoreAttachmentsOfAnImage(t *testing.T) {
+	t.Parallel()
+	load := func(content string) *lookasides {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		l, err := loadLookasides([]string{dir}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	scopes := `
+docker:
+  registry.example.com: {use-sigstore-attachments: false}
+  registry.example.com/team: {lookaside: "https://team"}
+  registry.example.com/team/app: {use-sigstore-attachments: true}
+  "*.corp.example": {use-sigstore-attachments: false}
+  docker.io/library: {use-sigstore-attachments: false}
+`
+	for _, c := range []struct {
+		image    string
+		fallback string
+		want     bool
+	}{
+		{"registry.example.com/other", "", false},
+		{"registry.example.com/team/else:v1", "", false}, // the scope of the team does not say
+		{"registry.example.com/team/app:v1", "", true},
+		{"registry.example.com:5000/other", "", true},
+		{"a.corp.example/x", "", false},
+		{"busybox", "", false},
+		{"quay.io/x", "", true},
+		{"quay.io/x", "default-docker: {use-sigstore-attachments: false}", false},
+		{"quay.io/x", "default-docker: {use-sigstore-attachments: true}", true},
+		{"registry.example.com/team/app", "default-docker: {use-sigstore-attachments: false}", true},
+	} {
+		r, err := reference.Parse(c.image)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := load(c.fallback + scopes).sigstore(r); got != c.want {
+			t.Errorf("%s, %q: %v", c.image, c.fallback, got)
+		}
+	}
+}
+
 // Whatever a file says, the result is a URL of a kind that can be read.
 func FuzzRegistriesFile(f *testing.F) {
 	f.Add([]byte("default-docker: {lookaside: 'https://a/b'}\ndocker: {quay.io: {sigstore: 'file:///c'}}\n"))
 	f.Add([]byte("docker: {a: {lookaside: 'ftp://x'}}"))
 	f.Add([]byte("docker: 1"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		l := &lookasides{byScope: map[string]string{}}
+		l := newLookasides()
 		if l.parse(data, "fuzz.yaml", map[string]string{}) != nil {
 			return
 		}

@@ -2,9 +2,13 @@ package gpg
 
 import (
 	"bytes"
+	"compress/bzip2"
+	"compress/flate"
+	"compress/zlib"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/ProtonMail/go-crypto/openpgp/packet"
 
@@ -14,6 +18,9 @@ import (
 // maxMessage bounds, in bytes, a message and what it decompresses to: compressed packets expand a thousandfold and can
 // nest.
 const maxMessage = 1 << 20
+
+// maxPackets bounds the packets of a message. It needs three, and a compressed one around them.
+const maxPackets = 16
 
 // Tags of packets (RFC 9580, section 5).
 const (
@@ -55,7 +62,8 @@ func open(message []byte) (*envelope, error) {
 
 func (e *envelope) read(message []byte, mayCompress bool) error {
 	compressed := false
-	for packets := packet.NewOpaqueReader(bytes.NewReader(message)); ; {
+	packets := packet.NewOpaqueReader(bytes.NewReader(message))
+	for n := 0; ; n++ {
 		p, err := packets.Next()
 		if err == io.EOF {
 			return nil
@@ -66,7 +74,9 @@ func (e *envelope) read(message []byte, mayCompress bool) error {
 		switch {
 		case compressed:
 			return unreadable(errors.New("something follows the compressed message"))
-		case p.Tag == tagMarker:
+		case n == maxPackets:
+			return unreadable(fmt.Errorf("it has more than %d packets", maxPackets))
+		case p.Tag == tagMarker && string(p.Contents) == "PGP": // RFC 9580, section 5.8
 		case p.Tag == tagCompressed && mayCompress && *e == envelope{}:
 			inner, err := decompress(p)
 			if err != nil {
@@ -88,21 +98,37 @@ func (e *envelope) read(message []byte, mayCompress bool) error {
 	}
 }
 
+// decompress returns what a compressed packet holds (RFC 9580, section 5.6). The packet ends where the compressed data ends:
+// another reader may take what follows for a part of the message.
 func decompress(p *packet.OpaquePacket) ([]byte, error) {
-	parsed, err := p.Parse()
-	if err != nil {
-		return nil, unreadable(err)
+	if len(p.Contents) == 0 {
+		return nil, unreadable(errors.New("the compressed message is empty"))
 	}
-	c, ok := parsed.(*packet.Compressed)
-	if !ok {
+	rest := bytes.NewReader(p.Contents[1:]) // an io.ByteReader, of which decompressors read no byte too many
+	var body io.Reader = rest
+	switch p.Contents[0] {
+	case 0:
+	case 1:
+		body = flate.NewReader(rest)
+	case 2:
+		var err error
+		if body, err = zlib.NewReader(rest); err != nil {
+			return nil, unreadable(err)
+		}
+	case 3:
+		body = bzip2.NewReader(rest)
+	default:
 		return nil, unreadable(errors.New("it is compressed in an unknown way"))
 	}
-	inner, err := io.ReadAll(io.LimitReader(c.Body, maxMessage+1))
+	inner, err := io.ReadAll(io.LimitReader(body, maxMessage+1))
 	if err != nil {
 		return nil, unreadable(err)
 	}
 	if len(inner) > maxMessage {
 		return nil, evidence.Fail(evidence.InvalidSignature, "the message decompresses to more than %d bytes", maxMessage)
+	}
+	if rest.Len() > 0 {
+		return nil, unreadable(errors.New("something follows the compressed message"))
 	}
 	return inner, nil
 }
@@ -133,6 +159,26 @@ func (e *envelope) content() ([]byte, error) {
 		return nil, unreadable(err)
 	}
 	return content, nil
+}
+
+// hashNames are the hashes of OpenPGP (RFC 9580, section 9.5).
+var hashNames = map[byte]string{1: "MD5", 2: "SHA-1", 3: "RIPEMD-160", 8: "SHA-256", 9: "SHA-384", 10: "SHA-512", 11: "SHA-224", 12: "SHA3-256", 14: "SHA3-512"}
+
+// unsupported says what of a signature is not supported, and which key the message names.
+func (e *envelope) unsupported(err error) *evidence.Failure {
+	c := e.onePass.Contents
+	if len(c) < 12 || c[0] != 3 {
+		return unreadable(err)
+	}
+	key := fmt.Sprintf("names key %X", c[4:12])
+	if !strings.Contains(err.Error(), "hash function") {
+		return evidence.Fail(evidence.InvalidSignature, "%s, and is of a kind that is not supported: %w", key, err)
+	}
+	hash, ok := hashNames[c[2]]
+	if !ok {
+		hash = fmt.Sprintf("the unknown hash number %d", c[2])
+	}
+	return evidence.Fail(evidence.InvalidSignature, "%s and signs with %s, which is not supported; sign again with SHA-256 or SHA-512, as a current gpg does", key, hash)
 }
 
 func unreadable(err error) *evidence.Failure {

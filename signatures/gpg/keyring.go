@@ -25,11 +25,11 @@ const (
 	armorEnd   = "-----END PGP PUBLIC KEY BLOCK-----"
 )
 
-// ParseKeyring reads public keys, ASCII-armored (one block or several, with any text around them) or binary. Copies
+// ParseKeyring reads the public keys of one or more keyrings, each ASCII-armored (one block or several, with any text around them) or binary. Copies
 // of one key are merged, whatever their order: a revocation in one of them counts, and of several self-signatures the
 // newest. Keys of kinds that are not supported are ignored. It is an error if no key of the keyring can sign, if it
 // holds a private key, or if one copy of a key is readable and another is not.
-func ParseKeyring(data []byte) (k *Keyring, err error) {
+func ParseKeyring(data ...[]byte) (k *Keyring, err error) {
 	// The packet parsers beneath are old and large. A panic in them must not take the caller down.
 	defer func() {
 		if r := recover(); r != nil {
@@ -37,13 +37,15 @@ func ParseKeyring(data []byte) (k *Keyring, err error) {
 		}
 	}()
 	var keys keys
-	if !bytes.Contains(data, []byte(armorBegin)) {
-		err = keys.read(bytes.NewReader(data))
-	} else {
-		err = keys.readArmored(data)
-	}
-	if err != nil {
-		return nil, err
+	for _, keyring := range data {
+		if !bytes.Contains(keyring, []byte(armorBegin)) {
+			err = keys.read(bytes.NewReader(keyring))
+		} else {
+			err = keys.readArmored(keyring)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
 	return keys.keyring()
 }

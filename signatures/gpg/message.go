@@ -82,6 +82,11 @@ func (k *Keyring) check(e *envelope, now time.Time) (*signed, error) {
 	if err != nil {
 		return nil, unreadable(err)
 	}
+	if md.SignedBy == nil && md.SignedByKeyId == 0 {
+		if _, err := e.onePass.Parse(); err != nil { // the library passes over what it does not know
+			return nil, e.unsupported(err)
+		}
+	}
 	s := &signed{content: content, keyID: md.SignedByKeyId, key: md.SignedBy, signature: md.Signature, err: md.SignatureError}
 	if s.err == nil && s.signature == nil {
 		s.err = errors.New("the message has no signature by this key")

@@ -77,7 +77,7 @@ func (s *Statement) Covers(digest string) bool {
 }
 
 // Annotations are the annotations of the first subject with the image digest, as `cosign sign -a` writes them: strings as
-// they are, anything else as JSON. Annotations that are no object, or name one twice, are ignored.
+// they are, anything else as JSON. Annotations that are not an object, or name one twice, are ignored.
 func (s *Statement) Annotations(digest string) map[string]string {
 	algorithm, hex, _ := strings.Cut(digest, ":")
 	i := slices.IndexFunc(s.Subjects, func(digests map[string]string) bool { return hex != "" && digests[algorithm] == hex })

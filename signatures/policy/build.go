@@ -39,6 +39,9 @@ func (b *builder) fail(field, format string, args ...any) error {
 }
 
 func parseDocument(node *yaml.Node, file string) (*Policy, error) {
+	if err := foreign(node); err != nil {
+		return nil, err
+	}
 	doc, err := decodeDocument(node)
 	if err != nil {
 		return nil, err
@@ -53,6 +56,34 @@ func parseDocument(node *yaml.Node, file string) (*Policy, error) {
 		p.Spec = doc.Spec
 	}
 	return p, err
+}
+
+// foreign tells that a document is a policy of another project, by what those have that ours have not.
+func foreign(node *yaml.Node) error {
+	var head struct {
+		APIVersion string      `yaml:"apiVersion"`
+		Kind       string      `yaml:"kind"`
+		Default    []yaml.Node `yaml:"default"`
+		Policies   []yaml.Node `yaml:"trustPolicies"`
+	}
+	if node.Kind != yaml.MappingNode || node.Decode(&head) != nil {
+		return nil
+	}
+	group, _, _ := strings.Cut(head.APIVersion, "/")
+	whose, where := "", ""
+	switch {
+	case group == "policy.sigstore.dev":
+		whose, where = "sigstore's policy-controller", "its images are our scopes, its authorities our rootOfTrust"
+	case strings.HasSuffix(group, "kyverno.io"):
+		whose, where = "Kyverno", "its imageReferences are our scopes, its attestors our rootOfTrust"
+	case len(head.Policies) > 0 || head.Policies != nil:
+		whose, where = "notation (trustpolicy.json)", "docs/signatures.md has a table of its fields in our terms"
+	case head.Default != nil && head.Kind == "":
+		whose, where = "containers/image (policy.json)", "its scopes are our scopes, and sigstoreSigned and signedBy are the policyTypes PublicKey and GPGKeys"
+	default:
+		return nil
+	}
+	return &Error{Line: node.Line, Err: fmt.Errorf("is a policy of %s, and not a ClusterImagePolicy of config.openshift.io/v1: %s", whose, where)}
 }
 
 // New makes a policy of an API object: a ClusterImagePolicy, or the ImagePolicy of a namespace. The rules are those of
@@ -124,6 +155,13 @@ func (b *builder) build() (*Policy, error) {
 	if err := b.attestations(p, &d.Spec.Policy); err != nil {
 		return nil, err
 	}
+	switch platforms := d.Spec.Policy.Platforms; platforms {
+	case "", PlatformsByIndex:
+	case PlatformsSigned:
+		p.OwnSignatures = true
+	default:
+		return nil, b.fail("spec.policy.platforms", "is %q, must be %s or %s", platforms, PlatformsByIndex, PlatformsSigned)
+	}
 	if field, err := d.Metadata.Annotations.validate(); err != nil {
 		return nil, b.fail(field, "%w", err)
 	}
@@ -139,13 +177,9 @@ func (b *builder) build() (*Policy, error) {
 	return p, nil
 }
 
-// The grammars of OpenShift's ImageScope and IdentityRepositoryPrefix.
-var (
-	wildcardPattern = regexp.MustCompile(`^\*(?:\.(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9]))+$`)
-	prefixGrammar   = `(?:(?:(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])(?:\.(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9]))+(?::[0-9]+)?)|(?:localhost(?::[0-9]+)?))(?:/[a-z0-9]+(?:(?:[._]|__|-*)[a-z0-9]+)*)*`
-	prefixPattern   = regexp.MustCompile(`^` + prefixGrammar + `$`)
-	scopePattern    = regexp.MustCompile(`^` + prefixGrammar + `(?::\w[\w.-]{0,127})?(?:@[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,})?$`)
-)
+// wildcardPattern is OpenShift's grammar of a scope with a wildcard. The other scopes are what checkScope accepts: all
+// that OpenShift's grammar accepts, and hosts that it refuses, such as registry:5000 and [::1]:5000.
+var wildcardPattern = regexp.MustCompile(`^\*(?:\.(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9]))+$`)
 
 // catchAll is the scope of every image that no other scope covers.
 const catchAll = "*"
@@ -169,18 +203,20 @@ func (b *builder) scopes(written []string) ([]string, error) {
 			return nil, b.fail(item, "is longer than 512 characters")
 		case s != catchAll && strings.Contains(s, "*") && !wildcardPattern.MatchString(s):
 			return nil, b.fail(item, "%q: a wildcard is only allowed as *.domain, for all subdomains, or alone, for all images", s)
-		case !strings.Contains(s, "*") && !scopePattern.MatchString(s):
-			return nil, b.fail(item, "%q is not host[:port], host[:port]/path, or one image with its tag or digest; the host needs a dot in it or must be localhost", s)
+		case !strings.Contains(s, "*"):
+			if err := checkScope(s); err != nil {
+				return nil, b.fail(item, "%w", err)
+			}
 		}
-		s = CanonicalScope(s)
-		if strings.Contains(s, "@") && strings.Contains(s[strings.LastIndexByte(s, '/')+1:strings.IndexByte(s, '@')], ":") {
-			return nil, b.fail(item, "%q has both a tag and a digest, which no image matches", s)
+		if written := signedScope(s); seen[written] {
+			return nil, b.fail(item, "%q is there twice", written)
+		} else {
+			seen[written] = true
 		}
-		if seen[s] {
-			return nil, b.fail(item, "%q is there twice", s)
+		// registry.example.com and registry.example.com:443 were two scopes once, and who wrote both was right.
+		if s = CanonicalScope(s); !slices.Contains(scopes, s) {
+			scopes = append(scopes, s)
 		}
-		seen[s] = true
-		scopes = append(scopes, s)
 	}
 	return scopes, nil
 }
@@ -204,22 +240,25 @@ func (b *builder) identity(s *SignedIdentity) (Identity, error) {
 	if has, want := s.RemapIdentity != nil, s.MatchPolicy == MatchRemapIdentity; has != want {
 		return id, b.fail(field+".remapIdentity", "is required when matchPolicy is RemapIdentity, and forbidden otherwise")
 	}
-	prefix := func(name, value string) (string, error) {
-		if !prefixPattern.MatchString(value) {
+	prefix := func(name, value string, form func(string) string) (string, error) {
+		if err := checkScope(value); err != nil {
+			return "", b.fail(field+"."+name, "%w", err)
+		}
+		if _, path, _ := strings.Cut(value, "/"); strings.ContainsAny(path, ":@") {
 			return "", b.fail(field+"."+name, "%q is not host[:port] or host[:port]/path without tag and digest", value)
 		}
-		return CanonicalScope(value), nil
+		return form(value), nil
 	}
 	var err error
 	if s.ExactRepository != nil {
-		id.repository, err = prefix("exactRepository.repository", s.ExactRepository.Repository)
+		id.repository, err = prefix("exactRepository.repository", s.ExactRepository.Repository, signedScope)
 		if err == nil && !strings.Contains(id.repository, "/") {
 			err = b.fail(field+".exactRepository.repository", "%q is a host, not a repository", id.repository)
 		}
 	}
 	if s.RemapIdentity != nil && err == nil {
-		if id.prefix, err = prefix("remapIdentity.prefix", s.RemapIdentity.Prefix); err == nil {
-			id.signedPrefix, err = prefix("remapIdentity.signedPrefix", s.RemapIdentity.SignedPrefix)
+		if id.prefix, err = prefix("remapIdentity.prefix", s.RemapIdentity.Prefix, CanonicalScope); err == nil {
+			id.signedPrefix, err = prefix("remapIdentity.signedPrefix", s.RemapIdentity.SignedPrefix, signedScope)
 		}
 	}
 	return id, err
@@ -242,15 +281,23 @@ func (b *builder) rootOfTrust(p *Policy, r *RootOfTrust) error {
 	var chosen func() error
 	for _, m := range members {
 		types = append(types, m.typ)
+	}
+	if !slices.Contains(types, r.PolicyType) {
+		meant := ""
+		for _, m := range members {
+			if m.present {
+				meant = "; did you mean " + m.typ + "?"
+			}
+		}
+		return b.fail(rootField+".policyType", "is %q, must be one of %s%s", r.PolicyType, strings.Join(types, ", "), meant)
+	}
+	for _, m := range members {
 		if m.present != (m.typ == r.PolicyType) {
 			return b.fail(rootField+"."+m.name, "is required when policyType is %s, and forbidden otherwise; policyType is %q", m.typ, r.PolicyType)
 		}
 		if m.present {
 			chosen = m.build
 		}
-	}
-	if chosen == nil {
-		return b.fail(rootField+".policyType", "is %q, must be one of %s", r.PolicyType, strings.Join(types, ", "))
 	}
 	return chosen()
 }
@@ -377,12 +424,20 @@ func (b *builder) trustedRoot(p *Policy, t *TrustedRoot) error {
 }
 
 func (b *builder) gpgKeys(p *Policy, g *GPGKeys) error {
-	data, field, err := b.data(rootField+".gpgKeys", "key", &g.KeyData, &g.KeyPath, true)
+	const at = rootField + ".gpgKeys"
+	contents, err := b.keyContents(at, keyFields{&g.KeyData, &g.KeyPath, &g.KeyDatas, &g.KeyPaths}, true)
 	if err != nil {
 		return err
 	}
-	if p.GPG, err = gpg.ParseKeyring(data); err != nil {
-		return b.fail(field, "%w", err)
+	var keyrings [][]byte
+	for _, c := range contents {
+		if _, err := gpg.ParseKeyring(c.data); err != nil {
+			return b.fail(c.field, "%w", err)
+		}
+		keyrings = append(keyrings, c.data)
+	}
+	if p.GPG, err = gpg.ParseKeyring(keyrings...); err != nil {
+		return b.fail(at, "%w", err)
 	}
 	p.usable = p.GPG.Usable
 	return nil
@@ -535,8 +590,15 @@ type keyFields struct {
 	paths *[]string
 }
 
-// keys reads the keys of a policy. If they came from files, it leaves their content in *f.datas.
-func (b *builder) keys(at string, f keyFields, required bool) ([]crypto.PublicKey, error) {
+// keyContent is the content of one of keyFields; field names that.
+type keyContent struct {
+	field string
+	data  []byte
+}
+
+// keyContents reads what keyFields hold, none if nothing is there and nothing is required. If it came from files, it leaves
+// their content in *f.data or *f.datas.
+func (b *builder) keyContents(at string, f keyFields, required bool) ([]keyContent, error) {
 	several := len(*f.datas) > 0 || len(*f.paths) > 0
 	single := *f.data != nil || *f.path != ""
 	switch {
@@ -549,20 +611,23 @@ func (b *builder) keys(at string, f keyFields, required bool) ([]crypto.PublicKe
 		if err != nil || data == nil {
 			return nil, err
 		}
-		return b.publicKeys(field, data)
+		return []keyContent{{field, data}}, nil
 	}
 	field := at + ".keyDatas"
 	if len(*f.paths) > 0 {
 		field = at + ".keyPaths"
 		*f.datas = make([]string, len(*f.paths))
 	}
-	var publics []crypto.PublicKey
+	var contents []keyContent
 	for i := range *f.datas {
 		path := ""
 		if len(*f.paths) > 0 {
 			path = (*f.paths)[i]
 		}
 		item := fmt.Sprintf("%s[%d]", field, i)
+		if i == maxAlternatives {
+			return nil, b.fail(field, "has %d items, at most %d are looked at", len(*f.datas), maxAlternatives)
+		}
 		inline, err := base64.StdEncoding.DecodeString((*f.datas)[i])
 		if err != nil {
 			return nil, b.fail(item, "is not base64 (encode the file with `base64 -w0`): %w", err)
@@ -572,15 +637,28 @@ func (b *builder) keys(at string, f keyFields, required bool) ([]crypto.PublicKe
 			return nil, err
 		}
 		(*f.datas)[i] = base64.StdEncoding.EncodeToString(data)
-		more, err := b.publicKeys(item, data)
+		contents = append(contents, keyContent{item, data})
+	}
+	*f.paths = nil
+	return contents, nil
+}
+
+// keys reads the public keys of a policy.
+func (b *builder) keys(at string, f keyFields, required bool) ([]crypto.PublicKey, error) {
+	contents, err := b.keyContents(at, f, required)
+	if err != nil {
+		return nil, err
+	}
+	var publics []crypto.PublicKey
+	for _, c := range contents {
+		more, err := b.publicKeys(c.field, c.data)
 		if err != nil {
 			return nil, err
 		}
 		publics = append(publics, more...)
 	}
-	*f.paths = nil
 	if len(publics) > maxAlternatives {
-		return nil, b.fail(field, "holds %d keys, at most %d are looked at", len(publics), maxAlternatives)
+		return nil, b.fail(at, "holds %d keys, at most %d are looked at", len(publics), maxAlternatives)
 	}
 	return publics, nil
 }
@@ -618,8 +696,14 @@ func (b *builder) publicKeys(field string, data []byte) ([]crypto.PublicKey, err
 	var publics []crypto.PublicKey
 	for rest := data; len(bytes.TrimSpace(rest)) > 0; {
 		block, after := pem.Decode(rest)
-		if block == nil {
+		if block == nil && len(publics) == 0 {
 			return nil, b.fail(field, "is not a public key in PEM form")
+		}
+		if len(publics) > 0 && !bytes.HasPrefix(bytes.TrimSpace(rest), []byte("-----BEGIN ")) {
+			return nil, b.fail(field, "has something behind key %d that is not a key: %.40q", len(publics), bytes.TrimSpace(rest))
+		}
+		if block == nil || bytes.Count(rest[:len(rest)-len(after)], []byte("-----BEGIN ")) > 1 { // pem.Decode passes over damage
+			return nil, b.fail(field, "has a damaged PEM block behind key %d", len(publics))
 		}
 		if len(publics) == maxAlternatives {
 			return nil, b.fail(field, "holds more than %d keys", maxAlternatives)

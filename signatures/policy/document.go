@@ -51,7 +51,16 @@ type DocumentPolicy struct {
 	//
 	// +listType=atomic
 	Attestations []Attestation `json:"attestations,omitempty"`
+	// Platforms, ours, says what vouches for the platforms of an index: ByIndex, a signature of their own or of the index;
+	// or Signed, a signature of their own alone, as containers/image demands. ByIndex if it is left out.
+	Platforms string `json:"platforms,omitempty"`
 }
+
+// The values of platforms.
+const (
+	PlatformsByIndex = "ByIndex"
+	PlatformsSigned  = "Signed"
+)
 
 // RootOfTrust is a union: the one member that PolicyType names is set.
 //
@@ -203,7 +212,7 @@ type TrustedRoot struct {
 	KeyPaths []string `json:"keyPaths,omitempty"`
 }
 
-// GPGKeys trusts (an addition of ours) every key of an OpenPGP keyring, armored or binary.
+// GPGKeys trusts (an addition of ours) every key of an OpenPGP keyring, armored or binary, or of several.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
@@ -212,6 +221,14 @@ type GPGKeys struct {
 	KeyData []byte `json:"keyData,omitempty"`
 	// KeyPath is a file beside a document; an API object has none.
 	KeyPath string `json:"keyPath,omitempty"`
+	// KeyDatas are several instead of keyData, each in base64.
+	//
+	// +listType=atomic
+	KeyDatas []string `json:"keyDatas,omitempty"`
+	// KeyPaths are files beside a document; an API object has none.
+	//
+	// +listType=atomic
+	KeyPaths []string `json:"keyPaths,omitempty"`
 }
 
 // Notary trusts (an addition of ours) signatures of the Notary Project, as a statement of notation's trust policy of the

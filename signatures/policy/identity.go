@@ -18,6 +18,16 @@ type Identity struct {
 // sigstore bundle can meet, since bundles carry no reference.
 func (i Identity) DigestOnly() bool { return i.match == MatchDigestOnly }
 
+// LooksAtTags tells that the rule may accept a signature for one tag of a repository and refuse it for another tag, or for a
+// digest.
+func (i Identity) LooksAtTags() bool {
+	switch i.match {
+	case MatchRepository, MatchExactRepository, MatchDigestOnly:
+		return false
+	}
+	return true
+}
+
 // String names the rule for messages.
 func (i Identity) String() string {
 	switch i.match {
@@ -43,7 +53,7 @@ func (i Identity) Match(intended reference.Reference, signed string) bool {
 	if i.match == MatchDigestOnly {
 		return true
 	}
-	s, err := reference.Parse(signed)
+	s, err := reference.ParseSigned(signed)
 	if err != nil {
 		return false
 	}

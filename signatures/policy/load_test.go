@@ -7,6 +7,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -37,6 +38,7 @@ func TestLoadFolder(t *testing.T) {
 	write(t, dir, "keys/ca.pem", string(signaturestest.CertPEM(t, d.Root)))
 	write(t, dir, "keys/root.json", string(d.TrustedRoot(t, nil)))
 	write(t, dir, "keys/release.gpg", string(gpg.Public(t)))
+	write(t, dir, "keys/older.gpg", string(signaturestest.NewGPG(t, "y", d.Root.NotBefore, 0).Public(t)))
 	write(t, dir, "keys/rekor.pub", string(rekor.PEM))
 	doc := signaturestest.Document
 	write(t, dir, "a.yaml", "# a comment\n"+doc("key", "[a.example.com]", "{policyType: PublicKey, publicKey: {keyPath: keys/cosign.pub, rekorKeyPath: keys/rekor.pub}}", "")+
@@ -44,7 +46,8 @@ func TestLoadFolder(t *testing.T) {
 	write(t, dir, "b.yml", doc("pki", "[c.example.com]", `{policyType: PKI, pki: {caRootsPath: keys/ca.pem, caIntermediatesPath: keys/ca.pem, pkiCertificateSubject: {hostname: "*.example.com"}}}`, ""))
 	write(t, dir, "c.json", fmt.Sprintf(`{"apiVersion":"config.openshift.io/v1","kind":"ClusterImagePolicy","metadata":{"name":"root","uid":"1","managedFields":[{"a":1}]},"spec":{"scopes":["d.example.com"],"policy":{"rootOfTrust":{"policyType":"TrustedRoot","trustedRoot":{"trustedRootPath":%q,"fulcioSubject":{"oidcIssuer":"https://i","signedURI":"https://x/y"}}}}},"status":{"conditions":[]}}`,
 		filepath.Join(dir, "keys/root.json")))
-	write(t, dir, "d.yaml", doc("gpg", `["*.corp.example"]`, "{policyType: GPGKeys, gpgKeys: {keyPath: keys/release.gpg}}", "{matchPolicy: DigestOnly}"))
+	write(t, dir, "d.yaml", doc("gpg", `["*.corp.example"]`, "{policyType: GPGKeys, gpgKeys: {keyPath: keys/release.gpg}}", "{matchPolicy: DigestOnly}")+
+		"---\n"+doc("keyrings", `["*.corp.example"]`, "{policyType: GPGKeys, gpgKeys: {keyPaths: [keys/release.gpg, keys/older.gpg]}}", "{matchPolicy: DigestOnly}"))
 	write(t, dir, ".hidden.yaml", "nonsense: [")
 	write(t, dir, "README.md", "nonsense: [")
 	set, err := policy.Load(dir)
@@ -57,8 +60,12 @@ func TestLoadFolder(t *testing.T) {
 		if (p.Sigstore == nil) == (p.GPG == nil) || p.Hash() == "" {
 			t.Errorf("%s: sigstore %v, gpg %v", p.Name, p.Sigstore, p.GPG)
 		}
+		// What is shown of a document has the content of its files.
+		if g := p.Spec.Policy.RootOfTrust.GPGKeys; p.Name == "keyrings" && (len(g.KeyDatas) != 2 || g.KeyPaths != nil) {
+			t.Errorf("keyrings are shown as %v", g)
+		}
 	}
-	if got := strings.Join(names, " "); got != "fulcio gpg key pki root" {
+	if got := strings.Join(names, " "); got != "fulcio gpg key keyrings pki root" {
 		t.Errorf("policies %s", got)
 	}
 	// The hash covers the content of the files that a document names.
@@ -85,6 +92,7 @@ func TestLoadRefuses(t *testing.T) {
 	b64 := signaturestest.B64
 	leaf, _ := d.Identity(t, "a@b.c", nil)
 	ca, pem := b64(signaturestest.CertPEM(t, d.Root)), b64(key.PEM)
+	pgp := signaturestest.NewGPG(t, "x", d.Root.NotBefore, 0).Public(t)
 	subject := `fulcioSubject: {oidcIssuer: "https://i", signedEmail: a@b}`
 	doc := func(scopes, trust, identity string) string {
 		return signaturestest.Document("x", scopes, trust, identity)
@@ -120,7 +128,14 @@ func TestLoadRefuses(t *testing.T) {
 
 		{"no scopes", doc("[]", good, ""), 6, "spec.scopes", "no image at all"},
 		{"too many scopes", doc("["+strings.Repeat("a.example.com,", 257)+"]", good, ""), 6, "spec.scopes", "at most 256"},
-		{"scope without dot", doc("[registry]", good, ""), 6, "spec.scopes[0]", "localhost"},
+		{"platforms", doc("[a.example.com]", good, "") + "    platforms: signed\n", 9, "spec.policy.platforms", `is "signed", must be ByIndex or Signed`},
+		{"scope without dot", doc("[registry]", good, ""), 6, "spec.scopes[0]", "write docker.io/library/registry, or the host with its port, as in registry:5000"},
+		{"path on Docker Hub", doc("[team/app]", good, ""), 6, "spec.scopes[0]", "write docker.io/team/app, or the host with its port, as in team:5000"},
+		{"scope that is empty", doc(`['']`, good, ""), 6, "spec.scopes[0]", "it is empty"},
+		{"scope that ends in a slash", doc("[a.example.com/]", good, ""), 6, "spec.scopes[0]", "it ends in a slash"},
+		{"scope with a scheme", doc("['https://a.example.com/x']", good, ""), 6, "spec.scopes[0]", `spec.scopes[0]: "https://a.example.com/x" is not host`},
+		{"scope with a port that is none", doc("['a.example.com:99999/x']", good, ""), 6, "spec.scopes[0]", "from 1 to 65535"},
+		{"scope of a short digest", doc("['a.example.com/x@sha256:abc']", good, ""), 6, "spec.scopes[0]", "64 hex digits"},
 		{"wildcard inside", doc(`["a.*.example.com"]`, good, ""), 6, "spec.scopes[0]", "wildcard"},
 		{"wildcard with path", doc(`["*.example.com/x"]`, good, ""), 6, "spec.scopes[0]", "wildcard"},
 		{"upper case path", doc("[a.example.com/X]", good, ""), 6, "spec.scopes[0]", "is not host"},
@@ -149,7 +164,9 @@ func TestLoadRefuses(t *testing.T) {
 		{"no keys", trust("{policyType: PublicKey, publicKey: {keyDatas: []}}"), 8, root + "publicKey.keyDatas", "trust nobody"},
 		{"an empty key among keys", trust("{policyType: PublicKey, publicKey: {keyDatas: [" + pem + ", '']}}"), 8, root + "publicKey.keyDatas[1]", "must not be empty"},
 		{"no such file among keys", trust("{policyType: PublicKey, publicKey: {keyPaths: [x.pub]}}"), 8, root + "publicKey.keyPaths[0]", "no such file"},
-		{"rubbish behind a key", trust("{policyType: PublicKey, publicKey: {keyData: " + b64(append(append([]byte{}, key.PEM...), "rubbish"...)) + "}}"), 8, root + "publicKey.keyData", "not a public key"},
+		{"rubbish behind a key", trust("{policyType: PublicKey, publicKey: {keyData: " + b64(append(append([]byte{}, key.PEM...), "rubbish"...)) + "}}"), 8, root + "publicKey.keyData", `behind key 1 that is not a key: "rubbish"`},
+		{"rubbish between keys", trust("{policyType: PublicKey, publicKey: {keyData: " + b64(slices.Concat(key.PEM, []byte("rubbish\n"), key.PEM)) + "}}"), 8, root + "publicKey.keyData", `behind key 1 that is not a key: "rubbish`},
+		{"half a key between keys", trust("{policyType: PublicKey, publicKey: {keyData: " + b64(slices.Concat(key.PEM, key.PEM[:60], []byte("\n"), key.PEM)) + "}}"), 8, root + "publicKey.keyData", "a damaged PEM block behind key 1"},
 		{"two Rekor keys", trust("{policyType: PublicKey, publicKey: {keyData: " + pem + ", rekorKeyData: " + b64(append(append([]byte{}, key.PEM...), key.PEM...)) + "}}"), 8, root + "publicKey.rekorKeyData", "TrustedRoot"},
 		{"one subject and several", fulcio(subject + ", fulcioSubjects: []"), 8, root + "fulcioCAWithRekor", "either"},
 		{"no subjects", fulcio("fulcioSubjects: []"), 8, root + "fulcioCAWithRekor.fulcioSubjects", "1 to 64"},
@@ -170,6 +187,11 @@ func TestLoadRefuses(t *testing.T) {
 		{"trusted root for nobody", trust("{policyType: TrustedRoot, trustedRoot: {trustedRootData: " + signaturestest.B64(d.TrustedRoot(t, nil)) + "}}"), 8, root + "trustedRoot", "either fulcioSubject"},
 		{"trusted root with subject and key", trust("{policyType: TrustedRoot, trustedRoot: {trustedRootData: " + signaturestest.B64(d.TrustedRoot(t, nil)) + ", keyData: " + signaturestest.B64(key.PEM) + ", " + subject + "}}"), 8, root + "trustedRoot", "either fulcioSubject"},
 		{"trusted root without CA", trust(d.TrustRoot(t, "signedEmail: a@b", func(p *signaturestest.TrustedRootParts) { p.CAs = nil })), 8, root + "trustedRoot.trustedRootData", "no certificate authority"},
+		{"keyring and keyrings", trust("{policyType: GPGKeys, gpgKeys: {keyData: " + b64(pgp) + ", keyDatas: [" + b64(pgp) + "]}}"), 8, root + "gpgKeys", "not several"},
+		{"no keyrings", trust("{policyType: GPGKeys, gpgKeys: {keyPaths: []}}"), 8, root + "gpgKeys.keyDatas", "trust nobody"},
+		{"no keyring among keyrings", trust("{policyType: GPGKeys, gpgKeys: {keyDatas: [" + b64(pgp) + ", aGVsbG8=]}}"), 8, root + "gpgKeys.keyDatas[1]", ""},
+		{"no such file among keyrings", trust("{policyType: GPGKeys, gpgKeys: {keyPaths: [x.gpg]}}"), 8, root + "gpgKeys.keyPaths[0]", "no such file"},
+		{"too many keyrings", trust("{policyType: GPGKeys, gpgKeys: {keyDatas: [" + strings.Repeat(b64(pgp)+", ", 200) + "]}}"), 8, root + "gpgKeys.keyDatas", "at most"},
 		{"no keyring", trust("{policyType: GPGKeys, gpgKeys: {keyData: aGVsbG8=}}"), 8, root + "gpgKeys.keyData", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

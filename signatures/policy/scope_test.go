@@ -51,6 +51,13 @@ func TestFor(t *testing.T) {
 		"hub":          "index.docker.io/library",
 		"upper":        "Upper.Example.net:5000/a",
 		"upper-wild":   "'*.Upper.Example.net'",
+		"no-dot":       "registry:5000/team",
+		"ipv6":         "'[0:0::1]:5000'",
+		"ipv6-default": "'[::2]:443/team'",
+		"default-port": "'ports.example.org:443/team'",
+		"plain":        "'ports.example.org:80'",
+		"tls-no-dot":   "'registry:443'",
+		"one-of-hub":   "'docker.io:443/nginx:1.25'",
 	} {
 		doc += signaturestest.Document(name, "["+scope+"]", trust, "")
 	}
@@ -61,7 +68,7 @@ func TestFor(t *testing.T) {
 		"registry.example.com/a/b@sha256:" + hex64: "exact-digest",
 		"registry.example.com/a/bc":                "namespace",
 		"registry.example.com/ab":                  "host",
-		// A host without a port is no parent of one with a port, but a wildcard does not care about ports.
+		// A host without a port is not a parent of one with a port, but a wildcard does not care about ports.
 		"registry.example.com:5000/a/b": "host-port",
 		"registry.example.com:5001/a/b": "wildcard",
 		"x.eu.example.com/a":            "narrow-wild",
@@ -78,6 +85,30 @@ func TestFor(t *testing.T) {
 		"UPPER.example.net:5000/a/b":  "upper",
 		"X.UPPER.example.net/a":       "upper-wild",
 		"REGISTRY.example.com/a/b:v1": "exact-tag",
+		// So are the default port, and the other names of Docker Hub.
+		"registry.example.com:443/a/b:v1":                  "exact-tag",
+		"Registry.Example.com:443/a/b@sha256:" + hex64:     "exact-digest",
+		"docker.io:443/library/busybox:1":                  "hub",
+		"registry-1.docker.io/library/busybox:1":           "hub",
+		"Registry-1.Docker.io:443/busybox@sha256:" + hex64: "hub",
+		"index.docker.io:443/busybox":                      "hub",
+		"nginx:1.25":                                       "one-of-hub",
+		"registry-1.docker.io/library/nginx:1.25":          "one-of-hub",
+		"docker.io/nginx:1.26":                             "hub",
+		"ports.example.org/team/app":                       "default-port",
+		"ports.example.org:443/team/app":                   "default-port",
+		// Another port is another registry, also 80.
+		"ports.example.org:80/team/app": "plain",
+		"ports.example.org:81/team/app": "",
+		"registry:5000/team/app":        "no-dot",
+		"registry:5000/other":           "",
+		"REGISTRY:5000/team":            "no-dot",
+		"registry:443/team":             "tls-no-dot",
+		"[::1]:5000/x":                  "ipv6",
+		"[0::0:1]:5000/x:1":             "ipv6",
+		"[::1]/x":                       "",
+		"[::2]/team/x":                  "ipv6-default",
+		"[0::2]:443/team/x":             "ipv6-default",
 	} {
 		r, err := reference.Parse(ref)
 		if err != nil {
@@ -94,6 +125,20 @@ func TestFor(t *testing.T) {
 	var none *policy.Set
 	if none.For(reference.Reference{Host: "a.example.com", Repository: "x"}) != nil || none.Hash() != "" || none.Policies() != nil {
 		t.Error("a nil set is not empty")
+	}
+}
+
+// Two spellings of one scope in a policy are one. Both were needed while they were two.
+func TestScopesOfOneForm(t *testing.T) {
+	trust := signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil)
+	set := signaturestest.SetFrom(t, signaturestest.Document("p", "['a.example.com:443/x', a.example.com/x, docker.io, registry-1.docker.io]", trust, ""))
+	if diff := cmp.Diff([]string{"a.example.com/x", "docker.io"}, set.Policies()[0].Scopes); diff != "" {
+		t.Error(diff)
+	}
+	// Policies of two spellings share a scope, so both are demanded.
+	set = signaturestest.SetFrom(t, signaturestest.Document("p", "['a.example.com:443/x']", trust, "")+signaturestest.Document("q", "[a.example.com/x]", trust, ""))
+	if by := set.For(reference.Reference{Host: "a.example.com", Repository: "x", Tag: "v1"}); len(by) != 2 {
+		t.Errorf("%d policies", len(by))
 	}
 }
 
@@ -132,6 +177,16 @@ func TestIdentityMatch(t *testing.T) {
 		{"{matchPolicy: MatchRepository}", "a.example.com/x:v1", "", false},
 		{"{matchPolicy: MatchRepository}", "docker.io/library/busybox" + digest, "busybox", true},
 		{"{matchPolicy: MatchRepository}", "index.docker.io/library/busybox" + digest, "docker.io/busybox", true},
+
+		// A signed name that has port 443 is compared as containers/image compares it, and so is one of Docker Hub's API.
+		{"{matchPolicy: MatchRepository}", "a.example.com:443/x:v1", "a.example.com/x:v1", true},
+		{"{matchPolicy: MatchRepository}", "a.example.com:443/x:v1", "a.example.com:443/x:v1", false},
+		{"{matchPolicy: MatchRepository}", "registry-1.docker.io/library/busybox:1", "docker.io/library/busybox:1", true},
+		{"{matchPolicy: MatchRepository}", "docker.io/library/busybox:1", "registry-1.docker.io/library/busybox:1", false},
+		{"{matchPolicy: ExactRepository, exactRepository: {repository: 'a.example.com:443/x'}}", "a.example.com/x:v1", "a.example.com:443/x:v1", true},
+		{"{matchPolicy: ExactRepository, exactRepository: {repository: 'a.example.com:443/x'}}", "a.example.com/x:v1", "a.example.com/x:v1", false},
+		{"{matchPolicy: RemapIdentity, remapIdentity: {prefix: 'a.example.com:443', signedPrefix: 'a.example.com:443'}}", "a.example.com:443/x:v1", "a.example.com:443/x:v1", true},
+		{"{matchPolicy: RemapIdentity, remapIdentity: {prefix: 'a.example.com:443', signedPrefix: 'a.example.com:443'}}", "a.example.com/x:v1", "a.example.com/x:v1", false},
 
 		{exact, "mirror.example.com/busybox" + digest, "docker.io/library/busybox", true},
 		{exact, "mirror.example.com/busybox" + digest, "mirror.example.com/busybox", false},

@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
@@ -60,10 +62,15 @@ func enclosing(scope string) string {
 	return "*." + domain
 }
 
-// CanonicalScope returns a scope, or a prefix of one, with its host written as references write it: in lower case, and
-// Docker Hub as docker.io.
+// CanonicalScope returns a scope, or a prefix of one, in the form that references have: its host as reference.ParseHost
+// writes it, and an image with its tag or digest as reference.Parse does.
 func CanonicalScope(scope string) string {
 	host, path, hasPath := strings.Cut(scope, "/")
+	if hasPath && strings.ContainsAny(path, ":@") {
+		if r, err := reference.Parse(scope); err == nil {
+			return r.String()
+		}
+	}
 	if canonical, err := reference.ParseHost(host); err == nil {
 		host = canonical
 	} else {
@@ -73,4 +80,48 @@ func CanonicalScope(scope string) string {
 		host += "/" + path
 	}
 	return host
+}
+
+// signedScope returns a prefix of the names in signatures, which are compared as containers/image compares them.
+func signedScope(prefix string) string {
+	host, path, _ := strings.Cut(prefix, "/")
+	if r, err := reference.ParseSigned(host + "/x"); err == nil {
+		host = r.Host
+	}
+	return strings.TrimSuffix(host+"/"+path, "/")
+}
+
+// checkScope returns what is wrong with a scope that has no wildcard.
+func checkScope(scope string) error {
+	host, path, below := strings.Cut(scope, "/")
+	refuse := func(problem string) error {
+		return fmt.Errorf("%q is not host[:port], host[:port]/path, or one image with its tag or digest: %s", scope, problem)
+	}
+	switch {
+	case scope == "":
+		return refuse("it is empty")
+	case below && path == "":
+		return refuse("it ends in a slash")
+	case !strings.ContainsAny(host, ".:") && !strings.EqualFold(host, "localhost"):
+		image := "docker.io/library/" + host
+		if below {
+			image = "docker.io/" + scope
+		}
+		return refuse(fmt.Sprintf("%s has neither a dot nor a port, and is not localhost, so it would be a path on Docker Hub; write %s, or the host with its port, as in %s:5000", host, image, host))
+	}
+	_, err := reference.ParseHost(host)
+	var r reference.Reference
+	if err == nil && below {
+		r, err = reference.Parse(scope)
+	}
+	var e *reference.Error
+	switch {
+	case errors.As(err, &e) && e.Suggestion != "":
+		return refuse(fmt.Sprintf("%s; did you mean %q?", e.Problem, e.Suggestion))
+	case errors.As(err, &e):
+		return refuse(e.Problem)
+	case r.Tag != "" && r.Digest != "":
+		return refuse("it has both a tag and a digest, which no image matches")
+	}
+	return err
 }

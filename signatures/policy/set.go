@@ -37,6 +37,9 @@ type Policy struct {
 	// Attestations are demanded in place of a signature. If there are none, a signature is demanded.
 	Attestations []*attestation.Demand
 
+	// OwnSignatures tells that no signature of an index stands for one of its platforms.
+	OwnSignatures bool
+
 	// Admission says what becomes of pods whose images do not meet the policy.
 	Admission Admission
 
@@ -215,6 +218,23 @@ func (s *Set) Overrides(scope string) bool {
 		}
 		scope = enclosing(scope)
 	}
+}
+
+// Uncovered tells whether policies enforce something of the pods of a namespace, and none of them has the scope "*". Images
+// that no scope covers are then admitted, under whatever name: an address, or a host that another registry mirrors. With
+// the namespace "" it asks about ClusterImagePolicies alone.
+func (s *Set) Uncovered(namespace string) bool {
+	enforce := false
+	for _, p := range s.Policies() {
+		if p.Namespace != "" && p.Namespace != namespace {
+			continue
+		}
+		if slices.Contains(p.Scopes, catchAll) {
+			return false
+		}
+		enforce = enforce || p.Admission.Mode == "" || p.Admission.Mode == ModeEnforce
+	}
+	return enforce
 }
 
 // ForNamespaces tells whether there are policies of namespaces.

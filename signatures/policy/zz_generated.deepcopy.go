@@ -153,6 +153,16 @@ func (in *GPGKeys) DeepCopyInto(out *GPGKeys) {
 		*out = make([]byte, len(*in))
 		copy(*out, *in)
 	}
+	if in.KeyDatas != nil {
+		in, out := &in.KeyDatas, &out.KeyDatas
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
+	if in.KeyPaths != nil {
+		in, out := &in.KeyPaths, &out.KeyPaths
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	return
 }
 

@@ -18,6 +18,7 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/utils/clock"
 
+	"github.com/tidewaiter/tidewaiter/coreapi/pages"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
@@ -48,6 +49,8 @@ type Keeper struct {
 	loaded error                          // why the last read of the objects failed; errNotLoaded before the first
 	faults map[types.NamespacedName]fault // why objects are not in force
 	tally  tally
+
+	uncovered bool // as was logged
 }
 
 // stores are where the keeper reads and writes objects of a kind, and where it writes their status.
@@ -111,6 +114,11 @@ func (k *Keeper) Load(ctx context.Context) error {
 		close(k.ready)
 	}
 	k.faults = faults
+	if uncovered := set.Uncovered(""); uncovered != k.uncovered {
+		if k.uncovered = uncovered; uncovered {
+			slog.Warn("Policies enforce, and images that none of them covers are admitted: no ClusterImagePolicy has the scope \"*\"")
+		}
+	}
 	if set.Hash() != k.live.Set().Hash() {
 		k.live.Replace(set)
 		k.changed()
@@ -183,30 +191,36 @@ func (k *Keeper) awake() {
 	}
 }
 
+// objectList is a list of objects.
+type objectList interface {
+	runtime.Object
+	metav1.ListInterface
+}
+
 // each reads all objects, a page at a time.
 func (k *Keeper) each(ctx context.Context, use func(object)) error {
 	ctx = request.WithNamespace(ctx, metav1.NamespaceAll) // a request would say so
 	for _, kind := range []stores{k.cluster, k.namespaced} {
-		options := &internalversion.ListOptions{Limit: pageSize}
-		for more := true; more; more = options.Continue != "" {
-			list, err := kind.objects.List(ctx, options)
+		err := pages.Each(ctx, metav1.ListOptions{Limit: pageSize}, func(ctx context.Context, o metav1.ListOptions) (objectList, error) {
+			list, err := kind.objects.List(ctx, &internalversion.ListOptions{Limit: o.Limit, Continue: o.Continue})
 			if err != nil {
-				return err
+				return nil, err
 			}
-			if err := meta.EachListItem(list, func(o runtime.Object) error { use(o.(object)); return nil }); err != nil {
-				return err
-			}
-			options.Continue = list.(metav1.ListInterface).GetContinue()
+			return list.(objectList), nil
+		}, func(list objectList) error {
+			return meta.EachListItem(list, func(o runtime.Object) error { use(o.(object)); return nil })
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// admit tells whether a policy can be in force together with the others.
-func (k *Keeper) admit(p *policy.Policy) error {
+// with returns the policies in force with p among them. An error tells that p cannot be in force together with the others.
+func (k *Keeper) with(p *policy.Policy) (*policy.Set, error) {
 	others := slices.DeleteFunc(k.live.Set().Policies(), func(o *policy.Policy) bool { return o.Key() == p.Key() })
-	_, err := policy.NewSet(append(others, p))
-	return err
+	return policy.NewSet(append(others, p))
 }
 
 // full tells whether there are as many policies as are allowed.

@@ -205,10 +205,17 @@ func (k *Keeper) conditions(o object, set *policy.Set, p *policy.Policy, f fault
 	return conditions
 }
 
+// uncovered warns that what no policy covers is admitted.
+const uncovered = `images that no policy covers are admitted: no policy has the scope "*"`
+
 // applied tells where a policy is in force.
 func applied(set *policy.Set, p *policy.Policy) (status metav1.ConditionStatus, reason, message string) {
 	if p.Namespace == "" {
-		return metav1.ConditionTrue, ReasonInForce, "images in its scopes, and in no more specific ones, are judged by it"
+		message = "images in its scopes, and in no more specific ones, are judged by it"
+		if set.Uncovered("") {
+			message += "; " + uncovered
+		}
+		return metav1.ConditionTrue, ReasonInForce, message
 	}
 	var overridden []string
 	for _, scope := range p.Scopes {
@@ -218,6 +225,9 @@ func applied(set *policy.Set, p *policy.Policy) (status metav1.ConditionStatus, 
 	}
 	switch message = fmt.Sprintf("for the pods of namespace %s, images in its scopes that no ClusterImagePolicy covers are judged by it", p.Namespace); len(overridden) {
 	case 0:
+		if set.Uncovered(p.Namespace) {
+			message += "; " + uncovered
+		}
 		return metav1.ConditionTrue, ReasonInForce, message
 	case len(p.Scopes):
 		return metav1.ConditionFalse, ReasonOverridden, "a ClusterImagePolicy covers each of its scopes and stands before it"

@@ -96,7 +96,7 @@ func (s strategy) validateSpec(p object) field.ErrorList {
 	}
 	parsed, err := policy.New(p.GetNamespace(), p.GetName(), p.spec())
 	if err == nil {
-		err = s.keeper.admit(parsed)
+		_, err = s.keeper.with(parsed)
 	}
 	return fieldErrors(err)
 }
@@ -127,17 +127,23 @@ func fieldErrors(err error) field.ErrorList {
 // Canonicalize has nothing to do.
 func (strategy) Canonicalize(runtime.Object) {}
 
-// WarningsOnCreate says at once what the status will say about a policy that nothing can meet.
+// WarningsOnCreate says at once what the status will say about a policy that nothing can meet, or that leaves what no policy
+// covers alone.
 func (s strategy) WarningsOnCreate(_ context.Context, obj runtime.Object) []string {
 	p := obj.(object)
 	parsed, err := policy.New(p.GetNamespace(), p.GetName(), p.spec())
 	if err != nil {
 		return nil
 	}
+	var warnings []string
 	if err := parsed.Usable(s.keeper.clock.Now()); err != nil {
-		return []string{"no signature can meet this policy: " + err.Error()}
+		warnings = append(warnings, "no signature can meet this policy: "+err.Error())
 	}
-	return nil
+	parsed.Admission = admissionOf(p)
+	if set, err := s.keeper.with(parsed); err == nil && set.Uncovered(p.GetNamespace()) {
+		warnings = append(warnings, uncovered)
+	}
+	return warnings
 }
 
 // WarningsOnUpdate is WarningsOnCreate for a spec that changes.

@@ -18,7 +18,10 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
+	"github.com/tidewaiter/tidewaiter/coreapi/pages"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/web/warn"
 )
 
 const (
@@ -76,7 +79,7 @@ type Progress struct {
 	Changed    int64 `json:"changed"`
 	Failed     int64 `json:"failed"`
 	Unreadable int64 `json:"unreadable,omitempty"`
-	// Verified counts the Images examined by their verdict: True, False, Unknown, Unsigned.
+	// Verified counts the Images examined by their verdict: True, ByIndex, False, Unknown, Unsigned, NoPolicy.
 	Verified map[string]int64 `json:"verified"`
 	// Error is why the sweep could not go on.
 	Error string `json:"error,omitempty"`
@@ -84,6 +87,10 @@ type Progress struct {
 
 // Sweeper keeps verdicts up to date. New makes one.
 type Sweeper struct {
+	// Runs tells whether pods use an image; may be nil.
+	Runs func(digest string) bool
+
+	fallen warn.Limiter
 	// Tally, if set before the first sweep, counts with it.
 	Tally Tally
 
@@ -236,44 +243,22 @@ func (s *Sweeper) Sweep(ctx context.Context, everything bool) error {
 
 // pages reads all Images. It pauses after each stretch, but not during the first prompt Images.
 func (s *Sweeper) pages(ctx context.Context, everything bool, prompt int) error {
-	opts := metav1.ListOptions{Limit: pageSize}
-	single := 0 // Images to be read one by one
 	began, since := s.clock.Now(), 0
-	for {
-		if opts.Limit = pageSize; single > 0 {
-			opts.Limit = 1
-			single--
-		}
-		list, err := s.images.List(ctx, opts)
-		switch next := continueOf(err); {
-		case next == "":
-		case apierrors.IsResourceExpired(err):
-			// The sweep took longer than old revisions are kept. It goes on where it was, with Images as they are now.
-			opts.Continue = next
-			continue
-		case opts.Limit > 1:
-			// The Images before the one that cannot be read are read one by one.
-			single = pageSize
-			continue
-		default:
-			s.unreadable(ctx, err)
-			opts.Continue = next
-			continue
-		}
+	list := func(ctx context.Context, options metav1.ListOptions) (*imagev1.ImageList, error) {
+		list, err := s.images.List(ctx, options)
 		if err != nil {
-			return fmt.Errorf("listing images: %w", err)
+			err = fmt.Errorf("listing images: %w", err)
 		}
+		return list, err
+	}
+	return pages.EachReadable(ctx, metav1.ListOptions{Limit: pageSize}, list, func(list *imagev1.ImageList) error {
 		s.counted(list)
-		if err := s.page(ctx, list.Items, everything); err != nil {
+		if err := s.page(ctx, list.Items, everything); err != nil || list.Continue == "" {
 			return err
 		}
-		if list.Continue == "" {
-			return nil
-		}
-		opts.Continue = list.Continue
 		prompt -= len(list.Items)
 		if since += len(list.Items); since < stretch {
-			continue
+			return nil
 		}
 		if prompt <= 0 {
 			if err := s.pause(ctx, s.clock.Since(began)); err != nil {
@@ -281,7 +266,8 @@ func (s *Sweeper) pages(ctx context.Context, everything bool, prompt int) error 
 			}
 		}
 		began, since = s.clock.Now(), 0
-	}
+		return nil
+	}, s.unreadable)
 }
 
 // page brings Images up to date, a few at a time: writers that meet share a commit of the database.
@@ -299,18 +285,8 @@ func (s *Sweeper) page(ctx context.Context, images []imagev1.Image, everything b
 	return group.Wait()
 }
 
-// continueOf returns the token with which a list can go on after it has expired or met an Image that cannot be read; ""
-// for any other error.
-func continueOf(err error) string {
-	var status apierrors.APIStatus
-	if (apierrors.IsResourceExpired(err) || apierrors.IsStoreReadError(err)) && errors.As(err, &status) {
-		return status.Status().Continue
-	}
-	return ""
-}
-
 // unreadable notes an Image that is skipped.
-func (s *Sweeper) unreadable(ctx context.Context, err error) {
+func (s *Sweeper) unreadable(err error) {
 	slog.Error("Verifying signatures again passes over what cannot be read", "err", err)
 	s.metrics.examined.WithLabelValues(resultUnreadable).Inc()
 	s.mu.Lock()
@@ -348,6 +324,7 @@ func (s *Sweeper) counted(list *imagev1.ImageList) {
 // examine brings one Image up to date. It returns an error only if ctx is done: other errors are counted and logged.
 func (s *Sweeper) examine(ctx context.Context, image *imagev1.Image, everything bool) error {
 	result := resultUnchanged
+	before, _, _ := signatures.Summary(image)
 	image, changed, err := s.update(ctx, image, func(image *imagev1.Image) bool { return everything && isJudged(image) || s.judge.Stale(image) })
 	switch {
 	case ctx.Err() != nil:
@@ -359,6 +336,9 @@ func (s *Sweeper) examine(ctx context.Context, image *imagev1.Image, everything 
 		result = resultChanged
 	}
 	verified, _, expiry := signatures.Summary(image)
+	if verified != before {
+		s.tell(image.Name, before, verified)
+	}
 	s.followers.check(image)
 	if s.Tally != nil {
 		s.Tally.Count(image)
@@ -380,6 +360,16 @@ func (s *Sweeper) examine(ctx context.Context, image *imagev1.Image, everything 
 	s.metrics.examined.WithLabelValues(result).Inc()
 	s.metrics.remaining.Set(float64(s.progress.Total - s.progress.Examined))
 	return nil
+}
+
+// tell logs that a verdict has changed, as a warning if what runs is no longer verified.
+func (s *Sweeper) tell(image, before, verified string) {
+	lost := before == verdicts.VerifiedTrue || before == verdicts.ByIndex
+	if lost && (verified == verdicts.VerifiedFalse || verified == verdicts.Unsigned) && s.Runs != nil && s.Runs(image) {
+		s.fallen.Warn(image, "An image that pods use is no longer verified: tidewaiter describe says why, and where it runs", "image", image, "verdict", verified, "before", before)
+		return
+	}
+	slog.Info("A verdict changed", "image", image, "verdict", verified, "before", before)
 }
 
 // isJudged tells whether an image has anything to judge again. An image without signatures has not: its verdict is that of

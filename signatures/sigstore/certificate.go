@@ -183,7 +183,7 @@ func (v *CertificateVerifier) diagnose(s *Signature, material root.TrustedMateri
 	if sigErr := k.verify(s); errors.Is(sigErr, errNeedsManifest) {
 		return evidence.Fail(evidence.UnsupportedFormat, "%w", sigErr)
 	} else if sigErr != nil {
-		return evidence.Fail(evidence.InvalidSignature, "does not verify under %s: %w", describe(s.leaf), sigErr)
+		return evidence.Fail(evidence.InvalidSignature, "does not verify under %s: %w", describe(s.leaf), plainly(sigErr))
 	}
 	if f := v.demands.missing(s); f != nil {
 		return f.AsAuthentic(true)

@@ -90,7 +90,7 @@ func (v *CertificateVerifier) verifyOld(s *Signature, material root.TrustedMater
 		return nil, v.diagnose(s, material, err)
 	}
 	if err := k.verify(s); err != nil {
-		return nil, evidence.Fail(evidence.InvalidSignature, "does not verify under %s: %w", describe(s.leaf), err)
+		return nil, evidence.Fail(evidence.InvalidSignature, "does not verify under %s: %w", describe(s.leaf), plainly(err))
 	}
 	entry, err := s.old.promised(v.material.RekorLogs(), nil, s.leaf)
 	if err != nil {

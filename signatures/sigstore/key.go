@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/sigstore/sigstore-go/pkg/root"
@@ -115,6 +116,16 @@ func (k *key) verify(s *Signature) error {
 	return first
 }
 
+var errDamaged = errors.New("the signature is damaged, or over something else")
+
+// plainly says what an error of a library means that only speaks of how signatures are encoded.
+func plainly(err error) error {
+	if text := err.Error(); strings.Contains(text, "ASN.1") || strings.Contains(text, "verification error") {
+		return errDamaged
+	}
+	return err
+}
+
 // madeWith tells whether the signature itself names the key, by hint, certificate or log entry. If it does not, a
 // signature of another key and one that was tampered with look the same.
 func (k *key) madeWith(s *Signature) bool {
@@ -207,9 +218,9 @@ func (v *KeyVerifier) verify(s *Signature) (*evidence.Evidence, error) {
 		case errors.Is(err, errNeedsManifest):
 			return nil, evidence.Fail(evidence.UnsupportedFormat, "%w", err)
 		case v.key.madeWith(s):
-			return nil, evidence.Fail(evidence.InvalidSignature, "names key %s but does not verify under it: %w", v.key.id, err)
+			return nil, evidence.Fail(evidence.InvalidSignature, "names key %s but does not verify under it: %w", v.key.id, plainly(err))
 		}
-		return nil, evidence.Fail(evidence.NoMatchingKey, "does not verify under key %s: %w", v.key.id, err)
+		return nil, evidence.Fail(evidence.NoMatchingKey, "signed by another key than %s, or damaged", v.key.id) // nothing tells which
 	}
 	e := &evidence.Evidence{KeyID: v.key.id}
 	if v.verifier == nil {

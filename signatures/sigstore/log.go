@@ -6,9 +6,12 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/sigstore/sigstore-go/pkg/root"
+	"github.com/sigstore/sigstore-go/pkg/tlog"
 
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
@@ -30,20 +33,34 @@ func logOf(public *ecdsa.PublicKey) (map[string]*root.TransparencyLog, error) {
 	}}, nil
 }
 
-// verifiedEntry describes the entry that sigstore-go has verified: the first of a known log. sigstore-go skips entries
-// of unknown logs, and any other wrong entry fails the whole signature.
+// verifiedEntry describes the entry that sigstore-go has verified: the first of a known log whose promise, if it has one, is
+// good. sigstore-go skips entries of unknown logs and those with a bad promise, and any other wrong entry fails the whole
+// signature.
 func verifiedEntry(s *Signature, logs map[string]*root.TransparencyLog) *evidence.LogEntry {
 	for _, e := range s.logs {
 		id := hex.EncodeToString(e.GetLogId().GetKeyId())
 		if _, ok := logs[id]; !ok {
 			continue
 		}
-		// Only a promise signs the time and the index in the log. Without a promise they are mere numbers beside the
-		// entry, and what is proved is the index in the tree of the proof.
+		// Only a promise signs the time, and the index in the log.
 		if len(e.GetInclusionPromise().GetSignedEntryTimestamp()) > 0 {
+			entry, err := tlog.ParseTransparencyLogEntry(e)
+			if err != nil || tlog.VerifySET(entry, logs) != nil {
+				continue
+			}
 			return &evidence.LogEntry{ID: id, Index: e.GetLogIndex(), Time: time.Unix(e.GetIntegratedTime(), 0).UTC()}
 		}
-		return &evidence.LogEntry{ID: id, Index: e.GetInclusionProof().GetLogIndex()}
+		// Without a promise the index is that for which inclusion was proved. It is the entry's, unless the log signed its
+		// checkpoint as logs of version 1 do: there it is the index in the tree of the proof. The other one is a mere number.
+		index := e.GetLogIndex()
+		if origin, _, _ := strings.Cut(e.GetInclusionProof().GetCheckpoint().GetEnvelope(), "\n"); treeID.MatchString(origin) {
+			index = e.GetInclusionProof().GetLogIndex()
+		}
+		return &evidence.LogEntry{ID: id, Index: index}
 	}
 	return nil
 }
+
+// treeID ends the first line of a checkpoint of a log of version 1. sigstore-go tells the versions apart by it (verify/tlog.go,
+// hasRekorV1STH).
+var treeID = regexp.MustCompile(`^.* - \d+$`)

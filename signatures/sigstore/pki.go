@@ -47,10 +47,13 @@ func (v *PKIVerifier) verify(s *Signature, now time.Time) (*evidence.Evidence, e
 	if err != nil {
 		var invalid x509.CertificateInvalidError
 		_, issuedErr := v.chains(s, s.leaf.NotBefore)
-		if errors.As(err, &invalid) && invalid.Reason == x509.Expired && issuedErr == nil {
-			f := expired(s, "%s or its CA is not valid now: %w", describe(s.leaf), err)
-			f.Expired = !now.Before(s.leaf.NotBefore)
-			return nil, f
+		if errors.As(err, &invalid) && invalid.Reason == x509.Expired {
+			if issuedErr == nil {
+				f := expired(s, "%s or its CA is not valid now: %w", describe(s.leaf), validity(invalid.Cert))
+				f.Expired = !now.Before(s.leaf.NotBefore)
+				return nil, f
+			}
+			err = issuedErr
 		}
 		return nil, evidence.Fail(evidence.NoMatchingKey, "%s is not from a CA of the policy: %w", describe(s.leaf), err)
 	}
@@ -61,7 +64,7 @@ func (v *PKIVerifier) verify(s *Signature, now time.Time) (*evidence.Evidence, e
 	if err := k.verify(s); errors.Is(err, errNeedsManifest) {
 		return nil, evidence.Fail(evidence.UnsupportedFormat, "%w", err)
 	} else if err != nil {
-		return nil, evidence.Fail(evidence.InvalidSignature, "does not verify under %s: %w", describe(s.leaf), err)
+		return nil, evidence.Fail(evidence.InvalidSignature, "does not verify under %s: %w", describe(s.leaf), plainly(err))
 	}
 	e := certificateEvidence(s.leaf)
 	e.NotAfter = lastValid(chains)
@@ -69,6 +72,12 @@ func (v *PKIVerifier) verify(s *Signature, now time.Time) (*evidence.Evidence, e
 		return nil, &evidence.Failure{Reason: evidence.SubjectMismatch, Authentic: true, Evidence: e, Err: err}
 	}
 	return e, nil
+}
+
+// validity is the error about a certificate that is not valid now. It takes the place of the one of x509, which says when that
+// is: a message that changes each time has the Image written each time.
+func validity(c *x509.Certificate) error {
+	return fmt.Errorf("the certificate of %q is valid from %s to %s", subjectName(c), c.NotBefore.UTC().Format(time.RFC3339), c.NotAfter.UTC().Format(time.RFC3339))
 }
 
 func (v *PKIVerifier) chains(s *Signature, at time.Time) ([][]*x509.Certificate, error) {

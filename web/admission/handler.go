@@ -22,14 +22,17 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/web/limits"
 	"github.com/tidewaiter/tidewaiter/web/warn"
 )
 
 // Path is where reviews are sent. The name of a cluster may follow it, and says whose pods the review is about.
 const Path = "/apis/tidewaiter.dev/v1/admissionreviews"
 
+// maxReview is the size of an AdmissionReview in bytes: JSON of a pod as it is and as it was, each as large as etcd takes it.
+const maxReview = 6 << 20
+
 const (
-	maxReview      = 6 << 20          // bytes: JSON of a pod as it is and as it was, each as large as etcd takes it
 	defaultTimeout = 10 * time.Second // Kubernetes' own
 	maxTimeout     = 30 * time.Second // Kubernetes' own
 	pollInterval   = 100 * time.Millisecond
@@ -184,7 +187,7 @@ func (h *Handler) judge(ctx context.Context, cluster string, in *review, deadlin
 	return found, true, h.await(ctx, p, found, deadline)
 }
 
-// parse reads an image as the kubelet pulls it. It returns the zero Reference for text that is no reference.
+// parse reads an image as the kubelet pulls it. It returns the zero Reference for text that is not a reference.
 func parse(image string) reference.Reference {
 	ref, err := reference.Parse(image)
 	if err != nil {
@@ -196,6 +199,7 @@ func parse(image string) reference.Reference {
 // await asks for the import of what is missing, and returns when everything is known or nothing is left to wait for. If the
 // caller has gone away, its places are kept until the deadline.
 func (h *Handler) await(ctx context.Context, p Pod, found []finding, deadline time.Time) error {
+	defer limits.Pause(ctx)()
 	var leave []func()
 	defer func() {
 		all := func() {

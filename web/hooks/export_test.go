@@ -18,8 +18,5 @@ func (h *Handler) Held(receiver string) (n, bytes int) {
 	if rc == nil {
 		rc = h.nobody
 	}
-	b := rc.unknown
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.held), b.bytes
+	return rc.unknown.Held()
 }

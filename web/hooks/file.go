@@ -15,26 +15,30 @@ import (
 const (
 	maxFileBytes = 256 << 10
 	maxSecrets   = 8
+	// retryFile is how long a file that cannot be used is left alone before it is read again.
+	retryFile = time.Second
 )
 
 // reloadedFile holds the parsed content of a file, and reads the file again when it has
-// changed. If the file goes missing or bad later, the last good value stays in force.
+// changed. If the file goes missing or bad later, the last good value stays in force, and the
+// file is read again every second.
 type reloadedFile[T any] struct {
 	path  string
 	open  func(path string) (*os.File, error)
 	parse func([]byte) (T, error)
+	now   func() time.Time
 	fixed bool // there is no file
 
-	mu      sync.Mutex
-	value   T
-	size    int64
-	modTime time.Time
-	missing bool // said once, not once a request
+	mu     sync.Mutex
+	value  T
+	seen   os.FileInfo // the file when it was looked at, nil if it was not there
+	failed string      // why it could not be used then, which is said once; empty if it could
+	tried  time.Time   // when it failed
 }
 
 // newReloadedFile reads the file with open: trusted.OpenSecret or trusted.Open.
-func newReloadedFile[T any](path string, open func(string) (*os.File, error), parse func([]byte) (T, error)) (*reloadedFile[T], error) {
-	c := &reloadedFile[T]{path: path, open: open, parse: parse}
+func newReloadedFile[T any](path string, open func(string) (*os.File, error), parse func([]byte) (T, error), now func() time.Time) (*reloadedFile[T], error) {
+	c := &reloadedFile[T]{path: path, open: open, parse: parse, now: now}
 	return c, c.load()
 }
 
@@ -45,20 +49,27 @@ func (c *reloadedFile[T]) get() T {
 	if c.fixed {
 		return c.value
 	}
-	fi, err := os.Stat(c.path)
-	switch {
-	case err != nil:
-		if !c.missing {
-			slog.Error("Keeping what was read before from a webhook receiver's file", "err", err)
-		}
-		c.missing = true
-	case c.missing || fi.Size() != c.size || !fi.ModTime().Equal(c.modTime):
-		c.missing = false
-		if err := c.load(); err != nil {
-			slog.Error("Keeping what was read before from a webhook receiver's file", "err", err)
-			c.size, c.modTime = fi.Size(), fi.ModTime()
-		}
+	now, err := os.Stat(c.path)
+	if err != nil {
+		now = nil
 	}
+	before := c.seen
+	c.seen = now
+	changed := (now == nil) != (before == nil) || now != nil && (!os.SameFile(now, before) || now.Size() != before.Size() || !now.ModTime().Equal(before.ModTime()))
+	if !changed && (c.failed == "" || c.now().Sub(c.tried) < retryFile) {
+		return c.value
+	}
+	if err == nil {
+		err = c.load()
+	}
+	if err == nil {
+		c.failed = ""
+		return c.value
+	}
+	if changed || c.failed != err.Error() {
+		slog.Error("Keeping what was read before from a webhook receiver's file, which is tried again", "err", err)
+	}
+	c.failed, c.tried = err.Error(), c.now()
 	return c.value
 }
 
@@ -84,7 +95,7 @@ func (c *reloadedFile[T]) load() error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.path, err)
 	}
-	c.value, c.size, c.modTime = v, fi.Size(), fi.ModTime()
+	c.value, c.seen = v, fi
 	return nil
 }
 

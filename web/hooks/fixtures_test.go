@@ -1,8 +1,10 @@
 package hooks_test
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -11,7 +13,34 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
+
+// A payload of another type is called that in the log, with the receiver's name.
+func TestPayloadOfAnotherTypeIsNamed(t *testing.T) {
+	for sent, byName := range fixtures(t) {
+		if sent != "distribution" {
+			continue
+		}
+		for _, f := range byName {
+			if len(f.Jobs) == 0 {
+				continue
+			}
+			var log bytes.Buffer
+			dir := t.TempDir()
+			h, err := hooks.New(hooks.Options{Receivers: []hooks.Receiver{newReceiver(t, dir, "harbor", f.Hosts...)}, Dir: dir, Spool: &memorySpool{}, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			serve(t, h, newRequest(t, "harbor", testSecret, f.Body))
+			if !strings.Contains(log.String(), "receiver=harbor") || !strings.Contains(log.String(), "this is a payload of type distribution, and the receiver is of type harbor") {
+				t.Errorf("the log has %q", log.String())
+			}
+			return
+		}
+	}
+	t.Error("no payload of distribution")
+}
 
 // TestPayloads delivers every vendor's documented payloads, the traps among
 // them, and compares what reaches the spool.

@@ -24,8 +24,29 @@ import (
 // receivers that do not exist.
 const ReceiverAnnotation = "tidewaiter.dev/receiver"
 
+// bodies are the bodies of one kind that a receiver holds.
+type bodies struct {
+	*limits.Bodies
+	most int // bytes of one
+}
+
+func newBodies(most int) *bodies {
+	return &bodies{limits.NewBodies(maxBodies, max(maxHeldBytes, 2*(most+1))), most}
+}
+
 // maxEvents bounds the events of a delivery.
 const maxEvents = 1000
+
+// Bounds of bodies.
+const (
+	maxBodyBytes = 1 << 20 // unless vendor.maxBody says otherwise
+	// maxBodies is how many bodies of one kind a receiver holds at once. maxHeldBytes
+	// is how many bytes they may take, or two of the largest if that is more.
+	maxBodies    = 1024
+	maxHeldBytes = 32 << 20
+	// bodyTimeout is how long a sender may take to send its body.
+	bodyTimeout = 10 * time.Second
+)
 
 // Options of New.
 type Options struct {
@@ -140,6 +161,8 @@ func (h *Handler) warn(r *http.Request, receiver string, out outcome) {
 	case out.Refused[reasonHost] > 0:
 		h.refused.Warn(receiver, "a webhook tells of a registry that its receiver is not for", "receiver", receiver, "host", out.host, "address", r.RemoteAddr, "events", out.Refused[reasonHost],
 			"do", "if the registry is yours, name its host in the receiver's hosts")
+	case out.mistake != "":
+		h.refused.Warn(receiver, "a webhook tells of nothing that its receiver understands", "receiver", receiver, "address", r.RemoteAddr, "why", out.mistake)
 	}
 }
 
@@ -149,6 +172,7 @@ type outcome struct {
 	status  int
 	err     error          // for the log
 	host    string         // a host that was refused, for the log
+	mistake string         // what is wrong with a payload, for the log
 	Message string         `json:"message,omitempty"`
 	Queued  int            `json:"queued"`
 	Refused map[string]int `json:"refused,omitempty"` // by reason
@@ -172,15 +196,15 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rc *receiver, to
 		}
 		held = rc.unknown
 	}
-	body, err := held.read(w, r, h.timeout)
-	defer body.release()
+	body, err := held.Read(w, r, limits.Address(r.RemoteAddr), held.most, h.timeout, nil)
+	defer body.Release()
 	if err != nil {
-		if unproved && !errors.Is(err, errBusy) {
+		if unproved && !errors.Is(err, limits.ErrBusy) {
 			err = fmt.Errorf("%w: %w", errUnauthorized, err) // the log tells the rest; the answer does not
 		}
 		return failed(err)
 	}
-	b := body.buf
+	b := body.Bytes()
 	if unproved {
 		signer := rc
 		if len(signatures) == 0 {
@@ -199,8 +223,10 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rc *receiver, to
 	events, err := rc.vendor.decode(&delivery{header: r.Header, body: b, hosts: rc.hosts})
 	if err != nil {
 		out.Refused[reasonMalformed]++
+		out.mistake = mistake(rc, r.Header, b, err)
 	} else if len(events) == 0 {
 		out.Refused[reasonAction]++
+		out.mistake = mistake(rc, r.Header, b, nil)
 	}
 	if len(events) > maxEvents {
 		return failed(errTooManyEvents)
@@ -235,6 +261,23 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rc *receiver, to
 	return out
 }
 
+// mistake says of what type a payload is that a receiver cannot decode, or in which it finds nothing; "" if nothing is wrong.
+func mistake(rc *receiver, header http.Header, body []byte, err error) string {
+	for _, name := range append([]string{"distribution"}, Types()...) { // of which others are dialects
+		v := vendors[name]
+		if v.decode == nil || name == rc.Type {
+			continue
+		}
+		if events, err := v.decode(&delivery{header: header, body: body, hosts: rc.hosts}); err == nil && len(events) > 0 {
+			return fmt.Sprintf("this is a payload of type %s, and the receiver is of type %s: change the type of one of them", name, rc.Type)
+		}
+	}
+	if err == nil {
+		return "" // it tells of something else than pushes
+	}
+	return fmt.Sprintf("this is not a payload of type %s: %v", rc.Type, err)
+}
+
 var (
 	errNotJSON       = errors.New("the body is not JSON; set the content type of the hook to application/json")
 	errTooManyEvents = fmt.Errorf("the body holds over %d events; send fewer at a time", maxEvents)
@@ -246,11 +289,11 @@ func failed(err error) outcome {
 	switch {
 	case errors.Is(err, errUnauthorized):
 		out.status, out.Message = http.StatusUnauthorized, errUnauthorized.Error()
-	case errors.Is(err, errTooLarge), errors.Is(err, errTooManyEvents):
+	case errors.Is(err, limits.ErrTooLarge), errors.Is(err, errTooManyEvents):
 		out.status = http.StatusRequestEntityTooLarge
-	case errors.Is(err, errSlow):
+	case errors.Is(err, limits.ErrSlow):
 		out.status = http.StatusRequestTimeout
-	case errors.Is(err, errBusy):
+	case errors.Is(err, limits.ErrBusy):
 		out.status = http.StatusServiceUnavailable
 	default: // not JSON, or cut off on the way
 		out.status = http.StatusBadRequest

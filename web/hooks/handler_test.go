@@ -3,6 +3,7 @@ package hooks_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 	testclock "k8s.io/utils/clock/testing"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
@@ -78,6 +80,29 @@ func TestStatus(t *testing.T) {
 				t.Errorf("status %d with %d jobs", status, got)
 			}
 		})
+	}
+}
+
+// An event of zot holds the pushed manifest, however large that may be and however many bytes each of its own takes in JSON. No
+// other type takes as much.
+func TestEventsWithWholeManifests(t *testing.T) {
+	t.Parallel()
+	digest := "sha256:" + strings.Repeat("a", 64)
+	for text, want := range map[string]int{strings.Repeat("<", manifest.MaxManifestSize): 202, strings.Repeat("<", manifest.MaxManifestSize+(1<<18)): 413} {
+		body, err := json.Marshal(map[string]any{"name": "golang", "reference": "1.20", "digest": digest, "manifest": text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for typ, want := range map[string]int{"zot": want, "generic": 413} {
+			dir, spool := t.TempDir(), &memorySpool{}
+			h := newHandler(t, dir, spool, newReceiver(t, dir, typ, "r.example.com"))
+			r := newRequest(t, typ, testSecret, body)
+			r.Header.Set("Ce-Type", "zotregistry.image.updated")
+			status, _ := serve(t, h, r)
+			if got := len(spool.take()); status != want || (got == 1) != (want == 202) {
+				t.Errorf("%s: %d bytes are answered %d with %d jobs, want %d", typ, len(body), status, got, want)
+			}
+		}
 	}
 }
 

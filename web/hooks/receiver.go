@@ -1,6 +1,7 @@
 package hooks
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -60,6 +61,9 @@ type vendor struct {
 	// oneHost is set for payloads that name no host. The receiver must then have
 	// exactly one.
 	oneHost bool
+	// maxBody is how many bytes a body may have whose sender has proved that it knows the
+	// secret; 0 is maxBodyBytes.
+	maxBody int
 	// decode reads a body that is known to be JSON. An error means that the body does
 	// not have the vendor's shape. The events hold the payload's values, unchecked and
 	// without a Receiver. Events that do not matter may be left out, or have the
@@ -74,7 +78,7 @@ var vendors = map[string]vendor{
 	"dockerhub":    dockerHub,
 	"ecr":          ecr,
 	"gar":          gar,
-	"generic":      generic,
+	Generic:        generic,
 	"gitea":        gitea,
 	"github":       gitHub,
 	"gitlab":       distribution, // GitLab's registry is distribution
@@ -83,6 +87,9 @@ var vendors = map[string]vendor{
 	"quay":         quay,
 	"zot":          zot,
 }
+
+// Generic is the type of receivers that scripts tell of pushes. All others are told by registries.
+const Generic = "generic"
 
 // Types returns the values that Receiver.Type may have, sorted.
 func Types() []string {
@@ -170,7 +177,7 @@ type receiver struct {
 func newNobody(now func() time.Time) *receiver {
 	return &receiver{
 		vendor: vendor{auth: auth{secret: true}, header: "Authorization"}, Receiver: Receiver{Header: "Authorization"}, now: now,
-		secret: &reloadedFile[[]string]{fixed: true, value: []string{rand.Text()}}, known: newBodies(), unknown: newBodies(),
+		secret: &reloadedFile[[]string]{fixed: true, value: []string{rand.Text()}}, known: newBodies(maxBodyBytes), unknown: newBodies(maxBodyBytes),
 	}
 }
 
@@ -180,9 +187,9 @@ func newReceiver(r Receiver, dir string, now func() time.Time, nobodys *bodies) 
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
-	rc := &receiver{Receiver: r, vendor: vendors[r.Type], now: now, known: newBodies(), unknown: nobodys}
+	rc := &receiver{Receiver: r, vendor: vendors[r.Type], now: now, known: newBodies(cmp.Or(vendors[r.Type].maxBody, maxBodyBytes)), unknown: nobodys}
 	if len(rc.vendor.auth.hmac) > 0 {
-		rc.unknown = newBodies()
+		rc.unknown = newBodies(maxBodyBytes)
 	}
 	for _, h := range r.Hosts {
 		host, err := reference.ParseHost(h)
@@ -202,13 +209,13 @@ func newReceiver(r Receiver, dir string, now func() time.Time, nobodys *bodies) 
 	}
 	var err error
 	if rc.vendor.auth.oidc {
-		rc.keys, err = newReloadedFile(abs(r.OIDC.KeysFile), trusted.Open, parseKeySet)
+		rc.keys, err = newReloadedFile(abs(r.OIDC.KeysFile), trusted.Open, parseKeySet, now)
 	} else {
 		parse := parseSecrets
 		if rc.vendor.auth.path {
 			parse = parsePathTokens
 		}
-		rc.secret, err = newReloadedFile(abs(r.SecretFile), trusted.OpenSecret, parse)
+		rc.secret, err = newReloadedFile(abs(r.SecretFile), trusted.OpenSecret, parse, now)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("receiver %q: %w", r.Name, err)

@@ -7,6 +7,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
+// maxManifest is the size of the largest manifest that is imported.
+const maxManifest = 4 << 20
+
 // zot sends CloudEvents in binary mode: the attributes are headers, the body is the
 // data. It names no host, so the receiver must. The prefix of its types can be
 // configured; the default is "zotregistry".
@@ -15,6 +18,8 @@ var zot = vendor{
 	auth:    auth{secret: true},
 	header:  "Authorization",
 	oneHost: true,
+	// An event holds the whole manifest as a text of JSON, in which a byte takes up to six.
+	maxBody: 6*maxManifest + maxBodyBytes,
 	decode: func(d *delivery) ([]push.Event, error) {
 		var action push.Action
 		switch t := d.header.Get("Ce-Type"); {
@@ -26,10 +31,11 @@ var zot = vendor{
 			return nil, nil
 		}
 		var p struct {
-			Name      string `json:"name"`
-			Reference string `json:"reference"` // a tag or a digest
-			Digest    string `json:"digest"`
-			MediaType string `json:"mediaType"`
+			Name      string          `json:"name"`
+			Reference string          `json:"reference"` // a tag or a digest
+			Digest    string          `json:"digest"`
+			MediaType string          `json:"mediaType"`
+			Actor     json.RawMessage `json:"actor"`
 		}
 		if err := json.Unmarshal(d.body, &p); err != nil {
 			return nil, err
@@ -41,6 +47,7 @@ var zot = vendor{
 		return []push.Event{{
 			ID: id, Action: action, Host: d.hosts[0], Repository: p.Name,
 			Tag: p.Reference, Digest: p.Digest, MediaType: p.MediaType,
+			Actor: said(p.Actor, "name"),
 		}}, nil
 	},
 }

@@ -23,6 +23,10 @@ type RequestOptions struct {
 	MaxReads int
 	// MaxWrites bounds requests that change something.
 	MaxWrites int
+	// Cheap says which reads of one object cost little, however large the object is. They never take turns. nil is none.
+	Cheap func(*http.Request, *request.RequestInfo) bool
+	// Question says which requests only ask, though they are sent as creations. They count as reads. nil is none.
+	Question func(*http.Request, *request.RequestInfo) bool
 	// LongRunning says which requests run for as long as the client likes.
 	LongRunning request.LongRunningRequestCheck
 	// Connections holds the connections that requests come by. A connection with a request in
@@ -41,6 +45,9 @@ const (
 	patience   = 5 * time.Second
 	// quickWrite is how long a list may wait for its reader and keep its turn.
 	quickWrite = 2 * time.Millisecond
+	// muchRead is how many stored bytes a read of one object may decode without a turn. Each object counts for
+	// ofObject more, as finding it costs something, too.
+	muchRead, ofObject = 128 << 10, 4 << 10
 )
 
 // WithRequestLimits bounds the requests in flight before next by kind: reads of one object,
@@ -55,7 +62,8 @@ const (
 // address with the fewest. All who prove nothing are one user.
 //
 // Reads of many objects also take turns, and so do watches while they send what exists, see
-// [Begin]. There is one turn fewer than there are processors. So a read of one object finds a
+// [Begin], and reads of one object that is put together from many, once they have read much,
+// see [Read]. There is one turn fewer than there are processors. So a read of one object finds a
 // processor, however many lists there are. The next turn, too, goes to the user with the
 // fewest. A request gives its turn up while it waits for its reader, or for anything else with
 // [Pause].
@@ -130,8 +138,12 @@ func (l *requestLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			t.take()
 			defer t.give()
 		}
-		w = responsewriter.WrapForHTTP1Or2(t)
-		r = r.WithContext(context.WithValue(ctx, turnKey{}, t))
+		w, r = t.of(r)
+	}
+	if class != nil && class == l.reads && (l.o.Cheap == nil || !l.o.Cheap(r, info)) {
+		t := &turn{ResponseWriter: w, turns: l.turns, who: who, ctx: ctx, waits: 1, byCost: true}
+		defer t.end()
+		w, r = t.of(r)
 	}
 	l.next.ServeHTTP(w, r)
 }
@@ -156,6 +168,9 @@ func (l *requestLimits) refuse(w http.ResponseWriter, r *http.Request, info *req
 func (l *requestLimits) class(r *http.Request, info *request.RequestInfo) (*class, string) {
 	if l.o.LongRunning != nil && l.o.LongRunning(r, info) {
 		return l.long, "watch"
+	}
+	if l.o.Question != nil && l.o.Question(r, info) {
+		return l.reads, "read"
 	}
 	switch info.Verb {
 	case "get", "head", "options":
@@ -188,6 +203,15 @@ func Begin(ctx context.Context) (end func()) {
 	return t.give
 }
 
+// Read counts what a request reads: so many objects of so many stored bytes together. A read of one
+// object that comes to read much waits here for its turn, and has it until the request ends.
+func Read(ctx context.Context, objects, stored int) {
+	t, ok := ctx.Value(turnKey{}).(*turn)
+	if ok && t.byCost && t.read.Add(int64(stored+objects*ofObject)) > muchRead && !t.begun.Swap(true) {
+		t.take()
+	}
+}
+
 // turnKey is the context's key of a *turn.
 type turnKey struct{}
 
@@ -199,9 +223,25 @@ type turn struct {
 	ctx   context.Context
 	slow  bool // the last write waited for the reader
 
+	byCost bool         // the turn begins when the request has read much
+	read   atomic.Int64 // what it has read
+	begun  atomic.Bool  // the turn has begun, or the request has ended
+
 	mu    sync.Mutex
 	waits int         // how many parts of the request wait; each gives the turn up
 	mine  atomic.Bool // the request has the turn
+}
+
+// of returns the response and the request that have the turn.
+func (t *turn) of(r *http.Request) (http.ResponseWriter, *http.Request) {
+	return responsewriter.WrapForHTTP1Or2(t), r.WithContext(context.WithValue(r.Context(), turnKey{}, t))
+}
+
+// end ends a turn by cost. What is left of the request, if it took too long, does not begin one.
+func (t *turn) end() {
+	if t.begun.Swap(true) {
+		t.give()
+	}
 }
 
 // take waits for a turn, if no other part of the request waits. If there is none, the request

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -345,19 +346,6 @@ func (b *blockedWriter) Write(p []byte) (int, error) {
 // CloseNotify is a method that net/http's own responses have, too.
 func (b *blockedWriter) CloseNotify() <-chan bool { return nil }
 
-// BenchmarkLimits measures what the limits cost a read.
-func BenchmarkLimits(b *testing.B) {
-	l := WithRequestLimits(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), RequestOptions{Refused: NewRefused(nil), MaxReads: 400, MaxWrites: 200, Connections: NewConnections(10)})
-	ctx := request.WithRequestInfo(context.Background(), &request.RequestInfo{Verb: "get"})
-	ctx = request.WithUser(ctx, &user.DefaultInfo{Name: "admin"})
-	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
-	l.(*requestLimits).o.Connections.add(phone{from: r.RemoteAddr, hungUp: func(string) {}})
-	b.ReportAllocs()
-	for b.Loop() {
-		l.ServeHTTP(nil, r)
-	}
-}
-
 // A list that waits for something else than its reader holds up no others, even if two of its parts
 // wait at once.
 func TestListsThatPauseHoldUpNoOthers(t *testing.T) {
@@ -391,4 +379,94 @@ func TestListsThatPauseHoldUpNoOthers(t *testing.T) {
 		t.Errorf("%d turns are held by nobody", held(l.turns))
 	}
 	Pause(t.Context())() // the request has no turn to give up
+}
+
+// A question that is sent as a creation takes turns as a read does, once it has read much.
+func TestAttackQuestionsThatReadMuch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		next := make(chan struct{})
+		var running atomic.Int32
+		o := options()
+		o.Question = func(_ *http.Request, info *request.RequestInfo) bool { return info.Verb == "create" }
+		l := WithRequestLimits(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			Read(r.Context(), 1, 2*muchRead)
+			running.Add(1)
+			<-next
+		}), o).(*requestLimits)
+		l.turns.max = 1
+		for range 50 {
+			go served(t, l, httptest.NewRecorder(), "create")
+		}
+		synctest.Wait()
+		if n := running.Load(); n != 1 {
+			t.Errorf("%d questions that read much are answered at once", n)
+		}
+		close(next)
+		synctest.Wait()
+		nothingKept(t, l.turns)
+		nothingKept(t, l.reads)
+	})
+}
+
+// A read of one object that comes to read much takes turns with lists from then on, until it ends. One that reads little takes none,
+// and another user's turn is not the last of a flood.
+func TestAttackReadsOfOneObjectThatReadMuch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const flood = 200
+		next := make(chan struct{}) // lets one go on that has read much
+		var mu sync.Mutex
+		var began []string
+		var left context.Context
+		l := WithRequestLimits(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			u, _ := request.UserFrom(r.Context())
+			Read(r.Context(), 1, muchRead/2)
+			if u.GetName() == "modest" {
+				return
+			}
+			Read(r.Context(), muchRead/2/ofObject, 0)
+			mu.Lock()
+			began, left = append(began, u.GetName()), r.Context()
+			mu.Unlock()
+			Read(r.Context(), 1, muchRead)
+			<-next
+			_, _ = w.Write([]byte("much"))
+		}), options()).(*requestLimits)
+		l.turns.max = 1
+		for range flood {
+			go served(t, l, httptest.NewRecorder(), "get")
+		}
+		synctest.Wait()
+		if len(began) != 1 {
+			t.Fatalf("%d requests read much at once", len(began))
+		}
+		servedTo(t, l, httptest.NewRecorder(), "get", "modest", "192.0.2.1:1234")
+		go servedTo(t, l, httptest.NewRecorder(), "get", "ann", "192.0.2.1:1234")
+		go servedTo(t, l, httptest.NewRecorder(), "list", "list", "192.0.2.1:1234")
+		for turns := 0; !slices.Contains(began, "ann"); turns++ {
+			synctest.Wait()
+			if turns > flood/2 {
+				t.Fatalf("another user's read waits for %d of a flood", turns)
+			}
+			next <- struct{}{}
+			synctest.Wait()
+		}
+		close(next)
+		synctest.Wait()
+		nothingKept(t, l.turns)
+		nothingKept(t, l.reads)
+		Read(left, 1, 2*muchRead) // by what is left of a request that took too long
+		nothingKept(t, l.turns)
+	})
+}
+
+// A read that costs little however much is stored takes no turn, and nothing is made for one.
+func TestCheapReadsTakeNoTurn(t *testing.T) {
+	o := options()
+	o.Cheap = func(r *http.Request, _ *request.RequestInfo) bool { return r.Header.Get("Accept") == "" }
+	l := WithRequestLimits(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		Read(r.Context(), 1, 2*muchRead)
+	}), o).(*requestLimits)
+	l.turns.max = 0
+	served(t, l, httptest.NewRecorder(), "get")
+	nothingKept(t, l.turns)
 }

@@ -62,6 +62,11 @@ func (g *Getter) Serve(next http.Handler) http.Handler {
 	})
 }
 
+// Cheap reports whether a read of one object costs little where Serve is in front: one of an object without a namespace in plain JSON, or of no object.
+func Cheap(req *http.Request, info *request.RequestInfo) bool {
+	return !info.IsResourceRequest || info.Namespace == "" && info.Subresource == "" && wantsPlainJSON(req)
+}
+
 // kind returns the kind that is served as resource, if its registry has asked for a storage.
 func (g *Getter) kind(resource schema.GroupVersionResource) *kind {
 	g.mu.Lock()

@@ -35,6 +35,8 @@ type pass struct {
 	// more is for a pass to the end: the objects after the name from follow.
 	more bool
 	from string
+	// named is for a pass through objects that were asked for by name. Others may lie between them in the storage.
+	named bool
 
 	// run is the length of runs. share is the memory that the answer may hold.
 	run   int
@@ -116,7 +118,7 @@ func (k *kind) named(names []string) begin {
 		if err != nil {
 			return nil, false
 		}
-		p := &pass{k: k, rev: at, run: listRun, share: share}
+		p := &pass{k: k, rev: at, named: true, run: listRun, share: share}
 		for _, name := range names {
 			s := stored{name: name}
 			if s.data, s.rev, s.err = k.source.ReadStored(ctx, name); isNotFound(s.err) {
@@ -182,11 +184,25 @@ func (p *pass) each(ctx context.Context, keys bool, use func([]stored) error) er
 	return nil
 }
 
-// read reads the values of the first of objects, or of all. The objects follow each other in the
-// storage, and their revisions are known. It is an error to read none.
+// read reads the values of the first of objects, or of all, as they were listed. It is an error to read none.
 func (p *pass) read(ctx context.Context, objects []stored) error {
+	if !p.named {
+		return p.readRun(ctx, p.rev, objects)
+	}
+	for i, size := 0, 0; i < len(objects) && size < p.run; i++ {
+		// One that is older than the list was the same at the list's revision, and its own may be forgotten by now.
+		if err := p.readRun(ctx, max(p.rev, objects[i].rev), objects[i:i+1]); err != nil {
+			return err
+		}
+		size += len(objects[i].data)
+	}
+	return nil
+}
+
+// readRun is read for objects that follow each other in the storage at revision rev.
+func (p *pass) readRun(ctx context.Context, rev int64, objects []stored) error {
 	n := 0
-	_, _, _, err := p.k.source.ScanStored(ctx, objects[0].name, p.rev, len(objects), p.run, false, func(name string, rev int64, data []byte, err error) {
+	_, _, _, err := p.k.source.ScanStored(ctx, objects[0].name, rev, len(objects), p.run, false, func(name string, rev int64, data []byte, err error) {
 		if n >= 0 && objects[n].name == name && objects[n].rev == rev {
 			objects[n].data, objects[n].err = data, err
 			n++
@@ -195,7 +211,7 @@ func (p *pass) read(ctx context.Context, objects []stored) error {
 		}
 	})
 	if err == nil && n <= 0 {
-		err = fmt.Errorf("object %q: listed at revision %d, and not found there as it was", objects[0].name, p.rev)
+		err = fmt.Errorf("object %q: listed at revision %d, and not found there as it was", objects[0].name, rev)
 	}
 	return err
 }

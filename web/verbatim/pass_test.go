@@ -2,8 +2,12 @@ package verbatim
 
 import (
 	"context"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
 // changedSource has other revisions, or other objects, than those that were listed.
@@ -53,5 +57,32 @@ func TestReadIsWhatWasListed(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What Serve answers with stored bytes is cheap. What is put together from many objects, or decoded, is not.
+func TestCheapReads(t *testing.T) {
+	t.Parallel()
+	image := request.RequestInfo{IsResourceRequest: true, Verb: "get", Resource: "images", Name: "x"}
+	stream := request.RequestInfo{IsResourceRequest: true, Verb: "get", Namespace: "team", Resource: "imagestreams", Name: "x"}
+	layers := stream
+	layers.Subresource = "layers"
+	for _, test := range []struct {
+		info   request.RequestInfo
+		accept string
+		want   bool
+	}{
+		{image, "application/json", true},
+		{image, "application/json;as=Table;v=v1;g=meta.k8s.io", false},
+		{image, "application/yaml", false},
+		{stream, "application/json", false},
+		{layers, "application/json", false},
+		{request.RequestInfo{Path: "/readyz"}, "text/plain", true},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("Accept", test.accept)
+		if got := Cheap(r, &test.info); got != test.want {
+			t.Errorf("%+v as %s is cheap: %v", test.info, test.accept, got)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -115,11 +116,7 @@ func TestLargeObjectsWaitForRoom(t *testing.T) {
 		sent <- l.reader.plain.send(ctx, p, frame{first: l.reader.plain.piece([]byte("["))}, plainSink{&w}, func(int) error { return nil })
 	}()
 	// Until the others end, the list waits because it needs more than it may hold.
-	for deadline := time.Now().Add(time.Minute); room.TryAcquire(0); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the list does not wait")
-		}
-	}
+	waits(t, room)
 	if mine.holds != 0 {
 		t.Errorf("a list that waits holds %d bytes", mine.holds)
 	}
@@ -129,5 +126,89 @@ func TestLargeObjectsWaitForRoom(t *testing.T) {
 	}
 	if mine.holds > room.size {
 		t.Errorf("%d bytes are held", mine.holds)
+	}
+}
+
+// changing changes an object when a list has its revision, and before it reads objects.
+type changing struct {
+	Source
+	change func()
+}
+
+// ScanStored implements Source.
+func (s changing) ScanStored(ctx context.Context, from string, rev int64, limit, size int, count bool, each func(string, int64, []byte, error)) (at int64, more bool, remaining int64, err error) {
+	defer s.change()
+	return s.Source.ScanStored(ctx, from, rev, limit, size, count, each)
+}
+
+// Objects that were asked for by name are read again as they were listed, when the list has waited for room. They do not follow each
+// other. One is newer than the list's revision, and while the list waits one is changed and one is deleted.
+func TestNamedObjectsWaitForRoom(t *testing.T) {
+	l := newLists(t)
+	for i := range 30 {
+		l.create(t, fmt.Sprintf("pod-%03d", i))
+	}
+	update := func(name string) {
+		if err := l.GuaranteedUpdate(t.Context(), "/pods/"+name, &example.Pod{}, true, nil, storage.SimpleUpdate(count), nil); err != nil {
+			t.Error(err)
+		}
+	}
+	for i := range 25 {
+		update(fmt.Sprintf("ns/pod-%03d", i)) // so that their revisions are not those of neighbours
+	}
+	names := []string{"ns/pod-003", "ns/pod-007", "ns/pod-010", "ns/pod-029"}
+	room := newRoom(2 * weight(listRun))
+	mine := &share{of: room}
+	if err := mine.wait(t.Context(), weight(listRun)); err != nil {
+		t.Fatal(err)
+	}
+	l.reader.source = changing{l.Store, sync.OnceFunc(func() { update(names[0]) })}
+	p, ok := l.reader.named(names)(t.Context(), mine)
+	if !ok || len(p.head) != len(names) || p.head[0].rev <= p.rev || p.head[1].rev >= p.rev {
+		t.Fatalf("the list did not begin as it should: %t, revision %d, %d objects", ok, p.rev, len(p.head))
+	}
+	var want strings.Builder
+	for i := range p.head {
+		text, err := l.reader.append([]byte{'['}, &p.head[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i > 0 {
+			text[0] = ','
+		}
+		want.Write(text)
+	}
+	// What the list holds is too little for its objects, and others have the rest.
+	mine.release()
+	mine.holds = 1
+	others := &share{of: room, holds: room.size - mine.holds}
+	if !room.TryAcquire(room.size) {
+		t.Fatal("there is no room to begin with")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	sent := make(chan error, 1)
+	var w strings.Builder
+	go func() {
+		sent <- l.reader.plain.send(ctx, p, frame{first: l.reader.plain.piece([]byte("["))}, plainSink{&w}, func(int) error { return nil })
+	}()
+	waits(t, room)
+	update(names[1])
+	if err := l.Delete(t.Context(), "/pods/"+names[2], &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	others.release()
+	if err := <-sent; err != nil || w.String() != want.String() {
+		t.Errorf("%v: %d bytes, want %d", err, w.Len(), want.Len())
+	}
+}
+
+// waits returns when somebody waits for room.
+func waits(t *testing.T, room *room) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); room.TryAcquire(0); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the list does not wait")
+		}
 	}
 }

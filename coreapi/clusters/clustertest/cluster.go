@@ -17,12 +17,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 )
 
-// Cluster is an API server that answers gets, lists and watches of pods, nodes, secrets and service accounts.
+// Cluster is an API server that answers gets, lists and watches of pods, nodes, secrets, service accounts, and the kinds
+// of Kubernetes that make pods, and says which kinds it has.
 type Cluster struct {
 	server *httptest.Server
 
@@ -32,6 +34,8 @@ type Cluster struct {
 	more      chan struct{}            // closed when there are more events
 	forbidden map[string]bool          // resources that are refused
 	asked     []string                 // paths of objects that were read by name
+	kinds     map[string]metav1.APIResource
+	hangs     chan struct{} // closed when requests are answered again; nil while they are
 }
 
 type event struct {
@@ -42,9 +46,18 @@ type event struct {
 
 // New returns a cluster without objects, which serves until the test ends.
 func New(t testing.TB) *Cluster {
-	c := &Cluster{objects: map[string]metav1.Object{}, more: make(chan struct{}), forbidden: map[string]bool{}}
+	c := &Cluster{objects: map[string]metav1.Object{}, more: make(chan struct{}), forbidden: map[string]bool{}, kinds: map[string]metav1.APIResource{}}
+	for gv, kinds := range map[string]string{
+		"/v1": "Pod Node Secret ServiceAccount ReplicationController", "batch/v1": "Job CronJob",
+		"apps/v1": "Deployment ReplicaSet StatefulSet DaemonSet ControllerRevision",
+	} {
+		for _, kind := range strings.Fields(kinds) {
+			c.Serve(gv, kind)
+		}
+	}
 	c.server = httptest.NewServer(c)
 	t.Cleanup(func() {
+		c.Hang(false)
 		c.server.CloseClientConnections() // watches do not end by themselves
 		c.server.Close()
 	})
@@ -68,6 +81,50 @@ func (c *Cluster) Forbid(resources ...string) {
 	}
 }
 
+// Allow answers requests about resources again.
+func (c *Cluster) Allow(resources ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range resources {
+		delete(c.forbidden, r)
+	}
+}
+
+// Serve serves a kind of a group and version, which clients may also create.
+func (c *Cluster) Serve(groupVersion, kind string) {
+	group, version, _ := strings.Cut(groupVersion, "/")
+	resource := strings.ToLower(kind) + "s"
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.kinds[resource] = metav1.APIResource{Name: resource, Namespaced: true, Group: group, Version: version, Kind: kind, Verbs: metav1.Verbs{"create", "get", "list", "watch"}}
+}
+
+// Hang keeps the answers to all requests, and what watches tell, back until it is called with false.
+func (c *Cluster) Hang(hangs bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case hangs && c.hangs == nil:
+		c.hangs = make(chan struct{})
+	case !hangs && c.hangs != nil:
+		close(c.hangs)
+		c.hangs = nil
+	}
+}
+
+// hung waits while the cluster hangs.
+func (c *Cluster) hung(req *http.Request) {
+	c.mu.Lock()
+	hangs := c.hangs
+	c.mu.Unlock()
+	if hangs != nil {
+		select {
+		case <-hangs:
+		case <-req.Context().Done():
+		}
+	}
+}
+
 // Asked returns the objects that were read by name, as resource/namespace/name.
 func (c *Cluster) Asked() []string {
 	c.mu.Lock()
@@ -75,7 +132,7 @@ func (c *Cluster) Asked() []string {
 	return slices.Clone(c.asked)
 }
 
-// Set creates or replaces objects: a Pod, Node, Secret or ServiceAccount.
+// Set creates or replaces objects: a Pod, Node, Secret or ServiceAccount, or an Unstructured of a kind that is served.
 func (c *Cluster) Set(objects ...metav1.Object) {
 	for _, o := range objects {
 		c.change(o, false)
@@ -99,6 +156,8 @@ func (c *Cluster) change(o metav1.Object, gone bool) {
 		resource, o.TypeMeta = "secrets", metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}
 	case *corev1.ServiceAccount:
 		resource, o.TypeMeta = "serviceaccounts", metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"}
+	case *unstructured.Unstructured:
+		resource = strings.ToLower(o.GetKind()) + "s"
 	}
 	o.SetResourceVersion(version)
 	key, kind := resource+"/"+o.GetNamespace()+"/"+o.GetName(), "ADDED"
@@ -117,8 +176,18 @@ func (c *Cluster) change(o metav1.Object, gone bool) {
 
 // ServeHTTP serves the API.
 func (c *Cluster) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	c.hung(req)
 	w.Header().Set("Content-Type", "application/json")
-	parts := strings.Split(strings.TrimPrefix(req.URL.Path, "/api/v1/"), "/")
+	parts := strings.Split(strings.Trim(req.URL.Path, "/"), "/")
+	root := 2 // api/v1
+	if parts[0] == "apis" {
+		root = 3 // apis/GROUP/VERSION
+	}
+	if len(parts) <= root {
+		c.discover(w, parts[1:])
+		return
+	}
+	parts = parts[root:]
 	namespace, name := "", ""
 	if parts[0] == "namespaces" && len(parts) > 2 {
 		namespace, parts = parts[1], parts[2:]
@@ -161,6 +230,31 @@ func (c *Cluster) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
+// discover tells the versions of a group, or the kinds of a group and version.
+func (c *Cluster) discover(w http.ResponseWriter, of []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	group, version := of[0], of[len(of)-1]
+	if len(of) == 1 && group == "v1" {
+		group = ""
+	}
+	found := []metav1.APIResource{}
+	for _, kind := range c.kinds {
+		if kind.Group == group && (len(of) == 1 && group != "" || kind.Version == version) {
+			found = append(found, kind)
+		}
+	}
+	switch {
+	case len(found) == 0:
+		refuse(w, apierrors.NewNotFound(schema.GroupResource{Group: group}, version))
+	case len(of) == 1 && group != "":
+		first := metav1.GroupVersionForDiscovery{GroupVersion: group + "/" + found[0].Version, Version: found[0].Version}
+		_ = json.NewEncoder(w).Encode(metav1.APIGroup{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIGroup"}, Name: group, Versions: []metav1.GroupVersionForDiscovery{first}, PreferredVersion: first})
+	default:
+		_ = json.NewEncoder(w).Encode(metav1.APIResourceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIResourceList"}, GroupVersion: strings.Join(of, "/"), APIResources: found})
+	}
+}
+
 func refuse(w http.ResponseWriter, err *apierrors.StatusError) {
 	w.WriteHeader(int(err.ErrStatus.Code))
 	s := err.Status()
@@ -183,12 +277,19 @@ func (c *Cluster) snapshot(resource string, wants func(metav1.ObjectMeta) bool) 
 	return found, len(c.events)
 }
 
-var kinds = map[string]string{"pods": "Pod", "nodes": "Node", "secrets": "Secret", "serviceaccounts": "ServiceAccount"}
+// kind returns the group and version, and the kind, of a resource.
+func (c *Cluster) kind(resource string) (groupVersion, kind string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.kinds[resource]
+	return schema.GroupVersion{Group: k.Group, Version: k.Version}.String(), k.Kind
+}
 
 func (c *Cluster) list(w http.ResponseWriter, resource string, wants func(metav1.ObjectMeta) bool) {
 	found, version := c.snapshot(resource, wants)
+	gv, kind := c.kind(resource)
 	_ = json.NewEncoder(w).Encode(map[string]any{
-		"apiVersion": "v1", "kind": kinds[resource] + "List", "metadata": map[string]any{"resourceVersion": strconv.Itoa(version)}, "items": found,
+		"apiVersion": gv, "kind": kind + "List", "metadata": map[string]any{"resourceVersion": strconv.Itoa(version)}, "items": found,
 	})
 }
 
@@ -203,7 +304,8 @@ func (c *Cluster) watch(w http.ResponseWriter, req *http.Request, resource strin
 		for _, o := range found {
 			send("ADDED", o)
 		}
-		send("BOOKMARK", map[string]any{"apiVersion": "v1", "kind": kinds[resource], "metadata": map[string]any{
+		gv, kind := c.kind(resource)
+		send("BOOKMARK", map[string]any{"apiVersion": gv, "kind": kind, "metadata": map[string]any{
 			"resourceVersion": strconv.Itoa(at), "annotations": map[string]string{metav1.InitialEventsAnnotationKey: "true"},
 		}})
 	}
@@ -222,6 +324,7 @@ func (c *Cluster) watch(w http.ResponseWriter, req *http.Request, resource strin
 		}
 		select {
 		case <-more:
+			c.hung(req)
 		case <-req.Context().Done():
 			return
 		}

@@ -3,7 +3,6 @@ package gzipparts
 import (
 	"bytes"
 	"compress/gzip"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -130,41 +129,5 @@ func TestWriterKeepsItsError(t *testing.T) {
 	}
 	if err := w.Write(p, sum); err == nil {
 		t.Error("a part was written after the end")
-	}
-}
-
-// image makes JSON like an image's, of nearly size bytes.
-func image(r *rand.Rand) []byte {
-	type layer struct {
-		Name string `json:"name"`
-		Size int    `json:"size"`
-	}
-	var layers []layer
-	for range 150 {
-		layers = append(layers, layer{fmt.Sprintf("sha256:%016x%016x%016x%016x", r.Uint64(), r.Uint64(), r.Uint64(), r.Uint64()), r.IntN(1 << 26)})
-	}
-	b, _ := json.Marshal(map[string]any{"kind": "Image", "dockerImageLayers": layers})
-	return b
-}
-
-func BenchmarkAppend(b *testing.B) {
-	text := image(rand.New(rand.NewPCG(1, 2)))
-	b.SetBytes(int64(len(text)))
-	var p []byte
-	for b.Loop() {
-		p, _ = Append(p[:0], text)
-	}
-	b.ReportMetric(float64(len(p))/float64(len(text)), "ratio")
-}
-
-func BenchmarkWrite(b *testing.B) {
-	text := image(rand.New(rand.NewPCG(1, 2)))
-	p, sum := Append(nil, text)
-	w := NewWriter(io.Discard)
-	b.SetBytes(int64(len(text)))
-	for b.Loop() {
-		if err := w.Write(p, sum); err != nil {
-			b.Fatal(err)
-		}
 	}
 }

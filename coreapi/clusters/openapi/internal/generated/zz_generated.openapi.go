@@ -177,7 +177,7 @@ func schema_tidewaiter_tidewaiter_coreapi_clusters_ClusterPodContainer(ref commo
 				Properties: map[string]spec.Schema{
 					"name": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Name is the container's.",
+							Description: "Name is the container's; that of a volume has volume/ before it.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -221,7 +221,7 @@ func schema_tidewaiter_tidewaiter_coreapi_clusters_ClusterPodContainer(ref commo
 					},
 					"verified": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Verified is the verdict about the image in the repository that the container names; it is empty where the image is not known to be there.",
+							Description: "Verified is the verdict for the reference that the container names; it is empty where the image is not known to be there.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -229,6 +229,13 @@ func schema_tidewaiter_tidewaiter_coreapi_clusters_ClusterPodContainer(ref commo
 					"notImported": {
 						SchemaProps: spec.SchemaProps{
 							Description: "NotImported is why an image that is not known could not be imported; it is empty before that was tried.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"outdated": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Outdated is the digest that the tag leads to now, if the container names a tag and runs something else.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -359,7 +366,7 @@ func schema_tidewaiter_tidewaiter_coreapi_clusters_ClusterPodSpec(ref common.Ref
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Containers are its init containers, containers and ephemeral containers, at most 100.",
+							Description: "Containers are its init containers, containers and ephemeral containers, and the volumes that are images, at most 100.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{

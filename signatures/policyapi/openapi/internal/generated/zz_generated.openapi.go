@@ -113,6 +113,13 @@ func schema_tidewaiter_tidewaiter_signatures_policy_DocumentPolicy(ref common.Re
 							},
 						},
 					},
+					"platforms": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Platforms, ours, says what vouches for the platforms of an index: ByIndex, a signature of their own or of the index; or Signed, a signature of their own alone, as containers/image demands. ByIndex if it is left out.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
 				},
 				Required: []string{"rootOfTrust"},
 			},
@@ -305,7 +312,7 @@ func schema_tidewaiter_tidewaiter_signatures_policy_GPGKeys(ref common.Reference
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "GPGKeys trusts (an addition of ours) every key of an OpenPGP keyring, armored or binary.",
+				Description: "GPGKeys trusts (an addition of ours) every key of an OpenPGP keyring, armored or binary, or of several.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"keyData": {
@@ -320,6 +327,44 @@ func schema_tidewaiter_tidewaiter_signatures_policy_GPGKeys(ref common.Reference
 							Description: "KeyPath is a file beside a document; an API object has none.",
 							Type:        []string{"string"},
 							Format:      "",
+						},
+					},
+					"keyDatas": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "KeyDatas are several instead of keyData, each in base64.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"keyPaths": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "KeyPaths are files beside a document; an API object has none.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
 						},
 					},
 				},

@@ -1,0 +1,361 @@
+// Package bulk imports many references: it lists what is asked for, chooses, imports with a bound for each registry, waits
+// for registries that refuse and servers that are away, and reports what became of each.
+package bulk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/lanes"
+)
+
+// batch imports many references at a time, and lists registries and repositories for more of them. No registry holds
+// up another: see package lanes.
+type batch struct {
+	importer  *importer.Importer
+	images    func() importer.Images
+	ahead     *importer.Ahead // what images returns, if that keeps tags
+	lanes     *lanes.Lanes
+	Events    events
+	report    *report
+	progress  *progress
+	selection *Selection
+	clock     clock.Clock
+	jobs      int
+
+	hosts   map[string]*host
+	turn    []*host // those with something that waits, the next to be looked at first
+	running int
+	planned int // references
+	ended   chan ended
+
+	foreseeing sync.WaitGroup // reads of what waiting references need
+}
+
+// Job is one thing that a registry is asked for.
+type Job struct {
+	Kind jobKind
+	// Ref is the image that is imported or dated, or the repository that is listed. To list a registry it has only a Host.
+	Ref reference.Reference
+	of  *choice // of a dateJob
+}
+
+type jobKind int8
+
+const (
+	ImportJob jobKind = iota
+	ListJob
+	dateJob
+)
+
+// name is the job in reports, as -f reads it.
+func (j Job) name() string {
+	switch {
+	case j.Kind == dateJob: // the tag is but one of those that are chosen from
+		return j.Ref.Bare().String() + allTagsSuffix
+	case j.Kind == ImportJob:
+		return j.Ref.String()
+	case j.Ref.Repository == "":
+		return j.Ref.Host + wholeRegistrySuffix
+	}
+	return j.Ref.String() + allTagsSuffix
+}
+
+// drop reports whether a job that will not be done is to be reported. Of the dates among which tags are chosen only the
+// first is: then none is chosen.
+func (j Job) drop() bool {
+	if j.Kind != dateJob {
+		return true
+	}
+	dropped := j.of.dropped
+	j.of.dropped = true
+	return !dropped
+}
+
+// ended is the result of a job: an import's result, what a list has, or a date.
+type ended struct {
+	Job
+	round    int // of the host, when the job began
+	result   *importer.Result
+	found    []reference.Reference
+	warnings []string
+	created  time.Time
+	err      error
+}
+
+// events records Events about what was imported.
+type events interface {
+	// Imported records the result of importing a reference.
+	Imported(reference string, result *importer.Result, err error)
+}
+
+// noEvents records none.
+type noEvents struct{}
+
+// Imported is part of events.
+func (noEvents) Imported(string, *importer.Result, error) {}
+
+// New returns a batch that has up to jobs jobs at a time of one registry and, beside it, one at a time of each of
+// many others. The selection chooses among what is listed.
+func New(im *importer.Importer, images func() importer.Images, jobs int, s *Selection, report *report, progress *progress) *batch {
+	var ahead *importer.Ahead
+	if tagged, ok := images().(importer.Tagged); ok {
+		ahead = importer.NewAhead(tagged, clock.RealClock{})
+		images = func() importer.Images { return ahead }
+	}
+	return &batch{
+		importer: im, images: images, ahead: ahead, lanes: lanes.New(2*jobs, jobs, clock.RealClock{}), clock: clock.RealClock{}, jobs: jobs,
+		Events: noEvents{}, report: report, progress: progress, selection: s, hosts: map[string]*host{}, ended: make(chan ended),
+	}
+}
+
+// Run does all jobs, and those that they lead to, whatever happens to the others. It returns an error only if the batch
+// itself could not go on.
+func (b *batch) Run(ctx context.Context, jobs []Job) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer b.foreseeing.Wait()
+	for _, j := range jobs {
+		b.plan(j)
+	}
+	err := interruption(ctx)
+	for err == nil && (len(b.turn) > 0 || b.running > 0) {
+		var probe <-chan time.Time
+		if again := b.start(ctx); !again.IsZero() {
+			probe = b.clock.After(again.Sub(b.clock.Now()))
+		}
+		select {
+		case e := <-b.ended:
+			if ctx.Err() != nil {
+				b.leave(e)
+			} else if b.end(e); b.planned > MaxReferences {
+				err = fmt.Errorf("these are more than %d tags: import them in parts, with --include", MaxReferences)
+			}
+		case <-probe:
+		case <-ctx.Done():
+		}
+		if err == nil {
+			err = interruption(ctx)
+		}
+	}
+	if err != nil {
+		cancel()
+		b.abandon()
+	}
+	return err
+}
+
+func interruption(ctx context.Context) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return fmt.Errorf("interrupted: %w", context.Cause(ctx))
+}
+
+// abandon waits for the jobs that run, and reports what was not tried.
+func (b *batch) abandon() {
+	for b.running > 0 {
+		b.leave(<-b.ended)
+	}
+	for _, h := range b.turn {
+		for h.waiting() > 0 {
+			b.skip(h.next())
+		}
+	}
+}
+
+// leave takes the result of a job while the batch ends.
+func (b *batch) leave(e ended) {
+	if b.running--; e.Kind == ImportJob {
+		b.imported(e)
+	} else {
+		b.skip(e.Job)
+	}
+}
+
+// skip reports a job that was not done.
+func (b *batch) skip(j Job) {
+	if j.drop() {
+		b.report.skip(j.name())
+	}
+}
+
+// plan queues a job for the first time.
+func (b *batch) plan(j Job) {
+	if j.Kind == ImportJob {
+		b.planned++
+		b.progress.Planned(1)
+	}
+	b.wait(j)
+}
+
+// wait queues a job behind the others of its registry.
+func (b *batch) wait(j Job) {
+	h := b.hosts[j.Ref.Host]
+	if h == nil {
+		h = &host{name: j.Ref.Host, tried: map[Job]trials{}}
+		b.hosts[h.name] = h
+	}
+	if h.waiting() == 0 {
+		b.turn = append(b.turn, h)
+	}
+	if j.Kind != ImportJob {
+		h.lists = append(h.lists, j)
+		return
+	}
+	h.imports = append(h.imports, j.Ref)
+	if b.ahead != nil {
+		b.ahead.Expect(j.Ref)
+	}
+}
+
+// start starts as many jobs as there is room for, one of each registry in turn. It returns when to probe the next
+// registry; zero when none is parked.
+func (b *batch) start(ctx context.Context) (again time.Time) {
+	for full := 0; full < len(b.turn) && b.lanes.Free() > 0; {
+		h := b.turn[0]
+		b.turn = b.turn[1:]
+		n, at := b.lanes.Room(h.name)
+		if n == 0 {
+			full++
+			b.turn = append(b.turn, h)
+			if !at.IsZero() && (again.IsZero() || at.Before(again)) {
+				again = at
+			}
+			continue
+		}
+		full = 0
+		j := h.next()
+		if h.waiting() > 0 {
+			b.turn = append(b.turn, h)
+		}
+		if n := len(h.imports); b.ahead != nil && j.Kind == ImportJob && n > b.jobs && n%importer.AheadImages == 0 {
+			coming := h.imports[b.jobs:] // those before them begin at once
+			b.foreseeing.Go(func() { b.ahead.Foresee(ctx, coming) })
+		}
+		b.lanes.Start(h.name)
+		b.running++
+		b.progress.Started(j)
+		round := h.round
+		go func() {
+			e := ended{Job: j, round: round}
+			b.do(ctx, &e)
+			b.ended <- e
+		}()
+	}
+	return again
+}
+
+// do does a job and puts its result into e.
+func (b *batch) do(ctx context.Context, e *ended) {
+	switch {
+	case e.Kind == ImportJob:
+		e.result, e.err = b.importer.Import(ctx, e.Ref, b.images())
+	case e.Kind == dateJob:
+		e.created, e.err = b.importer.Created(ctx, e.Ref, b.images())
+	case e.Ref.Repository == "":
+		e.found, e.warnings, e.err = b.importer.Repositories(ctx, e.Ref.Host)
+	default:
+		var tags []string
+		tags, e.warnings, e.err = b.importer.Tags(ctx, e.Ref)
+		for _, tag := range tags {
+			e.found = append(e.found, e.Ref.WithTag(tag))
+		}
+	}
+}
+
+// end takes the result of a job. It queues the job again if it was the registry that failed, and there is hope.
+func (b *batch) end(e ended) {
+	b.running--
+	h := b.hosts[e.Ref.Host]
+	until := b.lanes.End(h.name, e.err)
+	var failed *importer.Error
+	if !errors.As(e.err, &failed) || !lanes.Parks(failed) {
+		if importer.ReasonOf(e.err) != importer.Canceled {
+			h.answers(e)
+		}
+		b.tell(e)
+		return
+	}
+	again, hopeless := h.fail(e, failed, until, b.clock.Now())
+	if again {
+		b.wait(e.Job)
+		b.progress.postponed(e.Job, h.notice(failed, until, b.clock.Now()))
+		return
+	}
+	if hopeless == "" {
+		b.tell(e)
+		return
+	}
+	b.refuse(e)
+	for h.waiting() > 0 {
+		j := h.next()
+		b.progress.Started(j)
+		b.refuse(ended{Job: j, err: &importer.Error{
+			Reason: failed.Reason, Host: j.Ref.Host, Repository: j.Ref.Repository, Reference: nameOf(j.Ref), RetryAfter: failed.RetryAfter,
+			Message: fmt.Sprintf("not tried, since the registry %s: %s", hopeless, failed.Message),
+		}})
+	}
+	b.turn = slices.DeleteFunc(b.turn, func(other *host) bool { return other == h })
+}
+
+// refuse reports a job of a registry that is given up.
+func (b *batch) refuse(e ended) {
+	switch {
+	case e.Kind != dateJob:
+		b.tell(e)
+	case e.drop():
+		b.progress.listed(true)
+		b.report.Add(e.name(), nil, e.err)
+	default:
+		b.progress.listed(false)
+	}
+}
+
+// nameOf is ref in errors; "" for a registry.
+func nameOf(ref reference.Reference) string {
+	if ref.Repository == "" {
+		return ""
+	}
+	return ref.String()
+}
+
+// tell reports a job that will not be tried again, or goes on with what it found.
+func (b *batch) tell(e ended) {
+	delete(b.hosts[e.Ref.Host].tried, e.Job)
+	switch {
+	case e.Kind == ImportJob:
+		b.imported(e)
+	case e.Kind == dateJob && e.of.dropped:
+		b.progress.listed(false)
+	case e.Kind == dateJob:
+		if b.progress.listed(e.err != nil); e.err != nil {
+			b.report.Add(e.Ref.String(), nil, e.err)
+		}
+		for _, ref := range b.selection.dated(e.of, e.Ref, e.created, e.err == nil) {
+			b.plan(Job{Ref: ref})
+		}
+	case e.err != nil:
+		b.progress.listed(true)
+		b.report.Add(e.name(), nil, e.err)
+	default:
+		b.progress.listed(false)
+		b.report.warn(e.warnings)
+		for _, j := range b.selection.among(e.Ref, e.found) {
+			b.plan(j)
+		}
+	}
+}
+
+func (b *batch) imported(e ended) {
+	b.Events.Imported(e.Ref.String(), e.result, e.err)
+	b.report.Add(e.Ref.String(), e.result, e.err)
+}

@@ -1,0 +1,564 @@
+package bulk
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/lanes"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/signatures/find"
+)
+
+// patient limits leave it to the batch how long a registry is waited for.
+var patient = importer.Limits{MaxWait: time.Second, Stall: 10_000 * time.Hour, Request: 10_000 * time.Hour, JobTime: 10_000 * time.Hour, Attempts: 1}
+
+// batchRun is a run of a batch that imports into nothing.
+type batchRun struct {
+	limits    importer.Limits
+	jobs      []Job
+	selection Selection
+	// No time passes before goods references of the registry good have been imported, so they wait for no other.
+	good  *registrytest.Registry
+	goods int
+	clock *clocktesting.FakeClock
+	// step, if not 0, has time pass while requests are under way, too.
+	step   time.Duration
+	finder importer.SignatureFinder // may be nil
+	images importer.Images          // nil is a DryRun
+}
+
+// run returns what was printed.
+func (r batchRun) run(t *testing.T) (out, errOut string, report *report) {
+	t.Helper()
+	if r.clock == nil {
+		r.clock = clocktesting.NewFakeClock(time.Now())
+	}
+	im, err := importer.New(importer.Options{Keychain: authn.NewMultiKeychain(), Limits: r.limits, Clock: r.clock, Signatures: r.finder})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(im.Close)
+	if r.images == nil {
+		r.images = &importer.DryRun{}
+	}
+	var stdout, stderr servertest.LogBuffer
+	progress := NewProgress(&stderr)
+	report = NewReport("", "", &stdout, &stderr, progress)
+	b := New(im, func() importer.Images { return r.images }, 4, &r.selection, report, progress)
+	isGood := func() bool { return strings.Count(stdout.String(), r.good.Host) >= r.goods }
+	b.clock, b.lanes = idleClock{r.clock, func() bool {
+		if b.running == 0 && !isGood() {
+			t.Errorf("the good ones wait:\n%s%s", &stdout, &stderr)
+		}
+		return b.running == 0
+	}}, lanes.New(8, 4, r.clock)
+	ended := make(chan error)
+	go func() { ended <- b.Run(t.Context(), r.jobs) }()
+	var steps <-chan time.Time
+	if r.step > 0 {
+		ticker := time.NewTicker(time.Millisecond)
+		defer ticker.Stop()
+		steps = ticker.C
+	}
+	patience := time.After(5 * time.Minute)
+	for {
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Error(err)
+			}
+			return stdout.String(), stderr.String(), report
+		case <-steps:
+			if isGood() && r.clock.HasWaiters() {
+				r.clock.Step(r.step)
+			}
+		case <-patience:
+			t.Fatalf("it does not end:\n%s%s", &stdout, &stderr)
+		}
+	}
+}
+
+// idleClock lets time pass, all at once, when the batch waits for it and for nothing else.
+type idleClock struct {
+	*clocktesting.FakeClock
+	isIdle func() bool
+}
+
+func (c idleClock) After(d time.Duration) <-chan time.Time {
+	if !c.isIdle() {
+		return nil // the end of a job comes first
+	}
+	c.Step(max(d, 0))
+	passed := make(chan time.Time, 1)
+	passed <- c.Now()
+	return passed
+}
+
+// imports are jobs that import references.
+func imports(t *testing.T, references ...string) (jobs []Job) {
+	t.Helper()
+	for _, s := range references {
+		ref, err := reference.Parse(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		jobs = append(jobs, Job{Ref: ref})
+	}
+	return jobs
+}
+
+func pushTags(t *testing.T, registry *registrytest.Registry, n int) (references []string) {
+	t.Helper()
+	image, err := sample.New(sample.Spec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		registry.Push(fmt.Sprint("team/app:", i), image)
+		references = append(references, fmt.Sprint(registry.Host, "/team/app:", i))
+	}
+	return references
+}
+
+// Twenty references of a host that says 429 kept forty good ones waiting for minutes,
+// and failed.
+func TestImportWaitsForRegistriesThatAskForIt(t *testing.T) {
+	t.Parallel()
+	busy, good := registrytest.New(t), registrytest.New(t)
+	references := append(pushTags(t, busy, 20), pushTags(t, good, 40)...)
+	busy.Inject("HEAD ", 2, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "2"))
+	out, errOut, r := batchRun{limits: patient, jobs: imports(t, references...), good: good, goods: 40}.run(t)
+	if r.Done != 60 || r.Failed != 0 {
+		t.Fatalf("%d done, %d failed:\n%s", r.Done, r.Failed, errOut)
+	}
+	if first := strings.Index(out, busy.Host); strings.Count(out[:first], good.Host) != 40 {
+		t.Errorf("the good ones did not go on:\n%s", out)
+	}
+	if n := strings.Count(errOut, busy.Host+" asks to be left alone for 2s; 20 references wait for it"); n == 0 || n > 2 {
+		t.Errorf("it is not said, or said too often:\n%s", errOut)
+	}
+}
+
+// A registry may ask for an hour, again and again, with either status. One that asks for more, or for ever, is given up at
+// once, and not once for each reference.
+func TestImportWaitsAnHour(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name       string
+		status     int
+		retryAfter string
+		times      int // 0 is for ever
+		failed     int
+		least, top time.Duration
+	}{
+		{"an hour, twice", 429, "3600", 2, 0, 2 * time.Hour, 2 * time.Hour},
+		{"unavailable for ten minutes", 503, "600", 1, 0, 10 * time.Minute, 10 * time.Minute},
+		{"two hours", 429, "7200", 0, 10, 0, 0},
+		{"unavailable for two hours", 503, "7200", 0, 10, 0, 0},
+		{"for ever", 429, "1800", 0, 10, maxBusy, maxBusy + time.Hour},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			busy, clock := registrytest.New(t), clocktesting.NewFakeClock(time.Now())
+			began := clock.Now()
+			references := pushTags(t, busy, 10)
+			var header []string
+			if tc.retryAfter != "" {
+				header = []string{"Retry-After", tc.retryAfter}
+			}
+			busy.Inject("HEAD ", tc.times, registrytest.Status(tc.status, "TOOMANYREQUESTS", header...))
+			_, errOut, r := batchRun{limits: patient, jobs: imports(t, references...), good: busy, clock: clock}.run(t)
+			if took := clock.Since(began); r.Done != 10-tc.failed || r.Failed != tc.failed || took < tc.least || took > tc.top {
+				t.Errorf("%d done, %d failed after %s:\n%s", r.Done, r.Failed, took, errOut)
+			}
+			if n := strings.Count(errOut, "not tried, since the registry "); tc.failed > 0 && n != tc.failed-1 {
+				t.Errorf("%d were not tried:\n%s", n, errOut)
+			}
+		})
+	}
+}
+
+// A registry that was restarted ended the run for it: each of the jobs that broke off counted as a failure to answer.
+func TestImportOutlivesARestartOfTheRegistry(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name       string
+		away       time.Duration
+		done       int
+		least, top time.Duration
+	}{
+		{"half a minute", 30 * time.Second, 40, 30 * time.Second, time.Minute},
+		{"for good", 10_000 * time.Hour, 10, maxSilence, 3 * time.Minute},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			registry, clock := registrytest.New(t), clocktesting.NewFakeClock(time.Now())
+			began := clock.Now()
+			references := pushTags(t, registry, 40)
+			var asked atomic.Int64
+			registry.Inject("HEAD .*/manifests/", 0, func(next http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+					if asked.Add(1) > 10 && clock.Since(began) < tc.away {
+						panic(http.ErrAbortHandler)
+					}
+					next.ServeHTTP(w, req)
+				})
+			})
+			_, errOut, r := batchRun{limits: patient, jobs: imports(t, references...), good: registry, clock: clock}.run(t)
+			if took := clock.Since(began); r.Done != tc.done || r.Failed != 40-tc.done || took < tc.least || took > tc.top {
+				t.Errorf("%d done, %d failed after %s:\n%s", r.Done, r.Failed, took, errOut)
+			}
+			if !strings.Contains(errOut, registry.Host+" does not answer; it is tried again in 1s, and ") {
+				t.Errorf("it is not said:\n%s", errOut)
+			}
+		})
+	}
+}
+
+// A reference that its registry never answers is given up, though others are answered.
+func TestImportGivesUpAReferenceThatIsNotAnswered(t *testing.T) {
+	t.Parallel()
+	registry, clock := registrytest.New(t), clocktesting.NewFakeClock(time.Now())
+	references := pushTags(t, registry, 20)
+	registry.Inject("HEAD .*/manifests/7$", 0, func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	})
+	_, errOut, r := batchRun{limits: patient, jobs: imports(t, references...), good: registry, clock: clock}.run(t)
+	if r.Done != 19 || r.Failed != 1 {
+		t.Errorf("%d done, %d failed:\n%s", r.Done, r.Failed, errOut)
+	}
+}
+
+// A registry that never answers is asked three times, not once for each reference.
+func TestImportGivesUpARegistryThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() }) // accepts in the kernel, and never answers
+	good := registrytest.New(t)
+	var references []string
+	for i := range 20 {
+		references = append(references, fmt.Sprint(l.Addr(), "/app:", i))
+	}
+	references = append(references, pushTags(t, good, 40)...)
+	_, errOut, r := batchRun{limits: importer.Limits{Attempts: 1}, jobs: imports(t, references...), good: good, goods: 40, step: 100 * time.Millisecond}.run(t)
+	if r.Done != 40 || r.Failed != 20 {
+		t.Errorf("%d done, %d failed", r.Done, r.Failed)
+	}
+	if n := strings.Count(errOut, "not tried, since the registry did not answer 3 times in a row"); n != 17 {
+		t.Errorf("%d were not tried, want 17:\n%s", n, errOut)
+	}
+}
+
+// A registry that refused everything, and did not say for how long, was waited for for hours, as if it had asked for that.
+func TestImportGivesUpARegistryThatRefuses(t *testing.T) {
+	t.Parallel()
+	withTokens := registrytest.WithAuth(registrytest.Auth{Scheme: "bearer"})
+	for _, tc := range []struct {
+		name    string
+		status  int
+		match   string
+		options []registrytest.Option
+	}{
+		{"429", 429, "HEAD ", nil},
+		{"503", 503, "HEAD ", nil},
+		{"429 to the greeting", 429, "", nil},
+		{"503 to the greeting", 503, "", nil},
+		{"429 from the token server", 429, "/token", []registrytest.Option{withTokens}},
+		{"503 from the token server", 503, "/token", []registrytest.Option{withTokens}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			registry, good, clock := registrytest.New(t, tc.options...), registrytest.New(t), clocktesting.NewFakeClock(time.Now())
+			began := clock.Now()
+			references := append(pushTags(t, registry, 20), pushTags(t, good, 20)...)
+			registry.Inject(tc.match, 0, registrytest.Status(tc.status, "TOOMANYREQUESTS"))
+			_, errOut, r := batchRun{limits: patient, jobs: imports(t, references...), good: good, goods: 20, clock: clock}.run(t)
+			if took := clock.Since(began); r.Done != 20 || r.Failed != 20 || took > 10*time.Second {
+				t.Errorf("%d done, %d failed after %s:\n%s", r.Done, r.Failed, took, errOut)
+			}
+			if n := strings.Count(errOut, "not tried, since the registry refused 3 times in a row: "); n != 19 {
+				t.Errorf("%d were not tried, want 19:\n%s", n, errOut)
+			}
+			if strings.Contains(errOut, "asks") || strings.Contains(errOut, "asked") || strings.Contains(errOut, "try again in") {
+				t.Errorf("nobody asked:\n%s", errOut)
+			}
+			if !strings.Contains(errOut, registry.Host+" refuses requests; it is tried again in 1s, and 20 references wait for it: ") {
+				t.Errorf("it is not said:\n%s", errOut)
+			}
+		})
+	}
+}
+
+// A registry that has answered and then refuses has counted. It is waited for, also if it does not say for how long.
+func TestImportWaitsForARegistryThatCounts(t *testing.T) {
+	t.Parallel()
+	registry, clock := registrytest.New(t), clocktesting.NewFakeClock(time.Now())
+	began := clock.Now()
+	references := pushTags(t, registry, 40)
+	var asked atomic.Int64
+	registry.Inject("HEAD .*/manifests/", 0, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			answer := next
+			if asked.Add(1) > 10 && clock.Since(began) < 2*time.Hour {
+				answer = registrytest.Status(429, "TOOMANYREQUESTS")(next)
+			}
+			answer.ServeHTTP(w, req)
+		})
+	})
+	_, errOut, r := batchRun{limits: patient, jobs: imports(t, references...), good: registry, clock: clock, step: 100 * time.Millisecond}.run(t)
+	if took := clock.Since(began); r.Done != 40 || r.Failed != 0 || took < 2*time.Hour || took > 3*time.Hour {
+		t.Errorf("%d done, %d failed after %s:\n%s", r.Done, r.Failed, took, errOut)
+	}
+	if strings.Contains(errOut, "asks") {
+		t.Errorf("nobody asked:\n%s", errOut)
+	}
+}
+
+// A reference that is always refused, while others are answered, is given up and holds up nobody.
+func TestARefusedReferenceKeepsNobodyWaiting(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{429, 503} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			t.Parallel()
+			registry, clock := registrytest.New(t), clocktesting.NewFakeClock(time.Now())
+			began := clock.Now()
+			references := pushTags(t, registry, 20)
+			registry.Inject("HEAD .*/manifests/7$", 0, registrytest.Status(status, "TOOMANYREQUESTS"))
+			_, errOut, r := batchRun{limits: patient, jobs: imports(t, references...), good: registry, clock: clock}.run(t)
+			if took := clock.Since(began); r.Done != 19 || r.Failed != 1 || took > 3*time.Minute {
+				t.Errorf("%d done, %d failed after %s:\n%s", r.Done, r.Failed, took, errOut)
+			}
+			if strings.Contains(errOut, "asks") || strings.Contains(errOut, "not tried") {
+				t.Errorf("nobody asked, and all were tried:\n%s", errOut)
+			}
+		})
+	}
+}
+
+// A registry that refused to show the signatures of one image kept an import waiting for hours. The image is stored, and that
+// its signatures could not be read is told.
+func TestRefusedSignaturesKeepNobodyWaiting(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		status     int
+		retryAfter string
+		top        time.Duration
+	}{
+		{429, "", 10 * time.Second},
+		{503, "", 10 * time.Second},
+		{429, "60", 3 * time.Minute},
+		{503, "60", 3 * time.Minute},
+	} {
+		for _, place := range []string{"/manifests/sha256-%s.sig$", "/manifests/sha256-%s.att$", "/referrers/sha256:%s", "/manifests/sha256-%s$"} {
+			t.Run(fmt.Sprintf("%d %s "+place, tc.status, tc.retryAfter, "…"), func(t *testing.T) {
+				t.Parallel()
+				registry, clock := registrytest.New(t), clocktesting.NewFakeClock(time.Now())
+				began := clock.Now()
+				references := append(pushTags(t, registry, 10), registry.Host+"/team/app:refused")
+				refused := registry.Push("team/app:refused", servertest.SampleImage(t, "refused"))
+				if !strings.HasPrefix(place, "/referrers/") { // then the tag in place of referrers is read
+					registry.Inject("/referrers/", 0, registrytest.Status(404, "NOT_FOUND"))
+				}
+				var header []string
+				if tc.retryAfter != "" {
+					header = []string{"Retry-After", tc.retryAfter}
+				}
+				registry.Inject(fmt.Sprintf(place, strings.TrimPrefix(refused, "sha256:")), 0, registrytest.Status(tc.status, "TOOMANYREQUESTS", header...))
+				finder, err := find.New(find.Options{RegistriesDirs: []string{t.TempDir()}, Storage: t.TempDir()})
+				if err != nil {
+					t.Fatal(err)
+				}
+				images := &registrytest.Images{}
+				_, errOut, r := batchRun{limits: patient, jobs: imports(t, references...), good: registry, clock: clock, finder: finder, images: images}.run(t)
+				if took := clock.Since(began); r.Done != 10 || r.Failed != 1 || took > tc.top {
+					t.Errorf("%d done, %d failed after %s:\n%s", r.Done, r.Failed, took, errOut)
+				}
+				if !strings.Contains(errOut, "error: looking for signatures: "+registry.Host+"/team/app:refused: ") || strings.Contains(errOut, "not tried") {
+					t.Errorf("it is not said, or was not tried:\n%s", errOut)
+				}
+				image, err := images.Get(t.Context(), refused, metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, r := range annotation.Found(image.Annotations) {
+					if !strings.Contains(r.Unread, "TOOMANYREQUESTS") {
+						t.Errorf("its signatures are not unknown: %+v", r)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A registry that asks to be left alone while it is listed held up the lists of all others, and no image was imported before
+// the last of them.
+func TestListsWaitForTheirOwnRegistry(t *testing.T) {
+	t.Parallel()
+	tags := func(r *registrytest.Registry) Job {
+		return Job{Kind: ListJob, Ref: reference.Reference{Host: r.Host, Repository: "team/app"}}
+	}
+	catalog := func(r *registrytest.Registry) Job { return Job{Kind: ListJob, Ref: reference.Reference{Host: r.Host}} }
+	for _, tc := range []struct {
+		name      string
+		list      func(*registrytest.Registry) Job
+		busy      string
+		selection Selection
+		goods     int
+	}{
+		{"tags", tags, "/tags/list", Selection{}, 8},
+		{"catalog", catalog, "_catalog", Selection{}, 8},
+		{"dates", tags, "HEAD ", Selection{newest: 3}, 3},
+		{"dates of a catalog", catalog, "HEAD ", Selection{newest: 3}, 3},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			good := registrytest.New(t)
+			pushTags(t, good, 8)
+			var jobs []Job
+			for range 6 {
+				busy := registrytest.New(t)
+				pushTags(t, busy, 8)
+				busy.Inject(tc.busy, 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "900"))
+				jobs = append(jobs, tc.list(busy))
+			}
+			jobs = append(jobs, tc.list(good))
+			_, errOut, r := batchRun{limits: patient, jobs: jobs, selection: tc.selection, good: good, goods: tc.goods}.run(t)
+			if r.Done != 7*tc.goods || r.Failed != 0 {
+				t.Errorf("%d done, %d failed:\n%s", r.Done, r.Failed, errOut)
+			}
+		})
+	}
+}
+
+// A registry that is given up while dates are read, of which tags are to be chosen, is one failure for each repository: tags
+// without the choice are not what was asked for.
+func TestARegistryThatIsGivenUpWhileDatesAreRead(t *testing.T) {
+	t.Parallel()
+	registry, good := registrytest.New(t), registrytest.New(t)
+	pushTags(t, registry, 20)
+	var asked atomic.Int64
+	registry.Inject("HEAD .*/manifests/", 0, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			if asked.Add(1) > 5 {
+				panic(http.ErrAbortHandler)
+			}
+			next.ServeHTTP(w, req)
+		})
+	})
+	pushTags(t, good, 5)
+	list := func(r *registrytest.Registry) Job {
+		return Job{Kind: ListJob, Ref: reference.Reference{Host: r.Host, Repository: "team/app"}}
+	}
+	_, errOut, r := batchRun{limits: patient, jobs: []Job{list(registry), list(good)}, selection: Selection{newest: 3}, good: good, goods: 3}.run(t)
+	if r.Done != 3 || r.Failed != 1 || strings.Count(errOut, "error: "+registry.Host+"/team/app") != 1 {
+		t.Errorf("%d done, %d failed:\n%s", r.Done, r.Failed, errOut)
+	}
+}
+
+// Images are imported while other repositories are listed.
+func TestImportBeginsBeforeAllIsListed(t *testing.T) {
+	t.Parallel()
+	registry := registrytest.New(t)
+	image := servertest.SampleImage(t, "")
+	var jobs []Job
+	for i := range 20 {
+		registry.Push(fmt.Sprintf("team/app%d:1", i), image)
+		jobs = append(jobs, Job{Kind: ListJob, Ref: reference.Reference{Host: registry.Host, Repository: fmt.Sprint("team/app", i)}})
+	}
+	// The last list is answered when an image has been asked for.
+	asked := make(chan struct{})
+	var once sync.Once
+	registry.Inject("team/app0/manifests/", 0, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			once.Do(func() { close(asked) })
+			next.ServeHTTP(w, req)
+		})
+	})
+	registry.Inject("team/app19/tags/list", 0, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			select {
+			case <-asked:
+				next.ServeHTTP(w, req)
+			case <-req.Context().Done():
+			}
+		})
+	})
+	_, errOut, r := batchRun{limits: patient, jobs: jobs, good: registry, goods: 20}.run(t)
+	if r.Done != 20 || r.Failed != 0 {
+		t.Errorf("%d done, %d failed:\n%s", r.Done, r.Failed, errOut)
+	}
+}
+
+// A batch reads the images of references that wait with lists.
+func TestBatchReadsImagesAhead(t *testing.T) {
+	t.Parallel()
+	registry := registrytest.New(t)
+	var jobs []Job
+	for i := range 200 {
+		image, err := sample.New(sample.Spec{Name: fmt.Sprint(i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := fmt.Sprint("team/app:", i)
+		registry.Push(name, image)
+		jobs = append(jobs, Job{Ref: reference.Reference{Host: registry.Host, Repository: "team/app", Tag: fmt.Sprint(i)}})
+	}
+	im, err := importer.New(importer.Options{Keychain: authn.NewMultiKeychain()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer im.Close()
+	images := &listedDigests{Images: &registrytest.Images{}}
+	for range 2 {
+		var stdout, stderr servertest.LogBuffer
+		progress := NewProgress(&stderr)
+		b := New(im, func() importer.Images { return images }, 4, &Selection{}, NewReport("", "", &stdout, &stderr, progress), progress)
+		if err := b.Run(t.Context(), jobs); err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(stdout.String(), registry.Host); n != 200 {
+			t.Errorf("%d of 200 were imported:\n%s%s", n, &stdout, &stderr)
+		}
+	}
+	// A list that comes while another is read is left out, so there is but one for sure.
+	if n := images.lists.Load(); n < 1 || n > 3 {
+		t.Errorf("there were %d lists of images, want 1 to 3", n)
+	}
+	if n := len(images.Names()); n != 200 {
+		t.Errorf("%d images are stored", n)
+	}
+}
+
+// listedDigests counts the lists by digests.
+type listedDigests struct {
+	*registrytest.Images
+	lists atomic.Int64
+}
+
+func (l *listedDigests) List(ctx context.Context, o metav1.ListOptions) (*imagev1.ImageList, error) {
+	if strings.HasPrefix(o.FieldSelector, selectors.Digest) {
+		l.lists.Add(1)
+	}
+	return l.Images.List(ctx, o)
+}

@@ -1,0 +1,77 @@
+package bulk
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	restclient "k8s.io/client-go/rest"
+
+	"github.com/tidewaiter/tidewaiter/coreapi/pages"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/signatures/attestation"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
+	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
+)
+
+// DemandedBy is what policies demand: those of the server that an import is for, or those kept in a data directory. A dry
+// run asks no server and nobody judges what it finds, so nothing is demanded.
+type DemandedBy struct {
+	set    *policy.Set
+	untold bool // the server does not tell, so everything may be demanded
+}
+
+// Of is [find.Options].Demands.
+func (d *DemandedBy) Of(image reference.Reference) (signatures, attestations bool) {
+	if d.untold {
+		return true, true
+	}
+	return d.set.Demands(image)
+}
+
+// Ask reads the policies of a server as objects, with those from files, which the server shows as objects, too.
+func (d *DemandedBy) Ask(ctx context.Context, config *restclient.Config) {
+	set, err := shownPolicies(ctx, config)
+	if err != nil {
+		slog.Debug("The server does not tell its policies: each image is searched for all that they may demand", "err", err)
+	}
+	d.set, d.untold = set, err != nil
+}
+
+// shownPolicies returns the policies of a server with their names, their scopes and how many attestations each demands.
+func shownPolicies(ctx context.Context, config *restclient.Config) (*policy.Set, error) {
+	config = restclient.CopyConfig(config)
+	config.APIPath, config.GroupVersion = "/apis", &policyapi.GroupVersion
+	config.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
+	client, err := restclient.RESTClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	var all []*policy.Policy
+	for _, resource := range []string{"clusterimagepolicies", "imagepolicies"} {
+		err := pages.Each(ctx, metav1.ListOptions{Limit: 50}, func(ctx context.Context, o metav1.ListOptions) (*policyapi.ImagePolicyList, error) {
+			body, err := client.Get().Resource(resource).Param("limit", strconv.FormatInt(o.Limit, 10)).Param("continue", o.Continue).DoRaw(ctx)
+			if err != nil {
+				return nil, err
+			}
+			list := &policyapi.ImagePolicyList{} // of both kinds, which are alike
+			return list, json.Unmarshal(body, list)
+		}, func(list *policyapi.ImagePolicyList) error {
+			for _, o := range list.Items {
+				p := policy.Nobody(o.Namespace, o.Name, &o.Spec)
+				p.Attestations = make([]*attestation.Demand, len(o.Spec.Policy.Attestations))
+				all = append(all, p)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", resource, err)
+		}
+	}
+	return policy.NewSet(all)
+}

@@ -1,0 +1,78 @@
+package bulk
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// failures is the file of --failures: a line for each reference to try again, as -f reads it. The new file replaces an
+// old one when the run ends, so that a run that is killed leaves the one that it may have read its references from. A nil
+// one takes everything and keeps nothing.
+type failures struct {
+	path string
+	file *os.File // beside path, or at it if that is not a regular file, such as a pipe
+	err  error    // of writing
+}
+
+// CreateFailures begins a file of failures. Its error comes before any work is done.
+func CreateFailures(path string) (*failures, error) {
+	f := &failures{}
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		f.file, err = os.OpenFile(path, os.O_WRONLY, 0)
+		return f, f.explain(err)
+	}
+	switch f.path, err = filepath.EvalSymlinks(path); {
+	case errors.Is(err, fs.ErrNotExist):
+		f.path = path
+	case err != nil:
+		return nil, f.explain(err)
+	}
+	f.file, err = os.CreateTemp(filepath.Dir(f.path), "."+filepath.Base(f.path)+"-*") // with mode 0600
+	return f, f.explain(err)
+}
+
+func (*failures) explain(err error) error {
+	if err != nil {
+		err = fmt.Errorf("--failures: %w", err)
+	}
+	return err
+}
+
+// write adds a reference, or a pattern, and why it must be tried again.
+func (f *failures) write(reference, reason string) { f.printf("%s # %s\n", reference, reason) }
+
+// note adds a comment.
+func (f *failures) note(format string, args ...any) { f.printf("# "+format+"\n", args...) }
+
+func (f *failures) printf(format string, args ...any) {
+	if f == nil || f.err != nil {
+		return
+	}
+	_, f.err = fmt.Fprintf(f.file, format, args...)
+}
+
+// End puts the file into its place, when all that was not done stands in it.
+func (f *failures) End() error {
+	switch {
+	case f == nil:
+		return nil
+	case f.path == "":
+		return f.explain(errors.Join(f.err, f.file.Close()))
+	}
+	if err := errors.Join(f.err, f.file.Sync(), f.file.Close()); err != nil {
+		return f.explain(err)
+	}
+	return f.explain(os.Rename(f.file.Name(), f.path))
+}
+
+// Close removes what end has not put into its place.
+func (f *failures) Close() {
+	if f.path != "" {
+		f.file.Close()
+		os.Remove(f.file.Name()) // there is none after end
+	}
+}

@@ -1,0 +1,152 @@
+package bulk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"syscall"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/importer"
+)
+
+// MaxAway is how long an import waits for an API server that has answered before and does not now.
+const MaxAway = 5 * time.Minute
+
+// Patience makes an import wait for its API server. It does not wait for a server that has never answered.
+type Patience struct {
+	Clock clock.Clock
+	Say   func(string)
+
+	mu         sync.Mutex
+	answered   bool
+	lastNotice time.Time // when a message last said that the server is away
+}
+
+// Images returns images that wait while their API server is away. They keep tags if images does.
+func (p *Patience) Images(images importer.Images) importer.Images {
+	patient := patientImages{images, p}
+	if tagged, ok := images.(importer.Tagged); ok {
+		return patientTagged{patient, tagged}
+	}
+	return patient
+}
+
+// do calls f again, with pauses, while the server is away. An f that failed may have had its effect: imports can
+// bear that.
+func (p *Patience) do(ctx context.Context, f func() error) error {
+	began := p.Clock.Now()
+	for pause := time.Second; ; pause = min(2*pause, 15*time.Second) {
+		err := f()
+		if ctx.Err() != nil || !p.Waits(err, began) {
+			return err
+		}
+		select {
+		case <-p.Clock.After(pause):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// Waits reports whether something that began then should be tried again, and prints a message now and then.
+func (p *Patience) Waits(err error, began time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.Clock.Now()
+	switch {
+	case !IsAway(err):
+		p.answered = true
+		return false
+	case !p.answered || now.Sub(began) >= MaxAway:
+		return false
+	case p.lastNotice.IsZero() || now.Sub(p.lastNotice) >= MaxAway:
+		p.lastNotice = now
+		p.Say(fmt.Sprintf("the API server does not answer; the import waits for it, up to %s: %v", MaxAway, err))
+	}
+	return true
+}
+
+// IsAway reports whether an error comes from a server that is stopped, starting, overloaded or silent, or from what stands
+// before it. The caller has not given up.
+func IsAway(err error) bool {
+	for _, gone := range []error{syscall.EPIPE, syscall.ECONNABORTED, syscall.EHOSTUNREACH, syscall.ENETUNREACH, io.ErrUnexpectedEOF} {
+		if errors.Is(err, gone) {
+			return true
+		}
+	}
+	var answer apierrors.APIStatus
+	if errors.As(err, &answer) {
+		switch answer.Status().Code {
+		case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+			return true
+		}
+		return apierrors.IsServerTimeout(err)
+	}
+	return utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsHTTP2ConnectionLost(err) ||
+		utilnet.IsTimeout(err) || utilnet.IsProbableEOF(err)
+}
+
+type patientImages struct {
+	importer.Images
+	patience *Patience
+}
+
+// Get implements importer.Images.
+func (i patientImages) Get(ctx context.Context, name string, o metav1.GetOptions) (image *imagev1.Image, err error) {
+	err = i.patience.do(ctx, func() error { image, err = i.Images.Get(ctx, name, o); return err })
+	return image, err
+}
+
+// Create implements importer.Images.
+func (i patientImages) Create(ctx context.Context, in *imagev1.Image, o metav1.CreateOptions) (image *imagev1.Image, err error) {
+	err = i.patience.do(ctx, func() error { image, err = i.Images.Create(ctx, in, o); return err })
+	return image, err
+}
+
+// Update implements importer.Images.
+func (i patientImages) Update(ctx context.Context, in *imagev1.Image, o metav1.UpdateOptions) (image *imagev1.Image, err error) {
+	err = i.patience.do(ctx, func() error { image, err = i.Images.Update(ctx, in, o); return err })
+	return image, err
+}
+
+// patientTagged are patient Images with a record of where tags lead.
+type patientTagged struct {
+	patientImages
+	tagged importer.Tagged
+}
+
+var _ importer.Tagged = patientTagged{}
+
+// List implements importer.Tagged.
+func (i patientTagged) List(ctx context.Context, o metav1.ListOptions) (list *imagev1.ImageList, err error) {
+	err = i.patience.do(ctx, func() error { list, err = i.tagged.List(ctx, o); return err })
+	return list, err
+}
+
+// GetTag implements importer.Tagged.
+func (i patientTagged) GetTag(ctx context.Context, name string, o metav1.GetOptions) (tag *imagev1.ImageTag, err error) {
+	err = i.patience.do(ctx, func() error { tag, err = i.tagged.GetTag(ctx, name, o); return err })
+	return tag, err
+}
+
+// UpdateTag implements importer.Tagged.
+func (i patientTagged) UpdateTag(ctx context.Context, in *imagev1.ImageTag, o metav1.UpdateOptions) (tag *imagev1.ImageTag, err error) {
+	err = i.patience.do(ctx, func() error { tag, err = i.tagged.UpdateTag(ctx, in, o); return err })
+	return tag, err
+}
+
+// ListTags implements importer.Tagged.
+func (i patientTagged) ListTags(ctx context.Context, o metav1.ListOptions) (list *imagev1.ImageTagList, err error) {
+	err = i.patience.do(ctx, func() error { list, err = i.tagged.ListTags(ctx, o); return err })
+	return list, err
+}

@@ -1,0 +1,195 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tidewaiter/tidewaiter/coreapi/access"
+	"github.com/tidewaiter/tidewaiter/importer"
+)
+
+// StatusOf returns the error that an answer holds if a client could not read that, else err.
+func StatusOf(body []byte, err error) error {
+	var s metav1.Status
+	if err != nil && json.Unmarshal(body, &s) == nil && s.Kind == "Status" {
+		return &apierrors.StatusError{ErrStatus: s}
+	}
+	return err
+}
+
+// Roles are those of Tidewaiter that are made for a verb. Where a right is missing they are named before others.
+var Roles = map[string]string{"import": "tidewaiter:importer", "prune": "tidewaiter:pruner"}
+
+// Explain returns what to print of an error of a verb, and what to do about it: "" if nobody knows. Errors of API servers and
+// of connections to them are put into words. What else the error says stays, and so does an error of a registry.
+func Explain(verb string, err error) (text, hint string) {
+	text = err.Error()
+	var given *HintError
+	if errors.As(err, &given) {
+		hint = given.Hint
+	}
+	say := func(of error, words, advice string) {
+		if before := of.Error(); before != "" && strings.Contains(text, before) {
+			text = strings.Replace(text, before, words, 1)
+		} else {
+			text = words
+		}
+		hint = cmp.Or(hint, advice)
+	}
+	var asked *url.Error
+	var answer apierrors.APIStatus
+	switch {
+	case importer.ReasonOf(err) != "": // it is of a registry, and says so itself
+	case errors.As(err, &asked):
+		words, advice := connection(asked)
+		say(asked, words, advice)
+	case errors.As(err, &answer):
+		words, advice := status(verb, answer.Status())
+		of, _ := answer.(error)
+		say(of, words, advice)
+	default:
+		var body metav1.Status // a raw answer
+		if i := strings.IndexByte(text, '{'); i >= 0 && json.Unmarshal([]byte(strings.TrimSpace(text[i:])), &body) == nil && body.Kind == "Status" {
+			words, advice := status(verb, body)
+			text, hint = text[:i]+words, cmp.Or(hint, advice)
+		} else if before, ok := strings.CutSuffix(strings.TrimSpace(text), "404 page not found"); ok {
+			text, hint = before+notTidewaiter, cmp.Or(hint, otherServer)
+		}
+	}
+	return strings.TrimSpace(text), hint
+}
+
+const (
+	notTidewaiter = "the server does not have what is asked for: it is not a tidewaiter server, or an older one"
+	otherServer   = "is it the wrong context? kubectl config current-context shows what KUBECONFIG names; --server, --kubeconfig and --data-dir name another server"
+)
+
+// connection explains why a server could not be asked.
+func connection(e *url.Error) (words, advice string) {
+	host := e.URL
+	if u, err := url.Parse(e.URL); err == nil && u.Host != "" {
+		host = u.Host
+	}
+	var unknown x509.UnknownAuthorityError
+	var name x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	var dns *net.DNSError
+	switch {
+	case errors.As(e, &unknown):
+		return fmt.Sprintf("the certificate of %s is of an unknown authority", host), "--certificate-authority FILE names the authority; that of a tidewaiter server is pki/ca.crt in its data directory"
+	case errors.As(e, &name):
+		names := append(slices.Clone(name.Certificate.DNSNames), addresses(name.Certificate)...)
+		return fmt.Sprintf("the certificate of %s is not for %s, only for %s", host, name.Host, strings.Join(names, ", ")), "use one of these names, or add one: tidewaiter serve --tls-san " + name.Host
+	case errors.As(e, &invalid) && invalid.Reason == x509.Expired:
+		until := invalid.Cert.NotAfter
+		return fmt.Sprintf("the certificate of %s is valid from %s to %s, and not now", host, invalid.Cert.NotBefore.UTC().Format(time.RFC3339), until.UTC().Format(time.RFC3339)), "is a clock wrong?"
+	case errors.Is(e, syscall.ECONNREFUSED):
+		return fmt.Sprintf("no server answers at %s: the connection was refused", host), "start it (tidewaiter serve), or name another with --server or --kubeconfig"
+	case errors.As(e, &dns):
+		return fmt.Sprintf("there is no host %s", dns.Name), "--server or --kubeconfig name the server"
+	case errors.Is(e, http.ErrSchemeMismatch), strings.Contains(e.Err.Error(), "server gave HTTP response to HTTPS client"):
+		return fmt.Sprintf("%s speaks plain HTTP: it is not a tidewaiter server", host), otherServer
+	case errors.Is(e, context.Canceled):
+		return "interrupted", ""
+	case e.Timeout():
+		return fmt.Sprintf("%s does not answer in time", host), "is it the right address, and does a firewall let connections through?"
+	}
+	return fmt.Sprintf("asking %s: %v", host, e.Err), ""
+}
+
+func addresses(c *x509.Certificate) (all []string) {
+	for _, ip := range c.IPAddresses {
+		all = append(all, ip.String())
+	}
+	return all
+}
+
+// status explains the answer of an API server.
+func status(verb string, s metav1.Status) (words, advice string) {
+	switch {
+	case s.Code == http.StatusUnauthorized:
+		return "the server refuses the credential: it is wrong or has expired, or is for another server", "--token-file or --kubeconfig name another; `kubectl create token ACCOUNT` makes a new token"
+	case s.Code == http.StatusForbidden:
+		return s.Message, rightsFor(verb, s.Message)
+	case s.Code == http.StatusNotFound && (strings.Contains(s.Message, "could not find the requested resource") || strings.Contains(s.Message, "page not found")):
+		return notTidewaiter, otherServer
+	}
+	return cmp.Or(s.Message, string(s.Reason), fmt.Sprintf("the server answers %d", s.Code)), ""
+}
+
+// Kubernetes' words for a missing right (k8s.io/apiserver/pkg/endpoints/handlers/responsewriters).
+var (
+	cannotResource = regexp.MustCompile(`User "([^"]*)" cannot (\S+) resource "([^"]+)" in API group "([^"]*)"`)
+	cannotPath     = regexp.MustCompile(`User "([^"]*)" cannot (\S+) path "([^"]+)"`)
+)
+
+// rightsFor names the role of Tidewaiter that has the right that a message says is missing.
+func rightsFor(verb, message string) string {
+	var has func(rbacv1.PolicyRule) bool
+	contains := func(all []string, one string) bool { return slices.Contains(all, one) || slices.Contains(all, "*") }
+	who := ""
+	if m := cannotResource.FindStringSubmatch(message); m != nil {
+		who = m[1]
+		has = func(r rbacv1.PolicyRule) bool {
+			return contains(r.Verbs, m[2]) && contains(r.APIGroups, m[4]) && contains(r.Resources, m[3])
+		}
+	} else if m := cannotPath.FindStringSubmatch(message); m != nil {
+		who = m[1]
+		has = func(r rbacv1.PolicyRule) bool { return contains(r.Verbs, m[2]) && contains(r.NonResourceURLs, m[3]) }
+	} else {
+		return ""
+	}
+	best, least := "view", 0 // of Kubernetes' own, view reads pods and the like
+	for _, role := range access.Roles() {
+		if !strings.HasPrefix(role.Name, "tidewaiter:") || !slices.ContainsFunc(role.Rules, has) {
+			continue
+		}
+		if rules := len(role.Rules); role.Name == Roles[verb] {
+			best, least = role.Name, 1
+		} else if least == 0 || rules < least {
+			best, least = role.Name, rules
+		}
+	}
+	if least == 0 && !strings.Contains(message, ` cannot list `) && !strings.Contains(message, ` cannot get `) {
+		best = "cluster-admin"
+	}
+	to := "--user=" + who
+	if account, ok := strings.CutPrefix(who, "system:serviceaccount:"); ok {
+		to = "--serviceaccount=" + account
+	}
+	return fmt.Sprintf("the role %s has that right: an administrator gives it with kubectl create clusterrolebinding NAME --clusterrole=%s %s", best, best, to)
+}
+
+// UnusedAddress explains why a server cannot listen, and what to do.
+func UnusedAddress(err error) (hint string, explained error) {
+	var op *net.OpError
+	if !errors.As(err, &op) || op.Op != "listen" {
+		return "", err
+	}
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return "stop that program, or choose another port with --secure-port; 0 picks a free one", fmt.Errorf("%s is in use by another program", op.Addr)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return "--bind-address 0.0.0.0 listens on all addresses; --advertise-url names one that clients use", fmt.Errorf("%s is not an address of this machine", op.Addr)
+	case errors.Is(err, os.ErrPermission):
+		return "ports below 1024 need a right; choose another with --secure-port", fmt.Errorf("this user may not listen on %s", op.Addr)
+	}
+	return "", err
+}

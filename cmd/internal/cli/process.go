@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+
+	"github.com/go-logr/logr"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+
+	"github.com/tidewaiter/tidewaiter/coreapi/access"
+	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
+	"github.com/tidewaiter/tidewaiter/imageapi"
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
+	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
+)
+
+// SetUpProcess sets what Kubernetes' packages keep in global variables. main calls
+// it once, before anything else runs.
+func SetUpProcess(ctx context.Context) {
+	utilruntime.Must(imageapi.Install(legacyscheme.Scheme))
+	utilruntime.Must(policyapi.Install(legacyscheme.Scheme))
+	utilruntime.Must(clusters.Install(legacyscheme.Scheme))
+	utilruntime.Must(answers.Install(legacyscheme.Scheme))
+	utilruntime.Must(access.Install(legacyscheme.Scheme))
+	// A request that panics is answered 500 and logged; other requests go on.
+	utilruntime.ReallyCrash = false
+	quietOnceDone(ctx)
+	followSlog()
+}
+
+// quietOnceDone drops, once ctx is done, the complaints of Kubernetes' controllers
+// that they were stopped before they had begun.
+func quietOnceDone(ctx context.Context) {
+	for i, handle := range utilruntime.ErrorHandlers {
+		utilruntime.ErrorHandlers[i] = func(about context.Context, err error, msg string, keysAndValues ...any) {
+			if ctx.Err() == nil {
+				handle(about, err, msg, keysAndValues...)
+			}
+		}
+	}
+}
+
+// followSlog sends klog's messages to slog's default logger, whichever that is at the
+// time.
+func followSlog() {
+	// By itself klog would give a logger its warnings and fatal messages as information,
+	// which verbosity 0 leaves out.
+	klog.SetLoggerWithOptions(logr.FromSlogHandler(defaultHandler{}), klog.ContextualLogger(true), klog.WriteKlogBuffer(func(line []byte) {
+		level := slog.LevelInfo
+		switch line[0] {
+		case 'W':
+			level = slog.LevelWarn
+		case 'E', 'F':
+			level = slog.LevelError
+		}
+		_, text, _ := strings.Cut(string(line), "] ")
+		slog.Log(context.Background(), level, strings.TrimSpace(text))
+	}))
+}
+
+// defaultHandler is the handler of slog's default logger, whichever that is at the time.
+type defaultHandler struct{}
+
+// Enabled implements slog.Handler.
+func (defaultHandler) Enabled(ctx context.Context, level slog.Level) bool {
+	return slog.Default().Handler().Enabled(ctx, level)
+}
+
+// Handle implements slog.Handler.
+func (defaultHandler) Handle(ctx context.Context, r slog.Record) error {
+	return slog.Default().Handler().Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (defaultHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return slog.Default().Handler().WithAttrs(attrs)
+}
+
+// WithGroup implements slog.Handler.
+func (defaultHandler) WithGroup(name string) slog.Handler {
+	return slog.Default().Handler().WithGroup(name)
+}

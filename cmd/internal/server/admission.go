@@ -1,0 +1,223 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
+	"github.com/tidewaiter/tidewaiter/coreapi/usage"
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
+	"github.com/tidewaiter/tidewaiter/web/admission"
+)
+
+// jobs is the queue of pushes, as far as admission uses it.
+type jobs interface {
+	Enqueue(ctx context.Context, events []push.Event) error
+	Find(ctx context.Context, receiver, key string) (*push.Job, error)
+	Retry(ctx context.Context, id int64) error
+}
+
+// Admitter answers admission with what is stored about the images of pods.
+type Admitter struct {
+	Answerer *answers.Answerer
+	Policies func() (*policy.Set, error) // the policies in force
+	Clock    clock.PassiveClock
+	Queue    jobs
+	clusters *clusters.Clusters
+
+	mu sync.Mutex
+	// waiting are the pods that wait for an import, by the image: the places of admission bound them.
+	waiting map[awaited][]*admission.Pod
+}
+
+// maxAwaited is how often an import may fail while a pod waits for it. The queue goes on trying after that.
+const maxAwaited = 3
+
+// awaited is an image that pods of a cluster wait for.
+type awaited struct {
+	cluster string
+	image   reference.Reference
+}
+
+// newAdmission returns the handler of admission reviews.
+func (s *Server) newAdmission() *admission.Handler {
+	o := admission.Options{
+		Verdicts: s.admitter, Cluster: usage.Local, RegisterMetrics: registerMetrics,
+		Known: func(cluster string) bool {
+			return slices.ContainsFunc(s.Config.Clusters, func(c clusterConfig) bool { return c.Name == cluster })
+		},
+		// A quarter of the changes that can be in flight: one caller may have half of them.
+		MaxWaiting: max(1, cmp.Or(s.Options.MaxWrites, 200)/4),
+	}
+	if s.cluster != nil {
+		o.Cluster, o.Exempt = s.Options.Cluster.called(s.Config), []string{s.cluster.Namespace}
+	}
+	return admission.New(o)
+}
+
+// policiesInForce fails before all policies are read.
+func (v *verification) policiesInForce() (*policy.Set, error) {
+	select {
+	case <-v.Keeper.Ready():
+		return v.live.Set(), nil
+	default:
+		return nil, cmp.Or(v.Keeper.Loaded(), errors.New("the policies are still being read"))
+	}
+}
+
+// Judge is part of [admission.Verdicts].
+func (a *Admitter) Judge(ctx context.Context, pod admission.Pod, image reference.Reference) (admission.Judgement, error) {
+	set, err := a.Policies()
+	if err != nil {
+		return admission.Judgement{}, err
+	}
+	if image == (reference.Reference{}) {
+		return admission.Judgement{Findings: unknownTo(policiesIn(set, pod.Namespace), "it is no reference that can be read, so no policy is known to leave it out")}, nil
+	}
+	image = image.Pulled()
+	pull, err := a.Answerer.Pull(ctx, image)
+	if err != nil {
+		return admission.Judgement{}, fmt.Errorf("reading what %s is: %w", image, err)
+	}
+	by, asked := signatures.PoliciesFor(image, pod.Namespace, set), image
+	if len(by) == 0 && pull.Reference != image { // a mirror's name, which nobody covers, slips past no policy
+		by, asked = signatures.PoliciesFor(pull.Reference, pod.Namespace, set), pull.Reference
+	}
+	if len(by) == 0 {
+		return admission.Judgement{Digest: pull.Digest}, nil
+	}
+	if pull.Image == nil || pull.Reference != asked {
+		return a.missing(ctx, pod, image, pull.Digest, by, pull.Why)
+	}
+	verdict := signatures.Ask(pull.Image, asked, pod.Namespace, set, a.Clock.Now(), pull.Indexes)
+	return admission.Judgement{Digest: pull.Digest, Findings: findings(by, verdict, asked)}, nil
+}
+
+// policiesIn are the policies of the cluster and of a namespace.
+func policiesIn(set *policy.Set, namespace string) []*policy.Policy {
+	return slices.DeleteFunc(slices.Clone(set.Policies()), func(p *policy.Policy) bool { return p.Namespace != "" && p.Namespace != namespace })
+}
+
+// findings returns a finding for each policy that is not met by a verdict.
+func findings(by []*policy.Policy, v annotation.Verdict, image reference.Reference) []admission.Finding {
+	if v.Verified == verdicts.VerifiedTrue || v.Verified == verdicts.ByIndex {
+		return nil
+	}
+	if len(v.Unmet) > 0 {
+		by = slices.DeleteFunc(slices.Clone(by), func(p *policy.Policy) bool { return !slices.Contains(v.Unmet, p.ID()) })
+	}
+	reason := v.Verified + ": " + cmp.Or(v.Message, "it has no signature in "+image.Bare().String())
+	if v.Verified == verdicts.VerifiedUnknown && !signatures.Forced(v) {
+		return unknownTo(by, reason)
+	}
+	found := make([]admission.Finding, 0, len(by))
+	for _, p := range by {
+		found = append(found, admission.Finding{Policy: p.ID(), Action: modeOf(p), Reason: reason})
+	}
+	return found
+}
+
+// unknownTo returns a finding for each policy that it is unknown whether it is met.
+func unknownTo(by []*policy.Policy, reason string) []admission.Finding {
+	found := make([]admission.Finding, 0, len(by))
+	for _, p := range by {
+		action := admission.Deny
+		switch p.Admission.Unknown {
+		case policy.UnknownAllow:
+			action = admission.Allow
+		case policy.UnknownWarn:
+			action = admission.Warn
+		}
+		found = append(found, admission.Finding{Policy: p.ID(), Action: min(action, modeOf(p)), Unknown: true, Reason: reason})
+	}
+	return found
+}
+
+func modeOf(p *policy.Policy) admission.Action {
+	switch p.Admission.Mode {
+	case policy.ModeWarn:
+		return admission.Warn
+	case policy.ModeAudit:
+		return admission.Audit
+	default:
+		return admission.Deny
+	}
+}
+
+// missing is the judgement about an image that must be imported first.
+func (a *Admitter) missing(ctx context.Context, pod admission.Pod, image reference.Reference, digest string, by []*policy.Policy, why string) (admission.Judgement, error) {
+	job, err := a.Queue.Find(ctx, push.OfCluster(pod.Cluster), image.String())
+	if err != nil {
+		return admission.Judgement{}, fmt.Errorf("reading the queue: %w", err)
+	}
+	if job != nil && job.Error != "" {
+		why = "it could not be imported: " + job.Error
+	}
+	return admission.Judgement{
+		Digest: digest, Findings: unknownTo(by, "Unknown: "+cmp.Or(why, "it has not been imported yet")),
+		Pending: true, Missing: true,
+		GivenUp: job != nil && (job.State == push.Dead || job.State == push.Waiting && job.Attempts >= maxAwaited),
+	}, nil
+}
+
+// Import is part of [admission.Verdicts]. A job that waits or was given up becomes due at once.
+func (a *Admitter) Import(ctx context.Context, pod admission.Pod, image reference.Reference) (done func(), err error) {
+	image = image.Pulled()
+	done = a.wait(&pod, awaited{pod.Cluster, image})
+	e := push.Event{Receiver: push.OfCluster(pod.Cluster), Action: push.Runs, Host: image.Host, Repository: image.Repository, Tag: image.Tag, Digest: image.Digest}
+	job, err := a.Queue.Find(ctx, e.Receiver, e.Key())
+	switch {
+	case err != nil:
+	case job == nil:
+		err = a.Queue.Enqueue(ctx, []push.Event{e})
+	case job.State != push.Leased:
+		if err = a.Queue.Retry(ctx, job.ID); errors.Is(err, push.ErrNoSuchJob) {
+			err = nil // a worker is doing it, or has done it
+		}
+	}
+	if err != nil {
+		done()
+		return nil, err
+	}
+	return done, nil
+}
+
+// wait lends the credentials of a pod to an import until done is called.
+func (a *Admitter) wait(pod *admission.Pod, image awaited) (done func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.waiting[image] = append(a.waiting[image], pod)
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		left := slices.DeleteFunc(slices.Clone(a.waiting[image]), func(p *admission.Pod) bool { return p == pod })
+		if a.waiting[image] = left; len(left) == 0 {
+			delete(a.waiting, image)
+		}
+	}
+}
+
+// Keychains returns the credentials of the pods that use an image, and of those that wait for it on admission, which no
+// list has yet.
+func (a *Admitter) Keychains(ctx context.Context, cluster string, image reference.Reference) (all []authn.Keychain, unread, err error) {
+	a.mu.Lock()
+	var pullers []clusters.Puller
+	for _, p := range a.waiting[awaited{cluster, image.Pulled()}] {
+		pullers = append(pullers, clusters.Puller{Namespace: p.Namespace, ServiceAccount: p.ServiceAccount, Secrets: p.PullSecrets})
+	}
+	a.mu.Unlock()
+	return a.clusters.Keychains(ctx, cluster, image, pullers...)
+}

@@ -1,0 +1,98 @@
+package server
+
+import (
+	"context"
+	"path/filepath"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/containers"
+	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
+	"github.com/tidewaiter/tidewaiter/web/warn"
+)
+
+// newAnswerer returns what answers questions about references over the storage of images.
+func (s *Server) newAnswerer(images map[string]rest.Storage, followed *clusters.Clusters) (*answers.Answerer, error) {
+	mirrored, err := s.Config.mirrorOf(s.Options.Isolated)
+	if err != nil {
+		return nil, err
+	}
+	return &answers.Answerer{
+		Images: images["images"].(answers.Objects), Tags: images["imagetags"].(answers.Objects),
+		Policies:   judge{s.Verification.policiesInForce, clock.RealClock{}},
+		Use:        imageregistry.UseOf(images),
+		Containers: containersOf{followed},
+		Authorizer: s.authorizer,
+		Mirrored:   mirrored,
+	}, nil
+}
+
+// mirrorOf returns what finds the references that a mirror's name stands for, by the configuration and, unless the server is
+// isolated, the machine's registries.conf.
+func (c *Config) mirrorOf(isolated bool) (func(reference.Reference) []reference.Reference, error) {
+	var o importer.Options
+	files := containers.Options{}
+	if isolated {
+		files.Root = filepath.Join(filepath.Dir(c.file), "isolated") // no folder: the machine's files are not read
+	}
+	if err := c.AddFiles(&o, files); err != nil {
+		return nil, err
+	}
+	known, failures := o.Files.(*containers.Files), &warn.Limiter{}
+	return func(ref reference.Reference) []reference.Reference {
+		all, err := known.MirrorOf(ref)
+		if err != nil {
+			failures.Warn("", "The mirrors of registries.conf are not known, so a mirror's name means nothing else", "err", err)
+		}
+		return all
+	}, nil
+}
+
+// judge judges by the policies in force.
+type judge struct {
+	policies func() (*policy.Set, error)
+	clock    clock.PassiveClock
+}
+
+// Judge is part of [answers.Policies].
+func (j judge) Judge(image *imagev1.Image, asked reference.Reference, namespace string, indexes func(string) ([]*imagev1.Image, error)) (v annotation.Verdict, covering []string, err error) {
+	set, err := j.policies()
+	if err != nil {
+		return v, nil, err
+	}
+	by := signatures.PoliciesFor(asked, namespace, set)
+	if len(by) == 0 {
+		return signatures.AskAnyway(image, asked), nil, nil
+	}
+	for _, p := range by {
+		covering = append(covering, p.ID())
+	}
+	return signatures.Ask(image, asked, namespace, set, j.clock.Now(), indexes), covering, nil
+}
+
+// containersOf lists what pods of the followed clusters run.
+type containersOf struct{ clusters *clusters.Clusters }
+
+// Naming is part of [answers.Containers].
+func (c containersOf) Naming(ctx context.Context, image string, most int) (all []answers.Container, more bool, err error) {
+	pods, more, err := c.clusters.Naming(ctx, image, most)
+	for i := range pods {
+		spec := &pods[i].Spec
+		for _, container := range spec.Containers {
+			all = append(all, answers.Container{
+				Cluster: spec.Cluster, Namespace: spec.Namespace, Pod: spec.Name, Image: container.Image,
+				Digest: clusters.Runs(&container).Digest, Since: spec.Since,
+			})
+		}
+	}
+	return all, more, err
+}

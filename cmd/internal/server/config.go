@@ -1,0 +1,350 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/coreapi/podlogs"
+	"github.com/tidewaiter/tidewaiter/db/trusted"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/streams"
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/containers"
+	"github.com/tidewaiter/tidewaiter/importer/guard"
+	"github.com/tidewaiter/tidewaiter/web/hooks"
+)
+
+// maxConfigFile bounds the configuration file, in bytes.
+const maxConfigFile = 1 << 20
+
+// Config is the file given by --config. Unknown keys are errors, so that a misspelt key is noticed.
+type Config struct {
+	Registries []registryConfig `yaml:"registries"`
+	// AuthFile has the credentials for registries, as podman login and docker login write them. Without it, all files
+	// that skopeo looks for are read.
+	AuthFile string `yaml:"authFile"`
+	// ImageDigestMirrors and ImageTagMirrors are the specs of ImageDigestMirrorSets and ImageTagMirrorSets
+	// (config.openshift.io/v1): where references with and without a digest are read.
+	ImageDigestMirrors []mirrorsConfig `yaml:"imageDigestMirrors"`
+	ImageTagMirrors    []mirrorsConfig `yaml:"imageTagMirrors"`
+	// AllowedNetworks are ranges, such as 10.1.0.0/16, that registries and signature stores may lead the importer into
+	// with redirects and token servers, although the ranges are not public.
+	AllowedNetworks []string `yaml:"allowedNetworks"`
+	// RegistriesDir is a folder of registries.d files that is read in place of the user's and the system's
+	// (containers-registries.d(5)): they name the lookaside storage of signatures.
+	RegistriesDir string `yaml:"registriesDir"`
+	// Clusters are the clusters whose pods are followed.
+	Clusters []clusterConfig `yaml:"clusters"`
+	// Workloads are the kinds of the clusters that need images, beside those of Kubernetes and OpenShift.
+	Workloads []workloadConfig `yaml:"workloads"`
+	// ImportRunning has the images of the server's own pods imported; true if it is left out.
+	ImportRunning *bool `yaml:"importRunning"`
+	// TrustedRoots are files that the server keeps up to date from TUF repositories.
+	TrustedRoots []trustedRootConfig `yaml:"trustedRoots"`
+	Kubelet      *kubeletConfig      `yaml:"kubelet"`
+	Receivers    []hooks.Receiver    `yaml:"receivers"`
+	Hooks        hooksConfig         `yaml:"hooks"`
+	Sweep        sweepConfig         `yaml:"sweep"`
+	Streams      streamsConfig       `yaml:"streams"`
+
+	file string // the path of the file
+}
+
+// hooksConfig says where webhooks are received beside the server's own port.
+type hooksConfig struct {
+	// Listen, as host:port, serves /hooks/ and nothing else over plain HTTP,
+	// for registries that cannot be told to trust ca.crt.
+	Listen string `yaml:"listen"`
+}
+
+// sweepConfig says how repositories are swept for pushes whose webhooks were lost.
+type sweepConfig struct {
+	// Repositories are given as host/path; by default none is swept.
+	Repositories []string `yaml:"repositories"`
+	// Every is how often they are swept, such as 6h, and scheduled tags of streams imported.
+	Every time.Duration `yaml:"every"`
+}
+
+// streamsConfig says which ImageStreams exist.
+type streamsConfig struct {
+	// Auto makes a stream for each repository that has a known tag and that no stream follows; it is on unless it is
+	// false.
+	Auto *bool `yaml:"auto"`
+	// Registry is the host[:port] of the registry that has this server for its image API, as OpenShift's registry
+	// knows itself. A stream that follows no other repository follows <namespace>/<name> there, and pushes to it are
+	// mappings.
+	Registry string `yaml:"registry"`
+	// PublicRegistry is the host[:port] by which Registry is reached from elsewhere.
+	PublicRegistry string `yaml:"publicRegistry"`
+	// AllowedRegistriesForImport are the registries that users may have the server ask, in the form of OpenShift's
+	// configuration; all if it is left out.
+	AllowedRegistriesForImport []registryLocation `yaml:"allowedRegistriesForImport"`
+	// Namespaces say where Auto makes streams; the streams of other repositories are made in default.
+	Namespaces []namespaceRule `yaml:"namespaces"`
+
+	rules streams.Rules // the parsed Namespaces
+}
+
+// namespaceRule says in which namespace the streams of the repositories below a prefix are made.
+type namespaceRule struct {
+	// Prefix is a host with its port, or a host and the beginning of a path. Of several prefixes above a repository
+	// the longest counts, by the elements of the path.
+	Prefix locatedText `yaml:"prefix"`
+	// Namespace is a namespace that no other rule has, and not default.
+	Namespace locatedText `yaml:"namespace"`
+}
+
+// locatedText is a text with its place in the file, for errors.
+type locatedText struct {
+	text string
+	line int
+}
+
+// UnmarshalYAML is part of yaml.Unmarshaler.
+func (t *locatedText) UnmarshalYAML(node *yaml.Node) error {
+	t.line = node.Line
+	return node.Decode(&t.text)
+}
+
+// readRules reads Namespaces.
+func (c *streamsConfig) readRules() error {
+	var rules []streams.Rule
+	for _, n := range c.Namespaces {
+		rules = append(rules, streams.Rule{Prefix: n.Prefix.text, Namespace: n.Namespace.text})
+	}
+	var wrong int
+	var err error
+	if c.rules, wrong, err = streams.NewRules(rules); err != nil {
+		// The error is about one of two lines, mostly one after the other; the first is named.
+		n := c.Namespaces[wrong]
+		line := max(n.Prefix.line, n.Namespace.line)
+		if n.Prefix.line > 0 && n.Namespace.line > 0 {
+			line = min(n.Prefix.line, n.Namespace.line)
+		}
+		return fmt.Errorf("line %d: streams.namespaces[%d].%w", line, wrong, err)
+	}
+	return nil
+}
+
+// registryLocation is a registry in the form of OpenShift's configuration.
+type registryLocation struct {
+	// DomainName is a host, with its port unless that is the protocol's; an asterisk stands for any text.
+	DomainName string `yaml:"domainName"`
+	// Insecure allows plain HTTP: the port is 80 if none is given.
+	Insecure bool `yaml:"insecure"`
+}
+
+func (c streamsConfig) allowedRegistries() (out []configv1.RegistryLocation) {
+	for _, l := range c.AllowedRegistriesForImport {
+		out = append(out, configv1.RegistryLocation{DomainName: l.DomainName, Insecure: l.Insecure})
+	}
+	return out
+}
+
+// registryConfig has an administrator's settings for a registry or a part of it.
+type registryConfig struct {
+	// Prefix is a host with its port, or a host and the beginning of a path; the longest one that matches counts.
+	Prefix string `yaml:"prefix"`
+	// Insecure allows plain HTTP and unverified TLS.
+	Insecure bool `yaml:"insecure"`
+	// TokenHosts are hosts, beside the registry, whose token server may see credentials, and may have private
+	// addresses.
+	TokenHosts []string `yaml:"tokenHosts"`
+	// Blocked refuses to import from there.
+	Blocked bool `yaml:"blocked"`
+	// RequestsPerSecond and RequestsAtATime bound the requests to the host; only an entry for a whole host may have
+	// them. Zero adapts the first, and makes the second 8, or --jobs.
+	RequestsPerSecond float64 `yaml:"requestsPerSecond"`
+	RequestsAtATime   int     `yaml:"requestsAtATime"`
+	// CAFile has authorities beside the system's, as PEM blocks; only for a whole host.
+	CAFile string `yaml:"caFile"`
+	// CertDir is a folder like those in certs.d (containers-certs.d(5)): *.crt are authorities, *.cert and *.key
+	// client certificates; only for a whole host.
+	CertDir string `yaml:"certDir"`
+}
+
+// mirrorsConfig are the mirrors of one source.
+type mirrorsConfig struct {
+	// Source is a host, a host and the beginning of a path, or *.example.com.
+	Source string `yaml:"source"`
+	// Mirrors stand for Source; they are asked before it, in order.
+	Mirrors []string `yaml:"mirrors"`
+	// MirrorSourcePolicy is AllowContactingSource, the default, or NeverContactSource.
+	MirrorSourcePolicy string `yaml:"mirrorSourcePolicy"`
+}
+
+// kubeletConfig says how to reach the kubelets that have the logs of pods.
+// Files are relative to the configuration file.
+type kubeletConfig struct {
+	// Address is host or host:port, with {hostIP} and {nodeName} filled in.
+	Address  string `yaml:"address"`
+	CertFile string `yaml:"certFile"`
+	KeyFile  string `yaml:"keyFile"`
+	CAFile   string `yaml:"caFile"`
+}
+
+func (k *kubeletConfig) options() *podlogs.KubeletOptions {
+	if k == nil {
+		return nil
+	}
+	return &podlogs.KubeletOptions{Address: k.Address, CertFile: k.CertFile, KeyFile: k.KeyFile, CAFile: k.CAFile}
+}
+
+// resolve makes the file names in c, which are relative to dir, absolute or relative to the process.
+func (c *Config) resolve(dir string) {
+	names := []*string{&c.RegistriesDir, &c.AuthFile}
+	for i := range c.Registries {
+		names = append(names, &c.Registries[i].CAFile, &c.Registries[i].CertDir)
+	}
+	for i := range c.TrustedRoots {
+		names = append(names, &c.TrustedRoots[i].File, &c.TrustedRoots[i].RootFile)
+	}
+	for i := range c.Clusters {
+		names = append(names, &c.Clusters[i].Kubeconfig)
+	}
+	if k := c.Kubelet; k != nil {
+		names = append(names, &k.CertFile, &k.KeyFile, &k.CAFile)
+	}
+	for _, name := range names {
+		if *name != "" && !filepath.IsAbs(*name) {
+			*name = filepath.Join(dir, *name)
+		}
+	}
+}
+
+// LoadConfig reads the file at path; an empty path is an empty configuration.
+func LoadConfig(path string) (*Config, error) {
+	c := &Config{file: path}
+	if path == "" {
+		return c, nil
+	}
+	data, err := trusted.ReadFile(path, maxConfigFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = cli.WithHint(err, "leave --config out to run with the defaults")
+	}
+	if err != nil {
+		return nil, err
+	}
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	d.KnownFields(true)
+	if err := d.Decode(c); err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: %w", path, explainKeys(data, err))
+	}
+	if err := d.Decode(&struct{}{}); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: it holds more than one YAML document", path)
+	}
+	if c.Streams.Registry != "" {
+		if c.Streams.Registry, err = reference.ParseHost(c.Streams.Registry); err != nil {
+			return nil, fmt.Errorf("%s: streams.registry: %w", path, err)
+		}
+	}
+	if c.Streams.PublicRegistry != "" {
+		if c.Streams.Registry == "" {
+			return nil, fmt.Errorf("%s: streams.publicRegistry is another name of streams.registry, which is left out", path)
+		}
+		if c.Streams.PublicRegistry, err = reference.ParseHost(c.Streams.PublicRegistry); err != nil {
+			return nil, fmt.Errorf("%s: streams.publicRegistry: %w", path, err)
+		}
+	}
+	for i, l := range c.Streams.AllowedRegistriesForImport {
+		if _, err := filepath.Match(l.DomainName, ""); err != nil || l.DomainName == "" || strings.Contains(l.DomainName, "/") {
+			return nil, fmt.Errorf("%s: streams.allowedRegistriesForImport[%d].domainName: %q is no host, with or without a port", path, i, l.DomainName)
+		}
+	}
+	if err := c.Streams.readRules(); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	for i, w := range c.Workloads {
+		if w.Resource == "" || w.Resource != strings.ToLower(w.Resource) || w.Path == "" || strings.Contains(w.Group+w.Resource, "/") || slices.Contains(strings.Split(w.Path, "."), "") {
+			err := cli.WithHint(errors.New("it needs the plural of a resource, and a path to a pod template"), "{group: argoproj.io, resource: rollouts, path: spec.template}")
+			return nil, fmt.Errorf("%s: workloads[%d]: %w", path, i, err)
+		}
+	}
+	c.resolve(filepath.Dir(path))
+	return c, nil
+}
+
+func (c *Config) registries() []importer.Registry {
+	out := make([]importer.Registry, 0, len(c.Registries))
+	for _, r := range c.Registries {
+		out = append(out, importer.Registry{Prefix: r.Prefix, Insecure: r.Insecure, TokenHosts: r.TokenHosts, Blocked: r.Blocked, RequestsPerSecond: r.RequestsPerSecond, RequestsAtATime: r.RequestsAtATime})
+	}
+	return out
+}
+
+func (c *Config) allowedNetworks() (guard.Networks, error) {
+	networks, err := guard.ParseNetworks(c.AllowedNetworks)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.file, err)
+	}
+	return networks, nil
+}
+
+// Files are the options for reading the machine's files about registries.
+func (c *Config) Files() containers.Options { return containers.Options{AuthFile: c.AuthFile} }
+
+// mirrors returns the mirrors of both kinds, by source.
+func (c *Config) mirrors() ([]containers.Mirrors, error) {
+	var out []containers.Mirrors
+	add := func(key string, list []mirrorsConfig, put func(*containers.Mirrors, []string)) error {
+		for i, m := range list {
+			policy := m.MirrorSourcePolicy
+			if policy != "" && policy != "NeverContactSource" && policy != "AllowContactingSource" {
+				return fmt.Errorf("%s: %s[%d]: mirrorSourcePolicy %q is neither NeverContactSource nor AllowContactingSource", c.file, key, i, policy)
+			}
+			at := slices.IndexFunc(out, func(have containers.Mirrors) bool { return have.Source == m.Source })
+			if at < 0 {
+				at = len(out)
+				out = append(out, containers.Mirrors{Source: m.Source})
+			}
+			put(&out[at], m.Mirrors)
+			out[at].NeverContactSource = out[at].NeverContactSource || policy == "NeverContactSource"
+		}
+		return nil
+	}
+	return out, errors.Join(
+		add("imageDigestMirrors", c.ImageDigestMirrors, func(to *containers.Mirrors, m []string) { to.Digests = append(to.Digests, m...) }),
+		add("imageTagMirrors", c.ImageTagMirrors, func(to *containers.Mirrors, m []string) { to.Tags = append(to.Tags, m...) }),
+	)
+}
+
+// certificates returns the certificates of the registries, by host.
+func (c *Config) certificates() (map[string]containers.Certificates, error) {
+	out := map[string]containers.Certificates{}
+	for i, r := range c.Registries {
+		if r.CAFile == "" && r.CertDir == "" {
+			continue
+		}
+		host, _, below := strings.Cut(strings.TrimSuffix(r.Prefix, "/"), "/")
+		if below {
+			return nil, fmt.Errorf("%s: registries[%d]: certificates are of a whole host: give caFile and certDir to the entry with the prefix %q", c.file, i, host)
+		}
+		if canonical, err := reference.ParseHost(host); err == nil { // else the importer says what is wrong
+			host = canonical
+		}
+		certs := containers.Certificates{Dir: r.CertDir}
+		if r.CAFile != "" {
+			var err error
+			if certs.CA, err = trusted.ReadFile(r.CAFile, maxConfigFile); err != nil {
+				return nil, fmt.Errorf("%s: registries[%d].caFile: %w", c.file, i, err)
+			}
+		}
+		out[host] = certs
+	}
+	return out, nil
+}
+
+// KubeconfigPath is where the server of a data directory keeps the
+// administrator's credential.
+func KubeconfigPath(dir string) string { return filepath.Join(dir, "admin.kubeconfig") }

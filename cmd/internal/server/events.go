@@ -1,0 +1,139 @@
+package server
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+
+	"github.com/tidewaiter/tidewaiter/coreapi"
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/queue"
+)
+
+// Reasons of Events about Images, beside those of queue.Notice.
+const (
+	reasonSignatureVerified = "SignatureVerified"
+	reasonSignatureRejected = "SignatureRejected"
+)
+
+// EventRecorder records Kubernetes Events about Images, for servers and imports. Until start is called it
+// drops them: there is no server to send them to.
+type EventRecorder struct {
+	recorder atomic.Pointer[coreapi.EventRecorder]
+}
+
+// Start sends events about the images of config to the server of to until ctx ends, in the name of component.
+func (r *EventRecorder) Start(ctx context.Context, config, to *restclient.Config, component string) error {
+	images, err := imageclient.New(config)
+	if err != nil {
+		return err
+	}
+	recorder, err := coreapi.NewEventRecorder(ctx, to, legacyscheme.Scheme, component, func(ctx context.Context, about *corev1.ObjectReference) {
+		if about.Kind != "Image" || about.UID != "" {
+			return
+		}
+		if image, err := images.Get(ctx, about.Name, metav1.GetOptions{}); err == nil {
+			about.UID = image.UID
+		}
+	})
+	if err != nil {
+		return err
+	}
+	r.recorder.Store(recorder)
+	return nil
+}
+
+// Flush waits until the recorded events are sent.
+func (r *EventRecorder) Flush() {
+	if recorder := r.recorder.Load(); recorder != nil {
+		recorder.Flush()
+	}
+}
+
+// record records an event about an object. It never blocks.
+func (r *EventRecorder) record(about *corev1.ObjectReference, warning bool, reason, message string) {
+	recorder := r.recorder.Load()
+	if recorder == nil {
+		return
+	}
+	kind := corev1.EventTypeNormal
+	if warning {
+		kind = corev1.EventTypeWarning
+	}
+	recorder.Event(about, kind, reason, printable.Text(message))
+}
+
+func aboutImage(name string) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: imagev1.GroupVersion.String(), Kind: "Image", Name: name}
+}
+
+// Notify implements queue.Notifier. An image without a known digest is named by its reference.
+func (r *EventRecorder) Notify(_ context.Context, n queue.Notice) {
+	name := n.Image
+	if name == "" {
+		name = n.Reference
+	}
+	r.record(aboutImage(name), n.Warning, n.Reason, n.Message)
+}
+
+// Imported records the result of importing a reference, unless nothing has changed.
+func (r *EventRecorder) Imported(reference string, result *importer.Result, err error) {
+	if err == nil && !slices.ContainsFunc(result.Images, func(i importer.ImageResult) bool { return i.Action != importer.Unchanged }) {
+		return
+	}
+	about := aboutImage(reference)
+	if result != nil && result.Digest != "" {
+		about.Name = result.Digest
+		if i := slices.IndexFunc(result.Images, func(i importer.ImageResult) bool { return i.Image.Name == result.Digest }); i >= 0 {
+			about.UID = result.Images[i].Image.UID // then it need not be asked for
+		}
+	}
+	if err != nil {
+		r.record(about, true, queue.NoticeImportFailed, err.Error())
+		return
+	}
+	r.record(about, false, queue.NoticeImported, "Imported "+reference)
+}
+
+// verdictChanged records a new verdict on an image's signatures if it is True or False: an image that became
+// unsigned, or whose signatures cannot be judged, makes no event.
+func (r *EventRecorder) verdictChanged(image *imagev1.Image, verified string, signers []string) {
+	about := aboutImage(image.Name)
+	about.UID = image.UID
+	switch verified {
+	case verdicts.VerifiedTrue:
+		message := "A signature is trusted"
+		if len(signers) > 0 {
+			message = "Signed by " + strings.Join(signers, ", ")
+		}
+		r.record(about, false, reasonSignatureVerified, message)
+	case verdicts.VerifiedFalse:
+		message := "No signature is trusted"
+		if why := rejection(image); why != "" {
+			message += ": " + why
+		}
+		r.record(about, true, reasonSignatureRejected, message)
+	}
+}
+
+// rejection says why the first judged signature is not trusted, or not for the image.
+func rejection(image *imagev1.Image) string {
+	for _, s := range image.Signatures {
+		for _, c := range s.Conditions {
+			if c.Status == corev1.ConditionFalse && c.Message != "" {
+				return c.Message
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,201 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	corev1 "k8s.io/api/core/v1"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics"
+	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/importer/guard"
+	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures/find"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
+	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
+	"github.com/tidewaiter/tidewaiter/signatures/reverify"
+)
+
+// verification has a server's policies in force, from files and objects, and the sweeper
+// that brings stored verdicts up to date with them.
+type verification struct {
+	isBroken atomic.Bool // the files, when they were read last
+
+	path    string // of the file or folder of policies; empty when there is none
+	files   *policy.Set
+	live    *signatures.Live
+	Keeper  *policyapi.Keeper
+	Sweeper *reverify.Sweeper // nil until connect
+}
+
+// openVerification loads the policies of path, none if it is empty. Policies
+// that cannot work are refused.
+func openVerification(path string) (*verification, error) {
+	set, err := LoadPolicies(path)
+	if err != nil {
+		return nil, err
+	}
+	v := &verification{path: path, files: set, live: signatures.NewLive(set, clock.RealClock{})}
+	v.Keeper = policyapi.NewKeeper(v.live, clock.RealClock{}, v.resync)
+	return v, nil
+}
+
+// demands returns what the policies in force demand of an image.
+func (v *verification) demands(image reference.Reference) (signatures, attestations bool) {
+	return v.live.Set().Demands(image)
+}
+
+// resync brings the stored verdicts up to date with the policies in force.
+func (v *verification) resync() {
+	if v.Sweeper != nil {
+		v.Sweeper.Resync()
+	}
+}
+
+// LoadPolicies reads the policies of a file or folder.
+func LoadPolicies(path string) (*policy.Set, error) {
+	if path == "" {
+		return nil, nil
+	}
+	set, err := policy.Load(path)
+	if err != nil {
+		return nil, cli.WithHint(err, "docs/signatures.md has policies by example")
+	}
+	return set, nil
+}
+
+// demands returns what policies demand of an image, see [find.Options].
+type demands = func(image reference.Reference) (signatures, attestations bool)
+
+// NewFinder returns a finder of signatures in registries, and in the lookaside storage
+// that registries.d files name: those of the configuration, else the user's and the
+// system's.
+func NewFinder(cfg *Config, demands demands) (*find.Finder, error) {
+	networks, err := cfg.allowedNetworks()
+	if err != nil {
+		return nil, err
+	}
+	o := find.Options{Lookaside: guard.New(guard.Options{Networks: networks}), Demands: demands}
+	if dir := cfg.RegistriesDir; dir != "" {
+		if _, err := os.ReadDir(dir); err != nil {
+			return nil, cli.WithHint(fmt.Errorf("%s: registriesDir: %w", cfg.file, err), "name a folder of registries.d files, or leave it out to use the user's and the system's")
+		}
+		o.RegistriesDirs = []string{dir}
+	}
+	return find.New(o)
+}
+
+// newIsolatedFinder returns a finder of signatures in registries, and in lookaside
+// storage only if files beside the configuration name it.
+func newIsolatedFinder(cfg *Config, demands demands) (*find.Finder, error) {
+	dir := filepath.Dir(cfg.file)
+	networks, err := cfg.allowedNetworks()
+	if err != nil {
+		return nil, err
+	}
+	return find.New(find.Options{
+		RegistriesDirs: []string{filepath.Join(dir, "registries.d")},
+		Storage:        filepath.Join(dir, "sigstore"),
+		Lookaside:      guard.New(guard.Options{Networks: networks}),
+		Demands:        demands,
+	})
+}
+
+// Summarize sums up the verdicts for the image API's column and indexes.
+func Summarize(image *imagev1.Image) (verified string, signers []string) {
+	verified, signers, _ = signatures.Summary(image)
+	return verified, signers
+}
+
+// connect makes the sweeper, which reads and writes Images with config.
+func (v *verification) connect(config *restclient.Config) error {
+	images, err := imageclient.New(config)
+	if err != nil {
+		return err
+	}
+	v.Sweeper = reverify.New(images, v.live, nil, registerMetrics)
+	v.Sweeper.Tally = v.Keeper
+	return nil
+}
+
+// vouches brings the verdicts of an index's images up to date with the index's.
+func (v *verification) vouches(index *imagev1.Image) {
+	if v.Sweeper != nil {
+		v.Sweeper.Follow(index)
+	}
+}
+
+// work keeps policies and verdicts up to date until ctx ends.
+func (v *verification) work(ctx context.Context, events *EventRecorder) error {
+	policyMetrics()
+	policyLoaded.Set(1)
+	var background sync.WaitGroup
+	defer background.Wait()
+	if v.path != "" {
+		w := &policy.Watcher{
+			Path:     v.path,
+			OnChange: func(set *policy.Set) { v.Changed(ctx, set, events) },
+			OnError:  func(err error) { v.broken(ctx, err, events) },
+		}
+		background.Go(func() { w.Run(ctx, v.files) })
+	}
+	background.Go(func() { v.Keeper.Run(ctx) })
+	select {
+	case <-ctx.Done():
+	case <-v.Keeper.Ready(): // a verdict without some policies would have to be judged twice
+		v.Sweeper.Run(ctx)
+	}
+	return nil
+}
+
+// Changed takes over the policies of files that have changed: what they judge otherwise is judged again.
+func (v *verification) Changed(ctx context.Context, set *policy.Set, events *EventRecorder) {
+	if err := v.Keeper.SetFiles(ctx, set); err != nil {
+		v.broken(ctx, err, events)
+		return
+	}
+	policyReloads.WithLabelValues("success").Inc()
+	policyLoaded.Set(1)
+	if v.isBroken.Swap(false) {
+		slog.Warn("Policies can be reloaded again, and the new ones are in force", "path", v.path)
+	}
+	slog.Info("Policies were reloaded", "path", v.path, "policies", len(set.Policies()))
+	events.record(v.object(), false, "PolicyReloaded", "signatures are verified by the new policies")
+}
+
+func (v *verification) broken(ctx context.Context, err error, events *EventRecorder) {
+	v.isBroken.Store(true)
+	policyReloads.WithLabelValues("error").Inc()
+	policyLoaded.Set(0)
+	slog.Error("Policies cannot be reloaded, the old ones stay in force", "err", err, "path", v.path)
+	events.record(v.object(), true, "PolicyInvalid", "the old policies stay in force: "+err.Error())
+}
+
+// object is the object of Events about files of policies. It is not the objects that show
+// these policies, as those have not changed.
+func (v *verification) object() *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "config.openshift.io/v1", Kind: "ClusterImagePolicy", Name: filepath.Base(v.path)}
+}
+
+var (
+	policyReloads = metrics.NewCounterVec(&metrics.CounterOpts{
+		Namespace: "tidewaiter", Subsystem: "policy", Name: "reloads_total", StabilityLevel: metrics.ALPHA,
+		Help: "Attempts to reload policy files that changed, by result: success, error.",
+	}, []string{"result"})
+	policyLoaded = metrics.NewGauge(&metrics.GaugeOpts{
+		Namespace: "tidewaiter", Subsystem: "policy", Name: "last_reload_successful", StabilityLevel: metrics.ALPHA,
+		Help: "1 if the policies in force are those of the files, 0 if the files are broken and older policies are in force.",
+	})
+)
+
+func policyMetrics() { registerMetrics(policyReloads, policyLoaded) }

@@ -1,0 +1,185 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/importer/queue"
+	"github.com/tidewaiter/tidewaiter/importer/spool"
+	"github.com/tidewaiter/tidewaiter/web/hooks"
+	"github.com/tidewaiter/tidewaiter/web/limits"
+)
+
+// pushes is the way of a push: receivers put notifications of registries into the spool, and a worker turns these into
+// Images.
+type pushes struct {
+	cfg      *Config
+	spool    *spool.Spool
+	handler  http.Handler // nil when no receiver is configured
+	importer *importer.Importer
+	plain    net.Listener // nil unless configured
+}
+
+// openPushes prepares the spool, and the receivers if there are any.
+func openPushes(ctx context.Context, store *db.DB, cfg *Config, connections *limits.Connections, demands demands, isolated bool) (_ *pushes, err error) {
+	if err := queue.SweepOptions(cfg.Sweep).Validate(); err != nil {
+		return nil, fmt.Errorf("%s: sweep: %w", cfg.file, err)
+	}
+	p := &pushes{cfg: cfg}
+	if p.spool, err = spool.Open(store, spool.Options{RegisterMetrics: registerMetrics}); err != nil {
+		return nil, err
+	}
+	if p.importer, err = NewPushImporter(cfg, demands, isolated); err != nil {
+		return nil, err
+	}
+	if len(cfg.Receivers) == 0 {
+		if cfg.Hooks.Listen != "" {
+			return nil, cli.WithHint(errors.New("hooks.listen is set, but there are no receivers to serve there"), "add a section receivers to %s", cfg.file)
+		}
+		return p, nil
+	}
+	handler, err := hooks.New(hooks.Options{
+		Receivers:       cfg.Receivers,
+		Dir:             filepath.Dir(cfg.file),
+		Spool:           p.spool,
+		RegisterMetrics: registerMetrics,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", cfg.file, err)
+	}
+	p.handler = handler
+	if cfg.Hooks.Listen != "" {
+		plain, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Hooks.Listen)
+		if err != nil {
+			return nil, fmt.Errorf("%s: hooks.listen: %w", cfg.file, err)
+		}
+		p.plain = connections.Listen(plain)
+	}
+	return p, nil
+}
+
+// NewPushImporter returns the importer of pushes; see Options.isolated.
+func NewPushImporter(cfg *Config, demands demands, isolated bool) (*importer.Importer, error) {
+	o, err := cfg.ImporterOptions()
+	if err != nil {
+		return nil, err
+	}
+	signatures := NewFinder
+	o.Limits.MaxWait = time.Second // a registry that asks for more is parked, and its jobs wait without a slot
+	if isolated {
+		o.Keychain = authn.NewMultiKeychain() // nobody's credentials
+		signatures = newIsolatedFinder
+	} else if err := cfg.AddFiles(&o, cfg.Files()); err != nil {
+		return nil, err
+	}
+	finder, err := signatures(cfg, demands)
+	if err != nil {
+		return nil, err
+	}
+	o.Signatures = finder
+	// A push of an index is reported as one of each of its images: what one import has asked is not asked again by the
+	// next.
+	o.SignaturesAge = 2 * time.Second
+	return importer.New(o)
+}
+
+// hooks returns the handler of /hooks/, nil when there are no receivers.
+func (p *pushes) hooks() http.Handler {
+	if p == nil {
+		return nil
+	}
+	return p.handler
+}
+
+// pushed returns a function that puts pushes to the registry of streams into the spool, as its webhook would; nil if a
+// receiver is told of all pushes to that registry.
+func (p *pushes) pushed() func(context.Context, reference.Reference) error {
+	for _, r := range p.cfg.Receivers {
+		if len(r.Repositories) > 0 {
+			continue
+		}
+		for _, h := range r.Hosts {
+			if host, err := reference.ParseHost(h); err == nil && host == p.cfg.Streams.Registry {
+				return nil
+			}
+		}
+	}
+	return func(ctx context.Context, ref reference.Reference) error {
+		return p.spool.Enqueue(ctx, []push.Event{{
+			Receiver: push.OfRegistry, Action: push.Pushed, Host: ref.Host, Repository: ref.Repository, Tag: ref.Tag, Digest: ref.Digest,
+		}})
+	}
+}
+
+// registerMetrics registers with the registry that /metrics shows. A second
+// server in one process, as in tests, leaves the first one's in place.
+func registerMetrics(all ...metrics.Registerable) {
+	for _, m := range all {
+		_ = legacyregistry.Register(m)
+	}
+}
+
+// work imports what is pushed, used by pods and followed by streams, until ctx ends.
+func (p *pushes) work(ctx context.Context, client *restclient.Config, notifier queue.Notifier, pods queue.Pods, streams queue.Streams) error {
+	defer p.importer.Close()
+	images, err := NewImageClient(client)
+	if err != nil {
+		return err
+	}
+	receivers, scripts := make([]string, 0, len(p.cfg.Receivers)), []string(nil)
+	for _, r := range p.cfg.Receivers {
+		receivers = append(receivers, r.Name)
+		if r.Type == hooks.Generic {
+			scripts = append(scripts, r.Name)
+		}
+	}
+	worker, err := queue.New(queue.Options{
+		Importer:        p.importer,
+		Images:          images,
+		Queue:           p.spool,
+		Pods:            pods,
+		Streams:         streams,
+		Finder:          queue.ListFinder{Images: images},
+		Sweep:           queue.SweepOptions(p.cfg.Sweep),
+		Notifier:        notifier,
+		Receivers:       receivers,
+		Scripts:         scripts,
+		RegisterMetrics: registerMetrics,
+	})
+	if err != nil {
+		return err
+	}
+	return worker.Run(ctx)
+}
+
+// servePlain serves the receivers, and nothing else, over plain HTTP until ctx ends.
+func (p *pushes) servePlain(ctx context.Context, receivers http.Handler) error {
+	s := &http.Server{Handler: receivers, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+	context.AfterFunc(ctx, func() {
+		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if err := s.Shutdown(drain); err != nil {
+			slog.Error("Closing the plain listener for webhooks", "err", err)
+		}
+	})
+	if err := s.Serve(p.plain); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}

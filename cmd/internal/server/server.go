@@ -1,0 +1,708 @@
+// Package server puts a server together: it reads the configuration, opens the data directory, and connects storage,
+// verification, imports, clusters and the HTTP server.
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+
+	authorizationv1 "github.com/openshift/api/authorization/v1"
+	imagev1 "github.com/openshift/api/image/v1"
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/apiserver/pkg/server/options"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/version"
+	"github.com/tidewaiter/tidewaiter/coreapi"
+	"github.com/tidewaiter/tidewaiter/coreapi/access"
+	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
+	"github.com/tidewaiter/tidewaiter/coreapi/podlogs"
+	"github.com/tidewaiter/tidewaiter/coreapi/usage"
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/kubestore"
+	"github.com/tidewaiter/tidewaiter/imageapi"
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestreamimport"
+	"github.com/tidewaiter/tidewaiter/imageapi/streams"
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
+	"github.com/tidewaiter/tidewaiter/web"
+	"github.com/tidewaiter/tidewaiter/web/admin"
+	"github.com/tidewaiter/tidewaiter/web/admission"
+	"github.com/tidewaiter/tidewaiter/web/limits"
+	"github.com/tidewaiter/tidewaiter/web/verbatim"
+)
+
+// readyTimeout is how long a server may take from listening to ready before it
+// says why it is not.
+const readyTimeout = time.Minute
+
+// reserve is the space that a server holds back for deletions on a full disk.
+const reserve = 32 << 20
+
+// Options are the flags of every verb that opens a data directory.
+type Options struct {
+	DataDir      string
+	ConfigFile   string
+	EventTTL     time.Duration
+	serviceCIDRs []string
+	nodePorts    string
+	podLogsDir   string
+	Policy       string
+	Quota        int64            // bytes; 0 for none
+	Backups      db.BackupOptions // none without a folder
+	// Isolated imports pushes without the credentials and the lookaside storage of the server's user.
+	Isolated bool
+	// Audit says what is logged of requests; nil for nothing.
+	Audit *options.AuditOptions
+	// MaxReads and MaxWrites bound the requests in flight; see web.Config.
+	MaxReads, MaxWrites int
+	Authentication      *web.Authentication // nil for the defaults
+	TLS                 web.TLS
+	// Access says how a listening server authorizes requests; nil for the defaults.
+	Access *access.Options
+	// Cluster has the flags of a server in a cluster that knows the callers.
+	Cluster ClusterOptions
+	// ReplaceParts, if set, changes the parts of the server, as BenchmarkWithout does.
+	ReplaceParts func(*Server, *Parts)
+}
+
+// AddFlags adds the flags that all verbs have that open a data directory.
+func (o *Options) AddFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.DataDir, "data-dir", cli.DefaultDataDir, "directory that holds the database, the certificates and the administrator's credential")
+	f.StringVar(&o.ConfigFile, "config", "", "configuration file (YAML)")
+	f.DurationVar(&o.EventTTL, "event-ttl", coreapi.DefaultEventTTL, "how long an Event is kept after it was last written")
+	f.StringSliceVar(&o.serviceCIDRs, "service-cluster-ip-range", []string{coreapi.DefaultServiceCIDR}, "range that cluster IPs come from; two, one of each IP family, for dual stack")
+	f.StringVar(&o.nodePorts, "service-node-port-range", coreapi.DefaultNodePorts, "range that node ports come from, as first-last")
+	f.StringVar(&o.Policy, "policy", "", "file or folder of ClusterImagePolicy documents, which say who must have signed what; read again when it changes")
+	f.Int64Var(&o.Quota, "quota-backend-bytes", 0, "bytes that the database may use; past it only deletions and small updates are written; 0 for what the disk has")
+	f.StringVar(&o.Backups.Dir, "backup-dir", "", "folder for scheduled backups, which must exist; none are made without")
+	f.DurationVar(&o.Backups.Every, "backup-every", 24*time.Hour, "time from one scheduled backup to the next")
+	f.IntVar(&o.Backups.Keep, "backup-keep", 7, "how many scheduled backups are kept, the newest")
+	f.StringVar(&o.podLogsDir, "pod-logs-dir", "", "absolute path of a directory with the pods' CRI log directories, such as /var/log/pods")
+}
+
+// coreOptions are the options of the core kinds.
+func (o *Options) coreOptions(cfg *Config) coreapi.Options {
+	return coreapi.Options{
+		EventTTL:     o.EventTTL,
+		ServiceCIDRs: o.serviceCIDRs,
+		NodePorts:    o.nodePorts,
+		PodLogs:      podlogs.Options{Dir: o.podLogsDir, Kubelet: cfg.Kubelet.options()},
+		Uncollected:  []schema.GroupResource{imagev1.Resource("images"), imagev1.Resource("imagetags")},
+	}
+}
+
+// Server is an API server over a data directory.
+type Server struct {
+	Options      Options
+	Config       *Config
+	listener     net.Listener // nil when only the process itself reaches the server
+	connections  *limits.Connections
+	URL          string // empty without a listener
+	DB           *db.DB
+	local        *web.Local
+	Access       *access.Access        // of a server that listens on its own; others have one caller
+	authorizer   authorizer.Authorizer // of a server that listens
+	cluster      *web.Cluster          // nil for a server on its own
+	Web          *web.Server
+	Credentials  *web.Credentials
+	tokens       *web.Tokens // of service accounts
+	Events       *EventRecorder
+	Verification *verification
+	pushes       *pushes // nil without a listener
+	images       rest.Getter
+	followed     followedTags
+	streams      *imagestream.StoredStreams
+	admitter     *Admitter // nil without a listener
+	answerer     *answers.Answerer
+	clusters     *clusters.Clusters
+	Usage        *usage.Index
+	// Tasks run beside a listening server from the time when it is ready until it stops.
+	Tasks []func(context.Context) error
+	// ReadyTimeout is how long the server may take to be ready before NotReady is called.
+	ReadyTimeout time.Duration
+	NotReady     func(error)
+}
+
+// Open takes the data directory and assembles a server over it: on listener, or reachable only from
+// within the process if listener is nil. It takes over listener when it succeeds.
+func Open(ctx context.Context, o Options, listener net.Listener) (_ *Server, err error) {
+	s := newServer(o, listener)
+	defer func() {
+		if err != nil && s.DB != nil {
+			err = errors.Join(err, s.DB.Close())
+		}
+	}()
+	for _, open := range []func(context.Context) error{
+		s.loadConfig,
+		s.openCluster,
+		s.openTrustedRoots,
+		s.openVerification,
+		s.openDatabase,
+		s.loadCredentials,
+		s.openPushes,
+		s.openLocal,
+		s.openAccess,
+		s.assemble,
+		s.loadPolicies,
+		s.connectVerification,
+		s.openToNetwork,
+	} {
+		if err := open(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func newServer(o Options, listener net.Listener) *Server {
+	s := &Server{Options: o, connections: limits.NewConnections(limits.DefaultConnections()), Events: &EventRecorder{}, ReadyTimeout: readyTimeout}
+	if listener != nil {
+		s.listener = s.connections.Listen(listener)
+	}
+	s.NotReady = func(err error) { slog.Error("the server answers and is not ready", "url", s.URL, "err", err) }
+	return s
+}
+
+func (s *Server) loadConfig(context.Context) (err error) {
+	s.Config, err = LoadConfig(s.Options.ConfigFile)
+	return err
+}
+
+// openCluster prepares what a server in a cluster needs of the cluster.
+func (s *Server) openCluster(context.Context) (err error) {
+	if s.cluster, err = s.Options.Cluster.open(); s.cluster != nil {
+		s.Options.TLS.SANs = append(s.Options.TLS.SANs, s.cluster.Host())
+	}
+	return err
+}
+
+func (s *Server) openVerification(context.Context) (err error) {
+	s.Verification, err = openVerification(s.Options.Policy)
+	return err
+}
+
+// openDatabase takes the data directory.
+func (s *Server) openDatabase(context.Context) (err error) {
+	o := db.Options{Dir: s.Options.DataDir, Views: Views(), Quota: s.Options.Quota}
+	if s.listener != nil {
+		o.Reserve = reserve
+	}
+	s.DB, err = db.Open(o)
+	return err
+}
+
+// openLocal prepares connections to the server from within the process.
+func (s *Server) openLocal(context.Context) (err error) {
+	s.local, err = web.NewLocal()
+	return err
+}
+
+// openAccess prepares the authorization of a listening server.
+func (s *Server) openAccess(ctx context.Context) (err error) {
+	switch {
+	case s.listener == nil:
+	case s.cluster != nil:
+		s.authorizer, err = s.cluster.Authorizer()
+	default:
+		if s.Access, err = access.New(ctx, s.Options.Access, s.local.ClientConfig(), "tidewaiter"); err == nil {
+			s.authorizer = s.Access.Authorizer
+		}
+	}
+	return err
+}
+
+// loadPolicies reads the policies that are API objects. A listening server also makes objects of those
+// from files. A policy that cannot be read does not stop such a server, because it can be told to delete
+// it; nor does a full disk.
+func (s *Server) loadPolicies(ctx context.Context) error {
+	keeper := s.Verification.Keeper
+	err := keeper.Load(ctx)
+	if s.listener == nil {
+		return err
+	}
+	if err == nil {
+		_ = keeper.ShowFiles(ctx) // Run tries again, and says why it cannot
+	}
+	return nil
+}
+
+func (s *Server) connectVerification(context.Context) error {
+	if err := s.Verification.connect(s.Web.ClientConfig()); err != nil {
+		return err
+	}
+	s.Verification.Sweeper.Runs = func(digest string) bool { return s.Usage != nil && s.Usage.PodsUsing([]string{digest}, nil) > 0 }
+	return nil
+}
+
+// openToNetwork adds the parts that only a listening server has.
+func (s *Server) openToNetwork(context.Context) error {
+	if s.listener == nil {
+		return nil
+	}
+	s.addTasks()
+	s.handleAdmin()
+	return errors.Join(s.feedQueue(), s.tellWhere())
+}
+
+// tellWhere writes down where the server is, for commands that look for it. The server runs even if a full
+// disk prevents that.
+func (s *Server) tellWhere() error {
+	err := errors.Join(s.Credentials.KeepKubeconfig(cmp.Or(s.Options.TLS.AdvertiseURL, s.URL)), s.Credentials.WriteLocal(s.URL), s.DB.SetInfo(s.URL))
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		slog.Warn("the disk is full: the server's address cannot be written for its clients", "url", s.URL, "err", err)
+		return nil
+	}
+	return err
+}
+
+// loadCredentials reads the credentials for the server's address.
+func (s *Server) loadCredentials(context.Context) (err error) {
+	ip := net.IPv4(127, 0, 0, 1)
+	if s.listener != nil {
+		addr := s.listener.Addr().(*net.TCPAddr)
+		ip = addr.IP
+		s.URL = "https://" + (&net.TCPAddr{IP: reachable(ip), Port: addr.Port}).String()
+	}
+	if s.Credentials, err = web.LoadCredentials(s.Options.DataDir, s.Options.TLS.Hosts(ip), time.Now()); err != nil {
+		return err
+	}
+	s.Credentials.TLS = s.Options.TLS
+	if s.Credentials.AuthorityMade() && s.DB.Revision() > 1 {
+		slog.Warn("The folder pki is gone and was made anew. All data is there. Who has a kubeconfig, a client certificate or a service account's token of before is refused: hand out admin.kubeconfig and pki/ca.crt again, and have robots ask for new tokens", "dir", s.Options.DataDir)
+	}
+	s.tokens, err = s.Credentials.ServiceAccountTokens(s.authentication())
+	return err
+}
+
+// authentication is how callers prove who they are.
+func (s *Server) authentication() *web.Authentication {
+	if s.Options.Authentication == nil {
+		s.Options.Authentication = web.NewAuthentication()
+	}
+	return s.Options.Authentication
+}
+
+// openPushes prepares a listening server to receive pushes.
+func (s *Server) openPushes(ctx context.Context) (err error) {
+	if s.listener != nil {
+		s.pushes, err = openPushes(ctx, s.DB, s.Config, s.connections, s.Verification.demands, s.Options.Isolated)
+	}
+	return err
+}
+
+// Parts are what an API server consists of beside its kinds.
+type Parts struct {
+	Storage generic.RESTOptionsGetter // over the database
+	Served  *verbatim.Getter          // over storage: serves Images as they are stored
+	// Registries is the storage for the registries of all kinds.
+	Registries generic.RESTOptionsGetter
+	// AnswerCreation answers creations of Images with what was stored; nil encodes the object again.
+	AnswerCreation func(context.Context) (context.Context, func(runtime.Object) runtime.Object)
+	// Serializers are the serializers of groups that have their own.
+	Serializers map[string]runtime.NegotiatedSerializer
+	// BeforeAPI wraps the API server's handlers.
+	BeforeAPI func(http.Handler) http.Handler
+	Audit     *options.AuditOptions
+}
+
+// newParts returns the parts of every server.
+func (s *Server) newParts() *Parts {
+	p := &Parts{
+		Serializers: map[string]runtime.NegotiatedSerializer{
+			imagev1.GroupName:            imageapi.NewSerializer(legacyscheme.Codecs),
+			policyapi.GroupVersion.Group: policyapi.NewSerializer(legacyscheme.Codecs),
+		},
+		Audit: s.Options.Audit,
+	}
+	p.Serve(s.NewStorage(map[string]runtime.StorageSerializer{imagev1.GroupName: imageapi.NewStorageSerializer(legacyscheme.Codecs)}), s.Options.DataDir)
+	p.BeforeAPI = func(api http.Handler) http.Handler {
+		api = p.Served.Serve(web.AnnounceWrites(s.DB.Announce, imagestream.WithMetadataReads(api, p.Serializers[imagev1.GroupName])))
+		if s.admitter == nil {
+			return api
+		}
+		return s.newAdmission().Serve(api)
+	}
+	return p
+}
+
+// NewStorage returns the storage of all kinds, with the serializers of groups that have their own.
+func (s *Server) NewStorage(serializers map[string]runtime.StorageSerializer) *kubestore.Getter {
+	return kubestore.NewGetter(s.DB, legacyscheme.Codecs, kubestore.Options{
+		Pause:       limits.Pause,
+		Begin:       limits.Begin,
+		Read:        limits.Read,
+		Unconverted: []schema.GroupResource{imagev1.Resource("images")},
+		Serializers: serializers,
+	})
+}
+
+// Serve serves Images from the bytes in storage. Parts of lists are kept in formsDir.
+func (p *Parts) Serve(storage generic.RESTOptionsGetter, formsDir string) {
+	p.Storage = storage
+	p.Served = verbatim.NewGetter(storage, legacyscheme.Codecs, formsDir, verbatim.Kind{Resource: imagev1.GroupVersion.WithResource("images"), Kind: "Image", Named: imageregistry.DigestsIn})
+	p.Registries, p.AnswerCreation = p.Served, p.Served.AnswerCreation
+}
+
+// assemble makes the API server over the storages of all kinds.
+func (s *Server) assemble(context.Context) error {
+	p := s.newParts()
+	if s.Options.ReplaceParts != nil {
+		s.Options.ReplaceParts(s, p)
+	}
+	options := s.Options.coreOptions(s.Config)
+	options.Tokens, options.OnlyClusters = s.accountTokens(), s.cluster != nil
+	if s.Access != nil {
+		options.Authorizer, options.Rules = s.Access.Authorizer, s.Access.Rules
+	}
+	var err error
+	if options.Clusters, err = s.clusterOptions(); err != nil {
+		return err
+	}
+	core, err := coreapi.New(p.Registries, options)
+	if err != nil {
+		return err
+	}
+	var imports imagestreamimport.Importer
+	var pushed func(context.Context, reference.Reference) error
+	if s.pushes != nil {
+		imports = s.streamImports()
+		pushed = s.pushes.pushed()
+	}
+	images, err := imageapi.Storage(p.Registries, imageapi.Options{
+		Scheme:            legacyscheme.Scheme,
+		Importer:          imports,
+		AllowedRegistries: s.Config.Streams.allowedRegistries(),
+		Verifier:          s.Verification.live,
+		Summarize:         Summarize,
+		Attested:          signatures.Attested,
+		VerdictChanged:    s.Events.verdictChanged,
+		Vouches:           s.Verification.vouches,
+		Usage:             core.Usage,
+		AnswerCreation:    p.AnswerCreation,
+		Authorizer:        s.authorizer,
+		Registry:          s.Config.Streams.Registry,
+		PublicRegistry:    s.Config.Streams.PublicRegistry,
+		Pushed:            pushed,
+	})
+	if err != nil {
+		return err
+	}
+	policies, err := policyapi.Storage(p.Registries, legacyscheme.Scheme, s.Verification.Keeper)
+	if err != nil {
+		return err
+	}
+	s.images, s.clusters, s.Usage = images["images"].(rest.Getter), core.Clusters, core.Usage.Index
+	s.followed = followedTags{imagestreamimport.TagImportsOf(images)}
+	s.streams = imagestream.StoredStreamsOf(images)
+	if s.answerer, err = s.newAnswerer(images, core.Clusters); err != nil {
+		return err
+	}
+	if s.listener != nil {
+		s.admitter = &Admitter{
+			Answerer: s.answerer, Policies: s.Verification.policiesInForce, Clock: clock.RealClock{},
+			Queue: s.pushes.spool, clusters: core.Clusters, waiting: map[awaited][]*admission.Pod{},
+		}
+	}
+	groups := maps.Clone(core.Groups)
+	groups[answers.GroupVersion] = maps.Clone(groups[answers.GroupVersion])
+	groups[answers.GroupVersion][answers.Resource] = answers.NewStorage(s.answerer)
+	groups[imagev1.GroupVersion], groups[policyapi.GroupVersion] = images, policies
+	if s.Access != nil {
+		groups[authorizationv1.GroupVersion] = s.Access.Storage()
+	}
+	if s.cluster == nil {
+		groups[corev1.SchemeGroupVersion] = maps.Clone(groups[corev1.SchemeGroupVersion])
+		groups[corev1.SchemeGroupVersion]["replicationcontrollers"] = coreapi.ReplicationControllers(imagestream.NeededOf(images))
+	}
+	s.Web, err = web.New(s.webConfig(p, core, groups))
+	return err
+}
+
+// webConfig is the configuration of a server of groups.
+func (s *Server) webConfig(p *Parts, core *coreapi.API, groups map[schema.GroupVersion]map[string]rest.Storage) web.Config {
+	c := web.Config{
+		Scheme:          legacyscheme.Scheme,
+		Codecs:          legacyscheme.Codecs,
+		Serializers:     p.Serializers,
+		ParameterCodec:  legacyscheme.ParameterCodec,
+		Groups:          groups,
+		OpenAPI:         openAPIDefinitions,
+		Listener:        s.listener,
+		Connections:     s.connections,
+		MaxReads:        s.Options.MaxReads,
+		MaxWrites:       s.Options.MaxWrites,
+		RegisterMetrics: registerMetrics,
+		Credentials:     s.Credentials,
+		Authentication:  s.authentication(),
+		Tokens:          s.tokens,
+		Accounts:        core.Accounts,
+		Audit:           p.Audit,
+		Local:           s.local,
+		BeforeAPI:       p.BeforeAPI,
+		Hooks:           s.pushes.hooks(),
+		Version:         version.Build(),
+	}
+	if s.cluster != nil {
+		c.Cluster, c.Tokens, c.Accounts = s.cluster, nil, nil
+	}
+	if s.listener != nil {
+		// Without a listener nobody calls, so there is nobody to authorize and nobody who waits for readiness.
+		c.Authorizer = s.authorizer
+		if s.Access != nil {
+			c.Informers = s.Access.Informers
+			maps.Copy(core.PostStartHooks, s.Access.Hooks())
+		}
+		c.PostStartHooks, c.ReadyChecks = core.PostStartHooks, []healthz.HealthChecker{usageSynced(core), policiesRead(s.Verification.Keeper)}
+		c.WriteChecks = []healthz.HealthChecker{healthz.NamedCheck("database-writes", func(*http.Request) error { return s.DB.WriteFault() })}
+	}
+	return c
+}
+
+// accountTokens says how the tokens of service accounts are made.
+func (s *Server) accountTokens() coreapi.Tokens {
+	o := s.authentication()
+	audiences := o.APIAudiences
+	if len(audiences) == 0 {
+		audiences = o.ServiceAccounts.Issuers
+	}
+	return coreapi.Tokens{
+		Generator: s.tokens, Audiences: audiences, MaxExpiration: o.ServiceAccounts.MaxExpiration,
+		ExtendExpiration: o.ServiceAccounts.ExtendExpiration, MaxExtendedExpiration: o.ServiceAccounts.MaxExtendedExpiration,
+	}
+}
+
+// usageSynced fails until the images that the pods use are known.
+func usageSynced(core *coreapi.API) healthz.HealthChecker {
+	return healthz.NamedCheck("image-usage", func(*http.Request) error {
+		if !core.Usage.Synced() { // clusters that are away hold up nobody
+			return errors.New("the pods that use images are still being read")
+		}
+		return nil
+	})
+}
+
+// policiesRead fails until the policies that are API objects are in force.
+func policiesRead(keeper *policyapi.Keeper) healthz.HealthChecker {
+	return healthz.NamedCheck("policies", func(r *http.Request) error {
+		if keeper.Loaded() == nil {
+			return nil
+		}
+		return keeper.Load(r.Context())
+	})
+}
+
+// addTasks adds the tasks of a listening server.
+func (s *Server) addTasks() {
+	// A second server in one process, as in tests, is not in the metrics.
+	_ = legacyregistry.Registerer().Register(s.DB)
+	s.Tasks = append(s.Tasks,
+		func(ctx context.Context) error { return s.Verification.work(ctx, s.Events) },
+		func(ctx context.Context) error {
+			return s.pushes.work(ctx, s.Web.ClientConfig(), s.Events, s.admitter, s.followed)
+		},
+		s.renewImages,
+		s.keepStreams,
+		s.feedStreams,
+		s.clusters.Run,
+	)
+	if s.cluster != nil {
+		s.Tasks = append(s.Tasks, s.Web.KeepAPIServices)
+	}
+	if s.Options.Backups.Dir != "" {
+		s.Tasks = append(s.Tasks, func(ctx context.Context) error {
+			s.DB.KeepBackups(ctx, s.Options.Backups)
+			return nil
+		})
+	}
+	if s.pushes.plain != nil {
+		s.Tasks = append(s.Tasks, func(ctx context.Context) error { return s.pushes.servePlain(ctx, s.Web.Hooks()) })
+	}
+}
+
+// renewImages brings images that were stored in an old form to the present one. A server that cannot do so
+// serves them as they are.
+func (s *Server) renewImages(ctx context.Context) error {
+	images, err := imageclient.New(s.Web.ClientConfig())
+	if err != nil {
+		return err
+	}
+	renewed, err := importer.Renew(ctx, images)
+	if renewed > 0 {
+		slog.Info("Brought images and tags that were stored in an old form to the present one", "changes", renewed)
+	}
+	if err != nil && ctx.Err() == nil {
+		slog.Error("Images stay in an old form until the next start", "err", err)
+	}
+	return nil
+}
+
+// keepStreams makes streams for repositories, and marks existing streams whose tags move.
+func (s *Server) keepStreams(ctx context.Context) error {
+	client, err := imageclient.New(s.Web.ClientConfig())
+	if err != nil {
+		return err
+	}
+	auto := s.Config.Streams.Auto
+	return (&streams.Keeper{Client: client, Streams: s.streams, Auto: auto == nil || *auto, Rules: s.Config.Streams.rules}).Run(ctx)
+}
+
+// handleAdmin serves administrators beside the Kubernetes API.
+func (s *Server) handleAdmin() {
+	s.Web.Handle(admin.UserPath, admin.User())
+	s.Web.Handle(admin.VerificationPath, admin.Verification(s.Verification.Sweeper))
+	s.Web.Handle(admin.SpoolPath, admin.Spool(s.pushes.spool))
+}
+
+// reachable returns an address of this machine under which a server bound to ip answers.
+func reachable(ip net.IP) net.IP {
+	switch {
+	case !ip.IsUnspecified():
+		return ip
+	case ip.To4() != nil:
+		return net.IPv4(127, 0, 0, 1)
+	default:
+		return net.IPv6loopback
+	}
+}
+
+// Run serves until ctx is done. It calls ready once the server answers, and
+// stops when that returns an error.
+func (s *Server) Run(ctx context.Context, ready func(ctx context.Context) error) error {
+	// The server outlives its tasks, which use it.
+	webCtx, stopWeb := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWeb()
+	served := make(chan error, 1)
+	go func() { served <- s.Web.Run(webCtx) }()
+
+	err := s.awaitReady(ctx, served)
+	if err == nil {
+		err = s.work(ctx, served, ready)
+	}
+	stopWeb()
+	return errors.Join(err, <-served, s.DB.Close())
+}
+
+// work runs the tasks until ctx is done, the server has ended, or ready or a task fails.
+func (s *Server) work(ctx context.Context, served chan error, ready func(ctx context.Context) error) error {
+	tasks, ctx := errgroup.WithContext(ctx)
+	recording, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	events := s.Web.ClientConfig()
+	if s.cluster != nil {
+		events = s.cluster.Client
+	}
+	if err := s.Events.Start(recording, s.Web.ClientConfig(), events, "tidewaiter"); err != nil {
+		return err
+	}
+	if s.URL == "" {
+		defer s.Events.Flush() // a listening server has sent all but the last ones long ago
+	}
+	for _, task := range s.Tasks {
+		tasks.Go(func() error { return task(ctx) })
+	}
+	tasks.Go(func() error {
+		if err := ready(ctx); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-served:
+			served <- err
+			return errServerEnded
+		}
+	})
+	if err := tasks.Wait(); !errors.Is(err, errServerEnded) {
+		return err
+	}
+	return nil
+}
+
+// errServerEnded ends the tasks of a server that ended by itself.
+var errServerEnded = errors.New("the server has ended")
+
+// awaitReady returns nil once the server answers, or if the server is told to stop before that. A
+// listening server goes on if it takes long, and says why: the cause, such as a damaged pod, can be
+// removed through its API.
+func (s *Server) awaitReady(ctx context.Context, served chan error) error {
+	for {
+		readyCtx, cancel := context.WithTimeout(ctx, s.ReadyTimeout)
+		result := make(chan error, 1)
+		go func() { result <- s.Web.Ready(readyCtx) }()
+		select {
+		case err := <-result:
+			cancel()
+			if ctx.Err() != nil || err == nil {
+				return nil
+			}
+			if s.URL == "" {
+				return err
+			}
+			s.NotReady(err)
+		case err := <-served:
+			cancel()
+			served <- err
+			return nil
+		}
+	}
+}
+
+// RunLocally serves only within the process, for as long as use runs.
+func (s *Server) RunLocally(ctx context.Context, use func(ctx context.Context, c *restclient.Config) error) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	return s.Run(ctx, func(ctx context.Context) error {
+		defer stop()
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return use(ctx, s.Web.ClientConfig())
+	})
+}
+
+// OwnerConfig returns the configuration for the server that holds dir; nil when none does.
+func OwnerConfig(dir string) (*restclient.Config, error) {
+	err := db.Owner(dir)
+	if err == nil {
+		return nil, nil
+	}
+	var locked *db.LockedError
+	if !errors.As(err, &locked) {
+		return nil, err
+	}
+	if !locked.IsServer() {
+		return nil, cli.WithHint(err, "an import that writes straight into the directory holds it too: wait for it to end")
+	}
+	config, err := web.LocalConfig(dir)
+	if err != nil {
+		return nil, fmt.Errorf("a server holds %s, but its credential cannot be used: %w", dir, err)
+	}
+	return config, nil
+}

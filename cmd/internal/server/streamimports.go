@@ -1,0 +1,110 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/warning"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestreamimport"
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/feeder"
+	"github.com/tidewaiter/tidewaiter/web/limits"
+)
+
+// streamImports imports for imagestreamimports, with the importer of pushes and its
+// bounds.
+type streamImports struct {
+	importer *importer.Importer
+	images   func() (*imageclient.Client, error)
+}
+
+func (s *Server) streamImports() *streamImports {
+	return &streamImports{s.pushes.importer, sync.OnceValues(func() (*imageclient.Client, error) { return NewImageClient(s.Web.ClientConfig()) })}
+}
+
+// Import is part of imageapi.Importer.
+func (i *streamImports) Import(ctx context.Context, ref reference.Reference, dryRun bool) ([]*imagev1.Image, error) {
+	client, err := i.images()
+	if err != nil {
+		return nil, err
+	}
+	if user, ok := genericapirequest.UserFrom(ctx); ok {
+		ctx = importer.Because(ctx, "import by "+user.GetName())
+	}
+	defer limits.Pause(ctx)()
+	var images importer.Images = client
+	if dryRun {
+		images = &importer.DryRun{Images: client}
+	}
+	result, err := i.importer.Import(ctx, ref, images)
+	switch {
+	case importer.Unsearched(err): // the image shows it, too, and the next import tries again
+		warning.AddWarning(ctx, "", err.Error())
+	case err != nil:
+		return nil, importStatus(err)
+	}
+	out := make([]*imagev1.Image, 0, len(result.Images))
+	for _, image := range result.Images {
+		out = append(out, image.Image)
+	}
+	return out, nil
+}
+
+// Tags is part of imageapi.Importer.
+func (i *streamImports) Tags(ctx context.Context, repository reference.Reference) ([]string, error) {
+	defer limits.Pause(ctx)()
+	names, warnings, err := i.importer.Tags(ctx, repository)
+	for _, text := range warnings {
+		warning.AddWarning(ctx, "", text)
+	}
+	return names, importStatus(err)
+}
+
+// followedTags are the tags of streams whose references the queue of pushes imports.
+type followedTags struct{ *imagestreamimport.TagImports }
+
+// Imported is part of queue.Streams.
+func (t followedTags) Imported(ctx context.Context, ref reference.Reference, failed error) error {
+	return t.TagImports.Imported(ctx, ref, importStatus(failed))
+}
+
+// feedStreams has the references imported that tags of streams follow, until ctx is done.
+func (s *Server) feedStreams(ctx context.Context) error {
+	return (&feeder.Streams{Followed: s.followed, Queue: s.pushes.spool}).Run(ctx)
+}
+
+// importStatus is the error of an import in the words of the Kubernetes API, as
+// OpenShift's importer reports it.
+func importStatus(err error) error {
+	var failure *importer.Error
+	if !errors.As(err, &failure) {
+		return err
+	}
+	status := metav1.Status{Status: metav1.StatusFailure, Message: failure.Error(), Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError}
+	switch failure.Reason {
+	case importer.NotFound:
+		status.Code, status.Reason = http.StatusNotFound, metav1.StatusReasonNotFound
+	case importer.Unauthorized:
+		status.Code, status.Reason = http.StatusUnauthorized, metav1.StatusReasonUnauthorized
+	case importer.Denied:
+		status.Code, status.Reason = http.StatusForbidden, metav1.StatusReasonForbidden
+	case importer.RateLimited:
+		status.Code, status.Reason = http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests
+		status.Details = &metav1.StatusDetails{RetryAfterSeconds: int32(failure.RetryAfter / time.Second)}
+	case importer.NotAnImage, importer.InvalidImage, importer.TooLarge, importer.DigestMismatch:
+		status.Code, status.Reason = http.StatusUnprocessableEntity, metav1.StatusReasonInvalid
+	case importer.Timeout, importer.Canceled:
+		status.Code, status.Reason = http.StatusGatewayTimeout, metav1.StatusReasonTimeout
+	}
+	return &apierrors.StatusError{ErrStatus: status}
+}

@@ -1,0 +1,107 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"time"
+
+	"k8s.io/component-base/metrics"
+
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/db/trusted"
+	"github.com/tidewaiter/tidewaiter/signatures/trustedroot"
+)
+
+// trustedRootConfig is a file with a trusted root that is kept up to date from a TUF
+// repository. Policies name the file.
+type trustedRootConfig struct {
+	File string `yaml:"file"`
+	// Mirror is the repository's URL, and RootFile its root.json, with which trust
+	// begins. Without both it is sigstore's public repository.
+	Mirror   string `yaml:"mirror"`
+	RootFile string `yaml:"rootFile"`
+	// Target is the name in the repository; trusted_root.json if it is empty.
+	Target string `yaml:"target"`
+}
+
+// maxRootFile bounds a root.json, in bytes: as much as TUF clients download.
+const maxRootFile = 512 << 10
+
+// trustedRoots returns the keeper of the files that the configuration names; nil if it
+// names none.
+func (c *Config) trustedRoots() (*trustedroot.Keeper, error) {
+	if len(c.TrustedRoots) == 0 {
+		return nil, nil
+	}
+	k := &trustedroot.Keeper{Done: toldOfTrustedRoot()}
+	files := map[string]bool{}
+	for i, r := range c.TrustedRoots {
+		fail := func(format string, args ...any) error {
+			return fmt.Errorf("%s: trustedRoots[%d]: %w", c.file, i, fmt.Errorf(format, args...))
+		}
+		mirror, err := url.Parse(r.Mirror)
+		switch {
+		case r.File == "":
+			return nil, fail("file is required: it is where the trusted root is kept, and what policies name")
+		case files[r.File]:
+			return nil, fail("%s is kept by another entry already", r.File)
+		case (r.Mirror == "") != (r.RootFile == ""):
+			return nil, fail("mirror and rootFile belong together; leave both out for sigstore's public repository")
+		case r.Mirror != "" && (err != nil || mirror.Host == "" || mirror.User != nil || mirror.Scheme != "https" && mirror.Scheme != "http"):
+			return nil, fail("mirror must be an http or https URL without a password")
+		}
+		files[r.File] = true
+		s := trustedroot.Source{File: r.File, Mirror: r.Mirror, Target: r.Target}
+		if r.RootFile != "" {
+			if s.Root, err = trusted.ReadFile(r.RootFile, maxRootFile); err != nil {
+				return nil, fail("rootFile: %w", err)
+			}
+		}
+		k.Sources = append(k.Sources, s)
+	}
+	return k, nil
+}
+
+// openTrustedRoots gets the trusted roots that do not exist yet: without one, policies
+// that name it could not be read.
+func (s *Server) openTrustedRoots(context.Context) error {
+	keeper, err := s.Config.trustedRoots()
+	if err != nil || keeper == nil {
+		return err
+	}
+	registerMetrics(trustedRootTime)
+	if err := keeper.Missing(); err != nil {
+		return cli.WithHint(err, "check that the mirror can be reached and that rootFile is its root.json, or put a trusted root there by hand")
+	}
+	s.Tasks = append(s.Tasks, func(ctx context.Context) error {
+		keeper.Run(ctx)
+		return nil
+	})
+	return nil
+}
+
+// toldOfTrustedRoot returns a function that logs changes: once why a file is not brought
+// up to date, and once that it is again.
+func toldOfTrustedRoot() func(trustedroot.Source, time.Time, error) {
+	reported := map[string]string{}
+	return func(s trustedroot.Source, at time.Time, err error) {
+		if !at.IsZero() {
+			trustedRootTime.WithLabelValues(s.File).Set(float64(at.Unix()))
+		}
+		switch {
+		case err != nil && reported[s.File] != err.Error():
+			reported[s.File] = err.Error()
+			slog.Error("A trusted root cannot be brought up to date, the one that is there stays", "err", err, "file", s.File, "from", at)
+		case err == nil && reported[s.File] != "":
+			delete(reported, s.File)
+			slog.Info("A trusted root is up to date again", "file", s.File)
+		}
+	}
+}
+
+var trustedRootTime = metrics.NewGaugeVec(&metrics.GaugeOpts{
+	Namespace: "tidewaiter", Subsystem: "trusted_root", Name: "last_success_timestamp_seconds", StabilityLevel: metrics.ALPHA,
+	Help: "When a file with a trusted root was last known to be what its TUF repository has, by file; its age is the time since.",
+}, []string{"file"})

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/printers"
+	"k8s.io/client-go/kubernetes/scheme"
+	restclient "k8s.io/client-go/rest"
+
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+)
+
+// reviewsPath is the path of reviews of references on a server.
+var reviewsPath = "/apis/" + answers.GroupVersion.String() + "/" + answers.Resource
+
+// review sends questions to the server and returns its answer.
+func (l *looker) review(ctx context.Context, spec answers.ReferenceReviewSpec) ([]byte, error) {
+	config := restclient.CopyConfig(l.Config)
+	config.NegotiatedSerializer, config.GroupVersion = scheme.Codecs.WithoutConversion(), &metav1.Unversioned
+	client, err := restclient.UnversionedRESTClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	body, err := json.Marshal(&answers.ReferenceReview{TypeMeta: metav1.TypeMeta{APIVersion: answers.GroupVersion.String(), Kind: answers.Kind}, Spec: spec})
+	if err != nil {
+		return nil, err
+	}
+	result := client.Post().AbsPath(reviewsPath).SetHeader("Content-Type", "application/json").Body(body).Do(ctx)
+	switch err := result.Error(); {
+	case apierrors.IsNotFound(err):
+		return nil, cli.WithHint(fmt.Errorf("%s answers no questions about references: it is not a tidewaiter server, or an older one", l.Server.destination()), "kubectl config current-context shows what KUBECONFIG names; --kubeconfig and --server name another server")
+	case apierrors.IsForbidden(err):
+		return nil, cli.WithHint(err, "the role tidewaiter:image-viewer has that right, and so has view")
+	case err != nil:
+		return nil, l.explain(err)
+	}
+	return result.Raw()
+}
+
+// ask asks the server about references.
+func (l *looker) ask(ctx context.Context, questions ...answers.Question) ([]answers.Answer, error) {
+	raw, err := l.review(ctx, answers.ReferenceReviewSpec{References: questions, FormerTags: l.formerTags})
+	if err != nil {
+		return nil, err
+	}
+	var review answers.ReferenceReview
+	if err := json.Unmarshal(raw, &review); err != nil || len(review.Status.References) != len(questions) {
+		return nil, fmt.Errorf("%s answers something that is not a review: %w", l.Server.destination(), cmp.Or(err, errors.New("it has not an answer to each question")))
+	}
+	return review.Status.References, nil
+}
+
+// printLine prints answers as the table that kubectl shows of a review, and warns of what is not known.
+func printLine(cmd *cobra.Command, wide bool, all ...answers.Answer) error {
+	review := &answers.ReferenceReview{Status: answers.ReferenceReviewStatus{References: all}}
+	table, err := answers.Table(cmd.Context(), review)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		warnUnknown(cmd.ErrOrStderr(), &all[i])
+	}
+	out := printers.GetNewTabWriter(cmd.OutOrStdout())
+	if err := printers.NewTablePrinter(printers.PrintOptions{Wide: wide}).PrintObj(table, out); err != nil {
+		return err
+	}
+	return out.Flush()
+}
+
+// warnUnknown warns of the parts of an answer that are not known, or not as of now.
+func warnUnknown(w io.Writer, a *answers.Answer) {
+	for _, u := range a.Unknowns {
+		fmt.Fprintf(w, "Warning: %s\n", printable.Line(u.Reason, 0))
+	}
+}
+
+// found is what a server answers about a reference.
+type found struct {
+	answers.Answer
+	// image is nil until it was read.
+	image *imagev1.Image
+}
+
+// ref is the whole reference, zero if a digest was given that is in several repositories.
+func (f *found) ref() reference.Reference {
+	ref, err := reference.Parse(f.Meaning.Reference)
+	if err != nil {
+		return reference.Reference{}
+	}
+	return ref
+}
+
+// name is what to call it in messages: the whole reference, or the digest as it was given.
+func (f *found) name() string {
+	asked := strings.TrimSpace(f.Question.Reference)
+	if f.Meaning.Tag == "" && !strings.Contains(asked, "@") {
+		return asked
+	}
+	return cmp.Or(f.Meaning.Reference, asked)
+}
+
+// find asks what a person means. It fails unless something is known of that; what is not known here may run all the same, so its
+// answer is returned beside the error.
+func (l *looker) find(ctx context.Context, asked, platform string) (*found, error) {
+	all, err := l.ask(ctx, answers.Question{Reference: asked, Platform: platform})
+	if err != nil {
+		return nil, err
+	}
+	f := &found{Answer: all[0]}
+	m := &f.Meaning
+	switch f.State {
+	case answers.Invalid:
+		if f.Suggestion != "" {
+			return nil, cli.WithHint(errors.New(f.Message), "%s %s", l.verb, f.Suggestion)
+		}
+		return nil, errors.New(f.Message)
+	case answers.Ambiguous:
+		text := f.Message
+		if len(m.Others) > 0 {
+			text += ":\n  " + strings.Join(m.Others, "\n  ")
+		}
+		hint := "the registry's name makes it one"
+		switch {
+		case m.Reference != "":
+			hint = "tidewaiter import " + m.Reference + " looks"
+		case len(m.Others) == 0 || strings.HasPrefix(m.Others[0], "sha"):
+			hint = "more digits name one"
+		}
+		return nil, cli.WithHint(errors.New(text), "%s", hint)
+	case answers.Unknown:
+		return nil, cli.WithHint(errors.New(f.Message), "the role tidewaiter:image-viewer has that right, and so has view")
+	case answers.Absent:
+		return f, &cli.Exit{Code: exitAbsent, Err: l.absent(f, asked)}
+	}
+	return f, nil
+}
+
+// absent is the error for something of which nothing is known, with advice. It never suggests a registry that was not named.
+func (l *looker) absent(f *found, asked string) error {
+	m, hint := &f.Meaning, ""
+	err := fmt.Errorf("%s: %s does not know it", f.Message, l.Server.destination())
+	switch {
+	case strings.Contains(f.Message, " is not for "):
+		message, rest, _ := strings.Cut(f.Message, ", but for ")
+		err, hint = errors.New(message), "it is for "+cmp.Or(rest, "a platform that is not known")
+	case m.Tag == "":
+	case answers.NamesRegistry(asked):
+		hint = "tidewaiter import " + m.Reference
+	default:
+		hint = "name the registry, too, as in registry.example.com/" + strings.TrimPrefix(asked, "/")
+		if strings.Contains(f.Message, "digest that begins") {
+			hint = ""
+		}
+	}
+	if len(m.KnownTags) > 0 {
+		hint += "; known tags of the repository: " + strings.Join(m.KnownTags, ", ")
+	}
+	if hint == "" {
+		return err
+	}
+	return cli.WithHint(err, "%s", hint)
+}
+
+// one is find for the verbs that need exactly one image.
+func (l *looker) one(ctx context.Context, asked, platform string) (*found, error) {
+	f, err := l.find(ctx, asked, platform)
+	if err != nil {
+		return nil, err
+	}
+	if f.State == answers.Found {
+		return f, nil
+	}
+	hint := "tidewaiter import " + cmp.Or(f.Meaning.Reference, f.name())
+	if f.State == answers.Gone {
+		hint = "tidewaiter history " + f.name()
+	}
+	return nil, &cli.Exit{Code: exitAbsent, Err: cli.WithHint(errors.New(f.Message), "%s", hint)}
+}
+
+// withImage is one, with the Image itself.
+func (l *looker) withImage(ctx context.Context, asked, platform string) (*found, error) {
+	f, err := l.one(ctx, asked, platform)
+	if err != nil {
+		return nil, err
+	}
+	f.image, err = l.client.Get(ctx, f.Meaning.Digest, metav1.GetOptions{})
+	return f, l.explain(err)
+}
+
+// history reads the tag that was asked for.
+func (l *looker) history(ctx context.Context, f *found) (*imagev1.ImageTag, error) {
+	tag, err := l.client.GetTag(ctx, tags.Name(f.ref()), metav1.GetOptions{})
+	return tag, l.explain(err)
+}

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+)
+
+// never is what no error may have: words of libraries, raw answers, Go's types.
+var never = []string{
+	"!!", "main.", "server.", "could not find the requested resource", `Get "https`, `Post "https`, "404 page not found", `{"kind"`, "x509:", "tls:", "strconv.", "arg(s)", "asked for the client to provide credentials",
+	"bind:", "dial tcp", "unknown error", "%!", "<nil>",
+}
+
+// Each mistake is answered with what happened and the way out.
+func TestMistakes(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	authority := func(name string, c *x509.Certificate) string {
+		return file(name, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})))
+	}
+	data := filepath.Join(dir, "data")
+	config := serveOn(t, data, listen(t))
+	server, ca := config.Host, filepath.Join(data, "pki", "ca.crt")
+	robot := file("robot", serviceAccountToken(t, kubernetes.NewForConfigOrDie(config), "ci", "robot", authenticationv1.TokenRequestSpec{}))
+	cluster := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"the server could not find the requested resource","reason":"NotFound","details":{},"code":404}`))
+	}))
+	t.Cleanup(cluster.Close)
+	web := httptest.NewTLSServer(http.NotFoundHandler())
+	t.Cleanup(web.Close)
+	plain := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(plain.Close)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { taken.Close() })
+	port := strconv.Itoa(taken.Addr().(*net.TCPAddr).Port)
+	kubernetesCA, webCA := authority("kubernetes.crt", cluster.Certificate()), authority("web.crt", web.Certificate())
+
+	type mistake struct {
+		name string
+		args []string
+		want []string // in what is printed
+	}
+	var all []mistake
+	add := func(name string, args []string, want ...string) { all = append(all, mistake{name, args, want}) }
+	with := func(args []string, more ...string) []string { return append(append([]string{}, args...), more...) }
+	verbs := map[string][]string{
+		"get": {"get", "team/app:v1"}, "describe": {"describe", "team/app:v1"}, "history": {"history", "r.example.com/team/app:v1"}, "diff": {"diff", "team/app:v1", "team/app:v2"}, "pods": {"pods", "team/app:v1"},
+		"prune": {"prune"}, "spool list": {"spool", "list"}, "spool retry": {"spool", "retry", "1"}, "spool drop": {"spool", "drop", "1"}, "verify --all": {"verify", "--all"}, "import": {"import", "r.example.com/team/app:v1"},
+		"import --from-pods": {"import", "--from-pods", "-A"},
+	}
+	for verb, args := range verbs {
+		add(verb+" with a bad token", with(args, "--server", server, "--certificate-authority", ca, "--token", "bad"), "the server refuses the credential", "create token")
+		add(verb+" with an unknown authority", with(args, "--server", server), "of an unknown authority", "--certificate-authority", "pki/ca.crt")
+		add(verb+" where nothing listens", with(args, "--server", "https://127.0.0.1:1"), "no server answers at 127.0.0.1:1", "tidewaiter serve")
+		add(verb+" where there is no host", with(args, "--server", "https://nohost.invalid:6443"), "nohost.invalid")
+		if verb != "import" && verb != "import --from-pods" { // an import meets the registry first
+			add(verb+" of another cluster", with(args, "--server", cluster.URL, "--certificate-authority", kubernetesCA, "--token", "x"), "not a tidewaiter server", "context")
+			add(verb+" of a web server", with(args, "--server", web.URL, "--certificate-authority", webCA, "--token", "x"), "not a tidewaiter server", "context")
+		}
+		add(verb+" over plain HTTP", with(args, "--server", strings.Replace(plain.URL, "http:", "https:", 1)), "speaks plain HTTP")
+	}
+	asRobot := func(args ...string) []string {
+		return with(args, "--server", server, "--certificate-authority", ca, "--token-file", robot)
+	}
+	add("no right to ask", asRobot("get", "team/app:v1"), "tidewaiter:image-viewer")
+	add("no right to see the queue", asRobot("spool", "list"), `cannot get path "/tidewaiter/spool"`, "the role tidewaiter:queue-viewer has that right", "--serviceaccount=ci:robot")
+	add("no right to retry", asRobot("spool", "retry", "1"), "the role tidewaiter:queue-operator has that right")
+	add("no right to verify", asRobot("verify", "--all"), "the role tidewaiter:verifier has that right")
+	add("no right to import", asRobot("import", "r.example.com/team/app:v1"), "the role tidewaiter:importer has that right")
+	add("no right to prune", asRobot("prune"), "has that right")
+	add("no right to pods", asRobot("import", "--from-pods", "-A"), "the role view has that right")
+
+	serve := func(args ...string) []string { return with([]string{"serve", "--secure-port", "0"}, args...) }
+	fresh := filepath.Join(dir, "fresh")
+	add("a directory in use", serve("--data-dir", data), "is in use by process "+strconv.Itoa(os.Getpid()), server)
+	add("an address of another machine", []string{"serve", "--data-dir", fresh, "--bind-address", "192.0.2.1", "--secure-port", "6443"}, "192.0.2.1:6443 is not an address of this machine", "--bind-address 0.0.0.0")
+	add("a port in use", []string{"serve", "--data-dir", fresh, "--bind-address", "127.0.0.1", "--secure-port", port}, "127.0.0.1:"+port+" is in use by another program", "--secure-port")
+	for name, c := range map[string]struct{ text, want string }{
+		"clusters as a mapping":   {"clusters:\n  prod: {kubeconfig: x}\n", `line 2: clusters is a mapping, and must be a list: lines that each begin with "- "`},
+		"a duration without":      {"sweep:\n  every: 6\n", `line 2: sweep.every is "6", and must be a duration with its unit, such as 6s, 6m or 6h`},
+		"a host for a list":       {"receivers:\n- name: a\n  hosts: r.io\n", `line 3: receivers.hosts is "r.io", and must be a list, such as [r.io]`},
+		"a word for a list":       {"registries: yes\n", `registries is "yes", and must be a list`},
+		"a list for a text":       {"clusters:\n- name: x\n  kubeconfig: [a]\n", "line 3: clusters.kubeconfig is a list, and must be a text"},
+		"a text for a yes":        {"registries:\n- prefix: r.example.com\n  insecure: maybe\n", `registries.insecure is "maybe", and must be true or false`},
+		"a text for a number":     {"registries:\n- prefix: r.example.com\n  requestsAtATime: many\n", `registries.requestsAtATime is "many", and must be a whole number`},
+		"a list for a mapping":    {"streams:\n- auto\n", "streams is a list, and must be a mapping"},
+		"an unknown key":          {"registrys: []\n", `there is no key "registrys" here; did you mean registries?`},
+		"something but no YAML":   {"a: [\n", "line 1"},
+		"two documents":           {"{}\n---\n{}\n", "more than one YAML document"},
+		"a receiver of no type":   {"receivers:\n- {name: a, type: docker, secretFile: x, hosts: [r.example.com]}\n", `type "docker" is not known; use one of acr, `},
+		"a registry's bad prefix": {"registries:\n- prefix: https://r.example.com\n", "registries[0]"},
+	} {
+		add("configuration: "+name, serve("--data-dir", fresh, "--config", file(strings.ReplaceAll(name, " ", "-")+".yaml", c.text)), c.want)
+	}
+	add("no configuration", serve("--data-dir", fresh, "--config", filepath.Join(dir, "none.yaml")), "none.yaml", "leave --config out")
+	key := "policyType: PublicKey, publicKey: {keyData: aGVsbG8=}"
+	document := func(spec string) string {
+		return "apiVersion: config.openshift.io/v1\nkind: ClusterImagePolicy\nmetadata: {name: x}\nspec: " + spec + "\n"
+	}
+	for name, c := range map[string]struct{ text, want string }{
+		"PubKey":            {document("{scopes: [a.example.com], policy: {rootOfTrust: {policyType: PubKey, publicKey: {keyData: aGVsbG8=}}}}"), `spec.policy.rootOfTrust.policyType: is "PubKey", must be one of PublicKey, FulcioCAWithRekor, PKI, TrustedRoot, GPGKeys, Notary; did you mean PublicKey?`},
+		"no key":            {document("{scopes: [a.example.com], policy: {rootOfTrust: {" + key + "}}}"), "publicKey.keyData: is not a public key in PEM form"},
+		"not base64":        {document("{scopes: [a.example.com], policy: {rootOfTrust: {policyType: PublicKey, publicKey: {keyData: '-----BEGIN'}}}}"), "publicKey.keyData: is not base64"},
+		"a scope":           {document("{scopes: [registry], policy: {rootOfTrust: {" + key + "}}}"), "the host with its port, as in registry:5000"},
+		"an unknown field":  {document("{scope: [a.example.com]}"), "spec.scope: unknown field; known here: policy, scopes"},
+		"sigstore":          {"apiVersion: policy.sigstore.dev/v1beta1\nkind: ClusterImagePolicy\nmetadata: {name: x}\nspec: {images: [{glob: '**'}]}\n", "is a policy of sigstore's policy-controller, and not a ClusterImagePolicy of config.openshift.io/v1"},
+		"Kyverno":           {"apiVersion: kyverno.io/v1\nkind: ClusterPolicy\nmetadata: {name: x}\nspec: {rules: []}\n", "is a policy of Kyverno"},
+		"containers/image":  {`{"default":[{"type":"reject"}],"transports":{}}`, "is a policy of containers/image (policy.json)"},
+		"notation":          {`{"version":"1.0","trustPolicies":[]}`, "is a policy of notation (trustpolicy.json)"},
+		"a namespaced kind": {strings.Replace(document("{}"), "ClusterImagePolicy", "ImagePolicy", 1), "apply it to the server with kubectl"},
+		"another kind":      {"apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n", "apiVersion: is \"v1\", must be config.openshift.io/v1"},
+		"nothing":           {"", "holds no ClusterImagePolicy document"},
+	} {
+		path := file(strings.NewReplacer(" ", "-", "/", "-").Replace(name)+".policy.yaml", c.text)
+		add("policy: "+name, []string{"verify", "--policy", path, "r.example.com/team/app:v1"}, c.want)
+		add("policy of a server: "+name, serve("--data-dir", fresh, "--policy", path), c.want)
+	}
+	add("policy: no file", []string{"verify", "--policy", filepath.Join(dir, "none"), "r.example.com/team/app:v1"}, "none: no such file")
+
+	add("an architecture", []string{"import", "--dry-run", "--platform", "arm64", "r.example.com/a:1"}, `did you mean linux/arm64?`, "--platform is os/architecture")
+	add("no platform", []string{"import", "--dry-run", "--platform", "windows", "r.example.com/a:1"}, `"windows" is not os/architecture`, "--platform is os/architecture")
+	add("an unknown mode of layers", []string{"import", "--dry-run", "--layers", "all", "r.example.com/a:1"}, "--layers manifest or --layers verify")
+	add("a misspelt flag", []string{"import", "--tlsverify=false", "--dry-run", "--token", "secret", "r.example.com/a:1"}, "did you mean --tls-verify? Try: tidewaiter import --tls-verify=false --dry-run --token … r.example.com/a:1")
+	add("an unknown flag", []string{"import", "--frobnicate"}, "unknown flag: --frobnicate", "tidewaiter import --help")
+	add("a number", []string{"import", "--jobs", "x", "r.example.com/a:1"}, `--jobs "x" is not a whole number`)
+	add("an unknown verb", []string{"imprt"}, `unknown command "imprt"`)
+	for verb, usage := range map[string]string{"get": "tidewaiter get", "describe": "tidewaiter describe", "history": "tidewaiter history", "diff": "tidewaiter diff", "restore": "tidewaiter restore", "backup": "tidewaiter backup"} {
+		add(verb+" without arguments", []string{verb}, usage+" needs", "usage: "+usage)
+	}
+	add("a scheme", []string{"import", "--dry-run", "https://r.example.com/a"}, "no URL scheme", "r.example.com/a")
+	add("capitals", []string{"import", "--dry-run", "r.example.com/Team/app"}, "lower case", "r.example.com/team/app")
+	add("no server and no directory", []string{"import", "--data-dir", filepath.Join(dir, "none"), "r.example.com/a:1"}, "there is nowhere to import into", "--create-data-dir")
+	add("no server", []string{"get", "--data-dir", filepath.Join(dir, "none"), "a"}, "no server holds", "tidewaiter serve --data-dir")
+	add("plain HTTP", []string{"get", "--server", "http://127.0.0.1:6443", "a"}, "does not begin with https://")
+	add("two places", []string{"get", "--server", server, "--data-dir", data, "a"}, "--data-dir names another place")
+	add("no kubeconfig", []string{"get", "--kubeconfig", filepath.Join(dir, "none"), "a"}, "none: no such file", "--kubeconfig")
+	add("no token file", []string{"get", "--server", server, "--token-file", filepath.Join(dir, "none"), "a"}, "none: no such file")
+	add("no authority", []string{"get", "--server", server, "--certificate-authority", filepath.Join(dir, "none"), "a"}, "none: no such file")
+	add("no list", []string{"import", "--dry-run", "-f", filepath.Join(dir, "none")}, "none: no such file")
+
+	if len(all) < 130 {
+		t.Errorf("%d mistakes", len(all))
+	}
+	for _, m := range all {
+		t.Run(m.name, func(t *testing.T) {
+			t.Setenv("KUBECONFIG", "")
+			code, stdout, stderr := tidewaiter(t, m.args...)
+			if code == cli.ExitOK {
+				t.Fatalf("it succeeds: %s%s", stdout, stderr)
+			}
+			for _, want := range m.want {
+				if !strings.Contains(stderr, want) {
+					t.Errorf("%q does not say %q", stderr, want)
+				}
+			}
+			for _, word := range never {
+				if strings.Contains(stderr, word) {
+					t.Errorf("%q says %q", stderr, word)
+				}
+			}
+		})
+	}
+}

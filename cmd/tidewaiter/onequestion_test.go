@@ -1,0 +1,449 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	restclient "k8s.io/client-go/rest"
+
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
+	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
+	"github.com/tidewaiter/tidewaiter/coreapi/clusters/clustertest"
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
+	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
+	"github.com/tidewaiter/tidewaiter/web/admission"
+)
+
+// questions is a server with policies, a cluster that it follows and one that is away, a registry with a mirror, and images in
+// every situation that people ask about.
+type questions struct {
+	*harbour
+	cluster    *clustertest.Cluster
+	review     reviewer
+	kubeconfig string
+	http       *http.Client
+	digests    map[string]string // by what an image is called here
+	doors      map[string]int    // how many questions each was asked
+}
+
+// image pushes an image of its own, without a name to be found by.
+func (q *questions) image(called, tag string) {
+	q.t.Helper()
+	layer := fmt.Sprintf(`{"mediaType":"application/vnd.oci.image.layer.v1.tar+gzip","digest":%q,"size":1000}`, manifest.Digest([]byte(called)))
+	q.digests[called] = pushed(q.t, q.registry, tag, `{"os":"linux","architecture":"amd64","config":{"Labels":{"called":"`+called+`"}}}`, func(raw string) string {
+		head, _, _ := strings.Cut(raw, `"layers":[`)
+		return head + `"layers":[` + layer + `]}`
+	})
+}
+
+// copies gives an image a name, as who promotes or moves a tag does, and imports it by that.
+func (q *questions) copies(called, tag string, signed ...imagev1.ImageSignature) {
+	q.t.Helper()
+	repository, _, _ := strings.Cut(tag, ":")
+	stored, err := q.images.Get(q.t.Context(), q.digests[called], metav1.GetOptions{})
+	if err != nil {
+		q.t.Fatal(err)
+	}
+	q.registry.PushManifest(tag, stored.DockerImageManifestMediaType, stored.Name, []byte(stored.DockerImageManifest))
+	if signed != nil {
+		q.bring(repository, stored.Name, signed...)
+	}
+	q.importTag(tag)
+}
+
+// runs has a pod of the cluster name an image and run a digest.
+func (q *questions) runs(pod, reference, digest string) {
+	repository, _, _ := strings.Cut(reference, "@")
+	if i := strings.LastIndexByte(repository, ':'); i > strings.LastIndexByte(repository, '/') {
+		repository = repository[:i]
+	}
+	q.cluster.Set(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: pod, CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Hour))},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: reference}}},
+		Status:     corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "main", ImageID: repository + "@" + digest}}},
+	})
+}
+
+func newQuestions(t *testing.T) *questions {
+	t.Helper()
+	t.Setenv("KUBECONFIG", "")
+	q := &questions{
+		harbour: &harbour{t: t, registry: registrytest.New(t), found: &brought{signatures: map[string][]imagev1.ImageSignature{}, annotations: map[string]map[string]string{}, fail: map[string]error{}}},
+		cluster: clustertest.New(t), digests: map[string]string{}, doors: map[string]int{},
+	}
+	host, dir := q.registry.Host, t.TempDir()
+	ours, theirs := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
+	documents := signaturestest.Document("prod", `["`+host+`/prod"]`, signaturestest.TrustKey(ours, nil), "") +
+		signaturestest.Document("strict", `["`+host+`/strict"]`, signaturestest.TrustKey(theirs, nil), "") +
+		signaturestest.Document("lax", `["`+host+`/both"]`, signaturestest.TrustKey(ours, nil), "{matchPolicy: MatchRepository}") +
+		signaturestest.Document("second", `["`+host+`/both"]`, signaturestest.TrustKey(theirs, nil), "{matchPolicy: MatchRepository}") +
+		signaturestest.Document("multi", `["`+host+`/multi"]`, signaturestest.TrustKey(ours, nil), "{matchPolicy: MatchRepository}")
+	away := clustertest.New(t)
+	for file, text := range map[string]string{
+		"policies.yaml": documents, "prod.kubeconfig": string(q.cluster.Kubeconfig()), "away.kubeconfig": string(away.Kubeconfig()),
+		"config.yaml": "clusters:\n- {name: prod, kubeconfig: prod.kubeconfig, importRunning: false}\n" +
+			"imageTagMirrors:\n- {source: " + host + "/prod, mirrors: [mirror.example.com/copy]}\n" +
+			"imageDigestMirrors:\n- {source: " + host + "/prod, mirrors: [mirror.example.com/copy]}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data := filepath.Join(dir, "data")
+	q.Config = serveWith(t, server.Options{DataDir: data, ConfigFile: filepath.Join(dir, "config.yaml"), Policy: filepath.Join(dir, "policies.yaml"), Isolated: true}, listen(t))
+	q.kubeconfig, q.review = server.KubeconfigPath(data), newReviewer(t, q.Config)
+	var err error
+	if q.images, err = imageclient.New(q.Config); err != nil {
+		t.Fatal(err)
+	}
+	if q.http, err = restclient.HTTPClientFor(q.Config); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(q.http.CloseIdleConnections)
+	client, err := dynamic.NewForConfig(q.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newClientset(t, q.Config).CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	document := signaturestest.Document("ours", `["`+host+`/spaced"]`, signaturestest.TrustKey(ours, nil), "{matchPolicy: MatchRepository}")
+	ofTeam := policies{client.Resource(policyapi.GroupVersion.WithResource("imagepolicies")).Namespace("team"), t}
+	ofTeam.create(strings.Replace(document, "kind: ClusterImagePolicy", "kind: ImagePolicy", 1))
+
+	// One is signed as v1.0. Whoever may push has moved v2.0 to it, too.
+	q.image("one", "prod/app:v1.0")
+	q.bring("prod/app", q.digests["one"], q.sign(ours, "prod/app:v1.0", q.digests["one"], 0))
+	q.importTag("prod/app:v1.0")
+	q.copies("one", "prod/app:v2.0")
+	// Three has no signature. The tag moved has been moved to it.
+	q.copies("one", "prod/app:moved")
+	q.runs("stays", host+"/prod/app:moved", q.digests["one"])
+	q.image("three", "prod/app:v3.0")
+	q.importTag("prod/app:v3.0")
+	q.copies("three", "prod/app:moved")
+	// It was promoted to where others must sign, and copied to where nobody asks.
+	q.copies("one", "strict/app:v1.0")
+	q.copies("one", "free/copy:v1.0")
+	q.image("theirs", "strict/app:v2.0")
+	q.bring("strict/app", q.digests["theirs"], q.sign(theirs, "strict/app:v2.0", q.digests["theirs"], 0))
+	q.importTag("strict/app:v2.0")
+	q.image("wrong", "strict/app:wrong")
+	q.bring("strict/app", q.digests["wrong"], q.sign(ours, "strict/app:wrong", q.digests["wrong"], 0))
+	q.importTag("strict/app:wrong")
+	q.image("free", "free/signed:v1.0")
+	q.bring("free/signed", q.digests["free"], q.sign(ours, "free/signed:v1.0", q.digests["free"], 0))
+	q.importTag("free/signed:v1.0")
+	q.image("plain", "free/plain:v1.0")
+	q.importTag("free/plain:v1.0")
+	// Two policies have a scope in common.
+	q.image("half", "both/app:half")
+	q.bring("both/app", q.digests["half"], q.sign(ours, "both/app:half", q.digests["half"], 0))
+	q.importTag("both/app:half")
+	q.image("whole", "both/app:whole")
+	q.bring("both/app", q.digests["whole"], q.sign(ours, "both/app:whole", q.digests["whole"], 0), q.sign(theirs, "both/app:whole", q.digests["whole"], 0))
+	q.importTag("both/app:whole")
+	// A namespace has a policy.
+	q.image("spaced", "spaced/app:v1.0")
+	q.bring("spaced/app", q.digests["spaced"], q.sign(ours, "spaced/app:v1.0", q.digests["spaced"], 0))
+	q.importTag("spaced/app:v1.0")
+	q.image("bare", "spaced/app:bare")
+	q.importTag("spaced/app:bare")
+	// An index is signed, and its platforms are not.
+	q.image("amd64", "multi/app:amd64")
+	q.importTag("multi/app:amd64")
+	child := q.get(q.digests["amd64"])
+	index := fmt.Sprintf(`{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":%q,"size":%d,"platform":{"os":"linux","architecture":"amd64"}}]}`,
+		child.Name, len(child.DockerImageManifest))
+	q.digests["index"] = manifest.Digest([]byte(index))
+	q.registry.PushManifest("multi/app:v1.0", "application/vnd.oci.image.index.v1+json", q.digests["index"], []byte(index))
+	q.bring("multi/app", q.digests["index"], q.sign(ours, "multi/app:v1.0", q.digests["index"], 0))
+	q.importTag("multi/app:v1.0")
+	return q
+}
+
+// question is one thing with several names, and its answer.
+type question struct {
+	repository, tag string // tag is empty where a digest is asked for
+	called          string // the image
+	namespace       string
+	verified        string
+	admitted        bool
+	outdated        int32
+}
+
+// asked are the names by which a question is asked.
+func (q *questions) asked(one question) []string {
+	host, digest := q.registry.Host, q.digests[one.called]
+	hex := strings.TrimPrefix(digest, "sha256:")
+	repository := host + "/" + one.repository
+	if one.tag != "" {
+		all := []string{repository + ":" + one.tag, " " + repository + ":" + one.tag + "\n"}
+		if one.repository != "strict/app" || one.tag != "v1.0" { // several have that tag
+			all = append(all, one.repository+":"+one.tag)
+		}
+		if below, ok := strings.CutPrefix(one.repository, "prod/"); ok {
+			all = append(all, "mirror.example.com/copy/"+below+":"+one.tag, "MIRROR.example.com:443/copy/"+below+":"+one.tag)
+		}
+		return all
+	}
+	all := []string{repository + "@" + digest, repository + "@" + hex, repository + "@" + hex[:12], repository + "@sha256:" + hex[:20], repository + ":other@" + digest, one.repository + "@" + digest}
+	if below, ok := strings.CutPrefix(one.repository, "prod/"); ok {
+		all = append(all, "mirror.example.com/copy/"+below+"@"+digest, "mirror.example.com/copy/"+below+"@"+hex[:12])
+	}
+	return all
+}
+
+// One question has one answer, whichever door it is asked at and by whatever name.
+func TestOneQuestionHasOneAnswer(t *testing.T) {
+	q := newQuestions(t)
+	tag := func(repository, tag, called, verified string, admitted bool) question {
+		return question{repository, tag, called, "", verified, admitted, 0}
+	}
+	digest := func(repository, called, verified string, admitted bool) question {
+		return question{repository, "", called, "", verified, admitted, 0}
+	}
+	in := func(namespace string, one question) question { one.namespace = namespace; return one }
+	outdated := func(n int32, one question) question { one.outdated = n; return one }
+	all := []question{
+		tag("prod/app", "v1.0", "one", "True", true),
+		tag("prod/app", "v2.0", "one", "False", false), // rolled back
+		digest("prod/app", "one", "True", true),
+		tag("prod/app", "v3.0", "three", "Unsigned", false),
+		outdated(1, tag("prod/app", "moved", "three", "Unsigned", false)),
+		digest("prod/app", "three", "Unsigned", false),
+		tag("strict/app", "v1.0", "one", "Unsigned", false), // promoted without a signature
+		digest("strict/app", "one", "Unsigned", false),
+		tag("strict/app", "v2.0", "theirs", "True", true),
+		digest("strict/app", "theirs", "True", true),
+		tag("strict/app", "wrong", "wrong", "False", false),
+		digest("strict/app", "wrong", "False", false),
+		tag("free/copy", "v1.0", "one", "NoPolicy", true), // copied to where nobody asks
+		digest("free/copy", "one", "NoPolicy", true),
+		tag("free/signed", "v1.0", "free", "Unknown", true),
+		digest("free/signed", "free", "Unknown", true),
+		tag("free/plain", "v1.0", "plain", "NoPolicy", true),
+		digest("free/plain", "plain", "NoPolicy", true),
+		tag("both/app", "half", "half", "False", false),
+		digest("both/app", "half", "False", false),
+		tag("both/app", "whole", "whole", "True", true),
+		digest("both/app", "whole", "True", true),
+		tag("spaced/app", "v1.0", "spaced", "Unknown", true),
+		in("team", tag("spaced/app", "v1.0", "spaced", "True", true)),
+		in("other", tag("spaced/app", "v1.0", "spaced", "Unknown", true)),
+		tag("spaced/app", "bare", "bare", "NoPolicy", true),
+		in("team", tag("spaced/app", "bare", "bare", "Unsigned", false)),
+		in("team", digest("spaced/app", "spaced", "True", true)),
+		in("team", digest("spaced/app", "bare", "Unsigned", false)),
+		in("team", tag("prod/app", "v2.0", "one", "False", false)), // the cluster's policy covers it
+		tag("multi/app", "v1.0", "index", "True", true),
+		digest("multi/app", "index", "True", true),
+		digest("multi/app", "amd64", "ByIndex", true),
+	}
+	// A pod for each name that pods can have.
+	pods := map[string]string{}
+	for i, one := range all {
+		if one.namespace != "team" && one.namespace != "" {
+			continue
+		}
+		name := fmt.Sprintf("pod-%d", i)
+		reference := q.registry.Host + "/" + one.repository
+		if one.tag != "" {
+			reference += ":" + one.tag
+		} else {
+			reference += "@" + q.digests[one.called]
+		}
+		pods[fmt.Sprint(i)] = "prod:team:" + name
+		q.runs(name, reference, q.digests[one.called])
+	}
+	soon(t, "the cluster's pods are known", func() bool {
+		raw, err := q.review.client.Get().AbsPath(clusterPodsPath).DoRaw(t.Context())
+		var list clusters.ClusterPodList
+		return err == nil && json.Unmarshal(raw, &list) == nil && len(list.Items) == len(pods)+1
+	})
+	n := 0
+	for i, one := range all {
+		for _, text := range q.asked(one) {
+			n++
+			q.ask(one, text)
+		}
+		if pod, ok := pods[fmt.Sprint(i)]; ok {
+			q.askPod(one, pod)
+		}
+	}
+	t.Logf("%d questions, by door: %v", n, q.doors)
+	if n < 150 {
+		t.Errorf("only %d questions", n)
+	}
+	t.Run("pods", func(t *testing.T) { podsAreFound(t, q) })
+}
+
+// ask asks one question at every door that takes it by this name.
+func (q *questions) ask(one question, text string) {
+	q.t.Helper()
+	wrong := func(door string, got any) {
+		q.t.Helper()
+		q.t.Errorf("%s of %q for %q says %v, want %s %s", door, text, one.namespace, got, one.called, one.verified)
+	}
+	door := func(name string) { q.doors[name]++ }
+	digest := q.digests[one.called]
+
+	door("review")
+	answer := q.review.ask(answers.Question{Reference: text, Namespace: one.namespace})[0]
+	switch {
+	case answer.State != answers.Found || answer.Verdict == nil || answer.Meaning.Digest != digest:
+		wrong("the review", fmt.Sprintf("%+v", answer))
+		return
+	case answer.Verdict.Verified != one.verified || answer.Running == nil || answer.Running.Outdated != one.outdated || answer.Meaning.Repository != q.registry.Host+"/"+one.repository || answer.Meaning.Tag != one.tag:
+		wrong("the review", fmt.Sprintf("%+v %+v %+v", answer.Meaning, answer.Verdict, answer.Running))
+	case (len(answer.Verdict.Missing) == 0) != one.admitted && answer.Verdict.Policies != nil:
+		wrong("the review", fmt.Sprintf("that %v are missing", answer.Verdict.Missing))
+	}
+
+	door("admission")
+	body := strings.Replace(string(review(strings.TrimSpace(text))), `"namespace":"team"`, fmt.Sprintf(`"namespace":%q`, cmpOr(one.namespace, "default")), 1)
+	if isPullable(text) {
+		if got := askAdmission(q.t, q.http, q.Config.Host+admission.Path+"/prod?timeout=5s", []byte(body)); got.Allowed != one.admitted {
+			wrong("admission", got)
+		}
+	}
+	if one.namespace != "" {
+		return // the verbs ask for nobody's namespace
+	}
+
+	door("get")
+	code, stdout, stderr := tidewaiter(q.t, "get", text, "--kubeconfig", q.kubeconfig)
+	cell := one.verified
+	if cell == "Unknown" {
+		cell = "Unknown:NoPolicy"
+	}
+	lines := strings.Split(strings.TrimSpace(stdout), "\n")
+	if code != 0 || len(lines) != 2 || !strings.Contains(lines[1], " "+cell+" ") || !strings.HasPrefix(lines[1], strings.TrimPrefix(digest, "sha256:")[:12]) || one.tag != "" && !strings.Contains(lines[1], " "+one.tag+" ") {
+		wrong("get", stdout+stderr)
+	}
+	door("describe")
+	_, stdout, stderr = tidewaiter(q.t, "describe", "-o", "json", text, "--kubeconfig", q.kubeconfig)
+	var report imageReport
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil || report.Digest != digest || report.Verified != one.verified || report.Running.Outdated != one.outdated {
+		wrong("describe", stdout+stderr)
+	}
+	if one.tag != "" {
+		door("history")
+		if _, stdout, stderr = tidewaiter(q.t, "history", "-o", "json", text, "--kubeconfig", q.kubeconfig); !strings.Contains(stdout, digest) {
+			wrong("history", stdout+stderr)
+		}
+	}
+	door("verify")
+	code, stdout, stderr = tidewaiter(q.t, "verify", "-o", "json", text, "--kubeconfig", q.kubeconfig)
+	var verdict verdictReport
+	want := map[string]int{"True": 0, "ByIndex": 0, "False": 1, "Unsigned": 1}
+	if _, ok := want[one.verified]; !ok {
+		want[one.verified] = 2
+	}
+	if err := json.Unmarshal([]byte(stdout), &verdict); err != nil || verdict.Digest != digest || verdict.Verified != one.verified || code != want[one.verified] {
+		wrong("verify", fmt.Sprint(code, stdout, stderr))
+	}
+	door("pods")
+	code, stdout, stderr = tidewaiter(q.t, "pods", text, "--kubeconfig", q.kubeconfig)
+	if code != 0 || !strings.Contains(stdout, digest[:19]) {
+		wrong("pods", stdout+stderr)
+	}
+}
+
+// askPod asks about a pod that names what is asked about.
+func (q *questions) askPod(one question, pod string) {
+	q.t.Helper()
+	q.doors["clusterpods"]++
+	raw, err := q.review.client.Get().AbsPath(clusterPodsPath, url.PathEscape(pod)).DoRaw(q.t.Context())
+	var got clusters.ClusterPod
+	if err == nil {
+		err = json.Unmarshal(raw, &got)
+	}
+	if err != nil {
+		q.t.Fatal(err)
+	}
+	// Every pod is of the namespace team.
+	if one.namespace == "" && strings.HasPrefix(one.repository, "spaced/") {
+		return
+	}
+	if c := got.Spec.Containers[0]; c.Verified != one.verified || c.Digest != q.digests[one.called] || c.Outdated != "" {
+		q.t.Errorf("the pod that names %s is %+v, want %s", c.Image, c, one.verified)
+	}
+}
+
+// isPullable reports whether a pod can have a text as its image.
+func isPullable(text string) bool {
+	_, digest, ok := strings.Cut(text, "@")
+	return answers.NamesRegistry(strings.TrimSpace(text)) && (!ok || len(digest) == len("sha256:")+64)
+}
+
+func cmpOr(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a
+}
+
+// Pods are found by every name of what they run, what is outdated is said, and none is not the same as unknown.
+func podsAreFound(t *testing.T, q *questions) {
+	host := q.registry.Host
+	for _, tt := range []struct {
+		args []string
+		code int
+		says []string
+		not  string
+	}{
+		{[]string{host + "/prod/app:moved"}, 0, []string{"prod:team:stays", q.digests["one"][:19], q.digests["three"][:19]}, ""},
+		{[]string{"--outdated", host + "/prod/app:moved"}, 0, []string{"prod:team:stays"}, "pod-"},
+		{[]string{"--outdated"}, 0, []string{"prod:team:stays"}, "pod-"},
+		{[]string{"--outdated", host + "/prod/app"}, 0, []string{"prod:team:stays"}, "pod-"},
+		{[]string{"--outdated", host + "/prod/app:v1.0"}, 1, []string{"names a tag of"}, ""},
+		{[]string{"app:moved"}, 0, []string{"prod:team:stays"}, ""},
+		{[]string{host + "/prod/app"}, 0, []string{"prod:team:stays", "pod-0 "}, "strict"},
+		{[]string{strings.TrimPrefix(q.digests["one"], "sha256:")[:12]}, 0, []string{"prod:team:stays", "pod-0 ", "pod-12 "}, "pod-3 "},
+		{[]string{q.digests["amd64"][:20]}, 0, []string{"pod-30 ", "pod-31 ", "pod-32 "}, ""}, // by its index, too
+		{[]string{host + "/multi/app:v1.0"}, 0, []string{"pod-30 ", "pod-32 "}, ""},
+		{[]string{"mirror.example.com/copy/app:moved"}, 0, []string{"prod:team:stays"}, ""},
+		{[]string{host + "/prod/app:none"}, 1, []string{"no pod of the followed clusters runs " + host + "/prod/app:none"}, ""},
+		{[]string{"sha256:0000"}, 1, []string{"begins with sha256:0000"}, ""},
+		{nil, 2, []string{"which image?"}, ""},
+	} {
+		code, stdout, stderr := tidewaiter(t, append(append([]string{"pods"}, tt.args...), "--kubeconfig", q.kubeconfig)...)
+		for _, part := range tt.says {
+			if code != tt.code || !strings.Contains(stdout+stderr, part) || tt.not != "" && strings.Contains(stdout, tt.not) {
+				t.Errorf("pods %v: exit code %d, want %d with %q and without %q:\n%s%s", tt.args, code, tt.code, part, tt.not, stdout, stderr)
+			}
+		}
+	}
+
+	// A cluster that is away is said to be, whoever asks.
+	q.cluster.Hang(true)
+	t.Cleanup(func() { q.cluster.Hang(false) })
+	soon(t, "the cluster counts as away", func() bool {
+		_, _, stderr := tidewaiter(t, "pods", host+"/prod/app:moved", "--kubeconfig", q.kubeconfig)
+		return strings.Contains(stderr, "Warning: ") && strings.Contains(stderr, "prod")
+	})
+	answer := q.review.ask(answers.Question{Reference: host + "/prod/app:moved"})[0]
+	if len(answer.Unknowns) == 0 || answer.Unknowns[0].Part != "running" {
+		t.Errorf("a review does not say that the cluster is away: %+v", answer.Unknowns)
+	}
+	_, _, stderr := tidewaiter(t, "get", host+"/prod/app:moved", "--kubeconfig", q.kubeconfig)
+	if !strings.Contains(stderr, "Warning: ") {
+		t.Errorf("get does not say that the cluster is away: %s", stderr)
+	}
+}

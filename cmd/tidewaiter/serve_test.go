@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/tidewaiter/tidewaiter/db"
+)
+
+// A server that is started while an import holds its data directory waits for the import, and not for another server.
+func TestServeWaitsForItsDirectory(t *testing.T) {
+	dir := t.TempDir()
+	owner, err := db.Open(db.Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	clock := clocktesting.NewFakeClock(time.Now())
+	ended := make(chan error, 1)
+	go func() { ended <- awaitDirectory(t.Context(), dir, clock) }()
+	for range 3 {
+		step(t, clock)
+		select {
+		case err := <-ended:
+			t.Fatalf("it has not waited: %v", err)
+		default:
+		}
+	}
+
+	if err := owner.SetInfo("https://127.0.0.1:6443"); err != nil { // the owner proves to be a server
+		t.Fatal(err)
+	}
+	var locked *db.LockedError
+	if err := stepUntil(t, clock, ended); !errors.As(err, &locked) {
+		t.Fatalf("beside a server: %v", err)
+	}
+	if err := awaitDirectory(t.Context(), dir, clock); !errors.As(err, &locked) {
+		t.Errorf("beside a server from the beginning: %v", err)
+	}
+
+	if err := owner.SetInfo(""); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { ended <- awaitDirectory(ctx, dir, clock) }()
+	step(t, clock)
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("stopped while it waits: %v", err)
+	}
+
+	go func() { ended <- awaitDirectory(t.Context(), dir, clock) }()
+	step(t, clock)
+	if err := owner.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := stepUntil(t, clock, ended); err != nil {
+		t.Errorf("when the directory is free: %v", err)
+	}
+}
+
+// step lets the time pass after which the directory is looked at again, once somebody waits for it.
+func step(t *testing.T, clock *clocktesting.FakeClock) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !clock.HasWaiters(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("nobody waits")
+		}
+	}
+	clock.Step(ownerInterval)
+}
+
+// stepUntil lets time pass until a wait has ended.
+func stepUntil(t *testing.T, clock *clocktesting.FakeClock, ended <-chan error) error {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		select {
+		case err := <-ended:
+			return err
+		default:
+			clock.Step(ownerInterval)
+		}
+	}
+	t.Fatal("it still waits")
+	return nil
+}
+
+// A server that begins with an empty directory, as where the disk is not mounted, says so. The next one does not.
+func TestServeTellsOfANewDatabase(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "missing", "data")
+	for _, isNew := range []bool{true, false} {
+		p := runProcess(t, dir)
+		p.kill()
+		stderr, err := os.ReadFile(p.cmd.Stderr.(*os.File).Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if told := strings.Contains(string(stderr), "level=WARN msg=\"created a new, empty database; ") && strings.Contains(string(stderr), "dir="+dir); told != isNew {
+			t.Errorf("new %t:\n%s", isNew, stderr)
+		}
+	}
+}

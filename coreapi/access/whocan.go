@@ -1,0 +1,254 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	authorizationv1 "github.com/openshift/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/kubernetes/pkg/registry/rbac/validation"
+	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac"
+)
+
+// Install registers OpenShift's reviews of who can do something, as internal and as v1 types.
+func Install(scheme *runtime.Scheme) error {
+	for _, gv := range []schema.GroupVersion{{Group: authorizationv1.GroupName, Version: runtime.APIVersionInternal}, authorizationv1.GroupVersion} {
+		scheme.AddKnownTypes(gv, &authorizationv1.ResourceAccessReview{}, &authorizationv1.LocalResourceAccessReview{}, &authorizationv1.ResourceAccessReviewResponse{})
+	}
+	metav1.AddToGroupVersion(scheme, authorizationv1.GroupVersion)
+	return scheme.SetVersionPriority(authorizationv1.GroupVersion)
+}
+
+// Storage are the resources of authorization.openshift.io/v1 that are served: who can do something, which `oc adm
+// policy who-can` asks. Nothing is stored.
+func (a *Access) Storage() map[string]rest.Storage {
+	return map[string]rest.Storage{
+		"resourceaccessreviews":      &reviews{access: a},
+		"localresourceaccessreviews": &reviews{access: a, local: true},
+	}
+}
+
+// reviews answers who can do something: in a namespace if they are local, else anywhere.
+type reviews struct {
+	access *Access
+	local  bool
+}
+
+var (
+	_ rest.Creater         = &reviews{}
+	_ rest.StorageMetadata = &reviews{}
+)
+
+func (r *reviews) New() runtime.Object {
+	if r.local {
+		return &authorizationv1.LocalResourceAccessReview{}
+	}
+	return &authorizationv1.ResourceAccessReview{}
+}
+
+func (r *reviews) Destroy() {}
+
+func (r *reviews) NamespaceScoped() bool { return r.local }
+
+func (r *reviews) GetSingularName() string {
+	if r.local {
+		return "localresourceaccessreview"
+	}
+	return "resourceaccessreview"
+}
+
+func (r *reviews) ProducesMIMETypes(string) []string { return nil }
+
+func (r *reviews) ProducesObject(string) any { return authorizationv1.ResourceAccessReviewResponse{} }
+
+// Create answers a review. Whoever may ask about everything names a namespace only if they may ask there.
+func (r *reviews) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
+	var action authorizationv1.Action
+	var meta metav1.ObjectMeta
+	switch review := obj.(type) {
+	case *authorizationv1.LocalResourceAccessReview:
+		action, meta = review.Action, review.ObjectMeta
+	case *authorizationv1.ResourceAccessReview:
+		action, meta = review.Action, review.ObjectMeta
+	default:
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("this is a %T and not a review", obj))
+	}
+	namespace := request.NamespaceValue(ctx)
+	if errs := check(action, meta, namespace); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(obj.GetObjectKind().GroupVersionKind().GroupKind(), "", errs)
+	}
+	if validate != nil {
+		if err := validate(ctx, obj.DeepCopyObject()); err != nil {
+			return nil, err
+		}
+	}
+	if r.local {
+		action.Namespace = namespace
+	} else if err := r.access.mayAsk(ctx, action.Namespace); err != nil {
+		return nil, err
+	}
+	return r.access.whoCan(ctx, action)
+}
+
+// check returns what is wrong with a review that is made in namespace.
+func check(action authorizationv1.Action, meta metav1.ObjectMeta, namespace string) (errs field.ErrorList) {
+	if action.Verb == "" {
+		errs = append(errs, field.Required(field.NewPath("verb"), ""))
+	}
+	switch {
+	case action.IsNonResourceURL && action.Path == "":
+		errs = append(errs, field.Required(field.NewPath("path"), "a review that isNonResourceURL is about a path"))
+	case !action.IsNonResourceURL && action.Resource == "":
+		errs = append(errs, field.Required(field.NewPath("resource"), ""))
+	}
+	if namespace != "" && action.Namespace != "" && action.Namespace != namespace {
+		errs = append(errs, field.Invalid(field.NewPath("namespace"), action.Namespace, "must be empty or "+namespace))
+	}
+	meta.Namespace, meta.ManagedFields = "", nil
+	if !equality.Semantic.DeepEqual(meta, metav1.ObjectMeta{}) {
+		errs = append(errs, field.Invalid(field.NewPath("metadata"), meta, "must be empty"))
+	}
+	return errs
+}
+
+// mayAsk returns an error unless the caller may ask who can do something in namespace, which is all if it is empty.
+func (a *Access) mayAsk(ctx context.Context, namespace string) error {
+	caller, ok := request.UserFrom(ctx)
+	if !ok {
+		return apierrors.NewUnauthorized("nobody is logged in")
+	}
+	local := authorizationv1.Resource("localresourceaccessreviews")
+	decision, reason, err := a.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
+		User: caller, Verb: "create", Namespace: namespace, APIGroup: local.Group, APIVersion: authorizationv1.GroupVersion.Version,
+		Resource: local.Resource, ResourceRequest: true,
+	})
+	if decision == authorizer.DecisionAllow {
+		return nil
+	}
+	where := "in all namespaces"
+	if namespace != "" {
+		where = fmt.Sprintf("in the namespace %q", namespace)
+	}
+	return apierrors.NewForbidden(local, "", errors.Join(fmt.Errorf("user %q may not create them %s %s", caller.GetName(), where, reason), err))
+}
+
+// whoCan returns the subjects of the bindings that allow action, as rbac.SubjectAccessEvaluator does, which compares
+// each of them with all others.
+func (a *Access) whoCan(ctx context.Context, action authorizationv1.Action) (runtime.Object, error) {
+	resource, subresource, _ := strings.Cut(action.Resource, "/")
+	attributes := authorizer.AttributesRecord{
+		Verb: action.Verb, Namespace: action.Namespace, APIGroup: action.Group, APIVersion: action.Version, Resource: resource, Subresource: subresource,
+		Name: action.ResourceName, ResourceRequest: !action.IsNonResourceURL, Path: action.Path,
+	}
+	users, groups := sets.New[string](), sets.New(user.SystemPrivilegedGroup)
+	var unknown doubts
+	if len(a.others) > 0 {
+		unknown.add(fmt.Errorf("%s may allow others, and says not whom", strings.Join(a.others, ", ")))
+	}
+	if a.rbac {
+		rules, bindings, clusterBindings := a.roles()
+		add := func(ref rbacv1.RoleRef, namespace string, subjects []rbacv1.Subject) error {
+			granted, err := rules.GetRoleReferenceRules(ctx, ref, namespace)
+			if err != nil {
+				unknown.add(err)
+			}
+			if rbac.RulesAllow(attributes, granted...) {
+				insert(users, groups, namespace, subjects)
+			}
+			return ctx.Err()
+		}
+		all, err := clusterBindings.ListClusterRoleBindings(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, b := range all {
+			if err := add(b.RoleRef, "", b.Subjects); err != nil {
+				return nil, err
+			}
+		}
+		if action.Namespace != "" {
+			local, err := bindings.ListRoleBindings(ctx, action.Namespace)
+			if err != nil {
+				return nil, err
+			}
+			for _, b := range local {
+				if err := add(b.RoleRef, b.Namespace, b.Subjects); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	return &authorizationv1.ResourceAccessReviewResponse{
+		Namespace: action.Namespace, UsersSlice: slices.Sorted(maps.Keys(users)), GroupsSlice: slices.Sorted(maps.Keys(groups)), EvaluationError: unknown.String(),
+	}, nil
+}
+
+// roles reads roles and bindings from the informers.
+func (a *Access) roles() (*validation.DefaultRuleResolver, validation.RoleBindingLister, validation.ClusterRoleBindingLister) {
+	v1 := a.Informers.Rbac().V1()
+	bindings, clusterBindings := &rbac.RoleBindingLister{Lister: v1.RoleBindings().Lister()}, &rbac.ClusterRoleBindingLister{Lister: v1.ClusterRoleBindings().Lister()}
+	return validation.NewDefaultRuleResolver(
+		&rbac.RoleGetter{Lister: v1.Roles().Lister()}, bindings, &rbac.ClusterRoleGetter{Lister: v1.ClusterRoles().Lister()}, clusterBindings), bindings, clusterBindings
+}
+
+// insert adds the subjects of a binding in namespace to users and groups.
+func insert(users, groups sets.Set[string], namespace string, subjects []rbacv1.Subject) {
+	for _, s := range subjects {
+		switch s.Kind {
+		case rbacv1.UserKind:
+			users.Insert(s.Name)
+		case rbacv1.GroupKind:
+			groups.Insert(s.Name)
+		case rbacv1.ServiceAccountKind:
+			if s.Namespace == "" {
+				s.Namespace = namespace
+			}
+			if s.Namespace != "" {
+				users.Insert(serviceaccount.MakeUsername(s.Namespace, s.Name))
+			}
+		}
+	}
+}
+
+// maxDoubts is how many doubts are told; the others are counted.
+const maxDoubts = 10
+
+// doubts say why an answer may be incomplete.
+type doubts struct {
+	told []string
+	more int
+}
+
+func (d *doubts) add(err error) {
+	switch text := err.Error(); {
+	case slices.Contains(d.told, text):
+	case len(d.told) < maxDoubts:
+		d.told = append(d.told, text)
+	default:
+		d.more++
+	}
+}
+
+func (d *doubts) String() string {
+	text := strings.Join(d.told, "; ")
+	if d.more > 0 {
+		text += fmt.Sprintf("; and %d more", d.more)
+	}
+	return text
+}

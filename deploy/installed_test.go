@@ -1,0 +1,157 @@
+// Package deploy checks what is installed: that it has no more rights, and reaches no more, than it needs.
+package deploy
+
+import (
+	"bytes"
+	"net/netip"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/kubernetes/pkg/apis/networking"
+	networkingconversion "k8s.io/kubernetes/pkg/apis/networking/v1"
+	"k8s.io/kubernetes/pkg/apis/networking/validation"
+)
+
+// read returns a file of this folder.
+func read(t *testing.T, file string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// installed are the objects of deploy/kustomize that Kubernetes itself has kinds for. The chart's tests show that it makes the same.
+func installed(t *testing.T) (all []runtime.Object) {
+	t.Helper()
+	for _, document := range bytes.Split(read(t, "kustomize/tidewaiter.yaml"), []byte("\n---\n")) {
+		obj, _, err := scheme.Codecs.UniversalDeserializer().Decode(document, nil, nil)
+		if runtime.IsNotRegisteredError(err) {
+			continue // an APIService
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, obj)
+	}
+	return all
+}
+
+// Nothing may read Secrets, unless somebody gives the role for that.
+func TestNoSecretsByDefault(t *testing.T) {
+	t.Parallel()
+	reads := map[string]bool{} // roles that may read Secrets
+	for _, obj := range installed(t) {
+		switch role := obj.(type) {
+		case *rbacv1.ClusterRole:
+			reads[role.Name] = slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
+				return slices.Contains(r.Resources, "secrets") || slices.Contains(r.Resources, "*")
+			})
+		case *rbacv1.Role:
+			t.Errorf("the role %s is not looked at", role.Name)
+		}
+	}
+	if !reads["tidewaiter-pull"] {
+		t.Error("there is no role to be given")
+	}
+	for _, obj := range installed(t) {
+		var ref rbacv1.RoleRef
+		switch binding := obj.(type) {
+		case *rbacv1.ClusterRoleBinding:
+			ref = binding.RoleRef
+		case *rbacv1.RoleBinding:
+			ref = binding.RoleRef
+		}
+		if reads[ref.Name] {
+			t.Errorf("%s is bound, and may read Secrets", ref.Name)
+		}
+	}
+}
+
+// The server reaches registries, pods, DNS and kube-apiserver, and no address at which a cloud gives credentials away.
+func TestNoMetadataByDefault(t *testing.T) {
+	t.Parallel()
+	var policy *networkingv1.NetworkPolicy
+	for _, obj := range installed(t) {
+		if p, ok := obj.(*networkingv1.NetworkPolicy); ok {
+			policy = p
+		}
+	}
+	if policy == nil || !slices.Contains(policy.Spec.PolicyTypes, networkingv1.PolicyTypeEgress) {
+		t.Fatalf("there is no policy for what goes out: %v", policy)
+	}
+	networkingconversion.SetObjectDefaults_NetworkPolicy(policy)
+	var internal networking.NetworkPolicy
+	if err := networkingconversion.Convert_v1_NetworkPolicy_To_networking_NetworkPolicy(policy, &internal, nil); err != nil {
+		t.Fatal(err)
+	}
+	if errs := validation.ValidateNetworkPolicy(&internal, validation.NetworkPolicyValidationOptions{}); errs != nil {
+		t.Fatal(errs.ToAggregate())
+	}
+	reaches := func(address string, port int) bool {
+		addr := netip.MustParseAddr(address)
+		inside := func(cidr string) bool { return netip.MustParsePrefix(cidr).Contains(addr) }
+		return slices.ContainsFunc(policy.Spec.Egress, func(r networkingv1.NetworkPolicyEgressRule) bool {
+			to := len(r.To) == 0 || slices.ContainsFunc(r.To, func(p networkingv1.NetworkPolicyPeer) bool {
+				return p.IPBlock != nil && inside(p.IPBlock.CIDR) && !slices.ContainsFunc(p.IPBlock.Except, inside)
+			})
+			return to && (len(r.Ports) == 0 || slices.ContainsFunc(r.Ports, func(p networkingv1.NetworkPolicyPort) bool { return *p.Port == intstr.FromInt(port) }))
+		})
+	}
+	for _, metadata := range []string{"169.254.169.254", "169.254.170.2", "169.254.170.23", "100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fe80::a9fe:a9fe"} {
+		for _, port := range []int{53, 80, 443, 32526} {
+			if reaches(metadata, port) {
+				t.Errorf("%s is reached at port %d", metadata, port)
+			}
+		}
+	}
+	for address, port := range map[string]int{"203.0.113.7": 443, "10.0.0.1": 5000, "192.168.1.2": 443, "169.254.20.10": 53, "2001:db8::7": 443, "fd00::1": 6443} {
+		if !reaches(address, port) {
+			t.Errorf("%s is not reached at port %d", address, port)
+		}
+	}
+}
+
+// What docs/cluster.md has people create by hand has no name that is installed, too: whichever came second would take the
+// rights of the other away.
+func TestDocumentedNamesAreOthers(t *testing.T) {
+	t.Parallel()
+	taken := map[string]bool{}
+	for _, obj := range installed(t) {
+		m, err := meta.Accessor(obj)
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken[strings.ToLower(obj.GetObjectKind().GroupVersionKind().Kind)+" "+m.GetName()] = true
+	}
+	created := regexp.MustCompile(`create ((?:clusterrole|clusterrolebinding|serviceaccount) \S+)`).FindAllSubmatch(read(t, "../docs/cluster.md"), -1)
+	if len(created) < 4 {
+		t.Fatalf("only %d lines were found", len(created))
+	}
+	for _, c := range created {
+		if taken[string(c[1])] {
+			t.Errorf("%q is installed, too", c[1])
+		}
+	}
+}
+
+// The unit bounds what the server takes of the machine, and hides the processes of others from it.
+func TestUnitIsBounded(t *testing.T) {
+	t.Parallel()
+	unit := read(t, "systemd/tidewaiter.service")
+	for _, want := range []string{"MemoryMax", "TasksMax", "LimitNOFILE", "ProtectProc=invisible", "NoNewPrivileges=yes", "ProtectSystem=strict"} {
+		if !regexp.MustCompile(`(?m)^` + want + `(=.+)?$`).Match(unit) {
+			t.Errorf("there is no %s", want)
+		}
+	}
+}

@@ -1,0 +1,147 @@
+package answers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+)
+
+// ContainerAnswer is what is known of what a container runs.
+type ContainerAnswer struct {
+	// Verdict is that for the very reference that the container names; nil if the image is not known to be in that
+	// repository.
+	Verdict *Verdict
+	// Outdated is true if the container names a tag and runs something else than the tag leads to now, and Now is what that
+	// is. Known is false if that cannot be told.
+	Outdated, Known bool
+	Now             string
+}
+
+// Container answers about a container of a pod in a namespace: image is the reference as the pod has it, and runs the digest
+// that runs, empty if that is not known. The program asks, so rights are not looked at.
+func (a *Answerer) Container(ctx context.Context, namespace, image, runs string) (out ContainerAnswer, err error) {
+	ref, bad := reference.Parse(image)
+	if bad != nil {
+		return out, nil
+	}
+	ref = ref.Pulled()
+	if runs == "" {
+		runs = ref.Digest
+	}
+	s := &session{Answerer: a, resolver: resolver{source: &source{images: a.Images, tags: a.Tags}, mirrored: a.Mirrored}}
+	if ref.Tag != "" {
+		led, err := s.follow(ctx, ref)
+		if err != nil {
+			return out, err
+		}
+		if led != nil {
+			out.Outdated, out.Known = IsOutdated(led.digest, led.image, runs)
+			out.Now = led.digest
+			if out.Known && !out.Outdated {
+				out.Verdict, err = s.verdictIn(ctx, led.image, led.ref, namespace)
+				return out, err
+			}
+			ref = led.ref
+		}
+	}
+	if runs == "" {
+		return out, nil
+	}
+	running, err := s.image(ctx, runs)
+	if err != nil || running == nil {
+		return out, err
+	}
+	for _, candidate := range append([]reference.Reference{ref}, s.sourcesOf(ref)...) {
+		if ref.Tag == "" || out.Outdated || out.Now != "" {
+			candidate = candidate.WithDigest(runs) // the tag leads elsewhere, so the digest is what runs
+		}
+		if out.Verdict, err = s.verdictIn(ctx, running, candidate, namespace); out.Verdict != nil || err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+// follow finds where a tag leads, also by a mirror's name; nil if its history is not known.
+func (s *session) follow(ctx context.Context, ref reference.Reference) (*resolved, error) {
+	for _, candidate := range append([]reference.Reference{ref}, s.sourcesOf(ref)...) {
+		tag, err := s.tag(ctx, candidate)
+		if err != nil {
+			return nil, err
+		}
+		if now, _ := tags.Now(tag); now != "" {
+			return s.led(ctx, candidate, tag, nil)
+		}
+	}
+	return nil, nil
+}
+
+// verdictIn is the verdict on an Image for a reference; nil if the image is not stored, or not known to be in the repository.
+func (s *session) verdictIn(ctx context.Context, image *imagev1.Image, ref reference.Reference, namespace string) (*Verdict, error) {
+	if image == nil || !slices.Contains(annotation.In(image.Annotations, image.DockerImageReference, image.Name), ref.Bare()) {
+		return nil, nil
+	}
+	return s.verdict(ctx, image, ref, namespace)
+}
+
+// Pull is what a pod pulls, as far as is known.
+type Pull struct {
+	// Reference is what the pod names, or what that is a mirror's name of, with a tag or a digest.
+	Reference reference.Reference
+	// Digest is what it leads to; if it is empty, Why says why, unless nothing is known.
+	Digest, Why string
+	// Image is nil if it is not stored, or not known to be in the repository.
+	Image *imagev1.Image
+	// Indexes finds indexes that vouch for the image.
+	Indexes func(key string) ([]*imagev1.Image, error)
+}
+
+// Pull says what a pod pulls that names a reference. The program asks, so rights are not looked at.
+func (a *Answerer) Pull(ctx context.Context, ref reference.Reference) (Pull, error) {
+	ref = ref.Pulled()
+	s := &session{Answerer: a, resolver: resolver{source: &source{images: a.Images, tags: a.Tags}, mirrored: a.Mirrored}}
+	p := Pull{Reference: ref, Digest: ref.Digest}
+	candidates := append([]reference.Reference{ref}, s.sourcesOf(ref)...)
+	for _, candidate := range candidates {
+		if ref.Digest != "" {
+			break
+		}
+		tag, err := s.tag(ctx, candidate)
+		if err != nil {
+			return p, err
+		}
+		if tag == nil {
+			continue
+		}
+		now, known := tags.Now(tag)
+		p.Reference, p.Digest, candidates = candidate, now, []reference.Reference{candidate}
+		switch failure := tags.Failure(tag); {
+		case now != "":
+		case known:
+			p.Why = fmt.Sprintf("the registry does not have this tag any more, as was found at %s", tag.Status.Items[0].Created.UTC().Format(time.RFC3339))
+		case failure != nil:
+			p.Why = failure.Message
+		}
+		break
+	}
+	if p.Digest == "" {
+		return p, nil
+	}
+	image, err := s.image(ctx, p.Digest)
+	if err != nil || image == nil {
+		return p, err
+	}
+	in := annotation.In(image.Annotations, image.DockerImageReference, image.Name)
+	if at := slices.IndexFunc(candidates, func(c reference.Reference) bool { return slices.Contains(in, c.Bare()) }); at >= 0 {
+		p.Reference, p.Image = candidates[at], image
+		p.Indexes = func(key string) ([]*imagev1.Image, error) { return s.vouching(ctx, key, image.Name) }
+	}
+	return p, nil
+}

@@ -1,0 +1,440 @@
+package answers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+)
+
+// resolved is what a question means.
+type resolved struct {
+	state               State
+	message, suggestion string
+	// ref is the whole reference as it is pulled; it is zero if only a digest was given that is not in one repository alone.
+	ref reference.Reference
+	// tag is the tag that was followed; nil if none was given, or if no history of it is kept.
+	tag *imagev1.ImageTag
+	// digest is what the reference leads to, and image that Image; nil if it is not stored.
+	digest string
+	image  *imagev1.Image
+
+	assumed, others, knownTags []string
+	whole                      bool // neither a tag nor a digest was given
+}
+
+var (
+	hasAlgorithm = regexp.MustCompile(`^sha(256|512):`)
+	someDigits   = regexp.MustCompile(`^[0-9a-f]{4,128}$`)
+	beginning    = regexp.MustCompile(`^(sha256:[0-9a-f]{4,64}|sha512:[0-9a-f]{4,128})$`)
+)
+
+// resolver finds out what references mean.
+type resolver struct {
+	*source
+	// mirrored returns the references that a mirror's name stands for.
+	mirrored func(reference.Reference) []reference.Reference
+}
+
+// resolve finds out what a question means. An error says why that cannot be told, and is not about the question.
+func (r *resolver) resolve(ctx context.Context, q Question) (*resolved, error) {
+	m, err := r.named(ctx, strings.TrimSpace(q.Reference))
+	if err == nil && q.Platform != "" && m.image != nil {
+		err = r.choose(ctx, m, q.Platform)
+	}
+	return m, err
+}
+
+// named finds out what a text means.
+func (r *resolver) named(ctx context.Context, text string) (*resolved, error) {
+	if name, digest, ok := strings.Cut(text, "@"); ok {
+		return r.digestIn(ctx, name, digest)
+	}
+	if hasAlgorithm.MatchString(text) {
+		return r.byDigest(ctx, text)
+	}
+	ref, bad := reference.Parse(text)
+	isDigits := someDigits.MatchString(text)
+	if bad != nil && !isDigits {
+		return invalid(bad), nil
+	}
+	if bad == nil {
+		m, err := r.byTag(ctx, text, ref)
+		if err != nil {
+			return nil, err
+		}
+		if m != nil {
+			m.whole = ref.Tag == ""
+			if isDigits { // a name of hex digits may be the beginning of a digest, too
+				if other, err := r.byDigest(ctx, text); err == nil && other.image != nil && other.digest != m.digest {
+					m.others = append(m.others, other.digest)
+				}
+			}
+			return m, nil
+		}
+	}
+	if isDigits {
+		if m, err := r.byDigest(ctx, text); err != nil || m.state != Absent || bad != nil {
+			return m, err
+		}
+	}
+	return r.absent(ctx, text, ref)
+}
+
+// invalid is the meaning of a text that is not a reference.
+func invalid(err error) *resolved {
+	m := &resolved{state: Invalid, message: err.Error()}
+	var bad *reference.Error
+	if errors.As(err, &bad) {
+		m.suggestion = bad.Suggestion
+	}
+	return m
+}
+
+// whole returns a digest or its beginning with its algorithm.
+func whole(digest string) string {
+	if !strings.Contains(digest, ":") {
+		return "sha256:" + digest
+	}
+	return digest
+}
+
+// byDigest finds the image whose digest has a beginning.
+func (r *resolver) byDigest(ctx context.Context, text string) (*resolved, error) {
+	all, m, err := r.digests(ctx, text)
+	if m != nil || err != nil {
+		return m, err
+	}
+	switch len(all) {
+	case 0:
+		m := &resolved{state: Absent, message: beginsNone(text)}
+		if reference.IsDigest(whole(text)) {
+			m.digest = whole(text)
+		}
+		return m, nil
+	case 1:
+		return foundDigest(&all[0]), nil
+	}
+	return ambiguousDigests(text, all), nil
+}
+
+func beginsNone(text string) string {
+	if reference.IsDigest(whole(text)) {
+		return "no image has the digest " + whole(text)
+	}
+	return "no image has a digest that begins with " + text
+}
+
+// foundDigest is the meaning of a digest. If the image is in one repository alone, the reference is there.
+func foundDigest(image *imagev1.Image) *resolved {
+	m := &resolved{state: Found, digest: image.Name, image: image}
+	if in := annotation.In(image.Annotations, image.DockerImageReference, image.Name); len(in) == 1 {
+		m.ref = in[0].WithDigest(image.Name)
+		m.assumed = append(m.assumed, "the repository "+in[0].Name()+", the only one that the image is known to be in")
+	}
+	return m
+}
+
+func ambiguousDigests(text string, all []imagev1.Image) *resolved {
+	m := &resolved{state: Ambiguous, message: text + " may be several images"}
+	for i := range all[:min(len(all), maxOthers)] {
+		m.others = append(m.others, strings.TrimSpace(all[i].Name+" "+all[i].DockerImageReference))
+	}
+	return m
+}
+
+// digests lists the images whose digest has a beginning. m is the answer if the text is not a beginning.
+func (r *resolver) digests(ctx context.Context, text string) (all []imagev1.Image, m *resolved, err error) {
+	digest := whole(text)
+	if reference.IsDigest(digest) {
+		image, err := r.image(ctx, digest)
+		if err != nil || image == nil {
+			return nil, nil, err
+		}
+		return []imagev1.Image{*image}, nil, nil
+	}
+	if !beginning.MatchString(digest) {
+		return nil, &resolved{state: Invalid, message: fmt.Sprintf("%q is neither a digest nor its beginning: at least four lower-case hex digits, as in sha256:9f86", text)}, nil
+	}
+	all, err = r.beginning(ctx, digest)
+	if apierrors.IsBadRequest(err) { // more than a list may have
+		return nil, &resolved{state: Ambiguous, message: text + " may be many images"}, nil
+	}
+	return all, nil, err
+}
+
+// digestIn finds an image by a repository, and a digest or its beginning. A tag between the two is not looked at.
+func (r *resolver) digestIn(ctx context.Context, name, digest string) (*resolved, error) {
+	ref, err := reference.Parse(name)
+	if err != nil {
+		return invalid(err), nil
+	}
+	all, m, err := r.digests(ctx, digest)
+	if m != nil || err != nil {
+		return m, err
+	}
+	repositories := append([]reference.Reference{ref.Bare()}, r.sourcesOf(ref.Bare())...)
+	var elsewhere []string
+	var here []imagev1.Image
+	var in reference.Reference
+	for i := range all {
+		known := annotation.In(all[i].Annotations, all[i].DockerImageReference, all[i].Name)
+		at := slices.IndexFunc(repositories, func(wanted reference.Reference) bool { return slices.Contains(known, wanted) })
+		if at < 0 {
+			// Docker Hub was meant only if nothing else has the name.
+			if short := slices.IndexFunc(known, func(k reference.Reference) bool { return isShort(name, ref) && isNamed(k, ref) }); short >= 0 {
+				here, in = append(here, all[i]), known[short]
+				continue
+			}
+			for _, k := range known {
+				elsewhere = append(elsewhere, k.Name())
+			}
+			continue
+		}
+		here, in = append(here, all[i]), repositories[at]
+	}
+	switch len(here) {
+	case 1:
+		m = foundDigest(&here[0])
+		m.ref, m.assumed = in.WithDigest(m.digest), nil
+		if in != ref.Bare() {
+			m.assumed = append(m.assumed, fmt.Sprintf("%s is %s", name, in.Name()))
+		}
+		if ref.Tag != "" {
+			m.assumed = append(m.assumed, "the tag "+ref.Tag+" is not looked at, since a digest is given")
+		}
+		return m, nil
+	case 0:
+		m = &resolved{state: Absent, ref: ref.Bare(), message: beginsNone(digest)}
+		if whole := whole(digest); reference.IsDigest(whole) {
+			m.ref, m.digest = ref.WithDigest(whole), whole
+		}
+		if len(elsewhere) > 0 {
+			slices.Sort(elsewhere)
+			elsewhere = slices.Compact(elsewhere)
+			m.others = elsewhere[:min(len(elsewhere), maxOthers)]
+			what := all[0].Name
+			if len(all) > 1 {
+				what = "an image with this digest"
+			}
+			m.message = fmt.Sprintf("%s is not known to be in %s, but in %s", what, ref.Name(), strings.Join(m.others, ", "))
+		}
+		return m, nil
+	}
+	return ambiguousDigests(name+"@"+digest, here), nil
+}
+
+// isShort reports whether a text names no registry.
+func isShort(text string, ref reference.Reference) bool {
+	return ref.Host == reference.DockerHub && !NamesRegistry(text)
+}
+
+// NamesRegistry reports whether a reference, as a person writes it, names its registry.
+func NamesRegistry(text string) bool {
+	first, _, hasPath := strings.Cut(text, "/")
+	return hasPath && (strings.ContainsAny(first, ".:") || strings.EqualFold(first, "localhost"))
+}
+
+// isNamed reports whether a repository has a name that was given without a registry.
+func isNamed(repository, ref reference.Reference) bool {
+	path := strings.TrimPrefix(ref.Repository, "library/")
+	return repository.Repository == path || repository.Repository == ref.Repository || strings.HasSuffix(repository.Repository, "/"+path) && !strings.Contains(path, "/")
+}
+
+// byTag finds a tag, and the image that it leads to; nil if nothing is known of it.
+func (r *resolver) byTag(ctx context.Context, text string, ref reference.Reference) (*resolved, error) {
+	pulled := ref.Pulled()
+	var assumed []string
+	if ref.Tag == "" {
+		assumed = append(assumed, "the tag "+pulled.Tag)
+	}
+	for _, candidate := range append([]reference.Reference{pulled}, r.sourcesOf(pulled)...) {
+		tag, err := r.tag(ctx, candidate)
+		if err != nil {
+			return nil, err
+		}
+		if tag != nil {
+			if candidate != pulled {
+				assumed = append(assumed, fmt.Sprintf("%s is a mirror of %s", pulled.Name(), candidate.Name()))
+			}
+			return r.led(ctx, candidate, tag, assumed)
+		}
+	}
+	if isShort(text, pulled) {
+		short := pulled.Repository + ":" + pulled.Tag
+		if !strings.Contains(text, "/") {
+			short = strings.TrimPrefix(short, "library/")
+		}
+		all, more, err := r.tagged(ctx, selectors.TagShort, short, maxOthers)
+		if err != nil {
+			return nil, err
+		}
+		if len(all) == 1 {
+			if followed, ok := tags.Reference(&all[0]); ok {
+				return r.led(ctx, followed, &all[0], append(assumed, "the repository "+followed.Name()+", the only one that has this tag"))
+			}
+		}
+		if len(all) > 1 {
+			m := &resolved{state: Ambiguous, message: text + " may be tags of several repositories"}
+			for i := range all {
+				if followed, ok := tags.Reference(&all[i]); ok {
+					m.others = append(m.others, followed.String())
+				}
+			}
+			if more {
+				m.others = append(m.others, "and more")
+			}
+			return m, nil
+		}
+	}
+	all, err := r.recorded(ctx, pulled)
+	switch {
+	case err != nil || len(all) == 0:
+		return nil, err
+	case len(all) > 1:
+		m := &resolved{state: Ambiguous, ref: pulled, message: text + " may be several images, because nobody has looked where the tag leads since histories are kept"}
+		for i := range all {
+			m.others = append(m.others, all[i].Name)
+		}
+		return m, nil
+	}
+	return &resolved{state: Found, ref: pulled, digest: all[0].Name, image: &all[0], assumed: append(assumed, "no history of the tag is kept: it is recorded on the image")}, nil
+}
+
+// led is the meaning of a tag whose history is known.
+func (r *resolver) led(ctx context.Context, ref reference.Reference, tag *imagev1.ImageTag, assumed []string) (*resolved, error) {
+	if followed, ok := tags.Reference(tag); ok {
+		ref = followed
+	}
+	m := &resolved{state: Found, ref: ref, tag: tag, assumed: assumed}
+	now, known := tags.Now(tag)
+	switch m.digest = now; {
+	case now != "":
+		var err error
+		if m.image, err = r.image(ctx, now); err != nil {
+			return nil, err
+		}
+		if m.image == nil {
+			m.state, m.message = NotImported, fmt.Sprintf("%s leads to %s, which is not imported", ref, now)
+		}
+	case known:
+		items, before := tag.Status.Items, ""
+		if len(items) > 1 {
+			before = ", and led to " + items[1].Image + " before"
+		}
+		m.state, m.message = Gone, fmt.Sprintf("%s is gone from its registry since %s%s", ref, items[0].Created.UTC().Format(time.RFC3339), before)
+	default:
+		m.state, m.message = Unseen, fmt.Sprintf("nobody has seen yet where %s leads", ref)
+		if c := tags.Failure(tag); c != nil {
+			m.message += ": " + c.Reason + ": " + c.Message
+		}
+	}
+	return m, nil
+}
+
+// sourcesOf are the references that a mirror's name may stand for.
+func (r *resolver) sourcesOf(ref reference.Reference) []reference.Reference {
+	if r.mirrored == nil {
+		return nil
+	}
+	all := r.mirrored(ref)
+	return all[:min(len(all), maxOthers)]
+}
+
+// absent is the meaning of a reference of which nothing is known.
+func (r *resolver) absent(ctx context.Context, text string, ref reference.Reference) (*resolved, error) {
+	pulled := ref.Pulled()
+	m := &resolved{state: Absent, ref: pulled, message: "nothing is known of " + pulled.String(), whole: ref.Tag == ""}
+	if someDigits.MatchString(text) {
+		m.message = beginsNone(text) + ", and no tag is called so"
+	}
+	if ref.Tag == "" {
+		m.assumed = append(m.assumed, "the tag "+pulled.Tag)
+	}
+	if isShort(text, pulled) {
+		m.assumed = append(m.assumed, "the registry "+pulled.Host)
+	}
+	all, more, err := r.tagged(ctx, selectors.TagRepository, pulled.Name(), maxOthers)
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		if followed, ok := tags.Reference(&all[i]); ok {
+			m.knownTags = append(m.knownTags, followed.Tag)
+		}
+	}
+	if more {
+		m.knownTags = append(m.knownTags, "…")
+	}
+	return m, nil
+}
+
+// choose goes from an index to its image for a platform.
+func (r *resolver) choose(ctx context.Context, m *resolved, platform string) error {
+	list := platformsOf(m.image)
+	if len(list) == 0 {
+		if own := platformOf(m.image); own != "" && !isPlatform(own, platform) {
+			m.state, m.message = Absent, fmt.Sprintf("%s is not for %s, but for %s", cmp.Or(m.ref.String(), m.digest), platform, own)
+			m.image = nil
+		}
+		return nil
+	}
+	var names []string
+	for _, p := range list {
+		names = append(names, p.Platform)
+		if !isPlatform(p.Platform, platform) {
+			continue
+		}
+		index := m.digest
+		image, err := r.image(ctx, p.Digest)
+		if err != nil {
+			return err
+		}
+		m.assumed = append(m.assumed, fmt.Sprintf("%s of the index %s", p.Platform, index))
+		m.digest, m.image = p.Digest, image
+		if m.ref.Host != "" {
+			m.ref = m.ref.WithDigest(p.Digest)
+		}
+		if image == nil {
+			m.state, m.message = NotImported, fmt.Sprintf("the index lists %s for %s, which is not imported", p.Digest, p.Platform)
+		}
+		return nil
+	}
+	m.state, m.message = Absent, fmt.Sprintf("%s is not for %s, but for %s", cmp.Or(m.ref.String(), m.digest), platform, strings.Join(names, ", "))
+	m.image = nil
+	return nil
+}
+
+// isPlatform reports whether a platform is the one that is wanted: linux/arm is any variant.
+func isPlatform(has, wanted string) bool {
+	return has == wanted || strings.HasPrefix(has, wanted+"/")
+}
+
+// platformsOf are the images that an index lists.
+func platformsOf(image *imagev1.Image) (all []PlatformImage) {
+	for _, m := range image.DockerImageManifests {
+		all = append(all, PlatformImage{Platform: manifest.Platform{OS: m.OS, Architecture: m.Architecture, Variant: m.Variant}.String(), Digest: m.Digest})
+	}
+	return all
+}
+
+// platformOf is the platform of an image; empty for an index, and if it is not known.
+func platformOf(image *imagev1.Image) string {
+	if len(image.DockerImageManifests) > 0 {
+		return ""
+	}
+	return image.Annotations[annotation.Platform]
+}

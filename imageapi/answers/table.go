@@ -1,0 +1,194 @@
+package answers
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	metatable "k8s.io/apimachinery/pkg/api/meta/table"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/imageapi/table"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+)
+
+const (
+	none    = "<none>"
+	unknown = "<unknown>"
+)
+
+// reviewTable is a review as kubectl and tidewaiter get show it, with a row for each reference.
+var reviewTable = table.Of[*ReferenceReview]{
+	Columns: []metav1.TableColumnDefinition{
+		{Name: "Image", Type: "string", Description: "The beginning of the digest, or why there is none."},
+		{Name: "Repository", Type: "string", Description: "The repository of the reference, shortened from the left; of a digest in several how many more."},
+		{Name: "Tag", Type: "string", Description: "The tag of the reference; of a digest, tags that lead to it now."},
+		{Name: "Verdict", Type: "string", Description: "The verdict for this very reference: True, ByIndex, False, Unsigned (a policy demands a signature), NoPolicy (nobody asks), or Unknown and why."},
+		{Name: "Pods", Type: "string", Description: "Number of pods that run the image now; with a plus while there may be more, Unknown if there may be some."},
+		{Name: "Outdated", Type: "string", Description: "Number of pods that name the tag and run something else than it leads to now."},
+		{Name: "Checked", Type: "string", Description: "Time since the registry last confirmed where the reference leads."},
+		{Name: "Reference", Type: "string", Priority: 1, Description: "The whole reference."},
+		{Name: "Size", Type: "string", Priority: 1, Description: "Bytes in the registry, each layer counted once."},
+		{Name: "Platform", Type: "string", Priority: 1, Description: "The platform; of an index, those of its images."},
+		{Name: "Policy", Type: "string", Priority: 1, Description: "The policies that cover the reference."},
+		{Name: "Signer", Type: "string", Priority: 1, Description: "Whom the trusted signatures are from."},
+	},
+	Rows: func(r *ReferenceReview) (rows [][]any) {
+		for i := range r.Status.References {
+			rows = append(rows, cells(&r.Status.References[i]))
+		}
+		return rows
+	},
+}
+
+// Table is a review as kubectl shows it.
+func Table(ctx context.Context, r *ReferenceReview) (*metav1.Table, error) {
+	return reviewTable.ConvertToTable(ctx, r, nil)
+}
+
+// Bounds of cells, in bytes.
+const (
+	maxRepositoryCell = 36
+	maxTagCell        = 22
+	maxVerdictCell    = 18
+)
+
+func cells(a *Answer) []any {
+	m := &a.Meaning
+	image := "<" + strings.ToLower(string(a.State)) + ">"
+	if m.Digest != "" {
+		image = shortDigest(m.Digest)
+	}
+	repository, tag := m.Repository, m.Tag
+	if repository == "" && len(m.Repositories) > 0 {
+		repository = m.Repositories[0]
+	}
+	more := ""
+	if m.Repository == "" && len(m.Repositories) > 1 {
+		more = fmt.Sprintf(",+%d", len(m.Repositories)-1)
+	}
+	if repository = cutLeft(repository, maxRepositoryCell-len(more)) + more; repository == "" {
+		repository = none
+	}
+	if tag == "" {
+		tag = tagsOf(m)
+	}
+	outdated, checked, platform := unknown, unknown, m.Platform
+	if a.Running != nil {
+		outdated = strconv.Itoa(int(a.Running.Outdated))
+	}
+	if at := a.Checked.LastChecked; at != nil {
+		checked = metatable.ConvertToHumanReadableDateType(*at)
+	}
+	if len(m.Platforms) > 0 {
+		var all []string
+		for _, p := range m.Platforms {
+			all = append(all, p.Platform)
+		}
+		platform = printable.Line(strings.Join(all, ","), 4*maxRepositoryCell)
+	}
+	policies, signers := "", ""
+	if v := a.Verdict; v != nil {
+		policies, signers = strings.Join(v.Policies, ","), strings.Join(v.Signers, ",")
+	}
+	return []any{
+		image, repository, printable.Line(tag, maxTagCell), VerdictCell(a), PodsCell(a), outdated, checked,
+		cmp.Or(m.Reference, m.Digest, a.Question.Reference), table.Size(m.Size), cmp.Or(platform, none), cmp.Or(policies, none), cmp.Or(signers, none),
+	}
+}
+
+// PodsCell is the number of pods that run the image: with a plus while there may be more, and Unknown if there may be some.
+func PodsCell(a *Answer) string {
+	switch r := a.Running; {
+	case r == nil, !r.Complete && r.Pods == 0:
+		return "Unknown"
+	case !r.Complete:
+		return strconv.Itoa(int(r.Pods)) + "+"
+	default:
+		return strconv.Itoa(int(r.Pods))
+	}
+}
+
+// VerdictCell is the verdict of an answer in a cell. Where the reference names no repository, and the image is in several
+// with different verdicts, it counts them.
+func VerdictCell(a *Answer) string {
+	if a.Verdict != nil {
+		return verdictCell(a.Verdict)
+	}
+	var kinds []string
+	counts := map[string]int{}
+	for i := range a.Verdicts {
+		cell := verdictCell(&a.Verdicts[i])
+		if counts[cell]++; counts[cell] == 1 {
+			kinds = append(kinds, cell)
+		}
+	}
+	switch len(kinds) {
+	case 0:
+		return none
+	case 1:
+		return kinds[0]
+	}
+	for i, kind := range kinds {
+		kinds[i] = fmt.Sprintf("%d %s", counts[kind], kind)
+	}
+	return strings.Join(kinds, ",")
+}
+
+// shortReasons are reasons of package signatures in words that fit a cell.
+var shortReasons = map[string]string{
+	"NoMatchingPolicy":   "NoPolicy",
+	"SignaturesLeftOut":  "LeftOut",
+	"SearchIncomplete":   "Unread",
+	"SignaturesUnusable": "Unusable",
+	"IndexUnreadable":    "Index",
+	"UnsupportedFormat":  "Format",
+}
+
+func verdictCell(v *Verdict) string {
+	if v.Verified != verdicts.VerifiedUnknown {
+		return v.Verified
+	}
+	return printable.Line(v.Verified+":"+cmp.Or(shortReasons[v.Reason], v.Reason, "NotJudged"), maxVerdictCell)
+}
+
+// tagsOf names as many tags that lead to an image as fit.
+func tagsOf(m *Meaning) string {
+	var all []string
+	for _, ref := range m.Tags {
+		all = append(all, ref[strings.LastIndexByte(ref, ':')+1:])
+	}
+	if len(all) == 0 {
+		return none
+	}
+	for n := len(all); n > 0; n-- {
+		text := strings.Join(all[:n], ",")
+		if n < len(all) {
+			text += fmt.Sprintf(",+%d", len(all)-n)
+		}
+		if len(text) <= maxTagCell {
+			return text
+		}
+	}
+	return all[0]
+}
+
+// shortDigest is the part of a digest that people compare: the first 12 digits.
+func shortDigest(digest string) string {
+	if digits, ok := strings.CutPrefix(digest, "sha256:"); ok {
+		return digits[:min(len(digits), 12)]
+	}
+	return digest[:min(len(digest), 15)]
+}
+
+// cutLeft cuts the beginning of a text that is too long.
+func cutLeft(s string, limit int) string {
+	const more = "…"
+	if len(s) <= limit {
+		return s
+	}
+	return more + s[len(s)-limit+len(more):]
+}

@@ -1,0 +1,361 @@
+package answers
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupVersion is the group and version of ReferenceReview.
+var GroupVersion = schema.GroupVersion{Group: "tidewaiter.dev", Version: "v1"}
+
+// Resource is the resource of ReferenceReview.
+const Resource = "referencereviews"
+
+// Kind is the kind of ReferenceReview.
+const Kind = "ReferenceReview"
+
+// Bounds of a review and of an answer.
+const (
+	MaxReferences = 500       // questions of a review
+	maxText       = 1024      // bytes of a text in a question
+	maxRead       = 256 << 20 // bytes of Images that a review reads
+	maxOthers     = 10        // other meanings of a reference
+	maxTags       = 20        // tags that lead, or led, to an image
+	maxHistories  = 500       // tags of a repository whose histories are searched
+	maxPrevious   = 10        // images that a tag led to before
+	maxNeeding    = 20        // workloads that need an image
+	maxUsers      = 5000      // pods that are counted by namespace
+	maxContainers = 1000      // pods that name a tag
+	maxVouching   = 16        // indexes that vouch for an image
+	ofEvent       = 256       // bytes of an event in the history of a tag, about
+	maxVerdicts   = 32        // repositories of an image that is named by its digest alone
+)
+
+// Install registers ReferenceReview with scheme. The API machinery works with the Go type that is served, so nothing is
+// ever converted.
+func Install(scheme *runtime.Scheme) error {
+	for _, gv := range []schema.GroupVersion{{Group: GroupVersion.Group, Version: runtime.APIVersionInternal}, GroupVersion} {
+		scheme.AddKnownTypes(gv, &ReferenceReview{})
+	}
+	metav1.AddToGroupVersion(scheme, GroupVersion)
+	return scheme.SetVersionPriority(GroupVersion)
+}
+
+// ReferenceReview asks what references mean, and is answered in its status. It is not stored.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+// +k8s:openapi-gen=true
+// +k8s:openapi-model-package=com.github.tidewaiter.tidewaiter.imageapi.answers
+type ReferenceReview struct {
+	metav1.TypeMeta `json:",inline"`
+	// Metadata is ignored: a review is not stored.
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec has the questions.
+	Spec ReferenceReviewSpec `json:"spec"`
+	// Status has the answers. The server writes it.
+	Status ReferenceReviewStatus `json:"status,omitempty"`
+}
+
+// ReferenceReviewSpec has the questions of a review.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
+type ReferenceReviewSpec struct {
+	// References are the questions: at least one, at most 500.
+	//
+	// +listType=atomic
+	References []Question `json:"references"`
+	// FormerTags has the histories of tags searched for those that led to an image before, which costs more than the rest of
+	// the answer.
+	FormerTags bool `json:"formerTags,omitempty"`
+}
+
+// Question is a reference as a person or a pod writes it.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
+type Question struct {
+	// Reference is a tag (registry.example.com/team/app:v1), a repository, a digest, the beginning of a digest (at least four
+	// hex digits, with or without sha256:), or a repository with a digest or its beginning. The registry may be left out, and
+	// the name may be that of a mirror.
+	Reference string `json:"reference"`
+	// Namespace is whose pods ask. Where no policy of the cluster covers the reference, the policies of this namespace do.
+	Namespace string `json:"namespace,omitempty"`
+	// Platform chooses an image of a multi-platform index, as os/architecture[/variant].
+	Platform string `json:"platform,omitempty"`
+}
+
+// ReferenceReviewStatus has the answers to a review.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
+type ReferenceReviewStatus struct {
+	// AsOf is when the review was answered.
+	AsOf metav1.Time `json:"asOf,omitempty"`
+	// References are the answers, in the order of the questions.
+	//
+	// +listType=atomic
+	References []Answer `json:"references,omitempty"`
+}
+
+// State says how far a reference is known.
+type State string
+
+// The states of an Answer.
+const (
+	Found       State = "Found"       // the image is stored
+	NotImported State = "NotImported" // it is known where the tag leads, and that image is not stored
+	Gone        State = "Gone"        // the registry no longer has the tag
+	Unseen      State = "Unseen"      // the tag is known, and nobody has seen yet where it leads
+	Absent      State = "Absent"      // nothing is known
+	Ambiguous   State = "Ambiguous"   // the reference may mean several things
+	Invalid     State = "Invalid"     // the text is not a reference
+	Unknown     State = "Unknown"     // the caller may not read it, or it cannot be read
+)
+
+// Answer is what is known of a reference.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
+type Answer struct {
+	// Question is what was asked.
+	Question Question `json:"question"`
+	// State is Found, NotImported, Gone, Unseen, Absent, Ambiguous, Invalid or Unknown.
+	State State `json:"state"`
+	// Message says why, unless the image was found.
+	Message string `json:"message,omitempty"`
+	// Suggestion is a reference that was probably meant, if the text is not one.
+	Suggestion string `json:"suggestion,omitempty"`
+	// Meaning is what the reference means, as far as that is known.
+	Meaning Meaning `json:"meaning,omitempty"`
+	// Checked is how it is known where the reference leads.
+	Checked Checked `json:"checked,omitempty"`
+	// Verdict is the verdict for this very reference. It is absent where the reference has no repository or no image.
+	Verdict *Verdict `json:"verdict,omitempty"`
+	// Verdicts are the verdicts in each repository that has the image, if the reference names none of them; at most 32.
+	//
+	// +listType=atomic
+	Verdicts []Verdict `json:"verdicts,omitempty"`
+	// Running is where the image runs.
+	Running *Running `json:"running,omitempty"`
+	// NeededBy are workloads that need the image, whether they run it or not, as cluster/namespace/resource/name; at most 20.
+	//
+	// +listType=atomic
+	NeededBy []string `json:"neededBy,omitempty"`
+	// Previous are the images that the tag led to before, the newest first; at most 10.
+	//
+	// +listType=atomic
+	Previous []Previous `json:"previous,omitempty"`
+	// Unknowns are the parts of the answer that are not known, or not known as of now.
+	//
+	// +listType=atomic
+	Unknowns []UnknownPart `json:"unknowns,omitempty"`
+}
+
+// Meaning is what a reference means.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
+type Meaning struct {
+	// Reference is the whole reference in its canonical form. It is empty if only a digest was given and the image is in
+	// several repositories, or in none.
+	Reference string `json:"reference,omitempty"`
+	// Repository, Tag and Digest are its parts. With a tag, the digest is what the tag leads to.
+	Repository string `json:"repository,omitempty"`
+	Tag        string `json:"tag,omitempty"`
+	Digest     string `json:"digest,omitempty"`
+	// Platform is that of the image; it is empty for an index.
+	Platform string `json:"platform,omitempty"`
+	// Platforms are the images that an index lists.
+	//
+	// +listType=atomic
+	Platforms []PlatformImage `json:"platforms,omitempty"`
+	// Indexes are the digests of indexes that list the image.
+	//
+	// +listType=atomic
+	Indexes []string `json:"indexes,omitempty"`
+	// Repositories are those that the image is known to be in.
+	//
+	// +listType=atomic
+	Repositories []string `json:"repositories,omitempty"`
+	// Tags are the references that lead to the image now, at most 20.
+	//
+	// +listType=atomic
+	Tags []string `json:"tags,omitempty"`
+	// FormerTags are tags that led to the image before, at most 20.
+	//
+	// +listType=atomic
+	FormerTags []FormerTag `json:"formerTags,omitempty"`
+	// Assumed says what the reference left open and how that was decided, such as the registry or the tag.
+	//
+	// +listType=atomic
+	Assumed []string `json:"assumed,omitempty"`
+	// Others are what else the reference may mean, at most 10.
+	//
+	// +listType=atomic
+	Others []string `json:"others,omitempty"`
+	// KnownTags are tags of the repository, if the tag that was asked for is not known; at most 10.
+	//
+	// +listType=atomic
+	KnownTags []string `json:"knownTags,omitempty"`
+	// Size is in bytes, each layer counted once; 0 if it is not known, as for an index.
+	Size int64 `json:"size,omitempty"`
+	// ArtifactType is set if the object is not an image but an artifact, such as a signature or a chart.
+	ArtifactType string `json:"artifactType,omitempty"`
+	// ImportedAt is when the image came to be known here.
+	ImportedAt *metav1.Time `json:"importedAt,omitempty"`
+}
+
+// PlatformImage is an image that an index lists.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
+type PlatformImage struct {
+	// Platform is os/architecture[/variant].
+	Platform string `json:"platform,omitempty"`
+	Digest   string `json:"digest"`
+}
+
+// FormerTag is a tag that led to an image before.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
+type FormerTag struct {
+	Reference string `json:"reference"`
+	// Since and Until are when the tag was seen to lead to the image, and to something else.
+	Since metav1.Time `json:"since"`
+	Until metav1.Time `json:"until"`
+	// Now is the digest that the tag leads to now; it is empty if the registry no longer has the tag.
+	Now string `json:"now,omitempty"`
+}
+
+// Registry says whether the registry has what a reference means.
+type Registry string
+
+// The values of Checked.Registry.
+const (
+	Present Registry = "Present" // it had it when it was last asked
+	Lost    Registry = "Gone"    // it did not have it any more
+	Unasked Registry = "Unknown"
+)
+
+// Checked is how it is known where a reference leads.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
+type Checked struct {
+	// Registry is Present, Gone or Unknown: whether the registry had it when it was last asked.
+	Registry Registry `json:"registry,omitempty"`
+	// LastChecked is when the registry last confirmed it.
+	LastChecked *metav1.Time `json:"lastChecked,omitempty"`
+	// Since is when the tag was first seen to lead there, or when the registry was first seen without it.
+	Since *metav1.Time `json:"since,omitempty"`
+	// By is who recorded it, and by what: an import, a webhook, a sweep.
+	By string `json:"by,omitempty"`
+	// Failing is why looks at the tag have failed since FailingSince.
+	Failing      string       `json:"failing,omitempty"`
+	FailingSince *metav1.Time `json:"failingSince,omitempty"`
+}
+
+// Verdict is the verdict for one reference.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
+type Verdict struct {
+	// Reference is what was judged: a repository with a tag or a digest.
+	Reference string `json:"reference"`
+	// Verified is True, ByIndex, False, Unsigned (a policy demands a signature and there is none), NoPolicy (there is none
+	// and no policy demands one) or Unknown.
+	Verified string `json:"verified"`
+	// Policies are those that cover the reference.
+	//
+	// +listType=atomic
+	Policies []string `json:"policies,omitempty"`
+	// Missing are those of them that are not met.
+	//
+	// +listType=atomic
+	Missing []string `json:"missing,omitempty"`
+	// Reason and Message say why.
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+	// Signers are whom the trusted signatures are from.
+	//
+	// +listType=atomic
+	Signers []string `json:"signers,omitempty"`
+	// Index is the digest of the index through which the image is verified.
+	Index string `json:"index,omitempty"`
+	// Attested is the verdict on attestations; it is empty if there are none and none is demanded.
+	Attested string `json:"attested,omitempty"`
+}
+
+// Running is where an image runs.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
+type Running struct {
+	// Pods is how many pods run the image, under whatever name.
+	Pods int32 `json:"pods"`
+	// Complete is false if there may be more.
+	Complete bool `json:"complete"`
+	// Clusters are where they are, by cluster and namespace. The server's own pods are in the cluster "local".
+	//
+	// +listType=atomic
+	Clusters []RunningIn `json:"clusters,omitempty"`
+	// Outdated is how many pods of followed clusters name the tag and run something else than it leads to now.
+	Outdated int32 `json:"outdated"`
+	// OutdatedImages are what these run.
+	//
+	// +listType=atomic
+	OutdatedImages []RunningImage `json:"outdatedImages,omitempty"`
+	// Selectors are the values of the field "image" of clusterpods that select these pods.
+	//
+	// +listType=atomic
+	Selectors []string `json:"selectors,omitempty"`
+}
+
+// RunningIn counts pods of a namespace.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
+type RunningIn struct {
+	Cluster   string `json:"cluster"`
+	Namespace string `json:"namespace"`
+	Pods      int32  `json:"pods"`
+	// Since is when the oldest of them was created, if that is known.
+	Since *metav1.Time `json:"since,omitempty"`
+}
+
+// RunningImage counts pods that run another image than their tag leads to now.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
+type RunningImage struct {
+	Digest string `json:"digest"`
+	Pods   int32  `json:"pods"`
+}
+
+// Previous is an image that a tag led to before.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
+type Previous struct {
+	// Digest is empty for a time in which the registry did not have the tag.
+	Digest string `json:"digest,omitempty"`
+	// Since is when the tag was seen to lead there, and By who recorded it.
+	Since metav1.Time `json:"since"`
+	By    string      `json:"by,omitempty"`
+}
+
+// UnknownPart is a part of an answer that is not known, or not known as of now.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
+type UnknownPart struct {
+	// Part is meaning, checked, verdict, running or neededBy.
+	Part string `json:"part"`
+	// Reason says why, and of when what is known is.
+	Reason string `json:"reason"`
+}

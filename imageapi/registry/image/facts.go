@@ -1,0 +1,190 @@
+package image
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/warning"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/table"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+)
+
+// Usage knows the pods, and the workloads: what makes pods, whether it runs any or not.
+type Usage interface {
+	// PodsUsing returns how many pods use an image with one of these digests, or, of pods that name no digest, one of
+	// these references. The digest of an index may be followed by a platform, as in sha256:…@linux/arm64: then pods on
+	// nodes of other platforms do not count. It is called for each image of a list, so it must be quick.
+	PodsUsing(digests []string, references []reference.Reference) int
+	// InUse returns the digests that pods use or workloads need, and the references that they name which have no digest, in
+	// full form: docker.io/library/nginx:latest.
+	InUse() (digests, references []string)
+	// Subscribe calls f with digests whose number of pods or of workloads has changed.
+	Subscribe(f func(digests []string)) (cancel func())
+	// UsedBy returns where these pods are: clusters, and namespaces as cluster/namespace, sorted.
+	UsedBy(digests []string, references []reference.Reference) []string
+	// Users returns these pods, at most most of them, as cluster/namespace/name, sorted.
+	Users(digests []string, references []reference.Reference, most int) []string
+	// NeededBy returns workloads that need an image, at most most of them, as cluster/namespace/resource/name, sorted.
+	NeededBy(digests []string, references []reference.Reference, most int) []string
+	// Synced reports whether all pods that are stored are known.
+	Synced() bool
+	// Complete reports whether the pods of every cluster are known, so that a count of zero means that there is none.
+	Complete() bool
+	// Doubts names the clusters whose pods are not known as of now, with what is known of them and why not more.
+	Doubts() []string
+	// NeedDoubts says which workloads of clusters whose pods are known are not known as of now, and why.
+	NeedDoubts() []string
+}
+
+// facts answers questions about images that their own fields do not answer.
+type facts struct {
+	summarize func(image *imagev1.Image) (verified string, signers []string)
+	attested  func(image *imagev1.Image) string
+	usage     Usage // nil when nobody knows the pods
+	indexes   *usedIndexes
+}
+
+func newFacts(opts Options) *facts {
+	f := &facts{summarize: opts.Summarize, attested: opts.Attested, usage: opts.Usage}
+	if f.summarize == nil {
+		f.summarize = summarizeUnjudged
+	}
+	if f.attested == nil {
+		f.attested = attestedUnjudged
+	}
+	return f
+}
+
+// summarizeUnjudged is the summary where nobody judges signatures.
+func summarizeUnjudged(image *imagev1.Image) (verified string, signers []string) {
+	if countSignatures(image) == 0 {
+		return verdicts.Unsigned, nil
+	}
+	return verdicts.VerifiedUnknown, nil
+}
+
+// attestedUnjudged is the same for attestations.
+func attestedUnjudged(image *imagev1.Image) string {
+	if countSignatures(image) == len(image.Signatures) {
+		return ""
+	}
+	return verdicts.VerifiedUnknown
+}
+
+// countSignatures counts the signatures of an image, without attestations.
+func countSignatures(image *imagev1.Image) (n int) {
+	for i := range image.Signatures {
+		if image.Signatures[i].Type != verdicts.TypeAttestation {
+			n++
+		}
+	}
+	return n
+}
+
+// pods counts the pods that use the image now; 0 when nobody knows the pods.
+func (f *facts) pods(image *imagev1.Image) int {
+	if f.usage == nil {
+		return 0
+	}
+	return f.usage.PodsUsing(f.digests(image), References(image))
+}
+
+// digests are the digests by which pods may use the image: its own, those of the indexes that list it, and, of an
+// index, those of the images that it lists.
+func (f *facts) digests(image *imagev1.Image) []string {
+	return append(append(f.indexes.of(image.Name), image.Name), listed(image)...)
+}
+
+// neededBy returns at most most workloads that need the image.
+func (f *facts) neededBy(image *imagev1.Image, most int) []string {
+	return f.usage.NeededBy(f.digests(image), References(image), most)
+}
+
+// used says whether pods use the image. It is "unknown" while not all pods are known and no known pod does.
+func (f *facts) used(image *imagev1.Image) string {
+	switch {
+	case f.pods(image) > 0:
+		return "true"
+	case f.usage != nil && !f.complete():
+		return "unknown"
+	}
+	return "false"
+}
+
+// complete reports whether a count of zero means that there is no pod.
+func (f *facts) complete() bool { return f.usage.Complete() && f.indexes.complete() }
+
+// usedBy returns where the pods are that use the image.
+func (f *facts) usedBy(image *imagev1.Image) []string {
+	if f.usage == nil {
+		return nil
+	}
+	return f.usage.UsedBy(f.digests(image), References(image))
+}
+
+// podsCell is the number of pods as people read it: with a plus while there may be more.
+func (f *facts) podsCell(image *imagev1.Image) string {
+	if f.usage == nil {
+		return table.None
+	}
+	n, complete := f.pods(image), f.complete()
+	switch {
+	case complete:
+		return strconv.Itoa(n)
+	case n == 0:
+		return table.Unknown
+	}
+	return strconv.Itoa(n) + "+"
+}
+
+// warnOfDoubts warns a client that asks about pods of clusters whose pods are not known as of now.
+func (f *facts) warnOfDoubts(ctx context.Context) {
+	if f.usage == nil {
+		return
+	}
+	f.indexes.readAgain(ctx)
+	if info, ok := genericapirequest.RequestInfoFrom(ctx); ok && info.Verb == "watch" { // its headers have been sent
+		return
+	}
+	for _, doubt := range append(f.usage.Doubts(), f.indexes.doubts()...) {
+		warning.AddWarning(ctx, "", doubt)
+	}
+}
+
+// Verdict is the verdict about an image in the repository of a reference, "" if the image is not known to be there.
+// summarize is that of [Options].
+func Verdict(image *imagev1.Image, ref reference.Reference, summarize func(*imagev1.Image) (verified string, signers []string)) string {
+	for _, v := range newFacts(Options{Summarize: summarize}).verdicts(image) {
+		if verified, in, _ := strings.Cut(v, "@"); in == ref.Name() {
+			return verified
+		}
+	}
+	return ""
+}
+
+// References are all references that the image is known by.
+func References(image *imagev1.Image) []reference.Reference {
+	known := annotation.Known(image.Annotations)
+	if ref, err := reference.Parse(image.DockerImageReference); err == nil {
+		known = append(known, ref)
+	}
+	return known
+}
+
+// UsersOf are the clusters and namespaces, as cluster/namespace, of pods that use an image, sorted, and workloads that
+// need it.
+func (f *facts) UsersOf(image string) []string {
+	digests := append(f.indexes.of(image), image)
+	return append(f.usage.UsedBy(digests, nil), f.usage.NeededBy(digests, nil, MaxNamed)...)
+}
+
+// IsIn reports whether an image is or was known to be in a repository.
+func IsIn(image *imagev1.Image, repository reference.Reference) bool {
+	return annotation.WasIn(image.Annotations, image.DockerImageReference, repository)
+}

@@ -1,0 +1,300 @@
+package image
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+)
+
+// The fields that images are selected by.
+const (
+	nameField         = "metadata.name"
+	digestField       = selectors.Digest // the beginning of the name; see listByDigest
+	referenceField    = "dockerImageReference"
+	mediaTypeField    = "dockerImageManifestMediaType"
+	architectureField = "dockerImageMetadata.Architecture"
+	verifiedField     = "signatures.verified"
+	signerField       = selectors.Signer             // one value for each signer
+	attestedField     = "attestations.verified"      // "" of most
+	knownField        = selectors.References         // one value for each reference and repository that the image is known by
+	recordedField     = selectors.RecordedReferences // the same, but never asks where a tag leads now
+	verdictsField     = selectors.Verdicts           // one value for each repository that the image is in, with the verdict there
+	vouchesField      = selectors.Vouches            // of an index: the images that are verified through it
+	listsField        = selectors.Lists              // of an index: the images that it lists
+	warningsField     = selectors.Warnings           // one value for each kind of warning about the image
+	unprintableField  = selectors.Unprintable
+	usedField         = "used"           // computed when asked, and not stored
+	usedByField       = selectors.UsedBy // the same, with one value for each cluster and namespace that has pods which use the image
+)
+
+// Values of warningsField: in what the image is less complete than others.
+const (
+	warningManifestLeftOut = "ManifestLeftOut"
+	warningConfigLeftOut   = "ConfigLeftOut"
+	warningOldReferences   = selectors.WarningOldReferences
+	warningSignatures      = "SignaturesLeftOut" // signatures were found, but are too many or too large
+	warningIncomplete      = "SearchIncomplete"  // not all signatures could be read
+)
+
+// indexedFields are those that the storage answers from an index. A selector that names several uses the first of them,
+// so the most selective come first.
+var indexedFields = []string{vouchesField, listsField, referenceField, verdictsField, knownField, signerField, warningsField, attestedField, verifiedField, architectureField, mediaTypeField, unprintableField}
+
+// fieldValues are the selectable fields and the values they can have; nil for any.
+var fieldValues = map[string][]string{
+	nameField:         nil,
+	artifactField:     {"true", "false", withArtifacts},
+	digestField:       nil,
+	referenceField:    nil,
+	mediaTypeField:    nil,
+	architectureField: nil,
+	signerField:       nil,
+	knownField:        nil,
+	recordedField:     nil,
+	verifiedField:     {verdicts.VerifiedTrue, verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.Unsigned, verdicts.NoPolicy, verdicts.ByIndex},
+	attestedField:     {"", verdicts.VerifiedTrue, verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.ByIndex},
+	verdictsField:     nil,
+	vouchesField:      nil,
+	listsField:        nil,
+	warningsField:     {"", warningManifestLeftOut, warningConfigLeftOut, warningOldReferences, warningSignatures, warningIncomplete},
+	unprintableField:  {"", "true"},
+	usedField:         {"true", "false", "unknown"},
+	usedByField:       nil,
+}
+
+// ConvertFieldLabel accepts the selectable fields as they are. The API server answers 400 to any other field, and to a
+// value that a field cannot have, which would select nothing.
+func ConvertFieldLabel(label, value string) (string, string, error) {
+	values, ok := fieldValues[label]
+	if !ok {
+		return "", "", fmt.Errorf("field label %q is not supported for images: select by %s, %s, %s or %s",
+			label, nameField, strings.Join(append([]string{digestField, artifactField}, indexedFields...), ", "), usedField, usedByField)
+	}
+	if values != nil && !slices.Contains(values, value) {
+		return "", "", fmt.Errorf("field label %q of images cannot be %q: it is one of %s", label, value, strings.Join(values, ", "))
+	}
+	if label == digestField {
+		var err error
+		if value, err = canonicalDigest(value); err != nil {
+			return "", "", err
+		}
+	}
+	if label == knownField || label == recordedField {
+		if ref, err := reference.Parse(value); err == nil {
+			if ref.Digest != "" {
+				ref = ref.Pulled()
+			}
+			value = ref.String()
+		}
+	}
+	return label, value, nil
+}
+
+// values returns the values of a field of an image, at least one: "" if the image has none.
+func (f *facts) values(field string, image *imagev1.Image) []string {
+	switch field {
+	case referenceField:
+		return []string{image.DockerImageReference}
+	case mediaTypeField:
+		return []string{image.DockerImageManifestMediaType}
+	case architectureField:
+		return []string{architecture(image)}
+	case verifiedField:
+		verified, _ := f.summarize(image)
+		return []string{verified}
+	case signerField:
+		if _, signers := f.summarize(image); len(signers) > 0 {
+			return signers
+		}
+	case attestedField:
+		return []string{f.attested(image)}
+	case knownField, recordedField:
+		if all := knownBy(image); len(all) > 0 {
+			return all
+		}
+	case verdictsField:
+		if all := f.verdicts(image); len(all) > 0 {
+			return all
+		}
+	case vouchesField:
+		if all := vouchesFor(image); len(all) > 0 {
+			return all
+		}
+	case listsField:
+		if all := listed(image); len(all) > 0 {
+			return all
+		}
+	case warningsField:
+		if all := warnings(image); len(all) > 0 {
+			return all
+		}
+	case unprintableField:
+		if hasUnprintable(image) {
+			return []string{"true"}
+		}
+	case usedField:
+		return []string{f.used(image)}
+	case usedByField:
+		if all := f.usedBy(image); len(all) > 0 {
+			return all
+		}
+	}
+	return []string{""}
+}
+
+// warnings are the kinds of warnings about an image.
+func warnings(image *imagev1.Image) []string {
+	var all []string
+	left, _ := manifest.LeftOutOf(image) // an annotation that cannot be read leaves nothing out
+	if left.Manifest != nil {
+		all = append(all, warningManifestLeftOut)
+	}
+	if left.Config != nil {
+		all = append(all, warningConfigLeftOut)
+	}
+	if annotation.IsOld(image.Annotations, image.DockerImageReference) {
+		all = append(all, warningOldReferences)
+	}
+	kinds := map[string]bool{}
+	for _, r := range annotation.Found(image.Annotations) {
+		kinds[warningSignatures] = kinds[warningSignatures] || len(r.LeftOut) > 0
+		kinds[warningIncomplete] = kinds[warningIncomplete] || r.Unread != "" || r.Unusable != ""
+	}
+	for _, kind := range []string{warningSignatures, warningIncomplete} {
+		if kinds[kind] {
+			all = append(all, kind)
+		}
+	}
+	return all
+}
+
+// verdicts are the verdicts in the repositories that the image is in, each as <verdict>@<repository>. Where no policy
+// covers a repository, the verdict is what the signatures say by themselves. A tag that is a policy's scope has a
+// verdict of its own, and so has a repository for the pods of a namespace with policies.
+func (f *facts) verdicts(image *imagev1.Image) []string {
+	var all []string
+	judged, found := annotation.Judged(image.Annotations), annotation.Found(image.Annotations)
+	for _, repository := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {
+		v, ok := judged[repository.String()]
+		switch {
+		case ok:
+		case judged[annotation.NotJudged].Verified != "":
+			v = judged[annotation.NotJudged]
+		case len(judged) > 0 && len(found[repository.String()].Signatures)+len(found[repository.String()].LeftOut) > 0:
+			v.Verified = verdicts.VerifiedUnknown
+		case len(judged) > 0:
+			v.Verified = verdicts.NoPolicy
+		default:
+			v.Verified, _ = f.summarize(image)
+		}
+		all = append(all, v.Verified+"@"+repository.String())
+	}
+	for _, key := range slices.Sorted(maps.Keys(judged)) {
+		if ref, err := reference.Parse(key); err == nil && ref.Tag != "" {
+			all = append(all, judged[key].Verified+"@"+key)
+		}
+	}
+	for key, v := range annotation.JudgedInNamespaces(image.Annotations) {
+		all = append(all, v.Verified+"@"+key)
+	}
+	return all
+}
+
+// knownBy returns the references an image is known by, as they are pulled, and their repositories, each once.
+func knownBy(image *imagev1.Image) []string {
+	var out []string
+	for _, ref := range References(image) {
+		out = append(out, ref.Name(), ref.Pulled().String())
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// architecture is "" for indexes and for images without readable metadata. The metadata of an image with a config
+// follows from the config, which has been read a moment ago when the image is written.
+func architecture(image *imagev1.Image) string {
+	if image.DockerImageManifest != "" && image.DockerImageConfig != "" {
+		if config, err := manifest.ConfigOf(image); err == nil {
+			return printable.Text(config.Architecture) // as in the metadata
+		}
+	}
+	metadata, err := manifest.Metadata(image)
+	if err != nil {
+		return ""
+	}
+	return metadata.Architecture
+}
+
+// attributes returns what label and field selectors match against: the labels, and these fields. A field with several
+// values is there once for each, see term.
+func (f *facts) attributes(names []string) storage.AttrFunc {
+	return func(obj runtime.Object) (labels.Set, fields.Set, error) {
+		image, ok := obj.(*imagev1.Image)
+		if !ok {
+			return nil, nil, fmt.Errorf("%T is no Image", obj)
+		}
+		set := make(fields.Set, len(names)+1)
+		for _, name := range names {
+			for _, value := range f.values(name, image) {
+				key, value := selectors.Term(name, value)
+				set[key] = value
+			}
+		}
+		return image.Labels, generic.AddObjectMetaFieldsSet(set, &image.ObjectMeta, false), nil
+	}
+}
+
+// predicate selects images. It names the indexed fields, so that the storage can answer from an index.
+func (f *facts) predicate(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
+	var names []string // only for these a list looks into every image
+	indexed := indexedFields
+	for _, r := range field.Requirements() {
+		names = append(names, r.Field)
+		if r.Value == "" {
+			indexed = slices.DeleteFunc(slices.Clone(indexed), func(name string) bool { return name == r.Field })
+		}
+	}
+	return storage.SelectionPredicate{Label: label, Field: selectors.NewSelector(field), GetAttrs: f.attributes(names), IndexFields: indexed}
+}
+
+// verdictsVersion is the version of the words in which verdicts are selected. Raising it has their indexes built again.
+const verdictsVersion = "2"
+
+// indexers compute the index entries of an image for these fields. A field that most images lack, such as a warning,
+// has no entry for an image without it: each entry costs a write, and an index of most images would save nothing.
+func (f *facts) indexers(names []string) *cache.Indexers {
+	out := cache.Indexers{}
+	for _, field := range names {
+		key := storage.FieldIndex(field)
+		switch field {
+		case knownField, warningsField:
+			key += "#" + reference.FormVersion
+		case verifiedField, verdictsField:
+			key += "#" + verdictsVersion
+		}
+		out[key] = func(obj any) ([]string, error) {
+			image, ok := obj.(*imagev1.Image)
+			if !ok {
+				return nil, fmt.Errorf("%T is no Image", obj)
+			}
+			return slices.DeleteFunc(f.values(field, image), func(value string) bool { return value == "" }), nil
+		}
+	}
+	return &out
+}

@@ -1,0 +1,236 @@
+package image
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	imagev1 "github.com/openshift/api/image/v1"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+)
+
+// maxListed bounds how many images of an index count for its use.
+const maxListed = 1000
+
+// maxAbove bounds how many indexes above a used image count as used.
+const maxAbove = 100
+
+// listed returns the images that an index lists; none if image is not an index.
+func listed(image *imagev1.Image) []string {
+	if len(image.DockerImageManifests) == 0 {
+		return nil
+	}
+	var all []string
+	for _, m := range image.DockerImageManifests[:min(len(image.DockerImageManifests), maxListed)] {
+		all = append(all, m.Digest)
+	}
+	return all
+}
+
+// usedIndexes knows the multi-platform indexes that pods use. Some runtimes tell the digest of the index: then the pod
+// uses the index, and the image that it lists for the platform of the pod's node; if the platform is not known, each
+// image counts. Other runtimes tell the digest of the listed image: then the pod uses the index, too. A workload that
+// needs an image counts here as a pod on a node of no known platform. usedIndexes knows no other indexes, so it is as
+// small as what is used and needed.
+type usedIndexes struct {
+	usage Usage
+	get   func(ctx context.Context, digest string) (*imagev1.Image, error) // nil when there is none
+	over  func(ctx context.Context, digest string) ([]string, error)       // the indexes that list an image
+
+	mu     sync.RWMutex
+	calls  uint64              // of refresh so far
+	looks  map[string]*look    // by the digest of an index: the looks that have begun
+	listed map[string][]string // by the digest of an index: the images that it lists
+	in     map[string][]string // by the digest of an image: the indexes that list it, each with its platform there
+	above  map[string][]string // by the digest of an image that pods use: the indexes that list it
+	// again has the indexes that the next reader must read again, and why they could not be read. The reason is nil for
+	// an index that was deleted: it may have been created again since.
+	again map[string]error
+}
+
+// followIndexes returns a usedIndexes that follows usage. created and deleted tell it of Images.
+func followIndexes(usage Usage, get func(ctx context.Context, digest string) (*imagev1.Image, error), over func(ctx context.Context, digest string) ([]string, error)) *usedIndexes {
+	x := &usedIndexes{usage: usage, get: get, over: over, looks: map[string]*look{}, listed: map[string][]string{}, in: map[string][]string{}, above: map[string][]string{}, again: map[string]error{}}
+	usage.Subscribe(func(digests []string) {
+		for _, digest := range digests {
+			x.refresh(context.Background(), digest) // nobody waits for it
+		}
+	})
+	return x
+}
+
+// created is called after image was created.
+func (x *usedIndexes) created(ctx context.Context, image *imagev1.Image) {
+	if len(image.DockerImageManifests) > 0 {
+		x.refresh(ctx, image.Name)
+	}
+	for _, digest := range listed(image) {
+		if x.inUse(digest) {
+			x.refresh(ctx, digest)
+		}
+	}
+}
+
+// deleted is called after image was deleted.
+func (x *usedIndexes) deleted(image *imagev1.Image) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if _, known := x.listed[image.Name]; known {
+		x.know(image.Name, nil)
+		x.again[image.Name] = nil
+	}
+	for _, digest := range listed(image) {
+		x.keep(digest, slices.DeleteFunc(slices.Clone(x.above[digest]), func(index string) bool { return index == image.Name }))
+	}
+}
+
+// keep records the indexes that list an image which pods use. The caller holds mu.
+func (x *usedIndexes) keep(digest string, above []string) {
+	if len(above) == 0 {
+		delete(x.above, digest)
+		return
+	}
+	x.above[digest] = above
+}
+
+// readAgain reads what must be read again. It is called before use is answered, with the context of the reader.
+func (x *usedIndexes) readAgain(ctx context.Context) {
+	x.mu.RLock()
+	again := slices.Collect(maps.Keys(x.again))
+	x.mu.RUnlock()
+	for _, index := range again {
+		x.refresh(ctx, index)
+	}
+}
+
+// doubts names the indexes that could not be read: images that they list may be used without a sign of it.
+func (x *usedIndexes) doubts() (all []string) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for _, index := range slices.Sorted(maps.Keys(x.again)) {
+		if err := x.again[index]; err != nil {
+			all = append(all, printable.Line(fmt.Sprintf("pods use the index %s, which cannot be read, so the images that it lists may be used: %v", index, err), maxDoubt))
+		}
+	}
+	return all
+}
+
+// maxDoubt bounds the text about an index that cannot be read, in bytes.
+const maxDoubt = 300
+
+// complete reports whether all indexes that pods use could be read.
+func (x *usedIndexes) complete() bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for _, err := range x.again {
+		if err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// look is one index's calls of refresh.
+type look struct {
+	running int
+	newest  uint64 // the last call whose answer is known
+}
+
+// refresh finds out again whether pods use an index, what it lists, and which indexes list it. It holds up nobody while
+// it reads. Its result counts unless a later call has one, which has seen what both were called for. If an index cannot
+// be read, what was known of it stays.
+func (x *usedIndexes) refresh(ctx context.Context, index string) {
+	x.mu.Lock()
+	x.calls++
+	call, l := x.calls, x.looks[index]
+	if l == nil {
+		l = &look{}
+		x.looks[index] = l
+	}
+	l.running++
+	x.mu.Unlock()
+
+	lists, above, err := x.read(ctx, index)
+
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if l.running--; l.running == 0 {
+		delete(x.looks, index)
+	}
+	if call < l.newest {
+		return
+	}
+	l.newest = call
+	if err != nil {
+		x.again[index] = err
+		return
+	}
+	delete(x.again, index)
+	x.know(index, lists)
+	x.keep(index, above)
+}
+
+// inUse reports whether pods use, or workloads need, the image of a digest.
+func (x *usedIndexes) inUse(digest string) bool {
+	return x.usage.PodsUsing([]string{digest}, nil) > 0 || len(x.usage.NeededBy([]string{digest}, nil, 1)) > 0
+}
+
+// read returns what an index lists and which indexes list it; nothing if nothing uses or needs it.
+func (x *usedIndexes) read(ctx context.Context, index string) (lists []imagev1.ImageManifest, above []string, err error) {
+	if !x.inUse(index) {
+		return nil, nil, nil
+	}
+	image, err := x.get(ctx, index)
+	if err != nil {
+		return nil, nil, err
+	}
+	if image != nil {
+		lists = image.DockerImageManifests
+	}
+	above, err = x.over(ctx, index)
+	return lists, above, err
+}
+
+// know records what an index lists. The caller holds mu.
+func (x *usedIndexes) know(index string, lists []imagev1.ImageManifest) {
+	for _, image := range x.listed[index] {
+		x.in[image] = slices.DeleteFunc(x.in[image], func(other string) bool { return other == index || strings.HasPrefix(other, index+"@") })
+		if len(x.in[image]) == 0 {
+			delete(x.in, image)
+		}
+	}
+	delete(x.listed, index)
+	for _, m := range lists {
+		as := index
+		if m.OS != "" && m.Architecture != "" {
+			as += "@" + m.OS + "/" + m.Architecture // as nodes tell their platforms, without a variant
+		}
+		x.in[m.Digest] = append(x.in[m.Digest], as)
+		x.listed[index] = append(x.listed[index], m.Digest)
+	}
+}
+
+// of returns the indexes that pods use and that list the image, with the platform, as Usage.PodsUsing takes them.
+func (x *usedIndexes) of(image string) []string {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return slices.Clone(x.in[image])
+}
+
+// images returns the images that used indexes list, and the indexes that list used images.
+func (x *usedIndexes) images() []string {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	all := make([]string, 0, len(x.in))
+	for image := range x.in {
+		all = append(all, image)
+	}
+	for _, above := range x.above {
+		all = append(all, above...)
+	}
+	return all
+}

@@ -1,0 +1,113 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+)
+
+// used is a Usage by which everything is used.
+type used struct{}
+
+func (used) NeededBy([]string, []reference.Reference, int) []string { return nil }
+
+func (used) NeedDoubts() []string { return nil }
+
+func (used) PodsUsing([]string, []reference.Reference) int { return 1 }
+func (used) InUse() (digests, references []string)         { return nil, nil }
+func (used) Subscribe(func([]string)) (cancel func())      { return func() {} }
+func (used) Synced() bool                                  { return true }
+func (used) Complete() bool                                { return true }
+func (used) Doubts() []string                              { return nil }
+
+func (used) UsedBy([]string, []reference.Reference) []string { return nil }
+
+func (used) Users([]string, []reference.Reference, int) []string { return nil }
+
+func nothingAbove(context.Context, string) ([]string, error) { return nil, nil }
+
+// An index that is slow to be read holds up nobody who asks, and what it was does not replace what a
+// later look has found.
+func TestSlowReadOfAnIndexHoldsUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lists := func(image string) *imagev1.Image {
+			return &imagev1.Image{DockerImageManifests: []imagev1.ImageManifest{{Digest: image}}}
+		}
+		slow, reads := make(chan struct{}), 0
+		x := followIndexes(used{}, func(context.Context, string) (*imagev1.Image, error) {
+			if reads++; reads == 1 {
+				<-slow
+				return lists("before"), nil
+			}
+			return lists("now"), nil
+		}, nothingAbove)
+		ended := make(chan struct{})
+		go func() {
+			x.refresh(t.Context(), "index")
+			close(ended)
+		}()
+		synctest.Wait()
+		x.refresh(t.Context(), "index")
+		if got := x.of("now"); !slices.Equal(got, []string{"index"}) {
+			t.Errorf("while the first look at the index goes on, its image is listed by %v", got)
+		}
+		close(slow)
+		<-ended
+		if got := x.images(); !slices.Equal(got, []string{"now"}) || len(x.looks) != 0 {
+			t.Errorf("the index lists %v, and %d are being read", got, len(x.looks))
+		}
+	})
+}
+
+// What an index lists that cannot be read any more is still known, and nobody is told that images are not used. Who asks
+// next has it read again.
+func TestUnreadableIndexIsNotAbsent(t *testing.T) {
+	var failure error
+	f := &facts{usage: used{}}
+	f.indexes = followIndexes(used{}, func(ctx context.Context, digest string) (*imagev1.Image, error) {
+		if digest != "index" {
+			return nil, nil
+		}
+		if err := errors.Join(failure, ctx.Err()); err != nil {
+			return nil, err
+		}
+		return &imagev1.Image{DockerImageManifests: []imagev1.ImageManifest{{Digest: "listed"}}}, nil
+	}, nothingAbove)
+	index := &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: "index"}, DockerImageManifests: []imagev1.ImageManifest{{Digest: "listed"}}}
+	want := func(when string, complete bool) {
+		t.Helper()
+		if got := f.indexes.of("listed"); !slices.Equal(got, []string{"index"}) {
+			t.Errorf("%s: its image is listed by %v", when, got)
+		}
+		if doubts := f.indexes.doubts(); f.complete() != complete || len(doubts) == 0 != complete {
+			t.Errorf("%s: use is known: %v, in doubt: %q", when, f.complete(), doubts)
+		}
+	}
+	f.indexes.created(t.Context(), index)
+	want("read", true)
+	failure = errors.New("damaged")
+	f.indexes.refresh(t.Context(), "index")
+	want("not readable", false)
+	f.warnOfDoubts(t.Context())
+	want("asked for", false)
+	failure = nil
+	ended, end := context.WithCancel(t.Context())
+	end()
+	f.warnOfDoubts(ended)
+	want("asked for by who has gone", false)
+	f.warnOfDoubts(t.Context())
+	want("readable", true)
+	f.indexes.deleted(index)
+	if got := f.indexes.images(); len(got) != 0 || !f.complete() {
+		t.Errorf("of a deleted index remain %v; use is known: %v", got, f.complete())
+	}
+	f.warnOfDoubts(t.Context())
+	want("created anew before its deletion was told", true)
+}

@@ -1,0 +1,269 @@
+// Package image stores Images: their rules, the fields that they are selected by, their table, and what their lists, writes
+// and deletions do beyond the generic store.
+package image
+
+import (
+	"cmp"
+	"context"
+	"strings"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apimachinery/pkg/watch"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+)
+
+// REST is the storage of images: the generic one, a guard before selectors by use, and reports of verdicts that
+// change.
+//
+// Whether an image is used is computed when it is asked: pods come and go without a change of any image. A list of used
+// images reads what pods use (listUsed). A list of unused images looks at every image that the rest of the selector
+// leaves.
+type REST struct {
+	*genericregistry.Store
+	artifacts      *genericregistry.Store
+	Tags           *genericregistry.Store
+	Facts          *facts
+	Streams        Streams // set once both exist
+	verdictChanged func(image *imagev1.Image, verified string, signers []string)
+	vouches        func(index *imagev1.Image)
+	answerCreation func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
+}
+
+// Streams is what the storage of images asks the storage of streams.
+type Streams interface {
+	// Referrers returns the tag of the referrers that an image has in the registry of streams, if it belongs to one there:
+	// Pushed must then be called.
+	Referrers(image *imagev1.Image) (reference.Reference, bool)
+	// PushedAgain is called when an Image is created that exists already.
+	PushedAgain(ctx context.Context, sent *imagev1.Image) error
+	// Pushed tells that the registry of streams has stored something by this reference.
+	Pushed(ctx context.Context, ref reference.Reference) error
+	// Leading returns some of the tags that lead to an image now, as namespace/stream:tag. whole is false if there may be
+	// others beside none.
+	Leading(ctx context.Context, image string) (leading []string, whole bool, err error)
+}
+
+var _ rest.ShortNamesProvider = &REST{}
+
+// ShortNames is part of rest.ShortNamesProvider.
+func (*REST) ShortNames() []string { return []string{"img"} }
+
+// List is part of rest.Lister.
+func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
+	if options != nil && options.FieldSelector != nil && options.FieldSelector.String() == artifactField+"="+withArtifacts {
+		return r.listWithArtifacts(ctx, *options)
+	}
+	store, options, err := r.asked(options)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.canSelect(options); err != nil {
+		return nil, err
+	}
+	if selectsByUse(options) {
+		r.Facts.warnOfDoubts(ctx)
+	}
+	options, err = r.followTag(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	if selectsByDigest(options) {
+		return listByDigest(ctx, store, options)
+	}
+	if selectsUsed(options) {
+		return r.listUsed(ctx, options)
+	}
+	return store.List(ctx, options)
+}
+
+// DeleteCollection is part of rest.CollectionDeleter.
+func (r *REST) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, listOptions *internalversion.ListOptions) (runtime.Object, error) {
+	if selectsByDigest(listOptions) {
+		return nil, errListOnly()
+	}
+	store, listOptions, err := r.asked(listOptions)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.canSelect(listOptions); err != nil {
+		return nil, err
+	}
+	if selectsByUse(listOptions) {
+		r.Facts.warnOfDoubts(ctx)
+	}
+	listOptions, err = r.followTag(ctx, listOptions)
+	if err != nil {
+		return nil, err
+	}
+	return r.deleteCollection(ctx, store, validate, options, listOptions)
+}
+
+// Watch is part of rest.Watcher. A watch tells of changes of images, so it cannot tell that a pod came or went: a
+// selector by use is refused.
+func (r *REST) Watch(ctx context.Context, options *internalversion.ListOptions) (watch.Interface, error) {
+	if selectsByDigest(options) {
+		return nil, errListOnly()
+	}
+	if selectsByUse(options) {
+		return nil, apierrors.NewBadRequest(`field labels "` + usedField + `" and "` + usedByField + `" cannot be watched, because they change without a change of the image: list images by them, or watch pods`)
+	}
+	store, options, err := r.asked(options)
+	if err != nil {
+		return nil, err
+	}
+	return store.Watch(ctx, options)
+}
+
+// Create is part of rest.Creater. It reports what belongs to another object in the registry of streams, even if the
+// object exists already: an earlier push may have ended halfway, or have been to another repository.
+func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	image, _ := obj.(*imagev1.Image)
+	referrers, belongs := r.Streams.Referrers(image)
+	var sent imagev1.Image
+	if image != nil {
+		sent = *image // its content may be dropped
+	}
+	out, err := r.CreateOnly(ctx, obj, validate, options)
+	if apierrors.IsAlreadyExists(err) && (options == nil || len(options.DryRun) == 0) {
+		if failed := r.Streams.PushedAgain(ctx, &sent); failed != nil {
+			return nil, failed
+		}
+	}
+	if !belongs || err != nil && !apierrors.IsAlreadyExists(err) || options != nil && len(options.DryRun) > 0 {
+		return out, err
+	}
+	if told := r.Streams.Pushed(ctx, referrers); told != nil {
+		return nil, told
+	}
+	return out, err
+}
+
+// CreateOnly is Create without the report of a push.
+func (r *REST) CreateOnly(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	if image, ok := obj.(*imagev1.Image); ok && artifactType(image) != "" {
+		return r.createArtifact(ctx, image, validate, options)
+	} else if ok && image.DockerImageManifest == "" {
+		if err := r.isFree(ctx, r.artifacts, image.Name); err != nil {
+			return nil, err
+		}
+	}
+	ctx, answer := r.answerCreation(ctx)
+	out, err := r.Store.Create(ctx, obj, validate, options)
+	if err != nil {
+		return nil, err
+	}
+	if r.Facts.usage != nil {
+		r.Facts.indexes.created(ctx, out.(*imagev1.Image))
+	}
+	r.reportVerdict(out, verdict{verified: verdicts.Unsigned}, options.DryRun)
+	return answer(out), nil
+}
+
+// Update is part of rest.Updater.
+func (r *REST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, validateCreate rest.ValidateObjectFunc, validateUpdate rest.ValidateObjectUpdateFunc, createOnUpdate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+	var before verdict
+	info = rest.WrapUpdatedObjectInfo(info, func(_ context.Context, obj, old runtime.Object) (runtime.Object, error) {
+		before = r.Facts.verdict(old)
+		return obj, nil
+	})
+	if createOnUpdate {
+		if obj, created, done, err := r.updateArtifact(ctx, name, info, validateCreate, validateUpdate, true, options); done {
+			return obj, created, err
+		}
+	}
+	obj, created, err := r.Store.Update(ctx, name, info, validateCreate, validateUpdate, createOnUpdate, options)
+	if apierrors.IsNotFound(err) {
+		if artifact, created, done, err := r.updateArtifact(ctx, name, info, validateCreate, validateUpdate, createOnUpdate, options); done {
+			return artifact, created, err
+		}
+	}
+	if err == nil {
+		r.reportVerdict(obj, before, options.DryRun)
+	}
+	if err != nil && strings.Contains(err.Error(), noMergeKey) {
+		err = apierrors.NewInvalid(imagev1.GroupVersion.WithKind("Image").GroupKind(), name, field.ErrorList{field.Forbidden(field.NewPath("signatures"),
+			"a strategic merge patch cannot merge signatures, which have no key to merge by: use a merge patch (kubectl patch --type=merge) or server-side apply")})
+	}
+	return obj, created, err
+}
+
+// followTag has a selector by a reference with a tag select the image that the tag leads to, if that is known. An image
+// shows a bounded number of its references, but it is recorded of every tag where it leads. A selector by recorded
+// references is left to their index.
+func (r *REST) followTag(ctx context.Context, options *internalversion.ListOptions) (*internalversion.ListOptions, error) {
+	if options == nil || options.FieldSelector == nil {
+		return options, nil
+	}
+	var failed error
+	selector, err := options.FieldSelector.Transform(func(name, value string) (string, string, error) {
+		if name == recordedField {
+			return knownField, value, nil
+		}
+		ref, err := reference.Parse(value)
+		if name != knownField || err != nil || ref.Tag == "" || ref.Digest != "" {
+			return name, value, nil
+		}
+		obj, err := r.Tags.Get(genericapirequest.WithNamespace(ctx, tags.Namespace), tags.Name(ref), &metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return name, value, nil // nobody has looked yet, so the references recorded on images are all there is
+		case err != nil:
+			failed = err
+			return name, value, nil
+		}
+		if image, known := tags.Now(obj.(*imagev1.ImageTag)); known && image != "" {
+			return nameField, image, nil
+		} else if known {
+			return nameField, "none", nil
+		}
+		return name, value, nil
+	})
+	if err = cmp.Or(err, failed); err != nil {
+		return nil, err
+	}
+	followed := *options
+	followed.FieldSelector = selector
+	return &followed, nil
+}
+
+// noMergeKey is in the error of a strategic merge patch whose items lack the key that the Go type's tag declares.
+// Signatures do: the tag says name, and they have metadata.name. The error has no type (mergepatch.ErrNoMergeKey), so
+// it would be a 500, and it quotes the signature with its content.
+const noMergeKey = "does not contain declared merge key"
+
+// canSelect refuses a selector by use when use is not known. An answer that nothing is used would have somebody delete
+// what is.
+func (r *REST) canSelect(options *internalversion.ListOptions) error {
+	switch {
+	case !selectsByUse(options):
+		return nil
+	case r.Facts.usage == nil:
+		return apierrors.NewBadRequest(`field labels "` + usedField + `" and "` + usedByField + `" are not supported for images: this server knows no pods`)
+	case !r.Facts.usage.Synced():
+		return apierrors.NewServiceUnavailable(`images cannot be selected by "` + usedField + `" yet, pods are still being read: try again in a moment`)
+	}
+	return nil
+}
+
+func selectsByUse(options *internalversion.ListOptions) bool {
+	if options == nil || options.FieldSelector == nil {
+		return false
+	}
+	for _, r := range options.FieldSelector.Requirements() {
+		if r.Field == usedField || r.Field == usedByField {
+			return true
+		}
+	}
+	return false
+}

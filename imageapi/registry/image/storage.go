@@ -1,0 +1,142 @@
+package image
+
+import (
+	"context"
+	"fmt"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/strategy"
+)
+
+// Options are the options of the storage of images.
+type Options struct {
+	// Scheme is a scheme that Install was called with.
+	Scheme *runtime.Scheme
+	// Verifier judges signatures whenever they are written; nil judges none.
+	Verifier Verifier
+	// Summarize reads the verdicts stored in an image: verified is True, ByIndex, False, Unknown, Unsigned or NoPolicy; signers are the
+	// distinct signers of its trusted signatures. It is an index function: it depends on the image alone, and if it
+	// changes its mind the index must be built again. If it is nil there are no verdicts: a signed image is Unknown.
+	Summarize func(image *imagev1.Image) (verified string, signers []string)
+	// Attested reads the same for attestations: True, False, Unknown or ByIndex, and "" if an image has none and none
+	// is demanded. It is an index function, too. If it is nil there are no verdicts.
+	Attested func(image *imagev1.Image) string
+	// VerdictChanged is called after each write that changes what Summarize says of an image, whoever wrote: a new
+	// image that is signed, a signature that was added, policies that changed. It must not wait. It may be nil.
+	VerdictChanged func(image *imagev1.Image, verified string, signers []string)
+	// Vouches is called after each write of an index that is verified in other repositories than before, or no longer
+	// in any: the images that it lists must be judged again. It must not wait. It may be nil.
+	Vouches func(index *imagev1.Image)
+	// AnswerCreation, if set, is called before a creation and returns the context to create with. answer is called
+	// after it and returns the object to answer with: the created one, or one that knows its encoding
+	// (runtime.CacheableObject).
+	AnswerCreation func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
+	// Usage counts the pods that use an image; nil when there are none to count.
+	Usage Usage
+}
+
+// NewREST returns the storage of images. Before it is used, its fields streams and tags must be set.
+func NewREST(g generic.RESTOptionsGetter, opts Options) (*REST, error) {
+	f := newFacts(opts)
+	s := &imageStrategy{ClusterWide: strategy.NewClusterWide(opts.Scheme), verifier: opts.Verifier}
+	images := &genericregistry.Store{
+		NewFunc:                   func() runtime.Object { return &imagev1.Image{} },
+		NewListFunc:               func() runtime.Object { return &imagev1.ImageList{} },
+		PredicateFunc:             f.predicate,
+		DefaultQualifiedResource:  imagev1.Resource("images"),
+		SingularQualifiedResource: imagev1.Resource("image"),
+		CreateStrategy:            s,
+		UpdateStrategy:            s,
+		DeleteStrategy:            s,
+		TableConvertor:            tableConvertor{f},
+	}
+	artifactStrategy := *s
+	artifactStrategy.artifacts, artifactStrategy.verifier = true, nil
+	artifacts := &genericregistry.Store{
+		NewFunc:                   images.NewFunc,
+		NewListFunc:               images.NewListFunc,
+		PredicateFunc:             f.artifactPredicate,
+		DefaultQualifiedResource:  images.DefaultQualifiedResource, // in errors
+		SingularQualifiedResource: images.SingularQualifiedResource,
+		CreateStrategy:            &artifactStrategy,
+		UpdateStrategy:            &artifactStrategy,
+		DeleteStrategy:            &artifactStrategy,
+		TableConvertor:            images.TableConvertor,
+	}
+	if err := artifacts.CompleteWithOptions(&generic.StoreOptions{
+		RESTOptions: artifactsGetter{g},
+		AttrFunc:    f.attributes(indexedArtifactFields),
+		Indexers:    f.indexers(indexedArtifactFields),
+	}); err != nil {
+		return nil, fmt.Errorf("imageapi: %w", err)
+	}
+	s.get = func(ctx context.Context, name string) (*imagev1.Image, error) {
+		obj, err := images.Get(ctx, name, &metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		return obj.(*imagev1.Image), nil
+	}
+	s.index = func(ctx context.Context, repository, digest string) (all []*imagev1.Image, err error) {
+		field := fields.OneTermEqualSelector(vouchesField, repository+"@"+digest)
+		obj, err := images.ListPredicate(ctx, f.predicate(labels.Everything(), field), &internalversion.ListOptions{Limit: maxVouching})
+		if err != nil {
+			return nil, err
+		}
+		for i := range obj.(*imagev1.ImageList).Items {
+			all = append(all, &obj.(*imagev1.ImageList).Items[i])
+		}
+		return all, nil
+	}
+	if err := images.CompleteWithOptions(&generic.StoreOptions{
+		RESTOptions: g,
+		AttrFunc:    f.attributes(indexedFields),
+		Indexers:    f.indexers(indexedFields),
+	}); err != nil {
+		return nil, fmt.Errorf("imageapi: %w", err)
+	}
+	if f.usage != nil {
+		f.indexes = followIndexes(f.usage, s.get, func(ctx context.Context, digest string) ([]string, error) {
+			obj, err := images.ListPredicate(ctx, f.predicate(labels.Everything(), fields.OneTermEqualSelector(listsField, digest)), &internalversion.ListOptions{Limit: maxAbove})
+			if err != nil {
+				return nil, err
+			}
+			var above []string
+			for i := range obj.(*imagev1.ImageList).Items {
+				above = append(above, obj.(*imagev1.ImageList).Items[i].Name)
+			}
+			return above, nil
+		})
+	}
+	images.AfterDelete = func(obj runtime.Object, options *metav1.DeleteOptions) {
+		if options != nil && len(options.DryRun) > 0 {
+			return
+		}
+		index := obj.(*imagev1.Image)
+		if f.usage != nil {
+			f.indexes.deleted(index)
+		}
+		if opts.Vouches != nil && len(vouchesIn(index)) > 0 {
+			opts.Vouches(index)
+		}
+	}
+	served := &REST{Store: images, artifacts: artifacts, Facts: f, verdictChanged: opts.VerdictChanged, vouches: opts.Vouches, answerCreation: opts.AnswerCreation}
+	if served.answerCreation == nil {
+		served.answerCreation = func(ctx context.Context) (context.Context, func(runtime.Object) runtime.Object) {
+			return ctx, func(obj runtime.Object) runtime.Object { return obj }
+		}
+	}
+	return served, nil
+}

@@ -1,0 +1,217 @@
+package image
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/openshift/api/image/docker10"
+	imagev1 "github.com/openshift/api/image/v1"
+	metatable "k8s.io/apimachinery/pkg/api/meta/table"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/imageapi/table"
+)
+
+// maxPlatforms is how many platforms of an index a cell names, and maxPlatform how long each may be, in bytes.
+const (
+	maxPlatforms = 4
+	maxPlatform  = 128
+)
+
+// maxSigners is how many signers a cell names.
+const maxSigners = 2
+
+// column is one column of the table.
+type column struct {
+	metav1.TableColumnDefinition
+	cell func(r row) any
+}
+
+// row is what the cells of a row are made from.
+type row struct {
+	*imagev1.Image
+	metadata *docker10.DockerImage
+	verified string
+	signers  []string
+	attested string
+	pods     string
+}
+
+// columns of `kubectl get images -o wide`, in an order that scripts may rely on: first those of priority 1, then those
+// that are shown without -o wide, too. kubectl asks for both tables in the same words and shows columns in the server's
+// order, so the columns of the short table must follow all others.
+var columns = []column{
+	{
+		metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name", Priority: 1, Description: "The digest of the image's manifest."},
+		func(r row) any { return r.Name },
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Image Reference", Type: "string", Priority: 1, Description: "The reference the image can be pulled by."},
+		func(r row) any { return r.DockerImageReference },
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Size", Type: "string", Priority: 1, Description: "Bytes in the registry, each layer counted once."},
+		func(r row) any { return table.Size(r.metadata.Size) },
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Layers", Type: "integer", Priority: 1, Description: "Number of layers."},
+		func(r row) any { return int64(len(r.DockerImageLayers)) },
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Platform", Type: "string", Priority: 1, Description: "Operating system and architecture; of an index, those of its images."},
+		func(r row) any { return platforms(r.Image, r.metadata) },
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Signatures", Type: "integer", Priority: 1, Description: "Number of signatures, trusted or not."},
+		func(r row) any { return int64(countSignatures(r.Image)) },
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Media Type", Type: "string", Priority: 1, Description: "Media type of the manifest."},
+		func(r row) any {
+			return orNone(r.DockerImageManifestMediaType)
+		},
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Created", Type: "string", Format: "date-time", Priority: 1, Description: "When the image was built, by its own account."},
+		func(r row) any {
+			if r.metadata.Created.IsZero() {
+				return table.None
+			}
+			return r.metadata.Created.UTC().Format(time.RFC3339)
+		},
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Age", Type: "string", Priority: 1, Description: "Time since the Image object was created."},
+		func(r row) any {
+			return metatable.ConvertToHumanReadableDateType(r.CreationTimestamp)
+		},
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Verified", Type: "string", Priority: 1, Description: "Whether a signature is trusted: True, ByIndex, False, Unknown, Unsigned (a policy demands a signature), or NoPolicy (nobody asks)."},
+		func(r row) any { return r.verified },
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Signer", Type: "string", Priority: 1, Description: "Whom the trusted signatures are from."},
+		func(r row) any { return orNone(some(r.signers, maxSigners)) },
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Attested", Type: "string", Priority: 1, Description: "Whether attestations are trusted, all of them where a policy demands some: True, False, Unknown, or ByIndex."},
+		func(r row) any { return orNone(r.attested) },
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Pods", Type: "string", Priority: 1, Description: "Number of pods that use the image now, in this server's API and in the clusters that it follows; with a plus while there may be more."},
+		func(r row) any { return r.pods },
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Image", Type: "string", Description: "The beginning of the digest: tidewaiter describe takes it."},
+		func(r row) any { return shortName(r.Name) },
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Repository", Type: "string", Description: "The repository that the image is in, shortened from the left; of several how many more."},
+		func(r row) any { return repositories(r.Image) },
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Tags", Type: "string", Description: "The tags that lead to the image now, as many as fit."},
+		func(r row) any { return tagsOf(r.Image) },
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Verdict", Type: "string", Description: "Whether a signature is trusted: True, ByIndex, False, Unsigned (a policy demands a signature), NoPolicy (nobody asks), or Unknown and why."},
+		func(r row) any { return verdictOf(r.Image, r.verified) },
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Pods", Type: "string", Description: "Number of pods that use the image now; with a plus while there may be more, Unknown if there may be some."},
+		func(r row) any { return podsOr(r.pods) },
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Age", Type: "string", Description: "Time since the Image object was created."},
+		func(r row) any { return metatable.ConvertToHumanReadableDateType(r.CreationTimestamp) },
+	},
+}
+
+var imageColumns = func() []metav1.TableColumnDefinition {
+	all := make([]metav1.TableColumnDefinition, len(columns))
+	for i, c := range columns {
+		all[i] = c.TableColumnDefinition
+	}
+	return all
+}()
+
+// tableConvertor implements rest.TableConvertor for Image and ImageList.
+type tableConvertor struct{ facts *facts }
+
+// ConvertToTable prints an Image or an ImageList.
+func (c tableConvertor) ConvertToTable(ctx context.Context, object, options runtime.Object) (*metav1.Table, error) {
+	c.facts.warnOfDoubts(ctx)
+	return table.Of[*imagev1.Image]{Columns: imageColumns, Rows: c.rows}.ConvertToTable(ctx, object, options)
+}
+
+func (c tableConvertor) rows(image *imagev1.Image) [][]any {
+	r := row{Image: image}
+	var err error
+	if r.metadata, err = manifest.Metadata(image); err != nil {
+		r.metadata = &docker10.DockerImage{}
+	}
+	r.verified, r.signers = c.facts.summarize(image)
+	r.attested = c.facts.attested(image)
+	r.pods = c.facts.podsCell(image)
+	if isArtifact(image) {
+		r.verified = table.None // no verdicts on signatures of an artifact are kept
+	}
+	cells := make([]any, len(columns))
+	for i, column := range columns {
+		cells[i] = column.cell(r)
+	}
+	return [][]any{cells}
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return table.None
+	}
+	return s
+}
+
+// platforms names what the image runs on. Without the annotation only the architecture is known.
+func platforms(image *imagev1.Image, metadata *docker10.DockerImage) string {
+	if len(image.DockerImageManifests) == 0 {
+		if p := image.Annotations[annotation.Platform]; p != "" {
+			if version := image.Annotations[annotation.OSVersion]; version != "" {
+				p += ":" + version
+			}
+			return p
+		}
+		return orNone(metadata.Architecture)
+	}
+	var all []string
+	if slices.ContainsFunc(image.DockerImageManifests, func(m imagev1.ImageManifest) bool { return m.OS == "windows" }) {
+		if index, err := manifest.Of(image); err == nil { // only the manifest has the versions
+			for _, child := range index.ImageChildren() {
+				p := ""
+				if child.Platform != nil {
+					p = printable.Line(child.Platform.Exact(), maxPlatform)
+				}
+				all = append(all, orNone(p))
+			}
+			return some(all, maxPlatforms)
+		}
+	}
+	for _, m := range image.DockerImageManifests {
+		all = append(all, orNone(manifest.Platform{OS: m.OS, Architecture: m.Architecture, Variant: m.Variant}.String()))
+	}
+	return some(all, maxPlatforms)
+}
+
+// some joins at most limit of all, and counts the others.
+func some(all []string, limit int) string {
+	if n := len(all) - limit; n > 0 {
+		all = append(all[:limit:limit], fmt.Sprintf("+%d", n))
+	}
+	return strings.Join(all, ",")
+}

@@ -1,0 +1,136 @@
+package image
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apiserver/pkg/storage"
+)
+
+// selectsUsed reports whether only images that are used are selected.
+func selectsUsed(options *internalversion.ListOptions) bool {
+	if options == nil || options.FieldSelector == nil {
+		return false
+	}
+	return slices.ContainsFunc(options.FieldSelector.Requirements(), func(r fields.Requirement) bool {
+		return r.Operator != selection.NotEquals && (r.Field == usedField && r.Value == "true" || r.Field == usedByField && r.Value != "")
+	})
+}
+
+// LargestPage is how many bytes of manifests and configs end a page before its limit.
+const LargestPage = 16 << 20
+
+// listUsed lists the images that pods use. It reads only these: they are few, even among a million.
+// All pages show one revision, and a page begins where the one before ended.
+func (r *REST) listUsed(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
+	names, err := r.namesInUse(ctx)
+	if err != nil {
+		return nil, err
+	}
+	label := labels.Everything()
+	if options.LabelSelector != nil {
+		label = options.LabelSelector
+	}
+	const prefix = "/" // of keys in continue tokens
+	asked := storage.ListOptions{
+		ResourceVersion: options.ResourceVersion, ResourceVersionMatch: options.ResourceVersionMatch, Recursive: true,
+		Predicate: storage.SelectionPredicate{Label: label, Field: options.FieldSelector, Limit: options.Limit, Continue: options.Continue},
+	}
+	revision, from, err := storage.ValidateListOptions(prefix, storage.APIObjectVersioner{}, asked)
+	if err != nil {
+		return nil, err
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return prefix+name < from })
+
+	one := &internalversion.ListOptions{ResourceVersion: options.ResourceVersion, ResourceVersionMatch: options.ResourceVersionMatch}
+	at := func(revision int64) {
+		one.ResourceVersion, one.ResourceVersionMatch = fmt.Sprint(revision), metav1.ResourceVersionMatchExact
+	}
+	if revision > 0 {
+		at(revision)
+	}
+	list := &imagev1.ImageList{Items: []imagev1.Image{}}
+	read := func(name string) error {
+		field := fields.AndSelectors(options.FieldSelector, fields.OneTermEqualSelector(nameField, name))
+		obj, err := r.Store.ListPredicate(ctx, r.Facts.predicate(label, field), one)
+		if err != nil {
+			return err
+		}
+		found := obj.(*imagev1.ImageList)
+		list.Items = append(list.Items, found.Items...)
+		if revision == 0 {
+			version, err := storage.APIObjectVersioner{}.ParseResourceVersion(found.ResourceVersion)
+			if err != nil {
+				return err
+			}
+			revision = int64(version)
+			at(revision)
+		}
+		return nil
+	}
+	if len(names) == 0 {
+		names = []string{"none"} // an image of this name is not used: the read is for the revision
+	}
+	last, more, size := "", false, 0
+	for i, name := range names {
+		had := len(list.Items)
+		if err := read(name); err != nil {
+			return nil, err
+		}
+		for i := range list.Items[had:] {
+			size += len(list.Items[had+i].DockerImageManifest) + len(list.Items[had+i].DockerImageConfig)
+		}
+		if options.Limit > 0 && (int64(len(list.Items)) == options.Limit || size >= LargestPage) {
+			last, more = name, i+1 < len(names)
+			break
+		}
+	}
+	list.ResourceVersion = fmt.Sprint(revision)
+	list.Continue, _, err = storage.PrepareContinueToken(prefix+last, prefix, revision, 0, more, asked)
+	return list, err
+}
+
+// namesInUse returns the names of the images that pods use or workloads need, sorted. Not all need exist.
+func (r *REST) namesInUse(ctx context.Context) ([]string, error) {
+	names, references := r.Facts.usage.InUse()
+	names = append(names, r.Facts.indexes.images()...)
+	for _, reference := range references {
+		options, err := r.followTag(ctx, &internalversion.ListOptions{FieldSelector: fields.OneTermEqualSelector(knownField, reference)})
+		if err != nil {
+			return nil, err
+		}
+		list, err := r.Store.ListPredicate(ctx, r.Facts.predicate(labels.Everything(), options.FieldSelector), nil)
+		if err != nil {
+			return nil, err
+		}
+		for i := range list.(*imagev1.ImageList).Items {
+			names = append(names, list.(*imagev1.ImageList).Items[i].Name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// InUse are the names of the images that pods use or workloads need, and why there may be more.
+func (r *REST) InUse(ctx context.Context) (used map[string]bool, doubts []string, err error) {
+	used = map[string]bool{}
+	if r.Facts.usage == nil {
+		return used, nil, nil
+	}
+	if doubts = append(r.Facts.doubts(ctx), r.Facts.usage.NeedDoubts()...); len(doubts) > 0 {
+		return nil, doubts, nil
+	}
+	names, err := r.namesInUse(ctx)
+	for _, name := range names {
+		used[name] = true
+	}
+	return used, nil, err
+}

@@ -1,0 +1,51 @@
+package image
+
+import (
+	"slices"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/util/dryrun"
+)
+
+// verdict sums up the stored verdicts of an image.
+type verdict struct {
+	verified string
+	signers  []string
+	vouches  []string // repositories in which an index is verified
+}
+
+func (f *facts) verdict(obj runtime.Object) (v verdict) {
+	if image, ok := obj.(*imagev1.Image); ok {
+		v.verified, v.signers = f.summarize(image)
+		v.vouches = vouchesIn(image)
+	}
+	return v
+}
+
+// reportVerdict reports a write that changed the image's verdict. It is called after the write, and
+// not from genericregistry.Store's hooks: those run before the commit, and again when it meets
+// another write.
+func (r *REST) reportVerdict(obj runtime.Object, before verdict, dryRun []string) {
+	if dryrun.IsDryRun(dryRun) {
+		return
+	}
+	r.reportVouching(obj, before.vouches)
+	if r.verdictChanged == nil {
+		return
+	}
+	after := r.Facts.verdict(obj)
+	if demanded(after.verified) != demanded(before.verified) || !slices.Equal(after.signers, before.signers) {
+		r.verdictChanged(obj.(*imagev1.Image), after.verified, after.signers)
+	}
+}
+
+// demanded is a verdict without the difference between Unsigned and NoPolicy: that a policy came to cover what nobody signed
+// is told by the policy, once, and not by an Event for each image.
+func demanded(verified string) string {
+	if verified == verdicts.NoPolicy {
+		return verdicts.Unsigned
+	}
+	return verified
+}

@@ -1,0 +1,86 @@
+package imagestream
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
+)
+
+// Image returns an image as a stream shows it that knows it by a reference, without manifest and config; nil if there
+// is none.
+func (r *Reader) Image(ctx context.Context, name, dockerImageReference string) (*imagev1.Image, error) {
+	image, err := r.stored(ctx, name, dockerImageReference)
+	if err != nil || image == nil {
+		return nil, err
+	}
+	image = OfStream(ctx, image, dockerImageReference)
+	image.DockerImageManifest, image.DockerImageConfig = "", ""
+	return image, nil
+}
+
+// OfStream returns an image as it is shown through a stream that knows it by a reference: with what belongs to the reference's
+// repository and the request's namespace. The image may be in other repositories, too, and whoever may read the stream need not know
+// of these.
+func OfStream(ctx context.Context, image *imagev1.Image, dockerImageReference string) *imagev1.Image {
+	shown := *image
+	shown.DockerImageReference = dockerImageReference
+	ref, err := reference.Parse(dockerImageReference)
+	if err != nil {
+		shown.Annotations, shown.Signatures = nil, nil
+		return &shown
+	}
+	repository := ref.Bare()
+	shown.Annotations = annotation.ShownIn(image.Annotations, repository, genericapirequest.NamespaceValue(ctx))
+	if !annotation.IsElsewhere(image.Annotations, image.DockerImageReference, repository) {
+		return &shown
+	}
+	holders := map[string][]string{} // by the second half of a signature's name, the repositories that have brought it
+	for name, found := range annotation.Found(image.Annotations) {
+		for _, signature := range found.Signatures {
+			holders[signature] = append(holders[signature], name)
+		}
+	}
+	shown.Signatures = nil
+	for i := range image.Signatures {
+		_, half, _ := strings.Cut(image.Signatures[i].Name, "@")
+		if !slices.Contains(holders[half], repository.String()) {
+			continue
+		}
+		signature := image.Signatures[i]
+		if len(holders[half]) > 1 {
+			imageregistry.ClearVerdict(&signature) // its conditions are those of the repository where it is worth least
+		}
+		shown.Signatures = append(shown.Signatures, signature)
+	}
+	return &shown
+}
+
+// stored returns an image. It returns nil if the image is not stored, or not known to be in the reference's repository:
+// a writer of streams may name any digest in a repository that they may pull from, and must not see what is in others.
+func (r *Reader) stored(ctx context.Context, name, dockerImageReference string) (*imagev1.Image, error) {
+	ref, err := reference.Parse(dockerImageReference)
+	if err != nil {
+		return nil, nil
+	}
+	obj, err := r.Images.Get(ctx, name, &metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	image := *obj.(*imagev1.Image)
+	if !imageregistry.IsIn(&image, ref.Bare()) {
+		return nil, nil
+	}
+	return &image, nil
+}

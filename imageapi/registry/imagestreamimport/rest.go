@@ -1,0 +1,525 @@
+// Package imagestreamimport imports images and repositories for streams, when a request asks and when a tag does.
+package imagestreamimport
+
+import (
+	"context"
+	"fmt"
+	goruntime "runtime"
+	"slices"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	imagev1 "github.com/openshift/api/image/v1"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/strategy"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+)
+
+// Importer imports images from registries. Its errors are those of the Kubernetes API.
+type Importer interface {
+	// Import stores the images that a reference leads to, returns that one first, and records where its tag leads. A
+	// dry run stores and records nothing.
+	Import(ctx context.Context, ref reference.Reference, dryRun bool) ([]*imagev1.Image, error)
+	// Tags returns the tags of a repository, the most wanted first.
+	Tags(ctx context.Context, repository reference.Reference) ([]string, error)
+}
+
+// Bounds of imports.
+const (
+	maxImports        = 50               // images of one request; the other tags of a repository are named as additional tags
+	maxAdditionalTags = 1000             // names of tags of one repository
+	importsAtOnce     = 4                // images of one request
+	maxImporting      = 8                // requests that import at a time
+	importTime        = 45 * time.Second // of a request; the API server ends it after a minute
+)
+
+// everything is a name that oc new-app --list asks for among others. OpenShift answers that there is no such image, and
+// goes on with the others.
+const everything = "*"
+
+// REST imports images, and has tags of a stream follow them.
+type REST struct {
+	shown    *imagestream.Reader
+	given    *genericregistry.Store // streams, written by forgetStrategy
+	importer Importer
+	allowed  []configv1.RegistryLocation // none for all
+	room     *semaphore.Weighted
+	strategy streamImportStrategy
+}
+
+var (
+	_ rest.Creater              = &REST{}
+	_ rest.Scoper               = &REST{}
+	_ rest.SingularNameProvider = &REST{}
+)
+
+// NewREST returns the storage of ImageStreamImports, which imports through importer from the registries that allowed has;
+// none allows all.
+func NewREST(scheme *runtime.Scheme, shown *imagestream.Reader, importer Importer, allowed []configv1.RegistryLocation) *REST {
+	given := *shown.Streams
+	given.UpdateStrategy = imagestream.ForgetStrategy{Strategy: shown.Streams.UpdateStrategy.(imagestream.Strategy)}
+	return &REST{shown, &given, importer, allowed, semaphore.NewWeighted(maxImporting), streamImportStrategy{strategy.NewNamespaced(scheme)}}
+}
+
+// New is part of rest.Storage.
+func (*REST) New() runtime.Object { return &imagev1.ImageStreamImport{} }
+
+// Destroy is part of rest.Storage. The storage is that of streams and images.
+func (*REST) Destroy() {}
+
+// NamespaceScoped is part of rest.Scoper.
+func (*REST) NamespaceScoped() bool { return true }
+
+// GetSingularName is part of rest.SingularNameProvider.
+func (*REST) GetSingularName() string { return "imagestreamimport" }
+
+// wanted is one image that an import asks for.
+type wanted struct {
+	spec *imagev1.ImageImportSpec
+	ref  reference.Reference
+	tag  string // of the stream; "" for none
+	out  *imagev1.ImageImportStatus
+}
+
+// Create is part of rest.Creater. It succeeds also if no image can be imported: the status has the result of each.
+func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	asked, ok := obj.(*imagev1.ImageStreamImport)
+	if !ok {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("not an ImageStreamImport: %T", obj))
+	}
+	if options == nil {
+		options = &metav1.CreateOptions{}
+	}
+	version, uid := asked.ResourceVersion, asked.UID
+	asked.ResourceVersion = ""
+	rest.FillObjectMetaSystemFields(&asked.ObjectMeta)
+	if err := rest.BeforeCreate(r.strategy, ctx, asked); err != nil {
+		return nil, err
+	}
+	if validate != nil {
+		if err := validate(ctx, asked.DeepCopy()); err != nil {
+			return nil, err
+		}
+	}
+	if r.importer == nil {
+		return nil, apierrors.NewBadRequest("this server imports nothing: ask one that listens")
+	}
+	var ofStream []imagev1.ImageImportSpec
+	obj, err := r.shown.Streams.Get(ctx, asked.Name, &metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err) && version == "" && uid == "":
+	case err != nil:
+		return nil, err
+	default:
+		stream := obj.(*imagev1.ImageStream)
+		if version != "" && version != stream.ResourceVersion {
+			return nil, apierrors.NewConflict(imagev1.Resource("imagestreams"), asked.Name, fmt.Errorf("it has been modified, to resourceVersion %s", stream.ResourceVersion))
+		}
+		if uid != "" && uid != stream.UID {
+			return nil, apierrors.NewNotFound(imagev1.Resource("imagestreams"), asked.Name)
+		}
+		if ofStream, err = r.ofStream(asked, stream); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.mayImport(ctx, asked, ofStream); err != nil {
+		return nil, err
+	}
+	if !r.room.TryAcquire(1) {
+		return nil, apierrors.NewTooManyRequests(fmt.Sprintf("%d imports run: try again in a moment", maxImporting), 5)
+	}
+	defer r.room.Release(1)
+	dryRun := !asked.Spec.Import || len(options.DryRun) > 0
+	all := r.importAll(ctx, asked, ofStream, dryRun)
+	if asked.Spec.Import {
+		if asked.Status.Import, err = r.tagAll(ctx, asked.Name, all, options.DryRun); err != nil {
+			return nil, err
+		}
+	}
+	return asked, nil
+}
+
+// mayImport refuses an import from registries that are not allowed, or of repositories that its writer may not follow,
+// as the server's credentials may see more than the writer. It runs before any registry is asked.
+func (r *REST) mayImport(ctx context.Context, asked *imagev1.ImageStreamImport, ofStream []imagev1.ImageImportSpec) error {
+	_, anywhere := r.shown.May(ctx, authorizer.AttributesRecord{Verb: "create", Resource: "images"})
+	var errs field.ErrorList
+	check := func(from string, insecure bool, at *field.Path) {
+		ref, err := reference.Parse(from)
+		if err != nil {
+			return // everything
+		}
+		if !anywhere && !imagestream.AllowedRegistry(r.allowed, ref.Host, insecure) {
+			errs = append(errs, field.Forbidden(at, fmt.Sprintf("images from %s may not be imported: the configuration has no such entry (streams.allowedRegistriesForImport)", ref.Host)))
+			return
+		}
+		if err := r.shown.MayFollow(ctx, genericapirequest.NamespaceValue(ctx), tags.Namespace, tags.Stream(ref), at); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	spec := field.NewPath("spec")
+	if repository := asked.Spec.Repository; repository != nil && ofStream == nil {
+		check(repository.From.Name, repository.ImportPolicy.Insecure, spec.Child("repository", "from", "name"))
+	}
+	for i := range ofStream {
+		check(ofStream[i].From.Name, ofStream[i].ImportPolicy.Insecure, spec.Child("repository", "from", "name"))
+	}
+	for i := range asked.Spec.Images {
+		image := &asked.Spec.Images[i]
+		check(image.From.Name, image.ImportPolicy.Insecure, spec.Child("images").Index(i).Child("from", "name"))
+	}
+	if len(errs) > 0 {
+		return apierrors.NewInvalid(imagev1.GroupVersion.WithKind("ImageStreamImport").GroupKind(), asked.Name, errs)
+	}
+	return nil
+}
+
+// importAll imports what is asked for, and records the result of each.
+func (r *REST) importAll(ctx context.Context, asked *imagev1.ImageStreamImport, ofStream []imagev1.ImageImportSpec, dryRun bool) []wanted {
+	ctx, cancel := context.WithTimeout(ctx, importTime)
+	defer cancel()
+	var all []wanted
+	asked.Status.Images = make([]imagev1.ImageImportStatus, len(asked.Spec.Images))
+	for i := range asked.Spec.Images {
+		spec := &asked.Spec.Images[i]
+		w := wanted{spec: spec, out: &asked.Status.Images[i]}
+		ref, err := reference.Parse(spec.From.Name)
+		if err != nil { // everything
+			w.out.Status = *imagestream.StatusOf(apierrors.NewInvalid(imagev1.GroupVersion.WithKind("DockerImage").GroupKind(), spec.From.Name, field.ErrorList{field.Invalid(field.NewPath("from", "name"), spec.From.Name, err.Error())}))
+			continue
+		}
+		w.ref = ref.Pulled()
+		if spec.To != nil {
+			w.tag, w.out.Tag = spec.To.Name, spec.To.Name
+		}
+		all = append(all, w)
+	}
+	all = append(all, r.ofRepository(ctx, asked, ofStream, len(all))...)
+	var group errgroup.Group
+	group.SetLimit(importsAtOnce)
+	for i := range all {
+		group.Go(func() error {
+			r.importOne(ctx, &all[i], dryRun)
+			return nil
+		})
+	}
+	_ = group.Wait() // no function returns an error
+	size := 0
+	for i := range all {
+		all[i].show(&size)
+	}
+	return all
+}
+
+// ofStream returns the tags of a stream that follow other registries, if an import asks for the stream's own
+// repository; else nil. The registry reports pushes to its own repository by itself. oc import-image --all asks for it,
+// because the server writes it into spec. Where spec has none, as in OpenShift, oc asks for these tags.
+func (r *REST) ofStream(asked *imagev1.ImageStreamImport, stream *imagev1.ImageStream) (all []imagev1.ImageImportSpec, err error) {
+	repository := asked.Spec.Repository
+	if repository == nil {
+		return nil, nil
+	}
+	from, _ := reference.ParseRepository(repository.From.Name) // validated
+	if own, follows := r.shown.Own(stream); !follows || from != own {
+		return nil, nil
+	}
+	for i := range stream.Spec.Tags {
+		tag := &stream.Spec.Tags[i]
+		if r.shown.ToImport(tag) {
+			all = append(all, imagev1.ImageImportSpec{From: *tag.From, To: &corev1.LocalObjectReference{Name: tag.Name},
+				ImportPolicy: repository.ImportPolicy, ReferencePolicy: repository.ReferencePolicy, IncludeManifest: repository.IncludeManifest})
+		}
+	}
+	if len(all) == 0 {
+		return nil, apierrors.NewInvalid(imagev1.GroupVersion.WithKind("ImageStreamImport").GroupKind(), asked.Name, field.ErrorList{
+			field.Invalid(field.NewPath("spec", "repository", "from", "name"), repository.From.Name, "it is the stream's own repository, of which its registry tells, and no tag of the stream follows another registry")})
+	}
+	return all, nil
+}
+
+// ofRepository returns what is wanted of the repository that is asked for; had counts the images that are wanted
+// besides.
+func (r *REST) ofRepository(ctx context.Context, asked *imagev1.ImageStreamImport, ofStream []imagev1.ImageImportSpec, had int) (all []wanted) {
+	spec := asked.Spec.Repository
+	if spec == nil {
+		return nil
+	}
+	repository, _ := reference.ParseRepository(spec.From.Name) // validated
+	out := &imagev1.RepositoryImportStatus{}
+	asked.Status.Repository = out
+	var names []string
+	for i := range ofStream {
+		names = append(names, ofStream[i].To.Name)
+	}
+	if ofStream == nil {
+		var err error
+		if names, err = r.importer.Tags(ctx, repository); err != nil {
+			out.Status = *imagestream.StatusOf(err)
+			return nil
+		}
+	}
+	out.Status.Status = metav1.StatusSuccess
+	more := names[min(len(names), maxImports-had):]
+	out.AdditionalTags = more[:min(len(more), maxAdditionalTags)]
+	names = names[:len(names)-len(more)]
+	out.Images = make([]imagev1.ImageImportStatus, len(names))
+	for i, name := range names {
+		out.Images[i].Tag = name
+		if ofStream != nil {
+			ref, _ := reference.Parse(ofStream[i].From.Name) // parsed before, as it was imported
+			all = append(all, wanted{ref: ref.Pulled(), tag: name, out: &out.Images[i], spec: &ofStream[i]})
+			continue
+		}
+		ref := repository.WithTag(name)
+		all = append(all, wanted{ref: ref, tag: name, out: &out.Images[i], spec: &imagev1.ImageImportSpec{
+			From: corev1.ObjectReference{Kind: "DockerImage", Name: ref.String()}, ImportPolicy: spec.ImportPolicy, ReferencePolicy: spec.ReferencePolicy, IncludeManifest: spec.IncludeManifest,
+		}})
+	}
+	return all
+}
+
+func (r *REST) importOne(ctx context.Context, w *wanted, dryRun bool) {
+	images, err := r.importer.Import(ctx, w.ref, dryRun)
+	if err == nil && len(images) == 0 {
+		err = apierrors.NewInternalError(fmt.Errorf("the import of %s came to nothing", w.ref))
+	}
+	if err != nil {
+		w.out.Status = *imagestream.StatusOf(err)
+		return
+	}
+	if dryRun {
+		if images, err = described(images); err != nil {
+			w.out.Status = *imagestream.StatusOf(apierrors.NewInvalid(imagev1.GroupVersion.WithKind("DockerImage").GroupKind(), w.ref.String(), field.ErrorList{field.Invalid(field.NewPath("dockerImageManifest"), field.OmitValueType{}, err.Error())}))
+			return
+		}
+	}
+	original := w.spec.ImportPolicy.ImportMode == imagev1.ImportModePreserveOriginal
+	if w.tag == "" && !original {
+		images = ofPlatform(images)
+	}
+	w.out.Status.Status = metav1.StatusSuccess
+	show := func(image *imagev1.Image) *imagev1.Image {
+		return imagestream.OfStream(ctx, image, w.ref.WithDigest(image.Name).String()).DeepCopy()
+	}
+	w.out.Image = show(images[0])
+	if !original {
+		return
+	}
+	for _, image := range images[1:] {
+		w.out.Manifests = append(w.out.Manifests, *show(image))
+	}
+}
+
+// ofPlatform returns images from one on: of an index, which is the first of images, the image for Linux on the server's
+// processor, else on amd64, else the first it lists. A client that asks for an image without a tag wants to know what
+// it runs: oc new-app reads its ports.
+func ofPlatform(images []*imagev1.Image) []*imagev1.Image {
+	listed := images[0].DockerImageManifests
+	for _, architecture := range []string{goruntime.GOARCH, "amd64", ""} {
+		for i := range listed {
+			if architecture != "" && (listed[i].Architecture != architecture || listed[i].OS != "linux") {
+				continue
+			}
+			if at := slices.IndexFunc(images, func(image *imagev1.Image) bool { return image.Name == listed[i].Digest }); at > 0 {
+				return images[at:]
+			}
+		}
+	}
+	return images
+}
+
+// described returns images that were not stored, with the fields that the server would have computed from their bytes.
+// oc prints those of a dry run, and oc new-app reads ports and volumes there. The first may be an index of the others.
+func described(images []*imagev1.Image) ([]*imagev1.Image, error) {
+	out := make([]*imagev1.Image, len(images))
+	for i := len(images) - 1; i >= 0; i-- {
+		out[i] = images[i].DeepCopy()
+		if err := manifest.Derive(out[i], out[i+1:]...); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// show takes manifests and configs out of the answer, unless they are asked for and there is room; size is the room
+// that others take. The configs of an index's images stay, as in OpenShift: oc new-app reads the ports of the first one
+// there.
+func (w *wanted) show(size *int) {
+	leaveOut := func(image *imagev1.Image, listed bool) {
+		if !w.spec.IncludeManifest {
+			image.DockerImageManifest = ""
+			if !listed {
+				image.DockerImageConfig = ""
+			}
+		}
+		if *size += len(image.DockerImageManifest) + len(image.DockerImageConfig); *size > imageregistry.LargestPage {
+			image.DockerImageManifest, image.DockerImageConfig = "", ""
+		}
+	}
+	if w.out.Image != nil {
+		leaveOut(w.out.Image, false)
+	}
+	for i := range w.out.Manifests {
+		leaveOut(&w.out.Manifests[i], true)
+	}
+}
+
+// tagAll has the tags of a stream follow what was imported, and makes the stream if there is none. A tag whose import
+// failed is made if there is none, and says why it failed.
+func (r *REST) tagAll(ctx context.Context, name string, all []wanted, dryRun []string) (*imagev1.ImageStream, error) {
+	transform := func(ctx context.Context, _, old runtime.Object) (runtime.Object, error) {
+		stream := old.(*imagev1.ImageStream).DeepCopy()
+		if stream.Name == "" {
+			stream.Namespace, stream.Name = genericapirequest.NamespaceValue(ctx), name
+		}
+		for i := range all {
+			if all[i].tag != "" {
+				all[i].follow(stream)
+			}
+		}
+		return stream, nil
+	}
+	update := func(store *genericregistry.Store, transform rest.TransformFunc) (*imagev1.ImageStream, error) {
+		obj, _, err := store.Update(ctx, name, rest.DefaultUpdatedObjectInfo(nil, transform), rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, true, &metav1.UpdateOptions{DryRun: dryRun})
+		if err != nil {
+			return nil, err
+		}
+		return obj.(*imagev1.ImageStream), nil
+	}
+	imported := map[string]*metav1.Status{}
+	for _, w := range slices.Backward(all) { // of two imports of one tag the first counts
+		if imported[w.tag] = nil; w.out.Image == nil {
+			imported[w.tag] = &w.out.Status
+		}
+	}
+	ctx = imagestream.WithImported(ctx, imported)
+	stream, err := update(r.shown.Streams, transform)
+	if err != nil {
+		return nil, err
+	}
+	failed := slices.ContainsFunc(all, func(w wanted) bool { return w.tag != "" && w.out.Image == nil })
+	if failed && len(dryRun) == 0 {
+		if stream, err = update(r.given, func(_ context.Context, _, old runtime.Object) (runtime.Object, error) {
+			stream := old.(*imagev1.ImageStream).DeepCopy()
+			for i := range all {
+				if all[i].tag != "" && all[i].out.Image == nil {
+					all[i].fail(stream)
+				}
+			}
+			return stream, nil
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return r.shown.Show(ctx, stream)
+}
+
+// follow has a tag of a stream follow the reference that was imported for it.
+func (w *wanted) follow(stream *imagev1.ImageStream) {
+	at := slices.IndexFunc(stream.Spec.Tags, func(t imagev1.TagReference) bool { return t.Name == w.tag })
+	switch {
+	case at < 0:
+		at = len(stream.Spec.Tags)
+		stream.Spec.Tags = append(stream.Spec.Tags, imagev1.TagReference{Name: w.tag, ReferencePolicy: w.spec.ReferencePolicy})
+	case w.out.Image == nil:
+		return
+	}
+	tag := &stream.Spec.Tags[at]
+	tag.From, tag.ImportPolicy, tag.Reference = &corev1.ObjectReference{Kind: "DockerImage", Name: w.spec.From.Name}, w.spec.ImportPolicy, false
+	imagestream.SetTagDefaults(tag)
+}
+
+// fail records in a tag of a stream why it could not be imported. A tag that its registry is known to have shows what
+// is known instead.
+func (w *wanted) fail(stream *imagev1.ImageStream) {
+	imagestream.SetFailed(imagestream.OwnHistory(stream, w.tag), &w.out.Status, stream.Generation)
+}
+
+// streamImportStrategy prepares and validates an ImageStreamImport.
+type streamImportStrategy struct{ strategy.Namespaced }
+
+var _ rest.RESTCreateStrategy = streamImportStrategy{}
+
+// PrepareForCreate is part of rest.RESTCreateStrategy.
+func (streamImportStrategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
+	obj.(*imagev1.ImageStreamImport).Status = imagev1.ImageStreamImportStatus{}
+}
+
+// Validate reports what is wrong with an import. The rules are those of openshift-apiserver.
+func (streamImportStrategy) Validate(_ context.Context, obj runtime.Object) (errs field.ErrorList) {
+	asked, spec := obj.(*imagev1.ImageStreamImport), field.NewPath("spec")
+	kind := func(from *corev1.ObjectReference, at *field.Path) bool {
+		if from.Kind != "DockerImage" {
+			errs = append(errs, field.NotSupported(at.Child("kind"), from.Kind, []string{"DockerImage"}))
+			return false
+		}
+		return true
+	}
+	for _, reason := range imagestream.ValidateName(asked.Name, false) {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), asked.Name, reason))
+	}
+	if len(asked.Spec.Images) == 0 && asked.Spec.Repository == nil {
+		errs = append(errs, field.Required(spec.Child("images"), "at least one image, or a repository"))
+	}
+	if n := len(asked.Spec.Images); n > maxImports {
+		return append(errs, field.TooMany(spec.Child("images"), n, maxImports))
+	}
+	to := map[string]bool{}
+	for i := range asked.Spec.Images {
+		image, at := &asked.Spec.Images[i], spec.Child("images").Index(i)
+		_, err := reference.Parse(image.From.Name)
+		if err != nil && image.From.Name == everything && image.To == nil {
+			err = nil
+		}
+		if kind(&image.From, at.Child("from")) && err != nil {
+			errs = append(errs, field.Invalid(at.Child("from", "name"), image.From.Name, err.Error()))
+		}
+		if image.To == nil {
+			continue
+		}
+		switch {
+		case !reference.IsTag(image.To.Name):
+			errs = append(errs, field.Invalid(at.Child("to", "name"), image.To.Name, "must be a tag"))
+		case to[image.To.Name]:
+			errs = append(errs, field.Duplicate(at.Child("to", "name"), image.To.Name))
+		}
+		to[image.To.Name] = true
+	}
+	if repository := asked.Spec.Repository; repository != nil {
+		at := spec.Child("repository", "from")
+		if _, err := reference.ParseRepository(repository.From.Name); kind(&repository.From, at) && err != nil {
+			errs = append(errs, field.Invalid(at.Child("name"), repository.From.Name, err.Error()))
+		}
+	}
+	return errs
+}
+
+// SetImportDefaults completes an import as OpenShift does.
+func SetImportDefaults(spec *imagev1.ImageStreamImportSpec) {
+	setDefault := func(importing *imagev1.TagImportPolicy, reference *imagev1.TagReferencePolicy) {
+		tag := imagev1.TagReference{ImportPolicy: *importing, ReferencePolicy: *reference}
+		imagestream.SetTagDefaults(&tag)
+		*importing, *reference = tag.ImportPolicy, tag.ReferencePolicy
+	}
+	for i := range spec.Images {
+		setDefault(&spec.Images[i].ImportPolicy, &spec.Images[i].ReferencePolicy)
+	}
+	if spec.Repository != nil {
+		setDefault(&spec.Repository.ImportPolicy, &spec.Repository.ReferencePolicy)
+	}
+}

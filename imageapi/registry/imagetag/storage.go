@@ -1,0 +1,418 @@
+// Package imagetag stores ImageTags: where the tags of registries lead now, and where they led before.
+package imagetag
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/strategy"
+	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+)
+
+// tagFields are the fields that tags are selected by, besides name and namespace. All are indexed.
+var tagFields = []string{selectors.TagImage, selectors.TagReference, selectors.TagRepository, selectors.TagShort, selectors.Warnings}
+
+// NewStorage returns the storage of imagetags, and that of their status.
+func NewStorage(g generic.RESTOptionsGetter, scheme *runtime.Scheme) (tagged *genericregistry.Store, status *StatusREST, err error) {
+	s := tagStrategy{strategy.NewNamespaced(scheme)}
+	store := &genericregistry.Store{
+		NewFunc:                   func() runtime.Object { return &imagev1.ImageTag{} },
+		NewListFunc:               func() runtime.Object { return &imagev1.ImageTagList{} },
+		PredicateFunc:             Predicate,
+		DefaultQualifiedResource:  imagev1.Resource("imagetags"),
+		SingularQualifiedResource: imagev1.Resource("imagetag"),
+		CreateStrategy:            s,
+		UpdateStrategy:            s,
+		DeleteStrategy:            s,
+		ResetFieldsStrategy:       s,
+		TableConvertor:            tagTable,
+	}
+	indexers := cache.Indexers{}
+	for _, name := range tagFields {
+		key := storage.FieldIndex(name)
+		if name != selectors.TagImage {
+			key += "#" + reference.FormVersion
+		}
+		indexers[key] = func(obj any) ([]string, error) {
+			tag, ok := obj.(*imagev1.ImageTag)
+			if !ok {
+				return nil, fmt.Errorf("%T is no ImageTag", obj)
+			}
+			return slices.DeleteFunc(tagValues(name, tag), func(value string) bool { return value == "" }), nil
+		}
+	}
+	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: g, AttrFunc: tagAttributes, Indexers: &indexers}); err != nil {
+		return nil, nil, fmt.Errorf("imageapi: %w", err)
+	}
+	ofStatus, ofStatusStrategy := *store, tagStatusStrategy{s, time.Now}
+	ofStatus.CreateStrategy, ofStatus.UpdateStrategy, ofStatus.ResetFieldsStrategy = ofStatusStrategy, ofStatusStrategy, ofStatusStrategy
+	return store, &StatusREST{&ofStatus}, nil
+}
+
+// StatusREST is the subresource status: where the registry says that a tag leads. An update of a tag that does not
+// exist makes it.
+type StatusREST struct{ store *genericregistry.Store }
+
+var (
+	_ rest.Patcher                         = &StatusREST{}
+	_ rest.ResetFieldsStrategy             = tagStrategy{}
+	_ rest.GarbageCollectionDeleteStrategy = tagStrategy{}
+	_ rest.CreaterUpdater                  = &genericregistry.Store{}
+	_ rest.SingularNameProvider            = &genericregistry.Store{}
+)
+
+// New is part of rest.Storage.
+func (*StatusREST) New() runtime.Object { return &imagev1.ImageTag{} }
+
+// Destroy is part of rest.Storage. The storage belongs to the resource.
+func (*StatusREST) Destroy() {}
+
+// Get is part of rest.Getter.
+func (r *StatusREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
+	return r.store.Get(ctx, name, options)
+}
+
+// Update is part of rest.Updater.
+func (r *StatusREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, force bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+	return r.store.Update(ctx, name, info, create, update, force, options)
+}
+
+// GetResetFields is part of rest.ResetFieldsStrategy.
+func (r *StatusREST) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return r.store.GetResetFields()
+}
+
+// ConvertToTable is part of rest.TableConvertor.
+func (r *StatusREST) ConvertToTable(ctx context.Context, obj, options runtime.Object) (*metav1.Table, error) {
+	return r.store.ConvertToTable(ctx, obj, options)
+}
+
+// tagStrategy prepares and validates an ImageTag. Users write what it follows, and not where that leads.
+type tagStrategy struct{ strategy.Namespaced }
+
+// DefaultGarbageCollectionPolicy is part of rest.GarbageCollectionDeleteStrategy. Tags have no dependents, and there may be
+// millions, which the garbage collector would hold in memory.
+func (tagStrategy) DefaultGarbageCollectionPolicy(context.Context) rest.GarbageCollectionPolicy {
+	return rest.Unsupported
+}
+
+// GetResetFields says which fields of a user's object are ignored.
+func (tagStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return strategy.ResetFields("status", "image")
+}
+
+// PrepareForCreate is part of rest.RESTCreateStrategy.
+func (tagStrategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
+	tag := obj.(*imagev1.ImageTag)
+	tag.Status, tag.Image = nil, nil
+	for _, key := range serversAnnotations {
+		delete(tag.Annotations, key)
+	}
+	beginTag(tag)
+}
+
+// serversAnnotations are those that users do not write.
+var serversAnnotations = []string{tags.By, tags.Cause, tags.CheckedAt}
+
+func beginTag(tag *imagev1.ImageTag) {
+	tag.Generation = 1
+	if tag.Spec != nil {
+		generation := tag.Generation
+		tag.Spec.Generation = &generation
+	}
+}
+
+// PrepareForUpdate is part of rest.RESTUpdateStrategy. A change of the spec raises the generation, and so does a
+// generation of 0 in the spec, by which OpenShift's clients ask for another import.
+func (tagStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	tag, before := obj.(*imagev1.ImageTag), old.(*imagev1.ImageTag)
+	tag.Status, tag.Image, tag.Generation = before.Status, nil, before.Generation
+	for _, key := range serversAnnotations {
+		if value, ok := before.Annotations[key]; ok {
+			if tag.Annotations == nil {
+				tag.Annotations = map[string]string{}
+			}
+			tag.Annotations[key] = value
+		} else {
+			delete(tag.Annotations, key)
+		}
+	}
+	if tag.Spec == nil {
+		return
+	}
+	if tag.Spec.Generation == nil && before.Spec != nil {
+		tag.Spec.Generation = before.Spec.Generation
+	}
+	if !apiequality.Semantic.DeepEqual(tag.Spec, before.Spec) {
+		tag.Generation++
+		generation := tag.Generation
+		tag.Spec.Generation = &generation
+	}
+}
+
+// Validate reports what is wrong with a new tag.
+func (tagStrategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
+	tag := obj.(*imagev1.ImageTag)
+	errs := validation.ValidateObjectMeta(&tag.ObjectMeta, true, ValidateName, field.NewPath("metadata"))
+	return append(errs, validateTagSpec(tag)...)
+}
+
+// ValidateUpdate reports what is wrong with a changed tag.
+func (tagStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+	tag := obj.(*imagev1.ImageTag)
+	errs := validation.ValidateObjectMetaUpdate(&tag.ObjectMeta, &old.(*imagev1.ImageTag).ObjectMeta, field.NewPath("metadata"))
+	return append(errs, validateTagSpec(tag)...)
+}
+
+// tagStatusStrategy is for the subresource status: it takes the fields that tagStrategy ignores, and ignores the
+// others.
+type tagStatusStrategy struct {
+	tagStrategy
+	now func() time.Time
+}
+
+// AllowCreateOnUpdate is true: the first import of a tag makes it, with one request.
+func (tagStatusStrategy) AllowCreateOnUpdate(context.Context) bool { return true }
+
+// GetResetFields says which fields of a writer's object are ignored when the tag exists.
+func (tagStatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return strategy.ResetFields("spec", "image")
+}
+
+// PrepareForCreate is part of rest.RESTCreateStrategy.
+func (s tagStatusStrategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
+	tag := obj.(*imagev1.ImageTag)
+	tag.Image = nil
+	beginTag(tag)
+	if tag.Status != nil {
+		for i := range tag.Status.Items {
+			tag.Status.Items[i].Generation = tag.Generation
+		}
+	}
+	delete(tag.Annotations, tags.CheckedAt)
+	s.recordWriter(ctx, tag, nil)
+}
+
+// PrepareForUpdate is part of rest.RESTUpdateStrategy.
+func (s tagStatusStrategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
+	tag, before := obj.(*imagev1.ImageTag), old.(*imagev1.ImageTag)
+	tag.Spec, tag.Image, tag.Generation = before.Spec, nil, before.Generation
+	tag.Labels = before.Labels
+	cause := tag.Annotations[tags.Cause]
+	tag.Annotations = map[string]string{tags.Cause: cause}
+	for key, value := range before.Annotations {
+		if key != tags.Cause {
+			tag.Annotations[key] = value
+		}
+	}
+	s.recordWriter(ctx, tag, before)
+}
+
+// recordWriter records who wrote the newest item of a tag's history, if it is new. A new item is not later than the
+// server's clock, or than the newest stored item: else a writer whose clock is ahead would give its time to all items
+// that follow.
+func (s tagStatusStrategy) recordWriter(ctx context.Context, tag, before *imagev1.ImageTag) {
+	var by, texts []string
+	var old []imagev1.TagEvent
+	if before != nil {
+		_ = json.Unmarshal([]byte(before.Annotations[tags.By]), &by) // the server's own, else of nobody
+		if before.Status != nil {
+			old = before.Status.Items
+		}
+	}
+	who := strategy.UserOf(ctx)
+	if cause := tag.Annotations[tags.Cause]; cause != "" {
+		who += ", " + cause
+	}
+	delete(tag.Annotations, tags.Cause)
+	latest := metav1.NewTime(s.now().UTC().Truncate(time.Second))
+	if len(old) > 0 && latest.Before(&old[0].Created) {
+		latest = old[0].Created
+	}
+	if tag.Status != nil {
+		for n, item := range tag.Status.Items {
+			text := printable.Line(who, maxWho)
+			isNew := true
+			for i := range min(len(old), len(by)) {
+				if isNew = !apiequality.Semantic.DeepEqual(old[i], item); !isNew {
+					text, old, by = by[i], old[i+1:], by[i+1:]
+					break
+				}
+			}
+			if isNew && latest.Before(&item.Created) {
+				tag.Status.Items[n].Created = latest
+			}
+			texts = append(texts, text)
+		}
+	}
+	if tag.Annotations == nil {
+		tag.Annotations = map[string]string{}
+	}
+	b, _ := json.Marshal(texts) // strings always marshal
+	tag.Annotations[tags.By] = string(b)
+	s.recordCheck(tag)
+}
+
+// recordCheck records that the registry has just confirmed where a tag leads, unless the look at it failed.
+func (s tagStatusStrategy) recordCheck(tag *imagev1.ImageTag) {
+	if _, known := tags.Now(tag); known && tags.Failure(tag) == nil {
+		tag.Annotations[tags.CheckedAt] = s.now().UTC().Format(time.RFC3339)
+	}
+}
+
+// maxWho bounds the name of a writer in a tag's history, in bytes.
+const maxWho = 256
+
+// Validate is part of rest.RESTCreateStrategy.
+func (s tagStatusStrategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
+	return append(s.tagStrategy.Validate(ctx, obj), validateTagStatus(obj.(*imagev1.ImageTag))...)
+}
+
+// ValidateUpdate is part of rest.RESTUpdateStrategy.
+func (s tagStatusStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	return append(s.tagStrategy.ValidateUpdate(ctx, obj, old), validateTagStatus(obj.(*imagev1.ImageTag))...)
+}
+
+// ValidateName accepts <stream>:<tag>, the names of OpenShift's kind.
+func ValidateName(name string, _ bool) []string {
+	stream, tag, ok := strings.Cut(name, ":")
+	if !ok || stream == "" || !reference.IsTag(tag) {
+		return []string{"must be <stream>:<tag>, such as registry.example.com--team--app:v1"}
+	}
+	return content.IsPathSegmentName(name)
+}
+
+func validateTagSpec(tag *imagev1.ImageTag) (errs field.ErrorList) {
+	spec := field.NewPath("spec")
+	if tag.Spec == nil {
+		return field.ErrorList{field.Required(spec, "what the tag follows")}
+	}
+	if _, want, _ := strings.Cut(tag.Name, ":"); tag.Spec.Name != want {
+		errs = append(errs, field.Invalid(spec.Child("name"), tag.Spec.Name, "must be the tag in metadata.name"))
+	}
+	switch from := tag.Spec.From; {
+	case from == nil:
+		errs = append(errs, field.Required(spec.Child("from"), "what the tag follows"))
+	case from.Kind != "DockerImage":
+		errs = append(errs, field.NotSupported(spec.Child("from", "kind"), from.Kind, []string{"DockerImage"}))
+	default:
+		switch ref, ok := tags.Reference(tag); {
+		case !ok:
+			errs = append(errs, field.Invalid(spec.Child("from", "name"), from.Name, "must be a reference with a tag, such as registry.example.com/team/app:v1"))
+		case tag.Name != tags.Name(ref), tag.Namespace != tags.Namespace: // one object for each tag of a registry
+			errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), tag.Name, fmt.Sprintf("the tag %s is %s in namespace %s", ref, tags.Name(ref), tags.Namespace)))
+		}
+	}
+	return errs
+}
+
+func validateTagStatus(tag *imagev1.ImageTag) (errs field.ErrorList) {
+	status := field.NewPath("status")
+	if tag.Status == nil {
+		return nil
+	}
+	if _, want, _ := strings.Cut(tag.Name, ":"); tag.Status.Tag != want {
+		errs = append(errs, field.Invalid(status.Child("tag"), tag.Status.Tag, "must be the tag in metadata.name"))
+	}
+	if n := len(tag.Status.Items); n > tags.MaxItems {
+		errs = append(errs, field.TooMany(status.Child("items"), n, tags.MaxItems))
+	}
+	for i, item := range tag.Status.Items {
+		at := status.Child("items").Index(i)
+		if item.Image != "" && !reference.IsDigest(item.Image) {
+			errs = append(errs, field.Invalid(at.Child("image"), item.Image, "must be the digest of an image, or empty where the tag leads nowhere"))
+		}
+		if _, err := reference.Parse(item.DockerImageReference); err != nil {
+			errs = append(errs, field.Invalid(at.Child("dockerImageReference"), item.DockerImageReference, err.Error()))
+		}
+		if item.Created.IsZero() {
+			errs = append(errs, field.Required(at.Child("created"), "when it was seen"))
+		}
+	}
+	return errs
+}
+
+// tagValues are the values of a selectable field, at least one: "" if there is none.
+func tagValues(name string, tag *imagev1.ImageTag) []string {
+	if name == selectors.TagImage {
+		image, _ := tags.Now(tag)
+		return []string{image}
+	}
+	ref, ok := tags.Reference(tag)
+	switch {
+	case !ok:
+		return []string{""}
+	case name == selectors.Warnings:
+		if tag.Name != tags.Name(ref) {
+			return []string{selectors.WarningOldReferences}
+		}
+		return []string{""}
+	case name == selectors.TagRepository:
+		return []string{ref.Name()}
+	case name == selectors.TagShort:
+		whole, last := ref.Repository+":"+ref.Tag, path.Base(ref.Repository)+":"+ref.Tag
+		return slices.Compact([]string{whole, last})
+	}
+	return []string{ref.String()}
+}
+
+func tagAttributes(obj runtime.Object) (labels.Set, fields.Set, error) {
+	tag, ok := obj.(*imagev1.ImageTag)
+	if !ok {
+		return nil, nil, fmt.Errorf("%T is no ImageTag", obj)
+	}
+	set := make(fields.Set, len(tagFields)+2)
+	for _, name := range tagFields {
+		for _, value := range tagValues(name, tag) {
+			key, value := selectors.Term(name, value)
+			set[key] = value
+		}
+	}
+	return tag.Labels, generic.AddObjectMetaFieldsSet(set, &tag.ObjectMeta, true), nil
+}
+
+func Predicate(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
+	return storage.SelectionPredicate{Label: label, Field: selectors.NewSelector(field), GetAttrs: tagAttributes, IndexFields: tagFields}
+}
+
+// ConvertFieldLabel accepts the selectable fields of tags, and references as people write them.
+func ConvertFieldLabel(label, value string) (string, string, error) {
+	switch label {
+	case "metadata.name", "metadata.namespace", selectors.TagImage, selectors.TagShort, selectors.Warnings:
+		return label, value, nil
+	case selectors.TagReference, selectors.TagRepository:
+		ref, err := reference.Parse(value)
+		if err != nil {
+			return "", "", err
+		}
+		if label == selectors.TagRepository {
+			return label, ref.Name(), nil
+		}
+		return label, ref.Pulled().String(), nil
+	}
+	return "", "", fmt.Errorf("field label %q is not supported for image tags: select by metadata.name, metadata.namespace, %s", label, strings.Join(tagFields, ", "))
+}

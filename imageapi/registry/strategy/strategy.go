@@ -1,0 +1,73 @@
+// Package strategy has what the strategies of all kinds of the group have in common.
+package strategy
+
+import (
+	"context"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/storage/names"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+)
+
+// commonStrategy is what the strategies of all kinds have in common.
+type commonStrategy struct {
+	runtime.ObjectTyper
+	names.NameGenerator
+}
+
+// AllowCreateOnUpdate is false: PUT of an unknown object is 404.
+func (commonStrategy) AllowCreateOnUpdate(context.Context) bool { return false }
+
+// AllowUnconditionalUpdate is false: an update names the resourceVersion it is based on.
+func (commonStrategy) AllowUnconditionalUpdate(context.Context) bool { return false }
+
+// Canonicalize has nothing to do: an object is in its final form before validation.
+func (commonStrategy) Canonicalize(runtime.Object) {}
+
+// WarningsOnCreate is part of rest.RESTCreateStrategy.
+func (commonStrategy) WarningsOnCreate(context.Context, runtime.Object) []string { return nil }
+
+// WarningsOnUpdate is part of rest.RESTUpdateStrategy.
+func (commonStrategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
+	return nil
+}
+
+// ClusterWide is the common strategy of kinds that belong to no namespace.
+type ClusterWide struct{ commonStrategy }
+
+// NewClusterWide returns the strategy of kinds of scheme that belong to no namespace.
+func NewClusterWide(scheme *runtime.Scheme) ClusterWide {
+	return ClusterWide{commonStrategy{scheme, names.SimpleNameGenerator}}
+}
+
+// NamespaceScoped is part of rest.RESTCreateStrategy.
+func (ClusterWide) NamespaceScoped() bool { return false }
+
+// Namespaced is the common strategy of kinds that belong to a namespace.
+type Namespaced struct{ commonStrategy }
+
+// NewNamespaced returns the strategy of kinds of scheme that belong to a namespace.
+func NewNamespaced(scheme *runtime.Scheme) Namespaced {
+	return Namespaced{commonStrategy{scheme, names.SimpleNameGenerator}}
+}
+
+// NamespaceScoped is part of rest.RESTCreateStrategy.
+func (Namespaced) NamespaceScoped() bool { return true }
+
+// UserOf returns the name of the sender of a request.
+func UserOf(ctx context.Context) string {
+	if user, ok := genericapirequest.UserFrom(ctx); ok {
+		return user.GetName()
+	}
+	return "somebody"
+}
+
+func ResetFields(paths ...string) map[fieldpath.APIVersion]*fieldpath.Set {
+	set := fieldpath.NewSet()
+	for _, p := range paths {
+		set.Insert(fieldpath.MakePathOrDie(p))
+	}
+	return map[fieldpath.APIVersion]*fieldpath.Set{fieldpath.APIVersion(imagev1.GroupVersion.String()): set}
+}

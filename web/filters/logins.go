@@ -1,0 +1,48 @@
+package filters
+
+import (
+	"net/http"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+
+	"github.com/tidewaiter/tidewaiter/web/limits"
+	"github.com/tidewaiter/tidewaiter/web/warn"
+)
+
+// Logins authenticates callers, and tells an administrator of those that fail. It
+// returns no error for a failure: the filter that asks it would log each, and a flood
+// of them would fill the disk.
+type Logins struct {
+	authenticator.Request
+	failed warn.Limiter
+}
+
+// AuthenticateRequest implements authenticator.Request.
+func (l *Logins) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+	response, ok, err := l.Request.AuthenticateRequest(r)
+	if ok && err == nil {
+		return response, true, nil
+	}
+	why := "no credential"
+	if err != nil {
+		why = err.Error()
+	}
+	l.failed.Warn(limits.Address(r.RemoteAddr), "a caller that cannot prove who it is was refused", "address", r.RemoteAddr, "method", r.Method, "path", r.URL.Path, "why", why)
+	return nil, false, nil
+}
+
+// CheckedInTurn authenticates as the failures of the caller's address allow.
+type CheckedInTurn struct {
+	authenticator.Request
+	Failures *limits.Failures
+}
+
+// AuthenticateRequest implements authenticator.Request.
+func (c CheckedInTurn) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+	done, err := c.Failures.Check(r.Context(), r.RemoteAddr)
+	if err != nil {
+		return nil, false, err
+	}
+	defer done()
+	return c.Request.AuthenticateRequest(r)
+}

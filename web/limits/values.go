@@ -1,0 +1,143 @@
+package limits
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"io"
+	"strings"
+)
+
+// values counts the values that decoders make of a body, or more, while it is read: fields, and elements of lists. What a
+// body costs when it is decoded and checked depends on them more than on its bytes. Reading ends with errManyValues when
+// there are more than most.
+type values struct {
+	io.ReadCloser
+	most           int
+	yaml, protobuf bool
+
+	json            int // values outside of strings. Text that is not JSON is not decoded as JSON
+	quoted, escaped bool
+
+	// text counts what may be a value of YAML, also within strings: where those end, only a parser of YAML can tell.
+	text int
+	// before are the last two bytes.
+	before [2]byte
+	// begun is true after the first byte that is not space, and object if that begins an object of JSON.
+	begun, object bool
+}
+
+// ofAlias is how many values an alias of YAML counts for, as it stands for others.
+const ofAlias = 1000
+
+func newValues(contentType string, body io.ReadCloser, most int) *values {
+	media, _, _ := strings.Cut(strings.ToLower(contentType), ";")
+	return &values{ReadCloser: body, most: most, yaml: strings.Contains(media, "yaml"), protobuf: strings.Contains(media, "protobuf")}
+}
+
+// Read implements io.Reader.
+func (v *values) Read(p []byte) (int, error) {
+	n, err := v.ReadCloser.Read(p)
+	if !v.protobuf {
+		v.see(p[:n])
+		if v.json > v.most || v.yaml && !v.object && v.text > v.most {
+			return n, errManyValues
+		}
+	}
+	return n, err
+}
+
+func (v *values) see(p []byte) {
+	for _, c := range p {
+		switch {
+		case v.escaped:
+			v.escaped = false
+		case v.quoted && c == '\\':
+			v.escaped = true
+		case c == '"':
+			v.quoted = !v.quoted
+		case !v.quoted && (c == ',' || c == '{' || c == '['):
+			v.json++
+		}
+	}
+	if !v.yaml {
+		return
+	}
+	for _, c := range p {
+		first, last := v.before[0], v.before[1]
+		switch {
+		case c == ',' || c == '[' || c == '{':
+			v.text++
+		case c <= ' ' && (last == ':' || last == '-' || last == '?'):
+			v.text++
+		case c > ' ' && last == '*' && (first <= ' ' || first == ',' || first == '[' || first == '{' || first == ':'):
+			v.text += ofAlias
+		}
+		v.before = [2]byte{last, c}
+		if !v.begun && c > ' ' {
+			v.begun, v.object = true, c == '{'
+		}
+	}
+}
+
+// count returns the number of values of body, which was read to its end. Clients send JSON as YAML, too.
+func (v *values) count(body []byte) int {
+	switch {
+	case v.protobuf:
+		n, _ := protobufValues(bytes.TrimPrefix(body, []byte("k8s\x00")), maxProtobufDepth)
+		return n
+	case v.yaml && !(v.object && json.Valid(body)):
+		return v.text + 1
+	}
+	return v.json
+}
+
+// maxProtobufDepth is deeper than the messages of any kind. Messages below are counted by their bytes.
+const maxProtobufDepth = 32
+
+// protobufValues counts the fields of a message and of those in it. Text and messages look alike there, so text that
+// could be a message counts as one. ok is false for what is not a message.
+func protobufValues(body []byte, depth int) (n int, ok bool) {
+	if depth == 0 {
+		return len(body) / 2, true
+	}
+	for len(body) > 0 {
+		tag, size := binary.Uvarint(body)
+		if size <= 0 || tag>>3 == 0 {
+			return n, false
+		}
+		body = body[size:]
+		skip := uint64(0)
+		switch tag & 7 {
+		case 0:
+			_, size := binary.Uvarint(body)
+			if size <= 0 {
+				return n, false
+			}
+			skip = uint64(size)
+		case 1:
+			skip = 8
+		case 2:
+			length, size := binary.Uvarint(body)
+			if size <= 0 || length > uint64(len(body)-size) {
+				return n, false
+			}
+			body = body[size:]
+			if below, ok := protobufValues(body[:length], depth-1); ok {
+				n += below
+			}
+			skip = length
+		case 3, 4: // a group's begin and end
+		case 5:
+			skip = 4
+		default:
+			return n, false
+		}
+		if skip > uint64(len(body)) {
+			return n, false
+		}
+		body = body[skip:]
+		n++
+	}
+	return n, true
+}
