@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -268,7 +269,10 @@ func mistake(rc *receiver, header http.Header, body []byte, err error) string {
 		if v.decode == nil || name == rc.Type {
 			continue
 		}
-		if events, err := v.decode(&delivery{header: header, body: body, hosts: rc.hosts}); err == nil && len(events) > 0 {
+		// One event that cannot be read does not make the others those of another type, and
+		// any JSON object can be read as an event without a repository.
+		events, _ := v.decode(&delivery{header: header, body: body, hosts: rc.hosts})
+		if slices.ContainsFunc(events, func(e push.Event) bool { return e.Repository != "" }) {
 			return fmt.Sprintf("this is a payload of type %s, and the receiver is of type %s: change the type of one of them", name, rc.Type)
 		}
 	}
