@@ -27,6 +27,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
 	"github.com/tidewaiter/tidewaiter/coreapi/usage"
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
 )
@@ -145,7 +146,7 @@ func TestPodsOfClustersCount(t *testing.T) {
 	running(t, prod, "team", "a", digestA)
 	running(t, prod, "kube-system", "left-out", digestA)
 	d := dbtest.Open(t, func(o *db.Options) {
-		o.Views = append(o.Views, db.View{Name: "pod_images", SQL: coreapi.Views()["pod_images"]})
+		o.Views = append(o.Views, datafile.View{Name: "pod_images", SQL: coreapi.Views()["pod_images"]})
 	})
 	f := follow(t, d, clusters.Source{Name: "prod", Connect: way(prod), ExcludedNamespaces: []string{"kube-system"}}, clusters.Source{Name: "test", Connect: way(test)})
 	f.uses(t, digestA, 1)

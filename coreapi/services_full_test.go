@@ -11,6 +11,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/coreapi"
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
@@ -30,7 +31,7 @@ func TestServiceOnFullDisk(t *testing.T) {
 		value := strings.Repeat("x", size)
 		for i := 0; ; i++ {
 			_, err := d.Put(t.Context(), fmt.Sprintf("/ballast/%d-%d", size, i), 0, []byte(value), db.PutOptions{})
-			var full *db.UnavailableError
+			var full *datafile.UnavailableError
 			if errors.As(err, &full) {
 				break
 			}

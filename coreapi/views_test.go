@@ -15,6 +15,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/coreapi"
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
@@ -25,7 +26,7 @@ func TestViews(t *testing.T) {
 	d := dbtest.Open(t, func(o *db.Options) {
 		dir = o.Dir
 		for name, text := range coreapi.Views() {
-			o.Views = append(o.Views, db.View{Name: name, SQL: text})
+			o.Views = append(o.Views, datafile.View{Name: name, SQL: text})
 		}
 	})
 	s := startOn(t, d, coreapi.Options{})

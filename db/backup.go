@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/tidewaiter/tidewaiter/db/datafile"
+	"github.com/tidewaiter/tidewaiter/db/sqlite"
 	"github.com/tidewaiter/tidewaiter/db/trusted"
 )
 
@@ -35,30 +37,30 @@ func backup(ctx context.Context, dir, file string, verify func(dir string) error
 	if _, err := os.Lstat(file); err == nil {
 		return errExists
 	}
-	src, err := openToRead(ctx, dir)
+	src, err := datafile.OpenToRead(ctx, dir)
 	if err != nil {
 		return err
 	}
-	defer src.close()
+	defer src.Close()
 	folder := filepath.Dir(file)
-	tmp, err := newPartial(folder)
+	tmp, err := datafile.NewPartial(folder)
 	if err != nil {
 		return err
 	}
-	defer tmp.remove()
-	copied := filepath.Join(tmp.dir, FileName)
-	if err := createPrivate(copied); err != nil {
+	defer tmp.Remove()
+	copied := filepath.Join(tmp.Dir, datafile.FileName)
+	if err := datafile.CreatePrivate(copied); err != nil {
 		return err
 	}
-	dst, err := openConn(copied, copyPragmas...)
+	dst, err := sqlite.Open(copied, copyPragmas...)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(copyDatabase(ctx, src, dst), dst.close(), syncFile(copied)); err != nil {
+	if err := errors.Join(copyDatabase(ctx, src, dst), dst.Close(), syncFile(copied)); err != nil {
 		return err
 	}
 	if verify != nil {
-		if err := verify(tmp.dir); err != nil {
+		if err := verify(tmp.Dir); err != nil {
 			return err
 		}
 	}
@@ -89,21 +91,21 @@ func BackupTo(ctx context.Context, dir string, w io.Writer) error {
 }
 
 func backupTo(ctx context.Context, dir string, w io.Writer) error {
-	src, err := openToRead(ctx, dir)
+	src, err := datafile.OpenToRead(ctx, dir)
 	if err != nil {
 		return err
 	}
-	defer src.close()
+	defer src.Close()
 	f, err := os.CreateTemp("", "tidewaiter-backup-")
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	dst, err := openConn(f.Name(), copyPragmas...)
+	dst, err := sqlite.Open(f.Name(), copyPragmas...)
 	if err := errors.Join(err, os.Remove(f.Name())); err != nil {
 		return err
 	}
-	if err := errors.Join(copyDatabase(ctx, src, dst), dst.close()); err != nil {
+	if err := errors.Join(copyDatabase(ctx, src, dst), dst.Close()); err != nil {
 		return err
 	}
 	_, err = io.Copy(w, f)
@@ -115,17 +117,17 @@ func backupTo(ctx context.Context, dir string, w io.Writer) error {
 var copyPragmas = []string{"journal_mode=OFF", "synchronous=FULL"}
 
 // copyDatabase copies what src sees now to dst.
-func copyDatabase(ctx context.Context, src, dst *conn) error {
+func copyDatabase(ctx context.Context, src, dst *sqlite.Conn) error {
 	// An open read transaction: without one every commit of others would make
 	// the copy start again.
-	if _, err := src.exec("BEGIN"); err != nil {
+	if _, err := src.Exec("BEGIN"); err != nil {
 		return err
 	}
-	defer src.exec("COMMIT")
-	if _, _, err := src.first("SELECT value FROM meta WHERE name = 'revision'"); err != nil {
+	defer src.Exec("COMMIT")
+	if _, _, err := src.First("SELECT value FROM meta WHERE name = 'revision'"); err != nil {
 		return err
 	}
-	b, err := dst.raw.Backup("main", src.raw, "main")
+	b, err := dst.Raw.Backup("main", src.Raw, "main")
 	if err != nil {
 		return err
 	}
@@ -156,40 +158,40 @@ func Restore(ctx context.Context, file, dir string) (err error) {
 	}
 	defer from.Close()
 	for _, log := range []string{file + "-wal", file + "-journal"} {
-		if fileSize(log) > 0 {
+		if datafile.FileSize(log) > 0 {
 			return fmt.Errorf("restore: part of %s is in its log %s: it is no backup but a database that was not closed; copy it with \"tidewaiter backup\" and restore the copy", file, log)
 		}
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
-	if err := checkTrusted(dir); err != nil {
+	if err := datafile.CheckTrusted(dir); err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
-	owned, err := lock(dir)
+	owned, err := datafile.Lock(dir)
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
-	defer owned.close()
-	path := filepath.Join(dir, FileName)
+	defer owned.Close()
+	path := filepath.Join(dir, datafile.FileName)
 	for _, f := range []string{path, path + "-wal", path + "-journal"} { // SQLite would apply a log that is left to the new file
 		if _, err := os.Lstat(f); err == nil {
 			return fmt.Errorf("restore: %s has a database: move %s* away, or use another directory", dir, path)
 		}
 	}
-	mark, last, err := openMark(dir, slog.Default())
+	mark, last, err := datafile.OpenMark(dir, slog.Default())
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
-	defer mark.close()
-	tmp, err := newPartial(dir)
+	defer mark.Close()
+	tmp, err := datafile.NewPartial(dir)
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
-	defer tmp.remove()
-	var corrupt *CorruptError
-	var foreign *ForeignError
-	rev, err := restoreInto(ctx, from, tmp.dir, last)
+	defer tmp.Remove()
+	var corrupt *datafile.CorruptError
+	var foreign *datafile.ForeignError
+	rev, err := restoreInto(ctx, from, tmp.Dir, last)
 	if errors.As(err, &corrupt) { // the error names the copy
 		return fmt.Errorf("restore from %s: it is damaged (%s): take another backup", file, corrupt.Detail)
 	} else if errors.As(err, &foreign) {
@@ -197,11 +199,11 @@ func Restore(ctx context.Context, file, dir string) (err error) {
 	} else if err != nil {
 		return fmt.Errorf("restore from %s: %w", file, err)
 	}
-	mark.set(rev)
-	if err := mark.f.Sync(); err != nil {
+	mark.Set(rev)
+	if err := mark.Sync(); err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
-	if err := os.Rename(filepath.Join(tmp.dir, FileName), path); err != nil {
+	if err := os.Rename(filepath.Join(tmp.Dir, datafile.FileName), path); err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
 	return syncDir(dir)
@@ -210,7 +212,7 @@ func Restore(ctx context.Context, file, dir string) (err error) {
 // restoreInto copies the backup into an empty directory, checks it and begins a new
 // life above revision last. It returns the revision where that begins.
 func restoreInto(ctx context.Context, backup io.Reader, tmp string, last int64) (rev int64, err error) {
-	copied := filepath.Join(tmp, FileName)
+	copied := filepath.Join(tmp, datafile.FileName)
 	// As plain bytes: opening the backup with SQLite would leave files beside it.
 	if err := copyTo(copied, backup); err != nil {
 		return 0, err
@@ -218,21 +220,21 @@ func restoreInto(ctx context.Context, backup io.Reader, tmp string, last int64) 
 	if err := Check(ctx, tmp); err != nil {
 		return 0, err
 	}
-	c, err := openConn(copied, writerPragmas...)
+	c, err := sqlite.Open(copied, datafile.WriterPragmas...)
 	if err != nil {
 		return 0, err
 	}
-	defer c.close()
-	if err := migrate(c, copied, migrations); err != nil {
+	defer c.Close()
+	if err := datafile.Migrate(c, copied, datafile.Migrations); err != nil {
 		return 0, err
 	}
-	if err := declareViews(c, nil); err != nil { // the server that opens it has its own
+	if err := datafile.DeclareViews(c, nil); err != nil { // the server that opens it has its own
 		return 0, err
 	}
-	if rev, err = beginLife(c, copied, last, time.Now()); err != nil {
+	if rev, err = datafile.BeginLife(c, copied, last, time.Now()); err != nil {
 		return 0, err
 	}
-	return rev, c.run("PRAGMA wal_checkpoint(TRUNCATE)") // the one file is all there is to move
+	return rev, c.Run("PRAGMA wal_checkpoint(TRUNCATE)") // the one file is all there is to move
 }
 
 // copyTo writes what is read to a new file.

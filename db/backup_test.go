@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/db/trusted"
 )
@@ -138,11 +139,11 @@ func TestRestoreRefuses(t *testing.T) {
 		return f
 	}
 	flipped := bytes.Replace(content, []byte("xxxxxxxx"), []byte("xxxyxxxx"), 1)
-	newer := filepath.Join(t.TempDir(), db.FileName)
-	if err := db.Migrate(newer, append(append([]string{}, db.Migrations...), "CREATE TABLE future (x);")); err != nil {
+	newer := filepath.Join(t.TempDir(), datafile.FileName)
+	if err := db.Migrate(newer, append(append([]string{}, datafile.Migrations...), "CREATE TABLE future (x);")); err != nil {
 		t.Fatal(err)
 	}
-	foreign := filepath.Join(t.TempDir(), db.FileName)
+	foreign := filepath.Join(t.TempDir(), datafile.FileName)
 	if err := db.Migrate(foreign, []string{"CREATE TABLE other (x);"}); err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +247,7 @@ func TestRestoreBesideALog(t *testing.T) {
 		t.Fatal(err)
 	}
 	to := t.TempDir()
-	if err := os.WriteFile(filepath.Join(to, db.FileName+"-wal"), log, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(to, datafile.FileName+"-wal"), log, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := db.Restore(t.Context(), backup, to); err == nil || !strings.Contains(err.Error(), "has a database") {
@@ -280,13 +281,13 @@ func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 // A look at what is not a database says so, and names the file.
 func TestStatsOfDamage(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, db.FileName), bytes.Repeat([]byte("no database "), 1000), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, datafile.FileName), bytes.Repeat([]byte("no database "), 1000), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	_, err := db.ReadStats(t.Context(), dir)
 	for _, err := range []error{err, db.Check(t.Context(), dir), db.Backup(t.Context(), dir, filepath.Join(t.TempDir(), "x.db"))} {
-		var corrupt *db.CorruptError
-		if !errors.As(err, &corrupt) || corrupt.Path != filepath.Join(dir, db.FileName) {
+		var corrupt *datafile.CorruptError
+		if !errors.As(err, &corrupt) || corrupt.Path != filepath.Join(dir, datafile.FileName) {
 			t.Errorf("%v, want a *CorruptError", err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/trusted"
 )
 
@@ -93,7 +94,7 @@ func (d *DB) nextBackup(o BackupOptions) time.Duration {
 		return 0
 	}
 	d.metrics.backups.last.Store(at.Unix())
-	d.metrics.backups.bytes.Store(fileSize(filepath.Join(o.Dir, newest)))
+	d.metrics.backups.bytes.Store(datafile.FileSize(filepath.Join(o.Dir, newest)))
 	return o.Every - d.clock.Now().Sub(at)
 }
 
@@ -107,7 +108,7 @@ func (d *DB) backUp(ctx context.Context, o BackupOptions) error {
 	if err := backup(ctx, d.dir, file, func(dir string) error { return Check(ctx, dir) }); err != nil {
 		return err
 	}
-	size := fileSize(file)
+	size := datafile.FileSize(file)
 	d.metrics.backups.last.Store(start.Unix())
 	d.metrics.backups.bytes.Store(size)
 	d.log.Info("backed up and checked", "file", file, "bytes", size)

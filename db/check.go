@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"path/filepath"
 	"strings"
 )
@@ -14,21 +15,21 @@ import (
 // directory's totals true. A fault gives *CorruptError. It reads the whole file,
 // until ctx is done.
 func Check(ctx context.Context, dir string) error {
-	path := filepath.Join(dir, FileName)
-	c, err := openToRead(ctx, dir)
+	path := filepath.Join(dir, datafile.FileName)
+	c, err := datafile.OpenToRead(ctx, dir)
 	if err != nil {
 		return err
 	}
-	defer c.close()
-	faults, err := c.faults("integrity_check", 20)
+	defer c.Close()
+	faults, err := c.Faults("integrity_check", 20)
 	if err != nil {
-		return nameFile(path, err)
+		return datafile.NameFile(path, err)
 	}
 	if len(faults) > 0 { // the checks below would read through the damage
-		if err := deviceError(path, errors.New(faults[0])); err != nil {
+		if err := datafile.DeviceError(path, errors.New(faults[0])); err != nil {
 			return err
 		}
-		return &CorruptError{Path: path, Detail: strings.Join(faults, "; ")}
+		return &datafile.CorruptError{Path: path, Detail: strings.Join(faults, "; ")}
 	}
 	for _, q := range []struct{ what, sql string }{
 		{"revisions without contents", "SELECT count(*) FROM revisions r WHERE until IS NOT rev AND NOT EXISTS (SELECT 1 FROM contents c WHERE c.rev = r.rev)"},
@@ -40,16 +41,16 @@ func Check(ctx context.Context, dir string) error {
 			SELECT rtrim(key, replace(key, '/', '')) AS dir, count(*), sum(size) FROM revisions WHERE until IS NULL GROUP BY 1)`},
 		{"index entries without revision", "SELECT count(*) FROM index_entries e WHERE NOT EXISTS (SELECT 1 FROM revisions r WHERE r.rev = e.rev)"},
 	} {
-		n, _, err := c.first(q.sql)
+		n, _, err := c.First(q.sql)
 		if err != nil {
-			return nameFile(path, err)
+			return datafile.NameFile(path, err)
 		}
 		if n != 0 {
 			faults = append(faults, fmt.Sprintf("%d %s", n, q.what))
 		}
 	}
 	damaged := 0
-	err = c.each(func(row []driver.Value) error {
+	err = c.Each(func(row []driver.Value) error {
 		value, _ := row[2].([]byte)
 		if row[1] != checksum(row[0].(string), value) {
 			damaged++
@@ -60,10 +61,10 @@ func Check(ctx context.Context, dir string) error {
 		return nil
 	}, "SELECT r.key, c.sum, c.value FROM contents c JOIN revisions r ON r.rev = c.rev")
 	if err != nil {
-		return nameFile(path, err)
+		return datafile.NameFile(path, err)
 	}
 	if len(faults) > 0 {
-		return &CorruptError{Path: path, Detail: strings.Join(faults, "; ")}
+		return &datafile.CorruptError{Path: path, Detail: strings.Join(faults, "; ")}
 	}
 	return nil
 }

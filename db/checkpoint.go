@@ -1,6 +1,10 @@
 package db
 
-import "database/sql/driver"
+import (
+	"database/sql/driver"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
+	"github.com/tidewaiter/tidewaiter/db/sqlite"
+)
 
 // checkpointPages written to the log since the last checkpoint start the next: 8 MiB. A
 // variable for benchmarks.
@@ -13,9 +17,9 @@ var walLimit int64 = 64 << 20
 // checkpointLoop copies the log into the database file beside the writer. Otherwise the
 // writer would do so within a commit, and hold up all writers for tens of milliseconds at a
 // time.
-func (d *DB) checkpointLoop(c *conn) {
+func (d *DB) checkpointLoop(c *sqlite.Conn) {
 	defer d.wg.Done()
-	defer c.close()
+	defer c.Close()
 	for {
 		select {
 		case <-d.stop:
@@ -38,7 +42,7 @@ func (d *DB) checkpointLoop(c *conn) {
 // many of them are copied, since a small value can change as many as a large one.
 func (t *tx) grown() {
 	var behind int64 // bytes that are not copied
-	err := t.c.each(func(row []driver.Value) error {
+	err := t.c.Each(func(row []driver.Value) error {
 		pages, copied := row[1].(int64), row[2].(int64)
 		if pages < t.logPages { // begun again at its front
 			t.logPages = 0
@@ -79,17 +83,17 @@ func (t *tx) copyLog() bool {
 // Excessively Large WAL Files". Another program that reads for long, or a
 // backup, can prevent it; the next attempt then waits for as much growth again.
 func (d *DB) boundLog() error {
-	size := fileSize(d.path + "-wal")
+	size := datafile.FileSize(d.path + "-wal")
 	if size <= d.logBound {
 		return nil
 	}
 	busy := false
 	err := d.alone(func() error {
-		c, err := openConn(d.path, "busy_timeout=100") // ms: nobody can write meanwhile
+		c, err := sqlite.Open(d.path, "busy_timeout=100") // ms: nobody can write meanwhile
 		if err != nil {
 			return err
 		}
-		defer c.close()
+		defer c.Close()
 		busy, err = checkpoint(c, "TRUNCATE")
 		return err
 	})
@@ -125,8 +129,8 @@ func (d *DB) alone(fn func() error) error {
 }
 
 // checkpoint runs a checkpoint. busy: it could not be finished.
-func checkpoint(c *conn, mode string) (busy bool, err error) {
-	err = c.each(func(row []driver.Value) error {
+func checkpoint(c *sqlite.Conn, mode string) (busy bool, err error) {
+	err = c.Each(func(row []driver.Value) error {
 		busy = row[0] != int64(0)
 		return nil
 	}, "PRAGMA wal_checkpoint("+mode+")")

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
+	"github.com/tidewaiter/tidewaiter/db/sqlite"
 	"sync"
 	"time"
 )
@@ -73,7 +75,7 @@ func (d *DB) enqueue(ctx context.Context, fn func(*tx) error, whole bool) error 
 }
 
 // commitLoop owns the writing connection.
-func (d *DB) commitLoop(c *conn) {
+func (d *DB) commitLoop(c *sqlite.Conn) {
 	defer d.wg.Done()
 	w := &tx{db: d, c: c}
 	batch := make([]*request, 0, maxBatch)
@@ -85,7 +87,7 @@ func (d *DB) commitLoop(c *conn) {
 			fn()
 			continue
 		case <-d.stop:
-			d.closeErr = c.close()
+			d.closeErr = c.Close()
 			close(d.writerDone)
 			return
 		}
@@ -147,7 +149,7 @@ func (d *DB) tryBatch(w *tx, batch []*request, more bool) (_ []*request, err err
 		w.rollback()
 		d.metrics.commitFailures.Inc()
 		err = d.translate(err)
-		var unavailable *UnavailableError
+		var unavailable *datafile.UnavailableError
 		if errors.As(err, &unavailable) {
 			d.failing.Store(unavailable)
 		}
@@ -159,7 +161,7 @@ func (d *DB) tryBatch(w *tx, batch []*request, more bool) (_ []*request, err err
 // tx is the transaction under way, seen by the closures of write.
 type tx struct {
 	db *DB
-	c  *conn
+	c  *sqlite.Conn
 	// now is the time of everything in the transaction, in Unix milliseconds.
 	now    int64
 	base   int64 // last revision before the transaction
@@ -185,7 +187,7 @@ func (t *tx) begin() error {
 	t.rev = t.base
 	t.bytes = 0
 	t.events, t.deltas, t.after = nil, t.deltas[:0], nil
-	if _, err := t.c.exec("BEGIN IMMEDIATE"); err != nil {
+	if _, err := t.c.Exec("BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
 	return t.checkSpace()
@@ -205,7 +207,7 @@ func (t *tx) run(r *request) (err, fatal error) {
 		return err, nil
 	}
 	rev, events, deltas, after := t.rev, len(t.events), len(t.deltas), len(t.after)
-	if _, err := t.c.exec("SAVEPOINT writer"); err != nil {
+	if _, err := t.c.Exec("SAVEPOINT writer"); err != nil {
 		return nil, err
 	}
 	if err = r.fn(t); err != nil {
@@ -213,28 +215,28 @@ func (t *tx) run(r *request) (err, fatal error) {
 			return nil, err // SQLite may have rolled everything back itself
 		}
 		t.rev, t.events, t.deltas, t.after = rev, t.events[:events], t.deltas[:deltas], t.after[:after]
-		if _, rerr := t.c.exec("ROLLBACK TO writer"); rerr != nil {
+		if _, rerr := t.c.Exec("ROLLBACK TO writer"); rerr != nil {
 			return nil, rerr
 		}
 	}
-	_, fatal = t.c.exec("RELEASE writer")
+	_, fatal = t.c.Exec("RELEASE writer")
 	return err, fatal
 }
 
 func (t *tx) commit() error {
 	if t.rev != t.base {
-		if _, err := t.c.exec("UPDATE meta SET value = ? WHERE name = 'revision'", t.rev); err != nil {
+		if _, err := t.c.Exec("UPDATE meta SET value = ? WHERE name = 'revision'", t.rev); err != nil {
 			return err
 		}
 	}
 	if err := t.applyDeltas(); err != nil {
 		return err
 	}
-	if _, err := t.c.exec("COMMIT"); err != nil {
+	if _, err := t.c.Exec("COMMIT"); err != nil {
 		return err
 	}
 	if t.rev != t.base { // nothing may have been written
-		t.db.mark.set(t.rev)
+		t.db.mark.Set(t.rev)
 		t.db.failing.Store(nil)
 	}
 	t.grown()
@@ -250,8 +252,8 @@ func (t *tx) commit() error {
 // rollback undoes the transaction. SQLite may have done so by itself (after
 // SQLITE_FULL or SQLITE_IOERR), in which case there is nothing to roll back.
 func (t *tx) rollback() {
-	if !t.c.raw.AutoCommit() {
-		if _, err := t.c.exec("ROLLBACK"); err != nil {
+	if !t.c.Raw.AutoCommit() {
+		if _, err := t.c.Exec("ROLLBACK"); err != nil {
 			t.db.log.Error("rolling back a failed commit", "err", err)
 		}
 	}
@@ -271,12 +273,12 @@ func (t *tx) applyDeltas() error {
 		sums[d.dir] = s
 	}
 	for dir, s := range sums {
-		if _, err := t.c.exec(`INSERT INTO directories VALUES (?1, ?2, ?3)
+		if _, err := t.c.Exec(`INSERT INTO directories VALUES (?1, ?2, ?3)
 			ON CONFLICT (dir) DO UPDATE SET objects = objects + ?2, bytes = bytes + ?3`, dir, s.objects, s.bytes); err != nil {
 			return fmt.Errorf("count %s: %w", dir, err)
 		}
 		if s.objects < 0 {
-			if _, err := t.c.exec("DELETE FROM directories WHERE dir = ? AND objects = 0", dir); err != nil {
+			if _, err := t.c.Exec("DELETE FROM directories WHERE dir = ? AND objects = 0", dir); err != nil {
 				return err
 			}
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql/driver"
 	"fmt"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
+	"github.com/tidewaiter/tidewaiter/db/sqlite"
 	"time"
 )
 
@@ -44,7 +46,7 @@ func (d *DB) compactStep(ctx context.Context, to int64, from, until time.Time) (
 	all := from.IsZero()
 	err = d.write(ctx, func(t *tx) error {
 		start := time.Now()
-		swept, _, err := t.c.first("SELECT value FROM meta WHERE name = 'swept'")
+		swept, _, err := t.c.First("SELECT value FROM meta WHERE name = 'swept'")
 		if err != nil {
 			return err
 		}
@@ -55,9 +57,9 @@ func (d *DB) compactStep(ctx context.Context, to int64, from, until time.Time) (
 			deletion  bool
 		}
 		var changes []change
-		err = t.c.each(func(row []driver.Value) error {
+		err = t.c.Each(func(row []driver.Value) error {
 			if at := time.UnixMilli(row[3].(int64)); !all && at.After(from) && !at.After(until) {
-				return errStop
+				return sqlite.ErrStop
 			}
 			changes = append(changes, change{row[0].(int64), row[1].(int64), row[2].(int64) != 0})
 			return nil
@@ -92,11 +94,11 @@ func (d *DB) compactStep(ctx context.Context, to int64, from, until time.Time) (
 		if reached <= swept {
 			return nil
 		}
-		if _, err := t.c.exec("UPDATE meta SET value = ? WHERE name = 'swept'", reached); err != nil {
+		if _, err := t.c.Exec("UPDATE meta SET value = ? WHERE name = 'swept'", reached); err != nil {
 			return err
 		}
 		compacted := max(reached, d.compacted.Load())
-		if _, err := t.c.exec("UPDATE meta SET value = ? WHERE name = 'compacted'", compacted); err != nil {
+		if _, err := t.c.Exec("UPDATE meta SET value = ? WHERE name = 'compacted'", compacted); err != nil {
 			return err
 		}
 		// Before the commit, so that no reader sees rows missing from a revision
@@ -112,7 +114,7 @@ func (d *DB) compactStep(ctx context.Context, to int64, from, until time.Time) (
 func (t *tx) remove(rev int64) error {
 	var key string
 	var packed []byte
-	err := t.c.each(func(row []driver.Value) error {
+	err := t.c.Each(func(row []driver.Value) error {
 		key, _ = row[0].(string)
 		packed, _ = row[1].([]byte)
 		return nil
@@ -120,15 +122,15 @@ func (t *tx) remove(rev int64) error {
 	if err != nil {
 		return err
 	}
-	if _, err := t.c.exec("DELETE FROM contents WHERE rev = ?", rev); err != nil {
+	if _, err := t.c.Exec("DELETE FROM contents WHERE rev = ?", rev); err != nil {
 		return err
 	}
 	entries, err := unpackIndexed(packed)
 	if err != nil {
-		return &CorruptError{Path: t.db.path, Detail: fmt.Sprintf("revision %d of %s: %v", rev, key, err), Err: err}
+		return &datafile.CorruptError{Path: t.db.path, Detail: fmt.Sprintf("revision %d of %s: %v", rev, key, err), Err: err}
 	}
 	for _, e := range entries {
-		if _, err := t.c.exec("DELETE FROM index_entries WHERE id = ? AND value = ? AND rev = ?", e.id, e.value, rev); err != nil {
+		if _, err := t.c.Exec("DELETE FROM index_entries WHERE id = ? AND value = ? AND rev = ?", e.id, e.value, rev); err != nil {
 			return err
 		}
 	}

@@ -3,6 +3,7 @@ package db
 import (
 	"container/list"
 	"fmt"
+	"github.com/tidewaiter/tidewaiter/db/sqlite"
 	"strings"
 	"sync"
 )
@@ -62,14 +63,14 @@ func (p *pageCounts) put(k pageKey, remaining int64) {
 // for the count or it is known. It also notices missing keys: SQLite may read on over
 // damaged pages of an index as if nothing were wrong. If o asks for the newest revision,
 // remaining runs in the transaction that read p.
-func (d *DB) remaining(c *conn, o RangeOptions, p Page) (int64, error) {
+func (d *DB) remaining(c *sqlite.Conn, o RangeOptions, p Page) (int64, error) {
 	end := prefixEnd(o.Prefix)
 	first := o.From <= o.Prefix
 	var left int64
 	var known bool
 	switch {
 	case first && o.Rev == 0 && strings.HasSuffix(o.Prefix, "/"):
-		n, _, err := c.first("SELECT sum(objects) FROM directories WHERE dir >= ? AND dir < ?", o.Prefix, end)
+		n, _, err := c.First("SELECT sum(objects) FROM directories WHERE dir >= ? AND dir < ?", o.Prefix, end)
 		if err != nil {
 			return 0, err
 		}
@@ -92,7 +93,7 @@ func (d *DB) remaining(c *conn, o RangeOptions, p Page) (int64, error) {
 	next := p.KVs[len(p.KVs)-1].Key + "\x00"
 	if !known {
 		var err error
-		left, _, err = c.first(`SELECT
+		left, _, err = c.First(`SELECT
 			(SELECT count(*) FROM revisions INDEXED BY live WHERE until IS NULL AND key >= ?1 AND key < ?2 AND rev <= ?3) +
 			(SELECT count(*) FROM revisions INDEXED BY history WHERE until > ?3 AND key >= ?1 AND key < ?2 AND rev <= ?3)`,
 			next, end, p.Rev)

@@ -3,6 +3,8 @@ package db
 import (
 	"database/sql/driver"
 	"fmt"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
+	"github.com/tidewaiter/tidewaiter/db/sqlite"
 	"hash/crc32"
 	"strings"
 	"sync"
@@ -35,7 +37,7 @@ type diagnosis struct {
 	done   chan struct{} // closed when the look has ended; nil before the first
 	began  time.Time
 	detail string
-	device error // of deviceError
+	device error // of DeviceError
 }
 
 const (
@@ -73,7 +75,7 @@ func (d *DB) diagnose(met error) (detail string, device error, known bool) {
 
 func (d *DB) lookOver(met error, done chan struct{}) {
 	defer close(done)
-	device := deviceError(d.path, met)
+	device := datafile.DeviceError(d.path, met)
 	if device != nil {
 		d.log.Error("the database file cannot be read", "file", d.path, "met", met, "err", device,
 			"do", "look at the system's log for errors of the device; copy the file from it as soon as it can be read")
@@ -110,22 +112,10 @@ func isClosed(done chan struct{}) bool {
 
 // quickCheck returns the first faults in the structure of the file.
 func quickCheck(path string) (faults []string, err error) {
-	c, err := openConn(path, readerPragmas...)
+	c, err := sqlite.Open(path, datafile.ReaderPragmas...)
 	if err != nil {
 		return nil, err
 	}
-	defer c.close()
-	return c.faults("quick_check", 5)
-}
-
-// faults returns what a check finds, with the pages where it is, at most limit. See
-// https://sqlite.org/pragma.html#pragma_integrity_check and #pragma_quick_check.
-func (c *conn) faults(check string, limit int) (faults []string, err error) {
-	err = c.each(func(row []driver.Value) error {
-		if s := fmt.Sprint(row[0]); s != "ok" {
-			faults = append(faults, s)
-		}
-		return nil
-	}, fmt.Sprintf("PRAGMA %s(%d)", check, limit))
-	return faults, err
+	defer c.Close()
+	return c.Faults("quick_check", 5)
 }

@@ -4,19 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
+	"github.com/tidewaiter/tidewaiter/db/sqlite"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 )
-
-// FileName is the database's file in the data directory; SQLite keeps
-// "-wal" and "-shm" files beside it while it is open.
-const FileName = "tidewaiter.db"
 
 // Clock tells the time; k8s.io/utils/clock.Clock and its fakes satisfy it.
 type Clock interface {
@@ -48,7 +45,7 @@ type Options struct {
 	// of the same size. Default 8 MiB.
 	FeedBytes int64
 	// Views are the SQL views kept in the file for people and tools, see View.
-	Views []View
+	Views []datafile.View
 	// MaxPageCount limits the file to that many pages of 4 KiB (SQLite's
 	// max_page_count); 0 means no limit. Writes past it fail with *UnavailableError.
 	MaxPageCount int64
@@ -90,10 +87,10 @@ type DB struct {
 	path  string
 	log   *slog.Logger
 	clock Clock
-	lock  *dirLock
-	mark  *mark
+	lock  *datafile.Ownership
+	mark  *datafile.Mark
 
-	readers   chan *conn
+	readers   chan *sqlite.Conn
 	queue     chan *request
 	announced announcements
 	feed      *feed
@@ -111,7 +108,7 @@ type DB struct {
 	diagnosis diagnosis
 	metrics   *metrics
 	space     *space
-	failing   atomic.Pointer[UnavailableError] // the last commit failed; see WriteFault
+	failing   atomic.Pointer[datafile.UnavailableError] // the last commit failed; see WriteFault
 
 	checkpoint    chan struct{} // the log has grown, see checkpointLoop
 	checkpointing sync.Mutex    // SQLite refuses a second checkpoint at a time
@@ -137,7 +134,7 @@ func Open(opts Options) (*DB, error) {
 	}
 	for {
 		d, err := open(opts)
-		var unavailable *UnavailableError
+		var unavailable *datafile.UnavailableError
 		if !errors.As(err, &unavailable) || !newSpace(opts).release() {
 			return d, err
 		}
@@ -149,17 +146,17 @@ func open(opts Options) (_ *DB, err error) {
 	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	if err := checkTrusted(opts.Dir); err != nil {
+	if err := datafile.CheckTrusted(opts.Dir); err != nil {
 		return nil, err
 	}
-	owned, err := lock(opts.Dir)
+	owned, err := datafile.Lock(opts.Dir)
 	if err != nil {
 		return nil, err
 	}
 	d := &DB{
 		opts:     opts,
 		dir:      opts.Dir,
-		path:     filepath.Join(opts.Dir, FileName),
+		path:     filepath.Join(opts.Dir, datafile.FileName),
 		log:      opts.Logger,
 		clock:    opts.Clock,
 		lock:     owned,
@@ -181,31 +178,31 @@ func open(opts Options) (_ *DB, err error) {
 			err = d.translate(err)
 			d.closeReaders()
 			if d.mark != nil {
-				d.mark.close()
+				d.mark.Close()
 			}
-			owned.close()
+			owned.Close()
 		}
 	}()
 
-	if err := removePartials(opts.Dir); err != nil {
+	if err := datafile.RemovePartials(opts.Dir); err != nil {
 		return nil, err
 	}
-	if err := createPrivate(d.path); err != nil {
+	if err := datafile.CreatePrivate(d.path); err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	if err := checkLog(d.path); err != nil {
+	if err := datafile.CheckLog(d.path); err != nil {
 		return nil, err
 	}
-	if err := checkSchema(background, d.path); err != nil {
-		return nil, nameFile(d.path, err)
+	if err := datafile.CheckSchema(context.Background(), d.path); err != nil {
+		return nil, datafile.NameFile(d.path, err)
 	}
-	writer, err := openWriter(d.path)
+	writer, err := datafile.OpenWriter(d.path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			writer.close()
+			writer.Close()
 		}
 	}()
 	if err := d.prepareFile(writer); err != nil {
@@ -217,7 +214,7 @@ func open(opts Options) (_ *DB, err error) {
 	d.feed = newFeed(d.revision.Load(), opts.FeedBytes)
 	d.replay = newReplay(opts.FeedBytes)
 
-	checkpointer, err := openConn(d.path)
+	checkpointer, err := sqlite.Open(d.path)
 	if err != nil {
 		return nil, err
 	}
@@ -229,93 +226,52 @@ func open(opts Options) (_ *DB, err error) {
 	go d.checkpointLoop(checkpointer)
 	go d.maintain()
 	d.wg.Go(func() {
-		if err := d.learnLiveKeys(background); err != nil && !errors.Is(err, ErrClosed) {
+		if err := d.learnLiveKeys(context.Background()); err != nil && !errors.Is(err, ErrClosed) {
 			d.log.Error("which keys are there could not be read from the table: damage to their index may be noticed later", "file", d.path, "err", err)
 		}
 	})
 	return d, nil
 }
 
-// The pragmas, with their reasons:
-//   - auto_vacuum before the first table, so that freed pages can be given back
-//     to the file system in steps (https://sqlite.org/pragma.html#pragma_auto_vacuum),
-//     and only then: each time it is set it is written;
-//   - WAL lets readers go on while the writer commits; FULL makes every commit
-//     wait for the log's fsync, so that an acknowledged write survives power loss;
-//   - wal_autocheckpoint, in pages, is the writer's own checkpoint; it finds
-//     little to do, see checkpointLoop;
-//   - cache_size is per connection, in KiB when negative. No mmap: its pages
-//     would count as the process's memory and a failing disk would be SIGBUS.
-var (
-	writerPragmas = []string{"journal_mode=WAL", "synchronous=FULL", "foreign_keys=OFF",
-		"cache_size=-16384", "wal_autocheckpoint=12000", "journal_size_limit=67108864"}
-	readerPragmas = []string{"query_only=ON", "cache_size=-4096"}
-)
-
-// openWriter opens a connection that writes. It writes nothing to a database that
-// has been set up, so that one can be opened and read on a full disk.
-func openWriter(path string) (*conn, error) {
-	c, err := openConn(path)
-	if err != nil {
-		return nil, err
-	}
-	const incremental = 2
-	mode, _, err := c.first("PRAGMA auto_vacuum")
-	pragmas := writerPragmas
-	if mode != incremental {
-		pragmas = append([]string{"auto_vacuum=INCREMENTAL"}, pragmas...)
-	}
-	for _, p := range pragmas {
-		if err == nil {
-			err = c.run("PRAGMA " + p)
-		}
-	}
-	if err != nil {
-		c.close()
-		return nil, fmt.Errorf("open %s: %w", path, err)
-	}
-	return c, nil
-}
-
 // prepareFile migrates the schema, declares the views and reads where the
 // store stands.
-func (d *DB) prepareFile(c *conn) error {
-	if err := migrate(c, d.path, migrations); err != nil {
+func (d *DB) prepareFile(c *sqlite.Conn) error {
+	if err := datafile.Migrate(c, d.path, datafile.Migrations); err != nil {
 		return err
 	}
 	if d.opts.MaxPageCount > 0 {
-		if err := c.run(fmt.Sprintf("PRAGMA max_page_count=%d", d.opts.MaxPageCount)); err != nil {
+		if err := c.Run(fmt.Sprintf("PRAGMA max_page_count=%d", d.opts.MaxPageCount)); err != nil {
 			return err
 		}
 	}
-	if err := declareViews(c, d.opts.Views); err != nil {
+	if err := datafile.DeclareViews(c, d.opts.Views); err != nil {
 		return err
 	}
 	if err := d.noticeLoss(c); err != nil {
 		return err
 	}
 	for name, dst := range map[string]*atomic.Int64{"revision": &d.revision, "compacted": &d.compacted} {
-		n, err := readMeta(c, d.path, name)
+		n, err := datafile.ReadMeta(c, d.path, name)
 		if err != nil {
 			return err
 		}
 		dst.Store(n)
 	}
-	d.mark.set(d.revision.Load())
+	d.mark.Set(d.revision.Load())
 	return nil
 }
 
 // noticeLoss opens the mark, and begins a new life if the database is behind it.
-func (d *DB) noticeLoss(c *conn) error {
-	have, err := readMeta(c, d.path, "revision")
+func (d *DB) noticeLoss(c *sqlite.Conn) error {
+	have, err := datafile.ReadMeta(c, d.path, "revision")
 	if err != nil {
 		return err
 	}
 	var last int64
-	if d.mark, last, err = openMark(d.dir, d.log); err != nil || last <= have {
+	if d.mark, last, err = datafile.OpenMark(d.dir, d.log); err != nil || last <= have {
 		return err
 	}
-	rev, err := beginLife(c, d.path, last, d.clock.Now())
+	rev, err := datafile.BeginLife(c, d.path, last, d.clock.Now())
 	if err != nil {
 		return err
 	}
@@ -326,9 +282,9 @@ func (d *DB) noticeLoss(c *conn) error {
 }
 
 func (d *DB) openReaders() error {
-	d.readers = make(chan *conn, d.opts.Readers)
+	d.readers = make(chan *sqlite.Conn, d.opts.Readers)
 	for range d.opts.Readers {
-		c, err := openConn(d.path, readerPragmas...)
+		c, err := sqlite.Open(d.path, datafile.ReaderPragmas...)
 		if err != nil {
 			return err
 		}
@@ -345,7 +301,7 @@ func (d *DB) Close() error {
 		d.feed.close()
 		d.wg.Wait()
 		d.closeReaders()
-		d.closeErr = errors.Join(d.closeErr, d.mark.close(), d.lock.close())
+		d.closeErr = errors.Join(d.closeErr, d.mark.Close(), d.lock.Close())
 	})
 	return d.closeErr
 }
@@ -355,12 +311,12 @@ func (d *DB) closeReaders() {
 	for range cap(d.readers) {
 		select {
 		case c := <-d.readers:
-			c.close()
+			c.Close()
 		default:
 			if d.feed == nil { // Open failed half-way
 				return
 			}
-			(<-d.readers).close()
+			(<-d.readers).Close()
 		}
 	}
 }
@@ -375,8 +331,8 @@ func (d *DB) CompactedRevision() int64 { return d.compacted.Load() }
 // read runs fn with a read connection. fn keeps it for a bounded time: a
 // statement or two over a bounded number of rows. When ctx is done its queries
 // end, whatever they read: a damaged or crafted tree may have no end.
-func (d *DB) read(ctx context.Context, fn func(*conn) error) error {
-	var c *conn
+func (d *DB) read(ctx context.Context, fn func(*sqlite.Conn) error) error {
+	var c *sqlite.Conn
 	select {
 	case c = <-d.readers:
 	default:
@@ -395,26 +351,26 @@ func (d *DB) read(ctx context.Context, fn func(*conn) error) error {
 	default:
 	}
 	defer since(d.metrics.read, time.Now())
-	c.ctx = ctx
+	c.Ctx = ctx
 	err := fn(c)
-	c.ctx = nil
+	c.Ctx = nil
 	return d.translate(err)
 }
 
 // snapshot runs fn inside a read transaction, in which every statement sees
 // the same state of the file.
-func (d *DB) snapshot(ctx context.Context, fn func(*conn) error) error {
-	return d.read(ctx, func(c *conn) error {
-		if _, err := c.exec("BEGIN"); err != nil {
+func (d *DB) snapshot(ctx context.Context, fn func(*sqlite.Conn) error) error {
+	return d.read(ctx, func(c *sqlite.Conn) error {
+		if _, err := c.Exec("BEGIN"); err != nil {
 			return err
 		}
 		err := fn(c)
 		if err == nil {
-			_, err = c.exec("COMMIT")
+			_, err = c.Exec("COMMIT")
 		}
-		if !c.raw.AutoCommit() {
+		if !c.Raw.AutoCommit() {
 			// After damage SQLite refuses a COMMIT, and the connection would stay in the past.
-			_, rerr := c.exec("ROLLBACK")
+			_, rerr := c.Exec("ROLLBACK")
 			err = errors.Join(err, rerr)
 		}
 		return err
@@ -423,14 +379,3 @@ func (d *DB) snapshot(ctx context.Context, fn func(*conn) error) error {
 
 // Path is the database's file.
 func (d *DB) Path() string { return d.path }
-
-// createPrivate makes sure that the file exists, readable by its owner alone.
-// SQLite creates files with the process's umask, and its "-wal" and "-shm" files
-// with the mode of the database's.
-func createPrivate(path string) error {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return err
-	}
-	return f.Close()
-}

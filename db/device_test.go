@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 )
 
 // TestReadError has the system answer EIO to every read of the file, which SQLite
@@ -38,7 +39,7 @@ func TestReadError(t *testing.T) {
 	}
 	defer d.Close()
 	put(t, d, "/b/0", 0, "v") // from now on SQLite takes the file's size from the log
-	path := filepath.Join(dir, db.FileName)
+	path := filepath.Join(dir, datafile.FileName)
 
 	// A read of a process's own memory at an address where it has none is EIO. Both those
 	// who have the file open and those who open it now get that in its place.
@@ -99,7 +100,7 @@ func TestReadError(t *testing.T) {
 	}
 	checkDevice := func(what string, err error) {
 		t.Helper()
-		var unavailable *db.UnavailableError
+		var unavailable *datafile.UnavailableError
 		if !errors.As(err, &unavailable) || strings.Contains(err.Error(), "backup") || !strings.Contains(err.Error(), "device") {
 			t.Errorf("%s of a file that cannot be read: %v, want an *UnavailableError that names the device, and no backup", what, err)
 		}

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tidewaiter/tidewaiter/db/datafile"
+	"github.com/tidewaiter/tidewaiter/db/sqlite"
 )
 
 // Tx is tx for tests outside the package.
@@ -23,14 +26,14 @@ func (t *Tx) PutTx(key string, expect int64, value []byte) (int64, error) {
 
 // ExecSQL runs any SQL on the writing connection.
 func (t *Tx) ExecSQL(sql string) error {
-	_, err := t.c.raw.ExecContext(background, sql, nil)
+	_, err := t.c.Raw.ExecContext(context.Background(), sql, nil)
 	return err
 }
 
 // QueryInt reads one integer.
 func (d *DB) QueryInt(sql string, args ...any) (n int64, err error) {
-	err = d.read(background, func(c *conn) error {
-		n, _, err = c.first(sql, args...)
+	err = d.read(context.Background(), func(c *sqlite.Conn) error {
+		n, _, err = c.First(sql, args...)
 		return err
 	})
 	return n, err
@@ -38,16 +41,13 @@ func (d *DB) QueryInt(sql string, args ...any) (n int64, err error) {
 
 // Migrate runs migration steps on a file.
 func Migrate(path string, steps []string) error {
-	c, err := openConn(path)
+	c, err := sqlite.Open(path)
 	if err != nil {
 		return err
 	}
-	defer c.close()
-	return migrate(c, path, steps)
+	defer c.Close()
+	return datafile.Migrate(c, path, steps)
 }
-
-// Migrations are the released steps.
-var Migrations = migrations
 
 // UnpackIndexed is unpackIndexed, packed again.
 func UnpackIndexed(b []byte) ([]byte, error) {
@@ -70,8 +70,8 @@ func (t *Tx) PutIndexed(key string, value []byte, e IndexEntry) error {
 
 // QueryText reads one text.
 func (d *DB) QueryText(sql string, args ...any) (s string, err error) {
-	err = d.read(background, func(c *conn) error {
-		return c.each(func(row []driver.Value) error { s, _ = row[0].(string); return nil }, sql, args...)
+	err = d.read(context.Background(), func(c *sqlite.Conn) error {
+		return c.Each(func(row []driver.Value) error { s, _ = row[0].(string); return nil }, sql, args...)
 	})
 	return s, err
 }
@@ -88,24 +88,21 @@ var Checksum = checksum
 
 // Remaining is remaining.
 func (d *DB) Remaining(o RangeOptions, p Page) (n int64, err error) {
-	err = d.read(background, func(c *conn) error {
+	err = d.read(context.Background(), func(c *sqlite.Conn) error {
 		n, err = d.remaining(c, o, p)
 		return err
 	})
 	return n, err
 }
 
-// OwnFiles is ownFiles.
-var OwnFiles = ownFiles
-
 // BeginLife is beginLife on a file.
 func BeginLife(path string, last int64, now time.Time) (int64, error) {
-	c, err := openConn(path)
+	c, err := sqlite.Open(path)
 	if err != nil {
 		return 0, err
 	}
-	defer c.close()
-	return beginLife(c, path, last, now)
+	defer c.Close()
+	return datafile.BeginLife(c, path, last, now)
 }
 
 // NewSteady returns now of a steady that has last seen this time.
@@ -117,15 +114,12 @@ func NewSteady(last time.Time) func(clock, own time.Time, least time.Duration) t
 	}
 }
 
-// SetSchemaWait sets schemaWait.
-func SetSchemaWait(wait time.Duration) { schemaWait = wait }
-
 // SetRevision sets what the newest revision is taken for.
 func (d *DB) SetRevision(rev int64) { d.revision.Store(rev) }
 
 // HoldReaders takes every reading connection until release is called.
 func (d *DB) HoldReaders() (release func()) {
-	var held []*conn
+	var held []*sqlite.Conn
 	for range cap(d.readers) {
 		held = append(held, <-d.readers)
 	}
@@ -146,10 +140,10 @@ func CommitAlone() (undo func()) {
 // CopyLogInCommits has commits copy the log of databases that are opened, as SQLite does by itself, until
 // undo is called.
 func CopyLogInCommits() (undo func()) {
-	pages, pragmas := checkpointPages, writerPragmas
+	pages, pragmas := checkpointPages, datafile.WriterPragmas
 	checkpointPages = math.MaxInt64
-	writerPragmas = slices.DeleteFunc(slices.Clone(pragmas), func(p string) bool { return strings.HasPrefix(p, "wal_autocheckpoint") })
-	return func() { checkpointPages, writerPragmas = pages, pragmas }
+	datafile.WriterPragmas = slices.DeleteFunc(slices.Clone(pragmas), func(p string) bool { return strings.HasPrefix(p, "wal_autocheckpoint") })
+	return func() { checkpointPages, datafile.WriterPragmas = pages, pragmas }
 }
 
 // ReplayAlone has each watcher read for itself what the feed has dropped.
@@ -184,7 +178,7 @@ func (d *DB) ForgetLiveKeys(t testing.TB) {
 // LearnLiveKeys reads the table.
 func (d *DB) LearnLiveKeys(t testing.TB) {
 	t.Helper()
-	if err := d.learnLiveKeys(background); err != nil {
+	if err := d.learnLiveKeys(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
@@ -27,7 +28,7 @@ func TestFull(t *testing.T) {
 	d := dbtest.Open(t, quiet, func(o *db.Options) { o.MaxPageCount = 500; o.MaintenanceInterval = 5 * time.Millisecond })
 	value := strings.Repeat("x", 10000)
 	var stored []int64
-	var full *db.UnavailableError
+	var full *datafile.UnavailableError
 	for i := 0; ; i++ {
 		rev, err := d.Put(t.Context(), fmt.Sprintf("/a/%04d", i), 0, []byte(value), db.PutOptions{})
 		if errors.As(err, &full) {
@@ -92,7 +93,7 @@ func TestFailingWrites(t *testing.T) {
 		rev := d.Revision()
 		for i := range 5 {
 			_, err := d.Put(t.Context(), fmt.Sprintf("/failed/%d-%d", round, i), 0, []byte(big), db.PutOptions{})
-			var unavailable *db.UnavailableError
+			var unavailable *datafile.UnavailableError
 			if !errors.As(err, &unavailable) {
 				t.Errorf("write on a failing device: %v, want *UnavailableError", err)
 			}
@@ -173,7 +174,7 @@ func TestDamagedFile(t *testing.T) {
 		put(t, d, fmt.Sprintf("/a/%04d", i), 0, strings.Repeat(fmt.Sprintf("%04d ", i), 400))
 	}
 	d.Close()
-	whole, err := os.ReadFile(filepath.Join(dir, db.FileName))
+	whole, err := os.ReadFile(filepath.Join(dir, datafile.FileName))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +183,7 @@ func TestDamagedFile(t *testing.T) {
 	for n := 0; n < len(whole)/page; n += 1 + n/4 { // the first pages all, then fewer
 		t.Run(fmt.Sprintf("page=%d", n+1), func(t *testing.T) {
 			dir := t.TempDir()
-			path := filepath.Join(dir, db.FileName)
+			path := filepath.Join(dir, datafile.FileName)
 			bad := bytes.Clone(whole)
 			for i := n * page; i < n*page+200; i++ {
 				bad[i] ^= 0xff
@@ -195,7 +196,7 @@ func TestDamagedFile(t *testing.T) {
 				if !strings.Contains(err.Error(), path) {
 					t.Errorf("error %q does not name the file", err)
 				}
-				var corrupt *db.CorruptError
+				var corrupt *datafile.CorruptError
 				var damaged *db.DamagedError
 				if !errors.As(err, &corrupt) && !errors.As(err, &damaged) {
 					t.Errorf("error %T: %v", err, err)
@@ -243,7 +244,7 @@ func TestMissingKeys(t *testing.T) {
 		o := db.RangeOptions{Prefix: "/a/", Limit: limit}
 		for {
 			page, err := d.Range(t.Context(), o)
-			var corrupt *db.CorruptError
+			var corrupt *datafile.CorruptError
 			if errors.As(err, &corrupt) {
 				break
 			}
@@ -272,7 +273,7 @@ func TestKeysAreCompacted(t *testing.T) {
 	}
 	next := db.RangeOptions{Prefix: "/a/", From: "/a/1\x00", Rev: first.Rev}
 	lacking := db.Page{Rev: first.Rev, KVs: []db.KV{{Key: "/a/2"}, {Key: "/a/3"}}}
-	var corrupt *db.CorruptError
+	var corrupt *datafile.CorruptError
 	if _, err := d.Remaining(next, lacking); !errors.As(err, &corrupt) {
 		t.Errorf("a page that lacks a key: %v, want *CorruptError", err)
 	}

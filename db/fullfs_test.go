@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
@@ -31,7 +32,7 @@ func fullFileSystem(t *testing.T, mount string) {
 	stored := 0
 	for {
 		_, err := d.Put(t.Context(), fmt.Sprintf("/a/%04d", stored), 0, []byte(value), db.PutOptions{})
-		var full *db.UnavailableError
+		var full *datafile.UnavailableError
 		if errors.As(err, &full) {
 			if !strings.Contains(full.Reason, "full") {
 				t.Errorf("reason %q does not say that the disk is full", full.Reason)

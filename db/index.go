@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"fmt"
+	"github.com/tidewaiter/tidewaiter/db/sqlite"
 	"slices"
 	"sync/atomic"
 )
@@ -49,7 +50,7 @@ func (d *DB) DeclareIndexes(ctx context.Context, prefix string, names []string, 
 	err := d.write(ctx, func(t *tx) error {
 		build, drop, target = nil, nil, t.rev
 		known := map[string][2]int64{}
-		err := t.c.each(func(row []driver.Value) error {
+		err := t.c.Each(func(row []driver.Value) error {
 			known[row[0].(string)] = [2]int64{row[1].(int64), row[2].(int64)}
 			return nil
 		}, "SELECT name, id, built FROM indexes WHERE prefix = ?", prefix)
@@ -58,7 +59,7 @@ func (d *DB) DeclareIndexes(ctx context.Context, prefix string, names []string, 
 		}
 		for name, k := range known {
 			if !slices.Contains(names, name) {
-				if _, err := t.c.exec("DELETE FROM indexes WHERE id = ?", k[0]); err != nil {
+				if _, err := t.c.Exec("DELETE FROM indexes WHERE id = ?", k[0]); err != nil {
 					return err
 				}
 				drop = append(drop, k[0])
@@ -101,13 +102,13 @@ const complete = -1
 
 // createIndex adds an index, complete at once when there is nothing to index.
 func (t *tx) createIndex(prefix, name string) (id, built int64, err error) {
-	n, _, err := t.c.first("SELECT count(*) FROM (SELECT 1 FROM revisions WHERE key >= ?1 AND key < ?2 AND until IS NULL LIMIT 1)", prefix, prefixEnd(prefix))
+	n, _, err := t.c.First("SELECT count(*) FROM (SELECT 1 FROM revisions WHERE key >= ?1 AND key < ?2 AND until IS NULL LIMIT 1)", prefix, prefixEnd(prefix))
 	if err != nil {
 		return 0, 0, err
 	}
 	if n == 0 {
 		// Deleted objects may still be in the history; they count as well.
-		n, _, err = t.c.first("SELECT count(*) FROM (SELECT 1 FROM revisions WHERE key >= ?1 AND key < ?2 AND until IS NOT NULL LIMIT 1)", prefix, prefixEnd(prefix))
+		n, _, err = t.c.First("SELECT count(*) FROM (SELECT 1 FROM revisions WHERE key >= ?1 AND key < ?2 AND until IS NOT NULL LIMIT 1)", prefix, prefixEnd(prefix))
 		if err != nil {
 			return 0, 0, err
 		}
@@ -115,7 +116,7 @@ func (t *tx) createIndex(prefix, name string) (id, built int64, err error) {
 	if n == 0 {
 		built = complete
 	}
-	id, _, err = t.c.first("INSERT INTO indexes (prefix, name, built) VALUES (?, ?, ?) RETURNING id", prefix, name, built)
+	id, _, err = t.c.First("INSERT INTO indexes (prefix, name, built) VALUES (?, ?, ?) RETURNING id", prefix, name, built)
 	return id, built, err
 }
 
@@ -124,7 +125,7 @@ func (d *DB) dropIndexes(ctx context.Context, ids []int64) error {
 	for _, id := range ids {
 		for more := true; more; {
 			err := d.write(ctx, func(t *tx) error {
-				n, err := t.c.exec(`DELETE FROM index_entries WHERE (id, value, rev) IN
+				n, err := t.c.Exec(`DELETE FROM index_entries WHERE (id, value, rev) IN
 					(SELECT id, value, rev FROM index_entries WHERE id = ? LIMIT 500)`, id)
 				more = n > 0
 				return err
@@ -140,14 +141,14 @@ func (d *DB) dropIndexes(ctx context.Context, ids []int64) error {
 // dropOrphans ends what dropIndexes began before a crash.
 func (d *DB) dropOrphans(ctx context.Context) error {
 	var orphans []int64
-	err := d.read(ctx, func(c *conn) error {
+	err := d.read(ctx, func(c *sqlite.Conn) error {
 		for id := int64(0); ; {
-			next, ok, err := c.first("SELECT min(id) FROM index_entries WHERE id > ?", id)
+			next, ok, err := c.First("SELECT min(id) FROM index_entries WHERE id > ?", id)
 			if err != nil || !ok {
 				return err
 			}
 			id = next
-			if _, known, err := c.first("SELECT 1 FROM indexes WHERE id = ?", id); err != nil {
+			if _, known, err := c.First("SELECT 1 FROM indexes WHERE id = ?", id); err != nil {
 				return err
 			} else if !known {
 				orphans = append(orphans, id)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"github.com/tidewaiter/tidewaiter/db/sqlite"
 	"time"
 )
 
@@ -20,7 +21,7 @@ type indexBuilder struct {
 const buildRows = 128
 
 func (b *indexBuilder) run(drop []int64) {
-	ctx, cancel := context.WithCancel(background)
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	for {
 		err := b.build(ctx)
@@ -44,8 +45,8 @@ func (b *indexBuilder) build(ctx context.Context) error {
 		return nil
 	}
 	var from int64
-	err := b.db.read(ctx, func(c *conn) (err error) {
-		from, _, err = c.first("SELECT min(built) FROM indexes WHERE prefix = ? AND built >= 0", b.prefix)
+	err := b.db.read(ctx, func(c *sqlite.Conn) (err error) {
+		from, _, err = c.First("SELECT min(built) FROM indexes WHERE prefix = ? AND built >= 0", b.prefix)
 		return err
 	})
 	if err != nil {
@@ -70,7 +71,7 @@ func (b *indexBuilder) build(ctx context.Context) error {
 	}
 	err = b.db.write(ctx, func(t *tx) error {
 		for _, ix := range b.indexes {
-			if _, err := t.c.exec("UPDATE indexes SET built = ? WHERE id = ?", int64(complete), ix.id); err != nil {
+			if _, err := t.c.Exec("UPDATE indexes SET built = ? WHERE id = ?", int64(complete), ix.id); err != nil {
 				return err
 			}
 		}
@@ -90,8 +91,8 @@ func (b *indexBuilder) build(ctx context.Context) error {
 // batch reads the next revisions below the prefix, and how far it looked.
 func (b *indexBuilder) batch(ctx context.Context, from int64) (kvs []KV, to int64, err error) {
 	looked, bytes := 0, 0
-	err = b.db.read(ctx, func(c *conn) error {
-		return c.each(func(row []driver.Value) (err error) {
+	err = b.db.read(ctx, func(c *sqlite.Conn) error {
+		return c.Each(func(row []driver.Value) (err error) {
 			kv := KV{Rev: row[0].(int64), Key: row[1].(string)}
 			if row[2].(int64) != 0 && len(kv.Key) > len(b.prefix) && kv.Key[:len(b.prefix)] == b.prefix {
 				kv.Value, kv.Err = b.db.contents(c, kv.Key, kv.Rev)
@@ -104,7 +105,7 @@ func (b *indexBuilder) batch(ctx context.Context, from int64) (kvs []KV, to int6
 			}
 			looked, to = looked+1, kv.Rev
 			if bytes > maxRangeBytes {
-				return errStop
+				return sqlite.ErrStop
 			}
 			return nil
 		}, "SELECT rev, key, until IS NOT rev FROM revisions WHERE rev > ? AND rev <= ? ORDER BY rev LIMIT ?", from, b.target, int64(buildRows))
@@ -142,7 +143,7 @@ func (b *indexBuilder) store(ctx context.Context, kvs []KV, to int64) error {
 			}
 		}
 		for _, ix := range b.indexes {
-			if _, err := t.c.exec("UPDATE indexes SET built = ? WHERE id = ?", to, ix.id); err != nil {
+			if _, err := t.c.Exec("UPDATE indexes SET built = ? WHERE id = ?", to, ix.id); err != nil {
 				return err
 			}
 		}

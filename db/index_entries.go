@@ -68,7 +68,7 @@ func (e indexedValue) in(packed []byte) (bool, error) {
 func (t *tx) addEntries(kv KV, add indexedValues) error {
 	var have indexedValues
 	found := false
-	err := t.c.each(func(row []driver.Value) (err error) {
+	err := t.c.Each(func(row []driver.Value) (err error) {
 		found = true
 		packed, _ := row[0].([]byte)
 		have, err = unpackIndexed(packed)
@@ -86,11 +86,11 @@ func (t *tx) addEntries(kv KV, add indexedValues) error {
 			return err
 		}
 	}
-	_, err = t.c.exec("UPDATE revisions SET indexed = ? WHERE rev = ?", have.pack(), kv.Rev)
+	_, err = t.c.Exec("UPDATE revisions SET indexed = ? WHERE rev = ?", have.pack(), kv.Rev)
 	return err
 }
 
 func (t *tx) addEntry(rev int64, e indexedValue) error {
-	_, err := t.c.exec("INSERT OR IGNORE INTO index_entries VALUES (?, ?, ?)", e.id, e.value, rev)
+	_, err := t.c.Exec("INSERT OR IGNORE INTO index_entries VALUES (?, ?, ?)", e.id, e.value, rev)
 	return err
 }

@@ -29,9 +29,6 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(killEnv); dir != "" {
 		writeUntilKilled(dir)
 	}
-	if dir := os.Getenv(endlessEnv); dir != "" {
-		openEndless(dir)
-	}
 	os.Exit(m.Run())
 }
 

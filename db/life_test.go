@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
@@ -79,8 +80,8 @@ func TestRestoreTwice(t *testing.T) {
 // In the same directory the mark knows better.
 func TestRestoreWithClockBack(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), db.FileName)
-	if err := db.Migrate(path, db.Migrations); err != nil {
+	path := filepath.Join(t.TempDir(), datafile.FileName)
+	if err := db.Migrate(path, datafile.Migrations); err != nil {
 		t.Fatal(err)
 	}
 	now := time.Now()
@@ -150,7 +151,7 @@ func TestLostLog(t *testing.T) {
 			}
 			// What a killed server leaves.
 			dir := t.TempDir()
-			for _, name := range []string{db.FileName, db.FileName + "-wal", "revision"} {
+			for _, name := range []string{datafile.FileName, datafile.FileName + "-wal", "revision"} {
 				b, err := os.ReadFile(filepath.Join(filepath.Dir(d.Path()), name))
 				if err != nil {
 					t.Fatal(err)
@@ -159,7 +160,7 @@ func TestLostLog(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			lose(t, filepath.Join(dir, db.FileName), old)
+			lose(t, filepath.Join(dir, datafile.FileName), old)
 			var log bytes.Buffer
 			r, err := db.Open(db.Options{Dir: dir, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 			if err != nil {
@@ -200,20 +201,6 @@ func TestMarkOfStrangers(t *testing.T) {
 		d = dbtest.OpenOptions(t, db.Options{Dir: dir, Logger: quietLogger})
 		if next := put(t, d, "/a/2", 0, "v"); next <= rev || next > 1<<62 {
 			t.Errorf("mark %.30q: revision %d after %d", content, next, rev)
-		}
-	}
-}
-
-// TestImpossibleRevision: a file whose counter is at its end, or before its
-// beginning, is refused.
-func TestImpossibleRevision(t *testing.T) {
-	t.Parallel()
-	for _, rev := range []int64{math.MaxInt64, -1} {
-		for how, err := range everyWay(t, craft(t, fmt.Sprintf("UPDATE meta SET value = %d WHERE name = 'revision'", rev))) {
-			var corrupt *db.CorruptError
-			if how == "open" && !errors.As(err, &corrupt) || how == "restore" && err == nil {
-				t.Errorf("revision %d, %s: %v, want a refusal", rev, how, err)
-			}
 		}
 	}
 }

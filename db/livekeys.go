@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"fmt"
+	"github.com/tidewaiter/tidewaiter/db/sqlite"
 	"hash/maphash"
 	"sync"
 )
@@ -72,8 +73,8 @@ func (d *DB) learnLiveKeys(ctx context.Context) error {
 	l := d.live
 	for from, to := int64(0), d.revision.Load(); ; {
 		n := 0
-		err := d.read(ctx, func(c *conn) error {
-			return c.each(func(row []driver.Value) error {
+		err := d.read(ctx, func(c *sqlite.Conn) error {
+			return c.Each(func(row []driver.Value) error {
 				rev := row[0].(int64)
 				if rev <= from {
 					return d.corrupt(fmt.Errorf("revision %d follows %d", rev, from))
@@ -109,10 +110,10 @@ const missingLive = `SELECT 1 FROM revisions NOT INDEXED WHERE rev = ?1 AND key 
 
 // checkMissing fails with *indexError if a key that the index of live keys does not have may
 // be missing from the index alone.
-func (d *DB) checkMissing(c *conn, key string) error {
+func (d *DB) checkMissing(c *sqlite.Conn, key string) error {
 	rev, complete := d.live.find(key)
 	if rev != 0 {
-		switch _, missing, err := c.first(missingLive, rev, key); {
+		switch _, missing, err := c.First(missingLive, rev, key); {
 		case err != nil:
 			return err
 		case missing:
@@ -122,5 +123,5 @@ func (d *DB) checkMissing(c *conn, key string) error {
 	if complete {
 		return nil
 	}
-	return c.checkNeighbours(key)
+	return checkNeighbours(c, key)
 }

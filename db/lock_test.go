@@ -11,12 +11,13 @@ import (
 	"testing"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
 func TestLock(t *testing.T) {
 	dir := t.TempDir()
-	if err := db.Owner(filepath.Join(dir, "missing")); err != nil {
+	if err := datafile.Owner(filepath.Join(dir, "missing")); err != nil {
 		t.Errorf("owner of a missing directory: %v", err)
 	}
 	d := dbtest.OpenOptions(t, db.Options{Dir: dir})
@@ -24,8 +25,8 @@ func TestLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, openErr := db.Open(db.Options{Dir: dir})
-	for what, err := range map[string]error{"Open": openErr, "Owner": db.Owner(dir)} {
-		var locked *db.LockedError
+	for what, err := range map[string]error{"Open": openErr, "Owner": datafile.Owner(dir)} {
+		var locked *datafile.LockedError
 		if !errors.As(err, &locked) {
 			t.Fatalf("%s: %v, want *LockedError", what, err)
 		}
@@ -39,7 +40,7 @@ func TestLock(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := db.Owner(dir); err != nil {
+	if err := datafile.Owner(dir); err != nil {
 		t.Errorf("owner after close: %v", err)
 	}
 	dbtest.OpenOptions(t, db.Options{Dir: dir})
@@ -70,8 +71,8 @@ func TestLockFileRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, openErr := db.Open(db.Options{Dir: dir})
-		for what, err := range map[string]error{"Open": openErr, "Owner": db.Owner(dir), "Restore": db.Restore(t.Context(), backup, dir)} {
-			var locked *db.LockedError
+		for what, err := range map[string]error{"Open": openErr, "Owner": datafile.Owner(dir), "Restore": db.Restore(t.Context(), backup, dir)} {
+			var locked *datafile.LockedError
 			if !errors.As(err, &locked) {
 				t.Errorf("%s: %v, want *LockedError", what, err)
 			}
@@ -93,8 +94,8 @@ func TestLockOfOlderRelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, openErr := db.Open(db.Options{Dir: dir})
-	for what, err := range map[string]error{"Open": openErr, "Owner": db.Owner(dir)} {
-		var locked *db.LockedError
+	for what, err := range map[string]error{"Open": openErr, "Owner": datafile.Owner(dir)} {
+		var locked *datafile.LockedError
 		if !errors.As(err, &locked) {
 			t.Errorf("%s: %v, want *LockedError", what, err)
 		}
@@ -110,8 +111,8 @@ func TestOwnerIsServer(t *testing.T) {
 		if err := d.SetInfo(address); err != nil {
 			t.Fatal(err)
 		}
-		var locked *db.LockedError
-		if err := db.Owner(dir); !errors.As(err, &locked) || locked.IsServer() != (address != "") {
+		var locked *datafile.LockedError
+		if err := datafile.Owner(dir); !errors.As(err, &locked) || locked.IsServer() != (address != "") {
 			t.Errorf("%q: %v", address, err)
 		}
 	}
@@ -177,7 +178,7 @@ func TestLockWhileAsked(t *testing.T) {
 				case <-stop:
 					return
 				default:
-					_ = db.Owner(dir)
+					_ = datafile.Owner(dir)
 				}
 			}
 		})

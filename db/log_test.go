@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
@@ -38,14 +39,14 @@ func TestDamagedLog(t *testing.T) {
 	open := func(log []byte) (rev int64, err error) {
 		t.Helper()
 		dir := t.TempDir()
-		for name, b := range map[string][]byte{db.FileName: main, db.FileName + "-wal": log} {
+		for name, b := range map[string][]byte{datafile.FileName: main, datafile.FileName + "-wal": log} {
 			if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
 		_, statsErr := db.ReadStats(t.Context(), dir)
 		opened, err := db.Open(db.Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
-		var corrupt *db.CorruptError
+		var corrupt *datafile.CorruptError
 		if errors.As(statsErr, &corrupt) != errors.As(err, &corrupt) {
 			t.Errorf("a look inside says %v, a start %v", statsErr, err)
 		}
@@ -102,7 +103,7 @@ func TestDamagedLog(t *testing.T) {
 func checkRefused(t *testing.T, what, want string, open func() error) {
 	t.Helper()
 	err := open()
-	var corrupt *db.CorruptError
+	var corrupt *datafile.CorruptError
 	if !errors.As(err, &corrupt) || !strings.Contains(err.Error(), want) {
 		t.Errorf("%s: %v, want a *CorruptError with %q", what, err, want)
 	}

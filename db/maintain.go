@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"github.com/tidewaiter/tidewaiter/db/sqlite"
 	"time"
 )
 
@@ -11,7 +12,7 @@ import (
 // little at a time, once in every Options.MaintenanceInterval.
 func (d *DB) maintain() {
 	defer d.wg.Done()
-	ctx, cancel := context.WithCancel(background)
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	failing, orphans := false, true
 	clock := steady{last: d.lastWrite(ctx)}
@@ -50,8 +51,8 @@ const expireBatch = 100
 // lastWrite is when the newest change was made, the zero time if there is none or it
 // cannot be read. A start has nothing else to compare the clock with.
 func (d *DB) lastWrite(ctx context.Context) (at time.Time) {
-	_ = d.read(ctx, func(c *conn) error {
-		ms, ok, err := c.first("SELECT at FROM revisions ORDER BY rev DESC LIMIT 1")
+	_ = d.read(ctx, func(c *sqlite.Conn) error {
+		ms, ok, err := c.First("SELECT at FROM revisions ORDER BY rev DESC LIMIT 1")
 		if ok {
 			at = time.UnixMilli(ms)
 		}
@@ -68,8 +69,8 @@ func (d *DB) expire(ctx context.Context, now time.Time) error {
 	}
 	for {
 		var keys []due
-		err := d.read(ctx, func(c *conn) error {
-			return c.each(func(row []driver.Value) error {
+		err := d.read(ctx, func(c *sqlite.Conn) error {
+			return c.Each(func(row []driver.Value) error {
 				keys = append(keys, due{row[0].(int64), row[1].(string)})
 				return nil
 			}, "SELECT rev, key FROM revisions INDEXED BY expiry WHERE until IS NULL AND expires IS NOT NULL AND expires <= ? ORDER BY expires LIMIT ?",

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 )
 
 // metrics are the figures that DB counts. Collect reads the others when it is asked for
@@ -67,8 +68,8 @@ func newMetrics(d *DB) *metrics {
 	add("backup_last_success_timestamp_seconds", "Unix time of the newest scheduled backup; 0 for none.", nil, func() float64 { return float64(m.backups.last.Load()) })
 	add("backup_bytes", "Size of the newest scheduled backup.", nil, func() float64 { return float64(m.backups.bytes.Load()) })
 	size := "Size of a file on the disk."
-	add("file_size_bytes", size, prometheus.Labels{"file": "database"}, func() float64 { return float64(fileSize(d.path)) })
-	add("file_size_bytes", size, prometheus.Labels{"file": "wal"}, func() float64 { return float64(fileSize(d.path + "-wal")) })
+	add("file_size_bytes", size, prometheus.Labels{"file": "database"}, func() float64 { return float64(datafile.FileSize(d.path)) })
+	add("file_size_bytes", size, prometheus.Labels{"file": "wal"}, func() float64 { return float64(datafile.FileSize(d.path + "-wal")) })
 	return m
 }
 

@@ -3,6 +3,7 @@ package db
 import (
 	"database/sql/driver"
 	"fmt"
+	"github.com/tidewaiter/tidewaiter/db/sqlite"
 )
 
 // A flipped bit in a page of the index live takes a key's entry out of its place, and
@@ -25,8 +26,8 @@ const wrongNeighbour = `SELECT e.key FROM (
 
 // checkNeighbours fails with *indexError if an entry beside the place of a key that the
 // index does not have is damaged.
-func (c *conn) checkNeighbours(key string) error {
-	return c.each(func(row []driver.Value) error {
+func checkNeighbours(c *sqlite.Conn, key string) error {
+	return c.Each(func(row []driver.Value) error {
 		return &indexError{key, fmt.Sprintf("beside its place the index of keys has %.100q, and the table has not", fmt.Sprint(row[0]))}
 	}, wrongNeighbour, key)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
@@ -50,7 +51,7 @@ func TestDamagedIndex(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	whole, err := os.ReadFile(filepath.Join(dir, db.FileName))
+	whole, err := os.ReadFile(filepath.Join(dir, datafile.FileName))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +84,7 @@ func TestDamagedIndex(t *testing.T) {
 				t.Fatalf("%d keys are damaged, want more", len(damaged))
 			}
 			dir := t.TempDir()
-			if err := os.WriteFile(filepath.Join(dir, db.FileName), file, 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, datafile.FileName), file, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			d, err := db.Open(db.Options{Dir: dir, Logger: quietLogger})
@@ -93,7 +94,7 @@ func TestDamagedIndex(t *testing.T) {
 			defer d.Close()
 			d.ForgetLiveKeys(t) // of which these would be the proof
 			for i := range damaged {
-				var corrupt *db.CorruptError
+				var corrupt *datafile.CorruptError
 				_, ok, _, err := d.Get(t.Context(), key(i))
 				if !ok && !errors.As(err, &corrupt) {
 					t.Errorf("get of key %d: found %v, %v; want it or *CorruptError", i, ok, err)
@@ -118,7 +119,7 @@ func TestLostWriteOfIndex(t *testing.T) {
 	t.Parallel()
 	const objects, apart = 300, 10 // every tenth comes later, into pages that are there
 	dir := t.TempDir()
-	path := filepath.Join(dir, db.FileName)
+	path := filepath.Join(dir, datafile.FileName)
 	key := func(i int) string { return fmt.Sprintf("/g/images/sha256:%048d", i) }
 	// write puts those that chosen tells and returns the file.
 	write := func(chosen func(i int) bool) []byte {
@@ -175,7 +176,7 @@ func TestLostWriteOfIndex(t *testing.T) {
 	d.AwaitLiveKeys(t)
 	hidden := 0
 	for i := range objects {
-		var corrupt *db.CorruptError
+		var corrupt *datafile.CorruptError
 		_, ok, _, err := d.Get(t.Context(), key(i))
 		if !ok {
 			hidden++

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"fmt"
+	"github.com/tidewaiter/tidewaiter/db/sqlite"
 )
 
 // KV is a key with the value of one of its revisions. Value must not be changed.
@@ -65,10 +66,10 @@ type Page struct {
 // answer is as new as revision atLeast.
 func (d *DB) Get(ctx context.Context, key string) (kv KV, ok bool, atLeast int64, err error) {
 	atLeast = d.revision.Load()
-	err = d.read(ctx, func(c *conn) error {
-		err := c.each(func(row []driver.Value) error {
+	err = d.read(ctx, func(c *sqlite.Conn) error {
+		err := c.Each(func(row []driver.Value) error {
 			ok, kv = true, d.kv(key, row[0], row[1], row[2])
-			return errStop
+			return sqlite.ErrStop
 		}, "SELECT r.rev, c.sum, c.value FROM revisions r LEFT JOIN contents c ON c.rev = r.rev WHERE r.key = ? AND r.until IS NULL", key)
 		if err == nil && !ok {
 			err = d.checkMissing(c, key)
@@ -96,10 +97,10 @@ func (d *DB) GetAt(ctx context.Context, key string, rev int64) (kv KV, ok bool, 
 	if err := d.checkRev(rev); err != nil {
 		return KV{}, false, err
 	}
-	err = d.read(ctx, func(c *conn) error {
-		return c.each(func(row []driver.Value) error {
+	err = d.read(ctx, func(c *sqlite.Conn) error {
+		return c.Each(func(row []driver.Value) error {
 			ok, kv = true, d.kv(key, row[0], row[1], row[2])
-			return errStop
+			return sqlite.ErrStop
 		}, `SELECT s.rev, c.sum, c.value FROM (
 			SELECT rev FROM revisions WHERE key = ?1 AND until IS NULL AND rev <= ?2
 			UNION ALL SELECT rev FROM revisions WHERE key = ?1 AND until > ?2 AND rev <= ?2) s
@@ -167,7 +168,7 @@ func (d *DB) Range(ctx context.Context, o RangeOptions) (p Page, err error) {
 	take := func(row []driver.Value) error {
 		if len(p.KVs) == limit || bytes >= full {
 			p.More = true
-			return errStop
+			return sqlite.ErrStop
 		}
 		key := row[0].(string)
 		if len(row) == 2 {
@@ -183,10 +184,10 @@ func (d *DB) Range(ctx context.Context, o RangeOptions) (p Page, err error) {
 	if o.Rev == 0 {
 		read = d.snapshot
 	}
-	err = read(ctx, func(c *conn) error {
+	err = read(ctx, func(c *sqlite.Conn) error {
 		if o.Rev == 0 {
 			var err error
-			if p.Rev, _, err = c.first("SELECT value FROM meta WHERE name = 'revision'"); err != nil {
+			if p.Rev, _, err = c.First("SELECT value FROM meta WHERE name = 'revision'"); err != nil {
 				return err
 			}
 			d.observe(p.Rev)
@@ -200,11 +201,11 @@ func (d *DB) Range(ctx context.Context, o RangeOptions) (p Page, err error) {
 		var err error
 		switch {
 		case o.Index != nil:
-			err = c.eachIndexed(take, indexedRange{prefix: o.Prefix, from: from, end: end, limit: int64(limit) + 1, rev: p.Rev, value: indexedValue{o.Index.id, o.IndexValue}, keysOnly: o.KeysOnly})
+			err = eachIndexed(c, take, indexedRange{prefix: o.Prefix, from: from, end: end, limit: int64(limit) + 1, rev: p.Rev, value: indexedValue{o.Index.id, o.IndexValue}, keysOnly: o.KeysOnly})
 		case o.Rev == 0:
-			err = c.each(take, pick(rangeLive, rangeLiveValues), from, end, int64(limit)+1)
+			err = c.Each(take, pick(rangeLive, rangeLiveValues), from, end, int64(limit)+1)
 		default:
-			err = c.each(take, pick(rangeAt, rangeAtValues), from, end, int64(limit)+1, p.Rev)
+			err = c.Each(take, pick(rangeAt, rangeAtValues), from, end, int64(limit)+1, p.Rev)
 		}
 		if err == nil && o.Index == nil {
 			p.Remaining, err = d.remaining(c, o, p)

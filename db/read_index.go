@@ -3,6 +3,7 @@ package db
 import (
 	"database/sql/driver"
 	"fmt"
+	"github.com/tidewaiter/tidewaiter/db/sqlite"
 	"math"
 )
 
@@ -47,13 +48,13 @@ var fewMatches = func(limit, objects int64) int64 {
 
 // eachIndexed calls take with the rows of a range: key and revision and, unless only
 // keys are wanted, checksum and value.
-func (c *conn) eachIndexed(take func(row []driver.Value) error, r indexedRange) error {
-	objects, _, err := c.first("SELECT sum(objects) FROM directories WHERE dir >= ? AND dir < ?", r.prefix, r.end)
+func eachIndexed(c *sqlite.Conn, take func(row []driver.Value) error, r indexedRange) error {
+	objects, _, err := c.First("SELECT sum(objects) FROM directories WHERE dir >= ? AND dir < ?", r.prefix, r.end)
 	if err != nil {
 		return err
 	}
 	few := fewMatches(r.limit, objects)
-	matches, _, err := c.first("SELECT count(*) FROM (SELECT 1 FROM index_entries WHERE id = ? AND value = ? LIMIT ?)", r.value.id, r.value.value, few+1)
+	matches, _, err := c.First("SELECT count(*) FROM (SELECT 1 FROM index_entries WHERE id = ? AND value = ? LIMIT ?)", r.value.id, r.value.value, few+1)
 	if err != nil {
 		return err
 	}
@@ -62,13 +63,13 @@ func (c *conn) eachIndexed(take func(row []driver.Value) error, r indexedRange) 
 		if r.keysOnly {
 			sql = rangeSparse
 		}
-		return c.each(take, sql, r.from, r.end, r.limit, r.rev, r.value.id, r.value.value)
+		return c.Each(take, sql, r.from, r.end, r.limit, r.rev, r.value.id, r.value.value)
 	}
 	sql := rangeDenseValues
 	if r.keysOnly {
 		sql = rangeDense
 	}
-	return c.each(func(row []driver.Value) error {
+	return c.Each(func(row []driver.Value) error {
 		last := len(row) - 1
 		packed, _ := row[last].([]byte)
 		switch has, err := r.value.in(packed); {

@@ -1,6 +1,7 @@
 package db_test
 
 import (
+	"context"
 	"errors"
 	"runtime"
 	"strings"
@@ -96,4 +97,25 @@ func waitsForAReader(function string) bool {
 		}
 	}
 	return false
+}
+
+// TestEndlessQuery: a query that reads without end ends with its context, and the
+// connection goes on with others.
+func TestEndlessQuery(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, quiet, func(o *db.Options) { o.Readers = 1 })
+	for range 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		err := d.Read(ctx, func(s db.Snapshot) error {
+			_, _, err := s.First("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n")
+			return err
+		})
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a query without end: %v, want that its time is over", err)
+		}
+		if n, _, err := d.Totals(t.Context(), "/"); err != nil || n != 0 {
+			t.Errorf("the next query: %d, %v", n, err)
+		}
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 )
 
 var (
@@ -143,7 +144,7 @@ func benchScale(b *testing.B, objects int) {
 		b.ReportMetric(rss(), "RSS-MiB")
 	})
 	b.Run("Op=Open", func(b *testing.B) {
-		dir := strings.TrimSuffix(d.Path(), "/"+db.FileName)
+		dir := strings.TrimSuffix(d.Path(), "/"+datafile.FileName)
 		if err := d.Close(); err != nil {
 			b.Fatal(err)
 		}

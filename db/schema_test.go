@@ -8,21 +8,22 @@ import (
 	"testing"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
 // TestMigrate goes from every released schema version to the newest and checks
 // that what was stored is still there.
 func TestMigrate(t *testing.T) {
-	for from := range len(db.Migrations) + 1 {
+	for from := range len(datafile.Migrations) + 1 {
 		dir := t.TempDir()
-		path := filepath.Join(dir, db.FileName)
-		if err := db.Migrate(path, db.Migrations[:from]); err != nil {
+		path := filepath.Join(dir, datafile.FileName)
+		if err := db.Migrate(path, datafile.Migrations[:from]); err != nil {
 			t.Fatalf("to version %d: %v", from, err)
 		}
 		d := dbtest.OpenOptions(t, db.Options{Dir: dir})
-		if v, err := d.QueryInt("PRAGMA user_version"); err != nil || v != int64(len(db.Migrations)) {
-			t.Errorf("from version %d: at %d, %v; want %d", from, v, err, len(db.Migrations))
+		if v, err := d.QueryInt("PRAGMA user_version"); err != nil || v != int64(len(datafile.Migrations)) {
+			t.Errorf("from version %d: at %d, %v; want %d", from, v, err, len(datafile.Migrations))
 		}
 		put(t, d, "/a/k", 0, "v")
 	}
@@ -39,8 +40,8 @@ func TestMigrateIndexes(t *testing.T) {
 			INSERT INTO contents VALUES (%[1]d, %[5]d, CAST('%[3]s' AS BLOB));
 			INSERT INTO index_entries VALUES (1, '%[3]s', '%[2]s', %[1]d);`, rev, o.key, o.color, len(o.color), db.Checksum(o.key, []byte(o.color)))
 	}
-	old := []string{db.Migrations[0], db.Migrations[1] + fill}
-	if err := db.Migrate(filepath.Join(dir, db.FileName), old); err != nil {
+	old := []string{datafile.Migrations[0], datafile.Migrations[1] + fill}
+	if err := db.Migrate(filepath.Join(dir, datafile.FileName), old); err != nil {
 		t.Fatal(err)
 	}
 	d := dbtest.OpenOptions(t, db.Options{Dir: dir})
@@ -54,8 +55,8 @@ func TestMigrateIndexes(t *testing.T) {
 }
 
 func TestMigrateFails(t *testing.T) {
-	path := filepath.Join(t.TempDir(), db.FileName)
-	good := append([]string{}, db.Migrations...)
+	path := filepath.Join(t.TempDir(), datafile.FileName)
+	good := append([]string{}, datafile.Migrations...)
 	if err := db.Migrate(path, good); err != nil {
 		t.Fatal(err)
 	}
@@ -72,16 +73,16 @@ func TestMigrateFails(t *testing.T) {
 
 func TestNewerSchema(t *testing.T) {
 	dir := t.TempDir()
-	newer := append(append([]string{}, db.Migrations...), "CREATE TABLE future (x);")
-	if err := db.Migrate(filepath.Join(dir, db.FileName), newer); err != nil {
+	newer := append(append([]string{}, datafile.Migrations...), "CREATE TABLE future (x);")
+	if err := db.Migrate(filepath.Join(dir, datafile.FileName), newer); err != nil {
 		t.Fatal(err)
 	}
 	_, err := db.Open(db.Options{Dir: dir})
-	var ns *db.NewerSchemaError
-	if !errors.As(err, &ns) || ns.Have != len(newer) || ns.Known != len(db.Migrations) {
-		t.Fatalf("open: %v, want *NewerSchemaError{%d, %d}", err, len(newer), len(db.Migrations))
+	var ns *datafile.NewerSchemaError
+	if !errors.As(err, &ns) || ns.Have != len(newer) || ns.Known != len(datafile.Migrations) {
+		t.Fatalf("open: %v, want *NewerSchemaError{%d, %d}", err, len(newer), len(datafile.Migrations))
 	}
-	if err := db.Owner(dir); err != nil {
+	if err := datafile.Owner(dir); err != nil {
 		t.Errorf("a refused database keeps the lock: %v", err)
 	}
 }

@@ -19,11 +19,11 @@ func (d *DB) shrink(ctx context.Context) error {
 	for {
 		again := false
 		err := d.write(ctx, func(t *tx) error {
-			free, _, err := t.c.first("PRAGMA freelist_count")
+			free, _, err := t.c.First("PRAGMA freelist_count")
 			if err != nil {
 				return err
 			}
-			pages, _, err := t.c.first("PRAGMA page_count")
+			pages, _, err := t.c.First("PRAGMA page_count")
 			if err != nil {
 				return err
 			}
@@ -36,7 +36,7 @@ func (d *DB) shrink(ctx context.Context) error {
 				return nil
 			}
 			again = excess > vacuumPages
-			return t.c.run(fmt.Sprintf("PRAGMA incremental_vacuum(%d)", min(excess, vacuumPages)))
+			return t.c.Run(fmt.Sprintf("PRAGMA incremental_vacuum(%d)", min(excess, vacuumPages)))
 		})
 		if err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/mattn/go-sqlite3"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 )
 
 // A full disk must not keep anybody from making room. So a file holds some space
@@ -49,10 +50,10 @@ type space struct {
 	size  int64 // of the reserve when it is whole; 0 for no reserve
 	quota int64 // 0 for none
 
-	disk  atomic.Pointer[UnavailableError] // why writes that grow are refused
-	limit atomic.Pointer[UnavailableError] // the same, because of the quota
-	low   atomic.Bool                      // deletions, too, would take what compaction needs
-	used  atomic.Int64                     // bytes of pages in use, when there is a quota
+	disk  atomic.Pointer[datafile.UnavailableError] // why writes that grow are refused
+	limit atomic.Pointer[datafile.UnavailableError] // the same, because of the quota
+	low   atomic.Bool                               // deletions, too, would take what compaction needs
+	used  atomic.Int64                              // bytes of pages in use, when there is a quota
 
 	mu     sync.Mutex
 	held   int64 // bytes that the reserve holds
@@ -88,7 +89,7 @@ func (s *space) path() string { return filepath.Join(s.dir, reserveName) }
 func (s *space) isMuch(bytes int64) bool { return s.size > 0 && bytes > s.size/2 }
 
 // refusal returns why a write that grows is refused, nil if it is not.
-func (s *space) refusal() *UnavailableError {
+func (s *space) refusal() *datafile.UnavailableError {
 	if e := s.disk.Load(); e != nil {
 		return e
 	}
@@ -130,7 +131,7 @@ func (s *space) release() bool {
 }
 
 func (s *space) refuse(err error) {
-	reason := &UnavailableError{Reason: "the disk is full, and only deletions and small updates are written until there is room: free space in " + s.dir + ", or delete objects", Err: err}
+	reason := &datafile.UnavailableError{Reason: "the disk is full, and only deletions and small updates are written until there is room: free space in " + s.dir + ", or delete objects", Err: err}
 	if s.disk.Swap(reason) == nil {
 		s.log.Error("the disk is full: reads, deletions and small updates go on, all other writes are refused", "dir", s.dir, "err", err,
 			"do", "free space on the disk, or delete objects; writes go on by themselves")
@@ -192,7 +193,7 @@ func (s *space) measure(used int64) {
 	s.used.Store(used)
 	switch over := s.limit.Load(); {
 	case used >= s.quota && over == nil:
-		s.limit.Store(&UnavailableError{
+		s.limit.Store(&datafile.UnavailableError{
 			Reason: fmt.Sprintf("the database has reached its quota of %d bytes, and only deletions and small updates are written: delete objects, or raise --quota-backend-bytes", s.quota),
 			Err:    errors.New("quota reached")})
 		s.log.Error("the database has reached its quota: reads, deletions and small updates go on, all other writes are refused", "dir", s.dir, "quota", s.quota,
@@ -265,11 +266,11 @@ func (t *tx) checkSpace() error {
 	if s.quota == 0 {
 		return nil
 	}
-	pages, _, err := t.c.first("PRAGMA page_count")
+	pages, _, err := t.c.First("PRAGMA page_count")
 	if err != nil {
 		return err
 	}
-	free, _, err := t.c.first("PRAGMA freelist_count")
+	free, _, err := t.c.First("PRAGMA freelist_count")
 	if err != nil {
 		return err
 	}
@@ -293,7 +294,7 @@ func (t *tx) mayPut(key string, expect int64, size int) error {
 		return nil
 	}
 	var rev, old int64
-	err := t.c.each(func(row []driver.Value) error {
+	err := t.c.Each(func(row []driver.Value) error {
 		rev, old = row[0].(int64), row[1].(int64)
 		return nil
 	}, "SELECT rev, size FROM revisions WHERE key = ? AND until IS NULL", key)

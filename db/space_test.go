@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
@@ -37,7 +38,7 @@ func fillFurther(t *testing.T, d *db.DB, n int, reason string) int {
 	value := bytes.Repeat([]byte("x"), 50_000)
 	for ; ; n++ {
 		_, err := d.Put(t.Context(), fmt.Sprintf("/a/%04d", n), 0, value, db.PutOptions{})
-		var full *db.UnavailableError
+		var full *datafile.UnavailableError
 		if errors.As(err, &full) {
 			if !strings.Contains(full.Error(), reason) {
 				t.Errorf("%q does not say %q", full, reason)
@@ -81,7 +82,7 @@ func TestFullDiskIsEmptiedByDeletions(t *testing.T) {
 		}
 		const line = `level=ERROR msg="the disk is full`
 		eventually(t, "the log has "+line, func() bool { return strings.Contains(log.String(), line) })
-		var full *db.UnavailableError
+		var full *datafile.UnavailableError
 		if _, err := d.Put(t.Context(), "/b/tiny", 0, []byte("x"), db.PutOptions{}); !errors.As(err, &full) {
 			t.Errorf("something was created on a full disk: %v", err)
 		}
@@ -183,7 +184,7 @@ func TestStartOnFullDisk(t *testing.T) {
 				for i := range 100 {
 					mustDelete(t, d, fmt.Sprintf("/a/%04d", i))
 				}
-				var full *db.UnavailableError
+				var full *datafile.UnavailableError
 				if _, err := d.Put(t.Context(), "/a/new", 0, []byte("x"), db.PutOptions{}); !errors.As(err, &full) {
 					t.Errorf("something was created on a full disk: %v", err)
 				}
@@ -246,7 +247,7 @@ func TestDeletionsLeaveRoomForCompaction(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var full *db.UnavailableError
+		var full *datafile.UnavailableError
 		if _, err := d.Delete(t.Context(), "/a/0000", kv.Rev); !errors.As(err, &full) {
 			t.Errorf("a deletion took what compaction needs: %v", err)
 		}

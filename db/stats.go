@@ -3,7 +3,8 @@ package db
 import (
 	"context"
 	"database/sql/driver"
-	"os"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
+	"github.com/tidewaiter/tidewaiter/db/sqlite"
 	"path/filepath"
 	"sort"
 	"strings"
@@ -43,21 +44,21 @@ type ResourceStats struct {
 // ReadStats reads the Stats of the database in a data directory, which another
 // process may own.
 func ReadStats(ctx context.Context, dir string) (s Stats, err error) {
-	c, err := openToRead(ctx, dir)
+	c, err := datafile.OpenToRead(ctx, dir)
 	if err != nil {
 		return s, err
 	}
-	defer c.close()
-	return s, readStats(ctx, c, filepath.Join(dir, FileName), &s)
+	defer c.Close()
+	return s, readStats(ctx, c, filepath.Join(dir, datafile.FileName), &s)
 }
 
 // Stats reads the Stats of an open database.
 func (d *DB) Stats(ctx context.Context) (s Stats, err error) {
-	err = d.snapshot(ctx, func(c *conn) error { return readStats(ctx, c, d.path, &s) })
+	err = d.snapshot(ctx, func(c *sqlite.Conn) error { return readStats(ctx, c, d.path, &s) })
 	return s, err
 }
 
-func readStats(ctx context.Context, c *conn, path string, s *Stats) error {
+func readStats(ctx context.Context, c *sqlite.Conn, path string, s *Stats) error {
 	for _, q := range []struct {
 		dst *int64
 		sql string
@@ -70,19 +71,19 @@ func readStats(ctx context.Context, c *conn, path string, s *Stats) error {
 		{&s.FreePages, "PRAGMA freelist_count"},
 	} {
 		var err error
-		if *q.dst, _, err = c.first(q.sql); err != nil {
+		if *q.dst, _, err = c.First(q.sql); err != nil {
 			return err
 		}
 	}
-	if at, ok, err := c.first("SELECT at FROM revisions WHERE rev = ?", s.Oldest); err != nil {
+	if at, ok, err := c.First("SELECT at FROM revisions WHERE rev = ?", s.Oldest); err != nil {
 		return err
 	} else if ok {
 		s.OldestAt = time.UnixMilli(at).UTC()
 	}
-	s.FileBytes, s.WALBytes = fileSize(path), fileSize(path+"-wal")
+	s.FileBytes, s.WALBytes = datafile.FileSize(path), datafile.FileSize(path+"-wal")
 
 	byPrefix := map[string]*ResourceStats{}
-	err := c.each(func(row []driver.Value) error {
+	err := c.Each(func(row []driver.Value) error {
 		prefix := resourcePrefix(row[0].(string))
 		r := byPrefix[prefix]
 		if r == nil {
@@ -97,7 +98,7 @@ func readStats(ctx context.Context, c *conn, path string, s *Stats) error {
 		return err
 	}
 	for _, r := range byPrefix {
-		n, _, err := c.first("SELECT count(*) FROM revisions INDEXED BY history WHERE until IS NOT NULL AND key >= ? AND key < ?", r.Prefix, prefixEnd(r.Prefix))
+		n, _, err := c.First("SELECT count(*) FROM revisions INDEXED BY history WHERE until IS NOT NULL AND key >= ? AND key < ?", r.Prefix, prefixEnd(r.Prefix))
 		if err != nil {
 			return err
 		}
@@ -114,13 +115,4 @@ func resourcePrefix(dir string) string {
 		return "/" + parts[1] + "/" + parts[2] + "/"
 	}
 	return dir
-}
-
-// fileSize is 0 for a file that is not there.
-func fileSize(path string) int64 {
-	fi, err := os.Stat(path)
-	if err != nil {
-		return 0
-	}
-	return fi.Size()
 }

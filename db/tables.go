@@ -3,24 +3,25 @@ package db
 import (
 	"context"
 	"database/sql/driver"
+	"github.com/tidewaiter/tidewaiter/db/sqlite"
 	"time"
 )
 
 // Snapshot reads tables that another package keeps in the file, as db/spool does.
 // All its statements see one state of the file. It is valid within the function
 // that it was given to. Arguments of a statement are int64, string, []byte or nil.
-type Snapshot struct{ c *conn }
+type Snapshot struct{ c *sqlite.Conn }
 
 // Each calls fn with every row of a query, until fn returns an error. The row is
 // reused; its strings and byte slices are the caller's to keep.
 func (s Snapshot) Each(fn func(row []driver.Value) error, sql string, args ...any) error {
-	return s.c.each(fn, sql, args...)
+	return s.c.Each(fn, sql, args...)
 }
 
 // First returns the first column of the first row as an integer. ok is false when
 // there is no row, or the column is NULL.
 func (s Snapshot) First(sql string, args ...any) (n int64, ok bool, err error) {
-	return s.c.first(sql, args...)
+	return s.c.First(sql, args...)
 }
 
 // Transaction also writes such tables.
@@ -30,7 +31,7 @@ type Transaction struct {
 }
 
 // Exec runs a statement that yields no row, and returns the number of rows changed.
-func (t Transaction) Exec(sql string, args ...any) (int64, error) { return t.c.exec(sql, args...) }
+func (t Transaction) Exec(sql string, args ...any) (int64, error) { return t.c.Exec(sql, args...) }
 
 // Now is the time of the transaction, in Unix milliseconds.
 func (t Transaction) Now() int64 { return t.tx.now }
@@ -44,7 +45,7 @@ func (t Transaction) After(fn func()) { t.tx.after = append(t.tx.after, fn) }
 
 // Read runs fn in a read transaction. fn reads a bounded number of rows.
 func (d *DB) Read(ctx context.Context, fn func(Snapshot) error) error {
-	return d.snapshot(ctx, func(c *conn) error { return fn(Snapshot{c}) })
+	return d.snapshot(ctx, func(c *sqlite.Conn) error { return fn(Snapshot{c}) })
 }
 
 // Transact runs fn in the next commit, which other writers share, and returns once
@@ -63,3 +64,7 @@ func (d *DB) After(wait time.Duration) <-chan time.Time { return d.clock.After(w
 
 // Closing is closed when Close is called.
 func (d *DB) Closing() <-chan struct{} { return d.stop }
+
+// SetInfo records a line about the owner, such as the server's address, which other
+// processes find in LockedError.
+func (d *DB) SetInfo(info string) error { return d.lock.SetInfo(info) }

@@ -7,16 +7,17 @@ import (
 	"testing"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
 func TestViews(t *testing.T) {
 	dir := t.TempDir()
-	open := func(views ...db.View) (*db.DB, error) {
+	open := func(views ...datafile.View) (*db.DB, error) {
 		return db.Open(db.Options{Dir: dir, Views: views, Logger: slog.New(slog.DiscardHandler)})
 	}
-	boats := db.View{Name: "boats", SQL: "SELECT key, value ->> '$.name' AS name FROM objects WHERE key >= '/boats/' AND key < '/boats0'"}
-	long := db.View{Name: "long_boats", SQL: "SELECT name FROM boats WHERE length(name) > 4"}
+	boats := datafile.View{Name: "boats", SQL: "SELECT key, value ->> '$.name' AS name FROM objects WHERE key >= '/boats/' AND key < '/boats0'"}
+	long := datafile.View{Name: "long_boats", SQL: "SELECT name FROM boats WHERE length(name) > 4"}
 
 	d, err := open(boats, long)
 	if err != nil {
@@ -75,7 +76,7 @@ func TestViews(t *testing.T) {
 		}
 		d.Close()
 	}
-	for _, bad := range []db.View{
+	for _, bad := range []datafile.View{
 		{Name: "Robert'); DROP TABLE", SQL: "SELECT 1"}, {Name: "objects", SQL: "SELECT 1"}, {Name: "revisions", SQL: "SELECT 1"},
 		{Name: "x", SQL: "SELECT nothing FROM nowhere"}, {Name: "x", SQL: "SELEC"},
 	} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"fmt"
+	"github.com/tidewaiter/tidewaiter/db/sqlite"
 	"sort"
 	"strings"
 	"sync"
@@ -178,14 +179,14 @@ func (d *DB) eventsBetween(ctx context.Context, w *Watcher, from, to int64) (eve
 	}
 	cursor, bytes, scanned := from, 0, 0
 	full := false
-	err = d.read(ctx, func(c *conn) error {
-		return c.each(func(row []driver.Value) error {
+	err = d.read(ctx, func(c *sqlite.Conn) error {
+		return c.Each(func(row []driver.Value) error {
 			scanned++
 			rev, key := row[0].(int64), row[1].(string)
 			if w.matches(key) {
 				if len(events) == maxPollEvents || bytes >= maxPollBytes {
 					full = true
-					return errStop
+					return sqlite.ErrStop
 				}
 				e := d.replay.get(rev)
 				if e == nil {
@@ -218,9 +219,9 @@ func (d *DB) eventsBetween(ctx context.Context, w *Watcher, from, to int64) (eve
 }
 
 // contents reads the value of a revision of key.
-func (d *DB) contents(c *conn, key string, rev int64) (value []byte, err error) {
+func (d *DB) contents(c *sqlite.Conn, key string, rev int64) (value []byte, err error) {
 	found := false
-	err = c.each(func(row []driver.Value) error {
+	err = c.Each(func(row []driver.Value) error {
 		found = true
 		kv := d.kv(key, rev, row[0], row[1])
 		value = kv.Value
@@ -249,7 +250,7 @@ func (d *DB) PrevValue(ctx context.Context, e *Event) ([]byte, error) {
 	if e.prev.done {
 		return e.prev.value, nil
 	}
-	err := d.read(ctx, func(c *conn) (err error) {
+	err := d.read(ctx, func(c *sqlite.Conn) (err error) {
 		e.prev.value, err = d.contents(c, e.Key, e.PrevRev)
 		return err
 	})

@@ -84,7 +84,7 @@ func (t *tx) put(key string, expect int64, value []byte, opts PutOptions) (int64
 	if entries != nil {
 		packed = entries.pack()
 	}
-	n, err := t.c.exec(`INSERT INTO revisions (rev, key, create_rev, prev_rev, at, size, expires, indexed)
+	n, err := t.c.Exec(`INSERT INTO revisions (rev, key, create_rev, prev_rev, at, size, expires, indexed)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) WHERE until IS NULL DO NOTHING`,
 		rev, key, create, expect, t.now, int64(len(value)), expires, packed)
 	if err != nil {
@@ -96,7 +96,7 @@ func (t *tx) put(key string, expect int64, value []byte, opts PutOptions) (int64
 	if value == nil {
 		value = []byte{}
 	}
-	if _, err := t.c.exec("INSERT INTO contents VALUES (?, ?, ?)", rev, checksum(key, value), value); err != nil {
+	if _, err := t.c.Exec("INSERT INTO contents VALUES (?, ?, ?)", rev, checksum(key, value), value); err != nil {
 		return 0, err
 	}
 	for _, e := range entries {
@@ -117,7 +117,7 @@ func (t *tx) delete(key string, expect int64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if _, err := t.c.exec(`INSERT INTO revisions (rev, key, create_rev, prev_rev, until, at, size) VALUES (?1, ?2, ?3, ?4, ?1, ?5, 0)`,
+	if _, err := t.c.Exec(`INSERT INTO revisions (rev, key, create_rev, prev_rev, until, at, size) VALUES (?1, ?2, ?3, ?4, ?1, ?5, 0)`,
 		rev, key, create, expect, t.now); err != nil {
 		return 0, err
 	}
@@ -127,7 +127,7 @@ func (t *tx) delete(key string, expect int64) (int64, error) {
 
 // supersede ends revision expect of key at rev.
 func (t *tx) supersede(key string, expect, rev int64) (create, size int64, err error) {
-	err = t.c.each(func(row []driver.Value) error {
+	err = t.c.Each(func(row []driver.Value) error {
 		create, _ = row[0].(int64)
 		size, _ = row[1].(int64)
 		return nil

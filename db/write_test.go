@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
@@ -145,7 +146,7 @@ func TestLargeWriteFailsAlone(t *testing.T) {
 	close(hold)
 	wg.Wait()
 	for i, err := range errs {
-		var full *db.UnavailableError
+		var full *datafile.UnavailableError
 		switch {
 		case i == 3 && !errors.As(err, &full):
 			t.Errorf("the large write: %v, want *UnavailableError", err)

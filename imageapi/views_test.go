@@ -21,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
@@ -56,7 +57,7 @@ func (s storages) Update(_ context.Context, image *imagev1.Image, _ metav1.Updat
 func TestViews(t *testing.T) {
 	d := dbtest.Open(t, func(o *db.Options) {
 		for name, text := range imageapi.Views() {
-			o.Views = append(o.Views, db.View{Name: name, SQL: text})
+			o.Views = append(o.Views, datafile.View{Name: name, SQL: text})
 		}
 	})
 	s := newStoragesOn(t, d, imageapi.Options{})
@@ -202,7 +203,7 @@ func TestDocumentedQueries(t *testing.T) {
 	}
 	d := dbtest.Open(t, func(o *db.Options) {
 		for name, text := range imageapi.Views() {
-			o.Views = append(o.Views, db.View{Name: name, SQL: text})
+			o.Views = append(o.Views, datafile.View{Name: name, SQL: text})
 		}
 		files, err := filepath.Glob("../coreapi/views/*.sql")
 		if err != nil || len(files) == 0 {
@@ -213,7 +214,7 @@ func TestDocumentedQueries(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			o.Views = append(o.Views, db.View{Name: strings.TrimSuffix(filepath.Base(f), ".sql"), SQL: string(text)})
+			o.Views = append(o.Views, datafile.View{Name: strings.TrimSuffix(filepath.Base(f), ".sql"), SQL: string(text)})
 		}
 	})
 	s := newStoragesOn(t, d, imageapi.Options{})

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
-	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/web"
 )
 
@@ -80,8 +80,8 @@ good. Watches that were begun with the old token or certificate end.`,
 
 // serverHolds reports whether a listening server holds dir.
 func serverHolds(dir string) (bool, error) {
-	err := db.Owner(dir)
-	var locked *db.LockedError
+	err := datafile.Owner(dir)
+	var locked *datafile.LockedError
 	if errors.As(err, &locked) {
 		return locked.IsServer(), nil
 	}

@@ -32,6 +32,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
 	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
@@ -197,7 +198,7 @@ func startProcess(b *testing.B, dir string) *process {
 	start := time.Now()
 	s := runProcess(b, dir)
 	ready := time.Since(start)
-	file, err := os.Stat(filepath.Join(dir, db.FileName))
+	file, err := os.Stat(filepath.Join(dir, datafile.FileName))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/coreapi"
 	"github.com/tidewaiter/tidewaiter/coreapi/access"
-	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/web"
 	"github.com/tidewaiter/tidewaiter/web/filters"
 )
@@ -135,7 +135,7 @@ func (o *serveOptions) run(ctx context.Context, out io.Writer) error {
 	if err := awaitDirectory(ctx, o.DataDir, clock.RealClock{}); err != nil || ctx.Err() != nil {
 		return err
 	}
-	_, err := os.Lstat(filepath.Join(o.DataDir, db.FileName))
+	_, err := os.Lstat(filepath.Join(o.DataDir, datafile.FileName))
 	isNew := errors.Is(err, fs.ErrNotExist)
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(ip.String(), strconv.Itoa(o.securePort)))
 	if err != nil {
@@ -166,8 +166,8 @@ func awaitDirectory(ctx context.Context, dir string, clock clock.WithTicker) err
 	defer tick.Stop()
 	waits := false
 	for {
-		err := db.Owner(dir)
-		var owner *db.LockedError
+		err := datafile.Owner(dir)
+		var owner *datafile.LockedError
 		if !errors.As(err, &owner) || owner.IsServer() {
 			if waits && err == nil {
 				slog.Info("the data directory is free", "dir", dir)

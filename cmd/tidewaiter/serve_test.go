@@ -12,6 +12,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 )
 
 // A server that is started while an import holds its data directory waits for the import, and not for another server.
@@ -36,7 +37,7 @@ func TestServeWaitsForItsDirectory(t *testing.T) {
 	if err := owner.SetInfo("https://127.0.0.1:6443"); err != nil { // the owner proves to be a server
 		t.Fatal(err)
 	}
-	var locked *db.LockedError
+	var locked *datafile.LockedError
 	if err := stepUntil(t, clock, ended); !errors.As(err, &locked) {
 		t.Fatalf("beside a server: %v", err)
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	tidewaiterserver "github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/version"
-	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/trusted"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/web/filters"
@@ -56,7 +56,7 @@ func (o *importOptions) target(cmd *cobra.Command) (target, error) {
 	if o.token != "" || o.tokenFile != "" {
 		return nil, cli.WithHint(fmt.Errorf("no server holds %s, and the token is for one", o.dataDir), "--server https://HOST:PORT names one")
 	}
-	if _, err := os.Stat(filepath.Join(o.dataDir, db.FileName)); errors.Is(err, fs.ErrNotExist) && !o.create {
+	if _, err := os.Stat(filepath.Join(o.dataDir, datafile.FileName)); errors.Is(err, fs.ErrNotExist) && !o.create {
 		if err := trusted.CheckDir(o.dataDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/cmd/internal/bulk"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	tidewaiterserver "github.com/tidewaiter/tidewaiter/cmd/internal/server"
-	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures/reverify"
 	"github.com/tidewaiter/tidewaiter/web/admin"
@@ -52,7 +52,7 @@ func (o *verifyOptions) sweep(cmd *cobra.Command) error {
 }
 
 func (o *verifyOptions) sweepDirectory(cmd *cobra.Command) error {
-	if _, err := os.Stat(filepath.Join(o.dataDir, db.FileName)); err != nil {
+	if _, err := os.Stat(filepath.Join(o.dataDir, datafile.FileName)); err != nil {
 		return cli.WithHint(err, "--data-dir names the directory of a server")
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "judging in %s (a data directory that no server holds)\n", o.dataDir)

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 )
 
 // What clients are told when a revision is gone. The sentences are kube-apiserver's,
@@ -29,8 +30,8 @@ const internalServerError = 500
 // says what to do about it, a damaged file is 500 and names the file, and a request that
 // has ended is 504.
 func (s *Store) interpret(err error) error {
-	var unavailable *db.UnavailableError
-	var corrupt *db.CorruptError
+	var unavailable *datafile.UnavailableError
+	var corrupt *datafile.CorruptError
 	switch {
 	case errors.As(err, &unavailable):
 		e := apierrors.NewServiceUnavailable(unavailable.Error())

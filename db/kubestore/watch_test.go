@@ -21,6 +21,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
@@ -275,7 +276,7 @@ func TestDamageIsReadOnce(t *testing.T) {
 		&corruptError{kind: damaged}:         1,
 		&corruptError{kind: undecodable}:     1,
 		&corruptError{kind: untransformable}: 2,
-		&db.UnavailableError{}:               2,
+		&datafile.UnavailableError{}:         2,
 		context.DeadlineExceeded:             2,
 	} {
 		o, reads := lazyObject{}, 0

@@ -11,6 +11,7 @@ import (
 	_ "github.com/mattn/go-sqlite3" // the driver that makes the old file
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/importer/spool"
@@ -20,7 +21,7 @@ import (
 // held for: the jobs are there, and count for their sources.
 func TestSpoolOfAnOlderRelease(t *testing.T) {
 	dir := t.TempDir()
-	old, err := sql.Open("sqlite3", filepath.Join(dir, db.FileName))
+	old, err := sql.Open("sqlite3", filepath.Join(dir, datafile.FileName))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/web/warn"
 )
@@ -111,7 +112,7 @@ func Open(d *db.DB, opts Options) (*Spool, error) {
 		_, err := t.Exec("UPDATE spool_jobs SET state = 'waiting', due = ? WHERE state = 'leased'", t.Now())
 		return err
 	})
-	var unavailable *db.UnavailableError
+	var unavailable *datafile.UnavailableError
 	if errors.As(err, &unavailable) {
 		opts.Logger.Warn("the pushes that were being imported wait for their leases to end", "err", err)
 	} else if err != nil {

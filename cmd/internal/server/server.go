@@ -39,6 +39,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi/podlogs"
 	"github.com/tidewaiter/tidewaiter/coreapi/usage"
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
 	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
@@ -689,11 +690,11 @@ func (s *Server) RunLocally(ctx context.Context, use func(ctx context.Context, c
 
 // OwnerConfig returns the configuration for the server that holds dir; nil when none does.
 func OwnerConfig(dir string) (*restclient.Config, error) {
-	err := db.Owner(dir)
+	err := datafile.Owner(dir)
 	if err == nil {
 		return nil, nil
 	}
-	var locked *db.LockedError
+	var locked *datafile.LockedError
 	if !errors.As(err, &locked) {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package db
+package datafile
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/mattn/go-sqlite3"
+	"github.com/tidewaiter/tidewaiter/db/sqlite"
 )
 
 // A database file may come from anybody: as a backup, or in a folder that
@@ -33,22 +33,22 @@ func (e *ForeignError) Error() string {
 // nothing interrupts.
 var schemaWait = time.Minute // a variable for tests
 
-// checkSchema refuses the database file at path unless its schema is exactly what
+// CheckSchema refuses the database file at path unless its schema is exactly what
 // the migrations up to its version make: see verifySchema. It has a connection of
 // its own, which is given up with its goroutine when the look does not end; the
 // caller then leaves the file alone, and in practice the process ends.
-func checkSchema(ctx context.Context, path string) error {
+func CheckSchema(ctx context.Context, path string) error {
 	look, cancel := context.WithTimeout(ctx, schemaWait)
 	defer cancel()
 	done := make(chan error, 1)
 	go func() {
-		c, err := openConn(path, readerPragmas...)
+		c, err := sqlite.Open(path, ReaderPragmas...)
 		if err != nil {
 			done <- err
 			return
 		}
-		defer c.close()
-		c.ctx = look
+		defer c.Close()
+		c.Ctx = look
 		done <- verifySchema(c, path)
 	}()
 	select {
@@ -70,14 +70,14 @@ func (e schemaEntry) String() string { return fmt.Sprintf("%s %.100q", e.kind, e
 // verifySchema compares the schema of a file with what the migrations make for
 // its version. Views other than objects may differ: every release has its own,
 // an administrator may have made one, and nobody reads from one before
-// declareViews has dropped those that are not ours.
-func verifySchema(c *conn, path string) error {
-	version, _, err := c.first("PRAGMA user_version")
+// DeclareViews has dropped those that are not ours.
+func verifySchema(c *sqlite.Conn, path string) error {
+	version, _, err := c.First("PRAGMA user_version")
 	if err != nil {
 		return err
 	}
-	if version > int64(len(migrations)) {
-		return &NewerSchemaError{Path: path, Have: int(version), Known: len(migrations)}
+	if version > int64(len(Migrations)) {
+		return &NewerSchemaError{Path: path, Have: int(version), Known: len(Migrations)}
 	}
 	foreign := func(format string, args ...any) error {
 		return &ForeignError{Path: path, Detail: fmt.Sprintf(format, args...)}
@@ -85,7 +85,7 @@ func verifySchema(c *conn, path string) error {
 	if version < 0 {
 		return foreign("it has schema version %d, and none of this program's is negative", version)
 	}
-	if id, _, err := c.first("PRAGMA application_id"); err != nil {
+	if id, _, err := c.First("PRAGMA application_id"); err != nil {
 		return err
 	} else if id != 0 {
 		return foreign("it is the database of another program (its application_id is %#x)", id)
@@ -123,7 +123,7 @@ func verifySchema(c *conn, path string) error {
 		}
 	}
 	var encoding string
-	err = c.each(func(row []driver.Value) error { encoding, _ = row[0].(string); return nil }, "PRAGMA encoding")
+	err = c.Each(func(row []driver.Value) error { encoding, _ = row[0].(string); return nil }, "PRAGMA encoding")
 	if err == nil && encoding != "UTF-8" {
 		return foreign("its text is in %s, not in UTF-8", encoding)
 	}
@@ -140,7 +140,7 @@ var litestream = map[string]schemaEntry{
 // maxSchemaEntries bounds what is read of a schema; ours has some thirty entries.
 const maxSchemaEntries = 1000
 
-func readSchema(c *conn) (entries []schemaEntry, err error) {
+func readSchema(c *sqlite.Conn) (entries []schemaEntry, err error) {
 	text := func(v driver.Value) string {
 		switch v := v.(type) {
 		case string:
@@ -150,7 +150,7 @@ func readSchema(c *conn) (entries []schemaEntry, err error) {
 		}
 		return fmt.Sprintf("%T %v", v, v) // like nothing of ours
 	}
-	err = c.each(func(row []driver.Value) error {
+	err = c.Each(func(row []driver.Value) error {
 		entries = append(entries, schemaEntry{text(row[0]), text(row[1]), text(row[2]), text(row[3])})
 		return nil
 	}, fmt.Sprintf("SELECT type, name, tbl_name, sql FROM sqlite_master LIMIT %d", maxSchemaEntries))
@@ -170,13 +170,12 @@ func schemaOf(version int) (map[string]schemaEntry, error) {
 	if s := schemas[version]; s != nil {
 		return s, nil
 	}
-	raw, err := (&sqlite3.SQLiteDriver{}).Open(":memory:")
+	c, err := sqlite.OpenMemory()
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{raw: raw.(*sqlite3.SQLiteConn), stmts: map[string]*stmt{}}
-	defer c.close()
-	if err := migrate(c, "memory", migrations[:version]); err != nil {
+	defer c.Close()
+	if err := Migrate(c, "memory", Migrations[:version]); err != nil {
 		return nil, err
 	}
 	entries, err := readSchema(c)

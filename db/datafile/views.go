@@ -1,10 +1,12 @@
-package db
+package datafile
 
 import (
 	"database/sql/driver"
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/tidewaiter/tidewaiter/db/sqlite"
 )
 
 // View is a SQL view over the stored objects, for people with the sqlite3 shell and for
@@ -26,10 +28,10 @@ const objectsView = "objects"
 // quote makes an identifier of any text, see https://sqlite.org/lang_keywords.html.
 func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
-// declareViews brings the file's views to those declared: it makes new and
+// DeclareViews brings the file's views to those declared: it makes new and
 // changed ones and drops all others, whoever made them, in one transaction. A view
 // that SQLite cannot run is refused here and not when somebody selects it.
-func declareViews(c *conn, views []View) (err error) {
+func DeclareViews(c *sqlite.Conn, views []View) (err error) {
 	want := map[string]string{}
 	var names []string
 	for _, v := range views {
@@ -42,7 +44,7 @@ func declareViews(c *conn, views []View) (err error) {
 		want[v.Name] = "CREATE VIEW " + v.Name + " AS\n" + strings.TrimSpace(v.SQL)
 		names = append(names, v.Name)
 	}
-	return c.transact(func() error {
+	return c.Transact(func() error {
 		if err := dropViews(c, want); err != nil {
 			return err
 		}
@@ -51,12 +53,12 @@ func declareViews(c *conn, views []View) (err error) {
 			if !ok {
 				continue
 			}
-			if err := c.run(sql); err != nil {
+			if err := c.Run(sql); err != nil {
 				return fmt.Errorf("create view %s: %w", name, err)
 			}
 		}
 		for _, v := range views { // one that stays may use one that went
-			if err := c.run("SELECT * FROM " + v.Name + " LIMIT 0"); err != nil {
+			if err := c.Run("SELECT * FROM " + v.Name + " LIMIT 0"); err != nil {
 				return fmt.Errorf("view %s cannot be selected from: %w", v.Name, err)
 			}
 		}
@@ -66,9 +68,9 @@ func declareViews(c *conn, views []View) (err error) {
 
 // dropViews drops every view but objects and those of keep (name to statement),
 // which it takes from keep. What is left there is not in the file.
-func dropViews(c *conn, keep map[string]string) error {
+func dropViews(c *sqlite.Conn, keep map[string]string) error {
 	var drop []string
-	err := c.each(func(row []driver.Value) error {
+	err := c.Each(func(row []driver.Value) error {
 		name, _ := row[0].(string)
 		if sql, _ := row[1].(string); sql != "" && keep[name] == sql {
 			delete(keep, name)
@@ -81,7 +83,7 @@ func dropViews(c *conn, keep map[string]string) error {
 		return err
 	}
 	for _, name := range drop {
-		if err := c.run("DROP VIEW " + quote(name)); err != nil {
+		if err := c.Run("DROP VIEW " + quote(name)); err != nil {
 			return fmt.Errorf("drop view %.100q: %w", name, err)
 		}
 	}

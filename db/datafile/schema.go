@@ -1,20 +1,23 @@
-package db
+package datafile
 
 import (
+	"context"
 	"embed"
 	"fmt"
 	"io/fs"
 	"sort"
 	"strings"
+
+	"github.com/tidewaiter/tidewaiter/db/sqlite"
 )
 
 //go:embed migrations/*.sql
 var migrationFS embed.FS
 
-// migrations holds the SQL of each step in order; step n brings the schema
+// Migrations holds the SQL of each step in order; step n brings the schema
 // from version n-1 to n. PRAGMA user_version holds the version. A step, once
 // released, never changes.
-var migrations = func() []string {
+var Migrations = func() []string {
 	names, err := fs.Glob(migrationFS, "migrations/*.sql")
 	if err != nil {
 		panic(err)
@@ -31,12 +34,12 @@ var migrations = func() []string {
 	return steps
 }()
 
-// migrate brings the schema to the newest version in one transaction, so that a failure
+// Migrate brings the schema to the newest version in one transaction, so that a failure
 // or a crash leaves the old one whole. A damaged file is left as it is. All views are
-// dropped: declareViews makes those of this release again, and SQLite must not rewrite
+// dropped: DeclareViews makes those of this release again, and SQLite must not rewrite
 // the statements of others along with their tables.
-func migrate(c *conn, path string, steps []string) (err error) {
-	have, _, err := c.first("PRAGMA user_version")
+func Migrate(c *sqlite.Conn, path string, steps []string) (err error) {
+	have, _, err := c.First("PRAGMA user_version")
 	if err != nil {
 		return err
 	}
@@ -47,21 +50,21 @@ func migrate(c *conn, path string, steps []string) (err error) {
 		return nil
 	}
 	if have > 0 {
-		if faults, err := c.faults("quick_check", 5); err != nil {
+		if faults, err := c.Faults("quick_check", 5); err != nil {
 			return err
 		} else if len(faults) > 0 {
 			return &CorruptError{Path: path, Detail: strings.Join(faults, "; ")}
 		}
 	}
-	return c.transact(func() error {
+	return c.Transact(func() error {
 		if err := dropViews(c, nil); err != nil {
 			return err
 		}
 		for i := int(have); i < len(steps); i++ {
-			if _, err := c.raw.ExecContext(background, steps[i], nil); err != nil {
+			if _, err := c.Raw.ExecContext(context.Background(), steps[i], nil); err != nil {
 				return fmt.Errorf("migrate %s to schema version %d: %w", path, i+1, err)
 			}
 		}
-		return c.run(fmt.Sprintf("PRAGMA user_version = %d", len(steps)))
+		return c.Run(fmt.Sprintf("PRAGMA user_version = %d", len(steps)))
 	})
 }

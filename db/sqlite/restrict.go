@@ -1,4 +1,4 @@
-package db
+package sqlite
 
 import (
 	"strings"
@@ -15,10 +15,10 @@ const maxRow = 64 << 20
 // would say most of this, but the driver does not expose sqlite3_db_config, and an
 // authorizer needs no C of our own. SQLite asks the authorizer when it prepares a
 // statement, not when it runs one, also about the statements of views and triggers.
-func (c *conn) restrict() {
-	c.raw.SetLimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-	c.raw.SetLimit(sqlite3.SQLITE_LIMIT_LENGTH, maxRow)
-	c.raw.RegisterAuthorizer(authorize)
+func (c *Conn) restrict() {
+	c.Raw.SetLimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+	c.Raw.SetLimit(sqlite3.SQLITE_LIMIT_LENGTH, maxRow)
+	c.Raw.RegisterAuthorizer(authorize)
 }
 
 // authorize answers SQLite's question whether a statement may do something, see

@@ -1,4 +1,4 @@
-package db
+package datafile
 
 import (
 	"errors"
@@ -21,9 +21,9 @@ var kept = struct {
 	files map[string]*os.File
 }{files: map[string]*os.File{}}
 
-// deviceError reads a database file and its log to their ends and returns an
+// DeviceError reads a database file and its log to their ends and returns an
 // *UnavailableError when the system cannot read them, nil when it can.
-func deviceError(path string, met error) error {
+func DeviceError(path string, met error) error {
 	err := readThrough(path)
 	if err == nil {
 		err = readLog(path + "-wal")

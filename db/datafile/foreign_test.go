@@ -1,4 +1,4 @@
-package db_test
+package datafile_test
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
@@ -27,7 +29,7 @@ var goodFile = sync.OnceValues(func() ([]byte, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	d, err := db.Open(db.Options{Dir: dir, Logger: quietLogger, Views: []db.View{{Name: "images", SQL: "SELECT key FROM objects"}}})
+	d, err := db.Open(db.Options{Dir: dir, Logger: quietLogger, Views: []datafile.View{{Name: "images", SQL: "SELECT key FROM objects"}}})
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +41,7 @@ var goodFile = sync.OnceValues(func() ([]byte, error) {
 	if err := d.Close(); err != nil {
 		return nil, err
 	}
-	return os.ReadFile(filepath.Join(dir, db.FileName))
+	return os.ReadFile(filepath.Join(dir, datafile.FileName))
 })
 
 // craft writes a good database to a data directory of its own, has SQL change it as
@@ -51,7 +53,7 @@ func craft(t testing.TB, statements ...string) string {
 		t.Fatal(err)
 	}
 	dir := dataDir(t, good)
-	raw, err := sql.Open("sqlite3", "file:"+filepath.Join(dir, db.FileName)+"?_journal_mode=DELETE")
+	raw, err := sql.Open("sqlite3", "file:"+filepath.Join(dir, datafile.FileName)+"?_journal_mode=DELETE")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +75,7 @@ func dataDir(t testing.TB, file []byte) string {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, db.FileName), file, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, datafile.FileName), file, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -102,7 +104,7 @@ func everyWay(t testing.TB, dir string) map[string]error {
 	errs := map[string]error{}
 	for name, open := range map[string]func(dir string) error{
 		"open": func(dir string) error {
-			d, err := db.Open(db.Options{Dir: dir, Logger: quietLogger, Views: []db.View{{Name: "images", SQL: "SELECT key FROM objects"}}})
+			d, err := db.Open(db.Options{Dir: dir, Logger: quietLogger, Views: []datafile.View{{Name: "images", SQL: "SELECT key FROM objects"}}})
 			if err != nil {
 				return err
 			}
@@ -112,7 +114,7 @@ func everyWay(t testing.TB, dir string) map[string]error {
 		"check":  func(dir string) error { return db.Check(t.Context(), dir) },
 		"backup": func(dir string) error { return db.Backup(t.Context(), dir, filepath.Join(dir, "copy.db")) },
 		"restore": func(dir string) error {
-			return db.Restore(t.Context(), filepath.Join(dir, db.FileName), filepath.Join(dir, "restored"))
+			return db.Restore(t.Context(), filepath.Join(dir, datafile.FileName), filepath.Join(dir, "restored"))
 		},
 	} {
 		room, dir := copied()
@@ -188,7 +190,7 @@ func TestForeignSchema(t *testing.T) {
 			many = append(many, fmt.Sprintf("CREATE VIEW v%d AS SELECT 1", i))
 		}
 		for how, err := range everyWay(t, craft(t, "BEGIN", strings.Join(many, ";"), "COMMIT")) {
-			var foreign *db.ForeignError
+			var foreign *datafile.ForeignError
 			if how != "restore" && !errors.As(err, &foreign) || err == nil {
 				t.Errorf("%s: %v, want *ForeignError", how, err)
 			}
@@ -200,11 +202,11 @@ func TestForeignSchema(t *testing.T) {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		raw, err := sql.Open("sqlite3", filepath.Join(dir, db.FileName))
+		raw, err := sql.Open("sqlite3", filepath.Join(dir, datafile.FileName))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, s := range append([]string{"PRAGMA encoding = 'UTF-16le'"}, append(db.Migrations, fmt.Sprintf("PRAGMA user_version = %d", len(db.Migrations)))...) {
+		for _, s := range append([]string{"PRAGMA encoding = 'UTF-16le'"}, append(datafile.Migrations, fmt.Sprintf("PRAGMA user_version = %d", len(datafile.Migrations)))...) {
 			if _, err := raw.Exec(s); err != nil {
 				t.Fatal(err)
 			}
@@ -250,13 +252,19 @@ func TestForeignViews(t *testing.T) {
 				t.Fatalf("a view's name ran as SQL: ../evil is there (%v)", err)
 			}
 			restored := filepath.Join(t.TempDir(), "restored")
-			if err := db.Restore(t.Context(), filepath.Join(dir, db.FileName), restored); err != nil {
+			if err := db.Restore(t.Context(), filepath.Join(dir, datafile.FileName), restored); err != nil {
 				t.Fatal(err)
 			}
 			for _, dir := range []string{dir, restored} {
 				d := dbtest.OpenOptions(t, db.Options{Dir: dir, Logger: quietLogger})
-				if n, err := d.QueryInt("SELECT count(*) FROM sqlite_schema WHERE type = 'view'"); err != nil || n != 1 {
-					t.Errorf("%d views are left, %v; want objects alone", n, err)
+				if err := d.Read(t.Context(), func(s db.Snapshot) error {
+					n, _, err := s.First("SELECT count(*) FROM sqlite_schema WHERE type = 'view'")
+					if err == nil && n != 1 {
+						t.Errorf("%d views are left, want objects alone", n)
+					}
+					return err
+				}); err != nil {
+					t.Error(err)
 				}
 				if n, _, err := d.Totals(t.Context(), "/"); err != nil || n != 30 {
 					t.Errorf("%d objects, %v", n, err)
@@ -270,8 +278,8 @@ func TestForeignViews(t *testing.T) {
 func TestForeignViewsOfOldSchema(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	path := filepath.Join(dir, db.FileName)
-	if err := db.Migrate(path, db.Migrations[:2]); err != nil {
+	path := filepath.Join(dir, datafile.FileName)
+	if err := datafile.MigrateFile(path, datafile.Migrations[:2]); err != nil {
 		t.Fatal(err)
 	}
 	raw, err := sql.Open("sqlite3", path)
@@ -283,7 +291,9 @@ func TestForeignViewsOfOldSchema(t *testing.T) {
 	}
 	raw.Close()
 	d := dbtest.OpenOptions(t, db.Options{Dir: dir, Logger: quietLogger})
-	put(t, d, "/a/1", 0, "v")
+	if _, err := d.Put(t.Context(), "/a/1", 0, []byte("v"), db.PutOptions{}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestForeignFiles: a data directory that came with links has nothing written
@@ -294,7 +304,7 @@ func TestForeignFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range db.OwnFiles {
+	for _, name := range datafile.OwnFiles {
 		for what, content := range map[string][]byte{"text": []byte("precious"), "database": good, "nothing": nil} {
 			t.Run(name+" to "+what, func(t *testing.T) {
 				t.Parallel()
@@ -311,15 +321,15 @@ func TestForeignFiles(t *testing.T) {
 					t.Fatal(err)
 				}
 				_, err := db.Open(db.Options{Dir: dir, Logger: quietLogger})
-				var foreign *db.ForeignError
+				var foreign *datafile.ForeignError
 				if !errors.As(err, &foreign) || foreign.Path != link {
 					t.Errorf("open: %v, want a *ForeignError for %s", err, link)
 				}
 				_, err = db.ReadStats(t.Context(), dir)
-				if err == nil || name != db.FileName && !errors.As(err, &foreign) {
+				if err == nil || name != datafile.FileName && !errors.As(err, &foreign) {
 					t.Errorf("stats: %v, want a refusal", err)
 				}
-				if err := db.Restore(t.Context(), filepath.Join(dataDir(t, good), db.FileName), dir); err == nil {
+				if err := db.Restore(t.Context(), filepath.Join(dataDir(t, good), datafile.FileName), dir); err == nil {
 					t.Error("restored into it")
 				}
 				if b, err := os.ReadFile(precious); !bytes.Equal(b, content) || (err == nil) != (content != nil) {
@@ -330,7 +340,7 @@ func TestForeignFiles(t *testing.T) {
 	}
 	t.Run("directory", func(t *testing.T) {
 		dir := dataDir(t, good)
-		if err := os.Mkdir(filepath.Join(dir, db.FileName+"-wal"), 0o700); err != nil {
+		if err := os.Mkdir(filepath.Join(dir, datafile.FileName+"-wal"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := db.Open(db.Options{Dir: dir, Logger: quietLogger}); err == nil {
@@ -403,7 +413,7 @@ func checkForeign(t testing.TB, file []byte) {
 	}
 	// Without the view it is dropped, and a write meets damage that reading does not.
 	d, err := db.Open(db.Options{Dir: dir, Logger: quietLogger})
-	var corrupt *db.CorruptError
+	var corrupt *datafile.CorruptError
 	if errors.As(err, &corrupt) {
 		return
 	}
@@ -446,4 +456,18 @@ func FuzzForeignFile(f *testing.F) {
 		}
 		checkForeign(t, file)
 	})
+}
+
+// TestImpossibleRevision: a file whose counter is at its end, or before its
+// beginning, is refused.
+func TestImpossibleRevision(t *testing.T) {
+	t.Parallel()
+	for _, rev := range []int64{math.MaxInt64, -1} {
+		for how, err := range everyWay(t, craft(t, fmt.Sprintf("UPDATE meta SET value = %d WHERE name = 'revision'", rev))) {
+			var corrupt *datafile.CorruptError
+			if how == "open" && !errors.As(err, &corrupt) || how == "restore" && err == nil {
+				t.Errorf("revision %d, %s: %v, want a refusal", rev, how, err)
+			}
+		}
+	}
 }

@@ -1,4 +1,4 @@
-package db
+package datafile
 
 import (
 	"bufio"
@@ -18,12 +18,12 @@ const (
 	frameHeader = 24
 )
 
-// checkLog looks for damage in the log of a database that nobody has open. A killed
+// CheckLog looks for damage in the log of a database that nobody has open. A killed
 // process leaves its log behind. SQLite takes the first frame with a wrong checksum for
 // the end, and drops everything committed after it without a word. The real end may be
 // torn, too, but the writer starts a commit only when the one before it is durable. So a
 // wrong frame is damage if a whole commit and a frame after that follow it.
-func checkLog(path string) error {
+func CheckLog(path string) error {
 	f, err := os.Open(path + "-wal")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -1,8 +1,10 @@
-package db
+package datafile
 
 import (
 	"fmt"
 	"time"
+
+	"github.com/tidewaiter/tidewaiter/db/sqlite"
 )
 
 // A database that was restored, or that lost its newest commits, begins a new life.
@@ -22,11 +24,11 @@ const (
 	revisionJump = 1 << 30
 )
 
-// beginLife moves the revision above last and all others that are known, and the
+// BeginLife moves the revision above last and all others that are known, and the
 // beginning of the history with it. It returns the new revision.
-func beginLife(c *conn, path string, last int64, now time.Time) (rev int64, err error) {
-	err = c.transact(func() error {
-		have, err := readMeta(c, path, "revision")
+func BeginLife(c *sqlite.Conn, path string, last int64, now time.Time) (rev int64, err error) {
+	err = c.Transact(func() error {
+		have, err := ReadMeta(c, path, "revision")
 		if err != nil {
 			return err
 		}
@@ -38,7 +40,7 @@ func beginLife(c *conn, path string, last int64, now time.Time) (rev int64, err 
 			return fmt.Errorf("%s is at revision %d: none is left above it", path, last)
 		}
 		for _, name := range []string{"revision", "compacted"} {
-			if _, err := c.exec("UPDATE meta SET value = ? WHERE name = ?", rev, name); err != nil {
+			if _, err := c.Exec("UPDATE meta SET value = ? WHERE name = ?", rev, name); err != nil {
 				return err
 			}
 		}
@@ -47,9 +49,9 @@ func beginLife(c *conn, path string, last int64, now time.Time) (rev int64, err 
 	return rev, err
 }
 
-// readMeta reads a number that every database has.
-func readMeta(c *conn, path, name string) (int64, error) {
-	n, ok, err := c.first("SELECT value FROM meta WHERE name = ?", name)
+// ReadMeta reads a number that every database has.
+func ReadMeta(c *sqlite.Conn, path, name string) (int64, error) {
+	n, ok, err := c.First("SELECT value FROM meta WHERE name = ?", name)
 	if err == nil && (!ok || n < 0 || n > maxRevision) {
 		err = &CorruptError{Path: path, Detail: fmt.Sprintf("the meta table has no %s, or an impossible one", name)}
 	}

@@ -1,4 +1,4 @@
-package db
+package datafile
 
 import (
 	"errors"
@@ -19,13 +19,13 @@ const partialPrefix = ".tidewaiter-partial-"
 // be. A process that is killed leaves one; the next finds that nobody holds its
 // lock, flock(2), and removes it.
 type partial struct {
-	dir  string
+	Dir  string
 	lock *os.File
 }
 
-// newPartial makes a partial in folder, and removes those that were left there.
-func newPartial(folder string) (*partial, error) {
-	if err := removePartials(folder); err != nil {
+// NewPartial makes a partial in folder, and removes those that were left there.
+func NewPartial(folder string) (*partial, error) {
+	if err := RemovePartials(folder); err != nil {
 		return nil, err
 	}
 	for {
@@ -38,7 +38,7 @@ func newPartial(folder string) (*partial, error) {
 			if err = flock(lock); err == nil {
 				// Somebody who cleans up may have come before the lock.
 				if _, err = os.Stat(dir); err == nil {
-					return &partial{dir: dir, lock: lock}, nil
+					return &partial{Dir: dir, lock: lock}, nil
 				}
 			}
 			lock.Close()
@@ -49,14 +49,14 @@ func newPartial(folder string) (*partial, error) {
 	}
 }
 
-// remove removes the folder with what is in it.
-func (p *partial) remove() {
-	os.RemoveAll(p.dir)
+// Remove removes the folder with what is in it.
+func (p *partial) Remove() {
+	os.RemoveAll(p.Dir)
 	p.lock.Close()
 }
 
-// removePartials removes the partials in folder that no process holds.
-func removePartials(folder string) error {
+// RemovePartials removes the partials in folder that no process holds.
+func RemovePartials(folder string) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
 		return err

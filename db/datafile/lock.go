@@ -1,4 +1,4 @@
-package db
+package datafile
 
 import (
 	"encoding/json"
@@ -49,12 +49,12 @@ type lockFile struct {
 	Info string `json:"info,omitempty"`
 }
 
-// dirLock is the ownership of a data directory.
-type dirLock struct{ dir, file *os.File }
+// Ownership is the ownership of a data directory.
+type Ownership struct{ dir, file *os.File }
 
-// close gives the directory up at once. Closing the files alone would not while a child that another goroutine has forked
+// Close gives the directory up at once. Closing the files alone would not while a child that another goroutine has forked
 // has them, too, until it runs its program.
-func (l *dirLock) close() error {
+func (l *Ownership) Close() error {
 	for _, f := range []*os.File{l.file, l.dir} {
 		if f != nil {
 			_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // it is closed all the same
@@ -63,12 +63,12 @@ func (l *dirLock) close() error {
 	return errors.Join(l.file.Close(), l.dir.Close())
 }
 
-// lock takes the data directory, or returns *LockedError.
-func lock(dir string) (_ *dirLock, err error) {
-	l := &dirLock{}
+// Lock takes the data directory, or returns *LockedError.
+func Lock(dir string) (_ *Ownership, err error) {
+	l := &Ownership{}
 	defer func() {
 		if err != nil {
-			l.close() // closing a nil file is an error without effect
+			l.Close() // closing a nil file is an error without effect
 		}
 	}()
 	if l.dir, err = os.Open(dir); err != nil {
@@ -139,7 +139,7 @@ func writeLock(f *os.File, info string) error {
 // does, nil when none does or the directory does not exist. A directory that
 // another user could have made or changed gives *trusted.Error.
 func Owner(dir string) error {
-	switch err := checkTrusted(dir); {
+	switch err := CheckTrusted(dir); {
 	case errors.Is(err, os.ErrNotExist):
 		return nil
 	case err != nil:
@@ -166,6 +166,5 @@ func Owner(dir string) error {
 	return nil
 }
 
-// SetInfo records a line about the owner, such as the server's address, which other
-// processes find in LockedError.
-func (d *DB) SetInfo(info string) error { return writeLock(d.lock.file, info) }
+// SetInfo writes a line about the owner into the lock file.
+func (l *Ownership) SetInfo(info string) error { return writeLock(l.file, info) }

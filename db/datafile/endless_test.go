@@ -1,10 +1,9 @@
-package db_test
+package datafile_test
 
 import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,7 +13,7 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/db"
-	"github.com/tidewaiter/tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 )
 
 // endlessEnv names the data directory in the process that TestEndlessSchema starts:
@@ -22,11 +21,11 @@ import (
 const endlessEnv = "TIDEWAITER_TEST_ENDLESS_DIR"
 
 func openEndless(dir string) {
-	db.SetSchemaWait(500 * time.Millisecond)
+	datafile.SetSchemaWait(500 * time.Millisecond)
 	_, err := db.Open(db.Options{Dir: dir, Logger: quietLogger})
 	fmt.Println("open:", err)
 	fmt.Println("check:", db.Check(context.Background(), dir))
-	fmt.Println("restore:", db.Restore(context.Background(), filepath.Join(dir, db.FileName), filepath.Join(dir, "restored")))
+	fmt.Println("restore:", db.Restore(context.Background(), filepath.Join(dir, datafile.FileName), filepath.Join(dir, "restored")))
 	os.Exit(0)
 }
 
@@ -88,27 +87,6 @@ func TestEndlessSchema(t *testing.T) {
 	for _, how := range []string{"open", "check", "restore"} {
 		if line := how + ": "; !strings.Contains(string(out), line) || strings.Contains(string(out), line+"<nil>") {
 			t.Errorf("%s was not refused: %s", how, out)
-		}
-	}
-}
-
-// TestEndlessQuery: a query that reads without end ends with its context, and the
-// connection goes on with others.
-func TestEndlessQuery(t *testing.T) {
-	t.Parallel()
-	d := dbtest.Open(t, quiet, func(o *db.Options) { o.Readers = 1 })
-	for range 3 {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		err := d.Read(ctx, func(s db.Snapshot) error {
-			_, _, err := s.First("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n")
-			return err
-		})
-		cancel()
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("a query without end: %v, want that its time is over", err)
-		}
-		if n, _, err := d.Totals(t.Context(), "/"); err != nil || n != 0 {
-			t.Errorf("the next query: %d, %v", n, err)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package db
+package datafile
 
 import (
 	"errors"
@@ -13,12 +13,12 @@ import (
 // ownFiles are the names of the files that this package keeps in a data directory.
 var ownFiles = []string{lockName, markName, FileName, FileName + "-wal", FileName + "-shm", FileName + "-journal"}
 
-// checkTrusted fails with a *trusted.Error for a data directory or a file of its database
+// CheckTrusted fails with a *trusted.Error for a data directory or a file of its database
 // that another user owns or can write. It fails with a *ForeignError for one that is no
 // regular file: a link that came with the directory would have us write where it points.
 // It opens no file: when one of the database's is closed, the system drops the locks that
 // SQLite has on it in this process.
-func checkTrusted(dir string) error {
+func CheckTrusted(dir string) error {
 	if err := trusted.CheckDir(dir); err != nil {
 		return err
 	}

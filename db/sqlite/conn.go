@@ -1,4 +1,5 @@
-package db
+// Package sqlite is one connection to SQLite with its prepared statements.
+package sqlite
 
 import (
 	"context"
@@ -14,14 +15,14 @@ import (
 	_ "github.com/tidewaiter/tidewaiter/db/needscgo" // the one error of a build without it
 )
 
-// conn is one SQLite connection with its prepared statements. It speaks to the
+// Conn is one SQLite connection with its prepared statements. It speaks to the
 // driver without database/sql, whose pool, locks and reflection cost more than
 // the statements we run. One goroutine uses a conn at a time.
-type conn struct {
-	raw   *sqlite3.SQLiteConn
+type Conn struct {
+	Raw   *sqlite3.SQLiteConn
 	stmts map[string]*stmt
-	// ctx interrupts queries when it is done; nil for never.
-	ctx context.Context
+	// Ctx interrupts queries when it is done; nil for never.
+	Ctx context.Context
 }
 
 // stmt is a prepared statement with buffers kept from call to call.
@@ -35,44 +36,53 @@ type stmt struct {
 // their caller must learn whether the change happened.
 var background = context.Background()
 
-// openConn opens a connection on the database file. The busy timeout matters
+// Open opens a connection on the database file. The busy timeout matters
 // only for other programs, such as the sqlite3 shell: within the process there
 // is one writer.
-func openConn(path string, pragmas ...string) (*conn, error) {
+func Open(path string, pragmas ...string) (*Conn, error) {
 	q := url.Values{"_busy_timeout": {"5000"}, "_mutex": {"no"}}
 	dsn := "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
 	raw, err := (&sqlite3.SQLiteDriver{}).Open(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
-	c := &conn{raw: raw.(*sqlite3.SQLiteConn), stmts: map[string]*stmt{}}
+	c := &Conn{Raw: raw.(*sqlite3.SQLiteConn), stmts: map[string]*stmt{}}
 	c.restrict()
 	for _, p := range append([]string{"trusted_schema=OFF"}, pragmas...) {
-		if err := c.run("PRAGMA " + p); err != nil {
-			c.close()
+		if err := c.Run("PRAGMA " + p); err != nil {
+			c.Close()
 			return nil, fmt.Errorf("open %s: PRAGMA %s: %w", path, p, err)
 		}
 	}
 	return c, nil
 }
 
-func (c *conn) context() context.Context {
-	if c.ctx == nil {
-		return background
+// OpenMemory opens a database that ends with its connection.
+func OpenMemory() (*Conn, error) {
+	raw, err := (&sqlite3.SQLiteDriver{}).Open(":memory:")
+	if err != nil {
+		return nil, err
 	}
-	return c.ctx
+	return &Conn{Raw: raw.(*sqlite3.SQLiteConn), stmts: map[string]*stmt{}}, nil
 }
 
-func (c *conn) close() error {
+func (c *Conn) context() context.Context {
+	if c.Ctx == nil {
+		return background
+	}
+	return c.Ctx
+}
+
+func (c *Conn) Close() error {
 	for _, s := range c.stmts {
 		s.raw.Close()
 	}
-	return c.raw.Close()
+	return c.Raw.Close()
 }
 
-// run executes a statement that is not worth preparing, to its end.
-func (c *conn) run(sql string) error {
-	rows, err := c.raw.QueryContext(c.context(), sql, nil)
+// Run executes a statement that is not worth preparing, to its end.
+func (c *Conn) Run(sql string) error {
+	rows, err := c.Raw.QueryContext(c.context(), sql, nil)
 	if err != nil {
 		return err
 	}
@@ -86,26 +96,26 @@ func (c *conn) run(sql string) error {
 	return err
 }
 
-// transact runs fn in a transaction that is there whole or not at all.
-func (c *conn) transact(fn func() error) error {
-	if err := c.run("BEGIN IMMEDIATE"); err != nil {
+// Transact runs fn in a transaction that is there whole or not at all.
+func (c *Conn) Transact(fn func() error) error {
+	if err := c.Run("BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
 	err := fn()
 	if err == nil {
-		err = c.run("COMMIT")
+		err = c.Run("COMMIT")
 	}
-	if err != nil && !c.raw.AutoCommit() {
-		err = errors.Join(err, c.run("ROLLBACK"))
+	if err != nil && !c.Raw.AutoCommit() {
+		err = errors.Join(err, c.Run("ROLLBACK"))
 	}
 	return err
 }
 
-func (c *conn) prepare(sql string) (*stmt, error) {
+func (c *Conn) prepare(sql string) (*stmt, error) {
 	if s := c.stmts[sql]; s != nil {
 		return s, nil
 	}
-	raw, err := c.raw.PrepareContext(background, sql)
+	raw, err := c.Raw.PrepareContext(background, sql)
 	if err != nil {
 		return nil, fmt.Errorf("prepare %q: %w", sql, err)
 	}
@@ -122,9 +132,9 @@ func (s *stmt) bind(args []any) []driver.NamedValue {
 	return s.args
 }
 
-// exec runs a prepared statement that yields no row and returns the number of
+// Exec runs a prepared statement that yields no row and returns the number of
 // rows changed. Arguments are int64, string, []byte or nil.
-func (c *conn) exec(sql string, args ...any) (int64, error) {
+func (c *Conn) Exec(sql string, args ...any) (int64, error) {
 	s, err := c.prepare(sql)
 	if err != nil {
 		return 0, err
@@ -136,12 +146,12 @@ func (c *conn) exec(sql string, args ...any) (int64, error) {
 	return res.RowsAffected()
 }
 
-// errStop, returned by fn, ends each without an error.
-var errStop = errors.New("stop")
+// ErrStop, returned by fn, ends each without an error.
+var ErrStop = errors.New("stop")
 
-// each runs a prepared query and calls fn with every row. The row is reused;
+// Each runs a prepared query and calls fn with every row. The row is reused;
 // its strings and byte slices are the caller's to keep.
-func (c *conn) each(fn func(row []driver.Value) error, sql string, args ...any) error {
+func (c *Conn) Each(fn func(row []driver.Value) error, sql string, args ...any) error {
 	s, err := c.prepare(sql)
 	if err != nil {
 		return err
@@ -163,7 +173,7 @@ func (c *conn) each(fn func(row []driver.Value) error, sql string, args ...any) 
 	}
 	cerr := rows.Close()
 	clear(s.row) // do not keep a value alive
-	if err == io.EOF || err == errStop {
+	if err == io.EOF || err == ErrStop {
 		err = cerr
 	}
 	return err
@@ -184,12 +194,24 @@ func take(fn func(row []driver.Value) error, row []driver.Value) (err error) {
 	return fn(row)
 }
 
-// first returns the first column of the first row as an integer, or ok false
+// First returns the first column of the first row as an integer, or ok false
 // when there is no row or the column is NULL.
-func (c *conn) first(sql string, args ...any) (n int64, ok bool, err error) {
-	err = c.each(func(row []driver.Value) error {
+func (c *Conn) First(sql string, args ...any) (n int64, ok bool, err error) {
+	err = c.Each(func(row []driver.Value) error {
 		n, ok = row[0].(int64)
-		return errStop
+		return ErrStop
 	}, sql, args...)
 	return n, ok, err
+}
+
+// Faults returns what a check finds, with the pages where it is, at most limit. See
+// https://sqlite.org/pragma.html#pragma_integrity_check and #pragma_quick_check.
+func (c *Conn) Faults(check string, limit int) (faults []string, err error) {
+	err = c.Each(func(row []driver.Value) error {
+		if s := fmt.Sprint(row[0]); s != "ok" {
+			faults = append(faults, s)
+		}
+		return nil
+	}, fmt.Sprintf("PRAGMA %s(%d)", check, limit))
+	return faults, err
 }

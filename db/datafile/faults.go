@@ -1,0 +1,91 @@
+package datafile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/mattn/go-sqlite3"
+)
+
+// UnavailableError says that the operation failed for a reason outside the
+// data, usually a full disk or a failing device. Nothing was written, reads
+// that need no new disk space go on, and later writes succeed by themselves
+// once the cause is gone.
+type UnavailableError struct {
+	// Reason is what an administrator should look at, in one phrase.
+	Reason string
+	Err    error
+}
+
+func (e *UnavailableError) Error() string { return fmt.Sprintf("%s: %v", e.Reason, e.Err) }
+func (e *UnavailableError) Unwrap() error { return e.Err }
+
+// CorruptError says that SQLite found the file damaged.
+type CorruptError struct {
+	// Path is the database file.
+	Path string
+	// Detail is what was found, with the page where SQLite tells it.
+	Detail string
+	// Unsure: the file is still being looked over. It may be that its device fails.
+	Unsure bool
+	Err    error
+}
+
+func (e *CorruptError) Error() string {
+	if e.Unsure {
+		return fmt.Sprintf("database file %s cannot be read (%s): it is damaged, or its device fails. It is being looked over: the log will say which", e.Path, e.Detail)
+	}
+	return fmt.Sprintf("database file %s is damaged (%s): stop the server, keep the file, and restore a backup; "+
+		"\"sqlite3 FILE .recover\" saves what is readable", e.Path, e.Detail)
+}
+func (e *CorruptError) Unwrap() error { return e.Err }
+
+// NewerSchemaError says that a newer release wrote the database.
+type NewerSchemaError struct {
+	Path        string
+	Have, Known int
+}
+
+func (e *NewerSchemaError) Error() string {
+	return fmt.Sprintf("database %s has schema version %d, this release knows up to %d: run the newer release, or restore a backup made by this one",
+		e.Path, e.Have, e.Known)
+}
+
+// NameFile adds to an error of SQLite's the file and what to do.
+func NameFile(path string, err error) error {
+	var se sqlite3.Error
+	if !errors.As(err, &se) {
+		return err
+	}
+	switch se.Code {
+	case sqlite3.ErrIoErr:
+		return &UnavailableError{Reason: "the device that holds " + path + " fails", Err: err}
+	case sqlite3.ErrCantOpen, sqlite3.ErrReadonly:
+		return fmt.Errorf("%s: %w: SQLite has to write beside the file to read it: run as the directory's owner, or copy the directory to where you may write", path, se)
+	case sqlite3.ErrCorrupt, sqlite3.ErrNotADB:
+		if err := DeviceError(path, err); err != nil {
+			return err
+		}
+		return &CorruptError{Path: path, Detail: se.Error(), Err: err}
+	}
+	return err
+}
+
+// WALVersion is the newest version of the file format, see https://sqlite.org/fileformat2.html#file_format_version_numbers.
+const WALVersion = 2
+
+// WriteVersion is the version of the file format that who writes a database must know: SQLite reads one of a newer version and
+// refuses to write it. It is 0 if it cannot be read.
+func WriteVersion(path string) byte {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	var version [1]byte
+	if _, err := f.ReadAt(version[:], 18); err != nil {
+		return 0
+	}
+	return version[0]
+}

@@ -1,0 +1,114 @@
+package datafile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/tidewaiter/tidewaiter/db/sqlite"
+)
+
+// FileName is the database's file in the data directory; SQLite keeps
+// "-wal" and "-shm" files beside it while it is open.
+const FileName = "tidewaiter.db"
+
+// The pragmas, with their reasons:
+//   - auto_vacuum before the first table, so that freed pages can be given back
+//     to the file system in steps (https://sqlite.org/pragma.html#pragma_auto_vacuum),
+//     and only then: each time it is set it is written;
+//   - WAL lets readers go on while the writer commits; FULL makes every commit
+//     wait for the log's fsync, so that an acknowledged write survives power loss;
+//   - wal_autocheckpoint, in pages, is the writer's own checkpoint; it finds
+//     little to do, see checkpointLoop;
+//   - cache_size is per connection, in KiB when negative. No mmap: its pages
+//     would count as the process's memory and a failing disk would be SIGBUS.
+var (
+	WriterPragmas = []string{"journal_mode=WAL", "synchronous=FULL", "foreign_keys=OFF",
+		"cache_size=-16384", "wal_autocheckpoint=12000", "journal_size_limit=67108864"}
+	ReaderPragmas = []string{"query_only=ON", "cache_size=-4096"}
+)
+
+// OpenWriter opens a connection that writes. It writes nothing to a database that
+// has been set up, so that one can be opened and read on a full disk.
+func OpenWriter(path string) (*sqlite.Conn, error) {
+	c, err := sqlite.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	const incremental = 2
+	mode, _, err := c.First("PRAGMA auto_vacuum")
+	pragmas := WriterPragmas
+	if mode != incremental {
+		pragmas = append([]string{"auto_vacuum=INCREMENTAL"}, pragmas...)
+	}
+	for _, p := range pragmas {
+		if err == nil {
+			err = c.Run("PRAGMA " + p)
+		}
+	}
+	if err != nil {
+		c.Close()
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	return c, nil
+}
+
+// OpenToRead opens the database of a data directory for reading, whoever owns it.
+// Its queries end when ctx does.
+func OpenToRead(ctx context.Context, dir string) (*sqlite.Conn, error) {
+	path := filepath.Join(dir, FileName)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s has no database: it is not a data directory, or no server has run there", dir)
+	} else if err != nil {
+		return nil, err
+	}
+	if err := CheckTrusted(dir); err != nil {
+		return nil, err
+	}
+	if Owner(dir) == nil { // opening applies the log, as the start of a server does
+		if err := CheckLog(path); err != nil {
+			return nil, err
+		}
+	}
+	if err := CheckSchema(ctx, path); err != nil {
+		return nil, NameFile(path, err)
+	}
+	c, err := sqlite.Open(path, ReaderPragmas...)
+	if err != nil {
+		return nil, NameFile(path, err)
+	}
+	c.Ctx = ctx
+	version, _, err := c.First("PRAGMA user_version")
+	if err == nil && version == 0 {
+		err = fmt.Errorf("%s is empty: no server has opened it yet", path)
+	}
+	if err != nil {
+		c.Close()
+		return nil, NameFile(path, err)
+	}
+	return c, nil
+}
+
+// CreatePrivate makes sure that the file exists, readable by its owner alone.
+// SQLite creates files with the process's umask, and its "-wal" and "-shm" files
+// with the mode of the database's.
+func CreatePrivate(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// FileSize is 0 for a file that is not there.
+func FileSize(path string) int64 {
+	fi, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return fi.Size()
+}
