@@ -31,12 +31,12 @@ type Bodies struct {
 
 // Body is one body.
 type Body struct {
-	of   *Bodies
-	who  string
-	stop func() // ends a Read that is waiting, and tells its caller
-	buf  []byte
+	of  *Bodies
+	who string
+	buf []byte
 
 	// The mutex of.mu guards these.
+	stop    func() // ends a Read that is waiting, and tells its caller
 	size    int    // of buf, with what it is about to grow by
 	last    uint64 // value of reads when it last got bytes
 	reading bool   // it may have to give up its place
@@ -84,12 +84,29 @@ func (bs *Bodies) Read(w http.ResponseWriter, r *http.Request, who string, limit
 	if err := b.fill(http.MaxBytesReader(w, r.Body, int64(limit)), limit); err != nil {
 		return b, err
 	}
-	// If the deadline passed before the answer, it would end the request, too.
+	// If the deadline passed before the answer, it would end the request, too: the connection is
+	// read in the background once its body has come to its end.
+	if !b.arrived(lost) {
+		return b, ErrBusy
+	}
 	_ = conn.SetReadDeadline(time.Time{})
 	if lost == nil && !b.Keep() {
 		return b, ErrBusy
 	}
 	return b, nil
+}
+
+// arrived notes that b was read to its end, so there is no reading to stop if it loses its place. It
+// returns false if b has lost it.
+func (b *Body) arrived(lost func()) bool {
+	b.of.mu.Lock()
+	defer b.of.mu.Unlock()
+	b.stop = func() {
+		if lost != nil {
+			lost()
+		}
+	}
+	return !b.evicted
 }
 
 // Bytes returns what was read.

@@ -1,6 +1,12 @@
 package limits
 
-import "testing"
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
 
 // A body gives up its place that waits longest at the address that holds most, and
 // never one that has arrived.
@@ -38,5 +44,41 @@ func TestWhoGivesUpItsPlace(t *testing.T) {
 	}
 	if arrived.Release(); bs.bytes != 0 || len(bs.held) != 0 {
 		t.Errorf("%d bodies of %d bytes are held, want none", len(bs.held), bs.bytes)
+	}
+}
+
+// deadlines is a writer that notes which deadlines are set for reading.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	set []time.Time
+}
+
+func (d *deadlines) SetReadDeadline(t time.Time) error {
+	d.set = append(d.set, t)
+	return nil
+}
+
+// A body that has arrived and loses its place has its request answered. With a deadline in the past
+// the connection would be read in vain, the request would end, and the answer would be 504.
+func TestBodyThatArrivedIsNotStopped(t *testing.T) {
+	bs := NewBodies(10, 8<<10)
+	w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader("body"))
+	lost := false
+	b, err := bs.Read(w, r, "mallory", 6<<10, time.Minute, func() { lost = true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Release()
+	other, err := bs.Read(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(strings.Repeat("a", 5<<10))), "honest", 6<<10, time.Minute, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Release()
+	if !lost || b.Keep() {
+		t.Error("the body keeps its place")
+	}
+	if last := w.set[len(w.set)-1]; !last.IsZero() {
+		t.Errorf("the last deadline of the connection is %s", last)
 	}
 }
