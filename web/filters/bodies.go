@@ -2,6 +2,7 @@ package filters
 
 import (
 	"net/http"
+	"strings"
 
 	"k8s.io/apiserver/pkg/endpoints/request"
 
@@ -20,7 +21,11 @@ func BodyBound(limit int64) func(*request.RequestInfo) limits.BodyBound {
 	return func(info *request.RequestInfo) limits.BodyBound {
 		switch info.APIGroup {
 		case "authentication.k8s.io", "authorization.k8s.io", "authorization.openshift.io":
-			return limits.BodyBound{Bytes: int(limit), Values: 1000, Value: 8 << 10}
+			values := 1000 // a user may be in many groups
+			if strings.HasPrefix(info.Resource, "selfsubject") {
+				values = 200 // what everybody may make names neither groups nor anything else of which there is much
+			}
+			return limits.BodyBound{Bytes: int(limit), Values: values, Value: 8 << 10}
 		case "image.openshift.io", "config.openshift.io":
 			return limits.BodyBound{Bytes: int(limit), Values: 50_000, Value: 256}
 		case "tidewaiter.dev":
