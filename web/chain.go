@@ -27,7 +27,7 @@ import (
 // the limits of requests in flight and authorization like any other. The request's context
 // has a deadline, and beforeAPI must honour it itself.
 func handlerChain(api http.Handler, beforeAPI func(http.Handler) http.Handler, connections *limits.Connections, failures *limits.Failures, count *limits.Refused, open *sessions, c *genericapiserver.Config) http.Handler {
-	h := webfilters.WithCheckedPatches(withOneNamespace(api), c.MaxRequestBodyBytes, c.Serializer)
+	h := withOneNamespace(api)
 	h = webfilters.WithoutAuditedObjects(h)
 	h = filters.WithWarningRecorder(h)
 	h = genericfilters.WithTimeoutForNonLongRunningRequests(h, c.LongRunningFunc)
