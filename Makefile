@@ -56,7 +56,7 @@ bench: ## Run the Go benchmarks of storage, import and verification
 	$(GO) test -run '^$$' -bench . -benchmem $(PACKAGES)
 
 .PHONY: bench-import
-bench-import: ## Make the tables of docs/performance.md about importing many images
+bench-import: ## Measure imports of many images beside a plain load generator and crane
 	$(GO) test ./cmd/tidewaiter -run '^$$' -bench Bulk -benchtime 1x -timeout 30m -v
 
 .PHONY: bench-compare

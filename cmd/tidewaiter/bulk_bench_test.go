@@ -150,7 +150,7 @@ func (l *bulkLoad) one(client *http.Client, reference string, store *bulkStore) 
 	}
 }
 
-// BenchmarkBulk makes the tables of docs/performance.md about importing: for each latency a registry in a process of its
+// BenchmarkBulk prints a table of imports of many images: for each latency there is a registry in a process of its
 // own; for each number of jobs a plain load generator that makes the same requests, once storing what it reads and once
 // throwing it away, `tidewaiter import` into a new data directory, and once more when all is known. Then crane and skopeo, if there are any. It prints the rows.
 //
