@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
@@ -32,6 +33,10 @@ type Options struct {
 	Vouches        func(index *imagev1.Image)
 	AnswerCreation func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
 	Usage          imageregistry.Usage
+	// Checked completes ImageTags that are read with what was confirmed without a change; see imagestreamtag.NewImageTagsREST.
+	Checked func(ctx context.Context, all []*imagev1.ImageTag)
+	// Clock is the time at which tags are written; nil is the real one.
+	Clock clock.PassiveClock
 	// Authorizer decides whether the writer of a stream may see what it follows in other namespaces, and whether they
 	// may delete the ImageTag of a tag that they delete. nil allows everything.
 	Authorizer imagestream.Authorizer
@@ -61,6 +66,9 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 	if opts.Scheme == nil {
 		return nil, fmt.Errorf("imageapi: Options.Scheme is required")
 	}
+	if opts.Clock == nil {
+		opts.Clock = clock.RealClock{}
+	}
 	served, err := imageregistry.NewREST(g, imageregistry.Options{
 		Scheme: opts.Scheme, Verifier: opts.Verifier, Summarize: opts.Summarize, Attested: opts.Attested,
 		VerdictChanged: opts.VerdictChanged, Vouches: opts.Vouches, AnswerCreation: opts.AnswerCreation, Usage: opts.Usage,
@@ -68,7 +76,7 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 	if err != nil {
 		return nil, err
 	}
-	tagged, status, err := imagetag.NewStorage(g, opts.Scheme)
+	tagged, status, err := imagetag.NewStorage(g, opts.Scheme, opts.Clock.Now)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +93,7 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 	return map[string]rest.Storage{
 		"images":               served,
 		"imagesignatures":      imageregistry.NewSignaturesREST(opts.Scheme, served),
-		"imagetags":            imagestreamtag.NewImageTagsREST(tagged, streamTags),
+		"imagetags":            imagestreamtag.NewImageTagsREST(tagged, streamTags, opts.Checked),
 		"imagetags/status":     status,
 		"imagestreams":         streams,
 		"imagestreams/status":  streamStatus,

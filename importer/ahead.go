@@ -37,6 +37,9 @@ type Ahead struct {
 	repositories map[string]*listedTags   // by name
 	images       map[string]foreseenImage // by digest
 
+	checks      []tags.Check // that are to be told
+	unconfirmed bool         // the server takes none: it is an older one, or its roles do not allow it
+
 	foreseeing sync.Mutex // held by Foresee
 	blind      bool       // Images cannot be read so: an older server refuses it, or its roles do
 }
@@ -45,6 +48,7 @@ const (
 	minAhead    = 50              // references that are expected of a repository whose tags are listed
 	aheadPage   = 500             // ImageTags read at a time
 	aheadAge    = time.Minute     // how long a list is used
+	checkAge    = 5 * time.Second // how long a check waits for others
 	imageAge    = 2 * time.Second // how long an Image is used; one that is deleted meanwhile is taken for stored
 	maxForeseen = 4 * AheadImages // Images that are held
 )
@@ -233,6 +237,35 @@ func (a *Ahead) repository(ref reference.Reference, taken int) (r *listedTags, e
 		delete(a.repositories, ref.Name())
 	}
 	return r, expected
+}
+
+// confirm tells of a check, together with others.
+func (a *Ahead) confirm(ctx context.Context, check tags.Check) {
+	a.mu.Lock()
+	a.checks = append(a.checks, check)
+	full := len(a.checks) == tags.MaxChecks || check.At.Sub(a.checks[0].At) > checkAge
+	a.mu.Unlock()
+	if full {
+		a.Flush(ctx)
+	}
+}
+
+// Flush tells of the checks that have not been told. Call it when no import is left.
+func (a *Ahead) Flush(ctx context.Context) {
+	a.mu.Lock()
+	checks := a.checks
+	a.checks = nil
+	confirmer, ok := a.Tagged.(Confirmer)
+	ok = ok && !a.unconfirmed
+	a.mu.Unlock()
+	if !ok || len(checks) == 0 {
+		return
+	}
+	if err := confirmer.ConfirmTags(ctx, checks); err != nil && unlistable(err) {
+		a.mu.Lock()
+		a.unconfirmed = true
+		a.mu.Unlock()
+	}
 }
 
 var digestSeed = maphash.MakeSeed()

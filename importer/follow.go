@@ -29,6 +29,23 @@ type Tagged interface {
 	ListTags(ctx context.Context, options metav1.ListOptions) (*imagev1.ImageTagList, error)
 }
 
+// Confirmer is told that registries were asked, and that references lead where they were known to. Images that are none keep no
+// such record.
+type Confirmer interface {
+	ConfirmTags(ctx context.Context, checks []tags.Check) error
+}
+
+// confirm tells images that the registry, asked at a time, confirmed where a reference leads. If that fails, what is known is only
+// older.
+func (im *Importer) confirm(ctx context.Context, images Images, ref reference.Reference, digest string, asked time.Time) {
+	check := tags.Check{Reference: ref.String(), Digest: digest, At: asked}
+	if ahead, ok := images.(*Ahead); ok {
+		ahead.confirm(ctx, check)
+	} else if c, ok := images.(Confirmer); ok {
+		_ = c.ConfirmTags(ctx, []tags.Check{check})
+	}
+}
+
 // sight is what the registry last said of a tag.
 type sight struct {
 	digest string // the digest that it leads to, whose manifest was read there; "" if that is not known
@@ -70,9 +87,11 @@ func (im *Importer) follow(ctx context.Context, ref reference.Reference, images 
 				return left, err
 			}
 		}
+		asked := im.clock.Now()
 		seen := look()
 		if before.version != "" {
 			if seen.err == nil && seen.digest == before.digest {
+				im.confirm(ctx, images, ref, seen.digest, asked)
 				return left, nil // there is nothing to write
 			}
 			if tag, err = getTag(ctx, ref, images); err != nil {
@@ -82,9 +101,13 @@ func (im *Importer) follow(ctx context.Context, ref reference.Reference, images 
 				continue
 			}
 		}
+		led, _ := tags.Now(tag)
 		also, again, err := im.remember(ctx, ref, images, tag, seen, n > 0, before.vacant)
 		left = append(left, also...)
 		if !again {
+			if err == nil && seen.err == nil && led != "" && led == seen.digest {
+				im.confirm(ctx, images, ref, led, asked)
+			}
 			return left, err
 		}
 	}
@@ -253,9 +276,14 @@ func eachImage(ctx context.Context, images ListedImages, selector string, visit 
 // when the registry does not have the tag, and the Images that are marked because it is gone. Errors are those of Import.
 func (im *Importer) Look(ctx context.Context, ref reference.Reference, images Tagged) (digest string, left []string, err error) {
 	var failed error
+	asked := im.clock.Now()
 	left, err = im.follow(ctx, ref, images, func() sight {
+		asked = im.clock.Now()
 		digest, failed = im.Resolve(ctx, ref)
 		return sight{absent: failed == nil && digest == "", err: failed}
 	})
+	if failed == nil && digest != "" {
+		im.confirm(ctx, images, ref, digest, asked)
+	}
 	return digest, left, errors.Join(failed, err)
 }

@@ -167,7 +167,11 @@ func (im *Importer) Import(ctx context.Context, ref reference.Reference, images 
 	defer done()
 	tagged, ok := images.(Tagged)
 	if !ok || ref.Tag == "" {
+		asked := im.clock.Now()
 		result, seen := im.importNow(ctx, ref, images)
+		if seen.digest != "" && seen.err == nil && len(result.Images) > 0 && result.Images[0].Action != Created {
+			im.confirm(ctx, images, ref, seen.digest, asked)
+		}
 		return result, seen.err
 	}
 	var result *Result

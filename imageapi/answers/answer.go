@@ -30,6 +30,8 @@ type Policies interface {
 	// namespace, and the names of the policies that cover the reference. indexes finds indexes that vouch for the image under
 	// a verdict's key. An error says why the policies are not known.
 	Judge(image *imagev1.Image, asked reference.Reference, namespace string, indexes func(key string) ([]*imagev1.Image, error)) (v annotation.Verdict, covering []string, err error)
+	// Stale returns the policies by which too long ago a registry last confirmed where a reference with a tag leads, and why.
+	Stale(asked reference.Reference, namespace string, checked time.Time) (policies []string, why string, err error)
 }
 
 // Use knows which pods run an image and which workloads need it. image is nil if it is not stored.
@@ -61,7 +63,7 @@ type Containers interface {
 	Naming(ctx context.Context, image string, most int) (all []Container, more bool, err error)
 }
 
-// Answerer answers questions. All fields but Authorizer, Mirrored and Clock are required.
+// Answerer answers questions. All fields but Authorizer, Mirrored, Confirmed and Clock are required.
 type Answerer struct {
 	Images, Tags Objects
 	Policies     Policies
@@ -71,6 +73,9 @@ type Answerer struct {
 	Authorizer Authorizer
 	// Mirrored returns the references that a mirror's name may stand for.
 	Mirrored func(reference.Reference) []reference.Reference
+	// Confirmed returns when a registry last confirmed that a reference leads to a digest; zero if that is not known. Tags tell it
+	// themselves.
+	Confirmed func(ctx context.Context, ref reference.Reference, digest string) time.Time
 	// Clock is the time; nil is the real one.
 	Clock clock.PassiveClock
 }
@@ -127,7 +132,7 @@ func (s *session) answer(ctx context.Context, q Question) Answer {
 	if m.state == Invalid || m.state == Ambiguous {
 		return a
 	}
-	a.checked(m)
+	s.checked(ctx, &a, m)
 	if m.state == Absent {
 		// What nobody imported may run all the same.
 		s.used(ctx, &a, m)
@@ -174,11 +179,16 @@ func (a *Answer) means(m *resolved) {
 }
 
 // checked fills in how it is known where the reference leads, and where the tag led before.
-func (a *Answer) checked(m *resolved) {
+func (s *session) checked(ctx context.Context, a *Answer, m *resolved) {
 	a.Checked.Registry = Unasked
 	if m.image != nil {
 		a.Checked.Registry = Present
 		a.Checked.LastChecked = m.image.CreationTimestamp.DeepCopy()
+		if s.Confirmed != nil && m.ref.Digest != "" {
+			if at := s.Confirmed(ctx, m.ref, m.digest); at.After(m.image.CreationTimestamp.Time) {
+				a.Checked.LastChecked = &metav1.Time{Time: at.Truncate(time.Second)}
+			}
+		}
 	}
 	if m.tag != nil {
 		a.history(m.tag)
@@ -308,7 +318,13 @@ func (s *session) judged(ctx context.Context, a *Answer, q Question, m *resolved
 			a.unknown("verdict", err)
 			return
 		}
-		a.Verdict = v
+		if a.Verdict = v; m.ref.Digest != "" {
+			return
+		}
+		if err := s.stale(v, m, q.Namespace); err != nil {
+			a.unknown("verdict", err)
+			a.Verdict = nil
+		}
 		return
 	}
 	in := annotation.In(m.image.Annotations, m.image.DockerImageReference, m.image.Name)
@@ -323,6 +339,28 @@ func (s *session) judged(ctx context.Context, a *Answer, q Question, m *resolved
 	if len(in) > maxVerdicts {
 		a.unknown("verdict", fmt.Errorf("the image is in %d repositories, of which %d are judged here: ask by one of them", len(in), maxVerdicts))
 	}
+}
+
+// stale makes the verdict for a tag Unknown if too long ago was seen where the tag leads.
+func (s *session) stale(v *Verdict, m *resolved, namespace string) error {
+	policies, why, err := s.Policies.Stale(m.ref, namespace, checkedAt(m.tag))
+	if err != nil || len(policies) == 0 {
+		return err
+	}
+	v.Message = fmt.Sprintf("%s; what it led to is %s", why, v.Verified)
+	v.Verified, v.Reason, v.Missing = verdicts.VerifiedUnknown, reasonTagTooOld, policies
+	return nil
+}
+
+// reasonTagTooOld is the reason of a verdict for a tag where a policy bounds how long ago the registry was asked.
+const reasonTagTooOld = "TagTooOld"
+
+// checkedAt is when a registry last confirmed where a tag leads; zero if that is not known.
+func checkedAt(tag *imagev1.ImageTag) time.Time {
+	if at := tags.Checked(tag); at != nil {
+		return at.Time
+	}
+	return time.Time{}
 }
 
 // verdict is the verdict on an Image for a reference.

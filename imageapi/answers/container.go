@@ -97,6 +97,8 @@ type Pull struct {
 	Reference reference.Reference
 	// Digest is what it leads to; if it is empty, Why says why, unless nothing is known.
 	Digest, Why string
+	// Checked is when a registry last confirmed where the tag leads; zero if that is not known, or no tag is named.
+	Checked time.Time
 	// Image is nil if it is not stored, or not known to be in the repository.
 	Image *imagev1.Image
 	// Indexes finds indexes that vouch for the image.
@@ -121,7 +123,7 @@ func (a *Answerer) Pull(ctx context.Context, ref reference.Reference) (Pull, err
 			continue
 		}
 		now, known := tags.Now(tag)
-		p.Reference, p.Digest, candidates = candidate, now, []reference.Reference{candidate}
+		p.Reference, p.Digest, p.Checked, candidates = candidate, now, checkedAt(tag), []reference.Reference{candidate}
 		switch failure := tags.Failure(tag); {
 		case now != "":
 		case known:

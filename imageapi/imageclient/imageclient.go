@@ -7,6 +7,7 @@ package imageclient
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	imagev1 "github.com/openshift/api/image/v1"
@@ -38,6 +39,7 @@ type Client struct {
 	signatures *gentype.Client[*imagev1.ImageSignature]
 	streams    func(namespace string) *gentype.ClientWithList[*imagev1.ImageStream, *imagev1.ImageStreamList]
 	tags       *gentype.ClientWithList[*imagev1.ImageTag, *imagev1.ImageTagList]
+	rest       rest.Interface
 }
 
 // New returns a client for the server of config, which is not changed. The config's NegotiatedSerializer, if there is
@@ -78,6 +80,7 @@ func New(config *rest.Config) (*Client, error) {
 			func() *imagev1.ImageTag { return &imagev1.ImageTag{} },
 			func() *imagev1.ImageTagList { return &imagev1.ImageTagList{} },
 		),
+		rest: r,
 	}, nil
 }
 
@@ -104,6 +107,16 @@ func (c *Client) ListTags(ctx context.Context, opts metav1.ListOptions) (*imagev
 // UpdateTag writes the status of an ImageTag, and makes one that is not there.
 func (c *Client) UpdateTag(ctx context.Context, tag *imagev1.ImageTag, opts metav1.UpdateOptions) (*imagev1.ImageTag, error) {
 	return c.tags.UpdateStatus(ctx, tag, opts)
+}
+
+// ConfirmTags tells the server when registries confirmed where references lead, at most tags.MaxChecks of them. OpenShift has no such
+// path.
+func (c *Client) ConfirmTags(ctx context.Context, checks []tags.Check) error {
+	body, err := json.Marshal(checks)
+	if err != nil {
+		return err
+	}
+	return c.rest.Post().AbsPath(tags.ChecksPath).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx).Error()
 }
 
 // DeleteTag deletes an ImageTag of package tags' namespace.

@@ -9,6 +9,7 @@ package tags
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -108,7 +109,7 @@ func Now(tag *imagev1.ImageTag) (image string, known bool) {
 }
 
 // CheckedAt is the annotation of an ImageTag that says when, in RFC 3339, the registry last confirmed where the tag leads.
-// The server writes it.
+// The server writes it: with each change of the tag, and what was confirmed since without a change it adds when the tag is read.
 const CheckedAt = "tidewaiter.dev/checked"
 
 // Checked returns when the registry last confirmed where a tag leads, as far as that is recorded; nil if nobody has seen yet.
@@ -121,6 +122,18 @@ func Checked(tag *imagev1.ImageTag) *metav1.Time {
 		at = metav1.NewTime(confirmed)
 	}
 	return &at
+}
+
+// Confirm has a tag say that the registry confirmed at a time where it leads, unless it was confirmed later, or nobody has seen yet.
+func Confirm(tag *imagev1.ImageTag, at time.Time) {
+	if had := Checked(tag); had == nil || !had.Time.Before(at.Truncate(time.Second)) {
+		return
+	}
+	tag.Annotations = maps.Clone(tag.Annotations)
+	if tag.Annotations == nil {
+		tag.Annotations = map[string]string{}
+	}
+	tag.Annotations[CheckedAt] = at.UTC().Format(time.RFC3339)
 }
 
 // Lead records that a tag leads to a digest of its repository, or, with "", to none. It reports whether that is a

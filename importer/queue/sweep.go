@@ -301,7 +301,9 @@ func (h *hostSweep) repository(ctx context.Context, repository reference.Referen
 			return nil
 		})
 	}
-	if err := group.Wait(); err != nil {
+	err = group.Wait()
+	images.Flush(ctx)
+	if err != nil {
 		return err
 	}
 	return h.ask(ctx, func() error { return h.goneRepository(ctx, repository, asked) })

@@ -3,6 +3,7 @@ package policy_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
@@ -28,8 +29,8 @@ func TestAdmissionOfADocument(t *testing.T) {
 	if err != nil || plain.Admission != (policy.Admission{}) {
 		t.Fatalf("%+v, %v", plain, err)
 	}
-	warned, warnedSet, err := load("annotations: {other: [1], tidewaiter.dev/admission: warn, tidewaiter.dev/admission-unknown: allow}, ")
-	if err != nil || warned.Admission.Mode != policy.ModeWarn || warned.Admission.Unknown != policy.UnknownAllow {
+	warned, warnedSet, err := load("annotations: {other: [1], tidewaiter.dev/admission: warn, tidewaiter.dev/admission-unknown: allow, tidewaiter.dev/max-tag-age: 10m}, ")
+	if err != nil || warned.Admission.Mode != policy.ModeWarn || warned.Admission.Unknown != policy.UnknownAllow || !warned.Admission.IsTooOld(11*time.Minute) || warned.Admission.IsTooOld(9*time.Minute) || plain.Admission.IsTooOld(time.Hour) {
 		t.Fatalf("%+v, %v", warned, err)
 	}
 	if plain.Hash() != warned.Hash() || plainSet == warnedSet {
@@ -38,8 +39,8 @@ func TestAdmissionOfADocument(t *testing.T) {
 	if again, err := policy.NewAdmission(warned.Admission.Annotations()); err != nil || again != warned.Admission {
 		t.Errorf("the annotations come back as %+v, %v", again, err)
 	}
-	for annotation, want := range map[string]string{"tidewaiter.dev/admission: deny": `is "deny", must be enforce, warn or audit`, "tidewaiter.dev/admission-unknown: enforce": `is "enforce", must be allow, warn or deny`} {
-		if _, _, err := load("annotations: {" + annotation + "}, "); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "prod.yaml") || !strings.Contains(err.Error(), "metadata.annotations.tidewaiter.dev/admission") {
+	for annotation, want := range map[string]string{"tidewaiter.dev/admission: deny": `is "deny", must be enforce, warn or audit`, "tidewaiter.dev/admission-unknown: enforce": `is "enforce", must be allow, warn or deny`, "tidewaiter.dev/max-tag-age: 5s": `is "5s", must be a duration of at least 10s`} {
+		if _, _, err := load("annotations: {" + annotation + "}, "); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "prod.yaml") || !strings.Contains(err.Error(), "metadata.annotations.tidewaiter.dev/") {
 			t.Errorf("%s: %v", annotation, err)
 		}
 	}

@@ -128,7 +128,7 @@ func NewSet(policies []*Policy) (*Set, error) {
 	s.policies = slices.Clone(policies)
 	slices.SortFunc(s.policies, byName)
 	for _, p := range s.policies {
-		h.Write([]byte(p.hash + p.Admission.Mode + "/" + p.Admission.Unknown))
+		h.Write([]byte(p.hash + p.Admission.Mode + "/" + p.Admission.Unknown + "/" + p.Admission.MaxTagAge))
 	}
 	s.hash = hex.EncodeToString(h.Sum(nil))
 	return s, nil

@@ -150,6 +150,9 @@ func (b *batch) Run(ctx context.Context, jobs []Job) error {
 		cancel()
 		b.abandon()
 	}
+	if b.ahead != nil {
+		b.ahead.Flush(ctx)
+	}
 	return err
 }
 

@@ -16,6 +16,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/utils/clock"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 	"github.com/tidewaiter/tidewaiter/importer"
 )
 
@@ -149,4 +150,12 @@ func (i patientTagged) UpdateTag(ctx context.Context, in *imagev1.ImageTag, o me
 func (i patientTagged) ListTags(ctx context.Context, o metav1.ListOptions) (list *imagev1.ImageTagList, err error) {
 	err = i.patience.do(ctx, func() error { list, err = i.tagged.ListTags(ctx, o); return err })
 	return list, err
+}
+
+// ConfirmTags implements importer.Confirmer. It is not patient: without it what is known is only older.
+func (i patientTagged) ConfirmTags(ctx context.Context, checks []tags.Check) error {
+	if c, ok := i.tagged.(importer.Confirmer); ok {
+		return c.ConfirmTags(ctx, checks)
+	}
+	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -102,8 +103,24 @@ func (a *Admitter) Judge(ctx context.Context, pod admission.Pod, image reference
 	if pull.Image == nil || pull.Reference != asked {
 		return a.missing(ctx, pod, image, pull.Digest, by, pull.Why)
 	}
-	verdict := signatures.Ask(pull.Image, asked, pod.Namespace, set, a.Clock.Now(), pull.Indexes)
-	return admission.Judgement{Digest: pull.Digest, Findings: findings(by, verdict, asked)}, nil
+	now := a.Clock.Now()
+	verdict := signatures.Ask(pull.Image, asked, pod.Namespace, set, now, pull.Indexes)
+	j := admission.Judgement{Digest: pull.Digest}
+	stale, why := signatures.TooOld(by, asked, pull.Checked, now)
+	if len(stale) > 0 { // the registry is asked first
+		if j, err = a.missing(ctx, pod, image, pull.Digest, stale, why); err != nil {
+			return admission.Judgement{}, err
+		}
+	}
+	fresh := slices.DeleteFunc(slices.Clone(by), func(p *policy.Policy) bool { return slices.Contains(stale, p) })
+	found := findings(fresh, verdict, asked)
+	for i := range found {
+		if asked.Digest == "" {
+			found[i].Reason += "; " + signatures.TagAge(asked, pull.Checked, now)
+		}
+	}
+	j.Findings = append(j.Findings, found...)
+	return j, nil
 }
 
 // policiesIn are the policies of the cluster and of a namespace.
@@ -164,7 +181,7 @@ func (a *Admitter) missing(ctx context.Context, pod admission.Pod, image referen
 		return admission.Judgement{}, fmt.Errorf("reading the queue: %w", err)
 	}
 	if job != nil && job.Error != "" {
-		why = "it could not be imported: " + job.Error
+		why = strings.TrimPrefix(why+"; it could not be imported: "+job.Error, "; ")
 	}
 	return admission.Judgement{
 		Digest: digest, Findings: unknownTo(by, "Unknown: "+cmp.Or(why, "it has not been imported yet")),

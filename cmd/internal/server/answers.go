@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"path/filepath"
+	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -14,6 +15,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/checks"
 	"github.com/tidewaiter/tidewaiter/importer/containers"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
@@ -28,12 +30,22 @@ func (s *Server) newAnswerer(images map[string]rest.Storage, followed *clusters.
 	}
 	return &answers.Answerer{
 		Images: images["images"].(answers.Objects), Tags: images["imagetags"].(answers.Objects),
-		Policies:   judge{s.Verification.policiesInForce, clock.RealClock{}},
+		Policies:   judge{s.Verification.policiesInForce, s.Options.Clock},
 		Use:        imageregistry.UseOf(images),
 		Containers: containersOf{followed},
 		Authorizer: s.authorizer,
 		Mirrored:   mirrored,
+		Confirmed:  s.confirmed,
+		Clock:      s.Options.Clock,
 	}, nil
+}
+
+// confirmed is part of [answers.Answerer]. What cannot be read is not known.
+func (s *Server) confirmed(ctx context.Context, ref reference.Reference, digest string) (at time.Time) {
+	if found, err := s.checks.At(ctx, []checks.Asked{{Reference: ref.String(), Digest: digest}}); err == nil {
+		at = found[0]
+	}
+	return at
 }
 
 // mirrorOf returns what finds the references that a mirror's name stands for, by the configuration and, unless the server is
@@ -77,6 +89,19 @@ func (j judge) Judge(image *imagev1.Image, asked reference.Reference, namespace 
 		covering = append(covering, p.ID())
 	}
 	return signatures.Ask(image, asked, namespace, set, j.clock.Now(), indexes), covering, nil
+}
+
+// Stale is part of [answers.Policies].
+func (j judge) Stale(asked reference.Reference, namespace string, checked time.Time) (policies []string, why string, err error) {
+	set, err := j.policies()
+	if err != nil {
+		return nil, "", err
+	}
+	of, why := signatures.TooOld(signatures.PoliciesFor(asked, namespace, set), asked, checked, j.clock.Now())
+	for _, p := range of {
+		policies = append(policies, p.ID())
+	}
+	return policies, why, nil
 }
 
 // containersOf lists what pods of the followed clusters run.

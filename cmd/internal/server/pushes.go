@@ -37,7 +37,7 @@ type pushes struct {
 }
 
 // openPushes prepares the spool, and the receivers if there are any.
-func openPushes(ctx context.Context, store *db.DB, cfg *Config, connections *limits.Connections, demands demands, isolated bool) (_ *pushes, err error) {
+func openPushes(ctx context.Context, store *db.DB, cfg *Config, connections *limits.Connections, demands demands, server Options) (_ *pushes, err error) {
 	if err := queue.SweepOptions(cfg.Sweep).Validate(); err != nil {
 		return nil, fmt.Errorf("%s: sweep: %w", cfg.file, err)
 	}
@@ -45,7 +45,7 @@ func openPushes(ctx context.Context, store *db.DB, cfg *Config, connections *lim
 	if p.spool, err = spool.Open(store, spool.Options{RegisterMetrics: registerMetrics}); err != nil {
 		return nil, err
 	}
-	if p.importer, err = NewPushImporter(cfg, demands, isolated); err != nil {
+	if p.importer, err = NewPushImporter(cfg, demands, server); err != nil {
 		return nil, err
 	}
 	if len(cfg.Receivers) == 0 {
@@ -74,15 +74,15 @@ func openPushes(ctx context.Context, store *db.DB, cfg *Config, connections *lim
 	return p, nil
 }
 
-// NewPushImporter returns the importer of pushes; see Options.isolated.
-func NewPushImporter(cfg *Config, demands demands, isolated bool) (*importer.Importer, error) {
+// NewPushImporter returns the importer of pushes of a server with options.
+func NewPushImporter(cfg *Config, demands demands, server Options) (*importer.Importer, error) {
 	o, err := cfg.ImporterOptions()
 	if err != nil {
 		return nil, err
 	}
 	signatures := NewFinder
 	o.Limits.MaxWait = time.Second // a registry that asks for more is parked, and its jobs wait without a slot
-	if isolated {
+	if o.Clock = server.Clock; server.Isolated {
 		o.Keychain = authn.NewMultiKeychain() // nobody's credentials
 		signatures = newIsolatedFinder
 	} else if err := cfg.AddFiles(&o, cfg.Files()); err != nil {

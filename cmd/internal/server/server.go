@@ -50,6 +50,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestreamimport"
 	"github.com/tidewaiter/tidewaiter/imageapi/streams"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/checks"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
 	"github.com/tidewaiter/tidewaiter/web"
@@ -89,6 +90,8 @@ type Options struct {
 	Access *access.Options
 	// Cluster has the flags of a server in a cluster that knows the callers.
 	Cluster ClusterOptions
+	// Clock is for tests; nil is the real one.
+	Clock clock.WithDelayedExecution
 	// ReplaceParts, if set, changes the parts of the server, as BenchmarkWithout does.
 	ReplaceParts func(*Server, *Parts)
 }
@@ -136,6 +139,7 @@ type Server struct {
 	tokens       *web.Tokens // of service accounts
 	Events       *EventRecorder
 	Verification *verification
+	checks       *checks.Checks
 	pushes       *pushes // nil without a listener
 	images       rest.Getter
 	followed     followedTags
@@ -183,6 +187,9 @@ func Open(ctx context.Context, o Options, listener net.Listener) (_ *Server, err
 }
 
 func newServer(o Options, listener net.Listener) *Server {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
 	s := &Server{Options: o, connections: limits.NewConnections(limits.DefaultConnections()), Events: &EventRecorder{}, ReadyTimeout: readyTimeout}
 	if listener != nil {
 		s.listener = s.connections.Listen(listener)
@@ -211,11 +218,14 @@ func (s *Server) openVerification(context.Context) (err error) {
 
 // openDatabase takes the data directory.
 func (s *Server) openDatabase(context.Context) (err error) {
-	o := db.Options{Dir: s.Options.DataDir, Views: Views(), Quota: s.Options.Quota}
+	o := db.Options{Dir: s.Options.DataDir, Views: Views(), Quota: s.Options.Quota, Clock: s.Options.Clock}
 	if s.listener != nil {
 		o.Reserve = reserve
 	}
-	s.DB, err = db.Open(o)
+	if s.DB, err = db.Open(o); err == nil {
+		s.checks = checks.New(s.DB)
+		s.Tasks = append(s.Tasks, s.checks.Run)
+	}
 	return err
 }
 
@@ -313,7 +323,7 @@ func (s *Server) authentication() *web.Authentication {
 // openPushes prepares a listening server to receive pushes.
 func (s *Server) openPushes(ctx context.Context) (err error) {
 	if s.listener != nil {
-		s.pushes, err = openPushes(ctx, s.DB, s.Config, s.connections, s.Verification.demands, s.Options.Isolated)
+		s.pushes, err = openPushes(ctx, s.DB, s.Config, s.connections, s.Verification.demands, s.Options)
 	}
 	return err
 }
@@ -344,7 +354,7 @@ func (s *Server) newParts() *Parts {
 	}
 	p.Serve(s.NewStorage(map[string]runtime.StorageSerializer{imagev1.GroupName: imageapi.NewStorageSerializer(legacyscheme.Codecs)}), s.Options.DataDir)
 	p.BeforeAPI = func(api http.Handler) http.Handler {
-		api = p.Served.Serve(web.AnnounceWrites(s.DB.Announce, imagestream.WithMetadataReads(api, p.Serializers[imagev1.GroupName])))
+		api = admin.Checks(p.Served.Serve(web.AnnounceWrites(s.DB.Announce, imagestream.WithMetadataReads(api, p.Serializers[imagev1.GroupName]))), s.checks.Confirm)
 		if s.admitter == nil {
 			return api
 		}
@@ -406,6 +416,8 @@ func (s *Server) assemble(context.Context) error {
 		VerdictChanged:    s.Events.verdictChanged,
 		Vouches:           s.Verification.vouches,
 		Usage:             core.Usage,
+		Checked:           s.checks.Complete,
+		Clock:             s.Options.Clock,
 		AnswerCreation:    p.AnswerCreation,
 		Authorizer:        s.authorizer,
 		Registry:          s.Config.Streams.Registry,
@@ -427,7 +439,7 @@ func (s *Server) assemble(context.Context) error {
 	}
 	if s.listener != nil {
 		s.admitter = &Admitter{
-			Answerer: s.answerer, Policies: s.Verification.policiesInForce, Clock: clock.RealClock{},
+			Answerer: s.answerer, Policies: s.Verification.policiesInForce, Clock: s.Options.Clock,
 			Queue: s.pushes.spool, clusters: core.Clusters, waiting: map[awaited][]*admission.Pod{},
 		}
 	}
@@ -607,7 +619,9 @@ func (s *Server) Run(ctx context.Context, ready func(ctx context.Context) error)
 		err = s.work(ctx, served, ready)
 	}
 	stopWeb()
-	return errors.Join(err, <-served, s.DB.Close())
+	err = errors.Join(err, <-served)
+	s.checks.Flush(context.WithoutCancel(ctx))
+	return errors.Join(err, s.DB.Close())
 }
 
 // work runs the tasks until ctx is done, the server has ended, or ready or a task fails.

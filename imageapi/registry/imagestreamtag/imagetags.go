@@ -29,6 +29,7 @@ const maxListedTags = 500
 type ImageTagsREST struct {
 	*genericregistry.Store
 	streams *REST
+	checked func(context.Context, []*imagev1.ImageTag)
 }
 
 var (
@@ -36,10 +37,15 @@ var (
 	_ rest.SingularNameProvider = &ImageTagsREST{}
 )
 
-func NewImageTagsREST(stored *genericregistry.Store, streams *REST) *ImageTagsREST {
+// NewImageTagsREST returns the storage of ImageTags over that of registries' tags. checked completes what is read of these: see
+// [tags.CheckedAt]. It may be nil.
+func NewImageTagsREST(stored *genericregistry.Store, streams *REST, checked func(context.Context, []*imagev1.ImageTag)) *ImageTagsREST {
+	if checked == nil {
+		checked = func(context.Context, []*imagev1.ImageTag) {}
+	}
 	ofStreams := *streams
 	ofStreams.resource = stored.DefaultQualifiedResource
-	return &ImageTagsREST{stored, &ofStreams}
+	return &ImageTagsREST{stored, &ofStreams, checked}
 }
 
 // ofStreams reports whether a request is for the tags of a namespace's streams.
@@ -51,7 +57,11 @@ func ofStreams(ctx context.Context) bool {
 // Get is part of rest.Getter. A tag of a stream has its image, without manifest and config.
 func (r *ImageTagsREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
 	if !ofStreams(ctx) {
-		return r.Store.Get(ctx, name, options)
+		obj, err := r.Store.Get(ctx, name, options)
+		if err == nil {
+			r.checked(ctx, []*imagev1.ImageTag{obj.(*imagev1.ImageTag)})
+		}
+		return obj, err
 	}
 	stream, tag, err := r.streams.stream(ctx, name, options)
 	if err != nil {
@@ -90,7 +100,17 @@ func imageTag(stream *imagev1.ImageStream, tag string, history *imagev1.NamedTag
 // List is part of rest.Lister. Tags of streams have no image.
 func (r *ImageTagsREST) List(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
 	if !ofStreams(ctx) {
-		return r.Store.List(ctx, options)
+		obj, err := r.Store.List(ctx, options)
+		if err != nil {
+			return nil, err
+		}
+		list := obj.(*imagev1.ImageTagList)
+		all := make([]*imagev1.ImageTag, len(list.Items))
+		for i := range list.Items {
+			all[i] = &list.Items[i]
+		}
+		r.checked(ctx, all)
+		return list, nil
 	}
 	if options == nil {
 		options = &internalversion.ListOptions{}

@@ -36,8 +36,8 @@ import (
 // tagFields are the fields that tags are selected by, besides name and namespace. All are indexed.
 var tagFields = []string{selectors.TagImage, selectors.TagReference, selectors.TagRepository, selectors.TagShort, selectors.Warnings}
 
-// NewStorage returns the storage of imagetags, and that of their status.
-func NewStorage(g generic.RESTOptionsGetter, scheme *runtime.Scheme) (tagged *genericregistry.Store, status *StatusREST, err error) {
+// NewStorage returns the storage of imagetags, and that of their status. now is the time at which a registry has confirmed what is written.
+func NewStorage(g generic.RESTOptionsGetter, scheme *runtime.Scheme, now func() time.Time) (tagged *genericregistry.Store, status *StatusREST, err error) {
 	s := tagStrategy{strategy.NewNamespaced(scheme)}
 	store := &genericregistry.Store{
 		NewFunc:                   func() runtime.Object { return &imagev1.ImageTag{} },
@@ -68,7 +68,7 @@ func NewStorage(g generic.RESTOptionsGetter, scheme *runtime.Scheme) (tagged *ge
 	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: g, AttrFunc: tagAttributes, Indexers: &indexers}); err != nil {
 		return nil, nil, fmt.Errorf("imageapi: %w", err)
 	}
-	ofStatus, ofStatusStrategy := *store, tagStatusStrategy{s, time.Now}
+	ofStatus, ofStatusStrategy := *store, tagStatusStrategy{s, now}
 	ofStatus.CreateStrategy, ofStatus.UpdateStrategy, ofStatus.ResetFieldsStrategy = ofStatusStrategy, ofStatusStrategy, ofStatusStrategy
 	return store, &StatusREST{&ofStatus}, nil
 }

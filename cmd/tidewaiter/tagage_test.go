@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/demo"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
+	"github.com/tidewaiter/tidewaiter/coreapi/clusters/clustertest"
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
+	"github.com/tidewaiter/tidewaiter/web/admission"
+)
+
+// ahead is the real clock, put forward.
+type ahead struct {
+	clock.RealClock
+	by atomic.Int64
+}
+
+func (a *ahead) Now() time.Time                  { return time.Now().Add(time.Duration(a.by.Load())) }
+func (a *ahead) Since(t time.Time) time.Duration { return a.Now().Sub(t) }
+
+// A tag that no webhook told of is known of old. How old is told at every door, by a restart, too; and a policy bounds it: then
+// admission asks the registry first, and where that is away nobody knows.
+func TestMaxTagAge(t *testing.T) {
+	t.Parallel()
+	registry := registrytest.New(t)
+	signer, err := demo.NewSigner()
+	if err != nil {
+		t.Fatal(err)
+	}
+	push := func(called, tag string, isSigned bool) string {
+		image, err := sample.New(sample.Spec{Name: called})
+		if err != nil {
+			t.Fatal(err)
+		}
+		digest := registry.Push(tag, image)
+		hash, err := v1.NewHash(digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		repository, _, _ := strings.Cut(tag, ":")
+		of, err := name.NewRepository(registry.Host + "/" + repository)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if isSigned {
+			if err := signer.Sign(of, hash, hash); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return digest
+	}
+	dir := t.TempDir()
+	file, err := signer.WritePolicy(dir, registry.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy = bytes.Replace(policy, []byte("metadata:\n"), []byte("metadata:\n  annotations: {tidewaiter.dev/max-tag-age: 10m}\n"), 1)
+	policy = append(append(policy, "---\n"...), bytes.Replace(bytes.Replace(bytes.Replace(policy, []byte("harbour-master\n"), []byte("unbounded\n"), 1),
+		[]byte("  annotations: {tidewaiter.dev/max-tag-age: 10m}\n"), nil, 1), []byte(registry.Host), []byte(registry.Host+"/free"), 1)...)
+	cluster := clustertest.New(t)
+	cluster.Set(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "default"}})
+	config := filepath.Join(dir, "config.yaml")
+	for path, text := range map[string][]byte{file: policy, filepath.Join(dir, "prod.kubeconfig"): cluster.Kubeconfig(), config: []byte("clusters:\n- {name: prod, kubeconfig: prod.kubeconfig}\n")} {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := &ahead{}
+	options := server.Options{DataDir: filepath.Join(dir, "data"), ConfigFile: config, Policy: file, Isolated: true, Clock: now}
+	var serving *restclient.Config
+	t.Run("serve", func(t *testing.T) {
+		serving = serveWith(t, options, listen(t))
+		client, err := restclient.HTTPClientFor(serving)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(client.CloseIdleConnections)
+		review1 := newReviewer(t, serving)
+		run := func(args ...string) (string, int) {
+			code, out, errs := tidewaiter(t, append(args, "--kubeconfig", server.KubeconfigPath(options.DataDir))...)
+			return out + errs, code
+		}
+		at := registry.Host + "/"
+		push("first", "team/app:v1", true)
+		push("first", "free/app:v1", true)
+		for _, tag := range []string{"team/app:v1", "free/app:v1"} {
+			if out, code := run("import", at+tag); code != cli.ExitOK {
+				t.Fatal(out)
+			}
+		}
+		// Every door says the same of a tag.
+		doors := func(when, image, verified string, admitted bool, says ...string) {
+			t.Helper()
+			got := askAdmission(t, client, serving.Host+admission.Path+"/prod?timeout=5s", bytes.Replace(review(image), []byte(`"operation"`), []byte(`"dryRun":true,"operation"`), 1))
+			said := fmt.Sprint(got.Result, got.AuditAnnotations)
+			answer := review1.ask(answers.Question{Reference: image})[0]
+			out, code := run("verify", image)
+			if got.Allowed != admitted || answer.Verdict == nil || answer.Verdict.Verified != verified || (code == cli.ExitOK) != (verified == "True") || !strings.Contains(out, verified) {
+				t.Errorf("%s: a dry run is admitted: %v, the review says %+v, and verify: %s", when, got.Allowed, answer.Verdict, out)
+			}
+			for _, want := range says {
+				for door, text := range map[string]string{"admission": said, "the review": answer.Verdict.Message, "verify": out} {
+					if !strings.Contains(text, want) {
+						t.Errorf("%s: %s does not say %q: %s", when, door, want, text)
+					}
+				}
+			}
+		}
+		pod := func(image string) (bool, string) {
+			got := askAdmission(t, client, serving.Host+admission.Path+"/prod?timeout=30s", review(image))
+			return got.Allowed, fmt.Sprint(got.Result, got.AuditAnnotations)
+		}
+		app, free := at+"team/app:v1", at+"free/app:v1"
+		doors("new", app, "True", true)
+		now.by.Store(int64(32 * time.Minute))
+		old := "where " + app + " leads was last checked 32m ago, and policy \"harbour-master\" allows 10m"
+		doors("old", app, "Unknown", false, old)
+		doors("old, and not bounded", free, "True", true)
+		doors("old, by its digest", app[:strings.LastIndexByte(app, ':')]+"@"+review1.ask(answers.Question{Reference: app})[0].Meaning.Digest, "True", true)
+
+		// A pod has the registry asked, which confirms it.
+		if ok, said := pod(app); !ok {
+			t.Errorf("a tag that leads where it did is refused: %s", said)
+		}
+		doors("confirmed", app, "True", true)
+		if checked := review1.ask(answers.Question{Reference: app})[0].Checked.LastChecked; checked == nil || now.Since(checked.Time) > time.Minute {
+			t.Errorf("it was checked %v, and it is %v", checked, now.Now())
+		}
+		// The tag is moved without a word. Within the bound it is admitted as it was, and beyond it the registry is asked.
+		push("second", "team/app:v1", false)
+		if ok, said := pod(app); !ok {
+			t.Errorf("within the bound it is refused: %s", said)
+		}
+		now.by.Add(int64(11 * time.Minute))
+		if ok, said := pod(app); ok || !strings.Contains(said, "does not meet policy") || !strings.Contains(said, "Unsigned") || !strings.Contains(said, "was last checked ") {
+			t.Errorf("a tag that was moved to what nobody signed is answered %v: %s", ok, said)
+		}
+		// It is moved back, and the registry goes away.
+		push("first", "team/app:v1", true)
+		now.by.Add(int64(11 * time.Minute))
+		if ok, said := pod(app); !ok {
+			t.Errorf("it leads to the signed one again, and is refused: %s", said)
+		}
+		now.by.Add(int64(time.Hour))
+		registry.Server().Close()
+		if ok, said := pod(app); ok || !strings.Contains(said, "is not known to meet policy") || !strings.Contains(said, "last checked 60m ago") || !strings.Contains(said, "could not be imported") {
+			t.Errorf("while the registry is away it is answered %v: %s", ok, said)
+		}
+		doors("away", app, "Unknown", false, "was last checked 60m ago")
+
+		// A policy's annotation is read when it is written.
+		for _, wrong := range []string{"soon", "1s", "-10m"} {
+			document := signaturestest.Document("wrong", `["`+registry.Host+`/x"]`, signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil), "")
+			_, err := policiesOf(t, serving).Create(t.Context(), object(t, strings.Replace(document, "metadata: {", "metadata: {annotations: {tidewaiter.dev/max-tag-age: "+wrong+"}, ", 1)), metav1.CreateOptions{})
+			if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "metadata.annotations.tidewaiter.dev/max-tag-age") || !strings.Contains(err.Error(), "must be a duration of at least 10s, such as 10m") {
+				t.Errorf("%s: %v", wrong, err)
+			}
+		}
+	})
+	// What was confirmed an hour ago is known after a restart.
+	t.Run("restart", func(t *testing.T) {
+		serving = serveWith(t, options, listen(t))
+		checked := newReviewer(t, serving).ask(answers.Question{Reference: registry.Host + "/team/app:v1"})[0].Checked.LastChecked
+		if checked == nil || now.Since(checked.Time) > 61*time.Minute {
+			t.Errorf("it was checked %v, and it is %v", checked, now.Now())
+		}
+	})
+}

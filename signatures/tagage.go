@@ -1,0 +1,34 @@
+package signatures
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
+)
+
+// TagAge says in words when a registry last confirmed where a tag leads; zero if that is not known.
+func TagAge(tag reference.Reference, checked, now time.Time) string {
+	if checked.IsZero() {
+		return fmt.Sprintf("it is not known when the registry last said where %s leads", tag)
+	}
+	return fmt.Sprintf("where %s leads was last checked %s ago", tag, duration.HumanDuration(max(0, now.Sub(checked))))
+}
+
+// TooOld returns those of the policies by which too long ago a registry last confirmed where a tag leads, and why: by them it is not
+// known what somebody asks for by the tag. A reference with a digest is never too old.
+func TooOld(by []*policy.Policy, asked reference.Reference, checked, now time.Time) (of []*policy.Policy, why string) {
+	if asked.Tag == "" || asked.Digest != "" {
+		return nil, ""
+	}
+	for _, p := range by {
+		if p.Admission.IsTooOld(now.Sub(checked)) {
+			of = append(of, p)
+			why = fmt.Sprintf("%s, and policy %q allows %s", TagAge(asked, checked, now), p.ID(), p.Admission.MaxTagAge)
+		}
+	}
+	return of, why
+}
