@@ -178,12 +178,12 @@ func (h *hooked) spool(t *testing.T, args ...string) string {
 	return harness.MustRun(t, harness.Command{Path: harness.Binary(t), Args: append(append([]string{"spool"}, args...), "--kubeconfig", h.Kubeconfig)})
 }
 
-// awaitSpool waits until `tidewaiter spool list` says what cond wants.
+// awaitSpool waits until the jobs of the spool, each as a line of JSON, are as cond wants.
 func (h *hooked) awaitSpool(t *testing.T, what string, cond func(list string) bool) string {
 	t.Helper()
 	var list string
 	harness.Eventually(t, func() error {
-		if list = h.spool(t, "list"); !cond(list) {
+		if list = h.spool(t, "list", "-o", "jsonl"); !cond(list) {
 			return fmt.Errorf("%s is awaited, the spool holds\n%s", what, list)
 		}
 		return nil
@@ -194,7 +194,7 @@ func (h *hooked) awaitSpool(t *testing.T, what string, cond func(list string) bo
 // awaitEmptySpool waits until nothing is left to do, and nothing was given up.
 func (h *hooked) awaitEmptySpool(t *testing.T) {
 	t.Helper()
-	h.awaitSpool(t, "an empty spool", func(list string) bool { return strings.Contains(list, "no such job") })
+	h.awaitSpool(t, "an empty spool", func(list string) bool { return list == "" })
 }
 
 // awaitMetrics waits until /metrics has all of these lines.

@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -38,9 +40,9 @@ func TestSpoolCommand(t *testing.T) {
 	deep := h.registry.Push(t, "quiet/deep:v1", nested(4))
 	byDigest := h.registry.Host + "/quiet/deep@" + images.Digest(t, nested(4)).String()
 	h.tell(t, deep, byDigest)
-	list := h.awaitSpool(t, "two dead jobs", func(list string) bool { return strings.Count(list, " dead ") == 2 })
+	list := h.awaitSpool(t, "two dead jobs", func(list string) bool { return strings.Count(list, `"state":"dead"`) == 2 })
 	wantContains(t, "the spool", list, deep, byDigest, "too large: indexes are nested more than 3 deep")
-	if dead := h.spool(t, "list", "--state", "dead"); len(lines(dead)) != 3 {
+	if dead := h.spool(t, "list", "--state", "dead", "-o", "name"); len(lines(dead)) != 2 {
 		t.Errorf("dead jobs:\n%s", dead)
 	}
 	if waiting := h.spool(t, "list", "--state", "waiting"); !strings.Contains(waiting, "no such job") {
@@ -53,20 +55,30 @@ func TestSpoolCommand(t *testing.T) {
 
 	// The cause is gone, and nothing happens until somebody says so.
 	h.registry.Push(t, "quiet/deep:v1", numbered[1])
-	id := strings.Fields(spoolRow(t, list, deep))[0]
+	id := jobID(t, list, deep)
 	wantContains(t, "spool retry", h.spool(t, "retry", id), "1 jobs to be tried again")
 	h.awaitStored(t, numbered[1])
-	h.awaitSpool(t, "one dead job", func(list string) bool { return len(lines(list)) == 2 })
+	h.awaitSpool(t, "one dead job", func(list string) bool { return len(lines(list)) == 1 })
 	wantContains(t, "spool retry --all", h.spool(t, "retry", "--all"), "1 jobs to be tried again")
-	list = h.awaitSpool(t, "the job to be dead again", func(list string) bool { return strings.Contains(list, " dead ") })
-	wantContains(t, "spool drop", h.spool(t, "drop", strings.Fields(spoolRow(t, list, byDigest))[0]), "1 jobs dropped")
+	list = h.awaitSpool(t, "the job to be dead again", func(list string) bool { return strings.Contains(list, `"state":"dead"`) })
+	wantContains(t, "spool drop", h.spool(t, "drop", jobID(t, list, byDigest)), "1 jobs dropped")
 	h.awaitEmptySpool(t)
 }
 
-// spoolRow is the row of a reference in the output of `tidewaiter spool list`.
+// jobID is the ID of the job about a reference.
+func jobID(t *testing.T, list, reference string) string {
+	t.Helper()
+	var job struct{ ID int64 }
+	if err := json.Unmarshal([]byte(spoolRow(t, list, reference)), &job); err != nil {
+		t.Fatal(err)
+	}
+	return strconv.FormatInt(job.ID, 10)
+}
+
+// spoolRow is the line of a reference in the output of `tidewaiter spool list -o jsonl`.
 func spoolRow(t *testing.T, list, reference string) string {
 	t.Helper()
-	i := slices.IndexFunc(lines(list), func(l string) bool { return strings.Contains(l, " "+reference+" ") })
+	i := slices.IndexFunc(lines(list), func(l string) bool { return strings.Contains(l, `"key":"`+reference+`"`) })
 	if i < 0 {
 		t.Fatalf("the spool has no job about %s:\n%s", reference, list)
 	}

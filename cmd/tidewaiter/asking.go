@@ -46,7 +46,7 @@ func (l *looker) review(ctx context.Context, spec answers.ReferenceReviewSpec) (
 	case apierrors.IsForbidden(err):
 		return nil, cli.WithHint(err, "the role tidewaiter:image-viewer has that right, and so has view")
 	case err != nil:
-		return nil, l.explain(err)
+		return nil, err
 	}
 	return result.Raw()
 }
@@ -125,7 +125,7 @@ func (l *looker) find(ctx context.Context, asked, platform string) (*found, erro
 	switch f.State {
 	case answers.Invalid:
 		if f.Suggestion != "" {
-			return nil, cli.WithHint(errors.New(f.Message), "%s %s", l.verb, f.Suggestion)
+			return nil, cli.WithHint(errors.New(f.Message), "%s", l.corrected(asked, f.Suggestion))
 		}
 		return nil, errors.New(f.Message)
 	case answers.Ambiguous:
@@ -198,11 +198,11 @@ func (l *looker) withImage(ctx context.Context, asked, platform string) (*found,
 		return nil, err
 	}
 	f.image, err = l.client.Get(ctx, f.Meaning.Digest, metav1.GetOptions{})
-	return f, l.explain(err)
+	return f, err
 }
 
 // history reads the tag that was asked for.
 func (l *looker) history(ctx context.Context, f *found) (*imagev1.ImageTag, error) {
 	tag, err := l.client.GetTag(ctx, tags.Name(f.ref()), metav1.GetOptions{})
-	return tag, l.explain(err)
+	return tag, err
 }

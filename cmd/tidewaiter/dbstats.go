@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"time"
@@ -22,7 +21,8 @@ func newDBCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	var dataDir, output string
+	var dataDir string
+	var output cli.Output
 	stats := &cobra.Command{
 		Use:   "stats",
 		Short: "Print objects, bytes and revisions of each resource, and how the file is used",
@@ -31,22 +31,17 @@ server may hold the directory.`,
 		Example: "  tidewaiter db stats\n  tidewaiter db stats -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if output != "" && output != "json" {
-				return cli.Misuse(fmt.Errorf("-o %s is not known", output), "tidewaiter db stats -o json")
-			}
 			s, err := db.ReadStats(cmd.Context(), dataDir)
 			if err != nil {
 				return err
 			}
-			if output == "json" {
-				e := json.NewEncoder(cmd.OutOrStdout())
-				e.SetIndent("", "  ")
-				return e.Encode(s)
+			if output.ForPeople() {
+				return printStats(cmd.OutOrStdout(), s)
 			}
-			return printStats(cmd.OutOrStdout(), s)
+			return output.Print(cmd.OutOrStdout(), cli.Document{Whole: s})
 		},
 	}
-	stats.Flags().StringVarP(&output, "output", "o", "", `"json" for a program to read`)
+	output.AddFlag(stats, "a table", "json", "yaml")
 	check := &cobra.Command{
 		Use:   "check",
 		Short: "Look for damage in the database",

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/printers"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
@@ -222,12 +223,23 @@ func (r *imageReport) signed(image *imagev1.Image) {
 	}
 }
 
+// widestName is the width of the names at the left of a page, with the gap to their values.
+const widestName = len("Configuration:   ")
+
 // print prints the page for people. Anybody may have written its texts.
 func (r *imageReport) print(out io.Writer) error {
 	w := printers.GetNewTabWriter(out)
 	line := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(w, "%s:\t%s\n", name, printable.Line(value, 0))
+		if value == "" {
+			return
+		}
+		for i, part := range cli.Wrap(printable.Line(value, 0), cli.MaxWidth-widestName) {
+			if i > 0 {
+				name = ""
+			} else {
+				name += ":"
+			}
+			fmt.Fprintf(w, "%s\t%s\n", name, part)
 		}
 	}
 	line("Reference", r.Reference)
@@ -332,22 +344,21 @@ func (c *content) printConfig(out io.Writer) {
 
 // printTables prints the parts with several columns that are not empty.
 func (r *imageReport) printTables(out io.Writer) error {
-	w := printers.GetNewTabWriter(out)
+	var failed error
 	part := func(title, header string, n int, row func(i int) []any) {
-		if n == 0 {
+		if n == 0 || failed != nil {
 			return
 		}
-		_ = w.Flush()
-		w = printers.GetNewTabWriter(out) // each part has its own columns, and a writer remembers their widths
 		fmt.Fprintf(out, "\n%s:\n", title)
-		fmt.Fprintln(w, "  "+strings.ReplaceAll(header, "|", "\t"))
+		t := cli.Table{Columns: strings.Split(header, "|"), Indent: 2}
 		for i := range n {
-			cells := row(i)
-			for j := range cells {
-				cells[j] = cmp.Or(printable.Line(fmt.Sprint(cells[j]), 0), "<none>")
+			var cells []string
+			for _, cell := range row(i) {
+				cells = append(cells, fmt.Sprint(cell))
 			}
-			fmt.Fprintf(w, "  "+strings.TrimSuffix(strings.Repeat("%v\t", len(cells)), "\t")+"\n", cells...)
+			t.Rows = append(t.Rows, cells)
 		}
+		failed = t.Print(out)
 	}
 	c := &r.Content
 	if len(c.Platforms) > 0 && c.Platforms[0].Digest != "" {
@@ -359,7 +370,7 @@ func (r *imageReport) printTables(out io.Writer) error {
 		return []any{v.Verified, v.Reference, strings.Join(v.Policies, ","), v.Reason, strings.Join(v.Signers, ", ")}
 	})
 	lines := func(title string, all []signatureLine) {
-		part(title, "TRUSTED|FOR IMAGE|SIGNER|TYPE|SINCE|REASON|MESSAGE", len(all), func(i int) []any {
+		part(title, "TRUSTED|FOR IMAGE|SIGNER|TYPE|SINCE|REASON|MESSAGE…", len(all), func(i int) []any {
 			s, since := all[i], ""
 			if s.Since != nil {
 				since = duration.HumanDuration(time.Since(s.Since.Time))
@@ -382,7 +393,7 @@ func (r *imageReport) printTables(out io.Writer) error {
 		})
 	}
 	if len(r.Tags) == 0 {
-		fmt.Fprintln(w, "\nTags: none leads to it now")
+		fmt.Fprintln(out, "\nTags: none leads to it now")
 	}
 	part("Tags", "REFERENCE|SINCE|BEFORE|BY", len(r.Tags), func(i int) []any {
 		tag := r.Tags[i]
@@ -399,7 +410,7 @@ func (r *imageReport) printTables(out io.Writer) error {
 		former := r.FormerTags[i]
 		return []any{former.Reference, ago(former.Until.Time), shortDigest(former.Now)}
 	})
-	return w.Flush()
+	return failed
 }
 
 // registry says whether the registry has what the reference means, and when it last said so.
@@ -437,11 +448,13 @@ func (l *looker) onPlatform(ctx context.Context, f *found, platform string) (*fo
 // describeOptions are the flags of describe and of diff.
 type describeOptions struct {
 	clientOptions
-	output, platform string
+	output   cli.Output
+	platform string
 }
 
-func (o *describeOptions) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&o.output, "output", "o", "", "json, instead of a page")
+func (o *describeOptions) addFlags(cmd *cobra.Command, references int, formats ...string) {
+	o.output.AddFlag(cmd, "a page", formats...)
+	cmd.ValidArgsFunction = o.completeReferences(references)
 	cmd.Flags().StringVar(&o.platform, "platform", "", "of a multi-platform image the one for os/architecture[/variant]")
 	o.clientOptions.addFlags(cmd)
 }
@@ -470,9 +483,6 @@ and 2 when REF may be several, or the server could not be asked.`,
   tidewaiter describe -o json 9f86d081884c | jq .verified`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkJSON(o.output); err != nil {
-				return err
-			}
 			l, err := o.looker(cmd)
 			if err != nil {
 				return err
@@ -486,12 +496,12 @@ and 2 when REF may be several, or the server could not be asked.`,
 			if err != nil {
 				return err
 			}
-			if o.output == "json" {
-				return printJSON(cmd.OutOrStdout(), report)
+			if o.output.ForPeople() {
+				return report.print(cmd.OutOrStdout())
 			}
-			return report.print(cmd.OutOrStdout())
+			return o.output.Print(cmd.OutOrStdout(), cli.Document{Whole: report, Names: []string{imageName(report.Digest)}})
 		},
 	}
-	o.addFlags(cmd)
+	o.addFlags(cmd, 1, cli.ObjectFormats...)
 	return cmd
 }

@@ -348,9 +348,6 @@ asked.`,
   tidewaiter diff -o json app:v1 app:v2 | jq '.changes[] | select(.field == "user")'`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkJSON(o.output); err != nil {
-				return err
-			}
 			same, err := o.diff(cmd, args[0], args[1])
 			if err != nil {
 				return &cli.Exit{Code: cli.ExitNone, Err: err}
@@ -361,7 +358,7 @@ asked.`,
 			return nil
 		},
 	}
-	o.addFlags(cmd)
+	o.addFlags(cmd, 2, "json", "yaml")
 	return cmd
 }
 
@@ -381,8 +378,8 @@ func (o *describeOptions) diff(cmd *cobra.Command, a, b string) (same bool, err 
 	if err != nil {
 		return false, err
 	}
-	if o.output == "json" {
-		return report.Same, printJSON(cmd.OutOrStdout(), report)
+	if o.output.ForPeople() {
+		return report.Same, report.print(cmd.OutOrStdout())
 	}
-	return report.Same, report.print(cmd.OutOrStdout())
+	return report.Same, o.output.Print(cmd.OutOrStdout(), cli.Document{Whole: report})
 }

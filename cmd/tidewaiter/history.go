@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
@@ -79,17 +78,17 @@ func (r *historyReport) print(out io.Writer) error {
 		_, err := fmt.Fprintln(out, "nobody has seen yet where it leads")
 		return err
 	}
-	w := printers.GetNewTabWriter(out)
-	fmt.Fprintln(w, "WHEN\tAGO\tDIGEST\tBEFORE\tBY")
+	table := cli.Table{Columns: []string{"WHEN", "AGO", "DIGEST", "BEFORE", "BY…"}}
 	for i, item := range r.Items {
 		before := "<none>"
 		if i+1 < len(r.Items) {
 			before = shortDigest(item.Before)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", item.Created.UTC().Format(time.RFC3339), duration.HumanDuration(time.Since(item.Created.Time)),
-			cmp.Or(printable.Line(item.Digest, 0), "<deleted>"), before, cmp.Or(printable.Line(item.By, 0), "<unknown>"))
+		table.Rows = append(table.Rows, []string{
+			item.Created.UTC().Format(time.RFC3339), duration.HumanDuration(time.Since(item.Created.Time)), shortDigest(item.Digest), before, cmp.Or(item.By, "<unknown>"),
+		})
 	}
-	return w.Flush()
+	return table.Print(out)
 }
 
 // shortDigest is a digest that a tag led to, shortened.
@@ -98,7 +97,7 @@ func shortDigest(digest string) string {
 }
 
 func newHistoryCommand() *cobra.Command {
-	o, output := &clientOptions{}, ""
+	o, output := &clientOptions{}, &cli.Output{}
 	cmd := &cobra.Command{
 		Use:   "history REF",
 		Short: "Show what a tag has led to, since when, and who recorded it",
@@ -117,9 +116,6 @@ several, is no tag, or the server could not be asked.`,
   tidewaiter history -o json registry.example.com/team/app:v1`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkJSON(output); err != nil {
-				return err
-			}
 			l, err := o.looker(cmd)
 			if err != nil {
 				return err
@@ -136,13 +132,15 @@ several, is no tag, or the server could not be asked.`,
 				return err
 			}
 			report := historyOf(tag)
-			if output == "json" {
-				return printJSON(cmd.OutOrStdout(), report)
+			if output.ForPeople() {
+				return report.print(cmd.OutOrStdout())
 			}
-			return report.print(cmd.OutOrStdout())
+			name := "imagetag." + imagev1.GroupName + "/" + tag.Name
+			return output.Print(cmd.OutOrStdout(), cli.Document{Whole: report, Items: cli.ItemsOf(report.Items), Names: []string{name}})
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json, instead of a page")
+	output.AddFlag(cmd, "a page", cli.ListFormats...)
+	cmd.ValidArgsFunction = o.completeReferences(1)
 	o.addFlags(cmd)
 	return cmd
 }
@@ -154,7 +152,7 @@ const maxLeading = 20
 func (l *looker) leading(ctx context.Context, image string) (all []*historyReport, err error) {
 	list, err := l.client.ListTags(ctx, metav1.ListOptions{Limit: maxLeading, FieldSelector: fields.OneTermEqualSelector(selectors.TagImage, image).String()})
 	if err != nil {
-		return nil, l.explain(err)
+		return nil, err
 	}
 	for i := range list.Items {
 		all = append(all, historyOf(&list.Items[i]))

@@ -30,7 +30,7 @@ type importOptions struct {
 	layers       string
 	jobs         int
 	dryRun       bool
-	output       string
+	output       cli.Output
 	failures     string
 	noSignatures bool
 	storeAs      string
@@ -117,7 +117,7 @@ segment ** stands for all that is below.`,
 	f.BoolVar(&o.noSignatures, "no-signatures", false, "do not look for signatures; those that are known stay")
 	f.IntVar(&o.jobs, "jobs", 4, fmt.Sprintf("how many references to import at a time from one registry, 1 to %d", maxJobs))
 	f.BoolVar(&o.dryRun, "dry-run", false, "read and check everything, store nothing")
-	f.StringVarP(&o.output, "output", "o", "", "what to print: "+strings.Join(bulk.Outputs(), ", ")+" (default: a line for each reference)")
+	o.output.AddFlag(cmd, "a line for each reference", bulk.Outputs()...)
 	f.StringVar(&o.failures, "failures", "", "file to write the references to that failed or were not tried, each with the reason; -f reads it")
 	o.addFlags(cmd)
 	f.BoolVar(&o.create, createFlag, false, "make the data directory if there is none, and import into it without a server")
@@ -128,9 +128,6 @@ segment ** stands for all that is below.`,
 func (o *importOptions) validate() error {
 	if o.jobs < 1 || o.jobs > maxJobs {
 		return cli.Misuse(fmt.Errorf("--jobs %d is not between 1 and %d", o.jobs, maxJobs), "tidewaiter import --jobs 8 …")
-	}
-	if o.output != "" && !slices.Contains(bulk.Outputs(), o.output) {
-		return cli.Misuse(fmt.Errorf("-o %s is not known", o.output), "-o is one of %s", strings.Join(bulk.Outputs(), ", "))
 	}
 	if o.catalog && o.allTags {
 		return cli.Misuse(errors.New("--catalog wants registries, --all-tags wants repositories"), "give one of them")
@@ -206,7 +203,7 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 	if !o.dryRun {
 		fmt.Fprintf(cmd.ErrOrStderr(), "importing into %s\n", target)
 	}
-	report := bulk.NewReport(o.output, target.destination(), cmd.OutOrStdout(), cmd.ErrOrStderr(), progress)
+	report := bulk.NewReport(o.output.String(), target.destination(), cmd.OutOrStdout(), cmd.ErrOrStderr(), progress)
 	if o.failures != "" {
 		if report.Failures, err = bulk.CreateFailures(o.failures); err != nil {
 			return err

@@ -1,11 +1,7 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"slices"
+	"strings"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	"github.com/spf13/cobra"
@@ -16,7 +12,7 @@ import (
 	tidewaiterserver "github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
 // exitAbsent is the exit code of verbs that look something up on a server, when the server does not know it. A
@@ -35,7 +31,9 @@ type looker struct {
 	Server apiTarget
 	Config *restclient.Config
 	client *imageclient.Client
-	verb   string // the verb that looks
+	// command and args are the verb that looks, and its arguments.
+	command string
+	args    []string
 	// formerTags has the histories of tags searched for those that led to an image.
 	formerTags bool
 }
@@ -49,25 +47,25 @@ func (o *clientOptions) looker(cmd *cobra.Command) (*looker, error) {
 	config := restclient.CopyConfig(server.Config)
 	config.WarningHandler = restclient.NewWarningWriter(cmd.ErrOrStderr(), restclient.WarningWriterOptions{Deduplicate: true})
 	client, err := tidewaiterserver.NewImageClient(config)
-	return &looker{Server: server, Config: config, client: client, verb: cmd.CommandPath()}, err
+	return &looker{Server: server, Config: config, client: client, command: cmd.CommandPath(), args: cmd.Flags().Args()}, err
 }
 
-// explain adds advice to an error of the server, or about a reference.
-func (l *looker) explain(err error) error {
-	var bad *reference.Error
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &bad) && bad.Suggestion != "":
-		return cli.WithHint(err, "%s %s", l.verb, bad.Suggestion)
+// corrected is the command with another reference for one of its arguments.
+func (l *looker) corrected(asked, meant string) string {
+	line := []string{l.command}
+	for _, arg := range l.args {
+		if arg == asked {
+			arg = meant
+		}
+		line = append(line, cli.Quote(arg))
 	}
-	return err
+	return strings.Join(line, " ")
 }
 
 // getOptions are the flags of get.
 type getOptions struct {
 	clientOptions
-	output string
+	output cli.Output
 }
 
 func newGetCommand() *cobra.Command {
@@ -91,13 +89,10 @@ and 2 when REF may be several, or the server could not be asked.`,
   tidewaiter get 9f86d081884c
 
   # For programs: the Image, or its name
-  tidewaiter get -o json registry.example.com/team/app:v1
+  tidewaiter get -o yaml registry.example.com/team/app:v1
   tidewaiter get -o name registry.example.com/team/app:v1`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !slices.Contains([]string{"", "wide", "name", "json"}, o.output) {
-				return cli.Misuse(fmt.Errorf("-o %s is not known", o.output), "-o wide, -o name, -o json, or without -o a line")
-			}
 			l, err := o.looker(cmd)
 			if err != nil {
 				return err
@@ -106,36 +101,55 @@ and 2 when REF may be several, or the server could not be asked.`,
 			if err != nil {
 				return err
 			}
-			switch o.output {
-			case "json":
-				if f.image, err = l.client.Get(cmd.Context(), f.Meaning.Digest, metav1.GetOptions{}); err != nil {
-					return l.explain(err)
-				}
-				f.image.SetGroupVersionKind(imagev1.GroupVersion.WithKind("Image"))
-				return printJSON(cmd.OutOrStdout(), f.image)
-			case "name":
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "image.%s/%s\n", imagev1.GroupName, printable.Line(f.Meaning.Digest, 0))
+			if o.output.ForPeople() {
+				return printLine(cmd, o.output.Wide(), f.Answer)
+			}
+			if f.image, err = l.client.Get(cmd.Context(), f.Meaning.Digest, metav1.GetOptions{}); err != nil {
 				return err
 			}
-			return printLine(cmd, o.output == "wide", f.Answer)
+			f.image.SetGroupVersionKind(imagev1.GroupVersion.WithKind("Image"))
+			return o.output.Print(cmd.OutOrStdout(), cli.Document{Whole: f.image, Names: []string{imageName(f.Meaning.Digest)}})
 		},
 	}
-	cmd.Flags().StringVarP(&o.output, "output", "o", "", "wide, name or json")
+	o.output.AddFlag(cmd, "a line", append([]string{cli.Wide}, cli.ObjectFormats...)...)
 	o.addFlags(cmd)
+	cmd.ValidArgsFunction = o.completeReferences(1)
 	return cmd
 }
 
-// printJSON prints a document for programs.
-func printJSON(w io.Writer, document any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "    ")
-	return e.Encode(document)
-}
+// imageName is an Image's name with its resource, as kubectl takes it.
+func imageName(digest string) string { return "image." + imagev1.GroupName + "/" + digest }
 
-// checkJSON refuses an unknown -o of the verbs with a page for people.
-func checkJSON(output string) error {
-	if output != "" && output != "json" {
-		return cli.Misuse(fmt.Errorf("-o %s is not known", output), "-o json, or without -o a page")
+const (
+	completionPage  = 500 // tags that are read at a time
+	completionPages = 4   // how many pages are read at most
+)
+
+// completeReferences has shells complete up to n arguments with the references of tags that the server knows.
+func (o *clientOptions) completeReferences(n int) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, begun string) (all []cobra.Completion, _ cobra.ShellCompDirective) {
+		if len(args) >= n {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		l, err := o.looker(cmd)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError | cobra.ShellCompDirectiveNoFileComp
+		}
+		options := metav1.ListOptions{Limit: completionPage}
+		for range completionPages {
+			list, err := l.client.ListTags(cmd.Context(), options)
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveError | cobra.ShellCompDirectiveNoFileComp
+			}
+			for i := range list.Items {
+				if ref, ok := tags.Reference(&list.Items[i]); ok && strings.HasPrefix(ref.String(), begun) {
+					all = append(all, printable.Line(ref.String(), 0))
+				}
+			}
+			if options.Continue = list.Continue; options.Continue == "" {
+				break
+			}
+		}
+		return all, cobra.ShellCompDirectiveNoFileComp
 	}
-	return nil
 }

@@ -105,6 +105,7 @@ func TestLookUp(t *testing.T) {
 	l := newLooking(t)
 	a, b := l.a.Host, l.b.Host
 	short := func(called string) string { return l.digests[called][len("sha256:"):][:12] }
+	kept := " --kubeconfig " + l.kubeconfig + " "
 	for _, tt := range []struct {
 		asked string
 		want  string // what is found; "" where nothing is
@@ -126,17 +127,17 @@ func TestLookUp(t *testing.T) {
 		{"app:v1", "", 2, []string{"tags of several repositories"}},
 		{"team/app", "", 1, []string{"hint: name the registry, too, as in registry.example.com/team/app\n"}},
 		{"18b9f2576376", "", 1, []string{"no image has a digest that begins with 18b9f2576376, and no tag is called so: "}},
-		{"docker.io/team/lone:v2", "", 1, []string{"docker.io/team/lone:v2", "hint: tidewaiter import docker.io/team/lone:v2"}},
-		{a + "/team/app:v9", "", 1, []string{"hint: tidewaiter import " + a + "/team/app:v9; known tags of the repository: v1"}},
+		{"docker.io/team/lone:v2", "", 1, []string{"docker.io/team/lone:v2", "hint: tidewaiter import" + kept + "docker.io/team/lone:v2"}},
+		{a + "/team/app:v9", "", 1, []string{"hint: tidewaiter import" + kept + a + "/team/app:v9; known tags of the repository: v1"}},
 		{a + "/team/app", "", 1, []string{"/team/app:latest", "known tags of the repository: v1"}},
-		{"nowhere.example.com/app:v1", "", 1, []string{"does not know it", "hint: tidewaiter import nowhere.example.com/app:v1\n"}},
+		{"nowhere.example.com/app:v1", "", 1, []string{"does not know it", "hint: tidewaiter import" + kept + "nowhere.example.com/app:v1\n"}},
 		{"sha256:" + strings.Repeat("0", 64), "", 1, []string{"no image has the digest"}},
 		{"sha256:0000000000", "", 1, []string{"begins with sha256:0000000000"}},
 		{"sha256:00", "", 2, []string{"at least four"}},
 		{b + "/team/app@" + l.digests["old"], "", 1, []string{"is not known to be in " + b + "/team/app, but in " + a + "/team/app"}},
-		{b + "/team/gone:v1", "", 1, []string{"is gone from its registry since", "led to " + l.digests["other"] + " before", "hint: tidewaiter history " + b + "/team/gone:v1"}},
-		{b + "/team/deleted:v1", "", 1, []string{"leads to " + l.digests["deleted"] + ", which is not imported", "hint: tidewaiter import " + b + "/team/deleted:v1"}},
-		{a + "/Team/App:v1", "", 2, []string{"lower case", "hint: tidewaiter get " + a + "/team/app:v1"}},
+		{b + "/team/gone:v1", "", 1, []string{"is gone from its registry since", "led to " + l.digests["other"] + " before", "hint: tidewaiter history" + kept + b + "/team/gone:v1"}},
+		{b + "/team/deleted:v1", "", 1, []string{"leads to " + l.digests["deleted"] + ", which is not imported", "hint: tidewaiter import" + kept + b + "/team/deleted:v1"}},
+		{a + "/Team/App:v1", "", 2, []string{"lower case", "hint: tidewaiter get" + kept + "-o name " + a + "/team/app:v1"}},
 	} {
 		stdout, stderr, code := l.run("get", "-o", "name", tt.asked)
 		want := ""
@@ -183,12 +184,12 @@ func TestLookUp(t *testing.T) {
 			t.Errorf("-o json is %v, %s", err, stdout)
 		}
 		for _, verb := range []string{"get", "describe", "history", "diff"} {
-			args := []string{verb, "-o", "yaml", "a"}
+			args := []string{verb, "-o", "xml", "a"}
 			if verb == "diff" {
 				args = append(args, "b")
 			}
 			if _, stderr, code := l.run(args...); code != cli.ExitUsage || !strings.Contains(stderr, "hint: -o ") {
-				t.Errorf("%s -o yaml: exit code %d: %s", verb, code, stderr)
+				t.Errorf("%s -o xml: exit code %d: %s", verb, code, stderr)
 			}
 		}
 	})
@@ -316,11 +317,11 @@ func (l *looking) describes(t *testing.T) {
 func (l *looking) histories(t *testing.T) {
 	stdout, _, code := l.run("history", l.a.Host+"/team/app:v1")
 	lines := strings.Split(stdout, "\n")
-	if code != 0 || len(lines) != 5 || !strings.Contains(lines[2], l.digests["new"]) || !strings.Contains(lines[2], reference.ShortDigest(l.digests["old"])) || !strings.Contains(lines[2], "import") ||
-		!strings.Contains(lines[3], l.digests["old"]) || !strings.Contains(lines[3], "<none>") {
+	if code != 0 || len(lines) != 5 || !strings.Contains(lines[2], reference.ShortDigest(l.digests["new"])) || !strings.Contains(lines[2], reference.ShortDigest(l.digests["old"])) || !strings.Contains(lines[2], "import") ||
+		!strings.Contains(lines[3], reference.ShortDigest(l.digests["old"])) || !strings.Contains(lines[3], "<none>") {
 		t.Errorf("exit code %d:\n%s", code, stdout)
 	}
-	if stdout, _, code = l.run("history", l.b.Host+"/team/gone:v1"); code != 0 || !strings.Contains(stdout, "<deleted>") || !strings.Contains(stdout, l.digests["other"]) {
+	if stdout, _, code = l.run("history", l.b.Host+"/team/gone:v1"); code != 0 || !strings.Contains(stdout, "<deleted>") || !strings.Contains(stdout, reference.ShortDigest(l.digests["other"])) {
 		t.Errorf("of a tag that is gone: exit code %d:\n%s", code, stdout)
 	}
 	if _, stderr, code := l.run("history", l.digests["new"]); code != cli.ExitNone || !strings.Contains(stderr, "hint: tags that lead to it now: "+l.a.Host+"/team/app:v1\n") {
@@ -356,7 +357,7 @@ func (l *looking) differs(t *testing.T) {
 	if stdout, _, code = l.run("diff", l.a.Host+"/team/multi:v1", l.a.Host+"/team/multi:arm64"); code != exitDiffer || !strings.Contains(stdout, "Of linux/arm64") || !strings.Contains(stdout, "What is compared is the same") {
 		t.Errorf("an index and one of its platforms: exit code %d:\n%s", code, stdout)
 	}
-	if _, stderr, code = l.run("diff", "lone:v2", "nowhere.example.com/app"); code != cli.ExitNone || !strings.Contains(stderr, "hint: tidewaiter import nowhere.example.com/app:latest") {
+	if _, stderr, code = l.run("diff", "lone:v2", "nowhere.example.com/app"); code != cli.ExitNone || !strings.Contains(stderr, "hint: tidewaiter import --kubeconfig "+l.kubeconfig+" nowhere.example.com/app:latest") {
 		t.Errorf("with an unknown one: exit code %d: %s", code, stderr)
 	}
 	var report diffReport

@@ -5,17 +5,20 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
+	tablecells "github.com/tidewaiter/tidewaiter/imageapi/table"
 )
 
 // The paths of the pods of the followed clusters, and of these.
@@ -27,7 +30,7 @@ var (
 // podsOptions are the flags of pods.
 type podsOptions struct {
 	clientOptions
-	output   string
+	output   cli.Output
 	outdated bool
 }
 
@@ -50,8 +53,8 @@ A digest lists the pods that run it, an index that lists it, or what it lists.
 --outdated lists only pods that name a tag and run something else than the tag leads
 to now; without REF, those of all images.
 
-kubectl shows the same, and for programs: kubectl get clusterpods --field-selector
-image=REFERENCE,outdated=true -o json. A server's own pods are with kubectl get pods.
+kubectl shows the same: kubectl get clusterpods --field-selector
+image=REFERENCE,outdated=true. A server's own pods are with kubectl get pods.
 
 The exit code is 0 when there are such pods, 1 when there are none, and 2 when that
 could not be told: REF may be several, no cluster is followed, or one was not read.`,
@@ -65,16 +68,14 @@ could not be told: REF may be several, no cluster is followed, or one was not re
   tidewaiter pods --outdated registry.example.com/team/app:v1`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if o.output != "" && o.output != "wide" {
-				return cli.Misuse(fmt.Errorf("-o %s is not known", o.output), "-o wide; kubectl get clusterpods -o json for programs")
-			}
 			if len(args) == 0 && !o.outdated {
 				return cli.Misuse(errors.New("which image?"), "tidewaiter pods registry.example.com/team/app, or tidewaiter pods --outdated")
 			}
 			return o.run(cmd, args)
 		},
 	}
-	cmd.Flags().StringVarP(&o.output, "output", "o", "", "wide, for nodes and service accounts too")
+	o.output.AddFlag(cmd, "a table of the main columns", append([]string{cli.Wide}, cli.ListFormats...)...)
+	cmd.ValidArgsFunction = o.completeReferences(1)
 	cmd.Flags().BoolVar(&o.outdated, "outdated", false, "only pods that run something else than their tag leads to now")
 	o.addFlags(cmd)
 	return cmd
@@ -111,14 +112,61 @@ func (o *podsOptions) run(cmd *cobra.Command, args []string) error {
 	if platform != "" {
 		table.Rows = slices.DeleteFunc(table.Rows, func(row metav1.TableRow) bool { return isElsewhere(row, about) })
 	}
-	if len(table.Rows) == 0 {
+	if !o.output.ForPeople() {
+		if err := o.output.Print(cmd.OutOrStdout(), podsDocument(table)); err != nil {
+			return err
+		}
+	}
+	switch {
+	case len(table.Rows) == 0:
 		return l.noPods(cmd, about, what, o.outdated)
+	case o.output.Wide():
+		out := printers.GetNewTabWriter(cmd.OutOrStdout())
+		if err := printers.NewTablePrinter(printers.PrintOptions{Wide: true}).PrintObj(table, out); err != nil {
+			return err
+		}
+		return out.Flush()
+	case o.output.ForPeople():
+		return printPods(cmd.OutOrStdout(), table)
 	}
-	out := printers.GetNewTabWriter(cmd.OutOrStdout())
-	if err := printers.NewTablePrinter(printers.PrintOptions{Wide: o.output != ""}).PrintObj(table, out); err != nil {
-		return err
+	return nil
+}
+
+// podsDocument has each of the pods of a table once: it has a row for each container.
+func podsDocument(table *metav1.Table) cli.Document {
+	list := &metav1.List{TypeMeta: metav1.TypeMeta{APIVersion: clusters.GroupVersion.String(), Kind: "ClusterPodList"}, Items: []runtime.RawExtension{}}
+	d := cli.Document{Whole: list}
+	seen := map[any]bool{}
+	for _, row := range table.Rows {
+		if name := row.Cells[0]; !seen[name] {
+			seen[name] = true
+			list.Items = append(list.Items, row.Object)
+			d.Names = append(d.Names, fmt.Sprintf("clusterpod.%s/%v", clusters.GroupVersion.Group, name))
+		}
 	}
-	return out.Flush()
+	d.Items = cli.ItemsOf(list.Items)
+	return d
+}
+
+// printPods prints a table of pods in the width of a terminal: without the columns that say why something does not run or is not
+// imported if none of the pods has such a reason.
+func printPods(out io.Writer, table *metav1.Table) error {
+	t := cli.Table{Rows: make([][]string, len(table.Rows))}
+	for i, column := range table.ColumnDefinitions {
+		reason := column.Name == "Waiting" || column.Name == "Not Imported"
+		if column.Priority > 0 || reason && !slices.ContainsFunc(table.Rows, func(row metav1.TableRow) bool { return row.Cells[i] != tablecells.None }) {
+			continue
+		}
+		name := strings.ToUpper(column.Name)
+		if reason {
+			name += "…"
+		}
+		t.Columns = append(t.Columns, name)
+		for r, row := range table.Rows {
+			t.Rows[r] = append(t.Rows[r], strings.TrimPrefix(fmt.Sprint(row.Cells[i]), "sha256:"))
+		}
+	}
+	return t.Print(out)
 }
 
 // withoutPods is the error if the caller may not see what runs.
@@ -145,7 +193,7 @@ func (l *looker) podsTable(ctx context.Context, values []string, outdated bool) 
 		}
 		table, err := cli.GetTable(ctx, l.Config, clusterPodsPath, url.Values{"fieldSelector": {strings.Join(terms, ",")}, "includeObject": {string(metav1.IncludeObject)}})
 		if err != nil {
-			return nil, l.explain(err)
+			return nil, err
 		}
 		if all == nil {
 			all = &metav1.Table{TypeMeta: table.TypeMeta, ColumnDefinitions: table.ColumnDefinitions}
@@ -182,7 +230,7 @@ func isElsewhere(row metav1.TableRow, about *found) bool {
 func (l *looker) noPods(cmd *cobra.Command, about *found, what string, outdated bool) error {
 	followed, err := cli.GetTable(cmd.Context(), l.Config, clustersPath, nil)
 	if err != nil {
-		return l.explain(err)
+		return err
 	}
 	if len(followed.Rows) == 0 {
 		err := fmt.Errorf("%s follows no cluster, so it does not know what runs %s", l.Server.destination(), what)

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	"github.com/spf13/cobra"
@@ -40,6 +41,9 @@ const (
 	decisionFail   = "fail"   // it could not be decided or done
 )
 
+// knownVerdicts are those that an image can have.
+var knownVerdicts = []string{verdicts.VerifiedTrue, verdicts.ByIndex, verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.Unsigned, verdicts.NoPolicy}
+
 // Why an image is kept, beside the reasons that the server has (annotation.TaggedReason and others).
 const (
 	keptDisabled = "disabled"
@@ -50,10 +54,12 @@ const (
 )
 
 const (
-	prunePage      = 500 // images at a time, without what they are made of
-	pruneTagsPage  = 200 // tags at a time, each with its history
-	pruneRow       = "%-22s %-8s   %-20s   %s%s\n"
-	maxPruneReason = 300 // bytes of a reason that is shown
+	prunePage       = 500 // images at a time, without what they are made of
+	pruneTagsPage   = 200 // tags at a time, each with its history
+	pruneRow        = "%-19s   %-8s   %-20s   %s\n"
+	pruneWhy        = cli.MaxWidth - 56 // characters; what is longer is printed below
+	leastRepository = 16                // characters that say something of a repository
+	maxPruneReason  = 300               // bytes of a reason that is shown
 )
 
 // pruneOptions are the flags of prune.
@@ -64,7 +70,7 @@ type pruneOptions struct {
 	revisions           int
 	younger, grace      time.Duration
 	verdicts            []string
-	output              string
+	output              cli.Output
 	now                 func() time.Time
 }
 
@@ -153,7 +159,7 @@ nothing could be.`,
 			}
 			p := &pruner{pruneOptions: o, images: images.Resource(imagev1.GroupVersion.WithResource("images")), client: l.client, counts: map[string]int{}}
 			if err := p.run(cmd.Context(), cmd.OutOrStdout()); err != nil {
-				return l.explain(err)
+				return err
 			}
 			if !o.confirm {
 				fmt.Fprintln(cmd.ErrOrStderr(), "nothing was changed: --confirm does")
@@ -177,22 +183,19 @@ nothing could be.`,
 	f.BoolVar(&o.undo, "undo", false, "take the marks off, and delete nothing")
 	f.BoolVar(&o.withoutWorkloads, "without-workloads", false, "delete also while it is unknown what workloads need: then pods and tags alone keep images")
 	f.BoolVar(&o.kept, "kept", false, "show what is kept, too, instead of counting it")
-	f.StringVarP(&o.output, "output", "o", "", "json, instead of a table")
+	o.output.AddFlag(cmd, "a table", cli.ListFormats...)
+	cli.Complete(cmd, "verdict", knownVerdicts...)
 	o.addFlags(cmd)
 	return cmd
 }
 
 func (o *pruneOptions) check() error {
-	if err := checkJSON(o.output); err != nil {
-		return err
-	}
 	if o.revisions < 0 || o.younger < 0 || o.grace < 0 {
 		return cli.Misuse(errors.New("--keep-tag-revisions, --keep-younger-than and --grace cannot be negative"), "0 keeps nothing by that")
 	}
-	known := []string{verdicts.VerifiedTrue, verdicts.ByIndex, verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.Unsigned, verdicts.NoPolicy}
 	for _, verdict := range o.verdicts {
-		if !slices.Contains(known, verdict) {
-			return cli.Misuse(fmt.Errorf("--verdict %s is not known", verdict), "it is one of %s", strings.Join(known, ", "))
+		if !slices.Contains(knownVerdicts, verdict) {
+			return cli.Misuse(fmt.Errorf("--verdict %s is not known", verdict), "it is one of %s", strings.Join(knownVerdicts, ", "))
 		}
 	}
 	return nil
@@ -450,7 +453,29 @@ func (p *pruner) annotate(ctx context.Context, image *metav1.PartialObjectMetada
 
 // printTo prepares to write decisions to out. end finishes the output.
 func (p *pruner) printTo(out io.Writer) (end func() error) {
-	if p.output == "json" {
+	switch p.output.String() {
+	case "name":
+		p.report = func(d pruned) error { return p.output.Print(out, cli.Document{Names: []string{imageName(d.Image)}}) }
+		return func() error { return nil }
+	case "jsonl":
+		p.report = func(d pruned) error { return p.output.Print(out, cli.Document{Items: []any{d}}) }
+		return func() error { return p.output.Print(out, cli.Document{Items: []any{p.ended()}}) }
+	case "yaml":
+		begun := false
+		p.report = func(d pruned) error {
+			if !begun {
+				begun = true
+				fmt.Fprintln(out, "images:")
+			}
+			return p.output.Print(out, cli.Document{Whole: []pruned{d}})
+		}
+		return func() error {
+			if !begun {
+				fmt.Fprintln(out, "images: []")
+			}
+			return p.output.Print(out, cli.Document{Whole: p.ended()})
+		}
+	case "json":
 		separator := `{"images":[`
 		p.report = func(d pruned) error {
 			b, err := json.Marshal(d)
@@ -464,7 +489,7 @@ func (p *pruner) printTo(out io.Writer) (end func() error) {
 			if separator != "," {
 				fmt.Fprint(out, separator)
 			}
-			b, err := json.Marshal(map[string]any{"confirmed": p.confirm, "counts": p.summary()})
+			b, err := json.Marshal(p.ended())
 			if err == nil {
 				_, err = fmt.Fprintf(out, "\n],%s\n", b[1:])
 			}
@@ -475,17 +500,21 @@ func (p *pruner) printTo(out io.Writer) (end func() error) {
 	p.report = func(d pruned) error {
 		if !begun {
 			begun = true
-			fmt.Fprintf(out, pruneRow, "IMAGE", "DECISION", "AFTER", "WHY", "")
+			fmt.Fprintf(out, pruneRow, "IMAGE", "DECISION", "AFTER", "WHY")
 		}
 		after := "<none>"
 		if d.After != nil {
 			after = d.After.Format(time.RFC3339)
 		}
-		in := ""
-		if d.Repository != "" {
-			in = " (" + printable.Line(d.Repository, maxPruneReason) + ")"
+		why, below := d.Message, ""
+		if room := pruneWhy - utf8.RuneCountInString(why) - len(" ()"); d.Repository != "" && room >= leastRepository {
+			why += " (" + cli.CutLeft(printable.Line(d.Repository, 0), room) + ")"
 		}
-		_, err := fmt.Fprintf(out, pruneRow, printable.Line(reference.ShortDigest(d.Image), 0), d.Decision, after, d.Message, in)
+		if utf8.RuneCountInString(why) > pruneWhy {
+			why, below = "", "\n    "+strings.Join(cli.Wrap(why, cli.MaxWidth-4), "\n    ")
+		}
+		line := fmt.Sprintf(pruneRow, printable.Line(reference.ShortDigest(d.Image), 0), d.Decision, after, why)
+		_, err := io.WriteString(out, strings.TrimRight(line, " \n")+below+"\n")
 		return err
 	}
 	return func() error {
@@ -500,6 +529,11 @@ func (p *pruner) printTo(out io.Writer) (end func() error) {
 		_, err := fmt.Fprintln(out, strings.Join(texts, ", "))
 		return err
 	}
+}
+
+// ended is what programs are told when all is decided.
+func (p *pruner) ended() map[string]any {
+	return map[string]any{"confirmed": p.confirm, "counts": p.summary()}
 }
 
 // summary counts the decisions, and the kept images by reason.

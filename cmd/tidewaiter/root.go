@@ -42,7 +42,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		}
 		fmt.Fprintf(stderr, "error: %s\n", printable.Text(text))
 		if hint != "" {
-			fmt.Fprintf(stderr, "hint: %s\n", hint)
+			fmt.Fprintf(stderr, "hint: %s\n", cli.KeepFlags(cmd, hint))
 		}
 	}
 	return exit.Code
@@ -76,7 +76,10 @@ Images in one SQLite file, and answers kubectl and oc about them.`,
   tidewaiter serve --data-dir ./tidewaiter-data &
   tidewaiter import registry.example.com/team/app:v1
   tidewaiter describe registry.example.com/team/app:v1
-  kubectl --kubeconfig ./tidewaiter-data/admin.kubeconfig get images`,
+  kubectl --kubeconfig ./tidewaiter-data/admin.kubeconfig get images
+
+  # Let the shell complete verbs, references that the server knows, and values of flags
+  source <(tidewaiter completion bash)`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -85,7 +88,6 @@ Images in one SQLite file, and answers kubectl and oc about them.`,
 		},
 	}
 	root.PersistentFlags().IntVarP(&verbosity, "v", "v", 0, "how much to log, to standard error: 0 warnings, 1 progress, up to 10 for all")
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(newServeCommand(), newImportCommand(), newVerifyCommand(), newGetCommand(), newDescribeCommand(), newHistoryCommand(), newDiffCommand(), newPruneCommand(), newDemoCommand(), newPodsCommand(), newSpoolCommand(), newCredentialsCommand(),
 		newBackupCommand(), newRestoreCommand(), newDBCommand(), newVersionCommand())
 	return root
@@ -123,6 +125,10 @@ func explainFlagError(cmd *cobra.Command, args []string, err error) error {
 	var invalid *pflag.InvalidValueError
 	if errors.As(err, &invalid) {
 		f := invalid.GetFlag()
+		if _, ok := f.Value.(*cli.Output); ok {
+			err = fmt.Errorf("-o %s is not known", invalid.GetValue())
+			return usage("%v", invalid.Unwrap())
+		}
 		err = fmt.Errorf("--%s %q is not %s", f.Name, invalid.GetValue(), typeWords(f.Value.Type()))
 		return usage("--%s: %s", f.Name, f.Usage)
 	}
@@ -166,10 +172,7 @@ func corrected(args []string, wrong, right string) string {
 			arg = flag
 		}
 		hide = secret && !hasValue
-		if strings.ContainsAny(arg, " \t\"'$*?;&|<>()") {
-			arg = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
-		}
-		line = append(line, arg)
+		line = append(line, cli.Quote(arg))
 	}
 	return strings.Join(line, " ")
 }

@@ -11,19 +11,19 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"k8s.io/cli-runtime/pkg/printers"
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/web/admin"
 )
 
 // spoolOptions are the flags of the spool's verbs.
 type spoolOptions struct {
 	clientOptions
-	state string
-	all   bool
+	state  string
+	all    bool
+	output cli.Output
 }
 
 func newSpoolCommand() *cobra.Command {
@@ -50,6 +50,8 @@ pauses; one that failed too often is dead, and kept for you to decide.`,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.list(cmd) },
 	}
 	list.Flags().StringVar(&o.state, "state", "", "only jobs in this state: waiting, leased or dead")
+	cli.Complete(list, "state", "waiting", "leased", "dead")
+	o.output.AddFlag(list, "a table; name prints the IDs, as retry and drop take them", cli.ListFormats...)
 	retry := o.changeCommand("retry", "Have jobs done now that wait or were given up")
 	drop := o.changeCommand("drop", "Forget jobs; what they are about is not imported")
 	for _, c := range []*cobra.Command{list, retry, drop} {
@@ -75,8 +77,8 @@ func (o *spoolOptions) list(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	w := printers.GetNewTabWriter(cmd.OutOrStdout())
-	shown, after := 0, int64(0)
+	table := cli.Table{Columns: []string{"ID", "STATE", "ABOUT", "RECEIVER", "ATTEMPTS", "AGE", "ERROR…"}}
+	document, jobs, after := cli.Document{}, []*push.Job{}, int64(0)
 	for {
 		query := url.Values{"state": {o.state}, "id": {strconv.FormatInt(after, 10)}}
 		answer, err := askSpool(cmd.Context(), client.Get(), query)
@@ -84,21 +86,24 @@ func (o *spoolOptions) list(cmd *cobra.Command) error {
 			return err
 		}
 		for _, j := range answer.Jobs {
-			if shown == 0 {
-				fmt.Fprintln(w, "ID\tSTATE\tABOUT\tRECEIVER\tATTEMPTS\tAGE\tERROR")
-			}
-			shown++
-			fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%d\t%s\t%s\n", j.ID, j.State, j.Key, j.Receiver, j.Attempts, duration.HumanDuration(time.Since(j.Enqueued)), printable.Line(j.Error, 0))
-			after = j.ID
+			jobs, after = append(jobs, j), j.ID
+			id := strconv.FormatInt(j.ID, 10)
+			document.Names = append(document.Names, id)
+			table.Rows = append(table.Rows, []string{id, string(j.State), j.Key, j.Receiver, strconv.Itoa(j.Attempts), duration.HumanDuration(time.Since(j.Enqueued)), j.Error})
 		}
 		if len(answer.Jobs) < admin.SpoolPage {
 			break
 		}
 	}
-	if shown == 0 {
-		fmt.Fprintln(cmd.OutOrStdout(), "the spool holds no such job")
+	if !o.output.ForPeople() {
+		document.Whole, document.Items = map[string]any{"jobs": jobs}, cli.ItemsOf(jobs)
+		return o.output.Print(cmd.OutOrStdout(), document)
 	}
-	return w.Flush()
+	if len(jobs) == 0 {
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), "the spool holds no such job")
+		return err
+	}
+	return table.Print(cmd.OutOrStdout())
 }
 
 func (o *spoolOptions) change(cmd *cobra.Command, do string, ids []string) error {

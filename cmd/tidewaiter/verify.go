@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +10,6 @@ import (
 
 	imagev1 "github.com/openshift/api/image/v1"
 	"github.com/spf13/cobra"
-	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/bulk"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
@@ -38,7 +36,7 @@ type verifyOptions struct {
 	all        bool
 	policy     string
 	registries registryOptions
-	output     string
+	output     cli.Output
 }
 
 func newVerifyCommand() *cobra.Command {
@@ -82,9 +80,6 @@ when not.`,
   # The same while no server runs
   tidewaiter verify --all --policy policies/`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if o.output != "" && o.output != "json" {
-				return cli.Misuse(fmt.Errorf("-o %s is not known", o.output), "-o json, or without -o a table")
-			}
 			switch {
 			case o.all && len(args) == 0:
 				return o.sweep(cmd)
@@ -97,7 +92,8 @@ when not.`,
 	f := cmd.Flags()
 	f.StringVar(&o.policy, "policy", "", "file or folder of ClusterImagePolicy documents; without it, a server's policies")
 	o.registries.addFlags(cmd)
-	f.StringVarP(&o.output, "output", "o", "", "json, instead of a table")
+	o.output.AddFlag(cmd, "a table", cli.ObjectFormats...)
+	cmd.ValidArgsFunction = o.completeReferences(1)
 	f.BoolVar(&o.all, "all", false, "judge all images of a server again")
 	o.addFlags(cmd)
 	return cmd
@@ -169,7 +165,7 @@ func (o *verifyOptions) verify(cmd *cobra.Command, arg string) error {
 	if (report.Verified == verdicts.Unsigned || report.Verified == verdicts.NoPolicy) && report.Message == "" {
 		report.Message = listing.notFound
 	}
-	if err := report.print(cmd.OutOrStdout(), o.output); err != nil {
+	if err := report.print(cmd.OutOrStdout(), &o.output); err != nil {
 		return err
 	}
 	return report.exit()
@@ -202,7 +198,7 @@ func (o *verifyOptions) verifyByServer(cmd *cobra.Command, arg string) error {
 		Reference: v.Reference, Digest: f.Meaning.Digest, Verified: v.Verified, Index: v.Index, Policy: strings.Join(v.Policies, ","), Signers: v.Signers,
 		Message: v.Message, Signatures: append([]imagev1.ImageSignature{}, f.image.Signatures...), demands: true,
 	}
-	if err := report.print(cmd.OutOrStdout(), o.output); err != nil {
+	if err := report.print(cmd.OutOrStdout(), &o.output); err != nil {
 		return err
 	}
 	return report.exit()
@@ -259,11 +255,9 @@ func (r *verdictReport) exit() error {
 	}
 }
 
-func (r *verdictReport) print(out io.Writer, format string) error {
-	if format == "json" {
-		e := json.NewEncoder(out)
-		e.SetIndent("", "    ")
-		return e.Encode(r)
+func (r *verdictReport) print(out io.Writer, format *cli.Output) error {
+	if !format.ForPeople() {
+		return format.Print(out, cli.Document{Whole: r, Names: []string{imageName(r.Digest)}})
 	}
 	covered := "by policy " + r.Policy
 	if r.Policy == "" {
@@ -273,14 +267,14 @@ func (r *verdictReport) print(out io.Writer, format string) error {
 	if len(r.Signatures) == 0 {
 		return nil
 	}
-	w := printers.GetNewTabWriter(out)
-	fmt.Fprintln(w, "\nSIGNATURE\tTYPE\tTRUSTED\tFOR IMAGE\tSIGNER\tREASON\tMESSAGE")
+	fmt.Fprintln(out)
+	table := cli.Table{Columns: []string{"SIGNATURE", "TYPE", "TRUSTED", "FOR IMAGE", "SIGNER", "REASON", "MESSAGE…"}}
 	for i := range r.Signatures {
 		s := &r.Signatures[i]
 		trusted, forImage := conditionOf(s, verdicts.Trusted), conditionOf(s, verdicts.ForImage)
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", shortName(s.Name), s.Type, trusted.Status, forImage.Status, signerOf(s), trusted.Reason, trusted.Message)
+		table.Rows = append(table.Rows, []string{shortName(s.Name), s.Type, string(trusted.Status), string(forImage.Status), signerOf(s), trusted.Reason, trusted.Message})
 	}
-	return w.Flush()
+	return table.Print(out)
 }
 
 // reason says why, if no single signature does.

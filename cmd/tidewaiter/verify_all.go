@@ -17,7 +17,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	tidewaiterserver "github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/db/datafile"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures/reverify"
 	"github.com/tidewaiter/tidewaiter/web/admin"
 )
@@ -104,13 +103,13 @@ type progressAt struct {
 }
 
 func (o *verifyOptions) finish(cmd *cobra.Command, destination string, p reverify.Progress) error {
-	if o.output == "json" {
-		if err := json.NewEncoder(cmd.OutOrStdout()).Encode(progressAt{p, destination}); err != nil {
+	if !o.output.ForPeople() {
+		if err := o.output.Print(cmd.OutOrStdout(), cli.Document{Whole: progressAt{p, destination}}); err != nil {
 			return err
 		}
 	} else {
 		var counts []string
-		for _, verdict := range []string{verdicts.VerifiedTrue, verdicts.ByIndex, verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.Unsigned, verdicts.NoPolicy} {
+		for _, verdict := range knownVerdicts {
 			counts = append(counts, fmt.Sprintf("%d %s", p.Verified[verdict], verdict))
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), "%d images: %s; %d verdicts changed\n", p.Examined, strings.Join(counts, ", "), p.Changed)

@@ -328,7 +328,7 @@ func TestVerifyMisuse(t *testing.T) {
 		"nothing":          {"verify"},
 		"two":              {"verify", "a", "b"},
 		"all and one":      {"verify", "--all", "a"},
-		"format":           {"verify", "a", "-o", "yaml"},
+		"format":           {"verify", "a", "-o", "xml"},
 		"no server":        {"verify", "--all", "--data-dir", "absent"},
 		"no server, trust": {"verify", "--all", "--data-dir", "absent", "--policy", "absent"},
 	} {
