@@ -1,7 +1,7 @@
 # Targets with a ## comment are the ones people use; `make help` lists them.
 GO ?= go
 TOOLS := e2e/.tools/bin
-PACKAGES := ./... ./.ci/arrows
+PACKAGES := ./... ./.ci/arrows ./.ci/links
 FUZZTIME ?= 20s
 TESTFLAGS ?=
 # What releases are called and dated; a commit without a tag is none.

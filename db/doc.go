@@ -18,7 +18,7 @@
 //   - Bounded memory: pages, batches, queues and the event feed have limits,
 //     and a slow watcher holds nothing but its place.
 //
-// How it is built, and why, is in docs/db.md. In short: one goroutine owns the
+// How it is built, and why, is in docs/design/storage.md. In short: one goroutine owns the
 // writing connection and commits waiting writers together; readers have
 // connections of their own and never wait for it. The values are in a table
 // apart from the revisions, so that superseding one rewrites a small row; live

@@ -122,7 +122,7 @@ func TestNoMetadataByDefault(t *testing.T) {
 	}
 }
 
-// What docs/cluster.md has people create by hand has no name that is installed, too: whichever came second would take the
+// What docs/reference/cluster.md has people create by hand has no name that is installed, too: whichever came second would take the
 // rights of the other away.
 func TestDocumentedNamesAreOthers(t *testing.T) {
 	t.Parallel()
@@ -134,7 +134,7 @@ func TestDocumentedNamesAreOthers(t *testing.T) {
 		}
 		taken[strings.ToLower(obj.GetObjectKind().GroupVersionKind().Kind)+" "+m.GetName()] = true
 	}
-	created := regexp.MustCompile(`create ((?:clusterrole|clusterrolebinding|serviceaccount) \S+)`).FindAllSubmatch(read(t, "../docs/cluster.md"), -1)
+	created := regexp.MustCompile(`create ((?:clusterrole|clusterrolebinding|serviceaccount) \S+)`).FindAllSubmatch(read(t, "../docs/reference/cluster.md"), -1)
 	if len(created) < 4 {
 		t.Fatalf("only %d lines were found", len(created))
 	}

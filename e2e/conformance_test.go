@@ -21,7 +21,7 @@ import (
 
 // conformanceSpecs are Kubernetes' own end-to-end specs that run here: those
 // about the kinds served, that need neither a node nor another kind.
-// docs/coreapi.md says what the others need.
+// docs/reference/coreapi.md says what the others need.
 var conformanceSpecs = []string{
 	"[sig-api-machinery] Discovery should validate PreferredVersion for each APIGroup [Conformance]",
 	"[sig-api-machinery] Garbage collector should not be blocked by dependency circle [Conformance]",

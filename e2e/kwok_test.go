@@ -23,9 +23,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/e2e/registry"
 )
 
-var kwokPods = flag.Int("kwok-pods", 1000, "pods of TestPodsOfClusters, three images for each 50 of them; docs/performance.md has the figures of 5000")
+var kwokPods = flag.Int("kwok-pods", 1000, "pods of TestPodsOfClusters, three images for each 50 of them; docs/design/performance.md has the figures of 5000")
 
-// followed is a cluster that Tidewaiter follows, with the rights that docs/cluster.md gives it.
+// followed is a cluster that Tidewaiter follows, with the rights that docs/reference/cluster.md gives it.
 type followed struct {
 	*harness.Cluster
 	name   string

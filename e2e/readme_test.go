@@ -40,15 +40,15 @@ func TestREADME(t *testing.T) {
 	runDocument(t, "README.md", newSession(t))
 }
 
-// What docs/access.md shows is what happens, to an administrator.
+// What docs/reference/access.md shows is what happens, to an administrator.
 func TestAccessDocument(t *testing.T) {
 	s := harness.StartServer(t)
 	run := newSession(t)
 	run.env = append(run.env, "KUBECONFIG="+s.Kubeconfig)
-	runDocument(t, filepath.Join("docs", "access.md"), run)
+	runDocument(t, filepath.Join("docs", "reference", "access.md"), run)
 }
 
-// What docs/signatures.md shows is what happens, with the real cosign and the first of its policies as demo.yaml; its examples
+// What docs/reference/signatures.md shows is what happens, with the real cosign and the first of its policies as demo.yaml; its examples
 // without output are answered, too.
 func TestSignaturesDocument(t *testing.T) {
 	s := harness.StartServer(t)
@@ -60,12 +60,12 @@ func TestSignaturesDocument(t *testing.T) {
 	run.install(t, "cosign", fmt.Sprintf("#!/bin/bash\nif [ $1 = sign ]; then set -- \"$@\" --signing-config %[1]s/signing-config.json --trusted-root %[1]s/trusted-root.json; fi\nsaid=$(%[2]s \"$@\" 2>&1) || { echo \"$said\"; exit 1; }\n",
 		c.dir, harness.Tool(t, "cosign")))
 	run.registry.Push(t, "demo/app:v1", images.Busybox(t))
-	text, err := os.ReadFile(filepath.Join(harness.ModuleDir(t), "..", "docs", "signatures.md"))
+	text, err := os.ReadFile(filepath.Join(harness.ModuleDir(t), "..", "docs", "reference", "signatures.md"))
 	must(t, err)
 	_, policy, _ := strings.Cut(string(text), "```yaml\n")
 	policy, _, _ = strings.Cut(policy, "```")
 	must(t, os.WriteFile(filepath.Join(run.dir, "demo.yaml"), []byte(strings.ReplaceAll(policy, run.shown, run.registry.Host)), 0o600))
-	runDocument(t, filepath.Join("docs", "signatures.md"), run)
+	runDocument(t, filepath.Join("docs", "reference", "signatures.md"), run)
 
 	ran, fenced, plain := 0, false, false
 	for line := range strings.Lines(string(text)) {

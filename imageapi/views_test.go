@@ -191,13 +191,13 @@ func queried(t *testing.T, reader *sql.DB, query string) (found []string) {
 	return found
 }
 
-// The queries in docs/sql.md and docs/coreapi.md run as they stand there.
+// The queries in docs/reference/sql.md and docs/reference/coreapi.md run as they stand there.
 func TestDocumentedQueries(t *testing.T) {
-	text, err := os.ReadFile("../docs/sql.md")
+	text, err := os.ReadFile("../docs/reference/sql.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	core, err := os.ReadFile("../docs/coreapi.md")
+	core, err := os.ReadFile("../docs/reference/coreapi.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +246,7 @@ func TestDocumentedAnnotations(t *testing.T) {
 		"images.md":     {&manifest.LeftOut{}},
 		"signatures.md": {&map[string]annotation.Repository{}, &map[string]annotation.Verdict{}},
 	} {
-		text, err := os.ReadFile("../docs/" + file)
+		text, err := os.ReadFile("../docs/reference/" + file)
 		if err != nil {
 			t.Fatal(err)
 		}

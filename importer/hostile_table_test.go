@@ -201,7 +201,7 @@ func endlessPages(http.Handler) http.Handler {
 // TestHostileRegistries has each behaviour end as it should. With -hostile-table it
 // measures them, too:
 //
-//	go test ./importer -run TestHostileRegistries -hostile-table ../docs/security.md -timeout 30m
+//	go test ./importer -run TestHostileRegistries -hostile-table ../docs/design/security.md -timeout 30m
 func TestHostileRegistries(t *testing.T) {
 	var table strings.Builder
 	fmt.Fprintln(&table, "| What it does | How the import ends | Seconds | MiB |\n|---|---|---:|---:|")
@@ -245,7 +245,7 @@ func TestHostileRegistries(t *testing.T) {
 	}
 	document := *hostileTable
 	if document == "" {
-		document = "../docs/security.md"
+		document = "../docs/design/security.md"
 	}
 	checkTable(t, document, table.String(), *hostileTable != "")
 }

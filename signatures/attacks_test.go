@@ -26,7 +26,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// Each test here is an attack that some verifier fell for. The table in docs/signatures.md names the guard against it.
+// Each test here is an attack that some verifier fell for. The table in docs/reference/signatures.md names the guard against it.
 // Without the guard, the test fails.
 
 const (

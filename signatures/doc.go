@@ -13,5 +13,5 @@
 // signatures/sigstore and signatures/gpg do the cryptography and return signatures/evidence, signatures/payload
 // reads what was signed.
 //
-// What a verdict means, and what it does not, is in docs/signatures.md.
+// What a verdict means, and what it does not, is in docs/reference/signatures.md.
 package signatures

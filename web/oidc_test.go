@@ -288,18 +288,18 @@ func TestSeveralIssuersWithRulesInCEL(t *testing.T) {
 	}
 }
 
-// The file that docs/access.md shows lets in people of a provider. They have the names that
+// The file that docs/reference/access.md shows lets in people of a provider. They have the names that
 // the document's recipe gives a role to.
 func TestDocumentedLogin(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join("..", "docs", "access.md"))
+	text, err := os.ReadFile(filepath.Join("..", "docs", "reference", "access.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, file, _ := strings.Cut(string(text), "```yaml\n# tidewaiter serve --authentication-config authentication.yaml\n")
 	file, _, found := strings.Cut(file, "```")
 	if !found {
-		t.Fatal("there is no such file in docs/access.md")
+		t.Fatal("there is no such file in docs/reference/access.md")
 	}
 	sso := newIssuer(t)
 	ca, err := json.Marshal(sso.ca) // is YAML, too

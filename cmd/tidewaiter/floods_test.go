@@ -126,7 +126,7 @@ var floods = []flood{
 // TestFloods has a server, in a process of its own, go on under each flood, and within its memory.
 // With -flood-table they are at their full size and measured:
 //
-//	go test ./cmd/tidewaiter -run TestFloods -flood-table ../../docs/security.md -timeout 30m
+//	go test ./cmd/tidewaiter -run TestFloods -flood-table ../../docs/design/security.md -timeout 30m
 func TestFloods(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector's memory is not the server's")
@@ -217,7 +217,7 @@ func TestFloods(t *testing.T) {
 		writeFloods(t, *floodTable, table.String())
 		return
 	}
-	checkFloods(t, "../../docs/security.md", table.String())
+	checkFloods(t, "../../docs/design/security.md", table.String())
 }
 
 // beside gets a path from a second server that has the same data and no flood, while the flood goes on at the first one.

@@ -205,7 +205,7 @@ func (l *lister) take(ctx context.Context, kvs []db.KV, paging bool) (full bool,
 
 // yield lets other goroutines run between two objects. The scheduler would preempt a list only
 // after 10 ms, and a get, which needs a processor several times, would wait for that behind each
-// list that decodes (docs/performance.md).
+// list that decodes (docs/design/performance.md).
 func yield() { goruntime.Gosched() }
 
 func (l *lister) takeOne(ctx context.Context, kv *db.KV) error {

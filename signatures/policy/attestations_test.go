@@ -47,10 +47,10 @@ func TestDemandsOfAttestationsAreChecked(t *testing.T) {
 	}
 }
 
-// The demands in docs/signatures.md are demands.
+// The demands in docs/reference/signatures.md are demands.
 func TestDocumentedDemands(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../docs/signatures.md")
+	text, err := os.ReadFile("../../docs/reference/signatures.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,7 +77,7 @@ func foreign(node *yaml.Node) error {
 	case strings.HasSuffix(group, "kyverno.io"):
 		whose, where = "Kyverno", "its imageReferences are our scopes, its attestors our rootOfTrust"
 	case len(head.Policies) > 0 || head.Policies != nil:
-		whose, where = "notation (trustpolicy.json)", "docs/signatures.md has a table of its fields in our terms"
+		whose, where = "notation (trustpolicy.json)", "docs/reference/signatures.md has a table of its fields in our terms"
 	case head.Default != nil && head.Kind == "":
 		whose, where = "containers/image (policy.json)", "its scopes are our scopes, and sigstoreSigned and signedBy are the policyTypes PublicKey and GPGKeys"
 	default:

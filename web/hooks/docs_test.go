@@ -12,7 +12,7 @@ import (
 // TestDocumentedPayloads delivers the payload of every curl line in the documentation.
 // Whoever pastes such a line sees something happen.
 func TestDocumentedPayloads(t *testing.T) {
-	text, err := os.ReadFile("../../docs/webhooks.md")
+	text, err := os.ReadFile("../../docs/reference/webhooks.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestDocumentedPayloads(t *testing.T) {
 // TestDocumentedVendors says that each vendor's section has what its reader needs:
 // settings, how to make the registry trust the server, and a test.
 func TestDocumentedVendors(t *testing.T) {
-	text, err := os.ReadFile("../../docs/webhooks.md")
+	text, err := os.ReadFile("../../docs/reference/webhooks.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -108,10 +108,10 @@ func FuzzLoadConfig(f *testing.F) {
 	})
 }
 
-// docs/config.md shows every key in its place, what it shows is accepted, and it names no key that there is not.
+// docs/reference/config.md shows every key in its place, what it shows is accepted, and it names no key that there is not.
 func TestTheDocumentOfTheConfigurationIsComplete(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../../docs/config.md")
+	text, err := os.ReadFile("../../../docs/reference/config.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,10 +162,10 @@ func TestTheDocumentOfTheConfigurationIsComplete(t *testing.T) {
 	}
 }
 
-// What docs/signatures.md shows of the configuration is accepted.
+// What docs/reference/signatures.md shows of the configuration is accepted.
 func TestTheConfigurationOfSignatures(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../../docs/signatures.md")
+	text, err := os.ReadFile("../../../docs/reference/signatures.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestUnknownKeysNameTheNearest(t *testing.T) {
 		"receivers:\n- oidc:\n    isuer: x\n":                       "did you mean receivers.oidc.issuer?",
 		"imageTagMirrors: [{sourc: x}]\n":                           "did you mean imageTagMirrors.source?",
 		"imageDigestMirrors: [{sourc: x}]\n":                        "did you mean imageDigestMirrors.source?",
-		"{clusters: [{nam: x}], receivers: [{nam: x}]}\n":           "did you mean clusters.name? docs/config.md has all keys; line 1: there is no key \"nam\" here; did you mean receivers.name?",
+		"{clusters: [{nam: x}], receivers: [{nam: x}]}\n":           "did you mean clusters.name? docs/reference/config.md has all keys; line 1: there is no key \"nam\" here; did you mean receivers.name?",
 		"importRuning: true\n":                                      "did you mean importRunning?",
 		"clusters: [{importRuning: true}]\n":                        "did you mean clusters.importRunning?",
 		"kubelet:\n  insecure: true\n":                              "did you mean registries.insecure?", // none of the kubelet's is near

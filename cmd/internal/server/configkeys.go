@@ -56,7 +56,7 @@ func wrongValue(document []byte, line, tag, value, goType string) string {
 			wants = strings.Replace(wants, ", such as ", ": ", 1)
 		}
 	}
-	return fmt.Sprintf("%s is %s, and must be %s; docs/config.md has all keys", keyAt(document, line, tag), is, wants)
+	return fmt.Sprintf("%s is %s, and must be %s; docs/reference/config.md has all keys", keyAt(document, line, tag), is, wants)
 }
 
 // keyAt returns the path of the first key whose value is at a line and has a tag, as far as it can be told.
@@ -95,7 +95,7 @@ func explainKeys(document []byte, err error) error {
 	for _, line := range t.Errors {
 		if m := unknownKey.FindStringSubmatch(line); m != nil {
 			nearest := nearestKey(m[2][:min(len(m[2]), 64)], m[3], above[m[1]+" "+m[2]])
-			line = fmt.Sprintf("line %s: there is no key %.64q here; did you mean %s? docs/config.md has all keys", m[1], m[2], nearest)
+			line = fmt.Sprintf("line %s: there is no key %.64q here; did you mean %s? docs/reference/config.md has all keys", m[1], m[2], nearest)
 		}
 		if m := wrongType.FindStringSubmatch(line); m != nil {
 			line = fmt.Sprintf("line %s: %s", m[1], wrongValue(document, m[1], m[2], m[3], m[4]))

@@ -69,7 +69,7 @@ func LoadPolicies(path string) (*policy.Set, error) {
 	}
 	set, err := policy.Load(path)
 	if err != nil {
-		return nil, cli.WithHint(err, "docs/signatures.md has policies by example")
+		return nil, cli.WithHint(err, "docs/reference/signatures.md has policies by example")
 	}
 	return set, nil
 }
