@@ -2,6 +2,7 @@ package db
 
 import (
 	"database/sql/driver"
+
 	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/sqlite"
 )
@@ -28,7 +29,7 @@ func (d *DB) checkpointLoop(c *sqlite.Conn) {
 		}
 		d.checkpointing.Lock()
 		_, err := checkpoint(c, "PASSIVE")
-		for err != nil && d.space.ranOut(err) {
+		for err != nil && d.space.RanOut(err) {
 			_, err = checkpoint(c, "PASSIVE")
 		}
 		d.checkpointing.Unlock()
@@ -52,12 +53,12 @@ func (t *tx) grown() {
 		behind = (pages - copied) * pageSize
 		return nil
 	}, "PRAGMA wal_checkpoint(NOOP)")
-	full := t.db.space.disk.Load() != nil
+	full := t.db.space.Full()
 	if err == nil && t.logged < checkpointPages && !full {
 		return
 	}
 	t.logged = 0
-	if (full || t.db.space.isMuch(behind)) && t.copyLog() {
+	if (full || t.db.space.IsMuch(behind)) && t.copyLog() {
 		return
 	}
 	select {

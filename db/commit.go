@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/tidewaiter/tidewaiter/db/datafile"
-	"github.com/tidewaiter/tidewaiter/db/sqlite"
 	"sync"
 	"time"
+
+	"github.com/tidewaiter/tidewaiter/db/datafile"
+	"github.com/tidewaiter/tidewaiter/db/sqlite"
 )
 
 // Bounds of one group commit: how many writers share it, and after how many
@@ -103,10 +104,10 @@ func (d *DB) commitBatch(w *tx, batch []*request) {
 	start := time.Now()
 	batch, err := d.tryBatch(w, batch, true)
 	if err != nil {
-		again := d.space.ranOut(err) || len(batch) > 1
+		again := d.space.RanOut(err) || len(batch) > 1
 		for _, r := range batch {
 			for again {
-				if _, err = d.tryBatch(w, []*request{r}, false); err == nil || !d.space.ranOut(err) {
+				if _, err = d.tryBatch(w, []*request{r}, false); err == nil || !d.space.RanOut(err) {
 					break
 				}
 			}
@@ -156,29 +157,6 @@ func (d *DB) tryBatch(w *tx, batch []*request, more bool) (_ []*request, err err
 		return batch, err
 	}
 	return batch, nil
-}
-
-// tx is the transaction under way, seen by the closures of write.
-type tx struct {
-	db *DB
-	c  *sqlite.Conn
-	// now is the time of everything in the transaction, in Unix milliseconds.
-	now    int64
-	base   int64 // last revision before the transaction
-	rev    int64 // last revision given out
-	bytes  int64
-	events []*Event
-	deltas []delta
-	after  []func() // run once the commit is durable
-
-	logPages int64 // of the log after the last commit
-	logged   int64 // pages of it since the last checkpoint was asked for
-}
-
-// delta is the change a write makes to its directory's totals.
-type delta struct {
-	dir            string
-	objects, bytes int64
 }
 
 func (t *tx) begin() error {
@@ -242,7 +220,7 @@ func (t *tx) commit() error {
 	t.grown()
 	t.db.observe(t.rev)
 	t.db.live.commit(t.events)
-	t.db.feed.publish(t.events, t.rev)
+	t.db.feed.Publish(t.events, t.rev)
 	for _, fn := range t.after {
 		fn()
 	}

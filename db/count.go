@@ -2,10 +2,13 @@ package db
 
 import (
 	"container/list"
+	"context"
+	"database/sql/driver"
 	"fmt"
-	"github.com/tidewaiter/tidewaiter/db/sqlite"
 	"strings"
 	"sync"
+
+	"github.com/tidewaiter/tidewaiter/db/sqlite"
 )
 
 // maxPageCounts bounds the remembered pages; a forgotten one is counted again.
@@ -103,4 +106,17 @@ func (d *DB) remaining(c *sqlite.Conn, o RangeOptions, p Page) (int64, error) {
 	}
 	d.pages.put(pageKey{o.Prefix, next, p.Rev}, left)
 	return left, nil
+}
+
+// Totals returns the number of live keys below prefix, which ends in "/", and
+// the bytes of their values. It reads a row per directory, not per key.
+func (d *DB) Totals(ctx context.Context, prefix string) (objects, bytes int64, err error) {
+	err = d.read(ctx, func(c *sqlite.Conn) error {
+		return c.Each(func(row []driver.Value) error {
+			objects, _ = row[0].(int64)
+			bytes, _ = row[1].(int64)
+			return nil
+		}, "SELECT sum(objects), sum(bytes) FROM directories WHERE dir >= ? AND dir < ?", prefix, prefixEnd(prefix))
+	})
+	return objects, bytes, err
 }

@@ -1,38 +1,21 @@
 package db
 
 import (
-	"database/sql/driver"
 	"fmt"
-	"github.com/tidewaiter/tidewaiter/db/datafile"
-	"github.com/tidewaiter/tidewaiter/db/sqlite"
-	"hash/crc32"
+	"log/slog"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/tidewaiter/tidewaiter/db/datafile"
+	"github.com/tidewaiter/tidewaiter/db/sqlite"
 )
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// checksum ties a value to its key, so that neither flipped bits nor a value in
-// another's place go unseen.
-func checksum(key string, value []byte) int64 {
-	sum := crc32.Update(0, castagnoli, []byte(key))
-	return int64(crc32.Update(sum, castagnoli, value))
-}
-
-// kv makes a KV of the columns rev, sum and value, and verifies the value.
-func (d *DB) kv(key string, rev, sum, value driver.Value) KV {
-	kv := KV{Key: key, Rev: rev.(int64)}
-	kv.Value, _ = value.([]byte)
-	if want, ok := sum.(int64); !ok || want != checksum(key, kv.Value) {
-		d.metrics.damaged.Inc()
-		kv.Value, kv.Err = nil, &DamagedError{Path: d.path, Key: key, Rev: kv.Rev}
-	}
-	return kv
-}
 
 // diagnosis is the result of looking over the whole file after damage was met.
 type diagnosis struct {
+	path string
+	log  *slog.Logger
+
 	mu     sync.Mutex
 	done   chan struct{} // closed when the look has ended; nil before the first
 	began  time.Time
@@ -51,14 +34,13 @@ const (
 // diagnose returns what is wrong with the file: a device that fails, or where the file is
 // damaged. SQLite's own error does not say, so the file is looked over, in the
 // background. known is false while that goes on.
-func (d *DB) diagnose(met error) (detail string, device error, known bool) {
-	g := &d.diagnosis
+func (g *diagnosis) diagnose(met error) (detail string, device error, known bool) {
 	g.mu.Lock()
 	done, wait := g.done, time.Duration(0)
 	if done == nil || isClosed(done) && time.Since(g.began) > diagnoseAgain {
 		done, wait = make(chan struct{}), diagnoseWait
 		g.done, g.began = done, time.Now()
-		go d.lookOver(met, done)
+		go g.lookOver(met, done)
 	}
 	g.mu.Unlock()
 	select {
@@ -73,16 +55,16 @@ func (d *DB) diagnose(met error) (detail string, device error, known bool) {
 	return fmt.Sprintf("%v: %s", met, g.detail), g.device, true
 }
 
-func (d *DB) lookOver(met error, done chan struct{}) {
+func (g *diagnosis) lookOver(met error, done chan struct{}) {
 	defer close(done)
-	device := datafile.DeviceError(d.path, met)
+	device := datafile.DeviceError(g.path, met)
 	if device != nil {
-		d.log.Error("the database file cannot be read", "file", d.path, "met", met, "err", device,
+		g.log.Error("the database file cannot be read", "file", g.path, "met", met, "err", device,
 			"do", "look at the system's log for errors of the device; copy the file from it as soon as it can be read")
-		d.diagnosis.found("", device)
+		g.found("", device)
 		return
 	}
-	faults, err := quickCheck(d.path)
+	faults, err := quickCheck(g.path)
 	if err != nil {
 		faults = append(faults, err.Error())
 	}
@@ -90,9 +72,9 @@ func (d *DB) lookOver(met error, done chan struct{}) {
 	if len(faults) == 0 {
 		detail = "every page is in order by itself"
 	}
-	d.log.Error("the database file is damaged", "file", d.path, "met", met, "found", detail,
+	g.log.Error("the database file is damaged", "file", g.path, "met", met, "found", detail,
 		"do", "stop the server, keep the file, restore a backup")
-	d.diagnosis.found(detail, nil)
+	g.found(detail, nil)
 }
 
 func (g *diagnosis) found(detail string, device error) {

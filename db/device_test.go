@@ -129,7 +129,7 @@ func TestReadError(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := db.Check(t.Context(), dir); err != nil {
+	if err := datafile.Check(t.Context(), dir); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,10 +1,12 @@
 package db
 
 import (
+	"database/sql/driver"
 	"errors"
 	"fmt"
 
 	"github.com/mattn/go-sqlite3"
+
 	"github.com/tidewaiter/tidewaiter/db/datafile"
 )
 
@@ -71,9 +73,32 @@ func (d *DB) translate(err error) error {
 // returns it with its diagnosis.
 func (d *DB) corrupt(err error) error {
 	d.metrics.damaged.Inc()
-	detail, device, known := d.diagnose(err)
+	detail, device, known := d.diagnosis.diagnose(err)
 	if device != nil {
 		return device
 	}
 	return &datafile.CorruptError{Path: d.path, Detail: detail, Unsure: !known, Err: err}
+}
+
+func (d *DB) isSQLite(err error) bool {
+	var se sqlite3.Error
+	return errors.As(err, &se)
+}
+
+// kv makes a KV of the columns rev, sum and value, and verifies the value.
+func (d *DB) kv(key string, rev, sum, value driver.Value) KV {
+	kv := KV{Key: key, Rev: rev.(int64)}
+	kv.Value, _ = value.([]byte)
+	if want, ok := sum.(int64); !ok || want != datafile.Checksum(key, kv.Value) {
+		d.metrics.damaged.Inc()
+		kv.Value, kv.Err = nil, &DamagedError{Path: d.path, Key: key, Rev: kv.Rev}
+	}
+	return kv
+}
+
+// indexError says that the index of live keys does not agree with its table.
+type indexError struct{ key, detail string }
+
+func (e *indexError) Error() string {
+	return fmt.Sprintf("whether %s exists cannot be told: %s", e.key, e.detail)
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidewaiter/tidewaiter/db/clockguard"
 	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/sqlite"
 )
@@ -84,7 +85,7 @@ func SetFewMatches(n int64) (undo func()) {
 }
 
 // Checksum is checksum.
-var Checksum = checksum
+var Checksum = datafile.Checksum
 
 // Remaining is remaining.
 func (d *DB) Remaining(o RangeOptions, p Page) (n int64, err error) {
@@ -107,9 +108,9 @@ func BeginLife(path string, last int64, now time.Time) (int64, error) {
 
 // NewSteady returns now of a steady that has last seen this time.
 func NewSteady(last time.Time) func(clock, own time.Time, least time.Duration) time.Time {
-	s := &steady{last: last}
+	s := &clockguard.Guard{Last: last}
 	return func(clock, own time.Time, least time.Duration) time.Time {
-		now, _ := s.now(clock, own, least)
+		now, _ := s.Now(clock, own, least)
 		return now
 	}
 }
@@ -147,7 +148,7 @@ func CopyLogInCommits() (undo func()) {
 }
 
 // ReplayAlone has each watcher read for itself what the feed has dropped.
-func (d *DB) ReplayAlone() { d.replay.maxBytes = 0 }
+func (d *DB) ReplayAlone() { d.replay.MaxBytes = 0 }
 
 // LiveKey is what is known of a key, see liveKeys.
 func (d *DB) LiveKey(key string) (rev int64, complete bool) { return d.live.find(key) }

@@ -143,7 +143,7 @@ func TestDamagedValue(t *testing.T) {
 	}
 	dir := filepath.Dir(d.Path())
 	d.Close()
-	if err := db.Check(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "/a/2") {
+	if err := datafile.Check(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "/a/2") {
 		t.Errorf("check: %v, want it to name the key", err)
 	}
 	d, err = db.Open(db.Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
@@ -201,7 +201,7 @@ func TestDamagedFile(t *testing.T) {
 				if !errors.As(err, &corrupt) && !errors.As(err, &damaged) {
 					t.Errorf("error %T: %v", err, err)
 				}
-			} else if err := db.Check(t.Context(), dir); err == nil {
+			} else if err := datafile.Check(t.Context(), dir); err == nil {
 				t.Error("neither reading nor Check met the damage")
 			}
 		})

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/tidewaiter/tidewaiter/db"
 )
 
 // lockedBuffer is a log that is read while it is written.
@@ -29,8 +27,8 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// gauge reads a metric of the database.
-func gauge(t *testing.T, d *db.DB, name string) float64 {
+// gauge reads a metric.
+func gauge(t *testing.T, d prometheus.Collector, name string) float64 {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(d)

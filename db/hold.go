@@ -16,8 +16,7 @@ type holds struct {
 // readers that need longer than history is kept. It brings back nothing that is gone, and keeps
 // nothing that is older than twelve times Options.HistoryWindow. release may be called more than
 // once.
-func (d *DB) Hold(rev int64) (release func()) {
-	h := &d.holds
+func (h *holds) Hold(rev int64) (release func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.readers == nil {

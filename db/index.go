@@ -4,9 +4,10 @@ import (
 	"context"
 	"database/sql/driver"
 	"fmt"
-	"github.com/tidewaiter/tidewaiter/db/sqlite"
 	"slices"
 	"sync/atomic"
+
+	"github.com/tidewaiter/tidewaiter/db/sqlite"
 )
 
 // Index is a secondary index over the keys below a prefix, see DB.DeclareIndexes.

@@ -4,8 +4,9 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
-	"github.com/tidewaiter/tidewaiter/db/sqlite"
 	"time"
+
+	"github.com/tidewaiter/tidewaiter/db/sqlite"
 )
 
 // indexBuilder fills new indexes of one prefix.

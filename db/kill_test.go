@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 )
 
 var killsFlag = flag.Int("kills", 50, "how often TestKill kills the process")
@@ -115,7 +116,7 @@ func TestKill(t *testing.T) {
 		if err := d.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if err := db.Check(t.Context(), dir); err != nil {
+		if err := datafile.Check(t.Context(), dir); err != nil {
 			t.Fatalf("kill %d: %v", i, err)
 		}
 		if t.Failed() {

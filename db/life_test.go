@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/backup"
 	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
@@ -42,8 +43,8 @@ func TestRestoreTwice(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Open(t, quiet)
 	put(t, d, "/a/1", 0, "v")
-	backup := filepath.Join(t.TempDir(), "backup.db")
-	if err := db.Backup(t.Context(), filepath.Dir(d.Path()), backup); err != nil {
+	saved := filepath.Join(t.TempDir(), "backup.db")
+	if err := backup.Make(t.Context(), filepath.Dir(d.Path()), saved); err != nil {
 		t.Fatal(err)
 	}
 	same := t.TempDir()
@@ -53,7 +54,7 @@ func TestRestoreTwice(t *testing.T) {
 		if life%2 == 1 {
 			dir = t.TempDir()
 		}
-		if err := db.Restore(t.Context(), backup, dir); err != nil {
+		if err := backup.Restore(t.Context(), saved, dir); err != nil {
 			t.Fatal(err)
 		}
 		r, err := db.Open(db.Options{Dir: dir, Logger: quietLogger})
@@ -137,11 +138,11 @@ func TestLostLog(t *testing.T) {
 			t.Parallel()
 			d := dbtest.Open(t, quiet)
 			put(t, d, "/a/0", 0, "v")
-			backup := filepath.Join(t.TempDir(), "backup.db")
-			if err := db.Backup(t.Context(), filepath.Dir(d.Path()), backup); err != nil {
+			saved := filepath.Join(t.TempDir(), "backup.db")
+			if err := backup.Make(t.Context(), filepath.Dir(d.Path()), saved); err != nil {
 				t.Fatal(err)
 			}
-			old, err := os.ReadFile(backup)
+			old, err := os.ReadFile(saved)
 			if err != nil {
 				t.Fatal(err)
 			}

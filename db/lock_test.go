@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/backup"
 	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
@@ -62,8 +63,8 @@ func TestLockFileRemoved(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	d := dbtest.OpenOptions(t, db.Options{Dir: dir, Logger: quietLogger})
-	backup := filepath.Join(t.TempDir(), "backup.db")
-	if err := db.Backup(t.Context(), dir, backup); err != nil {
+	saved := filepath.Join(t.TempDir(), "backup.db")
+	if err := backup.Make(t.Context(), dir, saved); err != nil {
 		t.Fatal(err)
 	}
 	for _, then := range []func(path string) error{os.Remove, func(path string) error { return os.WriteFile(path, nil, 0o600) }} {
@@ -71,7 +72,7 @@ func TestLockFileRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, openErr := db.Open(db.Options{Dir: dir})
-		for what, err := range map[string]error{"Open": openErr, "Owner": datafile.Owner(dir), "Restore": db.Restore(t.Context(), backup, dir)} {
+		for what, err := range map[string]error{"Open": openErr, "Owner": datafile.Owner(dir), "Restore": backup.Restore(t.Context(), saved, dir)} {
 			var locked *datafile.LockedError
 			if !errors.As(err, &locked) {
 				t.Errorf("%s: %v, want *LockedError", what, err)

@@ -44,7 +44,7 @@ func TestDamagedLog(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_, statsErr := db.ReadStats(t.Context(), dir)
+		_, statsErr := datafile.ReadStats(t.Context(), dir)
 		opened, err := db.Open(db.Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
 		var corrupt *datafile.CorruptError
 		if errors.As(statsErr, &corrupt) != errors.As(err, &corrupt) {

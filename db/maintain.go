@@ -4,8 +4,10 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
-	"github.com/tidewaiter/tidewaiter/db/sqlite"
 	"time"
+
+	"github.com/tidewaiter/tidewaiter/db/clockguard"
+	"github.com/tidewaiter/tidewaiter/db/sqlite"
 )
 
 // maintain removes what has expired and what is too old to be asked for, a
@@ -15,17 +17,17 @@ func (d *DB) maintain() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	failing, orphans := false, true
-	clock := steady{last: d.lastWrite(ctx)}
+	clock := clockguard.Guard{Last: d.lastWrite(ctx)}
 	for {
 		select {
 		case <-d.stop:
 			return
 		case <-d.clock.After(d.opts.MaintenanceInterval):
 		}
-		d.space.warn()
-		now, set := clock.now(d.clock.Now(), time.Now(), d.opts.MaintenanceInterval)
+		d.space.Warn()
+		now, set := clock.Now(d.clock.Now(), time.Now(), d.opts.MaintenanceInterval)
 		if set {
-			d.log.Warn("the clock was set ahead: nothing expires by the new time until it has lasted", "ahead", clock.ahead.String(), "until", leapWait.String())
+			d.log.Warn("the clock was set ahead: nothing expires by the new time until it has lasted", "ahead", clock.Ahead.String(), "until", clockguard.Wait.String())
 		}
 		err := errors.Join(d.expire(ctx, now), d.compactOld(ctx, now), d.shrink(ctx), d.boundLog())
 		if orphans && err == nil {

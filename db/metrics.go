@@ -2,29 +2,12 @@ package db
 
 import (
 	"math"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/tidewaiter/tidewaiter/db/datafile"
+	"github.com/tidewaiter/tidewaiter/db/space"
 )
-
-// metrics are the figures that DB counts. Collect reads the others when it is asked for
-// them.
-type metrics struct {
-	commit, batch, read, lag prometheus.Histogram
-	commitFailures           prometheus.Counter
-	compactedRevisions       prometheus.Counter
-	expired                  prometheus.Counter
-	damaged                  prometheus.Counter
-	backups                  backupMetrics
-	gauges                   []gauge
-}
-
-// gauge is a figure read when it is asked for.
-type gauge struct {
-	desc  *prometheus.Desc
-	value func() float64
-}
 
 func newMetrics(d *DB) *metrics {
 	counter := func(name, help string) prometheus.Counter {
@@ -43,13 +26,12 @@ func newMetrics(d *DB) *metrics {
 		expired:            counter("expired_keys_total", "Keys deleted because their time to live was over."),
 		damaged:            counter("damaged_reads_total", "Reads that met damage in the file or in a value."),
 	}
-	m.backups.failures = counter("backup_failures_total", "Scheduled backups that failed.")
 	add := func(name, help string, labels prometheus.Labels, value func() float64) {
 		m.gauges = append(m.gauges, gauge{prometheus.NewDesc("tidewaiter_db_"+name, help, nil, labels), value})
 	}
 	add("revision", "Last revision given out.", nil, func() float64 { return float64(d.revision.Load()) })
 	add("compacted_revision", "Oldest revision that can be listed or watched from.", nil, func() float64 { return float64(d.compacted.Load()) })
-	add("watchers", "Open watches.", nil, func() float64 { return float64(d.feed.watching()) })
+	add("watchers", "Open watches.", nil, func() float64 { return float64(d.feed.Watching()) })
 	add("queued_writers", "Writers waiting for a commit.", nil, func() float64 { return float64(len(d.queue)) })
 	add("writable", "1 when everything can be written, 0 while the disk is full, the quota is reached, or the device fails.", nil, func() float64 {
 		if d.WriteFault() != nil {
@@ -58,15 +40,13 @@ func newMetrics(d *DB) *metrics {
 		return 1
 	})
 	add("disk_free_bytes", "Free space on the file system of the data directory.", nil, func() float64 {
-		free, _, err := freeSpace(d.dir)
+		free, _, err := space.Free(d.dir)
 		if err != nil {
 			return math.NaN()
 		}
 		return float64(free)
 	})
 	add("quota_bytes", "Quota for the bytes in use; 0 for none.", nil, func() float64 { return float64(d.opts.Quota) })
-	add("backup_last_success_timestamp_seconds", "Unix time of the newest scheduled backup; 0 for none.", nil, func() float64 { return float64(m.backups.last.Load()) })
-	add("backup_bytes", "Size of the newest scheduled backup.", nil, func() float64 { return float64(m.backups.bytes.Load()) })
 	size := "Size of a file on the disk."
 	add("file_size_bytes", size, prometheus.Labels{"file": "database"}, func() float64 { return float64(datafile.FileSize(d.path)) })
 	add("file_size_bytes", size, prometheus.Labels{"file": "wal"}, func() float64 { return float64(datafile.FileSize(d.path + "-wal")) })
@@ -74,7 +54,7 @@ func newMetrics(d *DB) *metrics {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.commit, m.batch, m.read, m.lag, m.commitFailures, m.compactedRevisions, m.expired, m.damaged, m.backups.failures}
+	return []prometheus.Collector{m.commit, m.batch, m.read, m.lag, m.commitFailures, m.compactedRevisions, m.expired, m.damaged}
 }
 
 // Describe implements prometheus.Collector.
@@ -96,5 +76,3 @@ func (d *DB) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, g.value())
 	}
 }
-
-func since(h prometheus.Histogram, start time.Time) { h.Observe(time.Since(start).Seconds()) }

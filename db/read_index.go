@@ -3,8 +3,9 @@ package db
 import (
 	"database/sql/driver"
 	"fmt"
-	"github.com/tidewaiter/tidewaiter/db/sqlite"
 	"math"
+
+	"github.com/tidewaiter/tidewaiter/db/sqlite"
 )
 
 // indexedRange is a page of the keys that stand under a value of an index.

@@ -3,8 +3,9 @@ package db
 import (
 	"context"
 	"database/sql/driver"
-	"github.com/tidewaiter/tidewaiter/db/sqlite"
 	"time"
+
+	"github.com/tidewaiter/tidewaiter/db/sqlite"
 )
 
 // Snapshot reads tables that another package keeps in the file, as db/spool does.

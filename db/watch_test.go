@@ -8,10 +8,11 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/db/feed"
 )
 
 // poll collects events until there are none.
-func poll(t *testing.T, w *db.Watcher) (keys []string) {
+func poll(t *testing.T, w *feed.Watcher) (keys []string) {
 	t.Helper()
 	for {
 		events, err := w.Poll(t.Context())
@@ -46,7 +47,7 @@ func TestWatchScope(t *testing.T) {
 		{"/a/", true, []string{"/a/"}},
 	}
 	start := d.Revision()
-	var early []*db.Watcher
+	var early []*feed.Watcher
 	for _, tt := range tests {
 		w, err := d.Watch(tt.key, tt.exact, start)
 		if err != nil {
@@ -64,7 +65,7 @@ func TestWatchScope(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer late.Stop()
-		for what, w := range map[string]*db.Watcher{"early": early[i], "late": late} {
+		for what, w := range map[string]*feed.Watcher{"early": early[i], "late": late} {
 			if got := poll(t, w); fmt.Sprint(got) != fmt.Sprint(tt.want) {
 				t.Errorf("%s watch of %q (exact %v): %v, want %v", what, tt.key, tt.exact, got, tt.want)
 			}

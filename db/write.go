@@ -3,12 +3,12 @@ package db
 import (
 	"context"
 	"database/sql/driver"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	"github.com/mattn/go-sqlite3"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
+	"github.com/tidewaiter/tidewaiter/db/feed"
 )
 
 // MaxKeySize bounds a key, in bytes. Kubernetes' names and namespaces are at
@@ -96,7 +96,7 @@ func (t *tx) put(key string, expect int64, value []byte, opts PutOptions) (int64
 	if value == nil {
 		value = []byte{}
 	}
-	if _, err := t.c.Exec("INSERT INTO contents VALUES (?, ?, ?)", rev, checksum(key, value), value); err != nil {
+	if _, err := t.c.Exec("INSERT INTO contents VALUES (?, ?, ?)", rev, datafile.Checksum(key, value), value); err != nil {
 		return 0, err
 	}
 	for _, e := range entries {
@@ -104,7 +104,7 @@ func (t *tx) put(key string, expect int64, value []byte, opts PutOptions) (int64
 			return 0, err
 		}
 	}
-	t.record(&Event{Key: key, Rev: rev, PrevRev: expect, Value: value}, objects, int64(len(value))-oldSize)
+	t.record(&feed.Event{Key: key, Rev: rev, PrevRev: expect, Value: value}, objects, int64(len(value))-oldSize)
 	return rev, nil
 }
 
@@ -121,7 +121,7 @@ func (t *tx) delete(key string, expect int64) (int64, error) {
 		rev, key, create, expect, t.now); err != nil {
 		return 0, err
 	}
-	t.record(&Event{Key: key, Rev: rev, PrevRev: expect, Deleted: true}, -1, -oldSize)
+	t.record(&feed.Event{Key: key, Rev: rev, PrevRev: expect, Deleted: true}, -1, -oldSize)
 	return rev, nil
 }
 
@@ -138,7 +138,7 @@ func (t *tx) supersede(key string, expect, rev int64) (create, size int64, err e
 	return create, size, err
 }
 
-func (t *tx) record(e *Event, objects, bytes int64) {
+func (t *tx) record(e *feed.Event, objects, bytes int64) {
 	t.rev = e.Rev
 	t.bytes += int64(len(e.Value))
 	t.events = append(t.events, e)
@@ -147,8 +147,3 @@ func (t *tx) record(e *Event, objects, bytes int64) {
 
 // directory returns the key up to and with its last slash.
 func directory(key string) string { return key[:strings.LastIndexByte(key, '/')+1] }
-
-func (d *DB) isSQLite(err error) bool {
-	var se sqlite3.Error
-	return errors.As(err, &se)
-}

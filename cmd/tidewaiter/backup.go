@@ -9,7 +9,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
-	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/backup"
 )
 
 func newBackupCommand() *cobra.Command {
@@ -30,7 +30,7 @@ keep pki/ apart, or let a restored directory make new ones.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if args[0] != "-" {
-				if err := db.Backup(cmd.Context(), dataDir, args[0]); err != nil {
+				if err := backup.Make(cmd.Context(), dataDir, args[0]); err != nil {
 					return err
 				}
 				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s backed up to %s\n", dataDir, args[0])
@@ -39,7 +39,7 @@ keep pki/ apart, or let a restored directory make new ones.`,
 			if f, ok := cmd.OutOrStdout().(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 				return cli.Misuse(errors.New("standard output is a terminal, and a database is no text"), "tidewaiter backup FILE")
 			}
-			return db.BackupTo(cmd.Context(), dataDir, cmd.OutOrStdout())
+			return backup.Stream(cmd.Context(), dataDir, cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().StringVar(&dataDir, "data-dir", cli.DefaultDataDir, "data directory to copy the database of")
@@ -60,7 +60,7 @@ Expired), rather than shown a past.`,
 		Example: "  tidewaiter restore tidewaiter-monday.db --data-dir ./restored",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := db.Restore(cmd.Context(), args[0], dataDir); err != nil {
+			if err := backup.Restore(cmd.Context(), args[0], dataDir); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s restored from %s; next: tidewaiter serve --data-dir %s\n", dataDir, args[0], dataDir)

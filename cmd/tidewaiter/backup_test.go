@@ -14,7 +14,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
-	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/backup"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 )
 
@@ -100,7 +100,7 @@ func TestServeMakesBackups(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	client, err := imageclient.New(serveWith(t, server.Options{
-		DataDir: t.TempDir(), Backups: db.BackupOptions{Dir: folder, Every: time.Hour, Keep: 2},
+		DataDir: t.TempDir(), Backups: backup.Options{Dir: folder, Every: time.Hour, Keep: 2},
 	}, listen(t)))
 	if err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
-	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 )
 
 func newDBCommand() *cobra.Command {
@@ -31,7 +31,7 @@ server may hold the directory.`,
 		Example: "  tidewaiter db stats\n  tidewaiter db stats -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := db.ReadStats(cmd.Context(), dataDir)
+			s, err := datafile.ReadStats(cmd.Context(), dataDir)
 			if err != nil {
 				return err
 			}
@@ -51,7 +51,7 @@ directory.`,
 		Example: "  tidewaiter db check",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := db.Check(cmd.Context(), dataDir); err != nil {
+			if err := datafile.Check(cmd.Context(), dataDir); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is sound\n", dataDir)
@@ -65,7 +65,7 @@ directory.`,
 	return cmd
 }
 
-func printStats(out io.Writer, s db.Stats) error {
+func printStats(out io.Writer, s datafile.Stats) error {
 	w := printers.GetNewTabWriter(out)
 	fmt.Fprintln(w, "RESOURCE\tOBJECTS\tBYTES\tREVISIONS")
 	for _, r := range s.Resources {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/backup"
 	"github.com/tidewaiter/tidewaiter/db/datafile"
 )
 
@@ -24,8 +25,8 @@ func openEndless(dir string) {
 	datafile.SetSchemaWait(500 * time.Millisecond)
 	_, err := db.Open(db.Options{Dir: dir, Logger: quietLogger})
 	fmt.Println("open:", err)
-	fmt.Println("check:", db.Check(context.Background(), dir))
-	fmt.Println("restore:", db.Restore(context.Background(), filepath.Join(dir, datafile.FileName), filepath.Join(dir, "restored")))
+	fmt.Println("check:", datafile.Check(context.Background(), dir))
+	fmt.Println("restore:", backup.Restore(context.Background(), filepath.Join(dir, datafile.FileName), filepath.Join(dir, "restored")))
 	os.Exit(0)
 }
 

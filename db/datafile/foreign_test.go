@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/backup"
 	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
@@ -110,11 +111,11 @@ func everyWay(t testing.TB, dir string) map[string]error {
 			}
 			return d.Close()
 		},
-		"stats":  func(dir string) error { _, err := db.ReadStats(t.Context(), dir); return err },
-		"check":  func(dir string) error { return db.Check(t.Context(), dir) },
-		"backup": func(dir string) error { return db.Backup(t.Context(), dir, filepath.Join(dir, "copy.db")) },
+		"stats":  func(dir string) error { _, err := datafile.ReadStats(t.Context(), dir); return err },
+		"check":  func(dir string) error { return datafile.Check(t.Context(), dir) },
+		"backup": func(dir string) error { return backup.Make(t.Context(), dir, filepath.Join(dir, "copy.db")) },
 		"restore": func(dir string) error {
-			return db.Restore(t.Context(), filepath.Join(dir, datafile.FileName), filepath.Join(dir, "restored"))
+			return backup.Restore(t.Context(), filepath.Join(dir, datafile.FileName), filepath.Join(dir, "restored"))
 		},
 	} {
 		room, dir := copied()
@@ -252,7 +253,7 @@ func TestForeignViews(t *testing.T) {
 				t.Fatalf("a view's name ran as SQL: ../evil is there (%v)", err)
 			}
 			restored := filepath.Join(t.TempDir(), "restored")
-			if err := db.Restore(t.Context(), filepath.Join(dir, datafile.FileName), restored); err != nil {
+			if err := backup.Restore(t.Context(), filepath.Join(dir, datafile.FileName), restored); err != nil {
 				t.Fatal(err)
 			}
 			for _, dir := range []string{dir, restored} {
@@ -325,11 +326,11 @@ func TestForeignFiles(t *testing.T) {
 				if !errors.As(err, &foreign) || foreign.Path != link {
 					t.Errorf("open: %v, want a *ForeignError for %s", err, link)
 				}
-				_, err = db.ReadStats(t.Context(), dir)
+				_, err = datafile.ReadStats(t.Context(), dir)
 				if err == nil || name != datafile.FileName && !errors.As(err, &foreign) {
 					t.Errorf("stats: %v, want a refusal", err)
 				}
-				if err := db.Restore(t.Context(), filepath.Join(dataDir(t, good), datafile.FileName), dir); err == nil {
+				if err := backup.Restore(t.Context(), filepath.Join(dataDir(t, good), datafile.FileName), dir); err == nil {
 					t.Error("restored into it")
 				}
 				if b, err := os.ReadFile(precious); !bytes.Equal(b, content) || (err == nil) != (content != nil) {

@@ -9,6 +9,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 )
 
 // AwaitWaiters returns when n or more wait for clock: the first is a database's
@@ -44,7 +45,7 @@ func OpenOptions(t testing.TB, opts db.Options) *db.DB {
 		if err := d.Close(); err != nil {
 			t.Errorf("close database: %v", err)
 		}
-		if err := db.Check(context.Background(), opts.Dir); err != nil {
+		if err := datafile.Check(context.Background(), opts.Dir); err != nil {
 			t.Error(err)
 		}
 	})

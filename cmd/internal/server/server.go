@@ -39,6 +39,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi/podlogs"
 	"github.com/tidewaiter/tidewaiter/coreapi/usage"
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/backup"
 	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
 	"github.com/tidewaiter/tidewaiter/imageapi"
@@ -76,8 +77,8 @@ type Options struct {
 	nodePorts    string
 	podLogsDir   string
 	Policy       string
-	Quota        int64            // bytes; 0 for none
-	Backups      db.BackupOptions // none without a folder
+	Quota        int64          // bytes; 0 for none
+	Backups      backup.Options // none without a folder
 	// Isolated imports pushes without the credentials and the lookaside storage of the server's user.
 	Isolated bool
 	// Audit says what is logged of requests; nil for nothing.
@@ -535,6 +536,8 @@ func policiesRead(keeper *policyapi.Keeper) healthz.HealthChecker {
 func (s *Server) addTasks() {
 	// A second server in one process, as in tests, is not in the metrics.
 	_ = legacyregistry.Registerer().Register(s.DB)
+	backups := backup.NewSchedule(s.DB, s.Options.DataDir, slog.Default())
+	_ = legacyregistry.Registerer().Register(backups)
 	s.Tasks = append(s.Tasks,
 		func(ctx context.Context) error { return s.Verification.work(ctx, s.Events) },
 		func(ctx context.Context) error {
@@ -550,7 +553,7 @@ func (s *Server) addTasks() {
 	}
 	if s.Options.Backups.Dir != "" {
 		s.Tasks = append(s.Tasks, func(ctx context.Context) error {
-			s.DB.KeepBackups(ctx, s.Options.Backups)
+			backups.Keep(ctx, s.Options.Backups)
 			return nil
 		})
 	}

@@ -1,4 +1,6 @@
-package db
+// Package backup copies the database of a data directory, also while it is in use and by the clock, and
+// makes a data directory of a copy.
+package backup
 
 import (
 	"context"
@@ -16,23 +18,23 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/trusted"
 )
 
-// backupPages is how many pages are copied before the context is checked again.
-const backupPages = 1024
+// stepPages is how many pages are copied before the context is checked again.
+const stepPages = 1024
 
-// Backup copies the database of a data directory to a new file, with SQLite's backup API.
+// Make copies the database of a data directory to a new file, with SQLite's backup API.
 // The directory may be in use, also by another process: the copy shows one moment, and
 // writes go on meanwhile (the log grows while it runs). The copy gets its name once it is
 // whole and synced. A file that exists is not overwritten.
-func Backup(ctx context.Context, dir, file string) error {
-	if err := backup(ctx, dir, file, nil); err != nil {
+func Make(ctx context.Context, dir, file string) error {
+	if err := makeFile(ctx, dir, file, nil); err != nil {
 		return fmt.Errorf("backup to %s: %w", file, err)
 	}
 	return nil
 }
 
-// backup is Backup with a check: verify, if not nil, is given a directory that holds only
+// makeFile is Backup with a check: verify, if not nil, is given a directory that holds only
 // the copy, before the copy gets its name.
-func backup(ctx context.Context, dir, file string, verify func(dir string) error) error {
+func makeFile(ctx context.Context, dir, file string, verify func(dir string) error) error {
 	errExists := errors.New("the file exists: move it away or choose another name")
 	if _, err := os.Lstat(file); err == nil {
 		return errExists
@@ -78,19 +80,19 @@ func backup(ctx context.Context, dir, file string, verify func(dir string) error
 	return syncDir(folder)
 }
 
-// BackupTo writes a backup to a stream. A stream has an order and SQLite copies pages in
+// Stream writes a backup to a stream. A stream has an order and SQLite copies pages in
 // none, so the copy is first made in a file in os.TempDir. The file loses its name as
 // soon as it is open, so it is gone when the process ends, however that happens. (Reading
 // the file and its log as they are, in a read transaction, would need no space, but only
 // SQLite knows where in the log that transaction ends.)
-func BackupTo(ctx context.Context, dir string, w io.Writer) error {
-	if err := backupTo(ctx, dir, w); err != nil {
+func Stream(ctx context.Context, dir string, w io.Writer) error {
+	if err := streamTo(ctx, dir, w); err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
 	return nil
 }
 
-func backupTo(ctx context.Context, dir string, w io.Writer) error {
+func streamTo(ctx context.Context, dir string, w io.Writer) error {
 	src, err := datafile.OpenToRead(ctx, dir)
 	if err != nil {
 		return err
@@ -132,7 +134,7 @@ func copyDatabase(ctx context.Context, src, dst *sqlite.Conn) error {
 		return err
 	}
 	for {
-		done, err := b.Step(backupPages)
+		done, err := b.Step(stepPages)
 		if err == nil {
 			err = ctx.Err()
 		}
@@ -217,7 +219,7 @@ func restoreInto(ctx context.Context, backup io.Reader, tmp string, last int64) 
 	if err := copyTo(copied, backup); err != nil {
 		return 0, err
 	}
-	if err := Check(ctx, tmp); err != nil {
+	if err := datafile.Check(ctx, tmp); err != nil {
 		return 0, err
 	}
 	c, err := sqlite.Open(copied, datafile.WriterPragmas...)

@@ -1,4 +1,4 @@
-package db
+package feed
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 // and that it holds exactly the events after its floor.
 func TestFeedBounds(t *testing.T) {
 	const maxBytes = 100_000
-	f := newFeed(0, maxBytes)
+	f := New(0, maxBytes, nil)
 	rnd := rand.New(rand.NewPCG(1, 1))
 	var all []*Event
 	rev := int64(0)
@@ -26,7 +26,7 @@ func TestFeedBounds(t *testing.T) {
 			batch[len(batch)-1].Memo(func() any { return "derived" })
 		}
 		all = append(all, batch...)
-		f.publish(batch, rev)
+		f.Publish(batch, rev)
 
 		var bytes, memoBytes int64
 		for _, e := range f.events {

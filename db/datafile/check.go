@@ -1,11 +1,11 @@
-package db
+package datafile
 
 import (
 	"context"
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"github.com/tidewaiter/tidewaiter/db/datafile"
+	"hash/crc32"
 	"path/filepath"
 	"strings"
 )
@@ -15,21 +15,21 @@ import (
 // directory's totals true. A fault gives *CorruptError. It reads the whole file,
 // until ctx is done.
 func Check(ctx context.Context, dir string) error {
-	path := filepath.Join(dir, datafile.FileName)
-	c, err := datafile.OpenToRead(ctx, dir)
+	path := filepath.Join(dir, FileName)
+	c, err := OpenToRead(ctx, dir)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
 	faults, err := c.Faults("integrity_check", 20)
 	if err != nil {
-		return datafile.NameFile(path, err)
+		return NameFile(path, err)
 	}
 	if len(faults) > 0 { // the checks below would read through the damage
-		if err := datafile.DeviceError(path, errors.New(faults[0])); err != nil {
+		if err := DeviceError(path, errors.New(faults[0])); err != nil {
 			return err
 		}
-		return &datafile.CorruptError{Path: path, Detail: strings.Join(faults, "; ")}
+		return &CorruptError{Path: path, Detail: strings.Join(faults, "; ")}
 	}
 	for _, q := range []struct{ what, sql string }{
 		{"revisions without contents", "SELECT count(*) FROM revisions r WHERE until IS NOT rev AND NOT EXISTS (SELECT 1 FROM contents c WHERE c.rev = r.rev)"},
@@ -43,7 +43,7 @@ func Check(ctx context.Context, dir string) error {
 	} {
 		n, _, err := c.First(q.sql)
 		if err != nil {
-			return datafile.NameFile(path, err)
+			return NameFile(path, err)
 		}
 		if n != 0 {
 			faults = append(faults, fmt.Sprintf("%d %s", n, q.what))
@@ -52,7 +52,7 @@ func Check(ctx context.Context, dir string) error {
 	damaged := 0
 	err = c.Each(func(row []driver.Value) error {
 		value, _ := row[2].([]byte)
-		if row[1] != checksum(row[0].(string), value) {
+		if row[1] != Checksum(row[0].(string), value) {
 			damaged++
 			if damaged <= 20 {
 				faults = append(faults, fmt.Sprintf("the value of %s fails its checksum", row[0]))
@@ -61,10 +61,19 @@ func Check(ctx context.Context, dir string) error {
 		return nil
 	}, "SELECT r.key, c.sum, c.value FROM contents c JOIN revisions r ON r.rev = c.rev")
 	if err != nil {
-		return datafile.NameFile(path, err)
+		return NameFile(path, err)
 	}
 	if len(faults) > 0 {
-		return &datafile.CorruptError{Path: path, Detail: strings.Join(faults, "; ")}
+		return &CorruptError{Path: path, Detail: strings.Join(faults, "; ")}
 	}
 	return nil
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Checksum ties a value to its key, so that neither flipped bits nor a value in
+// another's place go unseen.
+func Checksum(key string, value []byte) int64 {
+	sum := crc32.Update(0, castagnoli, []byte(key))
+	return int64(crc32.Update(sum, castagnoli, value))
 }

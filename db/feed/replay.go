@@ -1,12 +1,12 @@
-package db
+package feed
 
 import "sync"
 
-// replay keeps the events last read from the file, so that watchers that are
+// Replay keeps the events last read from the file, so that watchers that are
 // behind by about as much, or that all come back after a restart, share them and
 // what consumers have derived from them (Event.Memo), as they share the feed.
-type replay struct {
-	maxBytes int64
+type Replay struct {
+	MaxBytes int64
 
 	mu     sync.Mutex
 	events map[int64]*Event // by revision
@@ -14,18 +14,18 @@ type replay struct {
 	bytes  int64
 }
 
-func newReplay(maxBytes int64) *replay {
-	return &replay{maxBytes: maxBytes, events: map[int64]*Event{}}
+func NewReplay(maxBytes int64) *Replay {
+	return &Replay{MaxBytes: maxBytes, events: map[int64]*Event{}}
 }
 
-func (r *replay) get(rev int64) *Event {
+func (r *Replay) Get(rev int64) *Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.events[rev]
 }
 
-// add keeps e and returns it, or the same event that another watcher added first.
-func (r *replay) add(e *Event) *Event {
+// Add keeps e and returns it, or the same event that another watcher added first.
+func (r *Replay) Add(e *Event) *Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if have := r.events[e.Rev]; have != nil {
@@ -34,7 +34,7 @@ func (r *replay) add(e *Event) *Event {
 	r.events[e.Rev] = e
 	r.order = append(r.order, e.Rev)
 	r.bytes += e.cost()
-	for r.bytes > r.maxBytes {
+	for r.bytes > r.MaxBytes {
 		oldest := r.events[r.order[0]]
 		delete(r.events, oldest.Rev)
 		r.order = r.order[1:]

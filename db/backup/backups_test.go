@@ -1,4 +1,4 @@
-package db_test
+package backup_test
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/backup"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
@@ -67,7 +68,7 @@ func TestBackupToStreamLeavesNothing(t *testing.T) {
 		}
 	}
 	streamed := 0
-	err := db.BackupTo(everyLook{t.Context(), check}, dir, writerFunc(func(p []byte) (int, error) {
+	err := backup.Stream(everyLook{t.Context(), check}, dir, writerFunc(func(p []byte) (int, error) {
 		check()
 		streamed += len(p)
 		return len(p), nil
@@ -85,7 +86,7 @@ func TestBackupHasItsNameWhenItIsWhole(t *testing.T) {
 	folder := t.TempDir()
 	file := filepath.Join(folder, "monday.db")
 	looks := 0
-	err := db.Backup(everyLook{t.Context(), func() {
+	err := backup.Make(everyLook{t.Context(), func() {
 		looks++
 		if _, err := os.Lstat(file); err == nil {
 			t.Error("a file that is not whole has its name")
@@ -99,7 +100,7 @@ func TestBackupHasItsNameWhenItIsWhole(t *testing.T) {
 	}
 	// One that is cancelled leaves nothing either.
 	ctx, cancel := context.WithCancel(t.Context())
-	if err := db.Backup(everyLook{ctx, cancel}, filepath.Dir(d.Path()), filepath.Join(folder, "tuesday.db")); !errors.Is(err, context.Canceled) {
+	if err := backup.Make(everyLook{ctx, cancel}, filepath.Dir(d.Path()), filepath.Join(folder, "tuesday.db")); !errors.Is(err, context.Canceled) {
 		t.Errorf("a backup that was cancelled: %v", err)
 	}
 	if got := names(t, folder); !slices.Equal(got, []string{"monday.db"}) {
@@ -113,7 +114,7 @@ const backupChild = "TIDEWAITER_TEST_BACKUP_CHILD"
 
 func init() {
 	if dir := os.Getenv(backupChild); dir != "" {
-		_ = db.Backup(everyLook{context.Background(), func() {
+		_ = backup.Make(everyLook{context.Background(), func() {
 			_, _ = os.Stdout.WriteString("copying\n")
 			select {}
 		}}, dir, filepath.Join(os.Getenv("TIDEWAITER_TEST_BACKUP_FOLDER"), "killed.db"))
@@ -156,7 +157,7 @@ func TestKilledBackupIsCleanedUp(t *testing.T) {
 	if len(under) != 1 {
 		t.Fatalf("the next backup left %v", under)
 	}
-	if err := db.Backup(t.Context(), dir, filepath.Join(folder, "whole.db")); err != nil {
+	if err := backup.Make(t.Context(), dir, filepath.Join(folder, "whole.db")); err != nil {
 		t.Fatal(err)
 	}
 	if got := names(t, folder); !slices.Equal(got, append(under, "whole.db")) {
@@ -164,13 +165,15 @@ func TestKilledBackupIsCleanedUp(t *testing.T) {
 	}
 }
 
-// scheduled runs KeepBackups until the test ends.
-func scheduled(t *testing.T, d *db.DB, o db.BackupOptions) {
+// scheduled runs a Schedule until the test ends.
+func scheduled(t *testing.T, d *db.DB, log *slog.Logger, o backup.Options) *backup.Schedule {
 	t.Helper()
+	s := backup.NewSchedule(d, filepath.Dir(d.Path()), log)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	wg.Go(func() { d.KeepBackups(ctx, o) })
+	wg.Go(func() { s.Keep(ctx, o) })
 	t.Cleanup(func() { cancel(); wg.Wait() })
+	return s
 }
 
 // TestScheduledBackups makes one a day, keeps three, and leaves other files alone.
@@ -179,7 +182,7 @@ func TestScheduledBackups(t *testing.T) {
 	d := dbtest.Open(t, quiet, func(o *db.Options) { o.Clock = clock; o.MaintenanceInterval = 10_000 * time.Hour })
 	put(t, d, "/a/1", 0, "v")
 	folder := t.TempDir()
-	scheduled(t, d, db.BackupOptions{Dir: folder, Every: 24 * time.Hour, Keep: 3})
+	made := scheduled(t, d, quietLogger, backup.Options{Dir: folder, Every: 24 * time.Hour, Keep: 3})
 	dbtest.AwaitWaiters(t, clock, 2) // maintenance, and the next backup
 	if got := names(t, folder); !slices.Equal(got, []string{"tidewaiter-20260102T030405Z.db"}) {
 		t.Fatalf("the first: %v", got)
@@ -195,14 +198,14 @@ func TestScheduledBackups(t *testing.T) {
 	if got := names(t, folder); !slices.Equal(got, want) {
 		t.Errorf("after four days: %v, want %v", got, want)
 	}
-	if got := gauge(t, d, "backup_last_success_timestamp_seconds"); got != float64(clock.Now().Unix()) {
+	if got := gauge(t, made, "backup_last_success_timestamp_seconds"); got != float64(clock.Now().Unix()) {
 		t.Errorf("the last success was at %v, want %v", got, clock.Now().Unix())
 	}
-	if got := gauge(t, d, "backup_bytes"); got < 4096 {
+	if got := gauge(t, made, "backup_bytes"); got < 4096 {
 		t.Errorf("the last has %v bytes", got)
 	}
 	restored := t.TempDir()
-	if err := db.Restore(t.Context(), filepath.Join(folder, want[3]), restored); err != nil {
+	if err := backup.Restore(t.Context(), filepath.Join(folder, want[3]), restored); err != nil {
 		t.Fatal(err)
 	}
 	r := dbtest.OpenOptions(t, db.Options{Dir: restored, Logger: quietLogger})
@@ -220,7 +223,7 @@ func TestRestartMakesNoExtraBackup(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(folder, old), []byte("as it was"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	scheduled(t, d, db.BackupOptions{Dir: folder, Every: 2 * time.Hour, Keep: 2})
+	scheduled(t, d, quietLogger, backup.Options{Dir: folder, Every: 2 * time.Hour, Keep: 2})
 	dbtest.AwaitWaiters(t, clock, 2)
 	if got := names(t, folder); !slices.Equal(got, []string{old}) {
 		t.Errorf("at the start: %v", got)
@@ -244,7 +247,7 @@ func TestBackupFolderIsLookedAt(t *testing.T) {
 	}
 	defer d.Close()
 	folder := filepath.Join(t.TempDir(), "disk", "backups")
-	scheduled(t, d, db.BackupOptions{Dir: folder, Every: time.Hour, Keep: 1})
+	made := scheduled(t, d, slog.New(slog.NewTextHandler(&log, nil)), backup.Options{Dir: folder, Every: time.Hour, Keep: 1})
 	dbtest.AwaitWaiters(t, clock, 2)
 	if _, err := os.Stat(filepath.Dir(folder)); err == nil || !strings.Contains(log.String(), "mount the disk") {
 		t.Errorf("without the folder: %v; log:\n%s", err, log.String())
@@ -256,8 +259,8 @@ func TestBackupFolderIsLookedAt(t *testing.T) {
 	before := names(t, folder)
 	clock.Step(5 * time.Minute)
 	dbtest.AwaitWaiters(t, clock, 2)
-	if got := names(t, folder); !slices.Equal(got, before) || !strings.Contains(log.String(), "every user can write it") || gauge(t, d, "backup_failures_total") != 2 {
-		t.Errorf("in a folder that all may write: %v, %v failures; log:\n%s", got, gauge(t, d, "backup_failures_total"), log.String())
+	if got := names(t, folder); !slices.Equal(got, before) || !strings.Contains(log.String(), "every user can write it") || gauge(t, made, "backup_failures_total") != 2 {
+		t.Errorf("in a folder that all may write: %v, %v failures; log:\n%s", got, gauge(t, made, "backup_failures_total"), log.String())
 	}
 	if err := errors.Join(os.Chmod(folder, 0o755), os.Remove(filepath.Join(folder, before[0]))); err != nil {
 		t.Fatal(err)
@@ -279,7 +282,7 @@ func TestBackupsOfAClockThatWasAhead(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(folder, ahead), []byte("as it was"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	scheduled(t, d, db.BackupOptions{Dir: folder, Every: time.Hour, Keep: 2})
+	made := scheduled(t, d, quietLogger, backup.Options{Dir: folder, Every: time.Hour, Keep: 2})
 	for hours, want := range [][]string{
 		{"tidewaiter-20260102T030000Z.db", ahead},
 		{"tidewaiter-20260102T030000Z.db", "tidewaiter-20260102T040000Z.db", ahead},
@@ -294,7 +297,7 @@ func TestBackupsOfAClockThatWasAhead(t *testing.T) {
 		clock.Step(time.Hour)
 	}
 	dbtest.AwaitWaiters(t, clock, 2)
-	if got := gauge(t, d, "backup_failures_total"); got != 0 {
+	if got := gauge(t, made, "backup_failures_total"); got != 0 {
 		t.Errorf("%v failures", got)
 	}
 }
@@ -312,7 +315,7 @@ func TestDamageIsNotBackedUp(t *testing.T) {
 	defer d.Close()
 	put(t, d, "/a/1", 0, "v")
 	folder := t.TempDir()
-	scheduled(t, d, db.BackupOptions{Dir: folder, Every: time.Hour, Keep: 1})
+	scheduled(t, d, slog.New(slog.NewTextHandler(&log, nil)), backup.Options{Dir: folder, Every: time.Hour, Keep: 1})
 	dbtest.AwaitWaiters(t, clock, 2)
 	good := names(t, folder)
 	dbtest.Damage(t, d, "/a/1")

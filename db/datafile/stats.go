@@ -1,14 +1,14 @@
-package db
+package datafile
 
 import (
 	"context"
 	"database/sql/driver"
-	"github.com/tidewaiter/tidewaiter/db/datafile"
-	"github.com/tidewaiter/tidewaiter/db/sqlite"
 	"path/filepath"
 	"sort"
 	"strings"
 	"time"
+
+	"github.com/tidewaiter/tidewaiter/db/sqlite"
 )
 
 // Stats is what an administrator wants to know about a database.
@@ -44,18 +44,12 @@ type ResourceStats struct {
 // ReadStats reads the Stats of the database in a data directory, which another
 // process may own.
 func ReadStats(ctx context.Context, dir string) (s Stats, err error) {
-	c, err := datafile.OpenToRead(ctx, dir)
+	c, err := OpenToRead(ctx, dir)
 	if err != nil {
 		return s, err
 	}
 	defer c.Close()
-	return s, readStats(ctx, c, filepath.Join(dir, datafile.FileName), &s)
-}
-
-// Stats reads the Stats of an open database.
-func (d *DB) Stats(ctx context.Context) (s Stats, err error) {
-	err = d.snapshot(ctx, func(c *sqlite.Conn) error { return readStats(ctx, c, d.path, &s) })
-	return s, err
+	return s, readStats(ctx, c, filepath.Join(dir, FileName), &s)
 }
 
 func readStats(ctx context.Context, c *sqlite.Conn, path string, s *Stats) error {
@@ -80,7 +74,7 @@ func readStats(ctx context.Context, c *sqlite.Conn, path string, s *Stats) error
 	} else if ok {
 		s.OldestAt = time.UnixMilli(at).UTC()
 	}
-	s.FileBytes, s.WALBytes = datafile.FileSize(path), datafile.FileSize(path+"-wal")
+	s.FileBytes, s.WALBytes = FileSize(path), FileSize(path+"-wal")
 
 	byPrefix := map[string]*ResourceStats{}
 	err := c.Each(func(row []driver.Value) error {
@@ -98,7 +92,7 @@ func readStats(ctx context.Context, c *sqlite.Conn, path string, s *Stats) error
 		return err
 	}
 	for _, r := range byPrefix {
-		n, _, err := c.First("SELECT count(*) FROM revisions INDEXED BY history WHERE until IS NOT NULL AND key >= ? AND key < ?", r.Prefix, prefixEnd(r.Prefix))
+		n, _, err := c.First("SELECT count(*) FROM revisions INDEXED BY history WHERE until IS NOT NULL AND key >= ? AND key < ?", r.Prefix, r.Prefix+"\xff")
 		if err != nil {
 			return err
 		}

@@ -1,4 +1,5 @@
-package db
+// Package feed tells watchers of changes: the newest from memory, and earlier ones through a Reader.
+package feed
 
 import (
 	"strings"
@@ -24,7 +25,7 @@ type Event struct {
 	Deleted bool
 	Value   []byte
 
-	published time.Time
+	Published time.Time // when the commit was durable
 	prev      prevValue
 	memo      memo
 }
@@ -56,11 +57,12 @@ func (e *Event) dropMemo() {
 	e.memo.value = nil
 }
 
-// feed holds the newest events, in order of revision, for all watchers. A
+// Feed holds the newest events, in order of revision, for all watchers. A
 // watcher has a place in it, not a queue: one that does not read costs nothing,
 // and reads from the file what the feed has dropped meanwhile.
-type feed struct {
+type Feed struct {
 	maxBytes int64
+	fetched  func(*Event) // told of the first of the events that a watcher fetches
 
 	mu     sync.Mutex
 	events []*Event // a ring would save the copy in trim, which is rare
@@ -74,24 +76,26 @@ type feed struct {
 	// last is the last revision published. It has no event if a write only raised the
 	// revision.
 	last   int64
-	closed bool
+	closed error // what watchers are told from now on
 	// watchers by what they watch: a prefix ending in "/" or a whole key.
 	watchers map[string]map[*Watcher]struct{}
 	count    int
 }
 
-func newFeed(rev, maxBytes int64) *feed {
-	return &feed{maxBytes: maxBytes, floor: rev, last: rev, watchers: map[string]map[*Watcher]struct{}{}}
+// New makes a feed that begins after revision rev and keeps events of at most maxBytes. fetched is
+// told of the first of the events that a watcher fetches from it.
+func New(rev, maxBytes int64, fetched func(*Event)) *Feed {
+	return &Feed{maxBytes: maxBytes, fetched: fetched, floor: rev, last: rev, watchers: map[string]map[*Watcher]struct{}{}}
 }
 
-// publish appends the events of a commit and wakes the watchers they concern.
-func (f *feed) publish(events []*Event, rev int64) {
+// Publish appends the events of a commit and wakes the watchers they concern.
+func (f *Feed) Publish(events []*Event, rev int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last = rev
 	now := time.Now()
 	for _, e := range events {
-		e.published = now
+		e.Published = now
 		f.events = append(f.events, e)
 		f.bytes += e.cost()
 		f.hotBytes += e.cost()
@@ -104,7 +108,7 @@ func (f *feed) publish(events []*Event, rev int64) {
 }
 
 // cool drops the memos of events that are no longer among the newest.
-func (f *feed) cool() {
+func (f *Feed) cool() {
 	for ; f.hotBytes > f.maxBytes/4 && f.hot < len(f.events); f.hot++ {
 		f.hotBytes -= f.events[f.hot].cost()
 		f.events[f.hot].dropMemo()
@@ -112,7 +116,7 @@ func (f *feed) cool() {
 }
 
 // wake finds the watchers of the key and of each of its directories.
-func (f *feed) wake(e *Event) {
+func (f *Feed) wake(e *Event) {
 	for w := range f.watchers[e.Key] {
 		w.wake(e.Rev)
 	}
@@ -129,7 +133,7 @@ func (f *feed) wake(e *Event) {
 	}
 }
 
-func (f *feed) trim() {
+func (f *Feed) trim() {
 	drop := 0
 	for f.bytes > f.maxBytes || len(f.events)-drop > maxFeedEvents {
 		e := f.events[drop]
@@ -146,7 +150,7 @@ func (f *feed) trim() {
 	f.hot = max(0, f.hot-drop)
 }
 
-func (f *feed) add(w *Watcher) {
+func (f *Feed) add(w *Watcher) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	set := f.watchers[w.prefix]
@@ -156,12 +160,12 @@ func (f *feed) add(w *Watcher) {
 	}
 	set[w] = struct{}{}
 	f.count++
-	if f.closed {
+	if f.closed != nil {
 		w.signal()
 	}
 }
 
-func (f *feed) remove(w *Watcher) {
+func (f *Feed) remove(w *Watcher) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	set := f.watchers[w.prefix]
@@ -175,20 +179,44 @@ func (f *feed) remove(w *Watcher) {
 	f.count--
 }
 
-func (f *feed) watching() int {
+// Watching is how many watchers there are.
+func (f *Feed) Watching() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.count
 }
 
-// close wakes every watcher to find the database closed.
-func (f *feed) close() {
+// Close wakes every watcher, to be told err.
+func (f *Feed) Close(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.closed = true
+	f.closed = err
 	for _, set := range f.watchers {
 		for w := range set {
 			w.signal()
 		}
 	}
+}
+
+type prevValue struct {
+	mu    sync.Mutex
+	done  bool
+	value []byte
+}
+
+// Prev returns the value that e superseded, nil for a creation. read is called once for all watchers,
+// unless it fails.
+func (e *Event) Prev(read func() ([]byte, error)) ([]byte, error) {
+	if e.PrevRev == 0 {
+		return nil, nil
+	}
+	e.prev.mu.Lock()
+	defer e.prev.mu.Unlock()
+	if e.prev.done {
+		return e.prev.value, nil
+	}
+	var err error
+	e.prev.value, err = read()
+	e.prev.done = err == nil
+	return e.prev.value, err
 }

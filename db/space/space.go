@@ -1,7 +1,7 @@
-package db
+// Package space looks after the room that a database has on its disk, and below its quota.
+package space
 
 import (
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/mattn/go-sqlite3"
+
 	"github.com/tidewaiter/tidewaiter/db/datafile"
 )
 
@@ -28,23 +29,16 @@ const (
 	// reservePart: the reserve is at most this part of the file system. It should not
 	// be less than what is in the log, which has to be copied into the file.
 	reservePart = 4
-	// smallUpdate is how large the value of an update may be, and smallGrowth how much
-	// larger than the value before, to be written when there is no room: leases are
-	// renewed, and an object is marked as being deleted.
-	smallUpdate = 16 << 10
-	smallGrowth = 1 << 10
 	// nearlyFree is how little free space is worth a warning: a twentieth of the file
 	// system, and at most this.
 	nearlyFree = 1 << 30
-	// pageSize is SQLite's default.
-	pageSize = 4096
 	// noSpace is so little free space that a write which fails there has probably met the
 	// end of the disk, whatever its error says.
 	noSpace = 256 << 10
 )
 
-// space looks after the room that the database has.
-type space struct {
+// Guard looks after the room that the database has.
+type Guard struct {
 	dir   string
 	log   *slog.Logger
 	size  int64 // of the reserve when it is whole; 0 for no reserve
@@ -60,64 +54,80 @@ type space struct {
 	warned bool  // that the disk is nearly full
 }
 
-func newSpace(o Options) *space {
-	s := &space{dir: o.Dir, log: o.Logger, quota: o.Quota}
-	if o.Reserve == 0 {
+// New makes the guard of a data directory, with a reserve and a quota of so many bytes, 0 for none.
+func New(dir string, reserve, quota int64, log *slog.Logger) *Guard {
+	s := &Guard{dir: dir, log: log, quota: quota}
+	if reserve == 0 {
 		return s
 	}
-	_, total, err := freeSpace(s.dir)
+	_, total, err := Free(s.dir)
 	if err != nil {
 		s.log.Warn("the size of the file system is not known: no space is reserved for deletions on a full disk", "dir", s.dir, "err", err)
 		return s
 	}
-	s.size = min(o.Reserve, total/reservePart)
+	s.size = min(reserve, total/reservePart)
 	s.look()
 	return s
 }
 
 // look measures the reserve. An administrator may have removed it.
-func (s *space) look() {
+func (s *Guard) look() {
 	s.held = 0
 	if fi, err := os.Lstat(s.path()); err == nil && fi.Mode().IsRegular() {
 		s.held = min(fi.Size(), s.size)
 	}
 }
 
-func (s *space) path() string { return filepath.Join(s.dir, reserveName) }
+func (s *Guard) path() string { return filepath.Join(s.dir, reserveName) }
 
-// isMuch tells whether so many bytes are too many for the reserve to be left to others.
-func (s *space) isMuch(bytes int64) bool { return s.size > 0 && bytes > s.size/2 }
+// IsMuch tells whether so many bytes are too many for the reserve to be left to others.
+func (s *Guard) IsMuch(bytes int64) bool { return s.size > 0 && bytes > s.size/2 }
 
-// refusal returns why a write that grows is refused, nil if it is not.
-func (s *space) refusal() *datafile.UnavailableError {
+// Refusal returns why a write that grows is refused, nil if it is not.
+func (s *Guard) Refusal() *datafile.UnavailableError {
 	if e := s.disk.Load(); e != nil {
 		return e
 	}
 	return s.limit.Load()
 }
 
-// tight reports whether small updates, too, must wait, as they stay in the history for a
+// Full reports whether writes that grow are refused because the disk is full.
+func (s *Guard) Full() bool { return s.disk.Load() != nil }
+
+// Deletions returns why deletions, too, are refused, nil if they are not: a deletion stays in the
+// history for a while, and compaction needs what is left.
+func (s *Guard) Deletions() *datafile.UnavailableError {
+	if e := s.disk.Load(); e != nil && s.low.Load() {
+		return e
+	}
+	return nil
+}
+
+// HasQuota reports whether there is a quota.
+func (s *Guard) HasQuota() bool { return s.quota > 0 }
+
+// Tight reports whether small updates, too, must wait, as they stay in the history for a
 // while.
-func (s *space) tight() bool {
+func (s *Guard) Tight() bool {
 	return s.low.Load() || s.quota > 0 && s.used.Load() > s.quota+s.quota/20
 }
 
-// ranOut takes the error of a failed write. If the write met the end of the disk, writes
+// RanOut takes the error of a failed write. If the write met the end of the disk, writes
 // that grow are refused from now on. It reports whether some of the reserve was released:
 // then the write is worth another try.
-func (s *space) ranOut(err error) (released bool) {
+func (s *Guard) RanOut(err error) (released bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.size == 0 || !s.outOfSpace(err) {
 		return false
 	}
 	s.refuse(err)
-	return s.release()
+	return s.Release()
 }
 
-// release gives a quarter of the reserve back to the disk, and reports whether it
+// Release gives a quarter of the reserve back to the disk, and reports whether it
 // held anything.
-func (s *space) release() bool {
+func (s *Guard) Release() bool {
 	if s.look(); s.held == 0 {
 		return false
 	}
@@ -130,7 +140,7 @@ func (s *space) release() bool {
 	return true
 }
 
-func (s *space) refuse(err error) {
+func (s *Guard) refuse(err error) {
 	reason := &datafile.UnavailableError{Reason: "the disk is full, and only deletions and small updates are written until there is room: free space in " + s.dir + ", or delete objects", Err: err}
 	if s.disk.Swap(reason) == nil {
 		s.log.Error("the disk is full: reads, deletions and small updates go on, all other writes are refused", "dir", s.dir, "err", err,
@@ -139,7 +149,7 @@ func (s *space) refuse(err error) {
 }
 
 // outOfSpace tells whether err means that there is no space on the disk.
-func (s *space) outOfSpace(err error) bool {
+func (s *Guard) outOfSpace(err error) bool {
 	var se sqlite3.Error
 	if !errors.As(err, &se) {
 		return false
@@ -149,7 +159,7 @@ func (s *space) outOfSpace(err error) bool {
 		return true
 	case sqlite3.ErrIoErr, sqlite3.ErrCantOpen:
 		// SQLite does not always say which error of the system it met.
-		free, _, err := freeSpace(s.dir)
+		free, _, err := Free(s.dir)
 		return se.SystemErrno == syscall.ENOSPC || se.SystemErrno == syscall.EDQUOT || err == nil && free < noSpace
 	}
 	return false
@@ -157,11 +167,25 @@ func (s *space) outOfSpace(err error) bool {
 
 var errNoReserve = errors.New("too little space for the reserve")
 
+// Begin makes the reserve at a start, if there is to be one.
+func (s *Guard) Begin() {
+	if s.size > 0 {
+		s.regain()
+	}
+}
+
+// Retry makes the reserve whole if the disk was full and has room again.
+func (s *Guard) Retry() {
+	if s.Full() {
+		s.regain()
+	}
+}
+
 // regain makes the reserve whole, and lets writes grow again, if there is room.
-func (s *space) regain() {
+func (s *Guard) regain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	free, _, err := freeSpace(s.dir)
+	free, _, err := Free(s.dir)
 	if err != nil {
 		return // as it is
 	}
@@ -188,8 +212,8 @@ func (s *space) regain() {
 	}
 }
 
-// measure compares the bytes in use with the quota.
-func (s *space) measure(used int64) {
+// Measure compares the bytes in use with the quota.
+func (s *Guard) Measure(used int64) {
 	s.used.Store(used)
 	switch over := s.limit.Load(); {
 	case used >= s.quota && over == nil:
@@ -204,11 +228,11 @@ func (s *space) measure(used int64) {
 	}
 }
 
-// warn says in good time that the disk or the quota is nearly full.
-func (s *space) warn() {
+// Warn says in good time that the disk or the quota is nearly full.
+func (s *Guard) Warn() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	free, total, err := freeSpace(s.dir)
+	free, total, err := Free(s.dir)
 	if err != nil || s.size == 0 && s.quota == 0 {
 		return
 	}
@@ -223,9 +247,9 @@ func (s *space) warn() {
 	}
 }
 
-// freeSpace returns the bytes that are free on the file system of dir for
+// Free returns the bytes that are free on the file system of dir for
 // unprivileged users, and its size.
-func freeSpace(dir string) (free, total int64, err error) {
+func Free(dir string) (free, total int64, err error) {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(dir, &st); err != nil {
 		return 0, 0, err
@@ -255,77 +279,4 @@ func writeZeros(f *os.File, size int64) error {
 		}
 	}
 	return f.Sync()
-}
-
-// checkSpace measures the space before a transaction.
-func (t *tx) checkSpace() error {
-	s := t.db.space
-	if s.disk.Load() != nil {
-		s.regain()
-	}
-	if s.quota == 0 {
-		return nil
-	}
-	pages, _, err := t.c.First("PRAGMA page_count")
-	if err != nil {
-		return err
-	}
-	free, _, err := t.c.First("PRAGMA freelist_count")
-	if err != nil {
-		return err
-	}
-	s.measure((pages - free) * pageSize)
-	return nil
-}
-
-// mayGrow returns an error if nothing that takes more room may be written.
-func (t *tx) mayGrow() error {
-	if e := t.db.space.refusal(); e != nil {
-		return e
-	}
-	return nil
-}
-
-// mayPut is mayGrow for a value of size bytes that supersedes revision expect of key. A
-// wrong expect is a conflict, as it is with room.
-func (t *tx) mayPut(key string, expect int64, size int) error {
-	refusal := t.mayGrow()
-	if refusal == nil {
-		return nil
-	}
-	var rev, old int64
-	err := t.c.Each(func(row []driver.Value) error {
-		rev, old = row[0].(int64), row[1].(int64)
-		return nil
-	}, "SELECT rev, size FROM revisions WHERE key = ? AND until IS NULL", key)
-	switch {
-	case err != nil:
-		return err
-	case rev != expect:
-		return ErrConflict
-	case expect == 0 || size > smallUpdate || int64(size) > old+smallGrowth || t.db.space.tight():
-		return refusal
-	}
-	return nil
-}
-
-// mayDelete returns an error if nothing may be deleted: a deletion stays in the history
-// for a while, and compaction needs what is left.
-func (t *tx) mayDelete() error {
-	if e := t.db.space.disk.Load(); e != nil && t.db.space.low.Load() {
-		return e
-	}
-	return nil
-}
-
-// WriteFault returns why some writes are refused: *UnavailableError while the disk is
-// full, the quota is reached, or the device fails; else nil.
-func (d *DB) WriteFault() error {
-	if e := d.space.refusal(); e != nil {
-		return e
-	}
-	if e := d.failing.Load(); e != nil {
-		return e
-	}
-	return nil
 }

@@ -1,0 +1,213 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+
+	"github.com/tidewaiter/tidewaiter/db/datafile"
+	"github.com/tidewaiter/tidewaiter/db/feed"
+	"github.com/tidewaiter/tidewaiter/db/space"
+	"github.com/tidewaiter/tidewaiter/db/sqlite"
+)
+
+// Open takes the data directory, creates or migrates the database in it and
+// starts its writer. A directory that another process owns gives *LockedError,
+// a database of a newer release *NewerSchemaError, a damaged one *CorruptError, one
+// with a schema that this program does not make *ForeignError, and one that another
+// user could have written *trusted.Error.
+func Open(opts Options) (*DB, error) {
+	opts.setDefaults()
+	if opts.Dir == "" {
+		return nil, errors.New("open database: no data directory given")
+	}
+	for {
+		d, err := open(opts)
+		var unavailable *datafile.UnavailableError
+		if !errors.As(err, &unavailable) || !space.New(opts.Dir, opts.Reserve, opts.Quota, opts.Logger).Release() {
+			return d, err
+		}
+		// Try again with space from the reserve: SQLite needs some even to read.
+	}
+}
+
+func open(opts Options) (_ *DB, err error) {
+	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	if err := datafile.CheckTrusted(opts.Dir); err != nil {
+		return nil, err
+	}
+	owned, err := datafile.Lock(opts.Dir)
+	if err != nil {
+		return nil, err
+	}
+	d := &DB{
+		opts:     opts,
+		dir:      opts.Dir,
+		path:     filepath.Join(opts.Dir, datafile.FileName),
+		log:      opts.Logger,
+		clock:    opts.Clock,
+		lock:     owned,
+		queue:    make(chan *request, maxBatch),
+		pages:    newPageCounts(),
+		live:     newLiveKeys(),
+		declared: map[string][]*Index{},
+
+		checkpoint:     make(chan struct{}, 1),
+		logBound:       walLimit,
+		betweenCommits: make(chan func()),
+		stop:           make(chan struct{}),
+		writerDone:     make(chan struct{}),
+	}
+	d.diagnosis.path, d.diagnosis.log = d.path, d.log
+	d.metrics = newMetrics(d)
+	d.space = space.New(opts.Dir, opts.Reserve, opts.Quota, opts.Logger)
+	defer func() {
+		if err != nil {
+			err = d.translate(err)
+			d.closeReaders()
+			if d.mark != nil {
+				d.mark.Close()
+			}
+			owned.Close()
+		}
+	}()
+
+	if err := datafile.RemovePartials(opts.Dir); err != nil {
+		return nil, err
+	}
+	if err := datafile.CreatePrivate(d.path); err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	if err := datafile.CheckLog(d.path); err != nil {
+		return nil, err
+	}
+	if err := datafile.CheckSchema(context.Background(), d.path); err != nil {
+		return nil, datafile.NameFile(d.path, err)
+	}
+	writer, err := datafile.OpenWriter(d.path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			writer.Close()
+		}
+	}()
+	if err := d.prepareFile(writer); err != nil {
+		return nil, err
+	}
+	if err := d.openReaders(); err != nil {
+		return nil, err
+	}
+	d.feed = feed.New(d.revision.Load(), opts.FeedBytes, func(e *feed.Event) { since(d.metrics.lag, e.Published) })
+	d.replay = feed.NewReplay(opts.FeedBytes)
+
+	checkpointer, err := sqlite.Open(d.path)
+	if err != nil {
+		return nil, err
+	}
+	d.space.Begin()
+	d.wg.Add(3)
+	go d.commitLoop(writer)
+	go d.checkpointLoop(checkpointer)
+	go d.maintain()
+	d.wg.Go(func() {
+		if err := d.learnLiveKeys(context.Background()); err != nil && !errors.Is(err, ErrClosed) {
+			d.log.Error("which keys are there could not be read from the table: damage to their index may be noticed later", "file", d.path, "err", err)
+		}
+	})
+	return d, nil
+}
+
+// prepareFile migrates the schema, declares the views and reads where the
+// store stands.
+func (d *DB) prepareFile(c *sqlite.Conn) error {
+	if err := datafile.Migrate(c, d.path, datafile.Migrations); err != nil {
+		return err
+	}
+	if d.opts.MaxPageCount > 0 {
+		if err := c.Run(fmt.Sprintf("PRAGMA max_page_count=%d", d.opts.MaxPageCount)); err != nil {
+			return err
+		}
+	}
+	if err := datafile.DeclareViews(c, d.opts.Views); err != nil {
+		return err
+	}
+	if err := d.noticeLoss(c); err != nil {
+		return err
+	}
+	for name, dst := range map[string]*atomic.Int64{"revision": &d.revision, "compacted": &d.compacted} {
+		n, err := datafile.ReadMeta(c, d.path, name)
+		if err != nil {
+			return err
+		}
+		dst.Store(n)
+	}
+	d.mark.Set(d.revision.Load())
+	return nil
+}
+
+// noticeLoss opens the mark, and begins a new life if the database is behind it.
+func (d *DB) noticeLoss(c *sqlite.Conn) error {
+	have, err := datafile.ReadMeta(c, d.path, "revision")
+	if err != nil {
+		return err
+	}
+	var last int64
+	if d.mark, last, err = datafile.OpenMark(d.dir, d.log); err != nil || last <= have {
+		return err
+	}
+	rev, err := datafile.BeginLife(c, d.path, last, d.clock.Now())
+	if err != nil {
+		return err
+	}
+	d.log.Error("the database has lost commits: its log (-wal) was moved away or cut, or an older file was put in its place. "+
+		"If you have the log, stop the server and put it back; else restore a backup if that has more. Clients are told to start again",
+		"file", d.path, "lost", last-have, "from", have+1, "to", last, "goes on at", rev)
+	return nil
+}
+
+func (d *DB) openReaders() error {
+	d.readers = make(chan *sqlite.Conn, d.opts.Readers)
+	for range d.opts.Readers {
+		c, err := sqlite.Open(d.path, datafile.ReaderPragmas...)
+		if err != nil {
+			return err
+		}
+		d.readers <- c
+	}
+	return nil
+}
+
+// Close ends the writer after the commits under way, closes watchers and the
+// file, and gives the data directory up.
+func (d *DB) Close() error {
+	d.stopOnce.Do(func() {
+		close(d.stop)
+		d.feed.Close(ErrClosed)
+		d.wg.Wait()
+		d.closeReaders()
+		d.closeErr = errors.Join(d.closeErr, d.mark.Close(), d.lock.Close())
+	})
+	return d.closeErr
+}
+
+// closeReaders waits for every reader in use.
+func (d *DB) closeReaders() {
+	for range cap(d.readers) {
+		select {
+		case c := <-d.readers:
+			c.Close()
+		default:
+			if d.feed == nil { // Open failed half-way
+				return
+			}
+			(<-d.readers).Close()
+		}
+	}
+}
