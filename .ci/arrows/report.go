@@ -14,8 +14,8 @@ import (
 const fewArrows = 10
 
 // report prints a line for each package, and fails if one is beyond a limit that is not 0.
-func report(out io.Writer, rooms []*room, maxFiles, maxUpward int, verbose bool) error {
-	var beyond []string
+func report(out io.Writer, rooms []*room, bounds limits, verbose bool) error {
+	beyond := bounds.unknown(rooms)
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(table, "files\tlines\tarrows\tupward\tin circles\t package\n")
 	for _, r := range slices.SortedFunc(slices.Values(rooms), func(a, b *room) int { return cmp.Compare(a.path, b.path) }) {
@@ -23,11 +23,16 @@ func report(out io.Writer, rooms []*room, maxFiles, maxUpward int, verbose bool)
 		all, up := r.count(order)
 		share := percent(up, all)
 		fmt.Fprintf(table, "%d\t%d\t%d\t%d %%\t%d %%\t %s\n", len(r.files), r.lines, all, share, percent(r.circling(), all), r.path)
-		if maxFiles > 0 && len(r.files) > maxFiles {
-			beyond = append(beyond, fmt.Sprintf("%s has %d files, more than %d: which of them are a room of their own?", r.path, len(r.files), maxFiles))
+		if all < fewArrows {
+			share = 0
 		}
-		if maxUpward > 0 && all >= fewArrows && share > maxUpward {
-			beyond = append(beyond, fmt.Sprintf("%s: %d %% of the arrows between its files run up, more than %d: go run ./.ci/arrows -v %s", r.path, share, maxUpward, r.path))
+		for _, wrong := range []string{
+			bounds.check(r.path, "files", len(r.files), bounds.files, "which of them are a room of their own?"),
+			bounds.check(r.path, "upward", share, bounds.upward, "go run ./.ci/arrows -v "+r.path),
+		} {
+			if wrong != "" {
+				beyond = append(beyond, wrong)
+			}
 		}
 		if verbose {
 			if err := table.Flush(); err != nil {

@@ -106,7 +106,7 @@ func setUpLogging(w io.Writer, verbosity int) error {
 			return err
 		}
 	}
-	slog.SetDefault(slog.New(logHandler{slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}), verbosity == 0}))
+	slog.SetDefault(slog.New(cli.LogHandler{Handler: slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}), Quiet: verbosity == 0}))
 	return nil
 }
 

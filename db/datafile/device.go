@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"sync"
+
+	"github.com/mattn/go-sqlite3"
 )
 
 // SQLite reports some errors of a device (EIO, ENXIO, ERANGE) as damage to the file
@@ -68,5 +70,25 @@ func readLog(path string) error {
 func readToEnd(r io.Reader) error {
 	// Hides os.File's WriteTo, which may copy without reading.
 	_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{r}, make([]byte, 1<<20))
+	return err
+}
+
+// NameFile adds to an error of SQLite's the file and what to do.
+func NameFile(path string, err error) error {
+	var se sqlite3.Error
+	if !errors.As(err, &se) {
+		return err
+	}
+	switch se.Code {
+	case sqlite3.ErrIoErr:
+		return &UnavailableError{Reason: "the device that holds " + path + " fails", Err: err}
+	case sqlite3.ErrCantOpen, sqlite3.ErrReadonly:
+		return fmt.Errorf("%s: %w: SQLite has to write beside the file to read it: run as the directory's owner, or copy the directory to where you may write", path, se)
+	case sqlite3.ErrCorrupt, sqlite3.ErrNotADB:
+		if err := DeviceError(path, err); err != nil {
+			return err
+		}
+		return &CorruptError{Path: path, Detail: se.Error(), Err: err}
+	}
 	return err
 }

@@ -1,11 +1,8 @@
 package datafile
 
 import (
-	"errors"
 	"fmt"
 	"os"
-
-	"github.com/mattn/go-sqlite3"
 )
 
 // UnavailableError says that the operation failed for a reason outside the
@@ -50,26 +47,6 @@ type NewerSchemaError struct {
 func (e *NewerSchemaError) Error() string {
 	return fmt.Sprintf("database %s has schema version %d, this release knows up to %d: run the newer release, or restore a backup made by this one",
 		e.Path, e.Have, e.Known)
-}
-
-// NameFile adds to an error of SQLite's the file and what to do.
-func NameFile(path string, err error) error {
-	var se sqlite3.Error
-	if !errors.As(err, &se) {
-		return err
-	}
-	switch se.Code {
-	case sqlite3.ErrIoErr:
-		return &UnavailableError{Reason: "the device that holds " + path + " fails", Err: err}
-	case sqlite3.ErrCantOpen, sqlite3.ErrReadonly:
-		return fmt.Errorf("%s: %w: SQLite has to write beside the file to read it: run as the directory's owner, or copy the directory to where you may write", path, se)
-	case sqlite3.ErrCorrupt, sqlite3.ErrNotADB:
-		if err := DeviceError(path, err); err != nil {
-			return err
-		}
-		return &CorruptError{Path: path, Detail: se.Error(), Err: err}
-	}
-	return err
 }
 
 // WALVersion is the newest version of the file format, see https://sqlite.org/fileformat2.html#file_format_version_numbers.

@@ -12,10 +12,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/sqlite"
 )
 
-// FileName is the database's file in the data directory; SQLite keeps
-// "-wal" and "-shm" files beside it while it is open.
-const FileName = "tidewaiter.db"
-
 // The pragmas, with their reasons:
 //   - auto_vacuum before the first table, so that freed pages can be given back
 //     to the file system in steps (https://sqlite.org/pragma.html#pragma_auto_vacuum),

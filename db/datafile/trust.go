@@ -10,6 +10,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/trusted"
 )
 
+// FileName is the database's file in the data directory; SQLite keeps
+// "-wal" and "-shm" files beside it while it is open.
+const FileName = "tidewaiter.db"
+
 // ownFiles are the names of the files that this package keeps in a data directory.
 var ownFiles = []string{lockName, markName, FileName, FileName + "-wal", FileName + "-shm", FileName + "-journal"}
 

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"context"
@@ -6,11 +6,11 @@ import (
 	"regexp"
 )
 
-// logHandler leaves out of the log where in the code of others a line comes from. Without a verbosity it leaves out what their
+// LogHandler leaves out of the log where in the code of others a line comes from. If Quiet, it leaves out what their
 // watches say of themselves: those who use a watch log what somebody must act on.
-type logHandler struct {
+type LogHandler struct {
 	slog.Handler
-	quiet bool
+	Quiet bool
 }
 
 // reflector is the attribute of client-go's lines about watches: a path of its source.
@@ -20,7 +20,7 @@ const reflector = "reflector"
 var place = regexp.MustCompile(`\S*k8s\.io/\S+\.go:\d+(: )?`)
 
 // Handle is part of slog.Handler.
-func (h logHandler) Handle(ctx context.Context, r slog.Record) error {
+func (h LogHandler) Handle(ctx context.Context, r slog.Record) error {
 	isWatch := false
 	clean := slog.NewRecord(r.Time, r.Level, place.ReplaceAllString(r.Message, ""), r.PC)
 	r.Attrs(func(a slog.Attr) bool {
@@ -34,7 +34,7 @@ func (h logHandler) Handle(ctx context.Context, r slog.Record) error {
 		clean.AddAttrs(a)
 		return true
 	})
-	if isWatch && h.quiet {
+	if isWatch && h.Quiet {
 		return nil
 	}
 	return h.Handler.Handle(ctx, clean)
@@ -48,11 +48,11 @@ func textOf(v slog.Value) (string, bool) {
 }
 
 // WithAttrs is part of slog.Handler.
-func (h logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return logHandler{h.Handler.WithAttrs(attrs), h.quiet}
+func (h LogHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return LogHandler{h.Handler.WithAttrs(attrs), h.Quiet}
 }
 
 // WithGroup is part of slog.Handler.
-func (h logHandler) WithGroup(name string) slog.Handler {
-	return logHandler{h.Handler.WithGroup(name), h.quiet}
+func (h LogHandler) WithGroup(name string) slog.Handler {
+	return LogHandler{h.Handler.WithGroup(name), h.Quiet}
 }
