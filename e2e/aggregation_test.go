@@ -25,7 +25,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/e2e/registry"
 )
 
-// inCluster is a Tidewaiter that is part of a cluster, installed as docs/reference/cluster.md says. No kubelet runs its pod: it runs
+// inCluster is a Tidewaiter that is part of a cluster, installed as docs/start/kubectl.md says. No kubelet runs its pod: it runs
 // here with the arguments of its StatefulSet and the rights of its service account, and the Service leads to it by a name.
 type inCluster struct {
 	*harness.Server
@@ -42,7 +42,7 @@ func install(t testing.TB, c *harness.Cluster, config string) *inCluster {
 	return s
 }
 
-// documented runs the block of docs/reference/cluster.md in which a command is, in a folder that has deploy; a command of kubectl again
+// documented runs the block of docs/start/kubectl.md in which a command is, in a folder that has deploy; a command of kubectl again
 // until the cluster knows what was just installed. What needs a kubelet or a registry is left out. When the chart or
 // deploy/kustomize is installed, the server is started.
 func (s *inCluster) documented(t testing.TB, command string) {

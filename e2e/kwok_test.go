@@ -25,7 +25,7 @@ import (
 
 var kwokPods = flag.Int("kwok-pods", 1000, "pods of TestPodsOfClusters, three images for each 50 of them; docs/design/performance.md has the figures of 5000")
 
-// followed is a cluster that Tidewaiter follows, with the rights that docs/reference/cluster.md gives it.
+// followed is a cluster that Tidewaiter follows, with the rights that docs/tasks/cluster.md gives it.
 type followed struct {
 	*harness.Cluster
 	name   string

@@ -48,6 +48,24 @@ func TestAccessDocument(t *testing.T) {
 	runDocument(t, filepath.Join("docs", "reference", "access.md"), run)
 }
 
+// What docs/tasks/access.md shows is what happens, in the folder of a data directory. A new token counts within a second, so kubectl
+// asks again until it does.
+func TestAccessTask(t *testing.T) {
+	s := harness.StartServer(t)
+	run := &session{dir: filepath.Dir(s.DataDir), bin: t.TempDir(), registry: &registry.Registry{Host: strings.TrimPrefix(s.URL, "https://")}, shown: "tidewaiter.example.com:6443"}
+	run.env = []string{"PATH=" + run.bin + string(os.PathListSeparator) + os.Getenv("PATH"), "HOME=" + t.TempDir(), "KUBECONFIG=" + s.Kubeconfig}
+	must(t, os.Symlink(s.DataDir, filepath.Join(run.dir, "tidewaiter-data")))
+	run.install(t, "kubectl", fmt.Sprintf(`#!/bin/bash
+for _ in {1..100}; do
+	said=$(%s "$@" 2>&1); code=$?
+	[[ $code = 0 || "$*" != *" auth can-i "* ]] && break
+done
+echo "$said"
+exit $code
+`, harness.Tool(t, "kubectl")))
+	runDocument(t, filepath.Join("docs", "tasks", "access.md"), run)
+}
+
 // What docs/reference/signatures.md shows is what happens, with the real cosign and the first of its policies as demo.yaml; its examples
 // without output are answered, too.
 func TestSignaturesDocument(t *testing.T) {

@@ -71,7 +71,7 @@ func (k workloadKind) needing(t testing.TB, image string) string {
 
 // What makes pods in a cluster that is followed, and runs none, needs its images: neither tidewaiter prune nor oc deletes them, in
 // the API or in the registry. What nothing needs goes. While workloads may not be listed, or the cluster hangs, nothing goes. The
-// cluster is kube-apiserver, and the credential has the rights that docs/reference/cluster.md gives it.
+// cluster is kube-apiserver, and the credential has the rights that docs/tasks/cluster.md gives it.
 func TestPruningKeepsWhatWorkloadsNeed(t *testing.T) {
 	t.Parallel()
 	cluster := harness.StartAPIServer(t)
@@ -204,16 +204,19 @@ func eventuallyFails(t *testing.T, s *harness.Server, says string, args ...strin
 	})
 }
 
-// documentedBlock is the block of docs/reference/cluster.md in which a text is.
+// documentedBlock is the block of docs/start/kubectl.md or docs/tasks/cluster.md in which a text is.
 func documentedBlock(t testing.TB, part string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(filepath.Dir(harness.ModuleDir(t)), "docs", "reference", "cluster.md"))
-	must(t, err)
-	before, after, found := strings.Cut(string(text), part)
-	start := strings.LastIndex(before, "```shell\n")
-	if !found || start < 0 {
-		t.Fatalf("docs/reference/cluster.md has no block with %q", part)
+	for _, name := range []string{"start/kubectl.md", "tasks/cluster.md"} {
+		text, err := os.ReadFile(filepath.Join(filepath.Dir(harness.ModuleDir(t)), "docs", name))
+		must(t, err)
+		before, after, found := strings.Cut(string(text), part)
+		start := strings.LastIndex(before, "```shell\n")
+		if found && start >= 0 {
+			block, _, _ := strings.Cut(before[start+len("```shell\n"):]+part+after, "```")
+			return block
+		}
 	}
-	block, _, _ := strings.Cut(before[start+len("```shell\n"):]+part+after, "```")
-	return block
+	t.Fatalf("no document has a block with %q", part)
+	return ""
 }

@@ -60,7 +60,7 @@ When the server is ready one line on standard output says where.`,
   tidewaiter serve --bind-address 0.0.0.0 --advertise-url https://tidewaiter.example.com:6443 \
     --tls-cert-file tls.crt --tls-private-key-file tls.key
 
-  # As an API server of the cluster that this is a pod of; docs/reference/cluster.md installs it
+  # As an API server of the cluster that this is a pod of; docs/start/kubectl.md installs it
   tidewaiter serve --bind-address 0.0.0.0 --cluster
 
   # With a backup every six hours, those of two weeks kept

@@ -116,7 +116,7 @@ func (r *release) labels() map[string]string {
 		"org.opencontainers.image.description":   "What is in these images, who signed them, where do they run? A companion to container registries.",
 		"org.opencontainers.image.url":           "https://github.com/tidewaiter/tidewaiter",
 		"org.opencontainers.image.source":        "https://github.com/tidewaiter/tidewaiter",
-		"org.opencontainers.image.documentation": "https://github.com/tidewaiter/tidewaiter/blob/main/docs/reference/cluster.md",
+		"org.opencontainers.image.documentation": "https://github.com/tidewaiter/tidewaiter/blob/main/docs/README.md",
 		"org.opencontainers.image.licenses":      "Apache-2.0",
 		"org.opencontainers.image.version":       r.version,
 		"org.opencontainers.image.created":       r.created.Format(time.RFC3339),

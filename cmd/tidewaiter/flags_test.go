@@ -1,0 +1,143 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+var writeFlags = flag.String("write-flags", "", "file to write the reference of all flags to")
+
+const flagsDocument = "../../docs/reference/flags.md"
+
+// TestFlagsDocument: docs/reference/flags.md has the flags that the program has. To write it anew:
+//
+//	go test ./cmd/tidewaiter -run TestFlagsDocument -write-flags ../../docs/reference/flags.md
+func TestFlagsDocument(t *testing.T) {
+	t.Parallel()
+	want := flagsReference(newRootCommand())
+	if *writeFlags != "" {
+		if err := os.WriteFile(*writeFlags, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	got, err := os.ReadFile(flagsDocument)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != want {
+		t.Errorf("%s is not up to date; run: go test ./cmd/tidewaiter -run TestFlagsDocument -write-flags %s", flagsDocument, flagsDocument)
+	}
+}
+
+// flagGroups are the groups of the flags of serve, each with the beginnings of its flags' names.
+// A flag goes to the first group that has it.
+var flagGroups = []struct {
+	title    string
+	prefixes []string
+	upstream bool // kube-apiserver's, and documented there
+}{
+	{"Audit", []string{"audit-"}, true},
+	{"Authentication and authorization", []string{"anonymous-auth", "api-audiences", "authentication-", "authorization-", "client-ca-file", "oidc-", "service-account-"}, true},
+	{"Address and certificate", []string{"advertise-url", "bind-address", "secure-port", "tls-"}, false},
+	{"Inside a cluster", []string{"cluster"}, false},
+	{"Data", []string{"backup-", "data-dir", "history", "quota-", "event-ttl"}, false},
+	{"Bounds", []string{"max-"}, false},
+	{"Other", []string{""}, false},
+}
+
+// flagsReference is the document: a section for each verb, a table for each group.
+func flagsReference(root *cobra.Command) string {
+	var b strings.Builder
+	b.WriteString("# Flags\n\n<!-- Written by TestFlagsDocument in cmd/tidewaiter. -->\n\n`tidewaiter VERB --help` shows the same, with examples.\n")
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		if cmd.Hidden {
+			return
+		}
+		if cmd.Runnable() && (cmd.HasLocalFlags() || !cmd.HasSubCommands()) {
+			fmt.Fprintf(&b, "\n## %s\n\n%s.\n", cmd.CommandPath(), strings.TrimSuffix(cmd.Short, "."))
+			flags := visibleFlags(cmd)
+			if cmd.Name() == "serve" {
+				writeGroups(&b, flags)
+			} else {
+				writeTable(&b, flags)
+			}
+		}
+		for _, c := range cmd.Commands() {
+			walk(c)
+		}
+	}
+	walk(root)
+	return b.String()
+}
+
+func visibleFlags(cmd *cobra.Command) []*pflag.Flag {
+	var flags []*pflag.Flag
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden && f.Deprecated == "" && f.Name != "help" {
+			flags = append(flags, f)
+		}
+	})
+	return flags
+}
+
+func writeGroups(b *strings.Builder, flags []*pflag.Flag) {
+	for _, group := range flagGroups {
+		var of []*pflag.Flag
+		flags = slices.DeleteFunc(flags, func(f *pflag.Flag) bool {
+			in := slices.ContainsFunc(group.prefixes, func(prefix string) bool { return strings.HasPrefix(f.Name, prefix) })
+			if in {
+				of = append(of, f)
+			}
+			return in
+		})
+		if len(of) == 0 {
+			continue
+		}
+		fmt.Fprintf(b, "\n### %s\n", group.title)
+		if !group.upstream {
+			writeTable(b, of)
+			continue
+		}
+		b.WriteString("\nThese are [kube-apiserver's](https://kubernetes.io/docs/reference/command-line-tools-reference/kube-apiserver/), with its meaning: ")
+		for i, f := range of {
+			if i > 0 {
+				b.WriteString(", ")
+			}
+			fmt.Fprintf(b, "`--%s`", f.Name)
+		}
+		b.WriteString(".\n")
+	}
+}
+
+func writeTable(b *strings.Builder, flags []*pflag.Flag) {
+	if len(flags) == 0 {
+		return
+	}
+	b.WriteString("\n| Flag | Default | |\n|---|---|---|\n")
+	for _, f := range flags {
+		name := "--" + f.Name
+		if f.Shorthand != "" && f.Shorthand != f.Name {
+			name = "-" + f.Shorthand + ", " + name
+		} else if f.Shorthand != "" {
+			name = "-" + f.Shorthand
+		}
+		value := f.DefValue
+		if value == "[]" {
+			value = ""
+		}
+		if value != "" {
+			value = "`" + value + "`"
+		}
+		_, usage := pflag.UnquoteUsage(f)
+		fmt.Fprintf(b, "| `%s` | %s | %s |\n", name, value, strings.ReplaceAll(usage, "|", `\|`))
+	}
+}
