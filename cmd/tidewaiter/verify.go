@@ -63,8 +63,10 @@ registry could not be read.
 
 With --all, a running server judges all its images again by the policies in force.
 That happens by itself when policies change or time passes an expiry; this does
-it now and shows how far it has come. The exit code is 0 when all were judged, 2
-when not.`,
+it now and shows how far it has come. With --policy, too, the signatures that the
+server has are judged by that policy here, and nothing is changed there: so you see
+what a policy would say before you apply it. Counted are the verdicts of images in
+each repository that they are in. The exit code is 0 when all were judged, 2 when not.`,
 		Example: `  # By the policies of the server
   tidewaiter verify registry.example.com/team/app:v1
 
@@ -77,7 +79,8 @@ when not.`,
   # Judge all images of the server of ./tidewaiter-data again
   tidewaiter verify --all
 
-  # The same while no server runs
+  # What would the images of the server be by other policies? Nothing is stored.
+  # While no server runs, the images of the directory are judged by them
   tidewaiter verify --all --policy policies/`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {

@@ -7,16 +7,22 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	imagev1 "github.com/openshift/api/image/v1"
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/bulk"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	tidewaiterserver "github.com/tidewaiter/tidewaiter/cmd/internal/server"
+	"github.com/tidewaiter/tidewaiter/coreapi/pages"
 	"github.com/tidewaiter/tidewaiter/db/datafile"
+	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/reverify"
 	"github.com/tidewaiter/tidewaiter/web/admin"
 )
@@ -24,16 +30,16 @@ import (
 // pollInterval is the time between two requests for a server's progress.
 const pollInterval = 200 * time.Millisecond
 
-// sweep has a server judge all its images again. If no server holds the data directory
-// and there are policies, it judges those of the directory.
+// sweep has a server judge all its images again. With policies it judges what a server has by them, and changes nothing there;
+// if no server holds the data directory, it judges the images of the directory.
 func (o *verifyOptions) sweep(cmd *cobra.Command) error {
 	if o.policy != "" {
-		_, found, err := o.server(cmd)
+		server, found, err := o.server(cmd)
 		switch {
 		case err != nil:
 			return err
 		case found:
-			return cli.Misuse(errors.New("a server judges by the policies it was started with, not by --policy"), "tidewaiter verify --all")
+			return o.tryPolicies(cmd, server)
 		}
 		return o.sweepDirectory(cmd)
 	}
@@ -48,6 +54,54 @@ func (o *verifyOptions) sweep(cmd *cobra.Command) error {
 	return o.follow(cmd, server.destination(), asked.Sweep, func(ctx context.Context) (reverify.Progress, error) {
 		return askVerification(ctx, client.Get())
 	})
+}
+
+// triedPage is how many Images are in memory at a time while policies are tried. An Image has up to 12 MiB, usually some 20 KiB.
+const triedPage = 10
+
+// tryPolicies judges the signatures that a server has by the policies of --policy, which it does not learn of.
+func (o *verifyOptions) tryPolicies(cmd *cobra.Command, server apiTarget) error {
+	set, err := tidewaiterserver.LoadPolicies(o.policy)
+	if err != nil {
+		return err
+	}
+	client, err := tidewaiterserver.NewImageClient(server.Config)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "judging by %s what %s has; nothing is changed there\n", o.policy, server)
+	ctx, now, p := cmd.Context(), time.Now(), reverify.Progress{Verified: map[string]int64{}, Verdicts: map[string]int64{}}
+	line := bulk.NewProgress(cmd.ErrOrStderr())
+	defer line.End()
+	err = pages.Each(ctx, metav1.ListOptions{Limit: triedPage}, client.List, func(list *imagev1.ImageList) error {
+		for i := range list.Items {
+			image := &list.Items[i]
+			before := slices.Sorted(slices.Values(signatures.Everywhere(image)))
+			signatures.VerifyImage(image, set, now, func(string) ([]*imagev1.Image, error) {
+				above, err := client.List(ctx, metav1.ListOptions{Limit: triedPage, FieldSelector: fields.OneTermEqualSelector("lists", image.Name).String()})
+				if err == nil && above.Continue != "" {
+					err = fmt.Errorf("more than %d indexes list it", triedPage)
+				}
+				if err != nil {
+					return nil, err
+				}
+				indexes := make([]*imagev1.Image, len(above.Items))
+				for i := range above.Items {
+					indexes[i] = &above.Items[i]
+					signatures.VerifyImage(indexes[i], set, now, nil)
+				}
+				return indexes, nil
+			})
+			p.Count(image, !slices.Equal(before, slices.Sorted(slices.Values(signatures.Everywhere(image)))))
+		}
+		line.Show(fmt.Sprintf("%d images judged", p.Examined))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	line.End()
+	return o.finish(cmd, server.destination(), p)
 }
 
 func (o *verifyOptions) sweepDirectory(cmd *cobra.Command) error {
@@ -109,10 +163,19 @@ func (o *verifyOptions) finish(cmd *cobra.Command, destination string, p reverif
 		}
 	} else {
 		var counts []string
+		all := int64(0)
 		for _, verdict := range knownVerdicts {
-			counts = append(counts, fmt.Sprintf("%d %s", p.Verified[verdict], verdict))
+			counts = append(counts, fmt.Sprintf("%d %s", p.Verdicts[verdict], verdict))
+			all += p.Verdicts[verdict]
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%d images: %s; %d verdicts changed\n", p.Examined, strings.Join(counts, ", "), p.Changed)
+		images, changed := fmt.Sprintf("%d images", p.Examined), "verdicts changed"
+		if all != p.Examined {
+			images += fmt.Sprintf(", %d verdicts in their repositories", all)
+		}
+		if o.policy != "" && p.Sweep == 0 {
+			changed = "images have others on the server"
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s; %d %s\n", images, strings.Join(counts, ", "), p.Changed, changed)
 	}
 	if p.Error != "" {
 		return errors.New(p.Error)

@@ -93,7 +93,7 @@ func (s *Sweeper) follow(ctx context.Context) error {
 		}
 		image, err := s.images.Get(ctx, digest, metav1.GetOptions{})
 		if err == nil {
-			before, _, _ := signatures.Summary(image)
+			before := image
 			var changed bool
 			image, changed, err = s.update(ctx, image, func(image *imagev1.Image) bool { return repositories == nil || !isVerified(image, repositories) })
 			if changed {
@@ -108,15 +108,23 @@ func (s *Sweeper) follow(ctx context.Context) error {
 
 // followed corrects the count for an image that has followed its index. The sweep under way may have counted the
 // image's former verdict.
-func (s *Sweeper) followed(before string, image *imagev1.Image) {
+func (s *Sweeper) followed(before, image *imagev1.Image) {
+	former, _, _ := signatures.Summary(before)
 	verified, _, _ := signatures.Summary(image)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.progress.Running && s.progress.Verified[before] > 0 {
-		s.progress.Verified[before]--
-		s.progress.Verified[verified]++
-		s.progress.Changed++
+	if !s.progress.Running || s.progress.Verified[former] == 0 {
+		return
 	}
+	s.progress.Verified[former]--
+	s.progress.Verified[verified]++
+	for _, verdict := range signatures.Everywhere(before) {
+		s.progress.Verdicts[verdict]--
+	}
+	for _, verdict := range signatures.Everywhere(image) {
+		s.progress.Verdicts[verdict]++
+	}
+	s.progress.Changed++
 }
 
 // isVerified tells whether an image is verified in those of repositories that it is in.

@@ -81,8 +81,23 @@ type Progress struct {
 	Unreadable int64 `json:"unreadable,omitempty"`
 	// Verified counts the Images examined by their verdict: True, ByIndex, False, Unknown, Unsigned, NoPolicy.
 	Verified map[string]int64 `json:"verified"`
+	// Verdicts counts their verdicts in each repository that they are in: Verified has only the worst of an Image's.
+	Verdicts map[string]int64 `json:"verdicts"`
 	// Error is why the sweep could not go on.
 	Error string `json:"error,omitempty"`
+}
+
+// Count counts an Image that was examined, with the verdicts that it has.
+func (p *Progress) Count(image *imagev1.Image, changed bool) {
+	verified, _, _ := signatures.Summary(image)
+	p.Examined++
+	p.Verified[verified]++
+	for _, verdict := range signatures.Everywhere(image) {
+		p.Verdicts[verdict]++
+	}
+	if changed {
+		p.Changed++
+	}
 }
 
 // Sweeper keeps verdicts up to date. New makes one.
@@ -141,10 +156,7 @@ func (s *Sweeper) Progress() Progress {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.progress
-	p.Verified = make(map[string]int64, len(s.progress.Verified))
-	for k, v := range s.progress.Verified {
-		p.Verified[k] = v
-	}
+	p.Verified, p.Verdicts = maps.Clone(p.Verified), maps.Clone(p.Verdicts)
 	return p
 }
 
@@ -205,7 +217,7 @@ func (s *Sweeper) Sweep(ctx context.Context, everything bool) error {
 	everything, s.everything = everything || s.everything, false
 	asked := s.asked
 	s.asked = false
-	s.progress = Progress{Sweep: s.progress.Sweep + 1, Running: true, Verified: map[string]int64{}}
+	s.progress = Progress{Sweep: s.progress.Sweep + 1, Running: true, Verified: map[string]int64{}, Verdicts: map[string]int64{}}
 	s.next = time.Time{}
 	s.mu.Unlock()
 
@@ -346,11 +358,8 @@ func (s *Sweeper) examine(ctx context.Context, image *imagev1.Image, everything 
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.progress.Examined++
-	s.progress.Verified[verified]++
+	s.progress.Count(image, result == resultChanged)
 	switch result {
-	case resultChanged:
-		s.progress.Changed++
 	case resultFailed:
 		s.progress.Failed++
 	}
