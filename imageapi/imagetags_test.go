@@ -287,13 +287,23 @@ func TestTagTable(t *testing.T) {
 	if got := row(tag); got[1] != "<unknown>" || got[2] != "<unknown>" || got[3] != "<none>" {
 		t.Errorf("before anybody has looked: %v", got)
 	}
-	tags.Lead(tag, s.ref, digestOf(1), metav1.Now())
+	if got := row(tag)[4]; got != "never" {
+		t.Errorf("never checked: %v", got)
+	}
+	tags.Lead(tag, s.ref, digestOf(1), metav1.NewTime(time.Now().Add(-3*time.Hour)))
+	if got := row(tag)[4]; got != "ok, 3h ago" {
+		t.Errorf("checked long ago: %v", got)
+	}
+	tags.Confirm(tag, time.Now().Add(-2*time.Hour))
+	if got := row(tag)[4]; got != "ok, 120m ago" {
+		t.Errorf("confirmed since: %v", got)
+	}
 	tags.Lead(tag, s.ref, "", metav1.Now())
-	if got := row(tag); got[1] != "<deleted>" || got[3] != "sha256:000000000000" || got[4] != "ok" || got[5] != s.ref.String() {
+	if got := row(tag); got[1] != "<deleted>" || got[3] != "sha256:000000000000" || got[4] != "ok, 0s ago" || got[5] != s.ref.String() {
 		t.Errorf("deleted: %v", got)
 	}
 	tags.Fail(tag, "Unreachable", "no route", metav1.NewTime(time.Now().Add(-time.Hour)))
-	if got := row(tag)[4]; got != "Unreachable for 60m" {
+	if got := row(tag)[4]; got != "Unreachable for 60m, before: ok, 0s ago" {
 		t.Errorf("unreachable: %v", got)
 	}
 }

@@ -13,6 +13,9 @@ import (
 // Live is the policies in force in a running server, and a clock. The policies are a Set that can be replaced while
 // others use it. The image API asks Live for verdicts (it is its Verifier). NewLive makes one.
 type Live struct {
+	// Written, if set before the first verdict, is told of each Image that is covered, by which policies it was judged.
+	Written func(image *imagev1.Image, set *policy.Set)
+
 	clock clock.PassiveClock
 	set   atomic.Pointer[policy.Set]
 }
@@ -33,7 +36,10 @@ func (l *Live) Replace(set *policy.Set) { l.set.Store(set) }
 
 // Verify is VerifyImage by the policies in force, now.
 func (l *Live) Verify(_ context.Context, image *imagev1.Image, indexes func(repository string) ([]*imagev1.Image, error)) (covered bool) {
-	_, covered = VerifyImage(image, l.Set(), l.clock.Now(), indexes)
+	set := l.Set()
+	if _, covered = VerifyImage(image, set, l.clock.Now(), indexes); covered && l.Written != nil {
+		l.Written(image, set)
+	}
 	return covered
 }
 

@@ -645,3 +645,30 @@ func TestPoliciesOfNamespaces(t *testing.T) {
 	awaitSelected("verdicts=True@"+repository+"#shop", 0)
 	awaitSelected("verdicts=False@"+repository+"#bank", n)
 }
+
+// A policy that covers nothing is not said to do so once an image has come that it covers, though nobody asks for a sweep.
+func TestPolicyCountsWhatComes(t *testing.T) {
+	t.Parallel()
+	config := serve(t)
+	client := policiesOf(t, config)
+	images, err := imageclient.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client.create(keyPolicy("waits", signaturestest.NewKey(t, signaturestest.P256)))
+	client.await("waits", "covering nothing", func(o *unstructured.Unstructured) bool {
+		return condition(o, policyapi.ConditionCoversImages) == "False NoImages: no image"
+	})
+	raw := fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"manifests":[]}`, imageIndex)
+	for i, name := range []string{"registry.example.com/team/app", "registry.example.com/team/other"} {
+		manifested := strings.Replace(raw, "[]", fmt.Sprintf(`[],"annotations":{"n":"%d"}`, i), 1)
+		image := &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: manifest.Digest([]byte(manifested))}, DockerImageManifest: manifested}
+		image.DockerImageReference = name + "@" + image.Name
+		if _, err := images.Create(t.Context(), image, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	client.await("waits", "covering what came", func(o *unstructured.Unstructured) bool {
+		return strings.HasPrefix(condition(o, policyapi.ConditionCoversImages), "True ImagesFound: ")
+	})
+}

@@ -62,9 +62,11 @@ type fault struct{ reason, message string }
 var errNotLoaded = errors.New("the policies that are API objects are still being read")
 
 // NewKeeper makes a Keeper of live, whose Set holds the policies of files, nil if there are none. Each time that other
-// policies come into force, changed is called; it must not wait.
+// policies come into force, or what they cover has to be counted anew, changed is called; it must not wait.
 func NewKeeper(live *signatures.Live, c clock.WithTicker, changed func()) *Keeper {
-	return &Keeper{live: live, files: live.Set(), clock: c, changed: changed, wake: make(chan struct{}, 1), ready: make(chan struct{}), loaded: errNotLoaded}
+	k := &Keeper{live: live, files: live.Set(), clock: c, changed: changed, wake: make(chan struct{}, 1), ready: make(chan struct{}), loaded: errNotLoaded}
+	live.Written = k.Written
+	return k
 }
 
 // Load reads the objects and puts their policies in force, beside those of files. A file's policy goes before an object of

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 
@@ -63,7 +64,13 @@ type tally struct {
 	hash     string                            // of the set that covered is about
 	covered  map[types.NamespacedName]coverage // nil before the first sweep has ended
 	hashSeed maphash.Seed
+	// came has policies that cover an image that was written while no image was known that they cover, each with how many
+	// sweeps may end without having met one. A sweep may be past the image, or the write may fail.
+	came map[types.NamespacedName]int
 }
+
+// sweepsFor is how many sweeps look for an image that was written.
+const sweepsFor = 2
 
 type coverage struct{ images, repositories int }
 
@@ -114,6 +121,35 @@ func (k *Keeper) Count(image *imagev1.Image) {
 	}
 }
 
+// Written is told of an Image that is being written. Policies that seemed to cover nothing, and cover it, are counted again.
+func (k *Keeper) Written(image *imagev1.Image, set *policy.Set) {
+	k.mu.Lock()
+	all := k.tally.covered
+	known := all != nil && k.tally.set == nil && !slices.ContainsFunc(set.Policies(), func(p *policy.Policy) bool { return all[p.Key()].images == 0 })
+	k.mu.Unlock()
+	if known {
+		return
+	}
+	covering := signatures.Covering(image, set)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	t, found := &k.tally, false
+	for _, policies := range covering {
+		for _, p := range policies {
+			if t.covered[p.Key()].images == 0 && t.came[p.Key()] == 0 {
+				if t.came == nil {
+					t.came = map[types.NamespacedName]int{}
+				}
+				t.came[p.Key()], found = sweepsFor, true
+			}
+		}
+	}
+	if found {
+		k.changed()
+		k.awake()
+	}
+}
+
 // End ends the count, as the sweep ends. The count is dropped if it is incomplete, or about other policies than those in
 // force now.
 func (k *Keeper) End(err error) {
@@ -122,6 +158,14 @@ func (k *Keeper) End(err error) {
 	t := &k.tally
 	if hash := t.set.Hash(); err == nil && hash == k.live.Set().Hash() {
 		t.hash, t.covered, t.empty = hash, t.now, t.images == 0
+		for key := range t.came {
+			if t.came[key]--; t.covered[key].images > 0 || t.came[key] == 0 {
+				delete(t.came, key)
+			}
+		}
+		if len(t.came) > 0 {
+			k.changed()
+		}
 	}
 	t.set, t.counted, t.now = nil, nil, nil
 	k.awake()
@@ -141,7 +185,7 @@ func (k *Keeper) show(ctx context.Context, logged map[types.NamespacedName]strin
 		}
 	}
 	k.mu.Lock()
-	faults, covered, empty := k.faults, k.tally.covered, k.tally.empty
+	faults, covered, empty, came := k.faults, k.tally.covered, k.tally.empty, maps.Clone(k.tally.came)
 	if k.tally.hash != set.Hash() {
 		covered = nil
 	}
@@ -152,7 +196,7 @@ func (k *Keeper) show(ctx context.Context, logged map[types.NamespacedName]strin
 		if c, ok := o.(*ClusterImagePolicy); ok {
 			m.see(c)
 		}
-		if want := k.conditions(o, set, policies[keyOf(o)], faults[keyOf(o)], covered); !apiequality.Semantic.DeepEqual(want, o.status().Conditions) {
+		if want := k.conditions(o, set, policies[keyOf(o)], faults[keyOf(o)], covered, came[keyOf(o)] > 0); !apiequality.Semantic.DeepEqual(want, o.status().Conditions) {
 			stale[keyOf(o)] = want
 		}
 	}); err != nil {
@@ -169,8 +213,8 @@ func (k *Keeper) show(ctx context.Context, logged map[types.NamespacedName]strin
 }
 
 // conditions returns the conditions that an object should have. p is the policy in force under its name. covered is nil
-// until policies were counted.
-func (k *Keeper) conditions(o object, set *policy.Set, p *policy.Policy, f fault, covered map[types.NamespacedName]coverage) []metav1.Condition {
+// until policies were counted. came says that images came that the count has not.
+func (k *Keeper) conditions(o object, set *policy.Set, p *policy.Policy, f fault, covered map[types.NamespacedName]coverage, came bool) []metav1.Condition {
 	conditions := slices.Clone(o.status().Conditions)
 	say := func(kind string, status metav1.ConditionStatus, reason, message string) {
 		meta.SetStatusCondition(&conditions, metav1.Condition{
@@ -197,9 +241,9 @@ func (k *Keeper) conditions(o object, set *policy.Set, p *policy.Policy, f fault
 	switch before := meta.FindStatusCondition(conditions, ConditionCoversImages); {
 	case covered[keyOf(o)].images > 0:
 		say(ConditionCoversImages, metav1.ConditionTrue, ReasonImagesFound, covered[keyOf(o)].String())
-	case covered != nil:
+	case covered != nil && !came:
 		say(ConditionCoversImages, metav1.ConditionFalse, ReasonNoImages, "no image")
-	case before == nil || before.ObservedGeneration != o.GetGeneration():
+	case before == nil || before.ObservedGeneration != o.GetGeneration() || before.Status == metav1.ConditionFalse:
 		say(ConditionCoversImages, metav1.ConditionUnknown, ReasonCounting, "being counted")
 	}
 	return conditions

@@ -40,7 +40,9 @@ func row(p object) []any {
 	}
 	covers := none
 	if c := meta.FindStatusCondition(p.status().Conditions, ConditionCoversImages); c != nil {
-		covers = c.Message
+		if covers = c.Message; c.Status == metav1.ConditionUnknown {
+			covers = "unknown: " + covers
+		}
 	}
 	identity := "MatchRepoDigestOrExact"
 	if p.spec().Policy.SignedIdentity != nil {

@@ -19,7 +19,7 @@ var tagColumns = []metav1.TableColumnDefinition{
 	{Name: "Image", Type: "string", Description: "What the tag leads to, shortened: <deleted> when the registry no longer has it, <unknown> when nobody could ask yet."},
 	{Name: "Since", Type: "string", Description: "Time since it was seen to lead there."},
 	{Name: "Before", Type: "string", Description: "What the tag led to before."},
-	{Name: "Checked", Type: "string", Description: "ok, or why the last look at the tag failed, and since when looks have failed."},
+	{Name: "Checked", Type: "string", Description: "How long ago the registry last confirmed this; before that, why looks have failed since, and for how long."},
 	{Name: "Reference", Type: "string", Priority: 1, Description: "The reference in the registry that the tag follows."},
 	{Name: "By", Type: "string", Priority: 1, Description: "Who recorded it."},
 	{Name: "History", Type: "integer", Priority: 1, Description: "How many images the tag is known to have led to, deletions counted; at most 100."},
@@ -29,7 +29,7 @@ var tagColumns = []metav1.TableColumnDefinition{
 var tagTable = table.Of[*imagev1.ImageTag]{Columns: tagColumns, Rows: func(tag *imagev1.ImageTag) [][]any { return [][]any{tagCells(tag)} }}
 
 func tagCells(tag *imagev1.ImageTag) []any {
-	image, since, before, checked, followed, by, history := table.Unknown, table.Unknown, table.None, "ok", table.None, table.None, 0
+	image, since, before, checked, followed, by, history := table.Unknown, table.Unknown, table.None, "never", table.None, table.None, 0
 	if now, known := tags.Now(tag); known {
 		items := tag.Status.Items
 		image, since, history = shortImage(now), metatable.ConvertToHumanReadableDateType(items[0].Created), len(items)
@@ -37,8 +37,11 @@ func tagCells(tag *imagev1.ImageTag) []any {
 			before = shortImage(items[1].Image)
 		}
 	}
+	if at := tags.Checked(tag); at != nil {
+		checked = "ok, " + metatable.ConvertToHumanReadableDateType(*at) + " ago"
+	}
 	if c := tags.Failure(tag); c != nil {
-		checked = c.Reason + " for " + metatable.ConvertToHumanReadableDateType(c.LastTransitionTime)
+		checked = c.Reason + " for " + metatable.ConvertToHumanReadableDateType(c.LastTransitionTime) + ", before: " + checked
 	}
 	if ref, ok := tags.Reference(tag); ok {
 		followed = ref.String()
