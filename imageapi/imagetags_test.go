@@ -299,7 +299,7 @@ func TestTagTable(t *testing.T) {
 		t.Errorf("confirmed since: %v", got)
 	}
 	tags.Lead(tag, s.ref, "", metav1.Now())
-	if got := row(tag); got[1] != "<deleted>" || got[3] != "sha256:000000000000" || got[4] != "ok, 0s ago" || got[5] != s.ref.String() {
+	if got := row(tag); got[1] != "<deleted>" || got[3] != "sha256:000000000000" || got[4] != "ok, 0s ago" || got[5] != "<none>" || got[6] != s.ref.String() {
 		t.Errorf("deleted: %v", got)
 	}
 	tags.Fail(tag, "Unreachable", "no route", metav1.NewTime(time.Now().Add(-time.Hour)))

@@ -35,6 +35,10 @@ type Options struct {
 	Usage          imageregistry.Usage
 	// Checked completes ImageTags that are read with what was confirmed without a change; see imagestreamtag.NewImageTagsREST.
 	Checked func(ctx context.Context, all []*imagev1.ImageTag)
+	// Outdated and OutdatedImage count the pods that name a tag and run something else than it leads to: those that name one tag,
+	// and those that run an image. They may be nil.
+	Outdated      imagetag.Outdated
+	OutdatedImage func(digests []string) (n int, known bool)
 	// Clock is the time at which tags are written; nil is the real one.
 	Clock clock.PassiveClock
 	// Authorizer decides whether the writer of a stream may see what it follows in other namespaces, and whether they
@@ -71,12 +75,12 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 	}
 	served, err := imageregistry.NewREST(g, imageregistry.Options{
 		Scheme: opts.Scheme, Verifier: opts.Verifier, Summarize: opts.Summarize, Attested: opts.Attested,
-		VerdictChanged: opts.VerdictChanged, Vouches: opts.Vouches, AnswerCreation: opts.AnswerCreation, Usage: opts.Usage,
+		VerdictChanged: opts.VerdictChanged, Vouches: opts.Vouches, AnswerCreation: opts.AnswerCreation, Usage: opts.Usage, Outdated: opts.OutdatedImage,
 	})
 	if err != nil {
 		return nil, err
 	}
-	tagged, status, err := imagetag.NewStorage(g, opts.Scheme, opts.Clock.Now)
+	tagged, status, err := imagetag.NewStorage(g, opts.Scheme, opts.Clock.Now, opts.Outdated)
 	if err != nil {
 		return nil, err
 	}

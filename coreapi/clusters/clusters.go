@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -103,10 +104,15 @@ func (c *Clusters) Uses() usage.Source {
 			return usage.Pod{}, fmt.Errorf("%T is no ClusterPod", obj)
 		}
 		images := make([]reference.Reference, 0, len(p.Spec.Containers))
+		var tagged []usage.Tagged
 		for _, container := range p.Spec.Containers {
 			images = append(images, usage.Uses(container.Image, container.ImageID)...)
+			ref, err := reference.Parse(container.Image)
+			if runs := Runs(&container).Digest; err == nil && ref.Digest == "" && runs != "" {
+				tagged = append(tagged, usage.Tagged{Tag: ref.Pulled().String(), Digest: strings.Clone(runs)}) // not the pod's whole text
+			}
 		}
-		return usage.Pod{Cluster: p.Spec.Cluster, Namespace: p.Spec.Namespace, Name: p.Spec.Name, Platform: p.Spec.Platform, Images: images}, nil
+		return usage.Pod{Cluster: p.Spec.Cluster, Namespace: p.Spec.Namespace, Name: p.Spec.Name, Platform: p.Spec.Platform, Images: images, Tagged: tagged}, nil
 	}}
 }
 

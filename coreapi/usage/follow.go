@@ -43,7 +43,12 @@ type Pod struct {
 	// Images are the images that its containers use; a zero Reference for a text that is
 	// no reference.
 	Images []reference.Reference
+	// Tagged are the containers that name a tag and of which it is known what they run. Only pods of followed clusters have it.
+	Tagged []Tagged
 }
+
+// Tagged is a tag, in its canonical form, that a container names, and the digest that it runs.
+type Tagged struct{ Tag, Digest string }
 
 // Source is a storage of pods.
 type Source struct {
@@ -177,6 +182,7 @@ func (x *Index) apply(s *source, event watch.Event) error {
 			return err
 		}
 		if event.Type == watch.Deleted {
+			x.tagged.set(s.id(pod), nil)
 			x.set(s.id(pod), nil, "")
 			return nil
 		}
@@ -194,6 +200,7 @@ func (x *Index) follows(s *source, pod Pod) {
 	if len(used) == 0 {
 		platform = ""
 	}
+	x.tagged.set(s.id(pod), pod.Tagged)
 	if x.set(s.id(pod), used, platform) {
 		x.told(pod)
 	}

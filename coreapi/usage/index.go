@@ -16,6 +16,7 @@ import (
 // [Index.Workloads]. It is safe for concurrent use.
 type Index struct {
 	sources []*source
+	tagged  tagged
 
 	mu     sync.RWMutex
 	pods   map[podID]*user    // the pods that use an image, and the workloads that need one
@@ -80,6 +81,7 @@ func NewIndex(sources ...Source) *Index {
 		on:          map[onPlatform]int{},
 		subscribers: map[int]func([]string){},
 		told:        func(Pod) {},
+		tagged:      newTagged(),
 	}
 	for _, s := range sources {
 		x.sources = append(x.sources, &source{Source: s})
@@ -374,6 +376,7 @@ func (x *Index) retain(s *source, alive map[podID]struct{}) {
 	}
 	x.mu.RUnlock()
 	for _, id := range gone {
+		x.tagged.set(id, nil)
 		x.set(id, nil, "")
 	}
 }

@@ -63,12 +63,19 @@ type Containers interface {
 	Naming(ctx context.Context, image string, most int) (all []Container, more bool, err error)
 }
 
+// Naming knows the pods of followed clusters that name tags.
+type Naming interface {
+	// Running counts the pods that name a tag and run one of the digests that is accepts, by cluster and by digest.
+	Running(tag string, is func(digest string) bool) (byCluster, byDigest map[string]int)
+}
+
 // Answerer answers questions. All fields but Authorizer, Mirrored, Confirmed and Clock are required.
 type Answerer struct {
 	Images, Tags Objects
 	Policies     Policies
 	Use          Use
 	Containers   Containers
+	Naming       Naming
 	// Authorizer says what a caller may see; nil allows everything.
 	Authorizer Authorizer
 	// Mirrored returns the references that a mirror's name may stand for.
@@ -422,7 +429,7 @@ func (s *session) used(ctx context.Context, a *Answer, m *resolved) {
 	for _, doubt := range s.Use.NeedDoubts() {
 		a.Unknowns = append(a.Unknowns, UnknownPart{Part: "neededBy", Reason: doubt})
 	}
-	s.outdated(ctx, a, m)
+	s.outdated(a, m)
 }
 
 // selectors are the values by which clusterpods that run the image, or name the tag, are selected.
@@ -463,36 +470,16 @@ func (s *session) since(ctx context.Context, digest string) (map[string]metav1.T
 }
 
 // outdated counts the pods that name the tag and run something else than it leads to now.
-func (s *session) outdated(ctx context.Context, a *Answer, m *resolved) {
+func (s *session) outdated(a *Answer, m *resolved) {
 	if m.tag == nil || m.ref.Tag == "" || m.digest == "" {
 		return
 	}
-	all, more, err := s.Containers.Naming(ctx, m.ref.String(), maxContainers)
-	if err == nil && more {
-		err = fmt.Errorf("more than %d containers name %s: the others were not compared with it", maxContainers, m.ref)
+	byCluster, byDigest := s.otherThan(m.ref, m)
+	for _, n := range byCluster {
+		a.Running.Outdated += int32(n)
 	}
-	if err != nil {
-		a.unknown("running", err)
-	}
-	pods, images := map[[3]string]bool{}, map[string]map[[3]string]bool{}
-	for _, c := range all {
-		ref, err := reference.Parse(c.Image)
-		if err != nil || ref.Pulled() != m.ref {
-			continue
-		}
-		if is, known := IsOutdated(m.digest, m.image, c.Digest); !known || !is {
-			continue
-		}
-		pod := [3]string{c.Cluster, c.Namespace, c.Pod}
-		pods[pod] = true
-		if images[c.Digest] == nil {
-			images[c.Digest] = map[[3]string]bool{}
-		}
-		images[c.Digest][pod] = true
-	}
-	a.Running.Outdated = int32(len(pods))
-	for _, digest := range slices.Sorted(maps.Keys(images)) {
-		a.Running.OutdatedImages = append(a.Running.OutdatedImages, RunningImage{digest, int32(len(images[digest]))})
+	for _, digest := range slices.Sorted(maps.Keys(byDigest)) {
+		a.Running.OutdatedImages = append(a.Running.OutdatedImages, RunningImage{digest, int32(byDigest[digest])})
 	}
 }
 

@@ -33,6 +33,7 @@ func (s *Server) newAnswerer(images map[string]rest.Storage, followed *clusters.
 		Policies:   judge{s.Verification.policiesInForce, s.Options.Clock},
 		Use:        imageregistry.UseOf(images),
 		Containers: containersOf{followed},
+		Naming:     s.Usage,
 		Authorizer: s.authorizer,
 		Mirrored:   mirrored,
 		Confirmed:  s.confirmed,

@@ -44,6 +44,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
 	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
+	"github.com/tidewaiter/tidewaiter/imageapi/drift"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
@@ -141,6 +142,8 @@ type Server struct {
 	Events       *EventRecorder
 	Verification *verification
 	checks       *checks.Checks
+	drift        *drift.Tracker // nil without a listener
+	complete     func() bool    // whether the pods of all clusters are known
 	pushes       *pushes // nil without a listener
 	images       rest.Getter
 	followed     followedTags
@@ -280,7 +283,7 @@ func (s *Server) openToNetwork(context.Context) error {
 	}
 	s.addTasks()
 	s.handleAdmin()
-	return errors.Join(s.feedQueue(), s.tellWhere())
+	return errors.Join(s.feedQueue(), s.followDrift(), s.tellWhere())
 }
 
 // tellWhere writes down where the server is, for commands that look for it. The server runs even if a full
@@ -419,6 +422,8 @@ func (s *Server) assemble(context.Context) error {
 		Usage:             core.Usage,
 		Checked:           s.checks.Complete,
 		Clock:             s.Options.Clock,
+		Outdated:          s.outdatedNaming,
+		OutdatedImage:     s.outdatedImage,
 		AnswerCreation:    p.AnswerCreation,
 		Authorizer:        s.authorizer,
 		Registry:          s.Config.Streams.Registry,
@@ -432,7 +437,7 @@ func (s *Server) assemble(context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.images, s.clusters, s.Usage = images["images"].(rest.Getter), core.Clusters, core.Usage.Index
+	s.images, s.clusters, s.Usage, s.complete = images["images"].(rest.Getter), core.Clusters, core.Usage.Index, core.Usage.Complete
 	s.followed = followedTags{imagestreamimport.TagImportsOf(images)}
 	s.streams = imagestream.StoredStreamsOf(images)
 	if s.answerer, err = s.newAnswerer(images, core.Clusters); err != nil {

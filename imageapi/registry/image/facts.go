@@ -2,7 +2,6 @@ package image
 
 import (
 	"context"
-	"strconv"
 	"strings"
 
 	imagev1 "github.com/openshift/api/image/v1"
@@ -46,12 +45,13 @@ type Usage interface {
 type facts struct {
 	summarize func(image *imagev1.Image) (verified string, signers []string)
 	attested  func(image *imagev1.Image) string
-	usage     Usage // nil when nobody knows the pods
+	usage     Usage                                      // nil when nobody knows the pods
+	outdated  func(digests []string) (n int, known bool) // nil when nobody knows
 	indexes   *usedIndexes
 }
 
 func newFacts(opts Options) *facts {
-	f := &facts{summarize: opts.Summarize, attested: opts.Attested, usage: opts.Usage}
+	f := &facts{summarize: opts.Summarize, attested: opts.Attested, usage: opts.Usage, outdated: opts.Outdated}
 	if f.summarize == nil {
 		f.summarize = summarizeUnjudged
 	}
@@ -133,14 +133,16 @@ func (f *facts) podsCell(image *imagev1.Image) string {
 	if f.usage == nil {
 		return table.None
 	}
-	n, complete := f.pods(image), f.complete()
-	switch {
-	case complete:
-		return strconv.Itoa(n)
-	case n == 0:
-		return table.Unknown
+	return table.Count(f.pods(image), f.complete())
+}
+
+// outdatedCell is the number of pods that run the image though a tag that they name leads elsewhere.
+func (f *facts) outdatedCell(image *imagev1.Image) string {
+	if f.outdated == nil {
+		return table.None
 	}
-	return strconv.Itoa(n) + "+"
+	n, known := f.outdated(f.digests(image))
+	return table.Count(n, known && f.complete())
 }
 
 // warnOfDoubts warns a client that asks about pods of clusters whose pods are not known as of now.

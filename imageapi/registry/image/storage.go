@@ -42,6 +42,8 @@ type Options struct {
 	AnswerCreation func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
 	// Usage counts the pods that use an image; nil when there are none to count.
 	Usage Usage
+	// Outdated counts the pods that run one of some digests though a tag that they name leads elsewhere; nil when nobody knows.
+	Outdated func(digests []string) (n int, known bool)
 }
 
 // NewREST returns the storage of images. Before it is used, its fields streams and tags must be set.

@@ -42,6 +42,7 @@ type row struct {
 	signers  []string
 	attested string
 	pods     string
+	outdated string
 }
 
 // columns of `kubectl get images -o wide`, in an order that scripts may rely on: first those of priority 1, then those
@@ -110,6 +111,10 @@ var columns = []column{
 		func(r row) any { return r.pods },
 	},
 	{
+		metav1.TableColumnDefinition{Name: "Outdated", Type: "string", Priority: 1, Description: "Number of these, in followed clusters, that name a tag which leads elsewhere now; with a plus while there may be more."},
+		func(r row) any { return r.outdated },
+	},
+	{
 		metav1.TableColumnDefinition{Name: "Image", Type: "string", Description: "The beginning of the digest: tidewaiter describe takes it."},
 		func(r row) any { return shortName(r.Name) },
 	},
@@ -160,7 +165,7 @@ func (c tableConvertor) rows(image *imagev1.Image) [][]any {
 	}
 	r.verified, r.signers = c.facts.summarize(image)
 	r.attested = c.facts.attested(image)
-	r.pods = c.facts.podsCell(image)
+	r.pods, r.outdated = c.facts.podsCell(image), c.facts.outdatedCell(image)
 	if isArtifact(image) {
 		r.verified = table.None // no verdicts on signatures of an artifact are kept
 	}

@@ -36,8 +36,11 @@ import (
 // tagFields are the fields that tags are selected by, besides name and namespace. All are indexed.
 var tagFields = []string{selectors.TagImage, selectors.TagReference, selectors.TagRepository, selectors.TagShort, selectors.Warnings}
 
-// NewStorage returns the storage of imagetags, and that of their status. now is the time at which a registry has confirmed what is written.
-func NewStorage(g generic.RESTOptionsGetter, scheme *runtime.Scheme, now func() time.Time) (tagged *genericregistry.Store, status *StatusREST, err error) {
+// Outdated counts the pods that name a tag and run something else than it leads to. complete is false if there may be more.
+type Outdated func(tag reference.Reference) (n int, complete bool)
+
+// NewStorage returns the storage of imagetags, and that of their status. now is the time at which a registry has confirmed what is written; outdated may be nil.
+func NewStorage(g generic.RESTOptionsGetter, scheme *runtime.Scheme, now func() time.Time, outdated Outdated) (tagged *genericregistry.Store, status *StatusREST, err error) {
 	s := tagStrategy{strategy.NewNamespaced(scheme)}
 	store := &genericregistry.Store{
 		NewFunc:                   func() runtime.Object { return &imagev1.ImageTag{} },
@@ -49,7 +52,7 @@ func NewStorage(g generic.RESTOptionsGetter, scheme *runtime.Scheme, now func() 
 		UpdateStrategy:            s,
 		DeleteStrategy:            s,
 		ResetFieldsStrategy:       s,
-		TableConvertor:            tagTable,
+		TableConvertor:            tagTable(outdated),
 	}
 	indexers := cache.Indexers{}
 	for _, name := range tagFields {

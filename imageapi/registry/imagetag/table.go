@@ -20,16 +20,19 @@ var tagColumns = []metav1.TableColumnDefinition{
 	{Name: "Since", Type: "string", Description: "Time since it was seen to lead there."},
 	{Name: "Before", Type: "string", Description: "What the tag led to before."},
 	{Name: "Checked", Type: "string", Description: "How long ago the registry last confirmed this; before that, why looks have failed since, and for how long."},
+	{Name: "Outdated", Type: "string", Description: "Number of pods of followed clusters that name the tag and run something else than it leads to now; with a plus while there may be more."},
 	{Name: "Reference", Type: "string", Priority: 1, Description: "The reference in the registry that the tag follows."},
 	{Name: "By", Type: "string", Priority: 1, Description: "Who recorded it."},
 	{Name: "History", Type: "integer", Priority: 1, Description: "How many images the tag is known to have led to, deletions counted; at most 100."},
 }
 
 // tagTable prints ImageTags.
-var tagTable = table.Of[*imagev1.ImageTag]{Columns: tagColumns, Rows: func(tag *imagev1.ImageTag) [][]any { return [][]any{tagCells(tag)} }}
+func tagTable(outdated Outdated) table.Of[*imagev1.ImageTag] {
+	return table.Of[*imagev1.ImageTag]{Columns: tagColumns, Rows: func(tag *imagev1.ImageTag) [][]any { return [][]any{tagCells(tag, outdated)} }}
+}
 
-func tagCells(tag *imagev1.ImageTag) []any {
-	image, since, before, checked, followed, by, history := table.Unknown, table.Unknown, table.None, "never", table.None, table.None, 0
+func tagCells(tag *imagev1.ImageTag, outdated Outdated) []any {
+	image, since, before, checked, followed, by, history, old := table.Unknown, table.Unknown, table.None, "never", table.None, table.None, 0, table.None
 	if now, known := tags.Now(tag); known {
 		items := tag.Status.Items
 		image, since, history = shortImage(now), metatable.ConvertToHumanReadableDateType(items[0].Created), len(items)
@@ -45,12 +48,15 @@ func tagCells(tag *imagev1.ImageTag) []any {
 	}
 	if ref, ok := tags.Reference(tag); ok {
 		followed = ref.String()
+		if outdated != nil {
+			old = table.Count(outdated(ref))
+		}
 	}
 	var writers []string
 	if json.Unmarshal([]byte(tag.Annotations[tags.By]), &writers) == nil && len(writers) > 0 {
 		by = writers[0]
 	}
-	return []any{tag.Name, image, since, before, checked, followed, by, int64(history)}
+	return []any{tag.Name, image, since, before, checked, old, followed, by, int64(history)}
 }
 
 // shortImage is the image that a tag led to, shortened; a tag without a digest was
