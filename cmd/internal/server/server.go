@@ -144,7 +144,7 @@ type Server struct {
 	checks       *checks.Checks
 	drift        *drift.Tracker // nil without a listener
 	complete     func() bool    // whether the pods of all clusters are known
-	pushes       *pushes // nil without a listener
+	pushes       *pushes        // nil without a listener
 	images       rest.Getter
 	followed     followedTags
 	streams      *imagestream.StoredStreams
