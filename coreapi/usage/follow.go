@@ -47,9 +47,6 @@ type Pod struct {
 	Tagged []Tagged
 }
 
-// Tagged is a tag, in its canonical form, that a container names, and the digest that it runs.
-type Tagged struct{ Tag, Digest string }
-
 // Source is a storage of pods.
 type Source struct {
 	Pods Pods

@@ -16,7 +16,7 @@ import (
 // [Index.Workloads]. It is safe for concurrent use.
 type Index struct {
 	sources []*source
-	tagged  tagged
+	*tagged[podID]
 
 	mu     sync.RWMutex
 	pods   map[podID]*user    // the pods that use an image, and the workloads that need one
@@ -81,7 +81,7 @@ func NewIndex(sources ...Source) *Index {
 		on:          map[onPlatform]int{},
 		subscribers: map[int]func([]string){},
 		told:        func(Pod) {},
-		tagged:      newTagged(),
+		tagged:      newTagged(func(id podID) string { return id.in.Value().cluster }),
 	}
 	for _, s := range sources {
 		x.sources = append(x.sources, &source{Source: s})

@@ -6,69 +6,74 @@ import (
 	"sync"
 )
 
+// Tagged is a tag, in its canonical form, that a container names, and the digest that it runs.
+type Tagged struct{ Tag, Digest string }
+
 // tagged knows which pods name which tags, and what they run.
-type tagged struct {
-	mu    *sync.RWMutex
-	pods  map[podID][]Tagged
-	byTag map[string]map[podID]struct{}
-	told  func(tags []string)
+type tagged[ID comparable] struct {
+	clusterOf func(ID) string
+	tell      func(tags []string)
+
+	mu    sync.RWMutex
+	pods  map[ID][]Tagged
+	byTag map[string]map[ID]struct{}
 }
 
-func newTagged() tagged {
-	return tagged{mu: &sync.RWMutex{}, pods: map[podID][]Tagged{}, byTag: map[string]map[podID]struct{}{}, told: func([]string) {}}
+func newTagged[ID comparable](clusterOf func(ID) string) *tagged[ID] {
+	return &tagged[ID]{clusterOf: clusterOf, tell: func([]string) {}, pods: map[ID][]Tagged{}, byTag: map[string]map[ID]struct{}{}}
 }
 
 // OnTags calls f with tags that pods have begun or ceased to name, or by which they run something else, from one goroutine for each
-// source. f must be safe for concurrent use and quick. Call OnTags before Run, and once.
-func (x *Index) OnTags(f func(tags []string)) { x.tagged.told = f }
+// source. f must be safe for concurrent use and quick. Call OnTags before Index.Run, and once.
+func (t *tagged[ID]) OnTags(f func(tags []string)) { t.tell = f }
 
 // Tags are the tags that pods of followed clusters name, in their canonical form and no order.
-func (x *Index) Tags() []string {
-	x.tagged.mu.RLock()
-	defer x.tagged.mu.RUnlock()
-	return slices.Collect(maps.Keys(x.tagged.byTag))
+func (t *tagged[ID]) Tags() []string {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return slices.Collect(maps.Keys(t.byTag))
 }
 
 // Names reports whether a pod of a followed cluster names a tag, and it is known what runs.
-func (x *Index) Names(tag string) bool {
-	x.tagged.mu.RLock()
-	defer x.tagged.mu.RUnlock()
-	return len(x.tagged.byTag[tag]) > 0
+func (t *tagged[ID]) Names(tag string) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return len(t.byTag[tag]) > 0
 }
 
 // Running counts the pods of followed clusters that name a tag and run one of the digests that is accepts: by cluster, and by
 // digest. A pod counts once in its cluster. is is called once for each digest, and must not call the index.
-func (x *Index) Running(tag string, is func(digest string) bool) (byCluster, byDigest map[string]int) {
+func (t *tagged[ID]) Running(tag string, is func(digest string) bool) (byCluster, byDigest map[string]int) {
 	byCluster, byDigest = map[string]int{}, map[string]int{}
 	known := map[string]bool{}
-	x.tagged.mu.RLock()
-	defer x.tagged.mu.RUnlock()
-	for id := range x.tagged.byTag[tag] {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for id := range t.byTag[tag] {
 		counted := map[string]bool{}
-		for _, t := range x.tagged.pods[id] {
-			if t.Tag != tag || counted[t.Digest] {
+		for _, one := range t.pods[id] {
+			if one.Tag != tag || counted[one.Digest] {
 				continue
 			}
-			wanted, asked := known[t.Digest]
+			wanted, asked := known[one.Digest]
 			if !asked {
-				wanted = is(t.Digest)
-				known[t.Digest] = wanted
+				wanted = is(one.Digest)
+				known[one.Digest] = wanted
 			}
 			if !wanted {
 				continue
 			}
 			if len(counted) == 0 {
-				byCluster[id.in.Value().cluster]++
+				byCluster[t.clusterOf(id)]++
 			}
-			counted[t.Digest] = true
-			byDigest[t.Digest]++
+			counted[one.Digest] = true
+			byDigest[one.Digest]++
 		}
 	}
 	return byCluster, byDigest
 }
 
 // set records what a pod names; nothing when it is gone.
-func (t *tagged) set(id podID, all []Tagged) {
+func (t *tagged[ID]) set(id ID, all []Tagged) {
 	t.mu.Lock()
 	before := t.pods[id]
 	if slices.Equal(before, all) {
@@ -92,10 +97,10 @@ func (t *tagged) set(id podID, all []Tagged) {
 	for _, one := range all {
 		changed[one.Tag] = struct{}{}
 		if t.byTag[one.Tag] == nil {
-			t.byTag[one.Tag] = map[podID]struct{}{}
+			t.byTag[one.Tag] = map[ID]struct{}{}
 		}
 		t.byTag[one.Tag][id] = struct{}{}
 	}
 	t.mu.Unlock()
-	t.told(slices.Collect(maps.Keys(changed)))
+	t.tell(slices.Collect(maps.Keys(changed)))
 }
