@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -13,6 +14,7 @@ import (
 
 	imagev1 "github.com/openshift/api/image/v1"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/printers"
@@ -445,6 +447,35 @@ func (l *looker) onPlatform(ctx context.Context, f *found, platform string) (*fo
 	return l.withImage(ctx, exactly, platform)
 }
 
+// check has the registry asked what a reference leads to, by an import with the flags that were given. unchecked is why that failed.
+func (l *looker) check(cmd *cobra.Command, asked string) (unchecked, err error) {
+	f, err := l.find(cmd.Context(), asked, "")
+	if err != nil && (f == nil || f.Meaning.Reference == "") { // what is not known here may be in the registry
+		return nil, err
+	}
+	if f.Meaning.Reference == "" {
+		return nil, cli.WithHint(fmt.Errorf("%s is in several repositories:\n  %s", f.name(), strings.Join(f.Meaning.Repositories, "\n  ")), "name one to check, REPOSITORY@DIGEST")
+	}
+	imports := newImportCommand()
+	cmd.Flags().Visit(func(given *pflag.Flag) {
+		if flag := imports.Flags().Lookup(given.Name); flag != nil && given.Name != "output" && given.Name != "platform" {
+			err = cmp.Or(imports.Flags().Set(given.Name, given.Value.String()), err)
+		}
+	})
+	imports.SetContext(cmd.Context())
+	imports.SetOut(cmd.ErrOrStderr())
+	imports.SetErr(cmd.ErrOrStderr())
+	failed := imports.RunE(imports, []string{f.Meaning.Reference})
+	var exit *cli.Exit
+	switch {
+	case failed == nil:
+		return nil, nil
+	case errors.As(failed, &exit) && exit.Err == nil: // it has said why
+		return &cli.Exit{Code: cli.ExitNone, Err: fmt.Errorf("the registry has not confirmed %s: shown is what is known without that", f.Meaning.Reference)}, nil
+	}
+	return nil, failed
+}
+
 // describeOptions are the flags of describe and of diff.
 type describeOptions struct {
 	clientOptions
@@ -460,7 +491,7 @@ func (o *describeOptions) addFlags(cmd *cobra.Command, references int, formats .
 }
 
 func newDescribeCommand() *cobra.Command {
-	o := &describeOptions{}
+	o, check := &describeOptions{}, false
 	cmd := &cobra.Command{
 		Use:   "describe REF",
 		Short: "Show all that is known of an image on a page",
@@ -472,9 +503,17 @@ the very reference; a digest that is in several repositories has one in each.
 
 ` + referenceHelp + `
 
+--check asks the registry first, as tidewaiter import does: from here, with the
+credentials that skopeo and podman use, and with the right to import into the server.
+If the registry cannot be asked, the page shows what was known.
+
 The exit code is 0 when the image was found, 1 when the server knows no such image,
-and 2 when REF may be several, or the server could not be asked.`,
+and 2 when REF may be several, or the server, or with --check the registry, could not
+be asked.`,
 		Example: `  tidewaiter describe registry.example.com/team/app:v1
+
+  # As of now: where does the tag lead, and does the registry have it still?
+  tidewaiter describe --check registry.example.com/team/app:v1
 
   # One platform of it
   tidewaiter describe --platform linux/arm64 registry.example.com/team/app:v1
@@ -488,6 +527,12 @@ and 2 when REF may be several, or the server could not be asked.`,
 				return err
 			}
 			l.formerTags = true
+			var unchecked error
+			if check {
+				if unchecked, err = l.check(cmd, args[0]); err != nil {
+					return err
+				}
+			}
 			f, err := l.withImage(cmd.Context(), args[0], o.platform)
 			if err != nil {
 				return err
@@ -497,11 +542,15 @@ and 2 when REF may be several, or the server could not be asked.`,
 				return err
 			}
 			if o.output.ForPeople() {
-				return report.print(cmd.OutOrStdout())
+				err = report.print(cmd.OutOrStdout())
+			} else {
+				err = o.output.Print(cmd.OutOrStdout(), cli.Document{Whole: report, Names: []string{imageName(report.Digest)}})
 			}
-			return o.output.Print(cmd.OutOrStdout(), cli.Document{Whole: report, Names: []string{imageName(report.Digest)}})
+			return cmp.Or(err, unchecked)
 		},
 	}
 	o.addFlags(cmd, 1, cli.ObjectFormats...)
+	cmd.Flags().BoolVar(&check, "check", false, "ask the registry first; the flags about registries are for this")
+	(&registryOptions{}).addFlags(cmd) // import has them
 	return cmd
 }

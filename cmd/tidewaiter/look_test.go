@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -404,5 +405,39 @@ func TestLookUpWithoutServer(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// describe --check asks the registry before it answers: a tag has moved, is gone, or the registry is away.
+func TestDescribeChecks(t *testing.T) {
+	l := newLooking(t)
+	tag := l.b.Host + "/team/lone:v2"
+	moved := pushed(t, l.b, "team/lone:v2", `{"os":"linux","architecture":"riscv64"}`, nil)
+	if stdout, _, code := l.run("describe", tag); code != 0 || strings.Contains(stdout, moved) {
+		t.Errorf("without --check: exit code %d:\n%s", code, stdout)
+	}
+	before := time.Now().Truncate(time.Second)
+	stdout, stderr, code := l.run("describe", "--check", "-o", "json", "lone:v2")
+	var report imageReport
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil || code != 0 || report.Digest != moved || report.Checked.LastChecked == nil || report.Checked.LastChecked.Time.Before(before) {
+		t.Errorf("of a tag that moved: exit code %d, %v, %s%s", code, err, stdout, stderr)
+	}
+	// What has not changed is confirmed, also by its digest, and what is not known here is looked for.
+	pushed(t, l.b, "team/found:v1", `{"os":"linux","architecture":"riscv64","config":{"User":"7"}}`, nil)
+	for _, asked := range []string{tag, l.b.Host + "/team/lone@" + moved, l.b.Host + "/team/found:v1"} {
+		if stdout, stderr, code := l.run("describe", "--check", asked); code != 0 || !strings.Contains(stdout, "Registry:") || !strings.Contains(stdout, "had it, last checked") || !strings.Contains(stderr, "importing into") {
+			t.Errorf("%s: exit code %d:\n%s%s", asked, code, stdout, stderr)
+		}
+	}
+	l.b.Inject("/team/lone/manifests/v2$", 0, registrytest.Status(http.StatusNotFound, "MANIFEST_UNKNOWN"))
+	if stdout, stderr, code := l.run("describe", "--check", tag); code != exitAbsent || stdout != "" || !strings.Contains(stderr, "is gone from its registry since") {
+		t.Errorf("of a tag that is gone: exit code %d:\n%s%s", code, stdout, stderr)
+	}
+	l.b.Server().Close()
+	if stdout, stderr, code := l.run("describe", "--check", l.b.Host+"/team/found:v1"); code != cli.ExitNone || !strings.Contains(stdout, "riscv64") || !strings.Contains(stderr, "has not confirmed "+l.b.Host+"/team/found:v1") {
+		t.Errorf("of a registry that is away: exit code %d:\n%s%s", code, stdout, stderr)
+	}
+	if _, stderr, code := l.run("describe", "--check", "team/app:v1"); code != cli.ExitNone || !strings.Contains(stderr, "tags of several repositories") {
+		t.Errorf("of one of several: exit code %d: %s", code, stderr)
 	}
 }
