@@ -56,7 +56,7 @@ func (s *podSource) add(ctx context.Context, jobs []bulk.Job, server *restclient
 	if s.kubeconfig != "" {
 		source, err := kubeconfigConfig(s.kubeconfig)
 		if err != nil {
-			return nil, err
+			return nil, cli.WithHint(fmt.Errorf("--source-kubeconfig: %w", err), "--source-kubeconfig names the kubeconfig of the cluster that has the pods")
 		}
 		config = newAPITarget(source).Config
 	}

@@ -437,6 +437,11 @@ func TestDescribeChecks(t *testing.T) {
 	if stdout, stderr, code := l.run("describe", "--check", l.b.Host+"/team/found:v1"); code != cli.ExitNone || !strings.Contains(stdout, "riscv64") || !strings.Contains(stderr, "has not confirmed "+l.b.Host+"/team/found:v1") {
 		t.Errorf("of a registry that is away: exit code %d:\n%s%s", code, stdout, stderr)
 	}
+	for _, asked := range []string{"18b9f2576376", "team/nothing", "nothing:v1"} { // Docker Hub is not asked about what names no registry
+		if _, stderr, code := l.run("describe", "--check", asked); code != exitAbsent || strings.Contains(stderr, "importing into") {
+			t.Errorf("of %s: exit code %d: %s", asked, code, stderr)
+		}
+	}
 	if _, stderr, code := l.run("describe", "--check", "team/app:v1"); code != cli.ExitNone || !strings.Contains(stderr, "tags of several repositories") {
 		t.Errorf("of one of several: exit code %d: %s", code, stderr)
 	}

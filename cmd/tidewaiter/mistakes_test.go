@@ -163,7 +163,41 @@ func TestMistakes(t *testing.T) {
 	add("no authority", []string{"get", "--server", server, "--certificate-authority", filepath.Join(dir, "none"), "a"}, "none: no such file")
 	add("no list", []string{"import", "--dry-run", "-f", filepath.Join(dir, "none")}, "none: no such file")
 
-	if len(all) < 130 {
+	// A command that is suggested asks the same server in the same way, and a hint is about the flag that was wrong.
+	admin, unknown := config.BearerToken, "nowhere.example.com/team/app:v1"
+	there := []string{"--server", server, "--certificate-authority", ca, "--token-file", file("admin", admin)}
+	kept := " --certificate-authority " + ca + " --server " + server + " --token-file " + filepath.Join(dir, "admin")
+	for _, verb := range []string{"get", "describe", "history", "verify"} {
+		add(verb+" of what is not known, with flags", with([]string{verb, unknown}, there...), "hint: tidewaiter import"+kept+" "+unknown)
+		add(verb+" in capitals, with flags", with([]string{verb, "-o", "yaml", "r.example.com/Team/app:v1"}, there...), "hint: tidewaiter "+verb+" --certificate-authority "+ca+" -o yaml --server "+server+" --token-file "+filepath.Join(dir, "admin")+" r.example.com/team/app:v1")
+		add(verb+" of digits", with([]string{verb, "18b9f2576376"}, there...), "18b9f2576376")
+		add(verb+" of a name without a registry", with([]string{verb, "team/app"}, there...), "hint: name the registry, too, as in registry.example.com/team/app")
+	}
+	add("diff of digits", with([]string{"diff", "18b9f2576376", "team/app"}, there...), "18b9f2576376")
+	add("diff of a name without a registry", with([]string{"diff", "team/app", "18b9f2576376"}, there...), "hint: name the registry, too")
+	add("pods of digits", with([]string{"pods", "18b9f2576376"}, there...), "follows no cluster")
+	add("pods of a name without a registry", with([]string{"pods", "team/app"}, there...), "follows no cluster")
+	add("a check of digits", with([]string{"describe", "--check", "18b9f2576376"}, there...), "18b9f2576376")
+	add("a check of a name without a registry", with([]string{"describe", "--check", "team/app"}, there...), "hint: name the registry, too")
+	add("diff of what is not known, with flags", with([]string{"diff", unknown, "a"}, there...), "hint: tidewaiter import"+kept+" "+unknown)
+	add("diff in capitals", with([]string{"diff", "R.example.com/Team/app:v1", "b"}, there...), "hint: tidewaiter diff"+kept+" r.example.com/team/app:v1 b")
+	add("pods of what is not known, with flags", with([]string{"pods", unknown}, there...), "follows no cluster")
+	add("two references with flags", with([]string{"verify", "--all", "a"}, there...), "leave out what is too much")
+	add("both tokens", with([]string{"get", "a", "--token", "x"}, there...), "--token and --token-file cannot be given together", "leave one of them out")
+	add("an old output", with([]string{"get", "-o", "xml", "a"}, there...), "-o xml is not known", "-o is one of wide, json, yaml, name")
+	add("a secret in a hint", []string{"get", unknown, "--server", server, "--certificate-authority", ca, "--token", admin}, "hint: tidewaiter import --certificate-authority "+ca+" --server "+server+" --token … "+unknown)
+	add("no IDs, with flags", with([]string{"spool", "retry"}, there...), "hint: tidewaiter spool list"+kept+" shows the IDs")
+	add("no jobs, with flags", with([]string{"import", "--jobs", "0", "r.example.com/a:1"}, there...), "hint: tidewaiter import"+kept+" --jobs 8")
+	add("a flag without its value", []string{"get", "a", "--server"}, "--server needs a value", "--server: URL of the server")
+	add("one of two arguments", with([]string{"diff", "a"}, there...), "tidewaiter diff needs more arguments", "usage: tidewaiter diff A B")
+	add("three of two arguments", with([]string{"diff", "a", "b", "c"}, there...), "tidewaiter diff takes fewer arguments")
+	add("another kubeconfig", with([]string{"import", "--from-pods", "-A", "--source-kubeconfig", filepath.Join(dir, "none")}, there...), "--source-kubeconfig: ", "hint: --source-kubeconfig names")
+	add("no credentials", []string{"verify", "--policy", file("empty.yaml", ""), "--authfile", filepath.Join(dir, "none"), "r.example.com/a"}, "holds no ClusterImagePolicy document")
+	add("no policy to try", with([]string{"verify", "--all", "--policy", filepath.Join(dir, "none")}, there...), "none: no such file", "hint: --policy names a file or a folder")
+	add("no right to check", asRobot("describe", "--check", "r.example.com/team/app:v1"), "tidewaiter:image-viewer")
+	add("an index of a platform", with([]string{"describe", "--platform", "arm64", unknown}, there...), "nowhere.example.com/team/app:v1")
+
+	if len(all) < 155 {
 		t.Errorf("%d mistakes", len(all))
 	}
 	for _, m := range all {
@@ -177,6 +211,9 @@ func TestMistakes(t *testing.T) {
 				if !strings.Contains(stderr, want) {
 					t.Errorf("%q does not say %q", stderr, want)
 				}
+			}
+			if i := strings.Index(stderr, "hint: tidewaiter"); i >= 0 && (strings.Contains(stderr[i:], "docker.io/") || strings.Contains(stderr[i:], "import 18b9")) {
+				t.Errorf("%q suggests another registry", stderr)
 			}
 			for _, word := range never {
 				if strings.Contains(stderr, word) {

@@ -35,7 +35,7 @@ func (o *registryOptions) importerOptions(cfg *server.Config) (importer.Options,
 	if o.creds != "" {
 		credentials, err := containers.ParseCredentials(o.creds)
 		if err != nil {
-			return importer.Options{}, cli.Misuse(err, "tidewaiter import --creds user:password …, or --authfile")
+			return importer.Options{}, cli.Misuse(err, "--creds USER:PASSWORD, or --authfile FILE")
 		}
 		files.Credentials = credentials
 	}

@@ -37,26 +37,35 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}
 	if exit.Err != nil {
 		text, hint := cli.Explain(cmd.Name(), exit.Err)
-		if wrongNumber.MatchString(text) {
-			text, hint = fmt.Sprintf("%s %s", cmd.CommandPath(), numberOfArguments(text)), "usage: "+cmd.UseLine()
+		hint = cli.KeepFlags(cmd, hint)
+		if number := wrongNumber.FindStringSubmatch(text); number != nil {
+			text, hint = fmt.Sprintf("%s %s", cmd.CommandPath(), numberOfArguments(number[1], number[2])), "usage: "+cmd.UseLine()
+		} else if group := together.FindStringSubmatch(text); group != nil {
+			text, hint = "--"+strings.ReplaceAll(group[1], " ", " and --")+" cannot be given together", "leave one of them out"
 		}
 		fmt.Fprintf(stderr, "error: %s\n", printable.Text(text))
 		if hint != "" {
-			fmt.Fprintf(stderr, "hint: %s\n", cli.KeepFlags(cmd, hint))
+			fmt.Fprintf(stderr, "hint: %s\n", hint)
 		}
 	}
 	return exit.Code
 }
 
-// wrongNumber matches Cobra's errors about the number of arguments.
-var wrongNumber = regexp.MustCompile(`^(accepts (at most )?|accepts between |requires at least )\d+( and \d+)? arg\(s\), (only )?received (\d+)$`)
+// Cobra's errors about the number of arguments, with the number that is the bound and that of the command, and about flags that
+// exclude each other.
+var (
+	wrongNumber = regexp.MustCompile(`^(?:accepts|accepts at most|accepts between|requires at least) (\d+)(?: and \d+)? arg\(s\), (?:only )?received (\d+)$`)
+	together    = regexp.MustCompile(`^if any flags in the group .* none of the others can be; \[(.*)\] were all set$`)
+)
 
 // numberOfArguments says what is wrong with the number of arguments.
-func numberOfArguments(text string) string {
+func numberOfArguments(bound, given string) string {
+	most, _ := strconv.Atoi(bound) // both are digits
+	n, _ := strconv.Atoi(given)
 	switch {
-	case strings.HasSuffix(text, "received 0"):
+	case n == 0:
 		return "needs an argument"
-	case strings.HasPrefix(text, "requires at least"), strings.Contains(text, "only received"):
+	case n < most:
 		return "needs more arguments"
 	}
 	return "takes fewer arguments"
@@ -121,6 +130,12 @@ func explainFlagError(cmd *cobra.Command, args []string, err error) error {
 		if near := nearestFlag(cmd, name); near != "" {
 			return usage("did you mean --%s? Try: %s", near, corrected(args, name, near))
 		}
+	}
+	var without *pflag.ValueRequiredError
+	if errors.As(err, &without) && without.GetFlag() != nil {
+		f := without.GetFlag()
+		err = fmt.Errorf("--%s needs a value", f.Name)
+		return usage("--%s: %s", f.Name, f.Usage)
 	}
 	var invalid *pflag.InvalidValueError
 	if errors.As(err, &invalid) {

@@ -89,7 +89,7 @@ each repository that they are in. The exit code is 0 when all were judged, 2 whe
 			case !o.all && len(args) == 1:
 				return o.verify(cmd, args[0])
 			}
-			return cli.Misuse(errors.New("give one reference, or --all"), "tidewaiter verify --policy policies/ registry.example.com/team/app:v1")
+			return cli.Misuse(errors.New("give one reference, or --all"), "leave out what is too much, as in verify registry.example.com/team/app:v1")
 		},
 	}
 	f := cmd.Flags()

@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -68,6 +70,9 @@ func LoadPolicies(path string) (*policy.Set, error) {
 		return nil, nil
 	}
 	set, err := policy.Load(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, cli.WithHint(err, "--policy names a file or a folder of ClusterImagePolicy documents")
+	}
 	if err != nil {
 		return nil, cli.WithHint(err, "docs/reference/signatures.md has policies by example")
 	}
