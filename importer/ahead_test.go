@@ -24,6 +24,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
@@ -370,7 +371,7 @@ func TestTagsThatMovedSinceTheyWereListed(t *testing.T) {
 	mustImport(t, im, references[0], ahead)
 	deleteTag(t, registry, "team/app", "3")
 	_, err := im.Import(t.Context(), parse(t, references[3]), ahead)
-	wantReason(t, err, importer.NotFound)
+	wantReason(t, err, pull.NotFound)
 	if got, _ := history(t, images, references[3]); len(got) != 2 || got[0] != "" {
 		t.Errorf("what is gone led to %q", got)
 	} else if image := stored(t, images, got[1]); annotation.Missing(image.Annotations)[parse(t, references[3])] == "" {
@@ -535,7 +536,7 @@ func TestManyJobsWaitForOneList(t *testing.T) {
 	t.Parallel()
 	registry, images, clock := registrytest.New(t), &countedImages{Images: &registrytest.Images{}}, clocktesting.NewFakeClock(time.Now())
 	references := pushMany(t, registry, 64)
-	im := newImporter(t, importer.Options{Limits: importer.Limits{HostConcurrency: 64}})
+	im := newImporter(t, importer.Options{Limits: pull.Limits{HostConcurrency: 64}})
 	// A job that knows in time that the repository is new does not read the Image that it creates.
 	for _, want := range []string{`\[Create:64 Get:(6[0-4]|[1-5]?\d) List:1 ListTags:1 UpdateTag:64\]`, `\[Get:64 ListTags:1\]`} {
 		ahead := newAhead(t, images, clock, references)

@@ -16,6 +16,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
@@ -49,36 +50,36 @@ func TestAttackDigestOfOthers(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		attack func(evil *registrytest.Registry) (reference string)
-		want   importer.Reason // "" if something else is imported
-		leads  bool            // the tag leads to the manifest, which is there
+		want   pull.Reason // "" if something else is imported
+		leads  bool        // the tag leads to the manifest, which is there
 	}{
 		"by the digest of a tag": {func(evil *registrytest.Registry) string {
 			evil.Inject("HEAD ", 0, says(digest))
 			return "/evil/app:v1"
-		}, importer.NotFound, false},
+		}, pull.NotFound, false},
 		"by a digest": {func(evil *registrytest.Registry) string {
 			evil.Inject("HEAD ", 0, says(digest))
 			return "/evil/app@" + digest
-		}, importer.NotFound, false},
+		}, pull.NotFound, false},
 		"with other bytes": {func(evil *registrytest.Registry) string {
 			evil.PushManifest("evil/app:v1", mediaType, digest, []byte(`{"schemaVersion":2}`))
 			return "/evil/app:v1"
-		}, importer.DigestMismatch, false},
+		}, pull.DigestMismatch, false},
 		"with the manifest, and without the config": {func(evil *registrytest.Registry) string {
 			evil.PushManifest("evil/app:v1", mediaType, digest, raw)
 			return "/evil/app:v1"
-		}, importer.NotFound, true},
+		}, pull.NotFound, true},
 		"with the manifest, and another config": {func(evil *registrytest.Registry) string {
 			evil.Push("evil/app:v1", secret)
 			evil.Inject("/blobs/", 0, registrytest.Corrupt())
 			return "/evil/app:v1"
-		}, importer.DigestMismatch, true},
+		}, pull.DigestMismatch, true},
 		"in an index": {func(evil *registrytest.Registry) string {
 			list := index("")
 			evil.PushManifest("evil/app:v1", string(types.OCIImageIndex), manifest.Digest(list), list)
 			evil.Inject("HEAD .*"+digest, 0, says(digest))
 			return "/evil/app:v1"
-		}, importer.NotFound, false},
+		}, pull.NotFound, false},
 		"in an index beside another image": {func(evil *registrytest.Registry) string {
 			own := newImage(t, sample.Spec{Name: "own"})
 			evil.Push("evil/app:own", own)
@@ -158,35 +159,35 @@ func TestWhatIsNotAManifestMovesNothing(t *testing.T) {
 	noHead := registrytest.Status(http.StatusMethodNotAllowed, "UNSUPPORTED")
 	for name, tc := range map[string]struct {
 		damage func(registry *registrytest.Registry)
-		want   importer.Reason
+		want   pull.Reason
 	}{
 		"an empty answer": {func(registry *registrytest.Registry) {
 			registry.Inject("/manifests/", 0, answers(nil))
-		}, importer.Unexpected},
+		}, pull.Unexpected},
 		"an empty answer with its digest": {func(registry *registrytest.Registry) {
 			registry.PushManifest("team/app:v1", string(types.OCIManifestSchema1), manifest.Digest(nil), nil)
-		}, importer.InvalidImage},
+		}, pull.InvalidImage},
 		"a short Content-Length": {func(registry *registrytest.Registry) {
 			registry.Inject("HEAD ", 0, noHead)
 			registry.Inject("/manifests/", 0, answers(raw[:len(raw)-10]))
-		}, importer.Unexpected},
+		}, pull.Unexpected},
 		"cut in the registry": {func(registry *registrytest.Registry) {
 			registry.PushManifest("team/app:v1", string(types.OCIManifestSchema1), manifest.Digest(raw[:len(raw)-1]), raw[:len(raw)-1])
-		}, importer.InvalidImage},
+		}, pull.InvalidImage},
 		"an object that is nothing": {func(registry *registrytest.Registry) {
 			body := []byte(`{"schemaVersion":2,"errors":[]}`)
 			registry.PushManifest("team/app:v1", string(types.OCIManifestSchema1), manifest.Digest(body), body)
-		}, importer.InvalidImage},
+		}, pull.InvalidImage},
 		"a digest without a manifest": {func(registry *registrytest.Registry) {
 			registry.Inject("HEAD ", 0, says(manifest.Digest([]byte("elsewhere"))))
-		}, importer.NotFound},
+		}, pull.NotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			registry, images := registrytest.New(t), &registrytest.Images{}
 			ref := registry.Host + "/team/app:v1"
 			digest := registry.Push("team/app:v1", good)
-			im := newImporter(t, importer.Options{Limits: importer.Limits{Attempts: 1}})
+			im := newImporter(t, importer.Options{Limits: pull.Limits{Attempts: 1}})
 			mustImport(t, im, ref, images)
 			tc.damage(registry)
 			_, err := im.Import(t.Context(), parse(t, ref), images)

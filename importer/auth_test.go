@@ -20,6 +20,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
@@ -50,14 +51,14 @@ func TestCredentials(t *testing.T) {
 		name     string
 		auth     registrytest.Auth
 		keychain authn.Keychain
-		want     importer.Reason
+		want     pull.Reason
 	}{
 		{"basic", with("basic", nil), secret, ""},
-		{"basic, wrong", with("basic", nil), keychain{authn.AuthConfig{Username: "user", Password: "wrong"}}, importer.Unauthorized},
-		{"basic, none", with("basic", nil), nil, importer.Unauthorized},
+		{"basic, wrong", with("basic", nil), keychain{authn.AuthConfig{Username: "user", Password: "wrong"}}, pull.Unauthorized},
+		{"basic, none", with("basic", nil), nil, pull.Unauthorized},
 		{"bearer", with("bearer", nil), secret, ""},
-		{"bearer, wrong", with("bearer", nil), keychain{authn.AuthConfig{Username: "user", Password: "wrong"}}, importer.Unauthorized},
-		{"bearer, none", with("bearer", nil), nil, importer.Unauthorized},
+		{"bearer, wrong", with("bearer", nil), keychain{authn.AuthConfig{Username: "user", Password: "wrong"}}, pull.Unauthorized},
+		{"bearer, none", with("bearer", nil), nil, pull.Unauthorized},
 		{"bearer, anonymous", with("bearer", func(a *registrytest.Auth) { a.Anonymous = true }), nil, ""},
 		{"bearer, same host by another port", with("bearer", nil), secret, ""},
 	} {
@@ -159,7 +160,7 @@ func TestCredentialsAreReadAgain(t *testing.T) {
 	keys := &keychain{}
 	im := newImporter(t, importer.Options{Keychain: keys})
 	_, err := im.Import(t.Context(), parse(t, registry.Host+"/team/app:v1"), &registrytest.Images{})
-	wantReason(t, err, importer.Unauthorized)
+	wantReason(t, err, pull.Unauthorized)
 	*keys = secret
 	mustImport(t, im, registry.Host+"/team/app:v1", &registrytest.Images{})
 }
@@ -226,7 +227,7 @@ func TestRedirectedHostThatAsksForCredentialsGetsNone(t *testing.T) {
 		registry.Inject("/blobs/", 0, redirectIfAuthenticated(registry, 307, other.AliasURL()))
 		im := newImporter(t, importer.Options{Keychain: secret, AllowedNetworks: loopback})
 		_, err := im.Import(t.Context(), parse(t, registry.Host+"/team/app:v1"), &registrytest.Images{})
-		wantReason(t, err, importer.Unauthorized)
+		wantReason(t, err, pull.Unauthorized)
 		checkNoSecrets(t, other)
 	}
 }
@@ -241,7 +242,7 @@ func TestTokenRealmOfAnotherHostGetsNoCredentials(t *testing.T) {
 	_, err := im.Import(t.Context(), parse(t, registry.Host+"/team/app:v1"), &registrytest.Images{})
 
 	alias, _ := url.Parse(tokens.AliasURL())
-	if e := wantReason(t, err, importer.Unauthorized); !strings.Contains(e.Message, alias.Host) || !strings.Contains(e.Message, "tokenHosts") {
+	if e := wantReason(t, err, pull.Unauthorized); !strings.Contains(e.Message, alias.Host) || !strings.Contains(e.Message, "tokenHosts") {
 		t.Errorf("%v does not say what to do", e)
 	}
 	if n := len(tokens.AllRequests()); n != 0 {
@@ -249,7 +250,7 @@ func TestTokenRealmOfAnotherHostGetsNoCredentials(t *testing.T) {
 	}
 
 	// Named by the administrator it gets them.
-	im = newImporter(t, importer.Options{Keychain: secret, Registries: []importer.Registry{{Prefix: registry.Host, TokenHosts: []string{alias.Host}}}})
+	im = newImporter(t, importer.Options{Keychain: secret, Registries: []pull.Registry{{Prefix: registry.Host, TokenHosts: []string{alias.Host}}}})
 	_, _ = im.Import(t.Context(), parse(t, registry.Host+"/team/app:v1"), &registrytest.Images{})
 	if reqs := tokens.AllRequests(); len(reqs) == 0 || reqs[0].Authorization == "" {
 		t.Errorf("it heard %v", reqs)
@@ -283,57 +284,23 @@ func TestTokenServerThatRedirectsGivesNothingAway(t *testing.T) {
 	}
 }
 
-func TestTrustsRealm(t *testing.T) {
-	for _, tc := range []struct {
-		scheme, host, realm string
-		want                bool
-	}{
-		{"https", "index.docker.io", "https://auth.docker.io/token", true},
-		{"https", "registry.gitlab.com", "https://gitlab.com/jwt/auth", true},
-		{"https", "ghcr.io", "https://ghcr.io/token", true},
-		{"https", "ghcr.io", "https://GHCR.io:443/token", true},
-		{"https", "ghcr.io:443", "https://ghcr.io/token", true},
-		{"http", "127.0.0.1:5000", "http://127.0.0.1:5000/token", true},
-		{"https", "ghcr.io", "http://ghcr.io/token", false},
-		{"https", "ghcr.io", "https://ghcr.io:8443/token", false},
-		{"https", "registry.example.co.uk", "https://auth.example.co.uk/token", false},
-		{"https", "registry.example.com:5000", "https://registry.example.com:5001/auth", false},
-		{"https", "registry.example.com", "https://evil.com/token", false},
-		{"https", "registry.example.com", "https://example.com.evil.com/token", false},
-		{"https", "registry.example.com", "https://registry.example.com@evil.com/token", false},
-		{"https", "evil.example.com", "https://auth.docker.io/token", false},
-		{"http", "127.0.0.1:5000", "http://127.0.0.1:5001/token", false},
-		{"http", "127.0.0.1:5000", "http://localhost:5000/token", false},
-		{"https", "registry.example.com", "://", false},
-		{"https", "registry.example.com", "", false},
-		{"https", "registry.example.com", "/token", false},
-	} {
-		if got := importer.TrustsRealm(importer.Registry{}, tc.scheme, tc.host, tc.realm); got != tc.want {
-			t.Errorf("%s, %s: %t", tc.host, tc.realm, got)
-		}
-	}
-	if !importer.TrustsRealm(importer.Registry{TokenHosts: []string{"sso.example.org"}}, "https", "registry.example.com", "https://sso.example.org/token") {
-		t.Error("a named token server is not trusted")
-	}
-}
-
 // A client certificate without its key is told as what it is, and not as an answer of the registry.
 func TestCertificatesThatCannotBeRead(t *testing.T) {
 	registry := registrytest.New(t)
 	im := newImporter(t, importer.Options{Files: noCertificates{}})
 	_, err := im.Import(t.Context(), parse(t, registry.Host+"/team/app:v1"), &registrytest.Images{})
-	if e := wantReason(t, err, importer.Misconfigured); !strings.Contains(e.Message, "missing key client.key") {
+	if e := wantReason(t, err, pull.Misconfigured); !strings.Contains(e.Message, "missing key client.key") {
 		t.Errorf("%v", e)
 	}
 }
 
 // noCertificates are files of which those with certificates cannot be read.
-type noCertificates struct{ importer.Files }
+type noCertificates struct{ pull.Files }
 
 func (noCertificates) Registry(string) (insecure, blocked bool, err error) { return false, false, nil }
 
-func (noCertificates) PullSources(ref reference.Reference) ([]importer.PullSource, error) {
-	return []importer.PullSource{{Reference: ref}}, nil
+func (noCertificates) PullSources(ref reference.Reference) ([]pull.Source, error) {
+	return []pull.Source{{Reference: ref}}, nil
 }
 
 func (noCertificates) TLS(string) (*tls.Config, error) {
@@ -345,7 +312,7 @@ func TestKeychainThatFails(t *testing.T) {
 	registry.Push("team/app:v1", newImage(t, sample.Spec{}))
 	im := newImporter(t, importer.Options{Keychain: broken{}})
 	_, err := im.Import(t.Context(), parse(t, registry.Host+"/team/app:v1"), &registrytest.Images{})
-	if e := wantReason(t, err, importer.Misconfigured); !strings.Contains(e.Message, "helper is missing") {
+	if e := wantReason(t, err, pull.Misconfigured); !strings.Contains(e.Message, "helper is missing") {
 		t.Errorf("%v", e)
 	}
 }
@@ -419,5 +386,5 @@ func TestGivingUpWhileCredentialsAreLookedFor(t *testing.T) {
 		cancel()
 	}()
 	_, err := im.Import(ctx, parse(t, registry.Host+"/team/app:v1"), &registrytest.Images{})
-	wantReason(t, err, importer.Canceled)
+	wantReason(t, err, pull.Canceled)
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
@@ -14,7 +15,7 @@ import (
 func BenchmarkImport(b *testing.B) {
 	registry := registrytest.New(b)
 	registry.Push("app:v1", newImage(b, sample.Spec{Layers: 12}))
-	limits := importer.Limits{HostRate: 1e9, HostBurst: 1e9}
+	limits := pull.Limits{HostRate: 1e9, HostBurst: 1e9}
 	for _, known := range []bool{false, true} {
 		b.Run(fmt.Sprintf("Op=Import/Layers=12/Known=%t", known), func(b *testing.B) {
 			im := newImporter(b, importer.Options{Limits: limits})

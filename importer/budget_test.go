@@ -13,6 +13,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
@@ -56,7 +57,7 @@ func TestIndexOfIndexesIsVisitedOnceForEachManifest(t *testing.T) {
 	pushIndexes(registry, "root", 1, outer)
 
 	finder := &tagFinder{}
-	result := mustImport(t, newImporter(t, importer.Options{Signatures: finder, Limits: importer.Limits{HostRate: 1e6, HostBurst: 1e6}}), registry.Host+"/app:root0", images)
+	result := mustImport(t, newImporter(t, importer.Options{Signatures: finder, Limits: pull.Limits{HostRate: 1e6, HostBurst: 1e6}}), registry.Host+"/app:root0", images)
 	if len(result.Images) != 91 || len(images.Names()) != 91 {
 		t.Errorf("%d images in the result, %d stored, want 91", len(result.Images), len(images.Names()))
 	}
@@ -79,7 +80,7 @@ func TestErrorBelowIndexesIsToldOnce(t *testing.T) {
 	inner := pushIndexes(registry, "inner", 20, []rawDescriptor{{string(types.OCIManifestSchema1), leaf, 1}})
 	pushIndexes(registry, "root", 1, pushIndexes(registry, "outer", 20, inner))
 	_, err := newImporter(t, importer.Options{}).Import(t.Context(), parse(t, registry.Host+"/app:root0"), &registrytest.Images{})
-	wantReason(t, err, importer.Denied)
+	wantReason(t, err, pull.Denied)
 	if n := strings.Count(err.Error(), "injected DENIED"); n != 1 {
 		t.Errorf("it is told %d times", n)
 	}
@@ -88,17 +89,17 @@ func TestErrorBelowIndexesIsToldOnce(t *testing.T) {
 func TestJobEndsWithItsBudget(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
-		limits importer.Limits
+		limits pull.Limits
 		fault  registrytest.Fault
-		want   importer.Reason
+		want   pull.Reason
 		says   string
 	}{
-		{"manifests", importer.Limits{JobManifests: 3}, nil, importer.OverBudget, "budget of 3 manifests"},
-		{"requests", importer.Limits{JobRequests: 5}, nil, importer.OverBudget, "budget of 5 requests"},
-		{"repeated requests", importer.Limits{JobRequests: 4, Attempts: 1000}, hangUp, importer.OverBudget, "budget of 4 requests"},
-		{"bytes", importer.Limits{JobBytes: 2000}, nil, importer.OverBudget, "budget of 2000 bytes"},
-		{"seconds", importer.Limits{JobTime: 30 * time.Millisecond}, registrytest.StallHeaders(), importer.Timeout, "budget of 30ms"},
-		{"seconds of a drip", importer.Limits{JobTime: 30 * time.Millisecond}, registrytest.Drip(time.Millisecond), importer.Timeout, "budget of 30ms"},
+		{"manifests", pull.Limits{JobManifests: 3}, nil, pull.OverBudget, "budget of 3 manifests"},
+		{"requests", pull.Limits{JobRequests: 5}, nil, pull.OverBudget, "budget of 5 requests"},
+		{"repeated requests", pull.Limits{JobRequests: 4, Attempts: 1000}, hangUp, pull.OverBudget, "budget of 4 requests"},
+		{"bytes", pull.Limits{JobBytes: 2000}, nil, pull.OverBudget, "budget of 2000 bytes"},
+		{"seconds", pull.Limits{JobTime: 30 * time.Millisecond}, registrytest.StallHeaders(), pull.Timeout, "budget of 30ms"},
+		{"seconds of a drip", pull.Limits{JobTime: 30 * time.Millisecond}, registrytest.Drip(time.Millisecond), pull.Timeout, "budget of 30ms"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			registry := registrytest.New(t)
@@ -129,12 +130,12 @@ func TestJobOfManyImportsHasOneBudget(t *testing.T) {
 	for i := range 5 {
 		registry.Push(fmt.Sprint("app:", i), newImage(t, sample.Spec{Name: fmt.Sprint(i)}))
 	}
-	im := newImporter(t, importer.Options{Limits: importer.Limits{JobManifests: 3}})
+	im := newImporter(t, importer.Options{Limits: pull.Limits{JobManifests: 3}})
 	ctx, done := im.Job(t.Context())
 	defer done()
 	for i := range 5 {
 		_, err := im.Import(ctx, parse(t, fmt.Sprint(registry.Host, "/app:", i)), &registrytest.Images{})
-		if over := importer.ReasonOf(err) == importer.OverBudget; over != (i >= 3) {
+		if over := pull.ReasonOf(err) == pull.OverBudget; over != (i >= 3) {
 			t.Errorf("import %d: %v", i, err)
 		}
 	}
@@ -150,7 +151,7 @@ func TestRegistryThatClaimsADigestDoesNotHoldUpAnother(t *testing.T) {
 	evil.Push("team/app:v1", image)
 	arrived := make(chan struct{}, 1)
 	evil.Inject("GET .*/manifests/", 0, arrives(arrived))
-	im := newImporter(t, importer.Options{Limits: importer.Limits{Stall: time.Hour, Request: time.Hour}})
+	im := newImporter(t, importer.Options{Limits: pull.Limits{Stall: time.Hour, Request: time.Hour}})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
@@ -164,5 +165,5 @@ func TestRegistryThatClaimsADigestDoesNotHoldUpAnother(t *testing.T) {
 		t.Error(err)
 	}
 	stop()
-	wantReason(t, <-ended, importer.Canceled)
+	wantReason(t, <-ended, pull.Canceled)
 }

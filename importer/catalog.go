@@ -11,6 +11,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
 const (
@@ -24,14 +25,14 @@ const (
 // repositories are left out, with a warning. It reads at most 1,000 pages with 100,000 repositories in all; more are an
 // error with reason TooLarge. Mirrors are not asked.
 //
-// Errors are an *[Error] with the Host set.
+// Errors are an *[pull.Error] with the Host set.
 func (im *Importer) Repositories(ctx context.Context, host string) (repositories []reference.Reference, warnings []string, err error) {
 	names, err := im.catalog(ctx, host)
 	if err != nil {
-		e := describe(reference.Reference{Host: host}, err)
+		e := pull.Describe(reference.Reference{Host: host}, err)
 		e.Reference = ""
 		switch e.Reason {
-		case NotFound, Unauthorized, Denied, Unexpected:
+		case pull.NotFound, pull.Unauthorized, pull.Denied, pull.Unexpected:
 			e.Message += "; if the registry has no catalog (Docker Hub, quay.io and ghcr.io have none) or does not show it to these credentials, name repositories with --all-tags, or list references with -f"
 		}
 		return nil, nil, e
@@ -43,7 +44,7 @@ func (im *Importer) Repositories(ctx context.Context, host string) (repositories
 			if refused++; refused == 1 {
 				warnings = append(warnings, "")
 			}
-			warnings[0] = fmt.Sprintf("%s lists %d names that are no repositories, %q last", host, refused, clean(n))
+			warnings[0] = fmt.Sprintf("%s lists %d names that are no repositories, %q last", host, refused, pull.Clean(n))
 			continue
 		}
 		repositories = append(repositories, repository)
@@ -52,7 +53,7 @@ func (im *Importer) Repositories(ctx context.Context, host string) (repositories
 }
 
 func (im *Importer) catalog(ctx context.Context, host string) ([]string, error) {
-	config, options, err := im.rules(host, false)
+	config, options, err := im.Rules(host, false)
 	if err != nil {
 		return nil, err
 	}
@@ -60,18 +61,18 @@ func (im *Importer) catalog(ctx context.Context, host string) ([]string, error) 
 	if err != nil {
 		return nil, err
 	}
-	s, err := im.connect(ctx, registry, registry, "", config, registry.Scope(transport.CatalogScope))
+	s, err := im.Connect(ctx, registry, registry, "", config, registry.Scope(transport.CatalogScope))
 	if err != nil {
 		return nil, err
 	}
-	ctx = withBudget(ctx, budget{manifest.MaxManifestSize, s.limits.Request, nil})
+	ctx = pull.WithBudget(ctx, manifest.MaxManifestSize, s.Limits.Request, nil)
 	var all []string
 	path := fmt.Sprintf("/v2/_catalog?n=%d", catalogPageSize)
 	err = eachPage(ctx, s, path, "catalog", maxCatalogPages, func(page struct {
 		Repositories []string `json:"repositories"`
 	}) error {
 		if all = append(all, page.Repositories...); len(all) > maxRepositoriesListed {
-			return &Error{Reason: TooLarge, Message: fmt.Sprintf("the registry lists more than %d repositories", maxRepositoriesListed)}
+			return &pull.Error{Reason: pull.TooLarge, Message: fmt.Sprintf("the registry lists more than %d repositories", maxRepositoriesListed)}
 		}
 		return nil
 	})
@@ -80,27 +81,27 @@ func (im *Importer) catalog(ctx context.Context, host string) ([]string, error) 
 }
 
 // eachPage calls visit with each page of a list. what names the list in errors. More than limit pages are an error.
-func eachPage[Page any](ctx context.Context, s *session, path, what string, limit int, visit func(Page) error) error {
+func eachPage[Page any](ctx context.Context, s *pull.Session, path, what string, limit int, visit func(Page) error) error {
 	for range limit {
-		raw, header, err := s.registry.Read(ctx, path, "application/json", manifest.MaxManifestSize)
+		raw, header, err := s.Registry.Read(ctx, path, "application/json", manifest.MaxManifestSize)
 		if err != nil {
 			return err
 		}
 		var page Page
 		if err := json.Unmarshal(raw, &page); err != nil {
-			return &Error{Reason: Unexpected, Message: fmt.Sprintf("the %s is not JSON: %s", what, clean(err.Error())), cause: err}
+			return pull.CausedBy(pull.Unexpected, fmt.Sprintf("the %s is not JSON: %s", what, pull.Clean(err.Error())), err)
 		}
 		if err := visit(page); err != nil {
 			return err
 		}
-		next, elsewhere := s.registry.Next(header, path)
+		next, elsewhere := s.Registry.Next(header, path)
 		if elsewhere {
-			return &Error{Reason: Unexpected, Message: fmt.Sprintf("the next page of the %s is not on the registry", what)}
+			return &pull.Error{Reason: pull.Unexpected, Message: fmt.Sprintf("the next page of the %s is not on the registry", what)}
 		}
 		if next == "" {
 			return nil
 		}
 		path = next
 	}
-	return &Error{Reason: TooLarge, Message: fmt.Sprintf("the %s has more than %d pages", what, limit)}
+	return &pull.Error{Reason: pull.TooLarge, Message: fmt.Sprintf("the %s has more than %d pages", what, limit)}
 }

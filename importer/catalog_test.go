@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
@@ -63,7 +64,7 @@ func TestCatalogIsPaged(t *testing.T) {
 
 func TestCatalogsThatCannotBeRead(t *testing.T) {
 	registry := registrytest.New(t)
-	im := newImporter(t, importer.Options{Limits: importer.Limits{Attempts: 1}})
+	im := newImporter(t, importer.Options{Limits: pull.Limits{Attempts: 1}})
 	link := func(to string) registrytest.Fault {
 		return func(http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -79,24 +80,24 @@ func TestCatalogsThatCannotBeRead(t *testing.T) {
 	const advice = "name repositories with --all-tags, or list references with -f"
 	for name, tc := range map[string]struct {
 		fault registrytest.Fault
-		want  importer.Reason
+		want  pull.Reason
 		text  string
 	}{
-		"there is none":  {registrytest.Status(404, "UNSUPPORTED"), importer.NotFound, advice},
-		"not for you":    {registrytest.Status(401, "UNAUTHORIZED"), importer.Unauthorized, advice},
-		"forbidden":      {registrytest.Status(403, "DENIED"), importer.Denied, advice},
-		"method":         {registrytest.Status(405, "UNSUPPORTED"), importer.Unexpected, advice},
-		"endless":        {link("/v2/_catalog?n=1000&last=a"), importer.TooLarge, "1000 pages"},
-		"another host":   {link("http://localhost:1/v2/_catalog"), importer.Unexpected, "not on the registry"},
-		"too many":       {catalogPages(t, many, many), importer.TooLarge, "more than 100000 repositories"},
-		"huge":           {registrytest.Append(5<<20, false), importer.TooLarge, ""},
-		"asks for peace": {registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "0"), importer.RateLimited, ""},
+		"there is none":  {registrytest.Status(404, "UNSUPPORTED"), pull.NotFound, advice},
+		"not for you":    {registrytest.Status(401, "UNAUTHORIZED"), pull.Unauthorized, advice},
+		"forbidden":      {registrytest.Status(403, "DENIED"), pull.Denied, advice},
+		"method":         {registrytest.Status(405, "UNSUPPORTED"), pull.Unexpected, advice},
+		"endless":        {link("/v2/_catalog?n=1000&last=a"), pull.TooLarge, "1000 pages"},
+		"another host":   {link("http://localhost:1/v2/_catalog"), pull.Unexpected, "not on the registry"},
+		"too many":       {catalogPages(t, many, many), pull.TooLarge, "more than 100000 repositories"},
+		"huge":           {registrytest.Append(5<<20, false), pull.TooLarge, ""},
+		"asks for peace": {registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "0"), pull.RateLimited, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			registry.Heal()
 			registry.Inject("/_catalog", 0, tc.fault)
 			_, _, err := im.Repositories(t.Context(), registry.Host)
-			var e *importer.Error
+			var e *pull.Error
 			if !errors.As(err, &e) || e.Reason != tc.want || e.Host != registry.Host || !strings.Contains(err.Error(), tc.text) || !strings.HasPrefix(err.Error(), registry.Host+": ") {
 				t.Errorf("%v", err)
 			}
@@ -138,5 +139,5 @@ func TestCreated(t *testing.T) {
 		t.Errorf("the index was created at %v, %v", got, err)
 	}
 	_, err = im.Created(t.Context(), parse(t, registry.Host+"/team/app:chart"), images)
-	wantReason(t, err, importer.NotAnImage)
+	wantReason(t, err, pull.NotAnImage)
 }

@@ -30,7 +30,7 @@ func (r *run) content(ctx context.Context, n node, found *imagev1.Image, m *fetc
 		if m.Config.Size > manifest.MaxConfigSize {
 			return leaveOut(manifest.LeftOutTooLarge)
 		}
-		raw, err := n.session.config(ctx, m)
+		raw, err := fetchConfig(ctx, n.session, m)
 		if err != nil {
 			return nil, false, err
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
 // undated is the latest date that means nothing: reproducible builds write the year 1, 1970, or 1980 (the first that a
@@ -22,10 +23,10 @@ func (im *Importer) Created(ctx context.Context, ref reference.Reference, images
 	if err != nil {
 		return created, err
 	}
-	ctx, done := im.job(ctx)
+	ctx, done := im.InJob(ctx)
 	defer done()
-	err = im.reach(ctx, ref, func(s *session) error {
-		n, err := s.root(ctx, ref, true)
+	err = im.Reach(ctx, ref, func(s *pull.Session) error {
+		n, err := findRoot(ctx, s, ref, true)
 		if err != nil {
 			return err
 		}
@@ -35,7 +36,7 @@ func (im *Importer) Created(ctx context.Context, ref reference.Reference, images
 				return nil
 			}
 		}
-		created, err = s.created(ctx, n, 0)
+		created, err = readCreated(ctx, s, n, 0)
 		return err
 	})
 	if !created.After(undated) {
@@ -44,14 +45,14 @@ func (im *Importer) Created(ctx context.Context, ref reference.Reference, images
 	return created, err
 }
 
-func (s *session) created(ctx context.Context, n node, depth int) (time.Time, error) {
+func readCreated(ctx context.Context, s *pull.Session, n node, depth int) (time.Time, error) {
 	if n.unread != nil {
 		return time.Time{}, nil
 	}
 	m := n.known
 	if m == nil {
 		var err error
-		if m, err = s.manifest(ctx, n.digest, n.digest); err != nil {
+		if m, err = fetchManifest(ctx, s, n.digest, n.digest); err != nil {
 			if asUnread(err) != nil {
 				err = nil
 			}
@@ -64,12 +65,12 @@ func (s *session) created(ctx context.Context, n node, depth int) (time.Time, er
 		if len(children) == 0 || depth == maxDepth {
 			return time.Time{}, nil
 		}
-		return s.created(ctx, node{digest: children[0].Digest}, depth+1)
+		return readCreated(ctx, s, node{digest: children[0].Digest}, depth+1)
 	case manifest.KindImage:
 		if m.Config.Size > manifest.MaxConfigSize {
 			return time.Time{}, nil
 		}
-		raw, err := s.config(ctx, m)
+		raw, err := fetchConfig(ctx, s, m)
 		if err != nil {
 			return time.Time{}, err
 		}
@@ -78,7 +79,7 @@ func (s *session) created(ctx context.Context, n node, depth int) (time.Time, er
 		}
 	case manifest.KindSchema1:
 	default:
-		return time.Time{}, &Error{Reason: NotAnImage, Message: artifact(m.Manifest)}
+		return time.Time{}, &pull.Error{Reason: pull.NotAnImage, Message: artifact(m.Manifest)}
 	}
 	return time.Time{}, nil
 }

@@ -19,7 +19,7 @@
 // each of its platforms; the index is stored last, so an index that is stored
 // had all the platforms asked for. Attestations and other artifacts are not
 // images: inside an index they are listed in [Result.Skipped], by themselves
-// they are an [Error] with reason [NotAnImage].
+// they are an [pull.Error] with reason [pull.NotAnImage].
 //
 // Images are sent with the raw manifest and config only; what can be derived
 // from those bytes (layers, size, platforms) is left to the API that stores
@@ -40,7 +40,7 @@
 // HTTP and unverified TLS are spoken with loopback addresses and with hosts
 // [Options.Registries] marks insecure, with no other. Credentials go to the
 // registry they were stored for and to its token server (see
-// [Registry.TokenHosts]); a redirect never carries them elsewhere.
+// [pull.Registry.TokenHosts]); a redirect never carries them elsewhere.
 //
 // # Why not remote.Puller
 //

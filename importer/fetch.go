@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
 // fetched is a manifest with its bytes.
@@ -22,12 +23,12 @@ type fetched struct {
 
 var acceptManifests = strings.Join(manifest.AcceptedMediaTypes(), ", ")
 
-// head asks for the digest behind a tag or digest, and for its media type. They are "" if the
+// fetchHead asks for the digest behind a tag or digest, and for its media type. They are "" if the
 // registry does not say: the distribution-spec makes the header of a HEAD a SHOULD, and some
 // proxies refuse the method.
-func (s *session) head(ctx context.Context, identifier string) (digest, mediaType string, err error) {
-	ctx = withBudget(ctx, budget{maxUnread, s.limits.Request, jobOf(ctx)})
-	resp, err := s.registry.Do(ctx, http.MethodHead, s.registry.Path("manifests/"+identifier), acceptManifests)
+func fetchHead(ctx context.Context, s *pull.Session, identifier string) (digest, mediaType string, err error) {
+	ctx = pull.WithBudget(ctx, maxUnread, s.Limits.Request, pull.JobOf(ctx))
+	resp, err := s.Registry.Do(ctx, http.MethodHead, s.Registry.Path("manifests/"+identifier), acceptManifests)
 	var answer *transport.Error
 	if errors.As(err, &answer) {
 		switch answer.StatusCode {
@@ -45,11 +46,11 @@ func (s *session) head(ctx context.Context, identifier string) (digest, mediaTyp
 	return digest, resp.Header.Get("Content-Type"), nil
 }
 
-// manifest reads and parses a manifest by tag or digest. If want is set, the
+// fetchManifest reads and parses a manifest by tag or digest. If want is set, the
 // bytes are checked against it. An error may be an *unread.
-func (s *session) manifest(ctx context.Context, identifier, want string) (*fetched, error) {
-	ctx = withBudget(ctx, budget{maxUnread, s.limits.Request, jobOf(ctx)})
-	resp, err := s.registry.Do(ctx, http.MethodGet, s.registry.Path("manifests/"+identifier), acceptManifests)
+func fetchManifest(ctx context.Context, s *pull.Session, identifier, want string) (*fetched, error) {
+	ctx = pull.WithBudget(ctx, maxUnread, s.Limits.Request, pull.JobOf(ctx))
+	resp, err := s.Registry.Do(ctx, http.MethodGet, s.Registry.Path("manifests/"+identifier), acceptManifests)
 	if err != nil {
 		return nil, err
 	}
@@ -65,14 +66,14 @@ func (s *session) manifest(ctx context.Context, identifier, want string) (*fetch
 		m, err = manifest.Parse(raw, resp.Header.Get("Content-Type"))
 	}
 	if want == "" && errors.Is(err, manifest.ErrNoManifest) { // it may have been cut, as nobody said what to expect
-		return nil, &Error{Reason: Unexpected, Message: fmt.Sprintf("the registry sent %d bytes that are no manifest", part.Size), cause: err}
+		return nil, pull.CausedBy(pull.Unexpected, fmt.Sprintf("the registry sent %d bytes that are no manifest", part.Size), err)
 	}
 	if err != nil {
 		if want == "" || part.Digest == want {
 			return nil, notRead(part, resp.Header.Get("Content-Type"), err)
 		}
 		// If nobody asked for these bytes, it does not matter what is wrong with them.
-		return nil, &Error{Reason: DigestMismatch, Message: "the registry sent a manifest of digest " + part.Digest, cause: err}
+		return nil, pull.CausedBy(pull.DigestMismatch, "the registry sent a manifest of digest "+part.Digest, err)
 	}
 	if want != "" {
 		if err := m.Verify(want); err != nil {
@@ -82,11 +83,11 @@ func (s *session) manifest(ctx context.Context, identifier, want string) (*fetch
 	return &fetched{m, raw}, nil
 }
 
-// config reads the config of m and checks it against digest and size. A config
+// fetchConfig reads the config of m and checks it against digest and size. A config
 // inlined in the manifest (OCI descriptor "data") costs no request.
-func (s *session) config(ctx context.Context, m *fetched) ([]byte, error) {
+func fetchConfig(ctx context.Context, s *pull.Session, m *fetched) ([]byte, error) {
 	if m.Config.Size > manifest.MaxConfigSize {
-		return nil, tooLarge("the manifest", m.Config.Size, manifest.MaxConfigSize)
+		return nil, pull.TooLargeError("the manifest", m.Config.Size, manifest.MaxConfigSize)
 	}
 	var inline struct {
 		Config struct {
@@ -96,10 +97,10 @@ func (s *session) config(ctx context.Context, m *fetched) ([]byte, error) {
 	if err := json.Unmarshal(m.raw, &inline); err == nil && inline.Config.Data != nil {
 		return inline.Config.Data, m.VerifyConfig(inline.Config.Data)
 	}
-	ctx = withBudget(ctx, budget{manifest.MaxConfigSize, s.limits.Request, jobOf(ctx)})
-	raw, _, err := s.registry.Read(ctx, s.registry.Path("blobs/"+m.Config.Digest), "", manifest.MaxConfigSize)
+	ctx = pull.WithBudget(ctx, manifest.MaxConfigSize, s.Limits.Request, pull.JobOf(ctx))
+	raw, _, err := s.Registry.Read(ctx, s.Registry.Path("blobs/"+m.Config.Digest), "", manifest.MaxConfigSize)
 	if err != nil {
-		return nil, &partError{"config " + m.Config.Digest, err}
+		return nil, pull.PartFailed("config "+m.Config.Digest, err)
 	}
 	return raw, m.VerifyConfig(raw)
 }

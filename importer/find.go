@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
 // errNoFinder is the error for a mistake in the calling program.
@@ -28,13 +29,13 @@ func (im *Importer) Find(ctx context.Context, ref reference.Reference) (image *i
 	if ref, err = pulled(ref); err != nil {
 		return nil, nil, err
 	}
-	ctx, done := im.job(ctx)
+	ctx, done := im.InJob(ctx)
 	defer done()
-	var s *session
+	var s *pull.Session
 	var m *fetched
-	if err := im.reach(ctx, ref, func(at *session) (err error) {
+	if err := im.Reach(ctx, ref, func(at *pull.Session) (err error) {
 		s = at
-		m, err = s.manifest(ctx, ref.Identifier(), ref.Digest)
+		m, err = fetchManifest(ctx, s, ref.Identifier(), ref.Digest)
 		return err
 	}); err != nil {
 		return nil, nil, err
@@ -46,9 +47,9 @@ func (im *Importer) Find(ctx context.Context, ref reference.Reference) (image *i
 		DockerImageManifest:          string(m.raw),
 		DockerImageManifestMediaType: m.MediaType,
 	}
-	found, annotations, warnings, err := im.finder.Find(ctx, s.repository.Digest(digest), ref.Bare(), s.transport, jobOf(ctx).began, false)
+	found, annotations, warnings, err := im.finder.Find(ctx, s.Repository.Digest(digest), ref.Bare(), s.Transport, pull.JobOf(ctx).Began, false)
 	if err != nil {
-		return nil, warnings, fmt.Errorf("looking for signatures: %w", describe(ref, overdue(ctx, err)))
+		return nil, warnings, fmt.Errorf("looking for signatures: %w", pull.Describe(ref, pull.Overdue(ctx, err)))
 	}
 	record(image, ref.Bare(), found, annotations, nil)
 	return image, warnings, nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
@@ -47,7 +48,7 @@ func TestFindFails(t *testing.T) {
 	if image, _, err := im.Find(t.Context(), parse(t, registry.Host+"/app:v1")); !errors.Is(err, broken) || image != nil {
 		t.Errorf("found %v, %v", image, err)
 	}
-	if _, _, err := im.Find(t.Context(), parse(t, registry.Host+"/app:v2")); importer.ReasonOf(err) != importer.NotFound {
+	if _, _, err := im.Find(t.Context(), parse(t, registry.Host+"/app:v2")); pull.ReasonOf(err) != pull.NotFound {
 		t.Errorf("an absent tag: %v", err)
 	}
 	var bad *reference.Error
@@ -76,7 +77,7 @@ func TestIndex(t *testing.T) {
 			t.Errorf("%s: its manifest was read %d times", tag, n)
 		}
 	}
-	if _, err := im.Index(t.Context(), parse(t, registry.Host+"/team/app:absent")); importer.ReasonOf(err) != importer.NotFound {
+	if _, err := im.Index(t.Context(), parse(t, registry.Host+"/team/app:absent")); pull.ReasonOf(err) != pull.NotFound {
 		t.Errorf("an absent tag: %v", err)
 	}
 	registry.Inject("HEAD ", 0, registrytest.Status(405, "UNSUPPORTED"))

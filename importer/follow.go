@@ -17,6 +17,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
 // Tagged are Images with a record of where tags lead. An import into other Images records a tag only on the Image that
@@ -87,7 +88,7 @@ func (im *Importer) follow(ctx context.Context, ref reference.Reference, images 
 				return left, err
 			}
 		}
-		asked := im.clock.Now()
+		asked := im.Now()
 		seen := look()
 		if before.version != "" {
 			if seen.err == nil && seen.digest == before.digest {
@@ -133,10 +134,10 @@ func (im *Importer) remember(ctx context.Context, ref reference.Reference, image
 	if ctx.Err() != nil || seen.digest == "" && !seen.absent && (tag == nil || seen.err == nil) {
 		return left, false, nil // nothing was learnt
 	}
-	if tag == nil && ReasonOf(seen.err) == NotAnImage {
+	if tag == nil && pull.ReasonOf(seen.err) == pull.NotAnImage {
 		return left, false, nil // a chart, say: its tag matters only if it was an image's
 	}
-	now := metav1.NewTime(im.clock.Now().UTC().Truncate(time.Second))
+	now := metav1.NewTime(im.Now().UTC().Truncate(time.Second))
 	led, known := tags.Now(tag)
 	if seen.absent || seen.digest != "" {
 		if moved := !known || led != seen.digest; moved || contested {
@@ -162,12 +163,12 @@ func (im *Importer) remember(ctx context.Context, ref reference.Reference, image
 	}
 	reason, message := "", ""
 	if seen.err != nil && !seen.absent {
-		reason, message = string(ReasonOf(seen.err)), clean(seen.err.Error())
+		reason, message = string(pull.ReasonOf(seen.err)), pull.Clean(seen.err.Error())
 		if reason == "" {
-			reason = string(Failed)
+			reason = string(pull.Failed)
 		}
 	}
-	if reason != string(RateLimited) { // a pause is not a failure yet
+	if reason != string(pull.RateLimited) { // a pause is not a failure yet
 		changed = tags.Fail(tag, reason, message, now) || changed
 	}
 	if !changed {
@@ -276,9 +277,9 @@ func eachImage(ctx context.Context, images ListedImages, selector string, visit 
 // when the registry does not have the tag, and the Images that are marked because it is gone. Errors are those of Import.
 func (im *Importer) Look(ctx context.Context, ref reference.Reference, images Tagged) (digest string, left []string, err error) {
 	var failed error
-	asked := im.clock.Now()
+	asked := im.Now()
 	left, err = im.follow(ctx, ref, images, func() sight {
-		asked = im.clock.Now()
+		asked = im.Now()
 		digest, failed = im.Resolve(ctx, ref)
 		return sight{absent: failed == nil && digest == "", err: failed}
 	})

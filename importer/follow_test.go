@@ -17,6 +17,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
@@ -114,7 +115,7 @@ func TestImportOfADeletedTag(t *testing.T) {
 	mustImport(t, im, ref, images)
 	deleteTag(t, registry, "team/app", "v1")
 	_, err := im.Import(t.Context(), parse(t, ref), images)
-	wantReason(t, err, importer.NotFound)
+	wantReason(t, err, pull.NotFound)
 	image := stored(t, images, digest)
 	if got := known(image); slices.Contains(got, ref) {
 		t.Errorf("it is known by %v", got)
@@ -136,7 +137,7 @@ func TestImportOfADeletedTag(t *testing.T) {
 	}
 	// What never was leaves no trace.
 	_, err = im.Import(t.Context(), parse(t, registry.Host+"/team/app:never"), images)
-	wantReason(t, err, importer.NotFound)
+	wantReason(t, err, pull.NotFound)
 	if writes := images.TagWrites(); slices.ContainsFunc(writes, func(name string) bool { return strings.HasSuffix(name, ":never") }) {
 		t.Errorf("written are %v", writes)
 	}
@@ -146,7 +147,7 @@ func TestImportOfADeletedTag(t *testing.T) {
 func TestUnreachableRegistryIsAnUnknown(t *testing.T) {
 	t.Parallel()
 	registry, images := registrytest.New(t), &registrytest.Images{}
-	im := newImporter(t, importer.Options{Limits: importer.Limits{Attempts: 1}})
+	im := newImporter(t, importer.Options{Limits: pull.Limits{Attempts: 1}})
 	ref := registry.Host + "/team/app:v1"
 	digest := registry.Push("team/app:v1", newImage(t, sample.Spec{Name: "one"}))
 	mustImport(t, im, ref, images)
@@ -212,7 +213,7 @@ func TestManyTagsOfOneImage(t *testing.T) {
 	}
 	for _, ref := range []string{shown[0], fmt.Sprintf("%s/team/app:%d", registry.Host, i)} {
 		deleteTag(t, registry, "team/app", parse(t, ref).Tag)
-		if _, err := im.Import(t.Context(), parse(t, ref), images); importer.ReasonOf(err) != importer.NotFound {
+		if _, err := im.Import(t.Context(), parse(t, ref), images); pull.ReasonOf(err) != pull.NotFound {
 			t.Fatalf("%s: %v", ref, err)
 		}
 		if _, marked := annotation.Missing(stored(t, images, digest).Annotations)[parse(t, ref)]; !marked {

@@ -12,6 +12,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
 // record stores the result of a search of one repository in image, as that repository's. err is why the search ended
@@ -23,7 +24,7 @@ func record(image *imagev1.Image, repository reference.Reference, found []imagev
 	r := annotation.Repository{Unread: annotations[annotation.Unread], Unusable: annotations[annotation.Unusable], Cut: annotations[annotation.Cut] != ""}
 	if err != nil {
 		// Earlier results stay: all that is known is that not everything was read.
-		r.Unread = clean(err.Error())
+		r.Unread = pull.Clean(err.Error())
 		setFound(image, repository, r)
 		return
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/guard"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
@@ -35,7 +36,7 @@ func newImporter(t testing.TB, o importer.Options) *importer.Importer {
 	}
 	t.Cleanup(im.Close)
 	t.Cleanup(func() {
-		if n := im.LocksHeld(); n != 0 {
+		if n := im.Locked(); n != 0 {
 			t.Errorf("%d locks are left", n)
 		}
 	})
@@ -92,9 +93,9 @@ func mustImport(t testing.TB, im *importer.Importer, reference string, images im
 }
 
 // wantReason checks that err has a reason, and is complete.
-func wantReason(t testing.TB, err error, want importer.Reason) *importer.Error {
+func wantReason(t testing.TB, err error, want pull.Reason) *pull.Error {
 	t.Helper()
-	var e *importer.Error
+	var e *pull.Error
 	if !errors.As(err, &e) {
 		t.Fatalf("error is %v, want an *importer.Error with reason %s", err, want)
 	}

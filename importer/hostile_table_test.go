@@ -20,6 +20,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 	"github.com/tidewaiter/tidewaiter/signatures/find"
@@ -37,42 +38,42 @@ type hostile struct {
 	// layers are verified.
 	layers bool
 	// want is how the import fails; "" is not at all.
-	want importer.Reason
+	want pull.Reason
 }
 
 var hostiles = []hostile{
-	{behaviour: "sends a manifest of another digest", match: "GET .*/manifests/", fault: registrytest.Corrupt(), want: importer.DigestMismatch},
-	{behaviour: "sends a config of another digest", match: "/blobs/", fault: registrytest.Corrupt(), want: importer.DigestMismatch},
-	{behaviour: "sends a config with a tail", match: "/blobs/", fault: registrytest.Append(1, false), want: importer.DigestMismatch},
-	{behaviour: "sends a layer of another digest", match: "/blobs/", layers: true, fault: registrytest.Corrupt(), want: importer.DigestMismatch},
-	{behaviour: "answers with a page of HTML", match: "GET .*/manifests/", fault: html, want: importer.DigestMismatch},
-	{behaviour: "lacks the config", match: "/blobs/", fault: registrytest.Status(404, "BLOB_UNKNOWN"), want: importer.NotFound},
-	{behaviour: "ends a manifest half way", match: "GET .*/manifests/", fault: registrytest.Truncate(), want: importer.Unreachable},
-	{behaviour: "hangs up on every request after the greeting", match: "manifests", fault: hangUp, want: importer.Unreachable},
-	{behaviour: "declares a manifest of 1 GiB", match: "GET .*/manifests/", fault: endless(true), want: importer.TooLarge},
-	{behaviour: "sends a manifest without end", match: "GET .*/manifests/", fault: endless(false), want: importer.TooLarge},
-	{behaviour: "sends a config without end", match: "/blobs/", fault: endless(false), want: importer.TooLarge},
-	{behaviour: "sends an error without end", match: "GET .*/manifests/", fault: endlessError, want: importer.Unexpected},
-	{behaviour: "greets and then says nothing", match: "manifests", fault: registrytest.StallHeaders(), want: importer.Timeout},
-	{behaviour: "does not greet", match: ".", fault: registrytest.StallHeaders(), want: importer.Timeout},
-	{behaviour: "stops half way in a manifest", match: "GET .*/manifests/", fault: registrytest.StallBody(), want: importer.Timeout},
-	{behaviour: "sends 5 bytes a second", match: "GET .*/manifests/", fault: registrytest.Drip(200 * time.Millisecond), want: importer.Timeout},
-	{behaviour: "answers 500 to everything", match: "manifests", fault: registrytest.Status(500, "UNKNOWN"), want: importer.Unavailable},
-	{behaviour: "says 429 and to come back in a day", match: "manifests", fault: registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "86400"), want: importer.RateLimited},
-	{behaviour: "redirects in a circle", match: "GET .*/manifests/", fault: circle, want: importer.Unexpected},
-	{behaviour: "redirects to a service on this machine", match: "/blobs/", fault: registrytest.Redirect(307, "http://localhost:1"), want: importer.Denied},
-	{behaviour: "redirects to 10.0.0.1", match: "/blobs/", fault: registrytest.Redirect(307, "https://10.0.0.1"), want: importer.Denied},
-	{behaviour: "redirects to a cloud's metadata service", match: "/blobs/", fault: registrytest.Redirect(307, "https://169.254.169.254"), want: importer.Denied},
-	{behaviour: "redirects to plain HTTP", match: "/blobs/", fault: registrytest.Redirect(307, "http://registry.example.com"), want: importer.Insecure},
-	{behaviour: "lists 1,001 children in an index", push: wideIndex, want: importer.TooLarge},
-	{behaviour: "nests indexes 5 deep", push: deepIndex, want: importer.TooLarge},
+	{behaviour: "sends a manifest of another digest", match: "GET .*/manifests/", fault: registrytest.Corrupt(), want: pull.DigestMismatch},
+	{behaviour: "sends a config of another digest", match: "/blobs/", fault: registrytest.Corrupt(), want: pull.DigestMismatch},
+	{behaviour: "sends a config with a tail", match: "/blobs/", fault: registrytest.Append(1, false), want: pull.DigestMismatch},
+	{behaviour: "sends a layer of another digest", match: "/blobs/", layers: true, fault: registrytest.Corrupt(), want: pull.DigestMismatch},
+	{behaviour: "answers with a page of HTML", match: "GET .*/manifests/", fault: html, want: pull.DigestMismatch},
+	{behaviour: "lacks the config", match: "/blobs/", fault: registrytest.Status(404, "BLOB_UNKNOWN"), want: pull.NotFound},
+	{behaviour: "ends a manifest half way", match: "GET .*/manifests/", fault: registrytest.Truncate(), want: pull.Unreachable},
+	{behaviour: "hangs up on every request after the greeting", match: "manifests", fault: hangUp, want: pull.Unreachable},
+	{behaviour: "declares a manifest of 1 GiB", match: "GET .*/manifests/", fault: endless(true), want: pull.TooLarge},
+	{behaviour: "sends a manifest without end", match: "GET .*/manifests/", fault: endless(false), want: pull.TooLarge},
+	{behaviour: "sends a config without end", match: "/blobs/", fault: endless(false), want: pull.TooLarge},
+	{behaviour: "sends an error without end", match: "GET .*/manifests/", fault: endlessError, want: pull.Unexpected},
+	{behaviour: "greets and then says nothing", match: "manifests", fault: registrytest.StallHeaders(), want: pull.Timeout},
+	{behaviour: "does not greet", match: ".", fault: registrytest.StallHeaders(), want: pull.Timeout},
+	{behaviour: "stops half way in a manifest", match: "GET .*/manifests/", fault: registrytest.StallBody(), want: pull.Timeout},
+	{behaviour: "sends 5 bytes a second", match: "GET .*/manifests/", fault: registrytest.Drip(200 * time.Millisecond), want: pull.Timeout},
+	{behaviour: "answers 500 to everything", match: "manifests", fault: registrytest.Status(500, "UNKNOWN"), want: pull.Unavailable},
+	{behaviour: "says 429 and to come back in a day", match: "manifests", fault: registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "86400"), want: pull.RateLimited},
+	{behaviour: "redirects in a circle", match: "GET .*/manifests/", fault: circle, want: pull.Unexpected},
+	{behaviour: "redirects to a service on this machine", match: "/blobs/", fault: registrytest.Redirect(307, "http://localhost:1"), want: pull.Denied},
+	{behaviour: "redirects to 10.0.0.1", match: "/blobs/", fault: registrytest.Redirect(307, "https://10.0.0.1"), want: pull.Denied},
+	{behaviour: "redirects to a cloud's metadata service", match: "/blobs/", fault: registrytest.Redirect(307, "https://169.254.169.254"), want: pull.Denied},
+	{behaviour: "redirects to plain HTTP", match: "/blobs/", fault: registrytest.Redirect(307, "http://registry.example.com"), want: pull.Insecure},
+	{behaviour: "lists 1,001 children in an index", push: wideIndex, want: pull.TooLarge},
+	{behaviour: "nests indexes 5 deep", push: deepIndex, want: pull.TooLarge},
 	{behaviour: "nests indexes of 30 × 30 × 30 entries, 91 manifests", push: cubicIndex},
 	{behaviour: "claims a config of 8 GiB", push: greatConfig},
 	{behaviour: "has a manifest with two readings", push: ambiguous},
 	{behaviour: "nests JSON a million deep", push: deepJSON},
-	{behaviour: "has a layer of 64 KiB zstd that unpacks to 2 GiB", push: zstdBomb, layers: true, want: importer.OverBudget},
-	{behaviour: "has a layer of 2 MiB gzip that unpacks to 2 GiB", push: gzipBomb, layers: true, want: importer.OverBudget},
-	{behaviour: "has a zstd layer with a window of 2 GiB", push: zstdWindow, layers: true, want: importer.InvalidImage},
+	{behaviour: "has a layer of 64 KiB zstd that unpacks to 2 GiB", push: zstdBomb, layers: true, want: pull.OverBudget},
+	{behaviour: "has a layer of 2 MiB gzip that unpacks to 2 GiB", push: gzipBomb, layers: true, want: pull.OverBudget},
+	{behaviour: "has a zstd layer with a window of 2 GiB", push: zstdWindow, layers: true, want: pull.InvalidImage},
 	{behaviour: "lists 10,000 referrers", match: "/referrers/", fault: manyReferrers},
 	{behaviour: "pages referrers without end", match: "/referrers/", fault: endlessPages},
 }
@@ -220,8 +221,8 @@ func TestHostileRegistries(t *testing.T) {
 			}
 			o := importer.Options{Signatures: finder}
 			if *hostileTable == "" {
-				o.Limits = importer.Limits{Stall: 100 * time.Millisecond, Attempts: 1, JobContent: 16 << 20}
-				if h.want != importer.Timeout {
+				o.Limits = pull.Limits{Stall: 100 * time.Millisecond, Attempts: 1, JobContent: 16 << 20}
+				if h.want != pull.Timeout {
 					o.Limits.Stall = 0
 				}
 			}

@@ -16,13 +16,14 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
 
 // short limits, for registries that never answer. Another import may fail with them, too,
 // on a busy machine.
-var short = importer.Limits{Stall: 50 * time.Millisecond, Request: time.Minute, Attempts: 1}
+var short = pull.Limits{Stall: 50 * time.Millisecond, Request: time.Minute, Attempts: 1}
 
 // slowClock has each wait for a registry take twenty seconds.
 type slowClock struct{ skippingClock }
@@ -36,25 +37,25 @@ func TestRegistryThatLies(t *testing.T) {
 	for _, tc := range []struct {
 		name, match string
 		fault       registrytest.Fault
-		want        importer.Reason
+		want        pull.Reason
 	}{
-		{"manifest of another digest", "GET .*/manifests/", registrytest.Corrupt(), importer.DigestMismatch},
-		{"config of another digest", "/blobs/", registrytest.Corrupt(), importer.DigestMismatch},
-		{"manifest cut short", "GET .*/manifests/", registrytest.Truncate(), importer.Unreachable},
-		{"config cut short", "/blobs/", registrytest.Truncate(), importer.Unreachable},
-		{"config with a tail", "/blobs/", registrytest.Append(1, false), importer.DigestMismatch},
-		{"manifest that says it is too large", "GET .*/manifests/", endless(true), importer.TooLarge},
-		{"manifest that grows too large", "GET .*/manifests/", endless(false), importer.TooLarge},
-		{"config that says it is too large", "/blobs/", registrytest.Append(manifest.MaxConfigSize, true), importer.TooLarge},
-		{"config that grows too large", "/blobs/", registrytest.Append(manifest.MaxConfigSize, false), importer.TooLarge},
-		{"manifest that is HTML", "GET .*/manifests/", html, importer.DigestMismatch},
-		{"config that is missing", "/blobs/", registrytest.Status(404, "BLOB_UNKNOWN"), importer.NotFound},
+		{"manifest of another digest", "GET .*/manifests/", registrytest.Corrupt(), pull.DigestMismatch},
+		{"config of another digest", "/blobs/", registrytest.Corrupt(), pull.DigestMismatch},
+		{"manifest cut short", "GET .*/manifests/", registrytest.Truncate(), pull.Unreachable},
+		{"config cut short", "/blobs/", registrytest.Truncate(), pull.Unreachable},
+		{"config with a tail", "/blobs/", registrytest.Append(1, false), pull.DigestMismatch},
+		{"manifest that says it is too large", "GET .*/manifests/", endless(true), pull.TooLarge},
+		{"manifest that grows too large", "GET .*/manifests/", endless(false), pull.TooLarge},
+		{"config that says it is too large", "/blobs/", registrytest.Append(manifest.MaxConfigSize, true), pull.TooLarge},
+		{"config that grows too large", "/blobs/", registrytest.Append(manifest.MaxConfigSize, false), pull.TooLarge},
+		{"manifest that is HTML", "GET .*/manifests/", html, pull.DigestMismatch},
+		{"config that is missing", "/blobs/", registrytest.Status(404, "BLOB_UNKNOWN"), pull.NotFound},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			registry, images := registrytest.New(t), &registrytest.Images{}
 			registry.Push("team/app:v1", newImage(t, sample.Spec{}))
 			registry.Inject(tc.match, 0, tc.fault)
-			_, err := newImporter(t, importer.Options{Limits: importer.Limits{Attempts: 1}}).Import(t.Context(), parse(t, registry.Host+"/team/app:v1"), images)
+			_, err := newImporter(t, importer.Options{Limits: pull.Limits{Attempts: 1}}).Import(t.Context(), parse(t, registry.Host+"/team/app:v1"), images)
 			e := wantReason(t, err, tc.want)
 			if e.Host != registry.Host || e.Repository != "team/app" || e.Reference != registry.Host+"/team/app:v1" {
 				t.Errorf("the error is about %s, %s, %s", e.Host, e.Repository, e.Reference)
@@ -150,7 +151,7 @@ func TestWhatIsNoManifestIsNotStored(t *testing.T) {
 		raw := []byte("<html>please log in</html>")
 		registry.PushManifest("app:v1", mediaType, manifest.Digest(raw), raw)
 		_, err := newImporter(t, importer.Options{}).Import(t.Context(), parse(t, registry.Host+"/app:v1"), images)
-		wantReason(t, err, importer.InvalidImage)
+		wantReason(t, err, pull.InvalidImage)
 		if len(images.Writes()) != 0 {
 			t.Errorf("%q: stored %v", mediaType, images.Writes())
 		}
@@ -194,15 +195,15 @@ func TestRegistryThatStallsOrDripsIsCut(t *testing.T) {
 		{"manifest stalls", "GET .*/manifests/", registrytest.StallBody(), importer.Options{Limits: short}, "sent nothing for"},
 		{"config stalls", "/blobs/", registrytest.StallBody(), importer.Options{Limits: short}, "sent nothing for"},
 		{"layer stalls", "/blobs/", registrytest.StallBody(), importer.Options{Limits: short}, "sent nothing for"},
-		{"manifest drips", "GET .*/manifests/", registrytest.Drip(20 * time.Millisecond), importer.Options{Limits: importer.Limits{Stall: time.Minute, Request: time.Hour, Attempts: 1}, Clock: &slowClock{}}, "less than 1024 a second"},
-		{"config takes too long", "/blobs/", registrytest.Drip(5 * time.Millisecond), importer.Options{Limits: importer.Limits{Stall: time.Minute, Request: 100 * time.Millisecond, Attempts: 1}}, "took longer than"},
+		{"manifest drips", "GET .*/manifests/", registrytest.Drip(20 * time.Millisecond), importer.Options{Limits: pull.Limits{Stall: time.Minute, Request: time.Hour, Attempts: 1}, Clock: &slowClock{}}, "less than 1024 a second"},
+		{"config takes too long", "/blobs/", registrytest.Drip(5 * time.Millisecond), importer.Options{Limits: pull.Limits{Stall: time.Minute, Request: 100 * time.Millisecond, Attempts: 1}}, "took longer than"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			registry := registrytest.New(t)
 			registry.Push("app:v1", newImage(t, sample.Spec{}))
 			registry.Inject(tc.match, 0, tc.fault)
 			_, err := newImporter(t, tc.options).Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
-			if e := wantReason(t, err, importer.Timeout); !e.Temporary() || !strings.Contains(e.Message, tc.says) {
+			if e := wantReason(t, err, pull.Timeout); !e.Temporary() || !strings.Contains(e.Message, tc.says) {
 				t.Errorf("%v is temporary: %t; want it to say %q", e, e.Temporary(), tc.says)
 			}
 		})
@@ -213,24 +214,24 @@ func TestErrorsByStatus(t *testing.T) {
 	for _, tc := range []struct {
 		status    int
 		code      string
-		want      importer.Reason
+		want      pull.Reason
 		temporary bool
 	}{
-		{401, "UNAUTHORIZED", importer.Unauthorized, false},
-		{403, "DENIED", importer.Denied, false},
-		{404, "MANIFEST_UNKNOWN", importer.NotFound, false},
-		{404, "NAME_UNKNOWN", importer.NotFound, false},
-		{418, "TEAPOT", importer.Unexpected, false},
-		{429, "TOOMANYREQUESTS", importer.RateLimited, true},
-		{500, "UNKNOWN", importer.Unavailable, true},
-		{503, "UNAVAILABLE", importer.Unavailable, true},
-		{504, "UNKNOWN", importer.Timeout, true},
+		{401, "UNAUTHORIZED", pull.Unauthorized, false},
+		{403, "DENIED", pull.Denied, false},
+		{404, "MANIFEST_UNKNOWN", pull.NotFound, false},
+		{404, "NAME_UNKNOWN", pull.NotFound, false},
+		{418, "TEAPOT", pull.Unexpected, false},
+		{429, "TOOMANYREQUESTS", pull.RateLimited, true},
+		{500, "UNKNOWN", pull.Unavailable, true},
+		{503, "UNAVAILABLE", pull.Unavailable, true},
+		{504, "UNKNOWN", pull.Timeout, true},
 	} {
 		t.Run(fmt.Sprint(tc.status, tc.code), func(t *testing.T) {
 			registry := registrytest.New(t)
 			registry.Push("app:v1", newImage(t, sample.Spec{}))
 			registry.Inject("GET .*/manifests/", 0, registrytest.Status(tc.status, tc.code))
-			_, err := newImporter(t, importer.Options{Limits: importer.Limits{Attempts: 1}}).Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
+			_, err := newImporter(t, importer.Options{Limits: pull.Limits{Attempts: 1}}).Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
 			e := wantReason(t, err, tc.want)
 			if e.Temporary() != tc.temporary {
 				t.Errorf("temporary is %t", e.Temporary())
@@ -248,12 +249,12 @@ func TestRateLimitNamesTheWait(t *testing.T) {
 	registry.Inject("HEAD ", 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "120"))
 	im := newImporter(t, importer.Options{})
 	_, err := im.Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
-	if e := wantReason(t, err, importer.RateLimited); e.RetryAfter != 2*time.Minute || !strings.Contains(e.Error(), "try again in 2m0s") {
+	if e := wantReason(t, err, pull.RateLimited); e.RetryAfter != 2*time.Minute || !strings.Contains(e.Error(), "try again in 2m0s") {
 		t.Errorf("%v has RetryAfter %s", e, e.RetryAfter)
 	}
 	registry.Reset()
 	_, err = im.Import(t.Context(), parse(t, registry.Host+"/app:other"), &registrytest.Images{})
-	if e := wantReason(t, err, importer.RateLimited); e.RetryAfter <= time.Minute || e.RetryAfter > 2*time.Minute {
+	if e := wantReason(t, err, pull.RateLimited); e.RetryAfter <= time.Minute || e.RetryAfter > 2*time.Minute {
 		t.Errorf("%v has RetryAfter %s", e, e.RetryAfter)
 	}
 	if n := len(registry.AllRequests()); n != 0 {
@@ -266,19 +267,19 @@ func TestTLS(t *testing.T) {
 	registry.Push("app:v1", newImage(t, sample.Spec{}))
 	roots := x509.NewCertPool()
 	roots.AddCert(registry.Server().Certificate())
-	insecure := []importer.Registry{{Prefix: "example.com", Insecure: true}, {Prefix: "other.test", Insecure: true}}
+	insecure := []pull.Registry{{Prefix: "example.com", Insecure: true}, {Prefix: "other.test", Insecure: true}}
 	for _, tc := range []struct {
 		name, host string
 		options    importer.Options
-		want       importer.Reason
+		want       pull.Reason
 	}{
-		{"unknown authority", "example.com", importer.Options{}, importer.TLS},
+		{"unknown authority", "example.com", importer.Options{}, pull.TLS},
 		{"known authority", "example.com", importer.Options{RootCAs: roots}, ""},
-		{"another host's certificate", "other.test", importer.Options{RootCAs: roots}, importer.TLS},
+		{"another host's certificate", "other.test", importer.Options{RootCAs: roots}, pull.TLS},
 		{"insecure", "example.com", importer.Options{Registries: insecure}, ""},
 		{"insecure and another host's certificate", "other.test", importer.Options{Registries: insecure}, ""},
-		{"insecure elsewhere", "example.com", importer.Options{Registries: []importer.Registry{{Prefix: "example.com/team", Insecure: true}}}, importer.TLS},
-		{"insecure here only", "example.com", importer.Options{Registries: []importer.Registry{{Prefix: "example.com/app", Insecure: true}}}, ""},
+		{"insecure elsewhere", "example.com", importer.Options{Registries: []pull.Registry{{Prefix: "example.com/team", Insecure: true}}}, pull.TLS},
+		{"insecure here only", "example.com", importer.Options{Registries: []pull.Registry{{Prefix: "example.com/app", Insecure: true}}}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			im := newImporter(t, tc.options)
@@ -301,7 +302,7 @@ func TestTLS(t *testing.T) {
 func TestPlainHTTPIsForLoopbackAndInsecureHostsOnly(t *testing.T) {
 	for _, tc := range []struct {
 		host    string
-		entries []importer.Registry
+		entries []pull.Registry
 		allowed bool
 	}{
 		{"localhost:5000", nil, true},
@@ -313,10 +314,10 @@ func TestPlainHTTPIsForLoopbackAndInsecureHostsOnly(t *testing.T) {
 		{"10.1.2.3:5000", nil, false}, // go-containerregistry falls back to HTTP for these three
 		{"172.16.0.1:5000", nil, false},
 		{"192.168.0.1", nil, false},
-		{"192.168.0.1", []importer.Registry{{Prefix: "192.168.0.1", Insecure: true}}, true},
-		{"registry.example.com:5000", []importer.Registry{{Prefix: "registry.example.com:5000", Insecure: true}}, true},
-		{"registry.example.com:5000", []importer.Registry{{Prefix: "registry.example.com", Insecure: true}}, false},
-		{"registry.example.com:5000", []importer.Registry{{Prefix: "registry.example.com:5000/team", Insecure: true}}, false},
+		{"192.168.0.1", []pull.Registry{{Prefix: "192.168.0.1", Insecure: true}}, true},
+		{"registry.example.com:5000", []pull.Registry{{Prefix: "registry.example.com:5000", Insecure: true}}, true},
+		{"registry.example.com:5000", []pull.Registry{{Prefix: "registry.example.com", Insecure: true}}, false},
+		{"registry.example.com:5000", []pull.Registry{{Prefix: "registry.example.com:5000/team", Insecure: true}}, false},
 	} {
 		t.Run(fmt.Sprint(tc.host, tc.entries), func(t *testing.T) {
 			registry := registrytest.New(t)
@@ -330,7 +331,7 @@ func TestPlainHTTPIsForLoopbackAndInsecureHostsOnly(t *testing.T) {
 				}
 				return
 			}
-			if e := wantReason(t, err, importer.TLS); !strings.Contains(e.Message, "insecure") {
+			if e := wantReason(t, err, pull.TLS); !strings.Contains(e.Message, "insecure") {
 				t.Errorf("%v does not say what to do", e)
 			}
 			if n := len(registry.AllRequests()); n != 0 {
@@ -344,11 +345,11 @@ func TestUnreachable(t *testing.T) {
 	registry := registrytest.New(t)
 	registry.Server().Close()
 	_, err := newImporter(t, importer.Options{}).Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
-	if e := wantReason(t, err, importer.Unreachable); !e.Temporary() {
+	if e := wantReason(t, err, pull.Unreachable); !e.Temporary() {
 		t.Error("it is not temporary")
 	}
 	_, err = newImporter(t, importer.Options{}).Import(t.Context(), parse(t, "registry.invalid/app:v1"), &registrytest.Images{})
-	wantReason(t, err, importer.Unreachable)
+	wantReason(t, err, pull.Unreachable)
 }
 
 func TestErrorsShowNoSecret(t *testing.T) {
@@ -391,11 +392,11 @@ func TestRedirectToAPrivateAddressIsRefused(t *testing.T) {
 	inside := registrytest.New(t)
 	for _, tc := range []struct {
 		name, to string
-		entries  []importer.Registry
-		want     importer.Reason
+		entries  []pull.Registry
+		want     pull.Reason
 	}{
-		{"unnamed", "https://10.0.0.1:9000", []importer.Registry{{Prefix: "registry.example.com", Insecure: true}}, importer.Denied},
-		{"named", "http://10.0.0.1:9000", []importer.Registry{{Prefix: "registry.example.com", Insecure: true}, {Prefix: "10.0.0.1:9000", Insecure: true}}, ""},
+		{"unnamed", "https://10.0.0.1:9000", []pull.Registry{{Prefix: "registry.example.com", Insecure: true}}, pull.Denied},
+		{"named", "http://10.0.0.1:9000", []pull.Registry{{Prefix: "registry.example.com", Insecure: true}, {Prefix: "10.0.0.1:9000", Insecure: true}}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			image := newImage(t, sample.Spec{})
@@ -429,7 +430,7 @@ func TestRedirectToPlainHTTPIsRefused(t *testing.T) {
 	im := newImporter(t, importer.Options{RootCAs: roots})
 	im.DialTo(registry.Host)
 	_, err := im.Import(t.Context(), parse(t, "example.com/app:v1"), &registrytest.Images{})
-	wantReason(t, err, importer.Insecure)
+	wantReason(t, err, pull.Insecure)
 	if n := len(plain.AllRequests()); n != 0 {
 		t.Errorf("heard %v", plain.AllRequests())
 	}
@@ -458,7 +459,7 @@ func TestRegistryDoesNotLeadToServicesOnThisMachine(t *testing.T) {
 			if name == "tags redirect" {
 				_, _, err = im.Tags(t.Context(), parse(t, registry.Host+"/app"))
 			}
-			if e := new(importer.Error); !errors.As(err, &e) || e.Reason != importer.Denied || !strings.Contains(e.Message, "allowedNetworks") {
+			if e := new(pull.Error); !errors.As(err, &e) || e.Reason != pull.Denied || !strings.Contains(e.Message, "allowedNetworks") {
 				t.Errorf("error is %v, want a refusal that says what to do", err)
 			}
 			if heard := inside.AllRequests(); len(heard) > 0 {
@@ -475,7 +476,7 @@ func TestRealmOnThisMachineGivesNothingToTheRegistry(t *testing.T) {
 		registry := registrytest.New(t, registrytest.WithAuth(with("bearer", func(a *registrytest.Auth) { a.Realm = realm + "/token" })))
 		registry.Push("app:v1", newImage(t, sample.Spec{}))
 		_, err := newImporter(t, importer.Options{}).Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
-		if err == nil || realm == inside.AliasURL() && importer.ReasonOf(err) != importer.Denied {
+		if err == nil || realm == inside.AliasURL() && pull.ReasonOf(err) != pull.Denied {
 			t.Errorf("error is %v", err)
 		}
 		if heard := inside.AllRequests(); len(heard) > 0 {

@@ -106,7 +106,7 @@ func (im *Importer) storeImage(ctx context.Context, images Images, found, fresh 
 
 // lockImage has the writers of an Image take turns. Its holder waits for nothing but the Images.
 func (im *Importer) lockImage(ctx context.Context, name string) (unlock func(), err error) {
-	return im.locks.lock(ctx, "image "+name)
+	return im.Client.Lock(ctx, "image "+name)
 }
 
 // merge adds what fresh knows of an image in repository to a copy of stored, except signatures.

@@ -18,6 +18,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
@@ -204,7 +205,7 @@ func TestVersionsOfWindowsChooseChildren(t *testing.T) {
 		images := &registrytest.Images{}
 		result, err := newImporter(t, importer.Options{Platforms: []string{wanted}}).Import(t.Context(), parse(t, registry.Host+"/app:v1"), images)
 		if len(want) == 0 {
-			if e := wantReason(t, err, importer.NotFound); !strings.Contains(e.Message, old) || !strings.Contains(e.Message, recent) {
+			if e := wantReason(t, err, pull.NotFound); !strings.Contains(e.Message, old) || !strings.Contains(e.Message, recent) {
 				t.Errorf("%s: %v does not say what there is", wanted, err)
 			}
 			continue
@@ -248,7 +249,7 @@ func TestPlatformsChooseChildren(t *testing.T) {
 	}
 	images := &registrytest.Images{}
 	_, err := newImporter(t, importer.Options{Platforms: []string{"linux/riscv64"}}).Import(t.Context(), parse(t, registry.Host+"/app:v1"), images)
-	if e := wantReason(t, err, importer.NotFound); !strings.Contains(e.Message, "windows/amd64") {
+	if e := wantReason(t, err, pull.NotFound); !strings.Contains(e.Message, "windows/amd64") {
 		t.Errorf("%v does not say what there is", err)
 	}
 	if names := images.Names(); len(names) != 0 {
@@ -301,7 +302,7 @@ func TestNestedIndex(t *testing.T) {
 	}
 	registry.PushIndex("app:deep", deep.Add.(v1.ImageIndex))
 	_, err := newImporter(t, importer.Options{}).Import(t.Context(), parse(t, registry.Host+"/app:deep"), &registrytest.Images{})
-	wantReason(t, err, importer.TooLarge)
+	wantReason(t, err, pull.TooLarge)
 }
 
 func TestArtifactIsNotAnImage(t *testing.T) {
@@ -314,7 +315,7 @@ func TestArtifactIsNotAnImage(t *testing.T) {
 	registry.Push("charts/web:v1", artifact)
 	im := newImporter(t, importer.Options{})
 	_, err = im.Import(t.Context(), parse(t, registry.Host+"/charts/web:v1"), images)
-	if e := wantReason(t, err, importer.NotAnImage); !strings.Contains(e.Message, helm) {
+	if e := wantReason(t, err, pull.NotAnImage); !strings.Contains(e.Message, helm) {
 		t.Errorf("%v does not say what it is", err)
 	}
 	if registry.Count("/blobs/") != 0 || len(images.Writes()) != 0 {
@@ -336,7 +337,7 @@ func TestArtifactIsNotAnImage(t *testing.T) {
 			}
 			registry.PushIndex("only:"+name, sample.Index(sample.OCI, child))
 			_, err := im.Import(t.Context(), parse(t, registry.Host+"/only:"+name), images)
-			wantReason(t, err, importer.NotAnImage)
+			wantReason(t, err, pull.NotAnImage)
 		})
 	}
 }
@@ -359,7 +360,7 @@ func TestSparseIndex(t *testing.T) {
 	}
 	registry.Inject("GET .*"+m.Manifests[0].Digest.String(), 0, registrytest.Status(404, "MANIFEST_UNKNOWN"))
 	_, err := im.Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
-	wantReason(t, err, importer.NotFound)
+	wantReason(t, err, pull.NotFound)
 }
 
 func TestOneChildFailsTheOthersAreStored(t *testing.T) {
@@ -370,7 +371,7 @@ func TestOneChildFailsTheOthersAreStored(t *testing.T) {
 	registry.Inject("GET .*"+m.Manifests[1].Digest.String(), 0, registrytest.Status(403, "DENIED"))
 	im := newImporter(t, importer.Options{})
 	result, err := im.Import(t.Context(), parse(t, registry.Host+"/app:v1"), images)
-	e := wantReason(t, err, importer.Denied)
+	e := wantReason(t, err, pull.Denied)
 	if want := registry.Host + "/app@" + m.Manifests[1].Digest.String(); e.Reference != want {
 		t.Errorf("the error is about %s, want %s", e.Reference, want)
 	}
@@ -539,7 +540,7 @@ func TestInlineConfigCostsNoRequest(t *testing.T) {
 	}
 	push("lies", []byte(`{"architecture":"amd64","os":"linux"}`))
 	_, err := im.Import(t.Context(), parse(t, registry.Host+"/app:lies"), images)
-	wantReason(t, err, importer.DigestMismatch)
+	wantReason(t, err, pull.DigestMismatch)
 }
 
 func TestHeadThatDoesNotTell(t *testing.T) {
@@ -637,7 +638,7 @@ func TestOCIArtifactManifestIsSkipped(t *testing.T) {
 	registry.PushManifest("team/app:sbom", manifest.MediaTypeOCIArtifact, manifest.Digest(raw), raw)
 	im := newImporter(t, importer.Options{})
 	_, err := im.Import(t.Context(), parse(t, registry.Host+"/team/app:sbom"), images)
-	if e := wantReason(t, err, importer.NotAnImage); !strings.Contains(e.Message, "application/vnd.example.sbom") {
+	if e := wantReason(t, err, pull.NotAnImage); !strings.Contains(e.Message, "application/vnd.example.sbom") {
 		t.Error(e)
 	}
 	image := newImage(t, sample.Spec{})

@@ -13,34 +13,23 @@ import (
 	"golang.org/x/sync/semaphore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
 // Importer imports images. Make one with New and keep it.
 type Importer struct {
-	keychain   authn.Keychain
-	registries registries
-	platforms  []string
-	verify     bool
-	finder     SignatureFinder
-	searches   *searches
+	*pull.Client
+	platforms []string
+	verify    bool
+	finder    SignatureFinder
+	searches  *searches
 
 	signaturesAge time.Duration
 	progress      func(Event)
-	userAgent     string
-	limits        Limits
-	clock         clock.WithDelayedExecution
 
-	transports *transports
-	traffic    *traffic
-
-	hosts     *hosts
-	greetings *lru.Cache // host → *greeting
-	sessions  *lru.Cache // host/repository → *session
-	locks     *keyLocks
 	layerRoom *semaphore.Weighted // of Limits.LayerBytes
 }
 
@@ -49,45 +38,29 @@ func New(o Options) (*Importer, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	registries, err := newRegistries(o.Registries, o.Files, o.Insecure)
+	o.Limits = o.Limits.WithDefaults(o.Layers == LayersVerify)
+	c, err := pull.New(pull.Options{
+		Keychain: o.Keychain, Registries: o.Registries, Files: o.Files, Insecure: o.Insecure,
+		AllowedNetworks: o.AllowedNetworks, RootCAs: o.RootCAs, UserAgent: o.UserAgent, Limits: o.Limits, Clock: o.Clock,
+	})
 	if err != nil {
 		return nil, err
 	}
-	limits := o.Limits.withDefaults(o.Layers)
-	if o.Keychain == nil {
-		o.Keychain = authn.DefaultKeychain
-	}
 	im := &Importer{
-		keychain:   authn.RefreshingKeychain(o.Keychain, credentialsAge),
-		registries: registries,
-		platforms:  o.Platforms,
-		verify:     o.Layers == LayersVerify,
-		finder:     o.Signatures,
-		searches:   &searches{last: lru.New(maxSearches)},
-		traffic:    &traffic{},
-		locks:      &keyLocks{},
+		Client:    c,
+		platforms: o.Platforms,
+		verify:    o.Layers == LayersVerify,
+		finder:    o.Signatures,
+		searches:  &searches{last: lru.New(maxSearches)},
 
 		signaturesAge: o.SignaturesAge,
 
 		progress:  o.Progress,
-		userAgent: o.UserAgent,
-		limits:    limits,
-		clock:     o.Clock,
-		greetings: lru.New(maxHosts),
-		sessions:  lru.New(maxRepositories),
+		layerRoom: semaphore.NewWeighted(o.Limits.LayerBytes),
 	}
 	if im.progress == nil {
 		im.progress = func(Event) {}
 	}
-	if im.userAgent == "" {
-		im.userAgent = "tidewaiter"
-	}
-	if im.clock == nil {
-		im.clock = clock.RealClock{}
-	}
-	im.layerRoom = semaphore.NewWeighted(limits.LayerBytes)
-	im.hosts = newHosts(limits, registries, im.clock)
-	im.transports = newTransports(o, limits, im.clock)
 	return im, nil
 }
 
@@ -96,18 +69,8 @@ func New(o Options) (*Importer, error) {
 // with the returned Importer, which needs no Close.
 func (im *Importer) With(keychain authn.Keychain) *Importer {
 	with := *im
-	with.keychain = authn.NewMultiKeychain(keychain, im.keychain)
-	with.sessions = lru.New(maxRepositories)
+	with.Client = im.Client.With(keychain)
 	return &with
-}
-
-// credentialsAge is how long credentials are used before the keychain is asked
-// again: helpers hand out short-lived ones.
-const credentialsAge = 5 * time.Minute
-
-// Close drops the idle connections. An Importer can be used after it.
-func (im *Importer) Close() {
-	im.transports.closeIdle()
 }
 
 // Result is what one import did.
@@ -153,7 +116,7 @@ const (
 	SkippedNoManifest  = "not a manifest" // the registry has other bytes by this digest
 )
 
-// Import reads what a reference leads to and stores it in images. The error's tree has an *[Error] if the registry
+// Import reads what a reference leads to and stores it in images. The error's tree has an *[pull.Error] if the registry
 // failed, a *[reference.Error] if the reference is wrong, and else the error of images.
 //
 // With an error the Result, if there is one, says what was done: one child of an index may fail while the others are
@@ -163,11 +126,11 @@ func (im *Importer) Import(ctx context.Context, ref reference.Reference, images 
 	if err != nil {
 		return nil, err
 	}
-	ctx, done := im.job(ctx)
+	ctx, done := im.InJob(ctx)
 	defer done()
 	tagged, ok := images.(Tagged)
 	if !ok || ref.Tag == "" {
-		asked := im.clock.Now()
+		asked := im.Clock.Now()
 		result, seen := im.importNow(ctx, ref, images)
 		if seen.digest != "" && seen.err == nil && len(result.Images) > 0 && result.Images[0].Action != Created {
 			im.confirm(ctx, images, ref, seen.digest, asked)
@@ -199,12 +162,12 @@ func (im *Importer) importNow(ctx context.Context, ref reference.Reference, imag
 		}
 	}
 	var root node
-	if err := im.reach(ctx, ref, func(s *session) (err error) {
+	if err := im.Reach(ctx, ref, func(s *pull.Session) (err error) {
 		run.session = s
-		root, err = s.root(ctx, ref, head)
+		root, err = findRoot(ctx, s, ref, head)
 		return err
 	}); err != nil {
-		return nil, sight{absent: ReasonOf(err) == NotFound, err: err}
+		return nil, sight{absent: pull.ReasonOf(err) == pull.NotFound, err: err}
 	}
 	result, err := run.from(ctx, root)
 	if !run.led {
@@ -220,18 +183,18 @@ func (r *run) from(ctx context.Context, root node) (*Result, error) {
 	if errors.Is(err, errNotWanted) { // impossible, as only children are chosen
 		err = fmt.Errorf("importing %s: %w", r.ref, err)
 	}
-	if late := overdue(ctx, err); late != err {
-		err = describe(r.ref, late)
+	if late := pull.Overdue(ctx, err); late != err {
+		err = pull.Describe(r.ref, late)
 	}
-	if ReasonOf(err) == Unauthorized {
-		r.forget(r.session.source)
+	if pull.ReasonOf(err) == pull.Unauthorized {
+		r.Forget(r.session.Source)
 	}
 	if out == nil {
 		return nil, err
 	}
 	result := &Result{Reference: r.ref.String(), Digest: out.digest}
-	if r.session.isMirrorOf(r.ref) {
-		result.Mirror = r.session.source.Reference.Name()
+	if r.session.IsMirrorOf(r.ref) {
+		result.Mirror = r.session.Source.Reference.Name()
 	}
 	out.walk(func(o *outcome) {
 		result.Images = append(result.Images, o.images...)
@@ -250,25 +213,25 @@ func pulled(ref reference.Reference) (reference.Reference, error) {
 	return ref, nil
 }
 
-// root finds the digest that ref leads to. A mirror has the same tags and digests as its source. What may be
+// findRoot finds the digest that ref leads to. A mirror has the same tags and digests as its source. What may be
 // known is asked for by a HEAD, and anything else is read at once.
-func (s *session) root(ctx context.Context, ref reference.Reference, head bool) (n node, err error) {
+func findRoot(ctx context.Context, s *pull.Session, ref reference.Reference, head bool) (n node, err error) {
 	n.reference = ref
 	if head {
-		n.digest, _, err = s.head(ctx, ref.Identifier())
+		n.digest, _, err = fetchHead(ctx, s, ref.Identifier())
 	}
 	if err != nil {
 		return node{}, err
 	}
 	if ref.Digest != "" && n.digest != "" {
 		if algorithm(n.digest) == algorithm(ref.Digest) && n.digest != ref.Digest {
-			return node{}, &Error{Reason: DigestMismatch, Message: "the registry says that it is " + n.digest}
+			return node{}, &pull.Error{Reason: pull.DigestMismatch, Message: "the registry says that it is " + n.digest}
 		}
 		n.digest = ref.Digest // even if the registry names it by another algorithm
 	}
 	if n.digest == "" {
 		// The registry does not say in a HEAD, or need not be asked: read the manifest at once.
-		n.known, err = s.manifest(ctx, ref.Identifier(), ref.Digest)
+		n.known, err = fetchManifest(ctx, s, ref.Identifier(), ref.Digest)
 		if n.unread = asUnread(err); n.unread != nil {
 			n.digest = n.unread.Digest
 		} else if err != nil {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"sync/atomic"
 
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/klauspost/compress/zstd"
@@ -18,41 +17,23 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
 // maxZstdWindow bounds the memory that a zstd layer can ask for. RFC 8878 §3.1.1.1.2 recommends decoders to
 // support 8 MiB; builders of images use up to 32 MiB (klauspost/compress, best compression).
 const maxZstdWindow = 32 << 20
 
-// maxPacking is how many times larger than a layer its content may be, on average over a job and beyond
-// Limits.JobContent. Programs pack to a third, text to a tenth; gzip reaches 1,000, zstd 30,000.
-const maxPacking = 50
-
-// unpacked counts the unpacked bytes of the layers of one job.
-type unpacked struct {
-	free            int64 // Limits.JobContent
-	packed, content atomic.Int64
-}
-
-// add fails when the layers unpack to more than honest packing could give.
-func (u *unpacked) add(content int64) error {
-	if u.content.Add(content) <= u.free+maxPacking*u.packed.Load() {
-		return nil
-	}
-	return &Error{Reason: OverBudget, Message: fmt.Sprintf(
-		"the layers unpack to more than the job's budget, %d bytes and %d times what was read of them", u.free, maxPacking)}
-}
-
 // verifyLayers streams the layers of m and checks them against m and config. It keeps nothing. It reads layers in
 // parallel, as far as room has bytes for them: a larger layer takes all of room. It calls done with each layer's
 // digest, maybe concurrently.
-func (s *session) verifyLayers(ctx context.Context, m *manifest.Manifest, config *manifest.Config, room *semaphore.Weighted, done func(digest string)) (err error) {
+func verifyLayers(ctx context.Context, s *pull.Session, m *manifest.Manifest, config *manifest.Config, room *semaphore.Weighted, done func(digest string)) (err error) {
 	if len(config.RootFS.DiffIDs) != len(m.Layers) {
-		return &Error{Reason: InvalidImage, Message: fmt.Sprintf("the manifest has %d layers, the config has %d diff IDs", len(m.Layers), len(config.RootFS.DiffIDs))}
+		return &pull.Error{Reason: pull.InvalidImage, Message: fmt.Sprintf("the manifest has %d layers, the config has %d diff IDs", len(m.Layers), len(config.RootFS.DiffIDs))}
 	}
 	verified := map[string]string{} // digest → diff ID
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(s.limits.Concurrency)
+	group.SetLimit(s.Limits.Concurrency)
 	defer func() {
 		if e := group.Wait(); err == nil {
 			err = e
@@ -62,7 +43,7 @@ func (s *session) verifyLayers(ctx context.Context, m *manifest.Manifest, config
 		diffID := config.RootFS.DiffIDs[i]
 		if known, ok := verified[layer.Digest]; ok {
 			if known != diffID {
-				return &Error{Reason: DigestMismatch, Message: fmt.Sprintf("layer %s has the diff IDs %s and %s", layer.Digest, known, clean(diffID))}
+				return &pull.Error{Reason: pull.DigestMismatch, Message: fmt.Sprintf("layer %s has the diff IDs %s and %s", layer.Digest, known, pull.Clean(diffID))}
 			}
 			continue
 		}
@@ -70,14 +51,14 @@ func (s *session) verifyLayers(ctx context.Context, m *manifest.Manifest, config
 			continue // the registry does not have its bytes: see the descriptor's urls
 		}
 		verified[layer.Digest] = diffID
-		weight := max(0, min(layer.Size, s.limits.LayerBytes))
+		weight := max(0, min(layer.Size, s.Limits.LayerBytes))
 		if err := room.Acquire(ctx, weight); err != nil {
 			return context.Cause(ctx)
 		}
 		group.Go(func() error {
 			defer room.Release(weight)
-			if err := s.verifyLayer(ctx, layer, diffID); err != nil {
-				return &partError{"layer " + layer.Digest, err}
+			if err := verifyLayer(ctx, s, layer, diffID); err != nil {
+				return pull.PartFailed("layer "+layer.Digest, err)
 			}
 			done(layer.Digest)
 			return nil
@@ -86,31 +67,31 @@ func (s *session) verifyLayers(ctx context.Context, m *manifest.Manifest, config
 	return nil
 }
 
-func (s *session) verifyLayer(ctx context.Context, layer manifest.Descriptor, diffID string) error {
+func verifyLayer(ctx context.Context, s *pull.Session, layer manifest.Descriptor, diffID string) error {
 	if err := manifest.ValidDigest(diffID); err != nil {
 		return fmt.Errorf("its diff ID: %w", err)
 	}
-	ctx = withBudget(ctx, budget{layer.Size, s.limits.Layer, nil})
-	resp, err := s.registry.Do(ctx, http.MethodGet, s.registry.Path("blobs/"+layer.Digest), "")
+	ctx = pull.WithBudget(ctx, layer.Size, s.Limits.Layer, nil)
+	resp, err := s.Registry.Do(ctx, http.MethodGet, s.Registry.Path("blobs/"+layer.Digest), "")
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	size, err := verifyStream(ctx, resp.Body, layer.Digest, diffID, &jobOf(ctx).layers)
+	size, err := verifyStream(ctx, resp.Body, layer.Digest, diffID, pull.JobOf(ctx).Layers)
 	if err != nil {
 		return err
 	}
 	if size != layer.Size {
-		return &Error{Reason: DigestMismatch, Message: fmt.Sprintf("layer %s has %d bytes, the manifest says %d", layer.Digest, size, layer.Size)}
+		return &pull.Error{Reason: pull.DigestMismatch, Message: fmt.Sprintf("layer %s has %d bytes, the manifest says %d", layer.Digest, size, layer.Size)}
 	}
 	return nil
 }
 
 // verifyStream reads r to its end and checks both digests. It returns how many
 // bytes r had.
-func verifyStream(ctx context.Context, r io.Reader, digest, diffID string, room *unpacked) (int64, error) {
+func verifyStream(ctx context.Context, r io.Reader, digest, diffID string, room *pull.Unpacked) (int64, error) {
 	whole, content := godigest.Digest(digest).Verifier(), godigest.Digest(diffID).Verifier()
-	counted := &counter{r: io.TeeReader(r, whole), packed: &room.packed}
+	counted := &counter{r: io.TeeReader(r, whole), packed: room}
 	buffered := bufio.NewReaderSize(counted, 64<<10)
 	plain, err := decompress(buffered)
 	if err == nil {
@@ -130,11 +111,11 @@ func verifyStream(ctx context.Context, r io.Reader, digest, diffID string, room 
 	}
 	switch {
 	case !whole.Verified():
-		return 0, &Error{Reason: DigestMismatch, Message: "the registry sent other bytes for layer " + digest}
+		return 0, &pull.Error{Reason: pull.DigestMismatch, Message: "the registry sent other bytes for layer " + digest}
 	case err != nil:
-		return 0, &Error{Reason: InvalidImage, Message: fmt.Sprintf("layer %s cannot be decompressed: %s", digest, clean(err.Error())), cause: err}
+		return 0, pull.CausedBy(pull.InvalidImage, fmt.Sprintf("layer %s cannot be decompressed: %s", digest, pull.Clean(err.Error())), err)
 	case !content.Verified():
-		return 0, &Error{Reason: DigestMismatch, Message: fmt.Sprintf("the content of layer %s is not %s, which the config names", digest, diffID)}
+		return 0, &pull.Error{Reason: pull.DigestMismatch, Message: fmt.Sprintf("the content of layer %s is not %s, which the config names", digest, diffID)}
 	}
 	return counted.n, nil
 }
@@ -163,14 +144,14 @@ func decompress(r *bufio.Reader) (io.ReadCloser, error) {
 type counter struct {
 	r      io.Reader
 	n      int64
-	packed *atomic.Int64 // counts, too
+	packed *pull.Unpacked // counts, too
 	err    error
 }
 
 func (c *counter) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	c.n += int64(n)
-	c.packed.Add(int64(n))
+	c.packed.Read(n)
 	if err != nil && err != io.EOF {
 		c.err = err
 	}
@@ -182,7 +163,7 @@ func (c *counter) Read(p []byte) (int, error) {
 type unpacking struct {
 	ctx  context.Context
 	r    io.Reader
-	room *unpacked
+	room *pull.Unpacked
 	err  error
 }
 
@@ -192,7 +173,7 @@ func (u *unpacking) Read(p []byte) (int, error) {
 		return 0, u.err
 	}
 	n, err := u.r.Read(p)
-	if over := u.room.add(int64(n)); over != nil {
+	if over := u.room.Add(int64(n)); over != nil {
 		u.err = over
 		return 0, over
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
@@ -16,11 +17,11 @@ func TestLayersAreVerifiedInParallelWithinBytes(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string
-		limits importer.Limits
+		limits pull.Limits
 		most   int
 	}{
-		{"four at a time", importer.Limits{Concurrency: 4}, 4},
-		{"each takes all the room", importer.Limits{Concurrency: 4, LayerBytes: 1}, 1},
+		{"four at a time", pull.Limits{Concurrency: 4}, 4},
+		{"each takes all the room", pull.Limits{Concurrency: 4, LayerBytes: 1}, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -18,6 +18,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
@@ -73,13 +74,13 @@ func TestVerifyLayersFindsWhatIsWrong(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		fault registrytest.Fault
-		want  importer.Reason
+		want  pull.Reason
 	}{
-		{"other bytes", registrytest.Corrupt(), importer.DigestMismatch},
-		{"a tail", registrytest.Append(1, false), importer.TooLarge},
-		{"cut short", registrytest.Truncate(), importer.Unreachable},
-		{"missing", registrytest.Status(404, "BLOB_UNKNOWN"), importer.NotFound},
-		{"stalls", registrytest.StallBody(), importer.Timeout},
+		{"other bytes", registrytest.Corrupt(), pull.DigestMismatch},
+		{"a tail", registrytest.Append(1, false), pull.TooLarge},
+		{"cut short", registrytest.Truncate(), pull.Unreachable},
+		{"missing", registrytest.Status(404, "BLOB_UNKNOWN"), pull.NotFound},
+		{"stalls", registrytest.StallBody(), pull.Timeout},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			registry, images := registrytest.New(t), &registrytest.Images{}
@@ -88,7 +89,7 @@ func TestVerifyLayersFindsWhatIsWrong(t *testing.T) {
 			m, _ := image.Manifest()
 			registry.Inject("/blobs/"+m.Layers[1].Digest.String(), 0, tc.fault)
 			o := importer.Options{Layers: importer.LayersVerify}
-			if tc.want == importer.Timeout {
+			if tc.want == pull.Timeout {
 				o.Limits = short
 			}
 			_, err := newImporter(t, o).Import(t.Context(), parse(t, registry.Host+"/app:v1"), images)
@@ -116,7 +117,7 @@ func TestVerifyLayersAgainstTheConfig(t *testing.T) {
 	}
 	registry.Push("app:swapped", lying)
 	_, err = im.Import(t.Context(), parse(t, registry.Host+"/app:swapped"), &registrytest.Images{})
-	wantReason(t, err, importer.DigestMismatch)
+	wantReason(t, err, pull.DigestMismatch)
 
 	lacking, err := mutate.ConfigFile(image, short)
 	if err != nil {
@@ -124,7 +125,7 @@ func TestVerifyLayersAgainstTheConfig(t *testing.T) {
 	}
 	registry.Push("app:short", lacking)
 	_, err = im.Import(t.Context(), parse(t, registry.Host+"/app:short"), &registrytest.Images{})
-	wantReason(t, err, importer.InvalidImage)
+	wantReason(t, err, pull.InvalidImage)
 
 	// Without verification nobody looks.
 	mustImport(t, newImporter(t, importer.Options{}), registry.Host+"/app:swapped", &registrytest.Images{})
@@ -138,7 +139,7 @@ func TestVerifyStream(t *testing.T) {
 		name    string
 		blob    []byte
 		content []byte
-		want    importer.Reason
+		want    pull.Reason
 	}{
 		{"gzip", zipped, content, ""},
 		{"two gzip members", append(bytes.Clone(zipped), zipped...), append(bytes.Clone(content), content...), ""},
@@ -147,21 +148,21 @@ func TestVerifyStream(t *testing.T) {
 		{"plain", content, content, ""},
 		{"empty", nil, nil, ""},
 		{"short", []byte{0x1f}, []byte{0x1f}, ""},
-		{"gzip cut short", zipped[:len(zipped)-4], content, importer.InvalidImage},
-		{"zstd cut short", zstandard[:len(zstandard)-4], content, importer.InvalidImage},
-		{"gzip in name only", []byte{0x1f, 0x8b, 0, 0}, nil, importer.InvalidImage},
-		{"other content", zipped, []byte("x"), importer.DigestMismatch},
+		{"gzip cut short", zipped[:len(zipped)-4], content, pull.InvalidImage},
+		{"zstd cut short", zstandard[:len(zstandard)-4], content, pull.InvalidImage},
+		{"gzip in name only", []byte{0x1f, 0x8b, 0, 0}, nil, pull.InvalidImage},
+		{"other content", zipped, []byte("x"), pull.DigestMismatch},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			n, err := importer.VerifyStream(t.Context(), bytes.NewReader(tc.blob), godigest.FromBytes(tc.blob).String(), godigest.FromBytes(tc.content).String(), 1<<30)
-			if importer.ReasonOf(err) != tc.want || (err == nil) != (tc.want == "") {
+			if pull.ReasonOf(err) != tc.want || (err == nil) != (tc.want == "") {
 				t.Fatalf("%v, want %q", err, tc.want)
 			}
 			if err == nil && n != int64(len(tc.blob)) {
 				t.Errorf("counted %d of %d bytes", n, len(tc.blob))
 			}
 			_, err = importer.VerifyStream(t.Context(), bytes.NewReader(tc.blob), godigest.FromString("another").String(), godigest.FromBytes(tc.content).String(), 1<<30)
-			if importer.ReasonOf(err) != importer.DigestMismatch {
+			if pull.ReasonOf(err) != pull.DigestMismatch {
 				t.Errorf("with another digest: %v", err)
 			}
 		})
@@ -279,7 +280,7 @@ func TestLayersThatUnpackToTooMuch(t *testing.T) {
 	}
 	for name, blob := range map[string][]byte{"zstd": bomb, "gzip": gzipZeros(t, 64<<20)} {
 		_, err := importer.VerifyStream(t.Context(), bytes.NewReader(blob), godigest.FromBytes(blob).String(), godigest.FromString("x").String(), 1<<20)
-		if importer.ReasonOf(err) != importer.OverBudget || !strings.Contains(err.Error(), "budget") {
+		if pull.ReasonOf(err) != pull.OverBudget || !strings.Contains(err.Error(), "budget") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -293,13 +294,13 @@ func TestLayersThatUnpackToTooMuch(t *testing.T) {
 
 // A frame says how much memory its reader needs.
 func TestZstdLayerWithAGreatWindow(t *testing.T) {
-	for exponent, want := range map[byte]importer.Reason{15: importer.DigestMismatch, 16: importer.InvalidImage, 17: importer.InvalidImage, 31: importer.InvalidImage} { // 32 MiB, 64 MiB, 128 MiB, 2 TiB
+	for exponent, want := range map[byte]pull.Reason{15: pull.DigestMismatch, 16: pull.InvalidImage, 17: pull.InvalidImage, 31: pull.InvalidImage} { // 32 MiB, 64 MiB, 128 MiB, 2 TiB
 		blob := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, exponent << 3, 0x03, 0x00, 0x10, 0x00} // the last block of 128 KiB
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		_, err := importer.VerifyStream(t.Context(), bytes.NewReader(blob), godigest.FromBytes(blob).String(), godigest.FromString("x").String(), 1<<30)
 		runtime.ReadMemStats(&after)
-		if importer.ReasonOf(err) != want {
+		if pull.ReasonOf(err) != want {
 			t.Errorf("a window of %d bytes: %v, want %s", 1<<(10+exponent), err, want)
 		}
 		if took := after.TotalAlloc - before.TotalAlloc; took > 96<<20 {
@@ -312,7 +313,7 @@ func TestZstdLayerWithAGreatWindow(t *testing.T) {
 func TestImportOfLayersThatUnpackToTooMuch(t *testing.T) {
 	registry := registrytest.New(t)
 	registry.Push("app:v1", newImage(t, sample.Spec{}))
-	im := newImporter(t, importer.Options{Layers: importer.LayersVerify, Limits: importer.Limits{JobContent: 1}})
+	im := newImporter(t, importer.Options{Layers: importer.LayersVerify, Limits: pull.Limits{JobContent: 1}})
 	mustImport(t, im, registry.Host+"/app:v1", &registrytest.Images{}) // nothing in it packs 50 times
 	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(io.LimitReader(zeros{}, 1<<20)), nil })
 	if err != nil {
@@ -324,7 +325,7 @@ func TestImportOfLayersThatUnpackToTooMuch(t *testing.T) {
 	}
 	registry.Push("app:bomb", bomb)
 	_, err = im.Import(t.Context(), parse(t, registry.Host+"/app:bomb"), &registrytest.Images{})
-	wantReason(t, err, importer.OverBudget)
+	wantReason(t, err, pull.OverBudget)
 }
 
 // Whatever the bytes: no panic, and a digest that does not fit is never

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/importer/oci"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
 // ImportFrom is Import with from in place of the registry: see package archive. It contacts no registry. It asks from
@@ -18,19 +18,16 @@ func (im *Importer) ImportFrom(ctx context.Context, ref reference.Reference, fro
 	if err != nil {
 		return nil, err
 	}
-	ctx, done := im.job(ctx)
+	ctx, done := im.InJob(ctx)
 	defer done()
 	repository, err := name.NewRepository(ref.Name(), name.Insecure)
 	if err != nil {
-		return nil, describe(ref, err)
+		return nil, pull.Describe(ref, err)
 	}
-	s := &session{
-		repository: repository, transport: from, limits: im.limits,
-		registry: oci.New("http", repository.RegistryStr(), repository.RepositoryStr(), from),
-	}
-	root, err := s.root(ctx, ref, true)
+	s := im.Client.Local(repository, from)
+	root, err := findRoot(ctx, s, ref, true)
 	if err != nil {
-		return nil, describe(ref, err)
+		return nil, pull.Describe(ref, err)
 	}
 	run := &run{Importer: im, ref: ref, session: s, images: images, reread: true, nodes: map[string]*visit{}}
 	return run.from(ctx, root)

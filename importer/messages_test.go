@@ -13,6 +13,7 @@ import (
 	ocitypes "github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
@@ -28,7 +29,7 @@ func TestMessageNamesWhatAnArtifactHolds(t *testing.T) {
 	registry := registrytest.New(t)
 	registry.Push("team/app:signature", signature)
 	_, err = newImporter(t, importer.Options{}).Import(t.Context(), parse(t, registry.Host+"/team/app:signature"), &registrytest.Images{})
-	if e := wantReason(t, err, importer.NotAnImage); !strings.HasSuffix(e.Message, "it is an artifact that holds "+simple) {
+	if e := wantReason(t, err, pull.NotAnImage); !strings.HasSuffix(e.Message, "it is an artifact that holds "+simple) {
 		t.Errorf("%v", err)
 	}
 }
@@ -43,17 +44,17 @@ func TestMessageNamesWhereARedirectLed(t *testing.T) {
 	closed.Close()
 	for name, tc := range map[string]struct {
 		to     string
-		reason importer.Reason
+		reason pull.Reason
 	}{
-		"unknown authority": {secure.URL, importer.TLS},
-		"nobody there":      {closed.URL, importer.Unreachable},
+		"unknown authority": {secure.URL, pull.TLS},
+		"nobody there":      {closed.URL, pull.Unreachable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			registry.Heal()
 			registry.Inject("GET .*/blobs/", 0, func(http.Handler) http.Handler {
 				return http.RedirectHandler(tc.to+"/blob?secret=1", http.StatusTemporaryRedirect)
 			})
-			im := newImporter(t, importer.Options{AllowedNetworks: loopback, Limits: importer.Limits{Attempts: 1}})
+			im := newImporter(t, importer.Options{AllowedNetworks: loopback, Limits: pull.Limits{Attempts: 1}})
 			_, err := im.Import(t.Context(), parse(t, registry.Host+"/team/app:v1"), &registrytest.Images{})
 			_, host, _ := strings.Cut(tc.to, "://")
 			if e := wantReason(t, err, tc.reason); !strings.Contains(e.Message, host) || strings.Contains(e.Error(), "secret") {
@@ -78,7 +79,7 @@ func TestMessageNamesTheMissingLayer(t *testing.T) {
 	}
 	registry.Inject("/blobs/"+digest.String(), 0, registrytest.Status(404, "BLOB_UNKNOWN"))
 	_, err = newImporter(t, importer.Options{Layers: importer.LayersVerify}).Import(t.Context(), parse(t, registry.Host+"/team/app:v1"), &registrytest.Images{})
-	if e := wantReason(t, err, importer.NotFound); !strings.Contains(e.Message, "layer "+digest.String()) {
+	if e := wantReason(t, err, pull.NotFound); !strings.Contains(e.Message, "layer "+digest.String()) {
 		t.Errorf("%v", err)
 	}
 	config, err := image.ConfigName()
@@ -87,7 +88,7 @@ func TestMessageNamesTheMissingLayer(t *testing.T) {
 	}
 	registry.Inject("/blobs/"+config.String(), 0, registrytest.Status(404, "BLOB_UNKNOWN"))
 	_, err = newImporter(t, importer.Options{}).Import(t.Context(), parse(t, registry.Host+"/team/app:v1"), &registrytest.Images{})
-	if e := wantReason(t, err, importer.NotFound); !strings.Contains(e.Message, "config "+config.String()) {
+	if e := wantReason(t, err, pull.NotFound); !strings.Contains(e.Message, "config "+config.String()) {
 		t.Errorf("%v", err)
 	}
 }
@@ -106,7 +107,7 @@ func TestMessageOfTLSOnLoopback(t *testing.T) {
 	} {
 		o.Limits.Attempts = 1
 		_, err := newImporter(t, o).Import(t.Context(), ref, &registrytest.Images{})
-		if e := wantReason(t, err, importer.TLS); strings.Contains(strings.ReplaceAll(e.Error(), host, ""), "400") {
+		if e := wantReason(t, err, pull.TLS); strings.Contains(strings.ReplaceAll(e.Error(), host, ""), "400") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

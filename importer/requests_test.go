@@ -13,6 +13,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 	"github.com/tidewaiter/tidewaiter/signatures/find"
@@ -193,7 +194,7 @@ func TestAllThatWaitForATokenAskOnce(t *testing.T) {
 	for i := range 29 {
 		registry.Push(fmt.Sprint("team/app:", i), newImage(t, sample.Spec{}))
 	}
-	im := newImporter(t, importer.Options{Keychain: secret, Limits: importer.Limits{HostConcurrency: 29}})
+	im := newImporter(t, importer.Options{Keychain: secret, Limits: pull.Limits{HostConcurrency: 29}})
 	all := func() {
 		var imports sync.WaitGroup
 		for i := range 29 {
@@ -216,7 +217,7 @@ func TestTokensThatFailAreNotShared(t *testing.T) {
 	t.Parallel()
 	registry := registrytest.New(t, registrytest.WithAuth(with("bearer", nil)))
 	registry.Push("team/app:1", newImage(t, sample.Spec{}))
-	im := newImporter(t, importer.Options{Keychain: secret, Limits: importer.Limits{Attempts: 1}})
+	im := newImporter(t, importer.Options{Keychain: secret, Limits: pull.Limits{Attempts: 1}})
 	mustImport(t, im, registry.Host+"/team/app:1", &registrytest.Images{})
 	registry.RevokeTokens()
 	registry.Inject(" /token", 1, registrytest.Status(500, "UNKNOWN"))

@@ -6,17 +6,18 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
 // Resolve asks the registry which digest a tag or a digest leads to; "" says that the registry has none. Errors are
 // those of Import.
 func (im *Importer) Resolve(ctx context.Context, ref reference.Reference) (digest string, err error) {
 	var n node
-	err = im.reach(ctx, ref, func(s *session) (err error) {
-		n, err = s.root(ctx, ref, true)
+	err = im.Reach(ctx, ref, func(s *pull.Session) (err error) {
+		n, err = findRoot(ctx, s, ref, true)
 		return err
 	})
-	if ReasonOf(err) == NotFound {
+	if pull.ReasonOf(err) == pull.NotFound {
 		return "", nil
 	}
 	return n.digest, err
@@ -24,8 +25,8 @@ func (im *Importer) Resolve(ctx context.Context, ref reference.Reference) (diges
 
 // Manifest reads what a tag or a digest leads to, an image or not. Errors are those of Import.
 func (im *Importer) Manifest(ctx context.Context, ref reference.Reference) (m *manifest.Manifest, err error) {
-	err = im.reach(ctx, ref, func(s *session) error {
-		f, err := s.manifest(ctx, ref.Identifier(), ref.Digest)
+	err = im.Reach(ctx, ref, func(s *pull.Session) error {
+		f, err := fetchManifest(ctx, s, ref.Identifier(), ref.Digest)
 		if err == nil {
 			m = f.Manifest
 		}
@@ -37,12 +38,12 @@ func (im *Importer) Manifest(ctx context.Context, ref reference.Reference) (m *m
 // Index reads what a tag or a digest leads to if it is an index, and returns nil if it is not. The Content-Type of a
 // HEAD tells, so no image is pulled. Errors are those of Import.
 func (im *Importer) Index(ctx context.Context, ref reference.Reference) (m *manifest.Manifest, err error) {
-	err = im.reach(ctx, ref, func(s *session) error {
-		_, mediaType, err := s.head(ctx, ref.Identifier())
+	err = im.Reach(ctx, ref, func(s *pull.Session) error {
+		_, mediaType, err := fetchHead(ctx, s, ref.Identifier())
 		if err != nil || slices.Contains(manifest.AcceptedMediaTypes(), mediaType) && mediaType != manifest.MediaTypeOCIIndex && mediaType != manifest.MediaTypeDockerList {
 			return err
 		}
-		f, err := s.manifest(ctx, ref.Identifier(), ref.Digest)
+		f, err := fetchManifest(ctx, s, ref.Identifier(), ref.Digest)
 		if err == nil && f.Kind == manifest.KindIndex {
 			m = f.Manifest
 		}

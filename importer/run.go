@@ -17,13 +17,14 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
 // run is one import.
 type run struct {
 	*Importer
 	ref     reference.Reference
-	session *session
+	session *pull.Session
 	images  Images
 	// reread has everything read where the reference leads, also what is known to be there.
 	reread bool
@@ -55,7 +56,7 @@ type node struct {
 	known  *fetched
 	unread *unread
 	// session is the way to the node's repository; nil is the run's own.
-	session *session
+	session *pull.Session
 	// stored is the Image of the digest, wherever it was read; nil if it is not stored, as far as is known.
 	stored *imagev1.Image
 }
@@ -117,18 +118,18 @@ func (r *run) importNode(ctx context.Context, n node) (*outcome, error) {
 	case <-v.done:
 		return v.out, v.err
 	case <-ctx.Done():
-		return nil, describe(n.reference, context.Cause(ctx))
+		return nil, pull.Describe(n.reference, context.Cause(ctx))
 	}
 }
 
 // importOnce holds a lock on the digest, so that imports of several references to it read it once.
 func (r *run) importOnce(ctx context.Context, n node) (*outcome, error) {
-	if err := jobOf(ctx).manifest(); err != nil {
-		return nil, describe(n.reference, err)
+	if err := pull.JobOf(ctx).Manifest(); err != nil {
+		return nil, pull.Describe(n.reference, err)
 	}
-	unlock, err := r.locks.lock(ctx, "digest "+r.session.repository.Name()+"@"+n.digest)
+	unlock, err := r.Client.Lock(ctx, "digest "+r.session.Repository.Name()+"@"+n.digest)
 	if err != nil {
-		return nil, describe(n.reference, err)
+		return nil, pull.Describe(n.reference, err)
 	}
 	defer unlock()
 	n.session = r.session
@@ -160,7 +161,7 @@ func (r *run) importFound(ctx context.Context, n node, found *imagev1.Image) (*o
 	if u := asUnread(err); u != nil {
 		return r.importUnread(ctx, n, found, u)
 	} else if err != nil {
-		return nil, describe(n.reference, err)
+		return nil, pull.Describe(n.reference, err)
 	}
 	switch m.Kind {
 	case manifest.KindIndex:
@@ -168,7 +169,7 @@ func (r *run) importFound(ctx context.Context, n node, found *imagev1.Image) (*o
 	case manifest.KindImage, manifest.KindSchema1:
 		return r.importImage(ctx, n, found, m)
 	}
-	return nil, describe(n.reference, &Error{Reason: NotAnImage, Message: artifact(m.Manifest)})
+	return nil, pull.Describe(n.reference, &pull.Error{Reason: pull.NotAnImage, Message: artifact(m.Manifest)})
 }
 
 // find returns the stored Image, nil if there is none. It does not ask about what an [Ahead] takes for new: if that is stored
@@ -194,11 +195,11 @@ func artifact(m *manifest.Manifest) string {
 	if kind == "" || kind == string(types.OCIConfigJSON) || kind == string(types.DockerConfigJSON) {
 		for _, layer := range m.Layers {
 			if kind = layer.MediaType; kind != "" {
-				return "it is an artifact that holds " + clean(kind)
+				return "it is an artifact that holds " + pull.Clean(kind)
 			}
 		}
 	}
-	return "it is an artifact of type " + clean(kind)
+	return "it is an artifact of type " + pull.Clean(kind)
 }
 
 // manifest returns the stored manifest, or reads it from the registry. A child that the index's mirror lacks comes
@@ -218,13 +219,13 @@ func (r *run) manifest(ctx context.Context, n *node, found *imagev1.Image) (*fet
 	if n.known != nil {
 		return n.known, nil
 	}
-	m, err := n.session.manifest(ctx, n.digest, n.digest)
+	m, err := fetchManifest(ctx, n.session, n.digest, n.digest)
 	if err == nil || asUnread(err) != nil || n.child == nil {
 		return m, err
 	}
 	var left *unread
-	err = r.reachOn(ctx, n.reference, r.session.source, err, func(s *session) (err error) {
-		m, err = s.manifest(ctx, n.digest, n.digest)
+	err = r.ReachOn(ctx, n.reference, r.session.Source, err, func(s *pull.Session) (err error) {
+		m, err = fetchManifest(ctx, s, n.digest, n.digest)
 		if left = asUnread(err); err == nil || left != nil {
 			n.session, err = s, nil
 		}
@@ -250,9 +251,9 @@ func (r *run) importImage(ctx context.Context, n node, found *imagev1.Image, m *
 	} else {
 		config, read, err := r.content(ctx, n, found, m, fresh)
 		if err != nil {
-			return nil, describe(n.reference, err)
+			return nil, pull.Describe(n.reference, err)
 		}
-		platform = clean(config.Platform.Exact())
+		platform = pull.Clean(config.Platform.Exact())
 		if n.child != nil && !r.wants(&config.Platform, false) {
 			return nil, errNotWanted
 		}
@@ -264,8 +265,8 @@ func (r *run) importImage(ctx context.Context, n node, found *imagev1.Image, m *
 			verified := func(digest string) {
 				r.emit(Event{Kind: EventVerified, Digest: digest, Platform: platform})
 			}
-			if err := n.session.verifyLayers(ctx, m.Manifest, config, r.layerRoom, verified); err != nil {
-				return nil, describe(n.reference, err)
+			if err := verifyLayers(ctx, n.session, m.Manifest, config, r.layerRoom, verified); err != nil {
+				return nil, pull.Describe(n.reference, err)
 			}
 			fresh.Annotations[annotation.Layers] = annotation.LayersVerified
 		}
@@ -277,7 +278,7 @@ func (r *run) importImage(ctx context.Context, n node, found *imagev1.Image, m *
 	if left, unread := manifest.LeftOutOf(fresh); unread == nil {
 		tell := func(what string, part *manifest.LeftOutPart) {
 			if part != nil {
-				out.warnings = append(out.warnings, fmt.Sprintf("%s: its %s of %d bytes is left out: %s", n.reference, what, part.Size, clean(part.Reason)))
+				out.warnings = append(out.warnings, fmt.Sprintf("%s: its %s of %d bytes is left out: %s", n.reference, what, part.Size, pull.Clean(part.Reason)))
 			}
 		}
 		tell("manifest", left.Manifest)
@@ -289,10 +290,10 @@ func (r *run) importImage(ctx context.Context, n node, found *imagev1.Image, m *
 // importIndex imports the children of an index and then the index.
 func (r *run) importIndex(ctx context.Context, n node, found *imagev1.Image, m *fetched) (*outcome, error) {
 	if len(m.Children) > maxChildren {
-		return nil, describe(n.reference, &Error{Reason: TooLarge, Message: fmt.Sprintf("the index has %d entries, at most %d are read", len(m.Children), maxChildren)})
+		return nil, pull.Describe(n.reference, &pull.Error{Reason: pull.TooLarge, Message: fmt.Sprintf("the index has %d entries, at most %d are read", len(m.Children), maxChildren)})
 	}
 	if n.depth == maxDepth {
-		return nil, describe(n.reference, &Error{Reason: TooLarge, Message: fmt.Sprintf("indexes are nested more than %d deep", maxDepth)})
+		return nil, pull.Describe(n.reference, &pull.Error{Reason: pull.TooLarge, Message: fmt.Sprintf("indexes are nested more than %d deep", maxDepth)})
 	}
 	if found == nil {
 		r.emit(Event{Kind: EventFetched, Digest: n.digest})
@@ -303,7 +304,7 @@ func (r *run) importIndex(ctx context.Context, n node, found *imagev1.Image, m *
 		out.warnings = append(out.warnings, warning)
 	}
 	if err == nil && !out.hasImages() {
-		err = describe(n.reference, noChild(out))
+		err = pull.Describe(n.reference, noChild(out))
 	}
 	if err != nil && !Unsearched(err) {
 		return out, err // an index that is stored has all its children: see Images
@@ -348,11 +349,11 @@ func noChild(index *outcome) error {
 	})
 	switch {
 	case len(platforms) > 0:
-		return &Error{Reason: NotFound, Message: "the index has no image for the platforms asked for, but for " + clean(strings.Join(platforms, ", "))}
+		return &pull.Error{Reason: pull.NotFound, Message: "the index has no image for the platforms asked for, but for " + pull.Clean(strings.Join(platforms, ", "))}
 	case missing:
-		return &Error{Reason: NotFound, Message: "none of the images that the index lists is in the registry"}
+		return &pull.Error{Reason: pull.NotFound, Message: "none of the images that the index lists is in the registry"}
 	}
-	return &Error{Reason: NotAnImage, Message: "the index lists no image"}
+	return &pull.Error{Reason: pull.NotAnImage, Message: "the index lists no image"}
 }
 
 // importChildren imports the children of an index, some at a time. One failure does not stop the others.
@@ -364,7 +365,7 @@ func (r *run) importChildren(ctx context.Context, parent node, index *manifest.M
 		images[child.Digest] = true
 	}
 	var group errgroup.Group
-	group.SetLimit(r.limits.Concurrency)
+	group.SetLimit(r.Limits.Concurrency)
 	for i, child := range index.Children {
 		if seen[child.Digest] {
 			continue
@@ -425,16 +426,16 @@ func childReason(n node, err error) string {
 	if errors.Is(err, errNotWanted) {
 		return SkippedPlatform
 	}
-	var e *Error
+	var e *pull.Error
 	if !errors.As(err, &e) || e.Reference != n.reference.String() {
 		return ""
 	}
 	switch e.Reason {
-	case NotAnImage:
+	case pull.NotAnImage:
 		return SkippedArtifact
-	case NotFound:
+	case pull.NotFound:
 		return SkippedMissing
-	case InvalidImage:
+	case pull.InvalidImage:
 		if errors.Is(err, manifest.ErrNoManifest) {
 			return SkippedNoManifest
 		}
@@ -445,7 +446,7 @@ func childReason(n node, err error) string {
 func (r *run) skipped(child manifest.Descriptor, reason string) *outcome {
 	s := Skipped{Digest: child.Digest, Reason: reason}
 	if child.Platform != nil {
-		s.Platform = clean(child.Platform.Exact())
+		s.Platform = pull.Clean(child.Platform.Exact())
 	}
 	r.emit(Event{Kind: EventSkipped, Digest: s.Digest, Platform: s.Platform, Detail: reason})
 	return &outcome{skipped: []Skipped{s}}
@@ -482,19 +483,19 @@ func (r *run) newImage(n node, m *fetched) *imagev1.Image {
 func (r *run) store(ctx context.Context, n node, fresh *imagev1.Image, platform string, out *outcome) error {
 	var searchErr error
 	told := r.searches.begin()
-	searching, read, began := r.finder != nil && !r.isSearched(ctx, n, n.stored), false, r.clock.Now()
+	searching, read, began := r.finder != nil && !r.isSearched(ctx, n, n.stored), false, r.Clock.Now()
 	if searching {
-		digest := n.session.repository.Digest(n.digest)
-		signatures, annotations, warnings, err := r.finder.Find(ctx, digest, n.reference.Bare(), n.session.transport, r.searchedSince(ctx), r.isListed(ctx, n))
+		digest := n.session.Repository.Digest(n.digest)
+		signatures, annotations, warnings, err := r.finder.Find(ctx, digest, n.reference.Bare(), n.session.Transport, r.searchedSince(ctx), r.isListed(ctx, n))
 		read = err == nil && annotations[annotation.Unread] == "" && annotations[annotation.Cut] == ""
 		out.warnings = append(out.warnings, warnings...)
 		if err != nil {
-			searchErr = &searchError{describe(n.reference, err)}
+			searchErr = &searchError{pull.Describe(n.reference, err)}
 		}
 		record(fresh, n.reference.Bare(), signatures, annotations, searchErr)
 	}
 	if err := manifest.Fit(fresh); err != nil {
-		return errors.Join(describe(n.reference, err), searchErr)
+		return errors.Join(pull.Describe(n.reference, err), searchErr)
 	}
 	image, action, err := r.storeImage(ctx, r.images, n.stored, fresh, n.reference.Bare(), searching)
 	if err != nil {
@@ -509,4 +510,21 @@ func (r *run) store(ctx context.Context, n node, fresh *imagev1.Image, platform 
 	out.images = append(out.images, ImageResult{Image: image, Platform: platform, Action: action})
 	r.emit(Event{Kind: EventStored, Digest: n.digest, Platform: platform, Action: action})
 	return searchErr
+}
+
+// importUnread stores an Image whose manifest is left out. If it is an index, its
+// children are not imported with it: they are not known.
+func (r *run) importUnread(ctx context.Context, n node, found *imagev1.Image, u *unread) (*outcome, error) {
+	fresh := r.newImage(n, &fetched{Manifest: &manifest.Manifest{MediaType: u.mediaType}})
+	manifest.LeftOut{Manifest: &u.LeftOutPart}.Set(fresh)
+	out := &outcome{digest: n.digest, size: u.Size, warnings: []string{fmt.Sprintf("%s: its manifest is left out: %s", n.reference, pull.Clean(u.Error()))}}
+	platform := ""
+	if n.child != nil && n.child.Platform != nil {
+		platform = pull.Clean(n.child.Platform.Exact())
+	}
+	if found == nil {
+		r.emit(Event{Kind: EventFetched, Digest: n.digest, Platform: platform})
+	}
+	err := r.store(ctx, n, fresh, platform, out)
+	return out, err
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/lru"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
 // SignatureFinder finds the signatures and attestations of one image in a registry.
@@ -71,7 +72,7 @@ func isNewPush(ctx context.Context, images Images) bool {
 // isListed reports whether the list of tags says which signatures n has: n was pushed to the repository, and either without a
 // tag or as a platform of an index, whose signature counts for it. For what is tagged the tags themselves are asked for.
 func (r *run) isListed(ctx context.Context, n node) bool {
-	return ctx.Value(pushedKey{}) != nil && (n.child != nil || r.ref.Tag == "") && !n.session.isMirrorOf(r.ref)
+	return ctx.Value(pushedKey{}) != nil && (n.child != nil || r.ref.Tag == "") && !n.session.IsMirrorOf(r.ref)
 }
 
 // childSearchAge is how old a search for the signatures of a platform may be when its index is imported: a push of an
@@ -133,7 +134,7 @@ func (s *searches) covers(ref reference.Reference, since time.Time, image *image
 
 // searchedSince is the time since which a search counts for the present job.
 func (r *run) searchedSince(ctx context.Context) time.Time {
-	return jobOf(ctx).began.Add(-r.signaturesAge)
+	return pull.JobOf(ctx).Began.Add(-r.signaturesAge)
 }
 
 // isSearched reports whether the signatures of a stored Image need not be looked for again.
@@ -143,7 +144,7 @@ func (r *run) isSearched(ctx context.Context, n node, found *imagev1.Image) bool
 	}
 	since := r.searchedSince(ctx)
 	if n.child != nil && r.signaturesAge < childSearchAge {
-		since = jobOf(ctx).began.Add(-childSearchAge)
+		since = pull.JobOf(ctx).Began.Add(-childSearchAge)
 	}
 	return r.searches.covers(n.reference.Bare().WithDigest(n.digest), since, found)
 }
@@ -155,10 +156,31 @@ func (im *Importer) ForgetSignatures(ref reference.Reference) {
 	if im.finder == nil {
 		return
 	}
-	sources, _ := im.pullSources(ref) // without sources nothing is remembered
+	sources, _ := im.PullSources(ref) // without sources nothing is remembered
 	for _, at := range sources {
 		if repository, err := name.NewRepository(at.Reference.Name()); err == nil {
 			im.finder.Forget(repository)
 		}
 	}
 }
+
+// Unsearched reports whether the only thing that failed is the search for signatures. The images are stored then, and show
+// that their signatures could not be read.
+func Unsearched(err error) bool {
+	switch e := err.(type) {
+	case *searchError:
+		return true
+	case interface{ Unwrap() []error }:
+		return !slices.ContainsFunc(e.Unwrap(), func(part error) bool { return !Unsearched(part) })
+	case interface{ Unwrap() error }:
+		return Unsearched(e.Unwrap())
+	}
+	return false
+}
+
+// searchError is the error of a search for signatures.
+type searchError struct{ err error }
+
+func (e *searchError) Error() string { return "looking for signatures: " + e.err.Error() }
+
+func (e *searchError) Unwrap() error { return e.err }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
 const (
@@ -39,8 +40,8 @@ func SubjectOfTag(tag string) (digest string, ok bool) {
 // of Import.
 func (im *Importer) Tags(ctx context.Context, repository reference.Reference) (tags, warnings []string, err error) {
 	ref := repository.Bare()
-	if err := im.reach(ctx, ref, func(s *session) (err error) {
-		tags, err = s.tags(ctx)
+	if err := im.Reach(ctx, ref, func(s *pull.Session) (err error) {
+		tags, err = listTags(ctx, s)
 		return err
 	}); err != nil {
 		return nil, nil, err
@@ -55,16 +56,16 @@ func (im *Importer) Tags(ctx context.Context, repository reference.Reference) (t
 		return !isTag || signatureTag.MatchString(tag)
 	})
 	if refused > 0 {
-		warnings = append(warnings, fmt.Sprintf("%s lists %d names that are no tags, %q last", ref.Name(), refused, clean(last)))
+		warnings = append(warnings, fmt.Sprintf("%s lists %d names that are no tags, %q last", ref.Name(), refused, pull.Clean(last)))
 	}
 	slices.SortFunc(tags, compareTags)
 	return slices.Compact(tags), warnings, nil
 }
 
-// tags reads all pages of the distribution-spec's tag listing.
-func (s *session) tags(ctx context.Context) ([]string, error) {
-	ctx = withBudget(ctx, budget{manifest.MaxManifestSize, s.limits.Request, nil})
-	path := s.registry.Path(fmt.Sprintf("tags/list?n=%d", tagPageSize))
+// listTags reads all pages of the distribution-spec's tag listing.
+func listTags(ctx context.Context, s *pull.Session) ([]string, error) {
+	ctx = pull.WithBudget(ctx, manifest.MaxManifestSize, s.Limits.Request, nil)
+	path := s.Registry.Path(fmt.Sprintf("tags/list?n=%d", tagPageSize))
 	var all []string
 	err := eachPage(ctx, s, path, "tag list", maxTagPages, func(page struct {
 		Tags []string `json:"tags"`

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
@@ -36,9 +37,9 @@ func TestTags(t *testing.T) {
 func TestTagsFail(t *testing.T) {
 	registry := registrytest.New(t)
 	registry.Push("team/app:v1", newImage(t, sample.Spec{}))
-	im := newImporter(t, importer.Options{Limits: importer.Limits{Attempts: 1}})
+	im := newImporter(t, importer.Options{Limits: pull.Limits{Attempts: 1}})
 	_, _, err := im.Tags(t.Context(), parse(t, registry.Host+"/team/none"))
-	if e := wantReason(t, err, importer.NotFound); e.Reference != registry.Host+"/team/none" {
+	if e := wantReason(t, err, pull.NotFound); e.Reference != registry.Host+"/team/none" {
 		t.Errorf("%v", e)
 	}
 	page := func(body, link string) registrytest.Fault {
@@ -53,13 +54,13 @@ func TestTagsFail(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		fault registrytest.Fault
-		want  importer.Reason
+		want  pull.Reason
 	}{
-		"not JSON":     {page("<html>", ""), importer.Unexpected},
-		"endless":      {page(`{"tags":["a"]}`, `<SELF?last=a&n=1>; rel="next"`), importer.TooLarge},
-		"another host": {page(`{"tags":["a"]}`, `<http://localhost:1/v2/x/tags/list>; rel="next"`), importer.Unexpected},
-		"huge":         {registrytest.Append(5<<20, false), importer.TooLarge},
-		"rate limit":   {registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "0"), importer.RateLimited},
+		"not JSON":     {page("<html>", ""), pull.Unexpected},
+		"endless":      {page(`{"tags":["a"]}`, `<SELF?last=a&n=1>; rel="next"`), pull.TooLarge},
+		"another host": {page(`{"tags":["a"]}`, `<http://localhost:1/v2/x/tags/list>; rel="next"`), pull.Unexpected},
+		"huge":         {registrytest.Append(5<<20, false), pull.TooLarge},
+		"rate limit":   {registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "0"), pull.RateLimited},
 	} {
 		t.Run(name, func(t *testing.T) {
 			registry.Heal()

@@ -1,7 +1,6 @@
 package importer
 
 import (
-	"context"
 	"crypto/sha256"
 	"crypto/sha512"
 	"encoding/hex"
@@ -9,8 +8,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-
-	imagev1 "github.com/openshift/api/image/v1"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 )
@@ -88,21 +85,4 @@ func notRead(part manifest.LeftOutPart, contentType string, err error) error {
 		return err
 	}
 	return &unread{LeftOutPart: part, mediaType: mediaType, err: err}
-}
-
-// importUnread stores an Image whose manifest is left out. If it is an index, its
-// children are not imported with it: they are not known.
-func (r *run) importUnread(ctx context.Context, n node, found *imagev1.Image, u *unread) (*outcome, error) {
-	fresh := r.newImage(n, &fetched{Manifest: &manifest.Manifest{MediaType: u.mediaType}})
-	manifest.LeftOut{Manifest: &u.LeftOutPart}.Set(fresh)
-	out := &outcome{digest: n.digest, size: u.Size, warnings: []string{fmt.Sprintf("%s: its manifest is left out: %s", n.reference, clean(u.Error()))}}
-	platform := ""
-	if n.child != nil && n.child.Platform != nil {
-		platform = clean(n.child.Platform.Exact())
-	}
-	if found == nil {
-		r.emit(Event{Kind: EventFetched, Digest: n.digest, Platform: platform})
-	}
-	err := r.store(ctx, n, fresh, platform, out)
-	return out, err
 }

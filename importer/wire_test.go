@@ -2,18 +2,17 @@ package importer_test
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
@@ -65,24 +64,24 @@ func TestRetries(t *testing.T) {
 		name   string
 		times  int
 		fault  registrytest.Fault
-		want   importer.Reason
+		want   pull.Reason
 		made   int
 		waited [][2]time.Duration // from, below
 	}{
 		{"500 twice", 2, registrytest.Status(500, "UNKNOWN"), "", 3, [][2]time.Duration{{250 * time.Millisecond, 750 * time.Millisecond}, {500 * time.Millisecond, 1500 * time.Millisecond}}},
-		{"500 always", 0, registrytest.Status(500, "UNKNOWN"), importer.Unavailable, 3, [][2]time.Duration{{250 * time.Millisecond, 750 * time.Millisecond}, {500 * time.Millisecond, 1500 * time.Millisecond}}},
+		{"500 always", 0, registrytest.Status(500, "UNKNOWN"), pull.Unavailable, 3, [][2]time.Duration{{250 * time.Millisecond, 750 * time.Millisecond}, {500 * time.Millisecond, 1500 * time.Millisecond}}},
 		{"503 with Retry-After", 1, registrytest.Status(503, "UNAVAILABLE", "Retry-After", "7"), "", 2, [][2]time.Duration{{7 * time.Second, 7*time.Second + 1}}},
 		{"429 with Retry-After", 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "5"), "", 2, [][2]time.Duration{{5 * time.Second, 5*time.Second + 1}}},
 		{"429 with a date", 1, comeBackIn(15 * time.Second), "", 2, [][2]time.Duration{{1, 15*time.Second + 1}}},
 		{"429 with nonsense", 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "soon"), "", 2, [][2]time.Duration{{250 * time.Millisecond, 750 * time.Millisecond}}},
 		{"429 with a past", 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "-5"), "", 2, nil},
-		{"429 for too long", 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "21"), importer.RateLimited, 1, nil},
-		{"429 for more than can be counted", 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "99999999999999999999"), importer.RateLimited, 1, nil},
-		{"429 for ever", 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "9223372036854775807"), importer.RateLimited, 1, nil},
+		{"429 for too long", 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "21"), pull.RateLimited, 1, nil},
+		{"429 for more than can be counted", 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "99999999999999999999"), pull.RateLimited, 1, nil},
+		{"429 for ever", 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "9223372036854775807"), pull.RateLimited, 1, nil},
 		// The first is on a connection used before, which net/http retries itself.
 		{"connection breaks", 2, hangUp, "", 3, [][2]time.Duration{{250 * time.Millisecond, 750 * time.Millisecond}}},
-		{"404", 1, registrytest.Status(404, "MANIFEST_UNKNOWN"), importer.NotFound, 1, nil},
-		{"403", 1, registrytest.Status(403, "DENIED"), importer.Denied, 1, nil},
+		{"404", 1, registrytest.Status(404, "MANIFEST_UNKNOWN"), pull.NotFound, 1, nil},
+		{"403", 1, registrytest.Status(403, "DENIED"), pull.Denied, 1, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			registry := registrytest.New(t)
@@ -123,7 +122,7 @@ func comeBackIn(d time.Duration) registrytest.Fault {
 
 // Nobody asked for a pause: the error says none, and other requests of the host go on.
 func TestARefusalWithoutATimeParksNobody(t *testing.T) {
-	for status, reason := range map[int]importer.Reason{429: importer.RateLimited, 503: importer.Unavailable} {
+	for status, reason := range map[int]pull.Reason{429: pull.RateLimited, 503: pull.Unavailable} {
 		registry := registrytest.New(t)
 		registry.Push("app:v1", newImage(t, sample.Spec{}))
 		registry.Inject("HEAD .*/refused$", 0, registrytest.Status(status, "TOOMANYREQUESTS"))
@@ -147,9 +146,9 @@ func TestARefusalByTheTokenServer(t *testing.T) {
 	elsewhere.Inject("/token", 0, registrytest.Status(429, "TOOMANYREQUESTS"))
 	registry := registrytest.New(t, registrytest.WithAuth(registrytest.Auth{Scheme: "bearer", Realm: elsewhere.AliasURL() + "/token"}))
 	named := strings.TrimPrefix(elsewhere.AliasURL(), "http://")
-	im := newImporter(t, importer.Options{Clock: &skippingClock{}, Registries: []importer.Registry{{Prefix: registry.Host, TokenHosts: []string{named}}}})
+	im := newImporter(t, importer.Options{Clock: &skippingClock{}, Registries: []pull.Registry{{Prefix: registry.Host, TokenHosts: []string{named}}}})
 	_, err := im.Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
-	if e := wantReason(t, err, importer.RateLimited); !e.Refused || e.RetryAfter != 0 || !strings.Contains(e.Message, named+", where the registry sends us: ") {
+	if e := wantReason(t, err, pull.RateLimited); !e.Refused || e.RetryAfter != 0 || !strings.Contains(e.Message, named+", where the registry sends us: ") {
 		t.Errorf("%v: refused is %t, again after %s", e, e.Refused, e.RetryAfter)
 	}
 }
@@ -174,9 +173,9 @@ func TestParkedHostIsWaitedForIfNotForLong(t *testing.T) {
 	registry.Push("app:v1", newImage(t, sample.Spec{}))
 	registry.Inject("HEAD ", 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "3600"))
 	skipping := &skippingClock{}
-	im := newImporter(t, importer.Options{Clock: skipping, Limits: importer.Limits{MaxWait: 10 * time.Minute}})
+	im := newImporter(t, importer.Options{Clock: skipping, Limits: pull.Limits{MaxWait: 10 * time.Minute}})
 	_, err := im.Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
-	wantReason(t, err, importer.RateLimited)
+	wantReason(t, err, pull.RateLimited)
 	skipping.advance(50 * time.Minute)
 	mustImport(t, im, registry.Host+"/app:v1", &registrytest.Images{})
 	if w := skipping.waited(); len(w) != 1 || w[0] <= 0 || w[0] > 10*time.Minute {
@@ -199,62 +198,6 @@ func TestGreetingAndCredentialsAreRecycled(t *testing.T) {
 			t.Errorf("import %d cost %d requests, want %d: %v", i, got, want, registry.AllRequests())
 		}
 	}
-}
-
-func TestHostConcurrencyIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		im, err := importer.New(importer.Options{Limits: importer.Limits{HostConcurrency: 2}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		host := im.Host("registry.example.com")
-		for range 2 {
-			if err := host.Acquire(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		got := false
-		go func() {
-			if err := host.Acquire(t.Context()); err != nil {
-				t.Error(err)
-			}
-			got = true
-		}()
-		if synctest.Wait(); got {
-			t.Error("a third request went out beside two")
-		}
-		host.Release()
-		if synctest.Wait(); !got {
-			t.Error("a slot that was given back is lost")
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if err := host.Acquire(ctx); err == nil {
-			t.Error("a canceled request got a slot")
-		}
-		if err := im.Host("other.example.com").Acquire(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-func TestHostRateIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		im, err := importer.New(importer.Options{Limits: importer.Limits{HostRate: 10, HostBurst: 5}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		start, host := time.Now(), im.Host("registry.example.com")
-		for range 25 {
-			if err := host.Acquire(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			host.Release()
-		}
-		if took := time.Since(start).Round(time.Millisecond); took != 2*time.Second {
-			t.Errorf("25 requests took %s, want 5 at once and 20 at 10 a second", took)
-		}
-	})
 }
 
 // A host that says that nothing is left of what it grants is not asked until it grants more.
@@ -290,44 +233,10 @@ func TestHostWithNothingLeftIsSpared(t *testing.T) {
 			}
 			continue
 		}
-		e := wantReason(t, err, importer.RateLimited)
+		e := wantReason(t, err, pull.RateLimited)
 		if n := len(registry.AllRequests()); n != 0 || e.RetryAfter > time.Hour || e.RetryAfter < 50*time.Minute {
 			t.Errorf("remaining %q, reset %q: %d requests, again after %s", tc.remaining, tc.reset, n, e.RetryAfter)
 		}
-	}
-}
-
-// The configuration says how much single hosts may be asked.
-func TestHostsWithLimitsOfTheirOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		im, err := importer.New(importer.Options{Registries: []importer.Registry{{Prefix: "registry.example.com:5000", RequestsPerSecond: 10, RequestsAtATime: 30}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		start, host := time.Now(), im.Host("registry.example.com:5000")
-		for range 30 { // and give none back
-			if err := host.Acquire(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if took := time.Since(start).Round(time.Millisecond); took != time.Second {
-			t.Errorf("30 requests took %s, want 20 at once and 10 at 10 a second", took)
-		}
-	})
-}
-
-func TestHostsAreForgotten(t *testing.T) {
-	im := newImporter(t, importer.Options{})
-	first := im.Host("host0.example.com")
-	for i := range 2 * importer.MaxHosts {
-		im.Host(fmt.Sprintf("host%d.example.com", i))
-		im.Host("always.example.com")
-	}
-	if n := im.HostsKnown(); n != importer.MaxHosts {
-		t.Errorf("%d hosts are remembered, want %d", n, importer.MaxHosts)
-	}
-	if im.Host("host0.example.com") == first {
-		t.Error("the host longest unused is not the one forgotten")
 	}
 }
 
@@ -349,11 +258,11 @@ func TestNoSlotIsLost(t *testing.T) {
 			// Not every fault hurts a HEAD, which has no body.
 			_, _ = im.Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			if err := im.Host(registry.Host).Acquire(ctx); err != nil {
+			registry.Heal()
+			if _, err := im.Import(ctx, parse(t, registry.Host+"/app:v1"), &registrytest.Images{}); err != nil {
 				t.Fatalf("the slot is lost: %v", err)
 			}
 			cancel()
-			im.Host(registry.Host).Release()
 		}
 	}
 }
@@ -371,51 +280,6 @@ func TestImportStopsWithItsContext(t *testing.T) {
 			})
 		})
 		_, err := newImporter(t, importer.Options{}).Import(ctx, parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
-		wantReason(t, err, importer.Canceled)
+		wantReason(t, err, pull.Canceled)
 	}
-}
-
-func TestLocks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		im, err := importer.New(importer.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		unlock, err := im.Lock(t.Context(), "a")
-		if err != nil {
-			t.Fatal(err)
-		}
-		other, err := im.Lock(t.Context(), "b")
-		if err != nil {
-			t.Fatal(err)
-		}
-		other()
-		got := false
-		go func() {
-			unlock, err := im.Lock(t.Context(), "a")
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			got = true
-			unlock()
-		}()
-		ctx, cancel := context.WithCancel(t.Context())
-		gaveUp := false
-		go func() {
-			_, err := im.Lock(ctx, "a")
-			gaveUp = err != nil
-		}()
-		if synctest.Wait(); got || im.LocksHeld() != 1 {
-			t.Errorf("got it: %t, held: %d", got, im.LocksHeld())
-		}
-		cancel()
-		if synctest.Wait(); !gaveUp {
-			t.Error("waiting goes on after its context")
-		}
-		unlock()
-		if synctest.Wait(); !got || im.LocksHeld() != 0 {
-			t.Errorf("got it: %t, held: %d", got, im.LocksHeld())
-		}
-	})
 }

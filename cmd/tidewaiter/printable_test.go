@@ -26,6 +26,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/web/admin"
@@ -70,8 +71,8 @@ func TestAttackTextReachesNoTerminal(t *testing.T) {
 			r := bulk.NewReport(format, "https://127.0.0.1:1", io.Discard, &errOut, bulk.NewProgress(io.Discard))
 			r.Add("r.example.com/a", &importer.Result{Warnings: []string{hostileText}, Images: []importer.ImageResult{{Image: image}}}, nil)
 			r.Add("r.example.com/b", nil, fmt.Errorf("the registry: %s", hostileText))
-			r.Add("r.example.com/c", nil, &importer.Error{Reason: importer.NotAnImage, Message: "it is an artifact that holds " + hostileText})
-			_ = r.End(nil, importer.Traffic{}, 0)
+			r.Add("r.example.com/c", nil, &pull.Error{Reason: pull.NotAnImage, Message: "it is an artifact that holds " + hostileText})
+			_ = r.End(nil, pull.Traffic{}, 0)
 			wantPrintable(t, "standard error", errOut.String())
 		})
 	}
@@ -135,7 +136,7 @@ func TestAttackTextReachesNoTerminal(t *testing.T) {
 		var out bytes.Buffer
 		r := bulk.NewReport("wide", "https://127.0.0.1:1", &out, io.Discard, bulk.NewProgress(io.Discard))
 		r.Add(result.Reference, result, nil)
-		_ = r.End(nil, importer.Traffic{}, 0)
+		_ = r.End(nil, pull.Traffic{}, 0)
 		wantPrintable(t, "import -o wide", out.String())
 
 		events := &tidewaiterserver.EventRecorder{}

@@ -24,6 +24,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
@@ -140,7 +141,7 @@ func TestReportForPrograms(t *testing.T) {
 	}
 	check := func(s bulk.Summary) {
 		t.Helper()
-		if s.Outcomes["dry run"] != 1 || s.Skipped != 1 || s.Failed[importer.NotFound] != 1 || s.NotTried != 0 || s.Requests < 4 || s.Bytes == 0 || s.Seconds <= 0 {
+		if s.Outcomes["dry run"] != 1 || s.Skipped != 1 || s.Failed[pull.NotFound] != 1 || s.NotTried != 0 || s.Requests < 4 || s.Bytes == 0 || s.Seconds <= 0 {
 			t.Errorf("the report is %+v", s)
 		}
 	}
@@ -172,10 +173,10 @@ func TestReportForPrograms(t *testing.T) {
 		reasons[importer.SkippedPlatform] != 1 || reasons[importer.SkippedAttestation] != 2 {
 		t.Errorf("%+v", l)
 	}
-	if l := got["chart"]; l.Outcome != "skipped" || l.Reason != importer.NotAnImage || l.Error == "" {
+	if l := got["chart"]; l.Outcome != "skipped" || l.Reason != pull.NotAnImage || l.Error == "" {
 		t.Errorf("%+v", l)
 	}
-	if l := got["none"]; l.Outcome != "failed" || l.Reason != importer.NotFound {
+	if l := got["none"]; l.Outcome != "failed" || l.Reason != pull.NotFound {
 		t.Errorf("%+v", l)
 	}
 
@@ -234,7 +235,7 @@ func TestFailureOfTheAPIHasAReason(t *testing.T) {
 	r := bulk.NewReport("jsonl", "https://127.0.0.1:1", &out, &errOut, bulk.NewProgress(io.Discard))
 	r.Add("registry.example/team/app:v1", nil, errors.New("storing image: it was refused"))
 	r.Add("registry.example/team/app:v2", nil, errors.New("storing image: it was refused"))
-	r.Sum(importer.Traffic{}, time.Second)
+	r.Sum(pull.Traffic{}, time.Second)
 	if n := strings.Count(out.String(), `"reason":"Failed"`); n != 2 {
 		t.Errorf("programs are told %s", &out)
 	}

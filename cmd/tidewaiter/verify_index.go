@@ -14,6 +14,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
@@ -49,7 +50,7 @@ func (l *listing) indexes(ctx context.Context) ([]*imagev1.Image, error) {
 	seen := map[string]bool{}
 	for _, tag := range tags[:min(len(tags), maxTagsLookedAt)] {
 		index, err := l.importer.Index(ctx, l.asked.WithTag(tag))
-		if importer.ReasonOf(err) == importer.NotFound {
+		if pull.ReasonOf(err) == pull.NotFound {
 			continue // it was deleted in between
 		}
 		if err != nil {

@@ -31,6 +31,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/archive"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 	"github.com/tidewaiter/tidewaiter/signatures/find"
@@ -463,18 +464,18 @@ func TestFilesThatLie(t *testing.T) {
 	layer := digestOf(t, must(image.Layers())[0])
 	for name, tc := range map[string]struct {
 		source *archive.Source
-		want   importer.Reason
+		want   pull.Reason
 		text   string
 	}{
-		"another manifest": {damage(blob(digestOf(t, image)), `{"schemaVersion":2,"config":{},"layers":[]}`), importer.DigestMismatch, ""},
-		"no manifest":      {damage(blob(digestOf(t, image)), ""), importer.NotFound, ""},
-		"another config":   {damage(blob(must(image.ConfigName()).String()), `{}`), importer.DigestMismatch, ""},
-		"no layer":         {damage(blob(layer), ""), importer.NotFound, layer},
+		"another manifest": {damage(blob(digestOf(t, image)), `{"schemaVersion":2,"config":{},"layers":[]}`), pull.DigestMismatch, ""},
+		"no manifest":      {damage(blob(digestOf(t, image)), ""), pull.NotFound, ""},
+		"another config":   {damage(blob(must(image.ConfigName()).String()), `{}`), pull.DigestMismatch, ""},
+		"no layer":         {damage(blob(layer), ""), pull.NotFound, layer},
 	} {
 		images, ref := &registrytest.Images{}, tc.source.Images()[0].Reference
 		for _, stored := range []bool{false, true} {
 			_, err := newImporter(t, nil).ImportFrom(t.Context(), ref, tc.source, images)
-			if importer.ReasonOf(err) != tc.want || !strings.Contains(fmt.Sprint(err), tc.text) {
+			if pull.ReasonOf(err) != tc.want || !strings.Contains(fmt.Sprint(err), tc.text) {
 				t.Errorf("%s, stored %t: %v", name, stored, err)
 			}
 			// The same once the image is known by that name.

@@ -26,7 +26,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
 const (
@@ -180,7 +180,7 @@ type question struct{ helper, host string }
 func (q question) program() string { return "docker-credential-" + q.helper }
 
 func (q question) tooLate(format string, args ...any) error {
-	return &importer.Error{Reason: importer.Timeout, Message: fmt.Sprintf("the credential helper %s "+format, append([]any{printable.Line(q.program(), 100)}, args...)...)}
+	return &pull.Error{Reason: pull.Timeout, Message: fmt.Sprintf("the credential helper %s "+format, append([]any{printable.Line(q.program(), 100)}, args...)...)}
 }
 
 // call is a helper at work, for all who have its question. It may have failed and still run: its end is awaited, so

@@ -18,6 +18,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
@@ -143,8 +144,8 @@ func resource(t *testing.T, repository string) authn.Resource {
 // wantTimeout fails unless an error is a timeout that says this.
 func wantTimeout(t *testing.T, err error, says string) {
 	t.Helper()
-	var e *importer.Error
-	if !errors.As(err, &e) || e.Reason != importer.Timeout || !strings.Contains(e.Message, says) {
+	var e *pull.Error
+	if !errors.As(err, &e) || e.Reason != pull.Timeout || !strings.Contains(e.Message, says) {
 		t.Errorf("the error is %v, want a timeout that says %q", err, says)
 	}
 }
@@ -371,8 +372,8 @@ func TestAnImportWhoseHelperHangs(t *testing.T) {
 	h.started(1)
 	c.Step(helperPatience)
 	err = <-done
-	var e *importer.Error
-	if !errors.As(err, &e) || e.Reason != importer.Timeout || !e.Temporary() || !strings.Contains(err.Error(), "docker-credential-itself") || !strings.Contains(err.Error(), registry.Host+"/team/app:v1") {
+	var e *pull.Error
+	if !errors.As(err, &e) || e.Reason != pull.Timeout || !e.Temporary() || !strings.Contains(err.Error(), "docker-credential-itself") || !strings.Contains(err.Error(), registry.Host+"/team/app:v1") {
 		t.Errorf("the error is %v", err)
 	}
 	idle(t, f)

@@ -8,7 +8,7 @@ import (
 	"go.podman.io/image/v5/pkg/sysregistriesv2"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
 // registry returns these mirrors as an entry of registries.conf, as OpenShift's machine config operator writes
@@ -54,7 +54,7 @@ func location(s string) (string, error) {
 }
 
 // PullSources implements importer.Files.
-func (f *Files) PullSources(ref reference.Reference) ([]importer.PullSource, error) {
+func (f *Files) PullSources(ref reference.Reference) ([]pull.Source, error) {
 	r, own, name := f.mirrored(ref.Name()), true, ref.Name()
 	if r == nil {
 		e, err := f.find(name)
@@ -62,7 +62,7 @@ func (f *Files) PullSources(ref reference.Reference) ([]importer.PullSource, err
 			return nil, err
 		}
 		if e.Registry == nil {
-			return []importer.PullSource{{Reference: ref}}, nil
+			return []pull.Source{{Reference: ref}}, nil
 		}
 		r, own, name = e.Registry, false, e.name
 	}
@@ -74,7 +74,7 @@ func (f *Files) PullSources(ref reference.Reference) ([]importer.PullSource, err
 	if err != nil {
 		return nil, err
 	}
-	var out []importer.PullSource
+	var out []pull.Source
 	for i, s := range sources {
 		at, err := reference.Parse(s.Reference.String())
 		if err != nil {
@@ -85,7 +85,7 @@ func (f *Files) PullSources(ref reference.Reference) ([]importer.PullSource, err
 			break
 		}
 		// The source's own settings are those that Registry returns.
-		out = append(out, importer.PullSource{Reference: at, Insecure: s.Endpoint.Insecure && (!source || rewritten)})
+		out = append(out, pull.Source{Reference: at, Insecure: s.Endpoint.Insecure && (!source || rewritten)})
 	}
 	return out, nil
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
@@ -146,7 +147,7 @@ func (a *asked) Find(_ context.Context, digest name.Digest, _ reference.Referenc
 
 func newImporter(t *testing.T, o Options, finder importer.SignatureFinder) *importer.Importer {
 	t.Helper()
-	im, err := importer.New(importer.Options{Keychain: authn.NewMultiKeychain(), Files: newFiles(t, o), Signatures: finder, Limits: importer.Limits{Attempts: 1}})
+	im, err := importer.New(importer.Options{Keychain: authn.NewMultiKeychain(), Files: newFiles(t, o), Signatures: finder, Limits: pull.Limits{Attempts: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +193,7 @@ func TestMirrorIsReadAndItsSourceIsNot(t *testing.T) {
 		t.Errorf("the source was contacted: %v", got)
 	}
 	_, err = im.Import(t.Context(), parse(t, source.Host+"/team/app:v2"), &registrytest.Images{})
-	if importer.ReasonOf(err) != importer.NotFound || !strings.Contains(err.Error(), "its mirrors failed: "+mirror.Host+"/copies/team/app:v2: not found") {
+	if pull.ReasonOf(err) != pull.NotFound || !strings.Contains(err.Error(), "its mirrors failed: "+mirror.Host+"/copies/team/app:v2: not found") {
 		t.Errorf("what no mirror has: %v", err)
 	}
 }
@@ -248,7 +249,7 @@ func TestMirrorThatLacksAChildLeadsOn(t *testing.T) {
 
 	source.Inject("/manifests/", 0, registrytest.Status(503, "UNAVAILABLE"))
 	_, err = newImporter(t, mirrors, nil).Import(t.Context(), parse(t, source.Host+"/team/app:v1"), &registrytest.Images{})
-	if err == nil || importer.ReasonOf(err) == importer.NotFound {
+	if err == nil || pull.ReasonOf(err) == pull.NotFound {
 		t.Errorf("while the source is away: %v", err)
 	}
 }
@@ -302,12 +303,12 @@ location = %q
 
 	// The source has the last word; a mirror that is away does not hide that something is gone.
 	_, err = im.Import(t.Context(), parse(t, source.Host+"/team/app:v4"), &registrytest.Images{})
-	if s := fmt.Sprint(err); importer.ReasonOf(err) != importer.NotFound || !strings.Contains(s, "its mirrors failed, too: "+broken.Host) || !strings.Contains(s, sparse.Host) {
+	if s := fmt.Sprint(err); pull.ReasonOf(err) != pull.NotFound || !strings.Contains(s, "its mirrors failed, too: "+broken.Host) || !strings.Contains(s, sparse.Host) {
 		t.Errorf("what nobody has: %v", err)
 	}
 	// Where the source is blocked, what a mirror that is away has is not known.
 	_, err = im.Import(t.Context(), parse(t, blocked.Host+"/team/app:v1"), &registrytest.Images{})
-	if s := fmt.Sprint(err); importer.ReasonOf(err) == importer.NotFound || !strings.Contains(s, "blocked") || !strings.Contains(s, broken.Host) {
+	if s := fmt.Sprint(err); pull.ReasonOf(err) == pull.NotFound || !strings.Contains(s, "blocked") || !strings.Contains(s, broken.Host) {
 		t.Errorf("a blocked source: %v", err)
 	}
 	if got := blocked.AllRequests(); len(got) > 0 {

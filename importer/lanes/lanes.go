@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
 // Lanes is safe for concurrent use.
@@ -127,7 +128,7 @@ func (l *Lanes) End(host string, err error) (parked time.Time) {
 		l.busy--
 	}
 	l.running--
-	var e *importer.Error
+	var e *pull.Error
 	switch failed := errors.As(err, &e); {
 	case failed && importer.Unsearched(err) && e.IsRefusal():
 		// What was asked for was answered, so nothing is known against the host but its own wish.
@@ -147,7 +148,7 @@ func (l *Lanes) End(host string, err error) (parked time.Time) {
 		if until := now.Add(e.RetryAfter); until.After(h.parked) {
 			h.parked = until
 		}
-	case h.parked.After(now) || failed && e.Reason == importer.Canceled:
+	case h.parked.After(now) || failed && e.Reason == pull.Canceled:
 		// An answer does not end the pause that the host asked for.
 	case err == nil || failed:
 		*h = lane{running: h.running, answers: true}
@@ -187,9 +188,9 @@ func (l *Lanes) forget() {
 }
 
 // Parks reports whether an error is about the host, which is parked then, and not about what it was asked for.
-func Parks(e *importer.Error) bool {
+func Parks(e *pull.Error) bool {
 	switch e.Reason {
-	case importer.Unreachable, importer.Timeout, importer.RateLimited:
+	case pull.Unreachable, pull.Timeout, pull.RateLimited:
 		return true
 	}
 	return e.IsRefusal()

@@ -8,13 +8,13 @@ import (
 
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/lanes"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
 var (
-	errDead    = fmt.Errorf("importing: %w", &importer.Error{Reason: importer.Unreachable})
-	errMissing = &importer.Error{Reason: importer.NotFound}
+	errDead    = fmt.Errorf("importing: %w", &pull.Error{Reason: pull.Unreachable})
+	errMissing = &pull.Error{Reason: pull.NotFound}
 )
 
 func room(t *testing.T, l *lanes.Lanes, host string, want int) {
@@ -59,13 +59,13 @@ func TestHostIsParkedAndProbed(t *testing.T) {
 	for _, want := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300} {
 		fail(errDead, want*time.Second)
 	}
-	fail(&importer.Error{Reason: importer.RateLimited, RetryAfter: time.Hour}, time.Hour)
+	fail(&pull.Error{Reason: pull.RateLimited, RetryAfter: time.Hour}, time.Hour)
 	l.Start("a")
 	if until := l.End("a", nil); !until.IsZero() {
 		t.Error("it is parked although it answers")
 	}
 	room(t, l, "a", 8)
-	fail(&importer.Error{Reason: importer.Unavailable, RetryAfter: 7 * time.Second}, 7*time.Second)
+	fail(&pull.Error{Reason: pull.Unavailable, RetryAfter: 7 * time.Second}, 7*time.Second)
 
 	// What is not about the registry parks nothing.
 	l.Start("b")
@@ -73,7 +73,7 @@ func TestHostIsParkedAndProbed(t *testing.T) {
 		t.Error("it is parked for somebody else's fault")
 	}
 	l.Start("b")
-	l.End("b", &importer.Error{Reason: importer.Canceled})
+	l.End("b", &pull.Error{Reason: pull.Canceled})
 	room(t, l, "b", 1)
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
 // gone asks the registry about a tag or a digest that was deleted, as an event at then says. If the registry does not
@@ -55,7 +56,7 @@ func (w *Worker) goneTags(ctx context.Context, gone reference.Reference) error {
 			if err == nil && now != "" && now != gone.Digest {
 				_, err = w.importPresent(ctx, w.Importer, ref, w.Images)
 			}
-			if err != nil && importer.ReasonOf(err) != importer.NotAnImage && importer.ReasonOf(err) != importer.NotFound {
+			if err != nil && pull.ReasonOf(err) != pull.NotAnImage && pull.ReasonOf(err) != pull.NotFound {
 				return err
 			}
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
@@ -227,7 +228,7 @@ func prepareWorker(t *testing.T) (*workerTest, queue.Options) {
 	t.Helper()
 	w := &workerTest{t: t, registry: registrytest.New(t), images: &registrytest.Images{}, finder: &tagFinder{}, notices: &notices{}, queue: newQueue()}
 	return w, queue.Options{
-		Importer: newImporter(t, importer.Options{Signatures: w.finder, Limits: importer.Limits{Attempts: 1}}),
+		Importer: newImporter(t, importer.Options{Signatures: w.finder, Limits: pull.Limits{Attempts: 1}}),
 		Images:   w.images, Queue: w.queue, Settle: 64 * time.Millisecond, Finder: queue.ListFinder{Images: w.images}, Notifier: w.notices, Logger: slog.New(slog.DiscardHandler),
 	}
 }

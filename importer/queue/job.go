@@ -13,6 +13,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
@@ -80,7 +81,7 @@ var errGone = errors.New("it is no longer in the registry")
 // registry told of the push. An index
 // that is there, and whose images the registry lacks, is not gone.
 func (w *Worker) ended(ctx context.Context, j *push.Job, err error) error {
-	if _, runs := j.Cluster(); runs || j.OfStreams() || importer.ReasonOf(err) != importer.NotFound || j.Attempts < doubtfulAttempts {
+	if _, runs := j.Cluster(); runs || j.OfStreams() || pull.ReasonOf(err) != pull.NotFound || j.Attempts < doubtfulAttempts {
 		return err
 	}
 	first := j.Events[0]
@@ -139,7 +140,7 @@ func (w *Worker) doTag(ctx context.Context, tag reference.Reference, pushed []st
 	}
 	now, err := importOne(tag)
 	missing := err
-	if err != nil && importer.ReasonOf(err) != importer.NotFound {
+	if err != nil && pull.ReasonOf(err) != pull.NotFound {
 		return err
 	}
 	stored := false
@@ -151,7 +152,7 @@ func (w *Worker) doTag(ctx context.Context, tag reference.Reference, pushed []st
 		switch _, err := importOne(tag.WithDigest(digest)); {
 		case err == nil:
 			stored = true
-		case importer.ReasonOf(err) != importer.NotFound: // else it was replaced or deleted since
+		case pull.ReasonOf(err) != pull.NotFound: // else it was replaced or deleted since
 			return err
 		}
 	}
@@ -226,7 +227,7 @@ func digestsOf(events []push.Event, action push.Action) []string {
 // returns its digest, also with an error for which [importer.Unsearched] holds.
 func (w *Worker) importOne(ctx context.Context, ref reference.Reference, event push.Event) (digest string, err error) {
 	result, err := w.importPresent(ctx, w.Importer, ref, w.Images)
-	if importer.ReasonOf(err) == importer.NotAnImage {
+	if pull.ReasonOf(err) == pull.NotAnImage {
 		return w.searchSubject(ctx, ref)
 	}
 	if result == nil {
@@ -297,8 +298,8 @@ func (w *Worker) searchSignatures(ctx context.Context, subject reference.Referen
 	w.Importer.ForgetSignatures(subject)
 	result, err := w.Importer.Import(ctx, subject, w.Images)
 	var bad *reference.Error
-	switch reason := importer.ReasonOf(err); {
-	case reason == importer.NotFound, reason == importer.NotAnImage, errors.As(err, &bad):
+	switch reason := pull.ReasonOf(err); {
+	case reason == pull.NotFound, reason == pull.NotAnImage, errors.As(err, &bad):
 		return nil
 	case err != nil:
 		return err
@@ -316,13 +317,13 @@ const doubtfulAttempts = 6
 // failure says what becomes of a job that failed.
 func failure(err error, attempt int) push.Failure {
 	f := push.Failure{Error: err.Error()}
-	var e *importer.Error
+	var e *pull.Error
 	var bad *reference.Error // a name from a registry that we cannot ask for
 	switch {
 	case errors.As(err, &bad) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) || errors.Is(err, errPanic):
 		f.Permanent = true
 	case !errors.As(err, &e) || temporary(err): // an error of the API or of the network, which goes away
-	case e.Reason == importer.InvalidImage || e.Reason == importer.TooLarge || e.Reason == importer.OverBudget:
+	case e.Reason == pull.InvalidImage || e.Reason == pull.TooLarge || e.Reason == pull.OverBudget:
 		f.Permanent = true
 	default:
 		f.Permanent = attempt >= doubtfulAttempts
@@ -337,7 +338,7 @@ func failure(err error, attempt int) push.Failure {
 // have failed for good and another for now.
 func temporary(err error) bool {
 	switch e := err.(type) {
-	case *importer.Error:
+	case *pull.Error:
 		return e.Temporary()
 	case interface{ Unwrap() []error }:
 		return slices.ContainsFunc(e.Unwrap(), temporary)

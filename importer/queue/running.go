@@ -8,6 +8,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
@@ -55,15 +56,15 @@ func (w *Worker) importShown(ctx context.Context, im *importer.Importer, ref ref
 	case err != nil:
 		return nil, err
 	case digest == "":
-		return nil, &importer.Error{Reason: importer.NotFound, Host: ref.Host, Repository: ref.Repository, Reference: ref.String(), Message: "the registry does not have it, or does not show it to the pods that use it"}
+		return nil, &pull.Error{Reason: pull.NotFound, Host: ref.Host, Repository: ref.Repository, Reference: ref.String(), Message: "the registry does not have it, or does not show it to the pods that use it"}
 	}
 	return w.importPresent(ctx, im, ref, w.Images)
 }
 
 // isHidden reports whether other credentials may show what these do not.
 func isHidden(err error) bool {
-	switch importer.ReasonOf(err) {
-	case importer.Unauthorized, importer.Denied, importer.Misconfigured, importer.NotFound:
+	switch pull.ReasonOf(err) {
+	case pull.Unauthorized, pull.Denied, pull.Misconfigured, pull.NotFound:
 		return true
 	}
 	return false

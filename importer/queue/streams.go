@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
@@ -61,7 +61,7 @@ func (s *sweeper) readScheduled(ctx context.Context) (scheduled int, err error) 
 // sweepFollowed imports what a tag of an image stream follows, and tells the streams that it is there.
 func (w *Worker) sweepFollowed(ctx context.Context, ref reference.Reference) error {
 	imported, err := w.importPresent(ctx, w.Importer, ref, w.Images)
-	absent := importer.ReasonOf(err) == importer.NotAnImage || importer.ReasonOf(err) == importer.NotFound
+	absent := pull.ReasonOf(err) == pull.NotAnImage || pull.ReasonOf(err) == pull.NotFound
 	result := "known"
 	switch {
 	case absent:
@@ -82,5 +82,5 @@ func (w *Worker) sweepFollowed(ctx context.Context, ref reference.Reference) err
 
 // isSilent reports whether a registry does not answer now.
 func isSilent(err error) bool {
-	return importer.ReasonOf(err) == importer.Unreachable || importer.ReasonOf(err) == importer.Timeout
+	return pull.ReasonOf(err) == pull.Unreachable || pull.ReasonOf(err) == pull.Timeout
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 )
@@ -28,7 +28,7 @@ type fakeStreams struct {
 func (s *fakeStreams) Imported(_ context.Context, ref reference.Reference, failed error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.told = append(s.told, ref.Identifier()+" "+string(importer.ReasonOf(failed)))
+	s.told = append(s.told, ref.Identifier()+" "+string(pull.ReasonOf(failed)))
 	return s.fail
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/lanes"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
 // SweepOptions say which repositories are swept for changes that no notification
@@ -207,7 +208,7 @@ func (h *hostSweep) ask(ctx context.Context, f func() error) error {
 		}
 		err := guard(h.Logger, f)
 		h.leave(err)
-		if importer.ReasonOf(err) != importer.RateLimited || importer.Unsearched(err) || refusals == maxRefusals || h.left.Load() {
+		if pull.ReasonOf(err) != pull.RateLimited || importer.Unsearched(err) || refusals == maxRefusals || h.left.Load() {
 			return err
 		}
 	}
@@ -263,7 +264,7 @@ func (h *hostSweep) repository(ctx context.Context, repository reference.Referen
 		tags, warnings, err = h.Importer.Tags(ctx, repository)
 		return err
 	})
-	if err != nil && importer.ReasonOf(err) != importer.NotFound {
+	if err != nil && pull.ReasonOf(err) != pull.NotFound {
 		return err
 	}
 	for _, text := range warnings {
@@ -314,7 +315,7 @@ func (h *hostSweep) repository(ctx context.Context, repository reference.Referen
 func (w *Worker) sweepTag(ctx context.Context, ref reference.Reference, images importer.Images, asked *askedOf) (result string, err error) {
 	imported, err := w.importPresent(ctx, w.Importer, ref, images)
 	switch {
-	case importer.ReasonOf(err) == importer.NotAnImage, importer.ReasonOf(err) == importer.NotFound: // a chart, say, or deleted since
+	case pull.ReasonOf(err) == pull.NotAnImage, pull.ReasonOf(err) == pull.NotFound: // a chart, say, or deleted since
 		return "known", nil
 	case imported == nil:
 		return "failed", err

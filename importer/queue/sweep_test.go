@@ -19,6 +19,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/signatures/find"
@@ -271,7 +272,7 @@ func TestSweepGoesOnPastRefusedSignatures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Importer = newImporter(t, importer.Options{Signatures: finder, Limits: importer.Limits{Attempts: 1}})
+	o.Importer = newImporter(t, importer.Options{Signatures: finder, Limits: pull.Limits{Attempts: 1}})
 	o.HostConcurrency, o.Clock = 1, clocktesting.NewFakeClock(time.Now()) // a registry that is left alone is so for ever
 	o.Sweep.Repositories = []string{w.registry.Host + "/team/app"}
 	worker, err := queue.New(o)

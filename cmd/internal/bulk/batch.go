@@ -15,6 +15,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/lanes"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
 // batch imports many references at a time, and lists registries and repositories for more of them. No registry holds
@@ -280,9 +281,9 @@ func (b *batch) end(e ended) {
 	b.running--
 	h := b.hosts[e.Ref.Host]
 	until := b.lanes.End(h.name, e.err)
-	var failed *importer.Error
+	var failed *pull.Error
 	if !errors.As(e.err, &failed) || !lanes.Parks(failed) {
-		if importer.ReasonOf(e.err) != importer.Canceled {
+		if pull.ReasonOf(e.err) != pull.Canceled {
 			h.answers(e)
 		}
 		b.tell(e)
@@ -302,7 +303,7 @@ func (b *batch) end(e ended) {
 	for h.waiting() > 0 {
 		j := h.next()
 		b.progress.Started(j)
-		b.refuse(ended{Job: j, err: &importer.Error{
+		b.refuse(ended{Job: j, err: &pull.Error{
 			Reason: failed.Reason, Host: j.Ref.Host, Repository: j.Ref.Repository, Reference: nameOf(j.Ref), RetryAfter: failed.RetryAfter,
 			Message: fmt.Sprintf("not tried, since the registry %s: %s", hopeless, failed.Message),
 		}})

@@ -22,17 +22,18 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/lanes"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 	"github.com/tidewaiter/tidewaiter/signatures/find"
 )
 
 // patient limits leave it to the batch how long a registry is waited for.
-var patient = importer.Limits{MaxWait: time.Second, Stall: 10_000 * time.Hour, Request: 10_000 * time.Hour, JobTime: 10_000 * time.Hour, Attempts: 1}
+var patient = pull.Limits{MaxWait: time.Second, Stall: 10_000 * time.Hour, Request: 10_000 * time.Hour, JobTime: 10_000 * time.Hour, Attempts: 1}
 
 // batchRun is a run of a batch that imports into nothing.
 type batchRun struct {
-	limits    importer.Limits
+	limits    pull.Limits
 	jobs      []Job
 	selection Selection
 	// No time passes before goods references of the registry good have been imported, so they wait for no other.
@@ -261,7 +262,7 @@ func TestImportGivesUpARegistryThatDoesNotAnswer(t *testing.T) {
 		references = append(references, fmt.Sprint(l.Addr(), "/app:", i))
 	}
 	references = append(references, pushTags(t, good, 40)...)
-	_, errOut, r := batchRun{limits: importer.Limits{Attempts: 1}, jobs: imports(t, references...), good: good, goods: 40, step: 100 * time.Millisecond}.run(t)
+	_, errOut, r := batchRun{limits: pull.Limits{Attempts: 1}, jobs: imports(t, references...), good: good, goods: 40, step: 100 * time.Millisecond}.run(t)
 	if r.Done != 40 || r.Failed != 20 {
 		t.Errorf("%d done, %d failed", r.Done, r.Failed)
 	}

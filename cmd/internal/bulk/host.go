@@ -6,6 +6,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
 // host is what waits for a registry in a batch, and how the registry has behaved.
@@ -76,7 +77,7 @@ func (h *host) answers(e ended) {
 
 // fail notes that the registry, and not what it was asked for, made a job fail, and that it is parked until a time. It
 // returns whether to try again; if not, hopeless says why nothing that waits for the registry should be tried, or is "".
-func (h *host) fail(e ended, why *importer.Error, until, now time.Time) (again bool, hopeless string) {
+func (h *host) fail(e ended, why *pull.Error, until, now time.Time) (again bool, hopeless string) {
 	t := h.tried[e.Job]
 	if t.times == 0 {
 		t.since = now
@@ -99,7 +100,7 @@ func (h *host) fail(e ended, why *importer.Error, until, now time.Time) (again b
 		h.suspect = nil
 	}
 	switch asked := why.RetryAfter > 0; {
-	case asked || why.Reason == importer.RateLimited && h.answered:
+	case asked || why.Reason == pull.RateLimited && h.answered:
 		h.answered, h.silences = true, 0
 		if h.busySince.IsZero() {
 			h.busySince = now
@@ -138,7 +139,7 @@ func (h *host) fail(e ended, why *importer.Error, until, now time.Time) (again b
 }
 
 // notice says that the registry is waited for; "" if that was said.
-func (h *host) notice(why *importer.Error, until, now time.Time) string {
+func (h *host) notice(why *pull.Error, until, now time.Time) string {
 	if !until.After(h.noticed) {
 		return ""
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
 // Outputs are the values of -o.
@@ -38,11 +39,11 @@ type report struct {
 	finish   func(Summary) error
 
 	Done, Failed int
-	skipped      int                     // artifacts, which are not images
-	outcomes     map[string]int          // of references that are done
-	reasons      map[importer.Reason]int // of references that failed
-	untried      int                     // because of an interruption
-	Failures     *failures               // nil for nowhere
+	skipped      int                 // artifacts, which are not images
+	outcomes     map[string]int      // of references that are done
+	reasons      map[pull.Reason]int // of references that failed
+	untried      int                 // because of an interruption
+	Failures     *failures           // nil for nowhere
 	printErr     error
 }
 
@@ -50,7 +51,7 @@ type report struct {
 func NewReport(format, destination string, out, errOut io.Writer, progress *progress) *report {
 	r := &report{
 		dryRun: destination == "", out: out, errOut: errOut, progress: progress, finish: func(Summary) error { return nil },
-		outcomes: map[string]int{}, reasons: map[importer.Reason]int{},
+		outcomes: map[string]int{}, reasons: map[pull.Reason]int{},
 	}
 	switch format {
 	case "name":
@@ -95,14 +96,14 @@ func (r *report) Add(reference string, result *importer.Result, err error) {
 			r.leave(reference)
 			return
 		}
-		if importer.ReasonOf(err) == importer.NotAnImage {
+		if pull.ReasonOf(err) == pull.NotAnImage {
 			r.skipped++
 			fmt.Fprintf(r.errOut, "skipped: %s\n", printable.Text(err.Error()))
-			r.without(Line{Reference: reference, Outcome: "skipped", Reason: importer.NotAnImage, Error: err.Error()})
+			r.without(Line{Reference: reference, Outcome: "skipped", Reason: pull.NotAnImage, Error: err.Error()})
 			return
 		}
 		if err != nil {
-			reason := cmp.Or(importer.ReasonOf(err), importer.Failed)
+			reason := cmp.Or(pull.ReasonOf(err), pull.Failed)
 			r.Failed++
 			r.reasons[reason]++
 			r.Failures.write(reference, string(reason))
@@ -125,7 +126,7 @@ func (r *report) Add(reference string, result *importer.Result, err error) {
 }
 
 func isInterrupted(err error) bool {
-	return errors.Is(err, context.Canceled) || importer.ReasonOf(err) == importer.Canceled
+	return errors.Is(err, context.Canceled) || pull.ReasonOf(err) == pull.Canceled
 }
 
 // without reports a reference without a result to a program.
@@ -140,8 +141,8 @@ func (r *report) fromFile(source, reference string, result *importer.Result, err
 	failures := r.Failures
 	r.Failures = nil
 	r.Add(reference, result, err)
-	if r.Failures = failures; err != nil && importer.ReasonOf(err) != importer.NotAnImage {
-		reason := cmp.Or(importer.ReasonOf(err), importer.Failed)
+	if r.Failures = failures; err != nil && pull.ReasonOf(err) != pull.NotAnImage {
+		reason := cmp.Or(pull.ReasonOf(err), pull.Failed)
 		if isInterrupted(err) {
 			reason = "interrupted"
 		}
@@ -168,7 +169,7 @@ func (r *report) leave(reference string) {
 }
 
 // Sum says in a line what became of all references, and what it cost.
-func (r *report) Sum(traffic importer.Traffic, took time.Duration) {
+func (r *report) Sum(traffic pull.Traffic, took time.Duration) {
 	if all := r.Done + r.Failed + r.skipped + r.untried; all < 2 {
 		return
 	}
@@ -194,7 +195,7 @@ func (r *report) Sum(traffic importer.Traffic, took time.Duration) {
 
 // End closes the output, reports the costs, and turns the reported failures, and err if the batch as a whole
 // failed, into the command's result.
-func (r *report) End(err error, traffic importer.Traffic, took time.Duration) error {
+func (r *report) End(err error, traffic pull.Traffic, took time.Duration) error {
 	r.progress.End()
 	r.Sum(traffic, took)
 	if printErr := errors.Join(r.printErr, r.finish(r.summary(traffic, took))); printErr != nil {

@@ -7,6 +7,7 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
 // Summary is the closing report for a program: "report" in -o json, and the last line of -o jsonl.
@@ -16,14 +17,14 @@ type Summary struct {
 	// Skipped counts artifacts, which are not images.
 	Skipped int `json:"skipped"`
 	// Failed counts references by importer.Reason, "" for failures that no registry caused.
-	Failed   map[importer.Reason]int `json:"failed"`
-	NotTried int                     `json:"notTried"`
-	Requests int64                   `json:"requests"`
-	Bytes    int64                   `json:"bytes"`
-	Seconds  float64                 `json:"seconds"`
+	Failed   map[pull.Reason]int `json:"failed"`
+	NotTried int                 `json:"notTried"`
+	Requests int64               `json:"requests"`
+	Bytes    int64               `json:"bytes"`
+	Seconds  float64             `json:"seconds"`
 }
 
-func (r *report) summary(traffic importer.Traffic, took time.Duration) Summary {
+func (r *report) summary(traffic pull.Traffic, took time.Duration) Summary {
 	return Summary{
 		Outcomes: r.outcomes, Skipped: r.skipped, Failed: r.reasons, NotTried: r.untried,
 		Requests: traffic.Requests, Bytes: traffic.Bytes, Seconds: took.Seconds(),
@@ -34,11 +35,11 @@ func (r *report) summary(traffic importer.Traffic, took time.Duration) Summary {
 type Line struct {
 	Reference string `json:"reference"`
 	// Outcome is one of summary.Outcomes, or failed, skipped, or not tried.
-	Outcome string          `json:"outcome"`
-	Reason  importer.Reason `json:"reason,omitempty"`
-	Error   string          `json:"error,omitempty"`
-	Digest  string          `json:"digest,omitempty"`
-	Mirror  string          `json:"mirror,omitempty"`
+	Outcome string      `json:"outcome"`
+	Reason  pull.Reason `json:"reason,omitempty"`
+	Error   string      `json:"error,omitempty"`
+	Digest  string      `json:"digest,omitempty"`
+	Mirror  string      `json:"mirror,omitempty"`
 	// Image is the Image of the reference, with its config and attestations; Images are it and then its platforms, each with
 	// its own Image.
 	Image    *imagev1.Image `json:"image,omitempty"`

@@ -22,7 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/access"
-	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
 // StatusOf returns the error that an answer holds if a client could not read that, else err.
@@ -56,7 +56,7 @@ func Explain(verb string, err error) (text, hint string) {
 	var asked *url.Error
 	var answer apierrors.APIStatus
 	switch {
-	case importer.ReasonOf(err) != "": // it is of a registry, and says so itself
+	case pull.ReasonOf(err) != "": // it is of a registry, and says so itself
 	case errors.As(err, &asked):
 		words, advice := connection(asked)
 		say(asked, words, advice)

@@ -19,9 +19,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/trusted"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/streams"
-	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/containers"
 	"github.com/tidewaiter/tidewaiter/importer/guard"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
 
@@ -275,10 +275,10 @@ func LoadConfig(path string) (*Config, error) {
 	return c, nil
 }
 
-func (c *Config) registries() []importer.Registry {
-	out := make([]importer.Registry, 0, len(c.Registries))
+func (c *Config) registries() []pull.Registry {
+	out := make([]pull.Registry, 0, len(c.Registries))
 	for _, r := range c.Registries {
-		out = append(out, importer.Registry{Prefix: r.Prefix, Insecure: r.Insecure, TokenHosts: r.TokenHosts, Blocked: r.Blocked, RequestsPerSecond: r.RequestsPerSecond, RequestsAtATime: r.RequestsAtATime})
+		out = append(out, pull.Registry{Prefix: r.Prefix, Insecure: r.Insecure, TokenHosts: r.TokenHosts, Blocked: r.Blocked, RequestsPerSecond: r.RequestsPerSecond, RequestsAtATime: r.RequestsAtATime})
 	}
 	return out
 }

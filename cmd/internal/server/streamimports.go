@@ -18,6 +18,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestreamimport"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/feeder"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/web/limits"
 )
 
@@ -86,24 +87,24 @@ func (s *Server) feedStreams(ctx context.Context) error {
 // importStatus is the error of an import in the words of the Kubernetes API, as
 // OpenShift's importer reports it.
 func importStatus(err error) error {
-	var failure *importer.Error
+	var failure *pull.Error
 	if !errors.As(err, &failure) {
 		return err
 	}
 	status := metav1.Status{Status: metav1.StatusFailure, Message: failure.Error(), Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError}
 	switch failure.Reason {
-	case importer.NotFound:
+	case pull.NotFound:
 		status.Code, status.Reason = http.StatusNotFound, metav1.StatusReasonNotFound
-	case importer.Unauthorized:
+	case pull.Unauthorized:
 		status.Code, status.Reason = http.StatusUnauthorized, metav1.StatusReasonUnauthorized
-	case importer.Denied:
+	case pull.Denied:
 		status.Code, status.Reason = http.StatusForbidden, metav1.StatusReasonForbidden
-	case importer.RateLimited:
+	case pull.RateLimited:
 		status.Code, status.Reason = http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests
 		status.Details = &metav1.StatusDetails{RetryAfterSeconds: int32(failure.RetryAfter / time.Second)}
-	case importer.NotAnImage, importer.InvalidImage, importer.TooLarge, importer.DigestMismatch:
+	case pull.NotAnImage, pull.InvalidImage, pull.TooLarge, pull.DigestMismatch:
 		status.Code, status.Reason = http.StatusUnprocessableEntity, metav1.StatusReasonInvalid
-	case importer.Timeout, importer.Canceled:
+	case pull.Timeout, pull.Canceled:
 		status.Code, status.Reason = http.StatusGatewayTimeout, metav1.StatusReasonTimeout
 	}
 	return &apierrors.StatusError{ErrStatus: status}

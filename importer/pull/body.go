@@ -1,4 +1,4 @@
-package importer
+package pull
 
 import (
 	"context"
@@ -53,7 +53,7 @@ func (b *body) Read(p []byte) (int, error) {
 		err = over
 	}
 	if b.left -= int64(n); b.left < 0 {
-		err = tooLarge(b.host, 0, b.limit)
+		err = TooLargeError(b.host, 0, b.limit)
 		n += int(b.left)
 		b.left = 0
 	}

@@ -1,4 +1,4 @@
-package importer
+package pull
 
 import (
 	"context"
@@ -20,14 +20,14 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/oci"
 )
 
-// session is an authenticated connection to one repository. All imports from the repository share it, and it is made
+// Session is an authenticated connection to one repository. All imports from the repository share it, and it is made
 // anew after Limits.Recycle.
-type session struct {
-	source     PullSource
-	repository name.Repository
-	transport  http.RoundTripper // always a *transport.Wrapper
-	registry   *oci.Client
-	limits     Limits
+type Session struct {
+	Source     Source
+	Repository name.Repository
+	Transport  http.RoundTripper // always a *transport.Wrapper
+	Registry   *oci.Client
+	Limits     Limits
 	expires    time.Time
 }
 
@@ -38,37 +38,37 @@ type greeting struct {
 }
 
 // session returns a session for the repository of a source.
-func (im *Importer) session(ctx context.Context, at PullSource) (*session, error) {
+func (c *Client) session(ctx context.Context, at Source) (*Session, error) {
 	key := at.key()
-	unlock, err := im.locks.lock(ctx, "session "+key)
+	unlock, err := c.locks.lock(ctx, "session "+key)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	if v, ok := im.sessions.Get(key); ok {
-		if s := v.(*session); im.clock.Now().Before(s.expires) {
+	if v, ok := c.sessions.Get(key); ok {
+		if s := v.(*Session); c.Clock.Now().Before(s.expires) {
 			return s, nil
 		}
 	}
-	s, err := im.newSession(ctx, at)
+	s, err := c.newSession(ctx, at)
 	if err != nil {
 		return nil, err
 	}
-	im.sessions.Add(key, s)
+	c.sessions.Add(key, s)
 	return s, nil
 }
 
-// isMirrorOf reports whether the session is with another repository than ref's.
-func (s *session) isMirrorOf(ref reference.Reference) bool {
-	at := s.source.Reference
+// IsMirrorOf reports whether the session is with another repository than ref's.
+func (s *Session) IsMirrorOf(ref reference.Reference) bool {
+	at := s.Source.Reference
 	return at.Host != "" && at.Name() != ref.Name()
 }
 
-// forget drops the session for the repository of a source, so that the next import asks for credentials again.
-func (im *Importer) forget(at PullSource) { im.sessions.Remove(at.key()) }
+// Forget drops the session for the repository of a source, so that the next import asks for credentials again.
+func (c *Client) Forget(at Source) { c.sessions.Remove(at.key()) }
 
-func (im *Importer) newSession(ctx context.Context, at PullSource) (*session, error) {
-	config, options, err := im.rules(at.Reference.Name(), at.Insecure)
+func (c *Client) newSession(ctx context.Context, at Source) (*Session, error) {
+	config, options, err := c.Rules(at.Reference.Name(), at.Insecure)
 	if err != nil {
 		return nil, err
 	}
@@ -76,17 +76,17 @@ func (im *Importer) newSession(ctx context.Context, at PullSource) (*session, er
 	if err != nil {
 		return nil, err
 	}
-	s, err := im.connect(ctx, repository.Registry, repository, repository.RepositoryStr(), config, repository.Scope(transport.PullScope))
+	s, err := c.Connect(ctx, repository.Registry, repository, repository.RepositoryStr(), config, repository.Scope(transport.PullScope))
 	if err != nil {
 		return nil, err
 	}
-	s.source, s.repository = at, repository
+	s.Source, s.Repository = at, repository
 	return s, nil
 }
 
-// rules returns the settings of a host or a repository. A blocked one is an error.
-func (im *Importer) rules(where string, insecure bool) (config Registry, options []name.Option, err error) {
-	config = im.registries.lookup(where)
+// Rules returns the settings of a host or a repository. A blocked one is an error.
+func (c *Client) Rules(where string, insecure bool) (config Registry, options []name.Option, err error) {
+	config = c.registries.lookup(where)
 	if config.Blocked {
 		return config, nil, &Error{Reason: Denied, Message: "blocked by the configuration or by registries.conf"}
 	}
@@ -98,22 +98,22 @@ func (im *Importer) rules(where string, insecure bool) (config Registry, options
 	return config, options, nil
 }
 
-// connect greets a registry and authenticates for scope, with the credentials of resource: a repository, which has a
+// Connect greets a registry and authenticates for scope, with the credentials of resource: a repository, which has a
 // path, or the registry itself.
-func (im *Importer) connect(ctx context.Context, registry name.Registry, resource authn.Resource, path string, config Registry, scope string) (*session, error) {
-	challenge, err := im.greet(ctx, registry, config.Insecure)
+func (c *Client) Connect(ctx context.Context, registry name.Registry, resource authn.Resource, path string, config Registry, scope string) (*Session, error) {
+	challenge, err := c.greet(ctx, registry, config.Insecure)
 	if err != nil {
 		return nil, fmt.Errorf("greeting the registry: %w", err)
 	}
 	host := registry.RegistryStr() // docker.io for Docker Hub, whose API is elsewhere
-	w := &wire{im: im, host: host, insecure: config.Insecure, tokenHosts: config.TokenHosts, scheme: "https"}
+	w := &wire{client: c, host: host, insecure: config.Insecure, tokenHosts: config.TokenHosts, scheme: "https"}
 	if challenge.Insecure {
 		w.scheme = "http"
 	}
 	if strings.EqualFold(challenge.Scheme, "bearer") {
 		w.tokens = newTokens(challenge.Parameters["realm"])
 	}
-	auth, err := authn.Resolve(ctx, im.keychain, resource)
+	auth, err := authn.Resolve(ctx, c.Keychain, resource)
 	if err != nil {
 		return nil, unreadHere("credentials", err)
 	}
@@ -140,10 +140,10 @@ func (im *Importer) connect(ctx context.Context, registry name.Registry, resourc
 	if err != nil {
 		return nil, err
 	}
-	return &session{
-		transport: authenticated, limits: im.limits,
-		registry: oci.New(w.scheme, host, path, authenticated),
-		expires:  im.clock.Now().Add(im.limits.Recycle),
+	return &Session{
+		Transport: authenticated, Limits: c.Limits,
+		Registry: oci.New(w.scheme, host, path, authenticated),
+		expires:  c.Clock.Now().Add(c.Limits.Recycle),
 	}, nil
 }
 
@@ -153,23 +153,23 @@ func unreadHere(what string, err error) error {
 	if ReasonOf(err) != "" || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("reading %s: %w", what, err)
 	}
-	return &Error{Reason: Misconfigured, Message: "reading " + what + " on this machine: " + clean(err.Error()), cause: err}
+	return &Error{Reason: Misconfigured, Message: "reading " + what + " on this machine: " + Clean(err.Error()), cause: err}
 }
 
 // greet asks a host once for all its repositories.
-func (im *Importer) greet(ctx context.Context, registry name.Registry, insecure bool) (*transport.Challenge, error) {
+func (c *Client) greet(ctx context.Context, registry name.Registry, insecure bool) (*transport.Challenge, error) {
 	key := fmt.Sprintf("%s insecure=%t", registry.RegistryStr(), insecure)
-	unlock, err := im.locks.lock(ctx, "greeting "+key)
+	unlock, err := c.locks.lock(ctx, "greeting "+key)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	if v, ok := im.greetings.Get(key); ok {
-		if g := v.(*greeting); im.clock.Now().Before(g.expires) {
+	if v, ok := c.greetings.Get(key); ok {
+		if g := v.(*greeting); c.Clock.Now().Before(g.expires) {
 			return g.challenge, nil
 		}
 	}
-	w := &wire{im: im, host: registry.RegistryStr(), insecure: insecure}
+	w := &wire{client: c, host: registry.RegistryStr(), insecure: insecure}
 	challenge, err := transport.Ping(ctx, registry, w)
 	if err != nil {
 		// The certificate's error counts, and not the port's answer to plain HTTP.
@@ -183,7 +183,7 @@ func (im *Importer) greet(ctx context.Context, registry name.Registry, insecure 
 		}
 		return nil, err
 	}
-	im.greetings.Add(key, &greeting{challenge, im.clock.Now().Add(im.limits.Recycle)})
+	c.greetings.Add(key, &greeting{challenge, c.Clock.Now().Add(c.Limits.Recycle)})
 	return challenge, nil
 }
 
@@ -217,7 +217,7 @@ func address(u *url.URL) string {
 func untrustedRealm(host, realm string) error {
 	server := "an unreadable address"
 	if u, err := url.Parse(realm); err == nil {
-		server = clean(u.Host)
+		server = Clean(u.Host)
 	}
 	return &Error{Reason: Unauthorized, Message: fmt.Sprintf(
 		"%s sends us with its credentials to another token server, %s; if that is right, add it to tokenHosts of the registry's entry in the configuration", host, server)}

@@ -1,4 +1,4 @@
-package importer
+package pull
 
 import (
 	"context"
@@ -10,70 +10,70 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// PullSource is where a reference is read: the registry that it names, or a mirror.
-type PullSource struct {
+// Source is where a reference is read: the registry that it names, or a mirror.
+type Source struct {
 	// Reference is the reference by which the source is asked.
 	Reference reference.Reference
 	// Insecure allows plain HTTP and unverified TLS, also where Registry does not.
 	Insecure bool
 }
 
-func (p PullSource) key() string {
+func (p Source) key() string {
 	if p.Insecure {
 		return p.Reference.Name() + " insecure"
 	}
 	return p.Reference.Name()
 }
 
-// pullSources returns the sources of ref, in order. There is at least one.
-func (im *Importer) pullSources(ref reference.Reference) ([]PullSource, error) {
-	if im.registries.files == nil {
-		return []PullSource{{Reference: ref}}, nil
+// PullSources returns the sources of ref, in order. There is at least one.
+func (c *Client) PullSources(ref reference.Reference) ([]Source, error) {
+	if c.registries.files == nil {
+		return []Source{{Reference: ref}}, nil
 	}
-	sources, err := im.registries.files.PullSources(ref)
+	sources, err := c.registries.files.PullSources(ref)
 	if err == nil && len(sources) == 0 {
 		err = &Error{Reason: Denied, Message: "it may not be asked itself, and no mirror is for such a reference: look at mirrorSourcePolicy in the configuration, and at blocked in registries.conf"}
 	}
 	return sources, err
 }
 
-// reach calls try with a session for each source of ref, until it succeeds. After any failure of a source it goes to
+// Reach calls try with a session for each source of ref, until it succeeds. After any failure of a source it goes to
 // the next, as podman and CRI-O do. The error is about ref.
-func (im *Importer) reach(ctx context.Context, ref reference.Reference, try func(*session) error) error {
-	sources, err := im.pullSources(ref)
+func (c *Client) Reach(ctx context.Context, ref reference.Reference, try func(*Session) error) error {
+	sources, err := c.PullSources(ref)
 	if err != nil {
-		return describe(ref, err)
+		return Describe(ref, err)
 	}
-	return im.reachAny(ctx, ref, sources, nil, try)
+	return c.reachAny(ctx, ref, sources, nil, try)
 }
 
-// reachOn is reach after source at has failed with err. If there is no other source, it returns err.
-func (im *Importer) reachOn(ctx context.Context, ref reference.Reference, at PullSource, err error, try func(*session) error) error {
-	sources, sourcesErr := im.pullSources(ref)
-	sources = slices.DeleteFunc(sources, func(p PullSource) bool { return p.key() == at.key() })
+// ReachOn is reach after source at has failed with err. If there is no other source, it returns err.
+func (c *Client) ReachOn(ctx context.Context, ref reference.Reference, at Source, err error, try func(*Session) error) error {
+	sources, sourcesErr := c.PullSources(ref)
+	sources = slices.DeleteFunc(sources, func(p Source) bool { return p.key() == at.key() })
 	if sourcesErr != nil || len(sources) == 0 || ctx.Err() != nil {
 		return err
 	}
 	first := at.Reference
 	first.Tag, first.Digest = "", ref.Digest
-	return im.reachAny(ctx, ref, sources, []*Error{describe(first, err)}, try)
+	return c.reachAny(ctx, ref, sources, []*Error{Describe(first, err)}, try)
 }
 
 // reachAny calls try with a session for each source until it succeeds. failed are the errors of sources that failed
 // before.
-func (im *Importer) reachAny(ctx context.Context, ref reference.Reference, sources []PullSource, failed []*Error, try func(*session) error) error {
+func (c *Client) reachAny(ctx context.Context, ref reference.Reference, sources []Source, failed []*Error, try func(*Session) error) error {
 	for _, at := range sources {
-		s, err := im.session(ctx, at)
+		s, err := c.session(ctx, at)
 		if err == nil {
 			err = try(s)
 		}
 		if err == nil {
 			return nil
 		}
-		late := overdue(ctx, err)
-		e := describe(at.Reference, late)
+		late := Overdue(ctx, err)
+		e := Describe(at.Reference, late)
 		if e.Reason == Unauthorized {
-			im.forget(at)
+			c.Forget(at)
 		}
 		failed = append(failed, e)
 		if late != err || ctx.Err() != nil {

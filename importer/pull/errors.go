@@ -1,4 +1,4 @@
-package importer
+package pull
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"regexp"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -125,6 +124,11 @@ func (e *Error) Temporary() bool {
 // IsRefusal reports whether the registry refused the request, with 429 or 503, or asked to be left alone.
 func (e *Error) IsRefusal() bool { return e.Reason == RateLimited || e.Refused || e.RetryAfter > 0 }
 
+// CausedBy is an *Error with a cause.
+func CausedBy(reason Reason, message string, cause error) *Error {
+	return &Error{Reason: reason, Message: message, cause: cause}
+}
+
 // ReasonOf is the reason of the first *Error in err's tree, or "".
 func ReasonOf(err error) Reason {
 	var e *Error
@@ -134,29 +138,8 @@ func ReasonOf(err error) Reason {
 	return ""
 }
 
-// Unsearched reports whether the only thing that failed is the search for signatures. The images are stored then, and show
-// that their signatures could not be read.
-func Unsearched(err error) bool {
-	switch e := err.(type) {
-	case *searchError:
-		return true
-	case interface{ Unwrap() []error }:
-		return !slices.ContainsFunc(e.Unwrap(), func(part error) bool { return !Unsearched(part) })
-	case interface{ Unwrap() error }:
-		return Unsearched(e.Unwrap())
-	}
-	return false
-}
-
-// searchError is the error of a search for signatures.
-type searchError struct{ err error }
-
-func (e *searchError) Error() string { return "looking for signatures: " + e.err.Error() }
-
-func (e *searchError) Unwrap() error { return e.err }
-
-// describe makes an *Error about ref from the error of a request or a parser.
-func describe(ref reference.Reference, err error) *Error {
+// Describe makes an *Error about ref from the error of a request or a parser.
+func Describe(ref reference.Reference, err error) *Error {
 	e := &Error{}
 	var known *Error
 	if errors.As(err, &known) {
@@ -189,6 +172,9 @@ type partError struct {
 func (e *partError) Error() string { return e.part + ": " + e.err.Error() }
 
 func (e *partError) Unwrap() error { return e.err }
+
+// PartFailed is the error of a part, such as "layer sha256:…".
+func PartFailed(part string, err error) error { return &partError{part, err} }
 
 // elsewhereError is the error of a request that went to another host than the registry: to its token server, or
 // where a redirect led.
@@ -223,41 +209,41 @@ func classify(err error, host string) (Reason, string) {
 	case errors.Is(err, context.Canceled):
 		return Canceled, ""
 	case errors.As(err, &refused):
-		return Denied, clean(refused.Error())
+		return Denied, Clean(refused.Error())
 	case errors.As(err, &answer):
 		return classifyAnswer(answer, host)
 	case errors.Is(err, manifest.ErrDigestMismatch):
-		return DigestMismatch, clean(err.Error())
+		return DigestMismatch, Clean(err.Error())
 	case errors.Is(err, manifest.ErrTooLarge):
-		return TooLarge, clean(err.Error())
+		return TooLarge, Clean(err.Error())
 	case errors.Is(err, manifest.ErrNotAnImage):
-		return NotAnImage, clean(err.Error())
+		return NotAnImage, Clean(err.Error())
 	case errors.Is(err, manifest.ErrInvalid), errors.Is(err, manifest.ErrAmbiguous), errors.Is(err, manifest.ErrUnsupported):
-		return InvalidImage, clean(err.Error())
+		return InvalidImage, Clean(err.Error())
 	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &record):
 		return TLS, fmt.Sprintf("%s does not speak TLS; if it is meant to speak plain HTTP, mark it insecure in the registries configuration", host)
 	case errors.As(err, &authority):
 		return TLS, "the certificate is signed by an unknown authority; add the authority to the system's, or mark the registry insecure"
 	case errors.As(err, &hostname):
-		return TLS, "the certificate is for another host: " + clean(hostname.Error())
+		return TLS, "the certificate is for another host: " + Clean(hostname.Error())
 	case errors.As(err, &certificate):
-		return TLS, clean(certificate.Err.Error())
+		return TLS, Clean(certificate.Err.Error())
 	case errors.As(err, &alert):
-		return TLS, clean(alert.Error())
+		return TLS, Clean(alert.Error())
 	case errors.As(err, &dial) && dial.Op == alertOp:
-		return TLS, clean(dial.Err.Error()) + ", says the registry; it may want a client certificate: see certDir and --cert-dir"
+		return TLS, Clean(dial.Err.Error()) + ", says the registry; it may want a client certificate: see certDir and --cert-dir"
 	case errors.As(err, &dns) && dns.IsNotFound:
-		return Unreachable, fmt.Sprintf("there is no host %s", clean(dns.Name))
+		return Unreachable, fmt.Sprintf("there is no host %s", Clean(dns.Name))
 	case errors.Is(err, context.DeadlineExceeded), isTimeout(err):
 		return Timeout, "the registry did not answer in time"
 	case errors.As(err, &dial):
-		return Unreachable, clean(dial.Error())
+		return Unreachable, Clean(dial.Error())
 	case errors.Is(err, errPlainHTTP):
 		return Insecure, "it would be plain HTTP; mark the host insecure in the registries configuration to allow that"
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, net.ErrClosed):
 		return Unreachable, "the connection broke"
 	}
-	return Unexpected, clean(err.Error())
+	return Unexpected, Clean(err.Error())
 }
 
 func classifyAnswer(answer *transport.Error, host string) (Reason, string) {
@@ -267,12 +253,12 @@ func classifyAnswer(answer *transport.Error, host string) (Reason, string) {
 		codes[d.Code] = true
 		details = append(details, string(d.Code)+": "+d.Message)
 	}
-	message := clean(strings.Join(details, "; "))
+	message := Clean(strings.Join(details, "; "))
 	if message == "" {
 		message = fmt.Sprintf("status %d %s", answer.StatusCode, http.StatusText(answer.StatusCode))
 	}
 	if answer.Request != nil && canonicalHost(answer.Request.URL.Host) != host && answer.Request.URL.Host != "" {
-		message += " (said " + clean(answer.Request.URL.Host) + ")"
+		message += " (said " + Clean(answer.Request.URL.Host) + ")"
 	}
 	switch status := answer.StatusCode; {
 	case status == http.StatusTooManyRequests || codes[transport.TooManyRequestsErrorCode]:
@@ -301,9 +287,9 @@ func isTimeout(err error) bool {
 // maxMessage bounds what a stranger can put into a message, in bytes.
 const maxMessage = 300
 
-// clean makes text that a registry may have written fit to show: one line without control characters, bounded, and
+// Clean makes text that a registry may have written fit to show: one line without control characters, bounded, and
 // without URL queries, where signed URLs keep their secrets.
-func clean(s string) string {
+func Clean(s string) string {
 	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
 	s = queries.ReplaceAllString(s, "$1?…")
 	s = userinfo.ReplaceAllString(s, "$1")

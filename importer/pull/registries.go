@@ -1,4 +1,4 @@
-package importer
+package pull
 
 import (
 	"crypto/tls"
@@ -37,7 +37,7 @@ type Files interface {
 	Registry(name string) (insecure, blocked bool, err error)
 	// PullSources returns where a reference is read, in order: its mirrors, then the location that the files rewrite it
 	// to, which is mostly the reference itself, unless that must not be asked.
-	PullSources(ref reference.Reference) ([]PullSource, error)
+	PullSources(ref reference.Reference) ([]Source, error)
 	// TLS returns the settings of a host in canonical form, nil if it has none. A host has its port if it was written
 	// with one.
 	TLS(host string) (*tls.Config, error)

@@ -1,4 +1,4 @@
-package importer
+package pull
 
 import (
 	"crypto/tls"
@@ -38,10 +38,10 @@ type ownTransport struct {
 	expires time.Time
 }
 
-func newTransports(o Options, limits Limits, clock clock.PassiveClock) *transports {
+func newTransports(o Options) *transports {
 	t := &transports{
-		files: o.Files, options: guard.Options{Networks: o.AllowedNetworks, MaxConnsPerHost: limits.HostConcurrency}, rootCAs: o.RootCAs,
-		age: limits.Recycle, clock: clock,
+		files: o.Files, options: guard.Options{Networks: o.AllowedNetworks, MaxConnsPerHost: o.Limits.HostConcurrency}, rootCAs: o.RootCAs,
+		age: o.Limits.Recycle, clock: o.Clock,
 	}
 	t.own = lru.NewWithEvictionFunc(maxHosts, func(_ lru.Key, value any) { value.(*ownTransport).close() })
 	t.verified, t.unverified = t.make(&tls.Config{}, true), t.make(&tls.Config{}, false)

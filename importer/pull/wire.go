@@ -1,4 +1,4 @@
-package importer
+package pull
 
 import (
 	"bytes"
@@ -25,7 +25,7 @@ import (
 // registry, to the token server and to where either redirects pass through it. It decides whether a
 // request may go out at all, when, how often, and how much of the answer is read.
 type wire struct {
-	im *Importer
+	client *Client
 	// host is the registry's, as in a URL.
 	host string
 	// insecure is Registry.Insecure of the repository.
@@ -48,8 +48,10 @@ type budget struct {
 
 type budgetKey struct{}
 
-func withBudget(ctx context.Context, b budget) context.Context {
-	return context.WithValue(ctx, budgetKey{}, b)
+// WithBudget allows the requests with the returned context answers of so many bytes, and so much time.
+// job is charged for the bytes; it may be nil.
+func WithBudget(ctx context.Context, bytes int64, time time.Duration, job *jobBudget) context.Context {
+	return context.WithValue(ctx, budgetKey{}, budget{bytes, time, job})
 }
 
 // budgetOf returns the caller's budget, or one that suits the request's path: package remote makes
@@ -58,7 +60,7 @@ func (w *wire) budgetOf(req *http.Request) budget {
 	if b, ok := req.Context().Value(budgetKey{}).(budget); ok {
 		return b
 	}
-	b := budget{manifest.MaxManifestSize, w.im.limits.Request, jobOf(req.Context())}
+	b := budget{manifest.MaxManifestSize, w.client.Limits.Request, JobOf(req.Context())}
 	if strings.Contains(req.URL.Path, "/blobs/") {
 		b.bytes = manifest.MaxConfigSize
 	}
@@ -69,7 +71,7 @@ func (w *wire) budgetOf(req *http.Request) budget {
 func (w *wire) RoundTrip(in *http.Request) (*http.Response, error) {
 	resp, err := w.send(in)
 	if err != nil && in.URL.Host != w.host {
-		err = &elsewhereError{clean(in.URL.Host), err}
+		err = &elsewhereError{Clean(in.URL.Host), err}
 	}
 	return resp, err
 }
@@ -80,16 +82,16 @@ func (w *wire) send(in *http.Request) (*http.Response, error) {
 		req.URL.Scheme = w.scheme
 	}
 	if req.Header.Get("User-Agent") == "" {
-		req.Header.Set("User-Agent", w.im.userAgent)
+		req.Header.Set("User-Agent", w.client.userAgent)
 	}
 	if err := checkRedirect(req); err != nil {
 		return nil, err
 	}
-	insecure := w.insecure && req.URL.Host == w.host || w.im.registries.lookup(canonicalHost(req.URL.Host)).Insecure
+	insecure := w.insecure && req.URL.Host == w.host || w.client.registries.lookup(canonicalHost(req.URL.Host)).Insecure
 	if req.URL.Scheme != "https" && !insecure && !isLoopback(req.URL.Host) {
 		return nil, fmt.Errorf("%w: %s", errPlainHTTP, req.URL.Host)
 	}
-	out, err := w.im.transports.get(req.URL.Host, !insecure)
+	out, err := w.client.transports.get(req.URL.Host, !insecure)
 	if err != nil {
 		return nil, unreadHere("certificates", err)
 	}
@@ -107,7 +109,7 @@ func (w *wire) send(in *http.Request) (*http.Response, error) {
 // isNamed reports whether people named a URL's host, in the reference or in the configuration, so that
 // it may be anywhere. The registry named all others.
 func (w *wire) isNamed(u *url.URL) bool {
-	return u.Host == w.host || slices.Contains(w.tokenHosts, u.Host) || w.im.registries.lookup(canonicalHost(u.Host)).Prefix != ""
+	return u.Host == w.host || slices.Contains(w.tokenHosts, u.Host) || w.client.registries.lookup(canonicalHost(u.Host)).Prefix != ""
 }
 
 // checkRedirect is the rule for a request that a redirect caused: no secret goes to another host or
@@ -119,7 +121,7 @@ func checkRedirect(req *http.Request) error {
 	}
 	if req.Method != http.MethodGet && req.Method != http.MethodHead {
 		// 307 and 308 repeat the body, which for a token server is a secret.
-		return &Error{Reason: Denied, Message: fmt.Sprintf("%s redirects a request with credentials to %s", clean(from.Host), clean(to.Host))}
+		return &Error{Reason: Denied, Message: fmt.Sprintf("%s redirects a request with credentials to %s", Clean(from.Host), Clean(to.Host))}
 	}
 	// http.Client takes headers along to subdomains and to other ports.
 	for _, secret := range []string{"Authorization", "Cookie", "Proxy-Authorization"} {
@@ -130,7 +132,7 @@ func checkRedirect(req *http.Request) error {
 
 // attempt makes the request until it succeeds, fails for good, or has failed often enough.
 func (w *wire) attempt(base http.RoundTripper, req *http.Request) (*http.Response, error) {
-	h, job := w.im.hosts.get(req.URL.Host), jobOf(req.Context())
+	h, job := w.client.hosts.get(req.URL.Host), JobOf(req.Context())
 	for n := 1; ; n++ {
 		if err := job.request(); err != nil {
 			return nil, err
@@ -138,17 +140,17 @@ func (w *wire) attempt(base http.RoundTripper, req *http.Request) (*http.Respons
 		if err := h.acquire(req.Context()); err != nil {
 			return nil, err
 		}
-		began := w.im.clock.Now()
-		w.im.traffic.requests.Add(1)
+		began := w.client.Clock.Now()
+		w.client.traffic.requests.Add(1)
 		resp, err := w.once(base, req, h)
 		if err == nil {
-			now := w.im.clock.Now()
+			now := w.client.Clock.Now()
 			h.pace.answered(now, now.Sub(began), resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable)
 			if spent, ok := spentFor(resp.Header); ok {
 				h.park(spent)
 			}
 		}
-		again := (req.Method == http.MethodGet || req.Method == http.MethodHead) && n < w.im.limits.Attempts
+		again := (req.Method == http.MethodGet || req.Method == http.MethodHead) && n < w.client.Limits.Attempts
 		wait := backoff(n)
 		switch {
 		case err != nil:
@@ -157,19 +159,19 @@ func (w *wire) attempt(base http.RoundTripper, req *http.Request) (*http.Respons
 			}
 		case resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable:
 			// Who does not say for how long refuses this request: others of the host go on, more slowly (see pace).
-			asked, ok := retryAfter(resp.Header, w.im.clock.Now())
+			asked, ok := retryAfter(resp.Header, w.client.Clock.Now())
 			if ok {
 				wait = asked
 				h.park(asked)
 			}
-			if !again || asked > w.im.limits.MaxWait {
+			if !again || asked > w.client.Limits.MaxWait {
 				return nil, refused(resp, asked)
 			}
 		case again && passingStatus(resp.StatusCode):
 		default:
 			return resp, nil
 		}
-		if err := sleep(req.Context(), w.im.clock, wait); err != nil {
+		if err := sleep(req.Context(), w.client.Clock, wait); err != nil {
 			return nil, err
 		}
 	}
@@ -249,14 +251,14 @@ const maxErrorBody = 64 << 10
 func (w *wire) once(base http.RoundTripper, req *http.Request, h *host) (*http.Response, error) {
 	allowed := w.budgetOf(req)
 	ctx, cancel := context.WithCancelCause(req.Context())
-	deadline := w.im.clock.AfterFunc(allowed.time, func() {
+	deadline := w.client.Clock.AfterFunc(allowed.time, func() {
 		cancel(&Error{Reason: Timeout, Message: fmt.Sprintf("%s took longer than %s", req.URL.Host, allowed.time)})
 	})
 	b := &body{
-		ctx: ctx, cancel: cancel, clock: w.im.clock, limits: w.im.limits, left: allowed.bytes, limit: allowed.bytes, host: req.URL.Host,
+		ctx: ctx, cancel: cancel, clock: w.client.Clock, limits: w.client.Limits, left: allowed.bytes, limit: allowed.bytes, host: req.URL.Host,
 		job:  allowed.job,
 		done: func() { deadline.Stop(); h.release() },
-		read: &w.im.traffic.bytes,
+		read: &w.client.traffic.bytes,
 	}
 	var resp *http.Response
 	err := b.waiting(func() (err error) {
@@ -280,14 +282,14 @@ func (w *wire) once(base http.RoundTripper, req *http.Request, h *host) (*http.R
 		resp.Body = io.NopCloser(bytes.NewReader(text))
 	case resp.ContentLength > allowed.bytes && resp.StatusCode == http.StatusOK:
 		b.Close()
-		return nil, tooLarge(req.URL.Host, resp.ContentLength, allowed.bytes)
+		return nil, TooLargeError(req.URL.Host, resp.ContentLength, allowed.bytes)
 	case req.Method == http.MethodHead:
 		b.Close()
 	}
 	return resp, nil
 }
 
-func tooLarge(host string, size, limit int64) error {
+func TooLargeError(host string, size, limit int64) error {
 	sent := "more"
 	if size > 0 {
 		sent = fmt.Sprintf("%d bytes", size)

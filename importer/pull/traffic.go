@@ -1,8 +1,8 @@
-package importer
+package pull
 
 import "sync/atomic"
 
-// Traffic counts what an Importer has asked of registries, their token servers and their
+// Traffic counts what a Client has asked of registries, their token servers and their
 // storage.
 type Traffic struct {
 	// Requests counts each attempt.
@@ -14,6 +14,6 @@ type Traffic struct {
 type traffic struct{ requests, bytes atomic.Int64 }
 
 // Traffic returns the counts until now.
-func (im *Importer) Traffic() Traffic {
-	return Traffic{im.traffic.requests.Load(), im.traffic.bytes.Load()}
+func (c *Client) Traffic() Traffic {
+	return Traffic{c.traffic.requests.Load(), c.traffic.bytes.Load()}
 }

@@ -1,0 +1,126 @@
+// Package pull reads from registries: who may be asked, over which transport and with which credentials,
+// how often, how much of an answer is read, and what an error means. A [Session] is an authenticated
+// connection to one repository, and a [Client] remembers all of them. What is read is up to the caller.
+package pull
+
+import (
+	"context"
+	"crypto/x509"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/lru"
+
+	"github.com/tidewaiter/tidewaiter/importer/guard"
+	"github.com/tidewaiter/tidewaiter/importer/oci"
+)
+
+// Client reads from registries, within their bounds and ours. Make one with New and keep it: it
+// remembers hosts, greetings and sessions.
+type Client struct {
+	Keychain   authn.Keychain
+	registries registries
+	userAgent  string
+	Limits     Limits
+	Clock      clock.WithDelayedExecution
+
+	transports *transports
+	traffic    *traffic
+
+	hosts     *hosts
+	greetings *lru.Cache // host → *greeting
+	sessions  *lru.Cache // host/repository → *session
+	locks     *keyLocks
+}
+
+// Options configure a Client. All but Limits may be zero; see package importer for what they are.
+type Options struct {
+	Keychain        authn.Keychain
+	Registries      []Registry
+	Files           Files
+	Insecure        bool
+	AllowedNetworks guard.Networks
+	RootCAs         *x509.CertPool
+	UserAgent       string
+	Limits          Limits // with defaults
+	Clock           clock.WithDelayedExecution
+}
+
+// credentialsAge is how long credentials are used before the keychain is asked
+// again: helpers hand out short-lived ones.
+const credentialsAge = 5 * time.Minute
+
+// New checks the settings of registries. It does not touch the network.
+func New(o Options) (*Client, error) {
+	registries, err := newRegistries(o.Registries, o.Files, o.Insecure)
+	if err != nil {
+		return nil, err
+	}
+	if o.Keychain == nil {
+		o.Keychain = authn.DefaultKeychain
+	}
+	if o.UserAgent == "" {
+		o.UserAgent = "tidewaiter"
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	return &Client{
+		Keychain:   authn.RefreshingKeychain(o.Keychain, credentialsAge),
+		registries: registries,
+		userAgent:  o.UserAgent,
+		Limits:     o.Limits,
+		Clock:      o.Clock,
+		transports: newTransports(o),
+		traffic:    &traffic{},
+		hosts:      newHosts(o.Limits, registries, o.Clock),
+		greetings:  lru.New(maxHosts),
+		sessions:   lru.New(maxRepositories),
+		locks:      &keyLocks{},
+	}, nil
+}
+
+// With returns a client that uses the credentials of keychain and, for registries that keychain has none
+// for, those of c. The two share all but sessions.
+func (c *Client) With(keychain authn.Keychain) *Client {
+	with := *c
+	with.Keychain = authn.NewMultiKeychain(keychain, c.Keychain)
+	with.sessions = lru.New(maxRepositories)
+	return &with
+}
+
+// Local returns a session with transport in place of a registry.
+func (c *Client) Local(repository name.Repository, transport http.RoundTripper) *Session {
+	return &Session{
+		Repository: repository, Transport: transport, Limits: c.Limits,
+		Registry: oci.New("http", repository.RegistryStr(), repository.RepositoryStr(), transport),
+	}
+}
+
+// Close drops the idle connections. A client can be used after it.
+func (c *Client) Close() { c.transports.closeIdle() }
+
+// Now is the time by the client's clock.
+func (c *Client) Now() time.Time { return c.Clock.Now() }
+
+// Lock waits for a key, or for ctx.
+func (c *Client) Lock(ctx context.Context, key string) (unlock func(), err error) {
+	return c.locks.lock(ctx, key)
+}
+
+// Locked is how many keys are locked or waited for.
+func (c *Client) Locked() int {
+	c.locks.mu.Lock()
+	defer c.locks.mu.Unlock()
+	return len(c.locks.keys)
+}
+
+// DialWith has dial make all connections, as tests need.
+func (c *Client) DialWith(dial func(ctx context.Context, network, address string) (net.Conn, error)) {
+	t := c.transports
+	t.verified, t.unverified = t.verified.WithDial(dial), t.unverified.WithDial(dial)
+}
