@@ -3,6 +3,7 @@ package main
 import (
 	"flag"
 	"fmt"
+	"iter"
 	"os"
 	"slices"
 	"strings"
@@ -57,26 +58,69 @@ var flagGroups = []struct {
 func flagsReference(root *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString("# Flags\n\n<!-- Written by TestFlagsDocument in cmd/tidewaiter. -->\n\n`tidewaiter VERB --help` shows the same, with examples.\n")
-	var walk func(cmd *cobra.Command)
-	walk = func(cmd *cobra.Command) {
-		if cmd.Hidden {
-			return
-		}
+	shared := sharedFlags(root)
+	b.WriteString("\n## Verbs that ask a server\n\nMost verbs take these.\n")
+	writeTable(&b, shared)
+	for cmd := range verbs(root) {
 		if cmd.Runnable() && (cmd.HasLocalFlags() || !cmd.HasSubCommands()) {
-			fmt.Fprintf(&b, "\n## %s\n\n%s.\n", cmd.CommandPath(), strings.TrimSuffix(cmd.Short, "."))
-			flags := visibleFlags(cmd)
+			fmt.Fprintf(&b, "\n## %s\n\n%s.", cmd.CommandPath(), strings.TrimSuffix(cmd.Short, "."))
+			all := visibleFlags(cmd)
+			flags := slices.DeleteFunc(slices.Clone(all), func(f *pflag.Flag) bool { return slices.ContainsFunc(shared, same(f)) })
+			if len(flags) < len(all) {
+				b.WriteString(" It also takes the flags above.")
+			}
+			b.WriteString("\n")
 			if cmd.Name() == "serve" {
 				writeGroups(&b, flags)
 			} else {
 				writeTable(&b, flags)
 			}
 		}
+	}
+	return b.String()
+}
+
+// verbs are a command and all below it that are not hidden, in their order.
+func verbs(cmd *cobra.Command) iter.Seq[*cobra.Command] {
+	return func(yield func(*cobra.Command) bool) {
+		if cmd.Hidden || !yield(cmd) {
+			return
+		}
 		for _, c := range cmd.Commands() {
-			walk(c)
+			for v := range verbs(c) {
+				if !yield(v) {
+					return
+				}
+			}
 		}
 	}
-	walk(root)
-	return b.String()
+}
+
+// sharedFlags are the flags that more than three verbs have in the same words.
+func sharedFlags(root *cobra.Command) []*pflag.Flag {
+	var all, shared []*pflag.Flag
+	for cmd := range verbs(root) {
+		for _, f := range visibleFlags(cmd) {
+			all = append(all, f)
+			n := 0
+			for _, other := range all {
+				if same(f)(other) {
+					n++
+				}
+			}
+			if n == 4 {
+				shared = append(shared, f)
+			}
+		}
+	}
+	return shared
+}
+
+// same returns a function that reports whether a flag is documented as f is.
+func same(f *pflag.Flag) func(*pflag.Flag) bool {
+	return func(other *pflag.Flag) bool {
+		return other.Name == f.Name && other.DefValue == f.DefValue && other.Usage == f.Usage
+	}
 }
 
 func visibleFlags(cmd *cobra.Command) []*pflag.Flag {
