@@ -26,7 +26,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// Each test here is an attack that some verifier fell for. The table in docs/reference/signatures.md names the guard against it.
+// Each test here is an attack that some verifier fell for. docs/reference/signatures.md lists them.
 // Without the guard, the test fails.
 
 const (
