@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -253,6 +254,31 @@ func TestPolicyObjectsAreValidated(t *testing.T) {
 		if _, err := client.Create(t.Context(), broken, metav1.CreateOptions{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("a field that is not base64: %v", err)
 		}
+	}
+	// The same by every way to write: the field, and no error of the server.
+	client.create(signaturestest.Document("written", scope, key, ""))
+	const rubbish = "-----BEGIN PUBLIC KEY-----"
+	for patchType, patch := range map[types.PatchType]string{
+		types.ApplyPatchType:          strings.Replace(signaturestest.Document("written", scope, "{policyType: PublicKey, publicKey: {keyData: "+rubbish+"}}", ""), "---\n", "", 1),
+		types.MergePatchType:          `{"spec":{"policy":{"rootOfTrust":{"publicKey":{"keyData":"` + rubbish + `"}}}}}`,
+		types.StrategicMergePatchType: `{"spec":{"policy":{"rootOfTrust":{"publicKey":{"keyData":"` + rubbish + `"}}}}}`,
+		types.JSONPatchType:           `[{"op":"replace","path":"/spec/policy/rootOfTrust/publicKey/keyData","value":"` + rubbish + `"}]`,
+	} {
+		force := true
+		options := metav1.PatchOptions{}
+		if patchType == types.ApplyPatchType {
+			options = metav1.PatchOptions{FieldManager: "test", Force: &force}
+		}
+		_, err := client.Patch(t.Context(), "written", patchType, []byte(patch), options)
+		var status apierrors.APIStatus
+		if !errors.As(err, &status) || status.Status().Code/100 != 4 || !strings.Contains(err.Error(), "spec.policy.rootOfTrust.publicKey.keyData: ") || !strings.Contains(err.Error(), "is not base64") {
+			t.Errorf("%s of what is not base64: %v", patchType, err)
+		} else if status.Status().Code != 422 && status.Status().Code != 400 {
+			t.Errorf("%s of what is not base64 is answered %d", patchType, status.Status().Code)
+		}
+	}
+	if err := client.Delete(t.Context(), "written", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
 	}
 	misspelt := object(t, signaturestest.Document("wrong", scope, key, ""))
 	if err := unstructured.SetNestedField(misspelt.Object, "x", "spec", "policy", "rootOfTrust", "publicKey", "rekorKeydata"); err != nil {
