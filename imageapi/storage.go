@@ -29,7 +29,7 @@ type Options struct {
 	Verifier       imageregistry.Verifier
 	Summarize      func(image *imagev1.Image) (verified string, signers []string)
 	Attested       func(image *imagev1.Image) string
-	VerdictChanged func(image *imagev1.Image, verified string, signers []string)
+	VerdictChanged func(image *imagev1.Image, before, verified string, signers []string)
 	Vouches        func(index *imagev1.Image)
 	AnswerCreation func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
 	Usage          imageregistry.Usage

@@ -17,7 +17,7 @@ func TestVerdictChangedIsTold(t *testing.T) {
 	var told []string
 	s := newStoragesWith(t, imageapi.Options{
 		Summarize: saidSummary,
-		VerdictChanged: func(image *imagev1.Image, verified string, signers []string) {
+		VerdictChanged: func(image *imagev1.Image, _, verified string, signers []string) {
 			if image.UID == "" || image.ResourceVersion == "" {
 				t.Errorf("told of %q before it was stored", image.Name)
 			}

@@ -14,7 +14,7 @@ type Watcher struct {
 	Path     string
 	Interval time.Duration    // 10 seconds if zero
 	Clock    clock.WithTicker // the real one if nil
-	// OnChange gets each Set that differs from the one before. OnError is told why the files cannot be used, once
+	// OnChange gets each Set that differs from the one before, and the first after an error. OnError is told why the files cannot be used, once
 	// for each new reason; then the Set in force stays. Run calls both, one at a time.
 	OnChange func(*Set)
 	OnError  func(error)
@@ -43,11 +43,9 @@ func (w *Watcher) Run(ctx context.Context, current *Set) {
 		case err != nil && err.Error() != reported:
 			reported = err.Error()
 			w.OnError(err)
-		case err == nil && set.Hash() != current.Hash():
+		case err == nil && (reported != "" || set.Hash() != current.Hash()):
 			current, reported = set, ""
 			w.OnChange(set)
-		case err == nil:
-			reported = ""
 		}
 	}
 }

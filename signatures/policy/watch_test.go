@@ -61,15 +61,15 @@ func TestWatcher(t *testing.T) {
 		}
 		pass(1, 3, "gone: the policies stay in force")
 		write(t, dir, "p.yaml", signaturestest.Document("demo", "[a.example.com]", "{policyType: PublicKey, publicKey: {keyPath: keys/cosign.pub}}", ""))
-		pass(1, 3, "as it was")
+		pass(2, 3, "as it was: the trouble is over")
 		write(t, dir, "p.yaml", "broken: [")
-		pass(1, 4, "broken again is said again")
+		pass(2, 4, "broken again is said again")
 		write(t, dir, "q.yaml", signaturestest.Document("more", "[b.example.com]", signaturestest.TrustKey(key, nil), ""))
 		if err := os.Remove(filepath.Join(dir, "p.yaml")); err != nil {
 			t.Fatal(err)
 		}
-		pass(2, 4, "another file")
-		if p := sets[1].Policies(); len(p) != 1 || p[0].Name != "more" {
+		pass(3, 4, "another file")
+		if p := sets[2].Policies(); len(p) != 1 || p[0].Name != "more" {
 			t.Errorf("policies %v", p)
 		}
 		cancel()

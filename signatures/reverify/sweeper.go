@@ -19,9 +19,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/pages"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures"
-	"github.com/tidewaiter/tidewaiter/web/warn"
 )
 
 const (
@@ -102,10 +100,7 @@ func (p *Progress) Count(image *imagev1.Image, changed bool) {
 
 // Sweeper keeps verdicts up to date. New makes one.
 type Sweeper struct {
-	// Runs tells whether pods use an image; may be nil.
-	Runs func(digest string) bool
 
-	fallen warn.Limiter
 	// Tally, if set before the first sweep, counts with it.
 	Tally Tally
 
@@ -336,7 +331,6 @@ func (s *Sweeper) counted(list *imagev1.ImageList) {
 // examine brings one Image up to date. It returns an error only if ctx is done: other errors are counted and logged.
 func (s *Sweeper) examine(ctx context.Context, image *imagev1.Image, everything bool) error {
 	result := resultUnchanged
-	before, _, _ := signatures.Summary(image)
 	image, changed, err := s.update(ctx, image, func(image *imagev1.Image) bool { return everything && isJudged(image) || s.judge.Stale(image) })
 	switch {
 	case ctx.Err() != nil:
@@ -347,10 +341,7 @@ func (s *Sweeper) examine(ctx context.Context, image *imagev1.Image, everything 
 	case changed:
 		result = resultChanged
 	}
-	verified, _, expiry := signatures.Summary(image)
-	if verified != before {
-		s.tell(image.Name, before, verified)
-	}
+	_, _, expiry := signatures.Summary(image)
 	s.followers.check(image)
 	if s.Tally != nil {
 		s.Tally.Count(image)
@@ -369,16 +360,6 @@ func (s *Sweeper) examine(ctx context.Context, image *imagev1.Image, everything 
 	s.metrics.examined.WithLabelValues(result).Inc()
 	s.metrics.remaining.Set(float64(s.progress.Total - s.progress.Examined))
 	return nil
-}
-
-// tell logs that a verdict has changed, as a warning if what runs is no longer verified.
-func (s *Sweeper) tell(image, before, verified string) {
-	lost := before == verdicts.VerifiedTrue || before == verdicts.ByIndex
-	if lost && (verified == verdicts.VerifiedFalse || verified == verdicts.Unsigned) && s.Runs != nil && s.Runs(image) {
-		s.fallen.Warn(image, "An image that pods use is no longer verified: tidewaiter describe says why, and where it runs", "image", image, "verdict", verified, "before", before)
-		return
-	}
-	slog.Info("A verdict changed", "image", image, "verdict", verified, "before", before)
 }
 
 // isJudged tells whether an image has anything to judge again. An image without signatures has not: its verdict is that of

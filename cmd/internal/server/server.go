@@ -143,8 +143,9 @@ type Server struct {
 	Verification *verification
 	checks       *checks.Checks
 	drift        *drift.Tracker // nil without a listener
-	complete     func() bool    // whether the pods of all clusters are known
-	pushes       *pushes        // nil without a listener
+	unverified   unverified
+	complete     func() bool // whether the pods of all clusters are known
+	pushes       *pushes     // nil without a listener
 	images       rest.Getter
 	followed     followedTags
 	streams      *imagestream.StoredStreams
@@ -272,7 +273,6 @@ func (s *Server) connectVerification(context.Context) error {
 	if err := s.Verification.connect(s.Web.ClientConfig()); err != nil {
 		return err
 	}
-	s.Verification.Sweeper.Runs = func(digest string) bool { return s.Usage != nil && s.Usage.PodsUsing([]string{digest}, nil) > 0 }
 	return nil
 }
 
@@ -418,7 +418,7 @@ func (s *Server) assemble(context.Context) error {
 		Verifier:          s.Verification.live,
 		Summarize:         Summarize,
 		Attested:          signatures.Attested,
-		VerdictChanged:    s.Events.verdictChanged,
+		VerdictChanged:    s.verdictChanged,
 		Vouches:           s.Verification.vouches,
 		Usage:             core.Usage,
 		Checked:           s.checks.Complete,

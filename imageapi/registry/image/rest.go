@@ -35,7 +35,7 @@ type REST struct {
 	Tags           *genericregistry.Store
 	Facts          *facts
 	Streams        Streams // set once both exist
-	verdictChanged func(image *imagev1.Image, verified string, signers []string)
+	verdictChanged func(image *imagev1.Image, before, verified string, signers []string)
 	vouches        func(index *imagev1.Image)
 	answerCreation func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
 }

@@ -32,7 +32,7 @@ type Options struct {
 	Attested func(image *imagev1.Image) string
 	// VerdictChanged is called after each write that changes what Summarize says of an image, whoever wrote: a new
 	// image that is signed, a signature that was added, policies that changed. It must not wait. It may be nil.
-	VerdictChanged func(image *imagev1.Image, verified string, signers []string)
+	VerdictChanged func(image *imagev1.Image, before, verified string, signers []string)
 	// Vouches is called after each write of an index that is verified in other repositories than before, or no longer
 	// in any: the images that it lists must be judged again. It must not wait. It may be nil.
 	Vouches func(index *imagev1.Image)

@@ -37,7 +37,7 @@ func (r *REST) reportVerdict(obj runtime.Object, before verdict, dryRun []string
 	}
 	after := r.Facts.verdict(obj)
 	if demanded(after.verified) != demanded(before.verified) || !slices.Equal(after.signers, before.signers) {
-		r.verdictChanged(obj.(*imagev1.Image), after.verified, after.signers)
+		r.verdictChanged(obj.(*imagev1.Image), before.verified, after.verified, after.signers)
 	}
 }
 

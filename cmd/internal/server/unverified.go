@@ -1,0 +1,57 @@
+package server
+
+import (
+	"log/slog"
+	"sync"
+
+	imagev1 "github.com/openshift/api/image/v1"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/web/warn"
+)
+
+// unverified are images that pods use and whose verdict was lost while they did.
+type unverified struct {
+	told warn.Limiter
+
+	mu  sync.Mutex
+	all map[string]bool // by digest; at most maxUnverified
+}
+
+// maxUnverified bounds the images of which the log says that they are verified again.
+const maxUnverified = 1000
+
+// verdictChanged logs and records a new verdict on an image, whoever wrote it: an import, a sweep, a client.
+func (s *Server) verdictChanged(image *imagev1.Image, before, verified string, signers []string) {
+	s.Events.verdictChanged(image, verified, signers)
+	if verified == before {
+		return
+	}
+	slog.Info("A verdict changed", "image", image.Name, "verdict", verified, "before", before)
+	runs := s.Usage != nil && s.Usage.PodsUsing([]string{image.Name}, nil) > 0
+	s.unverified.tell(image.Name, before, verified, runs)
+}
+
+// tell warns if an image that runs is no longer verified, and once when it is again.
+func (u *unverified) tell(image, before, verified string, runs bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch verified {
+	case verdicts.VerifiedTrue, verdicts.ByIndex:
+		if u.all[image] {
+			delete(u.all, image)
+			u.told.Warn("again "+image, "An image that pods use is verified again", "image", image, "verdict", verified, "before", before)
+		}
+	case verdicts.VerifiedFalse, verdicts.Unsigned:
+		if !runs || u.all[image] || before != verdicts.VerifiedTrue && before != verdicts.ByIndex {
+			return
+		}
+		if len(u.all) < maxUnverified {
+			if u.all == nil {
+				u.all = map[string]bool{}
+			}
+			u.all[image] = true
+		}
+		u.told.Warn(image, "An image that pods use is no longer verified: tidewaiter describe says why, and where it runs", "image", image, "verdict", verified, "before", before)
+	}
+}

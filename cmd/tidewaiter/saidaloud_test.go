@@ -1,0 +1,96 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
+	"github.com/tidewaiter/tidewaiter/coreapi/clusters/clustertest"
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
+)
+
+// awaitLine waits until the log has a text n times, and fails if it has it more often.
+func awaitLine(t *testing.T, log *servertest.LogBuffer, text string, n int) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); strings.Count(log.String(), text) < n; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the log has %q %d times, want %d:\n%s", text, strings.Count(log.String(), text), n, log)
+		}
+	}
+	if got := strings.Count(log.String(), text); got != n {
+		t.Errorf("the log has %q %d times, want %d:\n%s", text, got, n, log)
+	}
+}
+
+// At the default level the log has one line when a cluster cannot be followed, when an import finds that what runs is no longer verified, and when
+// policies are broken; and one line when each of these ends.
+func TestTroublesAreLoggedOnceAndTheirEnds(t *testing.T) {
+	log := logAt(t, 0)
+	h := &harbour{t: t, registry: registrytest.New(t), found: &brought{signatures: map[string][]imagev1.ImageSignature{}, annotations: map[string]map[string]string{}, fail: map[string]error{}}}
+	q := &questions{harbour: h, cluster: clustertest.New(t), digests: map[string]string{}}
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(file+".new", file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	key := signaturestest.NewKey(t, signaturestest.P256)
+	policy := signaturestest.Document("prod", `["`+q.registry.Host+`/prod"]`, signaturestest.TrustKey(key, nil), "")
+	write("policy.yaml", policy)
+	write("prod.kubeconfig", string(q.cluster.Kubeconfig()))
+	write("config.yaml", "clusters:\n- {name: prod, kubeconfig: prod.kubeconfig, importRunning: false}\n")
+	q.cluster.Forbid("pods")
+	q.Config = serveWith(t, server.Options{DataDir: filepath.Join(dir, "data"), ConfigFile: filepath.Join(dir, "config.yaml"), Policy: filepath.Join(dir, "policy.yaml"), Isolated: true}, listen(t))
+	q.review = newReviewer(t, q.Config)
+	var err error
+	if q.images, err = imageclient.New(q.Config); err != nil {
+		t.Fatal(err)
+	}
+	awaitLine(t, log, "A cluster cannot be followed", 1)
+	if text := log.String(); !strings.Contains(text, "cluster=prod") || !strings.Contains(text, "forbidden") {
+		t.Errorf("the log does not say which cluster, and why: %s", text)
+	}
+	q.cluster.Allow("pods")
+	awaitLine(t, log, "A cluster is followed again", 1)
+
+	q.image("one", "prod/app:v1")
+	signature := q.sign(key, "prod/app:v1", q.digests["one"], 0)
+	q.bring("prod/app", q.digests["one"], signature)
+	q.importTag("prod/app:v1")
+	tag := q.registry.Host + "/prod/app:v1"
+	q.runs("a", tag, q.digests["one"])
+	for deadline := time.Now().Add(time.Minute); q.review.ask(answers.Question{Reference: tag})[0].Running.Pods == 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the pod is not followed")
+		}
+	}
+	q.bring("prod/app", q.digests["one"]) // the signature is deleted
+	q.importTag("prod/app:v1")
+	q.importTag("prod/app:v1")
+	awaitLine(t, log, "An image that pods use is no longer verified", 1)
+	q.bring("prod/app", q.digests["one"], signature)
+	q.importTag("prod/app:v1")
+	awaitLine(t, log, "An image that pods use is verified again", 1)
+
+	write("policy.yaml", "broken")
+	awaitLine(t, log, "Policies cannot be reloaded, the old ones stay in force", 1)
+	write("policy.yaml", policy)
+	awaitLine(t, log, "Policies can be reloaded again", 1)
+	if strings.Contains(log.String(), ".go:") {
+		t.Errorf("the log names files of sources: %s", log)
+	}
+}
