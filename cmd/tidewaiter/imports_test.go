@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -32,11 +33,12 @@ var forbidden = []struct {
 		imports: []string{"github.com/mattn/go-sqlite3", "github.com/google/go-containerregistry/pkg/v1/remote", "github.com/tidewaiter/tidewaiter/db", "github.com/tidewaiter/tidewaiter/importer", "github.com/tidewaiter/tidewaiter/signatures", "github.com/tidewaiter/tidewaiter/coreapi", "github.com/tidewaiter/tidewaiter/web"}},
 	{room: "github.com/tidewaiter/tidewaiter/coreapi", why: "the core kinds know no images and no SQL",
 		imports: []string{"github.com/mattn/go-sqlite3", "github.com/openshift/api/image", "github.com/tidewaiter/tidewaiter/db", "github.com/tidewaiter/tidewaiter/imageapi", "github.com/tidewaiter/tidewaiter/importer", "github.com/tidewaiter/tidewaiter/signatures", "github.com/tidewaiter/tidewaiter/web"}},
-	{room: "github.com/tidewaiter/tidewaiter/importer", why: "the importer knows no SQL and no handlers", except: []string{"github.com/tidewaiter/tidewaiter/importer/spool"},
+	{room: "github.com/tidewaiter/tidewaiter/importer", why: "the importer knows no SQL and no handlers", except: []string{"github.com/tidewaiter/tidewaiter/importer/spool", "github.com/tidewaiter/tidewaiter/importer/checks"},
 		imports: []string{"github.com/mattn/go-sqlite3", "k8s.io/apiserver", "github.com/tidewaiter/tidewaiter/db", "github.com/tidewaiter/tidewaiter/coreapi", "github.com/tidewaiter/tidewaiter/web"}},
 	{room: "github.com/tidewaiter/tidewaiter/importer/pull", why: "reading from registries knows nothing of Images and of who imports", imports: []string{"k8s.io/apiserver", "github.com/tidewaiter/tidewaiter/importer/queue", "github.com/tidewaiter/tidewaiter/importer/spool", "github.com/tidewaiter/tidewaiter/importer/lanes"}},
 	{room: "github.com/tidewaiter/tidewaiter/importer/spool", why: "pushes are kept in the database, whatever is made of them",
 		imports: []string{"k8s.io/apiserver", "github.com/openshift/api", "github.com/tidewaiter/tidewaiter/db/kubestore", "github.com/tidewaiter/tidewaiter/signatures", "github.com/tidewaiter/tidewaiter/importer/queue", "github.com/tidewaiter/tidewaiter/coreapi", "github.com/tidewaiter/tidewaiter/web/hooks"}},
+	{room: "github.com/tidewaiter/tidewaiter/importer/checks", why: "checks are kept in a table of the database, whoever asks registries", imports: []string{"k8s.io/apiserver", "github.com/tidewaiter/tidewaiter/db/kubestore", "github.com/tidewaiter/tidewaiter/signatures", "github.com/tidewaiter/tidewaiter/coreapi"}},
 	{room: "github.com/tidewaiter/tidewaiter/signatures", why: "verification knows no SQL and no handlers", except: []string{"github.com/tidewaiter/tidewaiter/signatures/policyapi"},
 		imports: []string{"github.com/mattn/go-sqlite3", "k8s.io/apiserver", "github.com/tidewaiter/tidewaiter/db", "github.com/tidewaiter/tidewaiter/coreapi", "github.com/tidewaiter/tidewaiter/importer", "github.com/tidewaiter/tidewaiter/web"}},
 	{room: "github.com/tidewaiter/tidewaiter/signatures/policyapi", why: "policies as API objects know no SQL and no server",
@@ -122,6 +124,39 @@ func TestNobodyImportsCommands(t *testing.T) {
 				t.Errorf("%s imports %s: wiring is not to be imported", path, i)
 			}
 		}
+	}
+}
+
+// The picture of docs/design/rooms.md has an arrow for each folder that knows another, but by a leaf, and no other arrow.
+func TestPictureOfRooms(t *testing.T) {
+	const module = "github.com/tidewaiter/tidewaiter/"
+	room := func(path string) string {
+		name, _, _ := strings.Cut(strings.TrimPrefix(path, module), "/")
+		return name
+	}
+	var have []string
+	for path, p := range listPackages(t, module+"...") {
+		for _, i := range p.Imports {
+			if !strings.HasPrefix(path, module) || !strings.HasPrefix(i, module) || slices.Contains(leaves, i) || room(i) == room(path) {
+				continue
+			}
+			have = append(have, room(path)+" --> "+room(i))
+		}
+	}
+	page, err := os.ReadFile("../../docs/design/rooms.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var drawn []string
+	for line := range strings.Lines(string(page)) {
+		if line = strings.TrimSpace(line); strings.Contains(line, " --> ") {
+			drawn = append(drawn, line)
+		}
+	}
+	slices.Sort(have)
+	slices.Sort(drawn)
+	if have = slices.Compact(have); !slices.Equal(have, drawn) {
+		t.Errorf("the folders know each other so:\n  %s\nand the picture has:\n  %s", strings.Join(have, "\n  "), strings.Join(drawn, "\n  "))
 	}
 }
 

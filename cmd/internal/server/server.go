@@ -51,6 +51,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestreamimport"
 	"github.com/tidewaiter/tidewaiter/imageapi/streams"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/checks"
 	"github.com/tidewaiter/tidewaiter/signatures"
@@ -358,7 +359,7 @@ func (s *Server) newParts() *Parts {
 	}
 	p.Serve(s.NewStorage(map[string]runtime.StorageSerializer{imagev1.GroupName: imageapi.NewStorageSerializer(legacyscheme.Codecs)}), s.Options.DataDir)
 	p.BeforeAPI = func(api http.Handler) http.Handler {
-		api = admin.Checks(p.Served.Serve(web.AnnounceWrites(s.DB.Announce, imagestream.WithMetadataReads(api, p.Serializers[imagev1.GroupName]))), s.checks.Confirm)
+		api = admin.Batch(p.Served.Serve(web.AnnounceWrites(s.DB.Announce, imagestream.WithMetadataReads(api, p.Serializers[imagev1.GroupName]))), tags.ChecksPath, tags.MaxChecks, s.checks.Confirm)
 		api = policyapi.NameFields(api, p.Serializers[policyapi.GroupVersion.Group])
 		if s.admitter == nil {
 			return api
