@@ -50,25 +50,6 @@ func Summary(image *imagev1.Image) (verified string, signers []string, nextExpir
 	return verified, signers, nextExpiry
 }
 
-// Everywhere returns the words of an Image's verdicts: one for each repository that it is in, whether a policy covers that or
-// not, and one for each tag that is the scope of a policy.
-func Everywhere(image *imagev1.Image) (verified []string) {
-	judged := annotation.Judged(image.Annotations)
-	for _, v := range judged {
-		verified = append(verified, v.Verified)
-	}
-	for _, repository := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {
-		if _, ok := judged[repository.String()]; !ok {
-			verified = append(verified, AskAnyway(image, repository.WithDigest(image.Name)).Verified)
-		}
-	}
-	if len(verified) == 0 { // it is in no repository
-		own, _, _ := Summary(image)
-		verified = []string{own}
-	}
-	return verified
-}
-
 // Attested reads the verdict on the attestations of an Image: the worst in the repositories that a policy covers. Where
 // policies demand attestations, it tells whether all are there; elsewhere whether one is trusted. It is "" where there are
 // no attestations and none is demanded.

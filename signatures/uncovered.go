@@ -35,6 +35,25 @@ func AskAnyway(image *imagev1.Image, asked reference.Reference) annotation.Verdi
 	return v
 }
 
+// Everywhere returns the words of an Image's verdicts: one for each repository that it is in, whether a policy covers that or
+// not, and one for each tag that is the scope of a policy.
+func Everywhere(image *imagev1.Image) (verified []string) {
+	judged := annotation.Judged(image.Annotations)
+	for _, v := range judged {
+		verified = append(verified, v.Verified)
+	}
+	for _, repository := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {
+		if _, ok := judged[repository.String()]; !ok {
+			verified = append(verified, AskAnyway(image, repository.WithDigest(image.Name)).Verified)
+		}
+	}
+	if len(verified) == 0 { // it is in no repository
+		own, _, _ := Summary(image)
+		verified = []string{own}
+	}
+	return verified
+}
+
 // savedByAdministrator tells whether conditions of signatures are neither absent nor the server's own.
 func savedByAdministrator(image *imagev1.Image) bool {
 	return slices.ContainsFunc(image.Signatures, func(s imagev1.ImageSignature) bool {
