@@ -187,7 +187,7 @@ func TestVerdictChanges(t *testing.T) {
 	}
 }
 
-// Where nobody judges, a signature is unknown.
+// Where nobody judges, a signature is unknown, and nobody demands one.
 func TestVerdictsWithoutAJudge(t *testing.T) {
 	s := newStorages(t, nil)
 	signed := plain("signed", "")
@@ -195,7 +195,7 @@ func TestVerdictsWithoutAJudge(t *testing.T) {
 	s.mustCreate(t, signed)
 	s.mustCreate(t, plain("unsigned", ""))
 	for selector, want := range map[string]string{
-		"signatures.verified=Unknown": "signed", "signatures.verified=Unsigned": "unsigned", "signatures.signer=": "signed unsigned",
+		"signatures.verified=Unknown": "signed", "signatures.verified=Unsigned": "", "signatures.verified=NoPolicy": "unsigned", "signatures.signer=": "signed unsigned",
 	} {
 		if got := s.selected(t, selector); got != want {
 			t.Errorf("%s selected %q, want %q", selector, got, want)

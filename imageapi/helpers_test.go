@@ -20,8 +20,12 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
 	"github.com/tidewaiter/tidewaiter/imageapi"
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
+	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
 var (
@@ -71,6 +75,7 @@ func newStoragesOn(t testing.TB, d *db.DB, opts imageapi.Options) (s storages) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	answering(m)
 	s.images = m["images"].(interface {
 		rest.StandardStorage
 		rest.TableConvertor
@@ -81,6 +86,26 @@ func newStoragesOn(t testing.TB, d *db.DB, opts imageapi.Options) (s storages) {
 	})
 	t.Cleanup(s.images.Destroy)
 	return s
+}
+
+// answering has the storage of images ask package answers about references, as a server does. The verdict for a reference is what
+// the image holds for its repository.
+func answering(m map[string]rest.Storage) {
+	imageregistry.Ask(m, &answers.Answerer{
+		Images: m["images"].(answers.Objects), Tags: m["imagetags"].(answers.Objects), Use: imageregistry.UseOf(m), Policies: holding{},
+	})
+}
+
+type holding struct{}
+
+// Judge is part of answers.Policies.
+func (holding) Judge(image *imagev1.Image, asked reference.Reference, _ string, _ func(string) ([]*imagev1.Image, error)) (annotation.Verdict, []string, error) {
+	for _, v := range signatures.Held(image) {
+		if v.Place == asked.String() || v.Place == asked.Name() {
+			return v.Verdict, nil, nil
+		}
+	}
+	return annotation.Verdict{}, nil, nil
 }
 
 func (s storages) create(image *imagev1.Image) (*imagev1.Image, error) {

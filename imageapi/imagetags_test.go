@@ -58,6 +58,7 @@ func newTagStoragesOf(t testing.TB, options imageapi.Options) *tagStorages {
 	if err != nil {
 		t.Fatal(err)
 	}
+	answering(m)
 	s := &tagStorages{t: t, tags: m["imagetags"].(rest.StandardStorage), status: m["imagetags/status"].(rest.Updater), images: m["images"].(rest.StandardStorage), streams: m["imagestreams"].(rest.StandardStorage), streamStatus: m["imagestreams/status"].(rest.Updater), all: m, asUser: "alice",
 		ref: reference.Reference{Host: "registry.example.com", Repository: "team/app", Tag: "v1"}}
 	t.Cleanup(s.images.Destroy)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
@@ -25,10 +26,11 @@ import (
 type Options struct {
 	// Scheme is a scheme that Install was called with. Required.
 	Scheme *runtime.Scheme
-	// Verifier, Summarize, Attested, VerdictChanged, Vouches, AnswerCreation and Usage are for images: see Options.
+	// Verifier, Summarize, Attested, Held, VerdictChanged, Vouches, AnswerCreation and Usage are for images: see Options.
 	Verifier       imageregistry.Verifier
 	Summarize      func(image *imagev1.Image) (verified string, signers []string)
 	Attested       func(image *imagev1.Image) string
+	Held           func(image *imagev1.Image) []annotation.HeldVerdict
 	VerdictChanged func(image *imagev1.Image, before, verified string, signers []string)
 	Vouches        func(index *imagev1.Image)
 	AnswerCreation func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
@@ -74,7 +76,7 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 		opts.Clock = clock.RealClock{}
 	}
 	served, err := imageregistry.NewREST(g, imageregistry.Options{
-		Scheme: opts.Scheme, Verifier: opts.Verifier, Summarize: opts.Summarize, Attested: opts.Attested,
+		Scheme: opts.Scheme, Verifier: opts.Verifier, Summarize: opts.Summarize, Attested: opts.Attested, Held: opts.Held,
 		VerdictChanged: opts.VerdictChanged, Vouches: opts.Vouches, AnswerCreation: opts.AnswerCreation, Usage: opts.Usage, Outdated: opts.OutdatedImage,
 	})
 	if err != nil {

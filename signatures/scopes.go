@@ -479,8 +479,8 @@ func (p verdictScope) sum(judged []judgement, leftOut leftOut, indexes Indexes) 
 		if next.Verified != verdicts.VerifiedTrue {
 			unmet = append(unmet, by.ID())
 		}
-		signers, worst := append(v.Signers, next.Signers...), worse(v.Attested, next.Attested)
-		if worse(v.Verified, next.Verified) != v.Verified || i == 0 {
+		signers, worst := append(v.Signers, next.Signers...), verdicts.Worse(v.Attested, next.Attested)
+		if verdicts.Worse(v.Verified, next.Verified) != v.Verified || i == 0 {
 			v = next
 		}
 		v.Signers, v.Attested = signers, worst

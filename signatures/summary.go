@@ -11,17 +11,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
-// worstFirst orders verdicts for the Image's own.
-var worstFirst = []string{verdicts.VerifiedFalse, verdicts.Unsigned, verdicts.VerifiedUnknown, verdicts.ByIndex, verdicts.VerifiedTrue}
-
-// worse is the worse of two verdicts; "" is none.
-func worse(a, b string) string {
-	if a == "" || b != "" && slices.Index(worstFirst, b) < slices.Index(worstFirst, a) {
-		return b
-	}
-	return a
-}
-
 // Summary reads an Image's verdicts, for columns and indexes. verified is the worst of the verdicts in the repositories
 // that a policy covers. signers are those that are trusted, sorted. nextExpiry is when time alone may change the verdicts,
 // zero for never.
@@ -30,13 +19,12 @@ func Summary(image *imagev1.Image) (verified string, signers []string, nextExpir
 		nextExpiry = t
 	}
 	if judged := annotation.Judged(image.Annotations); len(judged) > 0 {
-		worst := len(worstFirst)
 		for _, v := range judged {
-			worst = min(worst, max(slices.Index(worstFirst, v.Verified), 0))
+			verified = verdicts.Worse(verified, v.Verified)
 			signers = append(signers, v.Signers...)
 		}
 		slices.Sort(signers)
-		return worstFirst[worst], slices.Compact(signers), nextExpiry
+		return verified, slices.Compact(signers), nextExpiry
 	}
 	if !slices.ContainsFunc(image.Signatures, func(s imagev1.ImageSignature) bool { return !isAttestation(&s) }) {
 		for _, r := range annotation.Found(image.Annotations) {
@@ -61,7 +49,7 @@ func Attested(image *imagev1.Image) string {
 	}
 	worst := ""
 	for _, v := range judged {
-		worst = worse(worst, v.Attested)
+		worst = verdicts.Worse(worst, v.Attested)
 	}
 	return worst
 }

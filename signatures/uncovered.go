@@ -3,6 +3,7 @@ package signatures
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	imagev1 "github.com/openshift/api/image/v1"
@@ -16,42 +17,84 @@ import (
 // says False, since nobody said who must sign. It says True only if an administrator has saved that.
 func AskAnyway(image *imagev1.Image, asked reference.Reference) annotation.Verdict {
 	found := annotation.Found(image.Annotations)
-	brought, here := holdersOf(found), found[asked.Name()]
-	signed := slices.ContainsFunc(image.Signatures, func(s imagev1.ImageSignature) bool {
-		return !isAttestation(&s) && brought.count(&s, asked.Name())
-	})
-	_, ours := image.Annotations[AnnotationPolicy]
-	v := annotation.Verdict{Verified: verdicts.NoPolicy, Reason: string(ReasonNoMatchingPolicy), Message: fmt.Sprintf("no policy covers %s, and it has no signature there", asked)}
+	v, here := anyway(image, found, holdersOf(found), asked.Name()), found[asked.Name()]
 	switch {
-	case signed && !ours && savedByAdministrator(image):
-		v.Verified, v.Signers = saidOf(image, false)
-		v.Reason, v.Message = "", "an administrator saved this; no policy covers "+asked.String()
-	case signed || len(here.LeftOut) > 0:
-		v.Verified, v.Message = verdicts.VerifiedUnknown, fmt.Sprintf("it is signed, and no policy covers %s", asked)
-	case here.Unread != "" || here.Unusable != "":
-		v.Verified, v.Reason = verdicts.VerifiedUnknown, string(ReasonSearchIncomplete)
+	case v.Reason == "":
+		v.Message = "an administrator saved this; no policy covers " + asked.String()
+	case v.Verified == verdicts.NoPolicy:
+		v.Message = fmt.Sprintf("no policy covers %s, and it has no signature there", asked)
+	case v.Reason == string(ReasonSearchIncomplete):
 		v.Message = fmt.Sprintf("no policy covers %s, and not all signatures there could be read: %s", asked, cmp.Or(here.Unread, here.Unusable))
+	default:
+		v.Message = fmt.Sprintf("it is signed, and no policy covers %s", asked)
 	}
 	return v
 }
 
-// Everywhere returns the words of an Image's verdicts: one for each repository that it is in, whether a policy covers that or
-// not, and one for each tag that is the scope of a policy.
+// Everywhere returns the words of the verdicts that an Image holds; if it is in no repository, its own.
 func Everywhere(image *imagev1.Image) (verified []string) {
-	judged := annotation.Judged(image.Annotations)
-	for _, v := range judged {
+	for _, v := range Held(image) {
 		verified = append(verified, v.Verified)
 	}
-	for _, repository := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {
-		if _, ok := judged[repository.String()]; !ok {
-			verified = append(verified, AskAnyway(image, repository.WithDigest(image.Name)).Verified)
-		}
-	}
-	if len(verified) == 0 { // it is in no repository
+	if len(verified) == 0 {
 		own, _, _ := Summary(image)
 		verified = []string{own}
 	}
 	return verified
+}
+
+// anyway is AskAnyway for all references of a repository, without the message. There is no reason for what an administrator
+// has saved.
+func anyway(image *imagev1.Image, found map[string]annotation.Repository, brought holders, repository string) annotation.Verdict {
+	signed := slices.ContainsFunc(image.Signatures, func(s imagev1.ImageSignature) bool {
+		return !isAttestation(&s) && brought.count(&s, repository)
+	})
+	_, ours := image.Annotations[AnnotationPolicy]
+	here, v := found[repository], annotation.Verdict{Verified: verdicts.NoPolicy, Reason: string(ReasonNoMatchingPolicy)}
+	switch {
+	case signed && !ours && savedByAdministrator(image):
+		v.Reason = ""
+		v.Verified, v.Signers = saidOf(image, false)
+	case signed || len(here.LeftOut) > 0:
+		v.Verified = verdicts.VerifiedUnknown
+	case here.Unread != "" || here.Unusable != "":
+		v.Verified, v.Reason = verdicts.VerifiedUnknown, string(ReasonSearchIncomplete)
+	}
+	if slices.ContainsFunc(image.Signatures, func(s imagev1.ImageSignature) bool { return isAttestation(&s) && brought.count(&s, repository) }) {
+		if v.Attested = verdicts.VerifiedUnknown; !ours {
+			v.Attested, _ = saidOf(image, true)
+		}
+	}
+	return v
+}
+
+// Held returns the verdicts that an Image holds: in each repository that it is in, in the order of [annotation.In], and then for
+// each tag that is the scope of a policy. Where no policy covers a repository, it is that of AskAnyway.
+func Held(image *imagev1.Image) (all []annotation.HeldVerdict) {
+	judged, found := annotation.Judged(image.Annotations), annotation.Found(image.Annotations)
+	notJudged, some := judged[annotation.NotJudged]
+	var brought holders
+	for _, repository := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {
+		name := repository.String()
+		v, covered := judged[name]
+		switch {
+		case covered:
+		case some:
+			v, covered = notJudged, true
+		default:
+			if brought == nil {
+				brought = holdersOf(found)
+			}
+			v = anyway(image, found, brought, name)
+		}
+		all = append(all, annotation.HeldVerdict{Place: name, Covered: covered, Verdict: v})
+	}
+	for _, key := range slices.Sorted(maps.Keys(judged)) {
+		if ref, err := reference.Parse(key); err == nil && ref.Tag != "" {
+			all = append(all, annotation.HeldVerdict{Place: key, Covered: true, Verdict: judged[key]})
+		}
+	}
+	return all
 }
 
 // savedByAdministrator tells whether conditions of signatures are neither absent nor the server's own.

@@ -241,7 +241,7 @@ func set(annotations map[string]string, key string, value any) {
 
 // Verdict sums up the signatures in one repository.
 type Verdict struct {
-	// Verified is True, False, Unknown, Unsigned or ByIndex.
+	// Verified is True, False, Unknown, Unsigned, ByIndex or NoPolicy.
 	Verified string `json:"verified"`
 	// Reason and Message say why.
 	Reason  string `json:"reason,omitempty"`
@@ -258,6 +258,15 @@ type Verdict struct {
 	// Attested sums up the attestations there, in the words of Verified; it is "" if there are none and none is
 	// demanded.
 	Attested string `json:"attested,omitempty"`
+}
+
+// HeldVerdict is a verdict that an Image holds for everybody.
+type HeldVerdict struct {
+	// Place is the repository in canonical form, or a reference with a tag that is the scope of a policy.
+	Place string
+	// Covered is true if a policy covers it.
+	Covered bool
+	Verdict
 }
 
 // Judged returns the verdicts in an Image's annotations, by repository.

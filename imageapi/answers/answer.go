@@ -372,7 +372,7 @@ func checkedAt(tag *imagev1.ImageTag) time.Time {
 
 // verdict is the verdict on an Image for a reference.
 func (s *session) verdict(ctx context.Context, image *imagev1.Image, ref reference.Reference, namespace string) (*Verdict, error) {
-	v, covering, err := s.Policies.Judge(image, ref, namespace, func(key string) ([]*imagev1.Image, error) { return s.vouching(ctx, key, image.Name) })
+	v, covering, err := s.judge(ctx, image, ref, namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -384,6 +384,11 @@ func (s *session) verdict(ctx context.Context, image *imagev1.Image, ref referen
 		out.Missing = covering
 	}
 	return out, nil
+}
+
+// judge is the one place that asks for a verdict.
+func (s *session) judge(ctx context.Context, image *imagev1.Image, ref reference.Reference, namespace string) (annotation.Verdict, []string, error) {
+	return s.Policies.Judge(image, ref, namespace, func(key string) ([]*imagev1.Image, error) { return s.vouching(ctx, key, image.Name) })
 }
 
 // used fills in where the image runs, and what needs it.

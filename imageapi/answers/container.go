@@ -71,16 +71,11 @@ func (a *Answerer) Container(ctx context.Context, namespace, image, runs string)
 
 // follow finds where a tag leads, also by a mirror's name; nil if its history is not known.
 func (s *session) follow(ctx context.Context, ref reference.Reference) (*resolved, error) {
-	for _, candidate := range append([]reference.Reference{ref}, s.sourcesOf(ref)...) {
-		tag, err := s.tag(ctx, candidate)
-		if err != nil {
-			return nil, err
-		}
-		if now, _ := tags.Now(tag); now != "" {
-			return s.led(ctx, candidate, tag, nil)
-		}
+	of, tag, err := s.tagOf(ctx, ref)
+	if now, _ := tags.Now(tag); now == "" || err != nil {
+		return nil, err
 	}
-	return nil, nil
+	return s.led(ctx, of, tag, nil)
 }
 
 // verdictIn is the verdict on an Image for a reference; nil if the image is not stored, or not known to be in the repository.
@@ -111,27 +106,22 @@ func (a *Answerer) Pull(ctx context.Context, ref reference.Reference) (Pull, err
 	s := &session{Answerer: a, resolver: resolver{source: &source{images: a.Images, tags: a.Tags}, mirrored: a.Mirrored}}
 	p := Pull{Reference: ref, Digest: ref.Digest}
 	candidates := append([]reference.Reference{ref}, s.sourcesOf(ref)...)
-	for _, candidate := range candidates {
-		if ref.Digest != "" {
-			break
-		}
-		tag, err := s.tag(ctx, candidate)
+	if ref.Digest == "" {
+		of, tag, err := s.tagOf(ctx, ref)
 		if err != nil {
 			return p, err
 		}
-		if tag == nil {
-			continue
+		if tag != nil {
+			now, known := tags.Now(tag)
+			p.Reference, p.Digest, p.Checked, candidates = of, now, checkedAt(tag), []reference.Reference{of}
+			switch failure := tags.Failure(tag); {
+			case now != "":
+			case known:
+				p.Why = fmt.Sprintf("the registry does not have this tag any more, as was found at %s", tag.Status.Items[0].Created.UTC().Format(time.RFC3339))
+			case failure != nil:
+				p.Why = failure.Message
+			}
 		}
-		now, known := tags.Now(tag)
-		p.Reference, p.Digest, p.Checked, candidates = candidate, now, checkedAt(tag), []reference.Reference{candidate}
-		switch failure := tags.Failure(tag); {
-		case now != "":
-		case known:
-			p.Why = fmt.Sprintf("the registry does not have this tag any more, as was found at %s", tag.Status.Items[0].Created.UTC().Format(time.RFC3339))
-		case failure != nil:
-			p.Why = failure.Message
-		}
-		break
 	}
 	if p.Digest == "" {
 		return p, nil
@@ -146,4 +136,33 @@ func (a *Answerer) Pull(ctx context.Context, ref reference.Reference) (Pull, err
 		p.Indexes = func(key string) ([]*imagev1.Image, error) { return s.vouching(ctx, key, image.Name) }
 	}
 	return p, nil
+}
+
+// Leads returns what a reference with a tag or a digest stands for, and the digest that it leads to now: "" if its registry no
+// longer has the tag, or the repository is not known to have the digest. known is false if nobody has seen where a tag leads. It
+// is for selectors, whose callers may list images; rights are not looked at.
+func (a *Answerer) Leads(ctx context.Context, ref reference.Reference) (of reference.Reference, digest string, known bool, err error) {
+	r := resolver{source: &source{images: a.Images, tags: a.Tags}, mirrored: a.Mirrored}
+	ref = ref.Pulled()
+	if ref.Digest != "" {
+		m, err := r.digestIn(ctx, ref.Name(), ref.Digest)
+		if err != nil || m.image == nil {
+			return ref, "", true, err
+		}
+		return m.ref, m.digest, true, nil
+	}
+	of, tag, err := r.tagOf(ctx, ref)
+	if tag == nil || err != nil {
+		return ref, "", false, err
+	}
+	digest, known = tags.Now(tag)
+	return of, digest, known, nil
+}
+
+// Judge returns the verdict on a stored Image for whoever asks for it by a reference with a tag or a digest, from no namespace. It
+// is that of an answer about the reference.
+func (a *Answerer) Judge(ctx context.Context, image *imagev1.Image, asked reference.Reference) (annotation.Verdict, error) {
+	s := &session{Answerer: a, resolver: resolver{source: &source{images: a.Images, tags: a.Tags}, mirrored: a.Mirrored}}
+	v, _, err := s.judge(ctx, image, asked, "")
+	return v, err
 }

@@ -261,17 +261,13 @@ func (r *resolver) byTag(ctx context.Context, text string, ref reference.Referen
 	if ref.Tag == "" {
 		assumed = append(assumed, "the tag "+pulled.Tag)
 	}
-	for _, candidate := range append([]reference.Reference{pulled}, r.sourcesOf(pulled)...) {
-		tag, err := r.tag(ctx, candidate)
-		if err != nil {
-			return nil, err
+	if of, tag, err := r.tagOf(ctx, pulled); err != nil {
+		return nil, err
+	} else if tag != nil {
+		if of != pulled {
+			assumed = append(assumed, fmt.Sprintf("%s is a mirror of %s", pulled.Name(), of.Name()))
 		}
-		if tag != nil {
-			if candidate != pulled {
-				assumed = append(assumed, fmt.Sprintf("%s is a mirror of %s", pulled.Name(), candidate.Name()))
-			}
-			return r.led(ctx, candidate, tag, assumed)
-		}
+		return r.led(ctx, of, tag, assumed)
 	}
 	if isShort(text, pulled) {
 		short := pulled.Repository + ":" + pulled.Tag
@@ -312,6 +308,16 @@ func (r *resolver) byTag(ctx context.Context, text string, ref reference.Referen
 		return m, nil
 	}
 	return &resolved{state: Found, ref: pulled, digest: all[0].Name, image: &all[0], assumed: append(assumed, "no history of the tag is kept: it is recorded on the image")}, nil
+}
+
+// tagOf finds the tag of a reference, or of what that is a mirror's name of; nil if nothing is known of it.
+func (r *resolver) tagOf(ctx context.Context, pulled reference.Reference) (of reference.Reference, tag *imagev1.ImageTag, err error) {
+	for _, candidate := range append([]reference.Reference{pulled}, r.sourcesOf(pulled)...) {
+		if tag, err = r.tag(ctx, candidate); tag != nil || err != nil {
+			return candidate, tag, err
+		}
+	}
+	return pulled, nil, nil
 }
 
 // led is the meaning of a tag whose history is known.

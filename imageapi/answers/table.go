@@ -53,7 +53,6 @@ func Table(ctx context.Context, r *ReferenceReview) (*metav1.Table, error) {
 const (
 	maxRepositoryCell = 36
 	maxTagCell        = 22
-	maxVerdictCell    = 18
 )
 
 func cells(a *Answer) []any {
@@ -112,47 +111,21 @@ func PodsCell(a *Answer) string {
 	}
 }
 
-// VerdictCell is the verdict of an answer in a cell. Where the reference names no repository, and the image is in several
-// with different verdicts, it counts them.
+// VerdictCell is the verdict of an answer in a cell. Where the reference names no repository, it is that of all in which the
+// image is.
 func VerdictCell(a *Answer) string {
+	all := make([]verdicts.One, 0, len(a.Verdicts)+1)
 	if a.Verdict != nil {
-		return verdictCell(a.Verdict)
+		all = append(all, a.Verdict.one())
 	}
-	var kinds []string
-	counts := map[string]int{}
 	for i := range a.Verdicts {
-		cell := verdictCell(&a.Verdicts[i])
-		if counts[cell]++; counts[cell] == 1 {
-			kinds = append(kinds, cell)
-		}
+		all = append(all, a.Verdicts[i].one())
 	}
-	switch len(kinds) {
-	case 0:
-		return none
-	case 1:
-		return kinds[0]
-	}
-	for i, kind := range kinds {
-		kinds[i] = fmt.Sprintf("%d %s", counts[kind], kind)
-	}
-	return strings.Join(kinds, ",")
+	return cmp.Or(verdicts.Cell(all), none)
 }
 
-// shortReasons are reasons of package signatures in words that fit a cell.
-var shortReasons = map[string]string{
-	"NoMatchingPolicy":   "NoPolicy",
-	"SignaturesLeftOut":  "LeftOut",
-	"SearchIncomplete":   "Unread",
-	"SignaturesUnusable": "Unusable",
-	"IndexUnreadable":    "Index",
-	"UnsupportedFormat":  "Format",
-}
-
-func verdictCell(v *Verdict) string {
-	if v.Verified != verdicts.VerifiedUnknown {
-		return v.Verified
-	}
-	return printable.Line(v.Verified+":"+cmp.Or(shortReasons[v.Reason], v.Reason, "NotJudged"), maxVerdictCell)
+func (v *Verdict) one() verdicts.One {
+	return verdicts.One{Verified: v.Verified, Reason: v.Reason, Covered: len(v.Policies) > 0}
 }
 
 // tagsOf names as many tags that lead to an image as fit.

@@ -1,8 +1,22 @@
 package selectors
 
 import (
+	"strings"
+
 	"k8s.io/apimachinery/pkg/fields"
 )
+
+// ofRepository is between the name of a field and the repository for which it is meant. Nobody can ask for such a field: the
+// storage of images makes it of a selector that names a repository, too.
+const ofRepository = " in "
+
+// InRepository is a field about verdicts, meant for one repository alone.
+func InRepository(field, repository string) string { return field + ofRepository + repository }
+
+// CutRepository takes apart what [InRepository] has put together.
+func CutRepository(field string) (of, repository string, ok bool) {
+	return strings.Cut(field, ofRepository)
+}
 
 // selector is a field selector for fields that may have several values, such as references. It holds the selector as it
 // was asked, from which indexes are chosen, and matches by a term for each value.
@@ -25,7 +39,8 @@ func NewSelector(asked fields.Selector) fields.Selector {
 // Term returns the name and value by which a field with a value is matched. For a field with several values, the value
 // is part of the name.
 func Term(field, value string) (string, string) {
-	switch field {
+	of, _, _ := CutRepository(field)
+	switch of {
 	case Signer, References, RecordedReferences, Warnings, Verdicts, Vouches, Lists, UsedBy, StreamRepository, StreamLeads, TagShort:
 		return field + "=" + value, "true"
 	}

@@ -22,13 +22,13 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/warn"
 )
 
-// newAnswerer returns what answers questions about references over the storage of images.
+// newAnswerer returns what answers questions about references over the storage of images, and has that storage ask it, too.
 func (s *Server) newAnswerer(images map[string]rest.Storage, followed *clusters.Clusters) (*answers.Answerer, error) {
 	mirrored, err := s.Config.mirrorOf(s.Options.Isolated)
 	if err != nil {
 		return nil, err
 	}
-	return &answers.Answerer{
+	answerer := &answers.Answerer{
 		Images: images["images"].(answers.Objects), Tags: images["imagetags"].(answers.Objects),
 		Policies:   judge{s.Verification.policiesInForce, s.Options.Clock},
 		Use:        imageregistry.UseOf(images),
@@ -38,7 +38,9 @@ func (s *Server) newAnswerer(images map[string]rest.Storage, followed *clusters.
 		Mirrored:   mirrored,
 		Confirmed:  s.confirmed,
 		Clock:      s.Options.Clock,
-	}, nil
+	}
+	imageregistry.Ask(images, answerer)
+	return answerer, nil
 }
 
 // confirmed is part of [answers.Answerer]. What cannot be read is not known.

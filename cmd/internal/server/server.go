@@ -419,6 +419,7 @@ func (s *Server) assemble(context.Context) error {
 		Verifier:          s.Verification.live,
 		Summarize:         Summarize,
 		Attested:          signatures.Attested,
+		Held:              signatures.Held,
 		VerdictChanged:    s.verdictChanged,
 		Vouches:           s.Verification.vouches,
 		Usage:             core.Usage,

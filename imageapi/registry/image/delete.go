@@ -206,11 +206,11 @@ func (f *facts) keeps(ctx context.Context, image *imagev1.Image) (all reasons) {
 		return nil
 	}
 	doubts, needDoubts := f.doubts(ctx), f.usage.NeedDoubts()
-	if n := f.pods(image); n > 0 {
-		users := f.usage.Users(f.digests(image), References(image), MaxNamed)
+	if n := f.pods(image.Name, image); n > 0 {
+		users := f.users(image.Name, image, MaxNamed)
 		all = append(all, reason{annotation.UsedReason, printable.Line(nameSome("pod", users, n)+verb(n, " uses", " use")+" it", MaxWhy)})
 	}
-	if needers := f.neededBy(image, MaxNamed+1); len(needers) > 0 {
+	if needers := f.neededBy(image.Name, image, MaxNamed+1); len(needers) > 0 {
 		all = append(all, reason{annotation.NeededReason, printable.Line(nameSome("workload", needers, len(needers))+verb(len(needers), " needs", " need")+" it", MaxWhy)})
 	}
 	if len(doubts) > 0 {

@@ -2,7 +2,6 @@ package image
 
 import (
 	"context"
-	"strings"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -45,18 +44,28 @@ type Usage interface {
 type facts struct {
 	summarize func(image *imagev1.Image) (verified string, signers []string)
 	attested  func(image *imagev1.Image) string
+	held      func(image *imagev1.Image) []annotation.HeldVerdict
 	usage     Usage                                      // nil when nobody knows the pods
 	outdated  func(digests []string) (n int, known bool) // nil when nobody knows
 	indexes   *usedIndexes
 }
 
 func newFacts(opts Options) *facts {
-	f := &facts{summarize: opts.Summarize, attested: opts.Attested, usage: opts.Usage, outdated: opts.Outdated}
+	f := &facts{summarize: opts.Summarize, attested: opts.Attested, held: opts.Held, usage: opts.Usage, outdated: opts.Outdated}
 	if f.summarize == nil {
 		f.summarize = summarizeUnjudged
 	}
 	if f.attested == nil {
 		f.attested = attestedUnjudged
+	}
+	if f.held == nil {
+		f.held = func(image *imagev1.Image) (all []annotation.HeldVerdict) {
+			verified, signers := f.summarize(image)
+			for _, repository := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {
+				all = append(all, annotation.HeldVerdict{Place: repository.String(), Verdict: annotation.Verdict{Verified: verified, Signers: signers, Attested: f.attested(image)}})
+			}
+			return all
+		}
 	}
 	return f
 }
@@ -64,7 +73,7 @@ func newFacts(opts Options) *facts {
 // summarizeUnjudged is the summary where nobody judges signatures.
 func summarizeUnjudged(image *imagev1.Image) (verified string, signers []string) {
 	if countSignatures(image) == 0 {
-		return verdicts.Unsigned, nil
+		return verdicts.NoPolicy, nil
 	}
 	return verdicts.VerifiedUnknown, nil
 }
@@ -87,29 +96,10 @@ func countSignatures(image *imagev1.Image) (n int) {
 	return n
 }
 
-// pods counts the pods that use the image now; 0 when nobody knows the pods.
-func (f *facts) pods(image *imagev1.Image) int {
-	if f.usage == nil {
-		return 0
-	}
-	return f.usage.PodsUsing(f.digests(image), References(image))
-}
-
-// digests are the digests by which pods may use the image: its own, those of the indexes that list it, and, of an
-// index, those of the images that it lists.
-func (f *facts) digests(image *imagev1.Image) []string {
-	return append(append(f.indexes.of(image.Name), image.Name), listed(image)...)
-}
-
-// neededBy returns at most most workloads that need the image.
-func (f *facts) neededBy(image *imagev1.Image, most int) []string {
-	return f.usage.NeededBy(f.digests(image), References(image), most)
-}
-
 // used says whether pods use the image. It is "unknown" while not all pods are known and no known pod does.
 func (f *facts) used(image *imagev1.Image) string {
 	switch {
-	case f.pods(image) > 0:
+	case f.pods(image.Name, image) > 0:
 		return "true"
 	case f.usage != nil && !f.complete():
 		return "unknown"
@@ -120,20 +110,12 @@ func (f *facts) used(image *imagev1.Image) string {
 // complete reports whether a count of zero means that there is no pod.
 func (f *facts) complete() bool { return f.usage.Complete() && f.indexes.complete() }
 
-// usedBy returns where the pods are that use the image.
-func (f *facts) usedBy(image *imagev1.Image) []string {
-	if f.usage == nil {
-		return nil
-	}
-	return f.usage.UsedBy(f.digests(image), References(image))
-}
-
 // podsCell is the number of pods as people read it: with a plus while there may be more.
 func (f *facts) podsCell(image *imagev1.Image) string {
 	if f.usage == nil {
 		return table.None
 	}
-	return table.Count(f.pods(image), f.complete())
+	return table.Count(f.pods(image.Name, image), f.complete())
 }
 
 // outdatedCell is the number of pods that run the image though a tag that they name leads elsewhere.
@@ -141,7 +123,8 @@ func (f *facts) outdatedCell(image *imagev1.Image) string {
 	if f.outdated == nil {
 		return table.None
 	}
-	n, known := f.outdated(f.digests(image))
+	digests, _ := f.by(image.Name, image)
+	n, known := f.outdated(digests)
 	return table.Count(n, known && f.complete())
 }
 
@@ -159,17 +142,6 @@ func (f *facts) warnOfDoubts(ctx context.Context) {
 	}
 }
 
-// Verdict is the verdict about an image in the repository of a reference, "" if the image is not known to be there.
-// summarize is that of [Options].
-func Verdict(image *imagev1.Image, ref reference.Reference, summarize func(*imagev1.Image) (verified string, signers []string)) string {
-	for _, v := range newFacts(Options{Summarize: summarize}).verdicts(image) {
-		if verified, in, _ := strings.Cut(v, "@"); in == ref.Name() {
-			return verified
-		}
-	}
-	return ""
-}
-
 // References are all references that the image is known by.
 func References(image *imagev1.Image) []reference.Reference {
 	known := annotation.Known(image.Annotations)
@@ -177,13 +149,6 @@ func References(image *imagev1.Image) []reference.Reference {
 		known = append(known, ref)
 	}
 	return known
-}
-
-// UsersOf are the clusters and namespaces, as cluster/namespace, of pods that use an image, sorted, and workloads that
-// need it.
-func (f *facts) UsersOf(image string) []string {
-	digests := append(f.indexes.of(image), image)
-	return append(f.usage.UsedBy(digests, nil), f.usage.NeededBy(digests, nil, MaxNamed)...)
 }
 
 // IsIn reports whether an image is or was known to be in a repository.

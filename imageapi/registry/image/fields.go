@@ -2,7 +2,6 @@ package image
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -108,6 +107,9 @@ func ConvertFieldLabel(label, value string) (string, string, error) {
 
 // values returns the values of a field of an image, at least one: "" if the image has none.
 func (f *facts) values(field string, image *imagev1.Image) []string {
+	if field, repository, ok := selectors.CutRepository(field); ok {
+		return f.valuesIn(repository, field, image)
+	}
 	switch field {
 	case referenceField:
 		return []string{image.DockerImageReference}
@@ -151,9 +153,32 @@ func (f *facts) values(field string, image *imagev1.Image) []string {
 	case usedField:
 		return []string{f.used(image)}
 	case usedByField:
-		if all := f.usedBy(image); len(all) > 0 {
+		if all := f.usedBy(image.Name, image); len(all) > 0 {
 			return all
 		}
+	}
+	return []string{""}
+}
+
+// valuesIn returns the values that a field about verdicts has in one repository.
+func (f *facts) valuesIn(repository, field string, image *imagev1.Image) []string {
+	for _, v := range f.held(image) {
+		if v.Place == repository {
+			return valuesOf(v.Verdict, field)
+		}
+	}
+	return []string{""}
+}
+
+// valuesOf returns the values that a field about verdicts has by one verdict.
+func valuesOf(v annotation.Verdict, field string) []string {
+	switch {
+	case field == verifiedField:
+		return []string{v.Verified}
+	case field == attestedField:
+		return []string{v.Attested}
+	case len(v.Signers) > 0:
+		return v.Signers
 	}
 	return []string{""}
 }
@@ -184,31 +209,11 @@ func warnings(image *imagev1.Image) []string {
 	return all
 }
 
-// verdicts are the verdicts in the repositories that the image is in, each as <verdict>@<repository>. Where no policy
-// covers a repository, the verdict is what the signatures say by themselves. A tag that is a policy's scope has a
-// verdict of its own, and so has a repository for the pods of a namespace with policies.
-func (f *facts) verdicts(image *imagev1.Image) []string {
-	var all []string
-	judged, found := annotation.Judged(image.Annotations), annotation.Found(image.Annotations)
-	for _, repository := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {
-		v, ok := judged[repository.String()]
-		switch {
-		case ok:
-		case judged[annotation.NotJudged].Verified != "":
-			v = judged[annotation.NotJudged]
-		case len(judged) > 0 && len(found[repository.String()].Signatures)+len(found[repository.String()].LeftOut) > 0:
-			v.Verified = verdicts.VerifiedUnknown
-		case len(judged) > 0:
-			v.Verified = verdicts.NoPolicy
-		default:
-			v.Verified, _ = f.summarize(image)
-		}
-		all = append(all, v.Verified+"@"+repository.String())
-	}
-	for _, key := range slices.Sorted(maps.Keys(judged)) {
-		if ref, err := reference.Parse(key); err == nil && ref.Tag != "" {
-			all = append(all, judged[key].Verified+"@"+key)
-		}
+// verdicts are the verdicts in the repositories that the image is in, each as <verdict>@<repository>. A tag that is a
+// policy's scope has a verdict of its own, and so has a repository for the pods of a namespace with policies.
+func (f *facts) verdicts(image *imagev1.Image) (all []string) {
+	for _, v := range f.held(image) {
+		all = append(all, v.Verified+"@"+v.Place)
 	}
 	for key, v := range annotation.JudgedInNamespaces(image.Annotations) {
 		all = append(all, v.Verified+"@"+key)
@@ -274,7 +279,7 @@ func (f *facts) predicate(label labels.Selector, field fields.Selector) storage.
 }
 
 // verdictsVersion is the version of the words in which verdicts are selected. Raising it has their indexes built again.
-const verdictsVersion = "2"
+const verdictsVersion = "3"
 
 // indexers compute the index entries of an image for these fields. A field that most images lack, such as a warning,
 // has no entry for an image without it: each entry costs a write, and an index of most images would save nothing.

@@ -3,7 +3,6 @@
 package image
 
 import (
-	"cmp"
 	"context"
 	"strings"
 
@@ -14,12 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
-	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
@@ -35,6 +32,7 @@ type REST struct {
 	Tags           *genericregistry.Store
 	Facts          *facts
 	Streams        Streams // set once both exist
+	Answers        Answers // set once both exist; nil knows references as they are recorded on images, and the verdicts that these hold
 	verdictChanged func(image *imagev1.Image, before, verified string, signers []string)
 	vouches        func(index *imagev1.Image)
 	answerCreation func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
@@ -74,17 +72,23 @@ func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (
 	if selectsByUse(options) {
 		r.Facts.warnOfDoubts(ctx)
 	}
-	options, err = r.followTag(ctx, options)
+	asked, options, err := r.about(ctx, options)
 	if err != nil {
 		return nil, err
 	}
-	if selectsByDigest(options) {
-		return listByDigest(ctx, store, options)
+	var list runtime.Object
+	switch {
+	case selectsByDigest(options):
+		list, err = listByDigest(ctx, store, options)
+	case selectsUsed(options):
+		list, err = r.listUsed(ctx, options)
+	default:
+		list, err = store.List(ctx, options)
 	}
-	if selectsUsed(options) {
-		return r.listUsed(ctx, options)
+	if err != nil {
+		return nil, err
 	}
-	return store.List(ctx, options)
+	return list, asked.leave(ctx, r, list.(*imagev1.ImageList))
 }
 
 // DeleteCollection is part of rest.CollectionDeleter.
@@ -102,9 +106,12 @@ func (r *REST) DeleteCollection(ctx context.Context, validate rest.ValidateObjec
 	if selectsByUse(listOptions) {
 		r.Facts.warnOfDoubts(ctx)
 	}
-	listOptions, err = r.followTag(ctx, listOptions)
+	asked, listOptions, err := r.about(ctx, listOptions)
 	if err != nil {
 		return nil, err
+	}
+	if len(asked.verdicts) > 0 {
+		return nil, errJudgedWhenAsked(asked.ref)
 	}
 	return r.deleteCollection(ctx, store, validate, options, listOptions)
 }
@@ -121,6 +128,13 @@ func (r *REST) Watch(ctx context.Context, options *internalversion.ListOptions) 
 	store, options, err := r.asked(options)
 	if err != nil {
 		return nil, err
+	}
+	named, options, err := inRepository(options)
+	if err != nil {
+		return nil, err
+	}
+	if len(named.verdicts) > 0 {
+		return nil, errJudgedWhenAsked(named.ref)
 	}
 	return store.Watch(ctx, options)
 }
@@ -196,45 +210,6 @@ func (r *REST) Update(ctx context.Context, name string, info rest.UpdatedObjectI
 			"a strategic merge patch cannot merge signatures, which have no key to merge by: use a merge patch (kubectl patch --type=merge) or server-side apply")})
 	}
 	return obj, created, err
-}
-
-// followTag has a selector by a reference with a tag select the image that the tag leads to, if that is known. An image
-// shows a bounded number of its references, but it is recorded of every tag where it leads. A selector by recorded
-// references is left to their index.
-func (r *REST) followTag(ctx context.Context, options *internalversion.ListOptions) (*internalversion.ListOptions, error) {
-	if options == nil || options.FieldSelector == nil {
-		return options, nil
-	}
-	var failed error
-	selector, err := options.FieldSelector.Transform(func(name, value string) (string, string, error) {
-		if name == recordedField {
-			return knownField, value, nil
-		}
-		ref, err := reference.Parse(value)
-		if name != knownField || err != nil || ref.Tag == "" || ref.Digest != "" {
-			return name, value, nil
-		}
-		obj, err := r.Tags.Get(genericapirequest.WithNamespace(ctx, tags.Namespace), tags.Name(ref), &metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-			return name, value, nil // nobody has looked yet, so the references recorded on images are all there is
-		case err != nil:
-			failed = err
-			return name, value, nil
-		}
-		if image, known := tags.Now(obj.(*imagev1.ImageTag)); known && image != "" {
-			return nameField, image, nil
-		} else if known {
-			return nameField, "none", nil
-		}
-		return name, value, nil
-	})
-	if err = cmp.Or(err, failed); err != nil {
-		return nil, err
-	}
-	followed := *options
-	followed.FieldSelector = selector
-	return &followed, nil
 }
 
 // noMergeKey is in the error of a strategic merge patch whose items lack the key that the Go type's tag declares.

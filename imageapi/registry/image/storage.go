@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/strategy"
 )
 
@@ -30,6 +31,9 @@ type Options struct {
 	// Attested reads the same for attestations: True, False, Unknown or ByIndex, and "" if an image has none and none
 	// is demanded. It is an index function, too. If it is nil there are no verdicts.
 	Attested func(image *imagev1.Image) string
+	// Held reads the verdicts stored in an image, in each place where it is. It is an index function, too. If it is nil, an image has
+	// in each repository what Summarize says.
+	Held func(image *imagev1.Image) []annotation.HeldVerdict
 	// VerdictChanged is called after each write that changes what Summarize says of an image, whoever wrote: a new
 	// image that is signed, a signature that was added, policies that changed. It must not wait. It may be nil.
 	VerdictChanged func(image *imagev1.Image, before, verified string, signers []string)
@@ -50,6 +54,7 @@ type Options struct {
 func NewREST(g generic.RESTOptionsGetter, opts Options) (*REST, error) {
 	f := newFacts(opts)
 	s := &imageStrategy{ClusterWide: strategy.NewClusterWide(opts.Scheme), verifier: opts.Verifier}
+	served := &REST{Facts: f, verdictChanged: opts.VerdictChanged, vouches: opts.Vouches, answerCreation: opts.AnswerCreation}
 	images := &genericregistry.Store{
 		NewFunc:                   func() runtime.Object { return &imagev1.Image{} },
 		NewListFunc:               func() runtime.Object { return &imagev1.ImageList{} },
@@ -59,7 +64,7 @@ func NewREST(g generic.RESTOptionsGetter, opts Options) (*REST, error) {
 		CreateStrategy:            s,
 		UpdateStrategy:            s,
 		DeleteStrategy:            s,
-		TableConvertor:            tableConvertor{f},
+		TableConvertor:            tableConvertor{served},
 	}
 	artifactStrategy := *s
 	artifactStrategy.artifacts, artifactStrategy.verifier = true, nil
@@ -134,7 +139,7 @@ func NewREST(g generic.RESTOptionsGetter, opts Options) (*REST, error) {
 			opts.Vouches(index)
 		}
 	}
-	served := &REST{Store: images, artifacts: artifacts, Facts: f, verdictChanged: opts.VerdictChanged, vouches: opts.Vouches, answerCreation: opts.AnswerCreation}
+	served.Store, served.artifacts = images, artifacts
 	if served.answerCreation == nil {
 		served.answerCreation = func(ctx context.Context) (context.Context, func(runtime.Object) runtime.Object) {
 			return ctx, func(obj runtime.Object) runtime.Object { return obj }

@@ -11,12 +11,17 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	metatable "k8s.io/apimachinery/pkg/api/meta/table"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/table"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
 // maxPlatforms is how many platforms of an index a cell names, and maxPlatform how long each may be, in bytes.
@@ -25,8 +30,11 @@ const (
 	maxPlatform  = 128
 )
 
-// maxSigners is how many signers a cell names.
-const maxSigners = 2
+// maxSigners is how many signers a cell names, and maxVerdicts how many verdicts.
+const (
+	maxSigners  = 2
+	maxVerdicts = 8
+)
 
 // column is one column of the table.
 type column struct {
@@ -38,6 +46,9 @@ type column struct {
 type row struct {
 	*imagev1.Image
 	metadata *docker10.DockerImage
+	// asked is the reference that the row is about; the zero Reference if it is about the image wherever it is.
+	asked    reference.Reference
+	held     []annotation.HeldVerdict // all that the image holds, or that for the reference alone
 	verified string
 	signers  []string
 	attested string
@@ -55,7 +66,7 @@ var columns = []column{
 	},
 	{
 		metav1.TableColumnDefinition{Name: "Image Reference", Type: "string", Priority: 1, Description: "The reference the image can be pulled by."},
-		func(r row) any { return r.DockerImageReference },
+		func(r row) any { return r.reference() },
 	},
 	{
 		metav1.TableColumnDefinition{Name: "Size", Type: "string", Priority: 1, Description: "Bytes in the registry, each layer counted once."},
@@ -115,20 +126,24 @@ var columns = []column{
 		func(r row) any { return r.outdated },
 	},
 	{
+		metav1.TableColumnDefinition{Name: "Verdicts", Type: "string", Priority: 1, Description: "The verdict in each repository that the image is in, and for each tag that is the scope of a policy."},
+		func(r row) any { return orNone(r.verdicts()) },
+	},
+	{
 		metav1.TableColumnDefinition{Name: "Image", Type: "string", Description: "The beginning of the digest: tidewaiter describe takes it."},
 		func(r row) any { return shortName(r.Name) },
 	},
 	{
 		metav1.TableColumnDefinition{Name: "Repository", Type: "string", Description: "The repository that the image is in, shortened from the left; of several how many more."},
-		func(r row) any { return repositories(r.Image) },
+		func(r row) any { return r.repositories() },
 	},
 	{
 		metav1.TableColumnDefinition{Name: "Tags", Type: "string", Description: "The tags that lead to the image now, as many as fit."},
-		func(r row) any { return tagsOf(r.Image) },
+		func(r row) any { return r.tags() },
 	},
 	{
-		metav1.TableColumnDefinition{Name: "Verdict", Type: "string", Description: "Whether a signature is trusted: True, ByIndex, False, Unsigned (a policy demands a signature), NoPolicy (nobody asks), or Unknown and why."},
-		func(r row) any { return verdictOf(r.Image, r.verified) },
+		metav1.TableColumnDefinition{Name: "Verdict", Type: "string", Description: "Whether a signature is trusted: True, ByIndex, False, Unsigned (a policy demands a signature), NoPolicy (nobody asks), or Unknown and why. Where repositories differ, the worst, and in how many of them: True (2 of 3)."},
+		func(r row) any { return r.verdict() },
 	},
 	{
 		metav1.TableColumnDefinition{Name: "Pods", Type: "string", Description: "Number of pods that use the image now; with a plus while there may be more, Unknown if there may be some."},
@@ -149,25 +164,62 @@ var imageColumns = func() []metav1.TableColumnDefinition {
 }()
 
 // tableConvertor implements rest.TableConvertor for Image and ImageList.
-type tableConvertor struct{ facts *facts }
+type tableConvertor struct{ images *REST }
 
-// ConvertToTable prints an Image or an ImageList.
+// ConvertToTable prints an Image or an ImageList. Rows that were selected by a reference are about that reference.
 func (c tableConvertor) ConvertToTable(ctx context.Context, object, options runtime.Object) (*metav1.Table, error) {
-	c.facts.warnOfDoubts(ctx)
-	return table.Of[*imagev1.Image]{Columns: imageColumns, Rows: c.rows}.ConvertToTable(ctx, object, options)
+	c.images.Facts.warnOfDoubts(ctx)
+	about, err := c.about(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows := func(image *imagev1.Image) [][]any { return c.rows(ctx, image, about) }
+	return table.Of[*imagev1.Image]{Columns: imageColumns, Rows: rows}.ConvertToTable(ctx, object, options)
 }
 
-func (c tableConvertor) rows(image *imagev1.Image) [][]any {
-	r := row{Image: image}
+// about is the reference that a request selects images by.
+func (c tableConvertor) about(ctx context.Context) (ref reference.Reference, err error) {
+	info, ok := genericapirequest.RequestInfoFrom(ctx)
+	if !ok || info.FieldSelector == "" {
+		return ref, nil
+	}
+	selector, err := fields.ParseSelector(info.FieldSelector)
+	if err != nil {
+		return ref, err
+	}
+	if ref = namedIn(selector); ref.Host != "" && (ref.Tag != "" || ref.Digest != "") {
+		ref = ref.Pulled()
+		if c.images.Answers != nil {
+			ref, _, _, err = c.images.Answers.Leads(ctx, ref) // a mirror's name stands for another
+		}
+	}
+	return ref, err
+}
+
+func (c tableConvertor) rows(ctx context.Context, image *imagev1.Image, about reference.Reference) [][]any {
+	f, r := c.images.Facts, row{Image: image}
 	var err error
 	if r.metadata, err = manifest.Metadata(image); err != nil {
 		r.metadata = &docker10.DockerImage{}
 	}
-	r.verified, r.signers = c.facts.summarize(image)
-	r.attested = c.facts.attested(image)
-	r.pods, r.outdated = c.facts.podsCell(image), c.facts.outdatedCell(image)
-	if isArtifact(image) {
-		r.verified = table.None // no verdicts on signatures of an artifact are kept
+	r.pods, r.outdated = f.podsCell(image), f.outdatedCell(image)
+	r.held = f.held(image)
+	switch v, isThere := heldIn(r.held, about); {
+	case isArtifact(image): // no verdicts on signatures of an artifact are kept
+		r.held, r.verified = nil, table.None
+	case !isThere:
+		r.verified, r.signers = f.summarize(image)
+		r.attested = f.attested(image)
+	default:
+		r.asked = about
+		if about.Tag != "" || about.Digest != "" {
+			if v, err = c.images.judge(ctx, image, about); err != nil {
+				v = annotation.Verdict{Verified: verdicts.VerifiedUnknown}
+				warning.AddWarning(ctx, "", printable.Line(fmt.Sprintf("the verdict for %s is not known: %v", about, err), MaxWhy))
+			}
+		}
+		r.held = []annotation.HeldVerdict{{Place: about.String(), Verdict: v}}
+		r.verified, r.signers, r.attested = v.Verified, v.Signers, v.Attested
 	}
 	cells := make([]any, len(columns))
 	for i, column := range columns {

@@ -2,11 +2,8 @@ package image
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
-
-	imagev1 "github.com/openshift/api/image/v1"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
@@ -21,7 +18,6 @@ const (
 	maxShortName      = 15
 	maxRepositoryCell = 36
 	maxTagsCell       = 22
-	maxVerdictCell    = 18
 )
 
 // shortName is the part of an image's name that people compare: the first 12 digits of a digest.
@@ -44,12 +40,26 @@ func cutLeft(s string, limit int) string {
 	return more + s[len(s)-limit+len(more):]
 }
 
-// repositories names the first repository that an image is in, and counts the others.
-func repositories(image *imagev1.Image) string {
-	all := annotation.In(image.Annotations, image.DockerImageReference, image.Name)
+// reference is the reference that the row is about, as it is pulled.
+func (r *row) reference() string {
+	switch {
+	case r.asked.Host == "":
+		return r.DockerImageReference
+	case r.asked.Tag == "" && r.asked.Digest == "" && reference.IsDigest(r.Name):
+		return r.asked.WithDigest(r.Name).String()
+	}
+	return r.asked.String()
+}
+
+// repositories names the repository that the row is about, else the first that the image is in, and counts the others.
+func (r *row) repositories() string {
+	if r.asked.Host != "" {
+		return cutLeft(r.asked.Name(), maxRepositoryCell)
+	}
+	all := annotation.In(r.Annotations, r.DockerImageReference, r.Name)
 	switch len(all) {
 	case 0:
-		return orNone(printable.Line(image.DockerImageReference, maxRepositoryCell))
+		return orNone(printable.Line(r.DockerImageReference, maxRepositoryCell))
 	case 1:
 		return cutLeft(all[0].Name(), maxRepositoryCell)
 	}
@@ -57,11 +67,36 @@ func repositories(image *imagev1.Image) string {
 	return cutLeft(all[0].Name(), maxRepositoryCell-len(more)) + more
 }
 
-// tagsOf names as many tags that lead to an image as fit, in any repository, and counts the others.
-func tagsOf(image *imagev1.Image) string {
+// verdict is the worst verdict of all that the row has.
+func (r *row) verdict() string {
+	if len(r.held) == 0 {
+		return verdicts.One{Verified: r.verified}.Word()
+	}
+	all := make([]verdicts.One, len(r.held))
+	for i, v := range r.held {
+		all[i] = verdicts.One{Verified: v.Verified, Reason: v.Reason, Covered: v.Covered}
+	}
+	return verdicts.Cell(all)
+}
+
+// verdicts names each verdict, up to maxVerdicts.
+func (r *row) verdicts() string {
+	all := make([]string, len(r.held))
+	for i, v := range r.held {
+		all[i] = v.Verified + "@" + v.Place
+	}
+	return some(all, maxVerdicts)
+}
+
+// tags is the tag that the row is about, else as many tags as fit that lead to the image in the repository that the row is
+// about, or in any, and a count of the others.
+func (r *row) tags() string {
+	if r.asked.Tag != "" {
+		return printable.Line(r.asked.Tag, maxTagsCell)
+	}
 	var all []string
-	for _, ref := range annotation.Known(image.Annotations) {
-		if ref.Tag != "" && ref.Digest == "" && !slices.Contains(all, ref.Tag) {
+	for _, ref := range annotation.Known(r.Annotations) {
+		if ref.Tag != "" && ref.Digest == "" && !slices.Contains(all, ref.Tag) && (r.asked.Host == "" || ref.Bare() == r.asked.Bare()) {
 			all = append(all, ref.Tag)
 		}
 	}
@@ -69,7 +104,7 @@ func tagsOf(image *imagev1.Image) string {
 		return table.None
 	}
 	plus := ""
-	if image.Annotations[annotation.MoreReferences] != "" {
+	if r.Annotations[annotation.MoreReferences] != "" {
 		plus = "+" // the image does not show them all
 	}
 	for n := len(all); n > 0; n-- {
@@ -82,55 +117,6 @@ func tagsOf(image *imagev1.Image) string {
 		more = fmt.Sprintf(",+%d%s", len(all)-1, plus)
 	}
 	return printable.Line(all[0], maxTagsCell-len(more)) + more
-}
-
-// verdictOf is the cell of verified. If it is Unknown, the cell says why.
-func verdictOf(image *imagev1.Image, verified string) string {
-	if verified != verdicts.VerifiedUnknown {
-		return verified
-	}
-	why := unknownBecause(image)
-	if short, ok := shortReasons[why]; ok {
-		why = short
-	}
-	return printable.Line(verified+":"+why, maxVerdictCell)
-}
-
-// shortReasons are reasons (package signatures) in words that fit a cell.
-var shortReasons = map[string]string{
-	"NoMatchingPolicy":   "NoPolicy",
-	"SignaturesLeftOut":  "LeftOut",
-	"SearchIncomplete":   "Unread",
-	"SignaturesUnusable": "Unusable",
-	"IndexUnreadable":    "Index",
-	"UnsupportedFormat":  "Format",
-}
-
-// unknownBecause is why nothing is known of an image's signatures: the reason of the first repository where that is so,
-// else of the first signature that could not be judged.
-func unknownBecause(image *imagev1.Image) string {
-	judged := annotation.Judged(image.Annotations)
-	for _, ref := range slices.Sorted(maps.Keys(judged)) {
-		if v := judged[ref]; v.Verified == verdicts.VerifiedUnknown && v.Reason != "" {
-			return v.Reason
-		}
-	}
-	for i := range image.Signatures {
-		for _, c := range image.Signatures[i].Conditions {
-			if c.Type == verdicts.Trusted && c.Status == "Unknown" && c.Reason != "" {
-				return c.Reason
-			}
-		}
-	}
-	for _, r := range annotation.Found(image.Annotations) {
-		if r.Unread != "" {
-			return "SearchIncomplete"
-		}
-		if r.Unusable != "" {
-			return "SignaturesUnusable"
-		}
-	}
-	return "NotJudged"
 }
 
 // podsOr is the cell of pods. It has a word for an unknown number, which cannot be taken for none.

@@ -100,10 +100,9 @@ func (r *REST) listUsed(ctx context.Context, options *internalversion.ListOption
 
 // namesInUse returns the names of the images that pods use or workloads need, sorted. Not all need exist.
 func (r *REST) namesInUse(ctx context.Context) ([]string, error) {
-	names, references := r.Facts.usage.InUse()
-	names = append(names, r.Facts.indexes.images()...)
+	names, references := r.Facts.inUse()
 	for _, reference := range references {
-		options, err := r.followTag(ctx, &internalversion.ListOptions{FieldSelector: fields.OneTermEqualSelector(knownField, reference)})
+		_, options, err := r.about(ctx, &internalversion.ListOptions{FieldSelector: fields.OneTermEqualSelector(knownField, reference)})
 		if err != nil {
 			return nil, err
 		}

@@ -1,0 +1,170 @@
+package image
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
+)
+
+// Answers is what lists and tables of images ask about references. Package answers has it.
+type Answers interface {
+	// Leads returns what a reference with a tag or a digest stands for, itself or what it is a mirror's name of, and the digest that it
+	// leads to now: "" if its registry no longer has the tag, or the repository is not known to have the digest. known is false if
+	// nobody has seen where a tag leads.
+	Leads(ctx context.Context, ref reference.Reference) (of reference.Reference, digest string, known bool, err error)
+	// Judge returns the verdict on an image for whoever asks for it by a reference with a tag or a digest, from no namespace.
+	Judge(ctx context.Context, image *imagev1.Image, asked reference.Reference) (annotation.Verdict, error)
+}
+
+// Ask has the storage of images that imageapi.Storage has returned ask a about references. It is for before the storage is used.
+func Ask(images map[string]rest.Storage, a Answers) { images["images"].(*REST).Answers = a }
+
+// asked is the reference that a selector names, and what it demands of the verdict for that very reference.
+type asked struct {
+	ref reference.Reference // the zero Reference if none is named, or several are
+	// verdicts is what is demanded, if the reference has a tag or a digest: such verdicts are given when they are asked for, and
+	// no index has them.
+	verdicts []fields.Requirement
+}
+
+// namedIn is the reference that a selector names with =, if it names one.
+func namedIn(selector fields.Selector) (named reference.Reference) {
+	for _, r := range selector.Requirements() {
+		if r.Field != knownField && r.Field != recordedField || r.Operator == selection.NotEquals {
+			continue
+		}
+		ref, err := reference.Parse(r.Value)
+		if err != nil || named.Host != "" && named != ref {
+			return reference.Reference{}
+		}
+		named = ref
+	}
+	return named
+}
+
+// ofVerdicts are the fields about verdicts.
+var ofVerdicts = []string{verifiedField, attestedField, signerField}
+
+// inRepository has the fields about verdicts mean the reference that the selector names beside them, and no other place of the
+// image. What is demanded of the verdict for a tag or a digest is taken out of the selector.
+func inRepository(options *internalversion.ListOptions) (asked, *internalversion.ListOptions, error) {
+	if options == nil || options.FieldSelector == nil {
+		return asked{}, options, nil
+	}
+	a := asked{ref: namedIn(options.FieldSelector)}
+	if a.ref.Host == "" {
+		return a, options, nil
+	}
+	for _, r := range options.FieldSelector.Requirements() {
+		if slices.Contains(ofVerdicts, r.Field) && (a.ref.Tag != "" || a.ref.Digest != "") {
+			a.verdicts = append(a.verdicts, r)
+		}
+	}
+	selector, err := options.FieldSelector.Transform(func(field, value string) (string, string, error) {
+		switch {
+		case !slices.Contains(ofVerdicts, field):
+			return field, value, nil
+		case len(a.verdicts) > 0:
+			return "", "", nil
+		case field == verifiedField:
+			return verdictsField, value + "@" + a.ref.Name(), nil // there is an index
+		}
+		return selectors.InRepository(field, a.ref.Name()), value, nil
+	})
+	if err != nil {
+		return a, nil, err
+	}
+	changed := *options
+	changed.FieldSelector = selector
+	return a, &changed, nil
+}
+
+// about is inRepository, and has a selector by a reference with a tag select the image that the tag leads to, if that is known, and one with a
+// digest the image, if it is in the repository. An image shows a bounded number of its references, but it is recorded of every tag
+// where it leads. A selector by recorded references is left to their index.
+func (r *REST) about(ctx context.Context, options *internalversion.ListOptions) (asked, *internalversion.ListOptions, error) {
+	a, options, err := inRepository(options)
+	if err != nil || options == nil || options.FieldSelector == nil {
+		return a, options, err
+	}
+	selector, err := options.FieldSelector.Transform(func(name, value string) (string, string, error) {
+		if name == recordedField {
+			return knownField, value, nil
+		}
+		ref, err := reference.Parse(value)
+		if name != knownField || err != nil || ref.Tag == "" && ref.Digest == "" || r.Answers == nil {
+			return name, value, nil
+		}
+		of, digest, known, err := r.Answers.Leads(ctx, ref)
+		if a.ref == ref {
+			a.ref = of
+		}
+		switch {
+		case err != nil || !known:
+			return name, value, err // if nobody has looked yet, the references recorded on images are all there is
+		case digest == "":
+			return nameField, "none", nil
+		}
+		return nameField, digest, nil
+	})
+	if err != nil {
+		return a, nil, err
+	}
+	followed := *options
+	followed.FieldSelector = selector
+	return a, &followed, nil
+}
+
+// leave leaves in a list the images whose verdict for the reference is what the selector demands.
+func (a *asked) leave(ctx context.Context, r *REST, list *imagev1.ImageList) (failed error) {
+	if len(a.verdicts) == 0 {
+		return nil
+	}
+	list.Items = slices.DeleteFunc(list.Items, func(image imagev1.Image) bool {
+		v, err := r.judge(ctx, &image, a.ref)
+		if err != nil {
+			failed = apierrors.NewServiceUnavailable(fmt.Sprintf("the verdict for %s is not known: %v", a.ref, err))
+		}
+		return slices.ContainsFunc(a.verdicts, func(q fields.Requirement) bool {
+			return slices.Contains(valuesOf(v, q.Field), q.Value) == (q.Operator == selection.NotEquals)
+		})
+	})
+	list.RemainingItemCount = nil
+	return failed
+}
+
+// judge returns the verdict on an image for a reference with a tag or a digest. Without anybody who judges, it is what the image
+// holds for the repository.
+func (r *REST) judge(ctx context.Context, image *imagev1.Image, ref reference.Reference) (annotation.Verdict, error) {
+	if r.Answers != nil {
+		return r.Answers.Judge(ctx, image, ref)
+	}
+	v, _ := heldIn(r.Facts.held(image), ref)
+	return v, nil
+}
+
+// heldIn is the verdict that is held for a repository.
+func heldIn(all []annotation.HeldVerdict, ref reference.Reference) (annotation.Verdict, bool) {
+	at := slices.IndexFunc(all, func(v annotation.HeldVerdict) bool { return v.Place == ref.Name() })
+	if at < 0 {
+		return annotation.Verdict{}, false
+	}
+	return all[at].Verdict, true
+}
+
+// errJudgedWhenAsked refuses to watch, or to delete together, by the verdict for a tag or a digest.
+func errJudgedWhenAsked(ref reference.Reference) error {
+	return apierrors.NewBadRequest(fmt.Sprintf("the verdict for %s is given when it is asked for: list images by it, or select by the verdict that they hold for the repository: %s=%s, or %s=VERDICT@%s",
+		ref, knownField, ref.Name(), verdictsField, ref.Name()))
+}

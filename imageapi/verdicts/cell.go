@@ -1,0 +1,83 @@
+package verdicts
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+)
+
+// MaxCell bounds a cell of a table that has a verdict, in bytes.
+const MaxCell = 18
+
+// One is the verdict in one place that an image is in: a repository, or a tag that is the scope of a policy.
+type One struct {
+	Verified, Reason string
+	// Covered is true if a policy covers the place.
+	Covered bool
+}
+
+// worstFirst orders verdicts.
+var worstFirst = []string{VerifiedFalse, Unsigned, VerifiedUnknown, NoPolicy, ByIndex, VerifiedTrue}
+
+// Worse is the worse of two verdicts; "" is none. A second that is no verdict counts as False.
+func Worse(a, b string) string {
+	if b != "" && !slices.Contains(worstFirst, b) {
+		b = VerifiedFalse
+	}
+	if a == "" || b != "" && slices.Index(worstFirst, b) < slices.Index(worstFirst, a) {
+		return b
+	}
+	return a
+}
+
+// Worst is the worst verdict of the places that a policy covers; if none is covered, the worst of all. Of places with the same
+// verdict it is the first.
+func Worst(all []One) (worst One) {
+	for i, one := range all {
+		if i == 0 || one.Covered && !worst.Covered || one.Covered == worst.Covered && Worse(worst.Verified, one.Verified) != worst.Verified {
+			worst = one
+		}
+	}
+	return worst
+}
+
+// Cell shows the verdicts of an image that is in several places: the worst, and, where the others differ, in how many places
+// it is so, as in "True (2 of 3)". It is "" if the image is in none.
+func Cell(all []One) string {
+	if len(all) == 0 {
+		return ""
+	}
+	worst, n := Worst(all), 0
+	for _, one := range all {
+		if one.Verified == worst.Verified {
+			n++
+		}
+	}
+	if n == len(all) {
+		return worst.Word()
+	}
+	if cell := fmt.Sprintf("%s (%d of %d)", worst.Verified, n, len(all)); len(cell) <= MaxCell {
+		return cell
+	}
+	return fmt.Sprintf("%s (%d/%d)", worst.Verified, n, len(all))
+}
+
+// Word is the verdict in a cell. If it is Unknown, it says why.
+func (v One) Word() string {
+	if v.Verified != VerifiedUnknown {
+		return v.Verified
+	}
+	return printable.Line(v.Verified+":"+cmp.Or(shortReasons[v.Reason], v.Reason, "NotJudged"), MaxCell)
+}
+
+// shortReasons are reasons of package signatures in words that fit a cell.
+var shortReasons = map[string]string{
+	"NoMatchingPolicy":   "NoPolicy",
+	"SignaturesLeftOut":  "LeftOut",
+	"SearchIncomplete":   "Unread",
+	"SignaturesUnusable": "Unusable",
+	"IndexUnreadable":    "Index",
+	"UnsupportedFormat":  "Format",
+}
