@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +40,7 @@ type questions struct {
 	http       *http.Client
 	digests    map[string]string // by what an image is called here
 	doors      map[string]int    // how many questions each was asked
+	pruned     map[string]pruned // what prune would do with each image
 }
 
 // image pushes an image of its own, without a name to be found by.
@@ -174,6 +176,35 @@ func newQuestions(t *testing.T) *questions {
 	q.registry.PushManifest("multi/app:v1.0", "application/vnd.oci.image.index.v1+json", q.digests["index"], []byte(index))
 	q.bring("multi/app", q.digests["index"], q.sign(ours, "multi/app:v1.0", q.digests["index"], 0))
 	q.importTag("multi/app:v1.0")
+	// Another is signed by nobody.
+	q.image("s390x", "multi/app:s390x")
+	q.importTag("multi/app:s390x")
+	bareIndex := strings.ReplaceAll(strings.ReplaceAll(strings.ReplaceAll(index, child.Name, q.digests["s390x"]), "amd64", "s390x"), fmt.Sprint(len(child.DockerImageManifest)), fmt.Sprint(len(q.get(q.digests["s390x"]).DockerImageManifest)))
+	q.digests["bare index"] = manifest.Digest([]byte(bareIndex))
+	q.registry.PushManifest("multi/app:bare", "application/vnd.oci.image.index.v1+json", q.digests["bare index"], []byte(bareIndex))
+	q.importTag("multi/app:bare")
+	// A policy that does not look at tags does not mind that another tag leads to what is signed.
+	q.copies("whole", "both/app:again")
+	// It was promoted to where somebody asks, and signed there.
+	q.image("promoted", "free/staging:v1.0")
+	q.importTag("free/staging:v1.0")
+	q.copies("promoted", "prod/app:v4.0", q.sign(ours, "prod/app:v4.0", q.digests["promoted"], 0))
+	// Somebody has pushed since, and nobody has told.
+	q.image("known", "prod/app:stale")
+	q.bring("prod/app", q.digests["known"], q.sign(ours, "prod/app:stale", q.digests["known"], 0))
+	q.importTag("prod/app:stale")
+	q.image("untold", "prod/app:stale")
+	// The registry has this tag no longer.
+	q.image("deleted", "prod/app:gone")
+	q.importTag("prod/app:gone")
+	q.registry.Inject("prod/app/manifests/gone", 0, registrytest.Status(http.StatusNotFound, "MANIFEST_UNKNOWN"))
+	q.tryTag("prod/app:gone")
+	// It does not answer for this one.
+	q.image("away", "strict/app:away")
+	q.bring("strict/app", q.digests["away"], q.sign(theirs, "strict/app:away", q.digests["away"], 0))
+	q.importTag("strict/app:away")
+	q.registry.Inject("strict/app/manifests/away", 0, registrytest.Status(http.StatusForbidden, "DENIED"))
+	q.tryTag("strict/app:away")
 	return q
 }
 
@@ -185,6 +216,8 @@ type question struct {
 	verified        string
 	admitted        bool
 	outdated        int32
+	state           answers.State // Found if it is empty
+	unknown         string        // a part of the answer that is not known as of now
 }
 
 // asked are the names by which a question is asked.
@@ -213,13 +246,15 @@ func (q *questions) asked(one question) []string {
 func TestOneQuestionHasOneAnswer(t *testing.T) {
 	q := newQuestions(t)
 	tag := func(repository, tag, called, verified string, admitted bool) question {
-		return question{repository, tag, called, "", verified, admitted, 0}
+		return question{repository: repository, tag: tag, called: called, verified: verified, admitted: admitted}
 	}
 	digest := func(repository, called, verified string, admitted bool) question {
-		return question{repository, "", called, "", verified, admitted, 0}
+		return question{repository: repository, called: called, verified: verified, admitted: admitted}
 	}
 	in := func(namespace string, one question) question { one.namespace = namespace; return one }
 	outdated := func(n int32, one question) question { one.outdated = n; return one }
+	gone := func(one question) question { one.state = answers.Gone; return one }
+	unsure := func(part string, one question) question { one.unknown = part; return one }
 	all := []question{
 		tag("prod/app", "v1.0", "one", "True", true),
 		tag("prod/app", "v2.0", "one", "False", false), // rolled back
@@ -254,11 +289,25 @@ func TestOneQuestionHasOneAnswer(t *testing.T) {
 		tag("multi/app", "v1.0", "index", "True", true),
 		digest("multi/app", "index", "True", true),
 		digest("multi/app", "amd64", "ByIndex", true),
+		tag("multi/app", "bare", "bare index", "Unsigned", false),
+		digest("multi/app", "bare index", "Unsigned", false),
+		digest("multi/app", "s390x", "Unsigned", false),
+		tag("both/app", "again", "whole", "True", true),
+		tag("free/staging", "v1.0", "promoted", "NoPolicy", true),
+		digest("free/staging", "promoted", "NoPolicy", true),
+		tag("prod/app", "v4.0", "promoted", "True", true),
+		digest("prod/app", "promoted", "True", true),
+		tag("prod/app", "stale", "known", "True", true),
+		digest("prod/app", "known", "True", true),
+		unsure("checked", tag("strict/app", "away", "away", "True", true)),
+		digest("strict/app", "away", "True", true),
+		gone(tag("prod/app", "gone", "deleted", "", false)),
+		digest("prod/app", "deleted", "Unsigned", false),
 	}
 	// A pod for each name that pods can have.
 	pods := map[string]string{}
 	for i, one := range all {
-		if one.namespace != "team" && one.namespace != "" {
+		if one.namespace != "team" && one.namespace != "" || one.called == "deleted" {
 			continue
 		}
 		name := fmt.Sprintf("pod-%d", i)
@@ -276,6 +325,7 @@ func TestOneQuestionHasOneAnswer(t *testing.T) {
 		var list clusters.ClusterPodList
 		return err == nil && json.Unmarshal(raw, &list) == nil && len(list.Items) == len(pods)+1
 	})
+	q.pruned = q.prune()
 	n := 0
 	for i, one := range all {
 		for _, text := range q.asked(one) {
@@ -287,9 +337,11 @@ func TestOneQuestionHasOneAnswer(t *testing.T) {
 		}
 	}
 	t.Logf("%d questions, by door: %v", n, q.doors)
-	if n < 150 {
+	if n < 200 {
 		t.Errorf("only %d questions", n)
 	}
+	t.Run("platform", func(t *testing.T) { platformIsChosen(t, q) })
+	t.Run("each", func(t *testing.T) { eachIsShown(t, q) })
 	t.Run("pods", func(t *testing.T) { podsAreFound(t, q) })
 }
 
@@ -305,7 +357,13 @@ func (q *questions) ask(one question, text string) {
 
 	door("review")
 	answer := q.review.ask(answers.Question{Reference: text, Namespace: one.namespace})[0]
+	if one.state != "" {
+		q.askLost(one, text, &answer)
+		return
+	}
 	switch {
+	case one.unknown != "" && !slices.ContainsFunc(answer.Unknowns, func(u answers.UnknownPart) bool { return u.Part == one.unknown }):
+		wrong("the review", fmt.Sprintf("%+v", answer.Unknowns))
 	case answer.State != answers.Found || answer.Verdict == nil || answer.Meaning.Digest != digest:
 		wrong("the review", fmt.Sprintf("%+v", answer))
 		return
@@ -323,8 +381,9 @@ func (q *questions) ask(one question, text string) {
 		}
 	}
 	if one.namespace != "" {
-		return // the verbs ask for nobody's namespace
+		return // the verbs, the table and selectors ask for nobody's namespace
 	}
+	q.askLists(one, text, &answer)
 
 	door("get")
 	code, stdout, stderr := tidewaiter(q.t, "get", text, "--kubeconfig", q.kubeconfig)
@@ -360,7 +419,7 @@ func (q *questions) ask(one question, text string) {
 	}
 	door("pods")
 	code, stdout, stderr = tidewaiter(q.t, "pods", text, "--kubeconfig", q.kubeconfig)
-	if code != 0 || !strings.Contains(stdout, digest[:19]) {
+	if runs := answer.Running.Pods > 0; (code == 0) != runs || runs != strings.Contains(stdout, digest[:19]) || !runs && !strings.Contains(stderr, "no pod of the followed clusters runs") {
 		wrong("pods", stdout+stderr)
 	}
 }
@@ -438,6 +497,9 @@ func podsAreFound(t *testing.T, q *questions) {
 		_, _, stderr := tidewaiter(t, "pods", host+"/prod/app:moved", "--kubeconfig", q.kubeconfig)
 		return strings.Contains(stderr, "Warning: ") && strings.Contains(stderr, "prod")
 	})
+	if _, warnings := q.tableWarned("images", "references="+host+"/prod/app:moved"); len(warnings) == 0 || !strings.Contains(warnings[0], "prod") {
+		t.Errorf("the table does not say that the cluster is away: %q", warnings)
+	}
 	answer := q.review.ask(answers.Question{Reference: host + "/prod/app:moved"})[0]
 	if len(answer.Unknowns) == 0 || answer.Unknowns[0].Part != "running" {
 		t.Errorf("a review does not say that the cluster is away: %+v", answer.Unknowns)

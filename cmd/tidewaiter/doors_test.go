@@ -1,0 +1,333 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	restclient "k8s.io/client-go/rest"
+
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
+	"github.com/tidewaiter/tidewaiter/coreapi/clusters/clustertest"
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+)
+
+// tryTag imports a tag that the registry does not give.
+func (q *questions) tryTag(tag string) {
+	q.t.Helper()
+	im, err := importer.New(importer.Options{Keychain: authn.NewMultiKeychain(), Signatures: q.found})
+	if err != nil {
+		q.t.Fatal(err)
+	}
+	defer im.Close()
+	ref, err := reference.Parse(q.registry.Host + "/" + tag)
+	if err != nil {
+		q.t.Fatal(err)
+	}
+	if result, err := im.Import(q.t.Context(), ref, q.images); err == nil {
+		q.t.Fatalf("%s was imported: %+v", tag, result)
+	}
+}
+
+// shown is a row of a table: its cells by column. Of two columns of a name it has the one that is shown without -o wide.
+type shown map[string]string
+
+// table asks for a table as kubectl does.
+func (q *questions) table(resource, selector string) []shown {
+	q.t.Helper()
+	rows, _ := q.tableWarned(resource, selector)
+	return rows
+}
+
+// tableWarned is table, with the warnings above it.
+func (q *questions) tableWarned(resource, selector string) (rows []shown, warnings []string) {
+	q.t.Helper()
+	path := q.Config.Host + "/apis/image.openshift.io/v1/" + resource + "?fieldSelector=" + url.QueryEscape(selector)
+	req, err := http.NewRequestWithContext(q.t.Context(), http.MethodGet, path, nil)
+	if err != nil {
+		q.t.Fatal(err)
+	}
+	req.Header.Set("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+	resp, err := q.http.Do(req)
+	if err != nil {
+		q.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var table metav1.Table
+	if err := json.NewDecoder(resp.Body).Decode(&table); err != nil || resp.StatusCode != http.StatusOK {
+		q.t.Fatalf("%s: %s, %v", path, resp.Status, err)
+	}
+	for _, r := range table.Rows {
+		row := shown{}
+		for i, c := range table.ColumnDefinitions {
+			if _, ok := row[c.Name]; !ok || c.Priority == 0 {
+				row[c.Name] = fmt.Sprint(r.Cells[i])
+			}
+		}
+		rows = append(rows, row)
+	}
+	return rows, resp.Header.Values("Warning")
+}
+
+// selected are the images that a selector lists.
+func (q *questions) selected(selector string) (names []string) {
+	q.t.Helper()
+	list, err := q.images.List(q.t.Context(), metav1.ListOptions{FieldSelector: selector})
+	if err != nil {
+		q.t.Fatalf("%s: %v", selector, err)
+	}
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	return names
+}
+
+// prune asks what prune would do with each image.
+func (q *questions) prune() map[string]pruned {
+	q.t.Helper()
+	_, stdout, stderr := tidewaiter(q.t, "prune", "--keep-younger-than", "0s", "--keep-tag-revisions", "0", "--kept", "-o", "json", "--kubeconfig", q.kubeconfig)
+	var report struct{ Images []pruned }
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil {
+		q.t.Fatalf("%v: %s%s", err, stdout, stderr)
+	}
+	decided := map[string]pruned{}
+	for _, d := range report.Images {
+		decided[d.Image] = d
+	}
+	return decided
+}
+
+// allVerdicts are the words of verdicts.
+var allVerdicts = []string{verdicts.VerifiedTrue, verdicts.ByIndex, verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.Unsigned, verdicts.NoPolicy}
+
+// askLists asks the table of images and its selectors, the table of tags, and prune. Selectors take references that name a registry,
+// and whole digests.
+func (q *questions) askLists(one question, text string, answer *answers.Answer) {
+	q.t.Helper()
+	digest := q.digests[one.called]
+	wrong := func(door string, got any) {
+		q.t.Helper()
+		q.t.Errorf("%s of %q says %v, want %s %s", door, text, got, one.called, one.verified)
+	}
+	if text = strings.TrimSpace(text); isPullable(text) {
+		q.doors["table"]++
+		cell := one.verified
+		if cell == verdicts.VerifiedUnknown {
+			cell += ":NoPolicy"
+		}
+		named := "references=" + text
+		rows := q.table("images", named)
+		host, path := q.registry.Host, "/"+one.repository
+		if len(rows) != 1 || rows[0]["Name"] != digest || rows[0]["Verdict"] != cell || rows[0]["Verified"] != one.verified || rows[0]["Repository"] != host+path ||
+			one.tag != "" && rows[0]["Tags"] != one.tag || rows[0]["Pods"] != answers.PodsCell(answer) || rows[0]["Verdicts"] != one.verified+"@"+answer.Verdict.Reference {
+			wrong("the table", rows)
+		}
+		q.doors["selector"]++
+		for _, verdict := range allVerdicts {
+			if got := q.selected(named + ",signatures.verified=" + verdict); (verdict == one.verified) != (len(got) == 1 && got[0] == digest) || len(got) > 1 {
+				wrong("the selector signatures.verified="+verdict, got)
+			}
+			if got := q.selected(named + ",signatures.verified!=" + verdict); (verdict != one.verified) != (len(got) == 1 && got[0] == digest) || len(got) > 1 {
+				wrong("the selector signatures.verified!="+verdict, got)
+			}
+		}
+	}
+	if one.tag == "" {
+		q.doors["selector of a repository"]++
+		for _, verdict := range allVerdicts {
+			got := q.selected("references=" + q.registry.Host + "/" + one.repository + ",metadata.name=" + digest + ",signatures.verified=" + verdict)
+			if (verdict == one.verified) != (len(got) == 1) {
+				wrong("the selector of the repository and signatures.verified="+verdict, got)
+			}
+		}
+	} else {
+		q.doors["imagetags"]++ // says where the tag leads, and nothing of verdicts
+		rows := q.table("namespaces/default/imagetags", "reference="+answer.Meaning.Reference)
+		if len(rows) != 1 || rows[0]["Image"] != reference.ShortDigest(digest) || (rows[0]["Checked"] == "ok") != (one.unknown != "checked") {
+			wrong("the table of imagetags", rows)
+		}
+	}
+	q.doors["prune"]++
+	d := q.pruned[digest]
+	needed := answer.Running.Pods > 0 || len(answer.NeededBy) > 0 || len(answer.Meaning.Tags) > 0 || len(answer.Meaning.Indexes) > 0
+	if needed != (d.Decision == decisionKeep) || d.Reason == annotation.UnknownReason {
+		wrong("prune", d)
+	}
+}
+
+// askLost asks about a tag that its registry no longer has.
+func (q *questions) askLost(one question, text string, answer *answers.Answer) {
+	q.t.Helper()
+	wrong := func(door string, got any) {
+		q.t.Helper()
+		q.t.Errorf("%s of %q says %v, want that it is gone", door, text, got)
+	}
+	q.doors["review"]++
+	if answer.State != one.state || answer.Verdict != nil || answer.Meaning.Digest != "" || answer.Checked.Registry != answers.Lost || len(answer.Previous) == 0 || answer.Previous[0].Digest != q.digests[one.called] {
+		wrong("the review", fmt.Sprintf("%+v", answer))
+	}
+	for verb, code := range map[string]int{"get": 1, "describe": 1, "history": 0, "verify": 2} {
+		q.doors[verb]++
+		if got, stdout, stderr := tidewaiter(q.t, verb, text, "--kubeconfig", q.kubeconfig); got != code || !strings.Contains(stdout+stderr, "gone") && !strings.Contains(stdout, "deleted") {
+			wrong(verb, fmt.Sprint(got, stdout, stderr))
+		}
+	}
+	if pullable := strings.TrimSpace(text); isPullable(pullable) {
+		q.doors["table"]++
+		if rows := q.table("images", "references="+pullable); len(rows) != 0 {
+			wrong("the table", rows)
+		}
+		q.doors["selector"]++
+		for _, verdict := range allVerdicts {
+			if got := q.selected("references=" + pullable + ",signatures.verified=" + verdict); len(got) != 0 {
+				wrong("the selector signatures.verified="+verdict, got)
+			}
+		}
+	}
+	q.doors["imagetags"]++
+	if rows := q.table("namespaces/default/imagetags", "reference="+answer.Meaning.Reference); len(rows) != 1 || rows[0]["Image"] != "<deleted>" {
+		wrong("the table of imagetags", rows)
+	}
+}
+
+// An image that is not asked about by a reference shows each of its verdicts: the worst, in how many places, and with -o wide all.
+func eachIsShown(t *testing.T, q *questions) {
+	host := q.registry.Host
+	for called, want := range map[string][2]string{
+		"one":      {"Unsigned (1 of 3)", "True@" + host + "/prod/app,NoPolicy@" + host + "/free/copy,Unsigned@" + host + "/strict/app"},
+		"promoted": {"True (1 of 2)", "NoPolicy@" + host + "/free/staging,True@" + host + "/prod/app"},
+		"plain":    {"NoPolicy", "NoPolicy@" + host + "/free/plain"},
+		"free":     {"Unknown:NoPolicy", "Unknown@" + host + "/free/signed"},
+		"three":    {"Unsigned", "Unsigned@" + host + "/prod/app"},
+	} {
+		rows := q.table("images", "metadata.name="+q.digests[called])
+		if len(rows) != 1 || rows[0]["Verdict"] != want[0] || rows[0]["Verdicts"] != want[1] {
+			t.Errorf("the row of %s is %v, want %v", called, rows, want)
+		}
+		_, stdout, stderr := tidewaiter(t, "describe", "-o", "json", q.digests[called], "--kubeconfig", q.kubeconfig)
+		var report imageReport
+		if err := json.Unmarshal([]byte(stdout), &report); err != nil || !strings.HasPrefix(want[0], report.Verified) && report.Verified != want[0] {
+			t.Errorf("describe of %s says %s, want %s: %s", called, report.Verified, want[0], stderr)
+		}
+	}
+	// Two words, wherever nobody has signed.
+	for verdict, called := range map[string]string{verdicts.Unsigned: "three", verdicts.NoPolicy: "plain"} {
+		for _, word := range []string{verdicts.Unsigned, verdicts.NoPolicy} {
+			if got := q.selected("metadata.name=" + q.digests[called] + ",signatures.verified=" + word); (len(got) == 1) != (word == verdict) {
+				t.Errorf("signatures.verified=%s selects %v of %s, want it %s", word, got, called, verdict)
+			}
+		}
+	}
+	// What is judged when it is asked for is neither watched nor deleted by: that is said, and where to look.
+	tag := "references=" + host + "/prod/app:v1.0,signatures.verified=True"
+	if _, err := q.images.Watch(t.Context(), metav1.ListOptions{FieldSelector: tag}); err == nil || !strings.Contains(err.Error(), "verdicts=VERDICT@"+host+"/prod/app") {
+		t.Errorf("a watch by %s: %v", tag, err)
+	}
+}
+
+// A platform of an index is asked about as what it is: its own digest, with the verdict for that.
+func platformIsChosen(t *testing.T, q *questions) {
+	for text, want := range map[string][2]string{
+		q.registry.Host + "/multi/app:v1.0":                  {"amd64", verdicts.ByIndex},
+		"multi/app:v1.0":                                     {"amd64", verdicts.ByIndex},
+		q.digests["index"]:                                   {"amd64", verdicts.ByIndex},
+		q.registry.Host + "/multi/app@" + q.digests["index"]: {"amd64", verdicts.ByIndex},
+		q.registry.Host + "/multi/app:bare":                  {"s390x", verdicts.Unsigned},
+		q.digests["bare index"][:20]:                         {"s390x", verdicts.Unsigned},
+	} {
+		answer := q.review.ask(answers.Question{Reference: text, Platform: "linux/" + want[0]})[0]
+		if answer.Verdict == nil || answer.Meaning.Digest != q.digests[want[0]] || answer.Verdict.Verified != want[1] {
+			t.Errorf("the review of %s for linux/%s is %+v, want %v", text, want[0], answer, want)
+		}
+		_, stdout, stderr := tidewaiter(t, "describe", "--platform", "linux/"+want[0], "-o", "json", text, "--kubeconfig", q.kubeconfig)
+		var report imageReport
+		if err := json.Unmarshal([]byte(stdout), &report); err != nil || report.Digest != q.digests[want[0]] || report.Verified != want[1] {
+			t.Errorf("describe of %s for linux/%s is %s %s, want %v: %s", text, want[0], report.Digest, report.Verified, want, stderr)
+		}
+		if rows := q.table("images", "references="+answer.Meaning.Reference); len(rows) != 1 || rows[0]["Verdict"] != want[1] {
+			t.Errorf("the table of %s is %v, want %v", answer.Meaning.Reference, rows, want)
+		}
+	}
+}
+
+// Before a cluster has been read, every door says that it is not known what runs, and none says that nothing does.
+func TestNothingIsReadYet(t *testing.T) {
+	t.Setenv("KUBECONFIG", "")
+	late, dir := clustertest.New(t), t.TempDir()
+	late.Hang(true)
+	t.Cleanup(func() { late.Hang(false) })
+	for file, text := range map[string]string{"late.kubeconfig": string(late.Kubeconfig()), "config.yaml": "clusters:\n- {name: late, kubeconfig: late.kubeconfig, importRunning: false}\n"} {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q := &questions{
+		harbour: &harbour{t: t, registry: registrytest.New(t), found: &brought{}}, cluster: late, digests: map[string]string{}, doors: map[string]int{},
+	}
+	data := filepath.Join(dir, "data")
+	q.Config = serveWith(t, server.Options{DataDir: data, ConfigFile: filepath.Join(dir, "config.yaml"), Isolated: true}, listen(t))
+	q.kubeconfig, q.review = server.KubeconfigPath(data), newReviewer(t, q.Config)
+	var err error
+	if q.images, err = imageclient.New(q.Config); err != nil {
+		t.Fatal(err)
+	}
+	if q.http, err = restclient.HTTPClientFor(q.Config); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(q.http.CloseIdleConnections)
+	q.image("lone", "team/lone:v1")
+	q.importTag("team/lone:v1")
+	// A tag leads to it no longer, so it is needed only if something runs it.
+	q.registry.Inject("team/lone/manifests/v1", 0, registrytest.Status(http.StatusNotFound, "MANIFEST_UNKNOWN"))
+	q.tryTag("team/lone:v1")
+	asked := q.registry.Host + "/team/lone@" + q.digests["lone"]
+
+	answer := q.review.ask(answers.Question{Reference: asked})[0]
+	if answer.Running == nil || answer.Running.Complete || answer.Running.Pods != 0 || !slices.ContainsFunc(answer.Unknowns, func(u answers.UnknownPart) bool { return u.Part == "running" && strings.Contains(u.Reason, "late") }) {
+		t.Errorf("the review says %+v %+v", answer.Running, answer.Unknowns)
+	}
+	for _, selector := range []string{"references=" + asked, "metadata.name=" + q.digests["lone"]} {
+		rows, warnings := q.tableWarned("images", selector)
+		if len(rows) != 1 || rows[0]["Pods"] != "Unknown" || len(warnings) == 0 || !strings.Contains(warnings[0], "late") {
+			t.Errorf("the table of %s says %v, with the warnings %q", selector, rows, warnings)
+		}
+	}
+	for value, want := range map[string]int{"true": 0, "false": 0, "unknown": 1} {
+		if got := q.selected("used=" + value); len(got) != want {
+			t.Errorf("used=%s selects %v", value, got)
+		}
+	}
+	_, stdout, stderr := tidewaiter(t, "get", asked, "--kubeconfig", q.kubeconfig)
+	if !strings.Contains(stdout, " Unknown ") || !strings.Contains(stderr, "late") {
+		t.Errorf("get says %s%s", stdout, stderr)
+	}
+	_, stdout, _ = tidewaiter(t, "describe", "-o", "json", asked, "--kubeconfig", q.kubeconfig)
+	var report imageReport
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil || report.Pods != "Unknown" {
+		t.Errorf("describe says %s", stdout)
+	}
+	if code, stdout, stderr := tidewaiter(t, "pods", asked, "--kubeconfig", q.kubeconfig); code == 0 || !strings.Contains(stderr, "late") {
+		t.Errorf("pods says %d %s%s", code, stdout, stderr)
+	}
+	if d := q.prune()[q.digests["lone"]]; d.Decision != decisionKeep || d.Reason != annotation.UnknownReason || !strings.Contains(d.Message, "late") {
+		t.Errorf("prune says %+v", d)
+	}
+	if err := q.images.Delete(t.Context(), q.digests["lone"], metav1.DeleteOptions{}); !apierrors.IsConflict(err) || !strings.Contains(err.Error(), "late") {
+		t.Errorf("a deletion says %v", err)
+	}
+}
