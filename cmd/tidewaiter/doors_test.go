@@ -98,9 +98,9 @@ func (q *questions) selected(selector string) (names []string) {
 }
 
 // prune asks what prune would do with each image.
-func (q *questions) prune() map[string]pruned {
+func (q *questions) prune(args ...string) map[string]pruned {
 	q.t.Helper()
-	_, stdout, stderr := tidewaiter(q.t, "prune", "--keep-younger-than", "0s", "--keep-tag-revisions", "0", "--kept", "-o", "json", "--kubeconfig", q.kubeconfig)
+	_, stdout, stderr := tidewaiter(q.t, append([]string{"prune", "--keep-younger-than", "0s", "--keep-tag-revisions", "0", "--kept", "-o", "json", "--kubeconfig", q.kubeconfig}, args...)...)
 	var report struct{ Images []pruned }
 	if err := json.Unmarshal([]byte(stdout), &report); err != nil {
 		q.t.Fatalf("%v: %s%s", err, stdout, stderr)
@@ -329,5 +329,17 @@ func TestNothingIsReadYet(t *testing.T) {
 	}
 	if err := q.images.Delete(t.Context(), q.digests["lone"], metav1.DeleteOptions{}); !apierrors.IsConflict(err) || !strings.Contains(err.Error(), "late") {
 		t.Errorf("a deletion says %v", err)
+	}
+}
+
+// An image goes by its verdict only if it has such a verdict wherever it is.
+func prunesByEachVerdict(t *testing.T, q *questions) {
+	for verdicts, want := range map[string]string{
+		"Unsigned": "keep verdict", "True": "", "Unsigned,NoPolicy": "keep verdict", "Unsigned,True": "mark",
+	} {
+		d := q.prune("--verdict", verdicts)[q.digests["twice"]]
+		if got := strings.TrimSpace(d.Decision + " " + d.Reason); got != want || d.Reason == keptVerdict && d.Message != "the verdict for "+q.registry.Host+"/prod/twice@"+q.digests["twice"]+" is True" {
+			t.Errorf("--verdict %s: %+v, want %s", verdicts, d, want)
+		}
 	}
 }

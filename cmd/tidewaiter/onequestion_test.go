@@ -199,6 +199,14 @@ func newQuestions(t *testing.T) *questions {
 	q.importTag("prod/app:gone")
 	q.registry.Inject("prod/app/manifests/gone", 0, registrytest.Status(http.StatusNotFound, "MANIFEST_UNKNOWN"))
 	q.tryTag("prod/app:gone")
+	// One is trusted in one repository and not signed in the other, and no tag leads to it in either.
+	q.image("twice", "prod/twice:v1.0")
+	q.bring("prod/twice", q.digests["twice"], q.sign(ours, "prod/twice:v1.0", q.digests["twice"], 0))
+	q.importTag("prod/twice:v1.0")
+	q.copies("twice", "strict/twice:v1.0")
+	q.registry.Inject("/twice/manifests/v1.0", 0, registrytest.Status(http.StatusNotFound, "MANIFEST_UNKNOWN"))
+	q.tryTag("prod/twice:v1.0")
+	q.tryTag("strict/twice:v1.0")
 	// It does not answer for this one.
 	q.image("away", "strict/app:away")
 	q.bring("strict/app", q.digests["away"], q.sign(theirs, "strict/app:away", q.digests["away"], 0))
@@ -326,6 +334,7 @@ func TestOneQuestionHasOneAnswer(t *testing.T) {
 		return err == nil && json.Unmarshal(raw, &list) == nil && len(list.Items) == len(pods)+1
 	})
 	q.pruned = q.prune()
+	t.Run("prune", func(t *testing.T) { prunesByEachVerdict(t, q) })
 	n := 0
 	for i, one := range all {
 		for _, text := range q.asked(one) {

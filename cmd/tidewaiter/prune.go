@@ -24,6 +24,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/coreapi/pages"
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
@@ -51,6 +52,7 @@ const (
 	keptRevision = "revision"
 	keptListed   = "listed"
 	keptChanged  = "changed"
+	keptVerdict  = "verdict"
 )
 
 const (
@@ -91,6 +93,7 @@ type pruner struct {
 	*pruneOptions
 	images      metadata.Getter
 	client      *imageclient.Client
+	ask         func(context.Context, ...answers.Question) ([]answers.Answer, error)
 	revisionsOf map[imageKey]string // each with a tag that led to it
 	report      func(pruned) error
 	counts      map[string]int // by decision, and by decision and reason
@@ -122,6 +125,7 @@ brings it back as long as its registry has it, as registries are not touched.
 An image is kept that
   - has the annotation tidewaiter.dev/prune: disabled,
   - is younger than --keep-younger-than,
+  - has another verdict than those of --verdict in one of its repositories,
   - one of the last --keep-tag-revisions images is that a tag has led to,
   - the server would not delete: a tag leads to it, pods use it, workloads need it, or
     that is unknown (--without-workloads: only what workloads need may be unknown),
@@ -157,7 +161,7 @@ nothing could be.`,
 			if err != nil {
 				return err
 			}
-			p := &pruner{pruneOptions: o, images: images.Resource(imagev1.GroupVersion.WithResource("images")), client: l.client, counts: map[string]int{}}
+			p := &pruner{pruneOptions: o, images: images.Resource(imagev1.GroupVersion.WithResource("images")), client: l.client, ask: l.ask, counts: map[string]int{}}
 			if err := p.run(cmd.Context(), cmd.OutOrStdout()); err != nil {
 				return err
 			}
@@ -178,7 +182,7 @@ nothing could be.`,
 	f.BoolVar(&o.confirm, "confirm", false, "change what is shown, instead of only showing it")
 	f.IntVar(&o.revisions, "keep-tag-revisions", 3, "keep so many images of each tag that its registry has: those it led to last")
 	f.DurationVar(&o.younger, "keep-younger-than", time.Hour, "keep images that were stored less than this ago")
-	f.StringSliceVar(&o.verdicts, "verdict", nil, "only images with one of these verdicts: True, ByIndex, False, Unknown, Unsigned (a policy demands a signature), NoPolicy; without it, with any")
+	f.StringSliceVar(&o.verdicts, "verdict", nil, "only images that have one of these verdicts in each of their repositories: True, ByIndex, False, Unknown, Unsigned (a policy demands a signature), NoPolicy; without it, with any")
 	f.DurationVar(&o.grace, "grace", 24*time.Hour, "time from marking an image to deleting it, in which --undo helps")
 	f.BoolVar(&o.undo, "undo", false, "take the marks off, and delete nothing")
 	f.BoolVar(&o.withoutWorkloads, "without-workloads", false, "delete also while it is unknown what workloads need: then pods and tags alone keep images")
@@ -326,7 +330,7 @@ func (p *pruner) repository(ctx context.Context, image *metav1.PartialObjectMeta
 	return "", nil
 }
 
-// decide decides about an image. It asks the server at most twice.
+// decide decides about an image. It asks the server at most three times.
 func (p *pruner) decide(ctx context.Context, image *metav1.PartialObjectMetadata) (pruned, error) {
 	after, marked := annotation.Marked(image.Annotations)
 	_, written := image.Annotations[annotation.PruneAfter]
@@ -378,6 +382,11 @@ func (p *pruner) decide(ctx context.Context, image *metav1.PartialObjectMetadata
 		}
 		d = pruned{Message: "nothing is known to need it", unasked: true}
 	}
+	if reason, message, err := p.otherVerdict(ctx, image.Name); err != nil {
+		return pruned{}, err
+	} else if reason != "" {
+		return keep(reason, "%s", message)
+	}
 	switch {
 	case !marked:
 		after = p.now().Add(p.grace).UTC().Truncate(time.Second)
@@ -390,6 +399,33 @@ func (p *pruner) decide(ctx context.Context, image *metav1.PartialObjectMetadata
 	}
 	d.After = &after
 	return d, nil
+}
+
+// otherVerdict says in which repository an image has another verdict than those that are to go; no reason if it has none, or if all
+// verdicts may go. The list of images knows the worst verdict of each, and the server is asked for the others.
+func (p *pruner) otherVerdict(ctx context.Context, name string) (reason, message string, err error) {
+	if len(p.verdicts) == 0 {
+		return "", "", nil
+	}
+	all, err := p.ask(ctx, answers.Question{Reference: name})
+	if err != nil {
+		return "", "", err
+	}
+	given := all[0].Verdicts
+	if all[0].Verdict != nil {
+		given = append(given, *all[0].Verdict)
+	}
+	for _, v := range given {
+		if !slices.Contains(p.verdicts, v.Verified) {
+			return keptVerdict, fmt.Sprintf("the verdict for %s is %s", v.Reference, v.Verified), nil
+		}
+	}
+	for _, unknown := range all[0].Unknowns {
+		if unknown.Part == "verdict" {
+			return annotation.UnknownReason, "its verdicts are not all known: " + unknown.Reason, nil
+		}
+	}
+	return "", "", nil
 }
 
 // refusal returns why the server would not delete an image; no reason if err is another error. Of several reasons it is

@@ -150,7 +150,8 @@ func ownRoles() []rbacv1.ClusterRole {
 			resources("", []string{"list"}, "limitranges")),
 		role("tidewaiter:pruner", "What tidewaiter prune needs: finds images that nothing needs, marks and deletes them.",
 			resources(imageGroup, []string{"get", "list", "patch", "delete"}, "images"),
-			resources(imageGroup, []string{"list"}, "imagetags", "imagestreams")),
+			resources(imageGroup, []string{"list"}, "imagetags", "imagestreams"),
+			resources(clusters.GroupVersion.Group, []string{"create"}, "referencereviews")), // --verdict asks for the verdict in each repository
 		role("tidewaiter:policy-editor", "Says who must have signed what.", resources(policyGroup, bootstrappolicy.ReadWrite, policies...)),
 		role("tidewaiter:metrics", "Reads /metrics.", paths([]string{"get"}, "/metrics")),
 		role("tidewaiter:queue-viewer", "Sees pushes that wait to be imported or have failed.", paths([]string{"get"}, "/tidewaiter/spool")),
