@@ -238,7 +238,7 @@ func TestDescribedVerdicts(t *testing.T) {
 	}{
 		{answers.Answer{Verdict: signed}, []imagev1.ImageSignature{signature}, []string{"True, signed by ann: signed by ann\n", "True       r.example.com/a:v1   p        SignatureVerified   ann\n", "2d2h", "\nSignatures:\n"}},
 		{answers.Answer{Verdict: signed}, []imagev1.ImageSignature{attestation}, []string{"\nAttestations:\n"}},
-		{answers.Answer{Verdicts: []answers.Verdict{*signed, {Reference: "r.example.com/b@sha256:0", Verified: "NoPolicy"}}}, nil, []string{"Verified:        1 True,1 NoPolicy\n", "NoPolicy   r.example.com/b@sha256:0"}},
+		{answers.Answer{Verdicts: []answers.Verdict{*signed, {Reference: "r.example.com/b@sha256:0", Verified: "NoPolicy"}}}, nil, []string{"Verified:        True (1 of 2)\n", "NoPolicy   r.example.com/b@sha256:0"}},
 		{answers.Answer{Verdict: &answers.Verdict{Verified: "Unknown", Reason: "SearchIncomplete", Message: "the registry \u001b[31m is away"}}, nil, []string{"Unknown: the registry \ufffd[31m is away\n"}},
 		{answers.Answer{Verdict: &answers.Verdict{Verified: "Unsigned", Policies: []string{"p"}, Message: "it has no signature"}}, nil, []string{"Unsigned: it has no signature\n"}},
 		{answers.Answer{Checked: answers.Checked{Registry: answers.Lost, Since: &metav1.Time{Time: time.Now().Add(-time.Hour)}}}, nil, []string{"no longer has it, as was found at ", "(60m ago)"}},

@@ -1,0 +1,56 @@
+package verdicts
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestCell(t *testing.T) {
+	covered := func(words ...string) (all []One) {
+		for _, word := range words {
+			all = append(all, One{Verified: word, Reason: "SearchIncomplete", Covered: true})
+		}
+		return all
+	}
+	free := func(words ...string) (all []One) {
+		for _, word := range words {
+			all = append(all, One{Verified: word, Reason: "NoMatchingPolicy"})
+		}
+		return all
+	}
+	for _, tt := range []struct {
+		all  []One
+		want string
+	}{
+		{nil, ""},
+		{covered("True"), "True"},
+		{covered("True", "True"), "True"},
+		{covered("True", "False", "True"), "False (1 of 3)"},
+		{covered("ByIndex", "True"), "ByIndex (1 of 2)"},
+		{covered("Unsigned", "Unknown"), "Unsigned (1 of 2)"},
+		{covered("False", "made up"), "False (1 of 2)"},
+		{covered("Unknown"), "Unknown:Unread"},
+		{free("NoPolicy"), "NoPolicy"},
+		{free("Unknown"), "Unknown:NoPolicy"},
+		{free("Unknown", "NoPolicy", "Unknown"), "Unknown (2 of 3)"},
+		// What nobody asks about says less than what a policy covers.
+		{slices.Concat(free("NoPolicy"), covered("True")), "True (1 of 2)"},
+		{slices.Concat(free("Unknown", "NoPolicy"), covered("ByIndex")), "ByIndex (1 of 3)"},
+		{slices.Concat(covered("Unsigned"), free("NoPolicy")), "Unsigned (1 of 2)"},
+		{covered(slices.Concat(slices.Repeat([]string{"Unsigned"}, 10), slices.Repeat([]string{"True"}, 22))...), "Unsigned (10/32)"},
+	} {
+		got := Cell(tt.all)
+		if got != tt.want {
+			t.Errorf("%v is %q, want %q", tt.all, got, tt.want)
+		}
+		if len(got) > MaxCell {
+			t.Errorf("%q has %d bytes", got, len(got))
+		}
+	}
+	if got := (One{Verified: VerifiedUnknown, Reason: "AVeryLongReasonOfSomebody"}).Word(); len(got) > MaxCell+len("…") || got[:10] != "Unknown:AV" {
+		t.Errorf("a long reason is %q", got)
+	}
+	if got := (One{Verified: VerifiedUnknown}).Word(); got != "Unknown:NotJudged" {
+		t.Errorf("no reason is %q", got)
+	}
+}
