@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 	imagev1 "github.com/openshift/api/image/v1"
@@ -106,6 +107,11 @@ func (holding) Judge(image *imagev1.Image, asked reference.Reference, _ string, 
 		}
 	}
 	return annotation.Verdict{}, nil, nil
+}
+
+// Stale is part of answers.Policies.
+func (holding) Stale(reference.Reference, string, time.Time) ([]string, string, error) {
+	return nil, "", nil
 }
 
 func (s storages) create(image *imagev1.Image) (*imagev1.Image, error) {

@@ -428,7 +428,7 @@ func (q *questions) ask(one question, text string) {
 	}
 	door("pods")
 	code, stdout, stderr = tidewaiter(q.t, "pods", text, "--kubeconfig", q.kubeconfig)
-	if runs := answer.Running.Pods > 0; (code == 0) != runs || runs != strings.Contains(stdout, digest[:19]) || !runs && !strings.Contains(stderr, "no pod of the followed clusters runs") {
+	if runs := answer.Running.Pods > 0; (code == 0) != runs || runs != strings.Contains(stdout, digest[len("sha256:"):][:12]) || !runs && !strings.Contains(stderr, "no pod of the followed clusters runs") {
 		wrong("pods", stdout+stderr)
 	}
 }

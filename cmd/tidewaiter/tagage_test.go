@@ -23,6 +23,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters/clustertest"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
@@ -100,6 +101,10 @@ func TestMaxTagAge(t *testing.T) {
 		}
 		t.Cleanup(client.CloseIdleConnections)
 		review1 := newReviewer(t, serving)
+		images, err := imageclient.New(serving)
+		if err != nil {
+			t.Fatal(err)
+		}
 		run := func(args ...string) (string, int) {
 			code, out, errs := tidewaiter(t, append(args, "--kubeconfig", server.KubeconfigPath(options.DataDir))...)
 			return out + errs, code
@@ -121,6 +126,12 @@ func TestMaxTagAge(t *testing.T) {
 			out, code := run("verify", image)
 			if got.Allowed != admitted || answer.Verdict == nil || answer.Verdict.Verified != verified || (code == cli.ExitOK) != (verified == "True") || !strings.Contains(out, verified) {
 				t.Errorf("%s: a dry run is admitted: %v, the review says %+v, and verify: %s", when, got.Allowed, answer.Verdict, out)
+			}
+			for _, word := range []string{"True", "Unknown"} {
+				list, err := images.List(t.Context(), metav1.ListOptions{FieldSelector: "references=" + image + ",signatures.verified=" + word})
+				if err != nil || (len(list.Items) == 1) != (word == verified) {
+					t.Errorf("%s: signatures.verified=%s selects %d images: %v", when, word, len(list.Items), err)
+				}
 			}
 			for _, want := range says {
 				for door, text := range map[string]string{"admission": said, "the review": answer.Verdict.Message, "verify": out} {

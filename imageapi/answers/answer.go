@@ -320,23 +320,17 @@ func (s *session) judged(ctx context.Context, a *Answer, q Question, m *resolved
 		return
 	}
 	if m.ref.Host != "" {
-		v, err := s.verdict(ctx, m.image, m.ref, q.Namespace)
+		v, err := s.verdict(ctx, m.image, m.ref, m.tag, q.Namespace)
 		if err != nil {
 			a.unknown("verdict", err)
 			return
 		}
-		if a.Verdict = v; m.ref.Digest != "" {
-			return
-		}
-		if err := s.stale(v, m, q.Namespace); err != nil {
-			a.unknown("verdict", err)
-			a.Verdict = nil
-		}
+		a.Verdict = v
 		return
 	}
 	in := annotation.In(m.image.Annotations, m.image.DockerImageReference, m.image.Name)
 	for _, repository := range in[:min(len(in), maxVerdicts)] {
-		v, err := s.verdict(ctx, m.image, repository.WithDigest(m.image.Name), q.Namespace)
+		v, err := s.verdict(ctx, m.image, repository.WithDigest(m.image.Name), nil, q.Namespace)
 		if err != nil {
 			a.unknown("verdict", err)
 			return
@@ -349,8 +343,8 @@ func (s *session) judged(ctx context.Context, a *Answer, q Question, m *resolved
 }
 
 // stale makes the verdict for a tag Unknown if too long ago was seen where the tag leads.
-func (s *session) stale(v *Verdict, m *resolved, namespace string) error {
-	policies, why, err := s.Policies.Stale(m.ref, namespace, checkedAt(m.tag))
+func (s *session) stale(v *Verdict, ref reference.Reference, tag *imagev1.ImageTag, namespace string) error {
+	policies, why, err := s.Policies.Stale(ref, namespace, checkedAt(tag))
 	if err != nil || len(policies) == 0 {
 		return err
 	}
@@ -370,9 +364,10 @@ func checkedAt(tag *imagev1.ImageTag) time.Time {
 	return time.Time{}
 }
 
-// verdict is the verdict on an Image for a reference.
-func (s *session) verdict(ctx context.Context, image *imagev1.Image, ref reference.Reference, namespace string) (*Verdict, error) {
-	v, covering, err := s.judge(ctx, image, ref, namespace)
+// verdict is the verdict on an Image for a reference with a tag or a digest: the one place that asks for it. tag is where the
+// reference was found to lead to the image, nil if no history is kept.
+func (s *session) verdict(ctx context.Context, image *imagev1.Image, ref reference.Reference, tag *imagev1.ImageTag, namespace string) (*Verdict, error) {
+	v, covering, err := s.Policies.Judge(image, ref, namespace, func(key string) ([]*imagev1.Image, error) { return s.vouching(ctx, key, image.Name) })
 	if err != nil {
 		return nil, err
 	}
@@ -383,12 +378,12 @@ func (s *session) verdict(ctx context.Context, image *imagev1.Image, ref referen
 	if len(out.Missing) == 0 && v.Verified != verdicts.VerifiedTrue && v.Verified != verdicts.ByIndex {
 		out.Missing = covering
 	}
+	if ref.Digest == "" {
+		if err := s.stale(out, ref, tag, namespace); err != nil {
+			return nil, err
+		}
+	}
 	return out, nil
-}
-
-// judge is the one place that asks for a verdict.
-func (s *session) judge(ctx context.Context, image *imagev1.Image, ref reference.Reference, namespace string) (annotation.Verdict, []string, error) {
-	return s.Policies.Judge(image, ref, namespace, func(key string) ([]*imagev1.Image, error) { return s.vouching(ctx, key, image.Name) })
 }
 
 // used fills in where the image runs, and what needs it.

@@ -45,7 +45,7 @@ func (a *Answerer) Container(ctx context.Context, namespace, image, runs string)
 			out.Outdated, out.Known = IsOutdated(led.digest, led.image, runs)
 			out.Now = led.digest
 			if out.Known && !out.Outdated {
-				out.Verdict, err = s.verdictIn(ctx, led.image, led.ref, namespace)
+				out.Verdict, err = s.verdictIn(ctx, led.image, led.ref, led.tag, namespace)
 				return out, err
 			}
 			ref = led.ref
@@ -62,7 +62,7 @@ func (a *Answerer) Container(ctx context.Context, namespace, image, runs string)
 		if ref.Tag == "" || out.Outdated || out.Now != "" {
 			candidate = candidate.WithDigest(runs) // the tag leads elsewhere, so the digest is what runs
 		}
-		if out.Verdict, err = s.verdictIn(ctx, running, candidate, namespace); out.Verdict != nil || err != nil {
+		if out.Verdict, err = s.verdictIn(ctx, running, candidate, nil, namespace); out.Verdict != nil || err != nil {
 			return out, err
 		}
 	}
@@ -79,11 +79,11 @@ func (s *session) follow(ctx context.Context, ref reference.Reference) (*resolve
 }
 
 // verdictIn is the verdict on an Image for a reference; nil if the image is not stored, or not known to be in the repository.
-func (s *session) verdictIn(ctx context.Context, image *imagev1.Image, ref reference.Reference, namespace string) (*Verdict, error) {
+func (s *session) verdictIn(ctx context.Context, image *imagev1.Image, ref reference.Reference, tag *imagev1.ImageTag, namespace string) (*Verdict, error) {
 	if image == nil || !slices.Contains(annotation.In(image.Annotations, image.DockerImageReference, image.Name), ref.Bare()) {
 		return nil, nil
 	}
-	return s.verdict(ctx, image, ref, namespace)
+	return s.verdict(ctx, image, ref, tag, namespace)
 }
 
 // Pull is what a pod pulls, as far as is known.
@@ -163,6 +163,16 @@ func (a *Answerer) Leads(ctx context.Context, ref reference.Reference) (of refer
 // is that of an answer about the reference.
 func (a *Answerer) Judge(ctx context.Context, image *imagev1.Image, asked reference.Reference) (annotation.Verdict, error) {
 	s := &session{Answerer: a, resolver: resolver{source: &source{images: a.Images, tags: a.Tags}, mirrored: a.Mirrored}}
-	v, _, err := s.judge(ctx, image, asked, "")
-	return v, err
+	var tag *imagev1.ImageTag
+	if asked.Digest == "" {
+		var err error
+		if asked, tag, err = s.tagOf(ctx, asked); err != nil {
+			return annotation.Verdict{}, err
+		}
+	}
+	v, err := s.verdict(ctx, image, asked, tag, "")
+	if err != nil {
+		return annotation.Verdict{}, err
+	}
+	return annotation.Verdict{Verified: v.Verified, Reason: v.Reason, Message: v.Message, Unmet: v.Missing, Signers: v.Signers, Index: v.Index, Attested: v.Attested}, nil
 }
