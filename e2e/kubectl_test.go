@@ -39,7 +39,7 @@ func TestKubectlGet(t *testing.T) {
 	t.Run("wide", func(t *testing.T) {
 		rows := lines(s.Kubectl(t, "get", "image", name, "-o", "wide"))
 		want := []string{"NAME", "IMAGE REFERENCE", "SIZE", "LAYERS", "PLATFORM", "SIGNATURES", "MEDIA TYPE", "CREATED", "AGE",
-			"VERIFIED", "SIGNER", "ATTESTED", "PODS", "VERDICTS", "IMAGE", "REPOSITORY", "TAGS", "VERDICT", "PODS", "AGE"}
+			"VERIFIED", "SIGNER", "ATTESTED", "PODS", "OUTDATED", "VERDICTS", "IMAGE", "REPOSITORY", "TAGS", "VERDICT", "PODS", "AGE"}
 		if got := columns(rows[0]); !slices.Equal(got, want) {
 			t.Fatalf("columns %q, want %q", got, want)
 		}

@@ -158,7 +158,7 @@ func (q *questions) askLists(one question, text string, answer *answers.Answer) 
 	} else {
 		q.doors["imagetags"]++ // says where the tag leads, and nothing of verdicts
 		rows := q.table("namespaces/default/imagetags", "reference="+answer.Meaning.Reference)
-		if len(rows) != 1 || rows[0]["Image"] != reference.ShortDigest(digest) || (rows[0]["Checked"] == "ok") != (one.unknown != "checked") {
+		if len(rows) != 1 || rows[0]["Image"] != reference.ShortDigest(digest) || strings.HasPrefix(rows[0]["Checked"], "ok") != (one.unknown != "checked") || rows[0]["Outdated"] != fmt.Sprint(one.outdated) {
 			wrong("the table of imagetags", rows)
 		}
 	}
