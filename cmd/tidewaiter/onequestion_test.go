@@ -476,7 +476,7 @@ func podsAreFound(t *testing.T, q *questions) {
 		says []string
 		not  string
 	}{
-		{[]string{host + "/prod/app:moved"}, 0, []string{"prod:team:stays", q.digests["one"][:19], q.digests["three"][:19]}, ""},
+		{[]string{host + "/prod/app:moved"}, 0, []string{"prod:team:stays", q.digests["one"][7:19], q.digests["three"][7:19]}, ""},
 		{[]string{"--outdated", host + "/prod/app:moved"}, 0, []string{"prod:team:stays"}, "pod-"},
 		{[]string{"--outdated"}, 0, []string{"prod:team:stays"}, "pod-"},
 		{[]string{"--outdated", host + "/prod/app"}, 0, []string{"prod:team:stays"}, "pod-"},
