@@ -28,7 +28,11 @@ func (s *Server) verdictChanged(image *imagev1.Image, before, verified string, s
 		return
 	}
 	slog.Info("A verdict changed", "image", image.Name, "verdict", verified, "before", before)
-	runs := s.Usage != nil && s.Usage.PodsUsing([]string{image.Name}, nil) > 0
+	pods := 0
+	if s.answerer != nil {
+		pods, _ = s.answerer.Use.Pods(image.Name, image)
+	}
+	runs := pods > 0
 	s.unverified.tell(image.Name, before, verified, runs)
 }
 
