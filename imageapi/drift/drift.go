@@ -48,8 +48,8 @@ type Options struct {
 	// Notify is told when what runs begins to differ from where a tag leads: once for each image that the tag leads to.
 	Notify func(tag *imagev1.ImageTag, message string)
 	Clock  clock.WithDelayedExecution
-	// RegisterMetrics registers the metrics.
-	RegisterMetrics func(...metrics.Registerable)
+	// Gauge counts the outdated pods of each cluster; see [NewGauge].
+	Gauge *metrics.GaugeVec
 }
 
 // Tracker knows which tags pods name that lead elsewhere now. What it holds is bounded by the tags that pods name. It is safe for
@@ -58,7 +58,6 @@ type Tracker struct {
 	Options
 	started time.Time
 	wake    chan struct{} // holds a token when a tag is to be looked at
-	pods    *metrics.GaugeVec
 
 	mu      sync.Mutex
 	dirty   map[string]bool // tags to be looked at
@@ -82,13 +81,16 @@ const (
 // New returns a Tracker that knows nothing until it is run.
 func New(o Options) *Tracker {
 	t := &Tracker{Options: o, started: o.Clock.Now(), wake: make(chan struct{}, 1), dirty: map[string]bool{}, drifted: map[string]drifted{}, images: map[string]map[string]int{}, told: map[string]string{}}
-	t.pods = metrics.NewGaugeVec(&metrics.GaugeOpts{
+	return t
+}
+
+// NewGauge returns a gauge for [Options], which the caller registers.
+func NewGauge() *metrics.GaugeVec {
+	return metrics.NewGaugeVec(&metrics.GaugeOpts{
 		Namespace: "tidewaiter", Name: "outdated_pods",
 		Help:           "Pods of a followed cluster that name a tag and run something else than it leads to now, as far as is known. A pod counts once for each of its tags.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"cluster"})
-	o.RegisterMetrics(t.pods)
-	return t
 }
 
 // Look has tags looked at soon.
@@ -207,7 +209,7 @@ func (t *Tracker) look(ctx context.Context) {
 	}
 	t.mu.Lock()
 	t.known = t.known || synced && len(failed) == 0
-	t.pods.Reset()
+	t.Gauge.Reset()
 	all := map[string]int{}
 	for _, d := range t.drifted {
 		for cluster, n := range d.byCluster {
@@ -215,7 +217,7 @@ func (t *Tracker) look(ctx context.Context) {
 		}
 	}
 	for cluster, n := range all {
-		t.pods.WithLabelValues(cluster).Set(float64(n))
+		t.Gauge.WithLabelValues(cluster).Set(float64(n))
 	}
 	unknown := !t.known
 	t.mu.Unlock()

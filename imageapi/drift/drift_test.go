@@ -117,10 +117,12 @@ func TestTracker(t *testing.T) {
 		w.move(t, v1, second, time.Now().Add(-time.Hour)) // before the server started
 		w.move(t, v2, first, time.Now().Add(-time.Hour))
 		registry := metrics.NewKubeRegistry()
+		gauge := drift.NewGauge()
+		registry.MustRegister(gauge)
 		tracker := drift.New(drift.Options{
 			Index: w, Client: w, Find: w.find, Clock: clock.RealClock{},
-			Notify:          func(_ *imagev1.ImageTag, message string) { w.events = append(w.events, message) },
-			RegisterMetrics: func(all ...metrics.Registerable) { registry.MustRegister(all...) },
+			Notify: func(_ *imagev1.ImageTag, message string) { w.events = append(w.events, message) },
+			Gauge:  gauge,
 		})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})

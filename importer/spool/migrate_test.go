@@ -26,7 +26,7 @@ func TestSpoolOfAnOlderRelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"0001_objects.sql", "0002_spool.sql", "0003_index_by_revision.sql"} {
-		step, err := os.ReadFile(filepath.Join("..", "..", "db", "migrations", name))
+		step, err := os.ReadFile(filepath.Join("..", "..", "db", "datafile", "migrations", name))
 		if err != nil {
 			t.Fatal(err)
 		}

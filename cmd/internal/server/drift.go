@@ -12,6 +12,9 @@ import (
 // reasonOutdated is the reason of an Event about a tag: what pods run begins to differ from where it leads.
 const reasonOutdated = "Outdated"
 
+// outdatedPods is one for all servers of a process, of which tests have several.
+var outdatedPods = drift.NewGauge()
+
 // followDrift prepares a listening server to know what runs something else than its tag leads to. It must be called before the pods
 // are read.
 func (s *Server) followDrift() error {
@@ -19,8 +22,9 @@ func (s *Server) followDrift() error {
 	if err != nil {
 		return err
 	}
+	registerMetrics(outdatedPods)
 	s.drift = drift.New(drift.Options{
-		Index: s.Usage, Client: client, Find: s.answerer.Drift, Notify: s.Events.outdated, Clock: s.Options.Clock, RegisterMetrics: registerMetrics,
+		Index: s.Usage, Client: client, Find: s.answerer.Drift, Notify: s.Events.outdated, Clock: s.Options.Clock, Gauge: outdatedPods,
 	})
 	s.Usage.OnTags(s.drift.Look)
 	s.Tasks = append(s.Tasks, s.drift.Run)
