@@ -243,7 +243,7 @@ func TestDescribedVerdicts(t *testing.T) {
 		{answers.Answer{Verdict: &answers.Verdict{Verified: "Unsigned", Policies: []string{"p"}, Message: "it has no signature"}}, nil, []string{"Unsigned: it has no signature\n"}},
 		{answers.Answer{Checked: answers.Checked{Registry: answers.Lost, Since: &metav1.Time{Time: time.Now().Add(-time.Hour)}}}, nil, []string{"no longer has it, as was found at ", "(60m ago)"}},
 		{answers.Answer{Checked: answers.Checked{Registry: answers.Present, LastChecked: &metav1.Time{Time: time.Now().Add(-3 * time.Hour)}, Failing: "Unreachable: away", FailingSince: &metav1.Time{Time: time.Now().Add(-time.Hour)}}}, nil,
-			[]string{"had it, last checked ", "(3h ago); looks fail since ", ": Unreachable: away\n"}},
+			[]string{"had it, last checked ", "(3h ago); looks fail since ", "Unreachable: away\n"}},
 	} {
 		image := &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotation.LeftOut: `{"config":{"digest":"sha256:0","size":7340172,"reason":"too large"}}`}}, Signatures: tt.signatures}
 		r := &imageReport{LeftOut: leftOut(image), Checked: tt.answer.Checked}

@@ -91,7 +91,7 @@ func TestImportSaysWhatIsNoImage(t *testing.T) {
 		args []string
 		want []string
 	}{
-		{[]string{"quay.io/"}, []string{`"quay.io/" is a registry`, "hint: tidewaiter import --catalog quay.io/"}},
+		{[]string{"quay.io/"}, []string{`"quay.io/" is a registry`, "hint: tidewaiter import --dry-run --catalog quay.io/"}},
 		{[]string{"quay.io"}, []string{"is a registry", "--catalog quay.io/"}},
 		{[]string{"docker://localhost:5000"}, []string{"is a registry", "--catalog localhost:5000/"}},
 		{[]string{"--all-tags", "localhost:5000/"}, []string{"is a registry"}},

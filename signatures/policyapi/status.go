@@ -145,7 +145,9 @@ func (k *Keeper) Written(image *imagev1.Image, set *policy.Set) {
 		}
 	}
 	if found {
-		k.changed()
+		if t.set == nil && t.covered != nil { // else a sweep is under way, or about to begin, and its end tells
+			k.changed()
+		}
 		k.awake()
 	}
 }
