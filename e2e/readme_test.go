@@ -82,7 +82,9 @@ func TestSignaturesDocument(t *testing.T) {
 	must(t, err)
 	_, policy, _ := strings.Cut(string(text), "```yaml\n")
 	policy, _, _ = strings.Cut(policy, "```")
-	must(t, os.WriteFile(filepath.Join(run.dir, "demo.yaml"), []byte(strings.ReplaceAll(policy, run.shown, run.registry.Host)), 0o600))
+	for _, name := range []string{"demo.yaml", "new.yaml"} {
+		must(t, os.WriteFile(filepath.Join(run.dir, name), []byte(strings.ReplaceAll(policy, run.shown, run.registry.Host)), 0o600))
+	}
 	runDocument(t, filepath.Join("docs", "reference", "signatures.md"), run)
 
 	ran, fenced, plain := 0, false, false
