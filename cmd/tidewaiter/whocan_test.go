@@ -36,7 +36,13 @@ func TestWhoCanIsServed(t *testing.T) {
 		return string(answer), err
 	}
 	local := "/namespaces/shop/localresourceaccessreviews"
-	servertest.Eventually(t, "the role admin", func() bool { _, err := ask(as("ann"), local); return err == nil })
+	servertest.Eventually(t, "the role admin, which is put together of others", func() bool {
+		if _, err := ask(as("ann"), local); err != nil {
+			return false
+		}
+		answer, err := ask(admin, local)
+		return err == nil && strings.Contains(answer, `"ann"`)
+	})
 	for _, c := range []struct {
 		who  string
 		path string
