@@ -14,7 +14,7 @@ import (
 
 	webfilters "github.com/tidewaiter/tidewaiter/web/filters"
 	"github.com/tidewaiter/tidewaiter/web/limits"
-	"github.com/tidewaiter/tidewaiter/web/verbatim"
+	"github.com/tidewaiter/tidewaiter/web/storedjson"
 )
 
 // handlerChain puts Kubernetes' filters before api, and before beforeAPI if that is not
@@ -43,7 +43,7 @@ func handlerChain(api http.Handler, beforeAPI func(http.Handler) http.Handler, c
 	h = genericfilters.WithMaxInFlightLimit(h, c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight, c.LongRunningFunc)
 	h = impersonation.WithConstrainedImpersonation(h, c.Authorization.Authorizer, c.Serializer)
 	h = limits.WithRequestLimits(h, limits.RequestOptions{
-		MaxReads: c.MaxRequestsInFlight, MaxWrites: c.MaxMutatingRequestsInFlight, LongRunning: c.LongRunningFunc, Cheap: verbatim.Cheap, Question: webfilters.Question, Connections: connections, Refused: count,
+		MaxReads: c.MaxRequestsInFlight, MaxWrites: c.MaxMutatingRequestsInFlight, LongRunning: c.LongRunningFunc, Cheap: storedjson.Cheap, Question: webfilters.Question, Connections: connections, Refused: count,
 	})
 	h = webfilters.CutOff(filters.WithAudit(webfilters.AuditCutOff(h), c.AuditBackend, c.AuditPolicyRuleEvaluator, c.LongRunningFunc))
 	refused := filters.WithFailedAuthenticationAudit(limits.WithFailureLimit(filters.Unauthorized(c.Serializer), failures), c.AuditBackend, c.AuditPolicyRuleEvaluator)

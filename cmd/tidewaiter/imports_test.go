@@ -27,7 +27,7 @@ var forbidden = []struct {
 	{room: "github.com/tidewaiter/tidewaiter/db/datafile", why: "the file knows nothing of the engine that has it open", imports: []string{"k8s.io", "github.com/prometheus"}},
 	{room: "github.com/tidewaiter/tidewaiter/db/backup", alone: true, why: "a backup is made of files, whoever has them open", imports: []string{"k8s.io"}},
 	{room: "github.com/tidewaiter/tidewaiter/db/feed", why: "the feed knows no SQL: a Reader has what it dropped", imports: []string{"github.com/mattn/go-sqlite3", "k8s.io", "github.com/tidewaiter/tidewaiter/db/datafile"}},
-	{room: "github.com/tidewaiter/tidewaiter/db/kubestore", direct: true, why: "it is storage.Interface: requests and answers are of web/verbatim",
+	{room: "github.com/tidewaiter/tidewaiter/db/kubestore", direct: true, why: "it is storage.Interface: requests and answers are of web/storedjson",
 		imports: []string{"net/http", "compress/gzip", "k8s.io/apiserver/pkg/endpoints/handlers", "k8s.io/apiserver/pkg/endpoints/metrics", "github.com/klauspost/compress"}},
 	{room: "github.com/tidewaiter/tidewaiter/imageapi", why: "the image group knows no SQL, no registries and no server",
 		imports: []string{"github.com/mattn/go-sqlite3", "github.com/google/go-containerregistry/pkg/v1/remote", "github.com/tidewaiter/tidewaiter/db", "github.com/tidewaiter/tidewaiter/importer", "github.com/tidewaiter/tidewaiter/signatures", "github.com/tidewaiter/tidewaiter/coreapi", "github.com/tidewaiter/tidewaiter/web"}},

@@ -7,7 +7,7 @@
 // every decoded object is what makes API servers large; here reads go to the
 // file, which the operating system caches as bytes, and all watches of a
 // resource share one decoding of each event. It knows nothing of requests and their
-// answers: package web/verbatim stands above it, and reads stored bytes through
+// answers: package web/storedjson stands above it, and reads stored bytes through
 // [Store.ReadStored] and [Store.ScanStored].
 //
 // What differs from etcd3's store, on purpose:

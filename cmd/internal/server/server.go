@@ -60,7 +60,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/admin"
 	"github.com/tidewaiter/tidewaiter/web/admission"
 	"github.com/tidewaiter/tidewaiter/web/limits"
-	"github.com/tidewaiter/tidewaiter/web/verbatim"
+	"github.com/tidewaiter/tidewaiter/web/storedjson"
 )
 
 // readyTimeout is how long a server may take from listening to ready before it
@@ -336,7 +336,7 @@ func (s *Server) openPushes(ctx context.Context) (err error) {
 // Parts are what an API server consists of beside its kinds.
 type Parts struct {
 	Storage generic.RESTOptionsGetter // over the database
-	Served  *verbatim.Getter          // over storage: serves Images as they are stored
+	Served  *storedjson.Getter        // over storage: serves Images as they are stored
 	// Registries is the storage for the registries of all kinds.
 	Registries generic.RESTOptionsGetter
 	// AnswerCreation answers creations of Images with what was stored; nil encodes the object again.
@@ -383,7 +383,7 @@ func (s *Server) NewStorage(serializers map[string]runtime.StorageSerializer) *k
 // Serve serves Images from the bytes in storage. Parts of lists are kept in formsDir.
 func (p *Parts) Serve(storage generic.RESTOptionsGetter, formsDir string) {
 	p.Storage = storage
-	p.Served = verbatim.NewGetter(storage, legacyscheme.Codecs, formsDir, verbatim.Kind{Resource: imagev1.GroupVersion.WithResource("images"), Kind: "Image", Named: imageregistry.DigestsIn})
+	p.Served = storedjson.NewGetter(storage, legacyscheme.Codecs, formsDir, storedjson.Kind{Resource: imagev1.GroupVersion.WithResource("images"), Kind: "Image", Named: imageregistry.DigestsIn})
 	p.Registries, p.AnswerCreation = p.Served, p.Served.AnswerCreation
 }
 

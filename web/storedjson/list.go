@@ -1,4 +1,4 @@
-package verbatim
+package storedjson
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/storage"
 
-	"github.com/tidewaiter/tidewaiter/web/verbatim/gzipparts"
+	"github.com/tidewaiter/tidewaiter/web/storedjson/internal/gzipparts"
 )
 
 // gzipThreshold is the length from which the API server compresses lists, too.

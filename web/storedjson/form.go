@@ -1,4 +1,4 @@
-package verbatim
+package storedjson
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/tidewaiter/tidewaiter/web/verbatim/filecache"
-	"github.com/tidewaiter/tidewaiter/web/verbatim/gzipparts"
+	"github.com/tidewaiter/tidewaiter/web/storedjson/internal/filecache"
+	"github.com/tidewaiter/tidewaiter/web/storedjson/internal/gzipparts"
 )
 
 // keptBytes bounds each of a kind's two files of objects. An Image takes about 20 kB in

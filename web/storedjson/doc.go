@@ -1,4 +1,4 @@
-// Package verbatim answers requests with the bytes that are stored.
+// Package storedjson answers requests with the bytes that are stored.
 //
 // For some kinds a storage holds exactly what a JSON client gets, except for the
 // resourceVersion. Each such kind is a [Kind]: its reads, lists, creations and watches are
@@ -10,4 +10,4 @@
 // delivers an [Object]. The Object is decoded only if somebody asks for another form, and
 // encoded once for each form. That works with every storage, also with Kubernetes' etcd3
 // store. A storage that is a [Source] is also read directly, by [Getter.Serve].
-package verbatim
+package storedjson

@@ -1,4 +1,4 @@
-package verbatim
+package storedjson
 
 import (
 	"bytes"
@@ -21,8 +21,8 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
-	"github.com/tidewaiter/tidewaiter/web/verbatim/filecache"
-	"github.com/tidewaiter/tidewaiter/web/verbatim/gzipparts"
+	"github.com/tidewaiter/tidewaiter/web/storedjson/internal/filecache"
+	"github.com/tidewaiter/tidewaiter/web/storedjson/internal/gzipparts"
 )
 
 // lists is a fixture whose pods are served as they are stored.

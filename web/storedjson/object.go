@@ -1,4 +1,4 @@
-package verbatim
+package storedjson
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package verbatim
+package storedjson
 
 import (
 	"compress/gzip"
@@ -26,7 +26,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/tidewaiter/tidewaiter/web/limits"
-	"github.com/tidewaiter/tidewaiter/web/verbatim/gzipparts"
+	"github.com/tidewaiter/tidewaiter/web/storedjson/internal/gzipparts"
 )
 
 // watchOptions are the options of a watch that begins with what exists and has no selector.

@@ -1,4 +1,4 @@
-package verbatim
+package storedjson
 
 import (
 	"context"
@@ -55,9 +55,9 @@ func (g *Getter) GetRESTOptions(resource schema.GroupResource, example runtime.O
 				}
 			}
 		}
-		verbatim := *config
-		verbatim.Codec = codec{config.Codec, k}
-		s, destroy, err := inner(&verbatim, prefix, keyFunc, newFunc, newListFunc, attrs, triggers, indexers)
+		asStored := *config
+		asStored.Codec = codec{config.Codec, k}
+		s, destroy, err := inner(&asStored, prefix, keyFunc, newFunc, newListFunc, attrs, triggers, indexers)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -1,4 +1,4 @@
-package verbatim
+package storedjson
 
 import (
 	"context"
@@ -21,7 +21,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
-	"github.com/tidewaiter/tidewaiter/web/verbatim/filecache"
+	"github.com/tidewaiter/tidewaiter/web/storedjson/internal/filecache"
 )
 
 // A hundred informers that start at once cost one pass over the disk, even if what they are sent does not find
