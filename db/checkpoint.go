@@ -4,7 +4,7 @@ import (
 	"database/sql/driver"
 
 	"github.com/tidewaiter/tidewaiter/db/datafile"
-	"github.com/tidewaiter/tidewaiter/db/sqlite"
+	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
 // checkpointPages written to the log since the last checkpoint start the next: 8 MiB. A

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/db/datafile"
-	"github.com/tidewaiter/tidewaiter/db/sqlite"
+	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
 // Bounds of one group commit: how many writers share it, and after how many

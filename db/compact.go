@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/db/datafile"
-	"github.com/tidewaiter/tidewaiter/db/sqlite"
+	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
 // Compaction removes the revisions that nobody may ask for any more. It walks

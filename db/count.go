@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/tidewaiter/tidewaiter/db/sqlite"
+	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
 // maxPageCounts bounds the remembered pages; a forgotten one is counted again.

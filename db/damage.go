@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/db/datafile"
-	"github.com/tidewaiter/tidewaiter/db/sqlite"
+	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
 // diagnosis is the result of looking over the whole file after damage was met.

@@ -12,9 +12,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidewaiter/tidewaiter/db/datafile"
-	"github.com/tidewaiter/tidewaiter/db/feed"
-	"github.com/tidewaiter/tidewaiter/db/space"
-	"github.com/tidewaiter/tidewaiter/db/sqlite"
+	"github.com/tidewaiter/tidewaiter/db/internal/changelog"
+	"github.com/tidewaiter/tidewaiter/db/internal/space"
+	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
 // Clock tells the time; k8s.io/utils/clock.Clock and its fakes satisfy it.
@@ -95,8 +95,8 @@ type DB struct {
 	readers   chan *sqlite.Conn
 	queue     chan *request
 	announced announcements
-	feed      *feed.Feed
-	replay    *feed.Replay
+	feed      *changelog.Feed
+	replay    *changelog.Replay
 	holds
 	pages *pageCounts
 	live  *liveKeys
@@ -192,7 +192,7 @@ type tx struct {
 	base   int64 // last revision before the transaction
 	rev    int64 // last revision given out
 	bytes  int64
-	events []*feed.Event
+	events []*changelog.Event
 	deltas []delta
 	after  []func() // run once the commit is durable
 

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidewaiter/tidewaiter/db/clockguard"
 	"github.com/tidewaiter/tidewaiter/db/datafile"
-	"github.com/tidewaiter/tidewaiter/db/sqlite"
+	"github.com/tidewaiter/tidewaiter/db/internal/clockguard"
+	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
 // Tx is tx for tests outside the package.

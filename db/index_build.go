@@ -6,7 +6,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/tidewaiter/tidewaiter/db/sqlite"
+	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
 // indexBuilder fills new indexes of one prefix.

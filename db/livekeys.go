@@ -4,7 +4,7 @@ import (
 	"hash/maphash"
 	"sync"
 
-	"github.com/tidewaiter/tidewaiter/db/feed"
+	"github.com/tidewaiter/tidewaiter/db/internal/changelog"
 )
 
 // A disk that loses a write leaves the page of before, which is whole. Such a page of the
@@ -40,7 +40,7 @@ func (l *liveKeys) find(key string) (rev int64, complete bool) {
 }
 
 // commit takes over the changes of a commit.
-func (l *liveKeys) commit(events []*feed.Event) {
+func (l *liveKeys) commit(events []*changelog.Event) {
 	for _, e := range events {
 		if !e.Deleted {
 			l.put(e.Key, e.Rev)

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/tidewaiter/tidewaiter/db/clockguard"
-	"github.com/tidewaiter/tidewaiter/db/sqlite"
+	"github.com/tidewaiter/tidewaiter/db/internal/clockguard"
+	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
 // maintain removes what has expired and what is too old to be asked for, a

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidewaiter/tidewaiter/db/datafile"
-	"github.com/tidewaiter/tidewaiter/db/space"
+	"github.com/tidewaiter/tidewaiter/db/internal/space"
 )
 
 func newMetrics(d *DB) *metrics {

@@ -17,7 +17,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
-	"github.com/tidewaiter/tidewaiter/db/feed"
+	"github.com/tidewaiter/tidewaiter/db/internal/changelog"
 )
 
 var (
@@ -27,12 +27,12 @@ var (
 
 // model is what the store should hold, replayed from its own log of changes.
 type model struct {
-	log []*feed.Event
+	log []*changelog.Event
 }
 
 // at returns the state at a revision: key to event.
-func (m *model) at(rev int64) map[string]*feed.Event {
-	state := map[string]*feed.Event{}
+func (m *model) at(rev int64) map[string]*changelog.Event {
+	state := map[string]*changelog.Event{}
 	for _, e := range m.log {
 		if e.Rev > rev {
 			break
@@ -135,7 +135,7 @@ func TestModel(t *testing.T) {
 	m := &model{log: tail.until(t, end)}
 	checkLog(t, m, histories)
 	for _, f := range others {
-		var want []*feed.Event
+		var want []*changelog.Event
 		for _, e := range m.log {
 			if strings.HasPrefix(e.Key, f.prefix) {
 				want = append(want, e)
@@ -148,7 +148,7 @@ func TestModel(t *testing.T) {
 	checkLists(t, m, histories)
 }
 
-func sameEvent(a, b *feed.Event) bool {
+func sameEvent(a, b *changelog.Event) bool {
 	return a.Key == b.Key && a.Rev == b.Rev && a.PrevRev == b.PrevRev && a.Deleted == b.Deleted && bytes.Equal(a.Value, b.Value)
 }
 
@@ -163,7 +163,7 @@ func checkLog(t *testing.T, m *model, histories []history) {
 			acked[w.rev] = w
 		}
 	}
-	state := map[string]*feed.Event{}
+	state := map[string]*changelog.Event{}
 	var last int64
 	for _, e := range m.log {
 		if e.Rev <= last {
@@ -362,7 +362,7 @@ type follower struct {
 	seen   atomic.Int64 // everything up to this revision was collected
 	want   chan int64
 	done   chan error
-	events []*feed.Event
+	events []*changelog.Event
 }
 
 func follow(t *testing.T, d *db.DB, prefix string, rev int64) *follower {
@@ -401,7 +401,7 @@ func follow(t *testing.T, d *db.DB, prefix string, rev int64) *follower {
 }
 
 // until waits until the follower has seen everything up to rev.
-func (f *follower) until(t *testing.T, rev int64) []*feed.Event {
+func (f *follower) until(t *testing.T, rev int64) []*changelog.Event {
 	t.Helper()
 	f.want <- rev
 	select {

@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 
 	"github.com/tidewaiter/tidewaiter/db/datafile"
-	"github.com/tidewaiter/tidewaiter/db/feed"
-	"github.com/tidewaiter/tidewaiter/db/space"
-	"github.com/tidewaiter/tidewaiter/db/sqlite"
+	"github.com/tidewaiter/tidewaiter/db/internal/changelog"
+	"github.com/tidewaiter/tidewaiter/db/internal/space"
+	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
 // Open takes the data directory, creates or migrates the database in it and
@@ -104,8 +104,8 @@ func open(opts Options) (_ *DB, err error) {
 	if err := d.openReaders(); err != nil {
 		return nil, err
 	}
-	d.feed = feed.New(d.revision.Load(), opts.FeedBytes, func(e *feed.Event) { since(d.metrics.lag, e.Published) })
-	d.replay = feed.NewReplay(opts.FeedBytes)
+	d.feed = changelog.New(d.revision.Load(), opts.FeedBytes, func(e *changelog.Event) { since(d.metrics.lag, e.Published) })
+	d.replay = changelog.NewReplay(opts.FeedBytes)
 
 	checkpointer, err := sqlite.Open(d.path)
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"database/sql/driver"
 	"fmt"
 
-	"github.com/tidewaiter/tidewaiter/db/sqlite"
+	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
 // Get returns the newest revision of key, and ok false when the key does not exist. The

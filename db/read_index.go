@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/tidewaiter/tidewaiter/db/sqlite"
+	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
 // indexedRange is a page of the keys that stand under a value of an index.

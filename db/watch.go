@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/tidewaiter/tidewaiter/db/feed"
-	"github.com/tidewaiter/tidewaiter/db/sqlite"
+	"github.com/tidewaiter/tidewaiter/db/internal/changelog"
+	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
 // Watch follows the changes after revision rev: of the one key when exact is
 // set, else of all keys below key, which ends in "/" (or is "", for all keys).
 // Stop must be called.
-func (d *DB) Watch(key string, exact bool, rev int64) (*feed.Watcher, error) {
+func (d *DB) Watch(key string, exact bool, rev int64) (*changelog.Watcher, error) {
 	if !exact && key != "" && !strings.HasSuffix(key, "/") {
 		return nil, fmt.Errorf("watch of prefix %q: a prefix ends in a slash", key)
 	}
@@ -34,7 +34,7 @@ type fileEvents struct{ *DB }
 const maxEventScan = 4096
 
 // EventsBetween implements Reader.
-func (d fileEvents) EventsBetween(ctx context.Context, w *feed.Watcher, from, to int64) (events []*feed.Event, cursor int64, err error) {
+func (d fileEvents) EventsBetween(ctx context.Context, w *changelog.Watcher, from, to int64) (events []*changelog.Event, cursor int64, err error) {
 	if from < d.compacted.Load() {
 		return nil, 0, fmt.Errorf("watch from revision %d: %w", from, ErrCompacted)
 	}
@@ -45,13 +45,13 @@ func (d fileEvents) EventsBetween(ctx context.Context, w *feed.Watcher, from, to
 			scanned++
 			rev, key := row[0].(int64), row[1].(string)
 			if w.Matches(key) {
-				if len(events) == feed.MaxPollEvents || bytes >= feed.MaxPollBytes {
+				if len(events) == changelog.MaxPollEvents || bytes >= changelog.MaxPollBytes {
 					full = true
 					return sqlite.ErrStop
 				}
 				e := d.replay.Get(rev)
 				if e == nil {
-					e = &feed.Event{Key: key, Rev: rev, PrevRev: row[2].(int64), Deleted: row[3].(int64) != 0}
+					e = &changelog.Event{Key: key, Rev: rev, PrevRev: row[2].(int64), Deleted: row[3].(int64) != 0}
 					if !e.Deleted {
 						// A nested statement: values of other keys are never read.
 						if e.Value, err = d.contents(c, key, rev); err != nil {
@@ -96,7 +96,7 @@ func (d *DB) contents(c *sqlite.Conn, key string, rev int64) (value []byte, err 
 
 // PrevValue returns the value that e superseded, nil for a creation. It is read
 // from the file once for all watchers; ErrCompacted if it is gone.
-func (d *DB) PrevValue(ctx context.Context, e *feed.Event) ([]byte, error) {
+func (d *DB) PrevValue(ctx context.Context, e *changelog.Event) ([]byte, error) {
 	return e.Prev(func() (value []byte, err error) {
 		err = d.read(ctx, func(c *sqlite.Conn) (err error) {
 			value, err = d.contents(c, e.Key, e.PrevRev)

@@ -8,11 +8,11 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
-	"github.com/tidewaiter/tidewaiter/db/feed"
+	"github.com/tidewaiter/tidewaiter/db/internal/changelog"
 )
 
 // poll collects events until there are none.
-func poll(t *testing.T, w *feed.Watcher) (keys []string) {
+func poll(t *testing.T, w *changelog.Watcher) (keys []string) {
 	t.Helper()
 	for {
 		events, err := w.Poll(t.Context())
@@ -47,7 +47,7 @@ func TestWatchScope(t *testing.T) {
 		{"/a/", true, []string{"/a/"}},
 	}
 	start := d.Revision()
-	var early []*feed.Watcher
+	var early []*changelog.Watcher
 	for _, tt := range tests {
 		w, err := d.Watch(tt.key, tt.exact, start)
 		if err != nil {
@@ -65,7 +65,7 @@ func TestWatchScope(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer late.Stop()
-		for what, w := range map[string]*feed.Watcher{"early": early[i], "late": late} {
+		for what, w := range map[string]*changelog.Watcher{"early": early[i], "late": late} {
 			if got := poll(t, w); fmt.Sprint(got) != fmt.Sprint(tt.want) {
 				t.Errorf("%s watch of %q (exact %v): %v, want %v", what, tt.key, tt.exact, got, tt.want)
 			}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/db/datafile"
-	"github.com/tidewaiter/tidewaiter/db/feed"
+	"github.com/tidewaiter/tidewaiter/db/internal/changelog"
 )
 
 // MaxKeySize bounds a key, in bytes. Kubernetes' names and namespaces are at
@@ -104,7 +104,7 @@ func (t *tx) put(key string, expect int64, value []byte, opts PutOptions) (int64
 			return 0, err
 		}
 	}
-	t.record(&feed.Event{Key: key, Rev: rev, PrevRev: expect, Value: value}, objects, int64(len(value))-oldSize)
+	t.record(&changelog.Event{Key: key, Rev: rev, PrevRev: expect, Value: value}, objects, int64(len(value))-oldSize)
 	return rev, nil
 }
 
@@ -121,7 +121,7 @@ func (t *tx) delete(key string, expect int64) (int64, error) {
 		rev, key, create, expect, t.now); err != nil {
 		return 0, err
 	}
-	t.record(&feed.Event{Key: key, Rev: rev, PrevRev: expect, Deleted: true}, -1, -oldSize)
+	t.record(&changelog.Event{Key: key, Rev: rev, PrevRev: expect, Deleted: true}, -1, -oldSize)
 	return rev, nil
 }
 
@@ -138,7 +138,7 @@ func (t *tx) supersede(key string, expect, rev int64) (create, size int64, err e
 	return create, size, err
 }
 
-func (t *tx) record(e *feed.Event, objects, bytes int64) {
+func (t *tx) record(e *changelog.Event, objects, bytes int64) {
 	t.rev = e.Rev
 	t.bytes += int64(len(e.Value))
 	t.events = append(t.events, e)

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/db/datafile"
-	"github.com/tidewaiter/tidewaiter/db/sqlite"
+	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 	"github.com/tidewaiter/tidewaiter/db/trusted"
 )
 

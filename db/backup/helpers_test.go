@@ -10,7 +10,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/datafile"
-	"github.com/tidewaiter/tidewaiter/db/sqlite"
+	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
 var quietLogger = slog.New(slog.DiscardHandler)

@@ -3,7 +3,7 @@ package datafile
 import (
 	"time"
 
-	"github.com/tidewaiter/tidewaiter/db/sqlite"
+	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
 // SetSchemaWait sets schemaWait.

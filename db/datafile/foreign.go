@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tidewaiter/tidewaiter/db/sqlite"
+	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
 // A database file may come from anybody: as a backup, or in a folder that

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tidewaiter/tidewaiter/db/sqlite"
+	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
 // A database that was restored, or that lost its newest commits, begins a new life.

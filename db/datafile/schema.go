@@ -8,7 +8,7 @@ import (
 	"sort"
 	"strings"
 
-	"github.com/tidewaiter/tidewaiter/db/sqlite"
+	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
 //go:embed migrations/*.sql

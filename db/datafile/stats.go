@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tidewaiter/tidewaiter/db/sqlite"
+	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
 // Stats is what an administrator wants to know about a database.

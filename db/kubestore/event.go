@@ -10,14 +10,14 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/tidewaiter/tidewaiter/db"
-	"github.com/tidewaiter/tidewaiter/db/feed"
+	"github.com/tidewaiter/tidewaiter/db/internal/changelog"
 )
 
 // sharedEvent is what a Store derives from a db.Event, once for all its
 // watchers: the object, and the one before it.
 type sharedEvent struct {
 	s *Store
-	e *feed.Event
+	e *changelog.Event
 
 	cur, prev lazyObject
 }
@@ -46,7 +46,7 @@ func (o *lazyObject) get(read func() (runtime.Object, error)) (runtime.Object, e
 
 // shared returns the sharedEvent of e. Another Store over the same keys gets
 // one of its own.
-func (s *Store) shared(e *feed.Event) *sharedEvent {
+func (s *Store) shared(e *changelog.Event) *sharedEvent {
 	se := e.Memo(func() any { return &sharedEvent{s: s, e: e} }).(*sharedEvent)
 	if se.s != s {
 		se = &sharedEvent{s: s, e: e}

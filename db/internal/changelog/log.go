@@ -1,5 +1,5 @@
-// Package feed tells watchers of changes: the newest from memory, and earlier ones through a Reader.
-package feed
+// Package changelog tells watchers of changes: the newest from memory, and earlier ones through a Reader.
+package changelog
 
 import (
 	"strings"

@@ -13,7 +13,7 @@ func TestBuildWithoutCgo(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles the engine's dependencies once more")
 	}
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", os.DevNull, "../")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", os.DevNull, "../..")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	if err == nil {

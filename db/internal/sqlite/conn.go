@@ -12,7 +12,7 @@ import (
 
 	"github.com/mattn/go-sqlite3"
 
-	_ "github.com/tidewaiter/tidewaiter/db/needscgo" // the one error of a build without it
+	_ "github.com/tidewaiter/tidewaiter/db/internal/needscgo" // the one error of a build without it
 )
 
 // Conn is one SQLite connection with its prepared statements. It speaks to the
