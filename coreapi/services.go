@@ -32,8 +32,8 @@ import (
 	portrepair "k8s.io/kubernetes/pkg/registry/core/service/portallocator/controller"
 	servicestore "k8s.io/kubernetes/pkg/registry/core/service/storage"
 
+	"github.com/tidewaiter/tidewaiter/coreapi/internal/ranges"
 	"github.com/tidewaiter/tidewaiter/coreapi/pages"
-	"github.com/tidewaiter/tidewaiter/coreapi/ranges"
 )
 
 // Kubernetes can keep cluster IPs in a bitmap or in IPAddress objects of

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/recognizer"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/plainjson"
+	"github.com/tidewaiter/tidewaiter/imageapi/internal/plainjson"
 )
 
 // imageReader is a serializer of JSON. It reads the fields of an Image that it knows itself, also of

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/plainjson/readergen"
+	"github.com/tidewaiter/tidewaiter/imageapi/internal/plainjson/readergen"
 )
 
 //go:generate go test -run ^TestReadersAreGenerated$ . -write-readers

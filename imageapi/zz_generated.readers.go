@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	types "k8s.io/apimachinery/pkg/types"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/plainjson"
+	"github.com/tidewaiter/tidewaiter/imageapi/internal/plainjson"
 )
 
 var imageKeys = plainjson.Fields{

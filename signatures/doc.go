@@ -10,7 +10,7 @@
 //	changed, covered := signatures.VerifyImage(image, set, now)
 //
 // Around it: signatures/find collects signatures from a registry, signatures/policy reads trust policies,
-// signatures/sigstore and signatures/gpg do the cryptography and return signatures/evidence, signatures/payload
+// signatures/internal/sigstore and signatures/internal/gpg do the cryptography and return signatures/evidence, signatures/payload
 // reads what was signed.
 //
 // What a verdict means, and what it does not, is in docs/reference/signatures.md.

@@ -9,9 +9,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
+	"github.com/tidewaiter/tidewaiter/signatures/internal/sigstore"
 	"github.com/tidewaiter/tidewaiter/signatures/payload"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
-	"github.com/tidewaiter/tidewaiter/signatures/sigstore"
 )
 
 // Signature is stored signature material: an ImageSignature's type and content.

@@ -7,7 +7,7 @@ import (
 	"github.com/openshift/api/image/docker10"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/plainjson"
+	"github.com/tidewaiter/tidewaiter/imageapi/internal/plainjson"
 )
 
 // readManifest reads a manifest that is plain JSON and has no unknown field; ok is false for any other.

@@ -9,7 +9,7 @@ import (
 	"github.com/openshift/api/image/docker10"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/plainjson/readergen"
+	"github.com/tidewaiter/tidewaiter/imageapi/internal/plainjson/readergen"
 )
 
 //go:generate go test -run ^TestReadersAreGenerated$ . -write-readers

@@ -5,7 +5,7 @@ package manifest
 import (
 	docker10 "github.com/openshift/api/image/docker10"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/plainjson"
+	"github.com/tidewaiter/tidewaiter/imageapi/internal/plainjson"
 )
 
 var wireKeys = plainjson.Fields{

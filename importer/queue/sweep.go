@@ -15,7 +15,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
-	"github.com/tidewaiter/tidewaiter/importer/lanes"
+	"github.com/tidewaiter/tidewaiter/importer/hostlimit"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
@@ -100,7 +100,7 @@ const (
 // other, in lanes of the sweep's own: pushes go first, and have theirs.
 func (w *Worker) sweep(ctx context.Context) {
 	start := w.Clock.Now()
-	s := &sweeper{Worker: w, lanes: lanes.New(w.Concurrency, max(1, w.HostConcurrency/2), w.Clock), waiting: map[string]*hostSweep{}, ended: make(chan struct{}), until: start.Add(w.Sweep.Every)}
+	s := &sweeper{Worker: w, lanes: hostlimit.New(w.Concurrency, max(1, w.HostConcurrency/2), w.Clock), waiting: map[string]*hostSweep{}, ended: make(chan struct{}), until: start.Add(w.Sweep.Every)}
 	ctx = importer.Because(ctx, "sweep")
 	for _, repository := range w.swept {
 		h := s.host(repository.Host)
@@ -119,7 +119,7 @@ func (w *Worker) sweep(ctx context.Context) {
 // sweeper is one sweep.
 type sweeper struct {
 	*Worker
-	lanes   *lanes.Lanes
+	lanes   *hostlimit.Lanes
 	waiting map[string]*hostSweep // by registry
 	until   time.Time             // a registry that asks to be left alone for longer is left
 	done    atomic.Int64          // repositories

@@ -17,7 +17,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
-	"github.com/tidewaiter/tidewaiter/importer/lanes"
+	"github.com/tidewaiter/tidewaiter/importer/hostlimit"
 	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/web/warn"
 )
@@ -65,7 +65,7 @@ type Options struct {
 // Worker does the jobs of a Queue: it turns notifications of registries into Images.
 type Worker struct {
 	Options
-	lanes   *lanes.Lanes
+	lanes   *hostlimit.Lanes
 	swept   []reference.Reference // repositories
 	failing warn.Limiter          // of sweeps
 	away    warn.Trouble          // of registries
@@ -97,7 +97,7 @@ func New(o Options) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sweep: %w", err)
 	}
-	worker := &Worker{Options: o, lanes: lanes.New(o.Concurrency, o.HostConcurrency, o.Clock), swept: swept, metrics: newQueueMetrics(o.RegisterMetrics)}
+	worker := &Worker{Options: o, lanes: hostlimit.New(o.Concurrency, o.HostConcurrency, o.Clock), swept: swept, metrics: newQueueMetrics(o.RegisterMetrics)}
 	worker.away.Logger = o.Logger
 	return worker, nil
 }

@@ -1,5 +1,5 @@
-// Package evidence is what the cryptographic checkers (signatures/sigstore, signatures/gpg,
-// signatures/notary) hand to the judge (package signatures): Evidence when a signature is good under a root
+// Package evidence is what the cryptographic checkers (signatures/internal/sigstore, signatures/internal/gpg,
+// signatures/internal/notary) hand to the judge (package signatures): Evidence when a signature is good under a root
 // of trust, a Failure when not.
 package evidence
 

@@ -23,9 +23,9 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
-	"github.com/tidewaiter/tidewaiter/signatures/gpg"
-	"github.com/tidewaiter/tidewaiter/signatures/notary"
-	"github.com/tidewaiter/tidewaiter/signatures/sigstore"
+	"github.com/tidewaiter/tidewaiter/signatures/internal/gpg"
+	"github.com/tidewaiter/tidewaiter/signatures/internal/notary"
+	"github.com/tidewaiter/tidewaiter/signatures/internal/sigstore"
 )
 
 // builder turns one decoded document into a Policy and knows where in the file each field is.

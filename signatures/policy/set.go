@@ -14,9 +14,9 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/signatures/attestation"
-	"github.com/tidewaiter/tidewaiter/signatures/gpg"
-	"github.com/tidewaiter/tidewaiter/signatures/notary"
-	"github.com/tidewaiter/tidewaiter/signatures/sigstore"
+	"github.com/tidewaiter/tidewaiter/signatures/internal/gpg"
+	"github.com/tidewaiter/tidewaiter/signatures/internal/notary"
+	"github.com/tidewaiter/tidewaiter/signatures/internal/sigstore"
 )
 
 // Policy is one ClusterImagePolicy or ImagePolicy, parsed and ready to use. It does not change once it is in a Set.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
-	"github.com/tidewaiter/tidewaiter/importer/lanes"
+	"github.com/tidewaiter/tidewaiter/importer/hostlimit"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
@@ -24,7 +24,7 @@ type batch struct {
 	importer  *importer.Importer
 	images    func() importer.Images
 	ahead     *importer.Ahead // what images returns, if that keeps tags
-	lanes     *lanes.Lanes
+	lanes     *hostlimit.Lanes
 	Events    events
 	report    *report
 	progress  *progress
@@ -113,7 +113,7 @@ func New(im *importer.Importer, images func() importer.Images, jobs int, s *Sele
 		images = func() importer.Images { return ahead }
 	}
 	return &batch{
-		importer: im, images: images, ahead: ahead, lanes: lanes.New(2*jobs, jobs, clock.RealClock{}), clock: clock.RealClock{}, jobs: jobs,
+		importer: im, images: images, ahead: ahead, lanes: hostlimit.New(2*jobs, jobs, clock.RealClock{}), clock: clock.RealClock{}, jobs: jobs,
 		Events: noEvents{}, report: report, progress: progress, selection: s, hosts: map[string]*host{}, ended: make(chan ended),
 	}
 }
@@ -282,7 +282,7 @@ func (b *batch) end(e ended) {
 	h := b.hosts[e.Ref.Host]
 	until := b.lanes.End(h.name, e.err)
 	var failed *pull.Error
-	if !errors.As(e.err, &failed) || !lanes.Parks(failed) {
+	if !errors.As(e.err, &failed) || !hostlimit.Parks(failed) {
 		if pull.ReasonOf(e.err) != pull.Canceled {
 			h.answers(e)
 		}

@@ -21,7 +21,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 	"github.com/tidewaiter/tidewaiter/importer"
-	"github.com/tidewaiter/tidewaiter/importer/lanes"
+	"github.com/tidewaiter/tidewaiter/importer/hostlimit"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
@@ -70,7 +70,7 @@ func (r batchRun) run(t *testing.T) (out, errOut string, report *report) {
 			t.Errorf("the good ones wait:\n%s%s", &stdout, &stderr)
 		}
 		return b.running == 0
-	}}, lanes.New(8, 4, r.clock)
+	}}, hostlimit.New(8, 4, r.clock)
 	ended := make(chan error)
 	go func() { ended <- b.Run(t.Context(), r.jobs) }()
 	var steps <-chan time.Time

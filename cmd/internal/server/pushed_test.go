@@ -8,7 +8,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/importer/lanes"
+	"github.com/tidewaiter/tidewaiter/importer/hostlimit"
 	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/importer/spool"
 	"github.com/tidewaiter/tidewaiter/web/hooks"
@@ -34,7 +34,7 @@ func TestPushedIsAJob(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	jobs, err := queue.Claim(t.Context(), 2, time.Minute, lanes.New(2, 2, clock.RealClock{}).Room)
+	jobs, err := queue.Claim(t.Context(), 2, time.Minute, hostlimit.New(2, 2, clock.RealClock{}).Room)
 	if err != nil || len(jobs) != 1 || len(jobs[0].Events) != 1 {
 		t.Fatalf("the jobs are %+v, %v", jobs, err)
 	}

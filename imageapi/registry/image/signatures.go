@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/registry/strategy"
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/internal/strategy"
 )
 
 // SignaturesREST adds and removes single signatures. They live inside their Image; an ImageSignature

@@ -25,7 +25,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/registry/strategy"
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/internal/strategy"
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 )
 

@@ -20,7 +20,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
-	"github.com/tidewaiter/tidewaiter/imageapi/registry/strategy"
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/internal/strategy"
 )
 
 // REST takes a report of OpenShift's registry after a push: an image, and the tag of a stream that leads

@@ -24,7 +24,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagetag"
-	"github.com/tidewaiter/tidewaiter/imageapi/registry/strategy"
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/internal/strategy"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 

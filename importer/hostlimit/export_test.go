@@ -1,4 +1,4 @@
-package lanes
+package hostlimit
 
 // Known is how many hosts are remembered.
 func (l *Lanes) Known() int { return len(l.hosts) }

@@ -92,7 +92,7 @@ func (g *generator) file() ([]byte, error) {
 	for _, path := range slices.Sorted(maps.Keys(g.used)) {
 		fmt.Fprintf(&out, "%s %q\n", g.Imports[path], path)
 	}
-	fmt.Fprintf(&out, "\n\"github.com/tidewaiter/tidewaiter/imageapi/plainjson\"\n)\n")
+	fmt.Fprintf(&out, "\n\"github.com/tidewaiter/tidewaiter/imageapi/internal/plainjson\"\n)\n")
 	out.Write(body.Bytes())
 	return format.Source(out.Bytes())
 }

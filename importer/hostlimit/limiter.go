@@ -1,4 +1,4 @@
-// Package lanes shares the work of importing among registries, so that a slow, dead or
+// Package hostlimit shares the work of importing among registries, so that a slow, dead or
 // busy registry costs only itself. Each host has a lane:
 //
 //   - a host that is not known to answer is given one job at a time, one that answers up to
@@ -10,7 +10,7 @@
 //   - the first job of a host has a slot of its own, of which there are many, because a job that
 //     hangs costs little else. Further jobs of hosts that answer share other slots. So
 //     however many hosts hang, up to that many, a push to another host finds a slot.
-package lanes
+package hostlimit
 
 import (
 	"errors"

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/plainjson"
+	"github.com/tidewaiter/tidewaiter/imageapi/internal/plainjson"
 )
 
 // value reads a value of any kind: whole numbers as int64, others not at all.

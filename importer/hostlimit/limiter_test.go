@@ -1,4 +1,4 @@
-package lanes_test
+package hostlimit_test
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/tidewaiter/tidewaiter/importer/lanes"
+	"github.com/tidewaiter/tidewaiter/importer/hostlimit"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
@@ -17,7 +17,7 @@ var (
 	errMissing = &pull.Error{Reason: pull.NotFound}
 )
 
-func room(t *testing.T, l *lanes.Lanes, host string, want int) {
+func room(t *testing.T, l *hostlimit.Lanes, host string, want int) {
 	t.Helper()
 	if n, _ := l.Room(host); n != want {
 		t.Errorf("room for %d jobs of %s, want %d", n, host, want)
@@ -25,7 +25,7 @@ func room(t *testing.T, l *lanes.Lanes, host string, want int) {
 }
 
 func TestHostIsTriedBeforeItIsTrusted(t *testing.T) {
-	l := lanes.New(16, 8, clocktesting.NewFakeClock(time.Now()))
+	l := hostlimit.New(16, 8, clocktesting.NewFakeClock(time.Now()))
 	room(t, l, "a", 1)
 	l.Start("a")
 	room(t, l, "a", 0)
@@ -42,7 +42,7 @@ func TestHostIsTriedBeforeItIsTrusted(t *testing.T) {
 
 func TestHostIsParkedAndProbed(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
-	l := lanes.New(16, 8, clock)
+	l := hostlimit.New(16, 8, clock)
 	fail := func(err error, want time.Duration) {
 		t.Helper()
 		l.Start("a")
@@ -81,7 +81,7 @@ func TestHostIsParkedAndProbed(t *testing.T) {
 // end what the host asked for.
 func TestJobsThatFailTogetherAreOneFailure(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
-	l := lanes.New(16, 8, clock)
+	l := hostlimit.New(16, 8, clock)
 	l.Start("a")
 	l.End("a", nil)
 	for range 8 {
@@ -98,7 +98,7 @@ func TestJobsThatFailTogetherAreOneFailure(t *testing.T) {
 // However many hosts hang, one that answers finds a slot, and so does a new one beside
 // as many as there are slots for first jobs. No claim gets more than there are.
 func TestHostsThatHangLeaveSlots(t *testing.T) {
-	l := lanes.New(16, 8, clocktesting.NewFakeClock(time.Now()))
+	l := hostlimit.New(16, 8, clocktesting.NewFakeClock(time.Now()))
 	for _, good := range []string{"good", "was-good-1", "was-good-2", "was-good-3"} {
 		l.Start(good)
 		l.End(good, nil)
@@ -136,7 +136,7 @@ func TestHostsThatHangLeaveSlots(t *testing.T) {
 }
 
 func TestHostsAreForgotten(t *testing.T) {
-	l := lanes.New(16, 8, clocktesting.NewFakeClock(time.Now()))
+	l := hostlimit.New(16, 8, clocktesting.NewFakeClock(time.Now()))
 	for i := range 5000 {
 		l.Start(fmt.Sprint(i))
 		l.End(fmt.Sprint(i), errDead)
@@ -148,7 +148,7 @@ func TestHostsAreForgotten(t *testing.T) {
 
 func TestParkedHostsAreCounted(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
-	l := lanes.New(16, 8, clock)
+	l := hostlimit.New(16, 8, clock)
 	for _, host := range []string{"a", "b", "c"} {
 		l.Start(host)
 	}

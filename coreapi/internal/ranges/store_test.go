@@ -9,7 +9,7 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/pkg/registry/core/service/allocator"
 
-	"github.com/tidewaiter/tidewaiter/coreapi/ranges"
+	"github.com/tidewaiter/tidewaiter/coreapi/internal/ranges"
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
